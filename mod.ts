@@ -1,7 +1,9 @@
 /**
- * Sallyport: a gateway in front of model providers. It checks two credentials, forwards, streams and accounts.
+ * Sallyport: a gateway in front of model providers. It checks two credentials, forwards, streams
+ * and accounts.
  *
- * As a library this gives a plain `Request -> Response` handler; run as a program it is the command line.
+ * As a library this gives a plain `Request -> Response` handler; run as a program it is the command
+ * line.
  *
  * @example
  * ```ts
@@ -51,18 +53,42 @@ export type { Price, Prices } from "./src/config/prices.ts";
 export type { TeamConfig, TeamInput } from "./src/config/team.ts";
 export type { AlertsConfig } from "./src/config/alerts.ts";
 export type { Budget, MoneyBudget, Rate } from "./src/config/units.ts";
-export type { RedisConfig, RedisInput, RedisTlsConfig, SentinelConfig } from "./src/config/redis.ts";
+export type {
+  RedisConfig,
+  RedisInput,
+  RedisTlsConfig,
+  SentinelConfig,
+} from "./src/config/redis.ts";
 export type { AdminErrorCode } from "./src/errors/admin_errors.ts";
 export type { ErrorSpec } from "./src/errors/error_spec.ts";
 export { type ErrorCode, ERRORS, GatewayError } from "./src/errors/gateway_error.ts";
-export { type Concern, concernOf, type FailureCause, type Outcome, type TokenFault } from "./src/errors/outcomes.ts";
-export type { AnyBody, ByteSink, ByteSource, GatewayRequest, GatewayResponse, PushedBody } from "./src/http/message.ts";
+export {
+  type Concern,
+  concernOf,
+  type FailureCause,
+  type Outcome,
+  type TokenFault,
+} from "./src/errors/outcomes.ts";
+export type {
+  AnyBody,
+  ByteSink,
+  ByteSource,
+  GatewayRequest,
+  GatewayResponse,
+  PushedBody,
+} from "./src/http/message.ts";
 export type { DurableErrorCode } from "./src/errors/durable_errors.ts";
 export type { RequestErrorCode } from "./src/errors/request_errors.ts";
 export type { UpstreamErrorCode } from "./src/errors/upstream_errors.ts";
 export type { Clock } from "./src/exchange/clock.ts";
 export type { ExchangeFacts, ExchangeRecord, TokenUsage } from "./src/exchange/record.ts";
-export type { ExchangeObserver, ExchangeTrace, TracedCall, TracedExchange, Tracer } from "./src/exchange/observer.ts";
+export type {
+  ExchangeObserver,
+  ExchangeTrace,
+  TracedCall,
+  TracedExchange,
+  Tracer,
+} from "./src/exchange/observer.ts";
 export type { Handler } from "./src/http/web.ts";
 export { createGateway, type Gateway, type GatewayParts } from "./src/gateway.ts";
 export type { Digest } from "./src/keys/key_format.ts";
@@ -70,9 +96,23 @@ export type { ResolvedKey } from "./src/config/key.ts";
 export type { RevocableToken } from "./src/keys/identity/revocations.ts";
 export type { KeyResolver } from "./src/keys/key_resolver.ts";
 export type { GatewayKey, KeyStore, LaterPart } from "./src/keys/key_store.ts";
-export type { Amounts, Lease, Limiter, LimitName, LimitSubject, Reservation, Standing } from "./src/limits/limiter.ts";
+export type {
+  Amounts,
+  Lease,
+  Limiter,
+  LimitName,
+  LimitSubject,
+  Reservation,
+  Standing,
+} from "./src/limits/limiter.ts";
 export type { ReplicaReport } from "./src/upstream/replicas.ts";
-export type { Abortable, HeldBody, Transport, UpstreamCall, UpstreamResponse } from "./src/upstream/transport.ts";
+export type {
+  Abortable,
+  HeldBody,
+  Transport,
+  UpstreamCall,
+  UpstreamResponse,
+} from "./src/upstream/transport.ts";
 
 // No await here: CommonJS can't `require` a module that has one at its top.
 if (import.meta.main) import("./src/cli/main.ts").then(({ main }) => main());

@@ -1,17 +1,17 @@
 /**
- * `npm run bench -- [--portkey] [--dry] [--quick] [--runtime bun,deno,"node 20"] [--what plain,paced]
- * [--streams 500,5000 [--rate 20]] [--own] [--file dist/sallyport.js] [--rounds 4] [--seconds 2]
- * [--against OTHER_FILE [--starts 5]]`: the gateway on each runtime, beside ten bare lines on the same runtime, its
- * floor, and peers, all in front of one provider. Each has one core to itself; the load has the other. The readings take
- * turns. `--portkey` adds Portkey's gateway from npm, `--own` leaves the peers out, and `--dry` only tells how long it
- * would take.
+ * `npm run bench -- [--portkey] [--dry] [--quick] [--runtime bun,deno,"node 20"] [--what
+ * plain,paced] [--streams 500,5000 [--rate 20]] [--own] [--file dist/sallyport.js] [--rounds 4]
+ * [--seconds 2] [--against OTHER_FILE [--starts 5]]`: the gateway on each runtime, beside ten bare
+ * lines on the same runtime, its floor, and peers, all in front of one provider. Each has one core
+ * to itself; the load has the other. The readings take turns. `--portkey` adds Portkey's gateway
+ * from npm, `--own` leaves the peers out, and `--dry` only tells how long it would take.
  *
- * With `--against`, only two builds of the one file are compared with each other, in turns and over several starts, by
- * processor time: below 1 this build takes less.
+ * With `--against`, only two builds of the one file are compared with each other, in turns and over
+ * several starts, by processor time: below 1 this build takes less.
  *
- * A whole run writes `scripts/bench/results.json`, `chart.svg` and the tables of `docs/performance.md`; a quick or
- * partial one writes to `.cache/bench/`. What was measured is kept even if a later section fails. Ends with 1 when an
- * answer of the gateway was wrong.
+ * A whole run writes `scripts/bench/results.json`, `chart.svg` and the tables of
+ * `docs/performance.md`; a quick or partial one writes to `.cache/bench/`. What was measured is
+ * kept even if a later section fails. Ends with 1 when an answer of the gateway was wrong.
  */
 import { execFileSync } from "node:child_process";
 import { rmSync, writeFileSync } from "node:fs";
@@ -50,7 +50,9 @@ import {
 const options = readOptions();
 if (availableParallelism() < 2) fail("it needs two cores");
 if (options.isBuilt && !options.isDry) {
-  execFileSync(process.execPath, [join("scripts", "build.ts"), "--quiet", "--no-types"], { stdio: "inherit" });
+  execFileSync(process.execPath, [join("scripts", "build.ts"), "--quiet", "--no-types"], {
+    stdio: "inherit",
+  });
 }
 pinSelf();
 prepareTools();
@@ -115,18 +117,29 @@ const versions = Object.fromEntries(
   ),
 );
 const measuredAt = new Date().toISOString();
-const caption = `${Object.entries(versions).map((pair) => pair.join(" ")).join(", ")}; ${machine.cpu}, ${
-  measuredAt.slice(0, 10)
-}`;
+const caption = `${
+  Object.entries(versions).map((pair) => pair.join(" ")).join(", ")
+}; ${machine.cpu}, ${measuredAt.slice(0, 10)}`;
 const { effort } = options;
-const kept = { measuredAt, machine, versions, effort, results, ...(correctness && { correctness }) };
+const kept = {
+  measuredAt,
+  machine,
+  versions,
+  effort,
+  results,
+  ...(correctness && { correctness }),
+};
 writeFileSync(join(directory, "results.json"), JSON.stringify(kept, null, 2) + "\n");
 writeFileSync(join(directory, "chart.svg"), drawChart(results, caption));
 console.log(`\nwritten: ${join(directory, "results.json")} and chart.svg`);
 if (failure !== undefined) throw failure;
-if (options.isWhole) execFileSync(process.execPath, [join("scripts", "docs.ts"), "tables"], { stdio: "inherit" });
+if (options.isWhole) {
+  execFileSync(process.execPath, [join("scripts", "docs.ts"), "tables"], { stdio: "inherit" });
+}
 rmSync(join(CACHE, "logs"), { recursive: true, force: true });
 const wrong = results.flatMap(({ rows }) =>
-  rows.filter(({ subject, objections }) => /^gateway /.test(subject) && objections.some((text) => /wrong/.test(text)))
+  rows.filter(({ subject, objections }) =>
+    /^gateway /.test(subject) && objections.some((text) => /wrong/.test(text))
+  )
 );
 process.exit(wrong.length === 0 ? 0 : 1);

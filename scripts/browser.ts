@@ -1,6 +1,6 @@
 /**
- * Which browser the console is looked at with: Chromium, as the system has it. Its shell without windows comes first: the
- * console's tests take a fifth less CPU with it (2026-11-23).
+ * Which browser the console is looked at with: Chromium, as the system has it. Its shell without
+ * windows comes first: the console's tests take a fifth less CPU with it (2026-11-23).
  */
 import { accessSync, constants } from "node:fs";
 import { delimiter, join } from "node:path";

@@ -8,7 +8,8 @@
  * - `dist/workers.js`: the Cloudflare Worker
  * - `dist/gateway.schema.json`: the schema of `gateway.jsonc`, for editors
  * - `dist/sbom.cdx.json`: the packages that are inside, with their licences (CycloneDX)
- * - `dist/provenance.intoto.json`: the digest of each of these files, and the sources that they are from (in-toto, SLSA)
+ * - `dist/provenance.intoto.json`: the digest of each of these files, and the sources that they are
+ *   from (in-toto, SLSA)
  */
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -47,13 +48,16 @@ for (const [name, options] of bundles) {
   const { metafile } = await build({ ...options, outfile: join(out, name), metafile: true });
   // What esbuild dropped again, since nobody uses it, is not inside.
   const inputs = Object.values(metafile.outputs).flatMap(({ inputs }) =>
-    Object.entries(inputs).filter(([, { bytesInOutput }]) => bytesInOutput > 0).map(([path]) => path)
+    Object.entries(inputs).filter(([, { bytesInOutput }]) => bytesInOutput > 0).map(([path]) =>
+      path
+    )
   );
   built.push({ name, inputs: inputs.includes(PAGE_MODULE) ? [...inputs, ...PAGE_INPUTS] : inputs });
 }
 writeFileSync(
   join(out, "gateway.schema.json"),
-  JSON.stringify(toJsonSchema(ConfigSchema, { typeMode: "input", errorMode: "ignore" }), null, 2) + "\n",
+  JSON.stringify(toJsonSchema(ConfigSchema, { typeMode: "input", errorMode: "ignore" }), null, 2) +
+    "\n",
 );
 if (!values["no-types"]) {
   execFileSync(process.execPath, [
@@ -65,9 +69,13 @@ if (!values["no-types"]) {
   ], {
     stdio: ["ignore", "inherit", "inherit"],
   });
-  // The same declarations once more, as those of CommonJS: TypeScript looks for the closest package.json.
+  // The same declarations once more, as those of CommonJS: TypeScript looks for the closest
+  // package.json.
   const [types, commonJs] = [join(out, "types"), join(out, "types-cjs")];
-  cpSync(types, commonJs, { recursive: true, filter: (path) => !path.startsWith(join(types, "src", "cloudflare")) });
+  cpSync(types, commonJs, {
+    recursive: true,
+    filter: (path) => !path.startsWith(join(types, "src", "cloudflare")),
+  });
   writeFileSync(join(commonJs, "package.json"), '{ "type": "commonjs" }\n');
 }
 const SBOM = "sbom.cdx.json";
@@ -79,4 +87,8 @@ for (const name of [...stated, PROVENANCE]) {
   const file = join(out, name);
   say(`${file}  ${(statSync(file).size / 1000).toFixed(1)} kB`);
 }
-say(`sha256:${createHash("sha256").update(readFileSync(join(out, "sallyport.js"))).digest("hex")}  sallyport.js`);
+say(
+  `sha256:${
+    createHash("sha256").update(readFileSync(join(out, "sallyport.js"))).digest("hex")
+  }  sallyport.js`,
+);

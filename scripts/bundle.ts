@@ -12,10 +12,17 @@ export const BUNDLE: BuildOptions = {
   external: ["node:*"],
   logLevel: "warning",
 };
-/** First lines of a program: the Redis client is CommonJS and asks for the runtime's modules by `require`. */
-export const REQUIRE_BANNER: string = `import { createRequire as __createRequire } from "node:module";
+/**
+ * First lines of a program: the Redis client is CommonJS and asks for the runtime's modules by
+ * `require`.
+ */
+export const REQUIRE_BANNER: string =
+  `import { createRequire as __createRequire } from "node:module";
 const require = __createRequire(import.meta.url);`;
-/** Leaves out the certificates of Redis Cloud that the Redis client brings along: no setting names them. 9 kB. */
+/**
+ * Leaves out the certificates of Redis Cloud that the Redis client brings along: no setting names
+ * them. 9 kB.
+ */
 const NO_TLS_PROFILES: Plugin = {
   name: "no-tls-profiles",
   setup(build) {
@@ -24,7 +31,10 @@ const NO_TLS_PROFILES: Plugin = {
     }));
   },
 };
-/** For a program. The Redis client would print commands, keys and all, where the variable DEBUG asks for it. */
+/**
+ * For a program. The Redis client would print commands, keys and all, where the variable DEBUG asks
+ * for it.
+ */
 export const PROGRAM_BUNDLE: BuildOptions = {
   ...BUNDLE,
   platform: "node",
@@ -33,7 +43,10 @@ export const PROGRAM_BUNDLE: BuildOptions = {
   plugins: [NO_TLS_PROFILES],
 };
 
-/** Node 20 has no `import.meta.main`: there the module's URL is compared with the program's real path. */
+/**
+ * Node 20 has no `import.meta.main`: there the module's URL is compared with the program's real
+ * path.
+ */
 const MAIN_BANNER = `#!/usr/bin/env node
 ${REQUIRE_BANNER}
 import { realpathSync as __realpath } from "node:fs";
@@ -52,10 +65,17 @@ export const ONE_FILE: BuildOptions = {
   banner: { js: MAIN_BANNER },
 };
 /** The library alone. */
-export const LIBRARY: BuildOptions = { ...BUNDLE, ...ENTRY, define: { "import.meta.main": "false" } };
+export const LIBRARY: BuildOptions = {
+  ...BUNDLE,
+  ...ENTRY,
+  define: { "import.meta.main": "false" },
+};
 /** The library for `require`, which takes no other modules before Node 20.19. */
 export const COMMONJS_LIBRARY: BuildOptions = { ...LIBRARY, format: "cjs" };
-/** The Cloudflare Worker: what a runtime has to bring along for the others may not be reached from it. */
+/**
+ * The Cloudflare Worker: what a runtime has to bring along for the others may not be reached from
+ * it.
+ */
 export const WORKER: BuildOptions = {
   ...BUNDLE,
   entryPoints: ["src/cloudflare/entry.ts"],

@@ -1,7 +1,8 @@
 /**
- * `npm run bystanders -- --runtime bun --rounds 4 [--only "wrong keys"]`: a steady load of well-behaved calls, looked at in turns while
- * nothing happens and while others do harm. What the harm costs them is the whole result: no call may fail, and the
- * 99th percentile of their times may grow by a tenth.
+ * `npm run bystanders -- --runtime bun --rounds 4 [--only "wrong keys"]`: a steady load of
+ * well-behaved calls, looked at in turns while nothing happens and while others do harm. What the
+ * harm costs them is the whole result: no call may fail, and the 99th percentile of their times may
+ * grow by a tenth.
  *
  * The provider of the steady load takes 100 ms, which is little for a model.
  */
@@ -11,13 +12,23 @@ import { Worker } from "node:worker_threads";
 import { createSelfSignedCertificate } from "../src/cli/demo/certificate.ts";
 import { STREAM_BODY } from "../tests/support/gateway.ts";
 import { chunk, COMPLETION } from "../tests/support/provider.ts";
-import { BODY_MEMORY_BYTES, type Harm, type HarmOrder, type HarmReport, HARMS, type Refusals } from "./chaos/harms.ts";
+import {
+  BODY_MEMORY_BYTES,
+  type Harm,
+  type HarmOrder,
+  type HarmReport,
+  HARMS,
+  type Refusals,
+} from "./chaos/harms.ts";
 import { KEY, LongRun, pause, SteadyCaller } from "./chaos/long_run.ts";
 
 const CALLS_A_SECOND = 100;
 const ANSWER_MS = 100;
 const TURN_MS = 3000;
-/** Milliseconds for what one turn left behind to be over: the deadlines of the failing provider are a second. */
+/**
+ * Milliseconds for what one turn left behind to be over: the deadlines of the failing provider are
+ * a second.
+ */
 const REST_MS = 1500;
 const TICK_MS = 5;
 const OTHER_KEY = "a-gateway-key-of-harmful-callers";
@@ -27,7 +38,8 @@ const MAX_RATIO = 1.1;
 const MAX_REFUSAL_MS = 5;
 
 const run = new LongRun({ rounds: { fallback: 4, max: 100 } }, ["only"]);
-const percentile = (sorted: readonly number[], share: number) => sorted[Math.floor((sorted.length - 1) * share)] ?? NaN;
+const percentile = (sorted: readonly number[], share: number) =>
+  sorted[Math.floor((sorted.length - 1) * share)] ?? NaN;
 const inOrder = (times: readonly number[]) => [...times].sort((one, other) => one - other);
 
 async function answer(response: ServerResponse, body: string): Promise<void> {
@@ -75,7 +87,10 @@ const { chaotic, quiet } = await report("providers");
 const gateway = await run.startGateway({
   providers: {
     a: { upstream: `http://127.0.0.1:${(provider.address() as AddressInfo).port}/v1` },
-    b: { upstream: chaotic, deadlines: { connect: "500ms", firstByte: "1s", idle: "1s", total: "5s" } },
+    b: {
+      upstream: chaotic,
+      deadlines: { connect: "500ms", firstByte: "1s", idle: "1s", total: "5s" },
+    },
     c: { upstream: quiet },
   },
   otherKey: OTHER_KEY,
@@ -88,7 +103,10 @@ order({ type: "target", key: KEY, otherKey: OTHER_KEY, a, b, c, tls });
 
 const caller = run.own(new SteadyCaller(a));
 let failed = 0;
-/** Calls at an even rate for a turn; times count from when a call was due, so that a stall is not overlooked. */
+/**
+ * Calls at an even rate for a turn; times count from when a call was due, so that a stall is not
+ * overlooked.
+ */
 async function turn(): Promise<number[]> {
   const times: number[] = [];
   const calls: Promise<void>[] = [];
@@ -121,7 +139,9 @@ async function harmedTurn(harm: Harm, look: () => Promise<number[]> = turn) {
   return { times, ended };
 }
 
-const harms = (Object.keys(HARMS) as Harm[]).filter((harm) => run.texts.only === undefined || harm === run.texts.only);
+const harms = (Object.keys(HARMS) as Harm[]).filter((harm) =>
+  run.texts.only === undefined || harm === run.texts.only
+);
 const calm = new Map<Harm, number[]>(harms.map((harm) => [harm, []]));
 const harmed = new Map<Harm, number[]>(harms.map((harm) => [harm, []]));
 const refusals: Refusals[] = [];
@@ -135,11 +155,14 @@ await run.finish(async () => {
       harmed.get(harm)?.push(...times);
       for (const complaint of ended.complaints) run.fail(`${harm}: ${complaint}`);
     }
-    // Alone: beside the load of the bystanders two cores are too few for three programs, and their turns would be measured.
+    // Alone: beside the load of the bystanders two cores are too few for three programs, and their
+    // turns would be measured.
     const { ended } = await harmedTurn("wrong keys", () => pause(TURN_MS).then(() => []));
     if (ended.refusals !== undefined) refusals.push(ended.refusals);
   }
-  console.log(`bystanders on ${run.runtime.label}: ${CALLS_A_SECOND} calls a second that take ${ANSWER_MS} ms`);
+  console.log(
+    `bystanders on ${run.runtime.label}: ${CALLS_A_SECOND} calls a second that take ${ANSWER_MS} ms`,
+  );
   console.log(`${"".padEnd(20)}calm p50     p99   harm p50     p99   p99 ratio`);
   for (const harm of harms) {
     const [before, during] = [inOrder(calm.get(harm) ?? []), inOrder(harmed.get(harm) ?? [])];
@@ -147,20 +170,25 @@ await run.finish(async () => {
     const ratio = harmP99 / calmP99;
     const times = [percentile(before, 0.5), calmP99, percentile(during, 0.5), harmP99];
     const cells = times.map((ms, index) => ms.toFixed(1).padStart(index === 2 ? 11 : 8));
-    console.log(`${harm.padEnd(20)}${cells.join("")}${ratio.toFixed(2).padStart(12)}   ${HARMS[harm]}`);
+    console.log(
+      `${harm.padEnd(20)}${cells.join("")}${ratio.toFixed(2).padStart(12)}   ${HARMS[harm]}`,
+    );
     if (!(ratio <= MAX_RATIO)) {
       run.fail(`${harm}: the p99 of bystanders is ${ratio.toFixed(2)} times that of calm`);
     }
   }
   if (refusals.length > 0) {
-    const median = (name: keyof Refusals) => percentile(inOrder(refusals.map((each) => each[name])), 0.5);
+    const median = (name: keyof Refusals) =>
+      percentile(inOrder(refusals.map((each) => each[name])), 0.5);
     const p99 = median("p99Ms");
     console.log(
-      `wrong keys: ${median("perSecond").toFixed(0)} refused a second, p50 ${median("p50Ms").toFixed(2)} ms, p99 ${
-        p99.toFixed(2)
-      } ms`,
+      `wrong keys: ${median("perSecond").toFixed(0)} refused a second, p50 ${
+        median("p50Ms").toFixed(2)
+      } ms, p99 ${p99.toFixed(2)} ms`,
     );
-    if (!(p99 < MAX_REFUSAL_MS)) run.fail(`wrong keys were refused within ${p99.toFixed(2)} ms (p99)`);
+    if (!(p99 < MAX_REFUSAL_MS)) {
+      run.fail(`wrong keys were refused within ${p99.toFixed(2)} ms (p99)`);
+    }
   }
   if (failed > 0) run.fail(`${failed} calls of bystanders failed`);
 });

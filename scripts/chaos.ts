@@ -1,7 +1,8 @@
 /**
- * `npm run chaos -- --seconds 60 --runtime bun [--seed N]`: a steady load through client libraries on a healthy
- * provider, while another provider and other callers do everything they should not, at random from the printed seed.
- * At the end every promise that holds for one fault must hold for all of them together.
+ * `npm run chaos -- --seconds 60 --runtime bun [--seed N]`: a steady load through client libraries
+ * on a healthy provider, while another provider and other callers do everything they should not, at
+ * random from the printed seed. At the end every promise that holds for one fault must hold for all
+ * of them together.
  */
 import { callChaotically, callSteadily, misbehave, type Scene } from "./chaos/callers.ts";
 import type { Settled, Stats } from "./chaos/gateway_main.ts";
@@ -35,7 +36,9 @@ const { seconds, seed } = run.counts;
 console.log(`chaos on ${run.runtime.label}: ${seconds} s, seed ${seed}`);
 
 const healthy = run.own(await startHealthy());
-const chaotic = await Promise.all(Array.from({ length: REPLICAS }, (_, index) => startChaotic(seed + 1000 + index)));
+const chaotic = await Promise.all(
+  Array.from({ length: REPLICAS }, (_, index) => startChaotic(seed + 1000 + index)),
+);
 for (const upstream of chaotic) run.own(upstream);
 const openUpstream = () => [healthy, ...chaotic].reduce((sum, { open }) => sum + open(), 0);
 
@@ -77,7 +80,8 @@ async function comeToRest(gateway: GatewayProcess): Promise<Stats> {
   const deadline = performance.now() + QUIET_MS;
   while (true) {
     const stats = await gateway.stats();
-    const isQuiet = stats.open + stats.leases === 0 && stats.begun === stats.settled && openUpstream() === 0;
+    const isQuiet = stats.open + stats.leases === 0 && stats.begun === stats.settled &&
+      openUpstream() === 0;
     if (isQuiet || performance.now() > deadline) {
       console.log(
         `  at rest: ${stats.begun} begun, ${stats.settled} settled, ${stats.open} open, ${stats.leases} leases, ` +
@@ -91,16 +95,26 @@ async function comeToRest(gateway: GatewayProcess): Promise<Stats> {
 }
 
 /** The promises about what was settled. */
-function checkSettled(settled: readonly Settled[], { begun, settled: count, open }: Stats, ids: Set<string>): void {
+function checkSettled(
+  settled: readonly Settled[],
+  { begun, settled: count, open }: Stats,
+  ids: Set<string>,
+): void {
   const unique = new Set(settled.map(({ id }) => id));
   if (unique.size !== settled.length) violate("an exchange was settled twice");
   if (begun !== count || count !== settled.length || open !== 0) {
-    violate(`${begun} exchanges were begun, ${count} settled, ${settled.length} recorded, ${open} are open`);
+    violate(
+      `${begun} exchanges were begun, ${count} settled, ${settled.length} recorded, ${open} are open`,
+    );
   }
-  for (const id of ids) if (!unique.has(id)) violate("a caller saw an x-request-id that was never settled");
+  for (const id of ids) {
+    if (!unique.has(id)) violate("a caller saw an x-request-id that was never settled");
+  }
   for (const { provider, outcome, code } of settled) {
     if (outcome === "failed") violate(`a bug in the gateway: ${code}`);
-    if (provider === "a" && !HEALTHY_OUTCOMES.has(outcome)) violate(`the healthy provider: ${outcome} (${code})`);
+    if (provider === "a" && !HEALTHY_OUTCOMES.has(outcome)) {
+      violate(`the healthy provider: ${outcome} (${code})`);
+    }
   }
 }
 
@@ -114,14 +128,18 @@ function printTable(settled: readonly Settled[]): void {
   const print = (title: string, table: Map<string, Map<string, number>>) => {
     console.log(`\n${title}`);
     for (const [row, counts] of [...table].sort(([one], [other]) => one < other ? -1 : 1)) {
-      const cells = [...counts].sort(([, one], [, other]) => other - one).map(([name, count]) => `${name} ${count}`);
+      const cells = [...counts].sort(([, one], [, other]) => other - one).map(([name, count]) =>
+        `${name} ${count}`
+      );
       console.log(`  ${row.padEnd(28)}${cells.join(", ")}`);
     }
   };
   print("what callers saw", rows);
   print("what the gateway settled", records);
   const moved = settled.filter(({ retries }) => retries > 0).length;
-  console.log(`\n${refusals} times a replica refused connections, ${moved} calls were moved to another one`);
+  console.log(
+    `\n${refusals} times a replica refused connections, ${moved} calls were moved to another one`,
+  );
 }
 
 const gateway = await run.startGateway({
@@ -152,8 +170,12 @@ await run.finish(async () => {
   const growth = end.rss / warm.rss - 1;
   const isJudged = seconds >= MIN_SECONDS_FOR_MEMORY;
   console.log(
-    `\nrss after warm-up ${toMB(warm.rss)}, at the end ${toMB(end.rss)}: ${(growth * 100).toFixed(1)} %` +
-      (isJudged || growth <= MAX_GROWTH ? "" : ` (warning: above ${MAX_GROWTH * 100} %, not judged on a short run)`),
+    `\nrss after warm-up ${toMB(warm.rss)}, at the end ${toMB(end.rss)}: ${
+      (growth * 100).toFixed(1)
+    } %` +
+      (isJudged || growth <= MAX_GROWTH
+        ? ""
+        : ` (warning: above ${MAX_GROWTH * 100} %, not judged on a short run)`),
   );
   if (isJudged && growth > MAX_GROWTH) {
     violate(`memory is ${(growth * 100).toFixed(1)} % above the level after warm-up`);

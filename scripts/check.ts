@@ -18,7 +18,14 @@ const steps: readonly (readonly [name: string, command: readonly string[]])[] = 
   ["types: the core names no runtime", [...tsc, "src"]],
   ["lint: docstrings of the library", [deno, "doc", "--quiet", "--lint", "mod.ts"]],
   ["lint: product", [deno, "lint", "--quiet", "mod.ts", "src"]],
-  ["lint: scripts and tests", [deno, "lint", "--quiet", "--rules-exclude=no-console", "scripts", "tests"]],
+  ["lint: scripts and tests", [
+    deno,
+    "lint",
+    "--quiet",
+    "--rules-exclude=no-console",
+    "scripts",
+    "tests",
+  ]],
 ];
 
 /** Runs a step to its end, and tells what it said. @returns Whether nothing is wrong */
@@ -26,7 +33,9 @@ function runStep([name, [command = "", ...args]]: typeof steps[number]): Promise
   return new Promise((resolve) => {
     const child = spawn(command, args, { stdio: ["ignore", "pipe", "pipe"] });
     let said = "";
-    for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (text) => said += text);
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding("utf8").on("data", (text) => said += text);
+    }
     child.on("close", (status) => {
       process.stdout.write(status === 0 ? "" : said);
       console.log(`${status === 0 ? "ok    " : "FAILED"} ${name}`);
@@ -48,5 +57,7 @@ async function runSteps(waiting: (typeof steps[number])[]): Promise<boolean> {
 const [format, ...others] = steps;
 const hasFormat = format === undefined || await runStep(format);
 const waiting = [...others];
-const good = await Promise.all(Array.from({ length: availableParallelism() }, () => runSteps(waiting)));
+const good = await Promise.all(
+  Array.from({ length: availableParallelism() }, () => runSteps(waiting)),
+);
 process.exit(hasFormat && good.every(Boolean) ? 0 : 1);

@@ -1,10 +1,11 @@
 /**
- * `npm run docs [-- tables|faults|behaviours|pictures|api|task NAME]`: the generated parts of the README and of `docs/`. `tables`
- * are made from the sources and from what `npm run bench` wrote; `faults` by runtime, and `behaviours` by runtime and
- * framework, from the reports that the last `npm test` left; `pictures` of the console with the one file that the last
- * `npm run build` made. `api` writes the reference of the library, from its docstrings, into `docs/api/`, which is not
- * committed. `task NAME` performs the page `docs/tasks/NAME.md`: it writes, types and checks what that page says, and
- * nothing else.
+ * `npm run docs [-- tables|faults|behaviours|pictures|api|task NAME]`: the generated parts of the
+ * README and of `docs/`. `tables` are made from the sources and from what `npm run bench` wrote;
+ * `faults` by runtime, and `behaviours` by runtime and framework, from the reports that the last
+ * `npm test` left; `pictures` of the console with the one file that the last `npm run build` made.
+ * `api` writes the reference of the library, from its docstrings, into `docs/api/`, which is not
+ * committed. `task NAME` performs the page `docs/tasks/NAME.md`: it writes, types and checks what
+ * that page says, and nothing else.
  */
 import { globSync, mkdirSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
@@ -93,7 +94,9 @@ type Mark = "yes" | "no" | "–";
 /** The rows that a runtime's JUnit reports prove: `no` as soon as one of a row's tests failed. */
 function marksOf(folder: string): Map<number, Mark> {
   const marks = new Map<number, Mark>();
-  const reports = globSync(join(folder, "*.xml")).map((file) => readFileSync(file, "utf8")).join("\n");
+  const reports = globSync(join(folder, "*.xml")).map((file) => readFileSync(file, "utf8")).join(
+    "\n",
+  );
   for (
     const [, attributes = "", content = ""] of reports.matchAll(
       /<testcase\b((?:[^">]|"[^"]*")*?)(?:\/>|>([\s\S]*?)<\/testcase>)/g,

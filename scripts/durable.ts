@@ -1,7 +1,8 @@
 /**
- * `npm run durable -- --seconds 300 --runtime node [--seed N]`: durable exchanges of three gateways on one Redis, with
- * readers, retries and stops, while gateways are killed and stopped and Redis stands still and fails over, at random from
- * the printed seed. What callers saw and what the provider has sent is held against what is promised.
+ * `npm run durable -- --seconds 300 --runtime node [--seed N]`: durable exchanges of three gateways
+ * on one Redis, with readers, retries and stops, while gateways are killed and stopped and Redis
+ * stands still and fails over, at random from the printed seed. What callers saw and what the
+ * provider has sent is held against what is promised.
  */
 import { LongRun, pause } from "./chaos/long_run.ts";
 import { createRandom } from "./chaos/random.ts";
@@ -14,7 +15,10 @@ import { checkExchange } from "./durable/verdict.ts";
 const ACT_MS = 9000;
 /** Time from one exchange to the next. Milliseconds. */
 const EVERY_MS = 250;
-/** Time after which a caller has its end, whatever happened: longer than a freeze, a lease and a late retry. */
+/**
+ * Time after which a caller has its end, whatever happened: longer than a freeze, a lease and a
+ * late retry.
+ */
 const END_MS = 55_000;
 /** About as long as a scene takes. Milliseconds. */
 const SCENE_MS = 25_000;
@@ -41,7 +45,9 @@ class Counts {
   print(title: string): void {
     console.log(`\n${title}`);
     for (const [row, counts] of [...this.#rows].sort(([one], [other]) => one < other ? -1 : 1)) {
-      const cells = [...counts].sort(([, one], [, other]) => other - one).map(([name, count]) => `${name} ${count}`);
+      const cells = [...counts].sort(([, one], [, other]) => other - one).map(([name, count]) =>
+        `${name} ${count}`
+      );
       console.log(`  ${row.padEnd(52)}${cells.join(", ")}`);
     }
   }
@@ -85,20 +91,27 @@ function judge({ truth, happened }: Scene, history: Exchange["history"]): void {
   for (const { role, during, end } of ends) seen.add(`${role}: ${during}`, end);
   const calls = truth.calls.filter(({ name }) => name === history.name).length;
   const isRestarted = history.seen.some((each) => each.isRestarted);
-  called.add(`exchanges with ${calls} calls`, isRestarted ? "one said that it was restarted" : "no word of a restart");
+  called.add(
+    `exchanges with ${calls} calls`,
+    isRestarted ? "one said that it was restarted" : "no word of a restart",
+  );
   for (const violation of violations) {
     run.fail(violation.replace(/^.*?: /, ""));
     if (printed++ < MAX_PRINTED) {
       console.log(`  ${violation}`);
-      for (const { from, ...one } of happened) console.log(`    ${JSON.stringify({ ...one, from: Math.round(from) })}`);
+      for (const { from, ...one } of happened) {
+        console.log(`    ${JSON.stringify({ ...one, from: Math.round(from) })}`);
+      }
       for (const one of history.seen) {
         const connections = one.connections.slice(-MAX_CONNECTIONS).map((each) =>
-          `${each.gateway} ${each.attempt ?? ""} ${Math.round(each.from)}-${Math.round(each.to)} ${each.answer}${
-            each.isLeft ? " left" : ""
-          }`
+          `${each.gateway} ${each.attempt ?? ""} ${Math.round(each.from)}-${
+            Math.round(each.to)
+          } ${each.answer}${each.isLeft ? " left" : ""}`
         );
         console.log(
-          `    ${one.role} ${one.address} from ${one.from}, ${one.text.length} bytes: ${connections.join("; ")}`,
+          `    ${one.role} ${one.address} from ${one.from}, ${one.text.length} bytes: ${
+            connections.join("; ")
+          }`,
         );
       }
     }

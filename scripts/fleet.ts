@@ -1,7 +1,8 @@
 /**
- * `npm run fleet -- [--only "FLUSHALL"] [--seed N]`: three gateways on three runtimes share a real Redis. While callers
- * use up the limits of two keys, each fault of Redis and of a gateway happens once: what callers saw, what passed and what
- * was charged goes into the table of docs/reliability.md. The merged history is checked against what is promised.
+ * `npm run fleet -- [--only "FLUSHALL"] [--seed N]`: three gateways on three runtimes share a real
+ * Redis. While callers use up the limits of two keys, each fault of Redis and of a gateway happens
+ * once: what callers saw, what passed and what was charged goes into the table of
+ * docs/reliability.md. The merged history is checked against what is promised.
  */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import process from "node:process";
@@ -25,7 +26,9 @@ function countAnswers(calls: readonly HistoricCall[]): Record<string, number> {
 let failed = 0;
 const rows = new Map<string, FleetRow>();
 if (existsSync(FLEET_RESULTS)) {
-  for (const row of JSON.parse(readFileSync(FLEET_RESULTS, "utf8")) as FleetRow[]) rows.set(row.fault, row);
+  for (const row of JSON.parse(readFileSync(FLEET_RESULTS, "utf8")) as FleetRow[]) {
+    rows.set(row.fault, row);
+  }
 }
 for (const [index, { name, lost, prepare }] of FAULTS.entries()) {
   if (values.only !== undefined && !name.includes(values.only)) continue;
@@ -34,7 +37,8 @@ for (const [index, { name, lost, prepare }] of FAULTS.entries()) {
     const { calls, charged, localDecisions } = await runScene(ground.redis, ground, seed + index);
     const isAlone = localDecisions > 0;
     const keys = Object.keys(charged);
-    // Counts that are lost let a limit through once more; a decision without Redis lets through a call at most.
+    // Counts that are lost let a limit through once more; a decision without Redis lets through a
+    // call at most.
     const excused = lost * LIMIT + localDecisions * MOST_USED;
     const reports = keys.map((key, at) =>
       checkHistory(calls, { key, tokens: LIMIT, isStrict: at === 1, excused }, isAlone || lost > 0)
@@ -60,7 +64,10 @@ for (const [index, { name, lost, prepare }] of FAULTS.entries()) {
     await ground.close();
   }
 }
-writeFileSync(FLEET_RESULTS, `${JSON.stringify(FAULTS.flatMap(({ name }) => rows.get(name) ?? []), null, 2)}\n`);
+writeFileSync(
+  FLEET_RESULTS,
+  `${JSON.stringify(FAULTS.flatMap(({ name }) => rows.get(name) ?? []), null, 2)}\n`,
+);
 writePart(FLEET);
 console.log(failed === 0 ? "ok" : `${failed} promises were not kept`);
 process.exit(failed === 0 ? 0 : 1);

@@ -1,12 +1,15 @@
 /**
- * `npm run fuzz -- --what http1 --cases 100000 [--seed N]`. Fails with the smallest input that it finds.
+ * `npm run fuzz -- --what http1 --cases 100000 [--seed N]`. Fails with the smallest input that it
+ * finds.
  *
  * - `http1`: random HTTP/1.1 responses, read by the gateway's client and by that of `node:http`
  * - `parser`: the same responses, parsed without a network, whole and cut anywhere
  * - `events`: random streams of events, scanned in each dialect, whole and cut anywhere
- * - `packed`: random compressed bodies, whole and damaged, unpacked by the gateway and by `node:zlib`
+ * - `packed`: random compressed bodies, whole and damaged, unpacked by the gateway and by
+ *   `node:zlib`
  * - `body`: random JSON bodies, read in one pass and as a whole
- * - `form`: random forms (multipart), whole and damaged, read by the gateway and by the runtime's `Response.formData`
+ * - `form`: random forms (multipart), whole and damaged, read by the gateway and by the runtime's
+ *   `Response.formData`
  */
 import { parseArgs } from "node:util";
 import { readView } from "../src/inbound/json_view.ts";
@@ -27,8 +30,12 @@ const seed = Number(values.seed ?? Date.now() % 1_000_000);
 
 async function fuzzClient(): Promise<string> {
   const { read, refused, differences } = await fuzzHttp1(cases, seed);
-  const lines = Object.entries(differences).map(([name, count]) => `${String(count).padStart(9)} ${name}`);
-  return `${read} were read alike, ${refused} refused by both; differences that are meant:\n${lines.join("\n")}`;
+  const lines = Object.entries(differences).map(([name, count]) =>
+    `${String(count).padStart(9)} ${name}`
+  );
+  return `${read} were read alike, ${refused} refused by both; differences that are meant:\n${
+    lines.join("\n")
+  }`;
 }
 
 function fuzzReader(): string {
@@ -54,7 +61,8 @@ async function fuzzFormReader(): Promise<string> {
 
 const KINDS: Readonly<Record<string, () => string | Promise<string>>> = {
   http1: fuzzClient,
-  parser: () => `All were read alike, however they were cut; ${fuzzParser(cases, seed)} were refused`,
+  parser: () =>
+    `All were read alike, however they were cut; ${fuzzParser(cases, seed)} were refused`,
   events: fuzzScanners,
   packed: fuzzUnpackers,
   body: fuzzReader,
@@ -62,6 +70,8 @@ const KINDS: Readonly<Record<string, () => string | Promise<string>>> = {
 };
 
 const fuzz = KINDS[values.what];
-if (fuzz === undefined) throw new Error(`Cannot fuzz ${values.what}: name one of ${Object.keys(KINDS).join(", ")}`);
+if (fuzz === undefined) {
+  throw new Error(`Cannot fuzz ${values.what}: name one of ${Object.keys(KINDS).join(", ")}`);
+}
 console.log(`fuzz: ${values.what}, ${cases} cases, --seed ${seed}`);
 console.log(await fuzz());

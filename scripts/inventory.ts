@@ -1,7 +1,7 @@
 /**
- * What is inside a build, and where it comes from: an SBOM by CycloneDX of the packages that are bundled, and a
- * provenance statement by in-toto and SLSA. Both say the same for the same sources: they hold no time and no random
- * number.
+ * What is inside a build, and where it comes from: an SBOM by CycloneDX of the packages that are
+ * bundled, and a provenance statement by in-toto and SLSA. Both say the same for the same sources:
+ * they hold no time and no random number.
  */
 import { Buffer } from "node:buffer";
 import { execFileSync } from "node:child_process";
@@ -38,7 +38,8 @@ interface Manifest {
 }
 
 const readJson = (file: string) => JSON.parse(readFileSync(file, "utf8"));
-const sha256 = (content: string | Uint8Array): string => createHash("sha256").update(content).digest("hex");
+const sha256 = (content: string | Uint8Array): string =>
+  createHash("sha256").update(content).digest("hex");
 
 /** The folder of the package that a module belongs to; `undefined` for a source of our own. */
 function packageOf(input: string): string | undefined {
@@ -57,7 +58,10 @@ function readLicence(folder: string): string | undefined {
   return file === undefined ? undefined : readFileSync(join(folder, file), "utf8");
 }
 
-/** Describes one package by its manifest, its licence and the digest under which the registry serves it. */
+/**
+ * Describes one package by its manifest, its licence and the digest under which the registry serves
+ * it.
+ */
 function toComponent(folder: string, files: readonly string[], integrity: string | undefined) {
   const manifest: Manifest = readJson(join(folder, "package.json"));
   const { name, version, description, license } = manifest;
@@ -76,7 +80,10 @@ function toComponent(folder: string, files: readonly string[], integrity: string
     "licenses": [
       /^[\w.-]+$/.test(license)
         ? {
-          license: { id: license, ...(text !== undefined && { text: { contentType: "text/plain", content: text } }) },
+          license: {
+            id: license,
+            ...(text !== undefined && { text: { contentType: "text/plain", content: text } }),
+          },
         }
         : { expression: license },
     ],
@@ -111,7 +118,9 @@ export function makeSbom(files: readonly BuiltFile[]): string {
     }
   }
   const components = Array.from(byFolder).toSorted(([one], [other]) => one < other ? -1 : 1)
-    .map(([folder, names]) => toComponent(folder, [...names].toSorted(), packages[folder]?.integrity));
+    .map(([folder, names]) =>
+      toComponent(folder, [...names].toSorted(), packages[folder]?.integrity)
+    );
   const root = toPurl(own);
   const sbom = {
     ...SBOM_FORM,
@@ -140,24 +149,34 @@ export function makeSbom(files: readonly BuiltFile[]): string {
 /** Asks git; `undefined` outside a checkout, or where there is no git. */
 function askGit(...args: string[]): string | undefined {
   try {
-    return execFileSync("git", args, { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).trim();
+    return execFileSync("git", args, { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] })
+      .trim();
   } catch {
     return undefined;
   }
 }
 
-/** The sources: their commit, unless something was changed since, and in any case the digest of all that was read. */
+/**
+ * The sources: their commit, unless something was changed since, and in any case the digest of all
+ * that was read.
+ */
 function describeSources(files: readonly BuiltFile[]) {
-  const inputs = new Set(files.flatMap(({ inputs }) => inputs).filter((input) => packageOf(input) === undefined));
+  const inputs = new Set(
+    files.flatMap(({ inputs }) => inputs).filter((input) => packageOf(input) === undefined),
+  );
   const read = [...inputs].filter((path) => existsSync(path)).toSorted();
   const list = read.map((path) => `${sha256(readFileSync(path))}  ${path}\n`).join("");
   const commit = askGit("rev-parse", "HEAD");
   const paths = ["mod.ts", "src", "scripts", "package.json", "package-lock.json"];
   const isChanged = askGit("status", "--porcelain", "--", ...paths) !== "";
   const { GITHUB_SERVER_URL: server, GITHUB_REPOSITORY: repository } = process.env;
-  const uri = server === undefined || repository === undefined ? {} : { uri: `git+${server}/${repository}` };
+  const uri = server === undefined || repository === undefined
+    ? {}
+    : { uri: `git+${server}/${repository}` };
   return [
-    ...(commit === undefined || isChanged ? [] : [{ name: "commit", ...uri, digest: { gitCommit: commit } }]),
+    ...(commit === undefined || isChanged
+      ? []
+      : [{ name: "commit", ...uri, digest: { gitCommit: commit } }]),
     { name: "sources", digest: { sha256: sha256(list) }, annotations: { files: read.length } },
     { name: "package-lock.json", digest: { sha256: sha256(readFileSync("package-lock.json")) } },
   ];
@@ -166,19 +185,25 @@ function describeSources(files: readonly BuiltFile[]) {
 /** The party that ran the build: the workflow in CI, else whoever typed the command. */
 function toBuilderId(): string {
   const { GITHUB_SERVER_URL: server, GITHUB_WORKFLOW_REF: workflow } = process.env;
-  return server === undefined || workflow === undefined ? "urn:sallyport:builder:local" : `${server}/${workflow}`;
+  return server === undefined || workflow === undefined
+    ? "urn:sallyport:builder:local"
+    : `${server}/${workflow}`;
 }
 
 /**
- * Makes the provenance statement: the digest of each file, the sources that it was made from, and by whom. It is not
- * signed; npm signs one of its own when the package is published.
+ * Makes the provenance statement: the digest of each file, the sources that it was made from, and
+ * by whom. It is not signed; npm signs one of its own when the package is published.
  *
  * @param directory The folder with the files
  * @param names Names of the files in it that the statement is about
  * @param files The files that were bundled, each with what went into it
  * @returns JSON of in-toto, with SLSA's predicate
  */
-export function makeProvenance(directory: string, names: readonly string[], files: readonly BuiltFile[]): string {
+export function makeProvenance(
+  directory: string,
+  names: readonly string[],
+  files: readonly BuiltFile[],
+): string {
   const statement = {
     _type: STATEMENT_TYPE,
     subject: names.toSorted().map((name) => ({

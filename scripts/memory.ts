@@ -1,6 +1,7 @@
 /**
- * `npm run memory -- --runtime bun --streams 5000`: opens so many streams, each of which got one event and then
- * nothing more, and says what one costs the gateway's process. Then all callers leave, and so must the upstream calls.
+ * `npm run memory -- --runtime bun --streams 5000`: opens so many streams, each of which got one
+ * event and then nothing more, and says what one costs the gateway's process. Then all callers
+ * leave, and so must the upstream calls.
  */
 import { connect, type Socket } from "node:net";
 import { STREAM_BODY } from "../tests/support/gateway.ts";
@@ -8,11 +9,17 @@ import { toRawRequest } from "../tests/support/tcp_peer.ts";
 import { HEADERS, LongRun, pause, toMB, waitFor } from "./chaos/long_run.ts";
 import { startQuiet } from "./chaos/upstreams.ts";
 
-/** Streams that are opened and closed before the idle level is taken: code is compiled, pools are there. */
+/**
+ * Streams that are opened and closed before the idle level is taken: code is compiled, pools are
+ * there.
+ */
 const WARM_UP_STREAMS = 200;
 /** Connections that are being made at the same time: fewer than a listener's backlog. */
 const AT_ONCE = 100;
-/** Milliseconds for a stream to get its first event, for all to be gone, and for the process to come to rest. */
+/**
+ * Milliseconds for a stream to get its first event, for all to be gone, and for the process to come
+ * to rest.
+ */
 const FIRST_EVENT_MS = 20_000;
 const GONE_MS = 15_000;
 const REST_MS = 2_000;
@@ -54,11 +61,16 @@ async function openStreams(count: number): Promise<Socket[]> {
   return sockets;
 }
 
-/** All callers leave; resolves with how long the upstream calls took to end, `undefined` when some did not. */
+/**
+ * All callers leave; resolves with how long the upstream calls took to end, `undefined` when some
+ * did not.
+ */
 async function closeStreams(sockets: readonly Socket[]): Promise<number | undefined> {
   const started = performance.now();
   for (const socket of sockets) socket.destroy();
-  return await waitFor(() => upstream.open() === 0, GONE_MS) ? performance.now() - started : undefined;
+  return await waitFor(() => upstream.open() === 0, GONE_MS)
+    ? performance.now() - started
+    : undefined;
 }
 
 await run.finish(async () => {
@@ -71,18 +83,28 @@ await run.finish(async () => {
   await pause(REST_MS);
   const full = await gateway.stats();
   if (full.open !== streams) run.fail(`${full.open} exchanges are open, not ${streams}`);
-  if (upstream.open() !== streams) run.fail(`${upstream.open()} upstream calls are open, not ${streams}`);
+  if (upstream.open() !== streams) {
+    run.fail(`${upstream.open()} upstream calls are open, not ${streams}`);
+  }
   const goneMs = await closeStreams(sockets);
   if (goneMs === undefined) run.fail(`${upstream.open()} upstream calls stay open`);
   await pause(REST_MS);
   const after = await gateway.stats();
-  if (after.open !== 0 || after.begun !== after.settled) run.fail(`${after.open} exchanges stay open`);
+  if (after.open !== 0 || after.begun !== after.settled) {
+    run.fail(`${after.open} exchanges stay open`);
+  }
 
   const each = (bytes: number) => `${(bytes / streams / 1000).toFixed(1)} kB`;
-  console.log(`memory on ${run.runtime.label}: ${streams} quiet streams, opened in ${(openedMs / 1000).toFixed(1)} s`);
+  console.log(
+    `memory on ${run.runtime.label}: ${streams} quiet streams, opened in ${
+      (openedMs / 1000).toFixed(1)
+    } s`,
+  );
   console.log(`  idle          rss ${toMB(idle.rss)}, heap ${toMB(idle.heap)}`);
   console.log(`  with streams  rss ${toMB(full.rss)}, heap ${toMB(full.heap)}`);
-  console.log(`  a stream      rss ${each(full.rss - idle.rss)}, heap ${each(full.heap - idle.heap)}`);
+  console.log(
+    `  a stream      rss ${each(full.rss - idle.rss)}, heap ${each(full.heap - idle.heap)}`,
+  );
   console.log(
     `  all closed    rss ${toMB(after.rss)}, heap ${toMB(after.heap)}, upstream calls ended after ${
       goneMs?.toFixed(0)

@@ -1,6 +1,7 @@
 /**
- * The console's page, from its sources in `src/admin/console/` to one module that the admin listener serves.
- * The module is kept beside the sources, so that the gateway also runs from source; a test compares the two.
+ * The console's page, from its sources in `src/admin/console/` to one module that the admin
+ * listener serves. The module is kept beside the sources, so that the gateway also runs from
+ * source; a test compares the two.
  */
 import { Buffer } from "node:buffer";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -28,7 +29,9 @@ async function bundle(entry: string, more: BuildOptions = {}): Promise<string> {
     legalComments: "none",
     logLevel: "warning",
     // Children as arguments take 2 % less of the page than as a property.
-    tsconfigRaw: { compilerOptions: { jsx: "react", jsxFactory: "h", jsxFragmentFactory: "Fragment" } },
+    tsconfigRaw: {
+      compilerOptions: { jsx: "react", jsxFactory: "h", jsxFragmentFactory: "Fragment" },
+    },
     inject: ["node_modules/preact/dist/preact.mjs"],
     define: { "process.env.NODE_ENV": '"production"' },
     ...more,
@@ -56,17 +59,24 @@ export async function buildPage(): Promise<PageFiles> {
 
 /** Packs texts by gzip, in base64. Other versions of zlib may make other bytes of the same text. */
 function pack(files: PageFiles): PageFiles {
-  const entries = Object.entries(files).map(([name, text]) => [name, gzipSync(text, { level: 9 }).toString("base64")]);
+  const entries = Object.entries(files).map((
+    [name, text],
+  ) => [name, gzipSync(text, { level: 9 }).toString("base64")]);
   return Object.fromEntries(entries);
 }
 
 /** @returns The texts that were packed */
 export function unpackPage(files: PageFiles): PageFiles {
-  const entries = Object.entries(files).map(([name, packed]) => [name, gunzipSync(Buffer.from(packed, "base64"))]);
+  const entries = Object.entries(files).map((
+    [name, packed],
+  ) => [name, gunzipSync(Buffer.from(packed, "base64"))]);
   return Object.fromEntries(entries.map(([name, bytes]) => [name, String(bytes)]));
 }
 
-/** Reads the files of a module that {@link writePageModule} wrote; none of one that is damaged, as by a merge. */
+/**
+ * Reads the files of a module that {@link writePageModule} wrote; none of one that is damaged, as
+ * by a merge.
+ */
 function readPageModule(): PageFiles | undefined {
   try {
     const packed = readFileSync(PAGE_MODULE, "utf8").matchAll(/^ {2}(\w+): "([\w+/=]+)",$/gm);
@@ -76,10 +86,14 @@ function readPageModule(): PageFiles | undefined {
   }
 }
 
-/** Writes {@link PAGE_MODULE}, unless it holds these files already. @param files The page's files */
+/**
+ * Writes {@link PAGE_MODULE}, unless it holds these files already. @param files The page's files
+ */
 export function writePageModule(files: PageFiles): void {
   if (isDeepStrictEqual(readPageModule(), files)) return;
-  const lines = Object.entries(pack(files)).map(([name, packed]) => `  ${name}: ${JSON.stringify(packed)},\n`);
+  const lines = Object.entries(pack(files)).map(([name, packed]) =>
+    `  ${name}: ${JSON.stringify(packed)},\n`
+  );
   const text = [
     "/** The console's page. Made by scripts/page.ts from src/admin/console/: do not edit. @module */\n",
     "/** Its files by name, packed by gzip, in base64. */\n",

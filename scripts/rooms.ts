@@ -1,9 +1,16 @@
 /**
  * `npm run rooms`: the size and the density of the code, for each folder of `src`.
  *
- * Lines are those with code. Tokens per line show how dense the code is: Hono has 6.7, h3 6.9 (2026-11).
+ * Lines are those with code. Tokens per line show how dense the code is: Hono has 6.7, h3 6.9
+ * (2026-11).
  */
-import { closeSources, countNestedParameters, listSources, parseSource, tokenStarts } from "./sources.ts";
+import {
+  closeSources,
+  countNestedParameters,
+  listSources,
+  parseSource,
+  tokenStarts,
+} from "./sources.ts";
 
 const WIDTH = 100;
 /** The console's page as text, which is built. */
@@ -30,7 +37,8 @@ const createRoom = (): Room => ({
   docstringTags: 0,
 });
 
-const countMatches = (text: string, pattern: RegExp): number => Array.from(text.matchAll(pattern)).length;
+const countMatches = (text: string, pattern: RegExp): number =>
+  Array.from(text.matchAll(pattern)).length;
 
 function add(room: Room, file: string): void {
   const source = parseSource(file);
@@ -56,7 +64,16 @@ function toRow(name: string, room: Room): string {
   const { files, lines, tokens, wideLines, nestedParameters, docstrings, docstringTags } = room;
   const perLine = (tokens / lines).toFixed(1);
   const perThousand = ((docstrings * 1000) / lines).toFixed(0);
-  const cells = [files, lines, tokens, perLine, wideLines, nestedParameters, perThousand, docstringTags];
+  const cells = [
+    files,
+    lines,
+    tokens,
+    perLine,
+    wideLines,
+    nestedParameters,
+    perThousand,
+    docstringTags,
+  ];
   return name.padEnd(16) + cells.map((cell) => String(cell).padStart(12)).join("");
 }
 
@@ -72,9 +89,20 @@ for (const file of listSources("src").filter((file) => file !== BUILT)) {
 }
 closeSources();
 
-const HEADS = ["files", "lines", "tokens", "tokens/line", `over ${WIDTH}`, "nested", "docs/1000", "tags"];
+const HEADS = [
+  "files",
+  "lines",
+  "tokens",
+  "tokens/line",
+  `over ${WIDTH}`,
+  "nested",
+  "docs/1000",
+  "tags",
+];
 console.log("folder".padEnd(16) + HEADS.map((head) => head.padStart(12)).join(""));
-for (const [name, room] of Array.from(rooms).sort(([, one], [, other]) => other.tokens - one.tokens)) {
+for (
+  const [name, room] of Array.from(rooms).sort(([, one], [, other]) => other.tokens - one.tokens)
+) {
   console.log(toRow(name, room));
 }
 console.log(toRow("all", total));

@@ -19,7 +19,9 @@ export interface RuntimeOnMachine {
 const fromNpm = (name: string) => realpathSync(join("node_modules", ".bin", name));
 
 function findMachineNode(): string | undefined {
-  const directories = (process.env.PATH ?? "").split(delimiter).filter((path) => !path.includes("node_modules"));
+  const directories = (process.env.PATH ?? "").split(delimiter).filter((path) =>
+    !path.includes("node_modules")
+  );
   return directories.map((directory) => join(directory, "node")).find((path) => {
     try {
       accessSync(path, constants.X_OK);
@@ -31,7 +33,8 @@ function findMachineNode(): string | undefined {
 }
 
 function nodeOf(command: string): RuntimeOnMachine {
-  const [major = "0", minor = "0"] = execFileSync(command, ["-p", "process.versions.node"]).toString().split(".");
+  const [major = "0", minor = "0"] = execFileSync(command, ["-p", "process.versions.node"])
+    .toString().split(".");
   const runsTypeScript = Number(major) > 22 || (Number(major) === 22 && Number(minor) >= 18);
   return { label: `node ${major}`, kind: "node", command, runsTypeScript };
 }
@@ -51,7 +54,12 @@ function lookForRuntimes(): RuntimeOnMachine[] {
   const own = machine === undefined ? undefined : nodeOf(machine);
   return [
     { label: "deno", kind: "deno", command: fromNpm("deno"), runsTypeScript: true },
-    { label: "bun", kind: "bun", command: realpathSync("node_modules/bun/bin/bun.exe"), runsTypeScript: true },
+    {
+      label: "bun",
+      kind: "bun",
+      command: realpathSync("node_modules/bun/bin/bun.exe"),
+      runsTypeScript: true,
+    },
     newest,
     ...(own === undefined || own.label === newest.label ? [] : [own]),
   ];

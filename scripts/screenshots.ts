@@ -1,6 +1,6 @@
 /**
- * Pictures of a console with traffic, in light and dark, for the README: a gateway with two providers that answer as
- * models do, some callers, and a browser.
+ * Pictures of a console with traffic, in light and dark, for the README: a gateway with two
+ * providers that answer as models do, some callers, and a browser.
  */
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -27,29 +27,46 @@ function random(): number {
   return seed / 2 ** 32;
 }
 
-const WORDS = "A sally port is a guarded way out of a keep : two doors , of which one is always shut .".split(" ");
+const WORDS =
+  "A sally port is a guarded way out of a keep : two doors , of which one is always shut .".split(
+    " ",
+  );
 
 async function answerStream(response: ServerResponse, isPatient: boolean): Promise<void> {
   await pause(120 + random() * (isPatient ? 240 : 700));
   response.writeHead(200, { "content-type": "text/event-stream" });
   const event = (delta: unknown, more = {}) =>
-    response.write(`data: ${JSON.stringify({ choices: [{ index: 0, delta, finish_reason: null }], ...more })}\n\n`);
+    response.write(
+      `data: ${
+        JSON.stringify({ choices: [{ index: 0, delta, finish_reason: null }], ...more })
+      }\n\n`,
+    );
   const count = 12 + Math.floor(random() * 40);
   for (let index = 0; index < count && !response.destroyed; index++) {
     event({ content: `${WORDS[index % WORDS.length]} ` });
     await pause(20 + random() * 50);
   }
   const usage = { prompt_tokens: 240, completion_tokens: count * 3, total_tokens: 240 + count * 3 };
-  response.write(`data: ${JSON.stringify({ choices: [{ index: 0, delta: {}, finish_reason: "stop" }], usage })}\n\n`);
+  response.write(
+    `data: ${
+      JSON.stringify({ choices: [{ index: 0, delta: {}, finish_reason: "stop" }], usage })
+    }\n\n`,
+  );
   response.end("data: [DONE]\n\n");
 }
 
 async function answerPlain(response: ServerResponse): Promise<void> {
   await pause(80 + random() * 260);
-  if (random() < 0.04) return void response.writeHead(429, { "content-type": "application/json" }).end("{}");
+  if (random() < 0.04) {
+    return void response.writeHead(429, { "content-type": "application/json" }).end("{}");
+  }
   response.writeHead(200, { "content-type": "application/json" });
   response.end(JSON.stringify({
-    choices: [{ index: 0, message: { role: "assistant", content: "Two doors." }, finish_reason: "stop" }],
+    choices: [{
+      index: 0,
+      message: { role: "assistant", content: "Two doors." },
+      finish_reason: "stop",
+    }],
     usage: { prompt_tokens: 180, completion_tokens: 60, total_tokens: 240 },
   }));
 }
@@ -61,7 +78,9 @@ async function startProvider(isPatient: boolean): Promise<{ server: Server; url:
     request.setEncoding("utf8");
     request.on("data", (text: string) => body += text);
     request.on("end", () => {
-      const answered = body.includes('"stream":true') ? answerStream(response, isPatient) : answerPlain(response);
+      const answered = body.includes('"stream":true')
+        ? answerStream(response, isPatient)
+        : answerPlain(response);
       answered.catch(() => response.destroy());
     });
   });
@@ -158,7 +177,11 @@ async function callOnce(url: string, keys: readonly string[]): Promise<void> {
 }
 
 /** Callers that come and go. */
-async function makeTraffic(url: string, keys: readonly string[], isOn: () => boolean): Promise<void> {
+async function makeTraffic(
+  url: string,
+  keys: readonly string[],
+  isOn: () => boolean,
+): Promise<void> {
   const open = new Set<Promise<void>>();
   for (let step = 0; isOn(); step++) {
     const burst = 3 + 2 * Math.sin(step / 55) + random() * 2;
@@ -171,8 +194,16 @@ async function makeTraffic(url: string, keys: readonly string[], isOn: () => boo
   await Promise.all(open);
 }
 
-async function signIn(browser: Browser, admin: string, colorScheme: "light" | "dark", width: number): Promise<Page> {
-  const context = await browser.newContext({ colorScheme, viewport: { width, height: width > 500 ? 800 : 820 } });
+async function signIn(
+  browser: Browser,
+  admin: string,
+  colorScheme: "light" | "dark",
+  width: number,
+): Promise<Page> {
+  const context = await browser.newContext({
+    colorScheme,
+    viewport: { width, height: width > 500 ? 800 : 820 },
+  });
   const page = await context.newPage();
   await page.goto(admin);
   await page.getByLabel("Admin token").fill(TOKEN);
@@ -196,16 +227,30 @@ export async function takeScreenshots(
   trafficMs: number = TRAFFIC_MS,
 ): Promise<void> {
   const executablePath = findBrowser();
-  if (executablePath === undefined) throw new Error("Cannot take pictures: no Chromium is installed");
+  if (executablePath === undefined) {
+    throw new Error("Cannot take pictures: no Chromium is installed");
+  }
   const [a, b] = [await startProvider(true), await startProvider(false)];
   const gateway = await startGateway({ a: a.url, b: b.url });
-  const browser = await chromium.launch({ executablePath, args: process.getuid?.() === 0 ? ["--no-sandbox"] : [] });
+  const browser = await chromium.launch({
+    executablePath,
+    args: process.getuid?.() === 0 ? ["--no-sandbox"] : [],
+  });
   let isOn = true;
   try {
     const policies = [
       { name: "search", limits: { requests: "900/min", tokens: "200k/min", concurrency: 40 } },
-      { name: "support-bot", providers: ["openai"], models: ["gpt-*"], limits: { budget: "5M/month" } },
-      { name: "night-batch", limits: { requests: "2000/h", concurrency: 20 }, expires: "2099-01-01T00:00:00Z" },
+      {
+        name: "support-bot",
+        providers: ["openai"],
+        models: ["gpt-*"],
+        limits: { budget: "5M/month" },
+      },
+      {
+        name: "night-batch",
+        limits: { requests: "2000/h", concurrency: 20 },
+        expires: "2099-01-01T00:00:00Z",
+      },
       { name: "try-out", limits: { requests: "25/min", mode: "observe" } },
     ];
     const keys: string[] = [];
@@ -226,7 +271,9 @@ export async function takeScreenshots(
           await page.evaluate(() => scrollTo(0, 0));
         }
         await pause(1500);
-        await page.screenshot({ path: join(directory, `console-${view}-${index === 0 ? "light" : "dark"}.png`) });
+        await page.screenshot({
+          path: join(directory, `console-${view}-${index === 0 ? "light" : "dark"}.png`),
+        });
       }
     }
     isOn = false;

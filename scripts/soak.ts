@@ -1,6 +1,7 @@
 /**
- * `npm run soak -- --runtime bun --exchanges 100000`: so many exchanges, half of them streamed, 64 at once, and what
- * the gateway's process holds on the way. Fails when memory or file descriptors grow.
+ * `npm run soak -- --runtime bun --exchanges 100000`: so many exchanges, half of them streamed, 64
+ * at once, and what the gateway's process holds on the way. Fails when memory or file descriptors
+ * grow.
  */
 import { countFiles } from "./chaos/gateway_process.ts";
 import { LongRun, SteadyCaller, toMB, waitFor } from "./chaos/long_run.ts";
@@ -9,7 +10,10 @@ import { startHealthy } from "./chaos/upstreams.ts";
 const AT_ONCE = 64;
 /** Parts of the run after which the process is looked at. */
 const MARKS = [0.1, 0.25, 0.5, 0.75, 1];
-/** Growth from the second quarter of the run to the last one that is still none: the larger of the two. */
+/**
+ * Growth from the second quarter of the run to the last one that is still none: the larger of the
+ * two.
+ */
 const MAX_GROWTH = 0.2;
 const MAX_GROWTH_BYTES = 20e6;
 /** File descriptors that a runtime opens late and keeps: pipes and epoll of its threads. */
@@ -43,21 +47,31 @@ await run.finish(async () => {
     const rate = (begun - before) / (performance.now() - started) * 1000;
     const stats = await gateway.stats();
     rss.push(stats.rss);
-    const cells = [toMB(stats.rss).padStart(11), toMB(stats.heap).padStart(11), String(files()).padStart(7)];
+    const cells = [
+      toMB(stats.rss).padStart(11),
+      toMB(stats.heap).padStart(11),
+      String(files()).padStart(7),
+    ];
     console.log(`${String(begun).padStart(13)}${cells.join("")}${rate.toFixed(0).padStart(11)}`);
   }
   // The lower of two levels on each side: an allocator's peak passes, a leak does not.
   const [, quarter = 0, half = 0, threeQuarters = 0, end = 0] = rss;
   const early = Math.min(quarter, half);
   const growth = Math.min(threeQuarters, end) - early;
-  console.log(`rss from 25 % to 100 %: ${toMB(end - quarter)}; from 25-50 % to 75-100 %: ${toMB(growth)}`);
-  if (growth > Math.max(MAX_GROWTH * early, MAX_GROWTH_BYTES)) run.fail(`memory grew by ${toMB(growth)}`);
+  console.log(
+    `rss from 25 % to 100 %: ${toMB(end - quarter)}; from 25-50 % to 75-100 %: ${toMB(growth)}`,
+  );
+  if (growth > Math.max(MAX_GROWTH * early, MAX_GROWTH_BYTES)) {
+    run.fail(`memory grew by ${toMB(growth)}`);
+  }
 
   caller.close();
   upstream.closeIdle();
   const isQuiet = await waitFor(() => files() <= filesAtStart + SPARE_FILES, QUIET_MS);
   const stats = await gateway.stats();
-  console.log(`fds: ${filesAtStart} at the start, ${files()} at the end; open exchanges: ${stats.open}`);
+  console.log(
+    `fds: ${filesAtStart} at the start, ${files()} at the end; open exchanges: ${stats.open}`,
+  );
   if (!isQuiet) run.fail("file descriptors stay open");
   if (stats.open !== 0 || stats.begun !== stats.settled) run.fail("exchanges stay open");
   if (stats.begun !== begun) run.fail(`${begun} requests were sent, ${stats.begun} arrived`);

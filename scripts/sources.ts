@@ -1,6 +1,6 @@
 /**
- * The sources of the product, read with the TypeScript parser and measured: tokens of code, functions, and destructuring
- * inside a destructured parameter.
+ * The sources of the product, read with the TypeScript parser and measured: tokens of code,
+ * functions, and destructuring inside a destructured parameter.
  *
  * @module
  */
@@ -29,7 +29,9 @@ export function listSources(folder: string): string[] {
 /** Parses a file. @throws {Error} If it is not part of `tsconfig.json` */
 export function parseSource(file: string): SourceFile {
   const source = project?.program.getSourceFile(resolve(file));
-  if (source === undefined) throw new Error(`Cannot parse ${file}: it is not part of tsconfig.json`);
+  if (source === undefined) {
+    throw new Error(`Cannot parse ${file}: it is not part of tsconfig.json`);
+  }
   return source;
 }
 
@@ -53,7 +55,8 @@ export function tokenStarts(source: SourceFile): number[] {
     scanner.setText(source.text, from, to - from);
     while (scanner.scan() !== SyntaxKind.EndOfFile) starts.push(scanner.getTokenStart());
   };
-  // The scanner alone would take a `/` or a `}` in a template for something else, so each leaf of the tree is a token.
+  // The scanner alone would take a `/` or a `}` in a template for something else, so each leaf of
+  // the tree is a token.
   const visit = (node: Node): void => {
     const children = childrenOf(node);
     if (children.length === 0) {

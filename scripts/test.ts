@@ -1,7 +1,8 @@
 /**
- * `npm test [-- --quick] [--runtime deno,bun,"node 26",workers] [--times] [FILE...]`: every test file on the runtimes that it names
- * ({@link ./test/plan.ts}), and a table of the counts. `--quick`: on the newest Node and Bun, what starts no programs,
- * measures no time and takes no seconds. `--times`: also tells where the time goes.
+ * `npm test [-- --quick] [--runtime deno,bun,"node 26",workers] [--times] [FILE...]`: every test
+ * file on the runtimes that it names ({@link ./test/plan.ts}), and a table of the counts.
+ * `--quick`: on the newest Node and Bun, what starts no programs, measures no time and takes no
+ * seconds. `--times`: also tells where the time goes.
  */
 import { globSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
@@ -21,7 +22,14 @@ import {
   type Target,
   type Task,
 } from "./test/plan.ts";
-import { REPORTS, run, runTask, type TaskResult, TRANSPILED, transpiledName } from "./test/run_task.ts";
+import {
+  REPORTS,
+  run,
+  runTask,
+  type TaskResult,
+  TRANSPILED,
+  transpiledName,
+} from "./test/run_task.ts";
 import { runSideBySide } from "./test/side_by_side.ts";
 import { describeSkipped } from "./test/skipped.ts";
 
@@ -33,13 +41,21 @@ const MAX_CERTIFICATE_AGE_MS = 5 * 24 * 3_600_000;
 /** Files whose time is told with `--times`. */
 const SLOWEST = Number(process.env.SLOWEST ?? 20);
 
-/** A certificate that all runtimes trust in one and the same way, so that tests use https without a word of code. */
+/**
+ * A certificate that all runtimes trust in one and the same way, so that tests use https without a
+ * word of code.
+ */
 function prepareTls(): Record<string, string> {
   const directory = join(process.cwd(), CACHE, "tls");
   mkdirSync(directory, { recursive: true });
   const made = statSync(join(directory, "cert.pem"), { throwIfNoEntry: false })?.mtimeMs ?? 0;
   if (Date.now() - made > MAX_CERTIFICATE_AGE_MS) {
-    const { cert, key } = createSelfSignedCertificate(["localhost", "127.0.0.1", "a.localhost", "b.localhost"]);
+    const { cert, key } = createSelfSignedCertificate([
+      "localhost",
+      "127.0.0.1",
+      "a.localhost",
+      "b.localhost",
+    ]);
     writeFileSync(join(directory, "key.pem"), key, { mode: 0o600 });
     writeFileSync(join(directory, "cert.pem"), cert);
   }
@@ -85,15 +101,21 @@ const all = folders.flatMap((path) =>
   statSync(path).isDirectory() ? globSync(join(path, "**/*_test.ts")).sort() : [path]
 );
 
-/** The files of a target. One that is named together with a runtime runs there, whatever it says itself. */
+/**
+ * The files of a target. One that is named together with a runtime runs there, whatever it says
+ * itself.
+ */
 function filesOf(target: Target): string[] {
-  const isOwn = (file: string) => runsOn(target, file) || (isNamed && !target.isWorkers && positionals.includes(file));
-  return all.filter((file) => isOwn(file) && !(values.quick && (startsPrograms(file) || isAlone(file))));
+  const isOwn = (file: string) =>
+    runsOn(target, file) || (isNamed && !target.isWorkers && positionals.includes(file));
+  return all.filter((file) =>
+    isOwn(file) && !(values.quick && (startsPrograms(file) || isAlone(file)))
+  );
 }
 
 /**
- * Tells what is begun first: what takes longest, so that no long task is left alone at the end. A Worker is started for
- * each case; files that share a process wait one after the other.
+ * Tells what is begun first: what takes longest, so that no long task is left alone at the end. A
+ * Worker is started for each case; files that share a process wait one after the other.
  */
 function rankOf({ target, files }: Task): number {
   if (target.isWorkers || files.some(isLong)) return 0;
@@ -105,12 +127,15 @@ const newest = targets.find(isNewestNode);
 const isNamed = positionals.length > 0 && wanted !== undefined;
 const tasks: Task[] = targets.filter(isWanted)
   .flatMap((target) => {
-    const isElsewhere = (file: string) => !isNamed && newest !== undefined && target !== newest && runsOn(newest, file);
+    const isElsewhere = (file: string) =>
+      !isNamed && newest !== undefined && target !== newest && runsOn(newest, file);
     return planTasks(target, filesOf(target), isElsewhere);
   })
   .sort((one, other) => rankOf(one) - rankOf(other));
 if (tasks.length === 0) {
-  console.error('test: nothing to run; --runtime takes deno, bun, node, workers, or a label such as "node 20"');
+  console.error(
+    'test: nothing to run; --runtime takes deno, bun, node, workers, or a label such as "node 20"',
+  );
   process.exit(2);
 }
 /** Whether bash can tell the CPU of a file, in the units of Linux. */
@@ -145,11 +170,16 @@ await runSideBySide(
   { least: 2 * cores, most: 4 * cores, idle: 0.15 },
   runAndTell,
 );
-await runSideBySide(tasks.filter(isForItself), { least: cores, most: 2 * cores, idle: 0.5 }, runAndTell);
+await runSideBySide(
+  tasks.filter(isForItself),
+  { least: cores, most: 2 * cores, idle: 0.5 },
+  runAndTell,
+);
 
 /** What became of files, all together. */
 function sumUp(of: readonly TaskResult[]) {
-  const sum = (count: (result: TaskResult) => number) => of.reduce((total, result) => total + count(result), 0);
+  const sum = (count: (result: TaskResult) => number) =>
+    of.reduce((total, result) => total + count(result), 0);
   return {
     passed: sum(({ counts }) => counts.passed),
     failed: sum(({ counts }) => counts.failed),
@@ -160,17 +190,23 @@ function sumUp(of: readonly TaskResult[]) {
   };
 }
 
-/** Tells which files took longest, by the CPU where it is measured, and how much of the cores the run has used. */
+/**
+ * Tells which files took longest, by the CPU where it is measured, and how much of the cores the
+ * run has used.
+ */
 function tellTimes(): void {
   const toCell = (seconds: number) => seconds.toFixed(1).padStart(7);
   console.log("\n    CPU  seconds  file");
-  const slowest = results.toSorted((a, b) => b.cpuSeconds - a.cpuSeconds || b.seconds - a.seconds).slice(0, SLOWEST);
+  const slowest = results.toSorted((a, b) => b.cpuSeconds - a.cpuSeconds || b.seconds - a.seconds)
+    .slice(0, SLOWEST);
   for (const { target, files: [first = "", ...more], seconds, cpuSeconds } of slowest) {
     const others = more.length === 0 ? "" : ` and ${more.length} more`;
     console.log(`${toCell(cpuSeconds)}  ${toCell(seconds)}  ${first}${others} on ${target.label}`);
   }
   const used = results.reduce((sum, { cpuSeconds }) => sum + cpuSeconds, 0);
-  console.log(`${used | 0} s of CPU, ${(100 * used / (cores * performance.now() / 1000)) | 0} % of all cores`);
+  console.log(
+    `${used | 0} s of CPU, ${(100 * used / (cores * performance.now() / 1000)) | 0} % of all cores`,
+  );
 }
 
 if (values.times) tellTimes();
@@ -182,7 +218,9 @@ const rows = findTargets().flatMap(({ label }) => {
 console.log(`\nruntime    files  passed  failed  skipped  seconds${isTimed ? "      CPU" : ""}`);
 for (const { label, files, passed, failed, skipped, seconds, cpuSeconds } of rows) {
   const cells = [files, passed, failed, skipped.length].map((number) => String(number).padStart(8));
-  const times = [seconds, ...(isTimed ? [cpuSeconds] : [])].map((time) => time.toFixed(1).padStart(9));
+  const times = [seconds, ...(isTimed ? [cpuSeconds] : [])].map((time) =>
+    time.toFixed(1).padStart(9)
+  );
   console.log(`${label.padEnd(8)}${cells.join("")}${times.join("")}`);
 }
 console.log(describeSkipped(new Map(rows.map(({ label, skipped }) => [label, skipped]))));

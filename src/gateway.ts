@@ -1,6 +1,6 @@
 /**
- * The gateway: a configuration and parts become something that answers requests. What happens to a request is told in
- * `pipeline.ts`.
+ * The gateway: a configuration and parts become something that answers requests. What happens to a
+ * request is told in `pipeline.ts`.
  *
  * @module
  */
@@ -37,17 +37,29 @@ import { createFetchTransport, type Transport } from "./upstream/transport.ts";
 
 /** The parts that differ by runtime or engine. Left out, each is one that works anywhere. */
 export interface GatewayParts {
-  /** Source of gateway keys: a store, or a function that resolves one; by default the keys of the config, in memory. */
+  /**
+   * Source of gateway keys: a store, or a function that resolves one; by default the keys of the
+   * config, in memory.
+   */
   readonly keys: KeyStore | KeyResolver;
-  /** Tells whether an identity token is revoked, from memory: it is asked at each request. By default none is. */
+  /**
+   * Tells whether an identity token is revoked, from memory: it is asked at each request. By
+   * default none is.
+   */
   readonly isRevoked?: ((token: RevocableToken) => boolean) | undefined;
   /** @internal Verifies identity tokens, and outlives this gateway; one of its own by default. */
   readonly identity?: CallerTokens | undefined;
-  /** The limiter, which counts the use of keys and providers; by default one in the memory of this process. */
+  /**
+   * The limiter, which counts the use of keys and providers; by default one in the memory of this
+   * process.
+   */
   readonly limiter: Limiter;
   /** The transport, which makes the calls to providers; by default the global `fetch`. */
   readonly transport: Transport;
-  /** Transports of single providers, by name, instead of `transport`. A provider with `egress` needs one. */
+  /**
+   * Transports of single providers, by name, instead of `transport`. A provider with `egress` needs
+   * one.
+   */
   readonly transports?: Readonly<Record<string, Transport>> | undefined;
   /** The SHA-256 function; by default one in JavaScript. */
   readonly digest: Digest;
@@ -57,17 +69,31 @@ export interface GatewayParts {
   readonly tracer?: Tracer | undefined;
   /** Source of times and timers. */
   readonly clock: Clock;
-  /** @internal Transport of all calls, whatever the providers' settings say: of a gateway that must not call out. */
+  /**
+   * @internal Transport of all calls, whatever the providers' settings say: of a gateway that must
+   * not call out.
+   */
   readonly onlyTransport?: Transport | undefined;
-  /** @internal Watch of budgets, which outlives a configuration, and who is told of messages that get lost. */
-  readonly budgets?: { readonly watch: BudgetWatch; readonly report: (text: string) => void } | undefined;
-  /** @internal Durable exchanges, which outlive a configuration; in this process's memory by default; with `null` none. */
+  /**
+   * @internal Watch of budgets, which outlives a configuration, and who is told of messages that
+   * get lost.
+   */
+  readonly budgets?:
+    | { readonly watch: BudgetWatch; readonly report: (text: string) => void }
+    | undefined;
+  /**
+   * @internal Durable exchanges, which outlive a configuration; in this process's memory by
+   * default; with `null` none.
+   */
   readonly durable?: DurableExchanges | null | undefined;
   /** @internal What is counted for all configurations of the same process together. */
   readonly shared?: SharedLoad | undefined;
 }
 
-/** @internal The load of gateways that follow one another: the limits of each count the open exchanges of all. */
+/**
+ * @internal The load of gateways that follow one another: the limits of each count the open
+ * exchanges of all.
+ */
 export interface SharedLoad {
   /** Places for the open exchanges of all. */
   readonly exchanges: ExchangePlaces;
@@ -85,12 +111,17 @@ export interface Gateway extends Handler {
   readonly openStreams: number;
   /** State of the replicas of all providers. */
   readonly replicas: readonly ({ readonly provider: string } & ReplicaReport)[];
-  /** Sets `isReady` to false and goes on serving, so that load balancers have time to turn elsewhere. */
+  /**
+   * Sets `isReady` to false and goes on serving, so that load balancers have time to turn
+   * elsewhere.
+   */
   drain(): void;
   /**
-   * Refuses new requests, lets open exchanges finish, and after the limit ends the rest with `gateway_draining`.
+   * Refuses new requests, lets open exchanges finish, and after the limit ends the rest with
+   * `gateway_draining`.
    *
-   * @param limitMs How long open exchanges may take, milliseconds; the config's `drain.limit` if left out
+   * @param limitMs How long open exchanges may take, milliseconds; the config's `drain.limit` if
+   * left out
    */
   close(limitMs?: number): Promise<void>;
 }
@@ -100,10 +131,16 @@ export function portableDigest(text: string): string {
   return bytesToHex(sha256(utf8ToBytes(text)));
 }
 
-/** Makes the store for keys in the configuration. `assemble` makes all others: the core knows no file and no engine. */
+/**
+ * Makes the store for keys in the configuration. `assemble` makes all others: the core knows no
+ * file and no engine.
+ */
 function inlineKeys({ keys }: Config, digest: Digest): KeyStore {
   if (Array.isArray(keys)) return createInlineKeyStore(keys, digest);
-  throw new ConfigError([{ path: "keys", message: "expected an array of keys, or a key store among the parts" }]);
+  throw new ConfigError([{
+    path: "keys",
+    message: "expected an array of keys, or a key store among the parts",
+  }]);
 }
 
 /** Returns the parts that know whose a key or an identity token is. */
@@ -117,7 +154,9 @@ function toKeyParts(
     digest: parts.digest,
     keys: keys ?? inlineKeys(config, parts.digest),
     identity,
-    holdsKey: identity === undefined ? holdsGatewayKey : (text) => holdsGatewayKey(text) || identity.isHeldIn(text),
+    holdsKey: identity === undefined
+      ? holdsGatewayKey
+      : (text) => holdsGatewayKey(text) || identity.isHeldIn(text),
   };
 }
 
@@ -138,7 +177,10 @@ function toTransport(name: string, provider: ProviderConfig, parts: Transports):
 }
 
 /** Returns the providers of a configuration, each with the parts that its calls use. */
-function toProviders({ providers }: Config, { clock, ...transports }: Transports & { clock: Clock }): Provider[] {
+function toProviders(
+  { providers }: Config,
+  { clock, ...transports }: Transports & { clock: Clock },
+): Provider[] {
   const all = Object.entries(providers);
   return all.map(([name, provider]) => ({
     name,
@@ -148,13 +190,21 @@ function toProviders({ providers }: Config, { clock, ...transports }: Transports
     transport: toTransport(name, provider, transports),
     clock,
     headerRules: createHeaderRules(provider.headers),
-    subjects: provider.limits === undefined ? [] : [{ name: `provider:${name}`, limits: provider.limits }],
+    subjects: provider.limits === undefined
+      ? []
+      : [{ name: `provider:${name}`, limits: provider.limits }],
   }));
 }
 
 /** Returns the durable exchanges, if any call can be recorded. */
-function toDurable(config: Config, { durable, keys }: Partial<GatewayParts>, clock: Clock): Pipeline["durable"] {
-  return durable === null ? undefined : durable ?? embedDurable({ ...config, keys: keys ?? config.keys }, clock);
+function toDurable(
+  config: Config,
+  { durable, keys }: Partial<GatewayParts>,
+  clock: Clock,
+): Pipeline["durable"] {
+  return durable === null
+    ? undefined
+    : durable ?? embedDurable({ ...config, keys: keys ?? config.keys }, clock);
 }
 
 /** Returns the state of a provider's replicas. */
@@ -165,7 +215,9 @@ function reportReplicas({ name, replicas }: Provider, clock: Clock): Gateway["re
 /** Makes the table that finds a provider by the address that a caller used. */
 function toHostTable(providers: readonly Provider[]): Pipeline["resolveProvider"] {
   return createHostTable(
-    providers.flatMap((provider) => provider.hosts.map((host): [string, Provider] => [host, provider])),
+    providers.flatMap((provider) =>
+      provider.hosts.map((host): [string, Provider] => [host, provider])
+    ),
   );
 }
 
@@ -188,7 +240,12 @@ function toHostTable(providers: readonly Provider[]): Pipeline["resolveProvider"
  * ```
  */
 export function createGateway(config: Config, overrides: Partial<GatewayParts> = {}): Gateway {
-  const { digest = portableDigest, clock = systemClock, transport = createFetchTransport(), shared } = overrides;
+  const {
+    digest = portableDigest,
+    clock = systemClock,
+    transport = createFetchTransport(),
+    shared,
+  } = overrides;
   const { limits, cors } = config;
   const providers = toProviders(config, { ...overrides, transport, clock });
   const open = new OpenExchanges(shared?.exchanges ?? new ExchangePlaces(limits.maxExchanges));
@@ -199,10 +256,19 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     resolveProvider: toHostTable(providers),
     ...toKeyParts(config, overrides, { digest, clock }),
     limiter,
-    accounting: new Accounting((name) => [config.providers[name]?.prices, config.prices], config.currency),
+    accounting: new Accounting(
+      (name) => [config.providers[name]?.prices, config.prices],
+      config.currency,
+    ),
     teams: config.teams,
     durable: toDurable(config, overrides, clock),
-    budgets: createBudgetNotes({ alerts: config.alerts, ...overrides.budgets, limiter, digest, clock }),
+    budgets: createBudgetNotes({
+      alerts: config.alerts,
+      ...overrides.budgets,
+      limiter,
+      digest,
+      clock,
+    }),
     observers: overrides.observers?.map((observer) => (record) => observer.settled(record)) ?? [],
     tracer: overrides.tracer,
     clock,
@@ -236,7 +302,10 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     async close(limitMs = config.drain.limitMs) {
       isReady = false;
       isClosing = true;
-      const cancelTimer = clock.timer(limitMs, () => open.abort(new GatewayError("gateway_draining")));
+      const cancelTimer = clock.timer(
+        limitMs,
+        () => open.abort(new GatewayError("gateway_draining")),
+      );
       await open.whenEmpty();
       cancelTimer();
       pipeline.identity?.close();

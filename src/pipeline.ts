@@ -1,10 +1,17 @@
 /**
- * The flow of a request, in eight steps: arrive, address, identify, admit, read, forward, relay, settle. Each is a
- * function of its own; one `catch` turns whatever they throw into an answer.
+ * The flow of a request, in eight steps: arrive, address, identify, admit, read, forward, relay,
+ * settle. Each is a function of its own; one `catch` turns whatever they throw into an answer.
  *
  * @module
  */
-import { type Admission, type AdmissionParts, enter, enterWhole, reserve, subjectsOf } from "./steps/admission.ts";
+import {
+  type Admission,
+  type AdmissionParts,
+  enter,
+  enterWhole,
+  reserve,
+  subjectsOf,
+} from "./steps/admission.ts";
 import type { Config } from "./config/config.ts";
 import type { KeyConfig } from "./config/key.ts";
 import type { ProviderConfig } from "./config/provider.ts";
@@ -23,14 +30,24 @@ import {
   type PushedBody,
 } from "./http/message.ts";
 import { type BodyMemory, readBody, type RequestBody } from "./inbound/body.ts";
-import { type Credentials, readGatewayCredential, readUpstreamCredentials } from "./inbound/credentials.ts";
+import {
+  type Credentials,
+  readGatewayCredential,
+  readUpstreamCredentials,
+} from "./inbound/credentials.ts";
 import { type Address, type HostTable, withoutPrefix } from "./inbound/host.ts";
 import type { DurableExchanges } from "./durable/durable_exchanges.ts";
 import type { Digest } from "./keys/key_format.ts";
 import { findGatewayKey, type KeyResolver } from "./keys/key_resolver.ts";
 import type { KeyStore } from "./keys/key_store.ts";
 import type { CallerTokens } from "./keys/identity/verifier.ts";
-import { admitKey, admitModel, admitOperation, admitOtherModels, allowsModel } from "./keys/policy.ts";
+import {
+  admitKey,
+  admitModel,
+  admitOperation,
+  admitOtherModels,
+  allowsModel,
+} from "./keys/policy.ts";
 import { limitsAmounts, type LimitSubject } from "./limits/limiter.ts";
 import {
   dialectOfCaller,
@@ -51,7 +68,13 @@ import {
 import { answerRecorded } from "./steps/recorded_answer.ts";
 import { askForUsage, CONTENT_TYPES, readFacts } from "./steps/request_body.ts";
 import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
-import { hasLooped, type HeaderRules, listWithheld, toCallerHeaders, toUpstreamHeaders } from "./upstream/headers.ts";
+import {
+  hasLooped,
+  type HeaderRules,
+  listWithheld,
+  toCallerHeaders,
+  toUpstreamHeaders,
+} from "./upstream/headers.ts";
 import { filterModelList } from "./upstream/model_list.ts";
 import { isSmall, readWhole } from "./upstream/read_whole.ts";
 import { Relay } from "./upstream/relay.ts";
@@ -64,7 +87,10 @@ export interface Provider extends Omit<ProviderConfig, "transport">, ForwardPart
   readonly name: string;
   /** True if the gateway has other providers too. */
   readonly hasOthers: boolean;
-  /** The provider as a subject of limits: one entry if it has limits for all keys together, else none. */
+  /**
+   * The provider as a subject of limits: one entry if it has limits for all keys together, else
+   * none.
+   */
   readonly subjects: readonly LimitSubject[];
   /** The headers that may cross, to it and back. */
   readonly headerRules: HeaderRules;
@@ -88,7 +114,10 @@ export interface Pipeline extends AdmissionParts {
   readonly open: OpenExchanges;
   /** True if an observer wants the names of headers that were withheld. */
   readonly listsWithheld: boolean;
-  /** Refuses a request if the gateway is closing, or has too many open exchanges. @throws {GatewayError} */
+  /**
+   * Refuses a request if the gateway is closing, or has too many open exchanges. @throws
+   * {GatewayError}
+   */
   assertWelcome(): void;
 }
 
@@ -126,7 +155,14 @@ interface Call {
  */
 export async function answer(request: GatewayRequest, gateway: Pipeline): Promise<GatewayResponse> {
   const exchange = gateway.open.begin(request, gateway); // 1
-  const flow: Flow = { request, exchange, gateway, dialect: OPAQUE, credentials: {}, presentedKey: "" };
+  const flow: Flow = {
+    request,
+    exchange,
+    gateway,
+    dialect: OPAQUE,
+    credentials: {},
+    presentedKey: "",
+  };
   try {
     exchange.trace = gateway.tracer?.begin(exchange, request);
     gateway.assertWelcome();
@@ -137,8 +173,9 @@ export async function answer(request: GatewayRequest, gateway: Pipeline): Promis
 }
 
 /**
- * Runs steps 2 to 7; the end of the answer is 8. Steps that need not wait are no async functions: four of them more,
- * and dates in the log that V8 prints, took about a tenth of a plain call on Node (2026-11-22, two builds in turns).
+ * Runs steps 2 to 7; the end of the answer is 8. Steps that need not wait are no async functions:
+ * four of them more, and dates in the log that V8 prints, took about a tenth of a plain call on
+ * Node (2026-11-22, two builds in turns).
  */
 async function run(flow: Flow): Promise<GatewayResponse> {
   const { request: { method, url, headers }, exchange, gateway } = flow;
@@ -155,7 +192,9 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   const storedKey = await findGatewayKey(presentedKey, keys, { digest, exchange, clock, identity });
   const key = identify({ presentedKey, storedKey }, { provider, operation }, flow);
   gateway.open.share(exchange, key.id, provider.hasOthers ? provider.name : undefined);
-  if (operation.isOwn) return await answerRecorded({ provider, key, presentedKey }, operation, flow);
+  if (operation.isOwn) {
+    return await answerRecorded({ provider, key, presentedKey }, operation, flow);
+  }
   const subjects = subjectsOf(key, provider, gateway); // 4
   const isMetered = operation.cost === "tokens" && subjects.some(limitsAmounts);
   const hasBody = flow.request.body !== null;
@@ -178,19 +217,31 @@ async function carry(call: Call, admission: Admission, flow: Flow): Promise<Gate
   return relay(await send(call, admission, flow), call, flow);
 }
 
-/** 2: finds the provider by Host, which is checked before the URL is looked at, and by the path before `/v1`. */
+/**
+ * 2: finds the provider by Host, which is checked before the URL is looked at, and by the path
+ * before `/v1`.
+ */
 function address({ request: { url, headers }, exchange, gateway }: Flow): Address<Provider> {
   // HTTP/2 has no Host field: its `:authority` stands in the URL.
-  const found = gateway.resolveProvider(headers.get("host") ?? (URL.canParse(url) ? new URL(url).host : null), url);
+  const found = gateway.resolveProvider(
+    headers.get("host") ?? (URL.canParse(url) ? new URL(url).host : null),
+    url,
+  );
   exchange.facts.provider = found.provider.name;
-  // On every path, and before the key is checked: to any other status agents (Codex) try to connect for seconds.
+  // On every path, and before the key is checked: to any other status agents (Codex) try to connect
+  // for seconds.
   if (headers.get("upgrade")?.toLowerCase().includes("websocket")) {
-    throw new GatewayError("websocket_not_supported", { headers: { upgrade: "HTTP/1.1", connection: "upgrade" } });
+    throw new GatewayError("websocket_not_supported", {
+      headers: { upgrade: "HTTP/1.1", connection: "upgrade" },
+    });
   }
   return found;
 }
 
-/** 3: checks the gateway key before all else, since a caller without a valid one must learn nothing more. */
+/**
+ * 3: checks the gateway key before all else, since a caller without a valid one must learn nothing
+ * more.
+ */
 function identify(
   { presentedKey, storedKey }: { presentedKey: string; storedKey: KeyConfig | undefined },
   { provider, operation }: Pick<Call, "provider" | "operation">,
@@ -208,17 +259,33 @@ function identify(
   return key;
 }
 
-/** 5: reads the body's bytes, and from a parsed view the facts that are needed. Nothing large of the view is kept. */
+/**
+ * 5: reads the body's bytes, and from a parsed view the facts that are needed. Nothing large of the
+ * view is kept.
+ */
 async function read(
   { provider, operation, key }: Pick<Call, "provider" | "operation" | "key">,
   flow: Flow,
 ): Promise<Call> {
   const { request, exchange, gateway: { limits, bodies, clock } } = flow;
-  const isBodiless = operation.body === "none" || (request.body === null && operation.body === "any");
-  if (isBodiless) return { provider, operation, key, body: null, facts: NO_FACTS, askedUsage: undefined };
+  const isBodiless = operation.body === "none" ||
+    (request.body === null && operation.body === "any");
+  if (isBodiless) {
+    return { provider, operation, key, body: null, facts: NO_FACTS, askedUsage: undefined };
+  }
   const types = CONTENT_TYPES[operation.body];
-  const body = await readBody(request, { limits, types, memory: bodies, owner: key.id, clock, exchange });
-  const facts = readFacts(body.bytes ?? new Uint8Array(), request, { operation, messages: provider.messages });
+  const body = await readBody(request, {
+    limits,
+    types,
+    memory: bodies,
+    owner: key.id,
+    clock,
+    exchange,
+  });
+  const facts = readFacts(body.bytes ?? new Uint8Array(), request, {
+    operation,
+    messages: provider.messages,
+  });
   const { model, otherModels, isStream } = facts;
   assertNoKeyInFields(facts, flow); // first: log, metrics and usage show the model
   if (model !== undefined) exchange.facts.model = model;
@@ -229,40 +296,69 @@ async function read(
   return { provider, operation, key, body, facts, askedUsage };
 }
 
-/** 6: forwards the original bytes, but for usage that was asked for, with the headers that may be forwarded. */
+/**
+ * 6: forwards the original bytes, but for usage that was asked for, with the headers that may be
+ * forwarded.
+ */
 function send(
   { provider, operation: { path }, key, body, facts: { isStream } }: Call,
   { subjects }: Admission,
   flow: Flow,
 ): Promise<UpstreamResponse> {
-  const { request: { method, url, headers, isGone }, exchange, gateway: { listsWithheld }, credentials } = flow;
+  const {
+    request: { method, url, headers, isGone },
+    exchange,
+    gateway: { listsWithheld },
+    credentials,
+  } = flow;
   if (isGone) throw new ClientClosed();
   // A call that goes on when its caller leaves has the deadlines of the provider alone.
   const goesOn = exchange.goesOn || exchange.reader !== undefined;
-  const deadlines = goesOn ? provider.deadlines : shorten(provider.deadlines, headers, isStream ?? true);
-  const isModelBound = key.models !== undefined || subjects.some(({ limits }) => limits.spend !== undefined);
+  const deadlines = goesOn
+    ? provider.deadlines
+    : shorten(provider.deadlines, headers, isStream ?? true);
+  const isModelBound = key.models !== undefined ||
+    subjects.some(({ limits }) => limits.spend !== undefined);
   const sent = toUpstreamHeaders(headers, provider.headerRules, credentials, isModelBound);
   assertNoKeyInHeaders(sent, flow);
-  if (listsWithheld) exchange.facts.withheld = { request: withoutKeys(listWithheld(headers, sent), flow) };
-  return forward({ path: path + toQuery(url), method, headers: sent, body, deadlines }, exchange, provider);
+  if (listsWithheld) {
+    exchange.facts.withheld = { request: withoutKeys(listWithheld(headers, sent), flow) };
+  }
+  return forward(
+    { path: path + toQuery(url), method, headers: sent, body, deadlines },
+    exchange,
+    provider,
+  );
 }
 
 /** Content types of answers that state nothing. */
 const BINARY = /^(?:audio|image|video)\//;
 
-/** 7: passes status and headers on at once and the body as it comes; its end settles the exchange (8). */
+/**
+ * 7: passes status and headers on at once and the body as it comes; its end settles the exchange
+ * (8).
+ */
 async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promise<GatewayResponse> {
   const { operation, key, provider: { deadlines: { idleMs }, headerRules } } = call;
   const { exchange, gateway: { clock, listsWithheld } } = flow;
   const isHead = flow.request.method === "HEAD";
   const isLimited = operation.model === "answer" && key.models !== undefined && !isHead;
   const { status, headers, body } = isLimited
-    ? await filterModelList(upstream, (model) => allowsModel(key, model), { exchange, idleMs, clock })
+    ? await filterModelList(upstream, (model) => allowsModel(key, model), {
+      exchange,
+      idleMs,
+      clock,
+    })
     : upstream;
   const type = (headers.get("content-type") ?? "").toLowerCase();
   const isEvents = type.startsWith("text/event-stream");
   const crossed = toCallerHeaders(headers, isEvents, headerRules);
-  if (listsWithheld) exchange.facts.withheld = { ...exchange.facts.withheld, response: listWithheld(headers, crossed) };
+  if (listsWithheld) {
+    exchange.facts.withheld = {
+      ...exchange.facts.withheld,
+      response: listWithheld(headers, crossed),
+    };
+  }
   const own = exchange.addHeaders(crossed);
   if (operation.body !== "none") exchange.facts.stream ??= isEvents;
   const isMetered = operation.cost === "tokens" && isSuccess(status) && !BINARY.test(type);
@@ -287,26 +383,47 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
   return { status, headers: own, body: watch(body, { isMetered, isEvents, dialect }, call, flow) };
 }
 
-/** 7: watches an answer on its way: a stream of events for its end, and either kind for the tokens that it states. */
+/**
+ * 7: watches an answer on its way: a stream of events for its end, and either kind for the tokens
+ * that it states.
+ */
 function watch(
   body: AnyBody,
   { isMetered, isEvents, dialect }: { isMetered: boolean; isEvents: boolean; dialect: Dialect },
   { provider: { deadlines, keepAliveMs }, facts: { choices }, askedUsage }: Call,
   { exchange, gateway: { clock, limits: { writeStallMs } } }: Flow,
 ): PushedBody {
-  const scanner = isEvents && isSuccess(exchange.status) ? dialect.createScanner(choices) : undefined;
+  const scanner = isEvents && isSuccess(exchange.status)
+    ? dialect.createScanner(choices)
+    : undefined;
   const meter = isMetered && !isEvents ? dialect.createMeter() : undefined;
-  const options = { exchange, scanner, meter, isMetered, ...deadlines, keepAliveMs, writeStallMs, clock };
+  const options = {
+    exchange,
+    scanner,
+    meter,
+    isMetered,
+    ...deadlines,
+    keepAliveMs,
+    writeStallMs,
+    clock,
+  };
   const relay = new Relay(body, options);
-  return askedUsage === undefined || scanner === undefined ? relay : new UsageChunkFilter(relay, exchange, askedUsage);
+  return askedUsage === undefined || scanner === undefined
+    ? relay
+    : new UsageChunkFilter(relay, exchange, askedUsage);
 }
 
 /** Turns whatever was thrown into an answer; the only place that does. */
 function refuse(thrown: unknown, { request, exchange, dialect }: Flow): GatewayResponse {
   const settlement = toSettlement(thrown);
-  if (thrown instanceof ClientClosed) return finish({ status: 499, headers: {}, body: null }, exchange, settlement);
+  if (thrown instanceof ClientClosed) {
+    return finish({ status: 499, headers: {}, body: null }, exchange, settlement);
+  }
   const error = GatewayError.is(thrown) ? thrown : new GatewayError("internal_error");
-  const refusal = toErrorResponse(error, (dialect === OPAQUE ? dialectOfCaller(request) : dialect).toErrorBody(error));
+  const refusal = toErrorResponse(
+    error,
+    (dialect === OPAQUE ? dialectOfCaller(request) : dialect).toErrorBody(error),
+  );
   exchange.addHeaders(refusal.headers);
   const isUnread = exchange.bytesIn === 0 && !isDrainable(request);
   if (error.code === "body_timeout" || isUnread) refusal.headers.connection = "close";

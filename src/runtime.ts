@@ -7,5 +7,12 @@
 /** Name of a runtime. */
 export type RuntimeName = "bun" | "deno" | "node";
 
-/** The runtime that this process runs on. `process` does not tell: Bun and Deno both imitate that of Node. */
-export const runtime: RuntimeName = "Bun" in globalThis ? "bun" : "Deno" in globalThis ? "deno" : "node";
+/**
+ * The runtime that this process runs on. `process` does not tell: Bun and Deno both imitate that of
+ * Node.
+ */
+export const runtime: RuntimeName = "Bun" in globalThis
+  ? "bun"
+  : "Deno" in globalThis
+  ? "deno"
+  : "node";

@@ -1,6 +1,6 @@
 /**
- * The path of a request is measured: the tokens of the functions that one call enters, from the first header to the last
- * observer. A reader has to follow all of it, so it must not grow unseen.
+ * The path of a request is measured: the tokens of the functions that one call enters, from the
+ * first header to the last observer. A reader has to follow all of it, so it must not grow unseen.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -19,7 +19,10 @@ import { cleanEnvironment, makeFolder, SOURCE } from "./support/program.ts";
 import { answerAsAsked, type Provider, startProvider } from "./support/provider.ts";
 import { type RedisServer, startRedis, withRedis } from "./support/redis.ts";
 
-/** Tokens on the path of a call when it was measured last. A higher figure needs a reason in its commit. */
+/**
+ * Tokens on the path of a call when it was measured last. A higher figure needs a reason in its
+ * commit.
+ */
 const TOKENS = {
   memory: { plain: 24_071, streamed: 28_159 },
   redis: { plain: 26_249, streamed: 30_337 },
@@ -29,9 +32,15 @@ const TOKENS = {
 const TOLERANCE = 1.02;
 
 const WARM_UP_CALLS = 10;
-/** The shortest path of so many calls counts: timers of the gateway can fire during a call, and are no part of it. */
+/**
+ * The shortest path of so many calls counts: timers of the gateway can fire during a call, and are
+ * no part of it.
+ */
 const MEASURED_CALLS = 15;
-/** The number of calls where the shortest is still too long: on a busy machine timers can fire during each of them. */
+/**
+ * The number of calls where the shortest is still too long: on a busy machine timers can fire
+ * during each of them.
+ */
 const MOST_MEASURED_CALLS = 150;
 const KEY = "a-gateway-key-of-mine";
 
@@ -49,7 +58,9 @@ function startsOf(file: string): readonly number[] {
   return starts;
 }
 
-/** Counts the tokens of entered functions, without those of inner functions that were not entered. */
+/**
+ * Counts the tokens of entered functions, without those of inner functions that were not entered.
+ */
 function countEntered(file: string, functions: EnteredFile["functions"]): number {
   const isEntered = new Uint8Array(Math.max(0, ...functions.map(({ to }) => to)));
   for (const each of functions) isEntered.fill(each.isEntered ? 1 : 0, each.from, each.to);
@@ -133,7 +144,10 @@ class Probe {
     await this.#entered();
     await this.#call(body, isDurable);
     const files = (await this.#entered())
-      .map(({ url, functions }) => ({ file: relative(process.cwd(), fileURLToPath(url)), functions }))
+      .map(({ url, functions }) => ({
+        file: relative(process.cwd(), fileURLToPath(url)),
+        functions,
+      }))
       .filter(({ file }) => file.startsWith("src/")) // packages have folders of this name too
       .map(({ file, functions }) => ({ file, tokens: countEntered(file, functions) }))
       .filter(({ tokens }) => tokens > 0).sort((one, other) => other.tokens - one.tokens);
@@ -151,7 +165,11 @@ class Probe {
   async measure(body: string, isDurable: boolean, maxTokens: number): Promise<Path> {
     for (let made = 0; made < WARM_UP_CALLS; made++) await this.#call(body, isDurable);
     let shortest = await this.#measureOnce(body, isDurable);
-    for (let made = 1; made < (shortest.total > maxTokens ? MOST_MEASURED_CALLS : MEASURED_CALLS); made++) {
+    for (
+      let made = 1;
+      made < (shortest.total > maxTokens ? MOST_MEASURED_CALLS : MEASURED_CALLS);
+      made++
+    ) {
       const path = await this.#measureOnce(body, isDurable);
       if (path.total < shortest.total) shortest = path;
     }
@@ -167,10 +185,15 @@ function testPaths(configuration: Configuration, probe: () => Probe): void {
       const known = TOKENS[configuration][kind];
       const maxTokens = Math.floor(known * TOLERANCE);
       const { files, total } = await probe().measure(body, configuration === "durable", maxTokens);
-      const list = files.map(({ file, tokens }) => `${String(tokens).padStart(6)} ${file}`).join("\n");
+      const list = files.map(({ file, tokens }) => `${String(tokens).padStart(6)} ${file}`).join(
+        "\n",
+      );
       console.log(`${configuration}, ${kind}: ${total} tokens in ${files.length} files\n${list}`);
       const advice = "shorten it, or state the new figure and its reason";
-      assert.ok(total <= maxTokens, `a call runs through ${total} tokens, ${known} when last measured: ${advice}`);
+      assert.ok(
+        total <= maxTokens,
+        `a call runs through ${total} tokens, ${known} when last measured: ${advice}`,
+      );
     });
   }
 }
@@ -187,7 +210,9 @@ describe("the path of a request", () => {
 
   describe("that is recorded", () => {
     const probe = new Probe();
-    beforeAll(() => probe.start({ keys: [{ id: "me", key: KEY, durable: {}, limits: { tokens: "1G/h" } }] }));
+    beforeAll(() =>
+      probe.start({ keys: [{ id: "me", key: KEY, durable: {}, limits: { tokens: "1G/h" } }] })
+    );
     afterAll(() => probe.stop());
     testPaths("durable", () => probe);
   });

@@ -5,7 +5,10 @@ import { Hono } from "hono";
 import { createGateway, parseConfig } from "sallyport";
 
 // Stands for a database: who holds which token, and which plan.
-const users = new Map([[process.env.GATEWAY_KEY ?? "a-token-of-anns-own", { name: "ann", plan: "free" }]]);
+const users = new Map([[process.env.GATEWAY_KEY ?? "a-token-of-anns-own", {
+  name: "ann",
+  plan: "free",
+}]]);
 const plans = { free: { requests: "100/min", concurrency: 2 }, paid: { budget: "5M/month" } };
 const tokens = new Map();
 
@@ -18,7 +21,8 @@ const gateway = createGateway(config, {
   },
   // Told of each exchange once it is over, also of refused and broken ones.
   observers: [{
-    settled: ({ keyId, usage }) => tokens.set(keyId, (tokens.get(keyId) ?? 0) + (usage?.total ?? 0)),
+    settled: ({ keyId, usage }) =>
+      tokens.set(keyId, (tokens.get(keyId) ?? 0) + (usage?.total ?? 0)),
   }],
 });
 
@@ -26,7 +30,11 @@ const app = new Hono();
 app.get("/tokens/:name", (context) => context.json(tokens.get(context.req.param("name")) ?? 0));
 app.mount("/models", gateway.fetch);
 
-const server = serve({ fetch: app.fetch, hostname: "127.0.0.1", port: Number(process.env.PORT ?? 8787) });
+const server = serve({
+  fetch: app.fetch,
+  hostname: "127.0.0.1",
+  port: Number(process.env.PORT ?? 8787),
+});
 process.on("SIGTERM", () => {
   server.close(() => process.exit()); // open streams finish, to their last byte
   gateway.close(); // new requests are refused, and streams ended after drain.limit

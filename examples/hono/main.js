@@ -15,7 +15,11 @@ app.get("/", (context) => context.text("The gateway is at /models/v1"));
 // Mount it before middleware that reads bodies or packs answers.
 app.mount("/models", gateway.fetch);
 
-const server = serve({ fetch: app.fetch, hostname: "127.0.0.1", port: Number(process.env.PORT ?? 8787) });
+const server = serve({
+  fetch: app.fetch,
+  hostname: "127.0.0.1",
+  port: Number(process.env.PORT ?? 8787),
+});
 process.on("SIGTERM", () => {
   server.close(() => process.exit()); // open streams finish, to their last byte
   gateway.close(); // new requests are refused, and streams ended after drain.limit

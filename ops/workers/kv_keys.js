@@ -18,7 +18,9 @@ const entries = read(file).keys.flatMap((key) =>
     .map((digest) => ({ key: digest, value: JSON.stringify(key) }))
 );
 const known = new Set(entries.map(({ key }) => key));
-const gone = listed === undefined ? [] : read(listed).map(({ name }) => name).filter((name) => !known.has(name));
+const gone = listed === undefined
+  ? []
+  : read(listed).map(({ name }) => name).filter((name) => !known.has(name));
 writeFileSync("put.json", JSON.stringify(entries));
 if (listed !== undefined) writeFileSync("delete.json", JSON.stringify(gone));
 console.log(`${entries.length} to put, ${gone.length} to delete`);

@@ -8,7 +8,15 @@ import { REFERENCE } from "./load.ts";
 import type { MeasurementName } from "./names.ts";
 import type { Result, Row } from "./session.ts";
 
-use([BarChart, LabelLayout, LineChart, GridComponent, LegendComponent, TitleComponent, SVGRenderer]);
+use([
+  BarChart,
+  LabelLayout,
+  LineChart,
+  GridComponent,
+  LegendComponent,
+  TitleComponent,
+  SVGRenderer,
+]);
 
 const WIDTH = 900;
 const ROW_HEIGHT = 34;
@@ -30,7 +38,11 @@ const CURVE_COLORS: readonly (readonly [RegExp, string])[] = [
 const isShown = ({ subject, objections }: Row) =>
   subject !== REFERENCE && !subject.startsWith("floor ") && objections.length === 0;
 
-function barsOf(results: readonly Result[], name: MeasurementName, subjects: readonly string[]): (number | null)[] {
+function barsOf(
+  results: readonly Result[],
+  name: MeasurementName,
+  subjects: readonly string[],
+): (number | null)[] {
   const rows = results.find((result) => result.name === name)?.rows.filter(isShown) ?? [];
   return subjects.map((subject) => {
     const median = rows.find((row) => row.subject === subject)?.spread.median;
@@ -54,7 +66,12 @@ function toBars(results: readonly Result[], subjects: readonly string[], height:
   });
   return {
     grid: [{ left: LEFT, right: 70, top: TOP, height }],
-    xAxis: [{ type: "value", name: "requests/s, one core, 32 connections", nameLocation: "middle", nameGap: 28 }],
+    xAxis: [{
+      type: "value",
+      name: "requests/s, one core, 32 connections",
+      nameLocation: "middle",
+      nameGap: 28,
+    }],
     yAxis: [{ type: "category", data: subjects, inverse: true }],
     series: [series("plain", "plain", PLAIN_COLOR), series("streamed", "streamed", STREAMED_COLOR)],
   };
@@ -65,9 +82,12 @@ function toCurves(
   curve: readonly Result[],
   top: number,
 ): { grid: object; xAxis: object; yAxis: object; series: object[] } {
-  const names = [...new Set(curve.flatMap(({ rows }) => rows.filter(isShown).map(({ subject }) => subject)))];
+  const names = [
+    ...new Set(curve.flatMap(({ rows }) => rows.filter(isShown).map(({ subject }) => subject))),
+  ];
   const valueAt = (result: Result, name: string) => {
-    const median = result.rows.filter(isShown).find(({ subject }) => subject === name)?.spread.median;
+    const median = result.rows.filter(isShown).find(({ subject }) => subject === name)?.spread
+      .median;
     return median === undefined ? null : Math.round(median);
   };
   const series = names.map((name) => ({
@@ -107,13 +127,17 @@ export function drawChart(results: readonly Result[], caption: string): string {
   const bars = results.filter(({ name }) => name === "plain" || name === "streamed");
   const isAnywhere = (name: string) =>
     bars.some(({ rows }) => rows.some((row) => row.subject === name && isShown(row)));
-  const subjects = [...new Set(bars.flatMap(({ rows }) => rows.map(({ subject }) => subject)))].filter(isAnywhere);
+  const subjects = [...new Set(bars.flatMap(({ rows }) => rows.map(({ subject }) => subject)))]
+    .filter(isAnywhere);
   const curve = results.filter(({ name }) => name === "connections");
   const barHeight = Math.max(1, subjects.length) * ROW_HEIGHT;
   const curveTop = TOP + barHeight + GAP;
   const height = TOP + barHeight + GAP + (curve.length > 0 ? CURVE_HEIGHT + GAP : 0);
   const chart = init(null, null, { renderer: "svg", ssr: true, width: WIDTH, height });
-  const { grid, xAxis, yAxis, series } = toBars(results, subjects, barHeight) as Record<string, object[]>;
+  const { grid, xAxis, yAxis, series } = toBars(results, subjects, barHeight) as Record<
+    string,
+    object[]
+  >;
   const curves = curve.length > 0 ? toCurves(curve, curveTop) : undefined;
   chart.setOption({
     animation: false,

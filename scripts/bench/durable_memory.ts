@@ -1,9 +1,9 @@
 /**
- * Measures what durable streams take: memory of the gateway's process and of Redis, while they run with and without their
- * callers, while their answers are kept, and after.
+ * Measures what durable streams take: memory of the gateway's process and of Redis, while they run
+ * with and without their callers, while their answers are kept, and after.
  *
- * Usage: `node scripts/bench/durable_memory.ts --runtime bun --streams 1000 --bytes 20000 --store redis`; with
- * `--store memory`, or without it, recordings are in the gateway's memory.
+ * Usage: `node scripts/bench/durable_memory.ts --runtime bun --streams 1000 --bytes 20000 --store
+ * redis`; with `--store memory`, or without it, recordings are in the gateway's memory.
  */
 import { createServer, type ServerResponse } from "node:http";
 import { type AddressInfo, connect, type Socket } from "node:net";
@@ -22,7 +22,10 @@ const REST_MS = 2000;
 const PATIENCE_MS = 60_000;
 const EVENT = chunk("x".repeat(150));
 
-const run = new LongRun({ streams: { fallback: 1000, max: 9000 }, bytes: { fallback: 20_000, max: 1_000_000 } }, [
+const run = new LongRun({
+  streams: { fallback: 1000, max: 9000 },
+  bytes: { fallback: 20_000, max: 1_000_000 },
+}, [
   "store",
 ]);
 const { streams, bytes } = run.counts;
@@ -32,7 +35,9 @@ const held = new Set<ServerResponse>();
 const provider = createServer((request, response) => {
   request.resume();
   // No connections that are kept for the next call: they are none of the recordings' memory.
-  response.writeHead(200, { "content-type": "text/event-stream", "connection": "close" }).write(half);
+  response.writeHead(200, { "content-type": "text/event-stream", "connection": "close" }).write(
+    half,
+  );
   held.add(response);
 });
 await new Promise<void>((resolve) => provider.listen(0, "127.0.0.1", 4096, resolve));
@@ -90,22 +95,32 @@ async function measure(name: string, count: number) {
   const { rss, heap, external, open, recordings } = stats;
   console.log(
     `  ${name.padEnd(22)} rss ${toMB(rss)}, heap ${toMB(heap)}, external ${toMB(external)}, ` +
-      (redis === undefined ? `recordings ${toMB(recordings.bytes)}` : `redis ${toMB(used)}, keys ${keys}`),
+      (redis === undefined
+        ? `recordings ${toMB(recordings.bytes)}`
+        : `redis ${toMB(used)}, keys ${keys}`),
   );
-  if (recordings.running !== count) run.fail(`${name}: ${recordings.running} recordings run, not ${count}`);
+  if (recordings.running !== count) {
+    run.fail(`${name}: ${recordings.running} recordings run, not ${count}`);
+  }
   return { rss, heap: heap + external, used, keys, open, bytes: recordings.bytes };
 }
 
 /** Waits until nothing is recorded any more, as `stats` says. */
 async function untilOver(): Promise<void> {
-  for (let left = PATIENCE_MS / 200; left > 0 && (await gateway.stats()).recordings.running > 0; left--) {
+  for (
+    let left = PATIENCE_MS / 200;
+    left > 0 && (await gateway.stats()).recordings.running > 0;
+    left--
+  ) {
     await pause(100);
   }
 }
 
 await run.finish(async () => {
   console.log(
-    `${streams} durable streams of ${2 * half.length} bytes on ${run.runtime.label}, ${server ? "Redis" : "memory"}`,
+    `${streams} durable streams of ${2 * half.length} bytes on ${run.runtime.label}, ${
+      server ? "Redis" : "memory"
+    }`,
   );
   const warm = await openStreams(WARM_UP_STREAMS);
   endAll();
@@ -117,7 +132,9 @@ await run.finish(async () => {
   const full = await measure("half, with callers", streams);
   for (const socket of sockets) socket.destroy();
   const alone = await measure("half, without callers", streams);
-  if (!await waitFor(() => held.size === streams, PATIENCE_MS)) run.fail("calls have ended without their callers");
+  if (!await waitFor(() => held.size === streams, PATIENCE_MS)) {
+    run.fail("calls have ended without their callers");
+  }
   endAll();
   await untilOver();
   const kept = await measure("whole, kept", 0);
@@ -132,9 +149,20 @@ await run.finish(async () => {
     console.log(`  each, ${name}: ${here(level)}`);
   }
   if (redis !== undefined) {
-    const lives = await Promise.all((await redis.keys("*")).map(async (key) => [key, await redis.pttl(key)] as const));
+    const lives = await Promise.all(
+      (await redis.keys("*")).map(async (key) => [key, await redis.pttl(key)] as const),
+    );
     const forever = lives.filter(([key, ms]) => ms < 0 && key !== "sallyport:recordings");
-    console.log(`  keys left: ${lives.length}, longest life ${Math.max(0, ...lives.map(([, ms]) => ms)) / 1000} s`);
-    if (forever.length > 0) run.fail(`${forever.length} keys never expire, such as ${forever[0]?.[0]}`);
+    console.log(
+      `  keys left: ${lives.length}, longest life ${
+        Math.max(
+          0,
+          ...lives.map(([, ms]) => ms),
+        ) / 1000
+      } s`,
+    );
+    if (forever.length > 0) {
+      run.fail(`${forever.length} keys never expire, such as ${forever[0]?.[0]}`);
+    }
   }
 });

@@ -34,15 +34,26 @@ export async function estimate(
 ): Promise<Map<string, number>> {
   const { names, effort, curve, runtimes } = options;
   const sections = new Map<string, number>();
-  const add = (name: string, seconds: number) => sections.set(name, (sections.get(name) ?? 0) + seconds);
+  const add = (name: string, seconds: number) =>
+    sections.set(name, (sections.get(name) ?? 0) + seconds);
   const kinds = runtimes.filter(({ runsTypeScript }) => runsTypeScript).length || runtimes.length;
-  if (names.has("correct")) add("correct", CHECK_SECONDS * subjects.filter(({ isFloor }) => isFloor !== true).length);
+  if (names.has("correct")) {
+    add(
+      "correct",
+      CHECK_SECONDS * subjects.filter(({ isFloor }) => isFloor !== true).length,
+    );
+  }
   const own = subjects.filter(({ name }) => /^(?:gateway|bare|floor) /.test(name));
   if (names.has("startup")) add("startup", START_SECONDS * START_UPS * own.length);
   const hot = new Map(subjects.map((subject) => [subject, new Set<string>()]));
   for (const measurement of await createMeasurements(provider, names, curve)) {
-    const wanted = subjectsFor(measurement, subjects, options).map((subject) => hot.get(subject) ?? new Set<string>());
-    add(measurement.name, estimateTurns(measurement, [...wanted, ...reference(measurement)], effort));
+    const wanted = subjectsFor(measurement, subjects, options).map((subject) =>
+      hot.get(subject) ?? new Set<string>()
+    );
+    add(
+      measurement.name,
+      estimateTurns(measurement, [...wanted, ...reference(measurement)], effort),
+    );
   }
   if (names.has("quiet")) {
     const { subjects: quiet, streams } = quietSubjects(options);
@@ -50,7 +61,10 @@ export async function estimate(
   }
   if (names.has("keys")) {
     const keys = await createKeyMeasurement(provider, 1);
-    add("keys", kinds * estimateTurns(keys, [...nothingHot(KEY_CURVE.length), ...reference(keys)], effort));
+    add(
+      "keys",
+      kinds * estimateTurns(keys, [...nothingHot(KEY_CURVE.length), ...reference(keys)], effort),
+    );
   }
   if (names.has("observers")) {
     const observers = await createObserverMeasurement(provider);

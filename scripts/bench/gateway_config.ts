@@ -1,6 +1,7 @@
 /**
- * The gateway under test, with everything on: keys from a file, a limit of requests and one of tokens with its
- * reservation, usage, metrics, an access log of JSON lines. This is the only place that says so.
+ * The gateway under test, with everything on: keys from a file, a limit of requests and one of
+ * tokens with its reservation, usage, metrics, an access log of JSON lines. This is the only place
+ * that says so.
  */
 import { createHash, randomBytes } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -18,7 +19,10 @@ const MAX_EXCHANGES = 200_000;
 /** Tokens of output that are reserved for a call that states no maximum. */
 const MAX_OUTPUT = 4096;
 
-/** Limits of a key where a check asks by how much one is exceeded: a minute's requests and tokens, calls at once. */
+/**
+ * Limits of a key where a check asks by how much one is exceeded: a minute's requests and tokens,
+ * calls at once.
+ */
 export const LIMITS = { requests: 50, concurrency: 10, tokens: 10_000 } as const;
 export type LimitKind = keyof typeof LIMITS;
 const UNLIMITED = { requests: "1G/min", tokens: "1G/min" } as const;
@@ -36,8 +40,9 @@ function makeKeys(count: number): object[] {
  * Writes the configuration.
  *
  * @param name Names the file
- * @param options Where it listens, where the provider is and under how many addresses, how many keys there are, the
- * limit that the caller's key is to reach or all limits that it has, and the Redis that they are counted in
+ * @param options Where it listens, where the provider is and under how many addresses, how many
+ * keys there are, the limit that the caller's key is to reach or all limits that it has, and the
+ * Redis that they are counted in
  * @returns Path of the file
  */
 export function writeGatewayConfig(
@@ -57,7 +62,10 @@ export function writeGatewayConfig(
   const file = name.replaceAll(/\W+/g, "-");
   const path = join(directory, file);
   const url = `${upstream}/v1`;
-  const urls = Array.from({ length: addresses }, (_, index) => url.replace("127.0.0.1", `127.0.0.${index + 1}`));
+  const urls = Array.from(
+    { length: addresses },
+    (_, index) => url.replace("127.0.0.1", `127.0.0.${index + 1}`),
+  );
   const config = {
     listen: [{ port }],
     providers: {

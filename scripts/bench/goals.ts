@@ -20,7 +20,12 @@ const OBSERVERS_COST = 1.08;
 type ByRuntime = Readonly<Partial<Record<Kind | "node 20", Goal>>>;
 
 const GOALS: Readonly<Partial<Record<MeasurementName, ByRuntime>>> = {
-  plain: { bun: { atLeast: 0.6 }, deno: { atLeast: 0.8 }, node: { atLeast: 0.9 }, "node 20": { atLeast: 0.8 } },
+  plain: {
+    bun: { atLeast: 0.6 },
+    deno: { atLeast: 0.8 },
+    node: { atLeast: 0.9 },
+    "node 20": { atLeast: 0.8 },
+  },
   streamed: { bun: { atLeast: 0.6 }, deno: { atLeast: 1.3 }, node: { atLeast: 1.25 } },
   single: { bun: { atMost: 60 }, deno: { atMost: 100 }, node: { atMost: 80 } },
   first: { bun: { atMost: 150 }, deno: { atMost: 150 }, node: { atMost: 150 } },

@@ -51,7 +51,9 @@ export function prepareTools(): void {
     try {
       execFileSync("which", [program], { stdio: "ignore" });
     } catch {
-      throw new Error(`Cannot find ${program}: install it first (Debian: apt-get install ${packages})`);
+      throw new Error(
+        `Cannot find ${program}: install it first (Debian: apt-get install ${packages})`,
+      );
     }
   }
   mkdirSync(CACHE, { recursive: true });
@@ -127,7 +129,9 @@ export async function measureThroughput(
   { expected, connections, seconds }: { expected: string; connections: number; seconds: number },
 ): Promise<Reading> {
   const files = writeLoad(load, subject.headers, expected, subject.name);
-  const headers = Object.entries(subject.headers).flatMap(([name, value]) => ["-H", `${toWrkName(name)}: ${value}`]);
+  const headers = Object.entries(subject.headers).flatMap((
+    [name, value],
+  ) => ["-H", `${toWrkName(name)}: ${value}`]);
   const url = `http://127.0.0.1:${subject.port}/v1/chat/completions`;
   const time = ["-t1", `-c${connections}`, `-d${seconds}s`, "--timeout", "10s"];
   const script = ["-s", join("scripts", "bench", "check.lua"), url, "--"];
@@ -164,7 +168,8 @@ interface LatencyReport {
  *
  * @param subject What is called
  * @param load What is sent
- * @param options The provider's answer where it is always the same; seconds; which time is asked for
+ * @param options The provider's answer where it is always the same; seconds; which time is asked
+ * for
  * @returns Microseconds (p50) to the last byte or to the first of the body
  */
 export async function measureLatency(

@@ -8,7 +8,10 @@ import process from "node:process";
 /** Where everything that a run makes is kept. */
 export const CACHE: string = join(".cache", "bench");
 
-/** What is measured runs alone on the first core; load generator, provider and this script share the second. */
+/**
+ * What is measured runs alone on the first core; load generator, provider and this script share the
+ * second.
+ */
 export const CORES = { subject: 0, load: 1 } as const;
 
 /** Milliseconds from the polite signal to the other one. */
@@ -47,8 +50,8 @@ export function pinSelf(): void {
 }
 
 /**
- * Starts a process on a core. What it writes to stderr goes to a log; its stdout goes nowhere, for what a disk takes to
- * keep an access log is no cost of who writes it.
+ * Starts a process on a core. What it writes to stderr goes to a log; its stdout goes nowhere, for
+ * what a disk takes to keep an access log is no cost of who writes it.
  *
  * @param core Its core
  * @param command Path and arguments
@@ -122,7 +125,11 @@ export function run([command = "", ...args]: readonly string[], seconds: number)
       clearTimeout(timer);
       if (code === 0) resolve(output);
       else {reject(
-          new Error(`Cannot run ${command}: it ended with ${code ?? "a signal"}. ${complaints.slice(-LOG_TAIL)}`),
+          new Error(
+            `Cannot run ${command}: it ended with ${code ?? "a signal"}. ${
+              complaints.slice(-LOG_TAIL)
+            }`,
+          ),
         );}
     });
   });
@@ -135,7 +142,9 @@ export function findPort(): Promise<number> {
     server.once("error", reject);
     server.listen(0, "127.0.0.1", () => {
       const address = server.address();
-      server.close(() => resolve(typeof address === "object" && address !== null ? address.port : 0));
+      server.close(() =>
+        resolve(typeof address === "object" && address !== null ? address.port : 0)
+      );
     });
   });
 }
@@ -155,7 +164,9 @@ function readCpuNs(pid: number): number {
 
 /** Ticks of 10 ms that a core was busy, and all of them (proc(5), /proc/stat). */
 function readCore(core: number): { busy: number; all: number } {
-  const line = readFileSync("/proc/stat", "utf8").split("\n").find((text) => text.startsWith(`cpu${core} `)) ?? "";
+  const line =
+    readFileSync("/proc/stat", "utf8").split("\n").find((text) => text.startsWith(`cpu${core} `)) ??
+      "";
   const ticks = line.trim().split(/\s+/).slice(1, 9).map(Number);
   const all = ticks.reduce((sum, each) => sum + each, 0);
   return { busy: all - (ticks[3] ?? 0) - (ticks[4] ?? 0), all };
@@ -175,7 +186,12 @@ export interface Usage {
 
 /** Starts to watch; the function that it returns says what happened since. */
 export function watch(pid: number): () => Usage {
-  const [cpu, subject, load, time] = [readCpuNs(pid), readCore(CORES.subject), readCore(CORES.load), performance.now()];
+  const [cpu, subject, load, time] = [
+    readCpuNs(pid),
+    readCore(CORES.subject),
+    readCore(CORES.load),
+    performance.now(),
+  ];
   const shareOf = (core: number, before: { busy: number; all: number }) => {
     const after = readCore(core);
     return (after.busy - before.busy) / Math.max(1, after.all - before.all);
@@ -184,11 +200,17 @@ export function watch(pid: number): () => Usage {
     const cpuNs = readCpuNs(pid) - cpu;
     const coreBusy = shareOf(CORES.subject, subject);
     const own = cpuNs / 1e6 / (performance.now() - time);
-    return { cpuNs, coreBusy, foreign: Math.max(0, coreBusy - own), loadBusy: shareOf(CORES.load, load) };
+    return {
+      cpuNs,
+      coreBusy,
+      foreign: Math.max(0, coreBusy - own),
+      loadBusy: shareOf(CORES.load, load),
+    };
   };
 }
 
 /** Bytes of memory that a process has in use (VmRSS). */
 export function readRss(pid: number): number {
-  return Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? NaN) * 1024;
+  return Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? NaN) *
+    1024;
 }

@@ -21,9 +21,9 @@ const LARGE_CONNECTIONS = 8;
 /** Streams of two events wait most of their time. */
 const SHORT_CONNECTIONS = 64;
 /**
- * Streams whose events leave together, as an engine that serves a batch of requests makes a token for each in one step.
- * Where each leaves at a time of its own, every event wakes every process, which costs all of them the same again:
- * ratios are then smaller (`paced-alone`).
+ * Streams whose events leave together, as an engine that serves a batch of requests makes a token
+ * for each in one step. Where each leaves at a time of its own, every event wakes every process,
+ * which costs all of them the same again: ratios are then smaller (`paced-alone`).
  */
 const BATCH = 25;
 /** Seconds that wrk takes beside those in which it measures. */
@@ -32,11 +32,14 @@ const WRK_SECONDS = 0.3;
 export const CONNECTION_CURVE: readonly number[] = [1, 32, 128, 1000];
 export const KEY_CURVE: readonly number[] = [10, 100_000];
 /**
- * Open streams, and events a second on each. 5,000 speak a tenth as often as the others: at 20 a second each they would
- * be 100,000 events a second, more than one core does for nginx, and a core that is full all the time costs the same
- * for everybody.
+ * Open streams, and events a second on each. 5,000 speak a tenth as often as the others: at 20 a
+ * second each they would be 100,000 events a second, more than one core does for nginx, and a core
+ * that is full all the time costs the same for everybody.
  */
-export const PACED_CURVE: readonly Paced[] = [500, 1000, 5000].map((streams) => ({ streams, rate: toRate(streams) }));
+export const PACED_CURVE: readonly Paced[] = [500, 1000, 5000].map((streams) => ({
+  streams,
+  rate: toRate(streams),
+}));
 
 /** Events a second of each stream, where so many are open. */
 export function toRate(streams: number): number {
@@ -61,12 +64,15 @@ export interface Measurement {
   /** Whether its goal is for processor time a request, and not for what was done in a second. */
   readonly isByCpu?: boolean;
   /**
-   * The code that it makes hot: a subject that another measurement has made hot in the same way is not warmed up again.
+   * The code that it makes hot: a subject that another measurement has made hot in the same way is
+   * not warmed up again.
    */
   readonly heats: "plain" | "streams" | "bodies" | "paced";
   /** Seconds of a turn beyond those in which it reads. */
   readonly extraSeconds: number;
-  /** Whether less effort will do: no goal hangs on it, or a second holds events by the ten thousand. */
+  /**
+   * Whether less effort will do: no goal hangs on it, or a second holds events by the ten thousand.
+   */
   readonly isAside?: boolean;
   /** Whether old versions of a runtime are measured too. */
   readonly hasOld?: boolean;
@@ -83,7 +89,10 @@ async function throughput(
   provider: Provider,
   load: Load,
   { connections, ...rest }:
-    & Pick<Measurement, "name" | "title" | "at" | "heats" | "isLong" | "isAside" | "hasOld" | "hasFloor">
+    & Pick<
+      Measurement,
+      "name" | "title" | "at" | "heats" | "isLong" | "isAside" | "hasOld" | "hasFloor"
+    >
     & { connections: number },
 ): Promise<Measurement> {
   const expected = await provider.expect(load);
@@ -93,7 +102,8 @@ async function throughput(
     compare: "ratio",
     isThroughput: true,
     extraSeconds: WRK_SECONDS,
-    measure: (subject, seconds) => measureThroughput(subject, load, { expected, connections, seconds }),
+    measure: (subject, seconds) =>
+      measureThroughput(subject, load, { expected, connections, seconds }),
   };
 }
 
@@ -121,12 +131,20 @@ const DELAY_STREAMS = 1000;
  * @param measurement One of paced streams
  * @param all Its readings
  */
-export function toDelays(measurement: Measurement, all: readonly Series[]): [Measurement, Series[]] | undefined {
+export function toDelays(
+  measurement: Measurement,
+  all: readonly Series[],
+): [Measurement, Series[]] | undefined {
   if (measurement.name !== "paced" || measurement.at !== DELAY_STREAMS) return undefined;
-  const title = `delay of an event at ${DELAY_STREAMS.toLocaleString("en")} streams of 20 events a second, p99.9`;
+  const title = `delay of an event at ${
+    DELAY_STREAMS.toLocaleString("en")
+  } streams of 20 events a second, p99.9`;
   const series = all.map((each) => ({
     ...each,
-    readings: each.readings.map((reading) => ({ ...reading, value: reading.details.p999Ms ?? NaN })),
+    readings: each.readings.map((reading) => ({
+      ...reading,
+      value: reading.details.p999Ms ?? NaN,
+    })),
   }));
   return [{ ...measurement, name: "delay", title, unit: "ms", compare: "difference" }, series];
 }
@@ -140,7 +158,9 @@ function paced(name: "paced" | "paced-alone", { streams, rate }: Paced): Measure
   const shape = batch === 1 ? "each at a time of its own" : `${batch} of them together`;
   return {
     name,
-    title: `${streams.toLocaleString("en")} open streams of ${rate} events a second, ${shape}: an event`,
+    title: `${
+      streams.toLocaleString("en")
+    } open streams of ${rate} events a second, ${shape}: an event`,
     unit: "µs",
     compare: "ratio",
     isThroughput: false,
@@ -157,7 +177,13 @@ function paced(name: "paced" | "paced-alone", { streams, rate }: Paced): Measure
 /** Small calls and short streams. */
 async function createCalls(provider: Provider): Promise<Measurement[]> {
   const expected = await provider.expect(PLAIN);
-  const common = { compare: "difference", unit: "µs", isThroughput: false, extraSeconds: 0.1, isAside: true } as const;
+  const common = {
+    compare: "difference",
+    unit: "µs",
+    isThroughput: false,
+    extraSeconds: 0.1,
+    isAside: true,
+  } as const;
   return [
     await throughput(provider, PLAIN, {
       name: "plain",
@@ -190,7 +216,8 @@ async function createCalls(provider: Provider): Promise<Measurement[]> {
       name: "single",
       title: "plain, 1 connection, p50",
       heats: "plain",
-      measure: (subject, seconds) => measureLatency(subject, PLAIN, { expected, seconds, until: "last" }),
+      measure: (subject, seconds) =>
+        measureLatency(subject, PLAIN, { expected, seconds, until: "last" }),
     },
     {
       ...common,
@@ -198,7 +225,8 @@ async function createCalls(provider: Provider): Promise<Measurement[]> {
       title: "first byte of a stream, 1 connection, p50",
       heats: "paced",
       isLong: true,
-      measure: (subject, seconds) => measureLatency(subject, SPACED_STREAM, { seconds, until: "first" }),
+      measure: (subject, seconds) =>
+        measureLatency(subject, SPACED_STREAM, { seconds, until: "first" }),
     },
   ];
 }

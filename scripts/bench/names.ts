@@ -26,6 +26,8 @@ export type MeasurementName = (typeof MEASUREMENTS)[number];
 /** Left out of a whole run: `conversation` measures nearly the same. */
 const ONLY_ALONE: readonly MeasurementName[] = ["large-many"];
 /** Those of a whole run. */
-export const WHOLE: readonly MeasurementName[] = MEASUREMENTS.filter((name) => !ONLY_ALONE.includes(name));
+export const WHOLE: readonly MeasurementName[] = MEASUREMENTS.filter((name) =>
+  !ONLY_ALONE.includes(name)
+);
 /** Those of a quick run. */
 export const QUICK: readonly MeasurementName[] = ["plain", "streamed", "single"];

@@ -51,7 +51,8 @@ export function fail(message: string): never {
 
 function readNames(text: string | undefined, isQuick: boolean): ReadonlySet<MeasurementName> {
   if (text === undefined) return new Set(isQuick ? QUICK : WHOLE);
-  const isName = (name: string): name is MeasurementName => MEASUREMENTS.some((each) => each === name);
+  const isName = (name: string): name is MeasurementName =>
+    MEASUREMENTS.some((each) => each === name);
   return new Set(
     text.split(",").map((name) => {
       const trimmed = name.trim();
@@ -95,9 +96,15 @@ export function readOptions(): Options {
   return {
     names: readNames(what, quick),
     isAnyAsked: what !== undefined,
-    effort: { rounds: readCount(values.rounds, rounds), seconds: readCount(values.seconds, seconds), ...rest },
+    effort: {
+      rounds: readCount(values.rounds, rounds),
+      seconds: readCount(values.seconds, seconds),
+      ...rest,
+    },
     curve,
-    quietStreams: streams === undefined ? undefined : Math.max(...curve.map((each) => each.streams)),
+    quietStreams: streams === undefined
+      ? undefined
+      : Math.max(...curve.map((each) => each.streams)),
     runtimes,
     file: file ?? join("dist", "sallyport.js"),
     isBuilt: file === undefined,

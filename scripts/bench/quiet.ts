@@ -10,20 +10,35 @@ import { type RunningSubject, startSubject, type Subject } from "./subjects.ts";
 
 /** Streams that are opened and closed before memory is read: code is compiled, pools are there. */
 const WARM_UP_STREAMS = 500;
-/** Of the streams that are asked for at least this share must open: `fetch` of bare lines fails for one in a thousand. */
+/**
+ * Of the streams that are asked for at least this share must open: `fetch` of bare lines fails for
+ * one in a thousand.
+ */
 const MIN_OPEN = 0.99;
 /** Milliseconds for a process to come to rest. */
 const REST_MS = 2500;
-/** Streams that one address of the provider takes from one process: a call takes a port of some 28,000. */
+/**
+ * Streams that one address of the provider takes from one process: a call takes a port of some
+ * 28,000.
+ */
 const STREAMS_PER_ADDRESS = 25_000;
 /** Streams of one process where nobody asks for another number. */
 export const QUIET_STREAMS = 100_000;
-/** Fresh processes that are measured where nobody asks for another number: readings differ by 2 % or so. */
+/**
+ * Fresh processes that are measured where nobody asks for another number: readings differ by 2 % or
+ * so.
+ */
 export const QUIET_STARTS = 1;
-/** File descriptors that a process has beside its streams, and those of a stream: the caller's and the provider's. */
+/**
+ * File descriptors that a process has beside its streams, and those of a stream: the caller's and
+ * the provider's.
+ */
 const OTHER_FILES = 200;
 const FILES_PER_STREAM = 2;
-/** Bytes that a stream takes in all of the machine: in the process (Deno's are the largest), the kernel and the load. */
+/**
+ * Bytes that a stream takes in all of the machine: in the process (Deno's are the largest), the
+ * kernel and the load.
+ */
 const STREAM_BYTES = 160_000;
 /** So much of the memory that is there may be used. */
 const MEMORY_SHARE = 0.5;
@@ -38,9 +53,12 @@ let isTold = false;
  * @returns As many, or fewer, which it says with the reason
  */
 export function boundStreams(wanted: number): number {
-  const files = /^Max open files\s+\S+\s+(\d+)/m.exec(readFileSync("/proc/self/limits", "utf8"))?.[1];
+  const files = /^Max open files\s+\S+\s+(\d+)/m.exec(readFileSync("/proc/self/limits", "utf8"))
+    ?.[1];
   const byFiles = Math.floor((Number(files ?? 1024) - OTHER_FILES) / FILES_PER_STREAM);
-  const available = Number(/^MemAvailable:\s+(\d+) kB/m.exec(readFileSync("/proc/meminfo", "utf8"))?.[1] ?? 0) * 1024;
+  const available =
+    Number(/^MemAvailable:\s+(\d+) kB/m.exec(readFileSync("/proc/meminfo", "utf8"))?.[1] ?? 0) *
+    1024;
   const byMemory = Math.floor(available * MEMORY_SHARE / STREAM_BYTES);
   const streams = Math.min(wanted, byFiles, byMemory);
   if (streams === wanted) return streams;
@@ -67,7 +85,9 @@ export function toQuietSeconds(streams: number): number {
 
 const rest = () => new Promise((resolve) => setTimeout(resolve, REST_MS));
 
-/** Opens streams and waits for the first event of each. @returns How many are open, and closes them */
+/**
+ * Opens streams and waits for the first event of each. @returns How many are open, and closes them
+ */
 async function open(
   subject: RunningSubject,
   streams: number,
@@ -87,7 +107,9 @@ async function open(
   });
   const report: { open: number } | undefined = line === "" ? undefined : JSON.parse(line);
   const close = async () => {
-    const ended = child.exitCode === null ? new Promise((resolve) => child.once("exit", resolve)) : undefined;
+    const ended = child.exitCode === null
+      ? new Promise((resolve) => child.once("exit", resolve))
+      : undefined;
     child.stdin.end();
     await ended;
   };
@@ -116,7 +138,8 @@ async function measureOnce(subject: Subject, streams: number, provider: Provider
 }
 
 /**
- * Memory of a quiet stream, in a fresh process for each reading, since no runtime gives back all that it took.
+ * Memory of a quiet stream, in a fresh process for each reading, since no runtime gives back all
+ * that it took.
  *
  * @param subjects What is measured, in turns
  * @param options How many streams, how many starts, the provider
@@ -125,7 +148,11 @@ export async function measureQuiet(
   subjects: readonly Subject[],
   { streams, starts, provider }: { streams: number; starts: number; provider: Provider },
 ): Promise<Result> {
-  const figures = subjects.map(({ name, base }): Figures => ({ subject: name, base, readings: [] }));
+  const figures = subjects.map(({ name, base }): Figures => ({
+    subject: name,
+    base,
+    readings: [],
+  }));
   for (let start = 0; start < starts; start++) {
     for (const [index, subject] of subjects.entries()) {
       figures[index]?.readings.push(await measureOnce(subject, streams, provider));

@@ -1,5 +1,6 @@
 /**
- * Measures the cost of limits in Redis: CPU of the server's main thread, and of this process, for each call of a limiter.
+ * Measures the cost of limits in Redis: CPU of the server's main thread, and of this process, for
+ * each call of a limiter.
  *
  * Usage: `node scripts/bench/redis_cost.ts` (also with Bun or Deno).
  */
@@ -19,9 +20,13 @@ const KEYS = 200;
 const MINUTE = 60_000;
 const requests = { limit: 1e9, windowMs: MINUTE };
 const tokens = { limit: 1e12, windowMs: MINUTE };
-const reservation: Reservation = { expected: { tokens: 500, spend: 0 }, most: { tokens: 500, spend: 0 } };
+const reservation: Reservation = {
+  expected: { tokens: 500, spend: 0 },
+  most: { tokens: 500, spend: 0 },
+};
 
-// As large as a limit may be that is not divided into blocks. No key comes to its end in a run; the provider is observed.
+// As large as a limit may be that is not divided into blocks. No key comes to its end in a run; the
+// provider is observed.
 const smallRequests = { limit: 999, windowMs: 10 * MINUTE };
 const smallTokens = { limit: 999_999, windowMs: 10 * MINUTE };
 
@@ -33,7 +38,8 @@ function keysWith(limits: LimitSubject["limits"], ...others: LimitSubject[]): Su
     { length: KEYS },
     () => ({ name: `key:${crypto.randomUUID()}`, limits: { ...limits } }),
   );
-  return (number) => [keys[number % KEYS] ?? keys[0], ...others].filter((subject) => subject !== undefined);
+  return (number) =>
+    [keys[number % KEYS] ?? keys[0], ...others].filter((subject) => subject !== undefined);
 }
 
 const providerWith = (name: string, limits: LimitSubject["limits"]): LimitSubject => ({
@@ -45,16 +51,25 @@ const server = await startRedis();
 const raw = new Redis(server.url);
 const client = new RedisClient(server.url, systemClock, console.error);
 await client.ready();
-const limiters = { redis: new RedisLimiter(client, systemClock), memory: new MemoryLimiter(systemClock) };
+const limiters = {
+  redis: new RedisLimiter(client, systemClock),
+  memory: new MemoryLimiter(systemClock),
+};
 await limiters.redis.start();
 
 async function serverMicros(): Promise<number> {
   const info = await raw.info("cpu");
-  return ["user", "sys"].map((kind) => Number(new RegExp(`used_cpu_${kind}_main_thread:([\\d.]+)`).exec(info)?.[1]))
+  return ["user", "sys"].map((kind) =>
+    Number(new RegExp(`used_cpu_${kind}_main_thread:([\\d.]+)`).exec(info)?.[1])
+  )
     .reduce((sum, seconds) => sum + seconds * 1e6, 0);
 }
 
-async function run(limiter: RedisLimiter | MemoryLimiter, subjects: Subjects, calls: number): Promise<void> {
+async function run(
+  limiter: RedisLimiter | MemoryLimiter,
+  subjects: Subjects,
+  calls: number,
+): Promise<void> {
   let number = 0;
   await Promise.all(Array.from({ length: CALLERS }, async () => {
     while (number++ < calls) {
@@ -72,7 +87,10 @@ const cases: Record<string, Subjects> = {
     { requests, tokens },
     providerWith("a", { requests: { ...requests, limit: 1e7 } }),
   ),
-  "requests, tokens; provider: tokens": keysWith({ requests, tokens }, providerWith("b", { tokens })),
+  "requests, tokens; provider: tokens": keysWith(
+    { requests, tokens },
+    providerWith("b", { tokens }),
+  ),
   "undivided requests": keysWith({ requests: smallRequests }),
   "undivided requests, tokens; provider: requests": keysWith(
     { requests: smallRequests, tokens: smallTokens },
@@ -96,7 +114,9 @@ for (const [name, subjects] of Object.entries(cases)) {
     await run(limiter, subjects, CALLS);
     await limiters.redis.status({ name: "key:nobody", limits: {} });
     const { user, system } = process.cpuUsage(used);
-    if (engine === "redis") line.push(`Redis ${((await serverMicros() - before) / CALLS).toFixed(1)} us`);
+    if (engine === "redis") {
+      line.push(`Redis ${((await serverMicros() - before) / CALLS).toFixed(1)} us`);
+    }
     line.push(`gateway with ${engine} ${((user + system) / CALLS).toFixed(1)} us`);
   }
   console.log(line.join("  "));

@@ -1,8 +1,10 @@
 /**
- * Simulates many gateways and keys on one Redis and on a Cluster of three: CPU of the primaries for each decision, and so
- * the decisions that one primary makes in a second; the memory of a key; the longest that any command held Redis.
+ * Simulates many gateways and keys on one Redis and on a Cluster of three: CPU of the primaries for
+ * each decision, and so the decisions that one primary makes in a second; the memory of a key; the
+ * longest that any command held Redis.
  *
- * Usage: `node scripts/bench/redis_fleet.ts [--gateways 100] [--keys 1000000]`; a million keys take some minutes.
+ * Usage: `node scripts/bench/redis_fleet.ts [--gateways 100] [--keys 1000000]`; a million keys take
+ * some minutes.
  */
 import process from "node:process";
 import { parseArgs } from "node:util";
@@ -15,15 +17,23 @@ import { startRedis } from "../../tests/support/redis.ts";
 import { startCluster } from "../../tests/support/redis_fleets.ts";
 
 const { values } = parseArgs({
-  options: { gateways: { type: "string", default: "100" }, keys: { type: "string", default: "1000000" } },
+  options: {
+    gateways: { type: "string", default: "100" },
+    keys: { type: "string", default: "1000000" },
+  },
 });
 const [GATEWAYS, KEYS] = [Number(values.gateways), Number(values.keys)];
 /** Calls that each gateway has open at once. */
 const OPEN = 4;
-/** Window of every limit: longer than a run, so that all keys are there at its end. Milliseconds. */
+/**
+ * Window of every limit: longer than a run, so that all keys are there at its end. Milliseconds.
+ */
 const HOUR_MS = 3_600_000;
 const USED = { tokens: 400, spend: 0 };
-const RESERVATION: Reservation = { expected: { tokens: 500, spend: 0 }, most: { tokens: 500, spend: 0 } };
+const RESERVATION: Reservation = {
+  expected: { tokens: 500, spend: 0 },
+  most: { tokens: 500, spend: 0 },
+};
 const requests = { limit: 600, windowMs: HOUR_MS };
 const LIMITS = {
   "requests": { requests },
@@ -33,7 +43,10 @@ const LIMITS = {
 /** Reads a number of `INFO`, summed over all servers. */
 async function sumOf(servers: readonly Redis[], section: string, name: string): Promise<number> {
   const infos = await Promise.all(servers.map((server) => server.info(section)));
-  return infos.reduce((sum, info) => sum + Number(new RegExp(`^${name}:([\\d.]+)`, "m").exec(info)?.[1] ?? NaN), 0);
+  return infos.reduce(
+    (sum, info) => sum + Number(new RegExp(`^${name}:([\\d.]+)`, "m").exec(info)?.[1] ?? NaN),
+    0,
+  );
 }
 
 async function cpuMicros(servers: readonly Redis[]): Promise<number> {
@@ -42,8 +55,15 @@ async function cpuMicros(servers: readonly Redis[]): Promise<number> {
   return seconds.reduce((sum, each) => sum + each * 1e6, 0);
 }
 
-async function simulate(place: string, target: RedisTarget, servers: readonly Redis[]): Promise<void> {
-  const clients = Array.from({ length: GATEWAYS }, () => new RedisClient(target, systemClock, console.error));
+async function simulate(
+  place: string,
+  target: RedisTarget,
+  servers: readonly Redis[],
+): Promise<void> {
+  const clients = Array.from(
+    { length: GATEWAYS },
+    () => new RedisClient(target, systemClock, console.error),
+  );
   const limiters = clients.map((client) => new RedisLimiter(client, systemClock));
   for (const client of clients) await client.ready();
   for (const limiter of limiters) await limiter.start();
@@ -53,7 +73,11 @@ async function simulate(place: string, target: RedisTarget, servers: readonly Re
       await server.config("SET", "slowlog-log-slower-than", "5000");
       await server.call("SLOWLOG", "RESET");
     }
-    const [memory, cpu, since] = [await sumOf(servers, "memory", "used_memory"), await cpuMicros(servers), Date.now()];
+    const [memory, cpu, since] = [
+      await sumOf(servers, "memory", "used_memory"),
+      await cpuMicros(servers),
+      Date.now(),
+    ];
     let number = 0;
     const call = async (limiter: RedisLimiter) => {
       while (number < KEYS) {
@@ -61,19 +85,27 @@ async function simulate(place: string, target: RedisTarget, servers: readonly Re
         (await limiter.acquire([subject], RESERVATION)).release(USED);
       }
     };
-    await Promise.all(limiters.flatMap((limiter) => Array.from({ length: OPEN }, () => call(limiter))));
+    await Promise.all(
+      limiters.flatMap((limiter) => Array.from({ length: OPEN }, () => call(limiter))),
+    );
     await limiters[0]?.status({ name: "key:nobody", limits: {} }); // what is settled has arrived before
     const micros = (await cpuMicros(servers) - cpu) / KEYS;
     const bytes = (await sumOf(servers, "memory", "used_memory") - memory) / KEYS;
     const slow = await Promise.all(servers.map((server) => server.call("SLOWLOG", "LEN")));
     console.log(
       `${place}, ${name}: ${micros.toFixed(1)} us of Redis for each of ${KEYS} calls, ` +
-        `${Math.round(1e6 / micros)} calls a second and primary, ${Math.round(bytes)} bytes a key, ` +
+        `${Math.round(1e6 / micros)} calls a second and primary, ${
+          Math.round(bytes)
+        } bytes a key, ` +
         `${slow.reduce((sum: number, each) => sum + Number(each), 0)} commands of over 5 ms, ` +
         `${Math.round((Date.now() - since) / 1000)} s`,
     );
   }
-  console.log(`${place}: ${limiters.reduce((sum, { fallbacks }) => sum + fallbacks, 0)} decisions without Redis`);
+  console.log(
+    `${place}: ${
+      limiters.reduce((sum, { fallbacks }) => sum + fallbacks, 0)
+    } decisions without Redis`,
+  );
   for (const limiter of limiters) await limiter.close();
   for (const client of clients) client.close();
 }

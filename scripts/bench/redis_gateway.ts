@@ -1,10 +1,10 @@
 /**
- * Measures what limits in Redis cost a gateway: its CPU for each call under wrk with 32 connections, beside the same
- * limits in memory, in turns. On each runtime, for limits that are taken in blocks and for those that ask Redis for
- * each call.
+ * Measures what limits in Redis cost a gateway: its CPU for each call under wrk with 32
+ * connections, beside the same limits in memory, in turns. On each runtime, for limits that are
+ * taken in blocks and for those that ask Redis for each call.
  *
- * Usage: `npm run build && node scripts/bench/redis_gateway.ts [--runtime bun,deno,node] [FILE [OTHER_FILE]]`, with the
- * gateways to measure, `dist/sallyport.js` if left out.
+ * Usage: `npm run build && node scripts/bench/redis_gateway.ts [--runtime bun,deno,node] [FILE
+ * [OTHER_FILE]]`, with the gateways to measure, `dist/sallyport.js` if left out.
  */
 import { basename, join } from "node:path";
 import { parseArgs } from "node:util";
@@ -14,7 +14,13 @@ import { measureThroughput, prepareTools, startProvider } from "./load.ts";
 import { pinSelf } from "./machine.ts";
 import { PLAIN } from "./requests.ts";
 import { toSpread } from "./statistics.ts";
-import { gatewayOn, type RunningSubject, selectRuntimes, startSubject, type Subject } from "./subjects.ts";
+import {
+  gatewayOn,
+  type RunningSubject,
+  selectRuntimes,
+  startSubject,
+  type Subject,
+} from "./subjects.ts";
 
 const STARTS = 3;
 const ROUNDS = 5;
@@ -28,10 +34,17 @@ const LIMITS: Readonly<Record<string, object>> = {
   "requests and tokens, in blocks": { requests: "1G/min", tokens: "1G/min" },
   "tokens": { tokens: "900k/s" },
   "concurrency": { concurrency: 100_000 },
-  "requests, tokens and concurrency": { requests: "1G/min", tokens: "1G/min", concurrency: 100_000 },
+  "requests, tokens and concurrency": {
+    requests: "1G/min",
+    tokens: "1G/min",
+    concurrency: 100_000,
+  },
 };
 
-const { values, positionals } = parseArgs({ options: { runtime: { type: "string" } }, allowPositionals: true });
+const { values, positionals } = parseArgs({
+  options: { runtime: { type: "string" } },
+  allowPositionals: true,
+});
 const files = positionals.length > 0 ? positionals : [join("dist", "sallyport.js")];
 
 /** Of each file the gateway with limits in memory, then that with limits in Redis. */
@@ -45,7 +58,10 @@ function subjectsOn(runtime: RuntimeOnMachine, limits: object, redis: string): S
 }
 
 /** Microseconds of CPU for a call, of each subject after the other. */
-async function measureOnce(subjects: readonly Subject[], costs: readonly number[][]): Promise<void> {
+async function measureOnce(
+  subjects: readonly Subject[],
+  costs: readonly number[][],
+): Promise<void> {
   const running: RunningSubject[] = [];
   const measure = (subject: RunningSubject, seconds: number) =>
     measureThroughput(subject, PLAIN, { expected, connections: CONNECTIONS, seconds });
@@ -58,7 +74,9 @@ async function measureOnce(subjects: readonly Subject[], costs: readonly number[
     for (let round = 0; round < ROUNDS; round++) {
       for (const [index, subject] of running.entries()) {
         const { details, wrong, example } = await measure(subject, SECONDS);
-        if (wrong > 0) throw new Error(`${subject.name}: ${wrong} wrong answers, such as ${example}`);
+        if (wrong > 0) {
+          throw new Error(`${subject.name}: ${wrong} wrong answers, such as ${example}`);
+        }
         costs[index]?.push(details.cpuUs ?? NaN);
       }
     }
@@ -81,7 +99,9 @@ try {
       const medians = costs.map((all) => toSpread(all).median);
       const words = files.map((file, index) => {
         const [memory = NaN, inRedis = NaN] = medians.slice(2 * index);
-        const figures = `memory ${memory.toFixed(1)}, Redis ${inRedis.toFixed(1)} us: ${(inRedis / memory).toFixed(2)}`;
+        const figures = `memory ${memory.toFixed(1)}, Redis ${inRedis.toFixed(1)} us: ${
+          (inRedis / memory).toFixed(2)
+        }`;
         return `${files.length > 1 ? `${basename(file)} ` : ""}${figures}`;
       });
       console.log(`${runtime.label.padEnd(8)} ${title.padEnd(34)} ${words.join("; ")}`);

@@ -6,7 +6,10 @@ import type { Spread } from "./statistics.ts";
 function toFigure(value: number): string {
   if (!Number.isFinite(value)) return "-";
   const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
-  return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return value.toLocaleString("en", {
+    minimumFractionDigits: digits,
+    maximumFractionDigits: digits,
+  });
 }
 
 function toText3({ median, min, max }: Spread): string {
@@ -33,7 +36,9 @@ function toDetails({ details }: Row): string {
 function toRowLine(row: Row, name: Result["name"], width: number): string {
   const notes = [toDetails(row)].filter((text) => text !== "");
   const goal = name === "memory" || name === "quiet" ? goalFor(name, row.subject) : undefined;
-  if (goal !== undefined) notes.push(`goal ${toText(goal)}: ${isWithin(row.spread.median, goal) ? "met" : "MISSED"}`);
+  if (goal !== undefined) {
+    notes.push(`goal ${toText(goal)}: ${isWithin(row.spread.median, goal) ? "met" : "MISSED"}`);
+  }
   if (row.isNoisy) notes.push(`NOISY: others had ${(row.foreign * 100).toFixed(0)} % of its core`);
   for (const objection of row.objections) notes.push(`NOT QUOTABLE: ${objection}`);
   return `  ${row.subject.padEnd(width)}${toText3(row.spread)}  ${notes.join("; ")}`.trimEnd();

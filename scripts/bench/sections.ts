@@ -15,14 +15,32 @@ import {
 import type { MeasurementName } from "./names.ts";
 import type { Options } from "./options.ts";
 import { boundStreams, measureQuiet, QUIET_STREAMS, toAddresses } from "./quiet.ts";
-import { conclude, concludePlainly, measurePair, type Result, type Series, takeTurns } from "./session.ts";
-import { gatewayOn, type RunningSubject, serverOn, startSubject, type Subject } from "./subjects.ts";
+import {
+  conclude,
+  concludePlainly,
+  measurePair,
+  type Result,
+  type Series,
+  takeTurns,
+} from "./session.ts";
+import {
+  gatewayOn,
+  type RunningSubject,
+  serverOn,
+  startSubject,
+  type Subject,
+} from "./subjects.ts";
 import { buildUnobserved } from "./unobserved.ts";
 
 /** Gateway keys of every run but the key curve. */
 export const KEYS = 1000;
 /** What two builds are compared by. */
-const AGAINST: ReadonlySet<MeasurementName> = new Set(["plain", "streamed", "conversation", "paced"]);
+const AGAINST: ReadonlySet<MeasurementName> = new Set([
+  "plain",
+  "streamed",
+  "conversation",
+  "paced",
+]);
 /** Starts of a process that are timed, and of pairs where log and metrics are in question. */
 export const START_UPS = 3;
 export const OBSERVER_STARTS = 2;
@@ -35,11 +53,16 @@ export interface Run extends Options {
 
 /** Whether answers are right. An old runtime answers as the new one of its kind does. */
 export function checkCorrectness(run: Run, subjects: readonly Subject[]): Promise<Correctness[]> {
-  return checkAll(subjects.filter(({ isFloor, isOld }) => isFloor !== true && (isOld !== true || isAlone(run))));
+  return checkAll(
+    subjects.filter(({ isFloor, isOld }) => isFloor !== true && (isOld !== true || isAlone(run))),
+  );
 }
 
 /** From the start of a process to its first answer. */
-export async function measureStartUp({ provider, conclude }: Run, subjects: readonly Subject[]): Promise<void> {
+export async function measureStartUp(
+  { provider, conclude }: Run,
+  subjects: readonly Subject[],
+): Promise<void> {
   const figures = subjects.map(({ name }) => ({ subject: name, readings: [] as number[] }));
   for (let round = 0; round < START_UPS; round++) {
     for (const [index, subject] of subjects.entries()) {
@@ -48,11 +71,17 @@ export async function measureStartUp({ provider, conclude }: Run, subjects: read
       await running.process.stop();
     }
   }
-  conclude(concludePlainly({ name: "startup", title: "from the start to the first answer", unit: "ms" }, figures));
+  conclude(
+    concludePlainly(
+      { name: "startup", title: "from the start to the first answer", unit: "ms" },
+      figures,
+    ),
+  );
 }
 
 /** Whether the old runtimes are the only ones that are asked for. */
-const isAlone = ({ runtimes }: Options): boolean => !runtimes.some(({ runsTypeScript }) => runsTypeScript);
+const isAlone = ({ runtimes }: Options): boolean =>
+  !runtimes.some(({ runsTypeScript }) => runsTypeScript);
 
 /** The runtimes of measurements without a goal for old ones. */
 const newRuntimes = (options: Options): Options["runtimes"] =>
@@ -64,14 +93,19 @@ export async function measureKeys(run: Run): Promise<void> {
   for (const runtime of newRuntimes(run)) {
     const running: RunningSubject[] = [];
     try {
-      for (const keys of KEY_CURVE) running.push(await startSubject(gatewayOn(runtime, file, keys), provider.url));
+      for (const keys of KEY_CURVE) {
+        running.push(await startSubject(gatewayOn(runtime, file, keys), provider.url));
+      }
       const measurement = await createKeyMeasurement(provider, KEYS);
       const all: Series[] = await takeTurns(measurement, [asSubject(provider), ...running], effort);
-      const toName = (keys: number | undefined) => `gateway ${runtime.label}, ${keys?.toLocaleString("en")} keys`;
+      const toName = (keys: number | undefined) =>
+        `gateway ${runtime.label}, ${keys?.toLocaleString("en")} keys`;
       const series = all.map((each, index) =>
-        index === 0
-          ? each
-          : { ...each, name: toName(KEY_CURVE[index - 1]), base: index === 1 ? undefined : toName(KEY_CURVE[0]) }
+        index === 0 ? each : {
+          ...each,
+          name: toName(KEY_CURVE[index - 1]),
+          base: index === 1 ? undefined : toName(KEY_CURVE[0]),
+        }
       );
       run.conclude(conclude({ ...measurement, title: `plain, by number of keys` }, series));
     } finally {
@@ -81,15 +115,22 @@ export async function measureKeys(run: Run): Promise<void> {
 }
 
 /** What holds quiet streams: this build beside bare lines, or beside another one. */
-export function quietSubjects(options: Options): { readonly subjects: readonly Subject[]; readonly streams: number } {
+export function quietSubjects(
+  options: Options,
+): { readonly subjects: readonly Subject[]; readonly streams: number } {
   const { file, against, quietStreams = QUIET_STREAMS } = options;
   const streams = boundStreams(quietStreams);
   const addresses = toAddresses(streams);
   const subjects = newRuntimes(options).flatMap((runtime) => {
     const gateway = gatewayOn(runtime, file, KEYS, { addresses });
-    if (against === undefined) return addresses === 1 ? [serverOn("bare", runtime), gateway] : [gateway];
+    if (against === undefined) {
+      return addresses === 1 ? [serverOn("bare", runtime), gateway] : [gateway];
+    }
     const base = `previous ${runtime.label}`;
-    return [{ ...gatewayOn(runtime, against, KEYS, { addresses }), name: base }, { ...gateway, base }];
+    return [{ ...gatewayOn(runtime, against, KEYS, { addresses }), name: base }, {
+      ...gateway,
+      base,
+    }];
   });
   return { subjects, streams };
 }
@@ -97,7 +138,9 @@ export function quietSubjects(options: Options): { readonly subjects: readonly S
 /** Quiet streams. */
 export async function measureMemory(run: Run): Promise<void> {
   const { subjects, streams } = quietSubjects(run);
-  run.conclude(await measureQuiet(subjects, { streams, starts: run.quietStarts, provider: run.provider }));
+  run.conclude(
+    await measureQuiet(subjects, { streams, starts: run.quietStarts, provider: run.provider }),
+  );
 }
 
 /** The gateway with what watches exchanges and without, against itself. */
@@ -107,14 +150,26 @@ export async function measureObservers(run: Run): Promise<void> {
   const measurement = await createObserverMeasurement(provider);
   for (const runtime of newRuntimes(run)) {
     const base = `unobserved ${runtime.label}`;
-    const pair = [{ ...gatewayOn(runtime, unobserved, KEYS), name: base }, { ...gatewayOn(runtime, file, KEYS), base }];
-    for (const result of await measurePair(pair, [measurement], { provider, starts: OBSERVER_STARTS, effort })) {
+    const pair = [{ ...gatewayOn(runtime, unobserved, KEYS), name: base }, {
+      ...gatewayOn(runtime, file, KEYS),
+      base,
+    }];
+    for (
+      const result of await measurePair(pair, [measurement], {
+        provider,
+        starts: OBSERVER_STARTS,
+        effort,
+      })
+    ) {
       run.conclude(result);
     }
   }
 }
 
-/** This build against another one: processor time for a call, a stream of 20 events, and an event of a paced stream. */
+/**
+ * This build against another one: processor time for a call, a stream of 20 events, and an event of
+ * a paced stream.
+ */
 export async function measureAgainst(other: string, run: Run): Promise<void> {
   const { provider, names, isAnyAsked, curve, runtimes, file, starts } = run;
   const effort = { ...run.effort, leadInSeconds: 0 };
@@ -126,7 +181,9 @@ export async function measureAgainst(other: string, run: Run): Promise<void> {
       { ...gatewayOn(runtime, other, KEYS), name: base },
       { ...gatewayOn(runtime, file, KEYS), name: `this ${runtime.label}`, base },
     ];
-    for (const result of await measurePair(pair, all, { provider, starts, effort })) run.conclude(result);
+    for (const result of await measurePair(pair, all, { provider, starts, effort })) {
+      run.conclude(result);
+    }
   }
 }
 
@@ -155,15 +212,24 @@ export async function measureAll(run: Run, subjects: readonly Subject[]): Promis
       await measureOne(measurement, running.filter(({ subject }) => wanted.includes(subject)), run);
     }
     if (names.has("memory")) {
-      const figures = running.map(({ name, process: { pid } }) => ({ subject: name, readings: [readRss(pid) / 1e6] }));
-      run.conclude(concludePlainly({ name: "memory", title: "RSS after all of this", unit: "MB" }, figures));
+      const figures = running.map(({ name, process: { pid } }) => ({
+        subject: name,
+        readings: [readRss(pid) / 1e6],
+      }));
+      run.conclude(
+        concludePlainly({ name: "memory", title: "RSS after all of this", unit: "MB" }, figures),
+      );
     }
   } finally {
     for (const { process: child } of running) await child.stop();
   }
 }
 
-async function measureOne(measurement: Measurement, subjects: readonly RunningSubject[], run: Run): Promise<void> {
+async function measureOne(
+  measurement: Measurement,
+  subjects: readonly RunningSubject[],
+  run: Run,
+): Promise<void> {
   const withProvider = measurement.isThroughput ? [asSubject(run.provider), ...subjects] : subjects;
   const all = await takeTurns(measurement, withProvider, run.effort);
   run.conclude(conclude(measurement, all));

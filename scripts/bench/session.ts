@@ -8,7 +8,10 @@ import { type RunningSubject, startSubject, type Subject } from "./subjects.ts";
 
 /** The load's side alone must be so many times as fast as what is measured through it. */
 const MIN_HEADROOM = 1.5;
-/** Where throughput is measured, the subject's core must be busy for at least this share of the time. */
+/**
+ * Where throughput is measured, the subject's core must be busy for at least this share of the
+ * time.
+ */
 const MIN_BUSY = 0.85;
 /** From this connection count on, a core that is not busy says that the load was the limit. */
 const MIN_CONNECTIONS = 8;
@@ -58,8 +61,9 @@ export interface Effort {
   readonly seconds: number;
   readonly warmUpSeconds: number;
   /**
-   * Lead-in of a turn in which throughput is measured. While many others have their turns a process is idle for ten
-   * seconds and more: V8 then shrinks its heap, and the caches of the core are the others'. 0 where few take turns.
+   * Lead-in of a turn in which throughput is measured. While many others have their turns a process
+   * is idle for ten seconds and more: V8 then shrinks its heap, and the caches of the core are the
+   * others'. 0 where few take turns.
    */
   readonly leadInSeconds: number;
 }
@@ -87,7 +91,11 @@ function effortOf({ isAside = false, isThroughput }: Measurement, effort: Effort
  * @param effort How long and how often
  * @returns Seconds
  */
-export function estimateTurns(measurement: Measurement, heated: readonly Set<string>[], effort: Effort): number {
+export function estimateTurns(
+  measurement: Measurement,
+  heated: readonly Set<string>[],
+  effort: Effort,
+): number {
   const { rounds, seconds, warmUpSeconds, leadInSeconds } = effortOf(measurement, effort);
   const { heats, extraSeconds } = measurement;
   return heated.reduce((sum, hot) => {
@@ -136,7 +144,9 @@ export async function takeTurns(
   };
   for (const series of all) {
     const { subject, heated } = series.subject;
-    if (subject.isReference !== true && !heated.has(measurement.heats)) await take(series, warmUpSeconds);
+    if (subject.isReference !== true && !heated.has(measurement.heats)) {
+      await take(series, warmUpSeconds);
+    }
     heated.add(measurement.heats);
   }
   for (let round = 0; round < rounds; round++) {
@@ -166,24 +176,38 @@ function medianOf(readings: readonly Reading[], get: (reading: Reading) => numbe
   return toSpread(readings.map(get)).median;
 }
 
-function toRow({ subject, name, readings, wrong, example }: Series, measurement: Measurement, top: number): Row {
+function toRow(
+  { subject, name, readings, wrong, example }: Series,
+  measurement: Measurement,
+  top: number,
+): Row {
   const spread = toSpread(readings.map(({ value }) => value));
   const objections: string[] = [];
-  if (wrong > 0) objections.push(`${wrong} wrong answers${example === undefined ? "" : `, such as: ${example}`}`);
+  if (wrong > 0) {
+    objections.push(
+      `${wrong} wrong answers${example === undefined ? "" : `, such as: ${example}`}`,
+    );
+  }
   if (readings.some(({ count }) => count === 0)) objections.push("no answers");
   const foreign = medianOf(readings, ({ usage }) => usage.foreign);
   const { isReference = false } = subject.subject;
   if (measurement.isThroughput && !isReference) {
     const busy = medianOf(readings, ({ usage }) => usage.coreBusy);
     if (top < MIN_HEADROOM * spread.median) {
-      objections.push(`the load's side alone does only ${(top / spread.median).toFixed(2)} times as much`);
+      objections.push(
+        `the load's side alone does only ${(top / spread.median).toFixed(2)} times as much`,
+      );
     }
     if ((measurement.at ?? MIN_CONNECTIONS) >= MIN_CONNECTIONS && busy < MIN_BUSY) {
-      objections.push(`its core was busy for ${(busy * 100).toFixed(0)} % only: the load was the limit`);
+      objections.push(
+        `its core was busy for ${(busy * 100).toFixed(0)} % only: the load was the limit`,
+      );
     }
   }
   const names = Object.keys(readings[0]?.details ?? {});
-  const details = Object.fromEntries(names.map((key) => [key, medianOf(readings, (each) => each.details[key] ?? NaN)]));
+  const details = Object.fromEntries(
+    names.map((key) => [key, medianOf(readings, (each) => each.details[key] ?? NaN)]),
+  );
   return {
     subject: name,
     spread,
@@ -240,8 +264,8 @@ export function conclude(measurement: Measurement, all: readonly Series[]): Resu
 }
 
 /**
- * Compares two builds: from one start of a process to the next the same code costs some percent more or less, as the
- * runtime happens to compile it, so that one start decides nothing.
+ * Compares two builds: from one start of a process to the next the same code costs some percent
+ * more or less, as the runtime happens to compile it, so that one start decides nothing.
  *
  * @param pair The base first
  * @param measurements What is measured at each start
@@ -265,7 +289,9 @@ export async function measurePair(
       for (const { process: child } of running) await child.stop();
     }
   }
-  return measurements.map((measurement, index) => conclude(measurement, joinStarts(all[index] ?? [])));
+  return measurements.map((measurement, index) =>
+    conclude(measurement, joinStarts(all[index] ?? []))
+  );
 }
 
 /** Readings of a subject that say nothing of the time they took. */
@@ -298,7 +324,12 @@ export function concludePlainly(
   const comparisons = figures.flatMap(({ subject, base, readings }) => {
     const other = figures.find((each) => each.subject === base);
     if (other === undefined || base === undefined) return [];
-    return [{ subject, base, spread: comparePairs(readings, other.readings, (a, b) => a / b), isQuotable: true }];
+    return [{
+      subject,
+      base,
+      spread: comparePairs(readings, other.readings, (a, b) => a / b),
+      isQuotable: true,
+    }];
   });
   return { ...head, compare: comparisons.length > 0 ? "ratio" : "none", rows, comparisons };
 }

@@ -1,6 +1,7 @@
 /**
- * Processor time that settling an exchange takes in the metrics: with the gateway's own counters, and with those of
- * prom-client, whose labels are resolved once as well as it can. Run it with each runtime:
+ * Processor time that settling an exchange takes in the metrics: with the gateway's own counters,
+ * and with those of prom-client, whose labels are resolved once as well as it can. Run it with each
+ * runtime:
  *
  *     node scripts/bench/settlement.ts
  *     bun scripts/bench/settlement.ts
@@ -53,16 +54,30 @@ class LibraryRegistry extends MetricRegistry {
   readonly #registers = [new Registry()];
 
   override counter({ name, help, labels = [] }: MetricConfig): Labelled<Counter> {
-    const metric = new LibraryCounter({ name, help, labelNames: labels, registers: this.#registers });
+    const metric = new LibraryCounter({
+      name,
+      help,
+      labelNames: labels,
+      registers: this.#registers,
+    });
     return (...values) => {
       const { inc } = metric.labels(...values);
       return Object.assign(new Counter(), { add: (count = 1) => inc(count) });
     };
   }
 
-  override histogram({ name, help, labels = [] }: MetricConfig, bounds: readonly number[]): Labelled<Histogram> {
+  override histogram(
+    { name, help, labels = [] }: MetricConfig,
+    bounds: readonly number[],
+  ): Labelled<Histogram> {
     const buckets = [...bounds];
-    const metric = new LibraryHistogram({ name, help, labelNames: labels, buckets, registers: this.#registers });
+    const metric = new LibraryHistogram({
+      name,
+      help,
+      labelNames: labels,
+      buckets,
+      registers: this.#registers,
+    });
     return (...values) => {
       const { observe } = metric.labels(...values);
       return Object.assign(new Histogram(bounds), { observe });
@@ -70,7 +85,10 @@ class LibraryRegistry extends MetricRegistry {
   }
 }
 
-/** Measures a function. @returns Nanoseconds of processor time a call: the median and the fastest round */
+/**
+ * Measures a function. @returns Nanoseconds of processor time a call: the median and the fastest
+ * round
+ */
 function measure(call: () => void): { median: number; best: number } {
   const rounds = Array.from({ length: ROUNDS }, () => {
     const before = process.cpuUsage();
@@ -90,5 +108,7 @@ const subjects = {
 };
 for (const [name, call] of Object.entries(subjects)) {
   const { median, best } = measure(call);
-  console.log(`${name.padEnd(24)} ${median.toFixed(0).padStart(6)} ns (best ${best.toFixed(0)} ns)`);
+  console.log(
+    `${name.padEnd(24)} ${median.toFixed(0).padStart(6)} ns (best ${best.toFixed(0)} ns)`,
+  );
 }

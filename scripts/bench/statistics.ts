@@ -20,8 +20,8 @@ export function toSpread(values: readonly number[]): Spread {
 }
 
 /**
- * Two rows of readings that were taken in turn, compared round by round: what slows the machine down for a while slows
- * both down.
+ * Two rows of readings that were taken in turn, compared round by round: what slows the machine
+ * down for a while slows both down.
  *
  * @param values The one
  * @param base The other

@@ -1,4 +1,7 @@
-/** Many open streams: paced ones, which cost processor time for each event, and quiet ones, which only cost memory. */
+/**
+ * Many open streams: paced ones, which cost processor time for each event, and quiet ones, which
+ * only cost memory.
+ */
 import { join } from "node:path";
 import { GRACE_SECONDS, type Reading } from "./load.ts";
 import { CACHE, run } from "./machine.ts";
@@ -38,11 +41,17 @@ interface PacedReport {
  *
  * @param subject What is called
  * @param options Streams, events a second of each, how many of them speak together, seconds
- * @returns Microseconds of processor time for each event that arrived, and milliseconds from its sending to its arrival
+ * @returns Microseconds of processor time for each event that arrived, and milliseconds from its
+ * sending to its arrival
  */
 export async function measurePaced(
   subject: RunningSubject,
-  { streams, rate, batch, seconds }: { streams: number; rate: number; batch: number; seconds: number },
+  { streams, rate, batch, seconds }: {
+    streams: number;
+    rate: number;
+    batch: number;
+    seconds: number;
+  },
 ): Promise<Reading> {
   const stepUs = batch === 1 ? 0 : Math.round(1e6 / rate * batch / streams);
   const files = writeLoad(toEndlessStream(rate, stepUs), subject.headers, "", subject.name);
@@ -70,6 +79,11 @@ export async function measurePaced(
     },
     wrong,
     count: events,
-    usage: { cpuNs, coreBusy, foreign: Math.max(0, coreBusy - cpuNs / 1e9 / report.seconds), loadBusy },
+    usage: {
+      cpuNs,
+      coreBusy,
+      foreign: Math.max(0, coreBusy - cpuNs / 1e9 / report.seconds),
+      loadBusy,
+    },
   };
 }

@@ -5,7 +5,14 @@ import { request } from "node:http";
 import { join, resolve } from "node:path";
 import { buildSync } from "esbuild";
 import { findRuntimes, type RuntimeOnMachine } from "../runtimes.ts";
-import { GATEWAY_KEY, HOST, type LimitKind, LIMITS, UPSTREAM_KEY, writeGatewayConfig } from "./gateway_config.ts";
+import {
+  GATEWAY_KEY,
+  HOST,
+  type LimitKind,
+  LIMITS,
+  UPSTREAM_KEY,
+  writeGatewayConfig,
+} from "./gateway_config.ts";
 import { CACHE, CORES, findPort, start, type Started } from "./machine.ts";
 import { PLAIN } from "./requests.ts";
 
@@ -15,8 +22,8 @@ const LOOK_MS = 2;
 /** Bun's fetch makes 256 calls at once unless it is told otherwise; the gateway does not use it. */
 const BUN_CAP = { BUN_CONFIG_MAX_HTTP_REQUESTS: "65535" };
 /**
- * Portkey's gateway, as its npm package comes; never a dependency. This version answers every stream with a 500
- * ("TypeError: immutable" in its log), on Node 20 and 26.
+ * Portkey's gateway, as its npm package comes; never a dependency. This version answers every
+ * stream with a 500 ("TypeError: immutable" in its log), on Node 20 and 26.
  */
 const PORTKEY = { name: "@portkey-ai/gateway", version: "1.15.2" };
 
@@ -28,7 +35,10 @@ export interface Subject {
   readonly base?: string;
   /** Whether its answers are the provider's, byte for byte. */
   readonly isExact: boolean;
-  /** Whether it only shows what a runtime cannot do without: then it is measured where that is in question. */
+  /**
+   * Whether it only shows what a runtime cannot do without: then it is measured where that is in
+   * question.
+   */
   readonly isFloor?: boolean;
   /** Whether its runtime is an old one: then it is measured where a goal says so. */
   readonly isOld?: boolean;
@@ -39,7 +49,10 @@ export interface Subject {
   /** What callers send beside the body's own headers. */
   headers(upstream: string): Readonly<Record<string, string>>;
   /** Command and variables, once the port is known. */
-  command(port: number, upstream: string): { command: readonly string[]; env?: Readonly<Record<string, string>> };
+  command(
+    port: number,
+    upstream: string,
+  ): { command: readonly string[]; env?: Readonly<Record<string, string>> };
 }
 
 /** A subject that answers. */
@@ -64,18 +77,21 @@ const RUN: Readonly<Record<RuntimeOnMachine["kind"], readonly string[]>> = {
   node: [],
 };
 
-/** The runtimes that are compared: all, or those of these names, of which `node` is the newest Node. */
+/**
+ * The runtimes that are compared: all, or those of these names, of which `node` is the newest Node.
+ */
 export function selectRuntimes(names: readonly string[] | undefined): RuntimeOnMachine[] {
   const found = findRuntimes();
   if (names === undefined) return found;
   return found.filter(({ kind, label }, index) =>
-    names.includes(label) || (names.includes(kind) && found.findIndex((each) => each.kind === kind) === index)
+    names.includes(label) ||
+    (names.includes(kind) && found.findIndex((each) => each.kind === kind) === index)
   );
 }
 
 /**
- * A small server on a runtime: `bare`, ten lines of what the runtime has, or `floor`, which does by hand only what no
- * gateway can leave out.
+ * A small server on a runtime: `bare`, ten lines of what the runtime has, or `floor`, which does by
+ * hand only what no gateway can leave out.
  */
 export function serverOn(
   folder: "bare" | "floor",
@@ -98,7 +114,14 @@ export function serverOn(
 /** For Node 20, which does not run TypeScript. @returns Path of the same server in JavaScript */
 function toJavaScript(source: string): string {
   const outfile = join(CACHE, `${source.replaceAll(/\W+/g, "-")}.mjs`);
-  buildSync({ entryPoints: [source], outfile, bundle: true, platform: "node", format: "esm", logLevel: "error" });
+  buildSync({
+    entryPoints: [source],
+    outfile,
+    bundle: true,
+    platform: "node",
+    format: "esm",
+    logLevel: "error",
+  });
   return outfile;
 }
 
@@ -108,8 +131,8 @@ function toJavaScript(source: string): string {
  * @param runtime The runtime
  * @param file Path of the one file
  * @param keys How many gateway keys there are
- * @param options Under how many addresses it calls the provider, and the limit that callers are to reach; or its limits,
- * and the Redis that they are counted in
+ * @param options Under how many addresses it calls the provider, and the limit that callers are to
+ * reach; or its limits, and the Redis that they are counted in
  */
 export function gatewayOn(
   runtime: RuntimeOnMachine,
@@ -145,18 +168,29 @@ export function gatewayOn(
   };
 }
 
-/** Replaces every {{name}} in a peer's configuration, and writes it into a directory of its own. @returns The file and its directory */
-function fillIn(source: string, peer: string, values: Readonly<Record<string, string>>): [string, string] {
+/**
+ * Replaces every {{name}} in a peer's configuration, and writes it into a directory of its own.
+ * @returns The file and its directory
+ */
+function fillIn(
+  source: string,
+  peer: string,
+  values: Readonly<Record<string, string>>,
+): [string, string] {
   const directory = resolve(CACHE, peer);
   mkdirSync(directory, { recursive: true });
   let text = readFileSync(join("scripts", "bench", "bare", source), "utf8");
-  for (const [name, value] of Object.entries({ directory, ...values })) text = text.replaceAll(`{{${name}}}`, value);
+  for (const [name, value] of Object.entries({ directory, ...values })) {
+    text = text.replaceAll(`{{${name}}}`, value);
+  }
   const path = join(directory, source);
   writeFileSync(path, text);
   return [path, directory];
 }
 
-/** A peer of Debian's: where its binary may be, its configuration, and how that one puts a limit. */
+/**
+ * A peer of Debian's: where its binary may be, its configuration, and how that one puts a limit.
+ */
 interface Peer {
   readonly name: string;
   readonly binaries: readonly string[];
@@ -200,7 +234,12 @@ function findPeer(peer: Peer, limit?: LimitKind): Subject[] {
     limited: (kind) => limits[kind] === undefined ? undefined : findPeer(peer, kind)[0],
     command(port, upstream) {
       const rule = limit === undefined ? "" : `${track}${limits[limit] ?? ""}`;
-      const values = { port: String(port), upstream: new URL(upstream).host, key: GATEWAY_KEY, limit: rule };
+      const values = {
+        port: String(port),
+        upstream: new URL(upstream).host,
+        key: GATEWAY_KEY,
+        limit: rule,
+      };
       return { command: peer.command(binary, ...fillIn(source, name, values)) };
     },
   }];
@@ -219,10 +258,15 @@ export function installPortkey(node: RuntimeOnMachine): Subject {
     mkdirSync(directory, { recursive: true });
     writeFileSync(join(directory, "package.json"), "{}\n");
     const wanted = `${PORTKEY.name}@${PORTKEY.version}`;
-    execFileSync("npm", ["install", "--ignore-scripts", "--prefix", directory, wanted], { timeout: 300_000 });
+    execFileSync("npm", ["install", "--ignore-scripts", "--prefix", directory, wanted], {
+      timeout: 300_000,
+    });
   }
   const { version, bin } = JSON.parse(readFileSync(join(home, "package.json"), "utf8"));
-  const program = join(home, typeof bin === "string" ? bin : Object.values(bin as Record<string, string>)[0] ?? "");
+  const program = join(
+    home,
+    typeof bin === "string" ? bin : Object.values(bin as Record<string, string>)[0] ?? "",
+  );
   return {
     name: `portkey ${version}`,
     isExact: false,
@@ -235,7 +279,9 @@ export function installPortkey(node: RuntimeOnMachine): Subject {
   };
 }
 
-/** One plain call; resolves with the answer's text, or with nothing where there is no right answer. */
+/**
+ * One plain call; resolves with the answer's text, or with nothing where there is no right answer.
+ */
 export function callOnce(
   port: number,
   headers: Readonly<Record<string, string>>,
@@ -287,11 +333,20 @@ export async function startSubject(subject: Subject, upstream: string): Promise<
     await new Promise((wake) => setTimeout(wake, LOOK_MS));
   }
   const startUpMs = performance.now() - begun;
-  return { subject, name: subject.name, headers, port, process: running, startUpMs, heated: new Set() };
+  return {
+    subject,
+    name: subject.name,
+    headers,
+    port,
+    process: running,
+    startUpMs,
+    heated: new Set(),
+  };
 }
 
 /** The version that a runtime tells of itself. */
 export function readVersion(command: string): string {
-  const text = execFileSync(command, ["--version"], { stdio: ["ignore", "pipe", "pipe"] }).toString();
+  const text = execFileSync(command, ["--version"], { stdio: ["ignore", "pipe", "pipe"] })
+    .toString();
   return /\d+\.\d+\.\d+/.exec(text)?.[0] ?? "";
 }

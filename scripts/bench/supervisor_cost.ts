@@ -1,10 +1,11 @@
 /**
- * Measures what limits cost the supervisor of `serve --workers 2`: its CPU for each call through two workers, which asks it
- * for a decision, settles it and reports its usage. Nothing else is done there. By turns without and with a limit of tokens,
- * on Node and Bun, under wrk with 64 connections.
+ * Measures what limits cost the supervisor of `serve --workers 2`: its CPU for each call through
+ * two workers, which asks it for a decision, settles it and reports its usage. Nothing else is done
+ * there. By turns without and with a limit of tokens, on Node and Bun, under wrk with 64
+ * connections.
  *
- * Usage: `npm run build && node scripts/bench/supervisor_cost.ts [FILE [OTHER_FILE]]`, with the gateways to compare,
- * `dist/sallyport.js` if left out. Ends with 1 if a call costs 15 us or more.
+ * Usage: `npm run build && node scripts/bench/supervisor_cost.ts [FILE [OTHER_FILE]]`, with the
+ * gateways to compare, `dist/sallyport.js` if left out. Ends with 1 if a call costs 15 us or more.
  */
 import { createHash } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -28,7 +29,11 @@ const LIMITS: Readonly<Record<string, object>> = {
   "requests and tokens": { requests: "1G/min", tokens: "1G/min" },
 };
 
-const headers = { host: HOST, authorization: `Bearer ${UPSTREAM_KEY}`, "gateway-auth": `Bearer ${GATEWAY_KEY}` };
+const headers = {
+  host: HOST,
+  authorization: `Bearer ${UPSTREAM_KEY}`,
+  "gateway-auth": `Bearer ${GATEWAY_KEY}`,
+};
 
 function writeConfig(name: string, port: number, upstream: string, limits: object): string {
   const directory = join(CACHE, "config");
@@ -36,25 +41,46 @@ function writeConfig(name: string, port: number, upstream: string, limits: objec
   const path = join(directory, `${name.replaceAll(/\W+/g, "-")}.jsonc`);
   const digest = createHash("sha256").update(GATEWAY_KEY).digest("hex");
   const providers = { a: { hosts: [HOST], upstream: `${upstream}/v1`, maxOutput: 4096 } };
-  const config = { listen: [{ port }], providers, keys: [{ id: "bench", digest, limits }], log: "off" };
+  const config = {
+    listen: [{ port }],
+    providers,
+    keys: [{ id: "bench", digest, limits }],
+    log: "off",
+  };
   writeFileSync(path, JSON.stringify(config));
   return path;
 }
 
-async function startWorkers(command: readonly string[], name: string, upstream: string, limits: object) {
+async function startWorkers(
+  command: readonly string[],
+  name: string,
+  upstream: string,
+  limits: object,
+) {
   const port = await findPort();
   const args = ["serve", "--config", writeConfig(name, port, upstream, limits), "--workers", "2"];
   const running = start(CORES.subject, [...command, ...args], { name });
   const end = performance.now() + START_MS;
   while (await callOnce(port, headers) === undefined) {
-    if (performance.now() > end || !running.isRunning()) throw new Error(`Cannot start ${name}: ${running.log()}`);
+    if (performance.now() > end || !running.isRunning()) {
+      throw new Error(`Cannot start ${name}: ${running.log()}`);
+    }
   }
   const subject = { name, isExact: false, headers: () => headers, command: () => ({ command }) };
-  const answering: RunningSubject = { subject, name, headers, port, process: running, startUpMs: 0, heated: new Set() };
+  const answering: RunningSubject = {
+    subject,
+    name,
+    headers,
+    port,
+    process: running,
+    startUpMs: 0,
+    heated: new Set(),
+  };
   return answering;
 }
 
-const median = (values: readonly number[]) => values.toSorted((one, other) => one - other)[values.length >> 1] ?? NaN;
+const median = (values: readonly number[]) =>
+  values.toSorted((one, other) => one - other)[values.length >> 1] ?? NaN;
 
 const files = process.argv.length > 2 ? process.argv.slice(2) : [join("dist", "sallyport.js")];
 prepareTools();
@@ -82,7 +108,11 @@ for (const { kind, label, command } of selectRuntimes(["node", "bun"])) {
   for (const [index, { name, process: { stop } }] of subjects.entries()) {
     const all = costs[index] ?? [];
     worst = Math.max(worst, median(all));
-    console.log(`${name.padEnd(50)} ${median(all).toFixed(1)} us a call (${all.map((us) => us.toFixed(1)).join(" ")})`);
+    console.log(
+      `${name.padEnd(50)} ${median(all).toFixed(1)} us a call (${
+        all.map((us) => us.toFixed(1)).join(" ")
+      })`,
+    );
     await stop();
   }
 }

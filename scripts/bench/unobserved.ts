@@ -1,4 +1,6 @@
-/** The one file without what watches exchanges: to see what log, metrics and the rest of it cost. */
+/**
+ * The one file without what watches exchanges: to see what log, metrics and the rest of it cost.
+ */
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { build, type Plugin } from "esbuild";
@@ -12,8 +14,13 @@ const withoutObservers: Plugin = {
   setup({ onLoad }) {
     onLoad({ filter: /src\/exchange\/open_exchanges\.ts$/ }, ({ path }) => {
       const source = readFileSync(path, "utf8");
-      if (!source.includes(LOOP)) throw new Error(`Cannot leave the observers out: ${path} has no "${LOOP}"`);
-      return { contents: source.replace(LOOP, "for (const observer of observers.slice(0, 0))"), loader: "ts" };
+      if (!source.includes(LOOP)) {
+        throw new Error(`Cannot leave the observers out: ${path} has no "${LOOP}"`);
+      }
+      return {
+        contents: source.replace(LOOP, "for (const observer of observers.slice(0, 0))"),
+        loader: "ts",
+      };
     });
   },
 };

@@ -1,4 +1,7 @@
-/** Callers of many moods: the `openai` client library, and raw sockets that do what no library would. */
+/**
+ * Callers of many moods: the `openai` client library, and raw sockets that do what no library
+ * would.
+ */
 import { Buffer } from "node:buffer";
 import { connect, type Socket } from "node:net";
 import OpenAI from "openai";
@@ -43,15 +46,28 @@ function toClient(scene: Scene, url: string): OpenAI {
 const messages = [{ role: "user" as const, content: "Hi" }];
 
 /** A plain call; whether its answer is complete. */
-async function callPlain(client: OpenAI, scene: Scene, model: string, signal: AbortSignal): Promise<boolean> {
+async function callPlain(
+  client: OpenAI,
+  scene: Scene,
+  model: string,
+  signal: AbortSignal,
+): Promise<boolean> {
   const call = client.chat.completions.create({ model, messages }, { signal });
   const { data, request_id: id } = await call.withResponse();
   if (id !== null) scene.ids.add(id);
   return data.choices?.[0]?.finish_reason === "stop";
 }
 
-/** A streamed call; whether the stream said that it is complete. A clean end is all that the library asks for. */
-async function callStream(client: OpenAI, scene: Scene, model: string, signal: AbortSignal): Promise<boolean> {
+/**
+ * A streamed call; whether the stream said that it is complete. A clean end is all that the library
+ * asks for.
+ */
+async function callStream(
+  client: OpenAI,
+  scene: Scene,
+  model: string,
+  signal: AbortSignal,
+): Promise<boolean> {
   const call = client.chat.completions.create({ model, messages, stream: true }, { signal });
   const { data, request_id: id } = await call.withResponse();
   if (id !== null) scene.ids.add(id);
@@ -67,19 +83,31 @@ function describeError(error: unknown): string {
   if (error instanceof OpenAI.APIConnectionError) return "connection broke";
   if (error instanceof OpenAI.APIError) return error.code ?? `status ${error.status}`;
   // The word of Node's fetch for an answer that broke off after its header.
-  return error instanceof TypeError || error instanceof SyntaxError ? "answer broke off" : String(error);
+  return error instanceof TypeError || error instanceof SyntaxError
+    ? "answer broke off"
+    : String(error);
 }
 
 async function callLibrary(
   scene: Scene,
   client: OpenAI,
-  { row, model, isStream, leaveMs }: { row: string; model: string; isStream: boolean; leaveMs?: number },
+  { row, model, isStream, leaveMs }: {
+    row: string;
+    model: string;
+    isStream: boolean;
+    leaveMs?: number;
+  },
 ): Promise<string> {
   const controller = new AbortController();
   const timer = leaveMs === undefined ? undefined : setTimeout(() => controller.abort(), leaveMs);
   let outcome: string;
   try {
-    const isComplete = await (isStream ? callStream : callPlain)(client, scene, model, controller.signal);
+    const isComplete = await (isStream ? callStream : callPlain)(
+      client,
+      scene,
+      model,
+      controller.signal,
+    );
     // The library ends an aborted stream without a word.
     outcome = isComplete ? "complete" : controller.signal.aborted ? "left" : "incomplete";
   } catch (error) {
@@ -88,7 +116,9 @@ async function callLibrary(
   clearTimeout(timer);
   scene.note(row, outcome);
   if (outcome === "incomplete") scene.violate(`${row}: an incomplete answer ended cleanly`);
-  if (outcome === "complete" && !COMPLETE_MOODS.has(model)) scene.violate(`${row}: it looked complete`);
+  if (outcome === "complete" && !COMPLETE_MOODS.has(model)) {
+    scene.violate(`${row}: it looked complete`);
+  }
   return outcome;
 }
 
@@ -114,7 +144,12 @@ export async function callChaotically(scene: Scene, random: Random): Promise<voi
     const isStream = random.chance(0.6);
     const leaves = random.chance(0.2);
     const row = `b ${model} ${kindOf(isStream)}`;
-    await callLibrary(scene, client, { row, model, isStream, ...(leaves && { leaveMs: random.below(1500) }) });
+    await callLibrary(scene, client, {
+      row,
+      model,
+      isStream,
+      ...(leaves && { leaveMs: random.below(1500) }),
+    });
     await pause(random.below(100));
   }
 }
@@ -128,7 +163,10 @@ interface RawCaller {
 function openSocket(url: string, text: string): RawCaller {
   const { hostname, port } = new URL(url);
   const chunks: Buffer[] = [];
-  const socket = connect({ host: hostname, port: Number(port) }, () => socket.write(text, "latin1"));
+  const socket = connect(
+    { host: hostname, port: Number(port) },
+    () => socket.write(text, "latin1"),
+  );
   socket.on("data", (data: Buffer) => chunks.push(data));
   socket.on("error", () => {});
   const timer = setTimeout(() => socket.destroy(), PATIENCE_MS);
@@ -155,14 +193,22 @@ interface RawCall {
 
 type Act = (scene: Scene, random: Random, call: RawCall) => Promise<string>;
 
-async function leaveEarly(_scene: Scene, random: Random, { url, ...call }: RawCall): Promise<string> {
+async function leaveEarly(
+  _scene: Scene,
+  random: Random,
+  { url, ...call }: RawCall,
+): Promise<string> {
   const { socket } = openSocket(url, toRawRequest(url, call));
   await pause(random.below(60));
   leave(socket, random);
   return "left";
 }
 
-async function leaveInAnswer(_scene: Scene, random: Random, { url, ...call }: RawCall): Promise<string> {
+async function leaveInAnswer(
+  _scene: Scene,
+  random: Random,
+  { url, ...call }: RawCall,
+): Promise<string> {
   const { socket, closed } = openSocket(url, toRawRequest(url, call));
   socket.once("data", () => setTimeout(() => leave(socket, random), random.below(100)));
   await closed;
@@ -170,7 +216,11 @@ async function leaveInAnswer(_scene: Scene, random: Random, { url, ...call }: Ra
 }
 
 /** Reads nothing for a while, then all of it, and judges it as a client library would. */
-async function stallReading(scene: Scene, random: Random, { url, ...call }: RawCall): Promise<string> {
+async function stallReading(
+  scene: Scene,
+  random: Random,
+  { url, ...call }: RawCall,
+): Promise<string> {
   const { socket, closed, received } = openSocket(url, toRawRequest(url, call));
   socket.once("data", () => {
     socket.pause();
@@ -185,14 +235,23 @@ async function stallReading(scene: Scene, random: Random, { url, ...call }: RawC
   if (text.includes("data: [DONE]")) return "complete";
   if (text.includes('data: {"error":')) return "error event";
   // The terminating chunk is what makes a body end cleanly.
-  if (text.endsWith("\r\n0\r\n\r\n")) scene.violate("a raw caller saw an incomplete stream end cleanly");
+  if (text.endsWith("\r\n0\r\n\r\n")) {
+    scene.violate("a raw caller saw an incomplete stream end cleanly");
+  }
   return "connection broke";
 }
 
 /** Says it will send more than it does. */
-async function sendHalf(_scene: Scene, random: Random, { url, headers, body }: RawCall): Promise<string> {
+async function sendHalf(
+  _scene: Scene,
+  random: Random,
+  { url, headers, body }: RawCall,
+): Promise<string> {
   const half = body.slice(0, random.below(body.length));
-  const text = toRawRequest(url, { headers: { ...headers, "content-length": String(body.length) }, body: half });
+  const text = toRawRequest(url, {
+    headers: { ...headers, "content-length": String(body.length) },
+    body: half,
+  });
   const { socket, closed, received } = openSocket(url, text);
   if (random.chance(0.7)) {
     await pause(random.below(400));
@@ -204,15 +263,26 @@ async function sendHalf(_scene: Scene, random: Random, { url, headers, body }: R
 }
 
 /** Stops in the middle of the header. */
-async function sendHalfHeader(_scene: Scene, random: Random, { url, ...call }: RawCall): Promise<string> {
+async function sendHalfHeader(
+  _scene: Scene,
+  random: Random,
+  { url, ...call }: RawCall,
+): Promise<string> {
   const { socket } = openSocket(url, toRawRequest(url, call).slice(0, 20 + random.below(80)));
   await pause(random.below(400));
   leave(socket, random);
   return "left";
 }
 
-async function floodBadKeys(scene: Scene, random: Random, { url, headers, body }: RawCall): Promise<string> {
-  const badKeys = Array.from({ length: FLOOD }, () => `Bearer not-a-key-${random.below(1e9)}-${random.below(1e9)}`);
+async function floodBadKeys(
+  scene: Scene,
+  random: Random,
+  { url, headers, body }: RawCall,
+): Promise<string> {
+  const badKeys = Array.from(
+    { length: FLOOD },
+    () => `Bearer not-a-key-${random.below(1e9)}-${random.below(1e9)}`,
+  );
   const texts = badKeys.map((bad, index) => {
     const connection = index === FLOOD - 1 ? "close" : "keep-alive";
     return toRawRequest(url, { headers: { ...headers, connection, "gateway-auth": bad }, body });
@@ -220,7 +290,9 @@ async function floodBadKeys(scene: Scene, random: Random, { url, headers, body }
   const { closed, received } = openSocket(url, texts.join(""));
   await closed;
   const statuses = received().match(/HTTP\/1\.1 \d+/g) ?? [];
-  if (statuses.some((status) => !status.endsWith(" 401"))) scene.violate(`bad keys were answered ${statuses.join()}`);
+  if (statuses.some((status) => !status.endsWith(" 401"))) {
+    scene.violate(`bad keys were answered ${statuses.join()}`);
+  }
   return statuses.length === FLOOD ? "all refused" : "refused";
 }
 
@@ -246,7 +318,10 @@ export async function misbehave(scene: Scene, random: Random): Promise<void> {
     };
     const body = JSON.stringify({ ...JSON.parse(GOOD_BODY), model, stream: random.chance(0.7) });
     const [name, act] = random.pick(ACTS);
-    scene.note(`${isHealthy ? "a" : "b"} raw ${name}`, await act(scene, random, { url, headers, body }));
+    scene.note(
+      `${isHealthy ? "a" : "b"} raw ${name}`,
+      await act(scene, random, { url, headers, body }),
+    );
     await pause(random.below(30));
   }
 }

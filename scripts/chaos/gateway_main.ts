@@ -1,8 +1,9 @@
 /**
- * A gateway as a process of its own, with its real listeners, that tells whoever started it how it is.
+ * A gateway as a process of its own, with its real listeners, that tells whoever started it how it
+ * is.
  *
- * The first line on stdin is a {@link Setup}; after that `stats` is answered with {@link Stats}, `close` ends the
- * process in good order. Every answer is one line of JSON on stdout.
+ * The first line on stdin is a {@link Setup}; after that `stats` is answered with {@link Stats},
+ * `close` ends the process in good order. Every answer is one line of JSON on stdout.
  */
 import process from "node:process";
 import { createInterface } from "node:readline";
@@ -17,7 +18,12 @@ import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import type { ExchangeObserver } from "../../src/exchange/observer.ts";
 import type { Gateway } from "../../src/gateway.ts";
 import { composeGateway, resolveServe } from "../../src/serve/compose.ts";
-import { closeListeners, containCrashes, disablePretenuring, openListener } from "../../src/serve/lifecycle.ts";
+import {
+  closeListeners,
+  containCrashes,
+  disablePretenuring,
+  openListener,
+} from "../../src/serve/lifecycle.ts";
 import type { TlsIdentity } from "../../src/serve/listener.ts";
 import { createDurableExchanges, embedDurable } from "../../src/steps/durable_parts.ts";
 import { RedisClient } from "../../src/storage/redis_client.ts";
@@ -40,7 +46,10 @@ export interface Setup {
 }
 
 /** What is told of a settled exchange. */
-export type Settled = Pick<ExchangeRecord, "id" | "outcome" | "status" | "code" | "provider" | "retries">;
+export type Settled = Pick<
+  ExchangeRecord,
+  "id" | "outcome" | "status" | "code" | "provider" | "retries"
+>;
 
 /** How it is, after a garbage collection. */
 export interface Stats {
@@ -87,15 +96,23 @@ function tell(message: Message): void {
 }
 
 /** Opens the durable exchanges of the gateway, if any call can be recorded. */
-async function openRecordings(config: Config, redis: string | undefined): Promise<DurableExchanges | undefined> {
+async function openRecordings(
+  config: Config,
+  redis: string | undefined,
+): Promise<DurableExchanges | undefined> {
   if (redis === undefined) return embedDurable(config, systemClock);
   const client = new RedisClient(redis, systemClock, (text) => tell({ type: "crash", text }));
   await client.ready();
   const maxBytes = () => config.limits.maxRecordingsBytes;
-  return createDurableExchanges(new RedisRecordings({ client, clock: systemClock, maxBytes }), systemClock);
+  return createDurableExchanges(
+    new RedisRecordings({ client, clock: systemClock, maxBytes }),
+    systemClock,
+  );
 }
 
-async function start({ providers, key, otherKey, limits, bodyTimeMs, tls, tellsSettled, redis }: Setup) {
+async function start(
+  { providers, key, otherKey, limits, bodyTimeMs, tls, tellsSettled, redis }: Setup,
+) {
   const counts = { begun: 0, settled: 0 };
   // The hosts hold ports, which are known only once the listeners are open.
   const built: { gateway?: Gateway } = {};
@@ -148,12 +165,19 @@ async function start({ providers, key, otherKey, limits, bodyTimeMs, tls, tellsS
   };
   const limiter = new MemoryLimiter(systemClock);
   const durable = await openRecordings(config, redis);
-  const gateway = built.gateway = composeGateway(config, { limiter, observers: [observer], durable });
+  const gateway = built.gateway = composeGateway(config, {
+    limiter,
+    observers: [observer],
+    durable,
+  });
   const countLeases = () => {
     const standings = limiter.standings([{ name: "key:caller", limits: { concurrency: MANY } }]);
     return standings.reduce((sum, { used }) => sum + used, 0);
   };
-  const countRecordings = () => ({ running: durable?.running ?? 0, bytes: durable?.store.bytes ?? 0 });
+  const countRecordings = () => ({
+    running: durable?.running ?? 0,
+    bytes: durable?.store.bytes ?? 0,
+  });
   return { gateway, listeners, counts, urls, countLeases, countRecordings };
 }
 

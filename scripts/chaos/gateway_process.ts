@@ -41,7 +41,10 @@ async function bundle(): Promise<string> {
 }
 
 /** Starts a gateway. */
-export async function startGateway({ kind, command }: RuntimeOnMachine, setup: Setup): Promise<GatewayProcess> {
+export async function startGateway(
+  { kind, command }: RuntimeOnMachine,
+  setup: Setup,
+): Promise<GatewayProcess> {
   const file = await bundle();
   const child = spawn(command, [...GC_ARGS[kind], file], {
     env: process.env,

@@ -1,8 +1,9 @@
 /**
- * Worker thread that does harm to a gateway, one kind at a time, while `scripts/bystanders.ts` looks at everybody else.
+ * Worker thread that does harm to a gateway, one kind at a time, while `scripts/bystanders.ts`
+ * looks at everybody else.
  *
- * It first tells the addresses of its providers, is given those of the gateway, and then begins and ends a kind of harm
- * as it is told.
+ * It first tells the addresses of its providers, is given those of the gateway, and then begins and
+ * ends a kind of harm as it is told.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { connect, type Socket } from "node:net";
@@ -31,7 +32,10 @@ const HELD_BODIES = 150;
 const HELD_BODY_BYTES = 4_000_000;
 const HALF_HANDSHAKES = 500;
 const ANNOUNCED_BODIES = 16;
-/** The first bytes of a TLS record that goes on (RFC 8446 §5.1: handshake, version, a length of 512). */
+/**
+ * The first bytes of a TLS record that goes on (RFC 8446 §5.1: handshake, version, a length of
+ * 512).
+ */
 const TLS_START = "\x16\x03\x01\x02\x00";
 const WRONG_KEYS_A_SECOND = 10_000;
 const WRONG_KEY_SOCKETS = 64;
@@ -61,7 +65,10 @@ let complaints = new Set<string>();
 
 function open(url: string, text: string): Socket {
   const { hostname, port } = new URL(url);
-  const socket = connect({ host: hostname, port: Number(port) }, () => socket.write(text, "latin1"));
+  const socket = connect(
+    { host: hostname, port: Number(port) },
+    () => socket.write(text, "latin1"),
+  );
   sockets.add(socket);
   socket.on("error", () => {});
   socket.on("close", () => sockets.delete(socket));
@@ -80,7 +87,10 @@ const request = (url: string, body: string, more: Record<string, string> = {}) =
   toRawRequest(url, { headers: { ...headersOf(target.key), ...more }, body });
 const withMood = (body: string, model: string) => JSON.stringify({ ...JSON.parse(body), model });
 
-/** As many connections as wanted, each made anew when it ends; resolves when all have begun and come to rest. */
+/**
+ * As many connections as wanted, each made anew when it ends; resolves when all have begun and come
+ * to rest.
+ */
 async function keepOpen(count: number, make: (place: number) => Socket): Promise<void> {
   const renew = (place: number): Promise<void> =>
     new Promise((resolve) => {
@@ -92,7 +102,9 @@ async function keepOpen(count: number, make: (place: number) => Socket): Promise
       });
     });
   for (let at = 0; at < count; at += AT_ONCE) {
-    await Promise.all(Array.from({ length: Math.min(AT_ONCE, count - at) }, (_, index) => renew(at + index)));
+    await Promise.all(
+      Array.from({ length: Math.min(AT_ONCE, count - at) }, (_, index) => renew(at + index)),
+    );
   }
   await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
 }
@@ -138,8 +150,21 @@ let flood: { child: ChildProcess; told: Promise<string> } | undefined;
 function floodWrongKeys(): void {
   const delayMs = Math.floor(WRONG_KEY_SOCKETS / WRONG_KEYS_A_SECOND * 1000);
   const script = fileURLToPath(new URL("wrong_keys.lua", import.meta.url));
-  const options = ["-t1", `-c${WRONG_KEY_SOCKETS}`, "-d60s", "-H", `Authorization: Bearer ${UPSTREAM_KEY}`];
-  const child = spawn("wrk", [...options, "-s", script, `${target.b}/v1/chat/completions`, "--", String(delayMs)], {
+  const options = [
+    "-t1",
+    `-c${WRONG_KEY_SOCKETS}`,
+    "-d60s",
+    "-H",
+    `Authorization: Bearer ${UPSTREAM_KEY}`,
+  ];
+  const child = spawn("wrk", [
+    ...options,
+    "-s",
+    script,
+    `${target.b}/v1/chat/completions`,
+    "--",
+    String(delayMs),
+  ], {
     stdio: ["ignore", "pipe", "ignore"],
   });
   let output = "";
@@ -158,7 +183,9 @@ async function endFlood(): Promise<Refusals | undefined> {
   flood = undefined;
   child.kill("SIGINT"); // it then tells what it counted
   const line = (await told).split("\n").find((text) => text.startsWith("{"));
-  if (line === undefined) throw new Error("Cannot flood with wrong keys: install wrk (Debian: apt-get install wrk)");
+  if (line === undefined) {
+    throw new Error("Cannot flood with wrong keys: install wrk (Debian: apt-get install wrk)");
+  }
   const { requests, microseconds, wrong, p50, p99 } = JSON.parse(line);
   if (wrong > 0) complaints.add(`${wrong} wrong keys were not answered with 401`);
   return { perSecond: requests / microseconds * 1e6, p50Ms: p50 / 1000, p99Ms: p99 / 1000 };
@@ -166,7 +193,10 @@ async function endFlood(): Promise<Refusals | undefined> {
 
 const BEGIN: Readonly<Record<Harm, () => unknown>> = {
   "idle streams": () =>
-    keepOpen(IDLE_STREAMS, () => open(target.c, request(target.c, STREAM_BODY, { connection: "keep-alive" }))),
+    keepOpen(
+      IDLE_STREAMS,
+      () => open(target.c, request(target.c, STREAM_BODY, { connection: "keep-alive" })),
+    ),
   "wrong keys": floodWrongKeys,
   "slow callers": () => keepOpen(SLOW_CALLERS, slowCaller),
   "failing provider": () =>
@@ -175,9 +205,13 @@ const BEGIN: Readonly<Record<Harm, () => unknown>> = {
       open(target.b, request(target.b, body)).resume();
     }),
   "silent provider": () =>
-    keepOpen(SILENT_CALLS, () => open(target.b, request(target.b, withMood(GOOD_BODY, "hang"))).resume()),
+    keepOpen(
+      SILENT_CALLS,
+      () => open(target.b, request(target.b, withMood(GOOD_BODY, "hang"))).resume(),
+    ),
   "held bodies": () => keepOpen(HELD_BODIES, holdBody),
-  "half handshakes": () => keepOpen(HALF_HANDSHAKES, (place) => open(target.tls, place % 2 === 0 ? "" : TLS_START)),
+  "half handshakes": () =>
+    keepOpen(HALF_HANDSHAKES, (place) => open(target.tls, place % 2 === 0 ? "" : TLS_START)),
   "failing model": () =>
     pace(FAILING_MODEL_A_SECOND, () => {
       open(target.a, request(target.a, withMood(GOOD_BODY, random.pick(FAILING_MODELS)))).resume();

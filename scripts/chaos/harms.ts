@@ -5,11 +5,13 @@ export const HARMS = {
   "idle streams": "1,000 open streams that say nothing",
   "wrong keys": "10,000 wrong gateway keys a second, half of them well-formed",
   "slow callers": "500 connections that stop in the header, in the body, or reading",
-  "failing provider": "another provider that resets, truncates, garbles and refuses 200 calls a second",
+  "failing provider":
+    "another provider that resets, truncates, garbles and refuses 200 calls a second",
   "silent provider": "200 calls that another provider never answers",
   "held bodies": "150 open streams whose bodies have 4 MB each",
   "half handshakes": "500 connections that never finish, or never begin, their TLS handshake",
-  "failing model": "200 calls a second of a model that the bystanders' own provider resets or answers with 503",
+  "failing model":
+    "200 calls a second of a model that the bystanders' own provider resets or answers with 503",
   "announced bodies":
     "16 connections of another key that together announce as much as all bodies may hold, and send a byte each",
 } as const;
@@ -22,7 +24,10 @@ export interface Target {
   readonly key: string;
   /** One of harmful callers alone. */
   readonly otherKey: string;
-  /** Address of the host of each provider: that of the bystanders, one that fails, one that is silent. */
+  /**
+   * Address of the host of each provider: that of the bystanders, one that fails, one that is
+   * silent.
+   */
   readonly a: string;
   readonly b: string;
   readonly c: string;

@@ -1,4 +1,7 @@
-/** The runner of the long runs: reads their options, starts and ends what they need, and says what went wrong. */
+/**
+ * The runner of the long runs: reads their options, starts and ends what they need, and says what
+ * went wrong.
+ */
 import { Agent, request as requestHttp } from "node:http";
 import process from "node:process";
 import { parseArgs } from "node:util";
@@ -20,7 +23,8 @@ export const HEADERS: Readonly<Record<string, string>> = {
 const MAX_COMPLAINTS = 5;
 
 /** Waits. */
-export const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+export const pause = (ms: number): Promise<void> =>
+  new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Waits until something is so, or time is up; returns whether it came to be so. */
 export async function waitFor(isSo: () => boolean, ms: number): Promise<boolean> {
@@ -44,7 +48,9 @@ interface Count {
 
 function findRuntime(name: string): RuntimeOnMachine {
   const found = findRuntimes().find(({ label, kind }) => label === name || kind === name);
-  if (found === undefined) throw new Error('Cannot find the runtime: --runtime takes bun, deno, node or "node 20"');
+  if (found === undefined) {
+    throw new Error('Cannot find the runtime: --runtime takes bun, deno, node or "node 20"');
+  }
   return found;
 }
 
@@ -117,7 +123,9 @@ export class LongRun<Name extends string, Text extends string = never> {
     try {
       await act();
       for (const { complaints } of this.#gateways) {
-        for (const complaint of complaints.slice(0, MAX_COMPLAINTS)) this.fail(`the gateway complained: ${complaint}`);
+        for (const complaint of complaints.slice(0, MAX_COMPLAINTS)) {
+          this.fail(`the gateway complained: ${complaint}`);
+        }
       }
     } finally {
       for (const close of this.#closing.reverse()) await close();

@@ -1,4 +1,7 @@
-/** Stand-in providers: a healthy one, one whose streams fall silent, and one of many moods. Each counts its open calls. */
+/**
+ * Stand-in providers: a healthy one, one whose streams fall silent, and one of many moods. Each
+ * counts its open calls.
+ */
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { chunk, COMPLETION, stream } from "../../tests/support/provider.ts";
@@ -94,7 +97,8 @@ async function listen(act: Act, port = 0) {
 }
 
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
-const beginEvents = (response: ServerResponse) => response.writeHead(200, { "content-type": "text/event-stream" });
+const beginEvents = (response: ServerResponse) =>
+  response.writeHead(200, { "content-type": "text/event-stream" });
 
 function answerWell(response: ServerResponse, isStream: boolean): void {
   if (isStream) return void beginEvents(response).end(stream(...WORDS));
@@ -116,13 +120,21 @@ function answerPartly(response: ServerResponse, isStream: boolean): void {
   if (isStream) {
     beginEvents(response).write(chunk("One") + chunk(" two"));
   } else {
-    response.writeHead(200, { "content-type": "application/json", "content-length": COMPLETION.length });
+    response.writeHead(200, {
+      "content-type": "application/json",
+      "content-length": COMPLETION.length,
+    });
     response.write(COMPLETION.slice(0, 40));
   }
 }
 
 /** Says something every so often, until the call is over or the count is reached. */
-async function drip(response: ServerResponse, text: string, ms: number, count: number): Promise<void> {
+async function drip(
+  response: ServerResponse,
+  text: string,
+  ms: number,
+  count: number,
+): Promise<void> {
   for (let index = 0; index < count && !response.destroyed; index++) {
     response.write(text);
     await pause(ms);
@@ -172,7 +184,8 @@ const ACTS: Readonly<Record<Mood, (response: ServerResponse, isStream: boolean) 
   rate_limit: (response) =>
     response.writeHead(429, { "content-type": "application/json", "retry-after": "1" })
       .end('{"error":{"message":"slow down","type":"rate_limit","param":null,"code":null}}'),
-  html_500: (response) => response.writeHead(500, { "content-type": "text/html" }).end("<h1>Oh no</h1>"),
+  html_500: (response) =>
+    response.writeHead(500, { "content-type": "text/html" }).end("<h1>Oh no</h1>"),
   garbled: (response) => response.socket?.end("HELLO 200 no such thing\r\n\r\n"),
   async drip(response, isStream) {
     if (!isStream) return answerWell(response, isStream);

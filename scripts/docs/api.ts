@@ -12,7 +12,14 @@ export function writeApi(folder: string): void {
     return process.exit(2);
   }
   rmSync(folder, { recursive: true, force: true });
-  execFileSync(deno, ["doc", "--quiet", "--html", "--name=Sallyport", `--output=${folder}`, "mod.ts"], {
+  execFileSync(deno, [
+    "doc",
+    "--quiet",
+    "--html",
+    "--name=Sallyport",
+    `--output=${folder}`,
+    "mod.ts",
+  ], {
     stdio: ["ignore", "ignore", "inherit"],
   });
 }

@@ -4,7 +4,8 @@ import { type Part, toTable } from "./parts.ts";
 
 /** What each row is about. A test that proves one is called `behaviour: <row> (<column>)`. */
 export const ROWS: Readonly<Record<string, string>> = {
-  "abort": "the caller leaves, in a stream or before an answer: the provider's connection is closed at once",
+  "abort":
+    "the caller leaves, in a stream or before an answer: the provider's connection is closed at once",
   "silent stream": "a stream that says nothing for 12 s goes on",
   "split UTF-8": "characters that arrive in pieces leave as they came",
   "truncated stream": "a stream that breaks off says so, and has no end",
@@ -38,7 +39,11 @@ interface Gap {
 }
 
 const GAPS: readonly Gap[] = [
-  { column: "Workers", row: "drain", why: "the platform ends a Worker by itself, and lets open exchanges finish" },
+  {
+    column: "Workers",
+    row: "drain",
+    why: "the platform ends a Worker by itself, and lets open exchanges finish",
+  },
 ];
 
 type Mark = "yes" | "no" | "–";
@@ -78,13 +83,19 @@ export function toBehaviours(reports: readonly string[], gaps: readonly Gap[] = 
     if (mark !== "–") return mark;
     const gap = gaps.find((each) => each.column === column && (each.row ?? row) === row) ??
       fail(`${row} in ${column} was not tested: run npm test, or say why in GAPS`);
-    if (gap.row === undefined && !empty.includes(column)) fail(`parts of ${column} were not tested: say why, by rows`);
+    if (gap.row === undefined && !empty.includes(column)) {
+      fail(`parts of ${column} were not tested: say why, by rows`);
+    }
     used.add(gap);
     return `– (${gaps.indexOf(gap) + 1})`;
   };
   const cells = rows.map((row) => [row, ...COLUMNS.map((column) => cellOf(row, column))]);
-  for (const gap of gaps) if (!used.has(gap)) fail(`there is no gap any more at ${gap.column}: take it out of GAPS`);
-  const notes = gaps.map(({ column, row, why }, index) => `(${index + 1}) ${column}${row ? `, ${row}` : ""}: ${why}.`);
+  for (const gap of gaps) {
+    if (!used.has(gap)) fail(`there is no gap any more at ${gap.column}: take it out of GAPS`);
+  }
+  const notes = gaps.map(({ column, row, why }, index) =>
+    `(${index + 1}) ${column}${row ? `, ${row}` : ""}: ${why}.`
+  );
   const legend = rows.map((row) => `- ${row}: ${ROWS[row]}`).join("\n");
   return [toTable(["", ...COLUMNS], cells), ...notes, legend].join("\n\n");
 }
@@ -97,5 +108,6 @@ function fail(why: string): never {
 export const BEHAVIOURS: Part = {
   name: "behaviours",
   files: ["docs/embedding.md"],
-  make: () => toBehaviours(globSync(".cache/tests/*/*.xml").sort().map((file) => readFileSync(file, "utf8"))),
+  make: () =>
+    toBehaviours(globSync(".cache/tests/*/*.xml").sort().map((file) => readFileSync(file, "utf8"))),
 };

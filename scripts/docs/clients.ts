@@ -1,12 +1,22 @@
-/** The methods of the client libraries, each with the operation that it calls and the group that allows it. */
+/**
+ * The methods of the client libraries, each with the operation that it calls and the group that
+ * allows it.
+ */
 import { readFileSync } from "node:fs";
 import { GROUPS } from "../../src/config/operation_groups.ts";
 import { resolveOperation } from "../../src/operations/router.ts";
-import { type LibraryMethod, type LibraryName, readMethods } from "../../tests/support/library_methods.ts";
+import {
+  type LibraryMethod,
+  type LibraryName,
+  readMethods,
+} from "../../tests/support/library_methods.ts";
 import { type Part, toTable } from "./parts.ts";
 
 /** Where each library comes from. */
-const PACKAGES: Readonly<Record<LibraryName, string>> = { openai: "openai", anthropic: "@anthropic-ai/sdk" };
+const PACKAGES: Readonly<Record<LibraryName, string>> = {
+  openai: "openai",
+  anthropic: "@anthropic-ai/sdk",
+};
 
 /** A method, and what the gateway makes of its calls. */
 interface Placed {
@@ -25,15 +35,24 @@ async function place({ name, calls }: LibraryMethod): Promise<Placed> {
     calls.map(({ method, path }) => resolveOperation(method, `/v1${path.replaceAll(":", "")}`)),
   );
   const groups = new Set(found.map(({ group }) => describeGroup(group)));
-  return { name, operations: found.map((operation) => operation.name), groups: [...groups].join(", ") };
+  return {
+    name,
+    operations: found.map((operation) => operation.name),
+    groups: [...groups].join(", "),
+  };
 }
 
-/** One row for methods of one resource that are allowed together; one for the whole resource where all of them are. */
+/**
+ * One row for methods of one resource that are allowed together; one for the whole resource where
+ * all of them are.
+ */
 function toRows(resource: string, methods: readonly Placed[]): string[][] {
   const toRow = (label: string, of: readonly Placed[]) => [
     `\`${label}\``,
     `${of.length}`,
-    [...new Set(of.flatMap(({ operations }) => operations))].map((name) => `\`${name}\``).join(", "),
+    [...new Set(of.flatMap(({ operations }) => operations))].map((name) => `\`${name}\``).join(
+      ", ",
+    ),
     of[0]?.groups ?? "",
   ];
   const rest = (name: string) => resource === "" ? name : name.slice(resource.length + 1);
@@ -41,7 +60,10 @@ function toRows(resource: string, methods: readonly Placed[]): string[][] {
   if (isUniform && resource !== "") {
     return [toRow(methods.length > 1 ? `${resource}.*` : `${methods[0]?.name}`, methods)];
   }
-  const own = Map.groupBy(methods.filter(({ name }) => !rest(name).includes(".")), ({ groups }) => groups);
+  const own = Map.groupBy(
+    methods.filter(({ name }) => !rest(name).includes(".")),
+    ({ groups }) => groups,
+  );
   const inner = Map.groupBy(
     methods.filter(({ name }) => rest(name).includes(".")),
     ({ name }) => rest(name).split(".")[0],
@@ -58,10 +80,14 @@ function toRows(resource: string, methods: readonly Placed[]): string[][] {
 async function makeTable(library: LibraryName): Promise<string> {
   const all = readMethods(library);
   const placed = await Promise.all(all.filter(({ calls }) => calls.length > 0).map(place));
-  const { version } = JSON.parse(readFileSync(`node_modules/${PACKAGES[library]}/package.json`, "utf8"));
+  const { version } = JSON.parse(
+    readFileSync(`node_modules/${PACKAGES[library]}/package.json`, "utf8"),
+  );
   const idle = all.filter(({ calls }) => calls.length === 0).map(({ name }) => `- \`${name}\``);
   return [
-    `\`${PACKAGES[library]}\` ${version}: ${all.length} methods, of which ${placed.length} are called.`,
+    `\`${
+      PACKAGES[library]
+    }\` ${version}: ${all.length} methods, of which ${placed.length} are called.`,
     toTable(["methods", "number", "operations", "group"], toRows("", placed)),
     "Not called, since they call nobody by themselves or repeat what others call:",
     idle.join("\n"),

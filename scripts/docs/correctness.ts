@@ -9,7 +9,12 @@ const RESULTS = "scripts/bench/results.json";
 
 /** @returns What was found about the gateway and each peer */
 export function makeCorrectness(): string {
-  const { correctness = [] }: { correctness?: readonly Correctness[] } = JSON.parse(readFileSync(RESULTS, "utf8"));
+  const { correctness = [] }: { correctness?: readonly Correctness[] } = JSON.parse(
+    readFileSync(RESULTS, "utf8"),
+  );
   if (correctness.length === 0) return "Not measured yet.";
-  return toTable(["", ...COLUMNS], correctness.map((row) => [toName(row.subject), ...toCells(row)]));
+  return toTable(
+    ["", ...COLUMNS],
+    correctness.map((row) => [toName(row.subject), ...toCells(row)]),
+  );
 }

@@ -5,7 +5,10 @@ import type { ErrorSpec } from "../../src/errors/error_spec.ts";
 import { concernOf, FAILURE_CAUSES, type Outcome, OUTCOMES } from "../../src/errors/outcomes.ts";
 import { toTable } from "./parts.ts";
 
-/** Those that a stream can end with. `tests/docs/generated_test.ts` compares with what tests provoke. */
+/**
+ * Those that a stream can end with. `tests/docs/generated_test.ts` compares with what tests
+ * provoke.
+ */
 export const IN_STREAM: readonly string[] = [
   "upstream_stream_truncated",
   "upstream_idle_timeout",
@@ -36,7 +39,9 @@ export function makeErrors(): string {
 /** @returns By status: what operators get at the admin listener alone */
 export function makeAdminErrors(): string {
   const rows = Object.entries(ADMIN_ERRORS).toSorted(([, a], [, b]) => a.status - b.status)
-    .map(([code, { status, type, message }]) => [String(status), `\`${code}\``, `\`${type}\``, message]);
+    .map((
+      [code, { status, type, message }],
+    ) => [String(status), `\`${code}\``, `\`${type}\``, message]);
   return toTable(["status", "code", "type", "message"], rows);
 }
 

@@ -17,10 +17,13 @@ export interface FleetRow {
   readonly charged: number;
 }
 
-const toPercent = (share: number | null): string => share === null ? "–" : `${Math.round(share * 100)} %`;
+const toPercent = (share: number | null): string =>
+  share === null ? "–" : `${Math.round(share * 100)} %`;
 
 function makeFleet(): string {
-  const rows: readonly FleetRow[] = existsSync(FLEET_RESULTS) ? JSON.parse(readFileSync(FLEET_RESULTS, "utf8")) : [];
+  const rows: readonly FleetRow[] = existsSync(FLEET_RESULTS)
+    ? JSON.parse(readFileSync(FLEET_RESULTS, "utf8"))
+    : [];
   return toTable(
     ["fault", "callers saw", "decided alone", "passed", "charged"],
     rows.map(({ fault, answers, localDecisions, passed, charged }) => [

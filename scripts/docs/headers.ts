@@ -1,6 +1,10 @@
 /** The tables of the headers that cross the gateway, and of those that never do. */
 import { BARRED, type HeaderList } from "../../src/config/headers.ts";
-import { type HeaderRow, REQUEST_HEADERS, RESPONSE_HEADERS } from "../../src/upstream/header_lists.ts";
+import {
+  type HeaderRow,
+  REQUEST_HEADERS,
+  RESPONSE_HEADERS,
+} from "../../src/upstream/header_lists.ts";
 import { toTable } from "./parts.ts";
 
 const toCode = (names: readonly string[]) => names.map((name) => `\`${name}\``).join(", ");
@@ -20,7 +24,10 @@ export function makeResponseHeaders(): string {
 
 const MARKED: readonly HeaderList[] = ["pass", "answer", "set"];
 
-/** @returns The headers that the configuration can't let cross, and in which of its lists they must not stand */
+/**
+ * @returns The headers that the configuration can't let cross, and in which of its lists they must
+ * not stand
+ */
 export function makeBarredHeaders(): string {
   return toTable(
     ["header", "because it", "not in"],

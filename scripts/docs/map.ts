@@ -5,8 +5,12 @@ import { toTable } from "./parts.ts";
 
 /** Files, those at the top of a folder before its folders. */
 function* filesOf(folder: string): Generator<string> {
-  const entries = readdirSync(folder, { withFileTypes: true }).sort((one, other) => one.name < other.name ? -1 : 1);
-  for (const entry of entries) if (entry.isFile() && /\.tsx?$/.test(entry.name)) yield join(folder, entry.name);
+  const entries = readdirSync(folder, { withFileTypes: true }).sort((one, other) =>
+    one.name < other.name ? -1 : 1
+  );
+  for (const entry of entries) {
+    if (entry.isFile() && /\.tsx?$/.test(entry.name)) yield join(folder, entry.name);
+  }
   for (const entry of entries) if (entry.isDirectory()) yield* filesOf(join(folder, entry.name));
 }
 

@@ -15,20 +15,28 @@ class ListingRegistry extends MetricRegistry {
     return super.counter(metric);
   }
 
-  override histogram(metric: MetricConfig, bounds: readonly number[]): ReturnType<MetricRegistry["histogram"]> {
+  override histogram(
+    metric: MetricConfig,
+    bounds: readonly number[],
+  ): ReturnType<MetricRegistry["histogram"]> {
     this.created.push(metric);
     return super.histogram(metric, bounds);
   }
 }
 
-/** The table of the metrics of exchanges whose names begin so. @param left Labels that are not repeated in each row */
+/**
+ * The table of the metrics of exchanges whose names begin so. @param left Labels that are not
+ * repeated in each row
+ */
 function toMetricsTable(prefix: string, left: readonly string[] = []): string {
   const registry = new ListingRegistry();
   new Metrics(registry);
   new KeyMetrics(registry);
   return toTable(
     ["metric", "labels", "meaning"],
-    registry.created.filter(({ name }) => name.startsWith(prefix)).map(({ name, help, labels = [] }) => [
+    registry.created.filter(({ name }) => name.startsWith(prefix)).map((
+      { name, help, labels = [] },
+    ) => [
       `\`${name}\``,
       labels.filter((label) => !left.includes(label)).map((label) => `\`${label}\``).join(" "),
       help,
@@ -41,7 +49,10 @@ export function makeMetrics(): string {
   return toMetricsTable("sallyport_");
 }
 
-/** @returns The metrics of OpenTelemetry's GenAI conventions, and which state of the conventions that is */
+/**
+ * @returns The metrics of OpenTelemetry's GenAI conventions, and which state of the conventions
+ * that is
+ */
 export function makeGenAi(): string {
   const { repository, commit } = GEN_AI_CONVENTIONS;
   const source = `[\`${repository}\`](https://github.com/${repository}/tree/${commit}/docs/gen-ai)`;

@@ -12,12 +12,15 @@ const MODELS: Readonly<Record<Operation["model"], string>> = {
   none: "",
 };
 
-const toPath = (path: string): string => `/v1${path.replace(":rest+", "*").replace(/:(\w+)\+?/g, "{$1}")}`;
+const toPath = (path: string): string =>
+  `/v1${path.replace(":rest+", "*").replace(/:(\w+)\+?/g, "{$1}")}`;
 
 /** The operations of groups that are on or off by default. */
 function toOperationsTable(isOn: boolean): string {
   const own = OPERATIONS.filter(({ group }) => (group !== undefined && GROUPS[group]) === isOn);
-  const rows = own.filter(({ name }, index) => own.findIndex((each) => each.name === name) === index)
+  const rows = own.filter(({ name }, index) =>
+    own.findIndex((each) => each.name === name) === index
+  )
     .map(({ name, group, model, cost }) => [
       `\`${name}\``,
       own.filter((each) => each.name === name).map(({ method, path }) =>
@@ -30,7 +33,10 @@ function toOperationsTable(isOn: boolean): string {
   return toTable(["operation", "request", "group", "model", "tokens"], rows);
 }
 
-/** @returns The operations that a provider has unless its configuration says otherwise, and the others */
+/**
+ * @returns The operations that a provider has unless its configuration says otherwise, and the
+ * others
+ */
 export function makeOperations(): string {
   return toOperationsTable(true);
 }

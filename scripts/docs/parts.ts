@@ -1,4 +1,7 @@
-/** Generated parts of pages: where they stand, and how a table is written so that the formatter leaves it as it is. */
+/**
+ * Generated parts of pages: where they stand, and how a table is written so that the formatter
+ * leaves it as it is.
+ */
 import { readFileSync, writeFileSync } from "node:fs";
 
 /** A generated part of one or several pages. */
@@ -21,7 +24,9 @@ const endOf = (name: string) => `<!-- end of ${name} -->`;
  */
 export function toTable(head: readonly string[], rows: readonly (readonly string[])[]): string {
   const escaped = [head, ...rows].map((row) => row.map((cell) => cell.replaceAll("|", "\\|")));
-  const widths = head.map((_, column) => Math.max(2, ...escaped.map((row) => Array.from(row[column] ?? "").length)));
+  const widths = head.map((_, column) =>
+    Math.max(2, ...escaped.map((row) => Array.from(row[column] ?? "").length))
+  );
   const line = (cells: readonly string[]) =>
     `| ${widths.map((width, column) => pad(cells[column] ?? "", width)).join(" | ")} |`;
   const [first = [], ...rest] = escaped.map(line);
@@ -41,7 +46,9 @@ function pad(cell: string, width: number): string {
 function find(page: string, name: string): readonly [number, number] {
   const [start, end] = [page.indexOf(startOf(name)), page.indexOf(endOf(name))];
   if (start === -1 || end < start) {
-    throw new Error(`Cannot write the part ${name}: a page lacks the lines ${startOf(name)} and ${endOf(name)}`);
+    throw new Error(
+      `Cannot write the part ${name}: a page lacks the lines ${startOf(name)} and ${endOf(name)}`,
+    );
   }
   return [start + startOf(name).length, end];
 }

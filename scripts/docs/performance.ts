@@ -1,8 +1,8 @@
 /**
  * The tables of performance, from what `npm run bench` wrote.
  *
- * `scripts/bench/peers.json`, where it is there, is another session's `results.json`: peers that only it has, such as
- * Portkey, are shown from there, and it is said so.
+ * `scripts/bench/peers.json`, where it is there, is another session's `results.json`: peers that
+ * only it has, such as Portkey, are shown from there, and it is said so.
  */
 import { existsSync, readFileSync } from "node:fs";
 import type { Comparison, Result, Row } from "../bench/session.ts";
@@ -26,7 +26,8 @@ const read = (file: string): Session => JSON.parse(readFileSync(file, "utf8"));
 const dayOf = ({ measuredAt }: Session): string => measuredAt.slice(0, 10);
 
 /** Of throughput what two noisy cores can tell apart. */
-const toThroughput = (value: number): string => (Math.round(value / 100) * 100).toLocaleString("en");
+const toThroughput = (value: number): string =>
+  (Math.round(value / 100) * 100).toLocaleString("en");
 const toMicroseconds = (value: number): string => `${Math.round(value).toLocaleString("en")} µs`;
 const toMilliseconds = (value: number): string => `${Math.round(value)} ms`;
 const toMegabytes = (value: number): string => `${Math.round(value).toLocaleString("en")} MB`;
@@ -40,7 +41,12 @@ function rowsOf({ results }: Session, name: Result["name"]): readonly Row[] {
   return results.filter((result) => result.name === name).flatMap(({ rows }) => rows);
 }
 
-function figure(session: Session, name: Result["name"], subject: string, show: (value: number) => string): string {
+function figure(
+  session: Session,
+  name: Result["name"],
+  subject: string,
+  show: (value: number) => string,
+): string {
   const row = rowsOf(session, name).find((each) => each.subject === subject);
   return row !== undefined && isQuotable(row) ? show(row.spread.median) : NONE;
 }
@@ -52,8 +58,11 @@ function compared(
   show: (value: number) => string,
   of: (comparison: Comparison) => number | undefined = ({ spread }) => spread.median,
 ): string {
-  const comparisons = session.results.filter((result) => result.name === name).flatMap((result) => result.comparisons);
-  const value = comparisons.filter((each) => each.isQuotable && each.subject === subject).map(of)[0];
+  const comparisons = session.results.filter((result) => result.name === name).flatMap((result) =>
+    result.comparisons
+  );
+  const value =
+    comparisons.filter((each) => each.isQuotable && each.subject === subject).map(of)[0];
   return value === undefined ? NONE : show(value);
 }
 
@@ -74,7 +83,9 @@ const capitalize = (label: string): string => label.charAt(0).toUpperCase() + la
 
 /** Of `gateway node 26` the runtime. */
 const gatewaysOf = (session: Session): string[] =>
-  subjectsOf(session).filter((name) => name.startsWith("gateway ")).map((name) => name.slice("gateway ".length));
+  subjectsOf(session).filter((name) => name.startsWith("gateway ")).map((name) =>
+    name.slice("gateway ".length)
+  );
 
 /** A subject for people. */
 export const toName = (subject: string): string =>
@@ -111,17 +122,25 @@ export function makePeers(mainFile: string = MAIN, peersFile: string = PEERS): s
       }`
     );
     notes.push(
-      `${more.map(toName).join(" and ")}: measured apart, on ${dayOf(other)}; there the gateway passed ${
-        own.join(", ")
-      } a second.`,
+      `${more.map(toName).join(" and ")}: measured apart, on ${
+        dayOf(other)
+      }; there the gateway passed ${own.join(", ")} a second.`,
     );
   }
   const versions = Object.entries(main.versions).map((pair) => pair.join(" ")).join(", ");
   notes.unshift(
-    `${dayOf(main)}, ${main.machine.cpu}, one core each, loopback; medians of ${main.effort.rounds} turns.\n`,
+    `${
+      dayOf(main)
+    }, ${main.machine.cpu}, one core each, loopback; medians of ${main.effort.rounds} turns.\n`,
     `Versions: ${versions}.`,
   );
-  const head = ["", "plain, a second", "streams of 20 events, a second", "one plain call, p50", "first byte, p50"];
+  const head = [
+    "",
+    "plain, a second",
+    "streams of 20 events, a second",
+    "one plain call, p50",
+    "first byte, p50",
+  ];
   return `${toTable(head, rows)}\n\n${notes.join("\n")}`;
 }
 
@@ -133,8 +152,9 @@ export function makeCosts(): string {
     title,
     ...runtimes.map((runtime) => cell(`gateway ${runtime}`, `bare ${runtime}`)),
   ];
-  const beside = (name: Result["name"], show: (value: number) => string) => (gateway: string, bare: string) =>
-    `${figure(session, name, gateway, show)} (${figure(session, name, bare, show)})`;
+  const beside =
+    (name: Result["name"], show: (value: number) => string) => (gateway: string, bare: string) =>
+      `${figure(session, name, gateway, show)} (${figure(session, name, bare, show)})`;
   const against = (name: Result["name"], show: (value: number) => string) => (gateway: string) =>
     compared(session, name, gateway, show);
   return toTable(["beside ten bare lines", ...runtimes.map(capitalize)], [
@@ -145,7 +165,10 @@ export function makeCosts(): string {
     row("1 MB in one message costs", against("large", toCost)),
     row("1 MB in a thousand messages costs", against("conversation", toTimes)),
     row("a stream of two events, its set-up and its end, costs", against("setup", toTimes)),
-    row("1,000 streams of 20 events a second: p99.9 of an event's delay (theirs)", beside("delay", toMilliseconds)),
+    row(
+      "1,000 streams of 20 events a second: p99.9 of an event's delay (theirs)",
+      beside("delay", toMilliseconds),
+    ),
     row("from the start to the first answer (theirs)", beside("startup", toMilliseconds)),
     row("memory after all of this (theirs)", beside("memory", toMegabytes)),
   ]);
@@ -158,7 +181,9 @@ export function makeConnections(): string {
   const subjects = subjectsOf(session).filter((name) => /^(?:gateway|bare) /.test(name));
   const rows = curve.map((result) => [
     String(result.at),
-    ...subjects.map((subject) => figure({ ...session, results: [result] }, "connections", subject, toThroughput)),
+    ...subjects.map((subject) =>
+      figure({ ...session, results: [result] }, "connections", subject, toThroughput)
+    ),
   ]);
   return toTable(["connections", ...subjects], rows);
 }
@@ -168,12 +193,16 @@ export function makeKeys(): string {
   const session = read(MAIN);
   const runtimes = gatewaysOf(session);
   const rows = rowsOf(session, "keys");
-  const counts = new Set(rows.map(({ subject }) => /, ([\d,]+) keys$/.exec(subject)?.[1] ?? "").filter(Boolean));
+  const counts = new Set(
+    rows.map(({ subject }) => /, ([\d,]+) keys$/.exec(subject)?.[1] ?? "").filter(Boolean),
+  );
   return toTable(
     ["keys", ...runtimes.map(capitalize)],
     Array.from(counts, (count) => [
       count,
-      ...runtimes.map((runtime) => figure(session, "keys", `gateway ${runtime}, ${count} keys`, toThroughput)),
+      ...runtimes.map((runtime) =>
+        figure(session, "keys", `gateway ${runtime}, ${count} keys`, toThroughput)
+      ),
     ]),
   );
 }
@@ -181,7 +210,8 @@ export function makeKeys(): string {
 /** @returns What log and metrics add */
 export function makeObservers(): string {
   const session = read(MAIN);
-  const toShare = (value: number) => value < 1 ? `${Math.round((1 / value - 1) * 100)} %` : "less than the noise";
+  const toShare = (value: number) =>
+    value < 1 ? `${Math.round((1 / value - 1) * 100)} %` : "less than the noise";
   const runtimes = gatewaysOf(session);
   const cells = runtimes.map((runtime) =>
     compared(session, "observers", `gateway ${runtime}`, toShare, ({ byCpu }) => byCpu?.median)

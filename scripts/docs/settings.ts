@@ -30,13 +30,18 @@ export interface Setting {
   readonly isGroup: boolean;
 }
 
-/** In the order in which a reader wants them; a path belongs to the last one that it begins with. */
+/**
+ * In the order in which a reader wants them; a path belongs to the last one that it begins with.
+ */
 const SECTIONS: readonly (readonly [prefix: string, title: string])[] = [
   ["", "At the top"],
   ["listen[].", "`listen`: addresses to listen on, by default one: port 8787"],
   ["providers.NAME.", "`providers.NAME`: at least one"],
   ["providers.NAME.deadlines.", "`providers.NAME.deadlines`"],
-  ["providers.NAME.headers.", "`providers.NAME.headers`: beside those that [cross anyway](#headers-that-cross)"],
+  [
+    "providers.NAME.headers.",
+    "`providers.NAME.headers`: beside those that [cross anyway](#headers-that-cross)",
+  ],
   ["keys[].", "`keys[]`: either `key` or `digest`, and an `id`"],
   ["keys[].limits.", "`keys[].limits`, and `providers.NAME.limits` in the same form"],
   ["prices.", "`prices.MODEL`, and `providers.NAME.prices.MODEL` in the same form"],
@@ -46,7 +51,8 @@ const SECTIONS: readonly (readonly [prefix: string, title: string])[] = [
   ["drain.", "`drain`: how a gateway leaves"],
 ];
 /** Described once, elsewhere. */
-const SAME_FORM = /^providers\.NAME\.(?:limits|prices)\..|^keys\[\]\.metadata\.|^keys\[\]\.previous\./;
+const SAME_FORM =
+  /^providers\.NAME\.(?:limits|prices)\..|^keys\[\]\.metadata\.|^keys\[\]\.previous\./;
 
 function toDefault(value: unknown): string {
   if (typeof value !== "string" && typeof value !== "number") return "";
@@ -61,7 +67,13 @@ function* walk(schema: Schema, path: string): Generator<Setting> {
     const own = Array.from(walk(each, inner));
     const { description = "", default: fallback } = each;
     const isRequired = required.includes(name);
-    yield { path: inner, default: toDefault(fallback), isRequired, description, isGroup: own.length > 0 };
+    yield {
+      path: inner,
+      default: toDefault(fallback),
+      isRequired,
+      description,
+      isGroup: own.length > 0,
+    };
     yield* own;
   }
   if (items !== undefined) yield* walk(items, `${path}[]`);
@@ -78,7 +90,9 @@ export function listSettings(): Setting[] {
 }
 
 const sectionOf = (path: string): string =>
-  SECTIONS.filter(([prefix]) => path.startsWith(prefix)).toSorted(([a], [b]) => b.length - a.length)[0]?.[0] ?? "";
+  SECTIONS.filter(([prefix]) => path.startsWith(prefix)).toSorted(([a], [b]) =>
+    b.length - a.length
+  )[0]?.[0] ?? "";
 
 /** What is needed comes first, but for the parts of what is not. */
 const rankOf = ({ path, isRequired }: Setting, prefix: string): number =>
@@ -86,7 +100,9 @@ const rankOf = ({ path, isRequired }: Setting, prefix: string): number =>
 
 /** The variables of a setting; `A` at the end of one stands for the name of a provider. */
 const variablesOf = (path: string): string =>
-  VARIABLES.filter((each) => each.path === path).map(({ name }) => `\`${name.replace(/_$/, "_A")}\``).join(" ");
+  VARIABLES.filter((each) => each.path === path).map(({ name }) =>
+    `\`${name.replace(/_$/, "_A")}\``
+  ).join(" ");
 
 /** @returns A table for each section */
 export function makeSettings(): string {
@@ -112,5 +128,8 @@ export function makeSettings(): string {
 /** @returns The names of known providers, what they stand for, and the header of their keys */
 export function makePresets(): string {
   const rows = Object.entries(PRESETS).map(([name, url]) => [name, url, credentialOf([url])]);
-  return toTable(["name", "base URL", "`credential`"], rows.map((row) => row.map((text) => `\`${text}\``)));
+  return toTable(
+    ["name", "base URL", "`credential`"],
+    rows.map((row) => row.map((text) => `\`${text}\``)),
+  );
 }

@@ -1,8 +1,9 @@
 /**
  * The tables of streams and of goals, from what `npm run bench` wrote.
  *
- * `scripts/bench/streams.json`, where it is there, is the `results.json` of a session of its own that measured streams:
- * what it holds counts instead of what the main session holds of the same name.
+ * `scripts/bench/streams.json`, where it is there, is the `results.json` of a session of its own
+ * that measured streams: what it holds counts instead of what the main session holds of the same
+ * name.
  */
 import { existsSync, readFileSync } from "node:fs";
 import { goalFor, isWithin, toText } from "../bench/goals.ts";
@@ -36,7 +37,10 @@ function readResults(): { readonly days: readonly string[]; readonly results: re
   );
   const [first, second] = sessions;
   const names = new Set(first?.results.map(({ name }) => name));
-  const results = [...first?.results ?? [], ...second?.results.filter(({ name }) => !names.has(name)) ?? []];
+  const results = [
+    ...first?.results ?? [],
+    ...second?.results.filter(({ name }) => !names.has(name)) ?? [],
+  ];
   return { days: sessions.map(({ measuredAt }) => measuredAt.slice(0, 10)), results };
 }
 
@@ -46,7 +50,10 @@ const toFigure = (value: number): string =>
 const comparisonOf = ({ comparisons }: Result, name: string): Comparison | undefined =>
   comparisons.find(({ subject }) => subject === name);
 
-/** @returns How far the runtime's floor gets, which no gateway can pass by much; empty where that was not measured */
+/**
+ * @returns How far the runtime's floor gets, which no gateway can pass by much; empty where that
+ * was not measured
+ */
 function floorOf(result: Result, runtime: string): string {
   const value = comparisonOf(result, `floor ${runtime}`)?.spread.median;
   return value === undefined || !Number.isFinite(value) ? "" : `, the floor ${toFigure(value)}`;
@@ -61,7 +68,9 @@ function cellOf(result: Result, runtime: string): string {
   if (value === undefined || !Number.isFinite(value)) return NONE;
   const goal = goalFor(result.name, name);
   if (goal === undefined) return toFigure(value);
-  return `${toFigure(value)} (${toText(goal)}: ${isWithin(value, goal) ? "met" : `missed${floorOf(result, runtime)}`})`;
+  return `${toFigure(value)} (${toText(goal)}: ${
+    isWithin(value, goal) ? "met" : `missed${floorOf(result, runtime)}`
+  })`;
 }
 
 /** @returns Each goal, and how far it is reached on each runtime */
@@ -88,6 +97,11 @@ export function makePaced(): string {
     return `${toFigure(row.spread.median)} µs, ${toFigure(row.details.p999Ms ?? NaN)} ms`;
   };
   const head = ["", ...curve.map(({ title }) => title.replace(/: an event$/, ""))];
-  const rows = Array.from(subjects, (subject) => [subject, ...curve.map((result) => cell(result, subject))]);
-  return `${toTable(head, rows)}\n\nProcessor time of an event, and p99.9 of its delay. ${days[0]}.`;
+  const rows = Array.from(
+    subjects,
+    (subject) => [subject, ...curve.map((result) => cell(result, subject))],
+  );
+  return `${toTable(head, rows)}\n\nProcessor time of an event, and p99.9 of its delay. ${
+    days[0]
+  }.`;
 }

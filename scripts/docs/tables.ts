@@ -1,6 +1,15 @@
-/** Every part of a page that is made from the sources and from measurements, and from nothing that a run leaves. */
+/**
+ * Every part of a page that is made from the sources and from measurements, and from nothing that a
+ * run leaves.
+ */
 import { CLIENTS } from "./clients.ts";
-import { makeAdminErrors, makeCauses, makeErrors, makeOutcomes, makeStreamErrors } from "./errors.ts";
+import {
+  makeAdminErrors,
+  makeCauses,
+  makeErrors,
+  makeOutcomes,
+  makeStreamErrors,
+} from "./errors.ts";
 import { makeBarredHeaders, makeRequestHeaders, makeResponseHeaders } from "./headers.ts";
 import { FLEET } from "./fleet.ts";
 import { makeMap } from "./map.ts";

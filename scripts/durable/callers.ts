@@ -1,4 +1,7 @@
-/** Callers of durable exchanges: each exchange has a first one, readers, and maybe a stop, a retry and a late retry. */
+/**
+ * Callers of durable exchanges: each exchange has a first one, readers, and maybe a stop, a retry
+ * and a late retry.
+ */
 import { GOOD_BODY, STREAM_BODY } from "../../tests/support/gateway.ts";
 import { Reading, type Sent } from "../../tests/support/durable_reading.ts";
 import { pause } from "../chaos/long_run.ts";
@@ -51,7 +54,11 @@ export interface ExchangeHistory {
 }
 
 /** Codes after which a caller tries again. */
-const PASSING: ReadonlySet<string> = new Set(["recordings_unavailable", "gateway_draining", "key_store_unavailable"]);
+const PASSING: ReadonlySet<string> = new Set([
+  "recordings_unavailable",
+  "gateway_draining",
+  "key_store_unavailable",
+]);
 /** Time between two attempts. Milliseconds. */
 const AGAIN_MS = 250;
 /** A slow reader takes what is there, and then nothing for this time. Milliseconds. */
@@ -93,7 +100,15 @@ class Caller {
     this.#exchange = exchange;
     this.#leavesAfterMs = leavesAfterMs;
     this.seen = {
-      ...{ from: 0, address: undefined, ...habits, text: "", hasEnd: false, refusal: undefined, connections: [] },
+      ...{
+        from: 0,
+        address: undefined,
+        ...habits,
+        text: "",
+        hasEnd: false,
+        refusal: undefined,
+        connections: [],
+      },
       ...{ isTimeUp: false, isReplayed: false, isRestarted: false },
     };
     exchange.history.seen.push(this.seen);
@@ -123,7 +138,13 @@ class Caller {
     const member = this.#scene.pick();
     const attempt = seen.address === undefined ? this.#exchange.nextAttempt() : undefined;
     const at = { from: performance.now(), to: Infinity };
-    const connection: Connection = { gateway: member.name, attempt, ...at, answer: "0", isLeft: false };
+    const connection: Connection = {
+      gateway: member.name,
+      attempt,
+      ...at,
+      answer: "0",
+      isLeft: false,
+    };
     seen.connections.push(connection);
     const reading = this.#reading = new Reading(member.url + this.#path, this.#sent(attempt));
     const leave = () => {
@@ -143,9 +164,12 @@ class Caller {
     for (const timer of timers) clearTimeout(timer);
     this.#reading = undefined;
     if (head === undefined) return false;
-    if (head.statusCode !== 200) return this.#refused(connection, head.statusCode ?? 0, reading.text);
+    if (head.statusCode !== 200) {
+      return this.#refused(connection, head.statusCode ?? 0, reading.text);
+    }
     connection.answer = "200";
-    // node:http drops what its reader has not taken when the connection breaks: slowly, it might never get any further.
+    // node:http drops what its reader has not taken when the connection breaks: slowly, it might
+    // never get any further.
     this.#isHasty = end === "broken" && reading.length === 0;
     seen.isReplayed ||= head.headers["idempotency-replayed"] === "true";
     seen.isRestarted ||= head.headers["idempotency-restarted"] === "true";
@@ -164,7 +188,9 @@ class Caller {
 
   get #path(): string {
     const { address, from, text } = this.seen;
-    return address === undefined ? "/v1/chat/completions" : `${address}?offset=${from + text.length}`;
+    return address === undefined
+      ? "/v1/chat/completions"
+      : `${address}?offset=${from + text.length}`;
   }
 
   #sent(attempt: string | undefined): Sent {
@@ -172,12 +198,25 @@ class Caller {
     const headers = { ...HEADERS, host: isShort ? HOSTS.short : HOSTS.long };
     if (attempt === undefined) return { headers };
     const body = plan.isStream ? STREAM_BODY : GOOD_BODY;
-    return { method: "POST", headers: { ...headers, "idempotency-key": name, [ATTEMPT_HEADER]: attempt }, body };
+    return {
+      method: "POST",
+      headers: { ...headers, "idempotency-key": name, [ATTEMPT_HEADER]: attempt },
+      body,
+    };
   }
 }
 
 /** Part of exchanges with each trait. */
-const CHANCES = { plain: 0.1, large: 0.12, short: 0.12, slow: 0.25, leave: 0.3, stop: 0.12, retry: 0.4, late: 0.4 };
+const CHANCES = {
+  plain: 0.1,
+  large: 0.12,
+  short: 0.12,
+  slow: 0.25,
+  leave: 0.3,
+  stop: 0.12,
+  retry: 0.4,
+  late: 0.4,
+};
 const READERS = 2;
 /** The longest time from the end of an exchange to its late retry. Milliseconds. */
 const LATE_MS = 4000;
@@ -185,7 +224,9 @@ const LATE_MS = 4000;
 function planAnswer(random: Random): AnswerPlan {
   const isStream = !random.chance(CHANCES.plain);
   const lastsMs = 300 + random.below(6000);
-  if (random.chance(CHANCES.large)) return { isStream, pieces: 40, pieceBytes: 60_000, lastsMs: lastsMs / 3 };
+  if (random.chance(CHANCES.large)) {
+    return { isStream, pieces: 40, pieceBytes: 60_000, lastsMs: lastsMs / 3 };
+  }
   return { isStream, pieces: 5 + random.below(60), pieceBytes: 20 + random.below(1500), lastsMs };
 }
 
@@ -222,7 +263,10 @@ export class Exchange {
     const running = first.run();
     const readers = Array.from({ length: READERS }, async () => {
       const own = habits();
-      const [startMs, share] = [random.below(lastsMs * 1.2), random.chance(0.6) ? 0 : random.next()];
+      const [startMs, share] = [
+        random.below(lastsMs * 1.2),
+        random.chance(0.6) ? 0 : random.next(),
+      ];
       await Promise.race([running, pause(startMs)]);
       while (first.seen.address === undefined && performance.now() < this.until) {
         if (first.seen.refusal !== undefined) return;
@@ -230,14 +274,21 @@ export class Exchange {
       }
       // Bytes of an event of the gateway's own are none of the provider's.
       const from = first.isTold ? 0 : Math.floor(first.length * share);
-      await new Caller(this.#scene, this, { role: "reader", ...own, from, address: first.seen.address }).run();
+      await new Caller(this.#scene, this, {
+        role: "reader",
+        ...own,
+        from,
+        address: first.seen.address,
+      }).run();
     });
     const retry = random.chance(CHANCES.retry)
       ? pause(random.below(lastsMs)).then(() => call("retry").run())
       : undefined;
     const stop = random.chance(CHANCES.stop) ? this.#stop(first, random.below(lastsMs)) : undefined;
     await Promise.all([running, stop]);
-    if (random.chance(CHANCES.late)) await pause(random.below(LATE_MS)).then(() => call("late retry").run());
+    if (random.chance(CHANCES.late)) {
+      await pause(random.below(LATE_MS)).then(() => call("late retry").run());
+    }
     await Promise.all([...readers, retry]);
   }
 
@@ -249,7 +300,10 @@ export class Exchange {
       if (seen.address === undefined) continue;
       const headers = { ...HEADERS, host: this.history.isShort ? HOSTS.short : HOSTS.long };
       this.history.stop ??= { at: performance.now(), status: 0 };
-      const reading = new Reading(this.#scene.pick().url + seen.address, { method: "DELETE", headers });
+      const reading = new Reading(this.#scene.pick().url + seen.address, {
+        method: "DELETE",
+        headers,
+      });
       await reading.over;
       this.history.stop.status = (await reading.head)?.statusCode ?? 0;
       if ([204, 404, 410].includes(this.history.stop.status)) return;

@@ -9,20 +9,30 @@ export interface ScheduledFault {
   act(scene: Scene): Promise<void>;
 }
 
-/** Time within which a gateway finds a Redis again, and a lease that could not be renewed has run out. Milliseconds. */
+/**
+ * Time within which a gateway finds a Redis again, and a lease that could not be renewed has run
+ * out. Milliseconds.
+ */
 const RECOVERY_MS = 10_000;
 /** How long a gateway is away. Milliseconds. */
 const AWAY_MS = [200, 3000] as const;
 /** How long Redis stands still: less than a lease, or more. Milliseconds. */
 const SHORT_FREEZE_MS = [200, 4000] as const;
 const LONG_FREEZE_MS = [9000, 12_000] as const;
-/** Sentinels take another server for the primary while it stands still for so long. Milliseconds. */
+/**
+ * Sentinels take another server for the primary while it stands still for so long. Milliseconds.
+ */
 const SPLIT_MS = [1500, 5000] as const;
 
-const between = ({ random }: Scene, [least, most]: readonly [number, number]) => least + random.below(most - least);
+const between = ({ random }: Scene, [least, most]: readonly [number, number]) =>
+  least + random.below(most - least);
 
 /** Notes what happens to Redis, with the time that it takes to recover. */
-async function note(scene: Scene, what: Happening["what"], act: () => Promise<void>): Promise<void> {
+async function note(
+  scene: Scene,
+  what: Happening["what"],
+  act: () => Promise<void>,
+): Promise<void> {
   const happening: Happening = { what, from: performance.now(), to: Infinity };
   scene.happened.push(happening);
   await act();
@@ -75,7 +85,10 @@ const splitBrain: Act = (scene) =>
   });
 
 const OF_GATEWAYS = { "kill -9 of a gateway": killGateway, "SIGTERM of a gateway": stopGateway };
-const ALONE = { "a short freeze of Redis": freeze(SHORT_FREEZE_MS), "a long freeze of Redis": freeze(LONG_FREEZE_MS) };
+const ALONE = {
+  "a short freeze of Redis": freeze(SHORT_FREEZE_MS),
+  "a long freeze of Redis": freeze(LONG_FREEZE_MS),
+};
 /** One of them: then the Sentinels have no server left. */
 const WITH_SENTINELS = {
   "a planned failover": failOver,

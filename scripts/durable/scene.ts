@@ -20,7 +20,10 @@ export const HEADERS: Readonly<Record<string, string>> = {
   "gateway-auth": `Bearer ${KEY}`,
   "content-type": "application/json",
 };
-/** Host of the provider whose answers are kept for a minute, and of the one that keeps them for a second. */
+/**
+ * Host of the provider whose answers are kept for a minute, and of the one that keeps them for a
+ * second.
+ */
 export const HOSTS = { long: "long.test", short: "short.test" } as const;
 
 /** A gateway; another program takes the place of one that was ended. */
@@ -54,7 +57,11 @@ export class Scene {
   readonly #folder = mkdtempSync(join(tmpdir(), "sallyport-durable-"));
   readonly #on: RuntimeOnMachine;
 
-  private constructor(truth: Truth, redis: Scene["redis"], options: Pick<SceneOptions, "on" | "random">) {
+  private constructor(
+    truth: Truth,
+    redis: Scene["redis"],
+    options: Pick<SceneOptions, "on" | "random">,
+  ) {
     this.truth = truth;
     this.redis = redis;
     this.random = options.random;
@@ -62,7 +69,10 @@ export class Scene {
   }
 
   static async start({ hasSentinels, ...options }: SceneOptions): Promise<Scene> {
-    const [truth, redis] = await Promise.all([Truth.start(), hasSentinels ? startSentinelFleet() : startRedis()]);
+    const [truth, redis] = await Promise.all([
+      Truth.start(),
+      hasSentinels ? startSentinelFleet() : startRedis(),
+    ]);
     const scene = new Scene(truth, redis, options);
     const durable = { linger: "30s", size: "8MB" };
     const toProvider = (host: string, keep: string) => ({
@@ -105,13 +115,20 @@ export class Scene {
   async end(member: Member, signal: "SIGKILL" | "SIGTERM", awayMs: number): Promise<void> {
     const { program } = member;
     const what = signal === "SIGKILL" ? "killed" : "stopped";
-    const happening: Happening = { what, gateway: member.name, from: performance.now(), to: Infinity };
+    const happening: Happening = {
+      what,
+      gateway: member.name,
+      from: performance.now(),
+      to: Infinity,
+    };
     this.happened.push(happening);
     member.isGone = true;
     program.kill(signal);
     const status = await program.ended;
     happening.to = performance.now();
-    if (signal === "SIGTERM" && status !== 0) this.complaints.push(`a stopped gateway ended with ${status}`);
+    if (signal === "SIGTERM" && status !== 0) {
+      this.complaints.push(`a stopped gateway ended with ${status}`);
+    }
     this.#look(program);
     await new Promise((resolve) => setTimeout(resolve, awayMs));
     Object.assign(member, await this.#serve(), { isGone: false });

@@ -1,4 +1,7 @@
-/** A provider whose answers are all different, and which keeps what it has sent: the truth about a durable exchange. */
+/**
+ * A provider whose answers are all different, and which keeps what it has sent: the truth about a
+ * durable exchange.
+ */
 import { Buffer } from "node:buffer";
 import { once } from "node:events";
 import type { ServerResponse } from "node:http";
@@ -30,7 +33,9 @@ export interface MadeCall {
   isCut: boolean;
 }
 
-/** Header with the name of the exchange and the number of the attempt, which reaches the provider. */
+/**
+ * Header with the name of the exchange and the number of the attempt, which reaches the provider.
+ */
 export const ATTEMPT_HEADER = "x-client-request-id";
 
 /** Writes the answer to the call of a number, in pieces. */
@@ -72,18 +77,29 @@ export class Truth {
     if (plan === undefined) return void response.writeHead(500).end();
     const pieces = writeAnswer(this.calls.length, plan);
     const call: MadeCall = {
-      ...{ name, attempt, whole: pieces.join(""), begunAt: performance.now(), endedAt: Infinity, isCut: false },
+      ...{
+        name,
+        attempt,
+        whole: pieces.join(""),
+        begunAt: performance.now(),
+        endedAt: Infinity,
+        isCut: false,
+      },
     };
     this.calls.push(call);
     response.on("close", () => {
       call.endedAt = performance.now();
       call.isCut = !response.writableFinished;
     });
-    response.writeHead(200, { "content-type": plan.isStream ? "text/event-stream" : "application/json" });
+    response.writeHead(200, {
+      "content-type": plan.isStream ? "text/event-stream" : "application/json",
+    });
     response.flushHeaders();
     for (const piece of pieces) {
       if (response.destroyed) return;
-      if (!response.write(Buffer.from(piece))) await Promise.race([once(response, "drain"), once(response, "close")]);
+      if (!response.write(Buffer.from(piece))) {
+        await Promise.race([once(response, "drain"), once(response, "close")]);
+      }
       await pause(plan.lastsMs / pieces.length);
     }
     response.end();

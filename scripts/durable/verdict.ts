@@ -1,4 +1,7 @@
-/** The promises of durable exchanges, held against what their callers saw and what the provider has sent. */
+/**
+ * The promises of durable exchanges, held against what their callers saw and what the provider has
+ * sent.
+ */
 import { judgeReading, type Verdict } from "../../tests/support/durable_reading.ts";
 import type { ExchangeHistory, Seen } from "./callers.ts";
 import type { Happening } from "./scene.ts";
@@ -9,7 +12,11 @@ export interface Report {
   /** Promises that were not kept. */
   readonly violations: readonly string[];
   /** Of each caller what it was, what happened meanwhile, and how it ended. */
-  readonly ends: readonly { readonly role: string; readonly during: string; readonly end: string }[];
+  readonly ends: readonly {
+    readonly role: string;
+    readonly during: string;
+    readonly end: string;
+  }[];
 }
 
 /** Time after which the provider knows that its caller is gone, on a busy machine. Milliseconds. */
@@ -50,7 +57,9 @@ function* checkCalls(
     const causes = happenedIn(happened, before.begunAt, call.begunAt);
     const isStopped = stop !== undefined && stop.at < call.begunAt;
     const isExpired = isShort && before.endedAt < call.begunAt;
-    if (causes.length === 0 && !isStopped && !isExpired) yield `${name}: the call was made again without a cause`;
+    if (causes.length === 0 && !isStopped && !isExpired) {
+      yield `${name}: the call was made again without a cause`;
+    }
     const isBoth = before.endedAt > call.begunAt + CLOSED_MS;
     if (isBoth && !causes.some(isRedis)) yield `${name}: two calls of one name ran at once`;
   }
@@ -63,13 +72,16 @@ function* checkCalls(
     }
   }
   const [last] = calls.slice(-1);
-  const isAlone = stop !== undefined && happenedIn(happened, stop.at - STOPPED_MS, stop.at + STOPPED_MS).length === 0;
+  const isAlone = stop !== undefined &&
+    happenedIn(happened, stop.at - STOPPED_MS, stop.at + STOPPED_MS).length === 0;
   if (isAlone && stop.status === 204 && last !== undefined && last.begunAt < stop.at) {
     if (last.endedAt > stop.at + STOPPED_MS) yield `${name}: a call went on after it was stopped`;
   }
 }
 
-/** Checks that whoever gets an answer that was made again, since its gateway was killed, is told so. */
+/**
+ * Checks that whoever gets an answer that was made again, since its gateway was killed, is told so.
+ */
 function* checkRestarts(
   { name, isShort, stop, seen }: ExchangeHistory,
   calls: readonly MadeCall[],
@@ -77,23 +89,33 @@ function* checkRestarts(
 ): Violations {
   for (const [index, { attempt, begunAt }] of calls.entries()) {
     const before = calls[index - 1];
-    const caller = seen.find(({ connections }) => connections.some((one) => one.attempt === attempt));
+    const caller = seen.find(({ connections }) =>
+      connections.some((one) => one.attempt === attempt)
+    );
     const connections = seen.flatMap((each) => each.connections);
-    if (connections.find((one) => one.attempt === attempt)?.answer !== "200" || caller === undefined) continue;
+    if (
+      connections.find((one) => one.attempt === attempt)?.answer !== "200" || caller === undefined
+    ) continue;
     if (before === undefined) {
-      // One that was killed may have claimed the name in its last moment: whether it called, nobody knows.
+      // One that was killed may have claimed the name in its last moment: whether it called, nobody
+      // knows.
       const isUnclear = happened.some(({ what, gateway, to }) =>
         what === "killed" &&
         connections.some((one) =>
-          one.attempt !== undefined && one.gateway === gateway && one.answer === "0" && one.from < to
+          one.attempt !== undefined && one.gateway === gateway && one.answer === "0" &&
+          one.from < to
         )
       );
-      if (caller.isRestarted && !isUnclear) yield `${name}: a first call says that it was made again`;
+      if (caller.isRestarted && !isUnclear) {
+        yield `${name}: a first call says that it was made again`;
+      }
       continue;
     }
     const gateway = connections.find((one) => one.attempt === before.attempt)?.gateway;
     const causes = happenedIn(happened, before.begunAt, begunAt);
-    const isKilled = causes.some((one) => one.what === "killed" && one.gateway === gateway && one.to > before.begunAt);
+    const isKilled = causes.some((one) =>
+      one.what === "killed" && one.gateway === gateway && one.to > before.begunAt
+    );
     const isAlone = causes.every(({ what }) => what === "killed") && stop === undefined && !isShort;
     if (isKilled && isAlone && before.isCut && !caller.isRestarted) {
       yield `${name}: a call was made again without a word`;
@@ -103,15 +125,28 @@ function* checkRestarts(
 
 /** Returns the call whose answer an address has: one that is right for all of its readers. */
 function callOf(readers: readonly Seen[], calls: readonly MadeCall[]): MadeCall | undefined {
-  const attempts = new Set(readers.flatMap(({ connections }) => connections.map(({ attempt }) => attempt)));
-  const isRight = (call: MadeCall) => readers.every((seen) => judgeReading(seen, call.whole).is !== "wrong");
+  const attempts = new Set(
+    readers.flatMap(({ connections }) => connections.map(({ attempt }) => attempt)),
+  );
+  const isRight = (call: MadeCall) =>
+    readers.every((seen) => judgeReading(seen, call.whole).is !== "wrong");
   return calls.find(isRight) ?? calls.find(({ attempt }) => attempts.has(attempt)) ?? calls[0];
 }
 
-/** Tells whether nothing but the provider may end what this caller reads: it is the first, quick, and stays. */
-function isUntouched(seen: Seen, { stop }: ExchangeHistory, call: MadeCall, happened: readonly Happening[]): boolean {
+/**
+ * Tells whether nothing but the provider may end what this caller reads: it is the first, quick,
+ * and stays.
+ */
+function isUntouched(
+  seen: Seen,
+  { stop }: ExchangeHistory,
+  call: MadeCall,
+  happened: readonly Happening[],
+): boolean {
   const [only, ...others] = seen.connections.filter(({ answer }) => answer === "200");
-  if (only === undefined || others.length > 0 || only.isLeft || seen.isSlow || stop !== undefined) return false;
+  if (only === undefined || others.length > 0 || only.isLeft || seen.isSlow || stop !== undefined) {
+    return false;
+  }
   if (only.attempt !== call.attempt) return false;
   return happenedIn(happened, only.from, only.to).every(({ gateway }) => gateway !== only.gateway);
 }
@@ -120,21 +155,30 @@ function isUntouched(seen: Seen, { stop }: ExchangeHistory, call: MadeCall, happ
 function* checkEnd(
   seen: Seen,
   end: string,
-  { exchange, call, all }: { exchange: ExchangeHistory; call: MadeCall | undefined; all: readonly Happening[] },
+  { exchange, call, all }: {
+    exchange: ExchangeHistory;
+    call: MadeCall | undefined;
+    all: readonly Happening[];
+  },
 ): Violations {
   const { name, isShort, stop } = exchange;
   const first = Math.min(...exchange.seen.map(begunAt));
   const happened = happenedIn(all, first, endedAt(seen));
-  const say = (what: string) => `${name}: ${seen.role} (${seen.connections.length} connections): ${end}: ${what}`;
+  const say = (what: string) =>
+    `${name}: ${seen.role} (${seen.connections.length} connections): ${end}: ${what}`;
   if (end === "no end") return yield say("a reader has no end");
   if (end === "cut") return yield say("an end that is none");
   if (end === "whole") return;
-  if (call !== undefined && isUntouched(seen, exchange, call, all)) yield say("the first caller's stream is affected");
+  if (call !== undefined && isUntouched(seen, exchange, call, all)) {
+    yield say("the first caller's stream is affected");
+  }
   const gone = ["refused exchange_expired", "refused exchange_not_found"];
   const excused = [
     ...(isShort ? ["refused exchange_expired"] : []),
     ...(stop !== undefined ? ["told exchange_stopped", "refused exchange_broken", ...gone] : []),
-    ...(happened.some(({ what }) => what !== "stopped") ? ["told exchange_lost", "refused exchange_lost"] : []),
+    ...(happened.some(({ what }) => what !== "stopped")
+      ? ["told exchange_lost", "refused exchange_lost"]
+      : []),
     ...(happened.some(({ what }) => what === "stopped") ? ["told gateway_draining"] : []),
     ...(happened.length > 0 ? ["refused exchange_broken", ...gone] : []),
   ];
@@ -144,10 +188,16 @@ function* checkEnd(
 }
 
 /** Describes what happened while a caller read. */
-function describe(seen: Seen, { isShort, stop }: ExchangeHistory, all: readonly Happening[]): string {
+function describe(
+  seen: Seen,
+  { isShort, stop }: ExchangeHistory,
+  all: readonly Happening[],
+): string {
   const happened = happenedIn(all, begunAt(seen), endedAt(seen));
   const words = [
-    ...new Set(happened.map(({ what, gateway }) => `${gateway === undefined ? "Redis" : "gateway"} ${what}`)),
+    ...new Set(
+      happened.map(({ what, gateway }) => `${gateway === undefined ? "Redis" : "gateway"} ${what}`),
+    ),
   ].sort();
   if (stop !== undefined) words.push("DELETE");
   if (isShort) words.push("expiry");
@@ -166,16 +216,22 @@ export function checkExchange(
   made: readonly MadeCall[],
   happened: readonly Happening[],
 ): Report {
-  const calls = made.filter(({ name }) => name === exchange.name).sort((one, other) => one.begunAt - other.begunAt);
+  const calls = made.filter(({ name }) => name === exchange.name).sort((one, other) =>
+    one.begunAt - other.begunAt
+  );
   const violations = [...checkCalls(exchange, calls, happened)];
   const ends = exchange.seen.map((seen) => {
-    const readers = exchange.seen.filter(({ address }) => address !== undefined && address === seen.address);
+    const readers = exchange.seen.filter(({ address }) =>
+      address !== undefined && address === seen.address
+    );
     const call = callOf(readers, calls);
     const verdict = judgeReading(seen, call?.whole ?? "");
     const end = endOf(seen, verdict);
     if (verdict.is === "wrong") violations.push(`${exchange.name}: ${seen.role}: ${verdict.why}`);
     else violations.push(...checkEnd(seen, end, { exchange, call, all: happened }));
-    if (seen.isReplayed && verdict.is === "told") violations.push(`${exchange.name}: a broken answer was replayed`);
+    if (seen.isReplayed && verdict.is === "told") {
+      violations.push(`${exchange.name}: a broken answer was replayed`);
+    }
     const role = seen.isSlow ? `slow ${seen.role}` : seen.role;
     return { role, during: describe(seen, exchange, happened), end };
   });

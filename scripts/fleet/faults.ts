@@ -59,8 +59,8 @@ const single = (
 });
 
 /**
- * Failovers by Sentinels lose counts, planned ones too: the former primary goes on counting until the Sentinels have
- * agreed on its heir, and what it counts then reaches nobody.
+ * Failovers by Sentinels lose counts, planned ones too: the former primary goes on counting until
+ * the Sentinels have agreed on its heir, and what it counts then reaches nobody.
  */
 const SENTINEL_LOST = 1;
 
@@ -104,7 +104,12 @@ export const FAULTS: readonly Fault[] = [
   single("none", 0, nothing),
   ...[20, 40, 80].map(far),
   single("Redis is paused for 1.5 s", 0, (redis) => redis.pause(), (redis) => redis.resume()),
-  single("Redis is killed, and back empty after 1.5 s", 1, (redis) => redis.kill(), (redis) => redis.restart()),
+  single(
+    "Redis is killed, and back empty after 1.5 s",
+    1,
+    (redis) => redis.kill(),
+    (redis) => redis.restart(),
+  ),
   single("FLUSHALL", 1, async (redis) => {
     const { Redis } = await import("ioredis");
     const client = new Redis(redis.url);

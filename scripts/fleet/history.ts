@@ -1,6 +1,6 @@
 /**
- * The checker of histories: what several gateways decided, merged, against a provider that knows the truth. It knows
- * nothing of how limits are counted, only what is promised of them.
+ * The checker of histories: what several gateways decided, merged, against a provider that knows
+ * the truth. It knows nothing of how limits are counted, only what is promised of them.
  */
 
 /** A call as its caller and its provider saw it. Times in milliseconds of one clock. */
@@ -25,7 +25,10 @@ export interface HistoricLimit {
   readonly key: string;
   readonly tokens: number;
   readonly isStrict: boolean;
-  /** Tokens beyond the limit that a fault explains: counts that were lost, shares that gateways decided by themselves. */
+  /**
+   * Tokens beyond the limit that a fault explains: counts that were lost, shares that gateways
+   * decided by themselves.
+   */
   readonly excused: number;
 }
 
@@ -53,9 +56,14 @@ function boundOf(calls: readonly HistoricCall[]): number {
   return most;
 }
 
-/** Finds refusals while there was certainly room: for all that was taken until then, and for the call itself. */
+/**
+ * Finds refusals while there was certainly room: for all that was taken until then, and for the
+ * call itself.
+ */
 function countUnjust(calls: readonly HistoricCall[], limit: HistoricLimit): number {
-  const admitted = calls.filter(({ isRefused }) => !isRefused).sort((one, other) => one.begunAt - other.begunAt);
+  const admitted = calls.filter(({ isRefused }) => !isRefused).sort((one, other) =>
+    one.begunAt - other.begunAt
+  );
   let unjust = 0;
   for (const refused of calls) {
     if (!refused.isRefused) continue;
@@ -87,7 +95,9 @@ export function checkHistory(
   const beyond = Math.max(0, passed - limit.tokens);
   const violations: string[] = [];
   if (beyond > bound + limit.excused) {
-    violations.push(`${passed} tokens passed a limit of ${limit.tokens}; the bound is ${bound} more`);
+    violations.push(
+      `${passed} tokens passed a limit of ${limit.tokens}; the bound is ${bound} more`,
+    );
   }
   const reached = own.filter(({ isRefused, actual }) => isRefused && actual > 0).length;
   if (reached > 0) violations.push(`${reached} refused calls reached the provider`);

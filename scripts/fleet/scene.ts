@@ -1,4 +1,7 @@
-/** One scene of the fleet: three gateways of three runtimes on one Redis, callers, and a fault in the middle. */
+/**
+ * One scene of the fleet: three gateways of three runtimes on one Redis, callers, and a fault in
+ * the middle.
+ */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -18,12 +21,18 @@ const RUN_MS = 4500;
 const FAULT_MS = [1000, 2500] as const;
 /** Tokens that a key may use in an hour: about half of what its callers ask for. */
 export const LIMIT = 13_500;
-/** Tokens of an answer, which is the most that its caller asks for; the least and the most of a prompt. */
+/**
+ * Tokens of an answer, which is the most that its caller asks for; the least and the most of a
+ * prompt.
+ */
 const OUTPUT = 60;
 const [SHORT, LONG] = [20, 60] as const;
 /** The most that a call uses. Tokens. */
 export const MOST_USED: number = LONG + OUTPUT;
-/** The least that the gateway takes for a byte of input; a strict limit takes a token for each. Source: estimate.ts. */
+/**
+ * The least that the gateway takes for a byte of input; a strict limit takes a token for each.
+ * Source: estimate.ts.
+ */
 const MIN_INPUT_RATIO = 0.125;
 /** How long a provider takes for an answer. Milliseconds. */
 const ANSWER_MS = 20;
@@ -79,7 +88,9 @@ async function administer({ admin }: Member, path: string, body?: unknown): Prom
     ...(body !== undefined && { body: JSON.stringify(body) }),
   });
   const text = await answer.text();
-  if (!answer.ok && path !== "/readyz") throw new Error(`Cannot administer the gateway: ${answer.status} ${text}`);
+  if (!answer.ok && path !== "/readyz") {
+    throw new Error(`Cannot administer the gateway: ${answer.status} ${text}`);
+  }
   return JSON.parse(text);
 }
 
@@ -112,7 +123,11 @@ async function startTruth() {
   return { provider, truth };
 }
 
-async function call(member: Member, key: string, body: string): Promise<{ answer: string; isRefused: boolean }> {
+async function call(
+  member: Member,
+  key: string,
+  body: string,
+): Promise<{ answer: string; isRefused: boolean }> {
   try {
     const response = await fetch(`${member.url}/v1/chat/completions`, {
       method: "POST",
@@ -131,7 +146,11 @@ async function call(member: Member, key: string, body: string): Promise<{ answer
 }
 
 /** Calls at an even rate, the gateways in turn, and records what was seen. */
-async function load(fleet: Fleet, truth: ReadonlyMap<number, number>, seed: number): Promise<HistoricCall[]> {
+async function load(
+  fleet: Fleet,
+  truth: ReadonlyMap<number, number>,
+  seed: number,
+): Promise<HistoricCall[]> {
   const random = createRandom(seed);
   const made: Promise<Omit<HistoricCall, "actual"> & { number: number }>[] = [];
   const started = performance.now();
@@ -143,17 +162,26 @@ async function load(fleet: Fleet, truth: ReadonlyMap<number, number>, seed: numb
     const living = fleet.members.filter(({ isGone }) => !isGone);
     const member = living[number % living.length];
     const { id, key, mode = "enforce" } = fleet.keys[random.below(fleet.keys.length)] ?? {};
-    if (member === undefined || id === undefined || key === undefined) throw new Error("Cannot call: nobody is left");
+    if (member === undefined || id === undefined || key === undefined) {
+      throw new Error("Cannot call: nobody is left");
+    }
     const content = `call ${number}: ${"abc ".repeat(SHORT + random.below(LONG - SHORT))}`;
     const messages = [{ role: "user", content }];
     const body = JSON.stringify({ model: "test-1", max_completion_tokens: OUTPUT, messages });
     const isStrict = mode === "strict";
     const most = body.length + OUTPUT + (isStrict ? MAX_ADDED_TOKENS : 0);
-    const reserved = { least: isStrict ? most : Math.floor(body.length * MIN_INPUT_RATIO) + OUTPUT, most };
+    const reserved = {
+      least: isStrict ? most : Math.floor(body.length * MIN_INPUT_RATIO) + OUTPUT,
+      most,
+    };
     const begunAt = performance.now() - started;
     const own = { gateway: member.name, key: id, begunAt, reserved, number };
     made.push(
-      call(member, key, body).then((seen) => ({ ...own, ...seen, endedAt: performance.now() - started })),
+      call(member, key, body).then((seen) => ({
+        ...own,
+        ...seen,
+        endedAt: performance.now() - started,
+      })),
     );
     number++;
   }
@@ -163,14 +191,18 @@ async function load(fleet: Fleet, truth: ReadonlyMap<number, number>, seed: numb
 
 /** What a key's budget says. */
 async function chargedOf(member: Member, { id }: FleetKey): Promise<number> {
-  const { use } = await administer(member, `/v1/keys/${id}`) as { use: readonly { name: string; used: number }[] };
+  const { use } = await administer(member, `/v1/keys/${id}`) as {
+    use: readonly { name: string; used: number }[];
+  };
   return use.find(({ name }) => name === "tokens")?.used ?? NaN;
 }
 
 async function localDecisions(members: readonly Member[]): Promise<number> {
   let sum = 0;
   for (const member of members) {
-    const { redis } = await administer(member, "/readyz") as { redis?: { localDecisions?: number } };
+    const { redis } = await administer(member, "/readyz") as {
+      redis?: { localDecisions?: number };
+    };
     sum += redis?.localDecisions ?? 0;
   }
   return sum;
@@ -215,7 +247,10 @@ export async function runScene(
     const [first] = members;
     if (first === undefined) throw new Error("Cannot start the fleet");
     const make = async (mode: FleetKey["mode"]): Promise<FleetKey> => {
-      const made = await administer(first, "/v1/keys", { name: mode, limits: { tokens: `${LIMIT}/h`, mode } });
+      const made = await administer(first, "/v1/keys", {
+        name: mode,
+        limits: { tokens: `${LIMIT}/h`, mode },
+      });
       return { ...made as { id: string; key: string }, mode };
     };
     const keys = [await make("enforce"), await make("strict")];

@@ -1,13 +1,16 @@
 /**
- * Which test file runs on which runtime: as the file itself says, in a line `// runtimes: …` after its docstring.
+ * Which test file runs on which runtime: as the file itself says, in a line `// runtimes: …` after
+ * its docstring.
  *
  * - `once`: on the newest Node, which is enough for code that does the same everywhere
  * - `all`: on Deno, Bun and the newest Node, as does a file without the line
- * - `deno`, `bun`, `node` (the newest), `old node` (one that can't run TypeScript) and `workers` (workerd), in any number
+ * - `deno`, `bun`, `node` (the newest), `old node` (one that can't run TypeScript) and `workers`
+ *   (workerd), in any number
  *
- * A file with a line `// alone: <why>` measures time: it runs when the others are done. One with a line `// long: <why>`
- * waits for most of its time: it is begun first. What starts programs has a process of its own on its runtime. Other
- * files share one, a few each, so that what they import is loaded once.
+ * A file with a line `// alone: <why>` measures time: it runs when the others are done. One with a
+ * line `// long: <why>` waits for most of its time: it is begun first. What starts programs has a
+ * process of its own on its runtime. Other files share one, a few each, so that what they import is
+ * loaded once.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -28,7 +31,9 @@ export interface Task {
   readonly entry: string;
   /** The file, or what those that share a process are called together. */
   readonly name: string;
-  /** Whether cases that one runtime proves for all are left out, since the newest Node runs them. */
+  /**
+   * Whether cases that one runtime proves for all are left out, since the newest Node runs them.
+   */
   readonly isElsewhere: boolean;
 }
 
@@ -51,7 +56,9 @@ const NAMES: Readonly<Record<string, (target: Target) => boolean>> = {
 export function findTargets(): Target[] {
   const runtimes = findRuntimes().map((runtime) => ({ ...runtime, isWorkers: false }));
   const newest = runtimes.find(isNewestNode);
-  return newest === undefined ? runtimes : [...runtimes, { ...newest, label: "workers", isWorkers: true }];
+  return newest === undefined
+    ? runtimes
+    : [...runtimes, { ...newest, label: "workers", isWorkers: true }];
 }
 
 /**
@@ -64,7 +71,9 @@ export function runsOn(target: Target, file: string): boolean {
   const [, line = "all"] = /^\/\/ runtimes: (.+)$/m.exec(readFileSync(file, "utf8")) ?? [];
   return line.split(", ").some((name) => {
     const isNamed = NAMES[name];
-    if (isNamed === undefined) throw new Error(`Cannot read the runtimes of ${file}: ${name} is none of them`);
+    if (isNamed === undefined) {
+      throw new Error(`Cannot read the runtimes of ${file}: ${name} is none of them`);
+    }
     return isNamed(target);
   });
 }
@@ -86,14 +95,20 @@ export function startsPrograms(file: string): boolean {
   if (known !== undefined) return known;
   starting.set(file, false);
   const text = readFileSync(file, "utf8");
-  const imported = Array.from(text.matchAll(/ from "(\.[^"]+\.ts)";/g), ([, to = ""]) => join(dirname(file), to));
+  const imported = Array.from(
+    text.matchAll(/ from "(\.[^"]+\.ts)";/g),
+    ([, to = ""]) => join(dirname(file), to),
+  );
   const does = text.includes('"node:child_process"') ||
     imported.some((each) => each.startsWith("tests/") && startsPrograms(each));
   starting.set(file, does);
   return does;
 }
 
-/** What keeps a file from sharing its process: hooks around all cases there, its memory, its environment. */
+/**
+ * What keeps a file from sharing its process: hooks around all cases there, its memory, its
+ * environment.
+ */
 const APART = /^(?:before|after)(?:Each|All)\(|memoryUsage|delete process\.env/m;
 /** Most files of one process. */
 const MAX_SHARING = 8;
@@ -102,7 +117,10 @@ const canShare = (file: string): boolean =>
   !isAlone(file) && !startsPrograms(file) && !APART.test(readFileSync(file, "utf8"));
 
 let folder: string | undefined;
-/** Writes a module that imports test files. Deno runs no tests in folders that its configuration excludes. */
+/**
+ * Writes a module that imports test files. Deno runs no tests in folders that its configuration
+ * excludes.
+ */
 function writeEntry(name: string, files: readonly string[]): string {
   if (folder === undefined) {
     const own = folder = mkdtempSync(join(tmpdir(), "sallyport-tests-"));
@@ -121,7 +139,11 @@ function writeEntry(name: string, files: readonly string[]): string {
  * @param isElsewhere As {@link Task} has it, for each file
  * @returns Tasks; each file is in one of them
  */
-export function planTasks(target: Target, files: readonly string[], isElsewhere: (file: string) => boolean): Task[] {
+export function planTasks(
+  target: Target,
+  files: readonly string[],
+  isElsewhere: (file: string) => boolean,
+): Task[] {
   const byItself = (file: string) => ({
     target,
     files: [file],
@@ -141,7 +163,13 @@ export function planTasks(target: Target, files: readonly string[], isElsewhere:
         continue;
       }
       const name = `${target.label.replace(" ", "_")}${elsewhere ? "_in_part" : ""}_${number + 1}`;
-      tasks.push({ target, files: own, entry: writeEntry(name, own), name, isElsewhere: elsewhere });
+      tasks.push({
+        target,
+        files: own,
+        entry: writeEntry(name, own),
+        name,
+        isElsewhere: elsewhere,
+      });
     }
   }
   return tasks;

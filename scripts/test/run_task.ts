@@ -12,10 +12,16 @@ import { hasReason, readTitle } from "./skipped.ts";
 export const REPORTS: string = resolve(".cache", "tests");
 /** Files without their types, for a Node that can't take them off itself. */
 export const TRANSPILED: string = join(".cache", "node");
-/** Beyond this, for each of its files, a process is stuck: its output so far is shown and it counts as failed. */
+/**
+ * Beyond this, for each of its files, a process is stuck: its output so far is shown and it counts
+ * as failed.
+ */
 const MAX_FILE_MS = 5 * 60_000;
 
-/** For bash: runs a command, then says on descriptor 3 how much CPU it and all that it started have used. */
+/**
+ * For bash: runs a command, then says on descriptor 3 how much CPU it and all that it started have
+ * used.
+ */
 const TIMED = '"$0" "$@" 3>&-; code=$?; times >&3; exit $code';
 
 /** What became of the cases of a file, or of many. */
@@ -42,11 +48,19 @@ function toArguments(task: Task, report: string): string[] {
   const { target: { kind, runsTypeScript }, entry } = task;
   if (kind === "deno") {
     // With SALLYPORT_TEST_JSR=1 @std/testing comes from JSR; else its stand-in is used.
-    const map = process.env.SALLYPORT_TEST_JSR === "1" ? [] : ["--import-map=tests/support/import_map.json"];
+    const map = process.env.SALLYPORT_TEST_JSR === "1"
+      ? []
+      : ["--import-map=tests/support/import_map.json"];
     return ["test", "-A", "--no-check", "--quiet", ...map, `--junit-path=${report}`, entry];
   }
   if (kind === "bun") {
-    return ["test", "--timeout=60000", "--reporter=junit", `--reporter-outfile=${report}`, resolve(entry)];
+    return [
+      "test",
+      "--timeout=60000",
+      "--reporter=junit",
+      `--reporter-outfile=${report}`,
+      resolve(entry),
+    ];
   }
   return [
     "--test-reporter=spec",
@@ -57,7 +71,10 @@ function toArguments(task: Task, report: string): string[] {
   ];
 }
 
-/** Counts the cases of a JUnit report. Deno reports a `describe` as a case of the file beside its own cases. */
+/**
+ * Counts the cases of a JUnit report. Deno reports a `describe` as a case of the file beside its
+ * own cases.
+ */
 function count(report: string, isDeno: boolean): Counts {
   const counts: Counts = { passed: 0, failed: 0, skipped: [] };
   for (
@@ -76,7 +93,10 @@ function count(report: string, isDeno: boolean): Counts {
 
 /** Adds up what bash says of times, such as `0m1.500s 0m0.250s`. */
 function addTimes(text: string): number {
-  return Array.from(text.matchAll(/(\d+)m([\d.]+)s/g), ([, minutes, seconds]) => 60 * Number(minutes) + Number(seconds))
+  return Array.from(
+    text.matchAll(/(\d+)m([\d.]+)s/g),
+    ([, minutes, seconds]) => 60 * Number(minutes) + Number(seconds),
+  )
     .reduce((sum, each) => sum + each, 0);
 }
 
@@ -92,12 +112,14 @@ function endGroup(group: number): void {
 }
 
 // A terminal interrupts its own group only.
-for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(signal, () => process.exit(1));
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+  process.once(signal, () => process.exit(1));
+}
 process.on("exit", () => groups.forEach(endGroup));
 
 /**
- * Runs a program to its end, which is forced when it takes too long. What it leaves behind, such as a server that a
- * failed test did not stop, is ended with it: that would keep its output open.
+ * Runs a program to its end, which is forced when it takes too long. What it leaves behind, such as
+ * a server that a failed test did not stop, is ended with it: that would keep its output open.
  *
  * @param isTimed Whether its CPU is measured, by bash on Linux
  * @returns Its status, everything that it said, and the seconds of CPU
@@ -117,9 +139,14 @@ export function run(
       stdio: ["ignore", "pipe", "pipe", isTimed ? "pipe" : "ignore"],
     });
     const chunks: Buffer[] = [];
-    for (const stream of [child.stdout, child.stderr]) stream?.on("data", (data: Buffer) => chunks.push(data));
+    for (const stream of [child.stdout, child.stderr]) {
+      stream?.on("data", (data: Buffer) => chunks.push(data));
+    }
     let times = "";
-    (child.stdio[3] as Readable | null)?.setEncoding("utf8").on("data", (text: string) => times += text);
+    (child.stdio[3] as Readable | null)?.setEncoding("utf8").on(
+      "data",
+      (text: string) => times += text,
+    );
     const { pid } = child;
     if (pid === undefined) throw new Error(`Cannot start ${command}`);
     groups.add(pid);
@@ -129,13 +156,21 @@ export function run(
       endGroup(pid);
     });
     child.on("close", (code) => {
-      resolve({ code: code ?? 1, output: Buffer.concat(chunks).toString(), cpuSeconds: addTimes(times) });
+      resolve({
+        code: code ?? 1,
+        output: Buffer.concat(chunks).toString(),
+        cpuSeconds: addTimes(times),
+      });
     });
   });
 }
 
 /** Runs the files of a task. @param isTimed Whether its CPU is measured */
-export async function runTask(task: Task, env: Record<string, string>, isTimed: boolean): Promise<TaskResult> {
+export async function runTask(
+  task: Task,
+  env: Record<string, string>,
+  isTimed: boolean,
+): Promise<TaskResult> {
   const { target, files, name, isElsewhere } = task;
   const folder = join(REPORTS, target.label);
   mkdirSync(folder, { recursive: true });
@@ -147,7 +182,13 @@ export async function runTask(task: Task, env: Record<string, string>, isTimed: 
     ...(isElsewhere && { SALLYPORT_TEST_ONCE: "elsewhere" }), // see tests/support/cases.ts
   };
   const maxMs = files.length * MAX_FILE_MS;
-  const { code, output, cpuSeconds } = await run(target.command, toArguments(task, report), variables, isTimed, maxMs);
+  const { code, output, cpuSeconds } = await run(
+    target.command,
+    toArguments(task, report),
+    variables,
+    isTimed,
+    maxMs,
+  );
   let counts: Counts = { passed: 0, failed: 0, skipped: [] };
   try {
     counts = count(readFileSync(report, "utf8"), target.kind === "deno");

@@ -1,4 +1,7 @@
-/** Runs tasks side by side: a few always, and more of them while those that run leave the machine idle. */
+/**
+ * Runs tasks side by side: a few always, and more of them while those that run leave the machine
+ * idle.
+ */
 import { cpus } from "node:os";
 
 /** How many tasks run. */

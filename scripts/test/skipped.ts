@@ -4,7 +4,13 @@
 const REASON = /\(skipped: ([^()]+)\)$/;
 /** As `tests/support/requires.ts` writes it. */
 const MISSING = /^needs the Debian packages (.+)$/;
-const ENTITIES: Readonly<Record<string, string>> = { amp: "&", apos: "'", gt: ">", lt: "<", quot: '"' };
+const ENTITIES: Readonly<Record<string, string>> = {
+  amp: "&",
+  apos: "'",
+  gt: ">",
+  lt: "<",
+  quot: '"',
+};
 
 /**
  * Reads the title of a case in a JUnit report.
@@ -28,7 +34,8 @@ export function hasReason(title: string): boolean {
 }
 
 /**
- * Tells what was skipped: how often for which reason, what a missing package holds up, and how to install it.
+ * Tells what was skipped: how often for which reason, what a missing package holds up, and how to
+ * install it.
  *
  * @param skipped Titles of skipped tests, by the runtime that skipped them
  * @returns Lines; nothing where nothing was skipped
@@ -51,8 +58,12 @@ export function describeSkipped(skipped: ReadonlyMap<string, readonly string[]>)
   }
   if (counts.size === 0) return "";
   const lines = Array.from(counts).toSorted(([a], [b]) => a < b ? -1 : 1)
-    .map(([text, count]) => `${String(count).padStart(7)}  ${text} (${missed.get(text)?.join(", ")})`);
+    .map(([text, count]) =>
+      `${String(count).padStart(7)}  ${text} (${missed.get(text)?.join(", ")})`
+    );
   const names = Array.from(packages).sort().join(" ");
-  const install = names === "" ? "" : `\nTo run what misses a package: sudo apt-get install ${names}\n`;
+  const install = names === ""
+    ? ""
+    : `\nTo run what misses a package: sudo apt-get install ${names}\n`;
   return `\nskipped  reason\n${lines.join("\n")}\n${install}`;
 }

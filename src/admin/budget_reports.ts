@@ -1,6 +1,6 @@
 /**
- * Reports of budgets: what keys, teams and callers with identity tokens have used of each, when it begins anew, and when
- * it will be used up at the pace of late.
+ * Reports of budgets: what keys, teams and callers with identity tokens have used of each, when it
+ * begins anew, and when it will be used up at the pace of late.
  *
  * @module
  */
@@ -40,7 +40,10 @@ export interface BudgetView {
   readonly perDay: number | null;
   /** Start of the time by which the pace was computed; `null` where nothing was used in it. */
   readonly paceSince: string | null;
-  /** The time at which it will be used up at this pace; `null` where that is not before it renews, or is so already. */
+  /**
+   * The time at which it will be used up at this pace; `null` where that is not before it renews,
+   * or is so already.
+   */
   readonly runsOut: string | null;
 }
 
@@ -59,7 +62,10 @@ export interface BudgetQuery {
 /** A page of budgets. */
 export interface BudgetList {
   readonly budgets: readonly BudgetView[];
-  /** The value of `after` that asks for the next page; `null` where there is none. A page before it may be empty. */
+  /**
+   * The value of `after` that asks for the next page; `null` where there is none. A page before it
+   * may be empty.
+   */
   readonly next: string | null;
 }
 
@@ -76,13 +82,25 @@ export interface BudgetReportParts extends UsageReportParts {
 const MAX_SCANNED = 1000;
 /** Number of subjects whose limits are asked for at once. */
 const ASKED_AT_ONCE = 50;
-/** Times by which the pace is computed: a week has each of its days once, a day each of its hours. Milliseconds. */
+/**
+ * Times by which the pace is computed: a week has each of its days once, a day each of its hours.
+ * Milliseconds.
+ */
 const PACE_MS: Readonly<Record<Budget["period"], number>> = { day: DAY_MS, month: 7 * DAY_MS };
-/** Time in which a caller with an identity token was in use, for its budgets to be listed. Milliseconds. */
+/**
+ * Time in which a caller with an identity token was in use, for its budgets to be listed.
+ * Milliseconds.
+ */
 const LATELY_MS = 7 * DAY_MS;
-/** The least time by which the pace is computed: a single call must not be taken for the pace of a day. Milliseconds. */
+/**
+ * The least time by which the pace is computed: a single call must not be taken for the pace of a
+ * day. Milliseconds.
+ */
 const MIN_PACE_MS = HOUR_MS;
-/** Units of 10^-12 of a currency, in which costs are computed, in one of 10^-9, in which budgets are. */
+/**
+ * Units of 10^-12 of a currency, in which costs are computed, in one of 10^-9, in which budgets
+ * are.
+ */
 const COST_UNIT = 1000n;
 
 /** A key, caller or team with a budget. */
@@ -91,7 +109,11 @@ interface Subject {
   readonly id: string;
   readonly limits: LimitSet;
   /** Facts about a key, or a caller. */
-  readonly about?: { readonly name?: string | undefined; readonly team?: string | undefined; readonly plan?: string };
+  readonly about?: {
+    readonly name?: string | undefined;
+    readonly team?: string | undefined;
+    readonly plan?: string;
+  };
 }
 
 /** A budget and its use. */
@@ -104,7 +126,8 @@ interface Standing {
   readonly used: number;
 }
 
-const hasBudget = ({ budget, spend }: LimitSet): boolean => budget !== undefined || spend !== undefined;
+const hasBudget = ({ budget, spend }: LimitSet): boolean =>
+  budget !== undefined || spend !== undefined;
 
 /** Reports of the budgets of keys, callers and teams. */
 export class BudgetReports {
@@ -117,8 +140,9 @@ export class BudgetReports {
 
   /**
    * @param query Which budgets
-   * @returns Those of teams first, in the order of the configuration, then those of keys, the newest first, then those
-   * of callers with identity tokens that were in use in the last week, by their ids
+   * @returns Those of teams first, in the order of the configuration, then those of keys, the
+   * newest first, then those of callers with identity tokens that were in use in the last week, by
+   * their ids
    * @throws {KeyStoreError} When the keys can't be read
    */
   async list(query: BudgetQuery): Promise<BudgetList> {
@@ -126,7 +150,9 @@ export class BudgetReports {
     const standings: Standing[] = [];
     for (let from = 0; from < subjects.length; from += ASKED_AT_ONCE) {
       const some = subjects.slice(from, from + ASKED_AT_ONCE);
-      standings.push(...(await Promise.all(some.map((subject) => this.#standingsOf(subject)))).flat());
+      standings.push(
+        ...(await Promise.all(some.map((subject) => this.#standingsOf(subject)))).flat(),
+      );
       await this.#parts.rest();
     }
     const now = this.#parts.now();
@@ -148,7 +174,9 @@ export class BudgetReports {
       const key = id === undefined ? undefined : await keys.get(id);
       return { subjects: [...subjects, ...toSubjects(key)], next: null };
     }
-    if (after?.startsWith(TOKEN_ID_PREFIX)) return await this.#findCallers(subjects, { limit, after });
+    if (after?.startsWith(TOKEN_ID_PREFIX)) {
+      return await this.#findCallers(subjects, { limit, after });
+    }
     const listed = await keys.list({ limit: MAX_SCANNED, after });
     let found = 0;
     for (const key of listed) {
@@ -160,7 +188,9 @@ export class BudgetReports {
     return await this.#findCallers(subjects, { limit: limit - found });
   }
 
-  /** Adds the callers with identity tokens that were in use of late; none where usage can't be read. */
+  /**
+   * Adds the callers with identity tokens that were in use of late; none where usage can't be read.
+   */
   async #findCallers(
     subjects: readonly Subject[],
     { limit, after, id }: Pick<BudgetQuery, "limit" | "after"> & { id?: string },
@@ -169,21 +199,35 @@ export class BudgetReports {
     const plans = new Map(
       identity.flatMap(({ name, plans }) =>
         Object.entries(plans).filter(([, limits]) => hasBudget(limits))
-          .map(([plan, limits]): [string, LimitSet] => [`${TOKEN_ID_PREFIX}${name}:${plan}`, limits])
+          .map((
+            [plan, limits],
+          ): [string, LimitSet] => [`${TOKEN_ID_PREFIX}${name}:${plan}`, limits])
       ),
     );
-    const limitsOf = (caller: string, plan: string) => plans.get(caller.split(":", 2).join(":") + `:${plan}`);
+    const limitsOf = (caller: string, plan: string) =>
+      plans.get(caller.split(":", 2).join(":") + `:${plan}`);
     if (plans.size === 0) return { subjects, next: null };
     const isWanted = (caller: string, plan: string) => limitsOf(caller, plan) !== undefined;
-    const query = { from: now() - Math.min(LATELY_MS, hoursMs), limit: limit + 1, after, id, isWanted };
-    const found = await readRecentCallers(query, this.#parts).catch((error): readonly RecentCaller[] => {
-      if (error instanceof UsageUnavailable) return [];
-      throw error;
-    });
+    const query = {
+      from: now() - Math.min(LATELY_MS, hoursMs),
+      limit: limit + 1,
+      after,
+      id,
+      isWanted,
+    };
+    const found = await readRecentCallers(query, this.#parts).catch(
+      (error): readonly RecentCaller[] => {
+        if (error instanceof UsageUnavailable) return [];
+        throw error;
+      },
+    );
     const callers = found.slice(0, limit).map(({ id, team, plan }): Subject => {
       return { of: "key", id, limits: limitsOf(id, plan) ?? {}, about: { team, plan } };
     });
-    return { subjects: [...subjects, ...callers], next: found.length > limit ? callers.at(-1)?.id ?? null : null };
+    return {
+      subjects: [...subjects, ...callers],
+      next: found.length > limit ? callers.at(-1)?.id ?? null : null,
+    };
   }
 
   async #standingsOf(subject: Subject): Promise<Standing[]> {
@@ -203,7 +247,10 @@ export class BudgetReports {
   }
 
   /** Reads the use by which the pace is computed; `undefined` where usage can't be read. */
-  async #readRecent(standings: readonly Standing[], now: number): Promise<readonly RecentUse[] | undefined> {
+  async #readRecent(
+    standings: readonly Standing[],
+    now: number,
+  ): Promise<readonly RecentUse[] | undefined> {
     const { config: { usage: { hoursMs } } } = this.#parts;
     const subjects = standings.map(({ subject: { of: kind, id }, budget: { period } }) => ({
       kind,
@@ -227,14 +274,25 @@ function toSubjects(key: GatewayKey | undefined): Subject[] {
 
 /** Describes a budget. */
 function toView(
-  { subject: { of, id, about, limits: { mode = "enforce" } }, name, budget: { limit, period }, unit, used }: Standing,
+  {
+    subject: { of, id, about, limits: { mode = "enforce" } },
+    name,
+    budget: { limit, period },
+    unit,
+    used,
+  }: Standing,
   recent: RecentUse | undefined,
   now: number,
 ): BudgetView {
-  const toAmount = (amount: number): number => name === "spend" ? Number(formatMoney(amount)) : Math.round(amount);
+  const toAmount = (amount: number): number =>
+    name === "spend" ? Number(formatMoney(amount)) : Math.round(amount);
   const renewsAt = periodEnd(period, now);
   const since = recent?.since;
-  const lately = recent === undefined ? 0 : name === "spend" ? Number(recent.cost / COST_UNIT) : recent.tokens;
+  const lately = recent === undefined
+    ? 0
+    : name === "spend"
+    ? Number(recent.cost / COST_UNIT)
+    : recent.tokens;
   const perMs = since === undefined ? 0 : lately / Math.max(now - since, MIN_PACE_MS);
   const runsOutAt = used < limit && perMs > 0 ? now + (limit - used) / perMs : Infinity;
   return {

@@ -1,5 +1,6 @@
 /**
- * Lists of settled exchanges for operators: pages of those that are kept, with the names of their keys.
+ * Lists of settled exchanges for operators: pages of those that are kept, with the names of their
+ * keys.
  *
  * @module
  */
@@ -25,7 +26,10 @@ export interface ExchangeListParts {
   readonly now: () => number;
 }
 
-/** The time for which the name of a key is remembered: one that is changed shows after it. Milliseconds. */
+/**
+ * The time for which the name of a key is remembered: one that is changed shows after it.
+ * Milliseconds.
+ */
 const NAMED_MS = 10_000;
 /** Number of names that are remembered. */
 const MAX_NAMES = 10_000;
@@ -66,7 +70,10 @@ export class ExchangeLists {
     return found.map(({ id }) => id);
   }
 
-  /** Adds the names of keys to exchanges, settled or durable. Where keys can't be looked up, their ids have to do. */
+  /**
+   * Adds the names of keys to exchanges, settled or durable. Where keys can't be looked up, their
+   * ids have to do.
+   */
   async withNames<Each extends Pick<LiveExchange, "keyId">>(
     exchanges: readonly Each[],
   ): Promise<readonly (Each & { readonly keyName?: string })[]> {

@@ -1,6 +1,7 @@
 /**
- * Explanation of a request: what the gateway would do with it, and why. The request goes through the steps of the
- * pipeline itself; the call to the provider is caught before it leaves, and limits are looked at and not taken.
+ * Explanation of a request: what the gateway would do with it, and why. The request goes through
+ * the steps of the pipeline itself; the call to the provider is caught before it leaves, and limits
+ * are looked at and not taken.
  *
  * @module
  */
@@ -150,9 +151,19 @@ function createDryParts({ keys, identity, status, digest }: ExplanationParts) {
       return Promise.reject(call.exchange.reason);
     },
   };
-  const observer: ExchangeObserver = { wantsWithheld: true, settled: (record) => void (noted.record = record) };
+  const observer: ExchangeObserver = {
+    wantsWithheld: true,
+    settled: (record) => void (noted.record = record),
+  };
   const tokens = identity && notingTokens(identity, noted);
-  const parts = { keys: noting, identity: tokens, limiter, digest, onlyTransport, observers: [observer] };
+  const parts = {
+    keys: noting,
+    identity: tokens,
+    limiter,
+    digest,
+    onlyTransport,
+    observers: [observer],
+  };
   return { noted, limiter, parts };
 }
 
@@ -163,19 +174,25 @@ function createDryParts({ keys, identity, status, digest }: ExplanationParts) {
  * @param parts The configuration, and where keys and the use of limits are known
  * @returns What the gateway would do with it
  */
-export async function explain(request: GatewayRequest, parts: ExplanationParts): Promise<Explanation> {
+export async function explain(
+  request: GatewayRequest,
+  parts: ExplanationParts,
+): Promise<Explanation> {
   const { config, compose } = parts;
   const { noted, limiter, parts: dry } = createDryParts(parts);
   const gateway = compose({ ...config, alerts: undefined }, dry); // nobody is told of a budget
   const answer = await gateway.handle(request);
   const { key, call, record } = noted;
   if (record === undefined && answer.status < 400) return { outcome: "answered" };
-  const { provider, operation, model, stream, keyId, observedLimit, withheld }: Partial<ExchangeRecord> = record ?? {};
+  const { provider, operation, model, stream, keyId, observedLimit, withheld }: Partial<
+    ExchangeRecord
+  > = record ?? {};
   const isForwarded = call !== undefined;
   const question = limiter.asked && await withUnasked(limiter.asked, key, provider, parts);
   return {
     outcome: isForwarded ? "forwarded" : "refused",
-    ...(provider !== undefined && { provider, replicas: config.providers[provider]?.upstreams ?? [] }),
+    ...(provider !== undefined &&
+      { provider, replicas: config.providers[provider]?.upstreams ?? [] }),
     ...(operation !== undefined && { operation }),
     ...(keyId !== undefined && { key: toExplainedKey(keyId, key) }),
     ...(model !== undefined && { model }),
@@ -209,9 +226,13 @@ async function withUnasked(
   return { ...asked, standings: (await Promise.all(found)).flat() };
 }
 
-function toExplainedLimits({ standings, reservation }: LimitQuestion): Pick<Explanation, "limits" | "reservation"> {
+function toExplainedLimits(
+  { standings, reservation }: LimitQuestion,
+): Pick<Explanation, "limits" | "reservation"> {
   const { expected, most } = reservation;
-  const currency = standings.map(({ subject }) => subject.limits.spend?.currency).find((each) => each !== undefined);
+  const currency = standings.map(({ subject }) => subject.limits.spend?.currency).find((each) =>
+    each !== undefined
+  );
   const limits = toLimitUse(standings).map((use, index): ExplainedLimit => {
     const standing = standings[index];
     const amount = standing === undefined ? 0 : reservedOf(standing, reservation);

@@ -10,7 +10,13 @@ import { ERRORS } from "../errors/codes.ts";
 import type { Digest } from "../keys/key_format.ts";
 import { replaceLater } from "../keys/key_record.ts";
 import { createKey, type NewKey, revokeKey, rotateKey, suspendKey } from "../keys/lifecycle.ts";
-import { type GatewayKey, type KeyQuery, type KeyRegistry, KeyStoreError, type LaterPart } from "../keys/key_store.ts";
+import {
+  type GatewayKey,
+  type KeyQuery,
+  type KeyRegistry,
+  KeyStoreError,
+  type LaterPart,
+} from "../keys/key_store.ts";
 import { keyState } from "../keys/policy.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { type LimitUse, toLimitUse } from "./limit_use.ts";
@@ -63,7 +69,10 @@ export class KeyAdministration {
       throw new KeyStoreError("Cannot make a key that has expired already: give a time to come");
     }
     const made = createKey(policy, { digest, now: now() });
-    return { key: made.key, view: this.#view(await keys.change(made.record.id, () => made.record)) };
+    return {
+      key: made.key,
+      view: this.#view(await keys.change(made.record.id, () => made.record)),
+    };
   }
 
   /**
@@ -100,10 +109,16 @@ export class KeyAdministration {
   async update(id: string, patch: Partial<KeyPolicy>): Promise<KeyView> {
     return this.#view(
       await this.#parts.keys.change(id, (current = refuseUnknown()) => {
-        const limits = patch.limits === undefined ? {} : { limits: mergeLimits(current.limits, patch.limits) };
+        const limits = patch.limits === undefined
+          ? {}
+          : { limits: mergeLimits(current.limits, patch.limits) };
         const changed = { ...current, ...patch, ...limits };
-        // What does not fit any more, since the configuration has changed, keeps nobody from changing the rest.
-        this.#assertFits(changed, "providers" in patch ? [...Object.keys(patch), "limits"] : Object.keys(patch));
+        // What does not fit any more, since the configuration has changed, keeps nobody from
+        // changing the rest.
+        this.#assertFits(
+          changed,
+          "providers" in patch ? [...Object.keys(patch), "limits"] : Object.keys(patch),
+        );
         return replaceLater(changed, namesOf(patch));
       }),
     );
@@ -112,20 +127,28 @@ export class KeyAdministration {
   /** Ends a key for good. */
   async revoke(id: string): Promise<KeyView> {
     const { keys, now } = this.#parts;
-    return this.#view(await keys.change(id, (current = refuseUnknown()) => revokeKey(current, now())));
+    return this.#view(
+      await keys.change(id, (current = refuseUnknown()) => revokeKey(current, now())),
+    );
   }
 
   /** Suspends a key, with both its secrets, until it is enabled. */
   async disable(id: string): Promise<KeyView> {
-    return this.#view(await this.#parts.keys.change(id, (current = refuseUnknown()) => suspendKey(current, true)));
+    return this.#view(
+      await this.#parts.keys.change(id, (current = refuseUnknown()) => suspendKey(current, true)),
+    );
   }
 
   /** Enables a key again that was disabled. */
   async enable(id: string): Promise<KeyView> {
-    return this.#view(await this.#parts.keys.change(id, (current = refuseUnknown()) => suspendKey(current, false)));
+    return this.#view(
+      await this.#parts.keys.change(id, (current = refuseUnknown()) => suspendKey(current, false)),
+    );
   }
 
-  /** Gives a key a new secret. @param overlapMs Time for which the old one stays valid, milliseconds */
+  /**
+   * Gives a key a new secret. @param overlapMs Time for which the old one stays valid, milliseconds
+   */
   async rotate(id: string, overlapMs: number): Promise<{ key: string; view: KeyView }> {
     const { keys, digest, now } = this.#parts;
     let rotated: NewKey | undefined;
@@ -148,7 +171,8 @@ export class KeyAdministration {
       state: state === "active" && later?.refusal !== undefined ? "unreadable" : state,
       ...(later?.refusal !== undefined && { unreadable: later.refusal }),
       ...(later !== undefined && { unknown: unknownOf(later) }),
-      ...(previousExpiresAt > now && { previousExpires: new Date(previousExpiresAt).toISOString() }),
+      ...(previousExpiresAt > now &&
+        { previousExpires: new Date(previousExpiresAt).toISOString() }),
       ...(lastUsed !== undefined && { lastUsed: new Date(lastUsed).toISOString() }),
     };
   }
@@ -159,12 +183,16 @@ export class KeyAdministration {
    */
   #assertFits(policy: Partial<KeyPolicy>, changed: readonly string[]): void {
     const { config } = this.#parts;
-    const misfit = findKeyMisfits(policy, config).find(({ path }) => changed.includes(String(path[0])));
+    const misfit = findKeyMisfits(policy, config).find(({ path }) =>
+      changed.includes(String(path[0]))
+    );
     if (misfit === undefined) return;
     const { path: [setting], message } = misfit;
     if (setting === "providers") {
       const names = Object.keys(config.providers).join(", ");
-      throw new KeyStoreError(`Cannot allow a provider that is not configured: expected one of ${names}`);
+      throw new KeyStoreError(
+        `Cannot allow a provider that is not configured: expected one of ${names}`,
+      );
     }
     throw new KeyStoreError(
       setting === "team"

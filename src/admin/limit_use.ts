@@ -30,7 +30,11 @@ export function toLimitUse(standings: readonly Standing[]): LimitUse[] {
   return standings.map(({ subject: { limits: { spend } }, name, limit, used, resetMs }) => ({
     name,
     ...(name === "spend" && spend !== undefined
-      ? { limit: Number(formatMoney(limit)), used: Number(formatMoney(used)), currency: spend.currency }
+      ? {
+        limit: Number(formatMoney(limit)),
+        used: Number(formatMoney(used)),
+        currency: spend.currency,
+      }
       : { limit, used }),
     ...(name !== "concurrency" && { resetsIn: `${Math.ceil(resetMs / 1000)}s` }),
   }));

@@ -1,6 +1,6 @@
 /**
- * The console's page as it is served: four files that name no other origin and hold no secret. They are kept packed,
- * and sent packed to browsers, which all accept that.
+ * The console's page as it is served: four files that name no other origin and hold no secret. They
+ * are kept packed, and sent packed to browsers, which all accept that.
  *
  * @module
  */
@@ -17,7 +17,10 @@ const FILES: readonly [path: string, type: string, asset: Asset][] = [
   ["/page.svg", "image/svg+xml", "icon"],
 ];
 
-/** Content Security Policy: nothing from other origins, nothing inline, no frames (https://www.w3.org/TR/CSP3/). */
+/**
+ * Content Security Policy: nothing from other origins, nothing inline, no frames
+ * (https://www.w3.org/TR/CSP3/).
+ */
 const POLICY = [
   "default-src 'none'",
   "script-src 'self'",
@@ -49,12 +52,15 @@ const toPacked = onDemand((asset): Uint8Array<ArrayBuffer> =>
 
 /** The text of a file. */
 const toText = onDemand((asset): Promise<string> =>
-  new Response(new Blob([toPacked(asset)]).stream().pipeThrough(new DecompressionStream("gzip"))).text()
+  new Response(new Blob([toPacked(asset)]).stream().pipeThrough(new DecompressionStream("gzip")))
+    .text()
 );
 
 /** Reads `Accept-Encoding` (RFC 9110 §12.5.3): a weight of 0 means that it is not accepted. */
 function acceptsGzip(header: string | null): boolean {
-  const codings = (header ?? "").toLowerCase().split(",").map((each) => each.replaceAll(/\s/g, "").split(";q="));
+  const codings = (header ?? "").toLowerCase().split(",").map((each) =>
+    each.replaceAll(/\s/g, "").split(";q=")
+  );
   return codings.some(([coding, weight = "1"]) => coding === "gzip" && Number(weight) > 0);
 }
 

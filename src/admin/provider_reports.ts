@@ -24,7 +24,10 @@ export class ProviderReports {
    * @param providers The providers of the configuration
    * @param limiter The limiter that counts their use
    */
-  constructor(providers: Readonly<Record<string, { readonly limits?: LimitSet | undefined }>>, limiter: Limiter) {
+  constructor(
+    providers: Readonly<Record<string, { readonly limits?: LimitSet | undefined }>>,
+    limiter: Limiter,
+  ) {
     this.#providers = providers;
     this.#limiter = limiter;
   }

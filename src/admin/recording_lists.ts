@@ -1,9 +1,14 @@
 /**
- * Lists of durable exchanges for operators: facts of those that run and of those that are kept, never their content.
+ * Lists of durable exchanges for operators: facts of those that run and of those that are kept,
+ * never their content.
  *
  * @module
  */
-import { isRecordingId, type RecordingStore, type StoredRecording } from "../durable/recording_store.ts";
+import {
+  isRecordingId,
+  type RecordingStore,
+  type StoredRecording,
+} from "../durable/recording_store.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 
 /** A durable exchange as administrators see it. */
@@ -32,7 +37,10 @@ export interface RecordingListParts {
   ) => Promise<readonly (Each & { readonly keyName?: string })[]>;
 }
 
-function toView({ id, facts, state, isHeld, length, expiresAt }: StoredRecording, keyName?: string): RecordingView {
+function toView(
+  { id, facts, state, isHeld, length, expiresAt }: StoredRecording,
+  keyName?: string,
+): RecordingView {
   const { keyId, provider, operation, startedAt } = facts;
   return {
     id,
@@ -65,7 +73,9 @@ export class RecordingLists {
   async list(limit: number): Promise<RecordingView[]> {
     const { store, withNames } = this.#parts;
     const found = await orUnavailable(store?.list(limit)) ?? [];
-    const named = await withNames(found.map((recording) => ({ keyId: recording.facts.keyId, recording })));
+    const named = await withNames(
+      found.map((recording) => ({ keyId: recording.facts.keyId, recording })),
+    );
     return named.map(({ recording, keyName }) => toView(recording, keyName));
   }
 

@@ -1,6 +1,6 @@
 /**
- * Advice for the operator on a refusal: what to change, and where. The message that the caller gets says less, since
- * callers learn nothing of keys and configurations.
+ * Advice for the operator on a refusal: what to change, and where. The message that the caller gets
+ * says less, since callers learn nothing of keys and configurations.
  *
  * @module
  */
@@ -28,7 +28,9 @@ type Advice = string | ((facts: RefusedFacts) => string);
 const IN_THE_REQUEST = "change the request: the message says where";
 const LIMIT = ({ key }: RefusedFacts): string =>
   `wait until the limit resets, or raise it: ${
-    key?.id.startsWith(TOKEN_ID_PREFIX) === true ? "plans of its issuer in identity" : "sallyport keys update ID"
+    key?.id.startsWith(TOKEN_ID_PREFIX) === true
+      ? "plans of its issuer in identity"
+      : "sallyport keys update ID"
   }, teams or providers.NAME.limits`;
 
 const listHosts = ({ providers }: Config): string =>
@@ -36,14 +38,17 @@ const listHosts = ({ providers }: Config): string =>
 
 /** Advice on a refused identity token, by its fault. */
 const TOKEN_ADVICE: Readonly<Record<TokenFault, string>> = {
-  token_form: "the identity token is cut or too long, or its typ is not that of a bearer token: send it whole",
+  token_form:
+    "the identity token is cut or too long, or its typ is not that of a bearer token: send it whole",
   token_issuer: "no issuer in identity has the token's iss and aud, for callers: compare them",
   token_algorithm: "the token's algorithm is none of the issuer's algorithms in identity",
-  token_key: "the issuer publishes no key with the token's kid: get a new token, or correct jwks in identity",
+  token_key:
+    "the issuer publishes no key with the token's kid: get a new token, or correct jwks in identity",
   token_signature: "the token was changed, or signed by another issuer: get a new one",
   token_expired: "get a new token, or raise maxAge in identity if it has not expired",
   token_early: "set the clocks of the issuer and of this machine, or raise leeway in identity",
-  token_claims: "the token's claims are not those that claims and require in identity ask for: compare them",
+  token_claims:
+    "the token's claims are not those that claims and require in identity ask for: compare them",
   token_revoked: "the token was revoked: sallyport tokens list; get a new one",
 };
 
@@ -55,31 +60,45 @@ const toChange = (key: KeyConfig | undefined, options: string): string =>
 
 /** Tells why a key is not accepted, which no caller is told. */
 function explainKey({ isLookedUp, key, cause }: RefusedFacts): string {
-  if (cause !== undefined && Object.hasOwn(TOKEN_ADVICE, cause)) return TOKEN_ADVICE[cause as TokenFault];
-  if (!isLookedUp) return "the key is mistyped or cut, or is no key of this gateway: its checksum or its form is wrong";
+  if (cause !== undefined && Object.hasOwn(TOKEN_ADVICE, cause)) {
+    return TOKEN_ADVICE[cause as TokenFault];
+  }
+  if (!isLookedUp) {
+    return "the key is mistyped or cut, or is no key of this gateway: its checksum or its form is wrong";
+  }
   if (key === undefined) {
     return "no key has this secret here: it is of another gateway, was removed, or ended when its key was rotated";
   }
   const state = keyState(key, Date.now());
   if (state === "disabled") return `the key is disabled: sallyport keys enable ${key.id}`;
-  if (state === "revoked") return "the key is revoked for good: make another one, sallyport keys create";
-  if (state === "expired") return `the key has expired: sallyport keys update ${key.id} --expires 90d`;
+  if (state === "revoked") {
+    return "the key is revoked for good: make another one, sallyport keys create";
+  }
+  if (state === "expired") {
+    return `the key has expired: sallyport keys update ${key.id} --expires 90d`;
+  }
   return "this secret ended when the key was rotated: send the one that the rotation has shown";
 }
 
 const ADVICE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
-  invalid_host: "send a plain host or host:port in Host; a proxy in front has to pass it on as it came",
-  unknown_host: ({ config }) => `call one of these, or add the host to providers.NAME.hosts: ${listHosts(config)}`,
-  not_found: "check the base URL, which ends in /v1, and the path before it; paths that are no operation need " +
+  invalid_host:
+    "send a plain host or host:port in Host; a proxy in front has to pass it on as it came",
+  unknown_host: ({ config }) =>
+    `call one of these, or add the host to providers.NAME.hosts: ${listHosts(config)}`,
+  not_found:
+    "check the base URL, which ends in /v1, and the path before it; paths that are no operation need " +
     '"all" in providers.NAME.operations',
-  missing_gateway_key: "send the gateway key in Gateway-Auth, or set providers.NAME.combinedKey for both keys in one",
+  missing_gateway_key:
+    "send the gateway key in Gateway-Auth, or set providers.NAME.combinedKey for both keys in one",
   invalid_gateway_key: explainKey,
-  key_not_understood: "configure the key's team, or its budget in the currency of the prices; or upgrade this gateway",
+  key_not_understood:
+    "configure the key's team, or its budget in the currency of the prices; or upgrade this gateway",
   provider_not_allowed: ({ key, provider }) =>
     `the key is for ${key?.providers?.join(", ")}: ${
       toChange(key, `--providers ${[...key?.providers ?? [], provider].join(",")}`)
     }`,
-  model_not_allowed: ({ key }) => `the key is for ${key?.models?.join(", ")}: ${toChange(key, "--models")}`,
+  model_not_allowed: ({ key }) =>
+    `the key is for ${key?.models?.join(", ")}: ${toChange(key, "--models")}`,
   operation_not_allowed: ({ key, provider }) =>
     `add the group to providers.${provider}.operations${
       key?.operations === undefined ? "" : `, and to the key: ${toChange(key, "--operations")}`
@@ -92,7 +111,8 @@ const ADVICE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
   body_too_large: "raise limits.body, or send less",
   origin_not_allowed: "add the page's origin to cors.origins",
   upstream_loop: "the upstream leads back to this gateway: correct providers.NAME.upstream",
-  key_store_unavailable: "see why the store of keys does not answer: sallyport health, redis in the configuration",
+  key_store_unavailable:
+    "see why the store of keys does not answer: sallyport health, redis in the configuration",
   internal_error: "a bug of the gateway, or of a hook: its standard error names the place",
 };
 

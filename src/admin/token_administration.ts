@@ -20,7 +20,10 @@ export interface TokenAdministrationParts {
 
 /** The tokens to revoke: by one of three. */
 export interface RevokedTokens {
-  /** Name of the issuer in the configuration; may be left out beside an id, and where there is only one. */
+  /**
+   * Name of the issuer in the configuration; may be left out beside an id, and where there is only
+   * one.
+   */
   readonly issuer?: string | undefined;
   /** `jti` of one token. */
   readonly jti?: string | undefined;
@@ -45,7 +48,14 @@ export interface RevocationView {
 
 function toView({ issuer, by, value, at, until }: Revocation): RevocationView {
   const id = by === "id" ? value : `${by} ${value}`;
-  return { id, by, value, issuer, revoked: new Date(at).toISOString(), until: new Date(until).toISOString() };
+  return {
+    id,
+    by,
+    value,
+    issuer,
+    revoked: new Date(at).toISOString(),
+    until: new Date(until).toISOString(),
+  };
 }
 
 /** Operations on tokens. Each throws {@link KeyStoreError} if it is refused. */
@@ -62,14 +72,19 @@ export class TokenAdministration {
     return (await this.#registry.list()).map(toView);
   }
 
-  /** Revokes tokens. Of a subject all that were issued so far; those that are issued later are accepted. */
+  /**
+   * Revokes tokens. Of a subject all that were issued so far; those that are issued later are
+   * accepted.
+   */
   async revoke(tokens: RevokedTokens): Promise<RevocationView> {
     const registry = this.#registry;
     const given = (["jti", "subject", "id"] as const).filter((by) => tokens[by] !== undefined);
     const [by] = given;
     const value = by && tokens[by];
     if (by === undefined || value === undefined || given.length > 1) {
-      throw new KeyStoreError("Cannot tell which tokens to revoke: give one of jti, subject and id");
+      throw new KeyStoreError(
+        "Cannot tell which tokens to revoke: give one of jti, subject and id",
+      );
     }
     const { issuer } = this.#issuerOf(tokens);
     const at = this.#parts.now();

@@ -35,7 +35,8 @@ export interface AdminParts {
  *
  * @param url The URL to request
  * @param options The longest silence, milliseconds; the admin token, where one is needed
- * @returns Its answer; `undefined` where nobody listens. Rejects when it does not answer as it should
+ * @returns Its answer; `undefined` where nobody listens. Rejects when it does not answer as it
+ * should
  */
 export function askAdminInParts(
   url: string,
@@ -53,7 +54,8 @@ export function askAdminInParts(
     });
     asking.on("timeout", () => asking.destroy(new Error("no answer")));
     asking.on("error", (error) => {
-      const isAbsent = "code" in error && /^(?:ECONNREFUSED|ENOTFOUND|EHOSTUNREACH)$/.test(String(error.code));
+      const isAbsent = "code" in error &&
+        /^(?:ECONNREFUSED|ENOTFOUND|EHOSTUNREACH)$/.test(String(error.code));
       if (isAbsent) resolve(undefined);
       else reject(error);
     });
@@ -66,7 +68,8 @@ export function askAdminInParts(
  *
  * @param url The URL to request
  * @param options The longest silence, milliseconds; the admin token, where one is needed
- * @returns Its answer; `undefined` where nobody listens. Rejects when it does not answer as it should
+ * @returns Its answer; `undefined` where nobody listens. Rejects when it does not answer as it
+ * should
  */
 export async function askAdmin(
   url: string,

@@ -1,5 +1,6 @@
 /**
- * The text that `serve` prints when it has started. Its addresses can be called from this machine as they stand.
+ * The text that `serve` prints when it has started. Its addresses can be called from this machine
+ * as they stand.
  *
  * @module
  */
@@ -32,7 +33,9 @@ type Finder = (host: string, prefix: string) => string | undefined;
 /** Makes a finder that looks addresses up in the gateway's own table. */
 function createFinder(providers: Started["providers"]): Finder {
   const table = createHostTable(
-    Object.entries(providers).flatMap(([name, { hosts }]) => hosts.map((host): [string, string] => [host, name])),
+    Object.entries(providers).flatMap(([name, { hosts }]) =>
+      hosts.map((host): [string, string] => [host, name])
+    ),
   );
   return (host, prefix) => {
     try {
@@ -47,8 +50,15 @@ function createFinder(providers: Started["providers"]): Finder {
 const addressesIn = (providers: Started["providers"]) =>
   Object.values(providers).flatMap(({ hosts }) => hosts.map(splitAddress));
 
-/** Finds, for each provider, the first address by which it can be called at a listener, by these names. */
-function addressesOf(listener: string, names: readonly string[], providers: Started["providers"]): Map<string, string> {
+/**
+ * Finds, for each provider, the first address by which it can be called at a listener, by these
+ * names.
+ */
+function addressesOf(
+  listener: string,
+  names: readonly string[],
+  providers: Started["providers"],
+): Map<string, string> {
   const { protocol, port } = new URL(listener);
   const find = createFinder(providers);
   const prefixes = new Set(addressesIn(providers).map(({ prefix }) => prefix));
@@ -57,25 +67,34 @@ function addressesOf(listener: string, names: readonly string[], providers: Star
     const host = port === "" ? name : `${name}:${port}`;
     for (const prefix of prefixes) {
       const provider = find(host, prefix);
-      if (provider !== undefined && !found.has(provider)) found.set(provider, `${protocol}//${host}${prefix}`);
+      if (provider !== undefined && !found.has(provider)) {
+        found.set(provider, `${protocol}//${host}${prefix}`);
+      }
     }
   }
   return found;
 }
 
-/** Returns the hosts of providers that lead to this machine without an entry in any DNS (RFC 6761 §6.3). */
+/**
+ * Returns the hosts of providers that lead to this machine without an entry in any DNS (RFC 6761
+ * §6.3).
+ */
 function localHosts(providers: Started["providers"]): string[] {
   return addressesIn(providers).map(({ host }) => host.replace(/:\d+$/, ""))
     .filter((host) => /^\w.*\.localhost$/.test(host));
 }
 
-/** Returns an address at which a listener can be called: its own, but the loopback for one on all interfaces. */
+/**
+ * Returns an address at which a listener can be called: its own, but the loopback for one on all
+ * interfaces.
+ */
 function toCallable(listener: string): string {
   const url = new URL(listener);
   return ANY.includes(url.hostname) ? listener.replace(url.hostname, "127.0.0.1") : listener;
 }
 
-const scope = (listener: string) => ANY.includes(new URL(listener).hostname) ? " (all interfaces)" : "";
+const scope = (listener: string) =>
+  ANY.includes(new URL(listener).hostname) ? " (all interfaces)" : "";
 
 /** Returns whether a URL of a provider already tells of one of its addresses. */
 function isTold(address: string, url: URL): boolean {
@@ -96,14 +115,20 @@ export function toBanner({ version, urls, admins, providers }: Started): string 
     const found = addressesOf(url, names, providers);
     const [first] = found.values();
     const hint = first === undefined ? " (callers name a host of a provider)" : "";
-    lines.push(`listening on ${first === undefined ? toCallable(url) : new URL(first).origin}${scope(url)}${hint}`);
+    lines.push(
+      `listening on ${first === undefined ? toCallable(url) : new URL(first).origin}${
+        scope(url)
+      }${hint}`,
+    );
     const isFound = first !== undefined || !names.includes("localhost");
     return isFound ? found : addressesOf(url, localHosts(providers), providers);
   });
   for (const url of admins) lines.push(`admin on ${toCallable(url)}${scope(url)}`);
   for (const [name, { hosts, upstreams }] of Object.entries(providers)) {
     const callable = addresses.flatMap((found) => found.get(name) ?? []).map((url) => `${url}/v1`);
-    const rest = hosts.filter((host) => !callable.some((url) => isTold(host, new URL(url)))).join(", ");
+    const rest = hosts.filter((host) => !callable.some((url) => isTold(host, new URL(url)))).join(
+      ", ",
+    );
     const more = rest === "" ? [] : [callable.length > 0 ? `also ${rest}` : rest];
     lines.push(`provider ${name}: ${[...callable, ...more].join(", ")} -> ${upstreams.join(", ")}`);
   }

@@ -1,5 +1,6 @@
 /**
- * `sallyport certificate`: a certificate for a listener that speaks https, on a laptop or in a test.
+ * `sallyport certificate`: a certificate for a listener that speaks https, on a laptop or in a
+ * test.
  *
  * @module
  */
@@ -15,7 +16,9 @@ const DEFAULT_HOSTS = "localhost,127.0.0.1,::1";
 const DEFAULT_LIFE = "90d";
 /** A day. Milliseconds. */
 export const DAY_MS: number = 24 * 3_600_000;
-/** The longest life that browsers and Apple's systems accept (CA/Browser Forum Ballot SC-22). Days. */
+/**
+ * The longest life that browsers and Apple's systems accept (CA/Browser Forum Ballot SC-22). Days.
+ */
 const MAX_LIFE_DAYS = 397;
 
 function readHosts(text: string): [string, ...string[]] {
@@ -26,7 +29,9 @@ function readHosts(text: string): [string, ...string[]] {
     return HOST.test(plain) && URL.canParse(`http://${plain}`);
   };
   if (![first, ...rest].every(isHost)) {
-    throw new CommandLineError("--hosts takes names and addresses without ports, such as localhost,127.0.0.1,::1");
+    throw new CommandLineError(
+      "--hosts takes names and addresses without ports, such as localhost,127.0.0.1,::1",
+    );
   }
   return [first, ...rest];
 }
@@ -34,11 +39,14 @@ function readHosts(text: string): [string, ...string[]] {
 function readLife(text: string): number {
   const lifeMs = parseDuration(text);
   if (lifeMs >= DAY_MS && lifeMs <= MAX_LIFE_DAYS * DAY_MS) return lifeMs;
-  throw new CommandLineError(`--expires takes a duration from 1d to ${MAX_LIFE_DAYS}d, such as 90d`);
+  throw new CommandLineError(
+    `--expires takes a duration from 1d to ${MAX_LIFE_DAYS}d, such as 90d`,
+  );
 }
 
 /**
- * Writes a new file. One of the same name is removed first, since it has its own mode, and perhaps open readers.
+ * Writes a new file. One of the same name is removed first, since it has its own mode, and perhaps
+ * open readers.
  *
  * @throws {CommandLineError} Where it can't be written
  */
@@ -55,10 +63,14 @@ export function writeNew(file: string, text: string, mode: number): void {
 /**
  * Writes a key and a certificate that it signs itself, and says how callers come to trust it.
  *
- * @param options The name of both files without their endings, the hosts, the lifetime, and whether files are replaced
- * @throws {CommandLineError} Where a file is there already or can't be written, or an option is wrong
+ * @param options The name of both files without their endings, the hosts, the lifetime, and whether
+ * files are replaced
+ * @throws {CommandLineError} Where a file is there already or can't be written, or an option is
+ * wrong
  */
-export function certificateCommand({ operand: name = DEFAULT_NAME, hosts, expires, force }: CommandOptions): void {
+export function certificateCommand(
+  { operand: name = DEFAULT_NAME, hosts, expires, force }: CommandOptions,
+): void {
   const files = { cert: `${name}.crt`, key: `${name}.key` };
   const names = readHosts(hosts ?? DEFAULT_HOSTS);
   const lifeMs = readLife(expires ?? DEFAULT_LIFE);
@@ -71,7 +83,10 @@ export function certificateCommand({ operand: name = DEFAULT_NAME, hosts, expire
   const { cert, key } = createSelfSignedCertificate(names, lifeMs);
   writeNew(files.key, key, 0o600);
   writeNew(files.cert, cert, 0o644);
-  print(`${files.cert}  for ${names.join(", ")}, until ${new Date(Date.now() + lifeMs).toISOString().slice(0, 10)}
+  print(
+    `${files.cert}  for ${names.join(", ")}, until ${
+      new Date(Date.now() + lifeMs).toISOString().slice(0, 10)
+    }
 ${files.key}  its private key, for its owner alone
 
 Nobody trusts it by itself. For a try-out, callers are told to:
@@ -80,5 +95,6 @@ Nobody trusts it by itself. For a try-out, callers are told to:
   DENO_CERT=${files.cert}             Deno
   SSL_CERT_FILE=${files.cert}         Python, Go and other users of OpenSSL
 Beyond that, take one from a certificate authority.
-`);
+`,
+  );
 }

@@ -15,8 +15,9 @@ import { printDenoFlags } from "./deno_flags.ts";
 import type { CommandOptions } from "./options.ts";
 
 /**
- * Does everything that `serve` does before it listens, and prints the effective configuration, its secrets masked, and
- * on standard error the settings that have no effect. Or prints only the flags of Deno for it.
+ * Does everything that `serve` does before it listens, and prints the effective configuration, its
+ * secrets masked, and on standard error the settings that have no effect. Or prints only the flags
+ * of Deno for it.
  *
  * @param options The configuration's file, and what is asked
  * @throws {ConfigError} For a mistake in it
@@ -25,7 +26,11 @@ export async function checkCommand(options: CommandOptions): Promise<void> {
   const { config: file, "env-file": envFiles, "deno-flags": asksFlags } = options;
   if (asksFlags) return printDenoFlags(file, envFiles);
   const source = readSource(file);
-  const { assembly } = await prepare(source, { engines: new Engines(), report: () => {}, isOffline: true });
+  const { assembly } = await prepare(source, {
+    engines: new Engines(),
+    report: () => {},
+    isOffline: true,
+  });
   await assembly.close();
   const config = checkConfig(source.input);
   process.stdout.write(`${JSON.stringify(maskSecrets(config), null, 2)}\n`);
@@ -33,6 +38,8 @@ export async function checkCommand(options: CommandOptions): Promise<void> {
     report(`warning: ${formatMistake({ path: formatPath(path), message })}`);
   }
   process.stderr.write(
-    `sallyport: the configuration is sound (${source.file ?? "environment"}), digest ${source.digest}\n`,
+    `sallyport: the configuration is sound (${
+      source.file ?? "environment"
+    }), digest ${source.digest}\n`,
   );
 }

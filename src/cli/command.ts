@@ -11,7 +11,10 @@ export const VERSION = "0.2.0";
 /** A mistake of the person at the terminal: one line that says what to do. */
 export class CommandLineError extends Error {
   override readonly name = "CommandLineError";
-  /** The command, or its first word, whose help shows how it is meant; `undefined` where the one that runs is meant. */
+  /**
+   * The command, or its first word, whose help shows how it is meant; `undefined` where the one
+   * that runs is meant.
+   */
   readonly topic: string | undefined;
 
   /**
@@ -25,8 +28,8 @@ export class CommandLineError extends Error {
 }
 
 /**
- * Writes text to an output. A write that fails (a full disk, a reader that is gone) does not throw: the stream emits an
- * `error` event. Node's streams do so by themselves; those of Deno throw.
+ * Writes text to an output. A write that fails (a full disk, a reader that is gone) does not throw:
+ * the stream emits an `error` event. Node's streams do so by themselves; those of Deno throw.
  *
  * @param text Lines with their ends
  * @param stream Standard output if left out

@@ -1,6 +1,7 @@
 /**
- * Every command with the options that it takes, in a table that the parser, the help, shell completion and the
- * documentation read. Another command is one row here, its options in `option_table.ts`, and a line in `main.ts`.
+ * Every command with the options that it takes, in a table that the parser, the help, shell
+ * completion and the documentation read. Another command is one row here, its options in
+ * `option_table.ts`, and a line in `main.ts`.
  *
  * @module
  */
@@ -8,7 +9,9 @@ import type { OptionName } from "./option_table.ts";
 
 /** A command in the table. */
 export interface CommandSpec {
-  /** The word that follows the command, as the help shows it: in brackets where it can be left out. */
+  /**
+   * The word that follows the command, as the help shows it: in brackets where it can be left out.
+   */
   readonly operand?: string;
   /** Its purpose, in one line. */
   readonly text: string;
@@ -77,7 +80,10 @@ export const COMMANDS = {
       "expires",
       "json",
     ],
-    texts: { team: "the team that it belongs to", expires: "the end of the key: a duration from now, or a time" },
+    texts: {
+      team: "the team that it belongs to",
+      expires: "the end of the key: a duration from now, or a time",
+    },
     example: "sallyport keys create --name search --requests 600/min --budget '50 USD/month'",
   },
   "keys list": {
@@ -113,7 +119,10 @@ export const COMMANDS = {
       "expires",
       "json",
     ],
-    texts: { team: "the team that it belongs to", expires: "the end of the key: a duration from now, or a time" },
+    texts: {
+      team: "the team that it belongs to",
+      expires: "the end of the key: a duration from now, or a time",
+    },
     example: "sallyport keys update 4fJ0bR7sQm2K --requests 60/min --models off",
   },
   "keys rotate": {
@@ -159,7 +168,8 @@ export const COMMANDS = {
   "tokens revoke": {
     operand: "[ID]",
     text: "end identity tokens before they expire",
-    notes: "ID is the key of the caller in the log, such as jwt:corp:ann: all its tokens end that were issued so far.",
+    notes:
+      "ID is the key of the caller in the log, such as jwt:corp:ann: all its tokens end that were issued so far.",
     options: ["config", "env-file", "issuer", "jti", "subject", "json"],
     example: "sallyport tokens revoke jwt:corp:ann",
   },
@@ -195,7 +205,20 @@ export const COMMANDS = {
   },
   "usage export": {
     text: "print usage hour by hour, or by day: JSON lines, or CSV",
-    options: ["config", "env-file", "by", "last", "from", "to", "key", "team", "provider", "model", "operation", "csv"],
+    options: [
+      "config",
+      "env-file",
+      "by",
+      "last",
+      "from",
+      "to",
+      "key",
+      "team",
+      "provider",
+      "model",
+      "operation",
+      "csv",
+    ],
     texts: {
       by: "rows by hour or day (UTC)",
       model: "only the usage of this model",
@@ -237,7 +260,10 @@ export const COMMANDS = {
     operand: "[NAME]",
     text: "make a self-signed NAME.crt and NAME.key for https",
     options: ["hosts", "expires", "force"],
-    texts: { hosts: "names and addresses in it", expires: "its end, a duration from now: 1d to 397d, 90d without it" },
+    texts: {
+      hosts: "names and addresses in it",
+      expires: "its end, a duration from now: 1d to 397d, 90d without it",
+    },
     example: "sallyport certificate b --hosts localhost,b.localhost,127.0.0.1",
   },
   "doctor": {
@@ -288,7 +314,10 @@ export function isCommand(name: string): name is CommandName {
   return Object.hasOwn(COMMANDS, name);
 }
 
-/** @returns The commands whose names begin with this word and have another one after it, such as the verbs of `keys` */
+/**
+ * @returns The commands whose names begin with this word and have another one after it, such as the
+ * verbs of `keys`
+ */
 export function commandsUnder(word: string): CommandName[] {
   return COMMAND_NAMES.filter((name) => name.startsWith(`${word} `));
 }

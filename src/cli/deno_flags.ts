@@ -1,5 +1,6 @@
 /**
- * `sallyport check --deno-flags`: the narrowest permissions of Deno under which a configuration can be served.
+ * `sallyport check --deno-flags`: the narrowest permissions of Deno under which a configuration can
+ * be served.
  *
  * @module
  */
@@ -8,7 +9,12 @@ import { basename, dirname, resolve } from "node:path";
 import process from "node:process";
 import type { Config } from "../config/config.ts";
 import { type KeysConfig, keysInRedis } from "../config/keys.ts";
-import { readRedisUrl, readSentinelNode, type RedisAddress, type RedisConfig } from "../config/redis.ts";
+import {
+  readRedisUrl,
+  readSentinelNode,
+  type RedisAddress,
+  type RedisConfig,
+} from "../config/redis.ts";
 import type { ProviderConfig } from "../config/provider.ts";
 import { EGRESS_VARIABLES, readEgress } from "../serve/egress.ts";
 import { loadConfig, type LoadedConfig, readSetVariables } from "../serve/load_config.ts";
@@ -36,19 +42,28 @@ function toFlag(name: string, values: readonly string[]): string[] {
 }
 
 function redisAddresses({ url, cluster = [] }: RedisConfig): RedisAddress[] {
-  return [...url === undefined ? [] : [url], ...cluster].map(readRedisUrl).filter((each) => typeof each === "object");
+  return [...url === undefined ? [] : [url], ...cluster].map(readRedisUrl).filter((each) =>
+    typeof each === "object"
+  );
 }
 
-/** Lists the hosts and ports that the settings of Redis name. Sentinels and nodes of a Cluster name others. */
+/**
+ * Lists the hosts and ports that the settings of Redis name. Sentinels and nodes of a Cluster name
+ * others.
+ */
 function redisPeers(redis: RedisConfig): { hostname: string; port: number }[] {
   const nodes = [...redisAddresses(redis), ...redis.sentinel?.nodes.map(readSentinelNode) ?? []];
-  return nodes.flatMap(({ host, port }) => host === undefined || port === undefined ? [] : [{ hostname: host, port }]);
+  return nodes.flatMap(({ host, port }) =>
+    host === undefined || port === undefined ? [] : [{ hostname: host, port }]
+  );
 }
 
 /** Lists the files of TLS and the Unix sockets that the settings of Redis name. */
 function redisFiles(redis: RedisConfig, directory: string): { pems: string[]; sockets: string[] } {
   return {
-    pems: Object.values(redis.tls ?? {}).filter((pem) => pem !== undefined).map((pem) => resolve(directory, pem)),
+    pems: Object.values(redis.tls ?? {}).filter((pem) => pem !== undefined).map((pem) =>
+      resolve(directory, pem)
+    ),
     sockets: redisAddresses(redis).flatMap(({ path }) => path === undefined ? [] : [path]),
   };
 }
@@ -69,7 +84,9 @@ function egressSources({ providers }: Config, directory: string): {
   addsRoots: boolean;
 } {
   const all = Object.values(providers).flatMap(({ egress }) => egress ?? []);
-  const files = all.flatMap(({ ca = [], cert, key, credentials }) => [...ca, cert, key, credentials]);
+  const files = all.flatMap((
+    { ca = [], cert, key, credentials },
+  ) => [...ca, cert, key, credentials]);
   // What Deno itself trusts is trusted beside ca, and must be read again for that.
   const addsRoots = all.some(({ ca, caOnly }) => ca !== undefined && !caOnly);
   const { DENO_CERT: roots } = addsRoots ? process.env : {};
@@ -93,11 +110,17 @@ function netOf({ config, directory }: LoadedConfig): string[] {
   return [
     ...listen.map(toAddress),
     ...(admin === undefined ? [] : [toAddress(admin)]),
-    ...Object.entries(providers).flatMap(([name, provider]) => providerPeers(provider, egress.get(name))),
+    ...Object.entries(providers).flatMap(([name, provider]) =>
+      providerPeers(provider, egress.get(name))
+    ),
     ...(redis === undefined ? [] : redisPeers(redis).map(toAddress)),
     ...(alerts === undefined ? [] : [toPeer(alerts.url)]),
     ...identity.flatMap(({ issuer, jwks }) =>
-      jwks === undefined ? [toPeer(issuer)] : typeof jwks === "string" && URL.canParse(jwks) ? [toPeer(jwks)] : []
+      jwks === undefined
+        ? [toPeer(issuer)]
+        : typeof jwks === "string" && URL.canParse(jwks)
+        ? [toPeer(jwks)]
+        : []
     ),
   ];
 }
@@ -116,8 +139,13 @@ function foldersOf(file: string): string[] {
   }
 }
 
-/** Finds something else in the folders of files that are written. @returns A folder, and the name of what it also holds */
-function findForeign(files: readonly string[]): { readonly folder: string; readonly name: string } | undefined {
+/**
+ * Finds something else in the folders of files that are written. @returns A folder, and the name of
+ * what it also holds
+ */
+function findForeign(
+  files: readonly string[],
+): { readonly folder: string; readonly name: string } | undefined {
   const stems = files.map((file) => basename(file).replace(/\.json$/, "."));
   for (const folder of new Set(files.flatMap(foldersOf))) {
     const name = listFolder(folder).find((each) => !stems.some((stem) => each.startsWith(stem)));
@@ -134,23 +162,39 @@ function listFolder(folder: string): string[] {
   }
 }
 
-/** Lists the files that a gateway replaces, each by a draft next to it with a lock. What keys have spent stands there too. */
+/**
+ * Lists the files that a gateway replaces, each by a draft next to it with a lock. What keys have
+ * spent stands there too.
+ */
 function replacedFiles({ config, directory }: LoadedConfig): string[] {
   const { keys, redis, identity = [] } = config;
   const written = writtenFile(keys);
-  const revoked = identity.length > 0 && redis === undefined ? [revocationsFile(config, directory)] : [];
+  const revoked = identity.length > 0 && redis === undefined
+    ? [revocationsFile(config, directory)]
+    : [];
   return [...(written === undefined ? [] : [resolve(directory, written)]), ...revoked];
 }
 
-/** Returns the flags of `deno run` for one process. @param variables Environment variables that it consists of */
-function toDenoFlags(loaded: LoadedConfig, variables: readonly string[], envFiles: readonly string[]): string[] {
+/**
+ * Returns the flags of `deno run` for one process. @param variables Environment variables that it
+ * consists of
+ */
+function toDenoFlags(
+  loaded: LoadedConfig,
+  variables: readonly string[],
+  envFiles: readonly string[],
+): string[] {
   const { config, file, directory } = loaded;
   const { listen, redis, identity = [] } = config;
   const egress = egressSources(config, directory);
-  const { pems: redisPems, sockets } = redis === undefined ? { pems: [], sockets: [] } : redisFiles(redis, directory);
+  const { pems: redisPems, sockets } = redis === undefined
+    ? { pems: [], sockets: [] }
+    : redisFiles(redis, directory);
   const pems = listen.flatMap(({ tls }) => tls === undefined ? [] : [tls.cert, tls.key]);
   const folders = replacedFiles(loaded).flatMap(foldersOf);
-  const keySets = identity.flatMap(({ jwks }) => typeof jwks === "string" && !URL.canParse(jwks) ? [jwks] : []);
+  const keySets = identity.flatMap(({ jwks }) =>
+    typeof jwks === "string" && !URL.canParse(jwks) ? [jwks] : []
+  );
   return [
     "--no-prompt",
     ...toFlag("net", netOf(loaded)),
@@ -165,7 +209,8 @@ function toDenoFlags(loaded: LoadedConfig, variables: readonly string[], envFile
     ]),
     ...toFlag("write", [...folders, ...sockets]),
     ...toFlag("sys", egress.addsRoots ? ["ca"] : []),
-    // Names of providers stand in names of variables: without a file that tells them, all must be looked through.
+    // Names of providers stand in names of variables: without a file that tells them, all must be
+    // looked through.
     ...(file === undefined && variables.length > 0
       ? ["--allow-env"]
       : toFlag("env", [...variables, ...egress.variables].toSorted())),
@@ -193,9 +238,13 @@ export function printDenoFlags(named: string | undefined, envFiles: readonly str
     report("Redis names more servers than the configuration: add each of them to --allow-net");
   }
   if (loaded.config.identity?.some(({ jwks }) => jwks === undefined)) {
-    report("an issuer may publish its keys at another host: add that of its jwks_uri to --allow-net");
+    report(
+      "an issuer may publish its keys at another host: add that of its jwks_uri to --allow-net",
+    );
   }
-  if (listen.some(({ port }) => port === 0)) report("port 0 takes any free one: name a port to allow no other");
+  if (listen.some(({ port }) => port === 0)) {
+    report("port 0 takes any free one: name a port to allow no other");
+  }
   const foreign = findForeign(replacedFiles(loaded));
   if (foreign !== undefined) {
     report(

@@ -15,7 +15,13 @@ const QUOTED = /[ \t]*(?:'([^']*)'|`([^`]*)`|"((?:[^"\\]|\\[^])*)")[ \t]*(?:#[^\
 const PLAIN = /([^\n]*)(?:\n|$)/y;
 
 /** Characters that stand for others behind a backslash in double quotes. */
-const ESCAPES: Readonly<Record<string, string>> = { n: "\n", r: "\r", t: "\t", '"': '"', "\\": "\\" };
+const ESCAPES: Readonly<Record<string, string>> = {
+  n: "\n",
+  r: "\r",
+  t: "\t",
+  '"': '"',
+  "\\": "\\",
+};
 
 /** A mistake in a file. It does not tell the line itself, which may hold a secret. */
 class EnvSyntaxError extends Error {
@@ -28,9 +34,10 @@ class EnvSyntaxError extends Error {
 }
 
 /**
- * Reads variables as dotenv files hold them: `NAME=value` lines with or without `export`. A value ends at the end of its
- * line, or before a `#` with white space in front. In single quotes or backticks it is taken as it is; in double quotes
- * `\n`, `\r`, `\t`, `\"` and `\\` stand for one character. Values in quotes may have several lines. Nothing is expanded.
+ * Reads variables as dotenv files hold them: `NAME=value` lines with or without `export`. A value
+ * ends at the end of its line, or before a `#` with white space in front. In single quotes or
+ * backticks it is taken as it is; in double quotes `\n`, `\r`, `\t`, `\"` and `\\` stand for one
+ * character. Values in quotes may have several lines. Nothing is expanded.
  *
  * @param content The text of a file
  * @returns The variables; a later line takes precedence over an earlier one
@@ -56,7 +63,10 @@ export function parseVariables(content: string): Map<string, string> {
       throw new EnvSyntaxError("expected a closing quote, and at most a comment after it", line);
     }
     const [, single, backticks, double] = quoted ?? [];
-    const escaped = double?.replace(/\\([nrt"\\])/g, (_, letter: string) => ESCAPES[letter] ?? letter);
+    const escaped = double?.replace(
+      /\\([nrt"\\])/g,
+      (_, letter: string) => ESCAPES[letter] ?? letter,
+    );
     variables.set(name, single ?? backticks ?? escaped ?? plain.replace(/[ \t]#.*$/, "").trim());
   }
   return variables;
@@ -88,13 +98,21 @@ function readEnvFile(file: string): EnvFile {
     text = readFileSync(file, "utf8");
   } catch (error) {
     const why = error instanceof Error ? ("code" in error ? error.code : error.name) : "unknown";
-    throw new ConfigError([{ path: "--env-file", message: `cannot read the file (${why})`, source: file }]);
+    throw new ConfigError([{
+      path: "--env-file",
+      message: `cannot read the file (${why})`,
+      source: file,
+    }]);
   }
   try {
     return { text, variables: parseVariables(text) };
   } catch (error) {
     if (!(error instanceof EnvSyntaxError)) throw error;
-    throw new ConfigError([{ path: "--env-file", message: error.message, source: `${file}:${error.line}` }]);
+    throw new ConfigError([{
+      path: "--env-file",
+      message: error.message,
+      source: `${file}:${error.line}`,
+    }]);
   }
 }
 
@@ -113,23 +131,28 @@ export function readEnvNames(files: readonly string[]): string[] {
 const fromFiles = new Set<string>();
 
 /**
- * Finds the variables that Node has set by itself. It takes `--env-file` as its own wherever it stands, also behind the
- * program's name, and reads the files by rules of its own before the program begins.
+ * Finds the variables that Node has set by itself. It takes `--env-file` as its own wherever it
+ * stands, also behind the program's name, and reads the files by rules of its own before the
+ * program begins.
  */
 function findSetByNode(files: readonly EnvFile[]): string[] {
   if (runtime !== "node") return [];
-  const read = Object.assign({}, ...files.map(({ text }) => util.parseEnv(text))) as NodeJS.Dict<string>;
+  const read = Object.assign({}, ...files.map(({ text }) => util.parseEnv(text))) as NodeJS.Dict<
+    string
+  >;
   return Object.keys(read).filter((name) => process.env[name] === read[name]);
 }
 
 let isFirst = true;
 
 /**
- * Puts the variables of files into the environment of this process. Those that were set when the process began stay as
- * they are, even if they are empty. Read again, a file changes what it has set before.
+ * Puts the variables of files into the environment of this process. Those that were set when the
+ * process began stay as they are, even if they are empty. Read again, a file changes what it has
+ * set before.
  *
  * @param names The files; a later one takes precedence over an earlier one
- * @throws {ConfigError} For a file that can't be read, and for the first mistake in one. Then nothing is changed
+ * @throws {ConfigError} For a file that can't be read, and for the first mistake in one. Then
+ * nothing is changed
  */
 export function applyEnvFiles(names: readonly string[] = []): void {
   const files = names.map(readEnvFile);

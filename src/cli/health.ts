@@ -1,5 +1,6 @@
 /**
- * `sallyport health`: for health checks of containers and for people. It needs no other program, and no token.
+ * `sallyport health`: for health checks of containers and for people. It needs no other program,
+ * and no token.
  *
  * @module
  */
@@ -32,15 +33,19 @@ async function look(origin: string, path: string): Promise<[text: string, isWell
   if (answer === undefined) return [`no gateway runs at ${origin}`, false];
   if (answer === null) return [`the gateway at ${origin} does not answer as it should`, false];
   const health = readHealth(answer);
-  if (health === undefined) return [`what answers at ${origin} is no gateway: see admin in the configuration`, false];
+  if (health === undefined) {
+    return [`what answers at ${origin} is no gateway: see admin in the configuration`, false];
+  }
   const { status, openExchanges } = health;
-  const open = openExchanges === undefined ? "" : `, ${openExchanges} exchange${openExchanges === 1 ? "" : "s"} open`;
+  const open = openExchanges === undefined
+    ? ""
+    : `, ${openExchanges} exchange${openExchanges === 1 ? "" : "s"} open`;
   return [`the gateway at ${origin} is ${status}${open}`, answer.status === 200];
 }
 
 /**
- * Asks the gateway of this configuration whether it is ready, or only whether it is alive, and says so; the exit status
- * is 1 when it is not.
+ * Asks the gateway of this configuration whether it is ready, or only whether it is alive, and says
+ * so; the exit status is 1 when it is not.
  *
  * @param options The configuration's file, and what is asked
  * @throws {CommandLineError} When the configuration has no admin listener that can be asked
@@ -49,7 +54,9 @@ async function look(origin: string, path: string): Promise<[text: string, isWell
 export async function healthCommand({ config: file, live }: CommandOptions): Promise<void> {
   const { admin } = loadConfig(file).config;
   if (admin === undefined || admin.port === 0) {
-    throw new CommandLineError("health is asked for at the admin listener: configure admin with a port");
+    throw new CommandLineError(
+      "health is asked for at the admin listener: configure admin with a port",
+    );
   }
   const [text, isWell] = await look(toAdminUrl(admin), live ? "/livez" : "/readyz");
   if (isWell) return print(`${text}\n`);

@@ -4,7 +4,13 @@
  * @module
  */
 import { VERSION } from "./command.ts";
-import { COMMAND_NAMES, type CommandName, commandsUnder, isCommand, specOf } from "./command_table.ts";
+import {
+  COMMAND_NAMES,
+  type CommandName,
+  commandsUnder,
+  isCommand,
+  specOf,
+} from "./command_table.ts";
 import { GENERAL_OPTIONS, type OptionName, OPTIONS, type OptionSpec } from "./option_table.ts";
 import { WIDTH, wrap } from "./table.ts";
 
@@ -18,20 +24,32 @@ function toColumns(rows: readonly (readonly [entry: string, text: string])[]): s
   const indent = " ".repeat(column + 2);
   return rows.map(([entry, text]) => {
     const lines = wrap(text, WIDTH - indent.length).join(`\n${indent}`);
-    return entry.length > MAX_COLUMN ? `  ${entry}\n${indent}${lines}` : `  ${entry.padEnd(column)}${lines}`;
+    return entry.length > MAX_COLUMN
+      ? `  ${entry}\n${indent}${lines}`
+      : `  ${entry.padEnd(column)}${lines}`;
   }).join("\n");
 }
 
 /** Formats an option as it is given, such as `--config FILE`. */
 function toOption(name: OptionName): string {
   const { short, value }: OptionSpec = OPTIONS[name];
-  return [...short === undefined ? [] : [`-${short},`], `--${name}`, ...value === undefined ? [] : [value]].join(" ");
+  return [
+    ...short === undefined ? [] : [`-${short},`],
+    `--${name}`,
+    ...value === undefined ? [] : [value],
+  ].join(" ");
 }
 
-function toOptions(names: readonly OptionName[], texts: Readonly<Partial<Record<OptionName, string>>> = {}): string {
+function toOptions(
+  names: readonly OptionName[],
+  texts: Readonly<Partial<Record<OptionName, string>>> = {},
+): string {
   return toColumns(names.map((name) => {
     const { text, variable, multiple }: OptionSpec = OPTIONS[name];
-    const notes = [multiple ? " (can be repeated)" : "", variable === undefined ? "" : ` [env: ${variable}]`].join("");
+    const notes = [
+      multiple ? " (can be repeated)" : "",
+      variable === undefined ? "" : ` [env: ${variable}]`,
+    ].join("");
     return [toOption(name), `${texts[name] ?? text}${notes}`];
   }));
 }
@@ -49,11 +67,15 @@ function toCommandHelp(name: CommandName): string[] {
   const statuses = { 0: "success", 1: fails, 2: "a mistake in the command or the configuration" };
   return [
     wrap(`sallyport ${name}: ${text}`, WIDTH).join("\n"),
-    `Usage\n  sallyport ${name}${options.length > 0 ? " [OPTIONS]" : ""}${operand === undefined ? "" : ` ${operand}`}`,
+    `Usage\n  sallyport ${name}${options.length > 0 ? " [OPTIONS]" : ""}${
+      operand === undefined ? "" : ` ${operand}`
+    }`,
     ...notes === undefined ? [] : [wrap(notes, WIDTH).join("\n")],
     `Options\n${toOptions([...options, "help"], { ...texts, help: "print this text" })}`,
     `Example\n  ${example}`,
-    `Exit status\n${toColumns(Object.entries(statuses).flatMap(([status, why]) => why ? [[status, why]] : []))}`,
+    `Exit status\n${
+      toColumns(Object.entries(statuses).flatMap(([status, why]) => why ? [[status, why]] : []))
+    }`,
   ];
 }
 

@@ -30,20 +30,35 @@ const OFF = "off";
 /** The number of characters of a name that the list shows. */
 const MAX_NAME = 40;
 
-/** The longest duration until a key expires, a hundred years: a longer one is a typing error. Milliseconds. */
+/**
+ * The longest duration until a key expires, a hundred years: a longer one is a typing error.
+ * Milliseconds.
+ */
 const MAX_EXPIRY_MS = 36_500 * 86_400_000;
 /** Options that say what a key may do. */
-const SETTINGS = ["name", "providers", "models", "operations", "team", "durable", "expires", "metadata"] as const;
+const SETTINGS = [
+  "name",
+  "providers",
+  "models",
+  "operations",
+  "team",
+  "durable",
+  "expires",
+  "metadata",
+] as const;
 const LIMITS = ["requests", "tokens", "concurrency", "budget", "mode"] as const;
 type SettingName = typeof SETTINGS[number] | typeof LIMITS[number];
 /** Messages for options that take another form than the configuration. */
 const FORMS: Readonly<Record<string, string>> = {
-  expires: 'expected a duration such as "90d", up to 36500d, or a time such as 2027-01-31T00:00:00Z',
+  expires:
+    'expected a duration such as "90d", up to 36500d, or a time such as 2027-01-31T00:00:00Z',
 };
 
 function splitList(option: string, text: string): string[] {
   const items = text.split(",").map((item) => item.trim()).filter((item) => item !== "");
-  if (items.length === 0) throw new CommandLineError(`--${option} takes one name or several, with commas between them`);
+  if (items.length === 0) {
+    throw new CommandLineError(`--${option} takes one name or several, with commas between them`);
+  }
   return items;
 }
 
@@ -55,7 +70,9 @@ function toExpiry(text: string): string {
 function toMetadata(pairs: readonly string[]): Record<string, string> {
   return Object.fromEntries(pairs.map((pair) => {
     const [name = "", ...value] = pair.split("=");
-    if (name === "" || value.join("=") === "") throw new CommandLineError("--metadata takes name=value");
+    if (name === "" || value.join("=") === "") {
+      throw new CommandLineError("--metadata takes name=value");
+    }
     return [name, value.join("=")];
   }));
 }
@@ -66,7 +83,9 @@ function readOption(options: CommandOptions, name: SettingName): unknown {
   const [text = ""] = given;
   if (given.length === 1 && text === OFF) return null;
   // As an unset variable in a script leaves it: a key without any bounds is not what was meant.
-  if (given.includes("")) throw new CommandLineError(`--${name} is empty: give a value, or leave it out`);
+  if (given.includes("")) {
+    throw new CommandLineError(`--${name} is empty: give a value, or leave it out`);
+  }
   switch (name) {
     case "providers":
     case "models":
@@ -90,7 +109,9 @@ function readOption(options: CommandOptions, name: SettingName): unknown {
 /** Reads the policy of a key from the options; a setting that is `undefined` is taken away. */
 function readPolicy(options: CommandOptions): Partial<KeyPolicy> {
   const read = (names: readonly SettingName[]) =>
-    names.filter((name) => options[name] !== undefined).map((name) => [name, readOption(options, name)] as const);
+    names.filter((name) => options[name] !== undefined).map((name) =>
+      [name, readOption(options, name)] as const
+    );
   const limits = read(LIMITS);
   const input = Object.fromEntries([
     ...read(SETTINGS),
@@ -106,7 +127,9 @@ function readPolicy(options: CommandOptions): Partial<KeyPolicy> {
 function readPatch(options: CommandOptions): Partial<KeyPolicy> {
   const patch = readPolicy(options);
   if (Object.keys(patch).length > 0) return patch;
-  throw new CommandLineError(`keys update takes what to change: --${[...SETTINGS, ...LIMITS].join(", --")}`);
+  throw new CommandLineError(
+    `keys update takes what to change: --${[...SETTINGS, ...LIMITS].join(", --")}`,
+  );
 }
 
 function toDay(time: unknown): string {
@@ -118,7 +141,9 @@ function toNames(names: readonly string[] | undefined): string {
   return names === undefined ? "all" : names.join(",") || "none";
 }
 
-function toLimits({ requests, tokens, concurrency, budget, mode }: NonNullable<KeyView["limits"]>): string {
+function toLimits(
+  { requests, tokens, concurrency, budget, mode }: NonNullable<KeyView["limits"]>,
+): string {
   const parts = [
     requests && `${requests} requests`,
     tokens && `${tokens} tokens`,
@@ -132,8 +157,20 @@ function toLimits({ requests, tokens, concurrency, budget, mode }: NonNullable<K
 
 /** Formats keys as a table. */
 function toTable(keys: readonly KeyView[]): string {
-  const head = ["ID", "NAME", "STATE", "EXPIRES", "LAST USED", "TEAM", "PROVIDERS", "MODELS", "LIMITS"];
-  const rows = keys.map(({ id, name = "", state, expires, lastUsed, team = "", providers, models, limits }) => [
+  const head = [
+    "ID",
+    "NAME",
+    "STATE",
+    "EXPIRES",
+    "LAST USED",
+    "TEAM",
+    "PROVIDERS",
+    "MODELS",
+    "LIMITS",
+  ];
+  const rows = keys.map((
+    { id, name = "", state, expires, lastUsed, team = "", providers, models, limits },
+  ) => [
     ...[id, Array.from(name).slice(0, MAX_NAME).join(""), state, toDay(expires), toDay(lastUsed)],
     ...[team, toNames(providers), toNames(models), limits === undefined ? "" : toLimits(limits)],
   ]);
@@ -150,7 +187,9 @@ function toText(value: unknown): string {
   }
   if (Array.isArray(value)) return value.join(", ");
   if (typeof value !== "object" || value === null) return String(value);
-  return Object.entries(value).filter(([, part]) => part !== undefined).map(([name, part]) => `${name} ${part}`).join(
+  return Object.entries(value).filter(([, part]) => part !== undefined).map(([name, part]) =>
+    `${name} ${part}`
+  ).join(
     ", ",
   );
 }
@@ -158,10 +197,15 @@ function toText(value: unknown): string {
 function toLines(view: KeyView): string {
   const fields = Object.entries(view).filter(([, value]) => value !== undefined);
   const width = Math.max(...fields.map(([name]) => name.length));
-  return fields.map(([name, value]) => `${name.padEnd(width)}  ${toPlain(toText(value))}`).join("\n");
+  return fields.map(([name, value]) => `${name.padEnd(width)}  ${toPlain(toText(value))}`).join(
+    "\n",
+  );
 }
 
-/** Prints a new key, which is shown this once. Only the key goes to standard output, the rest to standard error. */
+/**
+ * Prints a new key, which is shown this once. Only the key goes to standard output, the rest to
+ * standard error.
+ */
 function printNew({ key, view }: { key: string; view: KeyView }, isJson: boolean): void {
   if (isJson) return print({ ...view, key }, "");
   process.stdout.write(`${key}\n`);
@@ -182,11 +226,16 @@ async function list(keys: KeyAdministration, options: CommandOptions): Promise<v
   if (options.json) return print(shown, "");
   if (shown.length === 0) {
     const isAll = options.search === undefined;
-    return print(undefined, isAll ? "no keys: make one by sallyport keys create --name NAME" : "no key is called so");
+    return print(
+      undefined,
+      isAll ? "no keys: make one by sallyport keys create --name NAME" : "no key is called so",
+    );
   }
   print(undefined, toTable(shown));
   if (found.length > limit) {
-    process.stderr.write(`the newest ${limit} are shown: --limit N shows more, --search TEXT finds\n`);
+    process.stderr.write(
+      `the newest ${limit} are shown: --limit N shows more, --search TEXT finds\n`,
+    );
   }
 }
 
@@ -198,7 +247,9 @@ async function printExport(keys: KeyRegistry): Promise<void> {
   for (let start = 0; start < lines.length; start += PRINTED_AT_ONCE) {
     print(undefined, lines.slice(start, start + PRINTED_AT_ONCE).join("\n"));
   }
-  if (damaged.length > 0) process.stderr.write(`left out, for their records are damaged: ${damaged.join(", ")}\n`);
+  if (damaged.length > 0) {
+    process.stderr.write(`left out, for their records are damaged: ${damaged.join(", ")}\n`);
+  }
 }
 
 /** Reads the lines of a file, or of standard input where none is named. */
@@ -223,24 +274,42 @@ async function printImport(keys: KeyRegistry, options: CommandOptions): Promise<
   const records = readKeyLines(await readLines(options.operand));
   const counts = await importKeys(keys, records, { isReplacing: options.replace === true });
   const { added, replaced, same } = counts;
-  print(counts, options.json ? "" : `${added} keys added, ${replaced} replaced, ${same} there already`);
+  print(
+    counts,
+    options.json ? "" : `${added} keys added, ${replaced} replaced, ${same} there already`,
+  );
 }
 
 async function confirm(keys: KeyRegistry): Promise<void> {
-  if (keys.confirm === undefined) throw new CommandLineError("keys confirm is for keys in Redis: no others get lost");
+  if (keys.confirm === undefined) {
+    throw new CommandLineError("keys confirm is for keys in Redis: no others get lost");
+  }
   const hasLost = await keys.confirm();
-  print(undefined, hasLost ? "confirmed: callers with other keys are unknown from now on" : "no key was missed so far");
+  print(
+    undefined,
+    hasLost
+      ? "confirmed: callers with other keys are unknown from now on"
+      : "no key was missed so far",
+  );
 }
 
 /** Reads the time for which the old secret stays valid. Milliseconds. */
 function readOverlap({ overlap, now }: CommandOptions): number {
-  if (now && overlap !== undefined) throw new CommandLineError("keys rotate takes --now or --overlap, not both");
+  if (now && overlap !== undefined) {
+    throw new CommandLineError("keys rotate takes --now or --overlap, not both");
+  }
   const overlapMs = now ? 0 : parseDuration(overlap ?? DEFAULT_OVERLAP);
-  if (Number.isNaN(overlapMs)) throw new CommandLineError('--overlap takes a duration such as "24h"');
+  if (Number.isNaN(overlapMs)) {
+    throw new CommandLineError('--overlap takes a duration such as "24h"');
+  }
   return overlapMs;
 }
 
-async function run(options: CommandOptions, registry: KeyRegistry, keys: KeyAdministration): Promise<void> {
+async function run(
+  options: CommandOptions,
+  registry: KeyRegistry,
+  keys: KeyAdministration,
+): Promise<void> {
   const { operand: id = "" } = options;
   const isJson = options.json === true;
   const show = (view: KeyView) => print(view, isJson ? "" : toLines(view));
@@ -279,11 +348,17 @@ async function run(options: CommandOptions, registry: KeyRegistry, keys: KeyAdmi
 export async function keysCommand(options: CommandOptions): Promise<void> {
   const { command, operand } = options;
   const { operand: wanted } = specOf(command);
-  if (wanted === "ID" && operand === undefined) throw new CommandLineError(`${command} takes the id of a key`);
+  if (wanted === "ID" && operand === undefined) {
+    throw new CommandLineError(`${command} takes the id of a key`);
+  }
   const { config, directory } = loadConfig(options.config);
   // Who counts plays no part here; and what goes wrong is thrown, so that it is said once.
   const redis = keysInRedis(config.keys) !== undefined ? config.redis : undefined;
-  const assembly = await assemble({ ...config, redis }, { directory, report: () => {}, isServing: false });
+  const assembly = await assemble({ ...config, redis }, {
+    directory,
+    report: () => {},
+    isServing: false,
+  });
   const { keys, parts: { digest } } = assembly;
   try {
     await run(options, keys, new KeyAdministration({ keys, digest, now: Date.now, config }));

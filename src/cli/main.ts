@@ -11,7 +11,10 @@ import { toHelp } from "./help.ts";
 import type { CommandName } from "./command_table.ts";
 import { type Bare, type CommandOptions, readCommandLine } from "./options.ts";
 
-/** The module of a command; one has all verbs of `keys`, one those of `tokens`, and one those of `usage`. */
+/**
+ * The module of a command; one has all verbs of `keys`, one those of `tokens`, and one those of
+ * `usage`.
+ */
 type Program = Exclude<CommandName, `${string} ${string}` | "help"> | "keys" | "tokens";
 
 /** Functions that run the commands. Each module is loaded when it is needed. */
@@ -29,7 +32,8 @@ const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<vo
       : (await import("./usage.ts")).usageCommand(options),
   log: async (options) => (await import("./log/log.ts")).logCommand(options),
   certificate: async (options) => (await import("./certificate.ts")).certificateCommand(options),
-  completion: async (options) => (await import("./completion/completion.ts")).completionCommand(options),
+  completion: async (options) =>
+    (await import("./completion/completion.ts")).completionCommand(options),
   doctor: async (options) => (await import("./doctor/doctor.ts")).doctorCommand(options),
   explain: async (options) => (await import("./explain/explain.ts")).explainCommand(options),
 };
@@ -50,8 +54,9 @@ async function run(options: CommandOptions | Bare): Promise<void> {
 }
 
 /**
- * Ends the output and waits until all of it has left: the process's end would cut what a pipe has not taken yet. A
- * worker shares its output with the others: where it is a socket, as under systemd, its end would be the end of theirs.
+ * Ends the output and waits until all of it has left: the process's end would cut what a pipe has
+ * not taken yet. A worker shares its output with the others: where it is a socket, as under
+ * systemd, its end would be the end of theirs.
  */
 function flush(stream: NodeJS.WriteStream): Promise<void> {
   const isShared = process.send !== undefined;
@@ -63,7 +68,8 @@ function flush(stream: NodeJS.WriteStream): Promise<void> {
 }
 
 /**
- * Runs the command line and ends the process: with 2 after a mistake of the user's, else with the command's status.
+ * Runs the command line and ends the process: with 2 after a mistake of the user's, else with the
+ * command's status.
  *
  * @param args Without the program's own name; those of the process if left out
  */
@@ -81,7 +87,9 @@ export async function main(args: string[] = process.argv.slice(2)): Promise<void
     if (error instanceof CommandLineError) {
       const { message, topic = command } = error;
       report(
-        `${message}${message.endsWith("?") ? "" : "."} See sallyport ${topic === undefined ? "" : `${topic} `}--help`,
+        `${message}${message.endsWith("?") ? "" : "."} See sallyport ${
+          topic === undefined ? "" : `${topic} `
+        }--help`,
       );
     } else if (error instanceof ConfigError) {
       error.message.split("\n").forEach(report);

@@ -8,11 +8,14 @@
 const MISTYPED_PART = 0.4;
 
 /**
- * Counts the letters to insert, remove, replace or swap with their neighbour that make one word of another (optimal
- * string alignment).
+ * Counts the letters to insert, remove, replace or swap with their neighbour that make one word of
+ * another (optimal string alignment).
  */
 function distance(from: string, to: string): number {
-  let [before, last]: [number[], number[]] = [[], Array.from({ length: to.length + 1 }, (_, column) => column)];
+  let [before, last]: [number[], number[]] = [
+    [],
+    Array.from({ length: to.length + 1 }, (_, column) => column),
+  ];
   const at = (row: readonly number[], column: number) => row[column] ?? Infinity;
   for (let row = 1; row <= from.length; row++) {
     const next = [row];

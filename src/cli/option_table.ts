@@ -1,5 +1,6 @@
 /**
- * Every option of the command line, in a table that the parser, the help, shell completion and the documentation read.
+ * Every option of the command line, in a table that the parser, the help, shell completion and the
+ * documentation read.
  *
  * @module
  */
@@ -11,8 +12,8 @@ export interface OptionSpec {
   /** True if it can be given several times. */
   readonly multiple?: boolean;
   /**
-   * The value of a string, as the help shows it. Lower-case words between bars are all that it takes, which shells
-   * complete; a word in upper case stands for something else.
+   * The value of a string, as the help shows it. Lower-case words between bars are all that it
+   * takes, which shells complete; a word in upper case stands for something else.
    */
   readonly value?: string;
   /** The environment variable that sets the same. */
@@ -40,11 +41,19 @@ export const OPTIONS = {
     value: "NAME|URL",
     text: "a known provider, such as openai, or the base URL of another",
   },
-  "host": { type: "string", value: "local|NAME", text: "http on this machine, or https under this name" },
+  "host": {
+    type: "string",
+    value: "local|NAME",
+    text: "http on this machine, or https under this name",
+  },
   "port": { type: "string", value: "N", text: "the port to listen on; else 8787, for https 8443" },
   "keys": { type: "string", value: "file|redis|URL", text: "where gateway keys are" },
   "yes": { type: "boolean", text: "ask nothing" },
-  "workers": { type: "string", value: "N|auto", text: "so many processes on the same addresses, auto for one a core" },
+  "workers": {
+    type: "string",
+    value: "N|auto",
+    text: "so many processes on the same addresses, auto for one a core",
+  },
   "log": {
     type: "string",
     variable: "SALLYPORT_LOG",
@@ -65,8 +74,16 @@ export const OPTIONS = {
   "name": { type: "string", value: "NAME", text: "a name for people" },
   "providers": { type: "string", value: "a,b", text: "providers that it may use" },
   "models": { type: "string", value: "'gpt-*,o3'", text: "models that it may use" },
-  "operations": { type: "string", value: "chat,embeddings", text: "groups of operations that it may use" },
-  "team": { type: "string", value: "NAME", text: "the team that it belongs to; usage: only that of its keys" },
+  "operations": {
+    type: "string",
+    value: "chat,embeddings",
+    text: "groups of operations that it may use",
+  },
+  "team": {
+    type: "string",
+    value: "NAME",
+    text: "the team that it belongs to; usage: only that of its keys",
+  },
   "requests": { type: "string", value: "600/min", text: "limit of requests" },
   "tokens": { type: "string", value: "100k/min", text: "limit of tokens" },
   "concurrency": { type: "string", value: "20", text: "limit of open exchanges" },
@@ -84,7 +101,8 @@ export const OPTIONS = {
   "durable": {
     type: "string",
     value: "on|never|keep=1h",
-    text: "answers that callers can attach to again: `on`, `never`, or keep, linger, size and retries with commas",
+    text:
+      "answers that callers can attach to again: `on`, `never`, or keep, linger, size and retries with commas",
   },
   "metadata": { type: "string", multiple: true, value: "team=x", text: "a note of your own" },
   "expires": { type: "string", value: "90d", text: "the end of a key or a certificate" },
@@ -97,28 +115,57 @@ export const OPTIONS = {
   "replace": { type: "boolean", text: "replace keys of the same id" },
   "issuer": { type: "string", value: "NAME", text: "the name of the issuer in the configuration" },
   "jti": { type: "string", value: "JTI", text: "the jti of one token" },
-  "subject": { type: "string", value: "SUB", text: "the subject of tokens: all that were issued so far" },
+  "subject": {
+    type: "string",
+    value: "SUB",
+    text: "the subject of tokens: all that were issued so far",
+  },
   "search": { type: "string", value: "TEXT", text: "only keys with this in their name or id" },
   "by": {
     type: "string",
     value: "key,model",
-    text: "sums by key, team, provider, model, operation, month, day or hour (UTC); export: hour or day",
+    text:
+      "sums by key, team, provider, model, operation, month, day or hour (UTC); export: hour or day",
   },
   "last": { type: "string", value: "7d", text: "the period that ends now" },
   "from": { type: "string", value: "2027-01-01", text: "the start of the period" },
   "to": { type: "string", value: "2027-02-01", text: "the end of the period" },
   "key": { type: "string", value: "ID", text: "only the usage of this key" },
   "provider": { type: "string", value: "NAME", text: "only the usage of this provider" },
-  "model": { type: "string", value: "NAME", text: "only the usage of this model; doctor: the model to call" },
+  "model": {
+    type: "string",
+    value: "NAME",
+    text: "only the usage of this model; doctor: the model to call",
+  },
   "operation": { type: "string", value: "NAME", text: "only the usage of this operation" },
-  "outcome": { type: "string", value: "ok|errors|refused|cancelled", text: "only exchanges that ended so" },
+  "outcome": {
+    type: "string",
+    value: "ok|errors|refused|cancelled",
+    text: "only exchanges that ended so",
+  },
   "status": { type: "string", value: "429|5xx", text: "only this status or class of them" },
   "code": { type: "string", value: "TEXT", text: "only those with this in their code or cause" },
-  "id": { type: "string", value: "ID", text: "only the exchange with this x-request-id, with what it means" },
+  "id": {
+    type: "string",
+    value: "ID",
+    text: "only the exchange with this x-request-id, with what it means",
+  },
   "min-duration": { type: "string", value: "2s", text: "only those that took at least so long" },
-  "min-first-token": { type: "string", value: "500ms", text: "only those whose first token took at least so long" },
-  "since": { type: "string", value: "2h", text: "only those that began since: how long ago, or a day or time (UTC)" },
-  "until": { type: "string", value: "2027-02-01", text: "only those that began before, in the same form" },
+  "min-first-token": {
+    type: "string",
+    value: "500ms",
+    text: "only those whose first token took at least so long",
+  },
+  "since": {
+    type: "string",
+    value: "2h",
+    text: "only those that began since: how long ago, or a day or time (UTC)",
+  },
+  "until": {
+    type: "string",
+    value: "2027-02-01",
+    text: "only those that began before, in the same form",
+  },
   "sum": {
     type: "string",
     value: "key,model",
@@ -134,7 +181,11 @@ export const OPTIONS = {
   "hosts": { type: "string", value: "localhost,127.0.0.1", text: "names and addresses in it" },
   "force": { type: "boolean", text: "replace files that are there" },
   "json": { type: "boolean", text: "print JSON" },
-  "help": { type: "boolean", short: "h", text: "print the help, after a command that of the command" },
+  "help": {
+    type: "boolean",
+    short: "h",
+    text: "print the help, after a command that of the command",
+  },
   "version": { type: "boolean", short: "v", text: "print the version; with --json more about it" },
 } as const;
 

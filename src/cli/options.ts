@@ -5,14 +5,28 @@
  */
 import { parseArgs } from "node:util";
 import { CommandLineError } from "./command.ts";
-import { COMMAND_NAMES, type CommandName, commandsUnder, isCommand, specOf } from "./command_table.ts";
+import {
+  COMMAND_NAMES,
+  type CommandName,
+  commandsUnder,
+  isCommand,
+  specOf,
+} from "./command_table.ts";
 import { findNearest } from "./nearest.ts";
-import { GENERAL_OPTIONS, type OptionName, OPTIONS, type OptionSpec, type OptionValues } from "./option_table.ts";
+import {
+  GENERAL_OPTIONS,
+  type OptionName,
+  OPTIONS,
+  type OptionSpec,
+  type OptionValues,
+} from "./option_table.ts";
 
 /** Options without a command to run. */
 export interface Bare extends OptionValues {
   readonly command?: undefined;
-  /** The command, or the first word of several, whose help is asked for; empty for the general help. */
+  /**
+   * The command, or the first word of several, whose help is asked for; empty for the general help.
+   */
   readonly topic?: string;
 }
 
@@ -36,7 +50,9 @@ function verbsOf(word: string): string[] {
 }
 
 /** Finds the command that the first words name. @returns The command and the words after it */
-function findCommand([first = "", ...rest]: readonly string[]): { command: CommandName; operands: readonly string[] } {
+function findCommand(
+  [first = "", ...rest]: readonly string[],
+): { command: CommandName; operands: readonly string[] } {
   const [second = ""] = rest;
   const command = `${first} ${second}`;
   if (isCommand(command)) return { command, operands: rest.slice(1) };
@@ -48,7 +64,10 @@ function findCommand([first = "", ...rest]: readonly string[]): { command: Comma
   }
   const hint = suggest(second, verbs, `${first} `);
   if (hint !== "") throw new CommandLineError(`unknown command: ${command}${hint}`);
-  throw new CommandLineError(`${first} takes ${verbs.slice(0, -1).join(", ")} or ${verbs.at(-1)}`, first);
+  throw new CommandLineError(
+    `${first} takes ${verbs.slice(0, -1).join(", ")} or ${verbs.at(-1)}`,
+    first,
+  );
 }
 
 /** Finds the command whose help is asked for; the words after it play no part. */
@@ -60,23 +79,30 @@ function findTopic(words: readonly string[]): string {
 
 /** Returns the options that a command takes; all options where no command is known. */
 function listOptions(command: CommandName | undefined): string[] {
-  return command === undefined ? Object.keys(OPTIONS) : [...specOf(command).options, ...GENERAL_OPTIONS];
+  return command === undefined
+    ? Object.keys(OPTIONS)
+    : [...specOf(command).options, ...GENERAL_OPTIONS];
 }
 
 /** Finds the first option that is in no table, such as `--confg`. */
 function findUnknownOption(args: readonly string[]): string | undefined {
   const end = args.indexOf("--");
-  const shorts = Object.values(OPTIONS).flatMap((spec: OptionSpec) => spec.short === undefined ? [] : `-${spec.short}`);
+  const shorts = Object.values(OPTIONS).flatMap((spec: OptionSpec) =>
+    spec.short === undefined ? [] : `-${spec.short}`
+  );
   return args.slice(0, end === -1 ? undefined : end)
     .map((arg) => arg.startsWith("--") ? arg.replace(/=.*/s, "") : arg.slice(0, 2))
-    .find((arg) => /^-./.test(arg) && !(Object.hasOwn(OPTIONS, arg.slice(2)) || shorts.includes(arg)));
+    .find((arg) =>
+      /^-./.test(arg) && !(Object.hasOwn(OPTIONS, arg.slice(2)) || shorts.includes(arg))
+    );
 }
 
 function parse(args: readonly string[]): { values: OptionValues; positionals: readonly string[] } {
   try {
     return parseArgs({ args: [...args], options: OPTIONS, allowPositionals: true });
   } catch (error) {
-    const isUnknown = error instanceof Error && "code" in error && error.code === "ERR_PARSE_ARGS_UNKNOWN_OPTION";
+    const isUnknown = error instanceof Error && "code" in error &&
+      error.code === "ERR_PARSE_ARGS_UNKNOWN_OPTION";
     const unknown = isUnknown ? findUnknownOption(args) : undefined;
     if (unknown === undefined) {
       const [message = ""] = error instanceof Error ? error.message.split(/\.\s/) : [];
@@ -93,13 +119,17 @@ function parse(args: readonly string[]): { values: OptionValues; positionals: re
  * Reads the command line.
  *
  * @param args The arguments, without the program's own name
- * @returns The command with its options; only the options where one of them, such as `--help`, or nothing is asked for
- * @throws {CommandLineError} For an unknown command or option, and for one that the command does not take
+ * @returns The command with its options; only the options where one of them, such as `--help`, or
+ * nothing is asked for
+ * @throws {CommandLineError} For an unknown command or option, and for one that the command does
+ * not take
  */
 export function readCommandLine(args: readonly string[]): CommandOptions | Bare {
   const { values, positionals } = parse(args);
   if (values.version || positionals.length === 0) return values;
-  if (positionals[0] === "help" && !values.help) return { help: true, topic: findTopic(positionals.slice(1)) };
+  if (positionals[0] === "help" && !values.help) {
+    return { help: true, topic: findTopic(positionals.slice(1)) };
+  }
   if (values.help) return { help: true, topic: findTopic(positionals) };
   const { command, operands } = findCommand(positionals);
   const { operand: wanted, options } = specOf(command);

@@ -6,7 +6,10 @@
 import process from "node:process";
 import { print } from "./command.ts";
 
-/** Prints a text part by part, and waits where its reader is slow. It ends early where its reader is gone. */
+/**
+ * Prints a text part by part, and waits where its reader is slow. It ends early where its reader is
+ * gone.
+ */
 export async function printParts(parts: AsyncIterable<string>): Promise<void> {
   const { stdout } = process;
   let isGone = false;

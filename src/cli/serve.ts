@@ -31,10 +31,16 @@ import { applyEnvFiles } from "./env_file.ts";
 import type { CommandOptions } from "./options.ts";
 
 const MAX_WORKERS = 256;
-/** The longest time for which the end of the process waits for the reader of the last lines. Milliseconds. */
+/**
+ * The longest time for which the end of the process waits for the reader of the last lines.
+ * Milliseconds.
+ */
 const LAST_LINES_MS = 500;
 
-/** Makes the function that, at a terminal, creates a key for as long as the process lives, and prints it once. */
+/**
+ * Makes the function that, at a terminal, creates a key for as long as the process lives, and
+ * prints it once.
+ */
 function createKeyMaker(): () => KeyConfig | undefined {
   let made: KeyConfig | undefined;
   return () => {
@@ -53,7 +59,9 @@ function readServer(name: string | undefined): ServerName | undefined {
 }
 
 function readLog(name: string | undefined): Config["log"] | undefined {
-  if (name === undefined || name === "json" || name === "debug" || name === "pretty" || name === "off") return name;
+  if (
+    name === undefined || name === "json" || name === "debug" || name === "pretty" || name === "off"
+  ) return name;
   throw new CommandLineError("--log takes json, debug, pretty or off");
 }
 
@@ -81,8 +89,12 @@ interface Context {
   readonly log: Config["log"] | undefined;
 }
 
-/** Serves callers until a signal ends the process, and reads the configuration again at each SIGHUP. */
-async function serveUntilSignal({ serving, engines, serve, read, count, logs, log }: Context): Promise<void> {
+/**
+ * Serves callers until a signal ends the process, and reads the configuration again at each SIGHUP.
+ */
+async function serveUntilSignal(
+  { serving, engines, serve, read, count, logs, log }: Context,
+): Promise<void> {
   const onHangup = catchHangups();
   let providers: Config["providers"] = {};
   const reloader: Reloader = new Reloader({
@@ -101,7 +113,17 @@ async function serveUntilSignal({ serving, engines, serve, read, count, logs, lo
   const own = new OwnGateway({ served: serving, version: VERSION, inForce, operators: state });
   const member = new FleetMember(own);
   const fleet = new SharedFleet(own, member);
-  const parts = { served: serving, fleet, state, serve, version: VERSION, inForce, logs, log, report };
+  const parts = {
+    served: serving,
+    fleet,
+    state,
+    serve,
+    version: VERSION,
+    inForce,
+    logs,
+    log,
+    report,
+  };
   const admin = new AdminListener(parts);
   const signal = waitForSignal(); // a worker, or a listener, serves before all of it has started
   let isEnding = false;

@@ -1,5 +1,6 @@
 /**
- * Colours for people at a terminal: none into a pipe, and none with NO_COLOR (https://no-color.org).
+ * Colours for people at a terminal: none into a pipe, and none with NO_COLOR
+ * (https://no-color.org).
  *
  * @module
  */
@@ -20,5 +21,7 @@ function isPlainWanted(): boolean {
 /** Returns a text in a style, where standard output shows it. */
 export function styled(style: Style, text: string): string {
   // Its own look at the stream would take colours away in continuous integration, terminal or not.
-  return process.stdout.isTTY && !isPlainWanted() ? styleText(style, text, { validateStream: false }) : text;
+  return process.stdout.isTTY && !isPlainWanted()
+    ? styleText(style, text, { validateStream: false })
+    : text;
 }

@@ -18,8 +18,9 @@ export function wrap(text: string, width: number): string[] {
   const lines: string[] = [];
   for (const word of text.split(" ")) {
     const last = lines.at(-1);
-    if (last !== undefined && last.length + 1 + word.length <= width) lines[lines.length - 1] = `${last} ${word}`;
-    else lines.push(word);
+    if (last !== undefined && last.length + 1 + word.length <= width) {
+      lines[lines.length - 1] = `${last} ${word}`;
+    } else lines.push(word);
   }
   return lines;
 }
@@ -27,7 +28,10 @@ export function wrap(text: string, width: number): string[] {
 /** @returns The text, in bold where a person reads it */
 export const bold = (text: string): string => process.stdout.isTTY ? styleText("bold", text) : text;
 
-/** @returns The text, its control characters replaced: the name of a key or a model must not move the cursor */
+/**
+ * @returns The text, its control characters replaced: the name of a key or a model must not move
+ * the cursor
+ */
 export function toPlain(text: string): string {
   return text.replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\ufffd");
 }

@@ -15,7 +15,9 @@ async function list(tokens: TokenAdministration, isJson: boolean): Promise<void>
   const revoked = await tokens.list();
   if (isJson) return print(`${JSON.stringify(revoked, null, 2)}\n`);
   if (revoked.length === 0) return print("no tokens are revoked\n");
-  const rows = revoked.map(({ id, issuer = "", revoked: at, until }) => [toPlain(id), toPlain(issuer), at, until]);
+  const rows = revoked.map((
+    { id, issuer = "", revoked: at, until },
+  ) => [toPlain(id), toPlain(issuer), at, until]);
   print(`${alignColumns(["TOKENS OF", "ISSUER", "REVOKED", "KEPT UNTIL"], rows)}\n`);
 }
 
@@ -33,7 +35,8 @@ async function revoke(tokens: TokenAdministration, options: CommandOptions): Pro
  */
 export async function tokensCommand(options: CommandOptions): Promise<void> {
   const { config, directory } = loadConfig(options.config);
-  // The public keys of issuers play no part here; and what goes wrong is thrown, so that it is said once.
+  // The public keys of issuers play no part here; and what goes wrong is thrown, so that it is said
+  // once.
   const assembly = await assemble(config, { directory, report: () => {}, isServing: false });
   try {
     const { identity } = assembly;

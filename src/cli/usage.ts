@@ -1,8 +1,8 @@
 /**
  * `sallyport usage`.
  *
- * If usage is kept in Redis, it is read there: Redis has the counts of all gateways. Otherwise the running gateway is
- * asked at its admin listener; if none runs, the file that it has left is read.
+ * If usage is kept in Redis, it is read there: Redis has the counts of all gateways. Otherwise the
+ * running gateway is asked at its admin listener; if none runs, the file that it has left is read.
  *
  * @module
  */
@@ -26,7 +26,18 @@ const SHOWN_DECIMALS = 4;
 /** The number of characters of a name that the table shows. */
 const MAX_NAME = 40;
 
-const ASKED = ["by", "last", "from", "to", "key", "team", "provider", "model", "operation", "limit"] as const;
+const ASKED = [
+  "by",
+  "last",
+  "from",
+  "to",
+  "key",
+  "team",
+  "provider",
+  "model",
+  "operation",
+  "limit",
+] as const;
 
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
 const money = v.nullable(v.pipe(v.string(), v.regex(/^[0-9]+(?:\.[0-9]{1,12})?$/)));
@@ -44,7 +55,12 @@ const ReportSchema = v.object({
   backend: v.picklist(["memory", "file", "redis"]),
   left: count,
   next: v.nullable(v.string()),
-  rows: v.array(v.object({ ...v.entriesFromList([...USAGE_PARTS, "name"], v.exactOptional(v.string())), ...sums })),
+  rows: v.array(
+    v.object({
+      ...v.entriesFromList([...USAGE_PARTS, "name"], v.exactOptional(v.string())),
+      ...sums,
+    }),
+  ),
   totals: v.object(sums),
 });
 
@@ -53,7 +69,9 @@ function readReport(text: string, origin: string): UsageReport {
   try {
     content = JSON.parse(text);
   } catch {
-    throw new CommandLineError(`what answers at ${origin} is no gateway: see admin in the configuration`);
+    throw new CommandLineError(
+      `what answers at ${origin} is no gateway: see admin in the configuration`,
+    );
   }
   const report = v.safeParse(ReportSchema, content);
   if (report.success) return report.output;
@@ -80,28 +98,48 @@ function toMoney(cost: string | null): string {
   const kept = decimals.slice(0, SHOWN_DECIMALS).padEnd(SHOWN_DECIMALS, "0");
   const up = Number(decimals[SHOWN_DECIMALS] ?? 0) >= 5 ? 1n : 0n;
   const digits = String(BigInt(whole + kept) + up).padStart(SHOWN_DECIMALS + 1, "0");
-  if (/^0+$/.test(digits) && /[1-9]/.test(decimals)) return `<0.${"1".padStart(SHOWN_DECIMALS, "0")}`;
+  if (/^0+$/.test(digits) && /[1-9]/.test(decimals)) {
+    return `<0.${"1".padStart(SHOWN_DECIMALS, "0")}`;
+  }
   return `${toCount(Number(digits.slice(0, -SHOWN_DECIMALS)))}.${digits.slice(-SHOWN_DECIMALS)}`;
 }
 
 /** Notes that explain counts whose name alone is not clear. */
 const NOTES: readonly [keyof UsageSums, string][] = [
   ["partial", "partial: broke off; what the provider had stated until then is counted"],
-  ["estimated", "estimated: the provider stated no tokens; ~ marks sums with what the gateway estimated"],
+  [
+    "estimated",
+    "estimated: the provider stated no tokens; ~ marks sums with what the gateway estimated",
+  ],
   ["unmetered", "unmetered: the provider stated no tokens; these may have cost something"],
   ["failed", "failed: refused by the provider, or never reached it"],
   ["other", "other: tokens that were stated in sum only"],
-  ["unpriced", "unpriced: tokens without a price, which are no part of the cost; see prices in the configuration"],
+  [
+    "unpriced",
+    "unpriced: tokens without a price, which are no part of the cost; see prices in the configuration",
+  ],
 ];
 
 /** Sums that hold estimated tokens too. */
-const ESTIMATED: ReadonlySet<keyof UsageSums> = new Set(["input", "output", "other", "tokens", "unpriced", "cost"]);
+const ESTIMATED: ReadonlySet<keyof UsageSums> = new Set([
+  "input",
+  "output",
+  "other",
+  "tokens",
+  "unpriced",
+  "cost",
+]);
 
 /** Counts that have no column of their own: a note tells their sum. */
 const UNSHOWN: ReadonlySet<string> = new Set(["estimatedInput", "estimatedOutput"]);
 
-/** States how much of the sums is estimated. Counts of earlier versions know the number of calls alone. */
-function toEstimatedNote({ tokens, estimatedInput, estimatedOutput, cost, estimatedCost }: UsageSums): string {
+/**
+ * States how much of the sums is estimated. Counts of earlier versions know the number of calls
+ * alone.
+ */
+function toEstimatedNote(
+  { tokens, estimatedInput, estimatedOutput, cost, estimatedCost }: UsageSums,
+): string {
   if (estimatedInput + estimatedOutput === 0) return "";
   const ofCost = cost === null ? "" : `, ${toMoney(estimatedCost)} of ${toMoney(cost)}`;
   return `: ${toCount(estimatedInput + estimatedOutput)} of ${toCount(tokens)} tokens${ofCost}`;
@@ -128,15 +166,21 @@ function toTable({ from, to, by, currency, backend, rows, left, totals }: UsageR
     ];
   };
   const head = [...texts, ...numbers, `cost ${currency}`].map((title) => title.toUpperCase());
-  const total = [...texts.map((_, index) => index === 0 ? "total" : ""), ...toRow(totals).slice(texts.length)];
-  const lines = alignColumns(head, [...rows.map(toRow), total], (column) => column >= texts.length).split("\n");
+  const total = [
+    ...texts.map((_, index) => index === 0 ? "total" : ""),
+    ...toRow(totals).slice(texts.length),
+  ];
+  const lines = alignColumns(head, [...rows.map(toRow), total], (column) => column >= texts.length)
+    .split("\n");
   const sum = lines.pop() ?? "";
   return [
     period,
     "",
     ...lines,
     bold(sum),
-    ...(left > 0 ? ["", `${toCount(left)} more rows are part of the total: --limit N shows more`] : []),
+    ...(left > 0
+      ? ["", `${toCount(left)} more rows are part of the total: --limit N shows more`]
+      : []),
     "",
     ...NOTES.filter(([name]) => Number(totals[name]) > 0).map(([name, note]) =>
       name === "estimated" ? note + toEstimatedNote(totals) : note
@@ -144,12 +188,22 @@ function toTable({ from, to, by, currency, backend, rows, left, totals }: UsageR
   ].join("\n").trimEnd() + kept;
 }
 
-/** Formats the report as CSV: all rows, and always the same columns for the same query; times in UTC, costs exact. */
+/**
+ * Formats the report as CSV: all rows, and always the same columns for the same query; times in
+ * UTC, costs exact.
+ */
 function toCsv({ by, currency, rows }: UsageReport): string {
   const texts = USAGE_PARTS.filter((part) => by.includes(part)).flatMap((part) =>
     part === "key" ? [part, "name"] : part
   );
-  const names = [...texts, ...USAGE_COUNTS, "tokens", "unpriced", "cost", "estimatedCost"] as (keyof UsageLine)[];
+  const names = [
+    ...texts,
+    ...USAGE_COUNTS,
+    "tokens",
+    "unpriced",
+    "cost",
+    "estimatedCost",
+  ] as (keyof UsageLine)[];
   const lines = [
     [...names, "currency"],
     ...rows.map((row) => [...names.map((name) => row[name]), row.cost === null ? "" : currency]),
@@ -170,7 +224,9 @@ export async function usageCommand(options: CommandOptions): Promise<void> {
     if (options.json) return void print(`${JSON.stringify(report, null, 2)}\n`);
     if (!options.csv) return void print(`${toTable(report)}\n`);
     print(toCsv(report));
-    if (report.left > 0) print(`${report.left} more rows are left out: --limit N prints more\n`, process.stderr);
+    if (report.left > 0) {
+      print(`${report.left} more rows are left out: --limit N prints more\n`, process.stderr);
+    }
   } catch (error) {
     throw toRefusal(error);
   }

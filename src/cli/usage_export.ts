@@ -10,7 +10,17 @@ import type { CommandOptions } from "./options.ts";
 import { printParts } from "./print_parts.ts";
 import { readQuery, toRefusal, toTexts, withUsage } from "./usage_source.ts";
 
-const ASKED = ["by", "last", "from", "to", "key", "team", "provider", "model", "operation"] as const;
+const ASKED = [
+  "by",
+  "last",
+  "from",
+  "to",
+  "key",
+  "team",
+  "provider",
+  "model",
+  "operation",
+] as const;
 
 /**
  * Prints the rows of usage.

@@ -1,6 +1,6 @@
 /**
- * The place where the command line finds usage: Redis, which has the counts of all gateways; else the running gateway,
- * which is asked at its admin listener; else the file that a gateway has left.
+ * The place where the command line finds usage: Redis, which has the counts of all gateways; else
+ * the running gateway, which is asked at its admin listener; else the file that a gateway has left.
  *
  * @module
  */
@@ -29,18 +29,26 @@ const ASK_MS = 30_000;
  * @param names The names of those that the query has
  * @throws {CommandLineError} For one without a value
  */
-export function toTexts(options: CommandOptions, names: readonly (keyof OptionValues)[]): Record<string, string> {
+export function toTexts(
+  options: CommandOptions,
+  names: readonly (keyof OptionValues)[],
+): Record<string, string> {
   const texts: Record<string, string> = {};
   for (const name of names) {
     const text = options[name];
-    if (text === "") throw new CommandLineError(`--${name} is empty: give a value, or leave it out`);
+    if (text === "") {
+      throw new CommandLineError(`--${name} is empty: give a value, or leave it out`);
+    }
     if (text !== undefined) texts[name] = String(text);
   }
   return texts;
 }
 
 /** Reads a query by its schema. @throws {CommandLineError} For the first mistake */
-export function readQuery<Query>(schema: v.GenericSchema<unknown, Query>, texts: Record<string, string>): Query {
+export function readQuery<Query>(
+  schema: v.GenericSchema<unknown, Query>,
+  texts: Record<string, string>,
+): Query {
   const result = v.safeParse(schema, texts);
   if (result.success) return result.output;
   const { path, message } = describeIssue(result.issues[0]);
@@ -50,7 +58,9 @@ export function readQuery<Query>(schema: v.GenericSchema<unknown, Query>, texts:
 /** Returns what a person at the terminal is told for an error. */
 export function toRefusal(error: unknown): unknown {
   if (error instanceof UsageUnavailable) return new CommandLineError(error.message);
-  if (error instanceof UsageRefusal) return new CommandLineError(`--${error.param}: ${error.message}`);
+  if (error instanceof UsageRefusal) {
+    return new CommandLineError(`--${error.param}: ${error.message}`);
+  }
   return error;
 }
 
@@ -64,15 +74,22 @@ export interface UsageAnswering<Answer> {
   ofStore(reports: UsageReports): Promise<Answer>;
 }
 
-async function readRefusal({ status, parts }: AdminParts, origin: string): Promise<CommandLineError> {
+async function readRefusal(
+  { status, parts }: AdminParts,
+  origin: string,
+): Promise<CommandLineError> {
   if (status === 401) {
-    return new CommandLineError(`the gateway at ${origin} has another admin.token than the configuration`);
+    return new CommandLineError(
+      `the gateway at ${origin} has another admin.token than the configuration`,
+    );
   }
   let content: unknown;
   try {
     content = JSON.parse(await collect(parts));
   } catch {
-    return new CommandLineError(`what answers at ${origin} is no gateway: see admin in the configuration`);
+    return new CommandLineError(
+      `what answers at ${origin} is no gateway: see admin in the configuration`,
+    );
   }
   const { error } = content as { error?: { message?: unknown } };
   const reason = toPlain(String(error?.message ?? "no reason"));
@@ -87,7 +104,9 @@ async function ofStore<Answer>(
   const assembly = await assemble(config, { directory, report: () => {}, isServing: false });
   try {
     const { usage, keys } = assembly;
-    return await answering.ofStore(new UsageReports({ usage, config, keys, now: Date.now, rest: setImmediate }));
+    return await answering.ofStore(
+      new UsageReports({ usage, config, keys, now: Date.now, rest: setImmediate }),
+    );
   } finally {
     await assembly.close();
   }
@@ -117,7 +136,10 @@ async function ofGateway<Answer>(
  * @returns The answer
  * @throws {CommandLineError} When nobody knows, or the gateway refuses
  */
-export async function withUsage<Answer>(loaded: LoadedConfig, answering: UsageAnswering<Answer>): Promise<Answer> {
+export async function withUsage<Answer>(
+  loaded: LoadedConfig,
+  answering: UsageAnswering<Answer>,
+): Promise<Answer> {
   const { redis, admin, keys } = loaded.config;
   if (redis !== undefined) return await ofStore(loaded, answering);
   const hasFile = !Array.isArray(keys);
@@ -125,9 +147,13 @@ export async function withUsage<Answer>(loaded: LoadedConfig, answering: UsageAn
     const origin = toAdminUrl(admin);
     const found = await ofGateway(origin, admin.token, answering);
     if (found !== undefined) return found.answer;
-    if (!hasFile) throw new CommandLineError(`no gateway runs at ${origin}, which alone knows what was used`);
+    if (!hasFile) {
+      throw new CommandLineError(`no gateway runs at ${origin}, which alone knows what was used`);
+    }
     print(`no gateway runs at ${origin}: this is what the last one has left\n`, process.stderr);
   }
   if (hasFile) return await ofStore(loaded, answering);
-  throw new CommandLineError("usage is known to the gateway alone: configure admin with a port and a token to ask it");
+  throw new CommandLineError(
+    "usage is known to the gateway alone: configure admin with a port and a token to ask it",
+  );
 }

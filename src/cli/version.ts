@@ -11,11 +11,16 @@ import { runtime } from "../runtime.ts";
 import { ownProgram } from "../serve/bun.ts";
 import { VERSION } from "./command.ts";
 
-/** Returns the SHA-256 of the running bundle or executable; `null` for sources, and where it can't be read. */
+/**
+ * Returns the SHA-256 of the running bundle or executable; `null` for sources, and where it can't
+ * be read.
+ */
 function digestOfProgram(): string | null {
   if (import.meta.url.endsWith(".ts")) return null;
   try {
-    const file = runtime === "bun" && ownProgram().length === 0 ? process.execPath : fileURLToPath(import.meta.url);
+    const file = runtime === "bun" && ownProgram().length === 0
+      ? process.execPath
+      : fileURLToPath(import.meta.url);
     return `sha256:${createHash("sha256").update(readFileSync(file)).digest("hex")}`;
   } catch {
     return null; // Deno was not allowed to read it
@@ -25,8 +30,13 @@ function digestOfProgram(): string | null {
 /**
  * Describes the program, for `--version --json`.
  *
- * @returns The version, the runtime with its own, and the digest of the running file, which the build printed
+ * @returns The version, the runtime with its own, and the digest of the running file, which the
+ * build printed
  */
 export function describeVersion(): { version: string; runtime: string; digest: string | null } {
-  return { version: VERSION, runtime: `${runtime} ${process.versions[runtime]}`, digest: digestOfProgram() };
+  return {
+    version: VERSION,
+    runtime: `${runtime} ${process.versions[runtime]}`,
+    digest: digestOfProgram(),
+  };
 }

@@ -1,12 +1,15 @@
 /**
- * The clock of a Durable Object. Its longer timers are alarms, which go off also after the object left the memory: one
- * that is created anew sets the same timers again, from what it has stored.
+ * The clock of a Durable Object. Its longer timers are alarms, which go off also after the object
+ * left the memory: one that is created anew sets the same timers again, from what it has stored.
  *
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
 
-/** The longest time for which a timer of the runtime is used: an object with one can't leave the memory. Milliseconds. */
+/**
+ * The longest time for which a timer of the runtime is used: an object with one can't leave the
+ * memory. Milliseconds.
+ */
 const SHORT_MS = 3000;
 
 /** The clock. */
@@ -43,7 +46,8 @@ export class AlarmClock implements Clock {
   }
 
   /**
-   * Fires the timers that are due: at the alarm, and before each message, since an alarm may be late.
+   * Fires the timers that are due: at the alarm, and before each message, since an alarm may be
+   * late.
    *
    * @param isAlarm True at the alarm, which then is set no more, however early it came
    */

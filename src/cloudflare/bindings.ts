@@ -1,5 +1,6 @@
 /**
- * The bindings of a Worker, the configuration in them, and the parts of a gateway that are made of them.
+ * The bindings of a Worker, the configuration in them, and the parts of a gateway that are made of
+ * them.
  *
  * @module
  */
@@ -50,16 +51,23 @@ export interface Bindings {
   readonly KEYS?: KvNamespace;
   /** Namespace of the Durable Object `SallyportLimits`, which counts limits. */
   readonly LIMITS?: ObjectNamespace;
-  /** Namespace of the Durable Object `SallyportRecordings`, which keeps recordings of durable exchanges. */
+  /**
+   * Namespace of the Durable Object `SallyportRecordings`, which keeps recordings of durable
+   * exchanges.
+   */
   readonly RECORDINGS?: ObjectNamespace;
-  /** The content of `gateway.jsonc`, as an object or as JSON. The other `SALLYPORT_` variables override it. */
+  /**
+   * The content of `gateway.jsonc`, as an object or as JSON. The other `SALLYPORT_` variables
+   * override it.
+   */
   readonly SALLYPORT_CONFIG?: unknown;
   readonly [name: string]: unknown;
 }
 
 /**
- * Default sizes of one body, of all bodies together, and of the recordings of one Durable Object. A Worker has 128 MB of
- * memory (Cloudflare, "Limits"), and a body is held as bytes, as text and parsed. Several objects may share an isolate.
+ * Default sizes of one body, of all bodies together, and of the recordings of one Durable Object. A
+ * Worker has 128 MB of memory (Cloudflare, "Limits"), and a body is held as bytes, as text and
+ * parsed. Several objects may share an isolate.
  */
 const DEFAULT_LIMITS = { body: "8MB", bodies: "32MB", recordings: "16MB" };
 /** Settings that a Worker does not have, and what to do instead. */
@@ -96,7 +104,10 @@ function findForeign(input: Json, { KEYS }: Bindings): ConfigIssue[] {
   const issues: ConfigIssue[] = Object.entries(ABSENT).filter(([name]) => input[name] !== undefined)
     .map(([path, message]) => ({ path, message }));
   if (KEYS !== undefined && input.keys !== undefined) {
-    issues.push({ path: "keys", message: "expected either keys in the configuration or the KV namespace KEYS" });
+    issues.push({
+      path: "keys",
+      message: "expected either keys in the configuration or the KV namespace KEYS",
+    });
   } else if (input.keys !== undefined && !Array.isArray(input.keys)) {
     issues.push({
       path: "keys",
@@ -107,19 +118,37 @@ function findForeign(input: Json, { KEYS }: Bindings): ConfigIssue[] {
 }
 
 /** Returns whether limits have to be counted across isolates. Keys in KV always may have limits. */
-function needsCounting({ keys, teams, providers, identity = [] }: Config, { KEYS }: Bindings): boolean {
-  const owners = [...(Array.isArray(keys) ? keys : []), ...Object.values(teams), ...Object.values(providers)];
+function needsCounting(
+  { keys, teams, providers, identity = [] }: Config,
+  { KEYS }: Bindings,
+): boolean {
+  const owners = [
+    ...(Array.isArray(keys) ? keys : []),
+    ...Object.values(teams),
+    ...Object.values(providers),
+  ];
   return KEYS !== undefined || identity.some(({ plans }) => Object.keys(plans).length > 0) ||
     owners.some(({ limits }) => limits !== undefined);
 }
 
-/** Finds settings of durable exchanges, which need a place for their recordings: an isolate may end at any time. */
+/**
+ * Finds settings of durable exchanges, which need a place for their recordings: an isolate may end
+ * at any time.
+ */
 function findDurable({ providers, keys }: Config): ConfigIssue[] {
-  const ofProviders = Object.entries(providers).map(([name, { durable }]) => ({ path: `providers.${name}`, durable }));
-  const ofKeys = Array.isArray(keys) ? keys.map(({ durable }, at) => ({ path: `keys.${at}`, durable })) : [];
-  return [...ofProviders, ...ofKeys].filter(({ durable }) => typeof durable === "object").map(({ path }) => ({
+  const ofProviders = Object.entries(providers).map(([name, { durable }]) => ({
+    path: `providers.${name}`,
+    durable,
+  }));
+  const ofKeys = Array.isArray(keys)
+    ? keys.map(({ durable }, at) => ({ path: `keys.${at}`, durable }))
+    : [];
+  return [...ofProviders, ...ofKeys].filter(({ durable }) => typeof durable === "object").map((
+    { path },
+  ) => ({
     path: `${path}.durable`,
-    message: "expected a binding RECORDINGS to the Durable Object SallyportRecordings: add it, or leave this out",
+    message:
+      "expected a binding RECORDINGS to the Durable Object SallyportRecordings: add it, or leave this out",
   }));
 }
 
@@ -161,7 +190,9 @@ export function readConfig(env: Bindings): Config {
   if (config !== undefined && env.RECORDINGS === undefined) issues.push(...findDurable(config));
   if (config !== undefined && issues.length === 0) return config;
   throw new ConfigError(issues.map((issue) => {
-    const [, source = issue.source] = Array.from(sources).find(([prefix]) => issue.path.startsWith(prefix)) ?? [];
+    const [, source = issue.source] = Array.from(sources).find(([prefix]) =>
+      issue.path.startsWith(prefix)
+    ) ?? [];
     return { ...issue, source };
   }));
 }
@@ -176,7 +207,8 @@ export interface WorkerRuntime {
 }
 
 /**
- * Longest wait for a Durable Object: one that was never called before may start on another continent. Milliseconds.
+ * Longest wait for a Durable Object: one that was never called before may start on another
+ * continent. Milliseconds.
  */
 const OBJECT_MS = 2000;
 
@@ -184,7 +216,10 @@ const OBJECT_MS = 2000;
 async function inTime<Answer>(answer: Promise<Answer>, ms: number, clock: Clock): Promise<Answer> {
   let cancel = (): void => {};
   const tooLate = new Promise<never>((_, reject) => {
-    cancel = clock.timer(ms, () => reject(new Error("Cannot go on: the Durable Object does not answer")));
+    cancel = clock.timer(
+      ms,
+      () => reject(new Error("Cannot go on: the Durable Object does not answer")),
+    );
   });
   return await Promise.race([answer, tooLate]).finally(() => cancel());
 }
@@ -192,7 +227,8 @@ async function inTime<Answer>(answer: Promise<Answer>, ms: number, clock: Clock)
 /**
  * Creates the function that sends messages to Durable Objects.
  *
- * @param objectOf Returns the object that counts a subject, and all that are counted together with it
+ * @param objectOf Returns the object that counts a subject, and all that are counted together with
+ * it
  * @param runtime The clock, and `keepAlive`
  * @returns Sends a message; rejects if the answer takes longer than {@link OBJECT_MS}
  */
@@ -211,31 +247,41 @@ export function createSend(
 }
 
 /**
- * The longest time for which a writer gathers bytes for an entry: each is a call to an object, and is billed.
- * Milliseconds.
+ * The longest time for which a writer gathers bytes for an entry: each is a call to an object, and
+ * is billed. Milliseconds.
  */
 const GATHER_MS = 100;
 
 /**
- * Creates the durable exchanges of a Worker. No request touches what another one has opened: each reads the recording,
- * also where the same isolate writes it.
+ * Creates the durable exchanges of a Worker. No request touches what another one has opened: each
+ * reads the recording, also where the same isolate writes it.
  *
  * @param namespace The namespace of the objects that keep recordings
  * @param runtime The clock, and `keepAlive`
  */
-function createDurable(namespace: ObjectNamespace, { clock, keepAlive }: WorkerRuntime): DurableExchanges {
+function createDurable(
+  namespace: ObjectNamespace,
+  { clock, keepAlive }: WorkerRuntime,
+): DurableExchanges {
   const send: SendToRecordings = async (message) => {
     if (message.type === "list") return {}; // nobody can ask all objects
     const id = message.type === "claim" ? message.claim.id : message.id;
     const object = namespace.getByName(tagOf(id)) as { handle: SendToRecordings };
-    const waitMs = "waitMs" in message ? message.waitMs : message.type === "attend" ? RECORDING_LEASE_MS : 0;
+    const waitMs = "waitMs" in message
+      ? message.waitMs
+      : message.type === "attend"
+      ? RECORDING_LEASE_MS
+      : 0;
     return await inTime(object.handle(message), OBJECT_MS + waitMs, clock);
   };
   const store = new RemoteRecordings({ send, clock, gatherMs: GATHER_MS, keepAlive });
   return createDurableExchanges(store, clock, { isLocal: false });
 }
 
-/** Returns a function that reports, once, a key whose calls are to be recorded where no place for recordings is bound. */
+/**
+ * Returns a function that reports, once, a key whose calls are to be recorded where no place for
+ * recordings is bound.
+ */
 function createKeyCheck({ report }: WorkerRuntime): (key: GatewayKey) => void {
   let isReported = false;
   return ({ id, durable }) => {
@@ -255,13 +301,21 @@ function createKeyCheck({ report }: WorkerRuntime): (key: GatewayKey) => void {
  * @param runtime The clock, and `keepAlive`
  * @returns Parts of a gateway
  */
-export function createParts(env: Bindings, config: Config, runtime: WorkerRuntime): Partial<GatewayParts> {
+export function createParts(
+  env: Bindings,
+  config: Config,
+  runtime: WorkerRuntime,
+): Partial<GatewayParts> {
   const { KEYS, LIMITS, RECORDINGS } = env;
-  // A provider's limits are for all keys together: then one object counts all. Else one counts a team with its keys, or
-  // a key without a team. So a decision is one call, nobody's counts are divided, and a refusal has nothing to give back.
+  // A provider's limits are for all keys together: then one object counts all. Else one counts a
+  // team with its keys, or a key without a team. So a decision is one call, nobody's counts are
+  // divided, and a refusal has nothing to give back.
   const isOne = Object.values(config.providers).some(({ limits }) => limits !== undefined);
   const toSend = (namespace: ObjectNamespace) =>
-    createSend((subject) => namespace.getByName(isOne ? "all" : subject) as { handle: SendToLimiter }, runtime);
+    createSend(
+      (subject) => namespace.getByName(isOne ? "all" : subject) as { handle: SendToLimiter },
+      runtime,
+    );
   return {
     ...(KEYS !== undefined && {
       keys: new KvKeyStore(KEYS, RECORDINGS === undefined ? createKeyCheck(runtime) : undefined),
@@ -270,6 +324,8 @@ export function createParts(env: Bindings, config: Config, runtime: WorkerRuntim
     durable: RECORDINGS === undefined || !mayRecord({ ...config, keys: KEYS ?? config.keys })
       ? null
       : createDurable(RECORDINGS, runtime),
-    limiter: LIMITS === undefined ? new MemoryLimiter(runtime.clock) : new RemoteLimiter(toSend(LIMITS), runtime.clock),
+    limiter: LIMITS === undefined
+      ? new MemoryLimiter(runtime.clock)
+      : new RemoteLimiter(toSend(LIMITS), runtime.clock),
   };
 }

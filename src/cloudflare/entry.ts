@@ -1,8 +1,9 @@
 /**
  * The gateway as a Cloudflare Worker. `ops/workers/main.js` is all of it.
  *
- * On that platform, objects of one request, such as timers and streams, must not be used by another request. Each
- * deadline is therefore a timer of its own, and an isolate keeps only plain data between requests.
+ * On that platform, objects of one request, such as timers and streams, must not be used by another
+ * request. Each deadline is therefore a timer of its own, and an isolate keeps only plain data
+ * between requests.
  *
  * @module
  */
@@ -26,7 +27,10 @@ export type { KvNamespace } from "./keys_kv.ts";
 export type { RecordingAnswer, RecordingMessage } from "../durable/shared_recordings.ts";
 export type { LimiterAnswer, LimiterMessage } from "../limits/shared_limiter.ts";
 
-/** The class of the Durable Object that counts limits. Its type does not refer to the platform's own types. */
+/**
+ * The class of the Durable Object that counts limits. Its type does not refer to the platform's own
+ * types.
+ */
 export const SallyportLimits: new (ctx: ObjectState, env: unknown) => {
   handle(message: LimiterMessage): LimiterAnswer;
 } = LimitsObject;
@@ -40,8 +44,8 @@ export const SallyportRecordings: new (ctx: ObjectState, env: unknown) => {
 const FLAG = "enable_request_signal";
 
 /**
- * Keeps the runtime running until an exchange is over, also when its caller has left: otherwise the exchange would
- * never settle.
+ * Keeps the runtime running until an exchange is over, also when its caller has left: otherwise the
+ * exchange would never settle.
  */
 const untilSettled: Tracer = {
   begin(exchange) {
@@ -63,9 +67,14 @@ function warn(text: string): void {
 }
 
 function assertFlag(): void {
-  const { Cloudflare } = globalThis as { Cloudflare?: { compatibilityFlags?: Record<string, boolean> } };
+  const { Cloudflare } = globalThis as {
+    Cloudflare?: { compatibilityFlags?: Record<string, boolean> };
+  };
   if (Cloudflare?.compatibilityFlags?.[FLAG] === true) return;
-  throw new ConfigError([{ path: "compatibility_flags", message: `expected "${FLAG}" among them` }]);
+  throw new ConfigError([{
+    path: "compatibility_flags",
+    message: `expected "${FLAG}" among them`,
+  }]);
 }
 
 function create(env: Bindings): Gateway {
@@ -89,8 +98,8 @@ function create(env: Bindings): Gateway {
 let gateway: Gateway | undefined;
 
 /**
- * The Worker. Its gateway is created at the first request: a mistake in the configuration is logged, and answered with
- * 500.
+ * The Worker. Its gateway is created at the first request: a mistake in the configuration is
+ * logged, and answered with 500.
  */
 const worker: { fetch(request: Request, env: Bindings): Promise<Response> } = {
   async fetch(request, env) {
@@ -98,7 +107,11 @@ const worker: { fetch(request: Request, env: Bindings): Promise<Response> } = {
       gateway ??= create(env);
     } catch (error) {
       // deno-lint-ignore no-console -- as above
-      console.error(`sallyport: ${error instanceof ConfigError ? error.message : "Cannot start: an internal error"}`);
+      console.error(
+        `sallyport: ${
+          error instanceof ConfigError ? error.message : "Cannot start: an internal error"
+        }`,
+      );
       return toResponse(toErrorResponse(new GatewayError("internal_error")));
     }
     return await gateway.fetch(request);

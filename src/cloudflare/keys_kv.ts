@@ -1,8 +1,9 @@
 /**
- * Gateway keys in Workers KV: one entry for each digest, whose value is the key as JSON, as in a file of keys.
+ * Gateway keys in Workers KV: one entry for each digest, whose value is the key as JSON, as in a
+ * file of keys.
  *
- * KV caches each read near its reader: a change usually takes effect everywhere within a minute, without a guarantee.
- * The answer that a key does not exist is cached in the same way.
+ * KV caches each read near its reader: a change usually takes effect everywhere within a minute,
+ * without a guarantee. The answer that a key does not exist is cached in the same way.
  *
  * @module
  */

@@ -3,11 +3,18 @@
  *
  * @module
  */
-import type { KeptRecording, LoadedRecording, RecordingJournal } from "../durable/recording_journal.ts";
+import type {
+  KeptRecording,
+  LoadedRecording,
+  RecordingJournal,
+} from "../durable/recording_journal.ts";
 import type { SealedEntry } from "../durable/recording_store.ts";
 import type { ObjectStorage } from "./bindings.ts";
 
-/** The most bytes of ciphertext in one value. The platform takes 2 MB, with the name (Cloudflare, "Limits"). */
+/**
+ * The most bytes of ciphertext in one value. The platform takes 2 MB, with the name (Cloudflare,
+ * "Limits").
+ */
 const MAX_VALUE_BYTES = 1_000_000;
 /** Names of values are sorted as texts: numbers in them have so many digits. */
 const DIGITS = 9;
@@ -24,7 +31,10 @@ export class KvJournal implements RecordingJournal {
   }
 
   load(): LoadedRecording[] {
-    const kept = Array.from(this.#kv.list<KeptRecording>({ prefix: nameOf("") }), ([, recording]) => recording);
+    const kept = Array.from(
+      this.#kv.list<KeptRecording>({ prefix: nameOf("") }),
+      ([, recording]) => recording,
+    );
     kept.sort((one, other) => one.facts.startedAt - other.facts.startedAt);
     return kept.map((recording) => ({ ...recording, entries: this.#entries(recording.id) }));
   }
@@ -35,8 +45,14 @@ export class KvJournal implements RecordingJournal {
 
   append(id: string, index: number, entry: SealedEntry): void {
     const { sealed } = entry;
-    for (let start = 0, part = 0; start === 0 || start < sealed.byteLength; start += MAX_VALUE_BYTES, part++) {
-      const name = `${prefixOf(id)}${String(index).padStart(DIGITS, "0")}:${String(part).padStart(DIGITS, "0")}`;
+    for (
+      let start = 0, part = 0;
+      start === 0 || start < sealed.byteLength;
+      start += MAX_VALUE_BYTES, part++
+    ) {
+      const name = `${prefixOf(id)}${String(index).padStart(DIGITS, "0")}:${
+        String(part).padStart(DIGITS, "0")
+      }`;
       this.#kv.put(name, { ...entry, sealed: sealed.slice(start, start + MAX_VALUE_BYTES) });
     }
   }

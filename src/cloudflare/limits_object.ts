@@ -5,18 +5,30 @@
  */
 import { DurableObject } from "cloudflare:workers";
 import { MemoryLimiter, type WindowCounts } from "../limits/memory_limiter.ts";
-import { type LimiterAnswer, type LimiterMessage, SharedLimiter } from "../limits/shared_limiter.ts";
+import {
+  type LimiterAnswer,
+  type LimiterMessage,
+  SharedLimiter,
+} from "../limits/shared_limiter.ts";
 import type { ObjectState } from "./bindings.ts";
 
 /**
- * The time after the end of a window at which its counts are deleted, with all others that have ended. Milliseconds.
+ * The time after the end of a window at which its counts are deleted, with all others that have
+ * ended. Milliseconds.
  */
 const CLEAR_AFTER_MS = 60_000;
 
-/** Returns the time at which the last count ends. An earlier version stored fewer of them, and a later one may store more. */
-const endOf = (counts: Partial<WindowCounts>): number => Math.max(...Object.values(counts).map(({ until }) => until));
+/**
+ * Returns the time at which the last count ends. An earlier version stored fewer of them, and a
+ * later one may store more.
+ */
+const endOf = (counts: Partial<WindowCounts>): number =>
+  Math.max(...Object.values(counts).map(({ until }) => until));
 
-/** Counts the limits of a gateway key, of a team with its keys, or of all; see `createParts` in `bindings.ts`. */
+/**
+ * Counts the limits of a gateway key, of a team with its keys, or of all; see `createParts` in
+ * `bindings.ts`.
+ */
 export class SallyportLimits extends DurableObject {
   readonly #limiter: SharedLimiter;
   #alarmAt = 0;

@@ -1,10 +1,15 @@
 /**
- * Recordings in the storage of a Durable Object, of one tag: those of a name, or a single one without a name.
+ * Recordings in the storage of a Durable Object, of one tag: those of a name, or a single one
+ * without a name.
  *
  * @module
  */
 import { MemoryRecordings } from "../durable/recording_store_memory.ts";
-import { type RecordingAnswer, type RecordingMessage, SharedRecordings } from "../durable/shared_recordings.ts";
+import {
+  type RecordingAnswer,
+  type RecordingMessage,
+  SharedRecordings,
+} from "../durable/shared_recordings.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { AlarmClock } from "./alarm_clock.ts";
 import type { ObjectStorage } from "./bindings.ts";
@@ -47,7 +52,9 @@ export class StoredRecordings {
     await this.#clear();
   }
 
-  /** Deletes all that is stored, once the last recording is gone: an empty storage costs nothing. */
+  /**
+   * Deletes all that is stored, once the last recording is gone: an empty storage costs nothing.
+   */
   async #clear(): Promise<void> {
     if (this.#store.size > 0) return;
     this.#clock.alarmDeleted();

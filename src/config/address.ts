@@ -1,30 +1,35 @@
 /**
- * The addresses of a provider as an operator writes them down: a pattern of hosts, with or without a path before `/v1`.
+ * The addresses of a provider as an operator writes them down: a pattern of hosts, with or without
+ * a path before `/v1`.
  *
  * @module
  */
 import * as v from "valibot";
 
 /**
- * The grammar of `host[:port]` in lower case (RFC 9110 §7.2): a name in letters, digits, ".", "-" and "_", or an IPv6
- * address in brackets.
+ * The grammar of `host[:port]` in lower case (RFC 9110 §7.2): a name in letters, digits, ".", "-"
+ * and "_", or an IPv6 address in brackets.
  */
 export const HOST: RegExp =
   /^(?<hostname>[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?|\[[0-9a-f:.]+\])\.?(?::(?<port>[0-9]{1,5}))?$/;
 
-/** Checks that a pattern can match a Host: written as the host table looks it up, with a port within its range. */
+/**
+ * Checks that a pattern can match a Host: written as the host table looks it up, with a port within
+ * its range.
+ */
 function isHostPattern(pattern: string): boolean {
   if (pattern === "*") return true;
   const isSuffix = pattern.startsWith("*.");
   const { hostname, port } = HOST.exec(isSuffix ? pattern.slice(2) : pattern)?.groups ?? {};
   if (hostname === undefined || (isSuffix && hostname.startsWith("["))) return false;
   if (isSuffix) return pattern === `*.${hostname}`;
-  return pattern === (port === undefined ? hostname : `${hostname}:${Number(port)}`) && Number(port ?? 0) <= 65535;
+  return pattern === (port === undefined ? hostname : `${hostname}:${Number(port)}`) &&
+    Number(port ?? 0) <= 65535;
 }
 
 /**
- * Segments of unreserved characters (RFC 3986 §2.3), which have one spelling only. A URL parser would resolve `.` and
- * `..`, and the path before `/v1` ends where the first `v1` begins.
+ * Segments of unreserved characters (RFC 3986 §2.3), which have one spelling only. A URL parser
+ * would resolve `.` and `..`, and the path before `/v1` ends where the first `v1` begins.
  */
 const PREFIX = /^(?:\/(?!(?:v1|\.\.?)(?:\/|$))[\w.~-]+)*$/;
 

@@ -1,5 +1,6 @@
 /**
- * The configuration of a gateway: its schema, its defaults, and the one place where durations and sizes become numbers.
+ * The configuration of a gateway: its schema, its defaults, and the one place where durations and
+ * sizes become numbers.
  *
  * @module
  */
@@ -42,13 +43,19 @@ export interface Config {
   readonly keys: KeysConfig;
   /** Teams by name, to which keys belong. */
   readonly teams: Readonly<Record<string, TeamConfig>>;
-  /** Issuers of identity tokens, which are accepted in the place of gateway keys; there are none if left out. */
+  /**
+   * Issuers of identity tokens, which are accepted in the place of gateway keys; there are none if
+   * left out.
+   */
   readonly identity?: readonly IdentityConfig[] | undefined;
   /** Limits on what callers may use of the gateway itself. */
   readonly limits: LimitsConfig;
   /** Origins whose pages may call from a browser; without them no answer is for pages. */
   readonly cors?: CorsConfig | undefined;
-  /** The listener for operators, if any: health, metrics, and (only with a token) keys, usage and the console. */
+  /**
+   * The listener for operators, if any: health, metrics, and (only with a token) keys, usage and
+   * the console.
+   */
   readonly admin?: AdminConfig | undefined;
   /** The Redis or Valkey that several gateways share. */
   readonly redis?: RedisConfig | undefined;
@@ -65,8 +72,8 @@ export interface Config {
   /** Metrics beside those that every gateway has: the most keys that have some of their own. */
   readonly metrics: { readonly maxKeys: number };
   /**
-   * The access log on standard output; `auto` is for people at a terminal, else JSON lines. `debug` is JSON that also
-   * names the headers that were withheld.
+   * The access log on standard output; `auto` is for people at a terminal, else JSON lines. `debug`
+   * is JSON that also names the headers that were withheld.
    */
   readonly log: "auto" | "json" | "debug" | "pretty" | "off";
   /** Times of a graceful shutdown. */
@@ -80,19 +87,32 @@ export interface Config {
 
 /** A configuration as it is written in `gateway.jsonc`. */
 export interface ConfigInput {
-  /** For editors: the address of `gateway.schema.json`, such as `./node_modules/sallyport/dist/gateway.schema.json`. */
+  /**
+   * For editors: the address of `gateway.schema.json`, such as
+   * `./node_modules/sallyport/dist/gateway.schema.json`.
+   */
   readonly $schema?: string | undefined;
   /** Addresses on which callers are accepted; port 8787 of this machine if left out. */
   readonly listen?: readonly ListenInput[] | undefined;
   /** Providers by name; at least one. */
   readonly providers: Readonly<Record<string, ProviderInput>>;
-  /** The way out to all providers: proxy, authorities, client certificate; a direct one if left out. */
+  /**
+   * The way out to all providers: proxy, authorities, client certificate; a direct one if left out.
+   */
   readonly egress?: EgressSettings | undefined;
   /** Where gateway keys are; there are none if left out. */
-  readonly keys?: readonly KeyInput[] | { readonly file: string } | "redis" | RedisKeysInput | undefined;
+  readonly keys?:
+    | readonly KeyInput[]
+    | { readonly file: string }
+    | "redis"
+    | RedisKeysInput
+    | undefined;
   /** Teams by name, to which keys belong; there are none if left out. */
   readonly teams?: Readonly<Record<string, TeamInput>> | undefined;
-  /** Issuers of identity tokens, which are accepted in the place of gateway keys; there are none if left out. */
+  /**
+   * Issuers of identity tokens, which are accepted in the place of gateway keys; there are none if
+   * left out.
+   */
   readonly identity?: readonly IdentityInput[] | undefined;
   /** Limits on what callers may use of the gateway itself. */
   readonly limits?: LimitsInput | undefined;
@@ -109,22 +129,31 @@ export interface ConfigInput {
   /** Currency of all prices; `USD` if left out. */
   readonly currency?: string | undefined;
   /** Times for which usage is kept, such as `{ "hours": "8d", "days": "400d" }`. */
-  readonly usage?: { readonly hours?: string | undefined; readonly days?: string | undefined } | undefined;
-  /** Receiver of messages about budgets that are nearly or wholly used up; there are none if left out. */
+  readonly usage?:
+    | { readonly hours?: string | undefined; readonly days?: string | undefined }
+    | undefined;
+  /**
+   * Receiver of messages about budgets that are nearly or wholly used up; there are none if left
+   * out.
+   */
   readonly alerts?: AlertsConfig | undefined;
   /** Metrics beside those that every gateway has, such as `{ "byKey": true }`. */
   readonly metrics?: { readonly byKey?: boolean | number | undefined } | undefined;
   /** The access log on standard output; `auto` if left out. */
   readonly log?: Config["log"] | undefined;
   /** Times of a graceful shutdown, such as `{ "delay": "5s", "limit": "10m" }`. */
-  readonly drain?: { readonly delay?: string | undefined; readonly limit?: string | undefined } | undefined;
+  readonly drain?:
+    | { readonly delay?: string | undefined; readonly limit?: string | undefined }
+    | undefined;
 }
 
 /** One mistake in a configuration. */
 export interface ConfigIssue {
   /** Path of the setting, such as `providers.a.upstream`. */
   readonly path: string;
-  /** Text for people: the expected value, and what to do. Never contains a value that may be secret. */
+  /**
+   * Text for people: the expected value, and what to do. Never contains a value that may be secret.
+   */
   readonly message: string;
   /** The file and line, or the variable, that the setting comes from. */
   readonly source?: string | undefined;
@@ -144,7 +173,9 @@ export class ConfigError extends Error {
    */
   constructor(issues: readonly ConfigIssue[]) {
     super(
-      issues.map((issue) => formatMistake(issue) + (issue.source === undefined ? "" : ` (${issue.source})`)).join("\n"),
+      issues.map((issue) =>
+        formatMistake(issue) + (issue.source === undefined ? "" : ` (${issue.source})`)
+      ).join("\n"),
     );
     this.issues = issues;
   }
@@ -154,24 +185,42 @@ const DEFAULT_DRAIN_DELAY_MS = 5000;
 /** @internal The schema of `gateway.jsonc`. Unknown keys are mistakes. */
 export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
   v.strictObject({
-    $schema: v.optional(about(v.string("expected a string"), "For editors: the address of gateway.schema.json")),
+    $schema: v.optional(
+      about(v.string("expected a string"), "For editors: the address of gateway.schema.json"),
+    ),
     listen: v.optional(
-      v.pipe(v.array(ListenSchema, "expected an array"), v.nonEmpty("expected at least one address")),
+      v.pipe(
+        v.array(ListenSchema, "expected an array"),
+        v.nonEmpty("expected at least one address"),
+      ),
       [{ port: 8787 }],
     ),
     providers: ProvidersSchema,
-    egress: v.optional(about(EgressSchema, "The way out to all providers; those of a provider come before them")),
-    keys: v.optional(about(KeysSchema, 'Gateway keys: an array, `{ "file": "gateway-keys.json" }` or `"redis"`'), []),
+    egress: v.optional(
+      about(EgressSchema, "The way out to all providers; those of a provider come before them"),
+    ),
+    keys: v.optional(
+      about(KeysSchema, 'Gateway keys: an array, `{ "file": "gateway-keys.json" }` or `"redis"`'),
+      [],
+    ),
     teams: v.optional(about(TeamsSchema, "Teams by name: limits that several keys share"), {}),
     identity: v.optional(IdentitySchema),
     limits: v.optional(LimitsSchema, {}),
     cors: v.optional(CorsSchema),
-    admin: v.optional(about(AdminSchema, "The listener for operators: health, metrics, keys, usage, the console")),
+    admin: v.optional(
+      about(AdminSchema, "The listener for operators: health, metrics, keys, usage, the console"),
+    ),
     redis: v.optional(
-      about(RedisSchema, "A URL or an object: limits, usage, and keys if they are to be there, shared"),
+      about(
+        RedisSchema,
+        "A URL or an object: limits, usage, and keys if they are to be there, shared",
+      ),
     ),
     instance: v.optional(InstanceSchema),
-    prices: v.optional(about(PricesSchema, "What a million tokens cost, by the model's name, for all providers"), {}),
+    prices: v.optional(
+      about(PricesSchema, "What a million tokens cost, by the model's name, for all providers"),
+      {},
+    ),
     currency: v.optional(about(CurrencySchema, "What all prices are in"), "USD"),
     usage: v.optional(UsageSchema, {}),
     alerts: v.optional(AlertsSchema),
@@ -201,8 +250,12 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
   v.transform(({ $schema: _, egress, drain: { delay, limit }, ...config }) => ({
     ...config,
     providers: withEgress(config.providers, egress),
-    // Without an admin listener nobody asks whether the gateway is ready: waiting would serve nobody.
-    drain: { delayMs: delay ?? (config.admin === undefined ? 0 : DEFAULT_DRAIN_DELAY_MS), limitMs: limit },
+    // Without an admin listener nobody asks whether the gateway is ready: waiting would serve
+    // nobody.
+    drain: {
+      delayMs: delay ?? (config.admin === undefined ? 0 : DEFAULT_DRAIN_DELAY_MS),
+      limitMs: limit,
+    },
   })),
   v.rawCheck(({ dataset, addIssue }) => {
     if (!dataset.typed) return;
@@ -217,8 +270,17 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
 );
 
 /** A path as valibot gives it to its issues. */
-function toPath(input: unknown, keys: readonly (string | number)[]): [v.IssuePathItem, ...v.IssuePathItem[]] {
-  return keys.map((key) => ({ type: "unknown", origin: "value", input, key, value: undefined })) as never;
+function toPath(
+  input: unknown,
+  keys: readonly (string | number)[],
+): [v.IssuePathItem, ...v.IssuePathItem[]] {
+  return keys.map((key) => ({
+    type: "unknown",
+    origin: "value",
+    input,
+    key,
+    value: undefined,
+  })) as never;
 }
 
 /**
@@ -237,7 +299,9 @@ export function checkConfig(input: unknown): Config {
   });
   // The first mistake of a setting explains the others.
   throw new ConfigError(
-    issues.filter(({ path }, index) => issues.findIndex((earlier) => earlier.path === path) === index),
+    issues.filter(({ path }, index) =>
+      issues.findIndex((earlier) => earlier.path === path) === index
+    ),
   );
 }
 

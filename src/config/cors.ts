@@ -8,7 +8,10 @@ import { about, anyDuration } from "./schema.ts";
 
 /** Origins whose pages may call from a browser. */
 export interface CorsConfig {
-  /** Origins as browsers send them, such as `https://app.example.com`; `http://localhost:*` is any port, `*` any origin. */
+  /**
+   * Origins as browsers send them, such as `https://app.example.com`; `http://localhost:*` is any
+   * port, `*` any origin.
+   */
   readonly origins: readonly string[];
   /** Milliseconds for which a browser may remember the answer to a preflight. */
   readonly maxAgeMs: number;
@@ -16,18 +19,25 @@ export interface CorsConfig {
 
 /** These origins as they are written in the configuration. */
 export interface CorsInput {
-  /** Origins as browsers send them, such as `https://app.example.com`; `http://localhost:*` is any port, `*` any origin. */
+  /**
+   * Origins as browsers send them, such as `https://app.example.com`; `http://localhost:*` is any
+   * port, `*` any origin.
+   */
   readonly origins: readonly string[];
   /** Time for which a browser may remember the answer to a preflight; `10m` if left out. */
   readonly maxAge?: string | undefined;
 }
 
-/** An origin of a scheme that browsers and their shells have beside http, such as `chrome-extension://id`. */
+/**
+ * An origin of a scheme that browsers and their shells have beside http, such as
+ * `chrome-extension://id`.
+ */
 const OTHER_ORIGIN = /^[a-z][a-z0-9+.-]*:\/\/[a-z0-9._-]+$/;
 
 /**
- * Checks that a text is an origin exactly as browsers send it (https://html.spec.whatwg.org/#ascii-serialisation-of-an-origin):
- * written otherwise it would never match. `null` is refused: every sandboxed page has it.
+ * Checks that a text is an origin exactly as browsers send it
+ * (https://html.spec.whatwg.org/#ascii-serialisation-of-an-origin): written otherwise it would
+ * never match. `null` is refused: every sandboxed page has it.
  */
 function isOrigin(text: string): boolean {
   if (text === "*") return true;

@@ -16,7 +16,11 @@ export const CREDENTIAL_HEADERS: readonly CredentialHeader[] = [
 ];
 
 /** Ends of the host names of Azure's resources. */
-const AZURE_SUFFIXES = [".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"];
+const AZURE_SUFFIXES = [
+  ".openai.azure.com",
+  ".cognitiveservices.azure.com",
+  ".services.ai.azure.com",
+];
 
 /**
  * Tells whether a host is a resource of Azure.

@@ -1,6 +1,6 @@
 /**
- * Checks of what only a whole configuration shows: whether the names that one part mentions exist in another, and
- * whether every limit can be counted.
+ * Checks of what only a whole configuration shows: whether the names that one part mentions exist
+ * in another, and whether every limit can be counted.
  *
  * @module
  */
@@ -34,7 +34,8 @@ type ReferringKey = Pick<KeyConfig, "providers" | "team" | "limits">;
 const under = (path: readonly (string | number)[], misfits: readonly Misfit[]): Misfit[] =>
   misfits.map((misfit) => ({ ...misfit, path: [...path, ...misfit.path] }));
 
-const isEmpty = (prices: Prices | undefined): boolean => prices === undefined || Object.keys(prices).length === 0;
+const isEmpty = (prices: Prices | undefined): boolean =>
+  prices === undefined || Object.keys(prices).length === 0;
 
 /** Finds limits that can't be counted for calls to the given providers. */
 function findLimitMisfits(
@@ -45,8 +46,14 @@ function findLimitMisfits(
   const { spend, tokens, budget, mode } = limits ?? {};
   const misfits: Misfit[] = [];
   if (spend !== undefined && spend.currency !== currency) {
-    misfits.push({ path: ["budget"], message: `expected a budget in ${currency}, the currency of all prices` });
-  } else if (spend !== undefined && isEmpty(prices) && reached.every((name) => isEmpty(providers[name]?.prices))) {
+    misfits.push({
+      path: ["budget"],
+      message: `expected a budget in ${currency}, the currency of all prices`,
+    });
+  } else if (
+    spend !== undefined && isEmpty(prices) &&
+    reached.every((name) => isEmpty(providers[name]?.prices))
+  ) {
     const message =
       "expected prices, for all providers or at one that this budget applies to: money is counted by them";
     misfits.push({ path: ["budget"], message });
@@ -55,7 +62,8 @@ function findLimitMisfits(
   const unbounded = reached.filter((name) => providers[name]?.maxOutput === undefined);
   if (mode === "strict" && isMeasured && unbounded.length > 0) {
     const missing = unbounded.map((name) => `providers.${name}.maxOutput`).join(", ");
-    const message = `expected ${missing} to be set: a strict limit has to know how much a call could use at most`;
+    const message =
+      `expected ${missing} to be set: a strict limit has to know how much a call could use at most`;
     misfits.push({ path: ["mode"], message });
   }
   return misfits;
@@ -78,15 +86,22 @@ export function findKeyMisfits(key: ReferringKey, whole: Surroundings): Misfit[]
   const misfits: Misfit[] = [];
   for (const [place, name] of (key.providers ?? []).entries()) {
     if (Object.hasOwn(providers, name)) continue;
-    const message = `expected one of the configured providers: ${Object.keys(providers).join(", ")}`;
+    const message = `expected one of the configured providers: ${
+      Object.keys(providers).join(", ")
+    }`;
     misfits.push({ path: ["providers", place], message });
   }
   if (key.team !== undefined && !Object.hasOwn(teams, key.team)) {
     const names = Object.keys(teams).join(", ");
-    const message = names === "" ? "expected no team: none is configured" : `expected one of the teams: ${names}`;
+    const message = names === ""
+      ? "expected no team: none is configured"
+      : `expected one of the teams: ${names}`;
     misfits.push({ path: ["team"], message });
   }
-  return [...misfits, ...under(["limits"], findLimitMisfits(key.limits, providersOf(key, whole), whole))];
+  return [
+    ...misfits,
+    ...under(["limits"], findLimitMisfits(key.limits, providersOf(key, whole), whole)),
+  ];
 }
 
 /** A whole configuration, as far as its parts refer to each other. */
@@ -100,7 +115,12 @@ const constantsOf = ({ map = [], value, default: fallback }: ClaimRule): string[
   [map.map(([, to]) => to), value ?? [], fallback ?? []].flat();
 
 /** Kinds of names that claims can yield, as messages call them. */
-const KINDS = { team: "teams", providers: "configured providers", limits: "plans", operations: "groups" } as const;
+const KINDS = {
+  team: "teams",
+  providers: "configured providers",
+  limits: "plans",
+  operations: "groups",
+} as const;
 const ROLES: readonly string[] = ["viewer", "admin"];
 
 /** Finds constants of an issuer that name nothing, and plans that can't be counted. */
@@ -119,17 +139,23 @@ function findIdentityMisfits(issuer: IdentityConfig, whole: Surroundings): Misfi
   for (const name of ["team", "providers", "limits", "operations"] as const) {
     if (constantsOf(claims[name] ?? {}).every((each) => known[name].includes(each))) continue;
     const names = known[name].join(", ") || "none is configured";
-    misfits.push({ path: ["claims", name], message: `expected one of the ${KINDS[name]}: ${names}` });
+    misfits.push({
+      path: ["claims", name],
+      message: `expected one of the ${KINDS[name]}: ${names}`,
+    });
   }
   if (!constantsOf(admin?.role ?? {}).every((each) => ROLES.includes(each))) {
-    misfits.push({ path: ["admin", "role"], message: `expected one of the roles: ${ROLES.join(", ")}` });
+    misfits.push({
+      path: ["admin", "role"],
+      message: `expected one of the roles: ${ROLES.join(", ")}`,
+    });
   }
   return misfits;
 }
 
 /**
- * Finds what does not fit in a whole configuration. Of keys that are kept elsewhere nothing is known here: they may
- * belong to any team, and use any provider.
+ * Finds what does not fit in a whole configuration. Of keys that are kept elsewhere nothing is
+ * known here: they may belong to any team, and use any provider.
  *
  * @param whole The configuration
  * @returns The misfits, with their paths
@@ -137,11 +163,17 @@ function findIdentityMisfits(issuer: IdentityConfig, whole: Surroundings): Misfi
 export function findMisfits(whole: WholeConfig): Misfit[] {
   const { providers, teams, keys, identity = [] } = whole;
   const inline: readonly KeyConfig[] | undefined = Array.isArray(keys) ? keys : undefined;
-  const misfits = (inline ?? []).flatMap((key, index) => under(["keys", index], findKeyMisfits(key, whole)));
+  const misfits = (inline ?? []).flatMap((key, index) =>
+    under(["keys", index], findKeyMisfits(key, whole))
+  );
   for (const [team, { limits }] of Object.entries(teams)) {
     const members = inline?.filter((key) => key.team === team) ?? [{}];
     const reached = [...new Set(members.flatMap((key) => providersOf(key, whole)))];
-    const found = findLimitMisfits(limits, reached.length > 0 ? reached : Object.keys(providers), whole);
+    const found = findLimitMisfits(
+      limits,
+      reached.length > 0 ? reached : Object.keys(providers),
+      whole,
+    );
     misfits.push(...under(["teams", team, "limits"], found));
   }
   for (const [index, issuer] of identity.entries()) {
@@ -149,7 +181,8 @@ export function findMisfits(whole: WholeConfig): Misfit[] {
   }
   for (const [name, { limits, transport, egress }] of Object.entries(providers)) {
     if (egress !== undefined && transport === "fetch") {
-      const message = 'expected "off": with transport "fetch" the runtime\'s own client calls, which knows none of it';
+      const message =
+        'expected "off": with transport "fetch" the runtime\'s own client calls, which knows none of it';
       misfits.push({ path: ["providers", name, "egress"], message });
     }
     misfits.push(...under(["providers", name, "limits"], findLimitMisfits(limits, [name], whole)));

@@ -1,5 +1,6 @@
 /**
- * Durable exchanges, as an operator writes them down: answers that are recorded, so that a caller can attach again.
+ * Durable exchanges, as an operator writes them down: answers that are recorded, so that a caller
+ * can attach again.
  *
  * @module
  */
@@ -27,7 +28,9 @@ export interface DurableInput {
   readonly linger?: string | undefined;
   /** Maximum size of an answer that is recorded, such as `8MB`. */
   readonly size?: string | undefined;
-  /** True if the retries of client libraries attach to the call that they repeat; false if left out. */
+  /**
+   * True if the retries of client libraries attach to the call that they repeat; false if left out.
+   */
   readonly retries?: boolean | undefined;
 }
 
@@ -38,7 +41,10 @@ export const DurableSchema: v.GenericSchema<DurableInput, DurableConfig> = v.pip
   v.strictObject({
     keep: about(duration("10m"), "How long an answer is kept after its end"),
     linger: about(v.optional(anyDuration, "60s"), "How long a call goes on that nobody reads"),
-    size: about(size("8MB"), "The largest answer that is recorded; a larger one goes on without its recording"),
+    size: about(
+      size("8MB"),
+      "The largest answer that is recorded; a larger one goes on without its recording",
+    ),
     retries: v.optional(
       about(
         v.boolean("expected true or false"),
@@ -56,10 +62,11 @@ export const DurableSchema: v.GenericSchema<DurableInput, DurableConfig> = v.pip
 );
 
 /** @internal The settings at a key, where `false` turns off what its providers have. */
-export const KeyDurableSchema: v.GenericSchema<DurableInput | false, DurableConfig | false> = v.union(
-  [v.literal(false), DurableSchema],
-  `${form}, or false`,
-);
+export const KeyDurableSchema: v.GenericSchema<DurableInput | false, DurableConfig | false> = v
+  .union(
+    [v.literal(false), DurableSchema],
+    `${form}, or false`,
+  );
 
 /**
  * Writes settings as people write them.
@@ -81,7 +88,8 @@ export function toDurableJson(durable: DurableConfig | false): DurableInput | fa
 /**
  * Reads settings that stand in one text, in a variable or at the command line.
  *
- * @param text `on` for the defaults, `never`, or some of them: `keep=10m,linger=60s,size=8MB,retries=true`
+ * @param text `on` for the defaults, `never`, or some of them:
+ * `keep=10m,linger=60s,size=8MB,retries=true`
  * @returns Settings, to be checked by the schema
  */
 export function readDurableText(text: string): Record<string, unknown> | false {
@@ -90,14 +98,17 @@ export function readDurableText(text: string): Record<string, unknown> | false {
   return Object.fromEntries(
     text.split(",").map((pair) => {
       const [name = "", value = ""] = pair.split("=").map((side) => side.trim());
-      return [name, name === "retries" && /^(?:true|false)$/.test(value) ? value === "true" : value];
+      return [
+        name,
+        name === "retries" && /^(?:true|false)$/.test(value) ? value === "true" : value,
+      ];
     }),
   );
 }
 
 /**
- * Tells whether calls may be recorded: by the settings of a provider or of a key. Keys that are kept elsewhere may have
- * such settings at any time.
+ * Tells whether calls may be recorded: by the settings of a provider or of a key. Keys that are
+ * kept elsewhere may have such settings at any time.
  *
  * @param config The providers, and the keys or their store
  */

@@ -1,6 +1,6 @@
 /**
- * The way out to providers as an operator writes it down: a proxy, the authorities to trust, a client certificate. The
- * settings for all providers are defaults of each provider's own.
+ * The way out to providers as an operator writes it down: a proxy, the authorities to trust, a
+ * client certificate. The settings for all providers are defaults of each provider's own.
  *
  * @module
  */
@@ -25,7 +25,10 @@ export interface EgressConfig {
   readonly key?: string | undefined;
 }
 
-/** The way out to providers as it is written in the configuration; `off` at a provider is none of the defaults. */
+/**
+ * The way out to providers as it is written in the configuration; `off` at a provider is none of
+ * the defaults.
+ */
 export type EgressInput = "off" | EgressSettings;
 
 /** Settings of the way out as they are written. */
@@ -91,12 +94,18 @@ const flagForm = "expected true or false";
 const SETTINGS_FORM = "expected an object with proxy, fromEnvironment, ca, or cert and key";
 
 /** Settings that are checked. A group that is stated in part is stated as a whole. */
-export type StatedEgress = Omit<EgressSettings, "ca"> & { readonly ca?: readonly string[] | undefined };
+export type StatedEgress = Omit<EgressSettings, "ca"> & {
+  readonly ca?: readonly string[] | undefined;
+};
 
 /** Finds mistakes that only the settings together show. */
-function* findMistakes(settings: StatedEgress): Generator<readonly [name: keyof EgressSettings, message: string]> {
+function* findMistakes(
+  settings: StatedEgress,
+): Generator<readonly [name: keyof EgressSettings, message: string]> {
   const { proxy, credentials, fromEnvironment = false, ca, caOnly = false, cert, key } = settings;
-  if (proxy !== undefined && fromEnvironment) yield ["fromEnvironment", "expected no proxy beside it"];
+  if (proxy !== undefined && fromEnvironment) {
+    yield ["fromEnvironment", "expected no proxy beside it"];
+  }
   if (credentials !== undefined) {
     const address = proxy === undefined || proxy === "off" ? undefined : readProxyUrl(proxy);
     if (address === undefined && !fromEnvironment) {
@@ -116,7 +125,9 @@ const settings = v.pipe(
       proxy,
       "URL of the proxy, `http://` or `https://`, with `user:password@` if it wants that; `off` for none",
     )),
-    credentials: v.optional(about(nonEmpty, "File with `user:password` for the proxy, instead of in its URL")),
+    credentials: v.optional(
+      about(nonEmpty, "File with `user:password` for the proxy, instead of in its URL"),
+    ),
     fromEnvironment: v.optional(about(
       v.boolean(flagForm),
       "With `true`, `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` decide on the proxy, as curl reads them",
@@ -128,8 +139,12 @@ const settings = v.pipe(
       ], "expected a file, or an array of files"),
       "PEM files of authorities that are trusted beside those of the runtime",
     )),
-    caOnly: v.optional(about(v.boolean(flagForm), "With `true`, the authorities of `ca` are trusted alone")),
-    cert: v.optional(about(nonEmpty, "PEM file of the certificate that is shown to upstreams that ask for one")),
+    caOnly: v.optional(
+      about(v.boolean(flagForm), "With `true`, the authorities of `ca` are trusted alone"),
+    ),
+    cert: v.optional(
+      about(nonEmpty, "PEM file of the certificate that is shown to upstreams that ask for one"),
+    ),
     key: v.optional(about(nonEmpty, "PEM file of its private key")),
   }, SETTINGS_FORM),
   v.rawCheck(({ dataset, addIssue }) => {
@@ -137,7 +152,13 @@ const settings = v.pipe(
     for (const [key, message] of findMistakes(dataset.value)) {
       addIssue({
         message,
-        path: [{ type: "unknown", origin: "value", input: dataset.value, key, value: null }] as never,
+        path: [{
+          type: "unknown",
+          origin: "value",
+          input: dataset.value,
+          key,
+          value: null,
+        }] as never,
       });
     }
   }),
@@ -153,9 +174,14 @@ export const ProviderEgressSchema: v.GenericSchema<EgressInput, "off" | StatedEg
 );
 
 /** Groups of settings: a provider that states one of a group has none of that group's defaults. */
-const GROUPS = [["proxy", "credentials", "fromEnvironment"], ["ca", "caOnly"], ["cert", "key"]] as const;
+const GROUPS = [["proxy", "credentials", "fromEnvironment"], ["ca", "caOnly"], [
+  "cert",
+  "key",
+]] as const;
 
-/** Merges the settings of a provider with those for all. @returns `undefined` where nothing is set */
+/**
+ * Merges the settings of a provider with those for all. @returns `undefined` where nothing is set
+ */
 function mergeEgress(
   own: "off" | StatedEgress | undefined,
   shared: StatedEgress | undefined,
@@ -166,7 +192,8 @@ function mergeEgress(
     const source = group.some((name) => own?.[name] !== undefined) ? own : shared;
     for (const name of group) {
       const value = source?.[name];
-      const isSet = value !== undefined && value !== false && value !== "off" && (value === true || value.length > 0);
+      const isSet = value !== undefined && value !== false && value !== "off" &&
+        (value === true || value.length > 0);
       if (isSet) merged[name] = value;
     }
   }

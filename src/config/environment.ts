@@ -17,7 +17,9 @@ export interface Variable {
   readonly name: string;
   /** Path of the setting, in which `NAME` stands for that provider. */
   readonly path: string;
-  /** Reads the text, which is taken as it is if left out. `before` is the setting as it is so far. */
+  /**
+   * Reads the text, which is taken as it is if left out. `before` is the setting as it is so far.
+   */
   readonly read?: (text: string, before: unknown) => unknown;
 }
 
@@ -49,7 +51,11 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_PRICES_", path: "providers.NAME.prices", read: toJson },
   { name: "SALLYPORT_EGRESS_PROXY_", path: "providers.NAME.egress.proxy" },
   { name: "SALLYPORT_EGRESS_CREDENTIALS_", path: "providers.NAME.egress.credentials" },
-  { name: "SALLYPORT_EGRESS_FROM_ENVIRONMENT_", path: "providers.NAME.egress.fromEnvironment", read: toBoolean },
+  {
+    name: "SALLYPORT_EGRESS_FROM_ENVIRONMENT_",
+    path: "providers.NAME.egress.fromEnvironment",
+    read: toBoolean,
+  },
   { name: "SALLYPORT_EGRESS_CA_ONLY_", path: "providers.NAME.egress.caOnly", read: toBoolean },
   { name: "SALLYPORT_EGRESS_CA_", path: "providers.NAME.egress.ca", read: splitList },
   { name: "SALLYPORT_EGRESS_CERT_", path: "providers.NAME.egress.cert" },
@@ -74,7 +80,11 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_LIMITS_WRITE_STALL", path: "limits.writeStall" },
   { name: "SALLYPORT_CORS_ORIGINS", path: "cors.origins", read: splitList },
   { name: "SALLYPORT_CORS_MAX_AGE", path: "cors.maxAge" },
-  { name: "SALLYPORT_ADMIN", path: "admin", read: (text, before) => ({ ...toObject(before), ...toListen(text) }) },
+  {
+    name: "SALLYPORT_ADMIN",
+    path: "admin",
+    read: (text, before) => ({ ...toObject(before), ...toListen(text) }),
+  },
   { name: "SALLYPORT_ADMIN_TOKEN", path: "admin.token" },
   { name: "SALLYPORT_REDIS", path: "redis", read: toRedis },
   { name: "SALLYPORT_REDIS_CLUSTER", path: "redis.cluster", read: splitList },
@@ -96,15 +106,19 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_USAGE_DAYS", path: "usage.days" },
   { name: "SALLYPORT_ALERTS_URL", path: "alerts.url" },
   { name: "SALLYPORT_ALERTS_SECRET", path: "alerts.secret" },
-  { name: "SALLYPORT_METRICS_BY_KEY", path: "metrics.byKey", read: (text) => Number(text) || toBoolean(text) },
+  {
+    name: "SALLYPORT_METRICS_BY_KEY",
+    path: "metrics.byKey",
+    read: (text) => Number(text) || toBoolean(text),
+  },
   { name: "SALLYPORT_LOG", path: "log" },
   { name: "SALLYPORT_DRAIN_DELAY", path: "drain.delay" },
   { name: "SALLYPORT_DRAIN_LIMIT", path: "drain.limit" },
 ];
 
 /**
- * Returns an object as it is, and an empty one for anything else: a variable takes precedence over it. `redis` for keys
- * is short for an object.
+ * Returns an object as it is, and an empty one for anything else: a variable takes precedence over
+ * it. `redis` for keys is short for an object.
  */
 function toObject(value: unknown): Json {
   if (value === "redis") return { store: value };
@@ -115,7 +129,9 @@ function splitList(text: string): string[] {
   return text.split(",").map((item) => item.trim()).filter((item) => item !== "");
 }
 
-/** Reads an address: `127.0.0.1:8787`, `http://…` or `https://127.0.0.1:8788?cert=b.crt&key=b.key`. */
+/**
+ * Reads an address: `127.0.0.1:8787`, `http://…` or `https://127.0.0.1:8788?cert=b.crt&key=b.key`.
+ */
 function toListen(text: string): Json {
   const full = /^https?:/.test(text) ? text : `http://${text}`;
   if (!URL.canParse(full)) return { port: text };
@@ -129,14 +145,21 @@ function toListen(text: string): Json {
   };
 }
 
-/** Reads keys: plain ones in a comma-separated list, `redis`, or the whole `keys` setting as JSON. */
+/**
+ * Reads keys: plain ones in a comma-separated list, `redis`, or the whole `keys` setting as JSON.
+ */
 function toKeys(text: string): unknown {
   if (text === "redis") return text;
-  if (!text.startsWith("[")) return splitList(text).map((key, index) => ({ id: `key-${index + 1}`, key }));
+  if (!text.startsWith("[")) {
+    return splitList(text).map((key, index) => ({ id: `key-${index + 1}`, key }));
+  }
   return toJson(text);
 }
 
-/** Reads the URL of Redis, which takes the place of another one, a Cluster or Sentinels; what stands beside it stays. */
+/**
+ * Reads the URL of Redis, which takes the place of another one, a Cluster or Sentinels; what stands
+ * beside it stays.
+ */
 function toRedis(text: string, before: unknown): unknown {
   const { url: _, cluster: _cluster, sentinel: _sentinel, ...beside } = toObject(before);
   return { ...beside, url: text };
@@ -156,7 +179,10 @@ function toJson(text: string): unknown {
   }
 }
 
-/** Reads `name=value,name=value`, and adds the pairs to those that are there. A name that comes twice has a list. */
+/**
+ * Reads `name=value,name=value`, and adds the pairs to those that are there. A name that comes
+ * twice has a list.
+ */
 function addPairs(text: string, before: unknown): Json {
   const given: Json = {};
   for (const pair of splitList(text)) {
@@ -175,7 +201,9 @@ function addPairs(text: string, before: unknown): Json {
  */
 export function listVariableNames(providers: readonly string[]): string[] {
   const suffixes = providers.map((name) => name.toUpperCase().replaceAll("-", "_"));
-  return VARIABLES.flatMap(({ name }) => name.endsWith("_") ? suffixes.map((suffix) => name + suffix) : [name]);
+  return VARIABLES.flatMap(({ name }) =>
+    name.endsWith("_") ? suffixes.map((suffix) => name + suffix) : [name]
+  );
 }
 
 /**
@@ -193,7 +221,9 @@ export function layVariable(input: Json, name: string, value: string): string | 
   if (variable === undefined || (variable.name.endsWith("_") && provider === "")) return undefined;
   const steps = variable.path.split(".").map((step) => step === "NAME" ? provider : step);
   const setting = steps.at(-1) ?? "";
-  if (steps[0] === "redis" && steps.length > 1 && typeof input.redis === "string") input.redis = { url: input.redis };
+  if (steps[0] === "redis" && steps.length > 1 && typeof input.redis === "string") {
+    input.redis = { url: input.redis };
+  }
   let place = input;
   for (const step of steps.slice(0, -1)) place = (place[step] = toObject(place[step])) as Json;
   place[setting] = variable.read === undefined ? value : variable.read(value, place[setting]);

@@ -18,7 +18,10 @@ export interface LimitsConfig {
   readonly maxExchanges: number;
   /** Milliseconds for which a caller may leave its answer unread. */
   readonly writeStallMs: number;
-  /** Maximum size of all recordings of durable exchanges: in this process's memory, or in Redis those of all gateways. Bytes. */
+  /**
+   * Maximum size of all recordings of durable exchanges: in this process's memory, or in Redis
+   * those of all gateways. Bytes.
+   */
   readonly maxRecordingsBytes: number;
 }
 
@@ -34,7 +37,9 @@ export interface LimitsInput {
   readonly exchanges?: number | undefined;
   /** Time for which a caller may leave its answer unread, such as `2m`. */
   readonly writeStall?: string | undefined;
-  /** Maximum size of all recordings of durable exchanges, in memory or in Redis, such as `256MB`. */
+  /**
+   * Maximum size of all recordings of durable exchanges, in memory or in Redis, such as `256MB`.
+   */
   readonly recordings?: string | undefined;
 }
 
@@ -43,7 +48,10 @@ export const LimitsSchema: v.GenericSchema<LimitsInput, LimitsConfig> = v.pipe(
   v.strictObject({
     body: about(size("32MB"), "A caller's body at most"),
     bodyTime: about(duration("60s"), "For a caller's body to arrive"),
-    bodies: about(size("512MB"), "All bodies that are held at once; over it, or over a key's share, requests get 503"),
+    bodies: about(
+      size("512MB"),
+      "All bodies that are held at once; over it, or over a key's share, requests get 503",
+    ),
     exchanges: v.optional(
       v.pipe(
         v.number("expected a whole number"),

@@ -5,7 +5,8 @@
  */
 
 /**
- * Matches a name with a pattern in which `*` stands for any characters. Linear: no pattern makes it slow.
+ * Matches a name with a pattern in which `*` stands for any characters. Linear: no pattern makes it
+ * slow.
  *
  * @param name Such as `gpt-4o-mini`
  * @param pattern Such as `gpt-*`
@@ -14,7 +15,9 @@ export function matchesGlob(name: string, pattern: string): boolean {
   const [first = "", ...rest] = pattern.split("*");
   const last = rest.pop();
   if (last === undefined) return name === pattern;
-  if (!name.startsWith(first) || !name.endsWith(last) || name.length < first.length + last.length) return false;
+  if (!name.startsWith(first) || !name.endsWith(last) || name.length < first.length + last.length) {
+    return false;
+  }
   let from = first.length;
   for (const middle of rest) {
     const found = name.indexOf(middle, from);

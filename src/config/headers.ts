@@ -1,6 +1,7 @@
 /**
- * Headers of the calls to a provider, as an operator configures them: further names that may cross the gateway, and
- * headers with fixed values. Some fields never cross, whatever the configuration says.
+ * Headers of the calls to a provider, as an operator configures them: further names that may cross
+ * the gateway, and headers with fixed values. Some fields never cross, whatever the configuration
+ * says.
  *
  * @module
  */
@@ -10,17 +11,23 @@ import { about } from "./schema.ts";
 
 /** Headers of the calls to one provider, beyond those that cross anyway. Names in lower case. */
 export interface HeadersConfig {
-  /** Further headers from callers to the provider: names, or beginnings of names, which end in `*`. */
+  /**
+   * Further headers from callers to the provider: names, or beginnings of names, which end in `*`.
+   */
   readonly pass: readonly string[];
   /** Further headers from the provider to callers, in the same form. */
   readonly answer: readonly string[];
-  /** Headers that the gateway sets on each call to the provider: name to value, which may be secret. */
+  /**
+   * Headers that the gateway sets on each call to the provider: name to value, which may be secret.
+   */
   readonly set: Readonly<Record<string, string>>;
 }
 
 /** Headers of the calls to one provider, as they are written in the configuration. */
 export interface HeadersInput {
-  /** Further headers from callers to the provider: names, or beginnings of names such as `x-my-*`. */
+  /**
+   * Further headers from callers to the provider: names, or beginnings of names such as `x-my-*`.
+   */
   readonly pass?: readonly string[] | undefined;
   /** Further headers from the provider to callers, in the same form. */
   readonly answer?: readonly string[] | undefined;
@@ -47,7 +54,9 @@ export interface NameSet {
 export function toNameSet(patterns: readonly string[]): NameSet {
   return {
     names: new Set(patterns.filter((pattern) => !pattern.endsWith("*"))),
-    prefixes: patterns.filter((pattern) => pattern.endsWith("*")).map((pattern) => pattern.slice(0, -1)),
+    prefixes: patterns.filter((pattern) => pattern.endsWith("*")).map((pattern) =>
+      pattern.slice(0, -1)
+    ),
   };
 }
 
@@ -67,7 +76,12 @@ const ALL: readonly HeaderList[] = ["pass", "answer", "set"];
 
 /** Headers that never cross the gateway, whatever the configuration says. */
 export const BARRED: readonly Barred[] = [
-  { reason: "is meant for this gateway alone", names: ["gateway-*", "sallyport-*"], lists: ALL, isRoutine: true },
+  {
+    reason: "is meant for this gateway alone",
+    names: ["gateway-*", "sallyport-*"],
+    lists: ALL,
+    isRoutine: true,
+  },
   {
     reason: "holds a credential, which has a way of its own",
     names: CREDENTIAL_HEADERS,
@@ -76,7 +90,9 @@ export const BARRED: readonly Barred[] = [
   { reason: "is a cookie", names: ["cookie", "cookie2", "set-cookie", "set-cookie2"], lists: ALL },
   {
     reason: "says by which way a call came",
-    names: "forwarded x-forwarded-* x-original-forwarded-for x-original-host via cdn-loop cf-visitor".split(" "),
+    names:
+      "forwarded x-forwarded-* x-original-forwarded-for x-original-host via cdn-loop cf-visitor"
+        .split(" "),
     lists: ALL,
   },
   {
@@ -88,9 +104,12 @@ export const BARRED: readonly Barred[] = [
     lists: ALL,
   },
   {
-    // RFC 9110 §7.6.1, §10.1.1 (Expect), RFC 9113 §8.2.2; fields that Connection names are added at run time
+    // RFC 9110 §7.6.1, §10.1.1 (Expect), RFC 9113 §8.2.2; fields that Connection names are added at
+    // run time
     reason: "is meant for one connection",
-    names: "connection keep-alive proxy-* te trailer transfer-encoding upgrade http2-settings expect".split(" "),
+    names:
+      "connection keep-alive proxy-* te trailer transfer-encoding upgrade http2-settings expect"
+        .split(" "),
     lists: ALL,
     isRoutine: true,
   },
@@ -103,7 +122,13 @@ export const BARRED: readonly Barred[] = [
   { reason: "describes the body of the caller", names: ["content-type"], lists: ["set"] },
   {
     reason: "would make another operation of the one that was checked",
-    names: ["x-http-method", "x-http-method-override", "x-method-override", "x-original-url", "x-rewrite-url"],
+    names: [
+      "x-http-method",
+      "x-http-method-override",
+      "x-method-override",
+      "x-original-url",
+      "x-rewrite-url",
+    ],
     lists: ["pass", "set"],
   },
   {
@@ -131,10 +156,15 @@ export const BARRED: readonly Barred[] = [
  * @returns Their names and beginnings of names
  */
 export function barredFrom(list: HeaderList): NameSet {
-  return toNameSet(BARRED.filter(({ lists }) => lists.includes(list)).flatMap(({ names }) => names));
+  return toNameSet(
+    BARRED.filter(({ lists }) => lists.includes(list)).flatMap(({ names }) => names),
+  );
 }
 
-/** Returns whether a name or a pattern of the configuration means a barred one, and nothing else worth the name. */
+/**
+ * Returns whether a name or a pattern of the configuration means a barred one, and nothing else
+ * worth the name.
+ */
 function means(pattern: string, barred: string): boolean {
   const stem = pattern.replace(/\*$/, "");
   const whole = pattern === stem ? stem : stem.replace(/-$/, "");
@@ -144,11 +174,13 @@ function means(pattern: string, barred: string): boolean {
 
 /** Returns why a name or a pattern may not stand in a list; `undefined` if it may. */
 function toReason(pattern: string, list: HeaderList): string | undefined {
-  return BARRED.find(({ names, lists }) => lists.includes(list) && names.some((name) => means(pattern, name)))?.reason;
+  return BARRED.find(({ names, lists }) =>
+    lists.includes(list) && names.some((name) => means(pattern, name))
+  )?.reason;
 }
 
-// RFC 9110 §5.6.2 (token), in lower case, without the "*", which is no part of any name in use, and with a letter, for
-// valibot takes an array for a record.
+// RFC 9110 §5.6.2 (token), in lower case, without the "*", which is no part of any name in use, and
+// with a letter, for valibot takes an array for a record.
 const NAME = /^(?=.*[a-z])[!#$%&'+\-.^_`|~0-9a-z]{1,128}$/;
 const PATTERN = /^[!#$%&'+\-.^_`|~0-9a-z]{0,128}\*$|^[!#$%&'+\-.^_`|~0-9a-z]{1,128}$/;
 
@@ -172,7 +204,8 @@ const patternsIn = (list: HeaderList) =>
 const valueForm = "expected 1 to 8192 visible ASCII characters, with spaces between them at most";
 const namesOnce = v.check(
   (entries: Readonly<Record<string, string>>) =>
-    new Set(Object.keys(entries).map((name) => name.toLowerCase())).size === Object.keys(entries).length,
+    new Set(Object.keys(entries).map((name) => name.toLowerCase())).size ===
+      Object.keys(entries).length,
   "expected each name once",
 );
 const setForm = 'expected names and values, such as { "x-team": "blue" }';
@@ -187,7 +220,13 @@ const set = v.pipe(
 
 /** @internal The headers of a provider's calls. */
 export const HeadersSchema: v.GenericSchema<HeadersInput, HeadersConfig> = v.strictObject({
-  pass: about(patternsIn("pass"), "From callers to the provider too: names, or beginnings of names such as `x-my-*`"),
+  pass: about(
+    patternsIn("pass"),
+    "From callers to the provider too: names, or beginnings of names such as `x-my-*`",
+  ),
   answer: about(patternsIn("answer"), "From the provider to callers too, in the same form"),
-  set: about(v.optional(set, {}), "Set on each call to the provider, name to value; `check` masks the values"),
+  set: about(
+    v.optional(set, {}),
+    "Set on each call to the provider, name to value; `check` masks the values",
+  ),
 }, "expected an object");

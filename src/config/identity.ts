@@ -1,5 +1,6 @@
 /**
- * Issuers of identity tokens (JWT) that are accepted in the place of gateway keys, as an operator writes them down.
+ * Issuers of identity tokens (JWT) that are accepted in the place of gateway keys, as an operator
+ * writes them down.
  *
  * @module
  */
@@ -14,7 +15,10 @@ export type TokenAlgorithm =
   | ("ES256" | "ES384" | "ES512")
   | "EdDSA";
 
-/** Signature algorithms that may be accepted. All are asymmetric: no shared secret, and never `none`. */
+/**
+ * Signature algorithms that may be accepted. All are asymmetric: no shared secret, and never
+ * `none`.
+ */
 const TOKEN_ALGORITHMS: readonly TokenAlgorithm[] = [
   "RS256",
   "RS384",
@@ -30,9 +34,15 @@ const TOKEN_ALGORITHMS: readonly TokenAlgorithm[] = [
 
 /** Where a value comes from: a claim of the token, or a constant. */
 export interface ClaimRule {
-  /** Name of the claim; of a nested one all names with dots between them, such as `realm_access.roles`. */
+  /**
+   * Name of the claim; of a nested one all names with dots between them, such as
+   * `realm_access.roles`.
+   */
   readonly claim?: string | undefined;
-  /** Pairs of a value of the claim and the value that it stands for, the first match first. Others count as absent. */
+  /**
+   * Pairs of a value of the claim and the value that it stands for, the first match first. Others
+   * count as absent.
+   */
   readonly map?: readonly (readonly [from: string, to: string])[] | undefined;
   /** Value where the claim is absent; without one the token is refused. */
   readonly default?: string | readonly string[] | undefined;
@@ -43,10 +53,13 @@ export interface ClaimRule {
 /** A rule as it is written. */
 export interface WrittenRule extends Omit<ClaimRule, "map"> {
   /**
-   * Values of the claim, each with the value that it stands for: an object, or pairs. JavaScript sorts names of an object
-   * that are whole numbers, so these need pairs where the order matters.
+   * Values of the claim, each with the value that it stands for: an object, or pairs. JavaScript
+   * sorts names of an object that are whole numbers, so these need pairs where the order matters.
    */
-  readonly map?: Readonly<Record<string, string>> | readonly (readonly [from: string, to: string])[] | undefined;
+  readonly map?:
+    | Readonly<Record<string, string>>
+    | readonly (readonly [from: string, to: string])[]
+    | undefined;
 }
 
 /** Where a value comes from, as it is written: the name of a claim, or a rule. */
@@ -73,7 +86,10 @@ export interface IdentityConfig {
   readonly jwks?: string | KeySetInput | undefined;
   /** Signature algorithms that are accepted. */
   readonly algorithms: readonly TokenAlgorithm[];
-  /** Claims that a token needs, each with the values that are accepted, in which `*` stands for any characters. */
+  /**
+   * Claims that a token needs, each with the values that are accepted, in which `*` stands for any
+   * characters.
+   */
   readonly require: Readonly<Record<string, readonly string[]>>;
   /** Settings of the caller's key by the claims that they come from. */
   readonly claims: { readonly [Name in MappedClaim]?: ClaimRule | undefined };
@@ -82,7 +98,9 @@ export interface IdentityConfig {
   /** False if its tokens are for the admin listener alone. */
   readonly callers: boolean;
   /** Roles at the admin listener; its tokens are not accepted there if left out. */
-  readonly admin?: { readonly role: ClaimRule; readonly require: IdentityConfig["require"] } | undefined;
+  readonly admin?:
+    | { readonly role: ClaimRule; readonly require: IdentityConfig["require"] }
+    | undefined;
   /** Difference of clocks that is tolerated, milliseconds. */
   readonly leewayMs: number;
   /** Age from which a token is refused, whatever its `exp`: milliseconds since its `iat`. */
@@ -91,7 +109,10 @@ export interface IdentityConfig {
   readonly refreshMs: number;
 }
 
-/** Claims that a token needs, as they are written: each with one value, or with several of which one is needed. */
+/**
+ * Claims that a token needs, as they are written: each with one value, or with several of which one
+ * is needed.
+ */
 export type WrittenRequire = Readonly<Record<string, string | readonly string[]>>;
 
 /** An issuer as it is written in the configuration. */
@@ -115,7 +136,9 @@ export interface IdentityInput {
   /** False if its tokens are for the admin listener alone. */
   readonly callers?: boolean | undefined;
   /** Roles at the admin listener: `role` yields `viewer` or `admin`. */
-  readonly admin?: { readonly role: ClaimInput; readonly require?: WrittenRequire | undefined } | undefined;
+  readonly admin?:
+    | { readonly role: ClaimInput; readonly require?: WrittenRequire | undefined }
+    | undefined;
   /** Difference of clocks that is tolerated; `30s` if left out. */
   readonly leeway?: string | undefined;
   /** Age from which a token is refused, whatever its `exp`; `24h` if left out. */
@@ -124,7 +147,10 @@ export interface IdentityInput {
   readonly refresh?: string | undefined;
 }
 
-/** Issuers that give a token for any audience to everybody: without `require` each of their users would be let in. */
+/**
+ * Issuers that give a token for any audience to everybody: without `require` each of their users
+ * would be let in.
+ */
 const PUBLIC_ISSUERS =
   /^https:\/\/(?:token\.actions\.githubusercontent\.com|gitlab\.com|accounts\.google\.com)(?:\/|$)/;
 const LOOPBACK = /^http:\/\/(?:localhost|127(?:\.\d+){3}|\[::1\])(?:[:/]|$)/;
@@ -134,29 +160,38 @@ export const isTrustedAddress = (url: string): boolean =>
   URL.canParse(url) && (url.startsWith("https://") || LOOPBACK.test(url));
 
 const issuerForm = "expected an https URL without query and fragment (http only on this machine)";
-const nameForm = "expected at most 32 lower-case letters, digits, dots, hyphens and underscores: set name";
+const nameForm =
+  "expected at most 32 lower-case letters, digits, dots, hyphens and underscores: set name";
 const NAME = /^[a-z0-9][a-z0-9._-]{0,31}$/;
 const jwksForm = 'expected an https URL, a file, or an object such as { "keys": [ … ] }';
 
 const WHOLE_NUMBER = /^(?:0|[1-9]\d*)$/;
 const orderForm =
   'expected pairs such as [["10", "ads"], ["9", "search"]]: an object does not keep the order of numbers';
-const mapForm = 'expected an object such as { "group-1": "search" }, or pairs such as [["10", "ads"], ["9", "search"]]';
+const mapForm =
+  'expected an object such as { "group-1": "search" }, or pairs such as [["10", "ads"], ["9", "search"]]';
 const hasOrder = (map: object): boolean =>
-  Array.isArray(map) || Object.keys(map).length < 2 || !Object.keys(map).some((name) => WHOLE_NUMBER.test(name));
+  Array.isArray(map) || Object.keys(map).length < 2 ||
+  !Object.keys(map).some((name) => WHOLE_NUMBER.test(name));
 
 /** Builds the schema of a map. @param isOrdered Whether the first match decides */
 function mapOf(isOrdered: boolean) {
   return v.pipe(
-    v.union([v.record(v.string(), shortText), v.array(v.strictTuple([v.string(), shortText]))], mapForm),
+    v.union(
+      [v.record(v.string(), shortText), v.array(v.strictTuple([v.string(), shortText]))],
+      mapForm,
+    ),
     v.check((map) => !isOrdered || hasOrder(map), orderForm),
     v.description("Values of the claim, and what each stands for: an object, or pairs"),
-    v.transform((map): readonly (readonly [string, string])[] => Array.isArray(map) ? map : Object.entries(map)),
+    v.transform((map): readonly (readonly [string, string])[] =>
+      Array.isArray(map) ? map : Object.entries(map)
+    ),
   );
 }
 
 const texts = v.union([shortText, v.array(shortText)], "expected a string or an array of strings");
-const ruleForm = 'expected the name of a claim, or an object such as { "claim": "groups", "map": { "…": "search" } }';
+const ruleForm =
+  'expected the name of a claim, or an object such as { "claim": "groups", "map": { "…": "search" } }';
 
 /** Builds the schema of a rule. @param isOrdered Whether the first match of its map decides */
 function ruleOf(isOrdered: boolean): v.GenericSchema<ClaimInput, ClaimRule> {
@@ -164,14 +199,22 @@ function ruleOf(isOrdered: boolean): v.GenericSchema<ClaimInput, ClaimRule> {
     v.pipe(shortText, v.transform((claim) => ({ claim }))),
     v.pipe(
       v.strictObject({
-        claim: v.optional(about(shortText, "Name of the claim; of a nested one all names, with dots between them")),
+        claim: v.optional(
+          about(shortText, "Name of the claim; of a nested one all names, with dots between them"),
+        ),
         map: v.optional(mapOf(isOrdered)),
-        default: v.optional(about(texts, "Value where the claim is absent; without one the token is refused")),
+        default: v.optional(
+          about(texts, "Value where the claim is absent; without one the token is refused"),
+        ),
         value: v.optional(about(texts, "A constant, in place of a claim")),
       }, ruleForm),
-      v.check(({ claim, value }) => (claim === undefined) !== (value === undefined), "expected either claim or value"),
       v.check(
-        ({ value, map, default: fallback }) => value === undefined || (map === undefined && fallback === undefined),
+        ({ claim, value }) => (claim === undefined) !== (value === undefined),
+        "expected either claim or value",
+      ),
+      v.check(
+        ({ value, map, default: fallback }) =>
+          value === undefined || (map === undefined && fallback === undefined),
         "expected value without map and default: they apply to a claim",
       ),
     ),
@@ -189,17 +232,23 @@ const require = v.optional(
     about(
       v.record(
         v.string(),
-        v.pipe(texts, v.check((values) => values.length > 0, "expected at least one value: no token would fit")),
+        v.pipe(
+          texts,
+          v.check((values) => values.length > 0, "expected at least one value: no token would fit"),
+        ),
         requireForm,
       ),
       "Claims that a token needs, each with one accepted value or several; `*` for any characters",
     ),
-    v.transform((all) => Object.fromEntries(Object.entries(all).map(([name, values]) => [name, [values].flat()]))),
+    v.transform((all) =>
+      Object.fromEntries(Object.entries(all).map(([name, values]) => [name, [values].flat()]))
+    ),
   ),
   {},
 );
 
-const claimsForm = "expected an object with some of id, name, team, providers, models, operations, limits";
+const claimsForm =
+  "expected an object with some of id, name, team, providers, models, operations, limits";
 const claims = v.strictObject({
   id: v.optional(
     about(first, "Names the caller in limits, log and metrics, after `jwt:` and the issuer's name"),
@@ -216,7 +265,9 @@ const claims = v.strictObject({
 const algorithmForm = `expected one of ${TOKEN_ALGORITHMS.join(", ")}: asymmetric ones only`;
 
 const entries = {
-  name: v.optional(about(v.string(nameForm), "Names the issuer in ids, log and metrics; its host if left out")),
+  name: v.optional(
+    about(v.string(nameForm), "Names the issuer in ids, log and metrics; its host if left out"),
+  ),
   issuer: about(
     v.pipe(nonEmpty, v.check((url) => isTrustedAddress(url) && !/[?#]/.test(url), issuerForm)),
     "`iss` of its tokens, compared exactly",
@@ -226,31 +277,51 @@ const entries = {
     v.union([
       v.pipe(
         nonEmpty,
-        v.check((text) => !/^[a-z][a-z0-9+.-]*:\/\//i.test(text) || isTrustedAddress(text), jwksForm),
+        v.check(
+          (text) => !/^[a-z][a-z0-9+.-]*:\/\//i.test(text) || isTrustedAddress(text),
+          jwksForm,
+        ),
       ),
-      v.strictObject({ keys: about(v.array(v.record(v.string(), v.unknown())), "Public keys, each a JWK") }, jwksForm),
+      v.strictObject({
+        keys: about(v.array(v.record(v.string(), v.unknown())), "Public keys, each a JWK"),
+      }, jwksForm),
     ], jwksForm),
     "URL or file of its public keys, or the keys; found by OpenID Connect Discovery if left out",
   )),
   algorithms: v.optional(
     about(
-      v.pipe(v.array(v.picklist(TOKEN_ALGORITHMS, algorithmForm)), v.nonEmpty("expected at least one")),
+      v.pipe(
+        v.array(v.picklist(TOKEN_ALGORITHMS, algorithmForm)),
+        v.nonEmpty("expected at least one"),
+      ),
       "Signature algorithms that are accepted",
     ),
     TOKEN_ALGORITHMS,
   ),
   require,
-  claims: v.optional(about(claims, "Settings of the caller's key, by the claims that they come from"), {}),
+  claims: v.optional(
+    about(claims, "Settings of the caller's key, by the claims that they come from"),
+    {},
+  ),
   plans: v.optional(
-    about(v.record(shortText, LimitSetSchema, "expected limits by name"), "Limits by the names of `claims.limits`"),
+    about(
+      v.record(shortText, LimitSetSchema, "expected limits by name"),
+      "Limits by the names of `claims.limits`",
+    ),
     {},
   ),
   callers: v.optional(
-    about(v.boolean("expected true or false"), "False if its tokens are for the admin listener alone"),
+    about(
+      v.boolean("expected true or false"),
+      "False if its tokens are for the admin listener alone",
+    ),
     true,
   ),
   admin: v.optional(about(
-    v.strictObject({ role: about(rule, "Yields `viewer` or `admin`"), require }, "expected an object with role"),
+    v.strictObject(
+      { role: about(rule, "Yields `viewer` or `admin`"), require },
+      "expected an object with role",
+    ),
     "Roles at the admin listener",
   )),
   leeway: about(duration("30s"), "Difference of clocks that is tolerated"),
@@ -289,18 +360,23 @@ const one = v.pipe(
 );
 
 /** @internal The issuers of identity tokens. */
-export const IdentitySchema: v.GenericSchema<readonly IdentityInput[], readonly IdentityConfig[]> = v.pipe(
-  v.array(one, 'expected an array such as [{ "issuer": "https://…", "audience": "…" }]'),
-  v.check(
-    (all) => new Set(all.map(({ name }) => name)).size === all.length,
-    "expected names that differ: set name where two have the same host",
-  ),
-  v.check(
-    (all) => {
-      const pairs = all.flatMap(({ issuer, audience }) => audience.map((each) => `${issuer} ${each}`));
-      return new Set(pairs).size === pairs.length;
-    },
-    "expected audiences that differ where two have the same issuer: only the first one would be asked",
-  ),
-  v.description("Issuers of identity tokens (JWT) that are accepted in the place of gateway keys"),
-) as v.GenericSchema<readonly IdentityInput[], readonly IdentityConfig[]>;
+export const IdentitySchema: v.GenericSchema<readonly IdentityInput[], readonly IdentityConfig[]> =
+  v.pipe(
+    v.array(one, 'expected an array such as [{ "issuer": "https://…", "audience": "…" }]'),
+    v.check(
+      (all) => new Set(all.map(({ name }) => name)).size === all.length,
+      "expected names that differ: set name where two have the same host",
+    ),
+    v.check(
+      (all) => {
+        const pairs = all.flatMap(({ issuer, audience }) =>
+          audience.map((each) => `${issuer} ${each}`)
+        );
+        return new Set(pairs).size === pairs.length;
+      },
+      "expected audiences that differ where two have the same issuer: only the first one would be asked",
+    ),
+    v.description(
+      "Issuers of identity tokens (JWT) that are accepted in the place of gateway keys",
+    ),
+  ) as v.GenericSchema<readonly IdentityInput[], readonly IdentityConfig[]>;

@@ -1,5 +1,6 @@
 /**
- * Mistakes that a schema finds in a configuration, a body or a file, in words: the place and what was expected there.
+ * Mistakes that a schema finds in a configuration, a body or a file, in words: the place and what
+ * was expected there.
  *
  * @module
  */
@@ -15,7 +16,8 @@ export interface Mistake {
 
 /** Writes the path of a setting, such as `keys[0].limits`. */
 export function formatPath(keys: readonly unknown[]): string {
-  return keys.map((key) => typeof key === "number" ? `[${key}]` : `.${String(key)}`).join("").replace(/^\./, "");
+  return keys.map((key) => typeof key === "number" ? `[${key}]` : `.${String(key)}`).join("")
+    .replace(/^\./, "");
 }
 
 /**
@@ -42,7 +44,8 @@ export function formatMistake({ path, message }: Mistake): string {
 }
 
 /**
- * Finds, for a value that may have several forms, the mistakes inside the form that was meant, if that one is clear.
+ * Finds, for a value that may have several forms, the mistakes inside the form that was meant, if
+ * that one is clear.
  *
  * @param issue The issue
  * @returns Its mistakes; the issue itself if it is no such one
@@ -53,5 +56,8 @@ export function expandUnion(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[]
     path !== undefined && Number.isInteger(path[0].key) === isList
   );
   if (issue.type !== "union" || inner.length === 0) return [issue];
-  return inner.flatMap(expandUnion).map((sub) => ({ ...sub, path: [...issue.path ?? [], ...sub.path ?? []] as never }));
+  return inner.flatMap(expandUnion).map((sub) => ({
+    ...sub,
+    path: [...issue.path ?? [], ...sub.path ?? []] as never,
+  }));
 }

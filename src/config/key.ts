@@ -1,11 +1,23 @@
 /**
- * A gateway key as it is written down: in the configuration, in a key file, in Redis and at the admin API.
+ * A gateway key as it is written down: in the configuration, in a key file, in Redis and at the
+ * admin API.
  *
  * @module
  */
 import * as v from "valibot";
-import { type DurableConfig, type DurableInput, KeyDurableSchema, toDurableJson } from "./durable.ts";
-import { LimitPatchSchema, type LimitSet, LimitSetSchema, toLimitsJson, type WrittenLimits } from "./limit_set.ts";
+import {
+  type DurableConfig,
+  type DurableInput,
+  KeyDurableSchema,
+  toDurableJson,
+} from "./durable.ts";
+import {
+  LimitPatchSchema,
+  type LimitSet,
+  LimitSetSchema,
+  toLimitsJson,
+  type WrittenLimits,
+} from "./limit_set.ts";
 import { OperationsSchema, type WrittenGroup } from "./operation_groups.ts";
 import { about, nonEmpty, patchOf, secret, shortText } from "./schema.ts";
 import { TeamNameSchema } from "./team.ts";
@@ -32,7 +44,10 @@ export interface KeyConfig {
   readonly team?: string | undefined;
   /** Limits of the key. */
   readonly limits?: LimitSet | undefined;
-  /** Durable exchanges, instead of those of its provider; with `false` none. Left out, as the provider says. */
+  /**
+   * Durable exchanges, instead of those of its provider; with `false` none. Left out, as the
+   * provider says.
+   */
   readonly durable?: DurableConfig | false | undefined;
   /** Milliseconds since 1970 from which on it is refused. */
   readonly expiresAt?: number | undefined;
@@ -62,7 +77,10 @@ export interface ResolvedKey {
   readonly team?: string | undefined;
   /** Limits of the key, counted by {@link id}. */
   readonly limits?: WrittenLimits | undefined;
-  /** Durable exchanges, instead of those of its provider; with `false` none. Left out, as the provider says. */
+  /**
+   * Durable exchanges, instead of those of its provider; with `false` none. Left out, as the
+   * provider says.
+   */
   readonly durable?: DurableInput | false | undefined;
   /** Date and time from which on it is refused, such as `2027-01-31T00:00:00Z`. */
   readonly expires?: string | undefined;
@@ -87,7 +105,10 @@ export interface KeyInput extends ResolvedKey {
 }
 
 /** Settings with which a new key is requested. */
-export type KeyPolicy = Omit<KeyConfig, "id" | "key" | "digest" | "previous" | "revokedAt" | "createdAt">;
+export type KeyPolicy = Omit<
+  KeyConfig,
+  "id" | "key" | "digest" | "previous" | "revokedAt" | "createdAt"
+>;
 
 /** Checks that the day exists in its month: `Date.parse` accepts a 30th of February. */
 function isRealDay(text: string): boolean {
@@ -99,26 +120,43 @@ const timeForm = "expected a date and time such as 2027-01-31T00:00:00Z";
 const time = v.pipe(
   v.string(timeForm),
   v.isoTimestamp(timeForm),
-  // Of all that ISO 8601 allows, what RFC 3339 has: `Date.parse` reads an offset such as +01 in some runtimes only.
+  // Of all that ISO 8601 allows, what RFC 3339 has: `Date.parse` reads an offset such as +01 in
+  // some runtimes only.
   v.regex(/T.*(?:Z|[+-][0-9]{2}:[0-9]{2})$/, timeForm),
   v.check(isRealDay, timeForm),
   v.transform((text) => Date.parse(text)),
 );
 
 const digestForm = "expected SHA-256 as 64 hexadecimal digits";
-const digest = v.pipe(v.string("expected a string"), v.toLowerCase(), v.regex(/^[0-9a-f]{64}$/, digestForm));
+const digest = v.pipe(
+  v.string("expected a string"),
+  v.toLowerCase(),
+  v.regex(/^[0-9a-f]{64}$/, digestForm),
+);
 
-/** Beginning of the ids of callers with identity tokens: no key has such an id, so that no token counts as a key. */
+/**
+ * Beginning of the ids of callers with identity tokens: no key has such an id, so that no token
+ * counts as a key.
+ */
 export const TOKEN_ID_PREFIX = "jwt:";
 
 const form = "expected an object";
-/** Names in reports for keys that are added up, and for calls without a key. No key has them as its id. */
+/**
+ * Names in reports for keys that are added up, and for calls without a key. No key has them as its
+ * id.
+ */
 const REPORT_NAMES: readonly string[] = ["(other)", "(none)"];
 const id = v.pipe(
   nonEmpty,
   v.maxLength(64, "expected at most 64 characters"),
-  v.check((text) => !text.startsWith(TOKEN_ID_PREFIX), "expected no id that begins with jwt: (those are of tokens)"),
-  v.check((text) => !REPORT_NAMES.includes(text), "expected another id: reports use (other) and (none)"),
+  v.check(
+    (text) => !text.startsWith(TOKEN_ID_PREFIX),
+    "expected no id that begins with jwt: (those are of tokens)",
+  ),
+  v.check(
+    (text) => !REPORT_NAMES.includes(text),
+    "expected another id: reports use (other) and (none)",
+  ),
   v.description("Names the key in logs and metrics"),
 );
 
@@ -144,14 +182,21 @@ const policy = {
     "Records answers for callers that ask for it, instead of as its provider says; `false` for never",
   )),
   metadata: v.optional(
-    about(v.record(v.string(), shortText, "expected an object of texts"), "The operator's own notes"),
+    about(
+      v.record(v.string(), shortText, "expected an object of texts"),
+      "The operator's own notes",
+    ),
   ),
-  disabled: v.optional(about(v.boolean("expected true or false"), "Refused as long as this is true")),
+  disabled: v.optional(
+    about(v.boolean("expected true or false"), "Refused as long as this is true"),
+  ),
   expires: about(v.optional(time), "From then on it is refused; such as 2027-01-31T00:00:00Z"),
 };
 
 /** Names the time of `expires` for what the schema has made of it: milliseconds since 1970. */
-const toPolicy = <Given extends { readonly expires?: number | undefined }>({ expires, ...rest }: Given) => ({
+const toPolicy = <Given extends { readonly expires?: number | undefined }>(
+  { expires, ...rest }: Given,
+) => ({
   ...rest,
   expiresAt: expires,
 });
@@ -162,9 +207,13 @@ export const KeyPolicySchema: v.GenericSchema<Omit<ResolvedKey, "id">, KeyPolicy
   v.transform(toPolicy),
 );
 
-type WrittenPatch = Omit<Partial<KeyPolicy>, "expiresAt"> & { readonly expires?: number | undefined };
+type WrittenPatch = Omit<Partial<KeyPolicy>, "expiresAt"> & {
+  readonly expires?: number | undefined;
+};
 
-/** @internal The body of a call that changes a key: `null` removes a setting, or one of the limits. */
+/**
+ * @internal The body of a call that changes a key: `null` removes a setting, or one of the limits.
+ */
 export const KeyPatchSchema: v.GenericSchema<unknown, Partial<KeyPolicy>> = v.pipe(
   patchOf<WrittenPatch>({ ...policy, limits: LimitPatchSchema }, form),
   v.transform((patch) => "expires" in patch ? toPolicy(patch) : patch),
@@ -177,8 +226,8 @@ export const ResolvedKeySchema: v.GenericSchema<ResolvedKey, KeyConfig> = v.pipe
 );
 
 /**
- * Prefixes of providers' keys: of OpenAI, Anthropic (`sk-ant-`) and those like them, Groq, xAI and Google. No gateway key
- * may begin so: callers that send one are refused.
+ * Prefixes of providers' keys: of OpenAI, Anthropic (`sk-ant-`) and those like them, Groq, xAI and
+ * Google. No gateway key may begin so: callers that send one are refused.
  */
 export const PROVIDER_KEY: RegExp = /^(?:(?:sk|gsk|xai)[-_]|AIza)/;
 
@@ -189,7 +238,10 @@ export const KeySchema: v.GenericSchema<KeyInput, KeyConfig> = v.pipe(
     id,
     key: v.optional(v.pipe(
       secret,
-      v.check((key) => !PROVIDER_KEY.test(key), "expected a gateway key: this looks like a provider's"),
+      v.check(
+        (key) => !PROVIDER_KEY.test(key),
+        "expected a gateway key: this looks like a provider's",
+      ),
       v.description("The key itself: 16 to 512 visible ASCII characters"),
     )),
     digest: v.optional(about(digest, "Instead of the key: its SHA-256, 64 hexadecimal digits")),
@@ -203,7 +255,10 @@ export const KeySchema: v.GenericSchema<KeyInput, KeyConfig> = v.pipe(
     revoked: about(v.optional(time), "When it was revoked, for good"),
     created: about(v.optional(time), "When it was made"),
   }, form),
-  v.check(({ key, digest }) => (key === undefined) !== (digest === undefined), "expected either key or digest"),
+  v.check(
+    ({ key, digest }) => (key === undefined) !== (digest === undefined),
+    "expected either key or digest",
+  ),
   v.transform(({ revoked, created, ...rest }) => ({
     ...toPolicy(rest),
     ...(revoked !== undefined && { revokedAt: revoked }),

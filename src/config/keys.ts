@@ -34,19 +34,30 @@ export function keysInRedis(keys: KeysConfig): RedisKeysConfig | undefined {
 
 const keysForm = 'expected an array of keys, { "file": "gateway-keys.json" } or "redis"';
 /** @internal The schema of {@link KeysConfig}. */
-export const KeysSchema: v.GenericSchema<KeyInput[] | { file: string } | "redis" | RedisKeysInput, KeysConfig> = v
+export const KeysSchema: v.GenericSchema<
+  KeyInput[] | { file: string } | "redis" | RedisKeysInput,
+  KeysConfig
+> = v
   .union([
     v.pipe(
       v.array(KeySchema),
-      v.check((keys) => new Set(keys.map(({ id }) => id)).size === keys.length, "expected each id once"),
+      v.check(
+        (keys) => new Set(keys.map(({ id }) => id)).size === keys.length,
+        "expected each id once",
+      ),
     ),
-    v.strictObject({ file: about(nonEmpty, "Where `sallyport keys` keeps them, relative to the configuration") }),
+    v.strictObject({
+      file: about(nonEmpty, "Where `sallyport keys` keeps them, relative to the configuration"),
+    }),
     v.literal("redis"),
     v.pipe(
       v.strictObject({
         store: v.optional(about(v.literal("redis", 'expected "redis"'), "`redis`, as in short")),
         snapshot: v.optional(
-          about(nonEmpty, "File with the keys that this gateway has used, with which it starts while Redis is away"),
+          about(
+            nonEmpty,
+            "File with the keys that this gateway has used, with which it starts while Redis is away",
+          ),
         ),
       }),
       v.check(({ store, snapshot }) => store !== undefined || snapshot !== undefined, keysForm),

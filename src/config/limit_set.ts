@@ -33,8 +33,8 @@ export interface LimitSet {
   /** Exchanges that are open at once. */
   readonly concurrency?: number | undefined;
   /**
-   * `observe` counts without refusing; `strict` also refuses calls that could exceed a limit if they used all that they
-   * may; `enforce` if left out.
+   * `observe` counts without refusing; `strict` also refuses calls that could exceed a limit if
+   * they used all that they may; `enforce` if left out.
    */
   readonly mode?: LimitMode | undefined;
 }
@@ -43,21 +43,30 @@ export interface LimitSet {
 export interface WrittenLimits {
   /** Requests in a window, such as `600/min`. */
   readonly requests?: string | undefined;
-  /** Tokens in a window, such as `100k/h`: as the provider states them, else as the gateway estimates them. */
+  /**
+   * Tokens in a window, such as `100k/h`: as the provider states them, else as the gateway
+   * estimates them.
+   */
   readonly tokens?: string | undefined;
   /** Exchanges that are open at once. */
   readonly concurrency?: number | undefined;
-  /** Tokens or money in a day or month (UTC), such as `5M/month` or `50 USD/month`; a list of two for one of each. */
+  /**
+   * Tokens or money in a day or month (UTC), such as `5M/month` or `50 USD/month`; a list of two
+   * for one of each.
+   */
   readonly budget?: string | readonly string[] | undefined;
   /**
-   * `observe` counts without refusing; `strict` also refuses calls that could exceed a limit if they used all that they
-   * may; `enforce` if left out.
+   * `observe` counts without refusing; `strict` also refuses calls that could exceed a limit if
+   * they used all that they may; `enforce` if left out.
    */
   readonly mode?: LimitMode | undefined;
 }
 
 /** Builds the schema of a text that a function parses; what it can't parse is a mistake. */
-function parsedBy<Output>(parse: (text: string) => Output | undefined, form: string): v.GenericSchema<string, Output> {
+function parsedBy<Output>(
+  parse: (text: string) => Output | undefined,
+  form: string,
+): v.GenericSchema<string, Output> {
   return v.pipe(
     v.string(form),
     v.rawTransform(({ dataset, addIssue, NEVER }): Output => {
@@ -69,13 +78,20 @@ function parsedBy<Output>(parse: (text: string) => Output | undefined, form: str
 }
 
 const rate = parsedBy(parseRate, 'expected a rate such as "600/min", "100k/h" or "5/10s"');
-const budgetForm = 'expected a budget such as "5M/month" (tokens) or "50 USD/month", or a list with one of each';
+const budgetForm =
+  'expected a budget such as "5M/month" (tokens) or "50 USD/month", or a list with one of each';
 const oneBudget = parsedBy((text) => parseMoneyBudget(text) ?? parseBudget(text), budgetForm);
 const isMoney = (budget: Budget): budget is MoneyBudget => "currency" in budget;
 const budgets = v.pipe(
-  v.union([v.pipe(oneBudget, v.transform((budget) => [budget])), v.array(oneBudget, budgetForm)], budgetForm),
+  v.union(
+    [v.pipe(oneBudget, v.transform((budget) => [budget])), v.array(oneBudget, budgetForm)],
+    budgetForm,
+  ),
   v.nonEmpty(budgetForm),
-  v.check((list) => new Set(list.map(isMoney)).size === list.length, "expected one budget of tokens, and one of money"),
+  v.check(
+    (list) => new Set(list.map(isMoney)).size === list.length,
+    "expected one budget of tokens, and one of money",
+  ),
 );
 const countForm = "expected a whole number from 1 to 1000000";
 
@@ -84,7 +100,12 @@ const entries = {
   requests: about(v.optional(rate), "Requests in a window, such as 600/min, 100k/h or 5/10s"),
   tokens: about(v.optional(rate), "Tokens in a window, such as 100k/min"),
   concurrency: v.optional(about(
-    v.pipe(v.number(countForm), v.integer(countForm), v.minValue(1, countForm), v.maxValue(1e6, countForm)),
+    v.pipe(
+      v.number(countForm),
+      v.integer(countForm),
+      v.minValue(1, countForm),
+      v.maxValue(1e6, countForm),
+    ),
     "Exchanges that are open at once",
   )),
   budget: about(
@@ -119,7 +140,9 @@ export const LimitPatchSchema: v.GenericSchema<unknown, LimitSet> = v.pipe(
   patchOf<Entries>(entries, form),
   v.transform((patch): LimitSet => {
     const { budget, ...rest } = patch;
-    return "budget" in patch ? { ...rest, budget: undefined, spend: undefined, ...toLimitSet({ budget }) } : rest;
+    return "budget" in patch
+      ? { ...rest, budget: undefined, spend: undefined, ...toLimitSet({ budget }) }
+      : rest;
   }),
 );
 
@@ -131,7 +154,10 @@ export const LimitPatchSchema: v.GenericSchema<unknown, LimitSet> = v.pipe(
  */
 export function toLimitsJson(limits: LimitSet): WrittenLimits {
   const { requests, tokens, concurrency, budget, spend, mode } = limits;
-  const budgets = [...(budget ? [formatBudget(budget)] : []), ...(spend ? [formatMoneyBudget(spend)] : [])];
+  const budgets = [
+    ...(budget ? [formatBudget(budget)] : []),
+    ...(spend ? [formatMoneyBudget(spend)] : []),
+  ];
   return {
     requests: requests && formatRate(requests),
     tokens: tokens && formatRate(tokens),

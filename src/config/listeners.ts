@@ -1,5 +1,6 @@
 /**
- * Addresses to listen on as an operator writes them down: those for callers, and the one for operators.
+ * Addresses to listen on as an operator writes them down: those for callers, and the one for
+ * operators.
  *
  * @module
  */
@@ -26,7 +27,9 @@ export interface ListenInput {
   readonly tls?: ListenConfig["tls"];
 }
 
-/** The listener for operators: health, metrics, and (only with a token) keys, usage and the console. */
+/**
+ * The listener for operators: health, metrics, and (only with a token) keys, usage and the console.
+ */
 export interface AdminConfig {
   /** Name or address of an interface. */
   readonly hostname: string;
@@ -74,6 +77,9 @@ export const AdminSchema: v.GenericSchema<AdminInput, AdminConfig> = v.strictObj
   hostname,
   port,
   token: v.optional(
-    about(secret, "What operators show; needed beyond this machine, and for keys, usage and the console"),
+    about(
+      secret,
+      "What operators show; needed beyond this machine, and for keys, usage and the console",
+    ),
   ),
 }, "expected an object with a port");

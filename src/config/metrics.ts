@@ -18,7 +18,10 @@ export interface MetricsInput {
   readonly byKey?: boolean | number | undefined;
 }
 
-/** Number of keys for `true`: with ten series each, as many as all others of a gateway with a hundred models. */
+/**
+ * Number of keys for `true`: with ten series each, as many as all others of a gateway with a
+ * hundred models.
+ */
 const DEFAULT_MAX_KEYS = 1000;
 /** The most keys that can be asked for: a scrape of as many takes some megabytes. */
 const MOST_KEYS = 100_000;
@@ -39,5 +42,7 @@ export const MetricsSchema: v.GenericSchema<MetricsInput, MetricsConfig> = v.pip
       `Metrics of each gateway key: for ${DEFAULT_MAX_KEYS} keys, or for so many; further ones count as \`(other)\``,
     ),
   }, "expected an object"),
-  v.transform(({ byKey }) => ({ maxKeys: typeof byKey === "number" ? byKey : byKey ? DEFAULT_MAX_KEYS : 0 })),
+  v.transform(({ byKey }) => ({
+    maxKeys: typeof byKey === "number" ? byKey : byKey ? DEFAULT_MAX_KEYS : 0,
+  })),
 );

@@ -31,12 +31,15 @@ export type OperationGroup =
   | "chatkit"
   | "admin";
 
-/** A group as it is written: `default` stands for those that need not be named, `all` for every path below `/v1`. */
+/**
+ * A group as it is written: `default` stands for those that need not be named, `all` for every path
+ * below `/v1`.
+ */
 export type WrittenGroup = OperationGroup | "default" | "all";
 
 /**
- * All groups, each with whether a provider has it unless its configuration says otherwise. Those that are off keep, read
- * or change what is stored at the provider.
+ * All groups, each with whether a provider has it unless its configuration says otherwise. Those
+ * that are off keep, read or change what is stored at the provider.
  */
 export const GROUPS: Readonly<Record<OperationGroup, boolean>> = {
   chat: true,
@@ -65,11 +68,16 @@ export const GROUPS: Readonly<Record<OperationGroup, boolean>> = {
 };
 
 /** All names of groups that can be written. */
-export const GROUP_NAMES: readonly WrittenGroup[] = ["default", "all", ...Object.keys(GROUPS) as OperationGroup[]];
+export const GROUP_NAMES: readonly WrittenGroup[] = [
+  "default",
+  "all",
+  ...Object.keys(GROUPS) as OperationGroup[],
+];
 const form = `expected an array of ${GROUP_NAMES.join(", ")}`;
 
 /** @internal The schema of allowed operations. */
-export const OperationsSchema: v.GenericSchema<readonly WrittenGroup[], readonly WrittenGroup[]> = v.pipe(
-  v.array(v.picklist(GROUP_NAMES, `expected one of ${GROUP_NAMES.join(", ")}`), form),
-  v.nonEmpty("expected at least one group"),
-);
+export const OperationsSchema: v.GenericSchema<readonly WrittenGroup[], readonly WrittenGroup[]> = v
+  .pipe(
+    v.array(v.picklist(GROUP_NAMES, `expected one of ${GROUP_NAMES.join(", ")}`), form),
+    v.nonEmpty("expected at least one group"),
+  );

@@ -1,5 +1,6 @@
 /**
- * Prices as an operator writes them down, and the exact cost of tokens in whole units of 10^-12 of the currency.
+ * Prices as an operator writes them down, and the exact cost of tokens in whole units of 10^-12 of
+ * the currency.
  *
  * @module
  */
@@ -20,17 +21,24 @@ export interface Price {
 export type Prices = Readonly<Record<string, Price>>;
 
 const MAX_PRICE = 1e6;
-/** Maximum number of decimals in a price: the price of one token, in 10^-12 of the currency, is then a whole number. */
+/**
+ * Maximum number of decimals in a price: the price of one token, in 10^-12 of the currency, is then
+ * a whole number.
+ */
 const DECIMALS = 6;
 /** Decimals of a cost: those of a price, and six more for the million. */
 const COST_DECIMALS = 2 * DECIMALS;
 
-const priceForm = `expected a price of a million tokens from 0 to ${MAX_PRICE}, with ${DECIMALS} decimals at most`;
+const priceForm =
+  `expected a price of a million tokens from 0 to ${MAX_PRICE}, with ${DECIMALS} decimals at most`;
 const price = v.pipe(
   v.number(priceForm),
   v.minValue(0, priceForm),
   v.maxValue(MAX_PRICE, priceForm),
-  v.check((value) => new RegExp(`^[0-9]+(?:\\.[0-9]{1,${DECIMALS}})?$`).test(String(value)), priceForm),
+  v.check(
+    (value) => new RegExp(`^[0-9]+(?:\\.[0-9]{1,${DECIMALS}})?$`).test(String(value)),
+    priceForm,
+  ),
 );
 
 const pricesForm = 'expected an object such as { "gpt-4o": { "input": 2.5, "output": 10 } }';
@@ -47,7 +55,10 @@ export const PricesSchema: v.GenericSchema<Prices> = v.record(
       input: v.pipe(price, v.description("A million tokens of prompts")),
       output: v.pipe(price, v.description("A million tokens of answers, reasoning included")),
       cached: v.optional(
-        v.pipe(price, v.description("Those of prompts from the provider's cache; as input if left out")),
+        v.pipe(
+          price,
+          v.description("Those of prompts from the provider's cache; as input if left out"),
+        ),
       ),
     },
     "expected an object with input and output",
@@ -68,18 +79,23 @@ function toUnits(value: number): bigint {
 }
 
 /**
- * Finds the price of a model: by its name, else by the longest pattern that matches it; a provider's own prices take
- * precedence over those for all.
+ * Finds the price of a model: by its name, else by the longest pattern that matches it; a
+ * provider's own prices take precedence over those for all.
  *
  * @param model Name of the model
  * @param tables Prices, those that take precedence first
  * @returns Its price; `undefined` where it has none
  */
-export function findPrice(model: string, ...tables: readonly (Prices | undefined)[]): Price | undefined {
+export function findPrice(
+  model: string,
+  ...tables: readonly (Prices | undefined)[]
+): Price | undefined {
   for (const prices of tables) {
     if (prices === undefined) continue;
     if (Object.hasOwn(prices, model)) return prices[model];
-    const [pattern] = Object.keys(prices).filter((name) => name.includes("*") && matchesGlob(model, name))
+    const [pattern] = Object.keys(prices).filter((name) =>
+      name.includes("*") && matchesGlob(model, name)
+    )
       .sort((one, other) => other.length - one.length);
     if (pattern !== undefined) return prices[pattern];
   }

@@ -7,7 +7,12 @@ import * as v from "valibot";
 import { AddressSchema } from "./address.ts";
 import { CREDENTIAL_HEADERS, credentialOf } from "./credential.ts";
 import { type DurableConfig, type DurableInput, DurableSchema } from "./durable.ts";
-import { type EgressConfig, type EgressInput, ProviderEgressSchema, type StatedEgress } from "./egress.ts";
+import {
+  type EgressConfig,
+  type EgressInput,
+  ProviderEgressSchema,
+  type StatedEgress,
+} from "./egress.ts";
 import { type HeadersConfig, type HeadersInput, HeadersSchema } from "./headers.ts";
 import { type LimitSet, LimitSetSchema, type WrittenLimits } from "./limit_set.ts";
 import { OperationsSchema, type WrittenGroup } from "./operation_groups.ts";
@@ -18,13 +23,17 @@ import { parseDuration } from "./units.ts";
 
 /** One provider. */
 export interface ProviderConfig {
-  /** `host`, `host:port`, `*.suffix` or `*` in lower case, each with or without a path before `/v1`. */
+  /**
+   * `host`, `host:port`, `*.suffix` or `*` in lower case, each with or without a path before `/v1`.
+   */
   readonly hosts: readonly string[];
   /** Base URLs of equal replicas, without a slash at their ends; at least one. */
   readonly upstreams: readonly string[];
   /** Groups of operations that callers may use. */
   readonly operations: readonly WrittenGroup[];
-  /** Check of messages and their order: `ordered` by the gateway, `any` leaves it to the provider. */
+  /**
+   * Check of messages and their order: `ordered` by the gateway, `any` leaves it to the provider.
+   */
   readonly messages: "ordered" | "any";
   /** Deadlines of a call. Milliseconds. */
   readonly deadlines: {
@@ -36,9 +45,14 @@ export interface ProviderConfig {
   };
   /** Silence after which a stream is sent a comment; 0 for never. Milliseconds. */
   readonly keepAliveMs: number;
-  /** Client of its calls: the gateway's own where the runtime has sockets, or the runtime's `fetch`. */
+  /**
+   * Client of its calls: the gateway's own where the runtime has sockets, or the runtime's `fetch`.
+   */
   readonly transport: "http1" | "fetch";
-  /** Proxy, authorities and client certificate of its calls; a direct way with those of the runtime if left out. */
+  /**
+   * Proxy, authorities and client certificate of its calls; a direct way with those of the runtime
+   * if left out.
+   */
   readonly egress?: EgressConfig | undefined;
   /** Header in which its interface takes the key; `Authorization` is accepted beside it. */
   readonly credential: "authorization" | "x-api-key" | "api-key" | "x-goog-api-key";
@@ -63,27 +77,42 @@ export interface ProviderConfig {
 /** One provider as it is written in the configuration. */
 export interface ProviderInput {
   /**
-   * `host`, `host:port`, `*.suffix` or `*`, each with or without a path before `/v1`: `host/path`. Left out,
-   * `NAME.localhost`, or `*` for the only provider.
+   * `host`, `host:port`, `*.suffix` or `*`, each with or without a path before `/v1`: `host/path`.
+   * Left out, `NAME.localhost`, or `*` for the only provider.
    */
   readonly hosts?: readonly string[] | undefined;
   /** A base URL, several of equal replicas, or the short name of a known provider. */
   readonly upstream: string | readonly string[];
-  /** Check of messages and their order: `ordered` by the gateway, `any` leaves it to the provider. */
+  /**
+   * Check of messages and their order: `ordered` by the gateway, `any` leaves it to the provider.
+   */
   readonly messages?: "ordered" | "any" | undefined;
   /** Groups of operations that callers may use; left out, `default`. */
   readonly operations?: readonly WrittenGroup[] | undefined;
   /** Deadlines of a call, such as `30s`. */
   readonly deadlines?:
-    | { readonly [name in "connect" | "firstByte" | "firstEvent" | "idle" | "total"]?: string | undefined }
+    | {
+      readonly [name in "connect" | "firstByte" | "firstEvent" | "idle" | "total"]?:
+        | string
+        | undefined;
+    }
     | undefined;
   /** Silence after which a stream is sent a comment, such as `15s`; `off` for never. */
   readonly keepAlive?: string | undefined;
-  /** Proxy, authorities and client certificate of its calls, beyond the defaults; `off` for none of those. */
+  /**
+   * Proxy, authorities and client certificate of its calls, beyond the defaults; `off` for none of
+   * those.
+   */
   readonly egress?: EgressInput | undefined;
-  /** Header in which its interface takes the key, accepted beside `Authorization`; left out, by the upstream. */
+  /**
+   * Header in which its interface takes the key, accepted beside `Authorization`; left out, by the
+   * upstream.
+   */
   readonly credential?: ProviderConfig["credential"] | undefined;
-  /** True if callers may send `<gateway key>~<upstream key>` in the upstream key's place; false if left out. */
+  /**
+   * True if callers may send `<gateway key>~<upstream key>` in the upstream key's place; false if
+   * left out.
+   */
   readonly combinedKey?: boolean | undefined;
   /** `ask` if the gateway asks for the tokens of streams whose callers do not. */
   readonly usage?: "ask" | undefined;
@@ -93,7 +122,10 @@ export interface ProviderInput {
   readonly durable?: DurableInput | undefined;
   /** Limits that all keys share at this provider. */
   readonly limits?: WrittenLimits | undefined;
-  /** The most tokens that one of its answers has: caps what callers state, and counts where they state none. */
+  /**
+   * The most tokens that one of its answers has: caps what callers state, and counts where they
+   * state none.
+   */
   readonly maxOutput?: number | undefined;
   /** The most tokens of input that one of its models takes: no call is estimated at more. */
   readonly maxInput?: number | undefined;
@@ -106,7 +138,9 @@ const NAME = /^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$/;
 const upstreamForm = `expected an http or https URL, or one of ${Object.keys(PRESETS).join(", ")}`;
 const upstream = v.pipe(
   nonEmpty,
-  v.transform((text) => ((Object.hasOwn(PRESETS, text) ? PRESETS[text] : undefined) ?? text).replace(/\/+$/, "")),
+  v.transform((text) =>
+    ((Object.hasOwn(PRESETS, text) ? PRESETS[text] : undefined) ?? text).replace(/\/+$/, "")
+  ),
   v.check(
     (text) => URL.canParse(text) && /^https?:$/.test(new URL(text).protocol),
     upstreamForm,
@@ -119,9 +153,18 @@ const upstream = v.pipe(
 );
 
 /** The defaults; OpenAI's client libraries wait ten minutes for a header. */
-const DEADLINES = { connect: "5s", firstByte: "10m", firstEvent: "10m", idle: "2m", total: "30m" } as const;
+const DEADLINES = {
+  connect: "5s",
+  firstByte: "10m",
+  firstEvent: "10m",
+  idle: "2m",
+  total: "30m",
+} as const;
 
-/** Checks a deadline against the one that bounds it. The default is never a mistake: it yields to a shorter bound. */
+/**
+ * Checks a deadline against the one that bounds it. The default is never a mistake: it yields to a
+ * shorter bound.
+ */
 const isBounded = (name: keyof typeof DEADLINES, ms: number, boundMs: number): boolean =>
   ms <= boundMs || ms === parseDuration(DEADLINES[name]);
 
@@ -137,18 +180,35 @@ const deadlines = v.pipe(
       duration(DEADLINES.idle),
       "The longest silence in an answer; after the first event of a stream, comments do not count as speech",
     ),
-    total: about(duration(DEADLINES.total), "For the answer as a whole; shortens the others that are left out"),
+    total: about(
+      duration(DEADLINES.total),
+      "For the answer as a whole; shortens the others that are left out",
+    ),
   }, "expected an object"),
-  v.forward(v.check((set) => isBounded("connect", set.connect, set.firstByte), "expected at most firstByte"), [
-    "connect",
+  v.forward(
+    v.check(
+      (set) => isBounded("connect", set.connect, set.firstByte),
+      "expected at most firstByte",
+    ),
+    [
+      "connect",
+    ],
+  ),
+  v.forward(
+    v.check((set) => isBounded("firstByte", set.firstByte, set.total), "expected at most total"),
+    [
+      "firstByte",
+    ],
+  ),
+  v.forward(
+    v.check((set) => isBounded("firstEvent", set.firstEvent, set.total), "expected at most total"),
+    [
+      "firstEvent",
+    ],
+  ),
+  v.forward(v.check((set) => isBounded("idle", set.idle, set.total), "expected at most total"), [
+    "idle",
   ]),
-  v.forward(v.check((set) => isBounded("firstByte", set.firstByte, set.total), "expected at most total"), [
-    "firstByte",
-  ]),
-  v.forward(v.check((set) => isBounded("firstEvent", set.firstEvent, set.total), "expected at most total"), [
-    "firstEvent",
-  ]),
-  v.forward(v.check((set) => isBounded("idle", set.idle, set.total), "expected at most total"), ["idle"]),
   v.transform(({ connect, firstByte, firstEvent, idle, total }) => ({
     connectMs: Math.min(connect, firstByte, total),
     firstByteMs: Math.min(firstByte, total),
@@ -191,7 +251,10 @@ const provider = v.strictObject({
   ),
   keepAlive: v.optional(
     about(
-      v.union([v.pipe(v.literal("off"), v.transform(() => 0)), duration("15s")], `${durationForm}, or "off"`),
+      v.union(
+        [v.pipe(v.literal("off"), v.transform(() => 0)), duration("15s")],
+        `${durationForm}, or "off"`,
+      ),
       "A stream that is quiet for so long is sent a comment, between events only; `off` for never",
     ),
     "15s",
@@ -219,10 +282,16 @@ const provider = v.strictObject({
     "http1",
   ),
   egress: v.optional(
-    about(ProviderEgressSchema, "The way out to it, beyond `egress` for all providers; `off` for none of those"),
+    about(
+      ProviderEgressSchema,
+      "The way out to it, beyond `egress` for all providers; `off` for none of those",
+    ),
   ),
   credential: v.optional(about(
-    v.picklist(CREDENTIAL_HEADERS, `expected ${CREDENTIAL_HEADERS.map((name) => `"${name}"`).join(", ")}`),
+    v.picklist(
+      CREDENTIAL_HEADERS,
+      `expected ${CREDENTIAL_HEADERS.map((name) => `"${name}"`).join(", ")}`,
+    ),
     "Header in which its interface takes the key, accepted beside `Authorization`. Left out: by the upstream",
   )),
   combinedKey: v.optional(
@@ -237,7 +306,9 @@ const provider = v.strictObject({
     "With `ask` the gateway asks for the tokens of streamed completions whose callers do not, and removes the chunk that states them: the only change that it makes to bytes",
   )),
   headers: v.optional(HeadersSchema),
-  durable: v.optional(about(DurableSchema, "Records answers for callers that ask for it, who can then attach again")),
+  durable: v.optional(
+    about(DurableSchema, "Records answers for callers that ask for it, who can then attach again"),
+  ),
   limits: v.optional(about(LimitSetSchema, "What all keys together may take of it")),
   maxOutput: v.optional(about(
     tokenCount,
@@ -247,7 +318,9 @@ const provider = v.strictObject({
     tokenCount,
     "The most tokens of input that one of its models takes: no call is estimated at more. Left out: 2,000,000",
   )),
-  prices: v.optional(about(PricesSchema, "What its models cost; these come before the prices for all providers")),
+  prices: v.optional(
+    about(PricesSchema, "What its models cost; these come before the prices for all providers"),
+  ),
 }, "expected an object");
 
 /** A provider's own host on a laptop; the only provider answers for any host. */
@@ -259,17 +332,23 @@ function defaultHosts(name: string, isOnly: boolean): string[] {
 type ParsedProvider = v.InferOutput<typeof provider>;
 
 /** A provider before the defaults of its way out are known. */
-export type LocalProvider = Omit<ProviderConfig, "egress"> & { readonly egress?: "off" | StatedEgress | undefined };
+export type LocalProvider = Omit<ProviderConfig, "egress"> & {
+  readonly egress?: "off" | StatedEgress | undefined;
+};
 
-function providersOf(parsed: Readonly<Record<string, ParsedProvider>>): Record<string, LocalProvider> {
+function providersOf(
+  parsed: Readonly<Record<string, ParsedProvider>>,
+): Record<string, LocalProvider> {
   const entries = Object.entries(parsed);
-  return Object.fromEntries(entries.map(([name, { hosts, upstream, keepAlive, credential, ...entry }]) => [name, {
-    ...entry,
-    hosts: hosts ?? defaultHosts(name, entries.length === 1),
-    upstreams: [upstream].flat(),
-    keepAliveMs: keepAlive,
-    credential: credential ?? credentialOf([upstream].flat()),
-  }]));
+  return Object.fromEntries(
+    entries.map(([name, { hosts, upstream, keepAlive, credential, ...entry }]) => [name, {
+      ...entry,
+      hosts: hosts ?? defaultHosts(name, entries.length === 1),
+      upstreams: [upstream].flat(),
+      keepAliveMs: keepAlive,
+      credential: credential ?? credentialOf([upstream].flat()),
+    }]),
+  );
 }
 
 function sharedHost(providers: Readonly<Record<string, LocalProvider>>): string | undefined {
@@ -284,8 +363,15 @@ export const ProvidersSchema: v.GenericSchema<
   Readonly<Record<string, ProviderInput>>,
   Record<string, LocalProvider>
 > = v.pipe(
-  v.record(v.pipe(v.string(), v.regex(NAME, "expected letters, digits and -")), provider, noProvider),
+  v.record(
+    v.pipe(v.string(), v.regex(NAME, "expected letters, digits and -")),
+    provider,
+    noProvider,
+  ),
   v.check((entries) => Object.keys(entries).length > 0, noProvider),
   v.transform(providersOf),
-  v.check((entries) => sharedHost(entries) === undefined, "expected each address of hosts at one provider only"),
+  v.check(
+    (entries) => sharedHost(entries) === undefined,
+    "expected each address of hosts at one provider only",
+  ),
 );

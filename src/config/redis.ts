@@ -1,6 +1,6 @@
 /**
- * The Redis or Valkey that several gateways share, as an operator writes it down: one server, a Cluster, or the primary
- * that Sentinels name.
+ * The Redis or Valkey that several gateways share, as an operator writes it down: one server, a
+ * Cluster, or the primary that Sentinels name.
  *
  * @module
  */
@@ -51,7 +51,9 @@ export interface RedisConfig {
 }
 
 /** The connection to Redis as it is written in the configuration; a text is the URL alone. */
-export type RedisInput = string | (Omit<RedisConfig, "timeoutMs"> & { readonly timeout?: string | undefined });
+export type RedisInput =
+  | string
+  | (Omit<RedisConfig, "timeoutMs"> & { readonly timeout?: string | undefined });
 
 /** A URL of Redis, taken apart. */
 export interface RedisAddress {
@@ -72,7 +74,8 @@ const DEFAULT_TIMEOUT = "50ms";
 /** A caller waits for so long when Redis fails. Milliseconds. */
 const MAX_TIMEOUT_MS = 5000;
 
-const URL_FORM = 'expected a URL such as "redis://127.0.0.1:6379", "rediss://…" or "unix:///run/redis.sock"';
+const URL_FORM =
+  'expected a URL such as "redis://127.0.0.1:6379", "rediss://…" or "unix:///run/redis.sock"';
 
 /**
  * Takes a URL of Redis apart.
@@ -83,22 +86,32 @@ const URL_FORM = 'expected a URL such as "redis://127.0.0.1:6379", "rediss://…
 export function readRedisUrl(text: string): RedisAddress | string {
   const protocol = /^(rediss?|(?:redis\+)?unix):\/\//.exec(text)?.[1];
   if (protocol === undefined || !URL.canParse(text)) return URL_FORM;
-  const { hostname, port, username, password, pathname, search, searchParams, hash } = new URL(text);
+  const { hostname, port, username, password, pathname, search, searchParams, hash } = new URL(
+    text,
+  );
   if (hash !== "") return "expected no fragment: # is written %23 in a password";
   if (protocol.endsWith("unix")) {
     if (hostname !== "" || pathname.length < 2) {
       return 'expected three slashes before the path of a socket, as in "unix:///run/redis.sock"';
     }
     const database = searchParams.get("db") ?? "0";
-    if (/^(?:\?db=\d+)?$/.test(search)) return { path: decode(pathname), isTls: false, database: Number(database) };
+    if (/^(?:\?db=\d+)?$/.test(search)) {
+      return { path: decode(pathname), isTls: false, database: Number(database) };
+    }
     return 'expected no query but the number of a database, as in "unix:///run/redis.sock?db=2"';
   }
   if (hostname === "") return URL_FORM;
-  if (search !== "") return "expected no query: what it would set is set by its own name, beside url";
+  if (search !== "") {
+    return "expected no query: what it would set is set by its own name, beside url";
+  }
   const database = /^\/?(\d*)$/.exec(pathname)?.[1];
-  if (database === undefined) return 'expected the number of a database after the host, as in "redis://127.0.0.1/2"';
+  if (database === undefined) {
+    return 'expected the number of a database after the host, as in "redis://127.0.0.1/2"';
+  }
   const user = { username: decode(username), password: decode(password) };
-  if (Object.values(user).includes(undefined)) return "expected a percent-encoded user and password: % is written %25";
+  if (Object.values(user).includes(undefined)) {
+    return "expected a percent-encoded user and password: % is written %25";
+  }
   return {
     host: hostname.replace(/^\[|\]$/g, ""),
     port: port === "" ? REDIS_PORT : Number(port),
@@ -121,12 +134,18 @@ function decode(text: string): string | undefined {
 /** Takes the address of a Sentinel apart. */
 export function readSentinelNode(text: string): { readonly host: string; readonly port: number } {
   const { hostname, port } = new URL(`redis://${text}`);
-  return { host: hostname.replace(/^\[|\]$/g, ""), port: port === "" ? SENTINEL_PORT : Number(port) };
+  return {
+    host: hostname.replace(/^\[|\]$/g, ""),
+    port: port === "" ? SENTINEL_PORT : Number(port),
+  };
 }
 
 const url = v.pipe(
   v.string(URL_FORM),
-  v.check((text) => typeof readRedisUrl(text) !== "string", ({ input }) => String(readRedisUrl(input))),
+  v.check(
+    (text) => typeof readRedisUrl(text) !== "string",
+    ({ input }) => String(readRedisUrl(input)),
+  ),
 );
 
 const NODE_FORM = 'expected an address such as "10.0.0.1:26379"';
@@ -142,7 +161,10 @@ const [username, password] = [
 const sentinel = v.strictObject({
   name: about(nonEmpty, "What the Sentinels call the primary and its replicas, such as `mymaster`"),
   nodes: about(
-    v.pipe(v.array(node, "expected an array of addresses"), v.nonEmpty("expected at least one address")),
+    v.pipe(
+      v.array(node, "expected an array of addresses"),
+      v.nonEmpty("expected at least one address"),
+    ),
     "Addresses of Sentinels; they name the others",
   ),
   username: v.optional(about(nonEmpty, "User of the Sentinels' own ACL")),
@@ -150,7 +172,9 @@ const sentinel = v.strictObject({
 }, "expected an object with name and nodes");
 
 const tls = v.strictObject({
-  ca: v.optional(about(nonEmpty, "PEM file of the authorities to trust, instead of the runtime's own")),
+  ca: v.optional(
+    about(nonEmpty, "PEM file of the authorities to trust, instead of the runtime's own"),
+  ),
   cert: v.optional(about(nonEmpty, "PEM file of the certificate that this gateway shows")),
   key: v.optional(about(nonEmpty, "PEM file of its private key")),
 }, "expected an object with ca, or with cert and key");
@@ -175,7 +199,9 @@ type Mistake = readonly [path: readonly (string | number)[], message: string];
 function* findMistakes(config: RedisConfig): Generator<Mistake> {
   const { url, cluster, sentinel, tls } = config;
   const places = { url, cluster, sentinel };
-  const given = Object.entries(places).flatMap(([name, place]) => place === undefined ? [] : [name]);
+  const given = Object.entries(places).flatMap(([name, place]) =>
+    place === undefined ? [] : [name]
+  );
   if (given.length !== 1) yield [[], "expected one of url, cluster and sentinel"];
   const addresses = [...url === undefined ? [] : [url], ...cluster ?? []].map(readRedisUrl)
     .filter((address) => typeof address === "object");
@@ -184,23 +210,40 @@ function* findMistakes(config: RedisConfig): Generator<Mistake> {
       yield [[name], `expected it once: ${name} stands in the URL too`];
     }
   }
-  if (tls !== undefined && addresses.some(({ isTls }) => !isTls)) yield [["tls"], 'expected "rediss://" in each URL'];
-  if (tls?.cert !== undefined && tls.key === undefined) yield [["tls", "key"], "expected to be there, for cert is"];
-  if (tls?.key !== undefined && tls.cert === undefined) yield [["tls", "cert"], "expected to be there, for key is"];
+  if (tls !== undefined && addresses.some(({ isTls }) => !isTls)) {
+    yield [["tls"], 'expected "rediss://" in each URL'];
+  }
+  if (tls?.cert !== undefined && tls.key === undefined) {
+    yield [["tls", "key"], "expected to be there, for cert is"];
+  }
+  if (tls?.key !== undefined && tls.cert === undefined) {
+    yield [["tls", "cert"], "expected to be there, for key is"];
+  }
   if (cluster === undefined) return;
   for (const [index, { path, username, password, database = 0, isTls }] of addresses.entries()) {
-    if (path !== undefined) yield [["cluster", index], "expected host and port: a Cluster has no Unix sockets"];
-    if (database !== 0) yield [["cluster", index], "expected no database: a Cluster has none but 0"];
-    if (username !== undefined || password !== undefined) {
-      yield [["cluster", index], "expected no password: set username and password beside cluster, for all nodes"];
+    if (path !== undefined) {
+      yield [["cluster", index], "expected host and port: a Cluster has no Unix sockets"];
     }
-    if (isTls !== addresses[0]?.isTls) yield [["cluster", index], 'expected "rediss://" in all URLs, or in none'];
+    if (database !== 0) {
+      yield [["cluster", index], "expected no database: a Cluster has none but 0"];
+    }
+    if (username !== undefined || password !== undefined) {
+      yield [
+        ["cluster", index],
+        "expected no password: set username and password beside cluster, for all nodes",
+      ];
+    }
+    if (isTls !== addresses[0]?.isTls) {
+      yield [["cluster", index], 'expected "rediss://" in all URLs, or in none'];
+    }
   }
 }
 
 const settings = v.pipe(
   v.strictObject({
-    url: v.optional(about(url, "`redis://`, `rediss://` or `unix://`: one server, or what stands for one")),
+    url: v.optional(
+      about(url, "`redis://`, `rediss://` or `unix://`: one server, or what stands for one"),
+    ),
     cluster: v.optional(about(
       v.pipe(v.array(url, "expected an array of URLs"), v.nonEmpty("expected at least one URL")),
       "URLs of some nodes of a Cluster; they name the others",
@@ -208,7 +251,9 @@ const settings = v.pipe(
     sentinel: v.optional(about(sentinel, "Sentinels, which name the primary")),
     username,
     password,
-    tls: v.optional(about(tls, "For `rediss://`; with Sentinels it turns TLS on, for them and for the servers")),
+    tls: v.optional(
+      about(tls, "For `rediss://`; with Sentinels it turns TLS on, for them and for the servers"),
+    ),
     gateways: v.optional(about(
       v.pipe(v.number(COUNT_FORM), v.integer(COUNT_FORM), v.minValue(1, COUNT_FORM)),
       "Processes of gateways to go by until Redis has told the number, where none is remembered: 10 if left out",
@@ -219,7 +264,13 @@ const settings = v.pipe(
   v.rawCheck(({ dataset, addIssue }) => {
     if (!dataset.typed) return;
     for (const [keys, message] of findMistakes(dataset.value)) {
-      const path = keys.map((key) => ({ type: "unknown", origin: "value", input: dataset.value, key, value: null }));
+      const path = keys.map((key) => ({
+        type: "unknown",
+        origin: "value",
+        input: dataset.value,
+        key,
+        value: null,
+      }));
       addIssue({ message, ...(path.length > 0 && { path: path as never }) });
     }
   }),

@@ -7,7 +7,8 @@ import * as v from "valibot";
 import { parseDuration, parseSize } from "./units.ts";
 
 /**
- * Adds a description to the schema of a setting, for editors (`gateway.schema.json`) and for `docs/configuration.md`.
+ * Adds a description to the schema of a setting, for editors (`gateway.schema.json`) and for
+ * `docs/configuration.md`.
  *
  * @param schema The schema of the setting
  * @param text What the setting does, without a full stop
@@ -20,7 +21,8 @@ export function about<Schema extends v.GenericSchema>(
 }
 
 /** Error message for a text that is not a duration. */
-export const durationForm: string = 'expected a duration with its unit, such as "5s", "2m" or "500ms"';
+export const durationForm: string =
+  'expected a duration with its unit, such as "5s", "2m" or "500ms"';
 /** A duration from zero to a day, as milliseconds. */
 export const anyDuration: v.GenericSchema<string, number> = v.pipe(
   v.string(durationForm),
@@ -29,7 +31,9 @@ export const anyDuration: v.GenericSchema<string, number> = v.pipe(
   v.maxValue(24 * 3_600_000, "expected at most 24h"),
 );
 /** A duration above zero, as milliseconds. @param fallback The default */
-export const duration = (fallback: string): v.OptionalSchema<v.GenericSchema<string, number>, string> =>
+export const duration = (
+  fallback: string,
+): v.OptionalSchema<v.GenericSchema<string, number>, string> =>
   v.optional(v.pipe(anyDuration, v.minValue(1, "expected a duration above zero")), fallback);
 
 const sizeForm = 'expected a size with its unit, such as "32MB"';
@@ -68,17 +72,23 @@ export const secret: v.GenericSchema<string> = v.pipe(
 );
 
 /**
- * Builds the schema of a change: each entry may be `null`, which becomes `undefined` and so removes the setting.
+ * Builds the schema of a change: each entry may be `null`, which becomes `undefined` and so removes
+ * the setting.
  *
  * @param entries Schemas of the settings, whose output is that of `Patch`
  * @param form Error message for what is no object
  */
-export function patchOf<Patch>(entries: v.ObjectEntries, form: string): v.GenericSchema<unknown, Patch> {
+export function patchOf<Patch>(
+  entries: v.ObjectEntries,
+  form: string,
+): v.GenericSchema<unknown, Patch> {
   const nullish = Object.entries(entries).map(([name, entry]) => [name, v.nullish(entry)]);
   return v.pipe(
     v.strictObject(Object.fromEntries(nullish) as v.ObjectEntries, form),
     v.transform((given) =>
-      Object.fromEntries(Object.entries(given).map(([name, value]) => [name, value ?? undefined])) as Patch
+      Object.fromEntries(
+        Object.entries(given).map(([name, value]) => [name, value ?? undefined]),
+      ) as Patch
     ),
   );
 }

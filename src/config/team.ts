@@ -27,9 +27,15 @@ export const TeamNameSchema: v.GenericSchema<string> = v.pipe(
 );
 
 /** @internal The teams by their names. */
-export const TeamsSchema: v.GenericSchema<Readonly<Record<string, TeamInput>>, Readonly<Record<string, TeamConfig>>> = v
+export const TeamsSchema: v.GenericSchema<
+  Readonly<Record<string, TeamInput>>,
+  Readonly<Record<string, TeamConfig>>
+> = v
   .record(
     TeamNameSchema,
-    v.strictObject({ limits: about(LimitSetSchema, "How much its keys together may take") }, "expected an object"),
+    v.strictObject(
+      { limits: about(LimitSetSchema, "How much its keys together may take") },
+      "expected an object",
+    ),
     'expected an object such as { "search": { "limits": { "budget": "500 USD/month" } } }',
   );

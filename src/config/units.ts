@@ -1,5 +1,6 @@
 /**
- * Durations, sizes, counts, rates and budgets: from the text that people write to numbers, and back.
+ * Durations, sizes, counts, rates and budgets: from the text that people write to numbers, and
+ * back.
  *
  * @module
  */
@@ -34,15 +35,32 @@ const MONEY_DECIMALS = 9;
 export const MAX_MONEY = 9_000_000;
 
 const DAY_MS = 86_400_000;
-const DURATIONS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: DAY_MS };
+const DURATIONS: Readonly<Record<string, number>> = {
+  ms: 1,
+  s: 1000,
+  m: 60_000,
+  h: 3_600_000,
+  d: DAY_MS,
+};
 const SIZES: Readonly<Record<string, number>> = { B: 1, KB: 1024, MB: 1024 ** 2, GB: 1024 ** 3 };
-const WINDOWS: Readonly<Record<string, number>> = { s: 1000, min: 60_000, h: 3_600_000, day: DAY_MS };
+const WINDOWS: Readonly<Record<string, number>> = {
+  s: 1000,
+  min: 60_000,
+  h: 3_600_000,
+  day: DAY_MS,
+};
 const COUNTS: Readonly<Record<string, number>> = { k: 1000, M: 1e6, G: 1e9 };
 
-/** Number of digits to which a product is rounded: in binary, 2.3 times 1,000,000 is a hair less than 2,300,000. */
+/**
+ * Number of digits to which a product is rounded: in binary, 2.3 times 1,000,000 is a hair less
+ * than 2,300,000.
+ */
 const SOUND_DIGITS = 15;
 
-/** Parses a number with one of the units; `NaN`, which no schema accepts as a number, for anything else. */
+/**
+ * Parses a number with one of the units; `NaN`, which no schema accepts as a number, for anything
+ * else.
+ */
 function measure(text: string, units: Readonly<Record<string, number>>): number {
   const [, amount, unit = ""] = /^([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)$/.exec(text) ?? [];
   const factor = Object.hasOwn(units, unit) ? units[unit] : undefined;
@@ -79,7 +97,8 @@ export function parseCount(text: string): number {
  * @returns The rate; `undefined` for what is none
  */
 export function parseRate(text: string): Rate | undefined {
-  const [, count = "", times, unit = ""] = /^([^/]+)\/([1-9][0-9]{0,3})?(s|min|h|day)$/.exec(text) ?? [];
+  const [, count = "", times, unit = ""] =
+    /^([^/]+)\/([1-9][0-9]{0,3})?(s|min|h|day)$/.exec(text) ?? [];
   const limit = parseCount(count);
   const windowMs = Number(times ?? 1) * (WINDOWS[unit] ?? NaN);
   return Number.isNaN(limit) || !(windowMs <= 31 * DAY_MS) ? undefined : { limit, windowMs };

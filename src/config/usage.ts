@@ -38,7 +38,10 @@ const kept = (fallback: string) =>
     fallback,
   );
 
-/** @internal The schema of these times: hours for a week and a day to look back at it, days for a year and a month to bill it. */
+/**
+ * @internal The schema of these times: hours for a week and a day to look back at it, days for a
+ * year and a month to bill it.
+ */
 export const UsageSchema: v.GenericSchema<UsageInput, UsageConfig> = v.pipe(
   v.strictObject({
     hours: about(kept("8d"), "How long usage is kept by the hour"),

@@ -1,5 +1,6 @@
 /**
- * Settings that are valid and have no effect. `sallyport check` names them; a gateway starts with them.
+ * Settings that are valid and have no effect. `sallyport check` names them; a gateway starts with
+ * them.
  *
  * @module
  */
@@ -10,19 +11,26 @@ import type { LimitSet } from "./limit_set.ts";
 /** Limits with the path of their setting. */
 type Found = readonly [path: Misfit["path"], limits: LimitSet];
 
-/** Lists all limits that the configuration itself states. Keys in a file or in Redis may have others. */
+/**
+ * Lists all limits that the configuration itself states. Keys in a file or in Redis may have
+ * others.
+ */
 function listLimits({ keys, teams, providers, identity = [] }: Config): Found[] {
   const found: Found[] = [];
   const add = (limits: LimitSet | undefined, ...path: Misfit["path"]): void => {
     if (limits !== undefined) found.push([path, limits]);
   };
-  for (const [name, { limits }] of Object.entries(providers)) add(limits, "providers", name, "limits");
+  for (const [name, { limits }] of Object.entries(providers)) {
+    add(limits, "providers", name, "limits");
+  }
   for (const [name, { limits }] of Object.entries(teams)) add(limits, "teams", name, "limits");
   if (Array.isArray(keys)) {
     for (const [index, { limits }] of keys.entries()) add(limits, "keys", index, "limits");
   }
   for (const [index, { plans }] of identity.entries()) {
-    for (const [name, limits] of Object.entries(plans)) add(limits, "identity", index, "plans", name);
+    for (const [name, limits] of Object.entries(plans)) {
+      add(limits, "identity", index, "plans", name);
+    }
   }
   return found;
 }
@@ -32,11 +40,14 @@ function findIdleMode([path, limits]: Found): Misfit[] {
   const { mode, requests, concurrency, tokens, budget, spend } = limits;
   const isMeasured = tokens !== undefined || budget !== undefined || spend !== undefined;
   const isLimited = isMeasured || requests !== undefined || concurrency !== undefined;
-  if (mode !== undefined && !isLimited) return [{ path: [...path, "mode"], message: "has no effect without a limit" }];
+  if (mode !== undefined && !isLimited) {
+    return [{ path: [...path, "mode"], message: "has no effect without a limit" }];
+  }
   if (mode !== "strict" || isMeasured) return [];
   return [{
     path: [...path, "mode"],
-    message: "strict has no effect without tokens or a budget: requests and concurrency are always exact",
+    message:
+      "strict has no effect without tokens or a budget: requests and concurrency are always exact",
   }];
 }
 
@@ -57,9 +68,14 @@ export function findWarnings(config: Config): Misfit[] {
       message: "has no effect without admin, the listener for operators",
     });
   }
-  const hasBudget = limits.some(([, { budget, spend }]) => budget !== undefined || spend !== undefined);
+  const hasBudget = limits.some(([, { budget, spend }]) =>
+    budget !== undefined || spend !== undefined
+  );
   if (alerts !== undefined && !hasBudget && Array.isArray(keys)) {
-    warnings.push({ path: ["alerts"], message: "has no effect without a budget of a key, a team or a provider" });
+    warnings.push({
+      path: ["alerts"],
+      message: "has no effect without a budget of a key, a team or a provider",
+    });
   }
   if (metrics.maxKeys > 0 && admin === undefined) {
     warnings.push({

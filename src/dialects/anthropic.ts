@@ -1,5 +1,6 @@
 /**
- * Anthropic's interface of messages (https://docs.claude.com/en/api/messages-streaming, and `errors` beside it).
+ * Anthropic's interface of messages (https://docs.claude.com/en/api/messages-streaming, and
+ * `errors` beside it).
  *
  * @module
  */
@@ -13,7 +14,12 @@ import { type EventData, tellingTypes, TypedEventScanner } from "./typed_events.
 const TYPES = tellingTypes("message_start", "message_delta", "message_stop");
 
 /** The counts of an answer's `usage`; those of the cache are not contained in `input_tokens`. */
-const COUNTS = ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"] as const;
+const COUNTS = [
+  "input_tokens",
+  "cache_creation_input_tokens",
+  "cache_read_input_tokens",
+  "output_tokens",
+] as const;
 /** The count of its `output_tokens_details`. */
 const THINKING = "thinking_tokens";
 type Counts = Partial<Record<(typeof COUNTS)[number] | typeof THINKING, number>>;
@@ -30,7 +36,12 @@ function readCounts(usage: unknown): Counts {
 }
 
 function toUsage(counts: Counts): TokenUsage | undefined {
-  const { input_tokens: fresh, output_tokens: output, cache_read_input_tokens: cached, thinking_tokens } = counts;
+  const {
+    input_tokens: fresh,
+    output_tokens: output,
+    cache_read_input_tokens: cached,
+    thinking_tokens,
+  } = counts;
   if (fresh === undefined || output === undefined) return undefined;
   const input = fresh + (counts.cache_creation_input_tokens ?? 0) + (cached ?? 0);
   return {
@@ -56,7 +67,11 @@ class MessageScanner extends TypedEventScanner {
 
   protected override readEvent(type: unknown, event: EventData): boolean {
     if (type === "message_stop") return true;
-    const message = type === "message_start" ? event.message : type === "message_delta" ? event : undefined;
+    const message = type === "message_start"
+      ? event.message
+      : type === "message_delta"
+      ? event
+      : undefined;
     this.#counts = { ...this.#counts, ...readCounts(fieldOf(message, "usage")) }; // running totals
     this.usage = toUsage(this.#counts);
     return false;
@@ -79,13 +94,16 @@ const ERROR_TYPES: Readonly<Record<number, string>> = {
 };
 
 /**
- * Makes an error as Anthropic's. `code` and `param` are the gateway's own and stand beside the known fields; the client
- * library reads the code from the details.
+ * Makes an error as Anthropic's. `code` and `param` are the gateway's own and stand beside the
+ * known fields; the client library reads the code from the details.
  */
 function toErrorBody({ message, param, code }: ErrorFacts): string {
   const { status } = ERRORS[code];
   const type = ERROR_TYPES[status] ?? (status < 500 ? "invalid_request_error" : "api_error");
-  return JSON.stringify({ type: "error", error: { type, message, param, code, details: { error_code: code } } });
+  return JSON.stringify({
+    type: "error",
+    error: { type, message, param, code, details: { error_code: code } },
+  });
 }
 
 /** The dialect of messages. */

@@ -1,5 +1,6 @@
 /**
- * Usage of streams that is stated only when it is asked for: how to ask, and the chunk that then states it.
+ * Usage of streams that is stated only when it is asked for: how to ask, and the chunk that then
+ * states it.
  *
  * The field is `stream_options` (https://platform.openai.com/docs/api-reference/chat/create).
  *
@@ -42,7 +43,8 @@ function isChunk(bytes: Uint8Array, start: number, end: number): boolean {
   try {
     const chunk: unknown = JSON.parse(utf8.decode(bytes.subarray(start, end)));
     const [choices, usage] = [fieldOf(chunk, "choices"), fieldOf(chunk, "usage")];
-    return Array.isArray(choices) && choices.length === 0 && typeof usage === "object" && usage !== null;
+    return Array.isArray(choices) && choices.length === 0 && typeof usage === "object" &&
+      usage !== null;
   } catch {
     return false;
   }

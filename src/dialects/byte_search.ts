@@ -17,7 +17,9 @@ const BACKSLASH = 0x5c;
  * @returns Whether it stands there
  */
 export function startsWithAt(bytes: Uint8Array, word: Uint8Array, at: number): boolean {
-  for (let index = 0; index < word.length; index++) if (bytes[at + index] !== word[index]) return false;
+  for (let index = 0; index < word.length; index++) {
+    if (bytes[at + index] !== word[index]) return false;
+  }
   return true;
 }
 

@@ -1,6 +1,7 @@
 /**
- * Finds the few chunks of a stream that must be parsed: those with a finish reason, a count of tokens, the end of audio
- * or an error. Nearly all others pass after a search that looks at every sixth pair of bytes.
+ * Finds the few chunks of a stream that must be parsed: those with a finish reason, a count of
+ * tokens, the end of audio or an error. Nearly all others pass after a search that looks at every
+ * sixth pair of bytes.
  *
  * @module
  */
@@ -12,7 +13,10 @@ const COLON = 0x3a;
 const N = 0x6e;
 
 const ascii = (text: string): Uint8Array => new TextEncoder().encode(text);
-/** The ends of the keys that are searched for, all of one length. In a text the quotes would be escaped. */
+/**
+ * The ends of the keys that are searched for, all of one length. In a text the quotes would be
+ * escaped.
+ */
 const REASON = ascii('reason"');
 const TOKENS = ascii('tokens"');
 const EXPIRY = ascii('res_at"');
@@ -24,8 +28,8 @@ const UNDERSCORE = ascii("_");
 const EXPI = ascii('"expi');
 
 /**
- * Distance from two adjacent bytes to the byte after the end that they are a part of; 0 for bytes that are in no end.
- * No two ends have the same two bytes in different places.
+ * Distance from two adjacent bytes to the byte after the end that they are a part of; 0 for bytes
+ * that are in no end. No two ends have the same two bytes in different places.
  */
 const DISTANCES = new Uint8Array(65536);
 for (const end of [REASON, TOKENS, EXPIRY, ERROR]) {
@@ -34,7 +38,10 @@ for (const end of [REASON, TOKENS, EXPIRY, ERROR]) {
   });
 }
 
-/** Finds the value of the key whose closing quote is just before `at`; -1 if no colon follows, so that it is no key. */
+/**
+ * Finds the value of the key whose closing quote is just before `at`; -1 if no colon follows, so
+ * that it is no key.
+ */
 function valueAfter(bytes: Uint8Array, at: number): number {
   const colon = skipSpace(bytes, at);
   return bytes[colon] === COLON ? skipSpace(bytes, colon + 1) : -1;
@@ -45,7 +52,8 @@ function endsTelling(bytes: Uint8Array, at: number): boolean {
   const start = at - LENGTH;
   if (startsWithAt(bytes, REASON, start)) {
     const value = valueAfter(bytes, at);
-    return startsWithAt(bytes, FINISH, start - FINISH.length) && bytes[value] === QUOTE && bytes[value + 1] !== QUOTE;
+    return startsWithAt(bytes, FINISH, start - FINISH.length) && bytes[value] === QUOTE &&
+      bytes[value + 1] !== QUOTE;
   }
   if (startsWithAt(bytes, TOKENS, start)) return startsWithAt(bytes, UNDERSCORE, start - 1);
   if (startsWithAt(bytes, EXPIRY, start)) return startsWithAt(bytes, EXPI, start - EXPI.length);
@@ -60,7 +68,9 @@ const ZERO = 0x30;
 /** The digits after `\u00` of letters and the underscore. */
 const [FIVE, SEVEN] = [0x35, 0x37];
 
-/** Returns whether a chunk has an escape of a letter or an underscore: a key can be written with it. */
+/**
+ * Returns whether a chunk has an escape of a letter or an underscore: a key can be written with it.
+ */
 function hasEscapedLetter(bytes: Uint8Array, start: number, end: number): boolean {
   for (let at = start; at < end; at++) {
     if (bytes[at] !== BACKSLASH) continue;
@@ -73,20 +83,28 @@ function hasEscapedLetter(bytes: Uint8Array, start: number, end: number): boolea
 }
 
 /**
- * Searches a chunk for the keys that decide about its stream: a finish reason that is not empty, a count of tokens,
- * `expires_at`, or an error that is not null.
+ * Searches a chunk for the keys that decide about its stream: a finish reason that is not empty, a
+ * count of tokens, `expires_at`, or an error that is not null.
  *
  * @param bytes The bytes that hold the chunk; after it nothing or a line end follows
  * @param start The offset of its first byte
  * @param end The offset after its last byte
- * @param isAlike Whether it differs from the chunk before in its content alone, so that its keys are written as there
+ * @param isAlike Whether it differs from the chunk before in its content alone, so that its keys
+ * are written as there
  * @returns Whether it must be parsed; true also for a chunk that has such a key elsewhere
  */
-export function isTelling(bytes: Uint8Array, start: number, end: number, isAlike: boolean): boolean {
+export function isTelling(
+  bytes: Uint8Array,
+  start: number,
+  end: number,
+  isAlike: boolean,
+): boolean {
   // An end has as many pairs as a step has bytes: one of them is looked at.
   for (let at = start + LENGTH - 1; at < end; at += LENGTH - 1) {
     const distance = DISTANCES[((bytes[at - 1] ?? 0) << 8) | (bytes[at] ?? 0)] ?? 0;
-    if (distance > 0 && bytes[at + distance - 1] === QUOTE && endsTelling(bytes, at + distance)) return true;
+    if (distance > 0 && bytes[at + distance - 1] === QUOTE && endsTelling(bytes, at + distance)) {
+      return true;
+    }
   }
   return !isAlike && hasEscapedLetter(bytes, start, end);
 }

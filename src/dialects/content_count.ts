@@ -1,6 +1,6 @@
 /**
- * Counts tokens of output roughly, by the bytes of the content that was relayed: for answers that state no tokens, and
- * for those that end before they do.
+ * Counts tokens of output roughly, by the bytes of the content that was relayed: for answers that
+ * state no tokens, and for those that end before they do.
  *
  * @module
  */
@@ -10,23 +10,26 @@ const QUOTE = 0x22;
 const COLON = 0x3a;
 
 /**
- * Bytes of text for one token. With o200k_base English and code have 4.0, Chinese 4.2, German 5.3, Russian 7.5 and JSON
- * 2.9 (measured): close enough where a factor is learned from stated tokens.
+ * Bytes of text for one token. With o200k_base English and code have 4.0, Chinese 4.2, German 5.3,
+ * Russian 7.5 and JSON 2.9 (measured): close enough where a factor is learned from stated tokens.
  */
 const BYTES_PER_TOKEN = 4;
 /**
- * Bytes for which a character of four bytes counts, such as an emoji: two tokens. With o200k_base common emoji
- * have 1.3, all other such characters 3 (measured).
+ * Bytes for which a character of four bytes counts, such as an emoji: two tokens. With o200k_base
+ * common emoji have 1.3, all other such characters 3 (measured).
  */
 const LONG_CHARACTER_BYTES = 8;
 /** The lowest first byte of a character of four bytes. */
 const LONG_CHARACTER = 0xf0;
 /**
- * Bytes of base64 for one token: 3200 for sound at 20 tokens a second (24 kHz, 16 bits), about 2000 for a picture of
- * medium quality.
+ * Bytes of base64 for one token: 3200 for sound at 20 tokens a second (24 kHz, 16 bits), about 2000
+ * for a picture of medium quality.
  */
 const MEDIA_BYTES_PER_TOKEN = 2048;
-/** Bytes of any stream of events for one token: events with a token each have 100 to 300, text has 4. */
+/**
+ * Bytes of any stream of events for one token: events with a token each have 100 to 300, text has
+ * 4.
+ */
 const STREAM_BYTES_PER_TOKEN = 32;
 
 /** The keys whose values are content of an answer, in all interfaces. */
@@ -53,8 +56,8 @@ const KEYS = [...TEXT_KEYS, ...MEDIA_KEYS].map((key) => ({
 }));
 
 /**
- * Keys of strings that are no content: names, states, signatures and padding. Any other string may be content, in an
- * interface that the gateway does not know.
+ * Keys of strings that are no content: names, states, signatures and padding. Any other string may
+ * be content, in an interface that the gateway does not know.
  */
 const METADATA = new RegExp(
   "^(?:id|object|model|type|role|name|status|event|format|provider|obfuscation|p|token|embedding|severity|url|title|" +
@@ -62,8 +65,20 @@ const METADATA = new RegExp(
     "(?:_id|_reason|_at|_sequence|_type|_format|_fingerprint|signature|Id|Reason|Signature)$",
 );
 
-/** The keys of {@link METADATA} that each event of a chat has: they are compared as bytes, which saves 3 % of a stream. */
-const FREQUENT = ["id", "object", "model", "role", "finish_reason", "system_fingerprint", "service_tier", "type"]
+/**
+ * The keys of {@link METADATA} that each event of a chat has: they are compared as bytes, which
+ * saves 3 % of a stream.
+ */
+const FREQUENT = [
+  "id",
+  "object",
+  "model",
+  "role",
+  "finish_reason",
+  "system_fingerprint",
+  "service_tier",
+  "type",
+]
   .map((key) => utf8.encode(key));
 
 function isFrequent(bytes: Uint8Array, start: number, end: number): boolean {
@@ -104,15 +119,19 @@ export interface ContentMarks {
 export const NO_MARKS: ContentMarks = { spoken: [], silent: [] };
 
 /**
- * Counts the tokens of one stream. The events of a stream have their content in the same place, between the same bytes:
- * only where it stands elsewhere than in the event before it is it searched for.
+ * Counts the tokens of one stream. The events of a stream have their content in the same place,
+ * between the same bytes: only where it stands elsewhere than in the event before it is it searched
+ * for.
  */
 export class ContentCounter {
   readonly #marks: ContentMarks;
   #textBytes = 0;
   #mediaBytes = 0;
   #events = 0;
-  /** Offset of the content in the event that had some last, the last byte of its key, and the byte before its quote. */
+  /**
+   * Offset of the content in the event that had some last, the last byte of its key, and the byte
+   * before its quote.
+   */
   #offset = 0;
   #keyEnd = 0;
   #colon = 0;
@@ -126,7 +145,9 @@ export class ContentCounter {
     this.#marks = marks;
   }
 
-  /** The tokens so far: one for four bytes of text, and at least one for each event with content. */
+  /**
+   * The tokens so far: one for four bytes of text, and at least one for each event with content.
+   */
   get tokens(): number {
     return Math.max(this.#events, toTokens(this.#textBytes, this.#mediaBytes));
   }
@@ -141,7 +162,8 @@ export class ContentCounter {
    */
   count(bytes: Uint8Array, start: number, end: number): boolean {
     let from = start + this.#offset;
-    const isInPlace = bytes[from - 1] === QUOTE && bytes[from - 2] === this.#colon && bytes[from - 4] === this.#keyEnd;
+    const isInPlace = bytes[from - 1] === QUOTE && bytes[from - 2] === this.#colon &&
+      bytes[from - 4] === this.#keyEnd;
     let isAlike = isInPlace && from < end;
     if (!isAlike) {
       from = this.#find(bytes, start, end);
@@ -167,7 +189,9 @@ export class ContentCounter {
   countLong(skeleton: string, omittedBytes: number): void {
     const bytes = Uint8Array.from(skeleton, (byte) => byte.charCodeAt(0));
     const from = this.#find(bytes, 0, bytes.length);
-    if (from !== -1) return this.#add(weigh(bytes, from, endOfString(bytes, from, bytes.length)) + omittedBytes);
+    if (from !== -1) {
+      return this.#add(weigh(bytes, from, endOfString(bytes, from, bytes.length)) + omittedBytes);
+    }
     if (omittedBytes === 0 || !this.#isMarked(bytes, 0, bytes.length)) return;
     this.#isMedia = true; // such as a picture in an array
     this.#add(omittedBytes);
@@ -180,8 +204,8 @@ export class ContentCounter {
   }
 
   /**
-   * Finds the content of an event and notes its place; the longest where there are several. A key that is known to have
-   * content comes before all others. Returns -1 for none.
+   * Finds the content of an event and notes its place; the longest where there are several. A key
+   * that is known to have content comes before all others. Returns -1 for none.
    */
   #find(bytes: Uint8Array, start: number, end: number): number {
     if (!this.#isMarked(bytes, start, end)) return -1;
@@ -194,7 +218,10 @@ export class ContentCounter {
       const isText = bytes[colon] === COLON && bytes[value] === QUOTE;
       const stop = isText ? endOfString(bytes, value + 1, end) : close;
       if (isText && stop > value + 1) {
-        found = better(found, contentAt(bytes, { key: at + 1, keyEnd: close, start: value + 1, end: stop }));
+        found = better(
+          found,
+          contentAt(bytes, { key: at + 1, keyEnd: close, start: value + 1, end: stop }),
+        );
       }
       at = stop;
     }
@@ -206,7 +233,10 @@ export class ContentCounter {
     return found.start;
   }
 
-  /** Returns whether an event may have content: not if its beginning has marks of silent events alone. */
+  /**
+   * Returns whether an event may have content: not if its beginning has marks of silent events
+   * alone.
+   */
   #isMarked(bytes: Uint8Array, start: number, end: number): boolean {
     const { spoken, silent } = this.#marks;
     if (silent.length === 0) return true;
@@ -247,10 +277,15 @@ function contentAt(
   { key, keyEnd, start, end }: { key: number; keyEnd: number; start: number; end: number },
 ): Content | undefined {
   const length = end - start;
-  const known = KEYS.find(({ word }) => word.length === keyEnd - key && startsWithAt(bytes, word, key));
+  const known = KEYS.find(({ word }) =>
+    word.length === keyEnd - key && startsWithAt(bytes, word, key)
+  );
   if (known !== undefined) return { start, length, isKnown: true, isMedia: known.isMedia };
-  if (isFrequent(bytes, key, keyEnd) || METADATA.test(decoder.decode(bytes.subarray(key, keyEnd)))) return undefined;
-  const isMedia = length >= MEDIA_SAMPLE && MEDIA.test(decoder.decode(bytes.subarray(start, start + MEDIA_SAMPLE)));
+  if (
+    isFrequent(bytes, key, keyEnd) || METADATA.test(decoder.decode(bytes.subarray(key, keyEnd)))
+  ) return undefined;
+  const isMedia = length >= MEDIA_SAMPLE &&
+    MEDIA.test(decoder.decode(bytes.subarray(start, start + MEDIA_SAMPLE)));
   return { start, length, isKnown: false, isMedia };
 }
 
@@ -274,8 +309,18 @@ export function countText(text: Uint8Array): number {
   return weigh(text, 0, text.length) / BYTES_PER_TOKEN;
 }
 
-/** The parts of an answer in which any string may be content; elsewhere providers repeat the request. */
-const OUTPUT_KEYS: ReadonlySet<string> = new Set(["choices", "output", "content", "message", "data", "candidates"]);
+/**
+ * The parts of an answer in which any string may be content; elsewhere providers repeat the
+ * request.
+ */
+const OUTPUT_KEYS: ReadonlySet<string> = new Set([
+  "choices",
+  "output",
+  "content",
+  "message",
+  "data",
+  "candidates",
+]);
 
 /** Adds up the content of a parsed answer. */
 function countIn(answer: unknown): number {
@@ -297,7 +342,9 @@ function countIn(answer: unknown): number {
       for (const each of value) visit(each, name, isOutput);
     } else if (typeof value === "object" && value !== null) {
       if (name === "input") addText(JSON.stringify(value)); // of a tool, which other interfaces have as text
-      else for (const [key, each] of Object.entries(value)) visit(each, key, isOutput || OUTPUT_KEYS.has(key));
+      else {for (const [key, each] of Object.entries(value)) {
+          visit(each, key, isOutput || OUTPUT_KEYS.has(key));
+        }}
     }
   };
   visit(answer, "", false);

@@ -1,13 +1,17 @@
 /**
- * Port: a dialect, the part of a provider's interface that the gateway has to know. It says when a stream is complete,
- * where usage stands, and what an error of the gateway looks like before and within an answer.
+ * Port: a dialect, the part of a provider's interface that the gateway has to know. It says when a
+ * stream is complete, where usage stands, and what an error of the gateway looks like before and
+ * within an answer.
  *
  * @module
  */
 import type { GatewayError } from "../errors/gateway_error.ts";
 import type { TokenUsage } from "../exchange/record.ts";
 
-/** The most bytes of an answer that are kept to be looked at: of a line, of a long text, of a plain answer's end. */
+/**
+ * The most bytes of an answer that are kept to be looked at: of a line, of a long text, of a plain
+ * answer's end.
+ */
 export const MAX_KEPT_BYTES = 65_536;
 
 /** Watches a stream of events on its way, without changing or keeping it. */
@@ -23,8 +27,9 @@ export interface StreamScanner {
   /** Tokens as stated so far; some providers state them once, some with every chunk. */
   readonly usage: TokenUsage | undefined;
   /**
-   * Tokens of output so far, counted roughly by the bytes of their content: for a stream that states none. What it
-   * counts is in proportion to what providers state, for streams of one provider and model.
+   * Tokens of output so far, counted roughly by the bytes of their content: for a stream that
+   * states none. What it counts is in proportion to what providers state, for streams of one
+   * provider and model.
    */
   readonly outputTokens: number;
   /** True if an event of the gateway can be inserted here without a {@link boundary} before it. */
@@ -36,11 +41,14 @@ export interface StreamScanner {
   /** Takes note that nothing more comes. */
   end(): void;
   /**
-   * True if client libraries read the event for an error as one. Otherwise the connection breaks after it, because a clean
-   * end would read as success.
+   * True if client libraries read the event for an error as one. Otherwise the connection breaks
+   * after it, because a clean end would read as success.
    */
   readonly hasErrorEvent: boolean;
-  /** Makes the event for an error of the gateway, with its blank line. It is sent after the {@link boundary}. */
+  /**
+   * Makes the event for an error of the gateway, with its blank line. It is sent after the {@link
+   * boundary}.
+   */
   toErrorEvent(error: GatewayError): string;
 }
 
@@ -56,9 +64,14 @@ export interface AnswerMeter {
 
 /** Usage that the streams of an interface state only when they are asked to. */
 export interface AskedUsage {
-  /** Adds the question to a body: the JSON of an object that has none yet. Every byte of it stays. */
+  /**
+   * Adds the question to a body: the JSON of an object that has none yet. Every byte of it stays.
+   */
   addTo(body: Uint8Array): Uint8Array;
-  /** Tells whether a line of data, of which the beginning is there, may be the chunk that then states usage. */
+  /**
+   * Tells whether a line of data, of which the beginning is there, may be the chunk that then
+   * states usage.
+   */
   mayBeChunk(bytes: Uint8Array, start: number, end: number): boolean;
   /** Tells whether a line of data is that chunk: it states usage and nothing else. */
   isChunk(bytes: Uint8Array, start: number, end: number): boolean;
@@ -66,7 +79,10 @@ export interface AskedUsage {
 
 /** Port: a dialect. */
 export interface Dialect {
-  /** Creates the scanner of one stream. @param answers The number of answers that the caller asked for, at least 1 */
+  /**
+   * Creates the scanner of one stream. @param answers The number of answers that the caller asked
+   * for, at least 1
+   */
   createScanner(answers: number): StreamScanner;
   /** Creates the meter of one plain answer that passes in pieces. */
   createMeter(): AnswerMeter;

@@ -1,6 +1,7 @@
 /**
- * Scans a stream of server-sent events (WHATWG HTML §9.2.5) without changing or keeping it: finds where an event ends,
- * what is payload and what a comment. The meaning of the data is left to a dialect.
+ * Scans a stream of server-sent events (WHATWG HTML §9.2.5) without changing or keeping it: finds
+ * where an event ends, what is payload and what a comment. The meaning of the data is left to a
+ * dialect.
  *
  * @module
  */
@@ -46,15 +47,24 @@ const isLineEnd = (byte: number | undefined): boolean => byte === LF || byte ===
 
 /** Scans one stream. Any way of cutting the stream into chunks leads to the same findings. */
 export abstract class EventScanner {
-  /** True if the event that is read has its content where the one before had it, and as many bytes around it. */
+  /**
+   * True if the event that is read has its content where the one before had it, and as many bytes
+   * around it.
+   */
   protected isAlike = false;
   /** The number of `data` lines so far that are not empty. */
   payloads = 0;
-  /** True after an event of the provider that is named `error`, or one that the dialect takes for an error. */
+  /**
+   * True after an event of the provider that is named `error`, or one that the dialect takes for an
+   * error.
+   */
   hasError = false;
   readonly hasErrorEvent: boolean = true;
 
-  /** The bytes of the unfinished line so far, unless it is long; `#lineBytes` counts them in any case. */
+  /**
+   * The bytes of the unfinished line so far, unless it is long; `#lineBytes` counts them in any
+   * case.
+   */
   #parts: Uint8Array[] = [];
   #lineBytes = 0;
   #isFirstLine = true;
@@ -67,7 +77,10 @@ export abstract class EventScanner {
   #data: Uint8Array | undefined;
   #dataStart = 0;
   #dataEnd = 0;
-  /** The skeleton of this event's data, once that is too long to be kept, or stands in several lines. */
+  /**
+   * The skeleton of this event's data, once that is too long to be kept, or stands in several
+   * lines.
+   */
   #skeleton: JsonSkeleton | undefined;
   #hasEndedInLine = false;
   readonly #content: ContentCounter;
@@ -141,11 +154,18 @@ export abstract class EventScanner {
     this.#lines(chunk);
     // A copy: a runtime may use its buffer again.
     if (this.#data === chunk) {
-      this.#setData(chunk.slice(this.#dataStart, this.#dataEnd), 0, this.#dataEnd - this.#dataStart);
+      this.#setData(
+        chunk.slice(this.#dataStart, this.#dataEnd),
+        0,
+        this.#dataEnd - this.#dataStart,
+      );
     }
   }
 
-  /** Takes note that nothing more comes: client libraries read a last line without a line end, and so does this. */
+  /**
+   * Takes note that nothing more comes: client libraries read a last line without a line end, and
+   * so does this.
+   */
   end(): void {
     if (this.#lineBytes === 0) return;
     this.#hasEndedInLine = true;
@@ -162,7 +182,8 @@ export abstract class EventScanner {
         from = this.#skipBlankLines(chunk, from);
         continue;
       }
-      // Each search goes on to the next one that it finds: a stream with one kind of line end is not searched again.
+      // Each search goes on to the next one that it finds: a stream with one kind of line end is
+      // not searched again.
       if (cr !== -1 && cr < from) cr = chunk.indexOf(CR, from);
       if (lf !== -1 && lf < from) lf = chunk[from] === LF ? from : chunk.indexOf(LF, from);
       const end = lf === -1 || (cr !== -1 && cr < lf) ? cr : lf;
@@ -176,7 +197,9 @@ export abstract class EventScanner {
     }
   }
 
-  /** Skips blank lines between events, of which a stream can consist. @returns The offset after them */
+  /**
+   * Skips blank lines between events, of which a stream can consist. @returns The offset after them
+   */
   #skipBlankLines(chunk: Uint8Array, from: number): number {
     let at = from;
     while (isLineEnd(chunk[at])) at++;
@@ -222,7 +245,9 @@ export abstract class EventScanner {
   #skipMark(bytes: Uint8Array, from: number): number {
     if (!this.#isFirstLine) return from;
     this.#isFirstLine = false;
-    return BYTE_ORDER_MARK.every((byte, index) => bytes[from + index] === byte) ? from + BYTE_ORDER_MARK.length : from;
+    return BYTE_ORDER_MARK.every((byte, index) => bytes[from + index] === byte)
+      ? from + BYTE_ORDER_MARK.length
+      : from;
   }
 
   #line(bytes: Uint8Array, from: number, end: number): void {
@@ -249,8 +274,11 @@ export abstract class EventScanner {
   #name(bytes: Uint8Array, start: number, end: number): void {
     const value = valueOf(EVENT, bytes, start);
     if (value === -1) return;
-    this.#isNamedError = end - value === ERROR_NAME.length && startsWithAt(bytes, ERROR_NAME, value);
-    if (this.#isNamedError && (this.#data !== undefined || this.#skeleton !== undefined)) this.noteError();
+    this.#isNamedError = end - value === ERROR_NAME.length &&
+      startsWithAt(bytes, ERROR_NAME, value);
+    if (this.#isNamedError && (this.#data !== undefined || this.#skeleton !== undefined)) {
+      this.noteError();
+    }
     this.readName(bytes, value, end);
   }
 
@@ -270,7 +298,10 @@ export abstract class EventScanner {
     skeleton.push(bytes, start, end);
   }
 
-  /** Counts a line of data, and looks at the event's text if that stands in several lines or is long. */
+  /**
+   * Counts a line of data, and looks at the event's text if that stands in several lines or is
+   * long.
+   */
   #speak(): void {
     this.payloads++;
     if (this.#isNamedError) this.noteError();

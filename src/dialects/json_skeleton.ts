@@ -1,6 +1,6 @@
 /**
- * Reduces a JSON text of any length to a skeleton that takes little memory: deeply nested content, and most of a long
- * string, is left out.
+ * Reduces a JSON text of any length to a skeleton that takes little memory: deeply nested content,
+ * and most of a long string, is left out.
  *
  * @module
  */
@@ -25,7 +25,10 @@ const MAX_ARRAY_DEPTH = 2;
 const MAX_ESCAPE = 6;
 /** Characters kept of a string: longer than every name and every value that is looked for. */
 const MAX_STRING = 64;
-/** Takes a JSON text in pieces and keeps its skeleton: objects near the root, short strings, numbers and literals. */
+/**
+ * Takes a JSON text in pieces and keeps its skeleton: objects near the root, short strings, numbers
+ * and literals.
+ */
 export class JsonSkeleton {
   /** Bytes of strings that were left out so far. */
   omittedBytes = 0;
@@ -54,13 +57,20 @@ export class JsonSkeleton {
     }
   }
 
-  /** The skeleton as JSON, once the object is closed; `undefined` before, and when it is longer than is kept. */
+  /**
+   * The skeleton as JSON, once the object is closed; `undefined` before, and when it is longer than
+   * is kept.
+   */
   get text(): string | undefined {
-    return this.#hasBegun && this.#depth === 0 && this.#kept.length <= MAX_KEPT_BYTES ? this.#kept : undefined;
+    return this.#hasBegun && this.#depth === 0 && this.#kept.length <= MAX_KEPT_BYTES
+      ? this.#kept
+      : undefined;
   }
 
   #keep(byte: number): void {
-    if (this.#emptyDepth === 0 && this.#kept.length <= MAX_KEPT_BYTES) this.#kept += String.fromCharCode(byte);
+    if (this.#emptyDepth === 0 && this.#kept.length <= MAX_KEPT_BYTES) {
+      this.#kept += String.fromCharCode(byte);
+    }
   }
 
   /** Takes the part of a string that stands here, and returns the offset after it. */
@@ -92,7 +102,10 @@ export class JsonSkeleton {
     this.#keep(isKept ? BACKSLASH : SPACE); // a space in its place, for an empty string means something else
   }
 
-  /** Skips what is left out of a string, and returns the offset of its closing quote; `end` if that is still to come. */
+  /**
+   * Skips what is left out of a string, and returns the offset of its closing quote; `end` if that
+   * is still to come.
+   */
   #skip(bytes: Uint8Array, from: number, end: number): number {
     let at = from;
     while (at < end) {

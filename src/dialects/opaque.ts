@@ -1,6 +1,7 @@
 /**
- * Interfaces of which nothing is known: a stream is complete when it ends, no answer states usage, tokens are counted by
- * bytes, and errors are OpenAI's. An event for an error may be skipped by a client library, so the connection breaks too.
+ * Interfaces of which nothing is known: a stream is complete when it ends, no answer states usage,
+ * tokens are counted by bytes, and errors are OpenAI's. An event for an error may be skipped by a
+ * client library, so the connection breaks too.
  *
  * @module
  */

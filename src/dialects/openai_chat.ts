@@ -1,6 +1,7 @@
 /**
  * The interface of chat completions, as OpenAI and most others have it
- * (https://platform.openai.com/docs/api-reference/chat). Legacy completions and embeddings answer in its forms.
+ * (https://platform.openai.com/docs/api-reference/chat). Legacy completions and embeddings answer
+ * in its forms.
  *
  * @module
  */
@@ -15,14 +16,15 @@ import { fieldOf, PlainAnswerMeter, readPlainUsage, readTokens } from "./token_u
 const utf8 = new TextDecoder();
 
 /**
- * The most choices that are tracked, the first ones: `n` is at most 128 (OpenAI's reference). Where more were asked for,
- * only `[DONE]` ends the answer.
+ * The most choices that are tracked, the first ones: `n` is at most 128 (OpenAI's reference). Where
+ * more were asked for, only `[DONE]` ends the answer.
  */
 const MAX_CHOICES = 128;
 
 /**
- * Reads the `usage` of an answer or of a stream's chunk (https://platform.openai.com/docs/api-reference/chat/object);
- * Groq states it as `x_groq.usage` in streams. Embeddings state no `completion_tokens`.
+ * Reads the `usage` of an answer or of a stream's chunk
+ * (https://platform.openai.com/docs/api-reference/chat/object); Groq states it as `x_groq.usage` in
+ * streams. Embeddings state no `completion_tokens`.
  *
  * @param answer The parsed answer or chunk
  * @returns Its tokens; `undefined` where none are stated, or the numbers are no counts
@@ -32,10 +34,14 @@ export function readUsage(answer: unknown): TokenUsage | undefined {
   return readTokens(usage, "prompt_tokens", "completion_tokens");
 }
 
-/** Recognises the end of audio: a chunk with its expiry and nothing else. No finish reason follows it. */
+/**
+ * Recognises the end of audio: a chunk with its expiry and nothing else. No finish reason follows
+ * it.
+ */
 function isEndOfAudio(audio: unknown): boolean {
   if (typeof audio !== "object" || audio === null) return false;
-  return "expires_at" in audio && typeof audio.expires_at === "number" && Object.keys(audio).length === 1;
+  return "expires_at" in audio && typeof audio.expires_at === "number" &&
+    Object.keys(audio).length === 1;
 }
 
 /** Watches one stream of chunks. */
@@ -51,7 +57,10 @@ class ChunkScanner extends EventScanner implements StreamScanner {
     this.#expected = Math.floor(choices);
   }
 
-  /** True after `[DONE]`, or once every choice that was asked for, and every other that began, has its finish reason. */
+  /**
+   * True after `[DONE]`, or once every choice that was asked for, and every other that began, has
+   * its finish reason.
+   */
   get isComplete(): boolean {
     if (this.isDone) return true;
     if (this.#choices.size < this.#expected) return false;
@@ -76,7 +85,8 @@ class ChunkScanner extends EventScanner implements StreamScanner {
         const hadFinished = this.#choices.get(choice);
         if (hadFinished === undefined && this.#choices.size >= MAX_CHOICES) continue;
         if (reason === "error") this.hasError = true;
-        const isFinished = (typeof reason === "string" && reason !== "") || isEndOfAudio(delta?.audio);
+        const isFinished = (typeof reason === "string" && reason !== "") ||
+          isEndOfAudio(delta?.audio);
         this.#choices.set(choice, isFinished || hadFinished === true);
       }
     } catch {

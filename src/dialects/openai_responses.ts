@@ -1,6 +1,7 @@
 /**
- * OpenAI's interface of responses (https://platform.openai.com/docs/api-reference/responses-streaming): a stream of
- * typed and numbered events, which a later call may ask for again.
+ * OpenAI's interface of responses
+ * (https://platform.openai.com/docs/api-reference/responses-streaming): a stream of typed and
+ * numbered events, which a later call may ask for again.
  *
  * @module
  */
@@ -32,7 +33,10 @@ export function readUsage(answer: unknown): TokenUsage | undefined {
   return readTokens(fieldOf(answer, "usage"), "input_tokens", "output_tokens");
 }
 
-/** Reads the number of an event without parsing it; -1 if it has none. In a text the quotes would be escaped. */
+/**
+ * Reads the number of an event without parsing it; -1 if it has none. In a text the quotes would be
+ * escaped.
+ */
 function sequenceNumberIn(bytes: Uint8Array, start: number, end: number): number {
   for (let at = start; at < end; at++) {
     if (bytes[at] !== QUOTE || !startsWithAt(bytes, SEQUENCE_NUMBER, at)) continue;
@@ -62,7 +66,10 @@ class ResponseScanner extends TypedEventScanner {
     super.readLine(bytes, start, end);
   }
 
-  protected override readEvent(type: unknown, { response, sequence_number: number }: EventData): boolean {
+  protected override readEvent(
+    type: unknown,
+    { response, sequence_number: number }: EventData,
+  ): boolean {
     this.#countTo(number);
     if (!ENDS.includes(String(type))) return false;
     this.usage = readUsage(response) ?? this.usage;
@@ -70,7 +77,10 @@ class ResponseScanner extends TypedEventScanner {
     return true;
   }
 
-  /** Makes the interface's own event, and with it the `error` by which libraries recognise one that they throw. */
+  /**
+   * Makes the interface's own event, and with it the `error` by which libraries recognise one that
+   * they throw.
+   */
   toErrorEvent(error: GatewayError): string {
     const { message, param, code } = error;
     const data = {

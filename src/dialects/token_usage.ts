@@ -1,6 +1,6 @@
 /**
- * Tokens as providers state them. Interfaces call the counts by different names; a plain answer is there whole or
- * passes in pieces.
+ * Tokens as providers state them. Interfaces call the counts by different names; a plain answer is
+ * there whole or passes in pieces.
  *
  * @module
  */
@@ -27,21 +27,32 @@ export function isCount(value: unknown): value is number {
  * @returns Its value; `undefined` if there is none
  */
 export function fieldOf(value: unknown, name: string): unknown {
-  return typeof value === "object" && value !== null ? (value as Record<string, unknown>)[name] : undefined;
+  return typeof value === "object" && value !== null
+    ? (value as Record<string, unknown>)[name]
+    : undefined;
 }
 
 /**
- * Reads an object of usage as OpenAI's interfaces have it, with details beside each of the two counts.
+ * Reads an object of usage as OpenAI's interfaces have it, with details beside each of the two
+ * counts.
  *
  * @param usage The object
  * @param inputName Name of the count of the input: `prompt_tokens` or `input_tokens`
  * @param outputName Name of the count of the output: `completion_tokens` or `output_tokens`
  * @returns Its tokens; `undefined` where none are stated, or the numbers are no counts
  */
-export function readTokens(usage: unknown, inputName: string, outputName: string): TokenUsage | undefined {
+export function readTokens(
+  usage: unknown,
+  inputName: string,
+  outputName: string,
+): TokenUsage | undefined {
   const [input, output] = [fieldOf(usage, inputName), fieldOf(usage, outputName)];
   const stated = fieldOf(usage, "total_tokens");
-  const total = isCount(stated) ? stated : isCount(input) && isCount(output) ? input + output : undefined;
+  const total = isCount(stated)
+    ? stated
+    : isCount(input) && isCount(output)
+    ? input + output
+    : undefined;
   if (total === undefined) return undefined;
   const cached = fieldOf(fieldOf(usage, `${inputName}_details`), "cached_tokens");
   const reasoning = fieldOf(fieldOf(usage, `${outputName}_details`), "reasoning_tokens");
@@ -109,7 +120,10 @@ export class PlainAnswerMeter implements AnswerMeter {
    * @param read Reader of the interface
    * @param count Counts the output of an answer that was kept whole
    */
-  constructor(read: UsageReader, count: (answer: Uint8Array) => number | undefined = countPlainOutput) {
+  constructor(
+    read: UsageReader,
+    count: (answer: Uint8Array) => number | undefined = countPlainOutput,
+  ) {
     this.#read = read;
     this.#count = count;
   }

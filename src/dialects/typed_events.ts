@@ -1,6 +1,7 @@
 /**
- * Streams in which every event states its type, in the `type` of its data and in its name: all but chat completions.
- * A few types decide about a stream; events of the others pass after a look at their beginning.
+ * Streams in which every event states its type, in the `type` of its data and in its name: all but
+ * chat completions. A few types decide about a stream; events of the others pass after a look at
+ * their beginning.
  *
  * @module
  */
@@ -20,8 +21,20 @@ const TYPE = ascii('"type"');
 /** Ends of types and keys. Events of a type that is not known may have content. */
 const CONTENT_MARKS: ContentMarks = {
   spoken: ['delta"', 'partial_image"'].map(ascii),
-  silent: ['done"', 'completed"', 'created"', 'added"', 'start"', 'stop"', 'progress"', 'queued"', 'incomplete"']
-    .concat(['failed"', 'error"', 'ping"', 'searching"', 'generating"', 'interpreting"']).map(ascii),
+  silent: [
+    'done"',
+    'completed"',
+    'created"',
+    'added"',
+    'start"',
+    'stop"',
+    'progress"',
+    'queued"',
+    'incomplete"',
+  ]
+    .concat(['failed"', 'error"', 'ping"', 'searching"', 'generating"', 'interpreting"']).map(
+      ascii,
+    ),
 };
 const utf8 = new TextDecoder();
 
@@ -54,9 +67,11 @@ function leadingTypeAt(bytes: Uint8Array, start: number): number {
 }
 
 /**
- * Scans one stream. An event counts from the blank line after it, since client libraries drop one without.
+ * Scans one stream. An event counts from the blank line after it, since client libraries drop one
+ * without.
  *
- * The type of an event is the `type` that its data leads with; else its name; else the `type` that stands elsewhere.
+ * The type of an event is the `type` that its data leads with; else its name; else the `type` that
+ * stands elsewhere.
  */
 export abstract class TypedEventScanner extends EventScanner implements StreamScanner {
   isDone = false;
@@ -102,7 +117,9 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
   protected override readLine(bytes: Uint8Array, start: number, end: number): void {
     if (this.hasSeveralLines) return; // they are one text
     if (isDoneLine(bytes, start, end)) this.isDone = true;
-    else if (this.#mayTell(bytes, start, end)) this.readText(utf8.decode(bytes.subarray(start, end)));
+    else if (this.#mayTell(bytes, start, end)) {
+      this.readText(utf8.decode(bytes.subarray(start, end)));
+    }
   }
 
   protected override readText(json: string): void {
@@ -112,7 +129,8 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
       this.#type = leads ? event.type : this.#name ?? event.type;
       this.#event = event;
     } catch {
-      // No event of this interface: the provider's business, and no sign that anything was finished.
+      // No event of this interface: the provider's business, and no sign that anything was
+      // finished.
     }
   }
 

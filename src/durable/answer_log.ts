@@ -22,7 +22,10 @@ export interface AnswerHead {
 export interface AnswerEnd {
   /** Number of bytes of the answer's body. */
   readonly length: number;
-  /** True if the body broke off where nothing could be added to it: its readers' connections break too. */
+  /**
+   * True if the body broke off where nothing could be added to it: its readers' connections break
+   * too.
+   */
   readonly isCut: boolean;
   /** Outcome of the exchange. */
   readonly outcome: Outcome;
@@ -53,9 +56,9 @@ export function readContent<Content extends AnswerHead | AnswerEnd>(bytes: Uint8
 /**
  * Opens the entries of a part.
  *
- * A gateway that takes a recording over adds at most one event, which says that the answer was lost. Readers of the
- * gateway that died may have more of the answer than the store: their offset then lies within that event, and they get
- * all of it.
+ * A gateway that takes a recording over adds at most one event, which says that the answer was
+ * lost. Readers of the gateway that died may have more of the answer than the store: their offset
+ * then lies within that event, and they get all of it.
  *
  * @param part Its entries; at least one
  * @param offset Offset of the first byte that is wanted
@@ -63,7 +66,11 @@ export function readContent<Content extends AnswerHead | AnswerEnd>(bytes: Uint8
  * @returns The bytes from the offset on, or the end if that is where it stands
  * @throws {Error} If a byte between is missing, or an entry is not what its writer sealed
  */
-export async function openPart({ entries }: RecordingPart, offset: number, cipher: EntryCipher): Promise<AnswerPart> {
+export async function openPart(
+  { entries }: RecordingPart,
+  offset: number,
+  cipher: EntryCipher,
+): Promise<AnswerPart> {
   const chunks: Uint8Array[] = [];
   let reached = offset;
   for (const entry of entries) {

@@ -5,8 +5,14 @@
  */
 import { GatewayError } from "../errors/gateway_error.ts";
 
-/** Awaits something for as long as a caller waits for it. @throws The signal's reason when it is aborted */
-export async function unlessAborted<Value>(value: Promise<Value>, signal: AbortSignal | undefined): Promise<Value> {
+/**
+ * Awaits something for as long as a caller waits for it. @throws The signal's reason when it is
+ * aborted
+ */
+export async function unlessAborted<Value>(
+  value: Promise<Value>,
+  signal: AbortSignal | undefined,
+): Promise<Value> {
   if (signal === undefined) return await value;
   let onAbort = () => {};
   const aborted = new Promise<never>((_, reject) => onAbort = () => reject(signal.reason));

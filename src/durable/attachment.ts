@@ -14,11 +14,17 @@ export interface RecordedAnswer {
   readonly id: string;
   readonly facts: RecordingFacts;
   readonly head: AnswerHead;
-  /** Number of bytes of its body; of an answer that runs at another gateway, as the store had it when it was found. */
+  /**
+   * Number of bytes of its body; of an answer that runs at another gateway, as the store had it
+   * when it was found.
+   */
   readonly length: () => number;
   /** True if it had ended. */
   readonly isEnded: boolean;
-  /** True if it has ended where nothing could be added to it: it is not complete, and does not say so itself. */
+  /**
+   * True if it has ended where nothing could be added to it: it is not complete, and does not say
+   * so itself.
+   */
   readonly isCut: boolean;
   /** True if the answer was complete before. */
   readonly isComplete: boolean;
@@ -43,12 +49,18 @@ export interface AttachOptions {
 }
 
 /** Reads how an answer has ended. */
-export async function readEnd(source: AnswerSource, length: number): Promise<AnswerEnd | undefined> {
+export async function readEnd(
+  source: AnswerSource,
+  length: number,
+): Promise<AnswerEnd | undefined> {
   const part = source.peek(length) ?? await source.read(length, new AbortController().signal);
   return typeof part === "object" && "end" in part ? part.end : undefined;
 }
 
-/** Returns the error for an offset that a recording does not have. @param isWhole True unless it is broken */
+/**
+ * Returns the error for an offset that a recording does not have. @param isWhole True unless it is
+ * broken
+ */
 export function toOffsetError(isWhole: boolean): GatewayError {
   // Readers of a gateway that died may have had more of the answer than the store.
   return new GatewayError(isWhole ? "invalid_offset" : "exchange_lost");

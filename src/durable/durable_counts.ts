@@ -4,18 +4,29 @@
  * @module
  */
 
-/** Cause to give a recording up: the answer is too large, the store fails, it was taken over, there is no answer. */
+/**
+ * Cause to give a recording up: the answer is too large, the store fails, it was taken over, there
+ * is no answer.
+ */
 export type GiveUpCause = "size" | "store" | "lost" | "refused";
 
 /** The counts since the start. */
 export class DurableCounts {
   /**
-   * Callers that were attached: to an answer that was complete, to a call that ran, or by an address. A reader by
-   * long-polls counts once.
+   * Callers that were attached: to an answer that was complete, to a call that ran, or by an
+   * address. A reader by long-polls counts once.
    */
-  readonly attached: Record<"replay" | "retry" | "resume", number> = { replay: 0, retry: 0, resume: 0 };
+  readonly attached: Record<"replay" | "retry" | "resume", number> = {
+    replay: 0,
+    retry: 0,
+    resume: 0,
+  };
   /** Recordings that were given up while their exchange went on, by cause. */
-  readonly givenUp: Record<Exclude<GiveUpCause, "refused">, number> = { size: 0, store: 0, lost: 0 };
+  readonly givenUp: Record<Exclude<GiveUpCause, "refused">, number> = {
+    size: 0,
+    store: 0,
+    lost: 0,
+  };
   /** Calls that were made again, since the gateway of the first had died. */
   restarted = 0;
 

@@ -1,6 +1,6 @@
 /**
- * Durable exchanges of a gateway: begins recordings, finds them again by idempotency key, by body or by id, and attaches
- * callers to them, at whichever gateway they run.
+ * Durable exchanges of a gateway: begins recordings, finds them again by idempotency key, by body
+ * or by id, and attaches callers to them, at whichever gateway they run.
  *
  * @module
  */
@@ -9,7 +9,13 @@ import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { type AnswerHead, readContent } from "./answer_log.ts";
 import { asked, unlessAborted } from "./answers_in_time.ts";
-import { type Attachment, type AttachOptions, readEnd, type RecordedAnswer, toOffsetError } from "./attachment.ts";
+import {
+  type Attachment,
+  type AttachOptions,
+  readEnd,
+  type RecordedAnswer,
+  toOffsetError,
+} from "./attachment.ts";
 import { DurableCounts, type GiveUpCause } from "./durable_counts.ts";
 import { closeLost, findClosed, type ToScanner } from "./lost_recording.ts";
 import { Recording } from "./recording.ts";
@@ -29,9 +35,15 @@ import { StoredAnswer, WAIT_MS } from "./stored_answer.ts";
 
 /** Age of a call up to which retries of client libraries attach to it. Milliseconds. */
 const RETRIED_MS = 600_000;
-/** Time after which a name is asked for again that still belongs to a recording without an answer. Milliseconds. */
+/**
+ * Time after which a name is asked for again that still belongs to a recording without an answer.
+ * Milliseconds.
+ */
 const AGAIN_MS = 250;
-/** The longest time in which the store is given what was recorded last, when the gateway closes. Milliseconds. */
+/**
+ * The longest time in which the store is given what was recorded last, when the gateway closes.
+ * Milliseconds.
+ */
 const LAST_WRITES_MS = 2000;
 
 /** Parts of durable exchanges. */
@@ -39,7 +51,10 @@ export interface DurableParts {
   readonly store: RecordingStore;
   readonly clock: Clock;
   readonly toScanner: ToScanner;
-  /** False where callers attach over the store alone, also to what runs in this process; true if left out. */
+  /**
+   * False where callers attach over the store alone, also to what runs in this process; true if
+   * left out.
+   */
   readonly isLocal?: boolean;
 }
 
@@ -110,7 +125,9 @@ export class DurableExchanges {
       if (name?.kind === "body" && clock.now() - found.facts.startedAt > RETRIED_MS) {
         return this.begin({ ...asked, name: { ...name, isRetry: false } }, signal);
       }
-      if (!isSameTag(found.facts.digest, asked.digest)) throw new GatewayError("idempotency_key_reused");
+      if (!isSameTag(found.facts.digest, asked.digest)) {
+        throw new GatewayError("idempotency_key_reused");
+      }
       const here = this.#running.get(found.id);
       const attachment = here?.endState === "broken"
         ? undefined
@@ -140,16 +157,20 @@ export class DurableExchanges {
 
   /** Tells whether a recording of a gateway key is written here and has no reader. */
   hasUnread(keyId: string): boolean {
-    return Array.from(this.#running.values()).some((recording) => recording.keyId === keyId && !recording.isRead);
+    return Array.from(this.#running.values()).some((recording) =>
+      recording.keyId === keyId && !recording.isRead
+    );
   }
 
   /**
-   * Attaches a caller to a recorded answer. It is not counted: a caller may attach several times for one read.
+   * Attaches a caller to a recorded answer. It is not counted: a caller may attach several times
+   * for one read.
    *
    * @param id Id of the recording
    * @param options Keys of the caller, and the offset of the first byte that it wants
    * @returns The answer from there on
-   * @throws {GatewayError} `exchange_not_found`, `exchange_expired`, `invalid_offset`, `recordings_unavailable`
+   * @throws {GatewayError} `exchange_not_found`, `exchange_expired`, `invalid_offset`,
+   * `recordings_unavailable`
    */
   async attach(id: string, options: AttachOptions): Promise<Attachment> {
     const found = await this.find(id, options.keys);
@@ -161,7 +182,8 @@ export class DurableExchanges {
   /**
    * Finds a recording of a caller.
    *
-   * @throws {GatewayError} `exchange_not_found` also for one of somebody else, `recordings_unavailable`
+   * @throws {GatewayError} `exchange_not_found` also for one of somebody else,
+   * `recordings_unavailable`
    */
   async find(id: string, keys: OwnerKeys): Promise<StoredRecording> {
     const found = isRecordingId(id) ? await asked(this.#parts.store.find(id)) : undefined;
@@ -203,12 +225,17 @@ export class DurableExchanges {
     const { store, clock } = this.#parts;
     const stored = Promise.all(Array.from(this.#running.values(), ({ stored }) => stored));
     let cancelTimer = () => {};
-    await Promise.race([stored, new Promise<void>((resolve) => cancelTimer = clock.timer(LAST_WRITES_MS, resolve))]);
+    await Promise.race([
+      stored,
+      new Promise<void>((resolve) => cancelTimer = clock.timer(LAST_WRITES_MS, resolve)),
+    ]);
     cancelTimer();
     await store.close();
   }
 
-  /** Returns a recording that is written in this process, if others than its own request may use it. */
+  /**
+   * Returns a recording that is written in this process, if others than its own request may use it.
+   */
   #here(id: string): Recording | undefined {
     return this.#parts.isLocal === false ? undefined : this.#running.get(id);
   }
@@ -219,7 +246,8 @@ export class DurableExchanges {
     const { store, clock } = this.#parts;
     const id = toRecordingId(name?.text);
     const all = { ...facts, digest, owner: keys.ownerTag(id), keepMs: settings.keepMs };
-    // The store keeps the holder: what these functions close over is kept as long, and must not hold the recording.
+    // The store keeps the holder: what these functions close over is kept as long, and must not
+    // hold the recording.
     const onOver = (givenUpFor?: GiveUpCause): void => {
       this.#running.delete(id);
       this.counts.over(givenUpFor);
@@ -230,7 +258,16 @@ export class DurableExchanges {
       onRead: () => this.#running.get(id)?.readElsewhere(),
     };
     const cipher = await keys.cipher(id);
-    const recording = new Recording({ id, keyId: facts.keyId, cipher, store, settings, clock, writeStallMs, onOver });
+    const recording = new Recording({
+      id,
+      keyId: facts.keyId,
+      cipher,
+      store,
+      settings,
+      clock,
+      writeStallMs,
+      onOver,
+    });
     // Before the store has it, so that whoever finds it there finds it here too.
     this.#running.set(id, recording);
     let claimed: Claimed | undefined;
@@ -245,7 +282,10 @@ export class DurableExchanges {
     return { recording, isRestarted: claimed.isRestarted };
   }
 
-  /** Attaches a caller, once there is an answer. @returns `undefined` if there is none, and will be none */
+  /**
+   * Attaches a caller, once there is an answer. @returns `undefined` if there is none, and will be
+   * none
+   */
   async #attach(
     found: StoredRecording,
     { keys, offset: wanted, signal, writeStallMs }: AttachOptions,
@@ -254,7 +294,9 @@ export class DurableExchanges {
     if (found.state === "expired" || here?.isGivenUp) return undefined;
     const isRunning = here === undefined && found.state === "running";
     const offset = wanted === "now" ? here?.length ?? found.length : wanted;
-    if (!isRunning && offset > (here?.length ?? found.length)) throw toOffsetError(found.state !== "broken");
+    if (!isRunning && offset > (here?.length ?? found.length)) {
+      throw toOffsetError(found.state !== "broken");
+    }
     const reader = here?.attach(offset);
     try {
       const opened = await this.#open(found, keys, signal);
@@ -266,14 +308,20 @@ export class DurableExchanges {
       const { clock } = this.#parts;
       const { answer, source } = opened;
       if (answer.isEnded && offset > answer.length()) throw toOffsetError(answer.isComplete);
-      return { ...answer, reader: reader ?? new AnswerReader({ source, offset, clock, writeStallMs }) };
+      return {
+        ...answer,
+        reader: reader ?? new AnswerReader({ source, offset, clock, writeStallMs }),
+      };
     } catch (error) {
       reader?.cancel();
       throw error;
     }
   }
 
-  /** Opens the head of an answer, once there is one. @returns `undefined` if there is none, and will be none */
+  /**
+   * Opens the head of an answer, once there is one. @returns `undefined` if there is none, and will
+   * be none
+   */
   async #open(
     found: StoredRecording,
     keys: OwnerKeys,
@@ -288,7 +336,9 @@ export class DurableExchanges {
       ? begun?.head && readContent<AnswerHead>(await cipher.open(begun.head))
       : await unlessAborted(here.head, signal);
     if (head === undefined || begun === undefined) return undefined;
-    const stored = here === undefined ? await asked(findClosed(begun, { cipher, head }, this.#parts)) : begun;
+    const stored = here === undefined
+      ? await asked(findClosed(begun, { cipher, head }, this.#parts))
+      : begun;
     if (stored === undefined || stored.state === "expired") return undefined;
     const source = here ?? new StoredAnswer(stored, { ...this.#parts, cipher, head });
     const length = () => here?.length ?? stored.length;
@@ -301,10 +351,19 @@ export class DurableExchanges {
     return { answer: { id, facts, head, length, isEnded, isCut, isComplete, expiresAt }, source };
   }
 
-  /** Waits for the answer of a recording that runs elsewhere. @returns `undefined` if there will be none */
-  async #withHead(found: StoredRecording, signal: AbortSignal | undefined): Promise<StoredRecording | undefined> {
+  /**
+   * Waits for the answer of a recording that runs elsewhere. @returns `undefined` if there will be
+   * none
+   */
+  async #withHead(
+    found: StoredRecording,
+    signal: AbortSignal | undefined,
+  ): Promise<StoredRecording | undefined> {
     let now: StoredRecording | undefined = found;
-    while (now !== undefined && now.state === "running" && now.head === undefined && now.isHeld && !signal?.aborted) {
+    while (
+      now !== undefined && now.state === "running" && now.head === undefined && now.isHeld &&
+      !signal?.aborted
+    ) {
       now = await asked(this.#parts.store.waitForHead(found.id, WAIT_MS, signal));
     }
     if (now?.state === "running" && now.head === undefined && !now.isHeld) {

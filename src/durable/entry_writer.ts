@@ -17,7 +17,10 @@ import {
 
 /** The largest part of an answer's body in one entry: readers open an entry as a whole. Bytes. */
 const MAX_CONTENT_BYTES = 65_536;
-/** Time to the second attempt to append an entry; it doubles from one attempt to the next. Milliseconds. */
+/**
+ * Time to the second attempt to append an entry; it doubles from one attempt to the next.
+ * Milliseconds.
+ */
 const FIRST_RETRY_MS = 50;
 
 /** Options of a writer. */
@@ -79,7 +82,12 @@ export class EntryWriter {
   writeBytes(pieces: readonly Uint8Array[], { from, to, onStored }: UnsealedBytes): void {
     const kind = ENTRY_KIND.bytes;
     if (to - from <= MAX_CONTENT_BYTES) {
-      return this.write({ kind, offset: from, content: () => joinChunks(pieces), onStored: () => onStored(to) });
+      return this.write({
+        kind,
+        offset: from,
+        content: () => joinChunks(pieces),
+        onStored: () => onStored(to),
+      });
     }
     const bytes = joinChunks(pieces);
     for (let offset = from; offset < to; offset += MAX_CONTENT_BYTES) {
@@ -99,7 +107,9 @@ export class EntryWriter {
     const { held, cipher } = this.#options;
     const bytes = content() as Uint8Array<ArrayBuffer>;
     const entry = await cipher.seal({ kind, offset, epoch: held.epoch }, bytes);
-    await this.#persist(() => endState === undefined ? held.append(entry) : held.end(entry, endState));
+    await this.#persist(() =>
+      endState === undefined ? held.append(entry) : held.end(entry, endState)
+    );
     onStored?.();
   }
 

@@ -1,6 +1,6 @@
 /**
- * Ids of events: each event of a stream gets a line `id:` with the offset after it, so that an `EventSource` that
- * connects again says where it was.
+ * Ids of events: each event of a stream gets a line `id:` with the offset after it, so that an
+ * `EventSource` that connects again says where it was.
  *
  * @module
  */
@@ -18,7 +18,10 @@ export class EventIds implements PushedBody {
   #id: number;
   /** True if the sink has all but the end, which it did not want yet. */
   #isEndDue = false;
-  /** True at the begin of a line. A stream that is read from within a line has no event there that could be read. */
+  /**
+   * True at the begin of a line. A stream that is read from within a line has no event there that
+   * could be read.
+   */
   #isLineStart = true;
   #isAfterCr = false;
 
@@ -53,7 +56,10 @@ export class EventIds implements PushedBody {
     this.#reader.announce();
   }
 
-  /** Inserts the ids: each before the empty line that ends its event, and thereby after any id of the provider's own. */
+  /**
+   * Inserts the ids: each before the empty line that ends its event, and thereby after any id of
+   * the provider's own.
+   */
   #number(bytes: Uint8Array): Uint8Array {
     const start = this.#reader.offset - bytes.length;
     const parts: Uint8Array[] = [];
@@ -76,7 +82,10 @@ export class EventIds implements PushedBody {
     return joinChunks(parts);
   }
 
-  /** Ends an event without an end: an `EventSource` that had no id of it would ask for it again and again. */
+  /**
+   * Ends an event without an end: an `EventSource` that had no id of it would ask for it again and
+   * again.
+   */
   #endEvent(): Uint8Array | undefined {
     const { offset } = this.#reader;
     if (this.#id === offset) return undefined;

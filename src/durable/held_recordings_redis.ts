@@ -1,9 +1,9 @@
 /**
  * Recordings in Redis that this gateway writes: their entries, and the renewal of their leases.
  *
- * Redis copies to replicas without waiting for them, so a failover can lose what was written last: until all gateways
- * have left it, a former primary accepts entries that its heir never gets. After each change of the server, the holder
- * writes again what the new one lacks, before anything else.
+ * Redis copies to replicas without waiting for them, so a failover can lose what was written last:
+ * until all gateways have left it, a former primary accepts entries that its heir never gets. After
+ * each change of the server, the holder writes again what the new one lacks, before anything else.
  *
  * @module
  */
@@ -155,17 +155,25 @@ export class HeldRecordings {
   }
 
   async #restoreHeld(): Promise<void> {
-    const all = [...this.#held.values(), ...this.#ended].filter((held) => held.generation !== this.generation);
+    const all = [...this.#held.values(), ...this.#ended].filter((held) =>
+      held.generation !== this.generation
+    );
     for (let start = 0; start < all.length; start += RESTORED_AT_ONCE) {
       // What fails is tried again by the next write or renewal.
-      await Promise.allSettled(all.slice(start, start + RESTORED_AT_ONCE).map((held) => held.restore()));
+      await Promise.allSettled(
+        all.slice(start, start + RESTORED_AT_ONCE).map((held) => held.restore()),
+      );
     }
   }
 
-  /** Writes again what the server lacks of one recording, if this gateway writes it. Never rejects. */
+  /**
+   * Writes again what the server lacks of one recording, if this gateway writes it. Never rejects.
+   */
   async restore(id: string): Promise<void> {
     const held = this.#held.get(id);
-    if (held !== undefined && held.generation !== this.generation) await held.restore().catch(() => {});
+    if (held !== undefined && held.generation !== this.generation) {
+      await held.restore().catch(() => {});
+    }
   }
 
   /** Tells a holder what others want of it. @param epoch With `lost`, that of the next holder */
@@ -177,7 +185,10 @@ export class HeldRecordings {
     else if (word === "lost" && held.epoch < epoch) held.lose();
   }
 
-  /** Discards one that is written here, or that a failed claim may have begun. It is tried for as long as a lease. */
+  /**
+   * Discards one that is written here, or that a failed claim may have begun. It is tried for as
+   * long as a lease.
+   */
   async discard(id: string, epoch: number): Promise<void> {
     await this.#removed.discard(id, epoch);
     this.#renewLater();
@@ -190,7 +201,10 @@ export class HeldRecordings {
     this.#renewLater();
   }
 
-  /** Runs a script of one recording. @param args What follows the id @param more Keys after those of all scripts */
+  /**
+   * Runs a script of one recording. @param args What follows the id @param more Keys after those of
+   * all scripts
+   */
   async run(
     script: "append" | "end" | "renew" | "restore",
     id: string,
@@ -319,18 +333,27 @@ class RedisHeldRecording implements HeldRecording {
     this.#isFull = true;
   }
 
-  /** Renews the lease. A failure is for the next renewal, or for the next write, which fails too. */
+  /**
+   * Renews the lease. A failure is for the next renewal, or for the next write, which fails too.
+   */
   async renew(): Promise<void> {
     if (this.#isOver) return;
     const { leaseMs, tombstoneMs } = this.#all.times;
     const life = leaseMs + this.begun.facts.keepMs;
-    await this.#write("renew", [this.epoch, leaseMs, life + tombstoneMs, life, this.#isRead ? 1 : 0]).catch(() => {});
+    await this.#write("renew", [
+      this.epoch,
+      leaseMs,
+      life + tombstoneMs,
+      life,
+      this.#isRead ? 1 : 0,
+    ]).catch(() => {});
   }
 
   /**
    * Writes again what the server lacks that has taken over from another one.
    *
-   * @throws {RecordingLost} If another gateway has taken over, or entries are missing that are not here any more
+   * @throws {RecordingLost} If another gateway has taken over, or entries are missing that are not
+   * here any more
    */
   async restore(): Promise<void> {
     this.#restoring ??= this.#restore().finally(() => this.#restoring = undefined);
@@ -371,8 +394,24 @@ class RedisHeldRecording implements HeldRecording {
       const { id, name, facts } = claim;
       const life = leaseMs + keepMs;
       const args = [
-        ...[this.epoch, gateway, leaseMs, life + tombstoneMs, life, this.log.isWhole ? 1 : 0, this.#state, tombstoneMs],
-        ...[this.#isRead ? 1 : 0, facts.owner, facts.digest, facts.provider, facts.keyId, facts.operation],
+        ...[
+          this.epoch,
+          gateway,
+          leaseMs,
+          life + tombstoneMs,
+          life,
+          this.log.isWhole ? 1 : 0,
+          this.#state,
+          tombstoneMs,
+        ],
+        ...[
+          this.#isRead ? 1 : 0,
+          facts.owner,
+          facts.digest,
+          facts.provider,
+          facts.keyId,
+          facts.operation,
+        ],
         ...[facts.startedAt, keepMs, name?.kind ?? "-", name?.text ?? ""],
         ...this.log.entries.flatMap((entry) => [
           ...[toEntryId(entry), entry.offset, toLength(entry), toBuffer(entry.sealed)],
@@ -392,12 +431,16 @@ class RedisHeldRecording implements HeldRecording {
     this.#generation = generation;
   }
 
-  async #write(script: "append" | "end" | "renew", args: (string | number | Buffer)[]): Promise<void> {
+  async #write(
+    script: "append" | "end" | "renew",
+    args: (string | number | Buffer)[],
+  ): Promise<void> {
     try {
       if (this.#generation !== this.#all.generation) await this.restore();
       if (readWritten(await this.#all.run(script, this.id, args))) this.stop();
     } catch (error) {
-      // A renewal can come to Redis after the end: it finds a recording that does not run, and nothing is lost.
+      // A renewal can come to Redis after the end: it finds a recording that does not run, and
+      // nothing is lost.
       const isLate = script === "renew" && this.#isEnding;
       if (error instanceof RecordingLost && !isLate) this.lose();
       throw toFailure(error);
@@ -411,6 +454,7 @@ class RedisHeldRecording implements HeldRecording {
 
 /** Returns the error of a store that has no room, where Redis fails for that. */
 export function toFailure(error: unknown): unknown {
-  const isFull = error instanceof RedisFailed && error.cause instanceof Error && /\bOOM\b/.test(error.cause.message);
+  const isFull = error instanceof RedisFailed && error.cause instanceof Error &&
+    /\bOOM\b/.test(error.cause.message);
   return isFull ? new RecordingsFull("Redis has no room", { cause: error }) : error;
 }

@@ -1,6 +1,6 @@
 /**
- * The end of a recording whose gateway has died: whoever reads it next takes it over and closes it, so that it never
- * looks complete unless it is.
+ * The end of a recording whose gateway has died: whoever reads it next takes it over and closes it,
+ * so that it never looks complete unless it is.
  *
  * @module
  */
@@ -37,9 +37,9 @@ const LOST = "exchange_lost";
 const NOBODY: RecordingHolder = { onStop: () => {}, onLost: () => {}, onRead: () => {} };
 
 /**
- * Closes a recording whose holder is gone. A stream of events gets the error event of its dialect, unless it had its end;
- * another answer is cut. Does nothing if another gateway was faster. One that can't be closed is discarded: held on to,
- * it would look as if it ran.
+ * Closes a recording whose holder is gone. A stream of events gets the error event of its dialect,
+ * unless it had its end; another answer is cut. Does nothing if another gateway was faster. One
+ * that can't be closed is discarded: held on to, it would look as if it ran.
  *
  * @param recording The recording
  * @param opened Its answer; `undefined` if none had begun: then it is discarded
@@ -62,7 +62,8 @@ export async function closeLost(
 }
 
 /**
- * Returns a recording as it is once it is closed, if its holder is gone: whoever attaches to it learns that it is over.
+ * Returns a recording as it is once it is closed, if its holder is gone: whoever attaches to it
+ * learns that it is over.
  *
  * @param recording The recording
  * @param opened Its answer
@@ -87,7 +88,10 @@ async function close(
 ): Promise<void> {
   const scanner = toScanner(facts.operation, head);
   let length = 0;
-  for (let part = await store.read(id, { offset: 0, waitMs: 0 }); part !== undefined && part.entries.length > 0;) {
+  for (
+    let part = await store.read(id, { offset: 0, waitMs: 0 });
+    part !== undefined && part.entries.length > 0;
+  ) {
     const next = await openPart(part, length, cipher);
     if ("end" in next) break;
     scanner?.push(next.bytes);
@@ -97,16 +101,26 @@ async function close(
   scanner?.end();
   const isComplete = scanner?.isDone === true;
   if (scanner !== undefined && !isComplete && !scanner.hasError) {
-    // Ends any line and event: of readers that have more of the answer than the store, nobody knows where they are.
+    // Ends any line and event: of readers that have more of the answer than the store, nobody knows
+    // where they are.
     const event = "\n\n" + scanner.toErrorEvent(new GatewayError(LOST));
     const bytes = new TextEncoder().encode(event);
-    await held.append(await cipher.seal({ kind: ENTRY_KIND.bytes, offset: length, epoch: held.epoch }, bytes));
+    await held.append(
+      await cipher.seal({ kind: ENTRY_KIND.bytes, offset: length, epoch: held.epoch }, bytes),
+    );
     length += bytes.byteLength;
   }
   const outcome: Pick<AnswerEnd, "outcome" | "code"> = isComplete
     ? { outcome: "ok" }
     : { outcome: ERRORS[LOST].outcome, code: LOST };
-  const content = writeContent({ length, isCut: !isComplete && scanner?.hasErrorEvent !== true, ...outcome });
-  const end = await cipher.seal({ kind: ENTRY_KIND.end, offset: length, epoch: held.epoch }, content);
+  const content = writeContent({
+    length,
+    isCut: !isComplete && scanner?.hasErrorEvent !== true,
+    ...outcome,
+  });
+  const end = await cipher.seal(
+    { kind: ENTRY_KIND.end, offset: length, epoch: held.epoch },
+    content,
+  );
   await held.end(end, isComplete ? "complete" : "broken");
 }

@@ -22,8 +22,9 @@ import { lengthAfter } from "./sealed_log.ts";
 /** Size of an expired recording. Bytes. */
 export const TOMBSTONE_BYTES = 1024;
 /**
- * Size of a recording without its entries, and of an entry beyond its ciphertext: facts, tags, and memory that the
- * runtime adds. With them the processes of all runtimes grow by at most as much as is counted. Bytes.
+ * Size of a recording without its entries, and of an entry beyond its ciphertext: facts, tags, and
+ * memory that the runtime adds. With them the processes of all runtimes grow by at most as much as
+ * is counted. Bytes.
  */
 const RECORDING_BYTES = 5120;
 const ENTRY_BYTES = 512;
@@ -41,7 +42,9 @@ export function sizeOf(entry?: SealedEntry): number {
 export interface LeasedRecording extends HeldRecording {
   /** Says that the lease of the holder has ended. */
   lapse(): void;
-  /** Says that the holder lives. @returns False if the recording is another's, has ended or is gone */
+  /**
+   * Says that the holder lives. @returns False if the recording is another's, has ended or is gone
+   */
   renew(): boolean;
 }
 
@@ -96,7 +99,10 @@ export class MemoryRecording implements BudgetedRecording {
     return this.epoch > FIRST_EPOCH;
   }
 
-  /** Tells whether a request by its name gets it. One that broke has its name only if it was lost, to say so once. */
+  /**
+   * Tells whether a request by its name gets it. One that broke has its name only if it was lost,
+   * to say so once.
+   */
   get isGiven(): boolean {
     return this.isHeld && this.state !== "broken" && this.state !== "expired";
   }
@@ -127,7 +133,8 @@ export class MemoryRecording implements BudgetedRecording {
   }
 
   /**
-   * Ends it, or lets it expire. Its holder is let go of at once: on Bun, the whole exchange may hang on that.
+   * Ends it, or lets it expire. Its holder is let go of at once: on Bun, the whole exchange may
+   * hang on that.
    *
    * @param expiresAt Wall clock at which it expires or has expired
    */

@@ -1,6 +1,6 @@
 /**
- * A recorded answer as events of the durable-streams protocol (PROTOCOL.md §5.8): `data` with bytes, and after each of
- * them `control` with the offset at which to read on.
+ * A recorded answer as events of the durable-streams protocol (PROTOCOL.md §5.8): `data` with
+ * bytes, and after each of them `control` with the offset at which to read on.
  *
  * @module
  */
@@ -9,7 +9,10 @@ import { joinChunks } from "../http/read_all.ts";
 import type { AnswerReader } from "./recording_reader.ts";
 import { toToken } from "./stream_read.ts";
 
-/** Forms in which bytes stand in events. JSON is one message, which is there when the answer has ended. */
+/**
+ * Forms in which bytes stand in events. JSON is one message, which is there when the answer has
+ * ended.
+ */
 export type EventForm = "text" | "base64" | "json";
 
 /** Options of the events. */
@@ -100,7 +103,10 @@ export class ProtocolEvents implements PushedBody {
     return joinChunks([DATA, ...lines, LINE_END, this.#toControl(false)]);
   }
 
-  /** Continues the one event of a JSON answer. A line may begin anywhere between its tokens, where alone a line ends. */
+  /**
+   * Continues the one event of a JSON answer. A line may begin anywhere between its tokens, where
+   * alone a line ends.
+   */
   #toJsonPart(bytes: Uint8Array): Uint8Array {
     const parts = this.#hasBegun ? [] : [DATA, encode("data:[\ndata:")];
     this.#hasBegun = true;
@@ -120,7 +126,8 @@ export class ProtocolEvents implements PushedBody {
 
   #toControl(isClosed: boolean): Uint8Array {
     const { length, cursor, form } = this.#options;
-    const isUpToDate = isClosed || form === "json" || this.#offset + this.#held.byteLength >= length();
+    const isUpToDate = isClosed || form === "json" ||
+      this.#offset + this.#held.byteLength >= length();
     return encode(`event: control\ndata:${
       JSON.stringify({
         streamNextOffset: toToken(this.#offset),
@@ -131,7 +138,9 @@ export class ProtocolEvents implements PushedBody {
   }
 }
 
-/** Splits text into lines of an event's data. Each of CR LF, CR and LF ends a line: readers get LF. */
+/**
+ * Splits text into lines of an event's data. Each of CR LF, CR and LF ends a line: readers get LF.
+ */
 function toLines(text: Uint8Array): Uint8Array[] {
   const parts: Uint8Array[] = [];
   const add = (from: number, to: number) =>
@@ -147,7 +156,10 @@ function toLines(text: Uint8Array): Uint8Array[] {
   return parts;
 }
 
-/** Returns the length of bytes without what must not end an event: CR, and a character of UTF-8 that goes on. */
+/**
+ * Returns the length of bytes without what must not end an event: CR, and a character of UTF-8 that
+ * goes on.
+ */
 function lengthOfWhole(bytes: Uint8Array): number {
   const { byteLength } = bytes;
   if (bytes[byteLength - 1] === CR) return byteLength - 1;
@@ -164,6 +176,8 @@ function lengthOfWhole(bytes: Uint8Array): number {
 /** Encodes bytes in base64 (RFC 4648 §4). */
 function toBase64(bytes: Uint8Array): string {
   let text = "";
-  for (let at = 0; at < bytes.byteLength; at += 8192) text += String.fromCharCode(...bytes.subarray(at, at + 8192));
+  for (let at = 0; at < bytes.byteLength; at += 8192) {
+    text += String.fromCharCode(...bytes.subarray(at, at + 8192));
+  }
   return btoa(text);
 }

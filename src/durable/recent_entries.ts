@@ -1,5 +1,6 @@
 /**
- * The entries that a gateway wrote last, which a failover of their store can lose: for a time, and within a bound.
+ * The entries that a gateway wrote last, which a failover of their store can lose: for a time, and
+ * within a bound.
  *
  * @module
  */
@@ -7,8 +8,8 @@ import type { Clock } from "../exchange/clock.ts";
 import type { SealedEntry } from "./recording_store.ts";
 
 /**
- * Time for which entries are kept. Sentinels agree on another primary within a second or two; with several replicas it
- * can take longer. Milliseconds.
+ * Time for which entries are kept. Sentinels agree on another primary within a second or two; with
+ * several replicas it can take longer. Milliseconds.
  */
 export const RECENT_MS = 10_000;
 /** Bound of what is kept of all recordings. Bytes. */

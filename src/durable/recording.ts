@@ -1,16 +1,23 @@
 /**
- * A recording at the gateway that writes it: takes the answer as it comes, hands it to the readers at this gateway at
- * once, and to the store in sealed entries.
+ * A recording at the gateway that writes it: takes the answer as it comes, hands it to the readers
+ * at this gateway at once, and to the store in sealed entries.
  *
- * Bytes stand here in the clear only until the store has them. A store that fails does not disturb the answer: the
- * recording is given up, and its readers go on as those of an ordinary call, at the pace of the slowest.
+ * Bytes stand here in the clear only until the store has them. A store that fails does not disturb
+ * the answer: the recording is given up, and its readers go on as those of an ordinary call, at the
+ * pace of the slowest.
  *
  * @module
  */
 import type { DurableConfig } from "../config/durable.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { ByteSink } from "../http/message.ts";
-import { type AnswerEnd, type AnswerHead, type AnswerPart, openPart, writeContent } from "./answer_log.ts";
+import {
+  type AnswerEnd,
+  type AnswerHead,
+  type AnswerPart,
+  openPart,
+  writeContent,
+} from "./answer_log.ts";
 import { AnswerTail } from "./answer_tail.ts";
 import { EntryWriter } from "./entry_writer.ts";
 import type { GiveUpCause } from "./durable_counts.ts";
@@ -21,7 +28,10 @@ import { readPatiently, WAIT_MS } from "./stored_answer.ts";
 
 /** Size at which gathered bytes become an entry. Bytes. */
 const ENTRY_BYTES = 16_384;
-/** The shortest time after a read at another gateway in which its reader may still wait there. Milliseconds. */
+/**
+ * The shortest time after a read at another gateway in which its reader may still wait there.
+ * Milliseconds.
+ */
 const READ_ELSEWHERE_MS = WAIT_MS + 2000;
 
 /** Options of a recording. */
@@ -35,7 +45,10 @@ export interface RecordingOptions {
   readonly clock: Clock;
   /** The longest time in which a reader takes nothing of what is there. Milliseconds. */
   readonly writeStallMs: number;
-  /** Called when nothing more happens here: the store has all of it, or it was given up and nobody reads it. */
+  /**
+   * Called when nothing more happens here: the store has all of it, or it was given up and nobody
+   * reads it.
+   */
   onOver(givenUpFor?: GiveUpCause): void;
 }
 
@@ -77,7 +90,9 @@ export class Recording implements ByteSink, AnswerSource {
   #cancelLinger = nothing;
   #setHead: (head: AnswerHead | undefined) => void = nothing;
   /** Head of the answer; `undefined` if there will be none to record. */
-  readonly head: Promise<AnswerHead | undefined> = new Promise((resolve) => this.#setHead = resolve);
+  readonly head: Promise<AnswerHead | undefined> = new Promise((resolve) =>
+    this.#setHead = resolve
+  );
   #setDiscarded: (discarding?: Promise<void>) => void = nothing;
   /** Resolves when it was given up and the store has nothing of it any more. */
   readonly discarded: Promise<void> = new Promise((resolve) => this.#setDiscarded = resolve);
@@ -126,7 +141,10 @@ export class Recording implements ByteSink, AnswerSource {
     this.#writer = new EntryWriter({ held, cipher, clock, onFailed: () => this.giveUp() });
   }
 
-  /** Sets the exchange that is recorded. It is stopped at once if somebody has asked for that before. */
+  /**
+   * Sets the exchange that is recorded. It is stopped at once if somebody has asked for that
+   * before.
+   */
   set exchange(exchange: RecordedExchange) {
     this.#exchange = exchange;
     if (this.#isStopAsked) exchange.stop();
@@ -229,7 +247,12 @@ export class Recording implements ByteSink, AnswerSource {
     const end = this.#end = { length: this.length, isCut, ...this.#exchange?.outcome() ?? UNKNOWN };
     this.#flush();
     const { endState } = this;
-    this.#writer?.write({ kind: ENTRY_KIND.end, offset: this.length, content: () => writeContent(end), endState });
+    this.#writer?.write({
+      kind: ENTRY_KIND.end,
+      offset: this.length,
+      content: () => writeContent(end),
+      endState,
+    });
     for (const reader of this.#readers) reader.wake();
     void this.stored.then(() => {
       if (!this.isGivenUp) this.#settle();
@@ -257,7 +280,10 @@ export class Recording implements ByteSink, AnswerSource {
     this.#writer?.writeBytes(pieces, { from, to: this.length, onStored });
   }
 
-  /** Gives the recording up: the store fails, is full or has given it to another gateway, or the answer is too large. */
+  /**
+   * Gives the recording up: the store fails, is full or has given it to another gateway, or the
+   * answer is too large.
+   */
   giveUp(cause: GiveUpCause = "store"): void {
     if (this.isGivenUp || this.#isSettled) return;
     this.#givenUpFor = cause;
@@ -269,7 +295,8 @@ export class Recording implements ByteSink, AnswerSource {
   }
 
   /**
-   * Lets go of what no reader needs, once the recording was given up, and of the entries in the store.
+   * Lets go of what no reader needs, once the recording was given up, and of the entries in the
+   * store.
    *
    * @returns Whether every reader has all there is
    */
@@ -280,7 +307,9 @@ export class Recording implements ByteSink, AnswerSource {
     return offset === this.length;
   }
 
-  /** Deletes the entries in the store, and frees the name: from now on, the call is an ordinary one. */
+  /**
+   * Deletes the entries in the store, and frees the name: from now on, the call is an ordinary one.
+   */
   #discardStored(): void {
     if (this.#isDiscarded) return;
     this.#isDiscarded = true;

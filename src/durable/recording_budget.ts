@@ -1,6 +1,6 @@
 /**
- * The budget of recordings in memory: the share of each gateway key, and the order in which recordings make room. Every
- * step takes constant time, however many recordings there are.
+ * The budget of recordings in memory: the share of each gateway key, and the order in which
+ * recordings make room. Every step takes constant time, however many recordings there are.
  *
  * @module
  */
@@ -12,7 +12,10 @@ interface Linked<Item> {
   next: Item | undefined;
 }
 
-/** A queue from whose middle items can be removed. A `Set` is slow here: V8 skips removed items at its begin each time. */
+/**
+ * A queue from whose middle items can be removed. A `Set` is slow here: V8 skips removed items at
+ * its begin each time.
+ */
 class LinkedQueue<Item extends Linked<Item>> {
   #last: Item | undefined;
   /** The oldest item. */
@@ -61,14 +64,18 @@ class KeyShare implements Share, Linked<KeyShare> {
   next: KeyShare | undefined;
 }
 
-/** Size classes of shares for each doubling of the size: shares of one class differ by less than a fifth. */
+/**
+ * Size classes of shares for each doubling of the size: shares of one class differ by less than a
+ * fifth.
+ */
 export const CLASSES_A_DOUBLING = 4;
 const CLASSES = 53 * CLASSES_A_DOUBLING;
-const classOf = (bytes: number): number => Math.floor(CLASSES_A_DOUBLING * Math.log2(Math.max(1, bytes)));
+const classOf = (bytes: number): number =>
+  Math.floor(CLASSES_A_DOUBLING * Math.log2(Math.max(1, bytes)));
 
 /**
- * Bytes of recordings that run which a key may hold for each that no such recording holds: nine tenths. So its calls leave
- * room for those of other keys.
+ * Bytes of recordings that run which a key may hold for each that no such recording holds: nine
+ * tenths. So its calls leave room for those of other keys.
  */
 export const RUNNING_FACTOR = 9;
 
@@ -161,8 +168,9 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
   }
 
   /**
-   * Finds the recording that makes room for a key: the oldest of the key that holds most, to a fifth, and rather one of its
-   * own. So a key pushes out its own recordings, or those of a key that holds more.
+   * Finds the recording that makes room for a key: the oldest of the key that holds most, to a
+   * fifth, and rather one of its own. So a key pushes out its own recordings, or those of a key
+   * that holds more.
    *
    * @param keyId Id of the key
    * @returns The recording; `undefined` if none makes room for this key

@@ -1,8 +1,9 @@
 /**
- * The budget of recordings in Redis, as one gateway sees it: reports what this gateway writes, asks for room, and removes
- * recordings that make room. See `recording_budget_script_redis.ts`.
+ * The budget of recordings in Redis, as one gateway sees it: reports what this gateway writes, asks
+ * for room, and removes recordings that make room. See `recording_budget_script_redis.ts`.
  *
- * Reports are gathered: the next recording that begins takes them along. A budget that does not answer refuses nothing.
+ * Reports are gathered: the next recording that begins takes them along. A budget that does not
+ * answer refuses nothing.
  *
  * @module
  */
@@ -42,7 +43,9 @@ export interface RecordingReport {
   readonly facts?: ReportedFacts | undefined;
 }
 
-type ReportedFacts = Pick<RecordingFacts, "startedAt" | "keepMs"> & Partial<Pick<RecordingFacts, "keyId">>;
+type ReportedFacts =
+  & Pick<RecordingFacts, "startedAt" | "keepMs">
+  & Partial<Pick<RecordingFacts, "keyId">>;
 
 /** Parts of {@link RedisRecordingBudget}. */
 export interface RedisRecordingBudgetOptions {
@@ -65,7 +68,10 @@ export class RedisRecordingBudget {
   /** The latest report of each recording that is not sent yet. */
   readonly #gathered = new Map<string, RecordingReport>();
   #gatheredBytes = 0;
-  /** Bytes that were free at the last answer, without those of recordings that have begun here since. */
+  /**
+   * Bytes that were free at the last answer, without those of recordings that have begun here
+   * since.
+   */
   #free = 0;
   #answeredAt = -Infinity;
   #cancelTimer: (() => void) | undefined;
@@ -120,7 +126,9 @@ export class RedisRecordingBudget {
     const all = Array.from(this.#gathered.values());
     this.#gathered.clear();
     const sent: Promise<void>[] = [];
-    for (let start = 0; start < all.length; start += BATCH) sent.push(this.#try(all.slice(start, start + BATCH)));
+    for (let start = 0; start < all.length; start += BATCH) {
+      sent.push(this.#try(all.slice(start, start + BATCH)));
+    }
     await Promise.all(sent);
   }
 
@@ -138,7 +146,9 @@ export class RedisRecordingBudget {
 
   #flushLater(): void {
     if (this.#cancelTimer !== undefined || this.#isClosed) return;
-    this.#cancelTimer = this.#options.clock.timer(GATHER_MS, () => void this.flush(), { isBackground: true });
+    this.#cancelTimer = this.#options.clock.timer(GATHER_MS, () => void this.flush(), {
+      isBackground: true,
+    });
   }
 
   async #try(reports: readonly RecordingReport[]): Promise<void> {
@@ -158,10 +168,21 @@ export class RedisRecordingBudget {
     this.#flushLater();
   }
 
-  async #send(reports: readonly RecordingReport[], deadlineMs?: number): Promise<ReadonlyMap<string, Word>> {
+  async #send(
+    reports: readonly RecordingReport[],
+    deadlineMs?: number,
+  ): Promise<ReadonlyMap<string, Word>> {
     const { client, clock, times: { leaseMs, tombstoneMs }, maxBytes } = this.#options;
-    const lifeMs = leaseMs + Math.max(tombstoneMs, ...reports.map(({ facts }) => facts?.keepMs ?? 0));
-    const args = [maxBytes(), leaseMs, tombstoneMs, MAX_LISTED, lifeMs, ...reports.flatMap(toArguments)];
+    const lifeMs = leaseMs +
+      Math.max(tombstoneMs, ...reports.map(({ facts }) => facts?.keepMs ?? 0));
+    const args = [
+      maxBytes(),
+      leaseMs,
+      tombstoneMs,
+      MAX_LISTED,
+      lifeMs,
+      ...reports.flatMap(toArguments),
+    ];
     const send = (redis: Redis) => this.#report(redis, BUDGET_KEYS, args);
     const { free, words } = await client.run(send, readAnswer, deadlineMs);
     this.#free = free;
@@ -170,12 +191,16 @@ export class RedisRecordingBudget {
     return words;
   }
 
-  /** Removes recordings as the budget says. One that can't be removed expires by itself. Never rejects. */
+  /**
+   * Removes recordings as the budget says. One that can't be removed expires by itself. Never
+   * rejects.
+   */
   async #makeRoom(words: ReadonlyMap<string, Word>): Promise<void> {
     const { client, times: { tombstoneMs } } = this.#options;
     const removals = Array.from(words).filter(([, word]) => word !== "full");
     await Promise.allSettled(removals.map(([id, word]) => {
-      const evict = (redis: Redis) => this.#evict(redis, [toRecordingKey(id), toLogKey(id)], [id, word, tombstoneMs]);
+      const evict = (redis: Redis) =>
+        this.#evict(redis, [toRecordingKey(id), toLogKey(id)], [id, word, tombstoneMs]);
       return client.run(evict, () => {}, PATIENT_MS);
     }));
   }
@@ -185,10 +210,14 @@ function toArguments({ id, change, bytes = -1, facts }: RecordingReport): (strin
   return [id, change, bytes, facts?.startedAt ?? 0, facts?.keepMs ?? 0, facts?.keyId ?? ""];
 }
 
-function readAnswer(answer: unknown): { readonly free: number; readonly words: ReadonlyMap<string, Word> } {
+function readAnswer(
+  answer: unknown,
+): { readonly free: number; readonly words: ReadonlyMap<string, Word> } {
   if (!Array.isArray(answer)) throw new Error("no report");
   const [free, ...rest] = answer;
   const words = new Map<string, Word>();
-  for (let index = 0; index < rest.length; index += 2) words.set(String(rest[index]), rest[index + 1]);
+  for (let index = 0; index < rest.length; index += 2) {
+    words.set(String(rest[index]), rest[index + 1]);
+  }
   return { free: Number(free), words };
 }

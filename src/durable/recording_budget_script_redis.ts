@@ -1,14 +1,17 @@
 /**
- * Script of the budget of recordings in Redis: the rule of `recording_budget.ts`, for all gateways that share it.
+ * Script of the budget of recordings in Redis: the rule of `recording_budget.ts`, for all gateways
+ * that share it.
  *
- * The recordings are in many slots of a Cluster, and the budget is in one. So a gateway reports to the budget what it
- * writes, and removes the recordings that the budget names. Reports state sizes, not differences: one that is lost or
- * repeated changes nothing, and what a gateway that died has reported ends by itself.
+ * The recordings are in many slots of a Cluster, and the budget is in one. So a gateway reports to
+ * the budget what it writes, and removes the recordings that the budget names. Reports state sizes,
+ * not differences: one that is lost or repeated changes nothing, and what a gateway that died has
+ * reported ends by itself.
  *
- * Keys, all of one slot: the list of recordings; `sizes`, a hash of `<bytes> <time of the end> <gateway key>` by id, with
- * the sums `total` and `running`; `expiry`, the end of the recordings; `expired`, the end of ids that are still known;
- * `shares`, bytes by gateway key; `running`, those of recordings that run; `room`, the shares of keys that have recordings
- * which have ended; `ended`, these recordings in order of gateway key and end.
+ * Keys, all of one slot: the list of recordings; `sizes`, a hash of `<bytes> <time of the end>
+ * <gateway key>` by id, with the sums `total` and `running`; `expiry`, the end of the recordings;
+ * `expired`, the end of ids that are still known; `shares`, bytes by gateway key; `running`, those
+ * of recordings that run; `room`, the shares of keys that have recordings which have ended;
+ * `ended`, these recordings in order of gateway key and end.
  *
  * @module
  */
@@ -16,17 +19,25 @@ import { TOMBSTONE_BYTES } from "./memory_recording.ts";
 import { CLASSES_A_DOUBLING, RUNNING_FACTOR } from "./recording_budget.ts";
 import { INDEX } from "./recording_scripts_redis.ts";
 
-/** Names of the keys. The text in braces gives all of them the slot of the list, and users of the ACL may use them. */
+/**
+ * Names of the keys. The text in braces gives all of them the slot of the list, and users of the
+ * ACL may use them.
+ */
 export const BUDGET_KEYS: string[] = [
   INDEX,
-  ...["sizes", "expiry", "expired", "shares", "running", "room", "ended"].map((part) => `sallyport:{${INDEX}}:${part}`),
+  ...["sizes", "expiry", "expired", "shares", "running", "room", "ended"].map((part) =>
+    `sallyport:{${INDEX}}:${part}`
+  ),
 ];
 
 /** Number of arguments of {@link REPORT} before those of its recordings. */
 const ARGUMENTS = 5;
 /** Number of arguments for each recording. */
 const ARGUMENTS_EACH = 6;
-/** The most recordings that one report removes to make room, and the most that it finds expired: Redis waits for it. */
+/**
+ * The most recordings that one report removes to make room, and the most that it finds expired:
+ * Redis waits for it.
+ */
 const MAX_REMOVED = 100;
 /** Length of a recording's id. */
 const ID_LENGTH = 29;
@@ -152,10 +163,11 @@ end
 `;
 
 /**
- * Reports recordings. KEYS: {@link BUDGET_KEYS}. ARGV: size of all recordings together, lease, time for which an expired
- * id is known, bound of the list, life of what is written here; and of each recording its id, what it does (`asked`: it
- * is about to begin, `running`, `ended`, `discarded`, `deleted`), its size (-1 if that is unknown), begin, time to keep,
- * gateway key (empty if unknown). Answer: the bytes that are free; and pairs of an id and a word: `full` if there is no
+ * Reports recordings. KEYS: {@link BUDGET_KEYS}. ARGV: size of all recordings together, lease, time
+ * for which an expired id is known, bound of the list, life of what is written here; and of each
+ * recording its id, what it does (`asked`: it is about to begin, `running`, `ended`, `discarded`,
+ * `deleted`), its size (-1 if that is unknown), begin, time to keep, gateway key (empty if
+ * unknown). Answer: the bytes that are free; and pairs of an id and a word: `full` if there is no
  * room for that recording, `expire` or `forget` if it has to be removed.
  */
 export const REPORT: string = `local time = redis.call('TIME')

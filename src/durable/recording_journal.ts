@@ -1,9 +1,15 @@
 /**
- * Port: a journal of recordings, from which a store in memory is loaded again where its process may end at any time.
+ * Port: a journal of recordings, from which a store in memory is loaded again where its process may
+ * end at any time.
  *
  * @module
  */
-import type { RecordingFacts, RecordingName, RecordingState, SealedEntry } from "./recording_store.ts";
+import type {
+  RecordingFacts,
+  RecordingName,
+  RecordingState,
+  SealedEntry,
+} from "./recording_store.ts";
 
 /** A recording as a journal keeps it, beside its entries. */
 export interface KeptRecording {
@@ -13,9 +19,15 @@ export interface KeptRecording {
   readonly name: RecordingName | undefined;
   readonly epoch: number;
   readonly state: RecordingState;
-  /** Wall clock at which it expires or has expired; `undefined` while it runs. Milliseconds since 1970. */
+  /**
+   * Wall clock at which it expires or has expired; `undefined` while it runs. Milliseconds since
+   * 1970.
+   */
   readonly expiresAt: number | undefined;
-  /** Wall clock at which the lease of its holder has ended; `undefined` while that lasts. Milliseconds since 1970. */
+  /**
+   * Wall clock at which the lease of its holder has ended; `undefined` while that lasts.
+   * Milliseconds since 1970.
+   */
   readonly lapsedAt: number | undefined;
 }
 
@@ -24,7 +36,10 @@ export interface LoadedRecording extends KeptRecording {
   readonly entries: readonly SealedEntry[];
 }
 
-/** Port: a journal. Its writes are as one with the change that they keep: whatever throws, that does not happen. */
+/**
+ * Port: a journal. Its writes are as one with the change that they keep: whatever throws, that does
+ * not happen.
+ */
 export interface RecordingJournal {
   /** Loads all recordings, oldest first. */
   load(): Iterable<LoadedRecording>;

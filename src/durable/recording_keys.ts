@@ -1,6 +1,6 @@
 /**
- * Keys of recordings, derived from both credentials of their owner: nobody who lacks one of them can find, recognize or
- * read a recording, and neither can the operator.
+ * Keys of recordings, derived from both credentials of their owner: nobody who lacks one of them
+ * can find, recognize or read a recording, and neither can the operator.
  *
  * @module
  */
@@ -11,7 +11,10 @@ import { type SealedEntry, toBase64Url } from "./recording_store.ts";
 
 /** The credentials of a caller, and the provider that it calls. */
 export interface Owner {
-  /** The gateway key in plain text; of a caller with an identity token, its id, since its tokens change. */
+  /**
+   * The gateway key in plain text; of a caller with an identity token, its id, since its tokens
+   * change.
+   */
   readonly gatewayKey: string;
   /** The upstream credentials: header names and values. */
   readonly credentials: Readonly<Record<string, string>>;
@@ -29,7 +32,8 @@ export class OwnerKeys {
   readonly #root: Uint8Array;
 
   constructor({ gatewayKey, credentials, provider }: Owner) {
-    // JSON keeps the parts apart: no part can pass for the end of one and the beginning of the next.
+    // JSON keeps the parts apart: no part can pass for the end of one and the beginning of the
+    // next.
     const parts = JSON.stringify([gatewayKey, Object.entries(credentials).sort(), provider]);
     this.#root = extract(sha256, utf8ToBytes(parts), DOMAIN);
   }
@@ -52,7 +56,9 @@ export class OwnerKeys {
   /** Imports the key that seals the entries of a recording. */
   async cipher(id: string): Promise<EntryCipher> {
     const bytes = new Uint8Array(this.#derive(["entries", id]));
-    return new EntryCipher(await crypto.subtle.importKey("raw", bytes, "AES-GCM", false, ["encrypt", "decrypt"]));
+    return new EntryCipher(
+      await crypto.subtle.importKey("raw", bytes, "AES-GCM", false, ["encrypt", "decrypt"]),
+    );
   }
 
   #derive(parts: readonly string[]): Uint8Array {
@@ -60,7 +66,10 @@ export class OwnerKeys {
   }
 }
 
-/** The place of an entry in its recording. It is the initialization vector: an entry that was moved can't be opened. */
+/**
+ * The place of an entry in its recording. It is the initialization vector: an entry that was moved
+ * can't be opened.
+ */
 type Place = Pick<SealedEntry, "kind" | "offset" | "epoch">;
 
 /** Seals and opens the entries of one recording by AES-256-GCM. */
@@ -72,10 +81,16 @@ export class EntryCipher {
     this.#key = key;
   }
 
-  /** Seals the content of an entry. An epoch has no two entries of one kind at one offset, so that no vector repeats. */
+  /**
+   * Seals the content of an entry. An epoch has no two entries of one kind at one offset, so that
+   * no vector repeats.
+   */
   async seal(place: Place, content: Uint8Array<ArrayBuffer>): Promise<SealedEntry> {
     const params = { name: "AES-GCM", iv: toVector(place) };
-    return { ...place, sealed: new Uint8Array(await crypto.subtle.encrypt(params, this.#key, content)) };
+    return {
+      ...place,
+      sealed: new Uint8Array(await crypto.subtle.encrypt(params, this.#key, content)),
+    };
   }
 
   /** Opens an entry. @throws For one that was changed, moved or sealed with another key */
@@ -104,6 +119,8 @@ function toVector({ epoch, kind, offset }: Place): Uint8Array<ArrayBuffer> {
  */
 export function isSameTag(left: string, right: string): boolean {
   let difference = left.length ^ right.length;
-  for (let index = 0; index < left.length; index++) difference |= left.charCodeAt(index) ^ right.charCodeAt(index);
+  for (let index = 0; index < left.length; index++) {
+    difference |= left.charCodeAt(index) ^ right.charCodeAt(index);
+  }
   return difference === 0;
 }

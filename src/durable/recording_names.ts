@@ -1,5 +1,6 @@
 /**
- * Names of recordings in memory, and the rules by which a request finds the recording that its name belongs to.
+ * Names of recordings in memory, and the rules by which a request finds the recording that its name
+ * belongs to.
  *
  * @module
  */
@@ -44,10 +45,13 @@ export class RecordingNames<Recording extends NamedRecording> {
 }
 
 /**
- * Finds the recording to which a retry by body belongs: the only one that runs, or one of several that nobody reads; if
- * none runs, the newest. Equal requests at the same time are no retries of each other.
+ * Finds the recording to which a retry by body belongs: the only one that runs, or one of several
+ * that nobody reads; if none runs, the newest. Equal requests at the same time are no retries of
+ * each other.
  */
-function findRetried<Recording extends NamedRecording>(named: readonly Recording[]): Recording | undefined {
+function findRetried<Recording extends NamedRecording>(
+  named: readonly Recording[],
+): Recording | undefined {
   const running = named.filter(({ state }) => state === "running");
   if (running.length === 1) return running[0];
   return running.length === 0 ? named.at(-1) : running.find(({ isRead }) => !isRead);

@@ -10,8 +10,9 @@ import type { AnswerBytes, AnswerEnd, AnswerPart } from "./answer_log.ts";
 /** Source of an answer's bytes for one reader. */
 export interface AnswerSource {
   /**
-   * Returns what is at hand from an offset on, without waiting. `none` says that the reader has all there is, and will be
-   * offered the next bytes and woken at the end; `undefined` that it has to read.
+   * Returns what is at hand from an offset on, without waiting. `none` says that the reader has all
+   * there is, and will be offered the next bytes and woken at the end; `undefined` that it has to
+   * read.
    */
   peek(offset: number): AnswerPart | "none" | undefined;
   /** Reads from an offset on, and waits for what is still to come. */
@@ -34,7 +35,10 @@ export interface AnswerReaderOptions {
   readonly writeStallMs: number;
 }
 
-/** The way in which a read ended: with the answer, as it ended, or without, since its caller or the store failed. */
+/**
+ * The way in which a read ended: with the answer, as it ended, or without, since its caller or the
+ * store failed.
+ */
 export type ReadOutcome = Pick<AnswerEnd, "outcome" | "code">;
 
 /** Outcome of a read that the store fails. */
@@ -62,8 +66,8 @@ export class AnswerReader implements PushedBody {
   }
 
   /**
-   * Offset of its next byte; within a `write`, the one after the bytes that are pushed. The event that an answer was lost
-   * may be longer than the offset moves on, see `openPart`.
+   * Offset of its next byte; within a `write`, the one after the bytes that are pushed. The event
+   * that an answer was lost may be longer than the offset moves on, see `openPart`.
    */
   get offset(): number {
     return this.#offset;
@@ -101,7 +105,9 @@ export class AnswerReader implements PushedBody {
 
   /** Offers bytes as they come: for a reader that has all before them. */
   offer(bytes: Uint8Array, offset: number): void {
-    if (offset === this.#offset && !this.#isReading && !this.#isFull && this.#sink !== undefined) this.#push({ bytes });
+    if (offset === this.#offset && !this.#isReading && !this.#isFull && this.#sink !== undefined) {
+      this.#push({ bytes });
+    }
   }
 
   /** Reads what it can. */
@@ -155,7 +161,10 @@ export class AnswerReader implements PushedBody {
     this.#isFull = true;
     const { clock, writeStallMs } = this.#options;
     const stalled = new Error("The caller has stopped reading");
-    this.#cancelStall = clock.timer(writeStallMs, () => this.fail(stalled, { outcome: "client_closed" }));
+    this.#cancelStall = clock.timer(
+      writeStallMs,
+      () => this.fail(stalled, { outcome: "client_closed" }),
+    );
   }
 
   #end(outcome: ReadOutcome): void {

@@ -61,7 +61,10 @@ export function toNameKey(id: string, name: string): string {
   return `sallyport:{${tagOf(id)}}:name:${name}`;
 }
 
-/** Returns the id of an entry in its stream: Redis knows no offset of 0 there, so that they begin at 1. */
+/**
+ * Returns the id of an entry in its stream: Redis knows no offset of 0 there, so that they begin at
+ * 1.
+ */
 export function toEntryId({ offset, kind }: Pick<SealedEntry, "offset" | "kind">): string {
   return `${offset + 1}-${kind}`;
 }
@@ -80,9 +83,19 @@ export function toBuffer({ buffer, byteOffset, byteLength }: Uint8Array): Buffer
 export function readFound(answer: unknown): FoundRecording | undefined {
   if (answer === null) return undefined;
   const all = toArray(answer);
-  const [state = "", id = "", leaseMs, expiresAt, keepMs, length, ...rest] = all.slice(0, 12).map(String);
+  const [state = "", id = "", leaseMs, expiresAt, keepMs, length, ...rest] = all.slice(0, 12).map(
+    String,
+  );
   const [owner = "", digest = "", provider = "", keyId = "", operation = "", startedAt] = rest;
-  const facts = { owner, digest, provider, keyId, operation, startedAt: Number(startedAt), keepMs: Number(keepMs) };
+  const facts = {
+    owner,
+    digest,
+    provider,
+    keyId,
+    operation,
+    startedAt: Number(startedAt),
+    keepMs: Number(keepMs),
+  };
   const stored = {
     id,
     facts: facts satisfies RecordingFacts,
@@ -108,7 +121,10 @@ export function readPart(answer: unknown): FoundPart | undefined {
   return { part, isRunning: STATES[name] === "running", leaseMs: Number(leaseMs) };
 }
 
-/** Reads the answer to a write of the holder. @returns Whether somebody stops it @throws {RecordingLost} */
+/**
+ * Reads the answer to a write of the holder. @returns Whether somebody stops it @throws
+ * {RecordingLost}
+ */
 export function readWritten(answer: unknown): boolean {
   const [written, isStopped] = toArray(answer).map(Number);
   if (written === 2) throw new RecordingsFull("The recording has too many entries");
@@ -139,7 +155,12 @@ function readEntry(entryId: string, epoch: unknown, sealed: unknown): SealedEntr
   const [position, kind] = entryId.split("-").map(Number);
   if (position === undefined || !Buffer.isBuffer(sealed)) fail();
   const bytes = new Uint8Array(sealed.buffer as ArrayBuffer, sealed.byteOffset, sealed.byteLength);
-  return { kind: kind as EntryKind, offset: position - 1, epoch: Number(String(epoch)), sealed: bytes };
+  return {
+    kind: kind as EntryKind,
+    offset: position - 1,
+    epoch: Number(String(epoch)),
+    sealed: bytes,
+  };
 }
 
 function toArray(answer: unknown): readonly unknown[] {

@@ -1,14 +1,16 @@
 /**
  * Scripts of the recordings in Redis. Each touches the keys of one tag: one slot of a Cluster.
  *
- * A recording is a hash of its facts and a stream of its entries. The id of an entry in the stream is made of its offset
- * and its kind, so that Redis keeps the order; its only field has the epoch as its name. All times are those of the server.
+ * A recording is a hash of its facts and a stream of its entries. The id of an entry in the stream
+ * is made of its offset and its kind, so that Redis keeps the order; its only field has the epoch
+ * as its name. All times are those of the server.
  *
- * Fields of the hash: `s` state (`r` running, `c` complete, `b` broken, `x` expired), `e` epoch, `g` gateway that holds
- * it, `u` end of the lease, `l` length, `x` expiry, `i` 1 if the holder has readers, `a` last read at another gateway,
- * `p` 1 if somebody stops it, `w` gateways that wait for more, `n` name; and of the facts `o` owner, `d` digest, `v`
- * provider, `k` key, `t` operation, `b` begin, `m` time for which it is kept. The names are short and no value is in JSON: a small
- * hash of short values takes Redis a third of the memory.
+ * Fields of the hash: `s` state (`r` running, `c` complete, `b` broken, `x` expired), `e` epoch,
+ * `g` gateway that holds it, `u` end of the lease, `l` length, `x` expiry, `i` 1 if the holder has
+ * readers, `a` last read at another gateway, `p` 1 if somebody stops it, `w` gateways that wait for
+ * more, `n` name; and of the facts `o` owner, `d` digest, `v` provider, `k` key, `t` operation, `b`
+ * begin, `m` time for which it is kept. The names are short and no value is in JSON: a small hash
+ * of short values takes Redis a third of the memory.
  *
  * @module
  */
@@ -24,8 +26,8 @@ const TELL_EVERY_MS = 1000;
 /** Time for which a recording counts as read after a read at another gateway. Milliseconds. */
 const READ_LATELY_MS = 3000;
 /**
- * Bound of the entries of one recording. XADD's own bound would drop the first ones; half an hour of entries every 20 ms
- * is less.
+ * Bound of the entries of one recording. XADD's own bound would drop the first ones; half an hour
+ * of entries every 20 ms is less.
  */
 const MAX_ENTRIES = 131_072;
 /** Recordings of one name that a retry by body may find. */
@@ -101,11 +103,12 @@ end
 `;
 
 /**
- * Claims a name. KEYS: recording, its name if it has one. ARGV: id, gateway, kind of the name (`-` for none), 1 for a
- * retry, lease, life of the hash, life of the name, facts: owner, digest, provider, key, operation, begin, time to keep;
- * name, if it has one; 0 if there is no room for a new one. Answer: the recording that the name belongs to; or `+` for a
- * new one (`-` without room), and 1 if it is made again: of those that broke or were discarded, only lost ones still have
- * their name.
+ * Claims a name. KEYS: recording, its name if it has one. ARGV: id, gateway, kind of the name (`-`
+ * for none), 1 for a retry, lease, life of the hash, life of the name, facts: owner, digest,
+ * provider, key, operation, begin, time to keep; name, if it has one; 0 if there is no room for a
+ * new one. Answer: the recording that the name belongs to; or `+` for a new one (`-` without room),
+ * and 1 if it is made again: of those that broke or were discarded, only lost ones still have their
+ * name.
  */
 export const CLAIM: string = `${BEGIN}${STATE}${NOTE_READ}${DESCRIBE}
 local isRestarted, newest, running, unread = 0, nil, {}, nil
@@ -145,8 +148,8 @@ end
 return {'+', isRestarted}`;
 
 /**
- * Finds a recording. KEYS: recording. ARGV: id, gateway that waits for its head (`-` for none). Answer: the recording, or
- * none.
+ * Finds a recording. KEYS: recording. ARGV: id, gateway that waits for its head (`-` for none).
+ * Answer: the recording, or none.
  */
 export const FIND: string = `${NOW}${STATE}${WAIT}${DESCRIBE}
 local reply = describe(ARGV[1])
@@ -156,8 +159,9 @@ end
 return reply`;
 
 /**
- * Reads entries. KEYS: recording, log. ARGV: id, gateway, 1 to wait if there are none, offset + 1. Answer: the state, the
- * rest of the lease, and of each entry its id, its epoch and its ciphertext; none if the recording is gone.
+ * Reads entries. KEYS: recording, log. ARGV: id, gateway, 1 to wait if there are none, offset + 1.
+ * Answer: the state, the rest of the lease, and of each entry its id, its epoch and its ciphertext;
+ * none if the recording is gone.
  */
 export const READ: string = `${BEGIN}${STATE}${NOTE_READ}${WAIT}
 local r = redis.call('HMGET', KEYS[1], 's', 'u', 'x', 'm', 'l', 'g', 'a', 'w')
@@ -186,7 +190,8 @@ end
 if #reply == 2 and state == 'r' and ARGV[3] == '1' then wait(r[8], ARGV[2]) end
 return reply`;
 
-// A log that was lost is never begun anew in the middle, and an entry never follows a gap: both look like a whole then.
+// A log that was lost is never begun anew in the middle, and an entry never follows a gap: both
+// look like a whole then.
 const ADD = `local id, epoch, offset = ARGV[3], ARGV[2], tonumber(ARGV[4])
 local function isThere()
   local entry = redis.call('XRANGE', KEYS[2], id, id)[1]
@@ -202,8 +207,9 @@ end
 `;
 
 /**
- * Appends an entry. KEYS: recording, log. ARGV: id, epoch, id of the entry, offset, ciphertext, kind, length after it,
- * life of the log. Answer: 1, or 0 if the recording is lost, or 2 if it is full; and 1 if somebody stops it.
+ * Appends an entry. KEYS: recording, log. ARGV: id, epoch, id of the entry, offset, ciphertext,
+ * kind, length after it, life of the log. Answer: 1, or 0 if the recording is lost, or 2 if it is
+ * full; and 1 if somebody stops it.
  */
 export const APPEND: string = `${TELL}${WAKE}${ADD}
 if r[1] ~= 'r' or r[2] ~= epoch then return {0} end
@@ -238,7 +244,8 @@ wake(r[4])
 return {1}`;
 
 /**
- * Discards a recording. KEYS: recording, log. ARGV: id, epoch, time for which the id is known. Answer: 1.
+ * Discards a recording. KEYS: recording, log. ARGV: id, epoch, time for which the id is known.
+ * Answer: 1.
  */
 export const DISCARD: string = `${BEGIN}${NAME}${WAKE}
 local r = redis.call('HMGET', KEYS[1], 's', 'e', 'w', 'n')
@@ -251,8 +258,8 @@ wake(r[3])
 return 1`;
 
 /**
- * Deletes a recording in any state. KEYS: recording, log, mark. ARGV: id, life of the mark, which keeps its holder from
- * writing it again. Answer: 1.
+ * Deletes a recording in any state. KEYS: recording, log, mark. ARGV: id, life of the mark, which
+ * keeps its holder from writing it again. Answer: 1.
  */
 export const DELETE: string = `${BEGIN}${NAME}${WAKE}
 local r = redis.call('HMGET', KEYS[1], 'w', 'n')
@@ -264,7 +271,8 @@ return 1`;
 
 /**
  * Renews a lease. KEYS: recording, log. ARGV: id, epoch, lease, life of the hash, that of log and
- * name, 1 if the holder has readers. Answer: 1, or 0 if the recording is lost; and 1 if somebody stops it.
+ * name, 1 if the holder has readers. Answer: 1, or 0 if the recording is lost; and 1 if somebody
+ * stops it.
  */
 export const RENEW: string = `${NOW}${NAME}
 local r = redis.call('HMGET', KEYS[1], 's', 'e', 'p', 'n')
@@ -280,10 +288,11 @@ return {1, r[3] or 0}`;
 const RESTORE_ARGUMENTS = 19;
 
 /**
- * Writes again what a server lacks of a recording, if it has taken over from another server. KEYS: recording, log, mark of a
- * deleted one, its name if it has one. ARGV: id, epoch, gateway, lease, life of the hash, that of log and name, 1 if all
- * entries are given, state, time for which the id is known, 1 if the holder has readers, facts: owner, digest, provider,
- * key, operation, begin, time to keep; kind of the name (`-` for none), its text; and of each entry its id, offset, length
+ * Writes again what a server lacks of a recording, if it has taken over from another server. KEYS:
+ * recording, log, mark of a deleted one, its name if it has one. ARGV: id, epoch, gateway, lease,
+ * life of the hash, that of log and name, 1 if all entries are given, state, time for which the id
+ * is known, 1 if the holder has readers, facts: owner, digest, provider, key, operation, begin,
+ * time to keep; kind of the name (`-` for none), its text; and of each entry its id, offset, length
  * after it and ciphertext. Answer: 1, or 0 if the recording is lost; and 1 if somebody stops it.
  */
 export const RESTORE: string = `${BEGIN}${NAME}${WAKE}${KEY_OF}
@@ -336,8 +345,8 @@ wake(r[4])
 return {1, r[5] or 0}`;
 
 /**
- * Takes over a recording without a holder. KEYS: recording. ARGV: id, gateway, lease. Answer: the new epoch, begin, and
- * time to keep; or 0.
+ * Takes over a recording without a holder. KEYS: recording. ARGV: id, gateway, lease. Answer: the
+ * new epoch, begin, and time to keep; or 0.
  */
 export const TAKE_OVER: string = `${BEGIN}${STATE}
 local r = redis.call('HMGET', KEYS[1], 's', 'u', 'x', 'm', 'e', 'g', 'b')
@@ -358,8 +367,8 @@ tell(r[5], 'stop', ARGV[1])
 return 1`;
 
 /**
- * Removes a recording that has ended, to make room. KEYS: recording, log. ARGV: id, `expire` or `forget`, time for which an
- * expired id is known. Answer: 1.
+ * Removes a recording that has ended, to make room. KEYS: recording, log. ARGV: id, `expire` or
+ * `forget`, time for which an expired id is known. Answer: 1.
  */
 export const EVICT: string = `${BEGIN}${NAME}${WAKE}
 local r = redis.call('HMGET', KEYS[1], 's', 'w', 'n')

@@ -1,10 +1,12 @@
 /**
- * Port: a store of recordings. A recording is the answer of a durable exchange: a log of sealed entries, which one
- * gateway writes while the exchange runs, and which any gateway reads, then and for some time after.
+ * Port: a store of recordings. A recording is the answer of a durable exchange: a log of sealed
+ * entries, which one gateway writes while the exchange runs, and which any gateway reads, then and
+ * for some time after.
  *
- * A store sees ciphertext and the few facts that operators need. The gateway that writes a recording holds a lease, which
- * the store renews for it. When that gateway dies, the lease ends, and another one may take the recording over: each
- * holder has an epoch, and a store refuses entries of an earlier one.
+ * A store sees ciphertext and the few facts that operators need. The gateway that writes a
+ * recording holds a lease, which the store renews for it. When that gateway dies, the lease ends,
+ * and another one may take the recording over: each holder has an epoch, and a store refuses
+ * entries of an earlier one.
  *
  * @module
  */
@@ -21,7 +23,10 @@ export const TAG_BYTES = 16;
 export const MAX_READ_BYTES = 65_536;
 /** Time for which the id of an expired recording is known. Milliseconds. */
 export const TOMBSTONE_MS = 600_000;
-/** Time after which the lease of a gateway that died ends, and its recordings can be taken over. Milliseconds. */
+/**
+ * Time after which the lease of a gateway that died ends, and its recordings can be taken over.
+ * Milliseconds.
+ */
 export const RECORDING_LEASE_MS = 8000;
 
 /** Epoch of the gateway that begins a recording. */
@@ -42,7 +47,10 @@ export interface SealedEntry {
 export interface RecordingFacts {
   /** Tag of its owner: nobody can make it without both keys. */
   readonly owner: string;
-  /** Tag of the request, by which a retry with another body is told. Without both keys it says nothing. */
+  /**
+   * Tag of the request, by which a retry with another body is told. Without both keys it says
+   * nothing.
+   */
   readonly digest: string;
   readonly provider: string;
   readonly keyId: string;
@@ -54,8 +62,8 @@ export interface RecordingFacts {
 }
 
 /**
- * State of a recording: `running` until its end, `complete` when the provider's answer is there as a whole, `broken` when
- * it ended otherwise, `expired` when its entries are gone.
+ * State of a recording: `running` until its end, `complete` when the provider's answer is there as
+ * a whole, `broken` when it ended otherwise, `expired` when its entries are gone.
  */
 export type RecordingState = "running" | "complete" | "broken" | "expired";
 
@@ -79,11 +87,14 @@ export interface RecordingName {
   /** Tag of both keys, the operation, and the idempotency key or the body. */
   readonly text: string;
   /**
-   * `key` for an idempotency key: one recording has it, until it is broken or expires. `body` for a request's body:
-   * several may have it, since callers send equal requests on purpose.
+   * `key` for an idempotency key: one recording has it, until it is broken or expires. `body` for a
+   * request's body: several may have it, since callers send equal requests on purpose.
    */
   readonly kind: "key" | "body";
-  /** True for a request that a client library sends again: of a `body`, only such a one finds an earlier recording. */
+  /**
+   * True for a request that a client library sends again: of a `body`, only such a one finds an
+   * earlier recording.
+   */
   readonly isRetry: boolean;
 }
 
@@ -105,12 +116,15 @@ export interface RecordingHolder {
   onRead(): void;
 }
 
-/** A recording that this gateway writes. The store renews its lease until it is ended or discarded. */
+/**
+ * A recording that this gateway writes. The store renews its lease until it is ended or discarded.
+ */
 export interface HeldRecording {
   readonly id: string;
   readonly epoch: number;
   /**
-   * Appends an entry. An entry that is there already, since an earlier attempt arrived after all, is no error.
+   * Appends an entry. An entry that is there already, since an earlier attempt arrived after all,
+   * is no error.
    *
    * @throws {RecordingLost} If another gateway has taken over, or the recording is gone
    * @throws {RecordingsFull} If the store has no room for it
@@ -118,15 +132,21 @@ export interface HeldRecording {
    */
   append(entry: SealedEntry): Promise<void>;
   /**
-   * Appends the entry of kind `end` and gives the recording up: it is kept for its time. The name of a broken one is free
-   * from then on; the next claim of one that was taken over is told that the call is made again.
+   * Appends the entry of kind `end` and gives the recording up: it is kept for its time. The name
+   * of a broken one is free from then on; the next claim of one that was taken over is told that
+   * the call is made again.
    *
    * @throws As {@link append}
    */
   end(entry: SealedEntry, state: "complete" | "broken"): Promise<void>;
-  /** Deletes the entries and frees the name, as {@link end} does. The id is known as expired for some time. Never rejects. */
+  /**
+   * Deletes the entries and frees the name, as {@link end} does. The id is known as expired for
+   * some time. Never rejects.
+   */
   discard(): Promise<void>;
-  /** Says whether anybody at this gateway reads it: a retry by body prefers one that nobody reads. */
+  /**
+   * Says whether anybody at this gateway reads it: a retry by body prefers one that nobody reads.
+   */
   setRead(isRead: boolean): void;
 }
 
@@ -162,24 +182,34 @@ export interface RecordingStore {
   /** Bytes that all recordings take in this process's memory; left out where they are elsewhere. */
   readonly bytes?: number;
   /**
-   * The longest time for which a writer gathers bytes for an entry; `undefined` where nobody else reads what this process
-   * writes, so that only size counts. Milliseconds.
+   * The longest time for which a writer gathers bytes for an entry; `undefined` where nobody else
+   * reads what this process writes, so that only size counts. Milliseconds.
    */
   readonly gatherMs: number | undefined;
   /**
-   * Claims a name for a new recording, unless it belongs to one that runs or is complete. One that runs without a holder
-   * loses its name.
+   * Claims a name for a new recording, unless it belongs to one that runs or is complete. One that
+   * runs without a holder loses its name.
    *
    * @throws {RecordingsFull} If there is no room for another
    * @throws What the store failed with
    */
   claim(claim: RecordingClaim, holder: RecordingHolder): Promise<Claimed>;
-  /** Tells whether a name of kind `key` belongs to a recording; possibly also where that has just ended without an answer. */
+  /**
+   * Tells whether a name of kind `key` belongs to a recording; possibly also where that has just
+   * ended without an answer.
+   */
   isNamed(name: string): Promise<boolean>;
   /** Finds a recording, also an expired one for some time. */
   find(id: string): Promise<StoredRecording | undefined>;
-  /** Waits until a recording has its head or does not run any more, or for `waitMs`, and finds it then. */
-  waitForHead(id: string, waitMs: number, signal?: AbortSignal): Promise<StoredRecording | undefined>;
+  /**
+   * Waits until a recording has its head or does not run any more, or for `waitMs`, and finds it
+   * then.
+   */
+  waitForHead(
+    id: string,
+    waitMs: number,
+    signal?: AbortSignal,
+  ): Promise<StoredRecording | undefined>;
   /**
    * Reads entries: at least one if there is any, and no more after about 64 kB.
    *
@@ -192,14 +222,18 @@ export interface RecordingStore {
    * @returns The recording, to be ended; `undefined` if it has a holder, has ended or is gone
    */
   takeOver(id: string, holder: RecordingHolder): Promise<HeldRecording | undefined>;
-  /** Asks the holder of a recording, wherever it is, to stop the exchange. @returns Whether it runs */
+  /**
+   * Asks the holder of a recording, wherever it is, to stop the exchange. @returns Whether it runs
+   */
   stop(id: string): Promise<boolean>;
   /**
-   * Deletes a recording with its name, whatever its state: its id is unknown from then on. Readers find it gone, and so
-   * does its holder, if it has one.
+   * Deletes a recording with its name, whatever its state: its id is unknown from then on. Readers
+   * find it gone, and so does its holder, if it has one.
    */
   delete(id: string): Promise<void>;
-  /** Lists recordings that run or are kept, newest first. @param limit The most that are returned */
+  /**
+   * Lists recordings that run or are kept, newest first. @param limit The most that are returned
+   */
   list(limit: number): Promise<readonly StoredRecording[]>;
   /** Gives up connections and timers. */
   close(): Promise<void>;
@@ -218,8 +252,8 @@ export class RecordingsFull extends Error {
 const ID = /^[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{22}$/;
 
 /**
- * Makes the id of a new recording: a tag of six characters, and 128 random bits. All recordings of a name have its tag,
- * so that a sharded store keeps the name and its recordings in one place.
+ * Makes the id of a new recording: a tag of six characters, and 128 random bits. All recordings of
+ * a name have its tag, so that a sharded store keeps the name and its recordings in one place.
  *
  * @param name The name's text; a random tag if there is none
  * @returns The id, in base64url with a full stop
@@ -241,5 +275,8 @@ export function isRecordingId(text: string): boolean {
 
 /** Returns bytes in base64url without padding (RFC 4648 §5). */
 export function toBase64Url(bytes: Uint8Array): string {
-  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll(
+    "=",
+    "",
+  );
 }

@@ -1,11 +1,16 @@
 /**
- * Store of recordings in the memory of one process, bounded in bytes: those that have ended make room for new ones, of the
- * key that holds most first.
+ * Store of recordings in the memory of one process, bounded in bytes: those that have ended make
+ * room for new ones, of the key that holds most first.
  *
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
-import { type LeasedRecording, MemoryRecording, sizeOf, TOMBSTONE_BYTES } from "./memory_recording.ts";
+import {
+  type LeasedRecording,
+  MemoryRecording,
+  sizeOf,
+  TOMBSTONE_BYTES,
+} from "./memory_recording.ts";
 import { RecordingBudget } from "./recording_budget.ts";
 import type { LoadedRecording, RecordingJournal } from "./recording_journal.ts";
 import { RecordingNames } from "./recording_names.ts";
@@ -38,8 +43,8 @@ export type ClaimedInMemory =
   | { readonly found: StoredRecording };
 
 /**
- * Store in memory. A holder in the same process has its recordings for as long as there is the store; of one elsewhere,
- * somebody has to say when its lease ends, see {@link LeasedRecording}.
+ * Store in memory. A holder in the same process has its recordings for as long as there is the
+ * store; of one elsewhere, somebody has to say when its lease ends, see {@link LeasedRecording}.
  */
 export class MemoryRecordings implements RecordingStore {
   readonly gatherMs: number | undefined = undefined;
@@ -80,28 +85,39 @@ export class MemoryRecordings implements RecordingStore {
 
   /** Recordings that run and whose holder has a lease. */
   get running(): readonly { readonly id: string; readonly epoch: number }[] {
-    return Array.from(this.#all.values()).filter(({ state, isHeld }) => state === "running" && isHeld);
+    return Array.from(this.#all.values()).filter(({ state, isHeld }) =>
+      state === "running" && isHeld
+    );
   }
 
   claim(claim: RecordingClaim, holder: RecordingHolder): Promise<ClaimedInMemory> {
     const found = this.#names.find(claim.name);
     if (found?.isGiven) return Promise.resolve({ found: found.described });
     try {
-      return Promise.resolve({ held: this.#create(claim, holder, found), isRestarted: found !== undefined });
+      return Promise.resolve({
+        held: this.#create(claim, holder, found),
+        isRestarted: found !== undefined,
+      });
     } catch (error) {
       return Promise.reject(error);
     }
   }
 
   isNamed(name: string): Promise<boolean> {
-    return Promise.resolve(this.#names.find({ text: name, kind: "key", isRetry: true })?.isGiven === true);
+    return Promise.resolve(
+      this.#names.find({ text: name, kind: "key", isRetry: true })?.isGiven === true,
+    );
   }
 
   find(id: string): Promise<StoredRecording | undefined> {
     return Promise.resolve(this.#all.get(id)?.described);
   }
 
-  async waitForHead(id: string, waitMs: number, signal?: AbortSignal): Promise<StoredRecording | undefined> {
+  async waitForHead(
+    id: string,
+    waitMs: number,
+    signal?: AbortSignal,
+  ): Promise<StoredRecording | undefined> {
     const recording = this.#all.get(id);
     if (recording?.state === "running" && recording.isHeld && recording.entries.length === 0) {
       await recording.change(this.#clock, waitMs, signal);
@@ -109,7 +125,10 @@ export class MemoryRecordings implements RecordingStore {
     return this.find(id);
   }
 
-  async read(id: string, { offset, waitMs, signal }: RecordingRead): Promise<RecordingPart | undefined> {
+  async read(
+    id: string,
+    { offset, waitMs, signal }: RecordingRead,
+  ): Promise<RecordingPart | undefined> {
     const recording = this.#all.get(id);
     if (recording === undefined || recording.state === "expired") return undefined;
     recording.holder.onRead();
@@ -134,13 +153,16 @@ export class MemoryRecordings implements RecordingStore {
   }
 
   /**
-   * Gives a recording to its holder again, after the store was loaded from its journal or the lease has ended.
+   * Gives a recording to its holder again, after the store was loaded from its journal or the lease
+   * has ended.
    *
    * @returns The recording; `undefined` if it is another's, or gone
    */
   resume(id: string, epoch: number, holder: RecordingHolder): LeasedRecording | undefined {
     const recording = this.#all.get(id);
-    if (recording === undefined || recording.epoch !== epoch || recording.state === "expired") return undefined;
+    if (recording === undefined || recording.epoch !== epoch || recording.state === "expired") {
+      return undefined;
+    }
     recording.holder = holder;
     return this.#toHeld(recording);
   }
@@ -177,9 +199,22 @@ export class MemoryRecordings implements RecordingStore {
   }
 
   /** Creates a recording. @param lost The one that loses its name to it */
-  #create({ id, name, facts }: RecordingClaim, holder: RecordingHolder, lost?: MemoryRecording): LeasedRecording {
+  #create(
+    { id, name, facts }: RecordingClaim,
+    holder: RecordingHolder,
+    lost?: MemoryRecording,
+  ): LeasedRecording {
     const recording = new MemoryRecording(
-      { id, facts, name, epoch: 1, state: "running", expiresAt: undefined, lapsedAt: undefined, entries: [] },
+      {
+        id,
+        facts,
+        name,
+        epoch: 1,
+        state: "running",
+        expiresAt: undefined,
+        lapsedAt: undefined,
+        entries: [],
+      },
       holder,
     );
     this.#makeRoom(sizeOf(), facts.keyId);
@@ -208,7 +243,8 @@ export class MemoryRecordings implements RecordingStore {
       epoch,
       append,
       end: (entry, state) => append(entry).then(() => this.#end(recording, state)),
-      discard: () => Promise.resolve(isMine() ? this.#expire(recording, recording.isTakenOver) : undefined),
+      discard: () =>
+        Promise.resolve(isMine() ? this.#expire(recording, recording.isTakenOver) : undefined),
       setRead: (isRead) => void (isMine() && (recording.isRead = isRead)),
       lapse: () => void (isMine() && this.#lapse(recording)),
       renew: () => isMine() && this.#lease(recording),
@@ -269,11 +305,15 @@ export class MemoryRecordings implements RecordingStore {
 
   /** Expires a recording after a time, or forgets one that has expired. */
   #endIn(recording: MemoryRecording, ms: number): void {
-    const end = () => recording.state === "expired" ? this.#forget(recording) : this.#expire(recording);
+    const end = () =>
+      recording.state === "expired" ? this.#forget(recording) : this.#expire(recording);
     recording.cancelTimer = this.#clock.timer(Math.max(0, ms), end, { isBackground: true });
   }
 
-  /** Deletes the entries; the id stays for some time. @param keepsName True if the name is to say that it was lost */
+  /**
+   * Deletes the entries; the id stays for some time. @param keepsName True if the name is to say
+   * that it was lost
+   */
   #expire(recording: MemoryRecording, keepsName = false): void {
     if (recording.state === "expired") return;
     this.#budget.expire(recording, TOMBSTONE_BYTES);

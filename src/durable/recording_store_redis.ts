@@ -1,12 +1,15 @@
 /**
- * Recordings in Redis, for many gateways. A write is one script, fenced by the epoch of its holder. Gateways tell each
- * other by messages what happens to a recording: a reader that waits is woken by the next entry, a holder is stopped.
+ * Recordings in Redis, for many gateways. A write is one script, fenced by the epoch of its holder.
+ * Gateways tell each other by messages what happens to a recording: a reader that waits is woken by
+ * the next entry, a holder is stopped.
  *
- * Messages can be lost. Whoever waits asks again once a second, and a holder learns all at its next write or renewal.
+ * Messages can be lost. Whoever waits asks again once a second, and a holder learns all at its next
+ * write or renewal.
  *
- * Readers do not block in Redis (`XREAD BLOCK`): on a Cluster one connection can't wait for streams of several slots, and
- * a connection that waits for a thousand streams would name all of them again after each entry. A message is sent only
- * to gateways that wait, and all of a gateway come over one connection.
+ * Readers do not block in Redis (`XREAD BLOCK`): on a Cluster one connection can't wait for streams
+ * of several slots, and a connection that waits for a thousand streams would name all of them again
+ * after each entry. A message is sent only to gateways that wait, and all of a gateway come over
+ * one connection.
  *
  * @module
  */
@@ -48,8 +51,8 @@ const GATHER_MS = 20;
 /** Time after which a reader that waits asks again: its message may be lost. Milliseconds. */
 const ASK_AGAIN_MS = 1000;
 /**
- * Time after a change of the server in which a recording that it lacks can still come: other gateways notice the change
- * a little later, and write again what they have. Milliseconds.
+ * Time after a change of the server in which a recording that it lacks can still come: other
+ * gateways notice the change a little later, and write again what they have. Milliseconds.
  */
 const SETTLE_MS = 1000;
 /** Recordings that are looked up at once for a list. */
@@ -81,7 +84,8 @@ export class RedisRecordings implements RecordingStore {
 
   /** @param options The connection, and times where they are others than usual */
   constructor(options: RedisRecordingsOptions) {
-    const { client, clock, maxBytes, leaseMs = RECORDING_LEASE_MS, tombstoneMs = TOMBSTONE_MS } = options;
+    const { client, clock, maxBytes, leaseMs = RECORDING_LEASE_MS, tombstoneMs = TOMBSTONE_MS } =
+      options;
     this.#client = client;
     this.#clock = clock;
     this.#held = new HeldRecordings({
@@ -111,7 +115,15 @@ export class RedisRecordings implements RecordingStore {
     const life = leaseMs + keepMs;
     const keys = [toRecordingKey(id), ...(name === undefined ? [] : [toNameKey(id, name.text)])];
     const args = [
-      ...[id, this.#gateway, name?.kind ?? "-", name?.isRetry === true ? 1 : 0, leaseMs, life + tombstoneMs, life],
+      ...[
+        id,
+        this.#gateway,
+        name?.kind ?? "-",
+        name?.isRetry === true ? 1 : 0,
+        leaseMs,
+        life + tombstoneMs,
+        life,
+      ],
       ...[owner, digest, provider, keyId, operation, startedAt, keepMs, name?.text ?? ""],
     ];
     if (name?.kind === "key" || name?.isRetry === true) await this.#settled();
@@ -124,7 +136,10 @@ export class RedisRecordings implements RecordingStore {
       if (claimed === "full") throw new RecordingsFull("The recordings in Redis have no room");
       if (claimed === undefined) throw new RedisFailed("no answer to a claim");
       if ("isRestarted" in claimed) {
-        return { ...claimed, held: this.#held.add({ id, epoch: 1, facts, holder, generation, claim }) };
+        return {
+          ...claimed,
+          held: this.#held.add({ id, epoch: 1, facts, holder, generation, claim }),
+        };
       }
       this.#held.budget.add({ id, change: "deleted" });
       return { found: claimed.stored };
@@ -141,7 +156,11 @@ export class RedisRecordings implements RecordingStore {
     return (await this.#unlessChanged(() => this.#find(id, false)))?.stored;
   }
 
-  async waitForHead(id: string, waitMs: number, signal?: AbortSignal): Promise<StoredRecording | undefined> {
+  async waitForHead(
+    id: string,
+    waitMs: number,
+    signal?: AbortSignal,
+  ): Promise<StoredRecording | undefined> {
     const found = await this.#waitFor(id, { waitMs, signal }, async (isWaiting) => {
       const answer = await this.#find(id, isWaiting);
       const { stored, leaseMs = 0 } = answer ?? {};
@@ -151,7 +170,10 @@ export class RedisRecordings implements RecordingStore {
     return found?.stored;
   }
 
-  async read(id: string, { offset, waitMs, signal }: RecordingRead): Promise<RecordingPart | undefined> {
+  async read(
+    id: string,
+    { offset, waitMs, signal }: RecordingRead,
+  ): Promise<RecordingPart | undefined> {
     const found = await this.#waitFor(id, { waitMs, signal }, async (isWaiting) => {
       const answer = await this.#read(id, offset, isWaiting);
       const isThere = answer === undefined || answer.part.entries.length > 0 || !answer.isRunning ||
@@ -183,7 +205,10 @@ export class RedisRecordings implements RecordingStore {
     const listed: StoredRecording[] = [];
     const gone: string[] = [];
     for (let start = 0; listed.length < limit; start += PAGE) {
-      const ids = await this.#client.ask((redis) => redis.zrevrange(INDEX, start, start + PAGE - 1), readIds);
+      const ids = await this.#client.ask(
+        (redis) => redis.zrevrange(INDEX, start, start + PAGE - 1),
+        readIds,
+      );
       const all = await Promise.all(ids.map((id) => this.find(id)));
       for (const [index, stored] of all.entries()) {
         if (stored !== undefined && stored.state !== "expired") listed.push(stored);
@@ -202,9 +227,11 @@ export class RedisRecordings implements RecordingStore {
   }
 
   /**
-   * Asks until there is what is waited for, or the time is over. A failure ends no wait: Redis may be back in time.
+   * Asks until there is what is waited for, or the time is over. A failure ends no wait: Redis may
+   * be back in time.
    *
-   * @param ask Asks; `restMs` is `undefined` if there is what is waited for, else the rest of the lease
+   * @param ask Asks; `restMs` is `undefined` if there is what is waited for, else the rest of the
+   * lease
    */
   async #waitFor<Answer>(
     id: string,
@@ -269,7 +296,8 @@ export class RedisRecordings implements RecordingStore {
 
   async #read(id: string, offset: number, isWaiting: boolean): Promise<FoundPart | undefined> {
     const args = [id, this.#gateway, isWaiting ? 1 : 0, offset + 1];
-    const read = (redis: Redis) => this.#scripts.read(redis, [toRecordingKey(id), toLogKey(id)], args);
+    const read = (redis: Redis) =>
+      this.#scripts.read(redis, [toRecordingKey(id), toLogKey(id)], args);
     return await this.#client.run(read, readPart, PATIENT_MS);
   }
 
@@ -280,7 +308,9 @@ export class RedisRecordings implements RecordingStore {
   }
 }
 
-function readClaimed(answer: unknown): FoundRecording | { readonly isRestarted: boolean } | "full" | undefined {
+function readClaimed(
+  answer: unknown,
+): FoundRecording | { readonly isRestarted: boolean } | "full" | undefined {
   const isRestarted = readNew(answer);
   if (isRestarted === "full") return isRestarted;
   return isRestarted === undefined ? readFound(answer) : { isRestarted };

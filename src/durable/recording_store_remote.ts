@@ -21,8 +21,8 @@ import {
 import type { HolderMessage, RecordingAnswer, RecordingMessage } from "./shared_recordings.ts";
 
 /**
- * Sends a message to the place that keeps its recording, always the same one for ids with the same tag. Rejects if that
- * can't be reached in time.
+ * Sends a message to the place that keeps its recording, always the same one for ids with the same
+ * tag. Rejects if that can't be reached in time.
  */
 export type SendToRecordings = (message: RecordingMessage) => Promise<RecordingAnswer>;
 
@@ -36,13 +36,17 @@ export interface RemoteRecordingsOptions {
   readonly keepAlive?: ((work: Promise<unknown>) => void) | undefined;
 }
 
-/** The longest time of one wait: so soon the other side learns that a reader left or still waits. Milliseconds. */
+/**
+ * The longest time of one wait: so soon the other side learns that a reader left or still waits.
+ * Milliseconds.
+ */
 const WAIT_MS = 1000;
 /** Time between two attempts to reach the other side. Milliseconds. */
 const RETRY_MS = 500;
 
 /** The holder's side of a message. */
-type HeldMessage = HolderMessage extends infer Message ? Message extends unknown ? Omit<Message, "id" | "epoch"> : never
+type HeldMessage = HolderMessage extends infer Message
+  ? Message extends unknown ? Omit<Message, "id" | "epoch"> : never
   : never;
 
 /** Store elsewhere. */
@@ -70,16 +74,32 @@ export class RemoteRecordings implements RecordingStore {
     return (await this.#send({ type: "find", id })).found;
   }
 
-  async waitForHead(id: string, waitMs: number, signal?: AbortSignal): Promise<StoredRecording | undefined> {
+  async waitForHead(
+    id: string,
+    waitMs: number,
+    signal?: AbortSignal,
+  ): Promise<StoredRecording | undefined> {
     const isOver = ({ found }: RecordingAnswer) =>
       found === undefined || found.state !== "running" || !found.isHeld || found.head !== undefined;
-    const answer = await this.#wait((waitMs) => ({ type: "waitForHead", id, waitMs }), { waitMs, signal, isOver });
+    const answer = await this.#wait((waitMs) => ({ type: "waitForHead", id, waitMs }), {
+      waitMs,
+      signal,
+      isOver,
+    });
     return answer === undefined ? await this.find(id) : answer.found;
   }
 
-  async read(id: string, { offset, waitMs, signal }: RecordingRead): Promise<RecordingPart | undefined> {
-    const isOver = ({ part }: RecordingAnswer) => part === undefined || part.entries.length > 0 || !part.isHeld;
-    const answer = await this.#wait((waitMs) => ({ type: "read", id, offset, waitMs }), { waitMs, signal, isOver });
+  async read(
+    id: string,
+    { offset, waitMs, signal }: RecordingRead,
+  ): Promise<RecordingPart | undefined> {
+    const isOver = ({ part }: RecordingAnswer) =>
+      part === undefined || part.entries.length > 0 || !part.isHeld;
+    const answer = await this.#wait((waitMs) => ({ type: "read", id, offset, waitMs }), {
+      waitMs,
+      signal,
+      isOver,
+    });
     return answer === undefined ? { entries: [], isHeld: true } : answer.part;
   }
 
@@ -105,7 +125,13 @@ export class RemoteRecordings implements RecordingStore {
   }
 
   #hold(id: string, epoch: number, holder: RecordingHolder): HeldRecording {
-    const held = new RemotelyHeld({ id, epoch, holder, clock: this.#options.clock, send: (each) => this.#send(each) });
+    const held = new RemotelyHeld({
+      id,
+      epoch,
+      holder,
+      clock: this.#options.clock,
+      send: (each) => this.#send(each),
+    });
     this.#options.keepAlive?.(held.whenOver);
     return held;
   }
@@ -118,7 +144,10 @@ export class RemoteRecordings implements RecordingStore {
     return answer;
   }
 
-  /** Waits, by one message after another. @returns The last answer; `undefined` if the signal ended the wait */
+  /**
+   * Waits, by one message after another. @returns The last answer; `undefined` if the signal ended
+   * the wait
+   */
   async #wait(
     toMessage: (waitMs: number) => RecordingMessage,
     { waitMs, signal, isOver }: {
@@ -131,7 +160,10 @@ export class RemoteRecordings implements RecordingStore {
     const until = clock.monotonic() + waitMs;
     const left = () => (signal?.aborted ? 0 : Math.min(WAIT_MS, until - clock.monotonic()));
     for (let waitMs = left();; waitMs = left()) {
-      const answer = await orAborted(this.#send(toMessage(Math.max(0, waitMs))), waitMs > 0 ? signal : undefined);
+      const answer = await orAborted(
+        this.#send(toMessage(Math.max(0, waitMs))),
+        waitMs > 0 ? signal : undefined,
+      );
       if (answer === undefined || isOver(answer) || left() <= 0) return answer;
     }
   }
@@ -194,7 +226,9 @@ class RemotelyHeld implements HeldRecording {
         if (wanted.isStopped) this.#holder.onStop();
         if (wanted.isRead) this.#holder.onRead();
       } catch {
-        if (!this.#isOver) await new Promise<void>((resolve) => this.#clock.timer(RETRY_MS, resolve));
+        if (!this.#isOver) {
+          await new Promise<void>((resolve) => this.#clock.timer(RETRY_MS, resolve));
+        }
       }
     }
   }
@@ -222,7 +256,10 @@ class RemotelyHeld implements HeldRecording {
 }
 
 /** Waits for an answer, or for a signal. */
-async function orAborted<Answer>(answer: Promise<Answer>, signal?: AbortSignal): Promise<Answer | undefined> {
+async function orAborted<Answer>(
+  answer: Promise<Answer>,
+  signal?: AbortSignal,
+): Promise<Answer | undefined> {
   if (signal === undefined) return await answer;
   return await new Promise((resolve, reject) => {
     const leave = () => resolve(undefined);

@@ -5,7 +5,9 @@
  */
 import type { Clock } from "../exchange/clock.ts";
 
-/** A wait that is prepared: it is woken by what happens from then on, also before it begins to wait. */
+/**
+ * A wait that is prepared: it is woken by what happens from then on, also before it begins to wait.
+ */
 export class Wait {
   /** Called once it is woken or its time is over. */
   #resolve: (() => void) | undefined;

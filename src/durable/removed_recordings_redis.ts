@@ -1,6 +1,7 @@
 /**
- * Recordings in Redis that this gateway has removed. A removal that fails is tried for as long as a lease; a failover can
- * lose one that was done, so it is repeated at the server that has taken over.
+ * Recordings in Redis that this gateway has removed. A removal that fails is tried for as long as a
+ * lease; a failover can lose one that was done, so it is repeated at the server that has taken
+ * over.
  *
  * @module
  */
@@ -58,7 +59,12 @@ export class RemovedRecordings {
   async discard(id: string, epoch: number): Promise<void> {
     const { client, tombstoneMs } = this.#options;
     const keys = [toRecordingKey(id), toLogKey(id)];
-    const run = () => client.run((redis) => this.#discard(redis, keys, [id, epoch, tombstoneMs]), () => {}, PATIENT_MS);
+    const run = () =>
+      client.run(
+        (redis) => this.#discard(redis, keys, [id, epoch, tombstoneMs]),
+        () => {},
+        PATIENT_MS,
+      );
     await this.#try(id, this.#add(id, run));
   }
 
@@ -66,7 +72,8 @@ export class RemovedRecordings {
   async delete(id: string): Promise<void> {
     const { client } = this.#options;
     const keys = [toRecordingKey(id), toLogKey(id), toDeletedKey(id)];
-    const run = () => client.run((redis) => this.#delete(redis, keys, [id, RECENT_MS]), () => {}, PATIENT_MS);
+    const run = () =>
+      client.run((redis) => this.#delete(redis, keys, [id, RECENT_MS]), () => {}, PATIENT_MS);
     const { generation } = client;
     await run();
     this.#add(id, run).doneAt = generation;
@@ -97,7 +104,9 @@ export class RemovedRecordings {
     const { client, clock } = this.#options;
     const { generation } = client;
     const isDone = removal.doneAt === generation;
-    const isOver = isDone ? clock.monotonic() - removal.askedAt > RECENT_MS : removal.triesLeft-- <= 0;
+    const isOver = isDone
+      ? clock.monotonic() - removal.askedAt > RECENT_MS
+      : removal.triesLeft-- <= 0;
     if (isOver) this.#removals.delete(id);
     if (isDone || isOver) return;
     try {

@@ -1,5 +1,6 @@
 /**
- * The log of a recording's sealed entries in memory: where each begins and ends, and the part that a read returns.
+ * The log of a recording's sealed entries in memory: where each begins and ends, and the part that
+ * a read returns.
  *
  * @module
  */
@@ -10,7 +11,9 @@ export function lengthAfter({ kind, offset, sealed }: SealedEntry): number {
   return kind === ENTRY_KIND.bytes ? offset + sealed.byteLength - TAG_BYTES : offset;
 }
 
-/** Returns the entries from the one that has the byte at an offset on, within the size of a read. */
+/**
+ * Returns the entries from the one that has the byte at an offset on, within the size of a read.
+ */
 export function entriesFrom(entries: readonly SealedEntry[], offset: number): SealedEntry[] {
   let start = entries.length;
   while (start > 1 && reaches(entries[start - 1], offset)) start--;

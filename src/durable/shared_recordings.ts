@@ -1,8 +1,9 @@
 /**
  * Recordings kept in one place for gateways elsewhere, and the messages by which these use it.
  *
- * Gateways may vanish without notice: each recording that is written has a lease, which every message of its holder
- * renews. A holder always has an `attend` under way, which is answered at once when somebody wants something of it.
+ * Gateways may vanish without notice: each recording that is written has a lease, which every
+ * message of its holder renews. A holder always has an `attend` under way, which is answered at
+ * once when somebody wants something of it.
  *
  * @module
  */
@@ -38,7 +39,11 @@ export type HolderMessage =
   & (
     /** Waits for what others want of the holder, for a third of its lease. */
     | { readonly type: "attend" }
-    | { readonly type: "append"; readonly entry: SealedEntry; readonly end?: "complete" | "broken" | undefined }
+    | {
+      readonly type: "append";
+      readonly entry: SealedEntry;
+      readonly end?: "complete" | "broken" | undefined;
+    }
     | { readonly type: "setRead"; readonly isRead: boolean }
     | { readonly type: "discard" }
   );
@@ -70,9 +75,15 @@ export interface WantedOfHolder {
 }
 
 const nothing = (): void => {};
-/** The longest time for which an `attend` waits: a holder that lives renews its lease in time. Milliseconds. */
+/**
+ * The longest time for which an `attend` waits: a holder that lives renews its lease in time.
+ * Milliseconds.
+ */
 const ATTEND_MS = RECORDING_LEASE_MS / 3;
-/** Interval at which a holder is told of readers: each of their reads would be too often. Milliseconds. */
+/**
+ * Interval at which a holder is told of readers: each of their reads would be too often.
+ * Milliseconds.
+ */
 const READ_MS = 500;
 
 /** The lease of a holder elsewhere, and what it is to be told. */
@@ -243,7 +254,9 @@ export class SharedRecordings {
     lease.cancelTimer();
     if (!held.renew()) return false;
     this.#held.set(held.id, one);
-    lease.cancelTimer = this.#clock.timer(RECORDING_LEASE_MS, () => this.#lapse(one), { isBackground: true });
+    lease.cancelTimer = this.#clock.timer(RECORDING_LEASE_MS, () => this.#lapse(one), {
+      isBackground: true,
+    });
     return true;
   }
 

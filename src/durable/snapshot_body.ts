@@ -60,7 +60,11 @@ export class SnapshotBody implements PushedBody {
     const isFirst = !this.#hasBegun;
     this.#hasBegun = true;
     const encoder = new TextEncoder();
-    return joinChunks([encoder.encode(isFirst ? before : ""), bytes, encoder.encode(isLast ? after : "")]);
+    return joinChunks([
+      encoder.encode(isFirst ? before : ""),
+      bytes,
+      encoder.encode(isLast ? after : ""),
+    ]);
   }
 
   #end(sink: ByteSink): void {

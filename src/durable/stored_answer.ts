@@ -1,5 +1,6 @@
 /**
- * A recorded answer as it is read from the store: one that another gateway writes, or that is complete.
+ * A recorded answer as it is read from the store: one that another gateway writes, or that is
+ * complete.
  *
  * @module
  */

@@ -1,6 +1,7 @@
 /**
- * Reads of a recorded answer as requests state them: natively, by the number of bytes that the caller has, or by the
- * read side of the durable-streams protocol (https://github.com/durable-streams/durable-streams, PROTOCOL.md §5 to §8).
+ * Reads of a recorded answer as requests state them: natively, by the number of bytes that the
+ * caller has, or by the read side of the durable-streams protocol
+ * (https://github.com/durable-streams/durable-streams, PROTOCOL.md §5 to §8).
  *
  * @module
  */
@@ -22,7 +23,10 @@ export interface StreamRead {
   readonly offset: WantedOffset;
   /** True if events get ids: of native reads only. */
   readonly hasIds: boolean;
-  /** True if the caller goes on after the event that it had last: an `EventSource` that connects again. */
+  /**
+   * True if the caller goes on after the event that it had last: an `EventSource` that connects
+   * again.
+   */
   readonly isReconnect: boolean;
   /** The cursor that the caller had last. */
   readonly cursor: number;
@@ -30,7 +34,10 @@ export interface StreamRead {
   readonly waitMs: number;
 }
 
-/** The longest time that a long-poll waits if its caller names none: below the 30 s after which many proxies give up. */
+/**
+ * The longest time that a long-poll waits if its caller names none: below the 30 s after which many
+ * proxies give up.
+ */
 const WAIT_S = 20;
 const MAX_WAIT_S = 60;
 /** An offset of the protocol, as {@link toToken} writes it. */
@@ -45,8 +52,8 @@ const EPOCH = Date.UTC(2024, 9, 9);
 const MAX_JUMP = 180;
 
 /**
- * Writes an offset of the protocol. These sort as texts like the offsets themselves, and none looks like a number of
- * bytes: a native read never goes by them.
+ * Writes an offset of the protocol. These sort as texts like the offsets themselves, and none looks
+ * like a number of bytes: a native read never goes by them.
  */
 export function toToken(offset: number): string {
   return `${String(offset).padStart(15, "0")}b`;
@@ -81,7 +88,9 @@ export function toStreamRead(query: string, lastEventId: string | null): StreamR
 
 /** Reads how a caller wants to get what is still to come. @throws {GatewayError} `invalid_read` */
 function toLive([live, ...more]: readonly string[]): "long-poll" | "sse" | undefined {
-  if (more.length === 0 && (live === undefined || live === "long-poll" || live === "sse")) return live;
+  if (more.length === 0 && (live === undefined || live === "long-poll" || live === "sse")) {
+    return live;
+  }
   throw new GatewayError("invalid_read");
 }
 
@@ -99,8 +108,8 @@ function toNumber(text: string | null, otherwise: number): number {
 }
 
 /**
- * Returns the cursor for an answer that comes live: the number of the interval, or more if the caller has that already,
- * so that no cache answers it with the same again (PROTOCOL.md §8.1).
+ * Returns the cursor for an answer that comes live: the number of the interval, or more if the
+ * caller has that already, so that no cache answers it with the same again (PROTOCOL.md §8.1).
  *
  * @param now Wall clock, milliseconds since 1970
  * @param had The cursor that the caller had last

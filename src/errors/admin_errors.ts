@@ -27,7 +27,9 @@ export type AdminErrorCode =
   | "unreachable"
   | "admin_failed";
 
-/** The rows of these errors. Of those that come from a store, the answer has the store's own text. */
+/**
+ * The rows of these errors. Of those that come from a store, the answer has the store's own text.
+ */
 export const ADMIN_ERRORS: Readonly<Record<AdminErrorCode, ErrorSpec>> = {
   unknown_admin_host: {
     ...INVALID,
@@ -38,7 +40,8 @@ export const ADMIN_ERRORS: Readonly<Record<AdminErrorCode, ErrorSpec>> = {
   unknown_admin_path: {
     ...INVALID,
     status: 404,
-    message: "Cannot find this path: use /livez, /readyz, /openapi.json, /v1/keys, /v1/usage, or the console at /",
+    message:
+      "Cannot find this path: use /livez, /readyz, /openapi.json, /v1/keys, /v1/usage, or the console at /",
   },
   cross_site_request: {
     ...INVALID,
@@ -62,7 +65,8 @@ export const ADMIN_ERRORS: Readonly<Record<AdminErrorCode, ErrorSpec>> = {
   too_many_wrong_tokens: {
     ...LIMITED,
     type: "invalid_request_error",
-    message: "Cannot act: too many wrong admin tokens were shown. This one was not checked: try again",
+    message:
+      "Cannot act: too many wrong admin tokens were shown. This one was not checked: try again",
   },
   invalid_query: {
     ...INVALID,
@@ -90,7 +94,8 @@ export const ADMIN_ERRORS: Readonly<Record<AdminErrorCode, ErrorSpec>> = {
   recording_not_found: {
     ...INVALID,
     status: 404,
-    message: "Cannot find a durable exchange with this id: GET /v1/recordings lists all that run or are kept",
+    message:
+      "Cannot find a durable exchange with this id: GET /v1/recordings lists all that run or are kept",
   },
   gateway_not_found: {
     ...INVALID,

@@ -1,8 +1,9 @@
 /**
- * Every error that the gateway itself makes, in one table by its code. The rows stand in four families.
+ * Every error that the gateway itself makes, in one table by its code. The rows stand in four
+ * families.
  *
- * An upstream's own 4xx or 5xx is not an error of the gateway (it passes untouched), and neither is a caller
- * that left (both are outcomes, see `outcomes.ts`).
+ * An upstream's own 4xx or 5xx is not an error of the gateway (it passes untouched), and neither is
+ * a caller that left (both are outcomes, see `outcomes.ts`).
  *
  * @module
  */
@@ -15,7 +16,9 @@ import { UPSTREAM_ERRORS, type UpstreamErrorCode } from "./upstream_errors.ts";
 /** The word that callers switch on; client libraries expose it as `err.code`. */
 export type ErrorCode = RequestErrorCode | UpstreamErrorCode | DurableErrorCode | AdminErrorCode;
 
-/** The table: status, type, wording and retry advice of every code, decided here and nowhere else. */
+/**
+ * The table: status, type, wording and retry advice of every code, decided here and nowhere else.
+ */
 export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
   ...REQUEST_ERRORS,
   ...UPSTREAM_ERRORS,

@@ -1,5 +1,6 @@
 /**
- * Errors of durable exchanges: of their idempotency key, of the way back to their answers, and of calls that were stopped.
+ * Errors of durable exchanges: of their idempotency key, of the way back to their answers, and of
+ * calls that were stopped.
  *
  * @module
  */
@@ -23,19 +24,22 @@ export const DURABLE_ERRORS: Readonly<Record<DurableErrorCode, ErrorSpec>> = {
   invalid_idempotency_key: {
     ...INVALID,
     param: "Idempotency-Key",
-    message: "Cannot read the idempotency key: expected 1 to 256 visible ASCII characters, in double quotes or bare",
+    message:
+      "Cannot read the idempotency key: expected 1 to 256 visible ASCII characters, in double quotes or bare",
   },
   // draft-ietf-httpapi-idempotency-key-header-07 §2.7
   idempotency_key_reused: {
     ...INVALID,
     status: 422,
     param: "Idempotency-Key",
-    message: "Cannot use this idempotency key: it belongs to another request. Send the same body, or a new key",
+    message:
+      "Cannot use this idempotency key: it belongs to another request. Send the same body, or a new key",
   },
   exchange_not_found: {
     ...INVALID,
     status: 404,
-    message: "Cannot find this exchange: check its address, and send the same two keys as for its call",
+    message:
+      "Cannot find this exchange: check its address, and send the same two keys as for its call",
   },
   exchange_expired: {
     ...INVALID,
@@ -77,6 +81,7 @@ export const DURABLE_ERRORS: Readonly<Record<DurableErrorCode, ErrorSpec>> = {
     param: null,
     shouldRetry: false,
     outcome: "upstream_cut",
-    message: "The exchange was lost with the gateway that held it. Sent again, the call is made and billed again",
+    message:
+      "The exchange was lost with the gateway that held it. Sent again, the call is made and billed again",
   },
 };

@@ -19,7 +19,10 @@ export interface ErrorSpec {
   readonly shouldRetry: boolean;
   /** Outcome of an exchange that ends with this error. */
   readonly outcome: Outcome;
-  /** Cause of a failed provider call that ends with this error, unless the code that throws names another. */
+  /**
+   * Cause of a failed provider call that ends with this error, unless the code that throws names
+   * another.
+   */
   readonly failureCause?: FailureCause;
   /** Seconds for `retry-after`, where waiting helps. */
   readonly retryAfterS?: number;
@@ -33,7 +36,11 @@ const refused = { param: null, outcome: "refused", shouldRetry: false } as const
 /** Requests that are wrong in themselves. */
 export const INVALID: ErrorFamily = { ...refused, status: 400, type: "invalid_request_error" };
 /** A credential that is missing or wrong. */
-export const UNAUTHENTICATED: ErrorFamily = { ...refused, status: 401, type: "authentication_error" };
+export const UNAUTHENTICATED: ErrorFamily = {
+  ...refused,
+  status: 401,
+  type: "authentication_error",
+};
 /** A credential that does not allow what was asked. */
 export const FORBIDDEN: ErrorFamily = { ...refused, status: 403, type: "permission_error" };
 /** A limit that is reached for now. */

@@ -1,5 +1,6 @@
 /**
- * Explanations of failed exchanges for operators: what happened, on which side, and what to do about it.
+ * Explanations of failed exchanges for operators: what happened, on which side, and what to do
+ * about it.
  *
  * @module
  */
@@ -45,7 +46,10 @@ function isCode(code: string | undefined): code is keyof typeof ERRORS {
 
 type Advice = readonly [side: Side, toDo: string];
 
-const WRONG_URL: Advice = ["caller", "Have the caller check its base URL, or add the host to providers.NAME.hosts"];
+const WRONG_URL: Advice = [
+  "caller",
+  "Have the caller check its base URL, or add the host to providers.NAME.hosts",
+];
 const WRONG_PATH: Advice = [
   "caller",
   "Have the caller check its base URL and library: this is no path of an operation",
@@ -54,7 +58,10 @@ const BROKEN_HTTP: Advice = [
   "caller",
   "Look at the caller or a proxy before the gateway: these bytes are no sound request",
 ];
-const NO_KEY: Advice = ["caller", "Have the caller send Gateway-Auth: Bearer and its gateway key, once"];
+const NO_KEY: Advice = [
+  "caller",
+  "Have the caller send Gateway-Auth: Bearer and its gateway key, once",
+];
 const NO_UPSTREAM_KEY: Advice = [
   "caller",
   "Have the caller send its own key at the provider where the provider takes it",
@@ -63,7 +70,10 @@ const MISPLACED: Advice = [
   "caller",
   "Rotate that gateway key if others may have seen it, and have the caller swap its keys",
 ];
-const WRONG_BODY: Advice = ["caller", "Have the caller correct its body: the answer told it what was wrong"];
+const WRONG_BODY: Advice = [
+  "caller",
+  "Have the caller correct its body: the answer told it what was wrong",
+];
 const SLOW_CALLER: Advice = [
   "caller",
   "Look at the caller's connection; limits.bodyTime says how long a body may take",
@@ -72,8 +82,14 @@ const AT_A_LIMIT: Advice = [
   "rule",
   "Nothing, if the limit is meant; else raise that of the key, its team or the provider",
 ];
-const NOT_ALLOWED: Advice = ["rule", "Nothing, if it is meant; else allow it in the key's settings"];
-const SLOW: Advice = ["provider", "Look at the provider's state; deadlines of providers.NAME say how long is waited"];
+const NOT_ALLOWED: Advice = [
+  "rule",
+  "Nothing, if it is meant; else allow it in the key's settings",
+];
+const SLOW: Advice = [
+  "provider",
+  "Look at the provider's state; deadlines of providers.NAME say how long is waited",
+];
 const BROKEN_OFF: Advice = [
   "provider",
   "Look at the provider's state, and at proxies on the way that end long answers",
@@ -100,16 +116,28 @@ const BY_CODE: Readonly<Record<keyof typeof ERRORS, Advice>> = {
   gateway_key_misplaced: MISPLACED,
   missing_upstream_key: NO_UPSTREAM_KEY,
   invalid_upstream_auth: NO_UPSTREAM_KEY,
-  provider_key_in_gateway_auth: ["caller", "Have the caller put the provider's key where the provider takes it"],
+  provider_key_in_gateway_auth: [
+    "caller",
+    "Have the caller put the provider's key where the provider takes it",
+  ],
   provider_not_allowed: NOT_ALLOWED,
   model_not_allowed: NOT_ALLOWED,
-  operation_not_allowed: ["rule", "Nothing, if it is meant; else name its group in the operations of provider and key"],
+  operation_not_allowed: [
+    "rule",
+    "Nothing, if it is meant; else name its group in the operations of provider and key",
+  ],
   origin_not_allowed: ["rule", "Add the page's origin to cors, if pages of it may call"],
-  model_not_priced: ["rule", "Give the model a price in prices, or take the budget of money off the key"],
+  model_not_priced: [
+    "rule",
+    "Give the model a price in prices, or take the budget of money off the key",
+  ],
   key_not_understood: ["gateway", "Bring this gateway to the version that made the key"],
   rate_limit_exceeded: AT_A_LIMIT,
   concurrency_limit_exceeded: AT_A_LIMIT,
-  budget_exceeded: ["rule", "Nothing, if the budget is meant; else raise it, or wait for its next period"],
+  budget_exceeded: [
+    "rule",
+    "Nothing, if the budget is meant; else raise it, or wait for its next period",
+  ],
   request_exceeds_limit: ["rule", "Have the caller ask for fewer tokens, or raise the limit"],
   invalid_json: WRONG_BODY,
   invalid_body: WRONG_BODY,
@@ -121,15 +149,27 @@ const BY_CODE: Readonly<Record<keyof typeof ERRORS, Advice>> = {
     "gateway",
     "Add workers or gateways, or raise limits.exchanges and limits.bodies if memory allows",
   ],
-  gateway_draining: ["gateway", "Nothing: the caller's library sends it again, to another gateway or the next process"],
-  key_store_unavailable: ["gateway", "Look at the store of keys, which is Redis or the file; /readyz tells its state"],
+  gateway_draining: [
+    "gateway",
+    "Nothing: the caller's library sends it again, to another gateway or the next process",
+  ],
+  key_store_unavailable: [
+    "gateway",
+    "Look at the store of keys, which is Redis or the file; /readyz tells its state",
+  ],
   internal_error: ["gateway", "Look in the gateway's log for this request id, and report the bug"],
-  upstream_unreachable: ["way", "Run sallyport doctor with the provider's name: it shows each step of the way"],
+  upstream_unreachable: [
+    "way",
+    "Run sallyport doctor with the provider's name: it shows each step of the way",
+  ],
   upstream_bad_response: [
     "provider",
     "Check providers.NAME.upstream: what answers there speaks no plain HTTP interface",
   ],
-  upstream_unsupported_encoding: ["provider", "Look for a proxy on the way that packs answers without being asked to"],
+  upstream_unsupported_encoding: [
+    "provider",
+    "Look for a proxy on the way that packs answers without being asked to",
+  ],
   upstream_connect_timeout: ["way", "Check firewalls and the address of providers.NAME.upstream"],
   upstream_loop: ["gateway", "Correct providers.NAME.upstream: it leads back to this gateway"],
   upstream_first_byte_timeout: SLOW,
@@ -140,36 +180,69 @@ const BY_CODE: Readonly<Record<keyof typeof ERRORS, Advice>> = {
   upstream_disconnected: BROKEN_OFF,
 };
 
-const ANOTHER_TOKEN: Advice = ["caller", "Have the caller get a new token from its identity provider"];
+const ANOTHER_TOKEN: Advice = [
+  "caller",
+  "Have the caller get a new token from its identity provider",
+];
 
-/** By the cause of a failed call to the provider or of a refused token, which says more than the code. */
+/**
+ * By the cause of a failed call to the provider or of a refused token, which says more than the
+ * code.
+ */
 const BY_CAUSE: Readonly<Partial<Record<FailureCause, Advice>>> = {
   dns: ["way", "Check the host name in providers.NAME.upstream, and this machine's resolver"],
   refused: ["way", "Check the port in providers.NAME.upstream, and that the provider runs"],
   unreachable: ["way", "Check this machine's routes and firewalls"],
-  tls: ["way", "Check the certificate that the provider shows, and the authorities that this machine knows"],
-  redirect: ["provider", "Put the address that the provider redirects to into providers.NAME.upstream"],
+  tls: [
+    "way",
+    "Check the certificate that the provider shows, and the authorities that this machine knows",
+  ],
+  redirect: [
+    "provider",
+    "Put the address that the provider redirects to into providers.NAME.upstream",
+  ],
   exhausted: ["gateway", "Raise the process's limit of open files, or spread the load"],
   token_form: ANOTHER_TOKEN,
   token_issuer: ["caller", "Compare the token's iss and aud with issuer and audience in identity"],
   token_algorithm: ["caller", "Compare the token's alg with algorithms of its issuer in identity"],
-  token_key: ["caller", "Have the caller get a new token; /readyz tells whether the issuer's keys can be fetched"],
+  token_key: [
+    "caller",
+    "Have the caller get a new token; /readyz tells whether the issuer's keys can be fetched",
+  ],
   token_signature: ANOTHER_TOKEN,
   token_expired: ANOTHER_TOKEN,
-  token_early: ["gateway", "Set the clocks of the issuer and of this machine, or raise leeway in identity"],
+  token_early: [
+    "gateway",
+    "Set the clocks of the issuer and of this machine, or raise leeway in identity",
+  ],
   token_claims: ["caller", "Compare the token's claims with claims and require in identity"],
   token_revoked: ["caller", "Nothing, if it is meant: sallyport tokens list shows what is revoked"],
 };
 
 /** By the status that the provider itself answered. */
 function adviseOnStatus(status: number): Advice {
-  if (status === 401 || status === 403) return ["caller", "Have the caller check its own key at the provider"];
-  if (status === 404) return ["caller", "Have the caller check the model and the path: the provider does not know it"];
-  if (status === 429) {
-    return ["caller", "The account at the provider has reached its rate limit: slow down, or raise it there"];
+  if (status === 401 || status === 403) {
+    return ["caller", "Have the caller check its own key at the provider"];
   }
-  if (status >= 400 && status < 500) return ["caller", "Have the caller correct its request by the provider's answer"];
-  return ["provider", "Look at the provider's state; x-upstream-request-id is what its support asks for"];
+  if (status === 404) {
+    return [
+      "caller",
+      "Have the caller check the model and the path: the provider does not know it",
+    ];
+  }
+  if (status === 429) {
+    return [
+      "caller",
+      "The account at the provider has reached its rate limit: slow down, or raise it there",
+    ];
+  }
+  if (status >= 400 && status < 500) {
+    return ["caller", "Have the caller correct its request by the provider's answer"];
+  }
+  return [
+    "provider",
+    "Look at the provider's state; x-upstream-request-id is what its support asks for",
+  ];
 }
 
 function adviseOn({ outcome, status, code, cause }: FailedExchange): Advice {
@@ -177,7 +250,10 @@ function adviseOn({ outcome, status, code, cause }: FailedExchange): Advice {
   if (byCause !== undefined) return byCause;
   if (isCode(code)) return BY_CODE[code];
   if (outcome === "client_closed") {
-    return ["caller", "Nothing, if callers may change their minds; else compare the time it took with their timeouts"];
+    return [
+      "caller",
+      "Nothing, if callers may change their minds; else compare the time it took with their timeouts",
+    ];
   }
   if (outcome === "upstream_error") return adviseOnStatus(status);
   return ["gateway", "Look in the gateway's log for this request id"];

@@ -13,7 +13,10 @@ export { type ErrorCode, ERRORS } from "./codes.ts";
 export interface GatewayErrorDetails {
   /** The header or the path in the body that is at fault, such as `messages[0].role`. */
   readonly param?: string;
-  /** Description of what was expected there. It reaches the caller, so it never holds a value that the caller sent. */
+  /**
+   * Description of what was expected there. It reaches the caller, so it never holds a value that
+   * the caller sent.
+   */
   readonly detail?: string;
   /** Headers that the answer carries beside its own, such as `allow`. */
   readonly headers?: Readonly<Record<string, string>>;
@@ -28,7 +31,8 @@ export interface GatewayErrorDetails {
 }
 
 /**
- * A refusal or failure that the caller is told of. Its message comes from {@link ERRORS}, never from its cause.
+ * A refusal or failure that the caller is told of. Its message comes from {@link ERRORS}, never
+ * from its cause.
  *
  * @example Answer 503 where a store of keys cannot be asked
  * ```ts
@@ -104,7 +108,8 @@ export function toErrorJson(error: ErrorFacts): string {
 }
 
 /**
- * Makes the answer for an error when no header has been sent yet. `x-request-id` is added by the exchange.
+ * Makes the answer for an error when no header has been sent yet. `x-request-id` is added by the
+ * exchange.
  *
  * @param error The refusal or failure
  * @param body Its body; the one with four keys if left out
@@ -122,7 +127,9 @@ export function toErrorResponse(
     "sallyport-error": error.code,
     "x-should-retry": String(shouldRetry),
   };
-  if (status === 401 && param === "Gateway-Auth") headers["www-authenticate"] = 'Bearer realm="gateway"';
+  if (status === 401 && param === "Gateway-Auth") {
+    headers["www-authenticate"] = 'Bearer realm="gateway"';
+  }
   const waitMs = error.retryAfterMs ?? (retryAfterS === undefined ? undefined : retryAfterS * 1000);
   if (waitMs !== undefined) {
     headers["retry-after"] = String(Math.ceil(waitMs / 1000));

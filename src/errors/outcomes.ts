@@ -1,11 +1,14 @@
 /**
- * Outcomes of exchanges and causes of failed provider calls, one word each. Log, metrics, traces, console, alerts and
- * pages take the words and their meaning from these tables.
+ * Outcomes of exchanges and causes of failed provider calls, one word each. Log, metrics, traces,
+ * console, alerts and pages take the words and their meaning from these tables.
  *
  * @module
  */
 
-/** Outcome of an exchange. The error code gives the reason; metrics count outcomes, callers read codes. */
+/**
+ * Outcome of an exchange. The error code gives the reason; metrics count outcomes, callers read
+ * codes.
+ */
 export type Outcome =
   | "ok"
   | "upstream_error"
@@ -33,7 +36,10 @@ export const OUTCOMES: Readonly<Record<Outcome, string>> = {
   failed: "A bug in the gateway",
 };
 
-/** The party that has to act on an outcome. One for the operator is an error, and counts against availability. */
+/**
+ * The party that has to act on an outcome. One for the operator is an error, and counts against
+ * availability.
+ */
 export type Concern = "nobody" | "caller" | "operator";
 
 const CONCERNS: Readonly<Record<Outcome, Concern>> = {
@@ -50,18 +56,23 @@ const CONCERNS: Readonly<Record<Outcome, Concern>> = {
 };
 
 /**
- * Returns who has to act on an exchange's outcome. A 4xx is about one single call and concerns its caller, also when it
- * came from the provider.
+ * Returns who has to act on an exchange's outcome. A 4xx is about one single call and concerns its
+ * caller, also when it came from the provider.
  *
  * @param end Its outcome and status
  * @returns `operator` for an error that counts against availability
  */
-export function concernOf({ outcome, status }: { readonly outcome: Outcome; readonly status: number }): Concern {
+export function concernOf(
+  { outcome, status }: { readonly outcome: Outcome; readonly status: number },
+): Concern {
   const concern = CONCERNS[outcome];
   return concern === "operator" && status >= 400 && status < 500 ? "caller" : concern;
 }
 
-/** Fault of an identity token that was refused. Callers are told no more than that it is not accepted. */
+/**
+ * Fault of an identity token that was refused. Callers are told no more than that it is not
+ * accepted.
+ */
 export type TokenFault =
   | "token_form"
   | "token_issuer"
@@ -73,7 +84,10 @@ export type TokenFault =
   | "token_claims"
   | "token_revoked";
 
-/** Cause of a failed call to the provider, or fault of a refused token. Operators read it; callers do not. */
+/**
+ * Cause of a failed call to the provider, or fault of a refused token. Operators read it; callers
+ * do not.
+ */
 export type FailureCause =
   | TokenFault
   | "dns"
@@ -98,22 +112,28 @@ export const FAILURE_CAUSES: Readonly<Record<FailureCause, string>> = {
   dns: "The name of the upstream does not resolve",
   refused: "Nothing listens at the address and port",
   unreachable: "There is no route to the address",
-  tls: "The TLS handshake failed, or the certificate is expired, for another name or of an unknown authority",
+  tls:
+    "The TLS handshake failed, or the certificate is expired, for another name or of an unknown authority",
   reset: "The upstream reset the connection",
   closed: "The upstream closed the connection, or ended its stream, before the answer was complete",
   timeout: "A deadline passed, one of the gateway's or the system's own",
-  malformed: "The answer is not readable: not HTTP, a coding that was not asked for, or a broken one",
+  malformed:
+    "The answer is not readable: not HTTP, a coding that was not asked for, or a broken one",
   redirect: "The upstream answered with a redirect, which the gateway does not follow",
   exhausted: "This machine has no file descriptor, port or memory left for a connection",
   proxy_unreachable: "The proxy cannot be reached: its name, its port or its TLS",
   proxy_auth: "The proxy wants other credentials: it answered CONNECT with 407",
-  proxy_refused: "The proxy does not allow the upstream: it answered CONNECT with a 3xx, or a 4xx other than 407",
+  proxy_refused:
+    "The proxy does not allow the upstream: it answered CONNECT with a 3xx, or a 4xx other than 407",
   proxy_upstream: "The proxy could not reach the upstream: it answered CONNECT with a 5xx",
-  proxy_failed: "The proxy closed, was silent until the connect deadline, or answered CONNECT with no readable HTTP",
+  proxy_failed:
+    "The proxy closed, was silent until the connect deadline, or answered CONNECT with no readable HTTP",
   unknown: "The runtime does not tell",
-  token_form: "The identity token is malformed, longer than 8192 characters, or of a type that is not for bearers",
+  token_form:
+    "The identity token is malformed, longer than 8192 characters, or of a type that is not for bearers",
   token_issuer: "The identity token is of no configured issuer, or for another audience",
-  token_algorithm: "The identity token is signed by an algorithm that is not accepted, or not at all",
+  token_algorithm:
+    "The identity token is signed by an algorithm that is not accepted, or not at all",
   token_key: "The identity token names a key that its issuer does not publish",
   token_signature: "The signature of the identity token is not that of the key",
   token_expired: "The identity token has expired, or is older than `maxAge`",

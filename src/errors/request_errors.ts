@@ -1,10 +1,17 @@
 /**
- * Errors of a request before its call to the provider: its address, credentials, rights, limits and body, and the
- * state of the gateway.
+ * Errors of a request before its call to the provider: its address, credentials, rights, limits and
+ * body, and the state of the gateway.
  *
  * @module
  */
-import { type ErrorSpec, FORBIDDEN, INVALID, LIMITED, UNAUTHENTICATED, UNAVAILABLE } from "./error_spec.ts";
+import {
+  type ErrorSpec,
+  FORBIDDEN,
+  INVALID,
+  LIMITED,
+  UNAUTHENTICATED,
+  UNAVAILABLE,
+} from "./error_spec.ts";
 
 /** Codes of errors before the call to the provider. */
 export type RequestErrorCode =
@@ -64,12 +71,14 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     ...INVALID,
     status: 421,
     param: "Host",
-    message: "Cannot route the request: no provider is configured for this host. Check the base URL",
+    message:
+      "Cannot route the request: no provider is configured for this host. Check the base URL",
   },
   not_found: {
     ...INVALID,
     status: 404,
-    message: "Cannot find this path: expected /v1 and the path of an operation, such as /v1/chat/completions",
+    message:
+      "Cannot find this path: expected /v1 and the path of an operation, such as /v1/chat/completions",
   },
   ambiguous_path: {
     ...INVALID,
@@ -79,7 +88,8 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   websocket_not_supported: {
     ...INVALID,
     status: 426,
-    message: "Cannot open a WebSocket: this gateway carries HTTP. Use the same operation over HTTP, or streaming",
+    message:
+      "Cannot open a WebSocket: this gateway carries HTTP. Use the same operation over HTTP, or streaming",
   },
   method_not_allowed: {
     ...INVALID,
@@ -103,12 +113,14 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   missing_gateway_key: {
     ...UNAUTHENTICATED,
     param: "Gateway-Auth",
-    message: "Cannot identify the caller: the Gateway-Auth header is missing. Send Gateway-Auth: Bearer <gateway key>",
+    message:
+      "Cannot identify the caller: the Gateway-Auth header is missing. Send Gateway-Auth: Bearer <gateway key>",
   },
   invalid_gateway_auth: {
     ...UNAUTHENTICATED,
     param: "Gateway-Auth",
-    message: "Cannot read the Gateway-Auth header: it must be the word Bearer, one space and one key, given once",
+    message:
+      "Cannot read the Gateway-Auth header: it must be the word Bearer, one space and one key, given once",
   },
   invalid_gateway_key: {
     ...UNAUTHENTICATED,
@@ -158,7 +170,8 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   origin_not_allowed: {
     ...FORBIDDEN,
     param: "Origin",
-    message: "Cannot let pages of this origin call from a browser: the gateway's operator lists the origins in cors",
+    message:
+      "Cannot let pages of this origin call from a browser: the gateway's operator lists the origins in cors",
   },
   model_not_priced: {
     ...FORBIDDEN,
@@ -169,15 +182,18 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   key_not_understood: {
     ...FORBIDDEN,
     param: "Gateway-Auth",
-    message: "Cannot apply a restriction of the gateway key: this gateway does not know it, so its operator has to act",
+    message:
+      "Cannot apply a restriction of the gateway key: this gateway does not know it, so its operator has to act",
   },
   rate_limit_exceeded: {
     ...LIMITED,
-    message: "Cannot serve the request: a limit of this gateway is reached for now. Send it again later",
+    message:
+      "Cannot serve the request: a limit of this gateway is reached for now. Send it again later",
   },
   concurrency_limit_exceeded: {
     ...LIMITED,
-    message: "Cannot serve the request: too many are open at once. Send it again when others have ended",
+    message:
+      "Cannot serve the request: too many are open at once. Send it again when others have ended",
   },
   budget_exceeded: {
     outcome: "refused",
@@ -233,7 +249,8 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   },
   key_store_unavailable: {
     ...UNAVAILABLE,
-    message: "Cannot check the gateway key: the store of keys does not answer. Send the request again later",
+    message:
+      "Cannot check the gateway key: the store of keys does not answer. Send the request again later",
   },
   internal_error: {
     outcome: "failed",
@@ -241,6 +258,7 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     type: "server_error",
     param: null,
     shouldRetry: true,
-    message: "Cannot serve the request: the gateway failed. Its operator finds the cause under this request's id",
+    message:
+      "Cannot serve the request: the gateway failed. Its operator finds the cause under this request's id",
   },
 };

@@ -1,5 +1,6 @@
 /**
- * Errors of the call to the provider: no connection, no usable answer, an answer that breaks off, a deadline.
+ * Errors of the call to the provider: no connection, no usable answer, an answer that breaks off, a
+ * deadline.
  *
  * @module
  */
@@ -22,9 +23,19 @@ export type UpstreamErrorCode =
   | "upstream_disconnected";
 
 const UPSTREAM = { type: "upstream_error", param: null, shouldRetry: false } as const;
-const FAILED: ErrorFamily = { ...UPSTREAM, outcome: "upstream_failed", failureCause: "malformed", status: 502 };
+const FAILED: ErrorFamily = {
+  ...UPSTREAM,
+  outcome: "upstream_failed",
+  failureCause: "malformed",
+  status: 502,
+};
 const LATE: ErrorFamily = { ...UPSTREAM, outcome: "timeout", failureCause: "timeout", status: 504 };
-const CUT: ErrorFamily = { ...UPSTREAM, outcome: "upstream_cut", failureCause: "unknown", status: 502 };
+const CUT: ErrorFamily = {
+  ...UPSTREAM,
+  outcome: "upstream_cut",
+  failureCause: "unknown",
+  status: 502,
+};
 
 /** The rows of these errors. */
 export const UPSTREAM_ERRORS: Readonly<Record<UpstreamErrorCode, ErrorSpec>> = {
@@ -50,21 +61,25 @@ export const UPSTREAM_ERRORS: Readonly<Record<UpstreamErrorCode, ErrorSpec>> = {
   },
   upstream_first_byte_timeout: {
     ...LATE,
-    message: "Cannot wait longer for the provider: its answer did not begin in time. The call may have been billed",
+    message:
+      "Cannot wait longer for the provider: its answer did not begin in time. The call may have been billed",
   },
   upstream_timeout: {
     ...LATE,
-    message: "Cannot wait longer for the provider: the answer took too long as a whole. The call may have been billed",
+    message:
+      "Cannot wait longer for the provider: the answer took too long as a whole. The call may have been billed",
   },
   upstream_loop: {
     ...UPSTREAM,
     outcome: "refused",
     status: 508,
-    message: "Cannot forward the request: it has come through this gateway before. The upstream leads back to it",
+    message:
+      "Cannot forward the request: it has come through this gateway before. The upstream leads back to it",
   },
   upstream_first_event_timeout: {
     ...LATE,
-    message: "Cannot wait longer for the provider: the first event of its stream did not come in time",
+    message:
+      "Cannot wait longer for the provider: the first event of its stream did not come in time",
   },
   upstream_stream_truncated: {
     ...CUT,
@@ -87,7 +102,10 @@ export const NEVER_SENT: ReadonlySet<string | undefined> = new Set<UpstreamError
   "upstream_connect_timeout",
 ]);
 
-/** Codes of calls that never reached the provider, or that it failed to answer: callers can't bring them about. */
+/**
+ * Codes of calls that never reached the provider, or that it failed to answer: callers can't bring
+ * them about.
+ */
 export const UNANSWERED: ReadonlySet<string | undefined> = new Set<string | undefined>([
   ...NEVER_SENT,
   "upstream_disconnected",

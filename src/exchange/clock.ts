@@ -1,7 +1,8 @@
 /**
- * Port: time; and the clock of the runtime, which runs many timers on a single one of the runtime's. Nearly every
- * deadline of an exchange is cancelled long before it is due, and the runtimes' own timers cost more to set and to clear
- * than all other bookkeeping of such an exchange.
+ * Port: time; and the clock of the runtime, which runs many timers on a single one of the
+ * runtime's. Nearly every deadline of an exchange is cancelled long before it is due, and the
+ * runtimes' own timers cost more to set and to clear than all other bookkeeping of such an
+ * exchange.
  *
  * @module
  */
@@ -47,9 +48,15 @@ export interface Clock {
   timer(ms: number, fire: () => void, options?: { readonly isBackground?: boolean }): () => void;
 }
 
-/** The longest time that the runtimes' timers take (HTML, `setTimeout`: a signed 32-bit integer). Milliseconds. */
+/**
+ * The longest time that the runtimes' timers take (HTML, `setTimeout`: a signed 32-bit integer).
+ * Milliseconds.
+ */
 const MAX_MS = 2 ** 31 - 1;
-/** The number of lines up to which empty ones are kept for reuse: the deadlines of a configuration are few. */
+/**
+ * The number of lines up to which empty ones are kept for reuse: the deadlines of a configuration
+ * are few.
+ */
 const MAX_LENGTHS = 64;
 
 const nothing = (): void => {};
@@ -127,7 +134,8 @@ export class Timers {
     if (after === undefined) line.last = before;
     else after.before = before;
     if (line.first === undefined && this.#lines.size > MAX_LENGTHS) this.#lines.delete(line.ms);
-    // One that grew old before it was taken back would keep all that were set after it from the collection of the young.
+    // One that grew old before it was taken back would keep all that were set after it from the
+    // collection of the young.
     waiting.before = waiting.after = undefined;
     waiting.fire = nothing;
     if (--this.#waiting > 0) return; // it goes off early, and finds out
@@ -138,7 +146,10 @@ export class Timers {
   #sleep(until: number, now: number): void {
     this.#clear();
     this.#wakeAt = until;
-    this.#clear = this.#runtime.set(Math.min(Math.max(1, Math.ceil(until - now)), MAX_MS), () => this.#wake());
+    this.#clear = this.#runtime.set(
+      Math.min(Math.max(1, Math.ceil(until - now)), MAX_MS),
+      () => this.#wake(),
+    );
   }
 
   #wake(): void {
@@ -161,7 +172,10 @@ export class Timers {
   }
 }
 
-/** Lets the process end while this timer waits. Timers of Deno are numbers, those of Node and Bun objects. */
+/**
+ * Lets the process end while this timer waits. Timers of Deno are numbers, those of Node and Bun
+ * objects.
+ */
 function unref(handle: unknown): void {
   const { Deno: deno } = globalThis as { Deno?: { unrefTimer(id: unknown): void } };
   if (typeof handle === "number") deno?.unrefTimer(handle);

@@ -1,12 +1,15 @@
 /**
- * Waits for a store of keys or a limiter, which may be an embedder's own code, at most until its exchange is aborted, and never forever.
+ * Waits for a store of keys or a limiter, which may be an embedder's own code, at most until its
+ * exchange is aborted, and never forever.
  *
  * @module
  */
 import type { Clock } from "./clock.ts";
 import { dropRejection, type Exchange, isPromise } from "./exchange.ts";
 
-/** The longest wait for a store of keys or counts; a store that works answers sooner. Milliseconds. */
+/**
+ * The longest wait for a store of keys or counts; a store that works answers sooner. Milliseconds.
+ */
 export const STORE_DEADLINE_MS = 10_000;
 
 /** Conditions of a wait. */
@@ -16,13 +19,16 @@ export interface WaitOptions<T> {
   readonly clock: Clock;
   /** Makes the error that is thrown after {@link STORE_DEADLINE_MS}. */
   toError(): Error;
-  /** Takes a value that came after the wait had ended: a lease, for example, has to be given back. */
+  /**
+   * Takes a value that came after the wait had ended: a lease, for example, has to be given back.
+   */
   onLate?(value: T): unknown;
 }
 
 /**
- * Waits for the answer of a part of the gateway. One that is there already is returned as it is: parts that keep their
- * data in memory answer so, and each of the two waits of a call costs Node 0.9 µs, a hundredth of the call (2026-11-22).
+ * Waits for the answer of a part of the gateway. One that is there already is returned as it is:
+ * parts that keep their data in memory answer so, and each of the two waits of a call costs Node
+ * 0.9 µs, a hundredth of the call (2026-11-22).
  *
  * @param answer The answer, or its promise
  * @param options Conditions of the wait

@@ -8,9 +8,16 @@ import type { FailureCause, Outcome } from "../errors/outcomes.ts";
 import type { Clock } from "./clock.ts";
 import type { ExchangeTrace } from "./observer.ts";
 import type { Share } from "./shared_budget.ts";
-import { BLANK_RECORD, type ExchangeFacts, type ExchangeRecord, type RecordDraft } from "./record.ts";
+import {
+  BLANK_RECORD,
+  type ExchangeFacts,
+  type ExchangeRecord,
+  type RecordDraft,
+} from "./record.ts";
 
-/** The abort reason for a caller that left. An outcome, not an error: nothing is sent, logs say 499. */
+/**
+ * The abort reason for a caller that left. An outcome, not an error: nothing is sent, logs say 499.
+ */
 export class ClientClosed extends Error {
   override readonly name = "ClientClosed";
   constructor() {
@@ -38,7 +45,12 @@ export function toSettlement(reason: unknown): Settlement {
   if (!GatewayError.is(reason)) return { outcome: "failed", code: "internal_error", error: reason };
   const { code, failureCause, cause } = reason;
   const { outcome } = ERRORS[code];
-  return { outcome, code, ...(failureCause && { cause: failureCause }), ...(cause !== undefined && { error: cause }) };
+  return {
+    outcome,
+    code,
+    ...(failureCause && { cause: failureCause }),
+    ...(cause !== undefined && { error: cause }),
+  };
 }
 
 /** Returns whether a value is still to come. */
@@ -47,7 +59,8 @@ export function isPromise<T>(value: T | Promise<T>): value is Promise<T> {
 }
 
 /**
- * Drops the rejection of an embedder's promise that nobody awaits: unhandled, it would end the process.
+ * Drops the rejection of an embedder's promise that nobody awaits: unhandled, it would end the
+ * process.
  *
  * @param returned What the code returned: a promise, though it should not have, or anything
  */
@@ -69,7 +82,9 @@ interface CallerReader {
 
 /** An answer on its way to the caller. */
 export interface RelayedAnswer {
-  /** Ends the caller's part of an answer that goes on without it. @param reason Told to the caller */
+  /**
+   * Ends the caller's part of an answer that goes on without it. @param reason Told to the caller
+   */
   goOn(reason: Error): void;
 }
 
@@ -91,23 +106,38 @@ export class Exchange {
   retries = 0;
   /** Milliseconds waited for the caller's body and for the provider, until its answer began. */
   waitedMs = 0;
-  /** The part of `waitedMs` that was for the provider, over all calls; `undefined` before the first one ended. */
+  /**
+   * The part of `waitedMs` that was for the provider, over all calls; `undefined` before the first
+   * one ended.
+   */
   upstreamMs: number | undefined;
   /** Status of the provider's answer; `undefined` while there is none. */
   answeredStatus: number | undefined;
   /** True once an answer has come to its end after its caller has left. */
   isReadOut = false;
-  /** Tokens of the answer's output as its dialect counted them; `undefined` while there is no answer. */
+  /**
+   * Tokens of the answer's output as its dialect counted them; `undefined` while there is no
+   * answer.
+   */
   outputTokens: number | undefined;
   /** Completes the facts just before the record is made. */
   beforeSettled: ((settlement: Settlement) => void) | undefined;
-  /** Reads the answer for the caller, whose leaving ends that alone; `undefined` where it stops the work. */
+  /**
+   * Reads the answer for the caller, whose leaving ends that alone; `undefined` where it stops the
+   * work.
+   */
   reader: CallerReader | undefined;
-  /** True if the answer is read to its end without its caller too, because only that end states what the call costs. */
+  /**
+   * True if the answer is read to its end without its caller too, because only that end states what
+   * the call costs.
+   */
   goesOn = false;
   /** Why its caller gets no more of an answer that goes on; `undefined` while it does. */
   leftFor: Error | undefined;
-  /** The answer on its way; `undefined` before there is one. No function: V8 would keep it, and this, for long. */
+  /**
+   * The answer on its way; `undefined` before there is one. No function: V8 would keep it, and
+   * this, for long.
+   */
   relayed: RelayedAnswer | undefined;
   /** True once the caller has delayed its answer by not reading. */
   isDelayed = false;
@@ -134,7 +164,10 @@ export class Exchange {
     this.#startedMonotonic = clock.monotonic();
   }
 
-  /** The reason to stop all work for this exchange, which also decides the answer; `undefined` while there is none. */
+  /**
+   * The reason to stop all work for this exchange, which also decides the answer; `undefined` while
+   * there is none.
+   */
   get reason(): Error | undefined {
     return this.#reason;
   }
@@ -195,14 +228,17 @@ export class Exchange {
   }
 
   /**
-   * Adds the gateway's own headers, which every answer carries. `Server-Timing` (https://www.w3.org/TR/server-timing/)
-   * states milliseconds until the provider's answer began, or now.
+   * Adds the gateway's own headers, which every answer carries. `Server-Timing`
+   * (https://www.w3.org/TR/server-timing/) states milliseconds until the provider's answer began,
+   * or now.
    *
    * @param headers Headers of the answer
    * @returns The same, with more in it
    */
   addHeaders(headers: Record<string, string>): Record<string, string> {
-    const gateway = `gateway;dur=${toTiming((this.facts.firstByteMs ?? this.elapsed()) - this.waitedMs)}`;
+    const gateway = `gateway;dur=${
+      toTiming((this.facts.firstByteMs ?? this.elapsed()) - this.waitedMs)
+    }`;
     Object.assign(headers, this.headers);
     headers["x-request-id"] = this.id;
     headers["server-timing"] = this.upstreamMs === undefined
@@ -214,7 +250,8 @@ export class Exchange {
   /**
    * Stops the work. Whoever is stopped rethrows the reason.
    *
-   * @param reason A `GatewayError` (a deadline, the drain) or {@link ClientClosed}; the first one stays
+   * @param reason A `GatewayError` (a deadline, the drain) or {@link ClientClosed}; the first one
+   * stays
    */
   abort(reason: Error): void {
     if (this.#isSettled) return;
@@ -259,7 +296,9 @@ export class Exchange {
     if (GatewayError.is(overcome)) this.facts.retryCause = overcome.failureCause ?? "unknown";
     if (this.#reason === undefined) return;
     this.#controller = this.#reason = undefined;
-    if (this.#lastReason !== undefined && this.#lastReason !== overcome) this.abort(this.#lastReason);
+    if (this.#lastReason !== undefined && this.#lastReason !== overcome) {
+      this.abort(this.#lastReason);
+    }
   }
 
   /**
@@ -272,7 +311,8 @@ export class Exchange {
   }
 
   /**
-   * Settles the exchange and makes its record. Only the first call counts, whichever way the exchange ended.
+   * Settles the exchange and makes its record. Only the first call counts, whichever way the
+   * exchange ended.
    *
    * @param settlement How it ended
    */

@@ -1,6 +1,6 @@
 /**
- * Ports: observers, which are told of exchanges when they are over, and tracers, which follow them from their first
- * header on.
+ * Ports: observers, which are told of exchanges when they are over, and tracers, which follow them
+ * from their first header on.
  *
  * @module
  */
@@ -27,7 +27,10 @@ import type { ExchangeFacts, ExchangeRecord } from "./record.ts";
  * ```
  */
 export interface ExchangeObserver {
-  /** True to have records name the headers that were withheld; asked for once, when the gateway is made. */
+  /**
+   * True to have records name the headers that were withheld; asked for once, when the gateway is
+   * made.
+   */
   readonly wantsWithheld?: boolean;
   /** An exchange is over. @param record Its record, complete and frozen */
   settled(record: ExchangeRecord): void;

@@ -14,10 +14,14 @@ import { createShare, type Share, SharedBudget } from "./shared_budget.ts";
 const WATCH_CALLER_MS = 20;
 
 /**
- * Watches whether the caller leaves. A body breaks by itself then; this is for the time in which nothing goes to or fro.
+ * Watches whether the caller leaves. A body breaks by itself then; this is for the time in which
+ * nothing goes to or fro.
  */
 class CallerWatch {
-  /** The request, until it is watched: an exchange may be open for much longer than anybody needs it. */
+  /**
+   * The request, until it is watched: an exchange may be open for much longer than anybody needs
+   * it.
+   */
   #request: GatewayRequest | undefined;
   #end: () => void;
 
@@ -28,7 +32,8 @@ class CallerWatch {
   }
 
   #begin(exchange: Exchange): void {
-    const onGone = () => exchange.reader === undefined ? exchange.leave(new ClientClosed()) : exchange.reader.cancel();
+    const onGone = () =>
+      exchange.reader === undefined ? exchange.leave(new ClientClosed()) : exchange.reader.cancel();
     if (this.#request !== undefined) this.#end = whenGone(this.#request, onGone);
     this.#request = undefined;
   }
@@ -36,7 +41,10 @@ class CallerWatch {
 
 /** A key may have four places for each that stays free: at most four fifths. */
 const KEY_FACTOR = 4;
-/** One of several providers may have nine, so that a key that has its share leaves places for other keys there. */
+/**
+ * One of several providers may have nine, so that a key that has its share leaves places for other
+ * keys there.
+ */
 const PROVIDER_FACTOR = 9;
 
 /** Places for open exchanges, of one list or of several. */
@@ -66,16 +74,19 @@ export class ExchangePlaces {
 }
 
 /**
- * The exchanges that are not settled yet, in no order. An array, in which each knows its index: a `Set` with many
- * additions and deletions replaces its table over and over, and in V8 the old tables keep their entries alive when the
- * young generation is collected. Collections then took 8 % of a plain call on Node, instead of 3 % (2026-11-22, CPU
- * profile).
+ * The exchanges that are not settled yet, in no order. An array, in which each knows its index: a
+ * `Set` with many additions and deletions replaces its table over and over, and in V8 the old
+ * tables keep their entries alive when the young generation is collected. Collections then took 8 %
+ * of a plain call on Node, instead of 3 % (2026-11-22, CPU profile).
  */
 export class OpenExchanges implements Iterable<Exchange> {
   /** Places of the exchanges, and of those in the lists that share them. */
   readonly places: ExchangePlaces;
   readonly #all: Exchange[] = [];
-  /** Exchanges whose answers may be read after they have settled, with functions that break these answers off. */
+  /**
+   * Exchanges whose answers may be read after they have settled, with functions that break these
+   * answers off.
+   */
   readonly #held = new Map<Exchange, (reason: Error) => void>();
   readonly #onEmpty: (() => void)[] = [];
 
@@ -98,7 +109,10 @@ export class OpenExchanges implements Iterable<Exchange> {
    */
   begin(
     request: GatewayRequest,
-    { clock, observers }: { readonly clock: Clock; readonly observers: readonly ((record: ExchangeRecord) => void)[] },
+    { clock, observers }: {
+      readonly clock: Clock;
+      readonly observers: readonly ((record: ExchangeRecord) => void)[];
+    },
   ): Exchange {
     const exchange = new Exchange(clock);
     exchange.openIndex = this.#all.push(exchange) - 1;
@@ -130,7 +144,9 @@ export class OpenExchanges implements Iterable<Exchange> {
 
   #assertWithin({ held }: Share, factor: number, owner: string): void {
     if (held === 1 || held <= factor * this.places.known.free) return;
-    throw new GatewayError("gateway_overloaded", { detail: `${owner} has its share of the open exchanges` });
+    throw new GatewayError("gateway_overloaded", {
+      detail: `${owner} has its share of the open exchanges`,
+    });
   }
 
   /** Frees the place of an exchange. */
@@ -162,8 +178,8 @@ export class OpenExchanges implements Iterable<Exchange> {
   }
 
   /**
-   * Keeps the place of an exchange, and the gateway from its end, for an answer that may be read for longer than the
-   * exchange lasts.
+   * Keeps the place of an exchange, and the gateway from its end, for an answer that may be read
+   * for longer than the exchange lasts.
    *
    * @param exchange The exchange
    * @param end Breaks the answer off, when the gateway can wait no longer

@@ -32,9 +32,14 @@ export interface ExchangeRecord {
   readonly calledMs?: number | undefined;
   /** Time from the first header until the provider's answer began, milliseconds. */
   readonly firstByteMs?: number | undefined;
-  /** Time from the first header until the first event of a stream that is no comment, milliseconds. */
+  /**
+   * Time from the first header until the first event of a stream that is no comment, milliseconds.
+   */
   readonly firstTokenMs?: number | undefined;
-  /** The gateway's own part of `firstByteMs`, or else of `durationMs`: without waits for a body or a provider. */
+  /**
+   * The gateway's own part of `firstByteMs`, or else of `durationMs`: without waits for a body or a
+   * provider.
+   */
   readonly overheadMs: number;
   /** Outcome of the exchange. */
   readonly outcome: Outcome;
@@ -56,13 +61,25 @@ export interface ExchangeRecord {
   readonly plan?: string | undefined;
   /** Name of the operation, such as `chat.completions`. */
   readonly operation?: string | undefined;
-  /** `gen_ai.operation.name` by OpenTelemetry's GenAI conventions, if the operation asks a model for something. */
-  readonly genAi?: "chat" | "text_completion" | "embeddings" | "generate_content" | "fetch_response" | undefined;
+  /**
+   * `gen_ai.operation.name` by OpenTelemetry's GenAI conventions, if the operation asks a model for
+   * something.
+   */
+  readonly genAi?:
+    | "chat"
+    | "text_completion"
+    | "embeddings"
+    | "generate_content"
+    | "fetch_response"
+    | undefined;
   /** True if the operation costs tokens, which its answers state. */
   readonly isMetered?: boolean | undefined;
   /** Model as the caller named it: at most 256 characters, without control characters. */
   readonly model?: string | undefined;
-  /** True if the caller asked for a stream; if its `stream` is no boolean, true if the provider answered with one. */
+  /**
+   * True if the caller asked for a stream; if its `stream` is no boolean, true if the provider
+   * answered with one.
+   */
   readonly stream?: boolean | undefined;
   /** Bytes of the caller's body. */
   readonly bytesIn: number;
@@ -72,20 +89,31 @@ export interface ExchangeRecord {
   readonly retries: number;
   /** Index of the provider's replica that answered, counted from 0. */
   readonly replica?: number | undefined;
-  /** Tokens of the call; only a part of those that the provider counts if the outcome is not `ok`. */
+  /**
+   * Tokens of the call; only a part of those that the provider counts if the outcome is not `ok`.
+   */
   readonly usage?: TokenUsage | undefined;
   /** True if `usage` is an estimate of the gateway, because the provider stated none. */
   readonly isEstimated?: boolean | undefined;
-  /** The limit that refused it, such as `requests`, or `provider-requests` for one of all keys together. */
+  /**
+   * The limit that refused it, such as `requests`, or `provider-requests` for one of all keys
+   * together.
+   */
   readonly limit?: string | undefined;
   /** The limit that would have refused it, had it not been set to observe. */
   readonly observedLimit?: string | undefined;
   /**
-   * Names of headers that the gateway withheld in each direction, once the call was sent or answered. Collected only if
-   * an observer wants them, see `ExchangeObserver`.
+   * Names of headers that the gateway withheld in each direction, once the call was sent or
+   * answered. Collected only if an observer wants them, see `ExchangeObserver`.
    */
-  readonly withheld?: { readonly request?: readonly string[]; readonly response?: readonly string[] } | undefined;
-  /** The error behind `internal_error` or an upstream failure. May name addresses: for the operator alone. */
+  readonly withheld?: {
+    readonly request?: readonly string[];
+    readonly response?: readonly string[];
+  } | undefined;
+  /**
+   * The error behind `internal_error` or an upstream failure. May name addresses: for the operator
+   * alone.
+   */
   readonly error?: unknown;
 }
 
@@ -93,12 +121,15 @@ export interface ExchangeRecord {
 export type GenAiOperation = NonNullable<ExchangeRecord["genAi"]>;
 
 /** A record that is not complete yet. */
-export type RecordDraft = { -readonly [Name in keyof Required<ExchangeRecord>]: ExchangeRecord[Name] | undefined };
+export type RecordDraft = {
+  -readonly [Name in keyof Required<ExchangeRecord>]: ExchangeRecord[Name] | undefined;
+};
 
 /**
- * A record of which nothing is known. Facts and records are copies of it: an object that gets its fields one by one, and
- * is spread into another, costs many times as much (with the facts of a body, which were spread too: 1.04 of a plain call
- * on Bun, 1.02 to 1.1 on Node 26, 1.36 on Node 20; 2026-11-23, by CPU).
+ * A record of which nothing is known. Facts and records are copies of it: an object that gets its
+ * fields one by one, and is spread into another, costs many times as much (with the facts of a
+ * body, which were spread too: 1.04 of a plain call on Bun, 1.02 to 1.1 on Node 26, 1.36 on Node
+ * 20; 2026-11-23, by CPU).
  */
 export const BLANK_RECORD: Readonly<RecordDraft> = {
   id: undefined,
@@ -139,7 +170,17 @@ export type ExchangeFacts = {
   -readonly [
     Name in Exclude<
       keyof ExchangeRecord,
-      | ("id" | "startedAt" | "durationMs" | "overheadMs" | "outcome" | "status" | "code" | "cause" | "error")
+      | (
+        | "id"
+        | "startedAt"
+        | "durationMs"
+        | "overheadMs"
+        | "outcome"
+        | "status"
+        | "code"
+        | "cause"
+        | "error"
+      )
       | ("bytesIn" | "bytesOut" | "retries")
     >
   ]: ExchangeRecord[Name] | undefined;

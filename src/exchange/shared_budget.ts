@@ -1,5 +1,6 @@
 /**
- * A resource that all callers share: a budget of which each owner, such as a gateway key or a provider, has a share.
+ * A resource that all callers share: a budget of which each owner, such as a gateway key or a
+ * provider, has a share.
  *
  * @module
  */
@@ -20,9 +21,9 @@ const MIN_SHARES = 1024;
 /**
  * A budget with a share for each owner.
  *
- * The amount of an owner can grow as long as it is at most `factor` times what stays free. With a factor of 1 an owner holds
- * at most a half, with 4 at most four fifths. So every owner leaves room for the next (Choudhury and Hahne, "Dynamic queue
- * length thresholds", 1998).
+ * The amount of an owner can grow as long as it is at most `factor` times what stays free. With a
+ * factor of 1 an owner holds at most a half, with 4 at most four fifths. So every owner leaves room
+ * for the next (Choudhury and Hahne, "Dynamic queue length thresholds", 1998).
  */
 export class SharedBudget<Kind extends Share = Share> {
   #max: number;
@@ -55,12 +56,17 @@ export class SharedBudget<Kind extends Share = Share> {
     return this.#max - this.#held;
   }
 
-  /** Returns the amount by which a share may grow. @param factor Amount that its owner may hold for each that stays free */
+  /**
+   * Returns the amount by which a share may grow. @param factor Amount that its owner may hold for
+   * each that stays free
+   */
   room({ held }: Share, factor: number): number {
     return Math.floor((factor * this.free - held) / (factor + 1));
   }
 
-  /** Adds to the amount that is held; a negative number subtracts. The caller adds it to the share. */
+  /**
+   * Adds to the amount that is held; a negative number subtracts. The caller adds it to the share.
+   */
   count(amount: number): void {
     this.#held += amount;
   }
@@ -87,9 +93,10 @@ export class SharedBudget<Kind extends Share = Share> {
   }
 
   /**
-   * Drops the shares without users. Not each one when its last user leaves: a `Map` with many additions and deletions
-   * replaces its table over and over, and V8 keeps the old ones. The effect of that alone was within the noise (Node: 0.89
-   * and 0.92 of the build before, 2026-11-22, `bench --against`).
+   * Drops the shares without users. Not each one when its last user leaves: a `Map` with many
+   * additions and deletions replaces its table over and over, and V8 keeps the old ones. The effect
+   * of that alone was within the noise (Node: 0.89 and 0.92 of the build before, 2026-11-22, `bench
+   * --against`).
    */
   #sweep(): void {
     for (const [owner, { users }] of this.#shares) if (users === 0) this.#shares.delete(owner);

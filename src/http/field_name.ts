@@ -7,8 +7,9 @@
 const FIRST_WORD = /[\w-]+/;
 
 /**
- * Returns the name under which a lenient parser could file a field: it ignores case and blanks, cuts at a zero byte, and
- * reads `model[]`, `model[0][name]`, `[model]` and `model.name` as parts of `model`.
+ * Returns the name under which a lenient parser could file a field: it ignores case and blanks,
+ * cuts at a zero byte, and reads `model[]`, `model[0][name]`, `[model]` and `model.name` as parts
+ * of `model`.
  *
  * @param name The name, decoded
  * @returns Its first word in lower case; empty where it has none

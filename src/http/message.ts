@@ -1,5 +1,6 @@
 /**
- * HTTP messages as the gateway looks at them, without web objects: each listener converts to and from its own.
+ * HTTP messages as the gateway looks at them, without web objects: each listener converts to and
+ * from its own.
  *
  * @module
  */
@@ -27,18 +28,20 @@ export interface PushedBody {
    * Pushes the body: at once what is there, the rest as it comes.
    *
    * @param sink Receives it
-   * @returns A function that asks for more after a `write` that returned false; without effect after any other
+   * @returns A function that asks for more after a `write` that returned false; without effect
+   * after any other
    */
   pushTo(sink: ByteSink): () => void;
   /**
-   * Gives the rest up and frees what is behind it: nothing is pushed any more. Never throws; safe to call again.
+   * Gives the rest up and frees what is behind it: nothing is pushed any more. Never throws; safe
+   * to call again.
    *
    * @param reason Why
    */
   cancel(reason?: unknown): void;
   /**
-   * Sends bytes without a meaning before the first ones, if the body's format has any: for listeners that send the
-   * headers only together with the first bytes.
+   * Sends bytes without a meaning before the first ones, if the body's format has any: for
+   * listeners that send the headers only together with the first bytes.
    */
   announce?(): void;
 }
@@ -48,8 +51,8 @@ export interface ByteSource {
   /** True if the first `read` brings all of it. */
   readonly isWhole?: boolean;
   /**
-   * Returns the same body in pieces, where it would come whole: for a reader that counts bytes as they arrive. To be
-   * called before the first `read`, and read instead.
+   * Returns the same body in pieces, where it would come whole: for a reader that counts bytes as
+   * they arrive. To be called before the first `read`, and read instead.
    *
    * @returns The source; `null` where there is none
    */
@@ -100,7 +103,10 @@ function pull(source: ByteSource, sink: ByteSink): () => void {
   return () => wake();
 }
 
-/** Reads once. No async function: that took 2 % of a plain call on Deno (2026-11-23, 4 starts in turns). */
+/**
+ * Reads once. No async function: that took 2 % of a plain call on Deno (2026-11-23, 4 starts in
+ * turns).
+ */
 function pullWhole(source: ByteSource, sink: ByteSink): () => void {
   let wake = (): void => {};
   const take = (bytes: Uint8Array | undefined) => {
@@ -114,7 +120,10 @@ function pullWhole(source: ByteSource, sink: ByteSink): () => void {
   return () => wake();
 }
 
-/** A request, as narrow as the gateway needs it. A `Request` converts to it, and so does Node's `IncomingMessage`. */
+/**
+ * A request, as narrow as the gateway needs it. A `Request` converts to it, and so does Node's
+ * `IncomingMessage`.
+ */
 export interface GatewayRequest {
   /** Method as sent, for example `POST`. */
   readonly method: string;
@@ -130,12 +139,13 @@ export interface GatewayRequest {
   /** True once the caller has left; `undefined` where it would cost much to find out. */
   readonly isGone?: boolean | undefined;
   /**
-   * Aborted when the caller is gone; an abort after a complete answer is ignored. Not asked for in a quick exchange: to
-   * make a signal costs the runtimes more than most other work of the gateway.
+   * Aborted when the caller is gone; an abort after a complete answer is ignored. Not asked for in
+   * a quick exchange: to make a signal costs the runtimes more than most other work of the gateway.
    */
   readonly signal?: AbortSignal | undefined;
   /**
-   * Calls a function once the caller is gone: where that costs less than a `signal`, and instead of it.
+   * Calls a function once the caller is gone: where that costs less than a `signal`, and instead of
+   * it.
    *
    * @param act Called once, at once if the caller is gone already
    * @returns Removes it
@@ -182,8 +192,8 @@ export function isWhole(body: GatewayResponse["body"]): body is string | Uint8Ar
 }
 
 /**
- * The size up to which a body is small: it is received or sent in one piece, and drained by the server where nobody
- * reads it, since a larger one costs its connection. Bytes.
+ * The size up to which a body is small: it is received or sent in one piece, and drained by the
+ * server where nobody reads it, since a larger one costs its connection. Bytes.
  */
 export const SMALL_BODY_BYTES = 65_536;
 

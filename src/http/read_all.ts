@@ -8,7 +8,10 @@ import { type AnyBody, type ByteSink, push } from "./message.ts";
 
 /** Deadline of a read. */
 export interface ReadDeadline {
-  /** The longest time for the whole body or, where the deadline is of silence, from one chunk to the next. Milliseconds. */
+  /**
+   * The longest time for the whole body or, where the deadline is of silence, from one chunk to the
+   * next. Milliseconds.
+   */
   readonly ms: number;
   /** True if every chunk that arrives begins the time anew. */
   readonly isOfSilence: boolean;
@@ -47,8 +50,8 @@ export interface ReadAllOptions {
 const nothing = (): void => {};
 
 /**
- * Reads a body to its end. A failed read drops what it has read, but does not cancel the body: on Node that would
- * close the connection of a caller who is still to be told why.
+ * Reads a body to its end. A failed read drops what it has read, but does not cancel the body: on
+ * Node that would close the connection of a caller who is still to be told why.
  *
  * @param source The body
  * @param options Conditions of the read
@@ -65,7 +68,10 @@ interface ReadPromise {
   reject(reason: unknown): void;
 }
 
-/** A read. A class: its closures took 2 to 4 % of a plain call on Node and Deno (2026-11-23, 4 starts in turns). */
+/**
+ * A read. A class: its closures took 2 to 4 % of a plain call on Node and Deno (2026-11-23, 4
+ * starts in turns).
+ */
 class Read implements ByteSink {
   readonly #options: ReadAllOptions;
   readonly #promise: ReadPromise;
@@ -86,7 +92,9 @@ class Read implements ByteSink {
     push(source, this);
     if (this.#isOver) return; // it was there already, and can't be late
     this.#startTimer();
-    if (exchange !== undefined) this.#forgetAbort = exchange.onAbort(() => this.#refuse(exchange.reason));
+    if (exchange !== undefined) {
+      this.#forgetAbort = exchange.onAbort(() => this.#refuse(exchange.reason));
+    }
   }
 
   write(chunk: Uint8Array): boolean {
@@ -115,7 +123,10 @@ class Read implements ByteSink {
   #startTimer(): void {
     const { deadline, exchange } = this.#options;
     this.#cancelTimer?.();
-    this.#cancelTimer = deadline?.clock.timer(deadline.ms, () => exchange?.abort(new GatewayError(deadline.code)));
+    this.#cancelTimer = deadline?.clock.timer(
+      deadline.ms,
+      () => exchange?.abort(new GatewayError(deadline.code)),
+    );
   }
 
   #end(): void {

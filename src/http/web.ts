@@ -32,7 +32,8 @@ export interface Handler {
 }
 
 /**
- * Converts a web stream to a {@link ByteSource}. The stream is locked at the first `read` or `cancel`.
+ * Converts a web stream to a {@link ByteSource}. The stream is locked at the first `read` or
+ * `cancel`.
  *
  * @param stream For example `request.body` or `response.body`
  * @returns The source
@@ -52,7 +53,10 @@ export function fromReadableStream(stream: ReadableStream<Uint8Array>): ByteSour
   };
 }
 
-/** A small body of a web request, taken in one piece. A class: closures would stay as long as the request does. */
+/**
+ * A small body of a web request, taken in one piece. A class: closures would stay as long as the
+ * request does.
+ */
 class WholeRequestBody implements ByteSource {
   readonly isWhole = true;
   readonly #request: Request;
@@ -85,7 +89,10 @@ const toPieces = ({ body }: Request): ByteSource | null => body && fromReadableS
  * @param wholeBytes An announced body of at most this size is taken in one piece
  * @returns The source; `null` where there is no body
  */
-export function fromRequest(request: Request, wholeBytes: number = SMALL_BODY_BYTES): ByteSource | null {
+export function fromRequest(
+  request: Request,
+  wholeBytes: number = SMALL_BODY_BYTES,
+): ByteSource | null {
   const length = Number(request.headers.get("content-length") ?? NaN);
   // A stream costs the runtimes more than everything else about a small body.
   return length > 0 && length <= wholeBytes ? new WholeRequestBody(request) : toPieces(request);
@@ -140,7 +147,9 @@ export function toByteSource(body: AnyBody): ByteSource {
  */
 export function toResponse(
   { status, headers, body }: GatewayResponse,
-  content: string | Uint8Array | ReadableStream<Uint8Array> | null = isWhole(body) ? body : toReadableStream(body),
+  content: string | Uint8Array | ReadableStream<Uint8Array> | null = isWhole(body)
+    ? body
+    : toReadableStream(body),
 ): Response {
   // Bytes of ours never sit in shared memory.
   const response = new Response(content as string | Uint8Array<ArrayBuffer> | null, { status });
@@ -150,8 +159,8 @@ export function toResponse(
 }
 
 /**
- * A web request as the gateway looks at it. A class, since every object literal with an accessor gets a shape of its
- * own, and V8 keeps each of these until it collects the old generation.
+ * A web request as the gateway looks at it. A class, since every object literal with an accessor
+ * gets a shape of its own, and V8 keeps each of these until it collects the old generation.
  */
 export class WebRequest implements GatewayRequest {
   readonly method: string;
@@ -190,8 +199,9 @@ export function toHandler(handle: Handler["handle"]): Handler {
     handle,
     async fetch(request) {
       const answer = await handle(new WebRequest(request));
-      // Deno.serve sends a 205 without a length and takes one that is given off: callers would wait for its body until
-      // the connection closes (RFC 9110 §15.3.6 wants it framed). A 204 says the same, and nobody waits for more.
+      // Deno.serve sends a 205 without a length and takes one that is given off: callers would wait
+      // for its body until the connection closes (RFC 9110 §15.3.6 wants it framed). A 204 says the
+      // same, and nobody waits for more.
       if (answer.status === 205) answer.status = 204;
       return toResponse(answer);
     },

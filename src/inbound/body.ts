@@ -1,7 +1,8 @@
 /**
- * The caller's body: read within a size and a time, into memory that the bodies of all callers share. Its bytes are
- * counted as they arrive, until they have left for the provider, and shared out so that one key leaves room for the
- * others. They are kept as they came, since exactly these go upstream: a parser's output drops, reorders and rounds.
+ * The caller's body: read within a size and a time, into memory that the bodies of all callers
+ * share. Its bytes are counted as they arrive, until they have left for the provider, and shared
+ * out so that one key leaves room for the others. They are kept as they came, since exactly these
+ * go upstream: a parser's output drops, reorders and rounds.
  *
  * @module
  */
@@ -36,7 +37,10 @@ export interface ReadBodyOptions {
   readonly exchange: Exchange;
 }
 
-/** A body is read in one piece only if the room for it is this many times its size: its bytes are reserved at once. */
+/**
+ * A body is read in one piece only if the room for it is this many times its size: its bytes are
+ * reserved at once.
+ */
 const SPARE_FACTOR = 8;
 // `application/json`, with at most a charset, and that UTF-8 (RFC 8259 §8.1).
 const JSON_TYPE = /^application\/json *(?:; *charset *= *"?utf-8"? *)?;?$/i;
@@ -68,13 +72,18 @@ export const FORM_OR_JSON: ContentTypes = {
 /** Anything: the provider decides. */
 export const ANY_TYPE: ContentTypes = { has: () => true };
 
-/** Checks the headers of a body. @returns The number of bytes that are announced; 0 where none are */
+/**
+ * Checks the headers of a body. @returns The number of bytes that are announced; 0 where none are
+ */
 function checkHeaders(
   headers: GatewayRequest["headers"],
   { types, limits: { maxBodyBytes } }: ReadBodyOptions,
 ): number {
   if (!types.has(headers.get("content-type") ?? "")) {
-    throw new GatewayError("unsupported_media_type", types.detail === undefined ? {} : { detail: types.detail });
+    throw new GatewayError(
+      "unsupported_media_type",
+      types.detail === undefined ? {} : { detail: types.detail },
+    );
   }
   if ((headers.get("content-encoding") ?? "identity").toLowerCase() !== "identity") {
     throw new GatewayError("unsupported_content_encoding");
@@ -84,7 +93,10 @@ function checkHeaders(
   return Number.isSafeInteger(length) && length > 0 ? length : 0; // a framework may hand on what no listener would
 }
 
-/** Chooses whether a body is read in one piece or in several. Memory for one piece is reserved before it arrives. */
+/**
+ * Chooses whether a body is read in one piece or in several. Memory for one piece is reserved
+ * before it arrives.
+ */
 function choosePieces(source: AnyBody, announced: number, body: RequestBody): AnyBody {
   if (source.isWhole !== true || "pushTo" in source) return source;
   if (announced * SPARE_FACTOR > body.room) {
@@ -101,11 +113,15 @@ function choosePieces(source: AnyBody, announced: number, body: RequestBody): An
  * @param request Its headers are checked before its body is touched
  * @param options Limits and parts for the read
  * @returns Exactly what the caller sent, counted in `options.memory` until it is released
- * @throws {GatewayError} `unsupported_media_type`, `unsupported_content_encoding`, `body_too_large`, `body_timeout`,
+ * @throws {GatewayError} `unsupported_media_type`, `unsupported_content_encoding`,
+ * `body_too_large`, `body_timeout`,
  *   `invalid_json`, `gateway_overloaded`
  * @throws {ClientClosed} When the caller left half-way
  */
-export async function readBody(request: GatewayRequest, options: ReadBodyOptions): Promise<RequestBody> {
+export async function readBody(
+  request: GatewayRequest,
+  options: ReadBodyOptions,
+): Promise<RequestBody> {
   const { limits: { maxBodyBytes, bodyTimeMs }, memory, owner, clock, exchange } = options;
   const announced = checkHeaders(request.headers, options);
   if (request.body === null) throw new GatewayError("invalid_json");
@@ -141,9 +157,9 @@ export async function readBody(request: GatewayRequest, options: ReadBodyOptions
 const BODY_FACTOR = 1;
 
 /**
- * The memory that all bodies share. The only body of a key may take all that is free. Next to another one of the same key
- * it may grow within the key's share, see {@link SharedBudget}. So a key never holds more than half of the memory, or one
- * body.
+ * The memory that all bodies share. The only body of a key may take all that is free. Next to
+ * another one of the same key it may grow within the key's share, see {@link SharedBudget}. So a
+ * key never holds more than half of the memory, or one body.
  */
 export class BodyMemory {
   readonly #budget: SharedBudget;
@@ -207,7 +223,10 @@ export class RequestBody {
     this.#share = share;
   }
 
-  /** The whole body, exactly as the caller sent it; `null` before it has arrived, and once it was released. */
+  /**
+   * The whole body, exactly as the caller sent it; `null` before it has arrived, and once it was
+   * released.
+   */
   get bytes(): Uint8Array | null {
     return this.#bytes;
   }

@@ -10,13 +10,17 @@ const FREE_WORK = 4096;
 /**
  * A sequence of bytes to search for.
  *
- * Horspool's algorithm skips most of an ordinary body. In a hostile body, such as 32 MB of dashes, it would compare the
- * whole sequence at each byte. An automaton, which looks at each byte once, then continues the search.
+ * Horspool's algorithm skips most of an ordinary body. In a hostile body, such as 32 MB of dashes,
+ * it would compare the whole sequence at each byte. An automaton, which looks at each byte once,
+ * then continues the search.
  */
 export class BytePattern {
   readonly length: number;
   readonly #bytes: Uint8Array;
-  /** By the byte under the last byte of the pattern: the distance to the next place where the pattern can end. */
+  /**
+   * By the byte under the last byte of the pattern: the distance to the next place where the
+   * pattern can end.
+   */
   readonly #shifts: Uint8Array;
   #automaton: Uint8Array | undefined;
 
@@ -25,7 +29,9 @@ export class BytePattern {
     this.#bytes = bytes;
     this.length = bytes.length;
     this.#shifts = new Uint8Array(256).fill(this.length);
-    for (const [index, byte] of bytes.subarray(0, -1).entries()) this.#shifts[byte] = this.length - 1 - index;
+    for (const [index, byte] of bytes.subarray(0, -1).entries()) {
+      this.#shifts[byte] = this.length - 1 - index;
+    }
   }
 
   /** Tells whether a text begins with the pattern. */
@@ -33,7 +39,9 @@ export class BytePattern {
     return this.#bytes.every((byte, index) => text[index] === byte);
   }
 
-  /** @returns The index of the first occurrence that begins at `from` or later; -1 if there is none */
+  /**
+   * @returns The index of the first occurrence that begins at `from` or later; -1 if there is none
+   */
   findIn(text: Uint8Array, from: number): number {
     const [bytes, shifts] = [this.#bytes, this.#shifts];
     const last = this.length - 1;
@@ -60,7 +68,10 @@ export class BytePattern {
   }
 }
 
-/** Builds the table of Knuth, Morris and Pratt: by bytes matched so far and the next byte, the bytes matched then. */
+/**
+ * Builds the table of Knuth, Morris and Pratt: by bytes matched so far and the next byte, the bytes
+ * matched then.
+ */
 function toAutomaton(bytes: Uint8Array): Uint8Array {
   const next = new Uint8Array(bytes.length * 256);
   next[bytes[0] ?? 0] = 1;

@@ -1,16 +1,22 @@
 /**
- * Answers for pages in browsers, by the CORS protocol (https://fetch.spec.whatwg.org/#http-cors-protocol). It stands
- * around the pipeline, so that every answer has its headers, whoever made it, and a gateway without `cors` has none of it.
+ * Answers for pages in browsers, by the CORS protocol
+ * (https://fetch.spec.whatwg.org/#http-cors-protocol). It stands around the pipeline, so that every
+ * answer has its headers, whoever made it, and a gateway without `cors` has none of it.
  *
- * `access-control-allow-credentials` is never sent: both keys are headers that a page sets itself, and cookies have no
- * meaning here. Nor is anything sent for Private Network Access, which no browser has ever enforced: Chromium asks its
- * user instead (Local Network Access).
+ * `access-control-allow-credentials` is never sent: both keys are headers that a page sets itself,
+ * and cookies have no meaning here. Nor is anything sent for Private Network Access, which no
+ * browser has ever enforced: Chromium asks its user instead (Local Network Access).
  *
  * @module
  */
 import type { CorsConfig } from "../config/cors.ts";
 import { GatewayError, toErrorResponse } from "../errors/gateway_error.ts";
-import { type GatewayRequest, type GatewayResponse, isDrainable, METHODS } from "../http/message.ts";
+import {
+  type GatewayRequest,
+  type GatewayResponse,
+  isDrainable,
+  METHODS,
+} from "../http/message.ts";
 import type { Handler } from "../http/web.ts";
 
 /** Request headers that decide the answer to a preflight. */
@@ -18,13 +24,18 @@ const PREFLIGHT_VARY = "origin, access-control-request-method, access-control-re
 /** A header's name (RFC 9110 §5.6.2). */
 const TOKEN = /^[\w!#$%&'*+.^`|~-]+$/;
 
-/** Returns the value of `access-control-allow-origin` for an `Origin`; `undefined` if its pages may not call. */
+/**
+ * Returns the value of `access-control-allow-origin` for an `Origin`; `undefined` if its pages may
+ * not call.
+ */
 type OriginCheck = (origin: string | null) => string | undefined;
 
 function createOriginCheck(origins: CorsConfig["origins"]): OriginCheck {
   if (origins.includes("*")) return () => "*";
   const exact = new Set(origins.filter((origin) => !origin.endsWith(":*")));
-  const anyPort = new Set(origins.filter((origin) => origin.endsWith(":*")).map((origin) => origin.slice(0, -2)));
+  const anyPort = new Set(
+    origins.filter((origin) => origin.endsWith(":*")).map((origin) => origin.slice(0, -2)),
+  );
   return (origin) => {
     if (origin === null) return undefined;
     return exact.has(origin) || anyPort.has(origin.replace(/:[0-9]+$/, "")) ? origin : undefined;
@@ -38,11 +49,13 @@ function isPreflight({ method, headers }: GatewayRequest): boolean {
 }
 
 /**
- * Returns the names of headers that a page wants to send. All of them are allowed, by name since `*` does not stand for
- * `Authorization`: the lists in `upstream/headers.ts` decide which ones reach the provider.
+ * Returns the names of headers that a page wants to send. All of them are allowed, by name since
+ * `*` does not stand for `Authorization`: the lists in `upstream/headers.ts` decide which ones
+ * reach the provider.
  */
 function readRequestedHeaders({ headers }: GatewayRequest): string | undefined {
-  const names = headers.get("access-control-request-headers")?.split(",").map((name) => name.trim()) ?? [];
+  const names =
+    headers.get("access-control-request-headers")?.split(",").map((name) => name.trim()) ?? [];
   return names.length > 0 && names.every((name) => TOKEN.test(name)) ? names.join(", ") : undefined;
 }
 
@@ -58,9 +71,17 @@ function allowCall(request: GatewayRequest, origin: string, maxAgeS: number): Ga
   return { status: 204, headers, body: null };
 }
 
-/** Answers a preflight. It has no key, and its answer depends on no host, path or state: it tells nothing of them. */
-function answerPreflight(request: GatewayRequest, allowed: string | undefined, maxAgeS: number): GatewayResponse {
-  // To an origin that is not allowed the standard sends none of the headers, and recommends the status 403.
+/**
+ * Answers a preflight. It has no key, and its answer depends on no host, path or state: it tells
+ * nothing of them.
+ */
+function answerPreflight(
+  request: GatewayRequest,
+  allowed: string | undefined,
+  maxAgeS: number,
+): GatewayResponse {
+  // To an origin that is not allowed the standard sends none of the headers, and recommends the
+  // status 403.
   const answer = allowed === undefined
     ? toErrorResponse(new GatewayError("origin_not_allowed"))
     : allowCall(request, allowed, maxAgeS);
@@ -77,14 +98,18 @@ function addOrigin(vary = ""): string {
 }
 
 /**
- * Makes a handler that answers preflights itself, and lets pages of the allowed origins read all other answers. Requests
- * of other origins are answered too, since they may come from programs: browsers keep these answers from their pages.
+ * Makes a handler that answers preflights itself, and lets pages of the allowed origins read all
+ * other answers. Requests of other origins are answered too, since they may come from programs:
+ * browsers keep these answers from their pages.
  *
  * @param handle Answers all requests but preflights
  * @param cors The allowed origins
  * @returns The handler
  */
-export function withCors(handle: Handler["handle"], { origins, maxAgeMs }: CorsConfig): Handler["handle"] {
+export function withCors(
+  handle: Handler["handle"],
+  { origins, maxAgeMs }: CorsConfig,
+): Handler["handle"] {
   const checkOrigin = createOriginCheck(origins);
   const maxAgeS = Math.floor(maxAgeMs / 1000);
   return async (request) => {

@@ -1,6 +1,6 @@
 /**
- * The two credentials of a caller, read strictly: its gateway key and its key at the provider, each in a header of its
- * own or, where the provider is configured so, both in one.
+ * The two credentials of a caller, read strictly: its gateway key and its key at the provider, each
+ * in a header of its own or, where the provider is configured so, both in one.
  *
  * @module
  */
@@ -25,17 +25,21 @@ interface Headers {
 export type Credentials = Readonly<Record<string, string>>;
 
 const KEY = /^[\x21-\x7e]+$/;
-// RFC 9110 §11.1: the scheme is case-insensitive. Here then exactly one space and visible ASCII, which leaves no
-// room for a second credential: fields given twice arrive joined with ", ".
+// RFC 9110 §11.1: the scheme is case-insensitive. Here then exactly one space and visible ASCII,
+// which leaves no room for a second credential: fields given twice arrive joined with ", ".
 const BEARER = /^Bearer ([\x21-\x7e]+)$/i;
 // Providers' keys run to a few hundred characters, signed tokens to some thousand.
 const MAX_CREDENTIAL_LENGTH = 8192;
-/** Separator of the halves of a combined key. No key of the gateway's own form contains it; an upstream key may. */
+/**
+ * Separator of the halves of a combined key. No key of the gateway's own form contains it; an
+ * upstream key may.
+ */
 const SEPARATOR = "~";
 
 const COMBINED_FORM =
   "where one key is all that can be set, send <gateway key>~<key at the provider> as that key, and no Gateway-Auth";
-const NOT_COMBINED = "both keys in one are accepted only where the operator sets combinedKey for the provider";
+const NOT_COMBINED =
+  "both keys in one are accepted only where the operator sets combinedKey for the provider";
 
 /**
  * Returns the credential of a header: the word Bearer, one space, the credential.
@@ -44,7 +48,9 @@ const NOT_COMBINED = "both keys in one are accepted only where the operator sets
  * @returns The credential; `undefined` for a header that is missing or has another form
  */
 export function parseBearer(value: string | null): string | undefined {
-  return value === null || value.length > MAX_CREDENTIAL_LENGTH ? undefined : BEARER.exec(value)?.[1];
+  return value === null || value.length > MAX_CREDENTIAL_LENGTH
+    ? undefined
+    : BEARER.exec(value)?.[1];
 }
 
 /** Tells whether a value is one key alone. */
@@ -52,7 +58,10 @@ const isKey = (value: string): boolean => value.length <= MAX_CREDENTIAL_LENGTH 
 
 /** Makes an error about the header of an upstream key. */
 function errorAt(header: string, code: ErrorCode, detail: string): GatewayError {
-  return new GatewayError(code, { param: header === "authorization" ? "Authorization" : header, detail });
+  return new GatewayError(code, {
+    param: header === "authorization" ? "Authorization" : header,
+    detail,
+  });
 }
 
 /**
@@ -63,12 +72,18 @@ function errorAt(header: string, code: ErrorCode, detail: string): GatewayError 
  * @returns The error, with what to do
  */
 export function toGatewayKeyError(header: string, { combinedKey }: CredentialRules): GatewayError {
-  return errorAt(header, "gateway_key_in_authorization", combinedKey ? COMBINED_FORM : NOT_COMBINED);
+  return errorAt(
+    header,
+    "gateway_key_in_authorization",
+    combinedKey ? COMBINED_FORM : NOT_COMBINED,
+  );
 }
 
 function missingUpstreamKey(header: string): GatewayError {
   const bearer = "Authorization: Bearer <your key at the provider>";
-  const detail = header === "authorization" ? bearer : `${header}: <your key at the provider>, or ${bearer}`;
+  const detail = header === "authorization"
+    ? bearer
+    : `${header}: <your key at the provider>, or ${bearer}`;
   return errorAt(header, "missing_upstream_key", `send ${detail}`);
 }
 
@@ -83,7 +98,8 @@ function malformedUpstreamKey(header: string): GatewayError {
  * @param headers The caller's headers
  * @param rules Rules of the provider
  * @returns The key
- * @throws {GatewayError} `missing_gateway_key`, `invalid_gateway_auth`, `provider_key_in_gateway_auth`
+ * @throws {GatewayError} `missing_gateway_key`, `invalid_gateway_auth`,
+ * `provider_key_in_gateway_auth`
  */
 export function readGatewayCredential(headers: Headers, rules: CredentialRules): string {
   const value = headers.get("gateway-auth");
@@ -99,15 +115,20 @@ function readFirstHalf(headers: Headers, { credential, combinedKey }: Credential
   const bare = credential === "authorization" ? null : headers.get(credential);
   const presented = bare ?? parseBearer(headers.get("authorization")) ?? "";
   const end = presented.indexOf(SEPARATOR);
-  if (!combinedKey) throw new GatewayError("missing_gateway_key", end < 0 ? {} : { detail: NOT_COMBINED });
+  if (!combinedKey) {
+    throw new GatewayError("missing_gateway_key", end < 0 ? {} : { detail: NOT_COMBINED });
+  }
   if (end < 1) throw new GatewayError("missing_gateway_key", { detail: COMBINED_FORM });
   const key = presented.slice(0, end);
-  if (PROVIDER_KEY.test(key)) throw new GatewayError("provider_key_in_gateway_auth", { detail: COMBINED_FORM });
+  if (PROVIDER_KEY.test(key)) {
+    throw new GatewayError("provider_key_in_gateway_auth", { detail: COMBINED_FORM });
+  }
   return key;
 }
 
 /**
- * Reads the key at the provider, from `Authorization` and from the header of the provider's interface.
+ * Reads the key at the provider, from `Authorization` and from the header of the provider's
+ * interface.
  *
  * @param headers The caller's headers
  * @param rules Rules of the provider
@@ -115,24 +136,37 @@ function readFirstHalf(headers: Headers, { credential, combinedKey }: Credential
  * @returns The headers to forward, names in lower case: those that were presented, as they came
  * @throws {GatewayError} `missing_upstream_key`, `invalid_upstream_auth`
  */
-export function readUpstreamCredentials(headers: Headers, rules: CredentialRules, gatewayKey: string): Credentials {
+export function readUpstreamCredentials(
+  headers: Headers,
+  rules: CredentialRules,
+  gatewayKey: string,
+): Credentials {
   const { credential, combinedKey } = rules;
   const bearer = headers.get("authorization");
   const bare = credential === "authorization" ? null : headers.get(credential);
   if (bearer === null && bare === null) throw missingUpstreamKey(credential);
-  if (bearer !== null && parseBearer(bearer) === undefined) throw malformedUpstreamKey("authorization");
+  if (bearer !== null && parseBearer(bearer) === undefined) {
+    throw malformedUpstreamKey("authorization");
+  }
   if (bare !== null && !isKey(bare)) throw malformedUpstreamKey(credential);
   const credentials: Record<string, string> = bearer === null ? {} : { authorization: bearer };
   if (bare !== null) credentials[credential] = bare;
-  return combinedKey && headers.get("gateway-auth") === null ? toSecondHalves(credentials, gatewayKey) : credentials;
+  return combinedKey && headers.get("gateway-auth") === null
+    ? toSecondHalves(credentials, gatewayKey)
+    : credentials;
 }
 
-/** Cuts the gateway key off combined keys. Where both headers are sent, both have to hold it: neither is guessed at. */
+/**
+ * Cuts the gateway key off combined keys. Where both headers are sent, both have to hold it:
+ * neither is guessed at.
+ */
 function toSecondHalves(credentials: Credentials, gatewayKey: string): Credentials {
   const halves = Object.entries(credentials).map(([name, value]): [string, string] => {
     const scheme = name === "authorization" ? "Bearer " : "";
     const key = value.slice(scheme.length);
-    if (!key.startsWith(gatewayKey + SEPARATOR)) throw errorAt(name, "invalid_upstream_auth", COMBINED_FORM);
+    if (!key.startsWith(gatewayKey + SEPARATOR)) {
+      throw errorAt(name, "invalid_upstream_auth", COMBINED_FORM);
+    }
     const half = key.slice(gatewayKey.length + SEPARATOR.length);
     if (half === "") throw missingUpstreamKey(name);
     return [name, scheme + half];

@@ -1,6 +1,6 @@
 /**
- * Finds the provider that the caller addressed: by the Host header, then by the path before `/v1`, and nothing else of
- * the request.
+ * Finds the provider that the caller addressed: by the Host header, then by the path before `/v1`,
+ * and nothing else of the request.
  *
  * @module
  */
@@ -17,18 +17,29 @@ export interface Address<Provider> {
   readonly prefix: string;
 }
 
-/** Finds the provider for a Host header and a URL, which is absolute, or the path with its query. */
+/**
+ * Finds the provider for a Host header and a URL, which is absolute, or the path with its query.
+ */
 export type HostTable<Provider> = (host: string | null, url: string) => Address<Provider>;
 
 /** Finds a host among those that have the same path. */
-type HostFinder<Provider> = (hostname: string, port: string | undefined) => Address<Provider> | undefined;
+type HostFinder<Provider> = (
+  hostname: string,
+  port: string | undefined,
+) => Address<Provider> | undefined;
 
-/** The path before the first segment `v1`, in plain characters. An absolute URL has its authority before it. */
+/**
+ * The path before the first segment `v1`, in plain characters. An absolute URL has its authority
+ * before it.
+ */
 const BEFORE_V1 = /^(?:https?:\/\/[^/?#\\]+)?((?:\/[\w.~-]+)*?)(?=\/v1(?:[/?#]|$))/;
 /** Segments that a URL parser, or a proxy in front, would resolve. */
 const RESOLVABLE = /[\\\t\n\r]|\/(?:\.|%2e){1,2}(?:\/|$)/i;
 
-/** Reads the path before `/v1`; `undefined` if it is not plain, or if the path after it could lead out of it again. */
+/**
+ * Reads the path before `/v1`; `undefined` if it is not plain, or if the path after it could lead
+ * out of it again.
+ */
 function readPrefix(url: string): string | undefined {
   if (url.startsWith("/v1/")) return "";
   const [before = "", prefix] = BEFORE_V1.exec(url) ?? [];
@@ -53,7 +64,9 @@ export function prefixOf(url: string): string {
 }
 
 /** Builds the look-up of hosts that have the same path. */
-function createHostFinder<Provider>(entries: Iterable<[string, Address<Provider>]>): HostFinder<Provider> {
+function createHostFinder<Provider>(
+  entries: Iterable<[string, Address<Provider>]>,
+): HostFinder<Provider> {
   const exact = new Map<string, Address<Provider>>();
   const suffixes: [string, Address<Provider>][] = [];
   let rest: Address<Provider> | undefined;
@@ -71,12 +84,16 @@ function createHostFinder<Provider>(entries: Iterable<[string, Address<Provider>
 /**
  * Builds the table once, at start.
  *
- * @param entries Address and provider. The path before `/v1` has to be that of the address, whole. Of the addresses
+ * @param entries Address and provider. The path before `/v1` has to be that of the address, whole.
+ * Of the addresses
  *   with this path, exact `host:port` wins over `host`, that over the longest `*.suffix`, that over `*`
- * @returns The look-up. It throws `invalid_host` for what is no plain `host[:port]`, `unknown_host` if no provider has
+ * @returns The look-up. It throws `invalid_host` for what is no plain `host[:port]`, `unknown_host`
+ * if no provider has
  *   it, and `not_found` if some have it, but none with this path
  */
-export function createHostTable<Provider>(entries: Iterable<[string, Provider]>): HostTable<Provider> {
+export function createHostTable<Provider>(
+  entries: Iterable<[string, Provider]>,
+): HostTable<Provider> {
   const byPrefix = new Map<string | undefined, [string, Address<Provider>][]>([["", []]]);
   for (const [address, provider] of entries) {
     const { host, prefix } = splitAddress(address);
@@ -84,13 +101,17 @@ export function createHostTable<Provider>(entries: Iterable<[string, Provider]>)
     byPrefix.set(prefix, hosts);
     hosts.push([host, { provider, prefix }]);
   }
-  const finders = new Map(Array.from(byPrefix, ([prefix, hosts]) => [prefix, createHostFinder(hosts)]));
+  const finders = new Map(
+    Array.from(byPrefix, ([prefix, hosts]) => [prefix, createHostFinder(hosts)]),
+  );
   const withoutPath = finders.get("");
   const hasPaths = finders.size > 1;
   const refuse = (...host: Parameters<HostFinder<Provider>>): never => {
     const isKnown = Array.from(finders.values()).some((find) => find(...host) !== undefined);
     if (!isKnown) throw new GatewayError("unknown_host");
-    throw new GatewayError("not_found", { detail: "no provider of this host has this path before /v1" });
+    throw new GatewayError("not_found", {
+      detail: "no provider of this host has this path before /v1",
+    });
   };
 
   return (host, url) => {

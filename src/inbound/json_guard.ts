@@ -1,6 +1,6 @@
 /**
- * Decodes and parses JSON of callers, guarded: strict about UTF-8, and refused before a parser recurses over what is too
- * deep, too much or ambiguous.
+ * Decodes and parses JSON of callers, guarded: strict about UTF-8, and refused before a parser
+ * recurses over what is too deep, too much or ambiguous.
  *
  * @module
  */
@@ -8,7 +8,10 @@ import { GatewayError } from "../errors/gateway_error.ts";
 import { MAX_DEPTH, MAX_MEMBERS, MAX_VALUES, SINGLE_KEYS, STRING_WEIGHT } from "./json_limits.ts";
 import { readView } from "./json_view.ts";
 
-/** The index of the quote that ends the string whose first character stands at `from`; -1 where none does. */
+/**
+ * The index of the quote that ends the string whose first character stands at `from`; -1 where none
+ * does.
+ */
 function endOfString(text: string, from: number): number {
   for (let quote = text.indexOf('"', from); quote !== -1; quote = text.indexOf('"', quote + 1)) {
     let backslashes = 0;
@@ -37,8 +40,9 @@ function refuseCount(limit: string): never {
 }
 
 /**
- * Refuses a text that is nested too deep, holds too much, or has one of the {@link SINGLE_KEYS} twice, before a parser
- * recurses over it. Strings are skipped at the speed of `indexOf`, so that a 10 MB image costs one search.
+ * Refuses a text that is nested too deep, holds too much, or has one of the {@link SINGLE_KEYS}
+ * twice, before a parser recurses over it. Strings are skipped at the speed of `indexOf`, so that a
+ * 10 MB image costs one search.
  *
  * @param text JSON, or a text that claims to be
  * @throws {GatewayError} `invalid_json`, `invalid_body`
@@ -65,11 +69,14 @@ export function assertShape(text: string): void {
     } else if (code === 0x3a) { // :
       if (++members > MAX_MEMBERS) refuseCount(MAX_MEMBERS_TEXT);
       if (depth !== 1) continue;
-      // Some parsers match keys in any case (Go's encoding/json does): "Model" beside "model" is twice to them.
+      // Some parsers match keys in any case (Go's encoding/json does): "Model" beside "model" is
+      // twice to them.
       const key = readKey(text, open, close)?.toUpperCase().toLowerCase();
       close = open; // The key is read: a second colon makes no second key, only no JSON
       if (key !== undefined && SINGLE_KEYS.has(key)) {
-        if (seen.has(key)) throw new GatewayError("invalid_body", { param: key, detail: "expected the key once" });
+        if (seen.has(key)) {
+          throw new GatewayError("invalid_body", { param: key, detail: "expected the key once" });
+        }
         seen.add(key);
       }
     } else if (code === 0x7b || code === 0x5b) { // { [
@@ -83,7 +90,10 @@ export function assertShape(text: string): void {
 
 const lenientUtf8 = new TextDecoder();
 
-/** Decodes UTF-8, or throws. Deno decodes ten times as fast when it need not throw (measured; 1 MB of ASCII). */
+/**
+ * Decodes UTF-8, or throws. Deno decodes ten times as fast when it need not throw (measured; 1 MB
+ * of ASCII).
+ */
 function decode(bytes: Uint8Array): string {
   const text = lenientUtf8.decode(bytes);
   // A replacement: of an error, or as the caller wrote it
@@ -108,12 +118,16 @@ export function parseWhole(bytes: Uint8Array): unknown {
   }
 }
 
-/** The smallest body that is read in one pass. Below it, at most 2 µs are to be gained (measured at 1 and 2 kB). Bytes. */
+/**
+ * The smallest body that is read in one pass. Below it, at most 2 µs are to be gained (measured at
+ * 1 and 2 kB). Bytes.
+ */
 const MIN_VIEW_BYTES = 4096;
 
 /**
- * Parses the view of a body on which checks are made. In that of a large body, a placeholder stands for the texts of the
- * `UNREAD_KEYS` (`json_view.ts`), so that a check may ask for their type, and never for their content or length.
+ * Parses the view of a body on which checks are made. In that of a large body, a placeholder stands
+ * for the texts of the `UNREAD_KEYS` (`json_view.ts`), so that a check may ask for their type, and
+ * never for their content or length.
  *
  * @param bytes UTF-8, with or without a byte order mark
  * @returns The view

@@ -10,21 +10,36 @@
  * | 4 kB, 4 messages      | 5.6 → 2.8  | 4.8 → 2.3  | 5.7 → 2.5  |
  * | one picture of 0.5 MB | 533 → 329  | 153 → 217  | 524 → 313  |
  *
- * It need only be sound. Of a body that is unusual in any way it is not sure; then the caller of this module reads it the
- * slow way, which words every refusal. It never accepts what the slow way refuses, and never gives another value, apart
- * from the texts of {@link UNREAD_KEYS}. `npm run fuzz -- --what body` compares the two.
+ * It need only be sound. Of a body that is unusual in any way it is not sure; then the caller of
+ * this module reads it the slow way, which words every refusal. It never accepts what the slow way
+ * refuses, and never gives another value, apart from the texts of {@link UNREAD_KEYS}. `npm run
+ * fuzz -- --what body` compares the two.
  *
  * @module
  */
 import { MAX_DEPTH, MAX_MEMBERS, MAX_VALUES, SINGLE_KEYS, STRING_WEIGHT } from "./json_limits.ts";
 import { readKnownText } from "./known_texts.ts";
 
-/** Keys of texts that no check reads: most of a conversation, and what is different in each message of it. */
+/**
+ * Keys of texts that no check reads: most of a conversation, and what is different in each message
+ * of it.
+ */
 export const UNREAD_KEYS: ReadonlySet<string> = new Set([
-  ...["content", "text", "arguments", "output", "thinking", "reasoning_content", "signature", "description"],
+  ...[
+    "content",
+    "text",
+    "arguments",
+    "output",
+    "thinking",
+    "reasoning_content",
+    "signature",
+    "description",
+  ],
   ...["id", "call_id", "tool_call_id", "tool_use_id", "name"],
 ]);
-/** Stands in the view for the text of one of {@link UNREAD_KEYS}, which was checked, but not copied. */
+/**
+ * Stands in the view for the text of one of {@link UNREAD_KEYS}, which was checked, but not copied.
+ */
 export const UNREAD_TEXT = "(unread)";
 
 const [QUOTE, BACKSLASH, COMMA, COLON, MINUS] = [0x22, 0x5c, 0x2c, 0x3a, 0x2d];
@@ -40,23 +55,26 @@ const HAS_ESCAPE = 1;
 const MAX_DIGITS = 15;
 const NUMBER = /^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$/;
 /**
- * Texts and numbers that are decoded one by one, which takes some 0.4 µs each: so many, and one more for so many bytes
- * of the body. One that has more of them is read faster by `JSON.parse`.
+ * Texts and numbers that are decoded one by one, which takes some 0.4 µs each: so many, and one
+ * more for so many bytes of the body. One that has more of them is read faster by `JSON.parse`.
  */
 const [MIN_DECODED, BYTES_PER_DECODED] = [16, 128];
 
 const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
-const isBlank = (byte: number): boolean => byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09;
+const isBlank = (byte: number): boolean =>
+  byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09;
 const isDigit = (byte: number): boolean => byte >= 0x30 && byte <= 0x39;
-const isHex = (byte: number): boolean => isDigit(byte) || ((byte | 0x20) >= 0x61 && (byte | 0x20) <= 0x66);
+const isHex = (byte: number): boolean =>
+  isDigit(byte) || ((byte | 0x20) >= 0x61 && (byte | 0x20) <= 0x66);
 /** Returns whether a byte can stand in a number: a digit, a sign, a point or an exponent. */
 const isInNumber = (byte = 0): boolean =>
   isDigit(byte) || byte === 0x2b || byte === MINUS || byte === 0x2e || (byte | 0x20) === 0x65;
 
 /**
- * Marks the bytes of a word that end a run of plain characters: quotes, backslashes and control characters. The lowest
- * mark is right; a subtraction that borrows from the next byte may set a wrong one above it.
+ * Marks the bytes of a word that end a run of plain characters: quotes, backslashes and control
+ * characters. The lowest mark is right; a subtraction that borrows from the next byte may set a
+ * wrong one above it.
  *
  * @returns The highest bit of each such byte
  */
@@ -68,7 +86,10 @@ function marksOf(word: number): number {
 /** Thrown as soon as the reader is not sure. */
 const NOT_SURE = Symbol("not sure");
 
-/** Reads one body. A method for a token gets the position at which to read, and leaves that after it in `#at`. */
+/**
+ * Reads one body. A method for a token gets the position at which to read, and leaves that after it
+ * in `#at`.
+ */
 class ViewReader {
   readonly #bytes: Uint8Array;
   readonly #words: DataView;
@@ -77,7 +98,10 @@ class ViewReader {
   #members = 0;
   #values = 0;
   #decodable: number;
-  /** Marks of the last text: {@link HAS_ESCAPE}, and {@link HIGH}, in part, for characters outside ASCII. */
+  /**
+   * Marks of the last text: {@link HAS_ESCAPE}, and {@link HIGH}, in part, for characters outside
+   * ASCII.
+   */
   #marks = 0;
   /** Those of {@link SINGLE_KEYS} that were read. */
   readonly #single = new Set<string>();
@@ -92,7 +116,9 @@ class ViewReader {
   read(): unknown {
     const bytes = this.#bytes;
     const value = this.#value(this.#skip(0), "");
-    for (let at = this.#at; at < bytes.length; at++) if (!isBlank(bytes[at] as number)) throw NOT_SURE;
+    for (let at = this.#at; at < bytes.length; at++) {
+      if (!isBlank(bytes[at] as number)) throw NOT_SURE;
+    }
     return value;
   }
 
@@ -228,7 +254,9 @@ class ViewReader {
     const kind = bytes[at + 1] as number;
     if (ESCAPED[kind] === 1) return at + 2;
     if (kind !== 0x75 || at + 5 >= bytes.length) throw NOT_SURE; // u
-    for (let index = at + 2; index < at + 6; index++) if (!isHex(bytes[index] as number)) throw NOT_SURE;
+    for (let index = at + 2; index < at + 6; index++) {
+      if (!isHex(bytes[index] as number)) throw NOT_SURE;
+    }
     return at + 6;
   }
 
@@ -251,8 +279,11 @@ class ViewReader {
     const start = bytes[from] === MINUS ? from + 1 : from;
     let at = start;
     let value = 0;
-    while (at < bytes.length && isDigit(bytes[at] as number)) value = 10 * value + (bytes[at++] as number) - 0x30;
-    const isInteger = at > start && at - start <= MAX_DIGITS && (bytes[start] !== 0x30 || at === start + 1);
+    while (at < bytes.length && isDigit(bytes[at] as number)) {
+      value = 10 * value + (bytes[at++] as number) - 0x30;
+    }
+    const isInteger = at > start && at - start <= MAX_DIGITS &&
+      (bytes[start] !== 0x30 || at === start + 1);
     if (isInteger && !isInNumber(bytes[at])) {
       this.#at = at;
       return start > from ? -value : value;
@@ -277,8 +308,8 @@ class ViewReader {
  * Reads a body in one pass.
  *
  * @param bytes The body
- * @returns Its view: its value, in which {@link UNREAD_TEXT} stands for every text of {@link UNREAD_KEYS}; `undefined`
- * if it is not sure, which says nothing of the body
+ * @returns Its view: its value, in which {@link UNREAD_TEXT} stands for every text of {@link
+ * UNREAD_KEYS}; `undefined` if it is not sure, which says nothing of the body
  */
 export function readView(bytes: Uint8Array): unknown {
   try {

@@ -1,11 +1,13 @@
 /**
- * Short texts that come over and over in bodies: keys, roles, types. Each is made once, and then found by its bytes,
- * which takes a fifth of the time. They are a list, not what came last: nothing that a caller sent stays here.
+ * Short texts that come over and over in bodies: keys, roles, types. Each is made once, and then
+ * found by its bytes, which takes a fifth of the time. They are a list, not what came last: nothing
+ * that a caller sent stays here.
  *
  * @module
  */
 
-const WORDS = "role content user assistant system developer tool function type text id name tool_calls tool_call_id " +
+const WORDS =
+  "role content user assistant system developer tool function type text id name tool_calls tool_call_id " +
   "arguments function_call model messages input output stream refusal input_text output_text message call_id status " +
   "completed tool_use tool_result tool_use_id is_error thinking signature image_url url data media_type cache_control " +
   "ephemeral description parameters properties required object string number integer boolean array items enum strict " +
@@ -41,7 +43,12 @@ function slotOf(a: number, b: number, c: number, d: number): number {
 for (const word of WORDS.split(" ").filter(({ length }) => length <= MAX_BYTES)) {
   const bytes = new DataView(new ArrayBuffer(MAX_BYTES));
   for (let index = 0; index < word.length; index++) bytes.setUint8(index, word.charCodeAt(index));
-  const words = [0, 4, 8, 12].map((at) => bytes.getInt32(at, true)) as [number, number, number, number];
+  const words = [0, 4, 8, 12].map((at) => bytes.getInt32(at, true)) as [
+    number,
+    number,
+    number,
+    number,
+  ];
   const slot = slotOf(...words);
   if (texts[slot] !== "") {
     throw new Error(`"${word}" has the hash of "${texts[slot]}": choose other factors of the hash`);
@@ -67,6 +74,7 @@ export function readKnownText(view: DataView, from: number, length: number): str
   const d = view.getInt32(from + 12, true) & (MASKS[mask + 3] as number);
   const slot = slotOf(a, b, c, d);
   const at = slot << 2;
-  const isKnown = textWords[at] === a && textWords[at + 1] === b && textWords[at + 2] === c && textWords[at + 3] === d;
+  const isKnown = textWords[at] === a && textWords[at + 1] === b && textWords[at + 2] === c &&
+    textWords[at + 3] === d;
   return isKnown ? texts[slot] : makeText(view, from, length); // of the same length too: no byte of it is zero
 }

@@ -1,6 +1,7 @@
 /**
- * Reads the text fields of a multipart body (RFC 7578) without copying its files. Strict where parsers differ: a policy
- * decides on the field `model`, and the provider must not find another one in the same bytes.
+ * Reads the text fields of a multipart body (RFC 7578) without copying its files. Strict where
+ * parsers differ: a policy decides on the field `model`, and the provider must not find another one
+ * in the same bytes.
  *
  * @module
  */
@@ -21,7 +22,8 @@ const PARAMETER = /^ *([\w!#$%&'*+.^`|~-]+)=(?:"([^"\\]*)"|([\w'+.-]+)) *(?:;|$)
 // RFC 2046 §5.1.1: at most 70 of these characters, and no space at the end.
 const BOUNDARY = /^[\w'()+,./:=? -]{0,69}[\w'()+,./:=?-]$/;
 const UTF8 = /^utf-?8$/i;
-// RFC 9110 §5.6.2, §5.5: a line of a part's header, without controls. Some parsers strip them, others do not.
+// RFC 9110 §5.6.2, §5.5: a line of a part's header, without controls. Some parsers strip them,
+// others do not.
 const HEADER_LINE = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[ -~\u0080-\uffff]*$/;
 // `name` and `filename` as every library writes them. Anything else may be read in two ways.
 const FILE_NAME = '; *filename(?:\\*=[\\w\'%.!#$&+^`|~-]+|=(?:"(?:[^"\\\\]|\\\\.)*"|[^\\s";]+)) *';
@@ -46,14 +48,16 @@ export function isMultipart(contentType: string): boolean {
 }
 
 /**
- * Reads the parameters of a content type. Two parsers could read two boundaries or two charsets in one header, so each
- * parameter is accepted once, in its plain form.
+ * Reads the parameters of a content type. Two parsers could read two boundaries or two charsets in
+ * one header, so each parameter is accepted once, in its plain form.
  *
  * @throws {GatewayError} `invalid_body`
  */
 function readParameters(contentType: string): ReadonlyMap<string, string> {
   const parameters = new Map<string, string>();
-  let rest = contentType.slice((MULTIPART.exec(contentType) ?? refuse("expected multipart/form-data"))[0].length);
+  let rest = contentType.slice(
+    (MULTIPART.exec(contentType) ?? refuse("expected multipart/form-data"))[0].length,
+  );
   while (rest.trim() !== "") {
     const [text, name = "", quoted, plain = ""] = PARAMETER.exec(rest) ??
       refuse("expected parameters of the content type as name=value");
@@ -66,21 +70,27 @@ function readParameters(contentType: string): ReadonlyMap<string, string> {
   return parameters;
 }
 
-/** Finds the boundary in a content type. @throws {GatewayError} `invalid_body` if parsers could find another one */
+/**
+ * Finds the boundary in a content type. @throws {GatewayError} `invalid_body` if parsers could find
+ * another one
+ */
 function readBoundary(contentType: string): string {
   const parameters = readParameters(contentType);
   const boundary = parameters.get("boundary");
-  if (boundary === undefined || !BOUNDARY.test(boundary)) refuse("expected a boundary in the content type");
+  if (boundary === undefined || !BOUNDARY.test(boundary)) {
+    refuse("expected a boundary in the content type");
+  }
   if (!UTF8.test(parameters.get("charset") ?? "utf-8")) refuse("expected the charset UTF-8");
   return boundary;
 }
 
-const toDelimiter = (boundary: string): BytePattern => new BytePattern(new TextEncoder().encode(`--${boundary}`));
+const toDelimiter = (boundary: string): BytePattern =>
+  new BytePattern(new TextEncoder().encode(`--${boundary}`));
 const BLANK_LINE = new BytePattern(Uint8Array.of(CR, LF, CR, LF));
 
 /**
- * Returns a body without its boundary, by which two bodies can be compared: a client library that sends one again makes a
- * new boundary.
+ * Returns a body without its boundary, by which two bodies can be compared: a client library that
+ * sends one again makes a new boundary.
  *
  * @param bytes The whole body
  * @param contentType Its `Content-Type`
@@ -98,7 +108,10 @@ export function withoutBoundary(bytes: Uint8Array, contentType: string): Uint8Ar
   return joinChunks([...pieces, bytes.subarray(from)]);
 }
 
-/** True for a header line of a part that two parsers could read differently, or that asks for a decoding. */
+/**
+ * True for a header line of a part that two parsers could read differently, or that asks for a
+ * decoding.
+ */
 function isAmbiguous(line: string): boolean {
   if (!HEADER_LINE.test(line) || /^content-encoding\b/i.test(line)) return true;
   return /^content-transfer-encoding\b/i.test(line) && !IDENTITY_ENCODING.test(line);
@@ -111,12 +124,18 @@ function hasOtherCharset(line: string): boolean {
   return charsets.some((value) => !/^ *= *"?utf-?8"? *$/i.test(value));
 }
 
-/** Returns the name of a part, and whether it is a file. @throws {GatewayError} `invalid_body` for a header that could be read as another name */
+/**
+ * Returns the name of a part, and whether it is a file. @throws {GatewayError} `invalid_body` for a
+ * header that could be read as another name
+ */
 function nameOf(header: string): { readonly name: string; readonly isFile: boolean } {
   const lines = header === "" ? [] : header.split("\r\n");
   const dispositions = lines.filter((line) => /^content-disposition\b/i.test(line));
   const [, name, rest = ""] = DISPOSITION.exec(dispositions[0] ?? "") ?? [];
-  if (name === undefined || dispositions.length > 1 || lines.some(isAmbiguous) || name.includes(ENCODED_WORD)) {
+  if (
+    name === undefined || dispositions.length > 1 || lines.some(isAmbiguous) ||
+    name.includes(ENCODED_WORD)
+  ) {
     return refuse(
       'expected parts with one Content-Disposition: form-data; name="…", with a filename or nothing more, and no encoding',
     );
@@ -136,7 +155,8 @@ interface Part {
 /** Iterates over the parts of a body, from one boundary to the next. */
 function* partsOf(bytes: Uint8Array, boundary: string): Generator<Part> {
   const delimiter = toDelimiter(boundary);
-  // The first boundary has no line end before it. Parsers ignore a preamble (RFC 2046 §5.1.1), or read it as a part.
+  // The first boundary has no line end before it. Parsers ignore a preamble (RFC 2046 §5.1.1), or
+  // read it as a part.
   if (!delimiter.isAtStartOf(bytes)) refuse("expected the boundary at the start");
   let at = delimiter.length;
   for (let parts = 0;; parts++) {
@@ -146,7 +166,8 @@ function* partsOf(bytes: Uint8Array, boundary: string): Generator<Part> {
     const headerEnd = BLANK_LINE.findIn(bytes.subarray(0, at + MAX_HEADER_BYTES), at);
     const next = delimiter.findIn(bytes, at);
     if (headerEnd === -1 || next === -1) refuse("expected the closing boundary");
-    // Lenient parsers take a boundary after any line end, or within a line: it stands nowhere else then.
+    // Lenient parsers take a boundary after any line end, or within a line: it stands nowhere else
+    // then.
     const isDelimiter = next >= headerEnd + 6 && bytes[next - 2] === CR && bytes[next - 1] === LF;
     if (!isDelimiter) refuse("expected each boundary at the start of a line, after CRLF");
     yield {
@@ -157,10 +178,15 @@ function* partsOf(bytes: Uint8Array, boundary: string): Generator<Part> {
   }
 }
 
-/** Refuses bytes after the closing boundary that a parser could read as one more part. An epilogue is ignored (RFC 2046 §5.1.1). */
+/**
+ * Refuses bytes after the closing boundary that a parser could read as one more part. An epilogue
+ * is ignored (RFC 2046 §5.1.1).
+ */
 function assertEnd(bytes: Uint8Array, at: number, delimiter: BytePattern): void {
   if (at === bytes.length) return;
-  if (bytes[at] !== CR || bytes[at + 1] !== LF) refuse("expected a line end after the closing boundary");
+  if (bytes[at] !== CR || bytes[at + 1] !== LF) {
+    refuse("expected a line end after the closing boundary");
+  }
   if (delimiter.findIn(bytes, at) !== -1) refuse("expected no boundary after the closing one");
 }
 
@@ -179,7 +205,8 @@ export interface FormFields<Name extends string> {
  * @param contentType Its `Content-Type`
  * @param names Names of the fields
  * @returns Their texts, and the size of all texts
- * @throws {GatewayError} `invalid_body` for a field that is given twice, a missing closing boundary, or a form that
+ * @throws {GatewayError} `invalid_body` for a field that is given twice, a missing closing
+ * boundary, or a form that
  *   parsers read differently
  */
 export function readFields<Name extends string>(
@@ -193,7 +220,9 @@ export function readFields<Name extends string>(
   for (const { name, isFile, content } of partsOf(bytes, boundary)) {
     if (!isFile) textBytes += content.length;
     // A form can state its charset in a field (HTML, "multipart/form-data encoding algorithm").
-    if (name.toLowerCase() === "_charset_" && !UTF8.test(latin1.decode(content))) refuse("expected the charset UTF-8");
+    if (name.toLowerCase() === "_charset_" && !UTF8.test(latin1.decode(content))) {
+      refuse("expected the charset UTF-8");
+    }
     const lenient = lenientName(name);
     const known = names.find((each) => each === lenient);
     if (known === undefined) continue;

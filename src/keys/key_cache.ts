@@ -1,7 +1,8 @@
 /**
- * A cache of keys that come from afar. A cached key is used for at most a second, and refreshed before. While its store
- * fails, keys that were good within the last {@link STALE_MS} stay good, also those that only another process of the
- * gateway has met; all others are answered with `key_store_unavailable`, because nothing is known of them.
+ * A cache of keys that come from afar. A cached key is used for at most a second, and refreshed
+ * before. While its store fails, keys that were good within the last {@link STALE_MS} stay good,
+ * also those that only another process of the gateway has met; all others are answered with
+ * `key_store_unavailable`, because nothing is known of them.
  *
  * @module
  */
@@ -11,7 +12,10 @@ import type { KeySiblings, KnownKey } from "./key_siblings.ts";
 import type { GatewayKey } from "./key_store.ts";
 import { RecentMap } from "./recent_map.ts";
 
-/** Age up to which a cached key is used without waiting, and age from which it is refreshed. Milliseconds. */
+/**
+ * Age up to which a cached key is used without waiting, and age from which it is refreshed.
+ * Milliseconds.
+ */
 const FRESH_MS = 1000;
 const REFRESH_MS = 500;
 /** Time for which a key stays good while its store fails. Milliseconds. */
@@ -32,8 +36,8 @@ export class KeyCache {
   readonly #fetch: FetchKey;
   readonly #clock: Clock;
   readonly #siblings: KeySiblings | undefined;
-  // By digest, never by id: who knows an id must not profit from what another presented. Apart, so that a flood of
-  // digests that nobody has does not push out the keys.
+  // By digest, never by id: who knows an id must not profit from what another presented. Apart, so
+  // that a flood of digests that nobody has does not push out the keys.
   readonly #keys = new RecentMap<string, Cached>(MAX_CACHED);
   readonly #unknown = new RecentMap<string, Cached>(MAX_CACHED);
   readonly #pending = new Map<string, Promise<GatewayKey | undefined>>();
@@ -65,7 +69,10 @@ export class KeyCache {
     return cached?.key;
   }
 
-  /** Forgets what is cached of a digest, which is out of date: it is not used again, not even while the store fails. */
+  /**
+   * Forgets what is cached of a digest, which is out of date: it is not used again, not even while
+   * the store fails.
+   */
   forget(digest: string): void {
     this.#unknown.delete(digest);
     this.#keys.delete(digest);
@@ -79,14 +86,21 @@ export class KeyCache {
     const fetchedAt = this.#clock.monotonic();
     const isCurrent = () => this.#pending.get(digest) === fetching;
     const fetching: Promise<GatewayKey | undefined> = this.#fetch(digest).then((key) => {
-      // A change that was announced meanwhile makes the answer good for those only who wait already.
+      // A change that was announced meanwhile makes the answer good for those only who wait
+      // already.
       if (isCurrent()) this.#remember(digest, { key, fetchedAt });
       return key;
     }, async (cause) => {
       const known = this.#known(digest) ?? await this.#siblings?.find(digest);
       if (known === undefined) throw new GatewayError("key_store_unavailable", { cause });
-      // With the age that it has there: a key that passes from process to process is not good for longer.
-      if (isCurrent()) this.#remember(digest, { key: known.key, fetchedAt: this.#clock.monotonic() - known.ageMs });
+      // With the age that it has there: a key that passes from process to process is not good for
+      // longer.
+      if (isCurrent()) {
+        this.#remember(digest, {
+          key: known.key,
+          fetchedAt: this.#clock.monotonic() - known.ageMs,
+        });
+      }
       return known.key;
     }).finally(() => {
       if (isCurrent()) this.#pending.delete(digest);
@@ -103,7 +117,9 @@ export class KeyCache {
   }
 
   #remember(digest: string, entry: Cached): void {
-    const [here, there] = entry.key === undefined ? [this.#unknown, this.#keys] : [this.#keys, this.#unknown];
+    const [here, there] = entry.key === undefined
+      ? [this.#unknown, this.#keys]
+      : [this.#keys, this.#unknown];
     there.delete(digest);
     here.set(digest, entry);
   }

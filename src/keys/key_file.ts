@@ -1,11 +1,11 @@
 /**
- * The content of a file of keys: `{ "keys": [ … ] }`. The gateway writes one key a line, and a checksum at the end, by
- * which every change shows in the file's last bytes. It reads any JSON that people write. A record that this version
- * does not understand refuses its key alone, and is kept.
+ * The content of a file of keys: `{ "keys": [ … ] }`. The gateway writes one key a line, and a
+ * checksum at the end, by which every change shows in the file's last bytes. It reads any JSON that
+ * people write. A record that this version does not understand refuses its key alone, and is kept.
  *
- * All keys are objects in memory. 100,000 of them take 1.2 s of processor time at the start and 118 MB (10,000: 0.1 s,
- * 25 MB), on Node 26 and Bun alike; kept as bytes with an index of hashes they took 0.4 s and 39 MB, and 250 more lines
- * of code (2026-11-22).
+ * All keys are objects in memory. 100,000 of them take 1.2 s of processor time at the start and 118
+ * MB (10,000: 0.1 s, 25 MB), on Node 26 and Bun alike; kept as bytes with an index of hashes they
+ * took 0.4 s and 39 MB, and 250 more lines of code (2026-11-22).
  *
  * @module
  */
@@ -27,7 +27,10 @@ export class BrokenFile extends Error {}
 /** The error for a file that does not hold one key a line. */
 class OtherForm extends BrokenFile {}
 
-/** Reads a record. An unreadable one of a later version is kept: it is no reason to refuse all others. */
+/**
+ * Reads a record. An unreadable one of a later version is kept: it is no reason to refuse all
+ * others.
+ */
 function readKey(value: unknown, location: string): GatewayKey {
   try {
     return readRecord(value, location);
@@ -64,7 +67,10 @@ export async function readKeyFile(bytes: Buffer): Promise<MemoryKeyStore> {
   }
 }
 
-/** Reads one key a line: a large file is never parsed at once, so that it does not keep streams waiting. */
+/**
+ * Reads one key a line: a large file is never parsed at once, so that it does not keep streams
+ * waiting.
+ */
 async function readLines(text: string): Promise<MemoryKeyStore> {
   const end = text.lastIndexOf("\n]");
   if (!text.startsWith(HEAD) || !TAIL.test(text.slice(end))) throw new OtherForm("no JSON");
@@ -94,7 +100,10 @@ function parse(json: string, location: string): unknown {
   }
 }
 
-/** Reads any other JSON. @throws {BrokenFile} What was wrong with its lines, where it is no JSON at all */
+/**
+ * Reads any other JSON. @throws {BrokenFile} What was wrong with its lines, where it is no JSON at
+ * all
+ */
 async function readWhole(text: string, fault: BrokenFile): Promise<MemoryKeyStore> {
   let whole: unknown;
   try {
@@ -103,7 +112,9 @@ async function readWhole(text: string, fault: BrokenFile): Promise<MemoryKeyStor
     throw fault;
   }
   if (isOfLaterForm(whole)) throw new BrokenFile("a later version wrote it: run that version");
-  const values = typeof whole === "object" && whole !== null && "keys" in whole ? whole.keys : undefined;
+  const values = typeof whole === "object" && whole !== null && "keys" in whole
+    ? whole.keys
+    : undefined;
   if (!Array.isArray(values)) throw new BrokenFile('expected { "keys": [ … ] }');
   const keys = new MemoryKeyStore();
   const turns = new Turns();

@@ -1,6 +1,6 @@
 /**
- * The form of a gateway key: `gk_<id>_<secret>_<checksum>`. A mistyped key is refused without a look-up, and scanners
- * and tripwires recognize a leaked one.
+ * The form of a gateway key: `gk_<id>_<secret>_<checksum>`. A mistyped key is refused without a
+ * look-up, and scanners and tripwires recognize a leaked one.
  *
  * @module
  */
@@ -13,12 +13,15 @@ const SECRET_LENGTH = 43;
 /** 6 base62 characters hold the 32 bits of a CRC. */
 const CHECKSUM_LENGTH = 6;
 const ID_FORM = new RegExp(`^[0-9A-Za-z]{${ID_LENGTH}}$`);
-const FORM = new RegExp(`${GATEWAY_KEY_START}[0-9A-Za-z]{${SECRET_LENGTH}}_[0-9A-Za-z]{${CHECKSUM_LENGTH}}`);
+const FORM = new RegExp(
+  `${GATEWAY_KEY_START}[0-9A-Za-z]{${SECRET_LENGTH}}_[0-9A-Za-z]{${CHECKSUM_LENGTH}}`,
+);
 /** Length of a key of the gateway's own form. Characters. */
 export const GATEWAY_KEY_LENGTH: number = 3 + ID_LENGTH + 1 + SECRET_LENGTH + 1 + CHECKSUM_LENGTH;
 
 /**
- * SHA-256 of a text's UTF-8 as 64 hexadecimal digits. Passed in, because the fastest one differs by runtime.
+ * SHA-256 of a text's UTF-8 as 64 hexadecimal digits. Passed in, because the fastest one differs by
+ * runtime.
  *
  * @example The one of `node:crypto`
  * ```ts
@@ -35,7 +38,9 @@ export type Digest = (text: string) => string;
 /** Compares two digests, in a time that does not depend on where they differ. */
 export function equalDigests(a: string, b: string): boolean {
   let difference = a.length ^ b.length;
-  for (let index = 0; index < a.length; index++) difference |= a.charCodeAt(index) ^ b.charCodeAt(index);
+  for (let index = 0; index < a.length; index++) {
+    difference |= a.charCodeAt(index) ^ b.charCodeAt(index);
+  }
   return difference === 0;
 }
 
@@ -65,7 +70,10 @@ function checksum(stem: string): string {
   return digits;
 }
 
-/** Returns random characters, evenly spread: bytes from 248 up would favour the first ones and are discarded. */
+/**
+ * Returns random characters, evenly spread: bytes from 248 up would favour the first ones and are
+ * discarded.
+ */
 function randomText(length: number): string {
   let text = "";
   while (text.length < length) {
@@ -79,7 +87,8 @@ function randomText(length: number): string {
 /**
  * Makes a key from the runtime's secure random numbers.
  *
- * @param id The id inside it, where a key of the gateway's own form has one already; any other gets a new one
+ * @param id The id inside it, where a key of the gateway's own form has one already; any other gets
+ * a new one
  * @returns A new key
  */
 export function generateGatewayKey(id = ""): string {
@@ -95,13 +104,15 @@ export function generateGatewayKey(id = ""): string {
  */
 export function gatewayKeyId(key: string): string | undefined {
   const id = key.length === GATEWAY_KEY_LENGTH ? FORM.exec(key)?.[1] : undefined;
-  return id !== undefined && checksum(key.slice(0, -CHECKSUM_LENGTH - 1)) === key.slice(-CHECKSUM_LENGTH)
+  return id !== undefined &&
+      checksum(key.slice(0, -CHECKSUM_LENGTH - 1)) === key.slice(-CHECKSUM_LENGTH)
     ? id
     : undefined;
 }
 
 /**
- * Tells whether a text contains a gateway key, also one with a wrong checksum: a tripwire must catch mistyped keys too.
+ * Tells whether a text contains a gateway key, also one with a wrong checksum: a tripwire must
+ * catch mistyped keys too.
  *
  * @param text Anything that is to leave the gateway
  * @returns Whether it contains one
@@ -111,8 +122,8 @@ export function holdsGatewayKey(text: string): boolean {
 }
 
 /**
- * Tells whether a key is worth a look-up: one of the gateway's form with a right checksum, or one of the operator's own
- * of 16 to 512 visible ASCII characters.
+ * Tells whether a key is worth a look-up: one of the gateway's form with a right checksum, or one
+ * of the operator's own of 16 to 512 visible ASCII characters.
  *
  * @param key A credential
  * @returns Whether to look it up

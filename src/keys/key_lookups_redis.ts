@@ -1,5 +1,6 @@
 /**
- * Look-ups of gateway keys in Redis: what an answer says, and what holds while there is none, or Redis has lost keys.
+ * Look-ups of gateway keys in Redis: what an answer says, and what holds while there is none, or
+ * Redis has lost keys.
  *
  * @module
  */
@@ -15,7 +16,9 @@ const NOBODY = "0".repeat(64);
 /** Interval between two such look-ups. Milliseconds. */
 const WATCH_MS = 500;
 
-/** The answers of a look-up where Redis has lost keys, and where it has none that anybody remembers. */
+/**
+ * The answers of a look-up where Redis has lost keys, and where it has none that anybody remembers.
+ */
 const [LOST, EMPTY] = [-1, 0];
 /** The fault of a text that is no record. */
 export const BROKEN = "its record is broken";
@@ -38,7 +41,9 @@ export function toKey(text: unknown, id: string, { keys }: KeyNames): GatewayKey
     return readRecord(JSON.parse(String(text)));
   } catch (cause) {
     const fix = `Mend it, or remove it by redis-cli HDEL ${keys} ${id}`;
-    throw new KeyStoreUnavailable(`Cannot read the key ${id} in Redis: ${BROKEN}. ${fix}`, { cause });
+    throw new KeyStoreUnavailable(`Cannot read the key ${id} in Redis: ${BROKEN}. ${fix}`, {
+      cause,
+    });
   }
 }
 
@@ -61,7 +66,8 @@ export class KeyLookUps {
   /**
    * @param client The connection
    * @param clock Where its times come from
-   * @param options The names of keys; the snapshot, if there is one; a function that is told in one line of lost keys
+   * @param options The names of keys; the snapshot, if there is one; a function that is told in one
+   * line of lost keys
    */
   constructor(
     client: RedisClient,
@@ -82,12 +88,16 @@ export class KeyLookUps {
 
   /** The health of the keys. */
   get health(): RedisKeyHealth {
-    return { isReady: this.#hasAnswered || this.#snapshot?.isUsable === true, isLost: this.#isLost };
+    return {
+      isReady: this.#hasAnswered || this.#snapshot?.isUsable === true,
+      isLost: this.#isLost,
+    };
   }
 
   /**
-   * Reads the snapshot, and looks from then on whether Redis answers and has what it had: a gateway that has met its
-   * keys tells all others of their loss, before new ones are made. Resolves after the first look.
+   * Reads the snapshot, and looks from then on whether Redis answers and has what it had: a gateway
+   * that has met its keys tells all others of their loss, before new ones are made. Resolves after
+   * the first look.
    */
   async start(): Promise<void> {
     await this.#snapshot?.start();
@@ -157,7 +167,9 @@ export class KeyLookUps {
   /** Nobody has this digest, and that is certain. */
   #noteUnknown(digest: string): void {
     if (this.#snapshot?.find(digest) !== undefined) this.#snapshot.forget(digest);
-    if (this.#isLost) this.#report("the keys in Redis are confirmed: callers with others are unknown from now on");
+    if (this.#isLost) {
+      this.#report("the keys in Redis are confirmed: callers with others are unknown from now on");
+    }
     this.#isLost = false;
   }
 
@@ -174,7 +186,9 @@ export class KeyLookUps {
 
   /** Nobody can tell whether there never were keys, or all are lost with what told of them. */
   #noteEmpty(): void {
-    if (!this.#isEmpty) this.#report("Redis has no keys: until the first is made, callers get key_store_unavailable");
+    if (!this.#isEmpty) {
+      this.#report("Redis has no keys: until the first is made, callers get key_store_unavailable");
+    }
     this.#isEmpty = true;
   }
 

@@ -1,17 +1,21 @@
 /**
  * The record of a key as JSON, and back: in files, in Redis, in Workers KV and in exports.
  *
- * Gateways of several versions may share a store, so a record may hold more than this version knows. Its rules, which
- * later versions can count on:
+ * Gateways of several versions may share a store, so a record may hold more than this version
+ * knows. Its rules, which later versions can count on:
  *
- * - `version` is the lowest version of this form that understands the whole record; 1 is not written. Version 2 has
- *   teams, budgets in money, two budgets, and strict limits.
- * - An unknown field is kept and ignored. A later version that adds a restriction as a field of its own names it in
- *   `requires`, a list: whoever does not understand all of its names refuses the key.
- * - A limit that is unknown, and a restriction whose value is not understood, refuse the key. Both are kept.
- * - A record whose digest is not understood is listed and kept. In a file it has to say that a later version wrote it;
- *   otherwise it is a mistake of who edited the file, and the keys before hold on.
- * - Whatever rewrites a record keeps what it does not understand, except for a setting that it is given anew by name.
+ * - `version` is the lowest version of this form that understands the whole record; 1 is not
+ *   written. Version 2 has teams, budgets in money, two budgets, and strict limits.
+ * - An unknown field is kept and ignored. A later version that adds a restriction as a field of its
+ *   own names it in `requires`, a list: whoever does not understand all of its names refuses the
+ *   key.
+ * - A limit that is unknown, and a restriction whose value is not understood, refuse the key. Both
+ *   are kept.
+ * - A record whose digest is not understood is listed and kept. In a file it has to say that a
+ *   later version wrote it; otherwise it is a mistake of who edited the file, and the keys before
+ *   hold on.
+ * - Whatever rewrites a record keeps what it does not understand, except for a setting that it is
+ *   given anew by name.
  *
  * @module
  */
@@ -24,7 +28,10 @@ import type { GatewayKey, LaterPart } from "./key_store.ts";
 const VERSION = 2;
 /** Fields without which nobody can tell whose record it is. */
 const IDENTITY: readonly unknown[] = ["id", "key", "digest"];
-/** Fields that restrict nothing: a value that is not understood is ignored, and of `durable` the provider's holds. */
+/**
+ * Fields that restrict nothing: a value that is not understood is ignored, and of `durable` the
+ * provider's holds.
+ */
 const HARMLESS: readonly unknown[] = ["name", "metadata", "created", "durable"];
 /** Names that refusals list at most. */
 const MAX_NAMED = 3;
@@ -55,7 +62,9 @@ export function readRecord(value: unknown, location = ""): GatewayKey {
 
 function withDigest({ key, digest, ...rest }: KeyConfig, location: string): GatewayKey {
   if (key === undefined && digest !== undefined) return { ...rest, digest };
-  throw new InvalidRecord(formatMistake({ path: location, message: "expected a digest, never a key itself" }));
+  throw new InvalidRecord(
+    formatMistake({ path: location, message: "expected a digest, never a key itself" }),
+  );
 }
 
 /** Returns an object without some of its members. */
@@ -95,7 +104,8 @@ function readLater(record: Json, location: string): GatewayKey {
       if (name === undefined || IDENTITY.includes(name)) {
         throw new InvalidRecord(formatMistake(describeIssue(issue, location)));
       }
-      const isUnknown = issue.type === "strict_object" && issue.expected === "never" && limit === undefined;
+      const isUnknown = issue.type === "strict_object" && issue.expected === "never" &&
+        limit === undefined;
       if (name === "limits" && limit !== undefined && isObject(known["limits"])) limits.push(limit);
       else fields.push(name);
       if (!isUnknown && !HARMLESS.includes(name)) faults.push(formatMistake(describeIssue(issue)));
@@ -123,16 +133,19 @@ function toRefusal(faults: readonly string[]): string {
 }
 
 /**
- * Returns a record of a later version, whose digest is not understood, as a key that nobody has: it can be listed, and
- * is kept as it is.
+ * Returns a record of a later version, whose digest is not understood, as a key that nobody has: it
+ * can be listed, and is kept as it is.
  *
  * @param value The JSON, parsed
  * @param fault What is wrong with it
- * @returns The key; `undefined` for a record of this version, which is mistyped then, for a value without an id, and for
+ * @returns The key; `undefined` for a record of this version, which is mistyped then, for a value
+ * without an id, and for
  *   one that holds a key itself
  */
 export function keepUnreadable(value: unknown, fault: string): GatewayKey | undefined {
-  if (!isObject(value) || typeof value["id"] !== "string" || value["id"] === "" || "key" in value) return undefined;
+  if (!isObject(value) || typeof value["id"] !== "string" || value["id"] === "" || "key" in value) {
+    return undefined;
+  }
   if (!(Number(value["version"]) > VERSION)) return undefined;
   const { id, ...fields } = value;
   return { id: String(id), digest: "", later: { fields, limits: {}, refusal: fault } };
@@ -155,7 +168,8 @@ export function toRecordJson({ later, ...key }: GatewayKey): Record<string, unkn
   const json = toKeyJson(key);
   const version = versionOf(json);
   if (later === undefined) return version === 1 ? json : { ...json, version };
-  const isKnown = ([name, value]: [string, unknown]) => value !== undefined && !(name === "digest" && value === "");
+  const isKnown = ([name, value]: [string, unknown]) =>
+    value !== undefined && !(name === "digest" && value === "");
   const known = Object.fromEntries(Object.entries(json).filter(isKnown));
   const limits = Object.entries(json["limits"] ?? {}).filter(isKnown);
   const hasLimits = limits.length + Object.keys(later.limits).length > 0;
@@ -178,7 +192,8 @@ export function writeRecord(key: GatewayKey): string {
 }
 
 /**
- * Reads a key again after some of its settings were given anew: what was not understood of them is gone, the rest stays.
+ * Reads a key again after some of its settings were given anew: what was not understood of them is
+ * gone, the rest stays.
  *
  * @param key The key
  * @param names Names of the settings, `limits.NAME` for one of the limits
@@ -208,9 +223,14 @@ export function describeLater(keys: Iterable<GatewayKey>): string[] {
     else if (later !== undefined) ignoring.push(`${id} (${Object.keys(later.fields).join(", ")})`);
   }
   const list = (all: readonly string[]) =>
-    all.slice(0, MAX_NAMED).join(", ") + (all.length > MAX_NAMED ? ` and ${all.length - MAX_NAMED} more` : "");
+    all.slice(0, MAX_NAMED).join(", ") +
+    (all.length > MAX_NAMED ? ` and ${all.length - MAX_NAMED} more` : "");
   return [
-    ...(refused.length > 0 ? [`keys that this version does not understand are refused: ${list(refused)}`] : []),
-    ...(ignoring.length > 0 ? [`fields that this version does not know are ignored: ${list(ignoring)}`] : []),
+    ...(refused.length > 0
+      ? [`keys that this version does not understand are refused: ${list(refused)}`]
+      : []),
+    ...(ignoring.length > 0
+      ? [`fields that this version does not know are ignored: ${list(ignoring)}`]
+      : []),
   ];
 }

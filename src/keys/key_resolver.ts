@@ -1,6 +1,6 @@
 /**
- * Resolution of the key that a caller presented: by a store of keys, or by an embedder's function, which returns the
- * owner of a key and what the owner may do.
+ * Resolution of the key that a caller presented: by a store of keys, or by an embedder's function,
+ * which returns the owner of a key and what the owner may do.
  *
  * @module
  */
@@ -16,16 +16,18 @@ import { type Digest, equalDigests, isPlausibleKey } from "./key_format.ts";
 import type { GatewayKey, KeyStore } from "./key_store.ts";
 
 /**
- * Hook: finds the owner of a key. It is called once for each request and its answer is not kept, so limits and rights
- * may differ from one request to the next. It may look the key up by whatever the store holds, preferably a hash, and
- * is itself responsible for comparing in constant time. It is not called for a text that can't be a key: fewer than 16
- * characters or more than 512, other than visible ASCII, or one that looks like a provider's (`sk-`, `gsk_`, `xai-`,
- * `AIza`).
+ * Hook: finds the owner of a key. It is called once for each request and its answer is not kept, so
+ * limits and rights may differ from one request to the next. It may look the key up by whatever the
+ * store holds, preferably a hash, and is itself responsible for comparing in constant time. It is
+ * not called for a text that can't be a key: fewer than 16 characters or more than 512, other than
+ * visible ASCII, or one that looks like a provider's (`sk-`, `gsk_`, `xai-`, `AIza`).
  *
- * If it throws, or takes longer than ten seconds, the request is answered with `key_store_unavailable`, unless it
- * throws a `GatewayError`. If it returns another form than {@link ResolvedKey}, the answer is `internal_error`.
+ * If it throws, or takes longer than ten seconds, the request is answered with
+ * `key_store_unavailable`, unless it throws a `GatewayError`. If it returns another form than
+ * {@link ResolvedKey}, the answer is `internal_error`.
  *
- * @param presentedKey The text in `Gateway-Auth` after `Bearer`: the key itself, which must never be logged
+ * @param presentedKey The text in `Gateway-Auth` after `Bearer`: the key itself, which must never
+ * be logged
  * @returns The owner and what the owner may do; `undefined` or `null` for an unknown key
  *
  * @example Let your own users in
@@ -52,9 +54,12 @@ const NO_DIGEST = "0".repeat(64);
  *
  * @param presentedKey The credential
  * @param keys Where to look: a store, or the function that an embedder gave
- * @param options SHA-256, the exchange of the caller, the clock, and what verifies identity tokens, if any are accepted
- * @returns The key, or `undefined`: for a malformed one without hashing or a look-up; a promise where the store gives one
- * @throws {GatewayError} `key_store_unavailable`, also for a store that never answers; `invalid_gateway_key` for an
+ * @param options SHA-256, the exchange of the caller, the clock, and what verifies identity tokens,
+ * if any are accepted
+ * @returns The key, or `undefined`: for a malformed one without hashing or a look-up; a promise
+ * where the store gives one
+ * @throws {GatewayError} `key_store_unavailable`, also for a store that never answers;
+ * `invalid_gateway_key` for an
  *   identity token
  */
 export function findGatewayKey(
@@ -63,7 +68,9 @@ export function findGatewayKey(
   { digest, exchange, clock, identity }: FindOptions,
 ): KeyConfig | undefined | Promise<KeyConfig | undefined> {
   const wait = { exchange, clock, toError: () => new GatewayError("key_store_unavailable") };
-  if (identity?.isToken(presentedKey)) return findByToken(withDeadline(identity.resolve(presentedKey), wait), exchange);
+  if (identity?.isToken(presentedKey)) {
+    return findByToken(withDeadline(identity.resolve(presentedKey), wait), exchange);
+  }
   if (!isPlausibleKey(presentedKey)) return undefined;
   if (typeof keys === "function") return withDeadline(callResolver(keys, presentedKey), wait);
   const presentedDigest = digest(presentedKey);
@@ -99,18 +106,28 @@ function findByToken(
   return isPromise(found) ? found.then(toKey) : toKey(found);
 }
 
-/** Calls the embedder's function, and checks what it returns. A mistake in that is reported, without any value. */
-async function callResolver(resolve: KeyResolver, presentedKey: string): Promise<KeyConfig | undefined> {
+/**
+ * Calls the embedder's function, and checks what it returns. A mistake in that is reported, without
+ * any value.
+ */
+async function callResolver(
+  resolve: KeyResolver,
+  presentedKey: string,
+): Promise<KeyConfig | undefined> {
   let resolvedKey: ResolvedKey | null | undefined;
   try {
     resolvedKey = await resolve(presentedKey);
   } catch (thrown) {
-    throw GatewayError.is(thrown) ? thrown : new GatewayError("key_store_unavailable", { cause: thrown });
+    throw GatewayError.is(thrown)
+      ? thrown
+      : new GatewayError("key_store_unavailable", { cause: thrown });
   }
   if (resolvedKey === undefined || resolvedKey === null) return undefined;
   const { success, output, issues } = v.safeParse(ResolvedKeySchema, resolvedKey);
   if (success) return output;
-  const cause = new TypeError(`Cannot use what the keys hook answered: ${formatMistake(describeIssue(issues[0]))}`);
+  const cause = new TypeError(
+    `Cannot use what the keys hook answered: ${formatMistake(describeIssue(issues[0]))}`,
+  );
   throw new GatewayError("internal_error", { cause });
 }
 

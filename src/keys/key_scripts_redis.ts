@@ -1,10 +1,11 @@
 /**
  * The names of gateway keys in Redis, and the scripts that read and change them.
  *
- * A generation marks the data: a hash of the ids of generations, each `here` or `lost`. The first key makes one, and
- * every gateway remembers the one that it met. Where Redis does not have it any more, Redis has lost keys, though others
- * may have been made since: then nobody is called unknown until an operator confirms the keys that are there. Nor is
- * anybody where there is neither a key nor a generation: nobody can tell whether there ever was one.
+ * A generation marks the data: a hash of the ids of generations, each `here` or `lost`. The first
+ * key makes one, and every gateway remembers the one that it met. Where Redis does not have it any
+ * more, Redis has lost keys, though others may have been made since: then nobody is called unknown
+ * until an operator confirms the keys that are there. Nor is anybody where there is neither a key
+ * nor a generation: nobody can tell whether there ever was one.
  *
  * @module
  */
@@ -27,8 +28,8 @@ export interface KeyNames {
 export const CHANNEL = "sallyport:changed";
 
 /**
- * Returns the names. On a Cluster all are in one slot, since one script uses several; on a single server they stay what
- * they always were, so that gateways of several versions share them.
+ * Returns the names. On a Cluster all are in one slot, since one script uses several; on a single
+ * server they stay what they always were, so that gateways of several versions share them.
  *
  * @param isCluster True for a Cluster
  */
@@ -45,11 +46,12 @@ export function toKeyNames(isCluster: boolean): KeyNames {
 }
 
 /**
- * Finds a key. KEYS: keys, digests, generations. ARGV: digest, the generation that the gateway remembers ('' for none),
- * one for keys that an earlier version made.
+ * Finds a key. KEYS: keys, digests, generations. ARGV: digest, the generation that the gateway
+ * remembers ('' for none), one for keys that an earlier version made.
  *
- * Answers id and record, and a generation where none was remembered. Or without a key: a text, which is a generation:
- * nobody has this digest; 0: there are no keys, and nothing tells of any; -1: keys were lost.
+ * Answers id and record, and a generation where none was remembered. Or without a key: a text,
+ * which is a generation: nobody has this digest; 0: there are no keys, and nothing tells of any;
+ * -1: keys were lost.
  */
 export const FIND = `local id = redis.call('HGET', KEYS[2], ARGV[1])
 local key = id and redis.call('HGET', KEYS[1], id)
@@ -80,8 +82,8 @@ if lost or hashes ~= 2 then return -1 end
 return here`;
 
 /**
- * Changes a key. KEYS: keys, digests, created, generations. ARGV: id, what it is now ('' for none), what it becomes, time
- * of creation, old digests, new digests, the channel, a new generation.
+ * Changes a key. KEYS: keys, digests, created, generations. ARGV: id, what it is now ('' for none),
+ * what it becomes, time of creation, old digests, new digests, the channel, a new generation.
  *
  * Answers 1: done. 0: it is something else by now. Text: the id of another key with such a digest.
  */
@@ -101,8 +103,8 @@ redis.call('PUBLISH', ARGV[7], ARGV[5] .. ' ' .. ARGV[6])
 return 1`;
 
 /**
- * Notes last uses. KEYS: used. ARGV: id and time, in turn. An exchange may end after one that began later: the latest
- * time stays.
+ * Notes last uses. KEYS: used. ARGV: id and time, in turn. An exchange may end after one that began
+ * later: the latest time stays.
  */
 export const NOTE_USED = `for i = 1, #ARGV, 2 do
   if tonumber(ARGV[i + 1]) > tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or 0) then
@@ -112,7 +114,8 @@ end
 return 1`;
 
 /**
- * Confirms that the keys that are there are all. KEYS: generations. ARGV: a new generation, for keys without any.
+ * Confirms that the keys that are there are all. KEYS: generations. ARGV: a new generation, for
+ * keys without any.
  *
  * Answers the number of generations that were lost.
  */

@@ -1,5 +1,6 @@
 /**
- * Port: the other processes of a gateway. While the store of keys fails, they share the keys that they know.
+ * Port: the other processes of a gateway. While the store of keys fails, they share the keys that
+ * they know.
  *
  * @module
  */
@@ -14,7 +15,10 @@ export interface KnownKey {
 
 /** The other processes of a gateway. */
 export interface KeySiblings {
-  /** Asks the others for the key with this digest. Never rejects. @returns `undefined` if no process knows it */
+  /**
+   * Asks the others for the key with this digest. Never rejects. @returns `undefined` if no process
+   * knows it
+   */
   find(digest: string): Promise<KnownKey | undefined>;
   /** Sets the function that answers the questions of the others. */
   onAsked(find: (digest: string) => KnownKey | undefined): void;

@@ -1,10 +1,11 @@
 /**
- * A snapshot of gateway keys in a file, with which a gateway starts while its store is away: digests and settings of the
- * keys that this gateway was asked for lately, never a key itself. Of a million keys a gateway knows those that it uses,
- * at most 50,000.
+ * A snapshot of gateway keys in a file, with which a gateway starts while its store is away:
+ * digests and settings of the keys that this gateway was asked for lately, never a key itself. Of a
+ * million keys a gateway knows those that it uses, at most 50,000.
  *
- * Its lines are JSON: a head, then a key a line, which `sallyport keys import` reads too. The head also has the number of
- * gateways that share limits. It is written some seconds after a change. Processes of one gateway share it.
+ * Its lines are JSON: a head, then a key a line, which `sallyport keys import` reads too. The head
+ * also has the number of gateways that share limits. It is written some seconds after a change.
+ * Processes of one gateway share it.
  *
  * @module
  */
@@ -21,7 +22,9 @@ import { RecentMap } from "./recent_map.ts";
 export const SNAPSHOT_MS: number = 24 * 3_600_000;
 /** Age from which the time at which a key was seen is written anew. Milliseconds. */
 const RENEW_MS = 3_600_000;
-/** Maximum number of keys, and the number by which it may be exceeded until the oldest are dropped. */
+/**
+ * Maximum number of keys, and the number by which it may be exceeded until the oldest are dropped.
+ */
 const MAX_KEYS = 50_000;
 const SLACK = 5000;
 /** Keys that are written at once. */
@@ -66,7 +69,10 @@ export class KeySnapshot {
     this.#clock = options.clock;
     this.#report = options.report;
     this.#path = file.path;
-    const content = { merge: (bytes: Buffer) => this.#merge(bytes), toParts: () => this.#toParts() };
+    const content = {
+      merge: (bytes: Buffer) => this.#merge(bytes),
+      toParts: () => this.#toParts(),
+    };
     this.#file = new LazyFile(file, content, options);
   }
 
@@ -100,7 +106,9 @@ export class KeySnapshot {
 
   /** Reads the file, if there is a good one. */
   async start(): Promise<void> {
-    await this.#file.catchUp().catch((error) => this.#report(error instanceof Error ? error.message : String(error)));
+    await this.#file.catchUp().catch((error) =>
+      this.#report(error instanceof Error ? error.message : String(error))
+    );
   }
 
   /** Finds a key that was seen in the store within {@link SNAPSHOT_MS}. */
@@ -121,7 +129,8 @@ export class KeySnapshot {
    *
    * @param key The key
    * @param text Its record there
-   * @param askedAt When the store was asked, milliseconds since 1970: what has changed since is newer
+   * @param askedAt When the store was asked, milliseconds since 1970: what has changed since is
+   * newer
    */
   see(key: GatewayKey, text: string, askedAt: number): void {
     if (this.#forgottenAt(key) >= askedAt) return;
@@ -159,7 +168,9 @@ export class KeySnapshot {
     const entry = this.#entries.get(id);
     if (entry === undefined) return;
     this.#entries.delete(id);
-    for (const digest of digestsOf(entry.key)) if (this.#ids.get(digest) === id) this.#ids.delete(digest);
+    for (const digest of digestsOf(entry.key)) {
+      if (this.#ids.get(digest) === id) this.#ids.delete(digest);
+    }
   }
 
   #keep(entry: Entry): void {
@@ -179,7 +190,9 @@ export class KeySnapshot {
     try {
       for (const entry of await this.#read(bytes.toString("utf8"))) {
         const before = this.#entries.get(entry.key.id);
-        if (entry.seenAt > Math.max(before?.seenAt ?? 0, this.#forgottenAt(entry.key))) this.#keep(entry);
+        if (entry.seenAt > Math.max(before?.seenAt ?? 0, this.#forgottenAt(entry.key))) {
+          this.#keep(entry);
+        }
       }
     } catch {
       this.#report(`${this.#path}: this snapshot of keys is broken and is not used`);
@@ -194,7 +207,12 @@ export class KeySnapshot {
     const entries: Entry[] = [];
     for (const line of lines) {
       const { seen, record } = v.parse(LineSchema, JSON.parse(line));
-      entries.push({ key: readRecord(record), text: JSON.stringify(record), seenAt: seen, writtenAt: seen });
+      entries.push({
+        key: readRecord(record),
+        text: JSON.stringify(record),
+        seenAt: seen,
+        writtenAt: seen,
+      });
       if (turns.isOver) await turns.rest();
     }
     this.#generation ??= head.generation;
@@ -205,12 +223,19 @@ export class KeySnapshot {
   async *#toParts(): AsyncIterable<Uint8Array> {
     const entries = Array.from(this.#entries.values()).filter((entry) => this.#isYoung(entry));
     const turns = new Turns();
-    const head = { snapshot: 1, generation: this.#generation, gateways: this.#gateways, keys: entries.length };
+    const head = {
+      snapshot: 1,
+      generation: this.#generation,
+      gateways: this.#gateways,
+      keys: entries.length,
+    };
     yield Buffer.from(`${JSON.stringify(head)}\n`);
     for (let index = 0; index < entries.length; index += LINES) {
       const part = entries.slice(index, index + LINES);
       // People may have written a record over several lines.
-      const lines = part.map(({ seenAt, text }) => `{"seen":${seenAt},"record":${text.replace(/[\r\n]+/g, " ")}}\n`);
+      const lines = part.map(({ seenAt, text }) =>
+        `{"seen":${seenAt},"record":${text.replace(/[\r\n]+/g, " ")}}\n`
+      );
       yield Buffer.from(lines.join(""));
       if (turns.isOver) await turns.rest();
     }

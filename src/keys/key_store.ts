@@ -13,7 +13,10 @@ export interface GatewayKey extends Omit<KeyConfig, "key"> {
   readonly later?: LaterPart | undefined;
 }
 
-/** The part of a record that this version does not understand, which is kept: a later one may have written it. */
+/**
+ * The part of a record that this version does not understand, which is kept: a later one may have
+ * written it.
+ */
 export interface LaterPart {
   /** Fields as they stand in the record. */
   readonly fields: Readonly<Record<string, unknown>>;
@@ -47,7 +50,8 @@ export interface KeyStore {
    * Looks one up.
    *
    * @param digest SHA-256 of the key that was presented
-   * @returns The key whose secret, or secret before the last rotation, this is; `undefined` where there is none
+   * @returns The key whose secret, or secret before the last rotation, this is; `undefined` where
+   * there is none
    * @throws {GatewayError} `key_store_unavailable` when the store can't be asked
    */
   find(digest: string): GatewayKey | undefined | Promise<GatewayKey | undefined>;
@@ -64,20 +68,27 @@ export interface KeyQuery {
 }
 
 /**
- * A change of one key, from what it is (`undefined` for a new one) to what it becomes. An error that it throws ends the
- * change. It may be called again if somebody else has changed the key meanwhile.
+ * A change of one key, from what it is (`undefined` for a new one) to what it becomes. An error
+ * that it throws ends the change. It may be called again if somebody else has changed the key
+ * meanwhile.
  */
 export type KeyChange = (id: string, current: GatewayKey | undefined) => GatewayKey;
 
 /** Port: where keys are kept and changed. */
 export interface KeyRegistry extends KeyStore {
-  /** True if each change is refused, since the keys stand in the configuration. Left out by stores that can be changed. */
+  /**
+   * True if each change is refused, since the keys stand in the configuration. Left out by stores
+   * that can be changed.
+   */
   readonly isReadOnly?: boolean;
   /** @returns The keys, the newest first */
   list(query: KeyQuery): Promise<readonly GatewayKey[]>;
   /** @returns The key with this id */
   get(id: string): Promise<GatewayKey | undefined>;
-  /** @returns When keys were last used, milliseconds since 1970, by id; as far as it was written down */
+  /**
+   * @returns When keys were last used, milliseconds since 1970, by id; as far as it was written
+   * down
+   */
   lastUsed(ids: readonly string[]): Promise<ReadonlyMap<string, number>>;
   /**
    * Notes that a key was used. Written down lazily.
@@ -90,25 +101,28 @@ export interface KeyRegistry extends KeyStore {
    * Changes one key, or adds it. Nobody else changes it meanwhile.
    *
    * @param id Its id
-   * @param change From what it is (`undefined` for a new one) to what it becomes; an error ends the change
+   * @param change From what it is (`undefined` for a new one) to what it becomes; an error ends the
+   * change
    * @returns What it became
    * @throws {KeyStoreError} When it is refused
    * @throws {KeyStoreUnavailable} When it can't be written
    */
   change(id: string, change: (current: GatewayKey | undefined) => GatewayKey): Promise<GatewayKey>;
   /**
-   * Changes several keys, or adds them in the order that is given. All changes are decided before the first is written;
-   * a key that a change returns as it was is not written.
+   * Changes several keys, or adds them in the order that is given. All changes are decided before
+   * the first is written; a key that a change returns as it was is not written.
    *
    * @param ids Their ids, none of them twice
    * @param change From what each is to what it becomes
    * @returns What they became
-   * @throws {KeyStoreError} When one of them is refused: then none is changed, unless that was decided too late
+   * @throws {KeyStoreError} When one of them is refused: then none is changed, unless that was
+   * decided too late
    * @throws {KeyStoreUnavailable} When they can't be written. In a file it is all of them or none
    */
   changeAll(ids: readonly string[], change: KeyChange): Promise<readonly GatewayKey[]>;
   /**
-   * Confirms that the keys that are there are all, where a store has lost some. Left out by stores that lose none.
+   * Confirms that the keys that are there are all, where a store has lost some. Left out by stores
+   * that lose none.
    *
    * @returns True if there was anything to confirm
    * @throws {KeyStoreUnavailable} When it can't be written
@@ -127,13 +141,18 @@ export class KeyStoreUnavailable extends KeyStoreError {
 }
 
 /** The digests by which a key is found; none for a damaged record. */
-export function digestsOf({ digest, previous }: Pick<GatewayKey, "digest" | "previous">): readonly string[] {
+export function digestsOf(
+  { digest, previous }: Pick<GatewayKey, "digest" | "previous">,
+): readonly string[] {
   if (digest === "") return []; // a damaged record
   return previous === undefined ? [digest] : [digest, previous.digest];
 }
 
 /** Tells whether the id or name of a key contains a text, in any case. */
-export function matchesSearch({ id, name = "" }: { id: string; name?: string | undefined }, search = ""): boolean {
+export function matchesSearch(
+  { id, name = "" }: { id: string; name?: string | undefined },
+  search = "",
+): boolean {
   const wanted = search.toLowerCase();
   return id.toLowerCase().includes(wanted) || name.toLowerCase().includes(wanted);
 }

@@ -1,5 +1,6 @@
 /**
- * Gateway keys in a JSON file, which is replaced as a whole and watched. While it is broken, the last good keys hold.
+ * Gateway keys in a JSON file, which is replaced as a whole and watched. While it is broken, the
+ * last good keys hold.
  *
  * @module
  */
@@ -8,15 +9,27 @@ import type { Clock } from "../exchange/clock.ts";
 import { codeOf, FileUnavailable, type SharedFile } from "../storage/shared_file.ts";
 import { BrokenFile, readKeyFile, writeKeyFile } from "./key_file.ts";
 import { describeLater } from "./key_record.ts";
-import { type GatewayKey, type KeyChange, type KeyQuery, type KeyRegistry, KeyStoreUnavailable } from "./key_store.ts";
+import {
+  type GatewayKey,
+  type KeyChange,
+  type KeyQuery,
+  type KeyRegistry,
+  KeyStoreUnavailable,
+} from "./key_store.ts";
 import { MemoryKeyStore } from "./key_store_memory.ts";
 import type { KeyUsageState } from "./key_usage_state_file.ts";
 
 /** Interval between two looks at the file: a change takes effect within a second. Milliseconds. */
 const WATCH_MS = 400;
-/** Minimum interval between two looks at the file for callers with unknown keys, however many they are. Milliseconds. */
+/**
+ * Minimum interval between two looks at the file for callers with unknown keys, however many they
+ * are. Milliseconds.
+ */
 const GLANCE_MS = 1;
-/** The longest time for which a caller with an unknown key waits for a changed file to be read. Milliseconds. */
+/**
+ * The longest time for which a caller with an unknown key waits for a changed file to be read.
+ * Milliseconds.
+ */
 const RELOAD_WAIT_MS = 1000;
 
 /** Describes what is wrong with the file, for operators. */
@@ -50,9 +63,13 @@ export class FileKeyStore implements KeyRegistry {
 
   /**
    * @param file The file
-   * @param options The clock; the state of keys; a function that is told in one line of a changed or broken file
+   * @param options The clock; the state of keys; a function that is told in one line of a changed
+   * or broken file
    */
-  constructor(file: SharedFile, options: { clock: Clock; state: KeyUsageState; report: (text: string) => void }) {
+  constructor(
+    file: SharedFile,
+    options: { clock: Clock; state: KeyUsageState; report: (text: string) => void },
+  ) {
     this.#file = file;
     this.#clock = options.clock;
     this.#state = options.state;
@@ -80,9 +97,15 @@ export class FileKeyStore implements KeyRegistry {
   async check(): Promise<void> {
     try {
       await this.#refresh();
-      if (this.#version === "") throw new BrokenFile("there is no such file: make a key by sallyport keys create");
+      if (this.#version === "") {
+        throw new BrokenFile("there is no such file: make a key by sallyport keys create");
+      }
     } catch (error) {
-      throw new ConfigError([{ path: "keys.file", message: describe(error), source: this.#file.path }]);
+      throw new ConfigError([{
+        path: "keys.file",
+        message: describe(error),
+        source: this.#file.path,
+      }]);
     }
   }
 
@@ -98,7 +121,8 @@ export class FileKeyStore implements KeyRegistry {
     if (this.#glancing !== undefined) await this.#glancing;
     this.#glancing ??= this.#glanceAnew().finally(() => this.#glancing = undefined);
     const glance = await this.#glancing;
-    // It may be a key that others made: who has it is not refused for a large file or a busy machine.
+    // It may be a key that others made: who has it is not refused for a large file or a busy
+    // machine.
     if (glance !== this.#glance) await this.#within(RELOAD_WAIT_MS, this.#readAnew(glance));
     return this.#keys.find(digest);
   }
@@ -126,14 +150,18 @@ export class FileKeyStore implements KeyRegistry {
     this.#state.used(id, at);
   }
 
-  async change(id: string, change: (current: GatewayKey | undefined) => GatewayKey): Promise<GatewayKey> {
+  async change(
+    id: string,
+    change: (current: GatewayKey | undefined) => GatewayKey,
+  ): Promise<GatewayKey> {
     const [changed] = await this.changeAll([id], (_, current) => change(current));
     if (changed === undefined) throw new Error("one goes in, and one comes out");
     return changed;
   }
 
   async changeAll(ids: readonly string[], change: KeyChange): Promise<readonly GatewayKey[]> {
-    // Those of this process queue up here, so that each waits for the lock only as long as others hold it.
+    // Those of this process queue up here, so that each waits for the lock only as long as others
+    // hold it.
     const turn = this.#changing.then(() => this.#explain(() => this.#change(ids, change)));
     this.#changing = turn.catch(() => {});
     const changed = await turn;
@@ -179,7 +207,9 @@ export class FileKeyStore implements KeyRegistry {
     }
   }
 
-  /** Reads the file after a glance found it changed; callers with the same glance share one read. */
+  /**
+   * Reads the file after a glance found it changed; callers with the same glance share one read.
+   */
   #readAnew(glance: string): Promise<void> {
     if (this.#reading?.glance === glance) return this.#reading.done;
     const done = this.#refreshAnew().catch(() => {}).then(() => {
@@ -198,13 +228,19 @@ export class FileKeyStore implements KeyRegistry {
     });
   }
 
-  /** Waits for a {@link #refresh} under way, then refreshes again: the file may have changed since that one began. */
+  /**
+   * Waits for a {@link #refresh} under way, then refreshes again: the file may have changed since
+   * that one began.
+   */
   async #refreshAnew(): Promise<void> {
     await this.#refreshing?.catch(() => {});
     await this.#refresh();
   }
 
-  /** Reads the file if it has changed; concurrent calls share one read. A file that disappears is an error. */
+  /**
+   * Reads the file if it has changed; concurrent calls share one read. A file that disappears is an
+   * error.
+   */
   #refresh(): Promise<void> {
     this.#refreshing ??= this.#load().finally(() => this.#refreshing = undefined);
     return this.#refreshing;
@@ -229,12 +265,17 @@ export class FileKeyStore implements KeyRegistry {
 
   #watch(): void {
     if (!this.#isWatching) return;
-    this.#cancelWatch = this.#clock.timer(WATCH_MS, () => void this.#reload().finally(() => this.#watch()));
+    this.#cancelWatch = this.#clock.timer(
+      WATCH_MS,
+      () => void this.#reload().finally(() => this.#watch()),
+    );
   }
 
   /** Reports what is not understood of the records. */
   #reportLater(): void {
-    for (const text of describeLater(this.#keys.values())) this.#report(`${this.#file.path}: ${text}`);
+    for (const text of describeLater(this.#keys.values())) {
+      this.#report(`${this.#file.path}: ${text}`);
+    }
   }
 
   async #reload(): Promise<void> {

@@ -86,7 +86,9 @@ export class MemoryKeyStore implements KeyRegistry {
 
   change(): Promise<never> {
     const fix = 'set keys to { "file": "gateway-keys.json" } or "redis"';
-    return Promise.reject(new KeyStoreError(`Cannot change keys that stand in the configuration: ${fix}`));
+    return Promise.reject(
+      new KeyStoreError(`Cannot change keys that stand in the configuration: ${fix}`),
+    );
   }
 
   /**
@@ -101,7 +103,9 @@ export class MemoryKeyStore implements KeyRegistry {
     for (const key of keys) {
       for (const digest of digestsOf(key)) {
         const owner = owners.get(digest) ?? this.find(digest)?.id ?? key.id;
-        if (owner !== key.id) throw new KeyStoreError(`Cannot add the key: ${owner} has the same digest`);
+        if (owner !== key.id) {
+          throw new KeyStoreError(`Cannot add the key: ${owner} has the same digest`);
+        }
         owners.set(digest, key.id);
       }
     }
@@ -132,7 +136,10 @@ export function createInlineKeyStore(keys: readonly KeyConfig[], digest: Digest)
     const gatewayKey = { ...rest, digest: key === undefined ? rest.digest ?? "" : digest(key) };
     const twin = store.findTwin(gatewayKey);
     if (twin !== undefined) {
-      throw new ConfigError([{ path, message: `expected a key of its own: ${twin.id} has the same one` }]);
+      throw new ConfigError([{
+        path,
+        message: `expected a key of its own: ${twin.id} has the same one`,
+      }]);
     }
     store.add(gatewayKey);
   }

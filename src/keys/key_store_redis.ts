@@ -1,6 +1,6 @@
 /**
- * Gateway keys in Redis, for many gateways. A change takes effect everywhere within a second: it is announced, and a
- * cached key is used for at most a second.
+ * Gateway keys in Redis, for many gateways. A change takes effect everywhere within a second: it is
+ * announced, and a cached key is used for at most a second.
  *
  * @module
  */
@@ -9,7 +9,14 @@ import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
 import { KeyCache } from "./key_cache.ts";
 import { readRecord, writeRecord } from "./key_record.ts";
 import { BROKEN, KeyLookUps, type RedisKeyHealth, toKey } from "./key_lookups_redis.ts";
-import { CHANGE, CHANNEL, CONFIRM, type KeyNames, NOTE_USED, toKeyNames } from "./key_scripts_redis.ts";
+import {
+  CHANGE,
+  CHANNEL,
+  CONFIRM,
+  type KeyNames,
+  NOTE_USED,
+  toKeyNames,
+} from "./key_scripts_redis.ts";
 import type { KeySiblings } from "./key_siblings.ts";
 import type { KeySnapshot } from "./key_snapshot_file.ts";
 import {
@@ -46,7 +53,9 @@ export interface RedisKeyStoreOptions {
   readonly report?: ((text: string) => void) | undefined;
 }
 
-/** Returns a key for a list: one whose record is broken is there too, so that somebody learns of it. */
+/**
+ * Returns a key for a list: one whose record is broken is there too, so that somebody learns of it.
+ */
 function toListed(text: string, id: string): GatewayKey {
   try {
     return { ...readRecord(JSON.parse(text)), id };
@@ -55,7 +64,9 @@ function toListed(text: string, id: string): GatewayKey {
   }
 }
 
-/** Tells whether a record matches a search. A broken one always does, so that somebody learns of it. */
+/**
+ * Tells whether a record matches a search. A broken one always does, so that somebody learns of it.
+ */
 function isWanted(text: string, id: string, search: string): boolean {
   try {
     const { name } = JSON.parse(text);
@@ -108,13 +119,17 @@ export class RedisKeyStore implements KeyRegistry {
     return this.#lookUps.health;
   }
 
-  /** Reads the snapshot, and begins to look whether Redis answers and has its keys. Resolves after the first look. */
+  /**
+   * Reads the snapshot, and begins to look whether Redis answers and has its keys. Resolves after
+   * the first look.
+   */
   async start(): Promise<void> {
     await this.#lookUps.start();
   }
 
   /**
-   * Confirms that the keys in Redis are all, after it has lost some: callers with others are unknown from now on.
+   * Confirms that the keys in Redis are all, after it has lost some: callers with others are
+   * unknown from now on.
    *
    * @returns True if there was anything to confirm
    * @throws {KeyStoreUnavailable} When Redis does not answer
@@ -168,7 +183,10 @@ export class RedisKeyStore implements KeyRegistry {
   async lastUsed(ids: readonly string[]): Promise<ReadonlyMap<string, number>> {
     if (ids.length === 0) return new Map();
     const times = await this.#administer(() =>
-      this.#client.ask((redis) => redis.hmget(this.#names.used, ...ids), (answer) => answer as (string | null)[])
+      this.#client.ask(
+        (redis) => redis.hmget(this.#names.used, ...ids),
+        (answer) => answer as (string | null)[],
+      )
     );
     const used = new Map<string, number>();
     for (const [index, id] of ids.entries()) {
@@ -183,7 +201,10 @@ export class RedisKeyStore implements KeyRegistry {
     if (last === undefined ? this.#used.size < MAX_USED : last < at) this.#used.set(id, at);
   }
 
-  async change(id: string, change: (current: GatewayKey | undefined) => GatewayKey): Promise<GatewayKey> {
+  async change(
+    id: string,
+    change: (current: GatewayKey | undefined) => GatewayKey,
+  ): Promise<GatewayKey> {
     return await this.#administer(async () => {
       for (let tries = 0; tries < MAX_TRIES; tries++) {
         const text = await this.#client.ask(
@@ -197,7 +218,16 @@ export class RedisKeyStore implements KeyRegistry {
         const made = next.createdAt ?? this.#clock.now();
         const { keys, digests, created, generations } = this.#names;
         const after = digestsOf(next).join(" ");
-        const args = [id, text ?? "", writeRecord(next), made, before, after, CHANNEL, crypto.randomUUID()];
+        const args = [
+          id,
+          text ?? "",
+          writeRecord(next),
+          made,
+          before,
+          after,
+          CHANNEL,
+          crypto.randomUUID(),
+        ];
         const answer = await this.#client.ask(
           (redis) => this.#change(redis, [keys, digests, created, generations], args),
           (answer) => answer as 0 | 1 | string,
@@ -206,7 +236,9 @@ export class RedisKeyStore implements KeyRegistry {
           for (const digest of [...digestsOf(next), ...before.split(" ")]) this.#forget(digest); // here at once
           return next;
         }
-        if (answer !== 0) throw new KeyStoreError(`Cannot add the key: ${answer} has the same digest`);
+        if (answer !== 0) {
+          throw new KeyStoreError(`Cannot add the key: ${answer} has the same digest`);
+        }
       }
       throw new KeyStoreError("Cannot change the key: others keep changing it. Try again");
     });
@@ -252,7 +284,10 @@ export class RedisKeyStore implements KeyRegistry {
       return await act();
     } catch (cause) {
       if (!(cause instanceof RedisFailed)) throw cause;
-      throw new KeyStoreUnavailable("Cannot use the keys in Redis: check that it runs, its URL and its log", { cause });
+      throw new KeyStoreUnavailable(
+        "Cannot use the keys in Redis: check that it runs, its URL and its log",
+        { cause },
+      );
     }
   }
 
@@ -264,14 +299,20 @@ export class RedisKeyStore implements KeyRegistry {
     });
   }
 
-  /** Writes last uses in parts, so that no call waits behind a long one; what fails is tried again. */
+  /**
+   * Writes last uses in parts, so that no call waits behind a long one; what fails is tried again.
+   */
   async #writeUsed(): Promise<void> {
     const used = Array.from(this.#used);
     this.#used = new Map();
     for (let start = 0; start < used.length; start += PAGE) {
       try {
         const part = used.slice(start, start + PAGE).flat();
-        await this.#client.run((redis) => this.#noteUsed(redis, [this.#names.used], part), Number, WRITE_DEADLINE_MS);
+        await this.#client.run(
+          (redis) => this.#noteUsed(redis, [this.#names.used], part),
+          Number,
+          WRITE_DEADLINE_MS,
+        );
       } catch {
         for (const [id, at] of used.slice(start)) this.used(id, at);
         return;

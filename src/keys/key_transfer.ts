@@ -1,5 +1,6 @@
 /**
- * Keys on their way from one store to another, a key a line of JSON. Lines hold digests and never a key itself.
+ * Keys on their way from one store to another, a key a line of JSON. Lines hold digests and never a
+ * key itself.
  *
  * @module
  */
@@ -63,7 +64,9 @@ function readLine(line: string, location: string): GatewayKey {
     // A line of a snapshot is a record with the time at which it was seen.
     return readRecord(isObject(value) && "record" in value ? value.record : value, location);
   } catch (error) {
-    if (error instanceof SyntaxError) throw new KeyStoreError(`Cannot import ${location}: it is no JSON`);
+    if (error instanceof SyntaxError) {
+      throw new KeyStoreError(`Cannot import ${location}: it is no JSON`);
+    }
     if (error instanceof InvalidRecord) throw new KeyStoreError(`Cannot import ${error.message}`);
     throw error;
   }
@@ -93,7 +96,8 @@ export function readKeyLines(lines: readonly string[]): ReadonlyMap<string, Gate
 }
 
 /**
- * Adds keys to a store. What is there already, and the same, stays as it is: an import can be repeated.
+ * Adds keys to a store. What is there already, and the same, stays as it is: an import can be
+ * repeated.
  *
  * @param keys The store
  * @param records The keys, by their ids
@@ -115,7 +119,9 @@ export async function importKeys(
       return record;
     }
     // The end of a key can't be taken back, not by an older copy either.
-    const next = current.revokedAt === undefined ? record : { ...record, revokedAt: current.revokedAt };
+    const next = current.revokedAt === undefined
+      ? record
+      : { ...record, revokedAt: current.revokedAt };
     if (toCanonical(next) === toCanonical(current)) {
       outcomes.set(id, "same");
       return current;

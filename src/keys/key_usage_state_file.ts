@@ -1,6 +1,6 @@
 /**
- * The state that survives a restart, in a file beside the file of keys: when each key was last used, how much of each
- * budget is spent, and the number of gateways where they share limits.
+ * The state that survives a restart, in a file beside the file of keys: when each key was last
+ * used, how much of each budget is spent, and the number of gateways where they share limits.
  *
  * @module
  */
@@ -14,9 +14,13 @@ import { isOfLaterForm } from "../storage/stored_forms.ts";
 /** Entries that are written at once, and characters that are read at once. */
 const ENTRIES = 500;
 const CHARACTERS = 32_000;
-/** Text before, between and after the entries of a file that the gateway itself wrote, one entry a line. */
+/**
+ * Text before, between and after the entries of a file that the gateway itself wrote, one entry a
+ * line.
+ */
 const [HEAD, MIDDLE] = ['{"used":{\n', '\n},"budgets":[\n'];
-const toTail = (gateways: number | undefined) => gateways === undefined ? "\n]}\n" : `\n],"gateways":${gateways}}\n`;
+const toTail = (gateways: number | undefined) =>
+  gateways === undefined ? "\n]}\n" : `\n],"gateways":${gateways}}\n`;
 /** Number of characters that the longest tail has at most. */
 const MAX_TAIL = 50;
 
@@ -60,7 +64,9 @@ export interface Budgets {
 /** Keeps the later period of two budgets of one subject, and the larger sum within one period. */
 function keepLater(budgets: Map<string, Spent>, spent: Spent): void {
   const { until = 0, used = -1 } = budgets.get(spent.subject) ?? {};
-  if (spent.until > until || (spent.until === until && spent.used > used)) budgets.set(spent.subject, spent);
+  if (spent.until > until || (spent.until === until && spent.used > used)) {
+    budgets.set(spent.subject, spent);
+  }
 }
 
 /** Cuts the lines between two positions into parts. */
@@ -73,19 +79,27 @@ function* cut(text: string, start: number, end: number): Iterable<string> {
   }
 }
 
-/** Parses the content of a file, in parts if it has one entry a line: 100,000 at once take up to half a second. */
+/**
+ * Parses the content of a file, in parts if it has one entry a line: 100,000 at once take up to
+ * half a second.
+ */
 function* parse(text: string): Iterable<unknown> {
   const middle = text.lastIndexOf(MIDDLE);
   const [tail, number] = /\n\](?:,"gateways":(\d+))?\}\n$/.exec(text.slice(-MAX_TAIL)) ?? [];
   if (!text.startsWith(HEAD) || middle < 0 || tail === undefined) return yield JSON.parse(text);
   yield { used: {}, budgets: [], gateways: number === undefined ? undefined : Number(number) };
-  for (const part of cut(text, HEAD.length, middle)) yield { used: JSON.parse(`{${part}}`), budgets: [] };
+  for (const part of cut(text, HEAD.length, middle)) {
+    yield { used: JSON.parse(`{${part}}`), budgets: [] };
+  }
   const budgets = cut(text, middle + MIDDLE.length, text.length - tail.length);
   for (const part of budgets) yield { used: {}, budgets: JSON.parse(`[${part}]`) };
 }
 
 /** Writes one entry a line, in turns. */
-async function* toLines<T>(entries: Iterable<T>, toLine: (entry: T) => string): AsyncIterable<Uint8Array> {
+async function* toLines<T>(
+  entries: Iterable<T>,
+  toLine: (entry: T) => string,
+): AsyncIterable<Uint8Array> {
   const turns = new Turns();
   let text = "";
   let written = 0;
@@ -111,7 +125,8 @@ export class FileKeyUsageState implements KeyUsageState {
 
   /**
    * @param file The file, beside that of the keys
-   * @param options The clock; a function that is told in one line when the file can't be written; the limiter, if any
+   * @param options The clock; a function that is told in one line when the file can't be written;
+   * the limiter, if any
    */
   constructor(
     file: SharedFile,
@@ -119,7 +134,10 @@ export class FileKeyUsageState implements KeyUsageState {
   ) {
     this.#clock = options.clock;
     this.#limiter = options.limiter;
-    const content = { merge: (bytes: Buffer) => this.#merge(bytes), toParts: () => this.#toParts() };
+    const content = {
+      merge: (bytes: Buffer) => this.#merge(bytes),
+      toParts: () => this.#toParts(),
+    };
     this.#file = new LazyFile(file, content, options);
   }
 

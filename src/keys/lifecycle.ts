@@ -1,5 +1,6 @@
 /**
- * The life cycle of a gateway key, from its creation to its end: pure functions from one record to the next.
+ * The life cycle of a gateway key, from its creation to its end: pure functions from one record to
+ * the next.
  *
  * @module
  */
@@ -35,7 +36,10 @@ export interface NewKey {
  */
 export function createKey(policy: KeyPolicy, { digest, now }: LifecycleParts): NewKey {
   const key = generateGatewayKey();
-  return { key, record: { id: gatewayKeyId(key) ?? "", ...policy, digest: digest(key), createdAt: now } };
+  return {
+    key,
+    record: { id: gatewayKeyId(key) ?? "", ...policy, digest: digest(key), createdAt: now },
+  };
 }
 
 /**
@@ -45,11 +49,20 @@ export function createKey(policy: KeyPolicy, { digest, now }: LifecycleParts): N
  * @param overlapMs For how long the old secret stays good, milliseconds; 0 ends it at once
  * @param parts SHA-256 and the time
  * @returns The new key and its record
- * @throws {KeyStoreError} For a revoked key, for too long an overlap, and when two secrets are good already
+ * @throws {KeyStoreError} For a revoked key, for too long an overlap, and when two secrets are good
+ * already
  */
-export function rotateKey(record: GatewayKey, overlapMs: number, { digest, now }: LifecycleParts): NewKey {
-  if (record.revokedAt !== undefined) throw new KeyStoreError("Cannot rotate a revoked key: create a new one");
-  if (overlapMs > MAX_OVERLAP_MS) throw new KeyStoreError("Cannot keep the old secret for so long: at most 365d");
+export function rotateKey(
+  record: GatewayKey,
+  overlapMs: number,
+  { digest, now }: LifecycleParts,
+): NewKey {
+  if (record.revokedAt !== undefined) {
+    throw new KeyStoreError("Cannot rotate a revoked key: create a new one");
+  }
+  if (overlapMs > MAX_OVERLAP_MS) {
+    throw new KeyStoreError("Cannot keep the old secret for so long: at most 365d");
+  }
   if (record.later?.fields["previous"] !== undefined) {
     throw new KeyStoreError(
       "Cannot rotate this key: a later version wrote its secret before. Rotate it by that version",
@@ -66,7 +79,9 @@ export function rotateKey(record: GatewayKey, overlapMs: number, { digest, now }
   // An operator's own key has an id of any form: its successor has the gateway's.
   const key = generateGatewayKey(record.id);
   const { previous: _, ...rest } = record;
-  const old = overlapMs > 0 ? { previous: { digest: record.digest, expiresAt: now + overlapMs } } : {};
+  const old = overlapMs > 0
+    ? { previous: { digest: record.digest, expiresAt: now + overlapMs } }
+    : {};
   return { key, record: { ...rest, ...old, digest: digest(key) } };
 }
 
@@ -91,7 +106,9 @@ export function revokeKey(record: GatewayKey, now: number): GatewayKey {
  */
 export function suspendKey(record: GatewayKey, isDisabled: boolean): GatewayKey {
   if (record.revokedAt !== undefined) {
-    throw new KeyStoreError(`Cannot ${isDisabled ? "disable" : "enable"} a revoked key: it has ended for good`);
+    throw new KeyStoreError(
+      `Cannot ${isDisabled ? "disable" : "enable"} a revoked key: it has ended for good`,
+    );
   }
   const { disabled: _, ...rest } = record;
   return isDisabled ? { ...rest, disabled: true } : rest;

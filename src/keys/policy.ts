@@ -30,19 +30,31 @@ export function keyState({ revokedAt, disabled, expiresAt }: KeyConfig, now: num
  * @param provider Name of the provider
  * @param now Wall clock, milliseconds since 1970
  * @returns The key
- * @throws {GatewayError} `invalid_gateway_key` for unknown, revoked and expired alike, `key_not_understood`,
+ * @throws {GatewayError} `invalid_gateway_key` for unknown, revoked and expired alike,
+ * `key_not_understood`,
  *   `provider_not_allowed`
  */
-export function admitKey(key: KeyConfig | GatewayKey | undefined, provider: string, now: number): KeyConfig {
-  if (key === undefined || keyState(key, now) !== "active") throw new GatewayError("invalid_gateway_key");
+export function admitKey(
+  key: KeyConfig | GatewayKey | undefined,
+  provider: string,
+  now: number,
+): KeyConfig {
+  if (key === undefined || keyState(key, now) !== "active") {
+    throw new GatewayError("invalid_gateway_key");
+  }
   if ("later" in key && key.later?.refusal !== undefined) {
     throw new GatewayError("key_not_understood", { cause: new Error(key.later.refusal) });
   }
-  if (key.providers !== undefined && !key.providers.includes(provider)) throw new GatewayError("provider_not_allowed");
+  if (key.providers !== undefined && !key.providers.includes(provider)) {
+    throw new GatewayError("provider_not_allowed");
+  }
   return key;
 }
 
-/** Tells whether a group is among those that are allowed; `undefined` stands for paths that no operation has. */
+/**
+ * Tells whether a group is among those that are allowed; `undefined` stands for paths that no
+ * operation has.
+ */
 function allowsGroup(group: OperationGroup | undefined, allowed: readonly WrittenGroup[]): boolean {
   if (group === undefined || allowed.includes("all")) return allowed.includes("all");
   return (GROUPS[group] && allowed.includes("default")) || allowed.includes(group);
@@ -54,13 +66,21 @@ function allowsGroup(group: OperationGroup | undefined, allowed: readonly Writte
  * @param key The key
  * @param operation Its group, and whether its model can be known
  * @param provider Name of the provider, and the operations that it allows
- * @throws {GatewayError} `operation_not_allowed`, `model_not_allowed` for a key that is limited to models where no
+ * @throws {GatewayError} `operation_not_allowed`, `model_not_allowed` for a key that is limited to
+ * models where no
  *   model can be known
  */
-export function admitOperation(key: KeyConfig, operation: AdmittedOperation, provider: AdmittingProvider): void {
+export function admitOperation(
+  key: KeyConfig,
+  operation: AdmittedOperation,
+  provider: AdmittingProvider,
+): void {
   const { group, model } = operation;
-  const isAllowed = allowsGroup(group, provider.operations) && (!key.operations || allowsGroup(group, key.operations));
-  if (!isAllowed || (model === "none" && key.models !== undefined)) throw toRefusal(operation, provider, isAllowed);
+  const isAllowed = allowsGroup(group, provider.operations) &&
+    (!key.operations || allowsGroup(group, key.operations));
+  if (!isAllowed || (model === "none" && key.models !== undefined)) {
+    throw toRefusal(operation, provider, isAllowed);
+  }
 }
 
 /** The part of an operation that decides who may use it. */
@@ -87,7 +107,9 @@ function toRefusal(
   }
   const isOfProvider = group === "all" || !allowsGroup(group, operations);
   const setting = isOfProvider ? `providers.${name}.operations` : "the key's operations";
-  return new GatewayError("operation_not_allowed", { detail: `"${group}" is not among ${setting}` });
+  return new GatewayError("operation_not_allowed", {
+    detail: `"${group}" is not among ${setting}`,
+  });
 }
 
 /**

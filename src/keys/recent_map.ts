@@ -5,9 +5,9 @@
  */
 
 /**
- * Keeps entries in two generations: those that nobody asks for during a whole generation are dropped, all at once. To
- * delete the oldest entry of a single `Map` instead costs 20 µs on every runtime, because the search for it walks over
- * the holes that earlier deletions left.
+ * Keeps entries in two generations: those that nobody asks for during a whole generation are
+ * dropped, all at once. To delete the oldest entry of a single `Map` instead costs 20 µs on every
+ * runtime, because the search for it walks over the holes that earlier deletions left.
  */
 export class RecentMap<K, V> {
   readonly #size: number;

@@ -1,13 +1,15 @@
 /**
- * A block of one limit: an amount that a gateway has taken from Redis in advance, for one window. It is as large as what
- * the gateway needs in some tenths of a second, and becomes smaller towards the end of the limit.
+ * A block of one limit: an amount that a gateway has taken from Redis in advance, for one window.
+ * It is as large as what the gateway needs in some tenths of a second, and becomes smaller towards
+ * the end of the limit.
  *
  * @module
  */
 
 /**
- * Parts of what is left of the limit of which the blocks of all gateways are about one: they become smaller towards its
- * end, so that gateways that are all in use leave nothing (guided self-scheduling: Polychronopoulos and Kuck, 1987).
+ * Parts of what is left of the limit of which the blocks of all gateways are about one: they become
+ * smaller towards its end, so that gateways that are all in use leave nothing (guided
+ * self-scheduling: Polychronopoulos and Kuck, 1987).
  */
 const PARTS_LEFT = 4;
 /** Times that a block should last: a shorter one is doubled, a longer one halved. Milliseconds. */
@@ -51,7 +53,9 @@ export class Block {
     return this.#ends;
   }
 
-  /** Amount that was used of the limit when the block was lent, without what is left of the block. */
+  /**
+   * Amount that was used of the limit when the block was lent, without what is left of the block.
+   */
   get used(): number {
     return this.#used - this.#left;
   }
@@ -117,7 +121,11 @@ export class Block {
    * @param gateways Number of gateways that share the limit
    * @returns The least with which one of them can go on, and the most that is wanted
    */
-  want(rooms: readonly number[], now: number, gateways: number): { readonly least: number; readonly most: number } {
+  want(
+    rooms: readonly number[],
+    now: number,
+    gateways: number,
+  ): { readonly least: number; readonly most: number } {
     const left = this.isLive(now) ? this.#left : 0;
     let [smallest, sum] = [Infinity, 0];
     for (const room of rooms) {
@@ -126,7 +134,11 @@ export class Block {
     }
     if (sum <= left) return { least: 0, most: 0 };
     const lastedMs = now - this.#borrowedAt;
-    const size = lastedMs < TOO_SHORT_MS ? 2 * this.#size : lastedMs > TOO_LONG_MS ? this.#size / 2 : this.#size;
+    const size = lastedMs < TOO_SHORT_MS
+      ? 2 * this.#size
+      : lastedMs > TOO_LONG_MS
+      ? this.#size / 2
+      : this.#size;
     // Those who wait would each have asked for its own.
     const most = Math.max(1, Math.floor(Math.min(size, this.largest(gateways, now))), sum - left);
     this.#size = most;

@@ -1,7 +1,7 @@
 /**
- * A gateway's share of large limits: blocks of requests, tokens and money that it takes in advance and spends on its
- * own. Redis counts a block as used from the moment it is lent, so that no limit is exceeded. What a gateway does not
- * need of its blocks goes back.
+ * A gateway's share of large limits: blocks of requests, tokens and money that it takes in advance
+ * and spends on its own. Redis counts a block as used from the moment it is lent, so that no limit
+ * is exceeded. What a gateway does not need of its blocks goes back.
  *
  * @module
  */
@@ -78,7 +78,8 @@ export class BorrowedShare {
    * Takes from the blocks, or returns `undefined` if too little is left of one.
    *
    * @param amounts Amounts to take, in the order of {@link Plan.counted}
-   * @param begun True for each window that began with the blocks, which were taken for this exchange
+   * @param begun True for each window that began with the blocks, which were taken for this
+   * exchange
    */
   take(amounts: readonly number[], begun: readonly boolean[] = []): Taken | undefined {
     const now = this.#lender.clock.monotonic();
@@ -92,7 +93,9 @@ export class BorrowedShare {
     }
     const standings = this.#standings(now);
     const ends: number[] = [];
-    for (let index = 0; index < blocks.length; index++) ends.push(blocks[index]?.take(amounts[index] ?? 0) ?? 0);
+    for (let index = 0; index < blocks.length; index++) {
+      ends.push(blocks[index]?.take(amounts[index] ?? 0) ?? 0);
+    }
     this.#usedAt = now;
     return { isAdmitted: true, standings, ends, begun };
   }
@@ -117,12 +120,15 @@ export class BorrowedShare {
       }
     } finally {
       this.#await(amounts, -1);
-      this.#reduce((block, index, now) => this.#isOver ? this.#awaited[index] ?? 0 : this.#mostOf(block, index, now));
+      this.#reduce((block, index, now) =>
+        this.#isOver ? this.#awaited[index] ?? 0 : this.#mostOf(block, index, now)
+      );
     }
   }
 
   /**
-   * Settles what was taken for an exchange: blocks get back what it did not use, and pay what it used beyond.
+   * Settles what was taken for an exchange: blocks get back what it did not use, and pay what it
+   * used beyond.
    *
    * @param taken The verdict by which it was taken
    * @param amounts Amounts that were taken
@@ -153,7 +159,9 @@ export class BorrowedShare {
 
   /** Gives back what is left, if nothing was taken for some time. */
   giveBackIdle(): void {
-    if (this.#lender.clock.monotonic() - this.#usedAt >= IDLE_MS && this.#waiting.size === 0) this.#reduce(() => 0);
+    if (this.#lender.clock.monotonic() - this.#usedAt >= IDLE_MS && this.#waiting.size === 0) {
+      this.#reduce(() => 0);
+    }
   }
 
   /** Ends the share: what is left goes back, and later what its exchanges do not use. */
@@ -176,7 +184,10 @@ export class BorrowedShare {
     }
   }
 
-  /** Returns the amount of a block beyond which it goes back: the largest that may be taken now, or what is awaited. */
+  /**
+   * Returns the amount of a block beyond which it goes back: the largest that may be taken now, or
+   * what is awaited.
+   */
   #mostOf(block: Block, index: number, now: number): number {
     return Math.max(this.#awaited[index] ?? 0, block.largest(this.#lender.gateways(), now));
   }
@@ -186,7 +197,9 @@ export class BorrowedShare {
     const now = this.#lender.clock.monotonic();
     for (const [index, limit] of this.plan.counted.entries()) {
       const block = this.#blocks[index];
-      if (block?.isLive(now)) this.#pay(limit, block.ends, -block.reduce(mostOf(block, index, now)));
+      if (block?.isLive(now)) {
+        this.#pay(limit, block.ends, -block.reduce(mostOf(block, index, now)));
+      }
     }
   }
 
@@ -197,11 +210,16 @@ export class BorrowedShare {
     return this.#blocks.some((block, index) => block.isReached(this.#roomFor(index, amounts), now));
   }
 
-  /** Corrects what was taken of a block, in its own window; in Redis, where the block is of another one. */
+  /**
+   * Corrects what was taken of a block, in its own window; in Redis, where the block is of another
+   * one.
+   */
   #correct(index: number, ends: number, change: number, now: number, isUndone = false): void {
     const [limit, block] = [this.plan.counted[index], this.#blocks[index]];
     if (limit === undefined || block === undefined || (change === 0 && !isUndone)) return;
-    if (this.#isOver || block.ends !== ends || !block.isLive(now)) return this.#pay(limit, ends, change, isUndone);
+    if (this.#isOver || block.ends !== ends || !block.isLive(now)) {
+      return this.#pay(limit, ends, change, isUndone);
+    }
     const owed = block.correct(change);
     const rest = owed > 0 ? owed : -block.reduce(this.#mostOf(block, index, now));
     this.#pay(limit, ends, rest, isUndone);
@@ -223,12 +241,21 @@ export class BorrowedShare {
       const [limit, block] = [counted[index], this.#blocks[index]];
       if (limit === undefined || block === undefined) continue;
       const { name } = limit;
-      standings.push({ subject, name, limit: limit.limit, used: block.used, resetMs: block.resetMs(now) });
+      standings.push({
+        subject,
+        name,
+        limit: limit.limit,
+        used: block.used,
+        resetMs: block.resetMs(now),
+      });
     }
     return standings;
   }
 
-  /** Takes blocks in advance: as much as is wanted or as there is room for. Those that come too late are given back. */
+  /**
+   * Takes blocks in advance: as much as is wanted or as there is room for. Those that come too late
+   * are given back.
+   */
   async #borrow(): Promise<Taken> {
     const { plan } = this;
     const { client, clock, count, acquire, settlements, known, gateways } = this.#lender;
@@ -236,7 +263,11 @@ export class BorrowedShare {
     if (settlements.hasPending(plan.subject.name)) void settlements.flush();
     const askedAt = clock.monotonic();
     const wanted = this.#blocks.map((block, index) => {
-      return block.want(Array.from(this.#waiting, (amounts) => this.#roomFor(index, amounts)), askedAt, gateways());
+      return block.want(
+        Array.from(this.#waiting, (amounts) => this.#roomFor(index, amounts)),
+        askedAt,
+        gateways(),
+      );
     });
     const read = (answer: unknown) => readTaken(answer, plan);
     const grantedOf = ({ isAdmitted, standings }: Taken) =>
@@ -247,7 +278,9 @@ export class BorrowedShare {
       });
     try {
       const taken = await client.run((redis) => {
-        if (plan.isCounter) return count(redis, [plan.countsKey], toCountArguments(plan, wanted[0]?.most ?? 1));
+        if (plan.isCounter) {
+          return count(redis, [plan.countsKey], toCountArguments(plan, wanted[0]?.most ?? 1));
+        }
         return acquire(
           redis,
           [plan.countsKey, plan.openKey],
@@ -261,13 +294,21 @@ export class BorrowedShare {
         const { used = 0, resetMs = 0 } = taken.standings[index] ?? {};
         // Redis has looked at its clock in between.
         const [endsAt, latestEnd] = [askedAt + resetMs, answeredAt + resetMs];
-        block.add(granted[index] ?? 0, { used, ends: taken.ends[index] ?? 0, endsAt, latestEnd, askedAt });
+        block.add(granted[index] ?? 0, {
+          used,
+          ends: taken.ends[index] ?? 0,
+          endsAt,
+          latestEnd,
+          askedAt,
+        });
       }
       return taken;
     } catch (error) {
       const late = error instanceof RedisFailed ? error.late : undefined;
       late?.then(read).then((taken) => {
-        if (taken.isAdmitted) settlements.add(plan, undefined, toUndoing(plan, taken, grantedOf(taken)));
+        if (taken.isAdmitted) {
+          settlements.add(plan, undefined, toUndoing(plan, taken, grantedOf(taken)));
+        }
       }).catch(() => {});
       throw error;
     }

@@ -8,8 +8,14 @@ import type { LocalLease } from "./local_decisions.ts";
 import type { LimitSubject, Reservation } from "./limiter.ts";
 import { type Plan, type Taken, toAmountsTaken } from "./redis_plan.ts";
 
-/** Limits of about a thousand calls each are divided: of requests, of tokens, and of 10^-9 of a currency. */
-export const DIVISION: Division = { min: { requests: 1000, tokens: 1e6, budget: 1e6, spend: 1e11 }, parts: 100 };
+/**
+ * Limits of about a thousand calls each are divided: of requests, of tokens, and of 10^-9 of a
+ * currency.
+ */
+export const DIVISION: Division = {
+  min: { requests: 1000, tokens: 1e6, budget: 1e6, spend: 1e11 },
+  parts: 100,
+};
 
 /** Verdict about one subject of an exchange. */
 export interface Asked {
@@ -36,7 +42,9 @@ function isSameLimits({ counted, isObserved }: Plan, other: Plan): boolean {
     });
 }
 
-/** Maximum number of shares that are kept for sure, those of the subjects that were asked for last. */
+/**
+ * Maximum number of shares that are kept for sure, those of the subjects that were asked for last.
+ */
 const MAX_SHARES = 5000;
 
 /** Shares of all subjects. Those that are not used for long are given back, and dropped. */
@@ -51,7 +59,8 @@ export class BorrowedShares {
   }
 
   /**
-   * Returns whether the limits of a subject are divided into blocks: all of them are large, and none is of concurrency.
+   * Returns whether the limits of a subject are divided into blocks: all of them are large, and
+   * none is of concurrency.
    *
    * @param plan The plan of the subject
    */
@@ -77,7 +86,10 @@ export class BorrowedShares {
     return share;
   }
 
-  /** Takes what an exchange needs of the share of a subject, if there is one and enough is left of it. */
+  /**
+   * Takes what an exchange needs of the share of a subject, if there is one and enough is left of
+   * it.
+   */
   take({ name, limits }: LimitSubject, reservation: Reservation): Asked | undefined {
     const share = this.#get(name);
     if (share?.plan.subject.limits !== limits) return undefined;
@@ -89,7 +101,9 @@ export class BorrowedShares {
 
   /** Gives back what was not used for some time. */
   giveBackIdle(): void {
-    for (const shares of [this.#young, this.#old]) for (const share of shares.values()) share.giveBackIdle();
+    for (const shares of [this.#young, this.#old]) {
+      for (const share of shares.values()) share.giveBackIdle();
+    }
   }
 
   /** Ends all shares. */

@@ -1,8 +1,9 @@
 /**
- * The use of budgets as this process sees it: for a gauge, and to notice when one is nearly or wholly used.
+ * The use of budgets as this process sees it: for a gauge, and to notice when one is nearly or
+ * wholly used.
  *
- * Calls bring the news: each lease tells how much was used before, and its end how much was added. No limiter is asked
- * for more, except when a budget refuses a call and is not known to be used up.
+ * Calls bring the news: each lease tells how much was used before, and its end how much was added.
+ * No limiter is asked for more, except when a budget refuses a call and is not known to be used up.
  *
  * @module
  */
@@ -35,7 +36,10 @@ export interface ReachedBudget {
   readonly threshold: number;
 }
 
-/** Receives budgets that have reached a threshold, in this process once for each period. Does not throw. */
+/**
+ * Receives budgets that have reached a threshold, in this process once for each period. Does not
+ * throw.
+ */
 export type OnReached = (reached: ReachedBudget) => void;
 
 /** A watched budget. */
@@ -47,7 +51,10 @@ interface Watched extends Omit<ReachedBudget, "threshold"> {
   askedAt: number;
 }
 
-/** Returns whether a limit is a budget that is counted as a whole: a gateway that counts alone knows its share only. */
+/**
+ * Returns whether a limit is a budget that is counted as a whole: a gateway that counts alone knows
+ * its share only.
+ */
 function isWholeBudget({ subject: { limits }, name, limit }: Standing): boolean {
   return (name === "budget" || name === "spend") && limits[name]?.limit === limit;
 }
@@ -63,7 +70,10 @@ export class BudgetWatch {
     this.#clock = clock;
   }
 
-  /** Lists the used part of each budget, with its subject and unit; periods that are over are left out. */
+  /**
+   * Lists the used part of each budget, with its subject and unit; periods that are over are left
+   * out.
+   */
   *ratios(): Iterable<readonly [labels: readonly [subject: string, unit: string], ratio: number]> {
     const now = this.#clock.now();
     for (const { subject, unit, used, limit, until } of this.#watched.values()) {
@@ -76,9 +86,13 @@ export class BudgetWatch {
    *
    * @param standings State of its limits before
    * @param onReached Receives those that have reached a threshold
-   * @returns Notes the use of the exchange itself, when it is over; `undefined` if it counts against no budget
+   * @returns Notes the use of the exchange itself, when it is over; `undefined` if it counts
+   * against no budget
    */
-  note(standings: readonly Standing[], onReached: OnReached | undefined): ((used: Amounts) => void) | undefined {
+  note(
+    standings: readonly Standing[],
+    onReached: OnReached | undefined,
+  ): ((used: Amounts) => void) | undefined {
     let found: [Watched, Standing][] | undefined;
     for (const standing of standings) {
       if (!isWholeBudget(standing)) continue;
@@ -97,13 +111,18 @@ export class BudgetWatch {
   }
 
   /**
-   * Notes that a budget has refused an exchange: asks for its state where it is not known to be used up.
+   * Notes that a budget has refused an exchange: asks for its state where it is not known to be
+   * used up.
    *
    * @param subjects Subjects of the exchange
    * @param limiter The limiter
    * @param onReached Receives budgets that have reached a threshold
    */
-  refused(subjects: readonly LimitSubject[], limiter: Limiter, onReached: OnReached | undefined): void {
+  refused(
+    subjects: readonly LimitSubject[],
+    limiter: Limiter,
+    onReached: OnReached | undefined,
+  ): void {
     for (const subject of subjects) {
       for (const name of ["budget", "spend"] as const) {
         if (subject.limits[name] === undefined) continue;
@@ -123,7 +142,8 @@ export class BudgetWatch {
     const unit = limits.spend !== undefined && name === "spend" ? limits.spend.currency : "tokens";
     const known = this.#watched.get(key);
     this.#watched.delete(key);
-    const isCurrent = known !== undefined && known.until > this.#clock.now() && known.limit === limit &&
+    const isCurrent = known !== undefined && known.until > this.#clock.now() &&
+      known.limit === limit &&
       known.period === period && known.unit === unit;
     const until = isCurrent ? known.until : periodEnd(period, this.#clock.now());
     const watched = isCurrent
@@ -142,7 +162,11 @@ export class BudgetWatch {
 function setUsed(watched: Watched, used: number, onReached: OnReached | undefined): void {
   watched.used = used;
   if (onReached === undefined) return;
-  for (let threshold = THRESHOLDS[watched.told]; threshold !== undefined; threshold = THRESHOLDS[watched.told]) {
+  for (
+    let threshold = THRESHOLDS[watched.told];
+    threshold !== undefined;
+    threshold = THRESHOLDS[watched.told]
+  ) {
     if (used < threshold * watched.limit) return;
     watched.told++;
     const { subject, name, unit, limit, period, until } = watched;

@@ -6,7 +6,10 @@
 import type { Lease, Limiter, LimitSubject, Reservation, Standing } from "./limiter.ts";
 import { enforce, toLease } from "./verdict.ts";
 
-/** The questions that a {@link DryLimiter} was asked about one exchange, and the state by which they were decided. */
+/**
+ * The questions that a {@link DryLimiter} was asked about one exchange, and the state by which they
+ * were decided.
+ */
 export interface LimitQuestion {
   /** State of all limits, without the exchange. */
   readonly standings: readonly Standing[];
@@ -30,7 +33,10 @@ export class DryLimiter implements Limiter {
     const names = new Set(subjects.map(({ name }) => name));
     const others = this.asked?.standings.filter(({ subject }) => !names.has(subject.name)) ?? [];
     // Nothing was taken before: also a second lease takes the request and the place.
-    this.asked = { standings: [...others, ...standings], reservation: { ...reservation, admitted: undefined } };
+    this.asked = {
+      standings: [...others, ...standings],
+      reservation: { ...reservation, admitted: undefined },
+    };
     return toLease(enforce(standings, reservation), () => {});
   }
 

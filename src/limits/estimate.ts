@@ -1,20 +1,26 @@
 /**
- * Estimates of tokens: before a call of what it will use, and after it of what it has used where the provider stated
- * nothing. There is no tokenizer: bytes become tokens by a ratio that is learned from what providers state.
+ * Estimates of tokens: before a call of what it will use, and after it of what it has used where
+ * the provider stated nothing. There is no tokenizer: bytes become tokens by a ratio that is
+ * learned from what providers state.
  *
  * @module
  */
 import type { TokenUsage } from "../exchange/record.ts";
 
-/** Tokens of a byte of input before anything was learned: English has about four bytes to a token, JSON included. */
+/**
+ * Tokens of a byte of input before anything was learned: English has about four bytes to a token,
+ * JSON included.
+ */
 const INPUT_RATIO = 0.25;
 /**
- * Bounds of the learned ratio. No tokenizer makes more than one token of a byte; and nobody may teach the gateway, by
- * bodies full of what a model never reads, that text is free.
+ * Bounds of the learned ratio. No tokenizer makes more than one token of a byte; and nobody may
+ * teach the gateway, by bodies full of what a model never reads, that text is free.
  */
 const MIN_INPUT_RATIO = 0.125;
 const MAX_INPUT_RATIO = 1;
-/** Bounds of the learned factor for counted output: some of it, such as reasoning, is never relayed. */
+/**
+ * Bounds of the learned factor for counted output: some of it, such as reasoning, is never relayed.
+ */
 const MIN_OUTPUT_FACTOR = 0.5;
 const MAX_OUTPUT_FACTOR = 8;
 /** Weight of one more call in what is learned. */
@@ -27,7 +33,10 @@ const DEFAULT_OUTPUT = 1000;
 const MAX_EXPECTED_OUTPUT = 32_768;
 /** Number of recent calls of a key and a model whose output is remembered. */
 const RECENT = 32;
-/** Number of recent calls from which on the expected output need not cover the largest: 19 of 20 are enough. */
+/**
+ * Number of recent calls from which on the expected output need not cover the largest: 19 of 20 are
+ * enough.
+ */
 const MANY = 20;
 /** The most pairs of key and model of which something is remembered: about 3 MB in all. */
 const MAX_PAIRS = 10_000;
@@ -46,9 +55,15 @@ export interface EstimatedCall {
   readonly inputBound: number;
   /** True if all of its input stands in the body; else it may have any number of tokens. */
   readonly isInputWhole: boolean;
-  /** The most output for which the caller asked, over all choices; `undefined` where it set no maximum. Tokens. */
+  /**
+   * The most output for which the caller asked, over all choices; `undefined` where it set no
+   * maximum. Tokens.
+   */
   readonly maxOutput: number | undefined;
-  /** The most output that the provider gives, over all choices; `undefined` where the operator set none. Tokens. */
+  /**
+   * The most output that the provider gives, over all choices; `undefined` where the operator set
+   * none. Tokens.
+   */
   readonly outputBound: number | undefined;
   /** True if the provider makes the answer whether or not anybody waits for it. */
   readonly isBackground: boolean;
@@ -79,7 +94,10 @@ class Recent {
     this.#next = (this.#next + 1) % RECENT;
   }
 
-  /** The number that covers most of them: the largest, or the second of {@link MANY}; `undefined` if there are none. */
+  /**
+   * The number that covers most of them: the largest, or the second of {@link MANY}; `undefined` if
+   * there are none.
+   */
   get most(): number | undefined {
     let largest: number | undefined;
     let second = 0;
@@ -91,10 +109,13 @@ class Recent {
   }
 }
 
-const clamp = (value: number, least: number, most: number): number => Math.min(Math.max(value, least), most);
+const clamp = (value: number, least: number, most: number): number =>
+  Math.min(Math.max(value, least), most);
 const blend = (known: number, seen: number): number => known + WEIGHT * (seen - known);
 
-/** A bounded map. What was not asked for during the last half of its size in new names is forgotten. */
+/**
+ * A bounded map. What was not asked for during the last half of its size in new names is forgotten.
+ */
 class Memory<Value> {
   readonly #half: number;
   #young = new Map<string, Value>();
@@ -124,15 +145,15 @@ class Memory<Value> {
 }
 
 /**
- * Estimates tokens, and learns from those that providers state. A key learns from its own calls alone: the texts of one
- * caller say nothing about those of another, and must not make them dearer.
+ * Estimates tokens, and learns from those that providers state. A key learns from its own calls
+ * alone: the texts of one caller say nothing about those of another, and must not make them dearer.
  */
 export class TokenEstimator {
   readonly #pairs = new Memory<Learned>(MAX_PAIRS);
 
   /**
-   * Estimates what a call will use: its input by its bytes; its output by the maximum that the caller set, else by recent
-   * calls of the same key and model.
+   * Estimates what a call will use: its input by its bytes; its output by the maximum that the
+   * caller set, else by recent calls of the same key and model.
    *
    * @param call The call
    */
@@ -143,7 +164,8 @@ export class TokenEstimator {
   }
 
   /**
-   * Estimates what a call has used: no more than the maximum that the caller set, unless more was counted.
+   * Estimates what a call has used: no more than the maximum that the caller set, unless more was
+   * counted.
    *
    * @param call The call
    * @param counted Tokens of output as its dialect counted them
@@ -152,7 +174,10 @@ export class TokenEstimator {
     const learned = this.#pairs.get(pairOf(call));
     const { outputFactor = 1 } = learned ?? {};
     const most = Math.max(call.maxOutput ?? Infinity, counted);
-    return { input: inputOf(call, learned), output: Math.min(Math.ceil(counted * outputFactor), most) };
+    return {
+      input: inputOf(call, learned),
+      output: Math.min(Math.ceil(counted * outputFactor), most),
+    };
   }
 
   /**
@@ -162,7 +187,11 @@ export class TokenEstimator {
    * @param usage Tokens as stated
    * @param counted Tokens of output as its dialect counted them; `undefined` if it did not
    */
-  learn(call: EstimatedCall, { input = 0, output = 0 }: TokenUsage, counted: number | undefined): void {
+  learn(
+    call: EstimatedCall,
+    { input = 0, output = 0 }: TokenUsage,
+    counted: number | undefined,
+  ): void {
     const learned = this.#pairs.getOrAdd(pairOf(call), newPair);
     if (!call.isInputWhole) learned.inputs.add(input);
     else if (input > 0 && call.inputBytes > 0) {
@@ -194,4 +223,5 @@ function recentOutput(learned: Learned | undefined): number {
   return Math.min(learned?.outputs.most ?? DEFAULT_OUTPUT, MAX_EXPECTED_OUTPUT);
 }
 
-const pairOf = ({ provider, model, keyId }: EstimatedCall): string => `${provider}\n${model}\n${keyId}`;
+const pairOf = ({ provider, model, keyId }: EstimatedCall): string =>
+  `${provider}\n${model}\n${keyId}`;

@@ -1,18 +1,25 @@
 /**
- * Windows of requests that are known to be exhausted: until they end, the store is not asked for a refusal that is known.
+ * Windows of requests that are known to be exhausted: until they end, the store is not asked for a
+ * refusal that is known.
  *
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
-import { isHeld, type LimitSubject, NO_RESERVATION, type Reservation, type Standing } from "./limiter.ts";
+import {
+  isHeld,
+  type LimitSubject,
+  NO_RESERVATION,
+  type Reservation,
+  type Standing,
+} from "./limiter.ts";
 import type { Plan, Taken } from "./redis_plan.ts";
 import { enforce } from "./verdict.ts";
 
 /** Maximum number of subjects that are remembered; beyond it the oldest is forgotten. */
 const MAX_SUBJECTS = 10_000;
 /**
- * Interval at which one exchange is asked for all the same: a place may have been given back, or the counts be lost.
- * Milliseconds.
+ * Interval at which one exchange is asked for all the same: a place may have been given back, or
+ * the counts be lost. Milliseconds.
  */
 const RECHECK_MS = 1000;
 
@@ -58,13 +65,16 @@ export class ExhaustedWindows {
    *
    * @param subject The subject that refused
    * @param standings State of all limits of the exchange
-   * @param reservation Its reservation: a request that another lease holds is given back with this refusal
+   * @param reservation Its reservation: a request that another lease holds is given back with this
+   * refusal
    */
   remember(subject: LimitSubject, standings: readonly Standing[], reservation: Reservation): void {
     if (isHeld(subject, reservation)) return;
     const { name, limits } = subject;
     const requests = standings.find((one) => one.subject === subject && one.name === "requests");
-    if (requests === undefined || requests.used < requests.limit || limits.mode === "observe") return;
+    if (requests === undefined || requests.used < requests.limit || limits.mode === "observe") {
+      return;
+    }
     const knownAt = this.#clock.monotonic();
     this.#known.delete(name);
     this.#known.set(name, {
@@ -79,9 +89,14 @@ export class ExhaustedWindows {
     }
   }
 
-  /** Forgets a subject that has admitted an exchange, and given its request: its window is not exhausted any more. */
+  /**
+   * Forgets a subject that has admitted an exchange, and given its request: its window is not
+   * exhausted any more.
+   */
   forget({ isAdmitted }: Taken, { subject }: Plan, reservation: Reservation): void {
-    if (isAdmitted && this.#known.size > 0 && !isHeld(subject, reservation)) this.#known.delete(subject.name);
+    if (isAdmitted && this.#known.size > 0 && !isHeld(subject, reservation)) {
+      this.#known.delete(subject.name);
+    }
   }
 
   /** Throws the refusal anew, as far as it was about the same subjects. */

@@ -1,6 +1,6 @@
 /**
- * The gateways that share limits through Redis: how many there are, and which part of the traffic this one has. That part
- * of each limit is its own to decide on while Redis is away.
+ * The gateways that share limits through Redis: how many there are, and which part of the traffic
+ * this one has. That part of each limit is its own to decide on while Redis is away.
  *
  * @module
  */
@@ -12,12 +12,21 @@ import { BACKGROUND_MS } from "./settlements_redis.ts";
 
 /** The gateways, and their rates: keys of one slot. */
 const KEYS = ["sallyport:gateways", "{sallyport:gateways}:rates"];
-/** Number of gateways of which one takes itself to be one where neither Redis nor its memory nor its operator has told. */
+/**
+ * Number of gateways of which one takes itself to be one where neither Redis nor its memory nor its
+ * operator has told.
+ */
 export const UNKNOWN_GATEWAYS = 10;
-/** Time by which rates are measured, and for which a gateway that was seen is remembered at least. Milliseconds. */
+/**
+ * Time by which rates are measured, and for which a gateway that was seen is remembered at least.
+ * Milliseconds.
+ */
 const PERIOD_MS = 60_000;
 
-/** Time since the last decision in an outage after which Redis decides, even if no gateway can join. Milliseconds. */
+/**
+ * Time since the last decision in an outage after which Redis decides, even if no gateway can join.
+ * Milliseconds.
+ */
 const MAX_WAIT_MS = 2 * LEASE_MS.redis;
 
 /** Port: the number of gateways that was met last, which outlives the process. */
@@ -56,7 +65,10 @@ export class Membership {
   /** Calls of the period, and of the one before. */
   #calls = 0;
   #callsBefore = 0;
-  /** The most that was seen in the period, and in the one before: who just left, or was just forgotten, still counts. */
+  /**
+   * The most that was seen in the period, and in the one before: who just left, or was just
+   * forgotten, still counts.
+   */
   #seen = NOBODY;
   #seenBefore = NOBODY;
   #periodEnd: number;
@@ -89,17 +101,19 @@ export class Membership {
 
   /** The number of gateways, this one included. */
   get gateways(): number {
-    return Math.max(this.#seen.gateways, this.#seenBefore.gateways) || (this.#memory?.gateways ?? this.#expected);
+    return Math.max(this.#seen.gateways, this.#seenBefore.gateways) ||
+      (this.#memory?.gateways ?? this.#expected);
   }
 
   /**
-   * Divisor of limits while this gateway decides alone: three quarters of each limit are divided by traffic, the rest
-   * evenly, so that a gateway without traffic has a quarter of an even share. Whole numbers make the shares of equal
-   * gateways exactly equal.
+   * Divisor of limits while this gateway decides alone: three quarters of each limit are divided by
+   * traffic, the rest evenly, so that a gateway without traffic has a quarter of an even share.
+   * Whole numbers make the shares of equal gateways exactly equal.
    *
-   * The parts of all gateways add up to one limit at most, although they learn of each other at different times: each
-   * counts itself by the smaller of two rates, of which others know one at least, and others by the largest that it knows.
-   * A gateway that others can't know yet has no part.
+   * The parts of all gateways add up to one limit at most, although they learn of each other at
+   * different times: each counts itself by the smaller of two rates, of which others know one at
+   * least, and others by the largest that it knows. A gateway that others can't know yet has no
+   * part.
    */
   get divisor(): number {
     const { gateways, others } = larger(this.#seen, this.#seenBefore);
@@ -117,8 +131,9 @@ export class Membership {
   }
 
   /**
-   * True while others may not have charged yet what they let through in an outage: each gateway still keeps to its share.
-   * Gateways that are not back after the life of a membership are not waited for.
+   * True while others may not have charged yet what they let through in an outage: each gateway
+   * still keeps to its share. Gateways that are not back after the life of a membership are not
+   * waited for.
    */
   get isWaiting(): boolean {
     if (this.#lostAt === undefined || this.gateways === 1) return false;
@@ -132,7 +147,8 @@ export class Membership {
   }
 
   /**
-   * Remembers the number of gateways of an earlier process until it has reached Redis, and notes it from then on.
+   * Remembers the number of gateways of an earlier process until it has reached Redis, and notes it
+   * from then on.
    *
    * @param memory Where it is noted, if anywhere
    * @param expected The number where none was noted
@@ -147,7 +163,9 @@ export class Membership {
     this.#turn();
     const rate = this.#rate();
     const lostAt = this.#lostAt;
-    const sinceMs = this.#backAt === undefined ? -1 : Math.floor(this.#clock.monotonic() - this.#backAt);
+    const sinceMs = this.#backAt === undefined
+      ? -1
+      : Math.floor(this.#clock.monotonic() - this.#backAt);
     const joined = await this.#client.run(
       (redis) => this.#join(redis, KEYS, [this.#id, LEASE_MS.redis, rate, sinceMs]),
       (answer) => readFleet(answer, rate),
@@ -179,7 +197,9 @@ export class Membership {
     ).catch(() => {});
   }
 
-  /** Returns the calls of the last minute; of those before the current period as much as lies in it. */
+  /**
+   * Returns the calls of the last minute; of those before the current period as much as lies in it.
+   */
   #rate(): number {
     const leftMs = Math.max(0, this.#periodEnd - this.#clock.monotonic());
     return Math.round(this.#calls + this.#callsBefore * leftMs / PERIOD_MS);

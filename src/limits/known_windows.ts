@@ -1,13 +1,16 @@
 /**
- * The windows of limits in Redis, as far as this gateway knows them: what Redis said last, and what this gateway has
- * used since. While Redis is away, the gateway goes on from there.
+ * The windows of limits in Redis, as far as this gateway knows them: what Redis said last, and what
+ * this gateway has used since. While Redis is away, the gateway goes on from there.
  *
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
 import type { Change, Plan, Taken, Windowed } from "./redis_plan.ts";
 
-/** Number of subjects that are remembered for sure, those that were in use last. At most twice as many are kept. */
+/**
+ * Number of subjects that are remembered for sure, those that were in use last. At most twice as
+ * many are kept.
+ */
 const MAX_SUBJECTS = 50_000;
 
 /** A window of one limit. */
@@ -20,7 +23,9 @@ export interface KnownWindow {
   used: number;
   /** Amount that this gateway has used of it. */
   own: number;
-  /** Amount that was charged here and not in Redis. Negative where Redis has to give something back. */
+  /**
+   * Amount that was charged here and not in Redis. Negative where Redis has to give something back.
+   */
   unpaid: number;
   /** Share of this gateway while it decides alone, until the state in Redis is known again. */
   share: OwnShare | undefined;
@@ -98,7 +103,13 @@ export class KnownWindows {
       known.plan = plan;
       return known;
     }
-    const added: KnownSubject = { plan, windows: {}, heardAt: -Infinity, isLost: false, isBeingPaid: false };
+    const added: KnownSubject = {
+      plan,
+      windows: {},
+      heardAt: -Infinity,
+      isLost: false,
+      isBeingPaid: false,
+    };
     this.#keep(added);
     return added;
   }
@@ -121,7 +132,9 @@ export class KnownWindows {
       if (limit === undefined || standing === undefined) continue;
       const ends = taken.ends[index] ?? 0;
       const known = subject.windows[limit.name];
-      const window = known?.ends === ends ? known : this.#begin(subject, limit.name, ends, standing.resetMs);
+      const window = known?.ends === ends
+        ? known
+        : this.#begin(subject, limit.name, ends, standing.resetMs);
       const amount = taken.isAdmitted ? amounts[index] ?? 0 : 0;
       window.used = standing.used + amount + window.unpaid;
       window.own += amount;
@@ -130,8 +143,8 @@ export class KnownWindows {
   }
 
   /**
-   * Lists subjects of which Redis has said nothing for some time, so that other gateways may have used more. It looks at
-   * a few subjects at a time, and at all of them in turn.
+   * Lists subjects of which Redis has said nothing for some time, so that other gateways may have
+   * used more. It looks at a few subjects at a time, and at all of them in turn.
    *
    * @param count Number of subjects to look at
    * @param ms That time, milliseconds
@@ -167,7 +180,14 @@ export class KnownWindows {
     const now = this.#clock.monotonic();
     const known = windows[name];
     if (known?.ends !== 0 || known.until <= now) {
-      return windows[name] = { ends, until: now + resetMs, used: 0, own: 0, unpaid: 0, share: undefined };
+      return windows[name] = {
+        ends,
+        until: now + resetMs,
+        used: 0,
+        own: 0,
+        unpaid: 0,
+        share: undefined,
+      };
     }
     known.ends = ends;
     known.until = now + resetMs;

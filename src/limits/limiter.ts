@@ -1,6 +1,6 @@
 /**
- * Port: the limiter of gateway keys, of teams, and of providers across all keys. Requests are counted when a call is
- * admitted; tokens and money are reserved then, and settled when it is over.
+ * Port: the limiter of gateway keys, of teams, and of providers across all keys. Requests are
+ * counted when a call is admitted; tokens and money are reserved then, and settled when it is over.
  *
  * @module
  */
@@ -30,9 +30,15 @@ export interface Reservation {
   readonly expected: Amounts;
   /** Amounts that it could use at most, for strict limits. */
   readonly most: Amounts;
-  /** Name of the subject of which another lease of the same exchange holds the request and the place, if any. */
+  /**
+   * Name of the subject of which another lease of the same exchange holds the request and the
+   * place, if any.
+   */
   readonly admitted?: string | undefined;
-  /** Name of the last subject of the exchange, where this lease is of the first alone: both are counted in one place. */
+  /**
+   * Name of the last subject of the exchange, where this lease is of the first alone: both are
+   * counted in one place.
+   */
   readonly countedWith?: string | undefined;
 }
 
@@ -58,8 +64,8 @@ export interface Standing {
   /** Amount used. */
   readonly used: number;
   /**
-   * Time until the limit resets, milliseconds; for `concurrency`, which has no window, the time after which to ask
-   * again.
+   * Time until the limit resets, milliseconds; for `concurrency`, which has no window, the time
+   * after which to ask again.
    */
   readonly resetMs: number;
 }
@@ -68,12 +74,18 @@ export interface Standing {
 export interface Lease {
   /** `RateLimit` and `RateLimit-Policy` headers for the answer. */
   readonly headers: Readonly<Record<string, string>>;
-  /** The first reached limit, when all of them are in observe mode: enforced, it would have refused the exchange. */
+  /**
+   * The first reached limit, when all of them are in observe mode: enforced, it would have refused
+   * the exchange.
+   */
   readonly observed: LimitName | undefined;
-  /** State of all limits before, without this exchange. Left out, the use of budgets is not shown. */
+  /**
+   * State of all limits before, without this exchange. Left out, the use of budgets is not shown.
+   */
   readonly standings?: readonly Standing[] | undefined;
   /**
-   * Ends the lease, and charges what was used instead of what was reserved. Only the first call has an effect.
+   * Ends the lease, and charges what was used instead of what was reserved. Only the first call has
+   * an effect.
    *
    * @param used Amounts that the call has used
    * @param isUndone True if there was no call after all: then its request is given back too
@@ -103,10 +115,11 @@ export interface Lease {
  */
 export interface Limiter {
   /**
-   * Admits an exchange to all subjects, or to none. Each limit takes the amount that {@link reservedOf} returns.
+   * Admits an exchange to all subjects, or to none. Each limit takes the amount that {@link
+   * reservedOf} returns.
    *
-   * A call with a body acquires two leases: one before its body is read, of the limits of its key alone, and another one
-   * of all limits after it, with `admitted`.
+   * A call with a body acquires two leases: one before its body is read, of the limits of its key
+   * alone, and another one of all limits after it, with `admitted`.
    *
    * @param subjects Subjects to count against
    * @param reservation Amounts to reserve
@@ -120,14 +133,16 @@ export interface Limiter {
 }
 
 /**
- * Acquires a lease, and waits for it no longer than its exchange lasts. A lease that comes later is released.
+ * Acquires a lease, and waits for it no longer than its exchange lasts. A lease that comes later is
+ * released.
  *
  * @param limiter The limiter
  * @param subjects Subjects to count against
  * @param reservation Amounts to reserve
  * @param options The exchange that acquires the lease, and the clock
  * @returns The lease of the exchange
- * @throws {GatewayError} As {@link Limiter.acquire} does; `internal_error` for a limiter that never answers
+ * @throws {GatewayError} As {@link Limiter.acquire} does; `internal_error` for a limiter that never
+ * answers
  */
 export function acquireLease(
   limiter: Limiter,
@@ -135,7 +150,8 @@ export function acquireLease(
   reservation: Reservation,
   { exchange, clock }: { exchange: Exchange; clock: Clock },
 ): Lease | Promise<Lease> {
-  const toError = () => new GatewayError("internal_error", { cause: new Error("Cannot count: the limiter is silent") });
+  const toError = () =>
+    new GatewayError("internal_error", { cause: new Error("Cannot count: the limiter is silent") });
   return withDeadline(limiter.acquire(subjects, reservation), {
     exchange,
     clock,
@@ -144,27 +160,37 @@ export function acquireLease(
   });
 }
 
-/** Time after which to ask again when the limit of concurrency is reached: its end can't be predicted. Milliseconds. */
+/**
+ * Time after which to ask again when the limit of concurrency is reached: its end can't be
+ * predicted. Milliseconds.
+ */
 export const ASK_AGAIN_MS = 1000;
 
 /**
- * Tolerance for a count that ends later than its window allows, since the clocks of servers differ. Beyond it, the
- * count was begun under another limit, or before the clock was set back, and it begins anew. Milliseconds.
+ * Tolerance for a count that ends later than its window allows, since the clocks of servers differ.
+ * Beyond it, the count was begun under another limit, or before the clock was set back, and it
+ * begins anew. Milliseconds.
  */
 export const SKEW_MS = 1000;
 
 /**
- * Time after which an exchange no longer counts as open unless its gateway renews it. Gateways do so at a third of that
- * time: two renewals may get lost. Milliseconds.
+ * Time after which an exchange no longer counts as open unless its gateway renews it. Gateways do
+ * so at a third of that time: two renewals may get lost. Milliseconds.
  *
- * In Redis it is short, so that a killed gateway blocks nobody for long: one call renews all exchanges of a gateway. To
- * a {@link SharedLimiter} each exchange is renewed by a message of its own, and an exchange of a Worker may send few
- * (Cloudflare, "Limits": 50 or 1000 subrequests).
+ * In Redis it is short, so that a killed gateway blocks nobody for long: one call renews all
+ * exchanges of a gateway. To a {@link SharedLimiter} each exchange is renewed by a message of its
+ * own, and an exchange of a Worker may send few (Cloudflare, "Limits": 50 or 1000 subrequests).
  */
 export const LEASE_MS = { redis: 10_000, shared: 30_000 } as const;
 
 /** Names of all limits, in the order in which limiters report them. */
-export const LIMIT_NAMES: readonly LimitName[] = ["requests", "tokens", "budget", "spend", "concurrency"];
+export const LIMIT_NAMES: readonly LimitName[] = [
+  "requests",
+  "tokens",
+  "budget",
+  "spend",
+  "concurrency",
+];
 
 /** A limit that is reserved before a call, and settled after it. */
 export type SettledLimit = "tokens" | "budget" | "spend";
@@ -199,15 +225,16 @@ export const isOfCalls = (name: LimitName): name is "requests" | "concurrency" =
  * @param subject The subject
  * @param reservation Reservation of this lease
  */
-export const isHeld = ({ name }: LimitSubject, { admitted }: Reservation): boolean => name === admitted;
+export const isHeld = ({ name }: LimitSubject, { admitted }: Reservation): boolean =>
+  name === admitted;
 
 /** Unit in which a limit is counted. */
 export const unitOf = (name: SettledLimit): keyof Amounts => name === "spend" ? "spend" : "tokens";
 
 /**
- * Returns the amount that an exchange takes of a limit when it is admitted. A call that is expected to need more than
- * the whole limit takes all of it: it passes alone, in a window that nobody has used. Strict limits reserve what the call
- * could use at most.
+ * Returns the amount that an exchange takes of a limit when it is admitted. A call that is expected
+ * to need more than the whole limit takes all of it: it passes alone, in a window that nobody has
+ * used. Strict limits reserve what the call could use at most.
  *
  * @param limit The limit: its subject, name, and maximum
  * @param reservation Amounts to reserve
@@ -223,8 +250,8 @@ export function reservedOf(
 }
 
 /**
- * Returns the room that an amount needs in a limit. A limit of tokens or money that is used up has none for a call that
- * needs nothing.
+ * Returns the room that an amount needs in a limit. A limit of tokens or money that is used up has
+ * none for a call that needs nothing.
  *
  * @param name Name of the limit
  * @param amount Amount to take

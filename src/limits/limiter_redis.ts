@@ -1,10 +1,10 @@
 /**
- * Limits that many gateways share through Redis. Each subject has a slot of its own: an exchange asks for its key, its
- * team and its provider in this order, one script each, by the server's clock. Those that have admitted it before another
- * one refuses it get back what it took.
+ * Limits that many gateways share through Redis. Each subject has a slot of its own: an exchange
+ * asks for its key, its team and its provider in this order, one script each, by the server's
+ * clock. Those that have admitted it before another one refuses it get back what it took.
  *
- * While Redis fails, each gateway counts alone against its share of every limit; what was used meanwhile is charged when
- * Redis is back.
+ * While Redis fails, each gateway counts alone against its share of every limit; what was used
+ * meanwhile is charged when Redis is back.
  *
  * @module
  */
@@ -38,7 +38,13 @@ import {
   toCounted,
 } from "./redis_plan.ts";
 import { ACQUIRE, COUNT } from "./redis_scripts.ts";
-import { BACKGROUND_MS, mayBeDone, Settlements, toCorrections, toUndoing } from "./settlements_redis.ts";
+import {
+  BACKGROUND_MS,
+  mayBeDone,
+  Settlements,
+  toCorrections,
+  toUndoing,
+} from "./settlements_redis.ts";
 import { enforce, findRefusing, toLease } from "./verdict.ts";
 
 /** Interval at which a gateway renews its membership and its open exchanges. Milliseconds. */
@@ -83,12 +89,31 @@ export class RedisLimiter implements Limiter {
     this.#membership = new Membership(client, clock, this.#id);
     this.#open = new OpenLeases(client);
     this.#known = new KnownWindows(clock);
-    this.#local = new LocalDecisions(clock, this.#known, this.#membership, (plan) => this.#open.count(plan));
+    this.#local = new LocalDecisions(
+      clock,
+      this.#known,
+      this.#membership,
+      (plan) => this.#open.count(plan),
+    );
     this.#settlements = new Settlements(client, () => this.#open.doubt());
     this.#exhausted = new ExhaustedWindows(clock);
-    const [acquire, count, settlements, known] = [this.#acquire, this.#count, this.#settlements, this.#known];
+    const [acquire, count, settlements, known] = [
+      this.#acquire,
+      this.#count,
+      this.#settlements,
+      this.#known,
+    ];
     const gateways = () => this.#membership.gateways;
-    this.#shares = new BorrowedShares({ client, clock, acquire, count, settlements, known, gateways, division });
+    this.#shares = new BorrowedShares({
+      client,
+      clock,
+      acquire,
+      count,
+      settlements,
+      known,
+      gateways,
+      division,
+    });
   }
 
   /** Decisions that were made without Redis. */
@@ -96,7 +121,9 @@ export class RedisLimiter implements Limiter {
     return this.#fallbacks;
   }
 
-  /** Remembers the number of gateways over a restart. @param expected The number where none is known */
+  /**
+   * Remembers the number of gateways over a restart. @param expected The number where none is known
+   */
   remember(memory: FleetMemory | undefined, expected?: number): void {
     this.#membership.remember(memory, expected);
   }
@@ -141,7 +168,11 @@ export class RedisLimiter implements Limiter {
   }
 
   /** Asks the subjects that were not asked yet. */
-  async #askOthers(subjects: readonly LimitSubject[], asked: Asked[], reservation: Reservation): Promise<Lease> {
+  async #askOthers(
+    subjects: readonly LimitSubject[],
+    asked: Asked[],
+    reservation: Reservation,
+  ): Promise<Lease> {
     let isAnswered = true;
     for (const subject of subjects.slice(asked.length)) {
       const one = this.#shares.take(subject, reservation) ?? await this.#ask(subject, reservation);
@@ -156,7 +187,10 @@ export class RedisLimiter implements Limiter {
   #admit(asked: readonly Asked[], reservation: Reservation): Lease {
     const [first] = asked;
     const standings = asked.length === 1 ? first?.taken?.standings : undefined;
-    const terms = enforce(standings ?? asked.flatMap(({ taken }) => taken?.standings ?? []), reservation);
+    const terms = enforce(
+      standings ?? asked.flatMap(({ taken }) => taken?.standings ?? []),
+      reservation,
+    );
     return toLease(terms, this.#toRelease(asked));
   }
 
@@ -170,23 +204,36 @@ export class RedisLimiter implements Limiter {
     if (isLost && !isAlone) void this.#charge();
     if (!isAlone && this.#shares.divides(plan)) return await this.#takeNextShare(plan, reservation);
     const isNew = !isHeld(subject, reservation);
-    const id = isNew && plan.concurrency !== undefined ? `${this.#id}-${++this.#acquired}` : undefined;
+    const id = isNew && plan.concurrency !== undefined
+      ? `${this.#id}-${++this.#acquired}`
+      : undefined;
     const reserved = toAmountsTaken(plan, reservation);
     const one: Asked = { plan, id, reserved, taken: undefined };
     if (isAlone) return one;
     const read = (answer: unknown) => readTaken(answer, plan);
     try {
       const taken = await this.#client.run((redis) => {
-        if (isNew && plan.isCounter) return this.#count(redis, [plan.countsKey], toCountArguments(plan, 1));
-        return this.#acquire(redis, [plan.countsKey, plan.openKey], toAcquireArguments(plan, id ?? "-", reserved));
+        if (isNew && plan.isCounter) {
+          return this.#count(redis, [plan.countsKey], toCountArguments(plan, 1));
+        }
+        return this.#acquire(
+          redis,
+          [plan.countsKey, plan.openKey],
+          toAcquireArguments(plan, id ?? "-", reserved),
+        );
       }, read);
       this.#known.learn(plan, taken, reserved);
       if (id !== undefined && taken.isAdmitted) this.#open.add(plan, id);
       this.#exhausted.forget(taken, plan, reservation);
       return { ...one, taken };
     } catch (error) {
-      // Where Redis admits the exchange after all, it gets that back: the decision of this gateway is charged instead.
-      this.#awaitLate(one, error, (answer) => this.#giveBack({ ...one, taken: read(answer) }, true));
+      // Where Redis admits the exchange after all, it gets that back: the decision of this gateway
+      // is charged instead.
+      this.#awaitLate(
+        one,
+        error,
+        (answer) => this.#giveBack({ ...one, taken: read(answer) }, true),
+      );
       return one;
     }
   }
@@ -206,7 +253,10 @@ export class RedisLimiter implements Limiter {
     }
   }
 
-  /** Waits for the answer to a call that failed. What Redis may have counted is not charged once more. */
+  /**
+   * Waits for the answer to a call that failed. What Redis may have counted is not charged once
+   * more.
+   */
   #awaitLate(one: Asked, error: unknown, answered: (answer: unknown) => void): void {
     const late = error instanceof RedisFailed ? error.late : undefined;
     late?.then(answered).catch((cause: unknown) => {
@@ -228,27 +278,42 @@ export class RedisLimiter implements Limiter {
     return taken;
   }
 
-  /** Refuses an exchange: gives back what it took before, and reads the limits of those that were not asked. */
-  async #refuse(subjects: readonly LimitSubject[], asked: readonly Asked[], reservation: Reservation): Promise<Lease> {
+  /**
+   * Refuses an exchange: gives back what it took before, and reads the limits of those that were
+   * not asked.
+   */
+  async #refuse(
+    subjects: readonly LimitSubject[],
+    asked: readonly Asked[],
+    reservation: Reservation,
+  ): Promise<Lease> {
     for (const one of asked) this.#giveBack(one);
     const rest = subjects.slice(asked.length).map((subject) => this.status(subject));
     const known = asked.map(({ taken, plan }) => taken?.standings ?? this.#local.standings(plan));
     const standings = [...known, ...await Promise.all(rest)].flat();
     const refusing = asked.at(-1);
-    if (refusing !== undefined) this.#exhausted.remember(refusing.plan.subject, standings, reservation);
+    if (refusing !== undefined) {
+      this.#exhausted.remember(refusing.plan.subject, standings, reservation);
+    }
     enforce(standings, reservation);
     throw new Error("Cannot count: Redis refuses, and no limit is reached"); // its standings are those of its verdict
   }
 
-  /** Decides here about the subjects for which Redis failed, in one go: nothing comes between the look and the count. */
+  /**
+   * Decides here about the subjects for which Redis failed, in one go: nothing comes between the
+   * look and the count.
+   */
   #decide(asked: readonly Asked[], reservation: Reservation): Lease {
-    // Where this gateway decides about the key, the first subject, it has decided about the first lease.
+    // Where this gateway decides about the key, the first subject, it has decided about the first
+    // lease.
     if (reservation.admitted === undefined || asked[0]?.taken !== undefined) this.#fallbacks++;
     if (!this.#client.health.isUp) this.#membership.lost();
     for (const { taken, plan } of asked) if (taken === undefined) this.#local.lose(plan);
     const known = asked.map(({ taken, plan }) => taken?.standings ?? this.#local.standings(plan));
     const standings = known.flat();
-    if (findRefusing(standings, reservation).length > 0) { for (const one of asked) this.#giveBack(one); }
+    if (findRefusing(standings, reservation).length > 0) {
+      for (const one of asked) this.#giveBack(one);
+    }
     const terms = enforce(standings, reservation);
     for (const [index, one] of asked.entries()) {
       if (one.taken !== undefined) continue;
@@ -278,7 +343,11 @@ export class RedisLimiter implements Limiter {
     };
   }
 
-  #release({ plan, id, taken, share, local, reserved }: Asked, used: Amounts, isUndone: boolean): void {
+  #release(
+    { plan, id, taken, share, local, reserved }: Asked,
+    used: Amounts,
+    isUndone: boolean,
+  ): void {
     if (share !== undefined && taken !== undefined) return share.settle(taken, reserved, used);
     if (id !== undefined) this.#open.delete(plan, id);
     if (local !== undefined) {
@@ -307,7 +376,10 @@ export class RedisLimiter implements Limiter {
     this.#settlements.add(plan, isOver ? id : undefined, changes);
   }
 
-  /** Brings Redis up to date after an outage: the server may have lost counts, or another one has taken over. */
+  /**
+   * Brings Redis up to date after an outage: the server may have lost counts, or another one has
+   * taken over.
+   */
   async #resume(): Promise<void> {
     if (this.#isClosed) return;
     this.#open.doubt();
@@ -315,7 +387,9 @@ export class RedisLimiter implements Limiter {
     if (this.#isResuming) return;
     this.#isResuming = true;
     while (!this.#isClosed && this.#isWaiting && this.#client.health.isUp) {
-      await new Promise<void>((resolve) => this.#clock.timer(REJOIN_MS, resolve, { isBackground: true }));
+      await new Promise<void>((resolve) =>
+        this.#clock.timer(REJOIN_MS, resolve, { isBackground: true })
+      );
       await this.#renew();
     }
     this.#isResuming = false;

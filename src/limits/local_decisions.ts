@@ -1,14 +1,35 @@
 /**
- * Decisions of one gateway while the store of all gateways can't be reached: against its share of what was left of each
- * limit, and charged to the store when it is back, as far as the windows are not over.
+ * Decisions of one gateway while the store of all gateways can't be reached: against its share of
+ * what was left of each limit, and charged to the store when it is back, as far as the windows are
+ * not over.
  *
  * @module
  */
 import { periodEnd } from "../config/units.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { addTo, type KnownSubject, type KnownWindow, type KnownWindows, type OwnShare } from "./known_windows.ts";
-import { type Amounts, ASK_AGAIN_MS, type Reservation, reservedOf, type Standing, unitOf } from "./limiter.ts";
-import { type Change, type CountedLimit, type Outcome, type Plan, type Settled, toWhole } from "./redis_plan.ts";
+import {
+  addTo,
+  type KnownSubject,
+  type KnownWindow,
+  type KnownWindows,
+  type OwnShare,
+} from "./known_windows.ts";
+import {
+  type Amounts,
+  ASK_AGAIN_MS,
+  type Reservation,
+  reservedOf,
+  type Standing,
+  unitOf,
+} from "./limiter.ts";
+import {
+  type Change,
+  type CountedLimit,
+  type Outcome,
+  type Plan,
+  type Settled,
+  toWhole,
+} from "./redis_plan.ts";
 
 /** Maximum number of subjects that are charged, and read again, after an outage. */
 const MAX_SUBJECTS = 100_000;
@@ -25,7 +46,10 @@ export interface Sharing {
 
 /** One exchange, as it was decided for one subject. */
 export interface LocalLease {
-  /** Ends it, and charges what was used. Where there was no call after all, its request is given back. */
+  /**
+   * Ends it, and charges what was used. Where there was no call after all, its request is given
+   * back.
+   */
   release(used: Amounts, isUndone: boolean): void;
   /** Waives what it has reserved: the store may have counted it, and nothing is charged twice. */
   waive(): void;
@@ -79,11 +103,23 @@ export class LocalDecisions {
       const window = this.#windowOf(plan, limited, known, now);
       const limit = this.#divide(plan, limited.name, limited.limit);
       const { left } = this.#shareOf(plan, limited, window);
-      return { subject, name: limited.name, limit, used: Math.max(0, limit - left), resetMs: window.until - now };
+      return {
+        subject,
+        name: limited.name,
+        limit,
+        used: Math.max(0, limit - left),
+        resetMs: window.until - now,
+      };
     });
     if (concurrency !== undefined) {
       const limit = this.#divide(plan, "concurrency", concurrency);
-      standings.push({ subject, name: "concurrency", limit, used: this.#open(plan), resetMs: ASK_AGAIN_MS });
+      standings.push({
+        subject,
+        name: "concurrency",
+        limit,
+        used: this.#open(plan),
+        resetMs: ASK_AGAIN_MS,
+      });
     }
     return standings;
   }
@@ -116,11 +152,15 @@ export class LocalDecisions {
     let isWaived = false;
     return {
       release: (used, isUndone) => {
-        for (const charge of charges) this.#correct(subject, charge, usedOf(charge, used, isUndone), isWaived);
+        for (const charge of charges) {
+          this.#correct(subject, charge, usedOf(charge, used, isUndone), isWaived);
+        }
       },
       waive: () => {
         isWaived = true;
-        for (const { window, charged, reserved } of charges) window.unpaid -= Math.min(charged, reserved);
+        for (const { window, charged, reserved } of charges) {
+          window.unpaid -= Math.min(charged, reserved);
+        }
       },
     };
   }
@@ -136,8 +176,8 @@ export class LocalDecisions {
   }
 
   /**
-   * Lists the subjects on which this gateway has decided alone in an outage, as bills of nothing: what other gateways have
-   * charged since is known by their receipts.
+   * Lists the subjects on which this gateway has decided alone in an outage, as bills of nothing:
+   * what other gateways have charged since is known by their receipts.
    */
   *reviews(): Iterable<Bill> {
     for (const subject of this.#lost) {
@@ -159,9 +199,17 @@ export class LocalDecisions {
     return live;
   }
 
-  #toBill(subject: KnownSubject, billed: readonly [KnownWindow, CountedLimit][], isReview = false): Bill {
+  #toBill(
+    subject: KnownSubject,
+    billed: readonly [KnownWindow, CountedLimit][],
+    isReview = false,
+  ): Bill {
     subject.isBeingPaid = true;
-    const changes = billed.map(([{ ends, unpaid }, limit]): Change => ({ limit, ends, change: unpaid }));
+    const changes = billed.map(([{ ends, unpaid }, limit]): Change => ({
+      limit,
+      ends,
+      change: unpaid,
+    }));
     return {
       plan: subject.plan,
       changes,
@@ -188,12 +236,18 @@ export class LocalDecisions {
     if (isReview) window.share = undefined;
   }
 
-  /** Corrects a charge. Where its window is over, only what was used beyond it counts, in the window of now. */
+  /**
+   * Corrects a charge. Where its window is over, only what was used beyond it counts, in the window
+   * of now.
+   */
   #correct(subject: KnownSubject, charge: Charge, used: number, isWaived: boolean): void {
     const { limit, window, reserved } = charge;
-    const isOver = subject.windows[limit.name] !== window || window.until <= this.#clock.monotonic();
+    const isOver = subject.windows[limit.name] !== window ||
+      window.until <= this.#clock.monotonic();
     const change = used - reserved;
-    if (change > 0) return this.#charge(subject, isOver ? this.#enter(subject, limit) : window, change);
+    if (change > 0) {
+      return this.#charge(subject, isOver ? this.#enter(subject, limit) : window, change);
+    }
     if (isOver || isWaived) return;
     charge.charged += change;
     this.#charge(subject, window, change);
@@ -214,27 +268,42 @@ export class LocalDecisions {
   }
 
   /** Returns the current window. Where the one before is over, or none is known, one begins now. */
-  #windowOf(plan: Plan, limit: CountedLimit, subject: KnownSubject | undefined, now: number): KnownWindow {
+  #windowOf(
+    plan: Plan,
+    limit: CountedLimit,
+    subject: KnownSubject | undefined,
+    now: number,
+  ): KnownWindow {
     const known = subject?.windows[limit.name];
     if (known !== undefined && known.until > now) return known;
     const wall = this.#clock.now();
-    const until = now + (typeof limit.window === "number" ? limit.window : periodEnd(limit.window, wall) - wall);
-    // Others may have used a window of which nothing is known here, unless it began after Redis was lost.
-    const isFresh = this.#sharing.divisor === 1 || (known !== undefined && known.until > this.#known.lostAt);
+    const until = now +
+      (typeof limit.window === "number" ? limit.window : periodEnd(limit.window, wall) - wall);
+    // Others may have used a window of which nothing is known here, unless it began after Redis was
+    // lost.
+    const isFresh = this.#sharing.divisor === 1 ||
+      (known !== undefined && known.until > this.#known.lostAt);
     const used = plan.subject.limits.mode === "strict" && !isFresh ? limit.limit : 0;
     return { ends: 0, until, used, own: 0, unpaid: 0, share: undefined };
   }
 
-  /** Returns this gateway's share of what is left of a window: the one with which it began to decide alone, if it has. */
+  /**
+   * Returns this gateway's share of what is left of a window: the one with which it began to decide
+   * alone, if it has.
+   */
   #shareOf(plan: Plan, { name, limit }: CountedLimit, { used, own, share }: KnownWindow): OwnShare {
     if (share?.limit === limit) return share;
     const left = this.#divide(plan, name, Math.max(0, limit - used));
     if (plan.subject.limits.mode !== "strict") return { limit, left };
-    // Others may have used more than this gateway knows. As long as each keeps to its part of the whole limit, they can't.
+    // Others may have used more than this gateway knows. As long as each keeps to its part of the
+    // whole limit, they can't.
     return { limit, left: Math.min(left, this.#divide(plan, name, limit) - own) };
   }
 
-  /** Divides an amount by the gateways. Shares are rounded down, those of concurrency and of requests without strict up. */
+  /**
+   * Divides an amount by the gateways. Shares are rounded down, those of concurrency and of
+   * requests without strict up.
+   */
   #divide({ subject }: Plan, name: Standing["name"], amount: number): number {
     const { divisor, gateways } = this.#sharing;
     const isStrict = subject.limits.mode === "strict";
@@ -245,7 +314,10 @@ export class LocalDecisions {
   }
 }
 
-/** Returns the amount of a limit that an exchange has used. A request counts unless there was no call after all. */
+/**
+ * Returns the amount of a limit that an exchange has used. A request counts unless there was no
+ * call after all.
+ */
 function usedOf({ limit: { name }, reserved }: Charge, used: Amounts, isUndone: boolean): number {
   if (name !== "requests") return used[unitOf(name)];
   return isUndone ? 0 : reserved;

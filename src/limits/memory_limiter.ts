@@ -1,8 +1,9 @@
 /**
  * Limits of gateway keys, teams and providers, counted in this process.
  *
- * Windows begin with their first request, budgets with the calendar's day or month (UTC). Tokens and money are charged as
- * reserved when an exchange is admitted. Its end corrects the charge, in the very window in which it was made.
+ * Windows begin with their first request, budgets with the calendar's day or month (UTC). Tokens
+ * and money are charged as reserved when an exchange is admitted. Its end corrects the charge, in
+ * the very window in which it was made.
  *
  * @module
  */
@@ -49,7 +50,10 @@ interface Counts extends Mutable<WindowCounts> {
   open: number;
 }
 
-/** The time by which each limit is counted, read once for a call: clocks took 2 % of it (2026-11-22, CPU profile). */
+/**
+ * The time by which each limit is counted, read once for a call: clocks took 2 % of it (2026-11-22,
+ * CPU profile).
+ */
 type Now = Readonly<Record<Windowed, number>>;
 
 type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
@@ -65,13 +69,19 @@ interface Charge {
   readonly until: number;
 }
 
-/** Releases an exchange, as {@link Lease.release} does. Where nobody knows what was used, what was reserved stays charged. */
+/**
+ * Releases an exchange, as {@link Lease.release} does. Where nobody knows what was used, what was
+ * reserved stays charged.
+ */
 export type Release = (used?: Amounts, isUndone?: boolean) => void;
 
 /** Beginning of the names of budgets of money in {@link Spent}. */
 const MONEY = "spend:";
 
-/** The used part of one budget, to be kept beyond the end of the process, see {@link MemoryLimiter.budgets}. */
+/**
+ * The used part of one budget, to be kept beyond the end of the process, see {@link
+ * MemoryLimiter.budgets}.
+ */
 export interface Spent {
   /** Name of the subject; of its budget of money, that with `spend:` before it. */
   readonly subject: string;
@@ -80,7 +90,9 @@ export interface Spent {
   readonly until: number;
 }
 
-/** Number of subjects checked with each lease, to forget those that have nothing left to remember. */
+/**
+ * Number of subjects checked with each lease, to forget those that have nothing left to remember.
+ */
 const SWEPT_AT_ONCE = 2;
 
 /** Limiter of one process, which counts in memory. */
@@ -137,7 +149,11 @@ export class MemoryLimiter implements Limiter {
    * @param now The time, where it was read already
    * @returns Releases the exchange
    */
-  admit(subjects: readonly LimitSubject[], reservation: Reservation, now: Now = this.#now()): Release {
+  admit(
+    subjects: readonly LimitSubject[],
+    reservation: Reservation,
+    now: Now = this.#now(),
+  ): Release {
     this.#forget(now);
     const charges: Charge[] = [];
     for (const subject of subjects) {
@@ -161,7 +177,8 @@ export class MemoryLimiter implements Limiter {
    *
    * @param subjects Subjects to count against
    * @param reservation Amounts that were reserved
-   * @param ageMs Time since they were reserved: a window that began later is not the one that was charged
+   * @param ageMs Time since they were reserved: a window that began later is not the one that was
+   * charged
    * @returns Releases the exchange
    */
   hold(subjects: readonly LimitSubject[], reservation: Reservation, ageMs: number): Release {
@@ -188,12 +205,18 @@ export class MemoryLimiter implements Limiter {
   }
 
   /**
-   * Returns the counts of a subject, or `undefined` if there are none. Monotonic times in them are valid only for the
-   * same clock.
+   * Returns the counts of a subject, or `undefined` if there are none. Monotonic times in them are
+   * valid only for the same clock.
    */
   counts(subject: string): WindowCounts | undefined {
     const counts = this.#counts.get(subject);
-    return counts && { requests: counts.requests, tokens: counts.tokens, budget: counts.budget, spend: counts.spend };
+    return counts &&
+      {
+        requests: counts.requests,
+        tokens: counts.tokens,
+        budget: counts.budget,
+        spend: counts.spend,
+      };
   }
 
   /** Restores what {@link counts} returned. */
@@ -236,12 +259,18 @@ export class MemoryLimiter implements Limiter {
     return { requests: monotonic, tokens: monotonic, budget: wall, spend: wall };
   }
 
-  #toRelease(subjects: readonly LimitSubject[], reservation: Reservation, charges: readonly Charge[]): Release {
+  #toRelease(
+    subjects: readonly LimitSubject[],
+    reservation: Reservation,
+    charges: readonly Charge[],
+  ): Release {
     let isOpen = true;
     return (used, isUndone) => {
       if (!isOpen) return;
       isOpen = false;
-      for (const subject of subjects) if (!isHeld(subject, reservation)) this.#countsOf(subject.name).open--;
+      for (const subject of subjects) {
+        if (!isHeld(subject, reservation)) this.#countsOf(subject.name).open--;
+      }
       if (used === undefined) return;
       for (const charge of charges) {
         if (charge.name !== "requests") this.#settle(charge, used[unitOf(charge.name)]);
@@ -250,10 +279,18 @@ export class MemoryLimiter implements Limiter {
     };
   }
 
-  /** Corrects a charge. Where its window is over, only what was used beyond it counts, in the window of now. */
-  #settle({ subject: { name: subject, limits }, name, reserved, until }: Charge, used: number): void {
+  /**
+   * Corrects a charge. Where its window is over, only what was used beyond it counts, in the window
+   * of now.
+   */
+  #settle(
+    { subject: { name: subject, limits }, name, reserved, until }: Charge,
+    used: number,
+  ): void {
     const counts = this.#countsOf(subject);
-    const now = name === "tokens" || name === "requests" ? this.#clock.monotonic() : this.#clock.now();
+    const now = name === "tokens" || name === "requests"
+      ? this.#clock.monotonic()
+      : this.#clock.now();
     const current = windowOf(name, counts, limits, now);
     const change = used - reserved;
     if (until === current.until || change > 0) {
@@ -279,8 +316,16 @@ function limitOf({ limits }: LimitSubject, name: LimitName): number | undefined 
   return typeof limit === "number" ? limit : limit?.limit;
 }
 
-/** Returns the current window of a subject. One that is over is replaced by a new one, which begins now. */
-function windowOf(name: Windowed, counts: Counts | undefined, limits: LimitSet, now: number): Count {
+/**
+ * Returns the current window of a subject. One that is over is replaced by a new one, which begins
+ * now.
+ */
+function windowOf(
+  name: Windowed,
+  counts: Counts | undefined,
+  limits: LimitSet,
+  now: number,
+): Count {
   const count = counts?.[name] ?? NOTHING;
   const end = endOf(name, limits, now);
   return count.until <= now || count.until > end + SKEW_MS ? { used: 0, until: end } : count;

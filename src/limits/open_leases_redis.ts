@@ -1,5 +1,6 @@
 /**
- * Open exchanges of subjects whose concurrency is limited. Redis forgets one that is not renewed: its gateway has died.
+ * Open exchanges of subjects whose concurrency is limited. Redis forgets one that is not renewed:
+ * its gateway has died.
  *
  * @module
  */
@@ -9,7 +10,10 @@ import type { Plan } from "./redis_plan.ts";
 import { RENEW } from "./redis_scripts.ts";
 import { BACKGROUND_MS, BATCH } from "./settlements_redis.ts";
 
-/** Maximum number of ended exchanges that are remembered: those of the last seconds. Older ones have expired in Redis. */
+/**
+ * Maximum number of ended exchanges that are remembered: those of the last seconds. Older ones have
+ * expired in Redis.
+ */
 const MAX_ENDED = 10_000;
 
 /** An exchange that is over. */
@@ -60,8 +64,8 @@ export class OpenLeases {
   }
 
   /**
-   * Notes that Redis may still count ended exchanges: it could not be reached when they ended, or another server has
-   * taken over that had not heard of it.
+   * Notes that Redis may still count ended exchanges: it could not be reached when they ended, or
+   * another server has taken over that had not heard of it.
    */
   doubt(): void {
     this.#isDoubtful = true;
@@ -70,7 +74,10 @@ export class OpenLeases {
   /** Renews all of them, in batches: a long script would hold up Redis for everybody. */
   async renew(): Promise<void> {
     if (this.#isDoubtful) await this.#removeEnded();
-    const all = Array.from(this.#open, ([key, ids]) => Array.from(ids, (id): [string, string] => [key, id])).flat();
+    const all = Array.from(
+      this.#open,
+      ([key, ids]) => Array.from(ids, (id): [string, string] => [key, id]),
+    ).flat();
     for (let start = 0; start < all.length; start += BATCH) {
       const byKey = new Map<string, string[]>();
       for (const [key, id] of all.slice(start, start + BATCH)) {

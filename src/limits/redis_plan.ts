@@ -1,5 +1,6 @@
 /**
- * Subjects as the scripts of Redis see them: their keys, the arguments for their limits, and the answers.
+ * Subjects as the scripts of Redis see them: their keys, the arguments for their limits, and the
+ * answers.
  *
  * @module
  */
@@ -20,8 +21,15 @@ import { MOST_COUNTED } from "./redis_scripts.ts";
 /** Name of a limit that has a window, or a period of the calendar. */
 export type Windowed = keyof WindowCounts;
 
-/** Names of the fields in which counts stand; the end of each window stands in the same with a `u`. */
-const FIELDS: Readonly<Record<Windowed, string>> = { requests: "r", tokens: "t", budget: "b", spend: "s" };
+/**
+ * Names of the fields in which counts stand; the end of each window stands in the same with a `u`.
+ */
+const FIELDS: Readonly<Record<Windowed, string>> = {
+  requests: "r",
+  tokens: "t",
+  budget: "b",
+  spend: "s",
+};
 
 /** A limit that is counted. */
 export interface CountedLimit {
@@ -60,7 +68,10 @@ export interface Taken {
 /** Change of one count. */
 export interface Change {
   readonly limit: CountedLimit;
-  /** End of the window in which was reserved; 0 for the current one, -1 for one that is not known any more. */
+  /**
+   * End of the window in which was reserved; 0 for the current one, -1 for one that is not known
+   * any more.
+   */
   readonly ends: number;
   /** Used - reserved. */
   readonly change: number;
@@ -79,8 +90,9 @@ export interface Settled {
 }
 
 /**
- * Outcome of a settlement: the state of each window. `"unknown"` if nothing more can be done, since what Redis did is
- * unknown or it refuses the settlement for its content; `undefined` if certainly nothing was done.
+ * Outcome of a settlement: the state of each window. `"unknown"` if nothing more can be done, since
+ * what Redis did is unknown or it refuses the settlement for its content; `undefined` if certainly
+ * nothing was done.
  */
 export type Outcome = readonly Settled[] | "unknown" | undefined;
 
@@ -110,7 +122,8 @@ export function planOf(subject: LimitSubject): Plan {
     counted,
     concurrency: limits.concurrency,
     isObserved: limits.mode === "observe",
-    isCounter: limits.concurrency === undefined && counted.length === 1 && counted[0]?.name === "requests",
+    isCounter: limits.concurrency === undefined && counted.length === 1 &&
+      counted[0]?.name === "requests",
   };
   plans.set(limits, plan);
   return plan;
@@ -139,7 +152,9 @@ export function toAmountsTaken({ subject, counted }: Plan, reservation: Reservat
   const amounts: number[] = [];
   for (let index = 0; index < counted.length; index++) {
     const limit = counted[index];
-    if (limit !== undefined) amounts.push(reservedOf({ subject, name: limit.name, limit: limit.limit }, reservation));
+    if (limit !== undefined) {
+      amounts.push(reservedOf({ subject, name: limit.name, limit: limit.limit }, reservation));
+    }
   }
   return amounts;
 }
@@ -150,7 +165,10 @@ export function toAmountsTaken({ subject, counted }: Plan, reservation: Reservat
  * @param plan The plan of the subject
  * @param wanted Number of requests
  */
-export function toCountArguments({ counted: [requests], isObserved }: Plan, wanted: number): number[] {
+export function toCountArguments(
+  { counted: [requests], isObserved }: Plan,
+  wanted: number,
+): number[] {
   const limit = isObserved ? Number.MAX_SAFE_INTEGER : requests?.limit ?? 0;
   return [limit, Number(requests?.window), wanted];
 }
@@ -161,8 +179,8 @@ export function toCountArguments({ counted: [requests], isObserved }: Plan, want
  * @param plan The plan of the subject
  * @param id Id of the exchange; empty to look only, `-` for one that takes no place
  * @param amounts Amounts to take
- * @param wanted The least of each with which a gateway can go on that takes them in advance; left out for one exchange,
- * which takes all or nothing
+ * @param wanted The least of each with which a gateway can go on that takes them in advance; left
+ * out for one exchange, which takes all or nothing
  */
 export function toAcquireArguments(
   { counted, concurrency, isObserved }: Plan,
@@ -175,7 +193,13 @@ export function toAcquireArguments(
     const limit = counted[index];
     const amount = amounts[index] ?? 0;
     if (limit === undefined) continue;
-    args.push(limit.field, limit.limit, wanted?.[index]?.least ?? roomFor(limit.name, amount), amount, limit.window);
+    args.push(
+      limit.field,
+      limit.limit,
+      wanted?.[index]?.least ?? roomFor(limit.name, amount),
+      amount,
+      limit.window,
+    );
   }
   return args;
 }
@@ -202,7 +226,13 @@ export function readTaken(answer: unknown, { subject, counted, concurrency }: Pl
     standings.push({ subject, name, limit, used, resetMs: end - now });
   }
   if (concurrency !== undefined) {
-    standings.push({ subject, name: "concurrency", limit: concurrency, used: open, resetMs: ASK_AGAIN_MS });
+    standings.push({
+      subject,
+      name: "concurrency",
+      limit: concurrency,
+      used: open,
+      resetMs: ASK_AGAIN_MS,
+    });
   }
   return { isAdmitted: granted > 0, standings, ends, begun };
 }

@@ -1,12 +1,15 @@
 /**
- * Scripts by which limits are counted in Redis. Each of them touches the keys of one subject, or those of the gateways:
- * one slot of a Cluster.
+ * Scripts by which limits are counted in Redis. Each of them touches the keys of one subject, or
+ * those of the gateways: one slot of a Cluster.
  *
  * @module
  */
 import { SKEW_MS } from "./limiter.ts";
 
-/** The largest count. Below 2^53, so that sums are exact, and so far below that the client library reads it exactly. */
+/**
+ * The largest count. Below 2^53, so that sums are exact, and so far below that the client library
+ * reads it exactly.
+ */
 export const MOST_COUNTED = 9e15;
 
 const NOW = `local time = redis.call('TIME')
@@ -20,9 +23,9 @@ end
 `;
 
 /**
- * The end of a window that begins now, given by its length, or of the day or month by the clock of Redis. Days are counted
- * from a first of March, which makes a leap day the last of its year (Howard Hinnant, "chrono-Compatible Low-Level Date
- * Algorithms", civil_from_days).
+ * The end of a window that begins now, given by its length, or of the day or month by the clock of
+ * Redis. Days are counted from a first of March, which makes a leap day the last of its year
+ * (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days).
  */
 export const END_OF: string = `local floor = math.floor
 local function monthEnd(day)
@@ -44,10 +47,10 @@ local function endOf(window)
 end
 `;
 
-// A count that ends later than a window that begins now was begun under a limit with a longer window, or before the clock
-// was set back. Gateways with that limit still use it: it stays and goes on counting, and the shorter window is counted in
-// separate fields. Values that are no numbers count as 0, and sums are capped, so that no write is refused after another
-// one was made.
+// A count that ends later than a window that begins now was begun under a limit with a longer
+// window, or before the clock was set back. Gateways with that limit still use it: it stays and
+// goes on counting, and the shorter window is counted in separate fields. Values that are no
+// numbers count as 0, and sums are capped, so that no write is refused after another one was made.
 const CURRENT = `local function read(field)
   local count = redis.call('HMGET', KEYS[1], field, field .. 'u')
   return tonumber(count[1] or 0) or 0, tonumber(count[2] or 0) or 0
@@ -82,9 +85,10 @@ end
 `;
 
 /**
- * Counts requests, for subjects that limit nothing else: all that are wanted, or as many as the limit has room for.
- * KEYS: counts. ARGV: limit, window, number wanted. Answer: number granted, now, 0, and before that the used part of the
- * limit and the end of its window, which is negative if the window has just begun.
+ * Counts requests, for subjects that limit nothing else: all that are wanted, or as many as the
+ * limit has room for. KEYS: counts. ARGV: limit, window, number wanted. Answer: number granted,
+ * now, 0, and before that the used part of the limit and the end of its window, which is negative
+ * if the window has just begun.
  */
 export const COUNT: string = `${NOW}
 local limit, window, wanted = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -104,11 +108,12 @@ if granted > 0 then add(count, granted) end
 return {granted, now, 0, used, ends}`;
 
 /**
- * Takes from all limits of a subject or from none; or only looks. KEYS: counts, open exchanges. ARGV: id (empty: only
- * look, `-`: takes no place), life of a lease, limit of concurrency (-1: none), 1 to observe; then of each other limit its field, the limit,
- * the room that it has to have (0: any), the amount to take, of which as much is taken as there is room for, its window.
- * Answer: 1 if taken, now, exchanges open before, then of each other limit the used part before and the end of its
- * window, which is negative if the window has just begun.
+ * Takes from all limits of a subject or from none; or only looks. KEYS: counts, open exchanges.
+ * ARGV: id (empty: only look, `-`: takes no place), life of a lease, limit of concurrency (-1:
+ * none), 1 to observe; then of each other limit its field, the limit, the room that it has to have
+ * (0: any), the amount to take, of which as much is taken as there is room for, its window. Answer:
+ * 1 if taken, now, exchanges open before, then of each other limit the used part before and the end
+ * of its window, which is negative if the window has just begun.
  */
 export const ACQUIRE: string = `${NOW}${KEEP}${END_OF}${CURRENT}
 local life, concurrency, isObserved, isReached = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1', false
@@ -138,11 +143,12 @@ end
 return reply`;
 
 /**
- * Settles exchanges of a subject. KEYS: counts, open exchanges. ARGV: number of exchanges that are over, their ids; then
- * of each count its field, its window, the end of the window in which was reserved (0: that of now), the sum of used -
- * reserved, and of that what exceeds the reservations. If that window is over, only the excess counts, in the current
- * one. The excess is -1 where a refused exchange gives back what it took, and had begun the window: then it is none.
- * Answer: now, then the used part of each count and the end of its current window, 0 where there is none.
+ * Settles exchanges of a subject. KEYS: counts, open exchanges. ARGV: number of exchanges that are
+ * over, their ids; then of each count its field, its window, the end of the window in which was
+ * reserved (0: that of now), the sum of used - reserved, and of that what exceeds the reservations.
+ * If that window is over, only the excess counts, in the current one. The excess is -1 where a
+ * refused exchange gives back what it took, and had begun the window: then it is none. Answer: now,
+ * then the used part of each count and the end of its current window, 0 where there is none.
  */
 export const SETTLE: string = `${NOW}${KEEP}${END_OF}${CURRENT}
 local reply, ids, counts, changes = {now}, tonumber(ARGV[1]), {}, {}
@@ -174,9 +180,10 @@ redis.call('PEXPIRE', KEYS[1], ARGV[1])
 return 1`;
 
 /**
- * Joins the gateways that share limits, or stays one of them. KEYS: the gateways, their rates. ARGV: id of this gateway,
- * life of a membership, its rate, a time in milliseconds. Answer: the number of gateways, the sum of their rates, and the
- * number of gateways that have joined within that time, this one included.
+ * Joins the gateways that share limits, or stays one of them. KEYS: the gateways, their rates.
+ * ARGV: id of this gateway, life of a membership, its rate, a time in milliseconds. Answer: the
+ * number of gateways, the sum of their rates, and the number of gateways that have joined within
+ * that time, this one included.
  */
 export const JOIN: string = `${NOW}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) do redis.call('HDEL', KEYS[2], id) end

@@ -1,8 +1,8 @@
 /**
  * Limits that are counted elsewhere, by a {@link SharedLimiter} that is reached by messages.
  *
- * While it can't be reached, each gateway counts alone. What an exchange used is told once: if the shared limiter can't
- * be reached at that moment, what was reserved there stays charged.
+ * While it can't be reached, each gateway counts alone. What an exchange used is told once: if the
+ * shared limiter can't be reached at that moment, what was reserved there stays charged.
  *
  * @module
  */
@@ -24,8 +24,9 @@ import { countsAtEnd, type LimiterAnswer, type LimiterMessage } from "./shared_l
 import { enforce, type Terms, toLease } from "./verdict.ts";
 
 /**
- * Sends a message to the limiter that counts its subjects, always the same one for the same subjects. Rejects if that
- * can't be reached in time: with a {@link GatewayError} to refuse the exchange, with anything else to count alone.
+ * Sends a message to the limiter that counts its subjects, always the same one for the same
+ * subjects. Rejects if that can't be reached in time: with a {@link GatewayError} to refuse the
+ * exchange, with anything else to count alone.
  */
 export type SendToLimiter = (message: LimiterMessage) => Promise<LimiterAnswer>;
 
@@ -57,11 +58,16 @@ export class RemoteLimiter implements Limiter {
       standings = toStandings(subjects, await this.#send({ type: "acquire", ...held }));
     } catch (error) {
       if (GatewayError.is(error)) throw error;
-      // The message may have arrived all the same: then its lease is renewed and released like any other. If it did not,
-      // nothing is reserved there, and all that the exchange uses is charged in the end.
+      // The message may have arrived all the same: then its lease is renewed and released like any
+      // other. If it did not, nothing is reserved there, and all that the exchange uses is charged
+      // in the end.
       const terms = enforce(this.#local.standings(subjects), reservation);
       const unreserved = { ...reservation, ...NO_RESERVATION };
-      return this.#hold({ ...held, reservation: unreserved }, terms, this.#local.admit(subjects, reservation));
+      return this.#hold(
+        { ...held, reservation: unreserved },
+        terms,
+        this.#local.admit(subjects, reservation),
+      );
     }
     return this.#hold(held, enforce(standings, reservation), () => {});
   }
@@ -74,9 +80,16 @@ export class RemoteLimiter implements Limiter {
     }
   }
 
-  /** Sees to it that a lease is renewed for as long as it is held, and that the shared limiter is told of its end. */
+  /**
+   * Sees to it that a lease is renewed for as long as it is held, and that the shared limiter is
+   * told of its end.
+   */
   #hold(
-    held: { readonly id: string; readonly subjects: readonly LimitSubject[]; readonly reservation: Reservation },
+    held: {
+      readonly id: string;
+      readonly subjects: readonly LimitSubject[];
+      readonly reservation: Reservation;
+    },
     terms: Terms,
     release: Lease["release"],
   ): Lease {
@@ -105,12 +118,19 @@ export class RemoteLimiter implements Limiter {
   }
 }
 
-/** Reads the answer of the shared limiter. @throws {Error} If it is not about all limits of these subjects */
+/**
+ * Reads the answer of the shared limiter. @throws {Error} If it is not about all limits of these
+ * subjects
+ */
 function toStandings(subjects: readonly LimitSubject[], answer: LimiterAnswer): Standing[] {
-  const limits = subjects.flatMap((subject) => limitsOf(subject).map(([name, limit]) => ({ subject, name, limit })));
+  const limits = subjects.flatMap((subject) =>
+    limitsOf(subject).map(([name, limit]) => ({ subject, name, limit }))
+  );
   return limits.map((limit, index) => {
     const state = answer[index];
-    if (state === undefined) throw new Error("Cannot count: the shared limiter does not know a limit");
+    if (state === undefined) {
+      throw new Error("Cannot count: the shared limiter does not know a limit");
+    }
     return { ...limit, ...state };
   });
 }

@@ -1,6 +1,7 @@
 /**
- * Settlements of exchanges in Redis: those of one moment go out together, those of one subject in one script. What
- * certainly was not done is kept and done later; what may have been done is never repeated.
+ * Settlements of exchanges in Redis: those of one moment go out together, those of one subject in
+ * one script. What certainly was not done is kept and done later; what may have been done is never
+ * repeated.
  *
  * @module
  */
@@ -9,7 +10,14 @@ import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
 import { firstLine, isReply } from "../storage/redis_deadline.ts";
 import { type Amounts, unitOf } from "./limiter.ts";
 import type { Bill } from "./local_decisions.ts";
-import { type Change, type Outcome, type Plan, type Settled, type Taken, toWhole } from "./redis_plan.ts";
+import {
+  type Change,
+  type Outcome,
+  type Plan,
+  type Settled,
+  type Taken,
+  toWhole,
+} from "./redis_plan.ts";
 import { SETTLE } from "./redis_scripts.ts";
 
 /** Maximum number of subjects whose settlements are kept while Redis is away. */
@@ -35,7 +43,8 @@ type Script = ReturnType<RedisClient["script"]>;
 type Report = (settlement: Settlement, outcome: Outcome) => void;
 
 /** Answers of a Redis that can't carry out any call now. The same call may succeed later. */
-const STATES = /READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|OOM|MISCONF|NOREPLICAS|BUSY|NOPERM|NOAUTH|TRYAGAIN|WRONGTYPE/;
+const STATES =
+  /READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|OOM|MISCONF|NOREPLICAS|BUSY|NOPERM|NOAUTH|TRYAGAIN|WRONGTYPE/;
 
 /** Sends settlements. */
 export class Settlements {
@@ -157,7 +166,9 @@ export class Settlements {
   #owe(settlement: Settlement): void {
     const { plan, ids, sums } = settlement;
     if (ids.length > 0) this.#keptOpen();
-    if (sums.length === 0 || (!this.#owed.has(plan.subject.name) && this.#owed.size >= MAX_OWED)) return;
+    if (sums.length === 0 || (!this.#owed.has(plan.subject.name) && this.#owed.size >= MAX_OWED)) {
+      return;
+    }
     merge(this.#owed, { plan, ids: [], sums });
   }
 }
@@ -191,14 +202,24 @@ export function toCorrections(
  * @param taken The verdict by which it was taken
  * @param reserved Amounts that were taken
  */
-export function toUndoing({ counted }: Plan, { ends, begun }: Taken, reserved: readonly number[]): Change[] {
+export function toUndoing(
+  { counted }: Plan,
+  { ends, begun }: Taken,
+  reserved: readonly number[],
+): Change[] {
   return counted.map((limit, index) => {
-    return { limit, ends: ends[index] ?? OVER, change: -(reserved[index] ?? 0), isUndone: begun[index] === true };
+    return {
+      limit,
+      ends: ends[index] ?? OVER,
+      change: -(reserved[index] ?? 0),
+      isUndone: begun[index] === true,
+    };
   });
 }
 
 /**
- * Returns whether Redis may have carried out a call that failed: the connection broke before the answer came.
+ * Returns whether Redis may have carried out a call that failed: the connection broke before the
+ * answer came.
  *
  * @param cause The failure
  */
@@ -211,7 +232,13 @@ export function mayBeDone(cause: unknown): boolean {
 function toArguments({ ids, sums }: Settlement): (string | number)[] {
   const args: (string | number)[] = [ids.length, ...ids];
   for (const { limit, ends, change, excess, isUndone } of sums) {
-    args.push(limit.field, limit.window, ends, toWhole(change), isUndone === true ? -1 : toWhole(excess));
+    args.push(
+      limit.field,
+      limit.window,
+      ends,
+      toWhole(change),
+      isUndone === true ? -1 : toWhole(excess),
+    );
   }
   return args;
 }

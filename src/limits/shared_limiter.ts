@@ -1,9 +1,10 @@
 /**
  * Limits counted in one place for gateways elsewhere, and the messages by which these use it.
  *
- * Gateways may vanish without notice: the lease of an exchange has an id, and expires unless it is renewed. What it
- * reserved then stays charged. Counts outlive the place where they are stored with every change; leases don't, and each
- * message therefore says all that is needed to hold or to settle one that is not known any more.
+ * Gateways may vanish without notice: the lease of an exchange has an id, and expires unless it is
+ * renewed. What it reserved then stays charged. Counts outlive the place where they are stored with
+ * every change; leases don't, and each message therefore says all that is needed to hold or to
+ * settle one that is not known any more.
  *
  * @module
  */
@@ -24,14 +25,20 @@ export type LimiterMessage =
   /** Reads the state of limits. */
   | { readonly type: "status"; readonly subjects: readonly LimitSubject[] }
   /**
-   * Admits an exchange to all subjects, or to none. The answer is the state of their limits before: the gateway reaches
-   * the same verdict from it.
+   * Admits an exchange to all subjects, or to none. The answer is the state of their limits before:
+   * the gateway reaches the same verdict from it.
    */
   | ({ readonly type: "acquire" } & LeaseMessage)
-  /** Renews the lease of an open exchange, also of one that is not known here any more. Needs no answer. */
+  /**
+   * Renews the lease of an open exchange, also of one that is not known here any more. Needs no
+   * answer.
+   */
   | ({ readonly type: "renew" } & HeldMessage)
   /** Ends the lease of an exchange, and settles it as `Lease.release` does. Needs no answer. */
-  | ({ readonly type: "release"; readonly used: Amounts; readonly isUndone?: boolean } & HeldMessage);
+  | (
+    & { readonly type: "release"; readonly used: Amounts; readonly isUndone?: boolean }
+    & HeldMessage
+  );
 
 interface LeaseMessage {
   readonly id: string;
@@ -45,8 +52,8 @@ interface HeldMessage extends LeaseMessage {
 }
 
 /**
- * Answer to a message: the state of each limit, in the order of the subjects and of {@link limitsOf}; empty for
- * messages that need none.
+ * Answer to a message: the state of each limit, in the order of the subjects and of {@link
+ * limitsOf}; empty for messages that need none.
  */
 export type LimiterAnswer = readonly Pick<Standing, "used" | "resetMs">[];
 
@@ -64,16 +71,23 @@ interface Held {
   readonly expiresAt: number;
 }
 
-/** Returns whether a subject has counts to store. Open exchanges are not stored, for they are renewed. */
-const hasWindow = (subject: LimitSubject): boolean => subject.limits.requests !== undefined || limitsAmounts(subject);
+/**
+ * Returns whether a subject has counts to store. Open exchanges are not stored, for they are
+ * renewed.
+ */
+const hasWindow = (subject: LimitSubject): boolean =>
+  subject.limits.requests !== undefined || limitsAmounts(subject);
 
 /**
- * Returns whether something is left to count when an exchange ends: requests were counted when it came.
+ * Returns whether something is left to count when an exchange ends: requests were counted when it
+ * came.
  *
  * @param subjects Subjects to count against
  */
 export function countsAtEnd(subjects: readonly LimitSubject[]): boolean {
-  return subjects.some((subject) => subject.limits.concurrency !== undefined || limitsAmounts(subject));
+  return subjects.some((subject) =>
+    subject.limits.concurrency !== undefined || limitsAmounts(subject)
+  );
 }
 
 /** Limiter that many gateways share. Each of them uses it through a {@link RemoteLimiter}. */
@@ -132,7 +146,10 @@ export class SharedLimiter {
     return toAnswer(before);
   }
 
-  /** Returns the function that releases an exchange, which may be one that is not known here any more. */
+  /**
+   * Returns the function that releases an exchange, which may be one that is not known here any
+   * more.
+   */
   #releaseOf({ id, subjects, reservation, ageMs }: HeldMessage): Release {
     return this.#held.get(id)?.release ?? this.#limiter.hold(subjects, reservation, ageMs);
   }

@@ -1,12 +1,20 @@
 /**
- * The verdict on an exchange: a refusal, or the terms of its lease. All limiters reach it from the state of the limits
- * before the exchange was counted.
+ * The verdict on an exchange: a refusal, or the terms of its lease. All limiters reach it from the
+ * state of the limits before the exchange was counted.
  *
  * @module
  */
 import { formatBudget, formatMoneyBudget, formatRate } from "../config/units.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import { isHeld, isOfCalls, type Lease, type Reservation, reservedOf, roomFor, type Standing } from "./limiter.ts";
+import {
+  isHeld,
+  isOfCalls,
+  type Lease,
+  type Reservation,
+  reservedOf,
+  roomFor,
+  type Standing,
+} from "./limiter.ts";
 
 const CODES = {
   requests: "rate_limit_exceeded",
@@ -20,7 +28,10 @@ const CODES = {
 const MAX_FIELD_INTEGER = 999_999_999_999_999;
 const toInteger = (count: number): number => Math.min(count, MAX_FIELD_INTEGER);
 
-/** Lease of an exchange that its limits admit. Its headers are written when they are read: most leases are not shown. */
+/**
+ * Lease of an exchange that its limits admit. Its headers are written when they are read: most
+ * leases are not shown.
+ */
 class AdmittedLease implements Lease {
   readonly standings: readonly Standing[];
   readonly observed: Lease["observed"];
@@ -55,7 +66,8 @@ export interface Terms {
  * @param standings State of all limits, without this exchange
  * @param reservation Amounts to reserve for it
  * @returns The terms of its lease
- * @throws {GatewayError} If an enforced limit is reached, or the exchange could use more than a whole strict limit
+ * @throws {GatewayError} If an enforced limit is reached, or the exchange could use more than a
+ * whole strict limit
  */
 export function enforce(standings: readonly Standing[], reservation: Reservation): Terms {
   let observed: Lease["observed"];
@@ -82,7 +94,9 @@ export function toLease(terms: Terms, release: Lease["release"]): Lease {
  * @returns Those that are reached and enforced
  */
 export function findRefusing(standings: readonly Standing[], reservation: Reservation): Standing[] {
-  return standings.filter((standing) => standing.subject.limits.mode !== "observe" && isReached(standing, reservation));
+  return standings.filter((standing) =>
+    standing.subject.limits.mode !== "observe" && isReached(standing, reservation)
+  );
 }
 
 /** Returns whether a limit has no room for an exchange. */
@@ -91,19 +105,27 @@ function isReached(standing: Standing, reservation: Reservation): boolean {
   return room > 0 && standing.used + room > standing.limit;
 }
 
-/** Creates the refusal, for the limit that takes longest to reset; for one that has never room for it, if there is one. */
+/**
+ * Creates the refusal, for the limit that takes longest to reset; for one that has never room for
+ * it, if there is one.
+ */
 function toRefusal(
   refusing: readonly Standing[],
   standings: readonly Standing[],
   reservation: Reservation,
 ): GatewayError {
-  const never = refusing.find((standing) => reservedOf(standing, reservation) > wholeLimit(standing));
+  const never = refusing.find((standing) =>
+    reservedOf(standing, reservation) > wholeLimit(standing)
+  );
   const worst = never ?? refusing.reduce((one, other) => other.resetMs > one.resetMs ? other : one);
   return new GatewayError(never === undefined ? CODES[worst.name] : "request_exceeds_limit", {
     detail: describe(worst),
     ...(never === undefined && { retryAfterMs: Math.max(1, worst.resetMs) }),
     limit: toPolicyName(worst),
-    headers: toHeaders(standings, ({ subject, name }) => isOfCalls(name) && isHeld(subject, reservation) ? -1 : 0),
+    headers: toHeaders(
+      standings,
+      ({ subject, name }) => isOfCalls(name) && isHeld(subject, reservation) ? -1 : 0,
+    ),
   });
 }
 
@@ -149,11 +171,12 @@ const UNITS = {
 } as const;
 
 /**
- * Writes the two fields of draft-ietf-httpapi-ratelimit-headers-10, which do not collide with a provider's
- * `x-ratelimit-*`.
+ * Writes the two fields of draft-ietf-httpapi-ratelimit-headers-10, which do not collide with a
+ * provider's `x-ratelimit-*`.
  *
  * @param standings State of the limits, without this exchange
- * @param takenOf Returns what the exchange takes of a limit; -1 for what it gives back, since it is refused
+ * @param takenOf Returns what the exchange takes of a limit; -1 for what it gives back, since it is
+ * refused
  * @returns `ratelimit-policy` and `ratelimit`, or nothing where nothing is limited
  */
 function toHeaders(
@@ -166,7 +189,11 @@ function toHeaders(
   for (const standing of standings) {
     const { subject: { limits }, name, limit, used, resetMs } = standing;
     const policy = `${policies === "" ? "" : ", "}"${toPolicyName(standing)}"`;
-    const window = name === "requests" ? limits.requests : name === "tokens" ? limits.tokens : undefined;
+    const window = name === "requests"
+      ? limits.requests
+      : name === "tokens"
+      ? limits.tokens
+      : undefined;
     const every = window === undefined ? "" : `;w=${Math.ceil(window.windowMs / 1000)}`;
     policies += `${policy};q=${toInteger(limit)}${UNITS[name]}${every}`;
     const reset = name === "concurrency" ? "" : `;t=${Math.ceil(resetMs / 1000)}`;

@@ -1,6 +1,6 @@
 /**
- * The access log: one line for each exchange with its facts, outcome, times and tokens. A line is made from the
- * exchange's record alone, which holds no key, no prompt and no query.
+ * The access log: one line for each exchange with its facts, outcome, times and tokens. A line is
+ * made from the exchange's record alone, which holds no key, no prompt and no query.
  *
  * A slow or broken reader of the log costs only lines, which are counted.
  *
@@ -23,14 +23,16 @@ const FLUSH_LENGTH = 262_144;
 /** Limit of the text that waits to be written; further lines are dropped. Characters. */
 const MAX_WAITING = 4_000_000;
 
-const toMs = (ms: number | undefined): number | undefined => ms === undefined ? undefined : Math.round(ms * 100) / 100;
+const toMs = (ms: number | undefined): number | undefined =>
+  ms === undefined ? undefined : Math.round(ms * 100) / 100;
 
 let second = NaN;
 let upToSecond = "";
 
 /**
- * Formats a time as ISO 8601. The part up to the second is kept, for there are many lines in a second: V8 prints a date
- * by `vsnprintf`, which took about 1 % of a plain call on Node (2026-11-22, CPU profile).
+ * Formats a time as ISO 8601. The part up to the second is kept, for there are many lines in a
+ * second: V8 prints a date by `vsnprintf`, which took about 1 % of a plain call on Node
+ * (2026-11-22, CPU profile).
  */
 function toIsoTime(ms: number): string {
   const whole = Math.floor(ms / 1000);
@@ -77,7 +79,19 @@ export function toJsonLine(record: ExchangeRecord): string {
 
 /** @returns A line for a person */
 export function toPrettyLine(record: ExchangeRecord): string {
-  const { startedAt, status, outcome, code, cause, provider, operation, model, stream, keyId, usage } = record;
+  const {
+    startedAt,
+    status,
+    outcome,
+    code,
+    cause,
+    provider,
+    operation,
+    model,
+    stream,
+    keyId,
+    usage,
+  } = record;
   const words = [
     toIsoTime(startedAt).slice(11, 23),
     String(status),
@@ -87,8 +101,12 @@ export function toPrettyLine(record: ExchangeRecord): string {
     model,
     stream === true ? "stream" : undefined,
     `${Math.round(record.durationMs)} ms`,
-    record.firstByteMs === undefined ? undefined : `(first byte ${Math.round(record.firstByteMs)} ms)`,
-    usage === undefined ? undefined : `${usage.total} tokens${record.isEstimated === true ? " (estimated)" : ""}`,
+    record.firstByteMs === undefined
+      ? undefined
+      : `(first byte ${Math.round(record.firstByteMs)} ms)`,
+    usage === undefined
+      ? undefined
+      : `${usage.total} tokens${record.isEstimated === true ? " (estimated)" : ""}`,
     keyId === undefined ? undefined : `key ${keyId}`,
     record.id,
   ];
@@ -154,7 +172,9 @@ export class AccessLog implements ExchangeObserver {
     if (this.#isWriting || this.#waiting === "") return;
     const lines = this.#lines;
     if (this.#unreported > 0) {
-      this.#waiting += `${JSON.stringify({ time: toIsoTime(this.#clock.now()), dropped: this.#unreported })}\n`;
+      this.#waiting += `${
+        JSON.stringify({ time: toIsoTime(this.#clock.now()), dropped: this.#unreported })
+      }\n`;
     }
     const text = this.#waiting;
     this.#isWriting = true;
@@ -167,7 +187,10 @@ export class AccessLog implements ExchangeObserver {
     });
   }
 
-  /** Waits until all lines are written, but no longer than a limit. @param ms The limit, milliseconds */
+  /**
+   * Waits until all lines are written, but no longer than a limit. @param ms The limit,
+   * milliseconds
+   */
   async close(ms: number): Promise<void> {
     const deadline = this.#clock.monotonic() + ms;
     this.flush();

@@ -1,5 +1,6 @@
 /**
- * Lines of the log about what operators change: who, what, when, and how it ended. No line holds a secret.
+ * Lines of the log about what operators change: who, what, when, and how it ended. No line holds a
+ * secret.
  *
  * @module
  */
@@ -32,12 +33,28 @@ function toTarget(target: string | undefined): string | undefined {
 /** @returns One JSON object without a line end */
 export function toAuditJson({ at, who, role, action, route, target, outcome }: AuditEntry): string {
   const time = new Date(at).toISOString();
-  return JSON.stringify({ time, audit: action, who, role, route, target: toTarget(target), outcome });
+  return JSON.stringify({
+    time,
+    audit: action,
+    who,
+    role,
+    route,
+    target: toTarget(target),
+    outcome,
+  });
 }
 
 /** @returns A line for a person */
 export function toAuditText({ at, who, role, action, target, outcome }: AuditEntry): string {
   const time = new Date(at).toISOString().slice(11, 23);
-  const words = [time, "audit", action, toTarget(target), outcome, `by ${toTarget(who)}`, `(${role})`];
+  const words = [
+    time,
+    "audit",
+    action,
+    toTarget(target),
+    outcome,
+    `by ${toTarget(who)}`,
+    `(${role})`,
+  ];
   return words.filter((word) => word !== undefined && word !== "").join("  ");
 }

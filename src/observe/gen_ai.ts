@@ -1,13 +1,17 @@
 /**
- * OpenTelemetry's conventions for generative AI: the state of them that traces and metrics follow, and their names of
- * providers. They are still in development, and have no release of their own so far.
+ * OpenTelemetry's conventions for generative AI: the state of them that traces and metrics follow,
+ * and their names of providers. They are still in development, and have no release of their own so
+ * far.
  *
  * @module
  */
 import { isAzure } from "../config/credential.ts";
 import { PRESETS } from "../config/presets.ts";
 
-/** The conventions, at the state that the names of attributes and metrics are taken from. Read on 2026-11-22. */
+/**
+ * The conventions, at the state that the names of attributes and metrics are taken from. Read on
+ * 2026-11-22.
+ */
 export const GEN_AI_CONVENTIONS = {
   repository: "open-telemetry/semantic-conventions-genai",
   commit: "6f98aef121ae3d5f224c5084d9fb4433bc6f7f67",

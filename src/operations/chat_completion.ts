@@ -1,6 +1,6 @@
 /**
- * Checks of a chat completion request. Every field, value and range that is not checked here is the provider's business
- * and passes untouched: a view is looked at, the bytes go upstream.
+ * Checks of a chat completion request. Every field, value and range that is not checked here is the
+ * provider's business and passes untouched: a view is looked at, the bytes go upstream.
  *
  * @module
  */
@@ -14,7 +14,10 @@ import { countInputBytes, isInputWhole } from "./request_size.ts";
 export interface ChatCompletionRequest {
   /** Model as the caller named it. */
   readonly model: string;
-  /** True if a stream of events is asked for; `undefined` for a value that only the provider can interpret. */
+  /**
+   * True if a stream of events is asked for; `undefined` for a value that only the provider can
+   * interpret.
+   */
   readonly isStream: boolean | undefined;
   /** Models that the body names in addition to `model`; `undefined` where it names none. */
   readonly otherModels: OtherModels | undefined;
@@ -22,9 +25,15 @@ export interface ChatCompletionRequest {
   readonly choices: number;
   /** The number of answers that the provider makes, of which it may return fewer; at least 1. */
   readonly generated: number;
-  /** The end users that the caller names, in `user`, in its successor `safety_identifier`, and in `metadata`. */
+  /**
+   * The end users that the caller names, in `user`, in its successor `safety_identifier`, and in
+   * `metadata`.
+   */
   readonly users: readonly string[];
-  /** The most output of one choice for which the caller asked; `undefined` where it set no maximum. Tokens. */
+  /**
+   * The most output of one choice for which the caller asked; `undefined` where it set no maximum.
+   * Tokens.
+   */
   readonly maxOutput: number | undefined;
   /** The number of prompts, each of which the provider reads by itself; at least 1. */
   readonly prompts: number;
@@ -39,9 +48,13 @@ export interface ChatCompletionRequest {
 }
 
 /** Reads a number of answers, which is 1 where a body states none. */
-export const readCount = (value: unknown): number => typeof value === "number" && value > 1 ? value : 1;
+export const readCount = (value: unknown): number =>
+  typeof value === "number" && value > 1 ? value : 1;
 
-/** A number of choices that is not known: more than any stream tracks, so that only its last event completes it. */
+/**
+ * A number of choices that is not known: more than any stream tracks, so that only its last event
+ * completes it.
+ */
 const UNKNOWN_CHOICES = 1000;
 
 /** Reads the choices to expect in a stream. A provider may read a text as a number. */
@@ -53,7 +66,8 @@ export function readChoices(value: unknown): number {
 /**
  * Reads the largest output that a request allows.
  *
- * @param values Values of the fields in which its interface has it: the provider decides by which it goes
+ * @param values Values of the fields in which its interface has it: the provider decides by which
+ * it goes
  * @returns The largest of them; `undefined` where none is set, or one is no count. Tokens
  */
 export function readMaxOutput(...values: readonly unknown[]): number | undefined {
@@ -66,7 +80,9 @@ export function readMaxOutput(...values: readonly unknown[]): number | undefined
   return most;
 }
 
-/** The party that checks messages and their order: the gateway (`ordered`) or the provider (`any`). */
+/**
+ * The party that checks messages and their order: the gateway (`ordered`) or the provider (`any`).
+ */
 export type MessageOrder = "ordered" | "any";
 
 /** The longest name of a model. Characters. */
@@ -80,13 +96,16 @@ const part = v.object({ type: v.string("expected a string") }, text);
 
 const message = v.object({
   role: v.pipe(v.string("expected a string"), v.nonEmpty("expected a non-empty string")),
-  content: v.nullish(v.union([v.string(text), v.pipe(v.array(part, text), v.nonEmpty(text))], text)),
+  content: v.nullish(
+    v.union([v.string(text), v.pipe(v.array(part, text), v.nonEmpty(text))], text),
+  ),
 }, "expected an object");
 /** A message that was checked, with everything that the caller sent. */
 type Message = v.InferOutput<typeof message> & Readonly<Record<string, unknown>>;
 
 /** Advice that follows every refusal of a single message, since the provider may well accept it. */
-const HINT = 'This is a rule of the gateway: its operator turns it off with "messages": "any" for the provider';
+const HINT =
+  'This is a rule of the gateway: its operator turns it off with "messages": "any" for the provider';
 
 function refuse(param: string, detail: string): never {
   const isRule = param.startsWith("messages[");
@@ -103,7 +122,9 @@ function refuse(param: string, detail: string): never {
 export function readModelName(model: unknown): string {
   if (typeof model !== "string") refuse("model", "expected a string");
   if (model === "") refuse("model", "expected a non-empty string");
-  if (model.length > MAX_MODEL_LENGTH) refuse("model", `expected at most ${MAX_MODEL_LENGTH} characters`);
+  if (model.length > MAX_MODEL_LENGTH) {
+    refuse("model", `expected at most ${MAX_MODEL_LENGTH} characters`);
+  }
   if (CONTROL_CHARACTER.test(model)) refuse("model", "expected no control characters");
   return model;
 }
@@ -114,9 +135,15 @@ function readMessages(messages: unknown): readonly unknown[] {
   return messages;
 }
 
-/** Returns whether a message may lack content. It depends on the role, so that the schema alone can't decide it. */
-function mayLackContent({ role, tool_calls: calls, function_call: call, refusal, audio }: Message): boolean {
-  return role === "function" || (role === "assistant" && (calls ?? call ?? refusal ?? audio ?? null) !== null);
+/**
+ * Returns whether a message may lack content. It depends on the role, so that the schema alone
+ * can't decide it.
+ */
+function mayLackContent(
+  { role, tool_calls: calls, function_call: call, refusal, audio }: Message,
+): boolean {
+  return role === "function" ||
+    (role === "assistant" && (calls ?? call ?? refusal ?? audio ?? null) !== null);
 }
 
 /** Checks one message, and refuses the body with the first issue that it finds. */
@@ -127,7 +154,10 @@ function assertMessage(entry: unknown, at: string): void {
   refuse(path, detail);
 }
 
-/** Returns whether a message is a role and a text, or none, as nearly every one is: at a fifth of what the schema costs. */
+/**
+ * Returns whether a message is a role and a text, or none, as nearly every one is: at a fifth of
+ * what the schema costs.
+ */
 const isPlain = (entry: Partial<Message> | null): boolean =>
   typeof entry?.role === "string" && entry.role !== "" && typeof (entry.content ?? "") === "string";
 
@@ -138,31 +168,48 @@ function assertMessages(entries: readonly unknown[]): asserts entries is readonl
 }
 
 function assertContent(messages: readonly Message[]): void {
-  const index = messages.findIndex((entry) => (entry.content ?? null) === null && !mayLackContent(entry));
+  const index = messages.findIndex((entry) =>
+    (entry.content ?? null) === null && !mayLackContent(entry)
+  );
   if (index !== -1) refuse(`messages[${index}].content`, text);
 }
 
-/** Refuses any order but this one: system messages, then a user message, then messages of any role but system. */
+/**
+ * Refuses any order but this one: system messages, then a user message, then messages of any role
+ * but system.
+ */
 function assertOrder(messages: readonly Message[]): void {
   const isSystem = ({ role }: Message) => role === "system" || role === "developer";
   const first = messages.findIndex((entry) => !isSystem(entry));
   if (messages[first]?.role !== "user") {
     const index = first === -1 ? messages.length - 1 : first;
-    refuse(`messages[${index}].role`, "expected a user message, after the system message if there is one");
+    refuse(
+      `messages[${index}].role`,
+      "expected a user message, after the system message if there is one",
+    );
   }
   const late = messages.findIndex((entry, index) => index > first && isSystem(entry));
   if (late !== -1) refuse(`messages[${late}].role`, "expected system messages before all others");
 }
 
-/** Returns whether a stream is asked for; `undefined` for `1`, `"true"` and the like, which the provider interprets. */
+/**
+ * Returns whether a stream is asked for; `undefined` for `1`, `"true"` and the like, which the
+ * provider interprets.
+ */
 export function readStream(value: unknown): boolean | undefined {
   if (typeof value === "boolean") return value;
   return (value ?? null) === null ? false : undefined;
 }
 
-/** Returns the end users that a request names: OpenAI's interface in two fields, Anthropic's in `metadata`. */
-export function usersOf({ user, safety_identifier: successor, metadata }: Readonly<Record<string, unknown>>): string[] {
-  const { user_id: third } = (typeof metadata === "object" ? metadata : null) as { user_id?: unknown } ?? {};
+/**
+ * Returns the end users that a request names: OpenAI's interface in two fields, Anthropic's in
+ * `metadata`.
+ */
+export function usersOf(
+  { user, safety_identifier: successor, metadata }: Readonly<Record<string, unknown>>,
+): string[] {
+  const { user_id: third } =
+    (typeof metadata === "object" ? metadata : null) as { user_id?: unknown } ?? {};
   return [user, successor, third].filter((name) => typeof name === "string");
 }
 
@@ -173,10 +220,17 @@ export function usersOf({ user, safety_identifier: successor, metadata }: Readon
  * @param order Whether messages and their order are checked, or only that there are some
  * @param byteLength The length of the body
  * @returns The facts that later steps need
- * @throws {GatewayError} `invalid_json` for what is no object, `invalid_body` with the path for everything else
+ * @throws {GatewayError} `invalid_json` for what is no object, `invalid_body` with the path for
+ * everything else
  */
-export function readChatCompletion(json: unknown, order: MessageOrder, byteLength = 0): ChatCompletionRequest {
-  if (typeof json !== "object" || json === null || Array.isArray(json)) throw new GatewayError("invalid_json");
+export function readChatCompletion(
+  json: unknown,
+  order: MessageOrder,
+  byteLength = 0,
+): ChatCompletionRequest {
+  if (typeof json !== "object" || json === null || Array.isArray(json)) {
+    throw new GatewayError("invalid_json");
+  }
   const fields = json as Readonly<Record<string, unknown>>;
   const { stream } = fields;
   const model = readModelName(fields.model);

@@ -1,6 +1,6 @@
 /**
- * Models that a body names in addition to `model`: lists of fallbacks, tools with a model, and fields that choose
- * a model at providers such as OpenRouter, Vercel, Helicone and LiteLLM.
+ * Models that a body names in addition to `model`: lists of fallbacks, tools with a model, and
+ * fields that choose a model at providers such as OpenRouter, Vercel, Helicone and LiteLLM.
  *
  * @module
  */
@@ -13,7 +13,10 @@ type Fields = Readonly<Record<string, unknown>>;
 /** Models that a body names in addition to `model`. */
 export interface OtherModels {
   readonly names: readonly string[];
-  /** Field that lets the provider choose a model, and does not name it; `undefined` where there is none. */
+  /**
+   * Field that lets the provider choose a model, and does not name it; `undefined` where there is
+   * none.
+   */
   readonly unnamedIn: string | undefined;
   /** Field with objects that name models, such as `tools`; `undefined` where there is none. */
   readonly namedWithin: string | undefined;
@@ -22,10 +25,14 @@ export interface OtherModels {
 /** The most other models of one body: each is looked up in lists and prices. */
 const MAX_OTHER_MODELS = 32;
 
-/** Adds the models of a field to `names`. Returns false if the field can stand for a model that it does not name. */
+/**
+ * Adds the models of a field to `names`. Returns false if the field can stand for a model that it
+ * does not name.
+ */
 type Reader = (value: unknown, names: string[], body: Fields) => boolean;
 
-const fieldsOf = (value: unknown): Fields => (typeof value === "object" && value !== null ? value : {}) as Fields;
+const fieldsOf = (value: unknown): Fields =>
+  (typeof value === "object" && value !== null ? value : {}) as Fields;
 
 function addName(names: string[], name: string): void {
   if (names.length <= MAX_OTHER_MODELS && !names.includes(name)) names.push(name);
@@ -53,7 +60,10 @@ function readList(value: unknown, names: string[]): boolean {
   return isRead;
 }
 
-/** OpenRouter's `"route": "fallback"` means the models of its list, and without a list whatever it finds fit. */
+/**
+ * OpenRouter's `"route": "fallback"` means the models of its list, and without a list whatever it
+ * finds fit.
+ */
 function readRoute(value: unknown, _names: string[], { models }: Fields): boolean {
   return value === "fallback" && Array.isArray(models) && models.length > 0;
 }
@@ -64,7 +74,10 @@ function readProviderOptions(value: unknown, names: string[]): boolean {
   return (models ?? null) === null || readList(models, names);
 }
 
-/** Reads the models of a tool that the provider runs, such as OpenAI's for images or Anthropic's advisor. */
+/**
+ * Reads the models of a tool that the provider runs, such as OpenAI's for images or Anthropic's
+ * advisor.
+ */
 function readTool(tool: Fields, names: string[]): boolean {
   const { model, models } = tool;
   const isRead = (model ?? null) === null || readName(model, names);
@@ -79,7 +92,8 @@ function readTools(value: unknown, names: string[]): boolean {
     isRead = readTool(tool, names) && isRead;
     if (tool.tools !== undefined) isRead = readTools(tool.tools, names) && isRead; // a group of tools
     const parameters = fieldsOf(tool.parameters);
-    // The parameters of a function are a schema of the caller's own, in which no text stands next to `type`.
+    // The parameters of a function are a schema of the caller's own, in which no text stands next
+    // to `type`.
     const isSchema = tool.type === "function" && typeof parameters.model !== "string";
     if (!isSchema) isRead = readTool(parameters, names) && isRead;
   }
@@ -87,7 +101,9 @@ function readTools(value: unknown, names: string[]): boolean {
 }
 
 function holdsObjects(value: unknown): boolean {
-  return Array.isArray(value) ? value.some((each) => typeof each === "object") : typeof value === "object";
+  return Array.isArray(value)
+    ? value.some((each) => typeof each === "object")
+    : typeof value === "object";
 }
 
 const readNothing = (): boolean => false;
@@ -120,7 +136,13 @@ export const OTHER_MODEL_FIELDS: readonly string[] = [...READERS.keys()];
 /** Marks between several models in one text: of Helicone, and of gateways with fallbacks. */
 const MODEL_SEPARATOR = /,|\||->/;
 /** Parameters of a query by which a gateway at the provider could choose a model (LiteLLM). */
-const MODEL_PARAMETERS: ReadonlySet<string> = new Set(["model", "models", "deployment", "deployment_id", "fallbacks"]);
+const MODEL_PARAMETERS: ReadonlySet<string> = new Set([
+  "model",
+  "models",
+  "deployment",
+  "deployment_id",
+  "fallbacks",
+]);
 
 /**
  * Finds a parameter of a query that can choose a model.
@@ -138,7 +160,8 @@ const PLAIN_KEY = /^[a-z_]*$/;
 
 /** Finds the reader of a field. Some parsers match keys in any case, see `json_guard.ts`. */
 const readerOf = (key: string): Reader | undefined =>
-  READERS.get(key) ?? (PLAIN_KEY.test(key) ? undefined : READERS.get(key.toUpperCase().toLowerCase()));
+  READERS.get(key) ??
+    (PLAIN_KEY.test(key) ? undefined : READERS.get(key.toUpperCase().toLowerCase()));
 
 /**
  * Reads the models that a body names in addition to `model`.
@@ -166,5 +189,7 @@ export function readOtherModels(body: Fields): OtherModels | undefined {
     for (const name of parts) addName(names, name.trim());
     assertFew(names, "model");
   }
-  return names.length === 0 && unnamedIn === undefined ? undefined : { names, unnamedIn, namedWithin };
+  return names.length === 0 && unnamedIn === undefined
+    ? undefined
+    : { names, unnamedIn, namedWithin };
 }

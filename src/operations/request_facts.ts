@@ -1,5 +1,6 @@
 /**
- * Facts of a request whose body is not validated: everything in it but these few fields is the provider's business.
+ * Facts of a request whose body is not validated: everything in it but these few fields is the
+ * provider's business.
  *
  * @module
  */
@@ -29,7 +30,10 @@ export const FACT_FIELDS: readonly string[] = [
   ...OTHER_MODEL_FIELDS,
 ];
 
-/** Returns the model. @throws {GatewayError} `invalid_body` for one that is missing where it is needed, or no name */
+/**
+ * Returns the model. @throws {GatewayError} `invalid_body` for one that is missing where it is
+ * needed, or no name
+ */
 function readModel(model: unknown, place: Operation["model"]): string | undefined {
   if (place !== "body" && ((model ?? null) === null || place !== "optional")) return undefined;
   return readModelName(model);
@@ -40,7 +44,10 @@ function toValue(field: unknown): unknown {
   return field === "true" ? true : field === "false" ? false : field;
 }
 
-/** Counts the prompts of a field: a text, or the numbers of tokens, is one; a list of either is several. */
+/**
+ * Counts the prompts of a field: a text, or the numbers of tokens, is one; a list of either is
+ * several.
+ */
 function countPrompts(prompt: unknown): number {
   const isOne = !Array.isArray(prompt) || prompt.every((each) => typeof each === "number");
   return isOne ? 1 : prompt.length;
@@ -53,14 +60,17 @@ function countPrompts(prompt: unknown): number {
  * @param operation Its operation
  * @param byteLength The length of the body
  * @returns The facts
- * @throws {GatewayError} `invalid_json` for what is no object, `invalid_body` for a model that is no name, or missing
+ * @throws {GatewayError} `invalid_json` for what is no object, `invalid_body` for a model that is
+ * no name, or missing
  */
 export function readJsonFacts(
   json: unknown,
   { model, group }: Pick<Operation, "model" | "group">,
   byteLength = 0,
 ): RequestFacts {
-  if (typeof json !== "object" || json === null || Array.isArray(json)) throw new GatewayError("invalid_json");
+  if (typeof json !== "object" || json === null || Array.isArray(json)) {
+    throw new GatewayError("invalid_json");
+  }
   const fields = json as Readonly<Record<string, unknown>>;
   const choices = readChoices(fields.n);
   const prompts = group === "completions" ? countPrompts(fields.prompt) : 1;
@@ -70,11 +80,14 @@ export function readJsonFacts(
     // Speech asks for a stream in a way of its own.
     isStream: fields.stream_format === "sse" || readStream(fields.stream),
     choices: choices * prompts,
-    // https://platform.openai.com/docs/api-reference/completions: best_of are made for each prompt, n are returned
+    // https://platform.openai.com/docs/api-reference/completions: best_of are made for each prompt,
+    // n are returned
     generated: Math.max(readCount(fields.n), readCount(fields.best_of)) * prompts,
     users: usersOf(fields),
     prompts: group === "embeddings" ? countPrompts(fields.input) : prompts,
-    maxOutput: group === "responses" ? readMaxOutput(fields.max_output_tokens) : readMaxOutput(fields.max_tokens),
+    maxOutput: group === "responses"
+      ? readMaxOutput(fields.max_output_tokens)
+      : readMaxOutput(fields.max_tokens),
     inputBytes: countInputBytes(fields, byteLength),
     isInputWhole: isInputWhole(fields),
     isBackground: fields.background === true,

@@ -1,9 +1,10 @@
 /**
- * The path of a request in one spelling. The operation is found by it, and it is what the provider gets.
+ * The path of a request in one spelling. The operation is found by it, and it is what the provider
+ * gets.
  *
- * Servers read a path in different ways: some decode it twice, take a backslash for a slash, drop what follows a
- * semicolon (Tomcat, Jetty, Spring), join empty segments, or ignore case. {@link readLeniently} returns the path as the
- * most lenient of them reads it.
+ * Servers read a path in different ways: some decode it twice, take a backslash for a slash, drop
+ * what follows a semicolon (Tomcat, Jetty, Spring), join empty segments, or ignore case. {@link
+ * readLeniently} returns the path as the most lenient of them reads it.
  *
  * @module
  */
@@ -30,13 +31,17 @@ function normalizeEscape(escape: string): string {
  * Reads the path of a URL.
  *
  * @param url Absolute, or the path with its query
- * @returns The path in its one spelling: dot segments are resolved, and only reserved characters are escaped;
+ * @returns The path in its one spelling: dot segments are resolved, and only reserved characters
+ * are escaped;
  *   `undefined` for a URL without a path, and for escapes that are no UTF-8 or stand for control characters
  */
 export function readPath(url: string): string | undefined {
   const absolute = url.startsWith("/") ? `http://gateway${url}` : url;
   if (!/^https?:/i.test(absolute) || !URL.canParse(absolute)) return undefined;
-  const path = new URL(absolute).pathname.replace(ESCAPE, normalizeEscape).replace(NOT_PLAIN, encodeURIComponent);
+  const path = new URL(absolute).pathname.replace(ESCAPE, normalizeEscape).replace(
+    NOT_PLAIN,
+    encodeURIComponent,
+  );
   try {
     return CONTROL_CHARACTER.test(decodeURIComponent(path)) ? undefined : path;
   } catch {
@@ -54,8 +59,9 @@ function decodeEscapes(escapes: string): string {
 }
 
 /**
- * Decodes a segment until it has no escapes left. Returns `undefined` if that takes too long, or leaves control
- * characters, or a semicolon and a slash: servers differ in which of them they look at first.
+ * Decodes a segment until it has no escapes left. Returns `undefined` if that takes too long, or
+ * leaves control characters, or a semicolon and a slash: servers differ in which of them they look
+ * at first.
  */
 function decodeFully(segment: string): string | undefined {
   let decoded = segment;
@@ -67,9 +73,14 @@ function decodeFully(segment: string): string | undefined {
   return isUnclear || CONTROL_CHARACTER.test(decoded) ? undefined : decoded;
 }
 
-/** Divides a path into segments, without their parameters. One that is empty, or has dots alone, becomes empty. */
+/**
+ * Divides a path into segments, without their parameters. One that is empty, or has dots alone,
+ * becomes empty.
+ */
 function toSegments(path: string): readonly string[] {
-  const segments = path.split(/[/\\]/).slice(1).map((segment) => segment.split(";", 1).join("").trim());
+  const segments = path.split(/[/\\]/).slice(1).map((segment) =>
+    segment.split(";", 1).join("").trim()
+  );
   while (segments.at(-1) === "") segments.pop(); // slashes at the end
   return segments.map((segment) => segment.replace(END_OF_SEGMENT, ""));
 }
@@ -79,13 +90,15 @@ function toSegments(path: string): readonly string[] {
  *
  * @param path A path of {@link readPath}
  * @param isAnyCase Whether capital letters are small ones to it
- * @returns The path that such a server finds; `undefined` if that has empty segments or dots, or is not clear
+ * @returns The path that such a server finds; `undefined` if that has empty segments or dots, or is
+ * not clear
  */
 export function readLeniently(path: string, isAnyCase: boolean): string | undefined {
   const parts = path.split("/").map(decodeFully);
   if (parts.includes(undefined)) return undefined;
   const decoded = parts.join("/");
-  // Some servers resolve dots behind a question mark that was encoded, and others begin the query there.
+  // Some servers resolve dots behind a question mark that was encoded, and others begin the query
+  // there.
   if (toSegments(decoded).includes("")) return undefined;
   const [beforeQuery = ""] = decoded.split(/[?#]/, 1);
   const read = isAnyCase ? beforeQuery.toUpperCase().toLowerCase() : beforeQuery;

@@ -1,20 +1,29 @@
 /**
- * Size of a request's input, by which its tokens are estimated before the provider states them: the bytes of its text,
- * and a check that it is bounded by them.
+ * Size of a request's input, by which its tokens are estimated before the provider states them: the
+ * bytes of its text, and a check that it is bounded by them.
  *
  * @module
  */
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** Bodies below this size are taken for text as a whole: what else they hold costs little. Bytes. */
+/**
+ * Bodies below this size are taken for text as a whole: what else they hold costs little. Bytes.
+ */
 const MIN_WALKED_BYTES = 16_384;
 /** The shortest text that may be a picture, a sound or a document in base64. Characters. */
 const MIN_MEDIA_LENGTH = 1024;
 /** Bytes of text that cost as much as a picture does: some 1000 tokens. */
 const MEDIA_BYTES = 4096;
 /** Keys of such texts; elsewhere base64 is text, and costs more than others. */
-const MEDIA_KEYS: ReadonlySet<string> = new Set(["data", "file_data", "b64_json", "url", "image_url", "file_url"]);
+const MEDIA_KEYS: ReadonlySet<string> = new Set([
+  "data",
+  "file_data",
+  "b64_json",
+  "url",
+  "image_url",
+  "file_url",
+]);
 const DATA_URL = /^data:[^,]{0,200};base64,/i;
 const BASE64 = /^[\w+/=\r\n-]*$/;
 /** Places in a long text at which it is looked at, and characters at each. */
@@ -22,12 +31,15 @@ const SAMPLES = 64;
 const SAMPLE_LENGTH = 64;
 
 /**
- * Tokens of input that a provider may add to a request on its own: templates of a chat, default system messages, and
- * instructions for the use of tools (Anthropic's have up to 700).
+ * Tokens of input that a provider may add to a request on its own: templates of a chat, default
+ * system messages, and instructions for the use of tools (Anthropic's have up to 700).
  */
 export const MAX_ADDED_TOKENS = 1024;
 
-/** Recognises base64 in a long text, by samples: all of megabytes would take longer than it takes to parse. */
+/**
+ * Recognises base64 in a long text, by samples: all of megabytes would take longer than it takes to
+ * parse.
+ */
 function isMedia(text: string): boolean {
   if (DATA_URL.test(text)) return true;
   const last = text.length - SAMPLE_LENGTH;
@@ -38,10 +50,15 @@ function isMedia(text: string): boolean {
   return true;
 }
 
-/** Adds up by how much the pictures, sounds and documents in a value are longer than what they count for. */
+/**
+ * Adds up by how much the pictures, sounds and documents in a value are longer than what they count
+ * for.
+ */
 function countExcess(value: unknown, key: string): number {
   if (typeof value === "string") {
-    return value.length >= MIN_MEDIA_LENGTH && MEDIA_KEYS.has(key) && isMedia(value) ? value.length - MEDIA_BYTES : 0;
+    return value.length >= MIN_MEDIA_LENGTH && MEDIA_KEYS.has(key) && isMedia(value)
+      ? value.length - MEDIA_BYTES
+      : 0;
   }
   if (typeof value !== "object" || value === null) return 0;
   let excess = 0;
@@ -59,8 +76,9 @@ const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 
 /**
- * Returns the length of a body of JSON without most of the white space around its texts, which costs no tokens: padding
- * must not use up limits that keys share. Only a body of which samples show that it is mostly blank is read for this.
+ * Returns the length of a body of JSON without most of the white space around its texts, which
+ * costs no tokens: padding must not use up limits that keys share. Only a body of which samples
+ * show that it is mostly blank is read for this.
  *
  * @param bytes The whole body
  */
@@ -88,8 +106,8 @@ function countPadding(bytes: Uint8Array): number {
 }
 
 /**
- * Counts the bytes of text in a request: those of its body, in which each picture, sound or document in base64 counts
- * for as many as it costs, roughly.
+ * Counts the bytes of text in a request: those of its body, in which each picture, sound or
+ * document in base64 counts for as many as it costs, roughly.
  *
  * @param fields The parsed body
  * @param byteLength The length of the body
@@ -99,7 +117,10 @@ export function countInputBytes(fields: Fields, byteLength: number): number {
   return byteLength < MIN_WALKED_BYTES ? byteLength : byteLength - countExcess(fields, "");
 }
 
-/** Fields that add nothing to the input but their own text. Any other may ask the provider to fetch more. */
+/**
+ * Fields that add nothing to the input but their own text. Any other may ask the provider to fetch
+ * more.
+ */
 const BOUNDED_FIELDS: ReadonlySet<string> = new Set(
   ("model messages system instructions input prompt suffix echo user safety_identifier metadata store service_tier " +
     "max_tokens max_completion_tokens max_output_tokens n best_of stop stop_sequences stream stream_options " +
@@ -112,8 +133,8 @@ const BOUNDED_FIELDS: ReadonlySet<string> = new Set(
 /** Fields of which the content is looked at; the others hold no parts. */
 const WALKED_FIELDS = ["messages", "system", "input", "tools"];
 /**
- * Models that read web pages without being asked to: Perplexity's sonar, Groq's compound, OpenAI's for search and for
- * research, and any at OpenRouter with `:online`.
+ * Models that read web pages without being asked to: Perplexity's sonar, Groq's compound, OpenAI's
+ * for search and for research, and any at OpenRouter with `:online`.
  */
 const READS_WEB = /\b(?:sonar|compound|deep-research)\b|[-:]online\b|-search\b/i;
 /** Types of messages, parts and tools that are what they say, and refer to nothing. */
@@ -122,9 +143,22 @@ const BOUNDED_TYPES: ReadonlySet<unknown> = new Set(
     "custom_tool_call custom_tool_call_output tool_use tool_result ephemeral").split(" "),
 );
 /** Keys of JSON of the caller's own, whatever types it names: schemas, and arguments of tools. */
-const FREE_KEYS: ReadonlySet<string> = new Set(["parameters", "input_schema", "input", "arguments", "format"]);
+const FREE_KEYS: ReadonlySet<string> = new Set([
+  "parameters",
+  "input_schema",
+  "input",
+  "arguments",
+  "format",
+]);
 /** Keys of things that stand elsewhere. */
-const REFERRING_KEYS: ReadonlySet<string> = new Set(["audio", "images", "file_id", "file_url", "image_url", "source"]);
+const REFERRING_KEYS: ReadonlySet<string> = new Set([
+  "audio",
+  "images",
+  "file_id",
+  "file_url",
+  "image_url",
+  "source",
+]);
 
 /** Fields with a number of answers. */
 const ANSWER_COUNTS = ["n", "best_of"];
@@ -132,15 +166,18 @@ const ANSWER_COUNTS = ["n", "best_of"];
 const TOKEN_COUNTS = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
 
 /**
- * Finds a field that should have a whole number, and has another value: providers differ in how they read `"n": "100"`.
+ * Finds a field that should have a whole number, and has another value: providers differ in how
+ * they read `"n": "100"`.
  *
  * @param fields The parsed body
  * @returns Its name; `undefined` if there is none
  */
 export function findUncounted(fields: Fields): string | undefined {
-  const isCount = (name: string) => fields[name] === undefined || Number.isSafeInteger(fields[name] ?? 1);
+  const isCount = (name: string) =>
+    fields[name] === undefined || Number.isSafeInteger(fields[name] ?? 1);
   const isBelowOne = (name: string) => Number(fields[name] ?? 1) < 1;
-  return [...ANSWER_COUNTS, ...TOKEN_COUNTS].find((name) => !isCount(name)) ?? ANSWER_COUNTS.find(isBelowOne);
+  return [...ANSWER_COUNTS, ...TOKEN_COUNTS].find((name) => !isCount(name)) ??
+    ANSWER_COUNTS.find(isBelowOne);
 }
 
 /** Checks that a value is text, or consists of parts that are. */
@@ -150,7 +187,9 @@ function isText(value: unknown): boolean {
   const fields = value as Fields;
   if (fields.type !== undefined && !BOUNDED_TYPES.has(fields.type)) return false;
   // An item of a response that has nothing but an id stands for an earlier one.
-  if (fields.type === undefined && fields.role === undefined && fields.id !== undefined) return false;
+  if (fields.type === undefined && fields.role === undefined && fields.id !== undefined) {
+    return false;
+  }
   for (const name in fields) {
     const each = fields[name];
     if (REFERRING_KEYS.has(name) && each !== null) return false;
@@ -162,7 +201,10 @@ function isText(value: unknown): boolean {
 function countKeys(value: unknown): number {
   if (typeof value !== "object" || value === null) return 0;
   const inside = Object.values(value);
-  return inside.reduce((sum: number, each) => sum + countKeys(each), Array.isArray(value) ? 0 : inside.length);
+  return inside.reduce(
+    (sum: number, each) => sum + countKeys(each),
+    Array.isArray(value) ? 0 : inside.length,
+  );
 }
 
 /** Counts the colons outside strings. */
@@ -179,7 +221,8 @@ function countColons(body: Uint8Array): number {
 }
 
 /**
- * Checks that no key of a body is given twice. It walks the whole body: to be called only where it matters.
+ * Checks that no key of a body is given twice. It walks the whole body: to be called only where it
+ * matters.
  *
  * @param json The parsed body
  * @param body Its bytes
@@ -189,9 +232,9 @@ export function hasUniqueKeys(json: unknown, body: Uint8Array): boolean {
 }
 
 /**
- * Checks that all of a request's input stands in its body. Not so where it refers to anything else (an earlier response,
- * a file, a URL), holds a picture, sound or document, has the provider use its own tools, names a model that reads web
- * pages, or has a field that is not known.
+ * Checks that all of a request's input stands in its body. Not so where it refers to anything else
+ * (an earlier response, a file, a URL), holds a picture, sound or document, has the provider use
+ * its own tools, names a model that reads web pages, or has a field that is not known.
  *
  * @param fields The parsed body
  * @returns Whether the size of its text says how many tokens of input it has
@@ -205,9 +248,10 @@ export function isInputWhole(fields: Fields): boolean {
 }
 
 /**
- * Checks that a request can't cost more tokens of input than its body has bytes, beside {@link MAX_ADDED_TOKENS}: each
- * token of a text has at least a byte. A key that is given twice may hide input that {@link isInputWhole} would find. To
- * be called only where it matters: it walks the whole body.
+ * Checks that a request can't cost more tokens of input than its body has bytes, beside {@link
+ * MAX_ADDED_TOKENS}: each token of a text has at least a byte. A key that is given twice may hide
+ * input that {@link isInputWhole} would find. To be called only where it matters: it walks the
+ * whole body.
  *
  * @param fields The parsed body
  * @param body Its bytes

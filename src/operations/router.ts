@@ -37,11 +37,16 @@ interface Route {
 const MAX_PARAMETER_LENGTH = 1024;
 /** Parts of a path that servers read in different ways, see `request_path.ts`. */
 const MISLEADING = /[%;]|\/\//;
-/** Prefixes `/v1` before the last one. Some servers have their operations with and without the prefix. */
+/**
+ * Prefixes `/v1` before the last one. Some servers have their operations with and without the
+ * prefix.
+ */
 const REPEATED_VERSION = /^(?:\/v1)+(?=\/v1\/)/;
 
 /** Operations by method and path; one with a parameter in its path is never found here. */
-const EXACT = new Map(OPERATIONS.map((operation) => [`${operation.method} /v1${operation.path}`, operation]));
+const EXACT = new Map(
+  OPERATIONS.map((operation) => [`${operation.method} /v1${operation.path}`, operation]),
+);
 /** A URL whose path a parser would leave as it is. All others go to the router. */
 const PLAIN_URL = /^(?:https?:\/\/[\w.:[\]-]+)?(\/v1\/[\w/-]*)(?:\?|$)/;
 
@@ -64,31 +69,54 @@ const paths = Array.from(new Set(OPERATIONS.map(({ path }) => path)));
 for (const path of paths.filter((path) => !path.includes(":"))) addRoute(path);
 for (const path of paths.filter((path) => path.includes(":"))) addRoute(path);
 
-/** Finds the operation of a method and a path. @throws {GatewayError} `not_found`, `method_not_allowed` */
+/**
+ * Finds the operation of a method and a path. @throws {GatewayError} `not_found`,
+ * `method_not_allowed`
+ */
 async function match(method: string, path: string): Promise<ResolvedOperation | undefined> {
   // All that itty-router looks at.
-  const found: Match | undefined = await router.fetch({ method, url: `http://gateway${path}` } as Request);
+  const found: Match | undefined = await router.fetch(
+    { method, url: `http://gateway${path}` } as Request,
+  );
   if (found === undefined) return undefined;
   const { route, params } = found;
-  if (Object.values(params).some((value) => decodeURIComponent(value).length > MAX_PARAMETER_LENGTH)) return undefined;
+  if (
+    Object.values(params).some((value) => decodeURIComponent(value).length > MAX_PARAMETER_LENGTH)
+  ) return undefined;
   const row = route.rows.find((each) => methodsOf(each).includes(method));
   if (row === undefined) return toOther(method, path, route);
   // A trailing slash means nothing in the table; of other paths the provider decides.
-  const resolved = { ...row, path: (row.method === "*" ? path : path.replace(/\/+$/, "")).slice("/v1".length) };
+  const resolved = {
+    ...row,
+    path: (row.method === "*" ? path : path.replace(/\/+$/, "")).slice("/v1".length),
+  };
   if (params.model === undefined) return resolved;
   const modelId = decodeURIComponent(params.model.replace(/\/+$/, ""));
   return modelId.length > MAX_MODEL_LENGTH ? undefined : { ...resolved, modelId };
 }
 
-/** Returns the operation of a known path with a method that it does not have; `undefined` for the gateway's own paths. */
-function toOther(method: string, path: string, { rows, allow }: Route): ResolvedOperation | undefined {
+/**
+ * Returns the operation of a known path with a method that it does not have; `undefined` for the
+ * gateway's own paths.
+ */
+function toOther(
+  method: string,
+  path: string,
+  { rows, allow }: Route,
+): ResolvedOperation | undefined {
   if (rows.every(({ group }) => group === undefined)) return undefined;
-  if (!METHODS.includes(method)) throw new GatewayError("method_not_allowed", { headers: { allow } });
+  if (!METHODS.includes(method)) {
+    throw new GatewayError("method_not_allowed", { headers: { allow } });
+  }
   return { ...OTHER, path: path.slice("/v1".length), allow };
 }
 
 /** Refuses a path that a server could take for another operation, or for another model. */
-async function assertOneMeaning(method: string, path: string, { group, name, modelId }: ResolvedOperation) {
+async function assertOneMeaning(
+  method: string,
+  path: string,
+  { group, name, modelId }: ResolvedOperation,
+) {
   // Case matters only where it could hide an operation of the table.
   const lenient = readLeniently(path, group === undefined);
   const other = lenient === undefined ? undefined : await match(method, lenient);
@@ -99,14 +127,18 @@ async function assertOneMeaning(method: string, path: string, { group, name, mod
 }
 
 /**
- * Finds the operation. Call it only after the Host was checked: a URL is built from what the caller wrote there.
+ * Finds the operation. Call it only after the Host was checked: a URL is built from what the caller
+ * wrote there.
  *
  * @param method As sent
  * @param url Absolute, or the path with its query
  * @returns The operation
  * @throws {GatewayError} `not_found`, `method_not_allowed`, `ambiguous_path`
  */
-export function resolveOperation(method: string, url: string): ResolvedOperation | Promise<ResolvedOperation> {
+export function resolveOperation(
+  method: string,
+  url: string,
+): ResolvedOperation | Promise<ResolvedOperation> {
   const operation = EXACT.get(`${method} ${PLAIN_URL.exec(url)?.[1]}`);
   if (operation !== undefined && (url.startsWith("/") || URL.canParse(url))) return operation;
   return route(method, url);
@@ -117,7 +149,9 @@ async function route(method: string, url: string): Promise<ResolvedOperation> {
   const operation = path === undefined ? undefined : await match(method, path);
   if (path === undefined || operation === undefined) throw new GatewayError("not_found");
   const isOther = operation.group === undefined;
-  if (!operation.isOwn && (isOther || MISLEADING.test(path))) await assertOneMeaning(method, path, operation);
+  if (!operation.isOwn && (isOther || MISLEADING.test(path))) {
+    await assertOneMeaning(method, path, operation);
+  }
   return operation;
 }
 
@@ -140,7 +174,8 @@ const PLAIN_QUERY = /^[!$-;=?-~]*$/;
  * Returns the query of a URL as it can stand in a request line.
  *
  * @param url Absolute, or the path with its query
- * @returns The query with its question mark, unchanged where it was written as it should; empty where there is none
+ * @returns The query with its question mark, unchanged where it was written as it should; empty
+ * where there is none
  */
 export function toQuery(url: string): string {
   const at = url.indexOf("?");
@@ -150,12 +185,16 @@ export function toQuery(url: string): string {
 }
 
 /**
- * Returns the dialect in which a caller expects an error where no operation tells it: Anthropic's by its version header
- * or the path of messages, else OpenAI's.
+ * Returns the dialect in which a caller expects an error where no operation tells it: Anthropic's
+ * by its version header or the path of messages, else OpenAI's.
  *
  * @param request The request
  * @returns The dialect
  */
-export function dialectOfCaller({ url, headers }: Pick<GatewayRequest, "url" | "headers">): Dialect {
-  return headers.get("anthropic-version") !== null || /\/v1\/messages\b/.test(url) ? ANTHROPIC : OPENAI_CHAT;
+export function dialectOfCaller(
+  { url, headers }: Pick<GatewayRequest, "url" | "headers">,
+): Dialect {
+  return headers.get("anthropic-version") !== null || /\/v1\/messages\b/.test(url)
+    ? ANTHROPIC
+    : OPENAI_CHAT;
 }

@@ -1,6 +1,6 @@
 /**
- * The table of operations that callers can use, one row each. The pipeline reads the row of a request's operation; it
- * knows no operation by name.
+ * The table of operations that callers can use, one row each. The pipeline reads the row of a
+ * request's operation; it knows no operation by name.
  *
  * @module
  */
@@ -20,32 +20,42 @@ export interface Operation {
   readonly name: string;
   /** Group by which an operator allows it; `undefined` for paths that only `all` allows. */
   readonly group: OperationGroup | undefined;
-  /** Method, in upper case; `*` for all that have no row of their own. A row for `GET` takes `HEAD` too. */
+  /**
+   * Method, in upper case; `*` for all that have no row of their own. A row for `GET` takes `HEAD`
+   * too.
+   */
   readonly method: "GET" | "POST" | "DELETE" | "*";
   /**
-   * Path below `/v1`, and below the provider's base URL: `:id` stands for one segment, `:model+` for a model's id,
-   * slashes included, and `:rest+` for whatever follows.
+   * Path below `/v1`, and below the provider's base URL: `:id` stands for one segment, `:model+`
+   * for a model's id, slashes included, and `:rest+` for whatever follows.
    */
   readonly path: string;
   /** Dialect of its answers; `OPAQUE` where interfaces share the path, or nothing is known. */
   readonly dialect: Dialect;
   /**
-   * Kind of body: `chat_completion` is validated; of `json` the form is checked and the model read, which multipart
-   * bodies state in a field; `any` is read, and checked if it says that it is JSON; `none` is not read.
+   * Kind of body: `chat_completion` is validated; of `json` the form is checked and the model read,
+   * which multipart bodies state in a field; `any` is read, and checked if it says that it is JSON;
+   * `none` is not read.
    */
   readonly body: "chat_completion" | "json" | "multipart" | "any" | "none";
   /**
-   * Place where models are named: in the body, which must or may have one, or in the path, or in the answer, which
-   * lists them; or nowhere, so that keys that are limited to models can't use it.
+   * Place where models are named: in the body, which must or may have one, or in the path, or in
+   * the answer, which lists them; or nowhere, so that keys that are limited to models can't use it.
    */
   readonly model: "body" | "optional" | "path" | "answer" | "none";
   /** Cost of a call: tokens, as far as its answer states them, or none. */
   readonly cost: "tokens" | "none";
-  /** Usage that its streams state only when they are asked to; left out where they state it anyway, or never. */
+  /**
+   * Usage that its streams state only when they are asked to; left out where they state it anyway,
+   * or never.
+   */
   readonly askedUsage?: AskedUsage;
   /** True if the gateway itself answers it: whoever may make a call may use it. */
   readonly isOwn?: true;
-  /** Kind of a model's work in traces and metrics; `undefined` for operations that ask no model for any. */
+  /**
+   * Kind of a model's work in traces and metrics; `undefined` for operations that ask no model for
+   * any.
+   */
   readonly genAi?: GenAiOperation;
 }
 
@@ -61,10 +71,22 @@ const STORED_WITH_BODY: Row = { body: "any", model: "none", cost: "none" };
 
 const chat = { group: "chat", dialect: OPENAI_CHAT } as const;
 const responses = { group: "responses", dialect: OPENAI_RESPONSES } as const;
-const images = { group: "images", dialect: OPENAI_EVENTS, cost: "tokens", genAi: "generate_content" } as const;
-const audio = { group: "audio", dialect: OPENAI_EVENTS, cost: "tokens", genAi: "generate_content" } as const;
+const images = {
+  group: "images",
+  dialect: OPENAI_EVENTS,
+  cost: "tokens",
+  genAi: "generate_content",
+} as const;
+const audio = {
+  group: "audio",
+  dialect: OPENAI_EVENTS,
+  cost: "tokens",
+  genAi: "generate_content",
+} as const;
 const messages = { group: "messages", dialect: ANTHROPIC } as const;
-/** Anthropic's batches cost tokens that their answers do not state: they are off with all others. */
+/**
+ * Anthropic's batches cost tokens that their answers do not state: they are off with all others.
+ */
 const messageBatches = { group: "batches", dialect: ANTHROPIC } as const;
 const models = { group: "models", dialect: OPAQUE, body: "none", cost: "none" } as const;
 
@@ -84,12 +106,43 @@ const NAMED: readonly Operation[] = [
     genAi: "chat",
   },
   { ...chat, ...STORED, name: "chat.completions.list", method: "GET", path: "/chat/completions" },
-  { ...chat, ...STORED, name: "chat.completions.get", method: "GET", path: "/chat/completions/:id" },
-  { ...chat, ...STORED_WITH_BODY, name: "chat.completions.update", method: "POST", path: "/chat/completions/:id" },
-  { ...chat, ...STORED, name: "chat.completions.delete", method: "DELETE", path: "/chat/completions/:id" },
-  { ...chat, ...STORED, name: "chat.completions.messages", method: "GET", path: "/chat/completions/:id/messages" },
+  {
+    ...chat,
+    ...STORED,
+    name: "chat.completions.get",
+    method: "GET",
+    path: "/chat/completions/:id",
+  },
+  {
+    ...chat,
+    ...STORED_WITH_BODY,
+    name: "chat.completions.update",
+    method: "POST",
+    path: "/chat/completions/:id",
+  },
+  {
+    ...chat,
+    ...STORED,
+    name: "chat.completions.delete",
+    method: "DELETE",
+    path: "/chat/completions/:id",
+  },
+  {
+    ...chat,
+    ...STORED,
+    name: "chat.completions.messages",
+    method: "GET",
+    path: "/chat/completions/:id/messages",
+  },
 
-  { ...responses, ...MODEL_OPTIONAL, name: "responses", method: "POST", path: "/responses", genAi: "chat" },
+  {
+    ...responses,
+    ...MODEL_OPTIONAL,
+    name: "responses",
+    method: "POST",
+    path: "/responses",
+    genAi: "chat",
+  },
   {
     ...responses,
     ...STORED,
@@ -99,8 +152,20 @@ const NAMED: readonly Operation[] = [
     genAi: "fetch_response",
   },
   { ...responses, ...STORED, name: "responses.delete", method: "DELETE", path: "/responses/:id" },
-  { ...responses, ...STORED_WITH_BODY, name: "responses.cancel", method: "POST", path: "/responses/:id/cancel" },
-  { ...responses, ...STORED, name: "responses.input_items", method: "GET", path: "/responses/:id/input_items" },
+  {
+    ...responses,
+    ...STORED_WITH_BODY,
+    name: "responses.cancel",
+    method: "POST",
+    path: "/responses/:id/cancel",
+  },
+  {
+    ...responses,
+    ...STORED,
+    name: "responses.input_items",
+    method: "GET",
+    path: "/responses/:id/input_items",
+  },
   {
     ...responses,
     ...MODEL_OPTIONAL,
@@ -109,7 +174,14 @@ const NAMED: readonly Operation[] = [
     path: "/responses/input_tokens",
     cost: "none",
   },
-  { ...responses, ...CALL, name: "responses.compact", method: "POST", path: "/responses/compact", genAi: "chat" },
+  {
+    ...responses,
+    ...CALL,
+    name: "responses.compact",
+    method: "POST",
+    path: "/responses/compact",
+    genAi: "chat",
+  },
 
   {
     ...CALL,
@@ -140,8 +212,22 @@ const NAMED: readonly Operation[] = [
     cost: "none",
   },
 
-  { ...images, body: "json", model: "optional", name: "images", method: "POST", path: "/images/generations" },
-  { ...images, body: "multipart", model: "optional", name: "images.edits", method: "POST", path: "/images/edits" },
+  {
+    ...images,
+    body: "json",
+    model: "optional",
+    name: "images",
+    method: "POST",
+    path: "/images/generations",
+  },
+  {
+    ...images,
+    body: "multipart",
+    model: "optional",
+    name: "images.edits",
+    method: "POST",
+    path: "/images/edits",
+  },
   {
     ...images,
     body: "multipart",
@@ -152,15 +238,52 @@ const NAMED: readonly Operation[] = [
   },
 
   { ...audio, ...CALL, name: "audio.speech", method: "POST", path: "/audio/speech" },
-  { ...audio, ...UPLOAD, name: "audio.transcriptions", method: "POST", path: "/audio/transcriptions" },
+  {
+    ...audio,
+    ...UPLOAD,
+    name: "audio.transcriptions",
+    method: "POST",
+    path: "/audio/transcriptions",
+  },
   { ...audio, ...UPLOAD, name: "audio.translations", method: "POST", path: "/audio/translations" },
 
   { ...messages, ...CALL, name: "messages", method: "POST", path: "/messages", genAi: "chat" },
-  { ...messages, ...CALL, name: "messages.count_tokens", method: "POST", path: "/messages/count_tokens", cost: "none" },
-  { ...messageBatches, ...STORED_WITH_BODY, name: "messages.batches", method: "POST", path: "/messages/batches" },
-  { ...messageBatches, ...STORED, name: "messages.batches.list", method: "GET", path: "/messages/batches" },
-  { ...messageBatches, ...STORED, name: "messages.batches.get", method: "GET", path: "/messages/batches/:id" },
-  { ...messageBatches, ...STORED, name: "messages.batches.delete", method: "DELETE", path: "/messages/batches/:id" },
+  {
+    ...messages,
+    ...CALL,
+    name: "messages.count_tokens",
+    method: "POST",
+    path: "/messages/count_tokens",
+    cost: "none",
+  },
+  {
+    ...messageBatches,
+    ...STORED_WITH_BODY,
+    name: "messages.batches",
+    method: "POST",
+    path: "/messages/batches",
+  },
+  {
+    ...messageBatches,
+    ...STORED,
+    name: "messages.batches.list",
+    method: "GET",
+    path: "/messages/batches",
+  },
+  {
+    ...messageBatches,
+    ...STORED,
+    name: "messages.batches.get",
+    method: "GET",
+    path: "/messages/batches/:id",
+  },
+  {
+    ...messageBatches,
+    ...STORED,
+    name: "messages.batches.delete",
+    method: "DELETE",
+    path: "/messages/batches/:id",
+  },
   {
     ...messageBatches,
     ...STORED,
@@ -212,7 +335,13 @@ const FAMILIES: readonly (readonly [OperationGroup, path: string])[] = [
 ];
 
 function toFamily([group, path]: readonly [OperationGroup, string]): Operation[] {
-  const row = { ...STORED_WITH_BODY, name: path.slice(1), group, method: "*", dialect: OPAQUE } as const;
+  const row = {
+    ...STORED_WITH_BODY,
+    name: path.slice(1),
+    group,
+    method: "*",
+    dialect: OPAQUE,
+  } as const;
   return [{ ...row, path }, { ...row, path: `${path}/:rest+` }];
 }
 
@@ -226,7 +355,10 @@ export const OTHER: Operation = {
   dialect: OPAQUE,
 };
 
-/** The operations. A path without parameters comes before those with some; of these, the first that fits has it. */
+/**
+ * The operations. A path without parameters comes before those with some; of these, the first that
+ * fits has it.
+ */
 export const OPERATIONS: readonly Operation[] = [
   ...NAMED,
   ...FAMILIES.flatMap(toFamily),

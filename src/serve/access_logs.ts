@@ -31,8 +31,8 @@ function toDenoOutput({ stdout }: DenoOutput): WriteLog {
 }
 
 /**
- * Writes to standard output without ever blocking the process: `process.stdout` is synchronous for pipes on Linux, and
- * would wait for a reader that has stopped reading.
+ * Writes to standard output without ever blocking the process: `process.stdout` is synchronous for
+ * pipes on Linux, and would wait for a reader that has stopped reading.
  *
  * @returns A function that writes a whole text
  */
@@ -52,9 +52,13 @@ function createStandardOutput(): WriteLog {
   };
 }
 
-/** The access logs of a process: JSON lines for programs, pretty lines for a person at a terminal. */
+/**
+ * The access logs of a process: JSON lines for programs, pretty lines for a person at a terminal.
+ */
 export class AccessLogs {
-  /** One log of each format: its counts stay when another configuration asks for the other format. */
+  /**
+   * One log of each format: its counts stay when another configuration asks for the other format.
+   */
   readonly #logs = new Map<LogFormat, AccessLog>();
 
   /** Returns the log that a configuration asks for. @param wanted The setting */
@@ -63,7 +67,9 @@ export class AccessLogs {
     const isPretty = (wanted === "pretty" || wanted === "auto") && process.stdout.isTTY;
     const format = isPretty ? "pretty" : wanted === "debug" ? "debug" : "json";
     let log = this.#logs.get(format);
-    if (log === undefined) this.#logs.set(format, log = new AccessLog(format, createStandardOutput(), systemClock));
+    if (log === undefined) {
+      this.#logs.set(format, log = new AccessLog(format, createStandardOutput(), systemClock));
+    }
     return log;
   }
 

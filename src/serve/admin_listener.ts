@@ -1,5 +1,6 @@
 /**
- * The admin listener of `serve`. It follows changes of the configuration; its drain state and its watchers are kept.
+ * The admin listener of `serve`. It follows changes of the configuration; its drain state and its
+ * watchers are kept.
  *
  * @module
  */
@@ -45,12 +46,15 @@ export interface Served {
   readonly localDecisions?: number;
   /** Memory that the processes take which serve. Bytes. */
   readonly memoryBytes: number;
-  /** Tells the observers of all exchanges that have settled until now, where this process serves. */
+  /**
+   * Tells the observers of all exchanges that have settled until now, where this process serves.
+   */
   flushObservers?(): void;
   /** Reads the metrics. */
   snapshot(): Promise<readonly MetricSnapshot[]>;
   /**
-   * Reports the exchanges that settled from the second `from` up to, but not including, `to`. Seconds since 1970.
+   * Reports the exchanges that settled from the second `from` up to, but not including, `to`.
+   * Seconds since 1970.
    *
    * @param isBrief True without the exchanges themselves
    */
@@ -110,7 +114,9 @@ export class AdminListener {
    */
   async prepare(prepared: Prepared): Promise<Change> {
     const { admin, limits: { bodyTimeMs } } = prepared.config;
-    const change = await this.#listeners.prepare(admin === undefined ? [] : [{ ...admin, bodyTimeMs }]);
+    const change = await this.#listeners.prepare(
+      admin === undefined ? [] : [{ ...admin, bodyTimeMs }],
+    );
     const handler = this.#createHandler(prepared);
     const apply = () => {
       this.#current = prepared;
@@ -126,7 +132,8 @@ export class AdminListener {
   }
 
   #createHandler(prepared: Prepared): Handler {
-    const { config, assembly: { parts: { digest, durable }, keys, limiter, usage, identity } } = prepared;
+    const { config, assembly: { parts: { digest, durable }, keys, limiter, usage, identity } } =
+      prepared;
     const { admin, providers } = config;
     const reported = { usage, config, keys, now: Date.now, rest: setImmediate };
     const { served, fleet, state, version, inForce, logs, log = config.log } = this.#options;
@@ -147,9 +154,18 @@ export class AdminListener {
       keys: new KeyAdministration({ keys, limiter, digest, now: Date.now, config }),
       teams: new TeamReports(config.teams, limiter),
       providerReports: new ProviderReports(providers, limiter),
-      budgets: new BudgetReports({ ...reported, limiter, teams: config.teams, identity: config.identity }),
+      budgets: new BudgetReports({
+        ...reported,
+        limiter,
+        teams: config.teams,
+        identity: config.identity,
+      }),
       usage: new UsageReports(reported),
-      tokens: new TokenAdministration({ identity: config.identity, revocations: identity?.revocations, now: Date.now }),
+      tokens: new TokenAdministration({
+        identity: config.identity,
+        revocations: identity?.revocations,
+        now: Date.now,
+      }),
       audit: (entry) => logs.audit(log, entry),
       get token() {
         return credentials().token;
@@ -164,7 +180,10 @@ export class AdminListener {
       metrics: async (format) => toMetricsText(await served.snapshot(), format),
       look: (from, to) => served.look(from, to),
       exchanges,
-      recordings: new RecordingLists({ store: durable?.store, withNames: (all) => exchanges.withNames(all) }),
+      recordings: new RecordingLists({
+        store: durable?.store,
+        withNames: (all) => exchanges.withNames(all),
+      }),
       handle: (request) => served.handle(request),
       providers,
       clock: systemClock,

@@ -25,7 +25,9 @@ interface BunServer {
   timeout(request: Request, seconds: number): void;
 }
 
-/** The part of Bun's types that is used here: the official ones clash with those of Node and Deno. */
+/**
+ * The part of Bun's types that is used here: the official ones clash with those of Node and Deno.
+ */
 declare const Bun: {
   serve(options: {
     hostname: string;
@@ -41,12 +43,15 @@ declare const Bun: {
 };
 
 /**
- * Maximum size of a caller's body that is read whole: reading it in pieces takes a quarter of the time that Bun spends
- * on it. Bytes.
+ * Maximum size of a caller's body that is read whole: reading it in pieces takes a quarter of the
+ * time that Bun spends on it. Bytes.
  */
 const WHOLE_BODY_BYTES = 4_000_000;
 
-/** The longest delay of the header of a quiet stream, which Bun sends only with the first bytes. Milliseconds. */
+/**
+ * The longest delay of the header of a quiet stream, which Bun sends only with the first bytes.
+ * Milliseconds.
+ */
 const HEADER_MS = 100;
 
 /** A request of `Bun.serve`; reading its signal is cheap. */
@@ -59,9 +64,10 @@ class BunRequest extends WebRequest {
 let turn: Promise<void> | undefined;
 
 /**
- * Waits until everything that arrived at the same time was read. Bun answers the requests of a connection one after the
- * other, but closes the connection when the next request arrives before the answer: the caller is then gone, and its
- * call must not be made. All waiting requests share one timer, whose cost is too small to measure.
+ * Waits until everything that arrived at the same time was read. Bun answers the requests of a
+ * connection one after the other, but closes the connection when the next request arrives before
+ * the answer: the caller is then gone, and its call must not be made. All waiting requests share
+ * one timer, whose cost is too small to measure.
  */
 function nextTurn(): Promise<void> {
   return turn ??= new Promise((resolve) =>
@@ -105,7 +111,10 @@ class TimedBody implements ByteSource {
   }
 }
 
-/** Quiet answers, and bodies that come slowly, are the gateway's to judge: Bun would cut both after 12 s. */
+/**
+ * Quiet answers, and bodies that come slowly, are the gateway's to judge: Bun would cut both after
+ * 12 s.
+ */
 function liftDeadline(listener: BunServer, request: Request): void {
   listener.timeout(request, 0);
 }
@@ -113,11 +122,13 @@ function liftDeadline(listener: BunServer, request: Request): void {
 /** Bun's longest deadline. Seconds. */
 const MAX_SECONDS = 255;
 
-const toStallSeconds = (writeStallMs: number): number => Math.min(MAX_SECONDS, Math.ceil(writeStallMs / 1000));
+const toStallSeconds = (writeStallMs: number): number =>
+  Math.min(MAX_SECONDS, Math.ceil(writeStallMs / 1000));
 
 /** Opens a listener with `Bun.serve`. */
 export function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
-  const { hostname, port, tls, bodyTimeMs, headersMs = HEADERS_MS, writeStallMs = WRITE_STALL_MS } = options;
+  const { hostname, port, tls, bodyTimeMs, headersMs = HEADERS_MS, writeStallMs = WRITE_STALL_MS } =
+    options;
   const idleSeconds = Math.ceil(headersMs / 1000); // for an idle connection too; Bun looks every four
   const toBodySeconds = (bodyTimeMs: number): number => Math.ceil(bodyTimeMs / 1000) + idleSeconds;
   let bodySeconds = toBodySeconds(bodyTimeMs);
@@ -135,9 +146,11 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
       if (body === null) liftDeadline(listener, request);
       else listener.timeout(request, bodySeconds);
       if (body === null) await nextTurn();
-      const answer = await handler.handle(new BunRequest(request, body && new TimedBody(body, listener, request)));
-      // A deadline that was lifted stays so for the connection: without this a caller that reads nothing keeps it. A
-      // refused body is not read: the connection waits for it as for a header.
+      const answer = await handler.handle(
+        new BunRequest(request, body && new TimedBody(body, listener, request)),
+      );
+      // A deadline that was lifted stays so for the connection: without this a caller that reads
+      // nothing keeps it. A refused body is not read: the connection waits for it as for a header.
       const isRefused = body !== null && !request.bodyUsed;
       const limitOutput = () => listener.timeout(request, isRefused ? idleSeconds : stallSeconds);
       const { body: relayed } = answer;
@@ -169,8 +182,8 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
 }
 
 /**
- * Returns the arguments that start this program again, after those of the runtime itself. There are none in an
- * executable of `bun build --compile`, where `process.argv` names a virtual path.
+ * Returns the arguments that start this program again, after those of the runtime itself. There are
+ * none in an executable of `bun build --compile`, where `process.argv` names a virtual path.
  *
  * @returns The program's file, if there is one
  */

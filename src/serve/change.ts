@@ -15,7 +15,8 @@ export interface Change {
 /**
  * Prepares several changes as one. When one can't be made, those before it are abandoned.
  *
- * @param steps Functions that each prepare one change; the changes are prepared and made in this order
+ * @param steps Functions that each prepare one change; the changes are prepared and made in this
+ * order
  * @returns All of them as one change
  */
 export async function prepareAll(...steps: readonly (() => Promise<Change>)[]): Promise<Change> {

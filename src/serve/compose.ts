@@ -49,7 +49,8 @@ export function runtimeParts(): Pick<GatewayParts, "transport" | "digest"> {
 }
 
 /**
- * Creates the gateway of a configuration on this runtime. `serve`, `demo` and `doctor` all get theirs here.
+ * Creates the gateway of a configuration on this runtime. `serve`, `demo` and `doctor` all get
+ * theirs here.
  *
  * @param config The configuration
  * @param parts Parts to use instead of the runtime's
@@ -57,7 +58,11 @@ export function runtimeParts(): Pick<GatewayParts, "transport" | "digest"> {
  * @returns The gateway
  * @throws {ConfigError} For a mistake that only the whole shows, such as a host of two providers
  */
-export function composeGateway(config: Config, parts: Partial<GatewayParts> = {}, directory = "."): Gateway {
+export function composeGateway(
+  config: Config,
+  parts: Partial<GatewayParts> = {},
+  directory = ".",
+): Gateway {
   const isOneEnough = parts.transports !== undefined || parts.onlyTransport !== undefined;
   const transports = isOneEnough ? parts.transports : createTransports(config, directory);
   return createGateway(config, { ...runtimeParts(), ...parts, transports });
@@ -68,7 +73,14 @@ export interface Assembly {
   /** Parts to create the gateway with. */
   readonly parts: Pick<
     GatewayParts,
-    "transport" | "transports" | "digest" | "keys" | "identity" | "limiter" | "durable" | "observers"
+    | "transport"
+    | "transports"
+    | "digest"
+    | "keys"
+    | "identity"
+    | "limiter"
+    | "durable"
+    | "observers"
   >;
   readonly keys: KeyRegistry;
   readonly limiter: Limiter;
@@ -82,18 +94,24 @@ export interface Assembly {
    * @param elsewhere Limits that other processes of this gateway have decided without Redis
    */
   health(elsewhere?: number): Readonly<Record<string, unknown>>;
-  /** Tells whether keys can be looked up: those in Redis only after it has answered once, or with a snapshot. */
+  /**
+   * Tells whether keys can be looked up: those in Redis only after it has answered once, or with a
+   * snapshot.
+   */
   isReady(): boolean;
   /** Reports the health of Redis; `undefined` where none is configured. */
   readonly redis: RedisReport | undefined;
   /** The connection to it. */
   readonly redisClient: RedisClient | undefined;
   /**
-   * Makes this configuration the one in force: from now on usage is stored where it says, and the models that it gives
-   * prices for are counted by name.
+   * Makes this configuration the one in force: from now on usage is stored where it says, and the
+   * models that it gives prices for are counted by name.
    */
   begin(): Promise<void>;
-  /** Writes what is pending and closes the engines; engines that other configurations use as well stay open. */
+  /**
+   * Writes what is pending and closes the engines; engines that other configurations use as well
+   * stay open.
+   */
   close(): Promise<void>;
 }
 
@@ -132,16 +150,24 @@ interface Engine {
 }
 
 /** Refuses a Redis whose stored forms are later. @throws {ConfigError} */
-async function checkForms(client: RedisClient, isServing: boolean, report: (text: string) => void): Promise<void> {
+async function checkForms(
+  client: RedisClient,
+  isServing: boolean,
+  report: (text: string) => void,
+): Promise<void> {
   const { checkRedisForms } = await import("../storage/redis_forms.ts");
   try {
     await checkRedisForms(client, isServing);
   } catch (error) {
-    throw error instanceof LaterForms ? new ConfigError([{ path: "redis", message: error.message }]) : error;
+    throw error instanceof LaterForms
+      ? new ConfigError([{ path: "redis", message: error.message }])
+      : error;
   }
   if (!isServing) return;
   // It may have been away at the start, or lost its data since.
-  client.onUp(() => void checkRedisForms(client, true).catch(({ message }: Error) => report(message)));
+  client.onUp(() =>
+    void checkRedisForms(client, true).catch(({ message }: Error) => report(message))
+  );
 }
 
 /** Opens limits and usage in Redis. The modules for Redis are loaded only when it is configured. */
@@ -152,7 +178,9 @@ async function openRedis(target: RedisTarget, { report, isServing, engines }: En
   const client: RedisClient = new RedisClient(target, systemClock, report);
   await client.ready().catch((error) => {
     client.close();
-    throw error instanceof RedisUnfit ? new ConfigError([{ path: "redis", message: error.message }]) : error;
+    throw error instanceof RedisUnfit
+      ? new ConfigError([{ path: "redis", message: error.message }])
+      : error;
   });
   await checkForms(client, isServing, report).catch((error) => {
     client.close();
@@ -163,7 +191,11 @@ async function openRedis(target: RedisTarget, { report, isServing, engines }: En
   return { client, limiter, usage: new RedisUsage(client, engines.listed, engines.retention) };
 }
 
-async function redisEngines(config: Config, redisConfig: RedisConfig, options: EngineOptions): Promise<Engine> {
+async function redisEngines(
+  config: Config,
+  redisConfig: RedisConfig,
+  options: EngineOptions,
+): Promise<Engine> {
   const target = readRedisFiles(redisConfig, options.directory);
   const name = `redis ${digest(JSON.stringify(target))}`; // with the content of its files: new ones take effect
   const { client, limiter, usage } = await options.references.use(
@@ -186,12 +218,16 @@ async function redisEngines(config: Config, redisConfig: RedisConfig, options: E
   }
   const { openRedisKeys } = await import("./redis_keys.ts");
   const keys = await openRedisKeys({ name, client, snapshot: inRedis.snapshot }, options);
-  const [keyHealth, begin] = [() => keys.health, () => limiter.remember(keys.snapshot, redisConfig.gateways)];
+  const [keyHealth, begin] = [
+    () => keys.health,
+    () => limiter.remember(keys.snapshot, redisConfig.gateways),
+  ];
   return { keys, limiter, redis, place: { name, client }, usage, keyHealth, begin };
 }
 
 /**
- * Opens keys from the configuration or a file, limits in this process, and usage in a given store or beside the keys.
+ * Opens keys from the configuration or a file, limits in this process, and usage in a given store
+ * or beside the keys.
  */
 async function localEngines(
   config: Config,
@@ -204,7 +240,11 @@ async function localEngines(
   if (keys === "redis" || "store" in keys) throw new Error("these are not local");
   const elsewhere = given ?? engines.remote.usage;
   if (!("file" in keys)) {
-    return { keys: createInlineKeyStore(keys, digest), limiter, usage: elsewhere ?? engines.memoryUsage };
+    return {
+      keys: createInlineKeyStore(keys, digest),
+      limiter,
+      usage: elsewhere ?? engines.memoryUsage,
+    };
   }
   const files = keyFiles(resolve(directory, keys.file));
   const { store, state } = await references.use(
@@ -215,9 +255,15 @@ async function localEngines(
       await state.close();
     },
   );
-  // One that is open already goes on with its last good form; as part of a new configuration it has to be good now.
+  // One that is open already goes on with its last good form; as part of a new configuration it has
+  // to be good now.
   if (isServing) await store.check();
-  return { keys: store, state, limiter, usage: elsewhere ?? await usageBeside(files.usage, options) };
+  return {
+    keys: store,
+    state,
+    limiter,
+    usage: elsewhere ?? await usageBeside(files.usage, options),
+  };
 }
 
 /**
@@ -256,13 +302,24 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   };
   const bugReporter: ExchangeObserver = {
     settled({ id, outcome, error }) {
-      if (outcome === "failed") options.report(`internal_error in request ${id}: ${describeBug(error)}`);
+      if (outcome === "failed") {
+        options.report(`internal_error in request ${id}: ${describeBug(error)}`);
+      }
     },
   };
   const usage = engines.meter(store);
   const transport = engines.transport ??= runtimeParts().transport;
   const observers = [lastUse, bugReporter, usage];
-  const parts = { transport, transports, digest, keys, identity: identity?.verifier, limiter, durable, observers };
+  const parts = {
+    transport,
+    transports,
+    digest,
+    keys,
+    identity: identity?.verifier,
+    limiter,
+    durable,
+    observers,
+  };
   const report = (elsewhere: number) => {
     const own = redis?.();
     return own && { ...own, localDecisions: own.localDecisions + elsewhere };
@@ -283,7 +340,19 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
     await references.release();
   };
   const redisClient = engine.place?.client;
-  return { parts, keys, identity, limiter, usage, health, isReady, redis, redisClient, begin, close };
+  return {
+    parts,
+    keys,
+    identity,
+    limiter,
+    usage,
+    health,
+    isReady,
+    redis,
+    redisClient,
+    begin,
+    close,
+  };
 }
 
 /** Name of a server: the runtime's own, or `node:http`, which Deno has too. */
@@ -292,11 +361,14 @@ export type ServerName = "native" | "node";
 /**
  * Loads the listener of this runtime.
  *
- * @param server The server that listens. On Deno that is `node:http` if left out: `Deno.serve` can't close the connection
+ * @param server The server that listens. On Deno that is `node:http` if left out: `Deno.serve`
+ * can't close the connection
  *   of a caller that does not read, and closes that of each request with a body of more than 400 bytes (2.9.5)
  * @returns Its `serve` function
  */
-export async function resolveServe(server: ServerName = runtime === "deno" ? "node" : "native"): Promise<Serve> {
+export async function resolveServe(
+  server: ServerName = runtime === "deno" ? "node" : "native",
+): Promise<Serve> {
   if (server === "native" && runtime === "bun") return (await import("./bun.ts")).serve;
   if (server === "native" && runtime === "deno") return (await import("./deno.ts")).serve;
   return (await import("./node.ts")).serve;

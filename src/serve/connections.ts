@@ -1,6 +1,6 @@
 /**
- * Connections of `node:http` and `node:http2`: one whose caller does not read is closed, and the number of requests that
- * are worked on ahead of their turn is bounded.
+ * Connections of `node:http` and `node:http2`: one whose caller does not read is closed, and the
+ * number of requests that are worked on ahead of their turn is bounded.
  *
  * @module
  */
@@ -8,18 +8,23 @@ import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { type Clock, systemClock } from "../exchange/clock.ts";
 
-/** Interval at which outputs are looked at: a part of the longest stall, and at most this. Milliseconds. */
+/**
+ * Interval at which outputs are looked at: a part of the longest stall, and at most this.
+ * Milliseconds.
+ */
 const MAX_LOOK_MS = 5_000;
 /** Looks within the longest stall. */
 const LOOKS = 4;
-/** Limit of requests of one connection that are worked on while an answer before them is not sent. */
+/**
+ * Limit of requests of one connection that are worked on while an answer before them is not sent.
+ */
 const MAX_AHEAD = 4;
 /** Limit of further requests of one connection that wait; a connection with more is closed. */
 const MAX_WAITING = 100;
 
 /**
- * Closes a connection so that its peer sees an error (RST): an answer that ends with its connection must not look
- * complete, and the kernel drops what a caller that does not read would never fetch.
+ * Closes a connection so that its peer sees an error (RST): an answer that ends with its connection
+ * must not look complete, and the kernel drops what a caller that does not read would never fetch.
  */
 export function reset(socket: Socket): void {
   if (socket.destroyed) return;
@@ -53,7 +58,8 @@ export class OutputWatch {
   #cancelTimer: (() => void) | undefined;
 
   /**
-   * @param stallMs The longest time in which an output with bytes that wait does not move, milliseconds
+   * @param stallMs The longest time in which an output with bytes that wait does not move,
+   * milliseconds
    * @param clock Source of its times
    */
   constructor(stallMs: number, clock: Clock = systemClock) {
@@ -83,7 +89,9 @@ export class OutputWatch {
   #lookLater(): void {
     const ms = Math.min(MAX_LOOK_MS, this.#stallMs / LOOKS);
     const look = () => this.#look();
-    this.#cancelTimer = this.#outputs.size === 0 ? undefined : this.#clock.timer(ms, look, { isBackground: true });
+    this.#cancelTimer = this.#outputs.size === 0
+      ? undefined
+      : this.#clock.timer(ms, look, { isBackground: true });
   }
 
   #look(): void {
@@ -110,7 +118,10 @@ export class OutputWatch {
   }
 }
 
-/** The requests of a connection that arrived before the answers to earlier ones were sent (pipelining). */
+/**
+ * The requests of a connection that arrived before the answers to earlier ones were sent
+ * (pipelining).
+ */
 class Pipeline {
   readonly #socket: Socket;
   readonly #held: (() => void)[] = [];
@@ -148,7 +159,8 @@ export class Pipelines {
   readonly #bySocket = new WeakMap<Socket, Pipeline>();
 
   /**
-   * Starts a request that arrived before the answer to an earlier one was sent: at once, or when its turn is near.
+   * Starts a request that arrived before the answer to an earlier one was sent: at once, or when
+   * its turn is near.
    *
    * @param socket The connection
    * @param response The answer, which has no socket yet

@@ -7,7 +7,9 @@ import { type Handler, toResponse, WebRequest } from "../http/web.ts";
 import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 import { serve as serveNode } from "./node.ts";
 
-/** The part of Deno's types that is used here: the official ones clash with those of Node and Bun. */
+/**
+ * The part of Deno's types that is used here: the official ones clash with those of Node and Bun.
+ */
 declare const Deno: {
   serve(
     options: {
@@ -28,8 +30,8 @@ interface DenoServer {
 }
 
 /**
- * Suppresses a warning of Deno that would only worry an operator: a request's signal also aborts after a complete
- * answer. The exchange is settled by then and ignores it.
+ * Suppresses a warning of Deno that would only worry an operator: a request's signal also aborts
+ * after a complete answer. The exchange is settled by then and ignores it.
  */
 function muteDenoAbortWarning(): void {
   const { warn } = console;
@@ -40,8 +42,8 @@ function muteDenoAbortWarning(): void {
 }
 
 /**
- * Answers a request without a Host header that came over plain TCP. Deno makes up a host for its URL, which the
- * gateway must ignore.
+ * Answers a request without a Host header that came over plain TCP. Deno makes up a host for its
+ * URL, which the gateway must ignore.
  */
 async function answerHostless(handler: Handler, request: Request): Promise<Response> {
   const hostless = new WebRequest(request);
@@ -53,16 +55,17 @@ async function answerHostless(handler: Handler, request: Request): Promise<Respo
 const REOPEN_MS = 100;
 
 /**
- * Opens a listener. `Deno.serve` has no way to turn Nagle's algorithm off over TLS, with which an answer of more than
- * 800 bytes takes 44 ms on a kept connection (2.9.5): a TLS listener is one of `node:http2`.
+ * Opens a listener. `Deno.serve` has no way to turn Nagle's algorithm off over TLS, with which an
+ * answer of more than 800 bytes takes 44 ms on a kept connection (2.9.5): a TLS listener is one of
+ * `node:http2`.
  */
 export function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
   return options.tls === undefined ? servePlain(handler, options) : serveNode(handler, options);
 }
 
 /**
- * Opens a listener with `Deno.serve`. It stops accepting when Deno runs out of file descriptors: the listener is then
- * opened again until it stays open.
+ * Opens a listener with `Deno.serve`. It stops accepting when Deno runs out of file descriptors:
+ * the listener is then opened again until it stays open.
  */
 function servePlain(handler: Handler, options: ListenOptions): Promise<Listener> {
   muteDenoAbortWarning();
@@ -76,7 +79,9 @@ function servePlain(handler: Handler, options: ListenOptions): Promise<Listener>
       onListen() {},
       onError: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default prints the error
     }, (request) => {
-      return request.headers.has("host") ? handler.fetch(request) : answerHostless(handler, request);
+      return request.headers.has("host")
+        ? handler.fetch(request)
+        : answerHostless(handler, request);
     });
     server.finished.catch(() => isStopped || reopen(server.addr.port));
     return server;

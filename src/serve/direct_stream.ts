@@ -1,6 +1,7 @@
 /**
- * Bodies as direct streams, into which Bun takes bytes without a queue of its own: an event costs 0.6 of what it does in
- * a stream that pulls (500 streams of 20 events a second, Bun 1.4.5; docs/performance.md).
+ * Bodies as direct streams, into which Bun takes bytes without a queue of its own: an event costs
+ * 0.6 of what it does in a stream that pulls (500 streams of 20 events a second, Bun 1.4.5;
+ * docs/performance.md).
  *
  * @module
  */
@@ -18,8 +19,8 @@ interface DirectController {
 const ignore = (): void => {};
 
 /**
- * A body that is pushed into a stream, once Bun wants it, and the stream's source, which no library of types has: one
- * object, since a stream that is quiet holds all of it (docs/reliability.md).
+ * A body that is pushed into a stream, once Bun wants it, and the stream's source, which no library
+ * of types has: one object, since a stream that is quiet holds all of it (docs/reliability.md).
  */
 class DirectBody implements ByteSink {
   readonly type = "direct";
@@ -46,7 +47,10 @@ class DirectBody implements ByteSink {
     return this.#isOver && this.#failure === undefined ? joinChunks(this.#ahead) : undefined;
   }
 
-  /** Begins the stream. The answer is complete when this resolves, and must not look so when the body broke off. */
+  /**
+   * Begins the stream. The answer is complete when this resolves, and must not look so when the
+   * body broke off.
+   */
   pull(controller: DirectController): Promise<void> {
     return new Promise<void>((resolve, reject) => {
       this.#resolve = resolve;
@@ -105,9 +109,13 @@ class DirectBody implements ByteSink {
  *
  * @param source The body
  * @param onEnd Called when a stream is complete
- * @returns Its bytes, where all of it was there already, since Bun sends a whole body at far less cost; else a stream
+ * @returns Its bytes, where all of it was there already, since Bun sends a whole body at far less
+ * cost; else a stream
  */
-export function toDirectBody(source: AnyBody, onEnd: () => void): Uint8Array | ReadableStream<Uint8Array> {
+export function toDirectBody(
+  source: AnyBody,
+  onEnd: () => void,
+): Uint8Array | ReadableStream<Uint8Array> {
   const body = new DirectBody(source, onEnd);
   return body.whole ?? new ReadableStream(body as unknown as UnderlyingDefaultSource<Uint8Array>);
 }

@@ -1,5 +1,6 @@
 /**
- * The way out to providers, with everything that the configuration only names: files, and the variables for proxies.
+ * The way out to providers, with everything that the configuration only names: files, and the
+ * variables for proxies.
  *
  * @module
  */
@@ -12,7 +13,9 @@ import { type EgressConfig, readProxyUrl } from "../config/egress.ts";
 import { type Egress, type Proxy, splitPem } from "../upstream/http1/egress.ts";
 import { checkTls } from "./load_config.ts";
 
-/** Variables that name a proxy, by the scheme of upstreams. As in curl, the lower case comes first. */
+/**
+ * Variables that name a proxy, by the scheme of upstreams. As in curl, the lower case comes first.
+ */
 const PROXY_VARIABLES = {
   "http:": ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"],
   "https:": ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"],
@@ -24,8 +27,12 @@ export const EGRESS_VARIABLES: readonly string[] = [
   ...new Set([...PROXY_VARIABLES["http:"], ...PROXY_VARIABLES["https:"], ...EXCEPTION_VARIABLES]),
 ];
 
-/** Returns the first variable that is set, with its name. On Deno one may not be allowed to know. */
-function readVariable(names: readonly string[]): readonly [name: string, value: string] | undefined {
+/**
+ * Returns the first variable that is set, with its name. On Deno one may not be allowed to know.
+ */
+function readVariable(
+  names: readonly string[],
+): readonly [name: string, value: string] | undefined {
   for (const name of names) {
     try {
       const value = process.env[name]?.trim();
@@ -83,7 +90,9 @@ class EgressReader {
 
   #toProxy(url: string, credentials: string | undefined, source?: string): Proxy | undefined {
     // curl takes a name without a scheme for a proxy over http.
-    const address = readProxyUrl(source === undefined || url.includes("://") ? url : `http://${url}`);
+    const address = readProxyUrl(
+      source === undefined || url.includes("://") ? url : `http://${url}`,
+    );
     if (typeof address !== "string") {
       return { url: address.url.href, credentials: address.credentials ?? credentials };
     }
@@ -91,7 +100,9 @@ class EgressReader {
     return undefined;
   }
 
-  #route({ proxy, credentials: file, fromEnvironment }: EgressConfig): Pick<Egress, "proxies" | "noProxy"> {
+  #route(
+    { proxy, credentials: file, fromEnvironment }: EgressConfig,
+  ): Pick<Egress, "proxies" | "noProxy"> {
     const credentials = this.#credentials(file);
     if (proxy !== undefined) {
       const same = this.#toProxy(proxy, credentials);
@@ -117,7 +128,10 @@ class EgressReader {
       }
       return found;
     });
-    const [cert, key] = [certFile && this.#read("cert", certFile), keyFile && this.#read("key", keyFile)];
+    const [cert, key] = [
+      certFile && this.#read("cert", certFile),
+      keyFile && this.#read("key", keyFile),
+    ];
     if (cert && key) {
       const paths = { cert: certFile, key: keyFile };
       for (const [name, message] of checkTls({ cert, key })) {
@@ -136,7 +150,10 @@ class EgressReader {
  * @returns The ways out, by the names of the providers
  * @throws {ConfigError} For every file that can't be read, and whatever else is not as expected
  */
-export function readEgress({ providers }: Pick<Config, "providers">, directory: string): Map<string, Egress> {
+export function readEgress(
+  { providers }: Pick<Config, "providers">,
+  directory: string,
+): Map<string, Egress> {
   const found = new Map<string, Egress>();
   const issues: ConfigIssue[] = [];
   for (const [name, { egress }] of Object.entries(providers)) {

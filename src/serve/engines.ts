@@ -1,6 +1,6 @@
 /**
- * The engines of a process, which outlive a change of its configuration: the counts of limits and usage, and everything
- * that both configurations name, such as a file of keys or a Redis.
+ * The engines of a process, which outlive a change of its configuration: the counts of limits and
+ * usage, and everything that both configurations name, such as a file of keys or a Redis.
  *
  * @module
  */
@@ -57,21 +57,28 @@ export class Engines {
   /** Engines that another process runs; empty where there are none. */
   readonly remote: RemoteEngines;
   /**
-   * Models that have a price in the configuration in force. They are always counted by name, however many others there
-   * are.
+   * Models that have a price in the configuration in force. They are always counted by name,
+   * however many others there are.
    */
   readonly listed: Set<string> = new Set();
   /** Times for which usage is kept by the configuration in force. */
-  readonly retention: { -readonly [Name in keyof UsageConfig]: UsageConfig[Name] } = { ...DEFAULT_RETENTION };
+  readonly retention: { -readonly [Name in keyof UsageConfig]: UsageConfig[Name] } = {
+    ...DEFAULT_RETENTION,
+  };
   /** Counts limits where neither Redis nor another process does. */
   readonly limiter: MemoryLimiter = new MemoryLimiter(systemClock);
-  /** Stores recordings where neither Redis nor another process does. Their bound is that of the configuration in force. */
+  /**
+   * Stores recordings where neither Redis nor another process does. Their bound is that of the
+   * configuration in force.
+   */
   readonly recordings: MemoryRecordings = new MemoryRecordings({ clock: systemClock, maxBytes: 0 });
   /** Stores usage in memory where there is no other store. */
   readonly memoryUsage: MemoryUsage = new MemoryUsage(this.listed, systemClock.now, this.retention);
   /** Counts of identity tokens, for metrics. */
   readonly tokenCounts: TokenCounts = new Map();
-  /** The transport that calls providers. Its idle connections outlive a change of the configuration. */
+  /**
+   * The transport that calls providers. Its idle connections outlive a change of the configuration.
+   */
   transport: Transport | undefined;
   #meter: UsageMeter | undefined;
   readonly #shared = new Map<string, Shared>();
@@ -81,8 +88,13 @@ export class Engines {
     this.remote = remote;
   }
 
-  /** Takes over models with a price, times of usage and the bound of recordings of the configuration in force. */
-  list({ prices, providers, usage, limits }: Pick<Config, "prices" | "providers" | "usage" | "limits">): void {
+  /**
+   * Takes over models with a price, times of usage and the bound of recordings of the configuration
+   * in force.
+   */
+  list(
+    { prices, providers, usage, limits }: Pick<Config, "prices" | "providers" | "usage" | "limits">,
+  ): void {
     this.recordings.maxBytes = limits.maxRecordingsBytes;
     const all = [prices, ...Object.values(providers).map((provider) => provider.prices ?? {})];
     this.listed.clear();
@@ -96,7 +108,12 @@ export class Engines {
    * @param store Its first store; used only when the meter is created
    */
   meter(store: UsageStore): UsageMeter {
-    return this.#meter ??= new UsageMeter({ store, clock: systemClock, rest: setImmediate, listed: this.listed });
+    return this.#meter ??= new UsageMeter({
+      store,
+      clock: systemClock,
+      rest: setImmediate,
+      listed: this.listed,
+    });
   }
 
   /** Tells whether a configuration has opened an engine under this name, and uses it still. */
@@ -110,7 +127,9 @@ export class Engines {
     return {
       use: async (name, open, close) => {
         let shared = this.#shared.get(name);
-        if (shared === undefined) this.#shared.set(name, shared = { engine: open(), close, users: 0 });
+        if (shared === undefined) {
+          this.#shared.set(name, shared = { engine: open(), close, users: 0 });
+        }
         shared.users++;
         names.push(name);
         return await (shared.engine as ReturnType<typeof open>);

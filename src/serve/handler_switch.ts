@@ -1,13 +1,14 @@
 /**
- * A handler that passes requests to another handler, which can be replaced while listeners are open.
+ * A handler that passes requests to another handler, which can be replaced while listeners are
+ * open.
  *
  * @module
  */
 import type { Handler } from "../http/web.ts";
 
 /**
- * A handler that stands for another one. Listeners read its functions anew at each request, so that the switch costs
- * nothing.
+ * A handler that stands for another one. Listeners read its functions anew at each request, so that
+ * the switch costs nothing.
  */
 export interface HandlerSwitch extends Handler {
   /** Passes all further requests to another handler. */

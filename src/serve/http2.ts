@@ -1,14 +1,26 @@
 /**
- * Answers over HTTP/2, for the TLS listener of Deno. `node:http2` also serves HTTP/1.1 there, by ALPN.
+ * Answers over HTTP/2, for the TLS listener of Deno. `node:http2` also serves HTTP/1.1 there, by
+ * ALPN.
  *
  * @module
  */
 import { Buffer } from "node:buffer";
 import type { Http2ServerRequest, Http2Session, ServerHttp2Stream } from "node:http2";
-import type { IncomingMessage, Server as HttpServer, ServerOptions, ServerResponse } from "node:http";
+import type {
+  IncomingMessage,
+  Server as HttpServer,
+  ServerOptions,
+  ServerResponse,
+} from "node:http";
 import type { Server as HttpsServer } from "node:https";
 import type { TlsOptions, TLSSocket } from "node:tls";
-import { type AnyBody, type ByteSink, type GatewayRequest, isWhole, push } from "../http/message.ts";
+import {
+  type AnyBody,
+  type ByteSink,
+  type GatewayRequest,
+  isWhole,
+  push,
+} from "../http/message.ts";
 import type { Handler } from "../http/web.ts";
 import type { OutputWatch } from "./connections.ts";
 import { IncomingBody } from "./incoming_body.ts";
@@ -47,7 +59,9 @@ class Http2Headers {
   }
 }
 
-/** Joins a field that was given more than once. A cookie has a separator for that (RFC 9113 §8.2.3). */
+/**
+ * Joins a field that was given more than once. A cookie has a separator for that (RFC 9113 §8.2.3).
+ */
 function toText(value: string | readonly string[], name: string): string {
   return typeof value === "string" ? value : value.join(name === "cookie" ? "; " : ", ");
 }
@@ -116,7 +130,10 @@ function writeBody(body: AnyBody, stream: ServerHttp2Stream): void {
   stream.on("drain", push(body, new StreamSink(stream)));
 }
 
-/** Releases a stream some time after its answer, although the caller's body does not end (RFC 9113 §8.1). */
+/**
+ * Releases a stream some time after its answer, although the caller's body does not end (RFC 9113
+ * §8.1).
+ */
 function releaseLate(stream: ServerHttp2Stream, rest: AnyBody): void {
   const release = async () => {
     if (!(await discard(rest))) stream.close(NO_ERROR);
@@ -125,13 +142,16 @@ function releaseLate(stream: ServerHttp2Stream, rest: AnyBody): void {
 }
 
 /**
- * Answers a request. curl reports a broken stream when an answer ends before its own body was sent: the answer therefore
- * waits for the body, for up to {@link DISCARD_FIRST_MS}.
+ * Answers a request. curl reports a broken stream when an answer ends before its own body was sent:
+ * the answer therefore waits for the body, for up to {@link DISCARD_FIRST_MS}.
  *
  * @param handler The handler that answers
  * @param request What arrived
  */
-export async function answerHttp2(handler: Handler, { stream, headers: fields }: Http2ServerRequest): Promise<void> {
+export async function answerHttp2(
+  handler: Handler,
+  { stream, headers: fields }: Http2ServerRequest,
+): Promise<void> {
   stream.on("error", () => {}); // a caller that resets its stream; "close" follows
   const inbound = new Http2Request(stream, fields);
   const { status, headers, body } = await handler.handle(inbound);
@@ -151,7 +171,10 @@ export async function answerHttp2(handler: Handler, { stream, headers: fields }:
   else if (body !== null) stream.end(body);
 }
 
-/** Closes a connection without requests after a time, and streams that do not move, with the connection of the last one. */
+/**
+ * Closes a connection without requests after a time, and streams that do not move, with the
+ * connection of the last one.
+ */
 function watchSession(session: Http2Session, idleMs: number, outputs: OutputWatch): void {
   let open = 0;
   session.on("stream", (stream: ServerHttp2Stream) => {
@@ -205,7 +228,10 @@ export async function createHttp2Server(
     if (!("stream" in request)) return onRequest(request, response as ServerResponse);
     answerHttp2(handler, request).catch(() => breakOff(request.stream));
   };
-  const server = createSecureServer({ ...limits, ...tls, settings, allowHTTP1: true }, onAnyRequest);
+  const server = createSecureServer(
+    { ...limits, ...tls, settings, allowHTTP1: true },
+    onAnyRequest,
+  );
   server.on("secureConnection", (socket) => {
     sockets.add(socket);
     socket.on("close", () => sockets.delete(socket));
@@ -215,7 +241,8 @@ export async function createHttp2Server(
     session.on("close", () => sessions.delete(session));
     watchSession(session, limits.keepAliveTimeout, outputs);
   });
-  // It has the options and methods of `node:http`, for HTTP/1.1, but Deno takes the options as properties alone.
+  // It has the options and methods of `node:http`, for HTTP/1.1, but Deno takes the options as
+  // properties alone.
   const http1: HttpsServer = Object.assign(server, limits) as unknown as HttpsServer;
   const closeIdle = () => {
     http1.closeIdleConnections();

@@ -1,6 +1,6 @@
 /**
- * The parts by which a process verifies identity tokens: the public keys of issuers and the revoked tokens, which
- * outlive a change of the configuration.
+ * The parts by which a process verifies identity tokens: the public keys of issuers and the revoked
+ * tokens, which outlive a change of the configuration.
  *
  * @module
  */
@@ -51,7 +51,10 @@ export interface Identity {
 /** Returns the file of revoked tokens: beside the file of keys, or beside the configuration. */
 export function revocationsFile({ keys }: Pick<Config, "keys">, directory: string): string {
   const isFile = typeof keys === "object" && "file" in keys;
-  return resolve(directory, isFile ? `${keys.file.replace(/\.json$/, "")}.revoked.json` : DEFAULT_FILE);
+  return resolve(
+    directory,
+    isFile ? `${keys.file.replace(/\.json$/, "")}.revoked.json` : DEFAULT_FILE,
+  );
 }
 
 /** Opens the revoked tokens. */
@@ -66,7 +69,11 @@ async function openRevocations(
       if (isServing) await revocations.start();
       return revocations;
     };
-    return await references.use(`revoked tokens in ${redis.name}`, open, (each) => Promise.resolve(each.close()));
+    return await references.use(
+      `revoked tokens in ${redis.name}`,
+      open,
+      (each) => Promise.resolve(each.close()),
+    );
   }
   const file = new SharedFile(revocationsFile(config, directory));
   const open = async () => {
@@ -74,7 +81,11 @@ async function openRevocations(
     if (isServing) await revocations.start();
     return revocations;
   };
-  return await references.use(`revoked tokens ${file.path}`, open, (each) => Promise.resolve(each.close()));
+  return await references.use(
+    `revoked tokens ${file.path}`,
+    open,
+    (each) => Promise.resolve(each.close()),
+  );
 }
 
 /** Opens the public keys of an issuer, and begins to fetch them. */
@@ -86,7 +97,14 @@ function openKeys(
   const open = () => {
     const readText = (path: string) => readFile(resolve(directory, path), "utf8");
     const read = toKeySetReader(config, createDocumentFetcher(systemClock), readText);
-    const keys = new IssuerKeys({ issuer, read, refreshMs, clock: systemClock, report, hasTimers: true });
+    const keys = new IssuerKeys({
+      issuer,
+      read,
+      refreshMs,
+      clock: systemClock,
+      report,
+      hasTimers: true,
+    });
     return Promise.resolve({ keys, started: isServing ? keys.start() : Promise.resolve() });
   };
   const name = `public keys ${JSON.stringify([issuer, jwks, refreshMs])}`;
@@ -94,14 +112,18 @@ function openKeys(
 }
 
 /**
- * Opens what a configuration needs to verify identity tokens. A gateway starts while an issuer does not answer, too.
+ * Opens what a configuration needs to verify identity tokens. A gateway starts while an issuer does
+ * not answer, too.
  *
  * @param config The configuration
  * @param options Directory of relative paths, receiver of messages, engines
  * @returns The parts; `undefined` where the configuration has no issuers
  * @throws {ConfigError} When the revoked tokens can't be read
  */
-export async function openIdentity(config: Config, options: IdentityOptions): Promise<Identity | undefined> {
+export async function openIdentity(
+  config: Config,
+  options: IdentityOptions,
+): Promise<Identity | undefined> {
   const { identity = [], teams } = config;
   if (identity.length === 0) return undefined;
   const { digest, report, engines: { tokenCounts: counts } } = options;
@@ -113,10 +135,20 @@ export async function openIdentity(config: Config, options: IdentityOptions): Pr
     return keys;
   };
   let cancel = (): void => {};
-  const late = new Promise<void>((done) => cancel = systemClock.timer(FIRST_FETCH_MS, done, { isBackground: true }));
+  const late = new Promise<void>((done) =>
+    cancel = systemClock.timer(FIRST_FETCH_MS, done, { isBackground: true })
+  );
   await Promise.race([Promise.all(opened.map(({ started }) => started)), late]);
   cancel();
   const clock = systemClock;
-  const verifier = new TokenVerifier(identity, { keysOf, revocations, digest, clock, teams, counts, report });
+  const verifier = new TokenVerifier(identity, {
+    keysOf,
+    revocations,
+    digest,
+    clock,
+    teams,
+    counts,
+    report,
+  });
   return { verifier, revocations };
 }

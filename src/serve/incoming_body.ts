@@ -35,7 +35,10 @@ export class IncomingBody implements PushedBody {
     this.#stream.destroy();
   }
 
-  /** Adds the listeners, only when the body is read: the server never discards an unread one that has listeners. */
+  /**
+   * Adds the listeners, only when the body is read: the server never discards an unread one that
+   * has listeners.
+   */
   #watch(): void {
     const stream = this.#stream;
     this.#isWatched = true;
@@ -51,7 +54,11 @@ export class IncomingBody implements PushedBody {
     return stream.readableEnded && !stream.aborted; // a stream of HTTP/2 that was reset ends, too
   }
 
-  #end(error: Error | undefined = this.#isComplete ? undefined : new Error("The connection closed early")): void {
+  #end(
+    error: Error | undefined = this.#isComplete
+      ? undefined
+      : new Error("The connection closed early"),
+  ): void {
     const sink = this.#sink;
     this.#sink = undefined;
     if (error === undefined) sink?.end();

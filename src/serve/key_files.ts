@@ -22,7 +22,10 @@ export interface KeyFileOptions {
   readonly references: EngineReferences;
 }
 
-/** The file of keys and the two beside it: the state of keys, such as spent budgets, and their usage. */
+/**
+ * The file of keys and the two beside it: the state of keys, such as spent budgets, and their
+ * usage.
+ */
 export type KeyFiles = Readonly<Record<"keys" | "state" | "usage", SharedFile>>;
 
 /** Names the files that belong to a file of keys. @param path Its path */
@@ -59,7 +62,9 @@ export async function openKeyFile(
   const state = new FileKeyUsageState(files.state, { clock, report, limiter });
   const store = new FileKeyStore(files.keys, { clock, report, state });
   // A worker's supervisor has done so.
-  if (isServing && limiter !== undefined) await Promise.all(Object.values(files).map((file) => file.tidy(report)));
+  if (isServing && limiter !== undefined) {
+    await Promise.all(Object.values(files).map((file) => file.tidy(report)));
+  }
   if (isServing) {
     await store.start();
     await state.start().catch((error) => {

@@ -19,11 +19,11 @@ const LAST_READS_MS = 250;
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 /**
- * Turns off V8's allocation site pretenuring: V8 learns which allocation sites create objects that survive, and from
- * then on allocates theirs in the old generation. For streams it decides so while their code is not optimised yet, and
- * each ended exchange in the old generation then keeps its young objects from being collected with the young
- * generation. Does nothing on Node 20, where it gains nothing (measured), and on Deno, which takes such a flag only
- * when it starts.
+ * Turns off V8's allocation site pretenuring: V8 learns which allocation sites create objects that
+ * survive, and from then on allocates theirs in the old generation. For streams it decides so while
+ * their code is not optimised yet, and each ended exchange in the old generation then keeps its
+ * young objects from being collected with the young generation. Does nothing on Node 20, where it
+ * gains nothing (measured), and on Deno, which takes such a flag only when it starts.
  */
 export function disablePretenuring(): void {
   if (runtime === "node" && parseInt(process.versions.node) > 20) {
@@ -39,7 +39,8 @@ export function disablePretenuring(): void {
  * @param address The address to listen on
  * @param path The setting of this address, for errors
  * @returns The open listener
- * @throws {ConfigError} When the address can't be listened on; names the address and the system's error code
+ * @throws {ConfigError} When the address can't be listened on; names the address and the system's
+ * error code
  */
 export async function openListener(
   handler: Handler,
@@ -50,7 +51,9 @@ export async function openListener(
   try {
     return await serve(handler, address);
   } catch (error) {
-    const why = error instanceof Error ? "code" in error ? String(error.code) : error.name : "unknown";
+    const why = error instanceof Error
+      ? "code" in error ? String(error.code) : error.name
+      : "unknown";
     const url = toListenerUrl(address, address.port);
     throw new ConfigError([{ path, message: `cannot listen on ${url}: ${why}` }]);
   }
@@ -67,8 +70,13 @@ export async function stopListeners(listeners: readonly Listener[]): Promise<voi
   await stopped;
 }
 
-/** Stops accepting, and closes idle connections once those that were accepted just before have been read. */
-async function stopAccepting(listeners: readonly Listener[]): Promise<{ stopped: Promise<unknown> }> {
+/**
+ * Stops accepting, and closes idle connections once those that were accepted just before have been
+ * read.
+ */
+async function stopAccepting(
+  listeners: readonly Listener[],
+): Promise<{ stopped: Promise<unknown> }> {
   const stopped = Promise.all(listeners.map((listener) => listener.stop()));
   await Promise.race([stopped, pause(LAST_READS_MS)]);
   for (const listener of listeners) listener.closeIdle?.();
@@ -76,12 +84,14 @@ async function stopAccepting(listeners: readonly Listener[]): Promise<{ stopped:
 }
 
 /**
- * Shuts down without losing a request. First the gateway reports that it is not ready but still serves everything, then
- * the listeners close, then open exchanges finish. Those that are left after the limit are ended with an error.
+ * Shuts down without losing a request. First the gateway reports that it is not ready but still
+ * serves everything, then the listeners close, then open exchanges finish. Those that are left
+ * after the limit are ended with an error.
  *
  * @param gateway The gateway
  * @param listeners Its listeners
- * @param drain Durations of the two phases: the delay before listeners close, and the limit for open exchanges.
+ * @param drain Durations of the two phases: the delay before listeners close, and the limit for
+ * open exchanges.
  *   Milliseconds
  */
 export async function closeListeners(
@@ -93,7 +103,8 @@ export async function closeListeners(
   await pause(delayMs);
   const { stopped } = await stopAccepting(listeners);
   await gateway.close(limitMs);
-  // What an ended exchange has still to write goes out first; a connection that only stays open is cut.
+  // What an ended exchange has still to write goes out first; a connection that only stays open is
+  // cut.
   await Promise.race([stopped, pause(LAST_WRITES_MS)]);
   for (const listener of listeners) listener.kill();
 }
@@ -128,7 +139,8 @@ export function describeBug(thrown: unknown): string {
 }
 
 /**
- * Keeps the process alive after an uncaught exception or an unhandled rejection, which costs one exchange at most.
+ * Keeps the process alive after an uncaught exception or an unhandled rejection, which costs one
+ * exchange at most.
  *
  * @param report Receives a description of the error
  */

@@ -8,16 +8,20 @@ import { systemClock } from "../exchange/clock.ts";
 import { fromReadableStream, type Handler } from "../http/web.ts";
 
 /**
- * The longest that a caller may take for the header of a request, and for the TLS handshake before it. Milliseconds.
+ * The longest that a caller may take for the header of a request, and for the TLS handshake before
+ * it. Milliseconds.
  */
 export const HEADERS_MS = 10_000;
-/** The longest that a caller may leave its answer unread, if the configuration does not say. Milliseconds. */
+/**
+ * The longest that a caller may leave its answer unread, if the configuration does not say.
+ * Milliseconds.
+ */
 export const WRITE_STALL_MS = 120_000;
 /** The longest that the rest of a refused body is read and thrown away. Milliseconds. */
 const DISCARD_MS = 10_000;
 /**
- * The longest silence of a caller while the rest of its body is discarded: it has then seen the answer, or never will.
- * Milliseconds.
+ * The longest silence of a caller while the rest of its body is discarded: it has then seen the
+ * answer, or never will. Milliseconds.
  */
 const DISCARD_QUIET_MS = 2_000;
 
@@ -34,11 +38,20 @@ export interface ListenOptions {
   readonly port: number;
   /** Certificate and key for HTTPS; plain HTTP if left out. */
   readonly tls?: TlsIdentity | undefined;
-  /** The gateway's own deadline for a caller's body. The listener's deadline must be later. Milliseconds. */
+  /**
+   * The gateway's own deadline for a caller's body. The listener's deadline must be later.
+   * Milliseconds.
+   */
   readonly bodyTimeMs: number;
-  /** The longest that a caller may leave its answer unread; {@link WRITE_STALL_MS} if left out. Milliseconds. */
+  /**
+   * The longest that a caller may leave its answer unread; {@link WRITE_STALL_MS} if left out.
+   * Milliseconds.
+   */
   readonly writeStallMs?: number | undefined;
-  /** The longest that a header and a TLS handshake may take; {@link HEADERS_MS} if left out. Milliseconds. */
+  /**
+   * The longest that a header and a TLS handshake may take; {@link HEADERS_MS} if left out.
+   * Milliseconds.
+   */
   readonly headersMs?: number | undefined;
   /** True when other processes listen on the same port. */
   readonly isShared?: boolean | undefined;
@@ -51,7 +64,8 @@ export interface Listener {
   /** Stops accepting, closes idle connections, and resolves when the open ones are closed. */
   stop(): Promise<void>;
   /**
-   * Changes the deadlines for bodies and for unread answers, and the certificate for new connections.
+   * Changes the deadlines for bodies and for unread answers, and the certificate for new
+   * connections.
    *
    * @param options The new options, for the same address
    * @returns Whether all of them were applied; if not, the listener has to be opened anew
@@ -74,7 +88,9 @@ export type Serve = (handler: Handler, options: ListenOptions) => Promise<Listen
  * @returns The URL, such as `https://127.0.0.1:8788`
  */
 export function toListenerUrl({ hostname, tls }: ListenOptions, port: number): string {
-  return `${tls === undefined ? "http" : "https"}://${hostname.includes(":") ? `[${hostname}]` : hostname}:${port}`;
+  return `${tls === undefined ? "http" : "https"}://${
+    hostname.includes(":") ? `[${hostname}]` : hostname
+  }:${port}`;
 }
 
 /**
@@ -124,9 +140,10 @@ export function bodyLeft(request: Request, body: ByteSource | null): ByteSource 
 }
 
 /**
- * Delays the end of an answer to a caller that is still sending. Its bytes are sent at once, but the answer, and with
- * it the connection, ends only when the rest of the caller's body was read and discarded: a connection that is closed
- * with unread bytes is reset, and the caller may then never see the answer.
+ * Delays the end of an answer to a caller that is still sending. Its bytes are sent at once, but
+ * the answer, and with it the connection, ends only when the rest of the caller's body was read and
+ * discarded: a connection that is closed with unread bytes is reset, and the caller may then never
+ * see the answer.
  *
  * @param answer The body of the answer
  * @param rest What is left of the caller's body
@@ -144,7 +161,10 @@ export function endLate(answer: string | Uint8Array, rest: AnyBody): ByteSource 
   };
 }
 
-/** Returns whether a body in memory is sent in pieces: one long write that moves looks like one that stalls. */
+/**
+ * Returns whether a body in memory is sent in pieces: one long write that moves looks like one that
+ * stalls.
+ */
 export function isLarge(body: string | Uint8Array): boolean {
   return body.length > SMALL_BODY_BYTES;
 }

@@ -1,5 +1,6 @@
 /**
- * The listeners of one handler, which follow the configuration: an address that stays in it is not closed.
+ * The listeners of one handler, which follow the configuration: an address that stays in it is not
+ * closed.
  *
  * @module
  */
@@ -30,7 +31,10 @@ export interface ListenerSetOptions {
 /** A change of the listeners, and the addresses that are listened on after it. */
 export type ListeningChange = Change & { readonly urls: readonly string[] };
 
-/** An address and the listener that is open on it. It is the same object for as long as the address stays configured. */
+/**
+ * An address and the listener that is open on it. It is the same object for as long as the address
+ * stays configured.
+ */
 interface Binding {
   wanted: WantedAddress;
   listener: Listener;
@@ -43,14 +47,16 @@ const WILDCARDS = ["0.0.0.0", "::"];
 const AGAIN_MS = 20;
 
 const isSame = (one: ListenOptions, other: ListenOptions): boolean =>
-  one.hostname === other.hostname && one.port === other.port && (one.tls === undefined) === (other.tls === undefined);
+  one.hostname === other.hostname && one.port === other.port &&
+  (one.tls === undefined) === (other.tls === undefined);
 
 type Endpoint = Pick<ListenOptions, "hostname" | "port">;
 
 /** Returns whether two endpoints conflict: both can't be listened on at the same time. */
 export const areInConflict = (one: Endpoint, other: Endpoint): boolean =>
   one.port !== 0 && one.port === other.port &&
-  (one.hostname === other.hostname || [one, other].some(({ hostname }) => WILDCARDS.includes(hostname)));
+  (one.hostname === other.hostname ||
+    [one, other].some(({ hostname }) => WILDCARDS.includes(hostname)));
 
 /** The listeners of one handler. */
 export class ListenerSet {
@@ -70,7 +76,8 @@ export class ListenerSet {
   }
 
   /**
-   * Ends the set when the process ends: opens no listener any more, and returns all listeners, also those being closed.
+   * Ends the set when the process ends: opens no listener any more, and returns all listeners, also
+   * those being closed.
    */
   close(): readonly Listener[] {
     this.#isClosed = true;
@@ -78,7 +85,8 @@ export class ListenerSet {
   }
 
   /**
-   * Opens the addresses that are new. Those that are no longer wanted are closed when the change is made.
+   * Opens the addresses that are new. Those that are no longer wanted are closed when the change is
+   * made.
    *
    * @param addresses All addresses that are wanted
    * @returns The change, and the addresses that are listened on after it
@@ -100,7 +108,8 @@ export class ListenerSet {
         let binding = kept[index];
         if (binding === undefined) {
           if (before.some((binding) => areInConflict(binding.wanted, wanted))) {
-            const message = "a port can't change its hostname, or between http and https, without a restart";
+            const message =
+              "a port can't change its hostname, or between http and https, without a restart";
             throw new ConfigError([{ path, message }]);
           }
           const port = wanted.givenPort ?? wanted.port;
@@ -139,8 +148,9 @@ export class ListenerSet {
   }
 
   /**
-   * Replaces a listener, on a runtime that can't change its certificate. The port is briefly closed meanwhile. The
-   * configuration can change again before the port is free: the listener that opens then follows the latest one.
+   * Replaces a listener, on a runtime that can't change its certificate. The port is briefly closed
+   * meanwhile. The configuration can change again before the port is free: the listener that opens
+   * then follows the latest one.
    */
   async #reopen(binding: Binding): Promise<void> {
     if (binding.isReopening) return;
@@ -160,14 +170,19 @@ export class ListenerSet {
         binding.listener = listener;
         break;
       }
-      if (!isReported) this.#options.report(`${old.url} cannot be opened again yet: retrying until it can`);
+      if (!isReported) {
+        this.#options.report(`${old.url} cannot be opened again yet: retrying until it can`);
+      }
       isReported = true;
       await new Promise<void>((resolve) => systemClock.timer(AGAIN_MS, resolve));
     }
     binding.isReopening = false;
   }
 
-  /** Opens the port of a binding again. @returns The listener; `undefined` while the port is not free */
+  /**
+   * Opens the port of a binding again. @returns The listener; `undefined` while the port is not
+   * free
+   */
   async #tryOpen({ listener, wanted }: Binding): Promise<Listener | undefined> {
     const { handler, serve } = this.#options;
     const port = Number(new URL(listener.url).port || (wanted.tls === undefined ? 80 : 443));

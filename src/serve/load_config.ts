@@ -1,6 +1,6 @@
 /**
- * Loading the effective configuration: a file, overridden by the environment. Each error names the place of the
- * mistake.
+ * Loading the effective configuration: a file, overridden by the environment. Each error names the
+ * place of the mistake.
  *
  * @module
  */
@@ -8,7 +8,13 @@ import { createPrivateKey, X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import process from "node:process";
-import { findNodeAtLocation, type Node, type ParseError, parseTree, printParseErrorCode } from "jsonc-parser";
+import {
+  findNodeAtLocation,
+  type Node,
+  type ParseError,
+  parseTree,
+  printParseErrorCode,
+} from "jsonc-parser";
 import { getNodeValue } from "jsonc-parser";
 import { checkConfig, type Config, ConfigError, type ConfigIssue } from "../config/config.ts";
 import type { TlsIdentity } from "./listener.ts";
@@ -17,7 +23,8 @@ import { type Json, layVariable, listVariableNames, PREFIX } from "../config/env
 /** File that is looked for in the working directory when no other one is named. */
 const DEFAULT_FILE = "gateway.jsonc";
 /**
- * Variable with the caller's key at a provider. Only `sallyport doctor` reads it: it is no part of the configuration.
+ * Variable with the caller's key at a provider. Only `sallyport doctor` reads it: it is no part of
+ * the configuration.
  */
 export const UPSTREAM_KEY_VARIABLE = "SALLYPORT_UPSTREAM_KEY";
 
@@ -82,7 +89,9 @@ function findLine(root: Node, text: string, path: string): number {
   const segments = toSegments(path);
   for (let length = segments.length; length > 0; length--) {
     const node = findNodeAtLocation(root, segments.slice(0, length));
-    if (node !== undefined) return lineAt(text, node.parent?.type === "property" ? node.parent.offset : node.offset);
+    if (node !== undefined) {
+      return lineAt(text, node.parent?.type === "property" ? node.parent.offset : node.offset);
+    }
   }
   return 1;
 }
@@ -93,7 +102,11 @@ function readConfigFile(file: string): ConfigFile {
     text = readFileSync(file, "utf8");
   } catch (error) {
     const code = error instanceof Error ? ` (${"code" in error ? error.code : error.name})` : "";
-    throw new ConfigError([{ path: "config", message: `cannot read the file${code}`, source: file }]);
+    throw new ConfigError([{
+      path: "config",
+      message: `cannot read the file${code}`,
+      source: file,
+    }]);
   }
   const errors: ParseError[] = [];
   const root = parseTree(text, errors, { allowTrailingComma: true });
@@ -108,10 +121,17 @@ function readConfigFile(file: string): ConfigFile {
     const message = `cannot parse the file: ${position}: ${what}`;
     throw new ConfigError([{ path: "config", message, source: `${file}:${line}` }]);
   }
-  return { file, input: getNodeValue(root), lineOf: (path) => `${file}:${findLine(root, text, path)}` };
+  return {
+    file,
+    input: getNodeValue(root),
+    lineOf: (path) => `${file}:${findLine(root, text, path)}`,
+  };
 }
 
-/** Reads the variables of the gateway. Deno may permit single variables only: then each possible name is tried. */
+/**
+ * Reads the variables of the gateway. Deno may permit single variables only: then each possible
+ * name is tried.
+ */
 function readVariables(providers: readonly string[]): Map<string, string> {
   let names: string[];
   try {
@@ -148,7 +168,8 @@ function assertSafeBind({ listen, keys, admin, identity = [] }: Config): void {
   if (wide !== -1 && Array.isArray(keys) && keys.length === 0 && identity.length === 0) {
     throw new ConfigError([{
       path: `listen[${wide}].hostname`,
-      message: "cannot listen beyond this machine without a gateway key: configure keys, or set SALLYPORT_KEYS",
+      message:
+        "cannot listen beyond this machine without a gateway key: configure keys, or set SALLYPORT_KEYS",
     }]);
   }
   if (
@@ -163,7 +184,8 @@ function assertSafeBind({ listen, keys, admin, identity = [] }: Config): void {
 /**
  * Loads the effective configuration.
  *
- * @param named The file named on the command line; else `SALLYPORT_CONFIG`, else `gateway.jsonc` where it exists
+ * @param named The file named on the command line; else `SALLYPORT_CONFIG`, else `gateway.jsonc`
+ * where it exists
  * @returns The configuration
  * @throws {ConfigError} With every mistake and its place
  */
@@ -180,8 +202,9 @@ export function loadConfig(named?: string): LoadedConfig {
   for (const [name, value] of readVariables(names)) {
     if (name === "SALLYPORT_CONFIG" || name === UPSTREAM_KEY_VARIABLE) continue;
     const path = layVariable(input, name, value);
-    if (path === undefined) issues.push({ path: name, message: "unknown variable", source: "environment" });
-    else sources.set(path, name);
+    if (path === undefined) {
+      issues.push({ path: name, message: "unknown variable", source: "environment" });
+    } else sources.set(path, name);
   }
   try {
     const config = checkConfig(input);
@@ -205,14 +228,19 @@ function readDefaultFile(): ConfigFile | undefined {
   try {
     return readConfigFile(resolve(DEFAULT_FILE));
   } catch (error) {
-    // Absent, or (Deno) not allowed to be read: then there is none. A file with mistakes is another matter.
-    if (error instanceof ConfigError && error.issues[0]?.message.startsWith("cannot read")) return undefined;
+    // Absent, or (Deno) not allowed to be read: then there is none. A file with mistakes is another
+    // matter.
+    if (error instanceof ConfigError && error.issues[0]?.message.startsWith("cannot read")) {
+      return undefined;
+    }
     throw error;
   }
 }
 
 /** Finds mistakes in a certificate and its key, by the setting that names the file. */
-export function* checkTls({ cert, key }: TlsIdentity): Generator<readonly [name: "cert" | "key", message: string]> {
+export function* checkTls(
+  { cert, key }: TlsIdentity,
+): Generator<readonly [name: "cert" | "key", message: string]> {
   const tryTo = <T>(act: () => T): T | undefined => {
     try {
       return act();
@@ -223,9 +251,13 @@ export function* checkTls({ cert, key }: TlsIdentity): Generator<readonly [name:
   const certificate = tryTo(() => new X509Certificate(cert));
   const privateKey = tryTo(() => createPrivateKey(key));
   if (certificate === undefined) yield ["cert", "expected a PEM file with a certificate"];
-  if (privateKey === undefined) yield ["key", "expected a PEM file with a private key that has no passphrase"];
+  if (privateKey === undefined) {
+    yield ["key", "expected a PEM file with a private key that has no passphrase"];
+  }
   if (certificate === undefined || privateKey === undefined) return;
-  if (!certificate.checkPrivateKey(privateKey)) yield ["key", "expected the private key of the certificate"];
+  if (!certificate.checkPrivateKey(privateKey)) {
+    yield ["key", "expected the private key of the certificate"];
+  }
 }
 
 /**
@@ -235,13 +267,19 @@ export function* checkTls({ cert, key }: TlsIdentity): Generator<readonly [name:
  * @returns The addresses, with files replaced by their text
  * @throws {ConfigError} For every file that can't be read, or whose content is not as expected
  */
-export function readTlsFiles({ config, directory }: Pick<LoadedConfig, "config" | "directory">): Address[] {
+export function readTlsFiles(
+  { config, directory }: Pick<LoadedConfig, "config" | "directory">,
+): Address[] {
   const issues: ConfigIssue[] = [];
   const addresses = config.listen.map(({ hostname, port, tls: files }, index): Address => {
     if (files === undefined) return { hostname, port };
     const before = issues.length;
     const report = (name: "cert" | "key", message: string) =>
-      issues.push({ path: `listen[${index}].tls.${name}`, message, source: resolve(directory, files[name]) });
+      issues.push({
+        path: `listen[${index}].tls.${name}`,
+        message,
+        source: resolve(directory, files[name]),
+      });
     const read = (name: "cert" | "key"): string => {
       try {
         return readFileSync(resolve(directory, files[name]), "utf8");
@@ -252,7 +290,9 @@ export function readTlsFiles({ config, directory }: Pick<LoadedConfig, "config" 
       }
     };
     const tls = { cert: read("cert"), key: read("key") };
-    if (issues.length === before) { for (const [name, message] of checkTls(tls)) report(name, message); }
+    if (issues.length === before) {
+      for (const [name, message] of checkTls(tls)) report(name, message);
+    }
     return { hostname, port, tls };
   });
   if (issues.length > 0) throw new ConfigError(issues);

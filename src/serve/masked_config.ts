@@ -1,5 +1,6 @@
 /**
- * Masking of the secrets in a configuration, to show it, and a digest to compare the configurations of two gateways.
+ * Masking of the secrets in a configuration, to show it, and a digest to compare the configurations
+ * of two gateways.
  *
  * @module
  */
@@ -26,7 +27,10 @@ function maskProxy(text: string): string {
   return username + password === "" ? text : `${protocol}//${MASK}@${host}`;
 }
 
-/** Masks the credentials of a proxy, and the headers that calls to a provider are given: some hold a key. */
+/**
+ * Masks the credentials of a proxy, and the headers that calls to a provider are given: some hold a
+ * key.
+ */
 function maskProvider({ headers, egress, ...rest }: ProviderConfig): Record<string, unknown> {
   const set = Object.fromEntries(Object.keys(headers?.set ?? {}).map((name) => [name, MASK]));
   const proxy = egress?.proxy === undefined ? {} : { proxy: maskProxy(egress.proxy) };
@@ -55,20 +59,27 @@ function maskRedis({ url, sentinel, password, ...rest }: RedisConfig): Record<st
  * @param config The configuration
  * @returns The configuration with its secrets masked
  */
-export function maskSecrets({ providers, keys, admin, redis, alerts, ...config }: Config): Record<string, unknown> {
+export function maskSecrets(
+  { providers, keys, admin, redis, alerts, ...config }: Config,
+): Record<string, unknown> {
   return {
     ...config,
-    providers: Object.fromEntries(Object.entries(providers).map(([name, each]) => [name, maskProvider(each)])),
+    providers: Object.fromEntries(
+      Object.entries(providers).map(([name, each]) => [name, maskProvider(each)]),
+    ),
     keys: Array.isArray(keys) ? keys.map(maskKey) : keys,
-    ...(admin !== undefined && { admin: { ...admin, ...(admin.token !== undefined && { token: MASK }) } }),
+    ...(admin !== undefined &&
+      { admin: { ...admin, ...(admin.token !== undefined && { token: MASK }) } }),
     // The path of such an address often holds a secret too.
-    ...(alerts !== undefined && { alerts: { url: `${new URL(alerts.url).origin}/${MASK}`, secret: MASK } }),
+    ...(alerts !== undefined &&
+      { alerts: { url: `${new URL(alerts.url).origin}/${MASK}`, secret: MASK } }),
     ...(redis !== undefined && { redis: maskRedis(redis) }),
   };
 }
 
 /**
- * Sorts the members of an object by name, for their order in a file has no meaning. A replacer for `JSON.stringify`.
+ * Sorts the members of an object by name, for their order in a file has no meaning. A replacer for
+ * `JSON.stringify`.
  */
 function sortMembers(_name: string, value: unknown): unknown {
   if (typeof value !== "object" || value === null || Array.isArray(value)) return value;
@@ -76,13 +87,15 @@ function sortMembers(_name: string, value: unknown): unknown {
 }
 
 /**
- * Computes the digest of a configuration. Equal configurations have equal digests, on every machine and runtime. It is
- * made of the result of {@link maskSecrets}: no secret can be guessed from it, and a changed secret does not change it.
- * The name of a gateway is no part of it.
+ * Computes the digest of a configuration. Equal configurations have equal digests, on every machine
+ * and runtime. It is made of the result of {@link maskSecrets}: no secret can be guessed from it,
+ * and a changed secret does not change it. The name of a gateway is no part of it.
  *
  * @param config The configuration
  * @returns SHA-256 in hexadecimal
  */
 export function digestConfig({ instance: _, ...config }: Config): string {
-  return createHash("sha256").update(JSON.stringify(maskSecrets(config), sortMembers)).digest("hex");
+  return createHash("sha256").update(JSON.stringify(maskSecrets(config), sortMembers)).digest(
+    "hex",
+  );
 }

@@ -1,5 +1,6 @@
 /**
- * Listening on Node: `node:http` calls the gateway directly, without web `Request` and `Response` in between.
+ * Listening on Node: `node:http` calls the gateway directly, without web `Request` and `Response`
+ * in between.
  *
  * @module
  */
@@ -18,7 +19,13 @@ import type { Duplex } from "node:stream";
 import process from "node:process";
 import { Server as TlsServer } from "node:tls";
 import { type ErrorCode, GatewayError, toErrorResponse } from "../errors/gateway_error.ts";
-import { type AnyBody, type ByteSink, type GatewayRequest, isWhole, push } from "../http/message.ts";
+import {
+  type AnyBody,
+  type ByteSink,
+  type GatewayRequest,
+  isWhole,
+  push,
+} from "../http/message.ts";
 import { systemClock } from "../exchange/clock.ts";
 import type { Handler } from "../http/web.ts";
 import { runtime } from "../runtime.ts";
@@ -41,13 +48,15 @@ const CHECK_INTERVAL_MS = 5_000;
 /** Interval at which Deno is made to accept again, and its queue of connections. Milliseconds. */
 const ACCEPT_MS = 1_000;
 const BACKLOG = 511;
-/** Maximum size of a request's header: the same as on Bun, and independent of `NODE_OPTIONS`. Bytes. */
+/**
+ * Maximum size of a request's header: the same as on Bun, and independent of `NODE_OPTIONS`. Bytes.
+ */
 const MAX_HEADER_BYTES = 16_384;
 /** Time for a caller to read the error before its connection is closed. Milliseconds. */
 const LAST_READ_MS = 1_000;
 /**
- * The time for which an idle connection is kept open: longer than that of common load balancers (60 s), so that they
- * never reuse a connection that is closing. Milliseconds.
+ * The time for which an idle connection is kept open: longer than that of common load balancers (60
+ * s), so that they never reuse a connection that is closing. Milliseconds.
  */
 const KEEP_ALIVE_MS = 65_000;
 
@@ -79,7 +88,8 @@ class NodeRequest implements GatewayRequest {
 
   constructor(request: IncomingMessage, response: ServerResponse) {
     const { method = "", url = "", headers } = request;
-    const hasBody = headers["content-length"] !== undefined || headers["transfer-encoding"] !== undefined;
+    const hasBody = headers["content-length"] !== undefined ||
+      headers["transfer-encoding"] !== undefined;
     this.method = method;
     this.url = url;
     this.headers = new NodeHeaders(headers);
@@ -94,7 +104,8 @@ class NodeRequest implements GatewayRequest {
 
   onGone(act: () => void): () => void {
     const response = this.#response;
-    // One that waits behind another answer has no socket yet, and Deno does not tell it that the caller left.
+    // One that waits behind another answer has no socket yet, and Deno does not tell it that the
+    // caller left.
     const told = response.socket === null ? this.#request.socket : response;
     if (response.closed || this.isGone) act();
     else told.on("close", act);
@@ -119,8 +130,9 @@ class ResponseSink implements ByteSink {
   }
 
   /**
-   * Breaks an answer off, so that it does not look complete. What was relayed leaves before, except to a caller that does
-   * not read it. The body of an HTTP/1.0 answer ends with its connection, so that has to end with an error.
+   * Breaks an answer off, so that it does not look complete. What was relayed leaves before, except
+   * to a caller that does not read it. The body of an HTTP/1.0 answer ends with its connection, so
+   * that has to end with an error.
    */
   fail(): void {
     const { req, socket, writableNeedDrain } = this.#response;
@@ -137,8 +149,8 @@ class ResponseSink implements ByteSink {
 
 /** Writes a body as fast as the caller reads it. */
 function writeBody(body: AnyBody, response: ServerResponse): void {
-  // Headers leave with those first bytes that are there already: a second write costs 8 % of a short stream (2026-11-22,
-  // 8 starts by CPU), and the caller another packet.
+  // Headers leave with those first bytes that are there already: a second write costs 8 % of a
+  // short stream (2026-11-22, 8 starts by CPU), and the caller another packet.
   response.cork();
   process.nextTick(() => response.uncork());
   response.flushHeaders();
@@ -146,7 +158,10 @@ function writeBody(body: AnyBody, response: ServerResponse): void {
   response.on("drain", push(body, new ResponseSink(response)));
 }
 
-/** Closes the connection of a caller whose body was refused, and has not arrived after some time. Milliseconds. */
+/**
+ * Closes the connection of a caller whose body was refused, and has not arrived after some time.
+ * Milliseconds.
+ */
 function endUnread(request: IncomingMessage, ms: number): void {
   const cancel = systemClock.timer(ms, () => request.complete || request.socket.destroy());
   // The timer holds the request, and with it the keys of its caller.
@@ -171,15 +186,20 @@ async function answer(
   if (isWhole(body) && body !== null) headers["content-length"] = String(Buffer.byteLength(body));
   response.writeHead(status, headers);
   if (!isWhole(body)) writeBody(body, response);
-  else if (body !== null && inbound.body !== null && isRefusedEarly) writeBody(endLate(body, inbound.body), response);
-  else if (body !== null && isLarge(body)) writeBody(inPieces(body), response);
-  // `node:http` joins a text with its headers in one string, and bytes would be a second part of the write, for 2 % of a
-  // plain call (2026-11-23, 6 starts in turns, by CPU). Latin-1 has each byte as one character.
+  else if (body !== null && inbound.body !== null && isRefusedEarly) {
+    writeBody(endLate(body, inbound.body), response);
+  } else if (body !== null && isLarge(body)) writeBody(inPieces(body), response);
+  // `node:http` joins a text with its headers in one string, and bytes would be a second part of
+  // the write, for 2 % of a plain call (2026-11-23, 6 starts in turns, by CPU). Latin-1 has each
+  // byte as one character.
   else if (Buffer.isBuffer(body)) response.end(body.toString("latin1"), "latin1");
   else response.end(body ?? undefined);
 }
 
-/** Maps an error of `node:http` to the error for the caller; `undefined` for bytes that are not HTTP at all. */
+/**
+ * Maps an error of `node:http` to the error for the caller; `undefined` for bytes that are not HTTP
+ * at all.
+ */
 function toErrorCode({ code }: NodeJS.ErrnoException): ErrorCode | undefined {
   if (code === "HPE_HEADER_OVERFLOW") return "headers_too_large";
   if (code === "ERR_HTTP_REQUEST_TIMEOUT") return "headers_timeout";
@@ -204,17 +224,24 @@ function toHttp(code: ErrorCode): string {
   return `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join("")}\r\n${body}`;
 }
 
-/** Refuses a version in the request line that `node:http` takes for one of its own: HTTP/0.9 and HTTP/2.0. */
+/**
+ * Refuses a version in the request line that `node:http` takes for one of its own: HTTP/0.9 and
+ * HTTP/2.0.
+ */
 function refuseVersion(response: ServerResponse): void {
   const { status, headers, body } = toRefusal("invalid_http");
   response.writeHead(status, headers).end(body);
 }
 
-/** Ends a connection without a valid request, or whose TLS handshake or header did not arrive in time. */
+/**
+ * Ends a connection without a valid request, or whose TLS handshake or header did not arrive in
+ * time.
+ */
 function endConnection(error: NodeJS.ErrnoException, socket: Duplex): void {
   if (socket.writableEnded) return; // was told already; what still comes is thrown away
   const code = toErrorCode(error);
-  // In the middle of an answer it would be read as a part of that. (`node:http` itself asks the same.)
+  // In the middle of an answer it would be read as a part of that. (`node:http` itself asks the
+  // same.)
   const isAnswering = "_httpMessage" in socket && Boolean(socket._httpMessage);
   // An end would wait for the handshake, that is for ever.
   if (code === undefined || isAnswering || !socket.writable) return void socket.destroy();
@@ -227,29 +254,37 @@ interface DenoPermissions {
   requestSync(wanted: { readonly name: "net"; readonly host: string }): { readonly state: string };
 }
 
-/** Asks Deno for the permission to listen: without it `node:http` throws where it can't be caught. */
+/**
+ * Asks Deno for the permission to listen: without it `node:http` throws where it can't be caught.
+ */
 function assertMayListen({ hostname, port }: ListenOptions): void {
-  const { permissions } = (globalThis as unknown as { Deno: { permissions: DenoPermissions } }).Deno;
+  const { permissions } =
+    (globalThis as unknown as { Deno: { permissions: DenoPermissions } }).Deno;
   const host = `${hostname.includes(":") ? `[${hostname}]` : hostname}:${port}`;
   if (permissions.requestSync({ name: "net", host }).state === "granted") return;
   throw Object.assign(new Error(`Requires net access to ${host}`), { name: "NotCapable" });
 }
 
 /**
- * Keeps a server of Deno accepting: without a word it stops when there are no file descriptors left (2.9.5). To listen
- * once more changes nothing where it does accept.
+ * Keeps a server of Deno accepting: without a word it stops when there are no file descriptors left
+ * (2.9.5). To listen once more changes nothing where it does accept.
  *
  * @returns Ends it
  */
 function keepAccepting(server: NetServer): () => void {
-  const { _handle: handle } = server as NetServer & { readonly _handle?: { listen(backlog: number): number } };
+  const { _handle: handle } = server as NetServer & {
+    readonly _handle?: { listen(backlog: number): number };
+  };
   const timer = setInterval(() => handle?.listen(BACKLOG), ACCEPT_MS);
   timer.unref();
   return () => clearInterval(timer);
 }
 
 /** Opens the port. Node shares a port by its cluster. */
-function listen(server: NetServer, { hostname, port, isShared = false }: ListenOptions): Promise<void> {
+function listen(
+  server: NetServer,
+  { hostname, port, isShared = false }: ListenOptions,
+): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once("error", reject);
     server.listen({ port, host: hostname, reusePort: isShared && runtime === "deno" }, resolve);
@@ -258,7 +293,11 @@ function listen(server: NetServer, { hostname, port, isShared = false }: ListenO
 
 /** Adds to a server of `node:http` what the listener needs. */
 function toOpened(server: HttpServer | HttpsServer): OpenedServer {
-  return { server, closeIdle: () => server.closeIdleConnections(), kill: () => server.closeAllConnections() };
+  return {
+    server,
+    closeIdle: () => server.closeIdleConnections(),
+    kill: () => server.closeAllConnections(),
+  };
 }
 
 /** Opens a listener with `node:http`, `node:https` or, on Deno over TLS, `node:http2`. */
@@ -293,7 +332,9 @@ export async function serve(handler: Handler, options: ListenOptions): Promise<L
   const { server, closeIdle, kill } = tls !== undefined && runtime === "deno"
     ? await createHttp2Server({ handler, onRequest, limits, tls: secure, outputs })
     : toOpened(
-      tls === undefined ? createServer(limits, onRequest) : createTlsServer({ ...limits, ...secure }, onRequest),
+      tls === undefined
+        ? createServer(limits, onRequest)
+        : createTlsServer({ ...limits, ...secure }, onRequest),
     );
   server.on("clientError", endConnection);
   server.on(tls === undefined ? "connection" : "secureConnection", (socket: Socket) => {
@@ -304,8 +345,10 @@ export async function serve(handler: Handler, options: ListenOptions): Promise<L
   const address = server.address() as AddressInfo; // listening on TCP: neither null nor a path
   return {
     url: toListenerUrl(options, address.port),
-    // node:http's own close would cut connections that were accepted just now and have not been read yet.
-    stop: () => new Promise((resolve) => void NetServer.prototype.close.call(server, () => resolve())),
+    // node:http's own close would cut connections that were accepted just now and have not been
+    // read yet.
+    stop: () =>
+      new Promise((resolve) => void NetServer.prototype.close.call(server, () => resolve())),
     adjust({ bodyTimeMs, writeStallMs = WRITE_STALL_MS, tls }) {
       server.requestTimeout = toRequestMs(bodyTimeMs);
       outputs.stallMs = writeStallMs;

@@ -1,6 +1,7 @@
 /**
- * Preparation of a configuration, from its file and variables to open engines. `serve`, its reload and `check` all use
- * it: every mistake in a configuration is found here, before anything is changed.
+ * Preparation of a configuration, from its file and variables to open engines. `serve`, its reload
+ * and `check` all use it: every mistake in a configuration is found here, before anything is
+ * changed.
  *
  * @module
  */
@@ -37,17 +38,22 @@ export interface Prepared {
 }
 
 /** Returns whether callers can come with identity tokens: then a gateway needs no keys. */
-const acceptsTokens = ({ identity = [] }: Config): boolean => identity.some(({ callers }) => callers);
+const acceptsTokens = ({ identity = [] }: Config): boolean =>
+  identity.some(({ callers }) => callers);
 
 /**
  * Reads and checks a configuration.
  *
  * @param named The file; found as `loadConfig` does if left out
- * @param makeKey Makes a key where none is configured. Where it makes none, a missing key is a mistake
+ * @param makeKey Makes a key where none is configured. Where it makes none, a missing key is a
+ * mistake
  * @returns The configuration
  * @throws {ConfigError} With every mistake and its place
  */
-export function readSource(named?: string, makeKey: () => KeyConfig | undefined = () => undefined): Source {
+export function readSource(
+  named?: string,
+  makeKey: () => KeyConfig | undefined = () => undefined,
+): Source {
   const { config, input, file, directory } = loadConfig(named);
   const addresses = readTlsFiles({ config, directory });
   // For their mistakes: each process reads them.
@@ -61,14 +67,21 @@ export function readSource(named?: string, makeKey: () => KeyConfig | undefined 
     const message = "expected at least one gateway key: configure keys, or set SALLYPORT_KEYS";
     throw new ConfigError([{ path: "keys", message, source: file }]);
   }
-  return { input: { ...input, keys: [key] }, file, directory, addresses, digest: digestConfig(config) };
+  return {
+    input: { ...input, keys: [key] },
+    file,
+    directory,
+    addresses,
+    digest: digestConfig(config),
+  };
 }
 
 /**
  * Opens the engines that a configuration asks for.
  *
  * @param source The configuration
- * @param options The engines of the process, the receiver of one-line messages for the operator, and whether to leave
+ * @param options The engines of the process, the receiver of one-line messages for the operator,
+ * and whether to leave
  *   Redis alone
  * @returns The configuration with its open engines
  * @throws {ConfigError} For a file of keys, budgets or usage that can't be used
@@ -92,7 +105,8 @@ export async function prepare(
 }
 
 /**
- * Removes Redis from a configuration. A gateway starts without its Redis too, so that need not be reached for a check.
+ * Removes Redis from a configuration. A gateway starts without its Redis too, so that need not be
+ * reached for a check.
  */
 function withoutRedis({ redis: _, ...config }: Config): Config {
   return keysInRedis(config.keys) !== undefined ? { ...config, keys: [] } : config;

@@ -13,7 +13,10 @@ const LAG_BOUNDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 /** Interval between two measurements of the delay of the event loop. Milliseconds. */
 const LOOK_MS = 500;
 
-/** Queries the operating system. Returns `undefined` where the answer is not available or not permitted. */
+/**
+ * Queries the operating system. Returns `undefined` where the answer is not available or not
+ * permitted.
+ */
 function ask<Answer>(question: () => Answer): Answer | undefined {
   try {
     return question();

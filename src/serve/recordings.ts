@@ -1,5 +1,6 @@
 /**
- * Durable exchanges of a configuration: their recordings are in Redis, with another process, or in memory.
+ * Durable exchanges of a configuration: their recordings are in Redis, with another process, or in
+ * memory.
  *
  * @module
  */
@@ -24,8 +25,9 @@ export interface DurableEngines {
 }
 
 /**
- * Opens the durable exchanges of a configuration. Once a process has them, they stay: after a change to a configuration
- * by which no call is recorded any more, what was recorded before can still be read and stopped.
+ * Opens the durable exchanges of a configuration. Once a process has them, they stay: after a
+ * change to a configuration by which no call is recorded any more, what was recorded before can
+ * still be read and stopped.
  *
  * @param config The configuration
  * @param options The engines
@@ -41,7 +43,11 @@ export async function openDurable(
   const open = async (): Promise<RecordingStore> => {
     if (redis === undefined) return engines.remote.recordings ?? engines.recordings;
     const { RedisRecordings } = await import("../durable/recording_store_redis.ts");
-    return new RedisRecordings({ client: redis.client, clock, maxBytes: () => engines.recordings.maxBytes });
+    return new RedisRecordings({
+      client: redis.client,
+      clock,
+      maxBytes: () => engines.recordings.maxBytes,
+    });
   };
   return await references.use(
     name,

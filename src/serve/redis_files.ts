@@ -26,7 +26,11 @@ export function readRedisFiles(config: RedisConfig, directory: string): RedisTar
   if (tls === undefined) return config;
   const issues: ConfigIssue[] = [];
   const report = (name: PemName, message: string) =>
-    issues.push({ path: `redis.tls.${name}`, message, source: resolve(directory, tls[name] ?? "") });
+    issues.push({
+      path: `redis.tls.${name}`,
+      message,
+      source: resolve(directory, tls[name] ?? ""),
+    });
   const read = (name: PemName): string | undefined => {
     if (tls[name] === undefined) return undefined;
     try {
@@ -38,7 +42,9 @@ export function readRedisFiles(config: RedisConfig, directory: string): RedisTar
     }
   };
   const [ca, cert, key] = [read("ca"), read("cert"), read("key")];
-  if (ca !== undefined && !isCertificate(ca)) report("ca", "expected a PEM file with a certificate");
+  if (ca !== undefined && !isCertificate(ca)) {
+    report("ca", "expected a PEM file with a certificate");
+  }
   if (cert !== undefined && key !== undefined) {
     for (const [name, message] of checkTls({ cert, key })) report(name, message);
   }

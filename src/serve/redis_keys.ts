@@ -1,5 +1,6 @@
 /**
- * Gateway keys in Redis, as a gateway or a command opens them: with a snapshot where one is configured.
+ * Gateway keys in Redis, as a gateway or a command opens them: with a snapshot where one is
+ * configured.
  *
  * @module
  */

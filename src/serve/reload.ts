@@ -1,5 +1,6 @@
 /**
- * Reload at SIGHUP: the configuration is read again, and replaces the previous one as a whole or not at all.
+ * Reload at SIGHUP: the configuration is read again, and replaces the previous one as a whole or
+ * not at all.
  *
  * @module
  */
@@ -82,9 +83,13 @@ export class Reloader {
       const change = await prepare(source);
       if (this.#isOver) return await change.abandon();
       this.#apply(source, change);
-      report(`the configuration was reloaded (${source.file ?? "environment"}), digest ${source.digest}`);
+      report(
+        `the configuration was reloaded (${source.file ?? "environment"}), digest ${source.digest}`,
+      );
     } catch (error) {
-      const why = error instanceof ConfigError ? error.message.replaceAll("\n", "; ") : String(error);
+      const why = error instanceof ConfigError
+        ? error.message.replaceAll("\n", "; ")
+        : String(error);
       report(`the configuration was not reloaded, the one before holds on: ${why}`);
     }
   }
@@ -105,7 +110,8 @@ function hasLostTerminal(): boolean {
     closeSync(openSync("/dev/tty", "r"));
     return false;
   } catch (error) {
-    return error instanceof Error && "code" in error && (error.code === "ENXIO" || error.code === "EIO");
+    return error instanceof Error && "code" in error &&
+      (error.code === "ENXIO" || error.code === "EIO");
   }
 }
 

@@ -1,6 +1,6 @@
 /**
- * A gateway whose configuration can change while it serves: new requests are served by the new configuration, and open
- * exchanges end under the one that they began with.
+ * A gateway whose configuration can change while it serves: new requests are served by the new
+ * configuration, and open exchanges end under the one that they began with.
  *
  * @module
  */
@@ -16,7 +16,8 @@ import { createSwitch, type HandlerSwitch } from "./handler_switch.ts";
 import type { Prepared } from "./prepare.ts";
 
 /**
- * Limit that no exchange reaches, for each ends by its own deadlines: the longest duration of a timer. Milliseconds.
+ * Limit that no exchange reaches, for each ends by its own deadlines: the longest duration of a
+ * timer. Milliseconds.
  */
 const NO_LIMIT_MS = 2 ** 31 - 1;
 
@@ -68,7 +69,10 @@ export class RunningGateway {
     return this.#generations.reduce((sum, { gateway }) => sum + gateway.openStreams, 0);
   }
 
-  /** The state of the replicas of all providers. Their counters include those of earlier configurations. */
+  /**
+   * The state of the replicas of all providers. Their counters include those of earlier
+   * configurations.
+   */
   get replicas(): Gateway["replicas"] {
     return (this.#current?.gateway.replicas ?? []).map((each) => ({
       ...each,
@@ -85,7 +89,10 @@ export class RunningGateway {
   prepare(prepared: Prepared): Promise<Change> {
     const { config, assembly } = prepared;
     const { observe, tracer, budgets } = this.#options;
-    const observers = new ObserverBatch([...assembly.parts.observers, ...observe(prepared)], systemClock);
+    const observers = new ObserverBatch(
+      [...assembly.parts.observers, ...observe(prepared)],
+      systemClock,
+    );
     const gateway = composeGateway(config, {
       ...assembly.parts,
       observers: [observers],
@@ -115,7 +122,10 @@ export class RunningGateway {
     this.#current?.gateway.drain();
   }
 
-  /** Waits for open exchanges, and ends those left after the limit. @param limitMs The limit, milliseconds */
+  /**
+   * Waits for open exchanges, and ends those left after the limit. @param limitMs The limit,
+   * milliseconds
+   */
   async close(limitMs?: number): Promise<void> {
     await Promise.all(this.#generations.map(({ gateway }) => gateway.close(limitMs)));
     this.flushObservers();

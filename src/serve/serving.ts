@@ -1,6 +1,6 @@
 /**
- * Serving of callers in this process: the gateway with its listeners and observers, which stay when the configuration
- * changes.
+ * Serving of callers in this process: the gateway with its listeners and observers, which stay when
+ * the configuration changes.
  *
  * @module
  */
@@ -105,7 +105,9 @@ export class ServingHere implements Serving {
     });
     addDurableMetrics(this.#registry, () => {
       const durable = this.#current?.assembly.parts.durable;
-      return durable == null ? undefined : { ...durable.counts, running: durable.running, bytes: durable.store.bytes };
+      return durable == null
+        ? undefined
+        : { ...durable.counts, running: durable.running, bytes: durable.store.bytes };
     });
     addProcessMetrics(this.#registry, systemClock);
     this.#metrics = new Metrics(this.#registry);
@@ -176,7 +178,11 @@ export class ServingHere implements Serving {
     const { bodyTimeMs, writeStallMs } = limits;
     const { isShared } = this.#options;
     const options = { bodyTimeMs, writeStallMs, isShared };
-    const wanted = addresses.map((address, index) => ({ ...address, ...options, givenPort: ports[index] }));
+    const wanted = addresses.map((address, index) => ({
+      ...address,
+      ...options,
+      givenPort: ports[index],
+    }));
     let urls: readonly string[] = [];
     const { apply, abandon } = await prepareAll(() => this.#gateway.prepare(prepared), async () => {
       const change = await this.#listeners.prepare(wanted);
@@ -198,7 +204,10 @@ export class ServingHere implements Serving {
     return Promise.resolve(); // it has served since its first configuration came into force
   }
 
-  /** Ends serving. @param delayMs The time for which it still accepts; the configured one if left out, milliseconds */
+  /**
+   * Ends serving. @param delayMs The time for which it still accepts; the configured one if left
+   * out, milliseconds
+   */
   async close(delayMs: number = this.#current?.config.drain.delayMs ?? 0): Promise<void> {
     const { limitMs } = this.#current?.config.drain ?? { limitMs: 0 };
     await closeListeners(this.#gateway, this.#listeners.close(), { delayMs, limitMs });
@@ -223,10 +232,19 @@ export class ServingHere implements Serving {
       .filter((observer) => observer !== undefined);
   }
 
-  /** Returns the observer that counts by key; `undefined` where the configuration does not ask for it. */
-  #countKeys({ metrics: { maxKeys }, providers, prices, currency }: Config): ExchangeObserver | undefined {
+  /**
+   * Returns the observer that counts by key; `undefined` where the configuration does not ask for
+   * it.
+   */
+  #countKeys(
+    { metrics: { maxKeys }, providers, prices, currency }: Config,
+  ): ExchangeObserver | undefined {
     if (maxKeys === 0) return undefined;
     this.#keyMetrics ??= new KeyMetrics(this.#registry);
-    return this.#keyMetrics.under({ maxKeys, tables: (name) => [providers[name]?.prices, prices], currency });
+    return this.#keyMetrics.under({
+      maxKeys,
+      tables: (name) => [providers[name]?.prices, prices],
+      currency,
+    });
   }
 }

@@ -1,5 +1,6 @@
 /**
- * Transports of this runtime: the one that most providers share, and those of providers with a way out of their own.
+ * Transports of this runtime: the one that most providers share, and those of providers with a way
+ * out of their own.
  *
  * @module
  */
@@ -26,13 +27,18 @@ export function createTransport(egress?: Egress): Transport {
   return createHttp1Transport(egress === undefined ? ownDial : createEgressDial(egress, ownDial));
 }
 
-/** Creates the transport of a provider. @throws {ConfigError} Where the runtime does not tell whom it trusts */
+/**
+ * Creates the transport of a provider. @throws {ConfigError} Where the runtime does not tell whom
+ * it trusts
+ */
 function createProviderTransport(name: string, egress: Egress): Transport {
   try {
     return createTransport(egress);
   } catch (error) {
     const why = error instanceof Error ? error.name : "unknown";
-    const hint = why === "NotCapable" ? ": take the flags of sallyport check --deno-flags, or set caOnly" : "";
+    const hint = why === "NotCapable"
+      ? ": take the flags of sallyport check --deno-flags, or set caOnly"
+      : "";
     const message = `cannot read the authorities of the runtime (${why})${hint}`;
     throw new ConfigError([{ path: `providers.${name}.egress.ca`, message, source: undefined }]);
   }
@@ -48,13 +54,16 @@ function createProviderTransport(name: string, egress: Egress): Transport {
  */
 export function createTransports(config: Config, directory: string): Record<string, Transport> {
   return Object.fromEntries(
-    Array.from(readEgress(config, directory), ([name, egress]) => [name, createProviderTransport(name, egress)]),
+    Array.from(
+      readEgress(config, directory),
+      ([name, egress]) => [name, createProviderTransport(name, egress)],
+    ),
   );
 }
 
 /**
- * Does the same for a process whose configuration can change: while a way out stays the same, with the content of its
- * files, its connections stay open.
+ * Does the same for a process whose configuration can change: while a way out stays the same, with
+ * the content of its files, its connections stay open.
  *
  * @param references The references of this configuration
  */

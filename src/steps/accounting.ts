@@ -1,6 +1,6 @@
 /**
- * The account of one call: the tokens and the money to reserve for it, and what it has used in the end, by the provider's
- * statement or else by an estimate.
+ * The account of one call: the tokens and the money to reserve for it, and what it has used in the
+ * end, by the provider's statement or else by an estimate.
  *
  * @module
  */
@@ -29,7 +29,9 @@ const MAX_PRICES = 1000;
 
 /** A call whose tokens are counted. */
 export interface CountedCall extends EstimatedCall {
-  /** Tokens that {@link Accounting.open} has reserved for it; left out where no limit counts tokens. */
+  /**
+   * Tokens that {@link Accounting.open} has reserved for it; left out where no limit counts tokens.
+   */
   reserved?: EstimatedTokens;
 }
 
@@ -37,7 +39,10 @@ export interface CountedCall extends EstimatedCall {
 export interface LimitedCall extends CountedCall {
   /** Models that the body names in addition to `model`; `undefined` where it names none. */
   readonly otherModels: OtherModels | undefined;
-  /** The most output that it can have; `undefined` where neither its caller nor the operator set a maximum. Tokens. */
+  /**
+   * The most output that it can have; `undefined` where neither its caller nor the operator set a
+   * maximum. Tokens.
+   */
   readonly mostOutput: number | undefined;
   /** Returns whether all of its input stands in the body. */
   isInputBounded(): boolean;
@@ -77,9 +82,10 @@ export class Accounting {
   }
 
   /**
-   * Makes the function that completes the usage. V8 allocates a function that is written as the value of an assignment to
-   * a property in the old generation, and all of its exchange then survives the collections of the young one: they took
-   * 8 ms in place of 1, a tenth of a plain call on Deno and a twentieth on Node (2026-11-23, `--trace-gc`, 3 starts by CPU).
+   * Makes the function that completes the usage. V8 allocates a function that is written as the
+   * value of an assignment to a property in the old generation, and all of its exchange then
+   * survives the collections of the young one: they took 8 ms in place of 1, a tenth of a plain
+   * call on Deno and a twentieth on Node (2026-11-23, `--trace-gc`, 3 starts by CPU).
    */
   #completionOf(call: CountedCall, exchange: Exchange): (settlement: Settlement) => void {
     return (settlement) => this.#complete(call, exchange, settlement);
@@ -91,15 +97,19 @@ export class Accounting {
    * @param subjects Subjects that it counts against
    * @param call The call
    * @returns Its account
-   * @throws {GatewayError} `model_not_priced` under a budget of money; `request_exceeds_limit` if a limit is strict, and
-   * nobody can tell what the call could use at most; `key_not_understood` for a budget in another currency
+   * @throws {GatewayError} `model_not_priced` under a budget of money; `request_exceeds_limit` if a
+   * limit is strict, and nobody can tell what the call could use at most; `key_not_understood` for
+   * a budget in another currency
    */
   open(subjects: readonly LimitSubject[], call: LimitedCall): Account {
     const price = this.#priceFor(subjects, call);
-    const isStrict = subjects.some((subject) => subject.limits.mode === "strict" && limitsAmounts(subject));
+    const isStrict = subjects.some((subject) =>
+      subject.limits.mode === "strict" && limitsAmounts(subject)
+    );
     const expected = capByLimits(this.#estimator.expect(call), subjects, price);
     const most = isStrict ? mostOf(call) : undefined;
-    // A caller that leaves its calls must not use up more at the provider than a strict limit has room for.
+    // A caller that leaves its calls must not use up more at the provider than a strict limit has
+    // room for.
     call.reserved = most === undefined ? expected : capByLimits(most, subjects, price);
     return {
       reservation: {
@@ -110,13 +120,21 @@ export class Accounting {
     };
   }
 
-  /** Finds the price of a call if it counts against a budget of money: the dearest of the models that it names. */
-  #priceFor(subjects: readonly LimitSubject[], { provider, model, otherModels }: LimitedCall): Price | undefined {
+  /**
+   * Finds the price of a call if it counts against a budget of money: the dearest of the models
+   * that it names.
+   */
+  #priceFor(
+    subjects: readonly LimitSubject[],
+    { provider, model, otherModels }: LimitedCall,
+  ): Price | undefined {
     let isSpent = false;
     for (const { limits: { spend } } of subjects) {
       if (spend === undefined) continue;
       if (spend.currency !== this.#currency) {
-        throw new GatewayError("key_not_understood", { detail: "its budget is in another currency than the prices" });
+        throw new GatewayError("key_not_understood", {
+          detail: "its budget is in another currency than the prices",
+        });
       }
       isSpent = true;
     }
@@ -125,9 +143,15 @@ export class Accounting {
     if (otherModels === undefined) return price;
     const { names, unnamedIn } = otherModels;
     if (unnamedIn !== undefined) {
-      throw new GatewayError("model_not_priced", { param: unnamedIn, detail: "this field can stand for any model" });
+      throw new GatewayError("model_not_priced", {
+        param: unnamedIn,
+        detail: "this field can stand for any model",
+      });
     }
-    return names.reduce((dearest, name) => dearestOf(dearest, this.#priceOf(provider, name)), price);
+    return names.reduce(
+      (dearest, name) => dearestOf(dearest, this.#priceOf(provider, name)),
+      price,
+    );
   }
 
   #priceOf(provider: string, model: string): Price {
@@ -141,7 +165,10 @@ export class Accounting {
     return price;
   }
 
-  /** Completes the facts with the charge of a call, and learns from a call whose tokens were stated to its end. */
+  /**
+   * Completes the facts with the charge of a call, and learns from a call whose tokens were stated
+   * to its end.
+   */
   #complete(call: CountedCall, exchange: Exchange, { outcome, code }: Settlement): void {
     const { facts, outputTokens, answeredStatus } = exchange;
     const isWhole = outcome === "ok" || exchange.isReadOut;
@@ -164,8 +191,9 @@ export class Accounting {
 }
 
 /**
- * Caps the tokens of a call at what the smallest of its limits has room for: what its caller states must not take more of
- * a limit that it shares with others. Limits that only observe refuse nothing, and so cap nothing.
+ * Caps the tokens of a call at what the smallest of its limits has room for: what its caller states
+ * must not take more of a limit that it shares with others. Limits that only observe refuse
+ * nothing, and so cap nothing.
  */
 function capByLimits(
   expected: EstimatedTokens,
@@ -186,7 +214,10 @@ function capByLimits(
   return { input: Math.floor(expected.input * share), output: Math.floor(expected.output * share) };
 }
 
-/** Returns the tokens that a call could use at most: every byte of its body may be one, and the provider adds some. */
+/**
+ * Returns the tokens that a call could use at most: every byte of its body may be one, and the
+ * provider adds some.
+ */
 function mostOf(call: LimitedCall): EstimatedTokens {
   // First: it also refuses numbers that providers read differently.
   const isInputBounded = call.isInputBounded();
@@ -210,6 +241,10 @@ function toAmounts(
   price: Price | undefined,
 ): Amounts {
   if (price === undefined) return { tokens: total, spend: 0 };
-  const cost = costOf(price, { input: input + Math.max(0, total - input - output), cached, output });
+  const cost = costOf(price, {
+    input: input + Math.max(0, total - input - output),
+    cached,
+    output,
+  });
   return { tokens: total, spend: Number((cost + COST_UNIT - 1n) / COST_UNIT) };
 }

@@ -1,5 +1,6 @@
 /**
- * Admission of a call by the limits of its key, of its team and of its provider: to all of them, or to none.
+ * Admission of a call by the limits of its key, of its team and of its provider: to all of them, or
+ * to none.
  *
  * @module
  */
@@ -53,7 +54,13 @@ export interface AskedCall {
   readonly body: RequestBody | null;
   readonly facts: Pick<
     RequestFacts,
-    "generated" | "otherModels" | "maxOutput" | "prompts" | "inputBytes" | "isInputWhole" | "isBackground"
+    | "generated"
+    | "otherModels"
+    | "maxOutput"
+    | "prompts"
+    | "inputBytes"
+    | "isInputWhole"
+    | "isBackground"
   >;
 }
 
@@ -74,7 +81,9 @@ export function subjectsOf(
   const own = limits === undefined ? [] : [{ name: `key:${id}`, limits }];
   if (team === undefined) return [...own, ...subjects];
   const shared = Object.hasOwn(teams, team) ? teams[team] : undefined;
-  if (shared === undefined) throw new GatewayError("key_not_understood", { detail: "its team is not configured" });
+  if (shared === undefined) {
+    throw new GatewayError("key_not_understood", { detail: "its team is not configured" });
+  }
   return [...own, { name: `team:${team}`, limits: shared.limits }, ...subjects];
 }
 
@@ -88,21 +97,27 @@ export interface Admission {
   readonly hasBody: boolean;
   /** True once nothing is left to take. */
   isWhole: boolean;
-  /** Lease of its request and its place; `undefined` before it has one, and after it was given back. */
+  /**
+   * Lease of its request and its place; `undefined` before it has one, and after it was given back.
+   */
   lease: Lease | undefined;
 }
 
 /** Account of a call that uses no tokens. */
 const NO_ACCOUNT: Account = { reservation: NO_RESERVATION, toAmounts: () => NO_AMOUNTS };
 
-/** Returns the subject whose limits count a call before its body has arrived: its key, if it limits calls. */
+/**
+ * Returns the subject whose limits count a call before its body has arrived: its key, if it limits
+ * calls.
+ */
 function ownOf([first]: readonly LimitSubject[]): readonly LimitSubject[] {
   return first !== undefined && first.name.startsWith("key:") && limitsCalls(first) ? [first] : [];
 }
 
 /**
- * Admits a call before its body is read. A call without a body takes its request and its place from all limits, or from
- * none. One with a body takes them from its key alone: a body that does not arrive must cost other keys nothing.
+ * Admits a call before its body is read. A call without a body takes its request and its place from
+ * all limits, or from none. One with a body takes them from its key alone: a body that does not
+ * arrive must cost other keys nothing.
  *
  * @param admission The admission
  * @param asking The exchange, and the parts of its gateway
@@ -113,8 +128,15 @@ export async function enter(admission: Admission, asking: Asking): Promise<void>
   const entered = isMetered || hasBody ? ownOf(subjects) : subjects;
   if (entered.length === 0) return;
   const isWhole = !isMetered && entered.length === subjects.length;
-  const reservation = isWhole ? NO_RESERVATION : { ...NO_RESERVATION, countedWith: subjects.at(-1)?.name };
-  admission.lease = await take(entered, reservation, asking, isWhole ? NO_ACCOUNT.toAmounts : undefined);
+  const reservation = isWhole
+    ? NO_RESERVATION
+    : { ...NO_RESERVATION, countedWith: subjects.at(-1)?.name };
+  admission.lease = await take(
+    entered,
+    reservation,
+    asking,
+    isWhole ? NO_ACCOUNT.toAmounts : undefined,
+  );
   admission.isWhole = isWhole;
   // Where more follows, that states the limits.
   if (isWhole) asking.exchange.headers = admission.lease.headers;
@@ -130,29 +152,39 @@ export function giveBack(admission: Admission, { exchange }: Pick<Asking, "excha
 }
 
 /**
- * Admits a call whose body was read, and that reserves nothing: takes what {@link enter} has left. A call that is refused
- * gives all of it back.
+ * Admits a call whose body was read, and that reserves nothing: takes what {@link enter} has left.
+ * A call that is refused gives all of it back.
  *
  * @param admission The admission
  * @param asking The exchange, and the parts of its gateway
  * @throws {GatewayError} As the limiter does
  */
 export function enterWhole(admission: Admission, asking: Asking): Promise<void> | undefined {
-  return admission.isWhole || admission.subjects.length === 0 ? undefined : takeRest(admission, asking);
+  return admission.isWhole || admission.subjects.length === 0
+    ? undefined
+    : takeRest(admission, asking);
 }
 
 /**
- * Takes from all limits of a call what it does not have yet. If one refuses, or there is no account, it keeps nothing.
+ * Takes from all limits of a call what it does not have yet. If one refuses, or there is no
+ * account, it keeps nothing.
  *
  * @param limited The call; left out if it reserves nothing
  */
-async function takeRest(admission: Admission, asking: Asking, limited?: LimitedCall): Promise<void> {
+async function takeRest(
+  admission: Admission,
+  asking: Asking,
+  limited?: LimitedCall,
+): Promise<void> {
   const { subjects, lease } = admission;
   const { exchange, gateway: { accounting } } = asking;
   try {
-    const { reservation, toAmounts } = limited === undefined ? NO_ACCOUNT : accounting.open(subjects, limited);
+    const { reservation, toAmounts } = limited === undefined
+      ? NO_ACCOUNT
+      : accounting.open(subjects, limited);
     const admitted = lease && subjects[0]?.name;
-    exchange.headers = (await take(subjects, { ...reservation, admitted }, asking, toAmounts)).headers;
+    exchange.headers =
+      (await take(subjects, { ...reservation, admitted }, asking, toAmounts)).headers;
   } catch (error) {
     giveBack(admission, asking);
     throw error;
@@ -164,7 +196,8 @@ async function takeRest(admission: Admission, asking: Asking, limited?: LimitedC
 /**
  * Takes from all limits, or from none, and settles when the exchange is over.
  *
- * @param toAmounts Converts the usage of the exchange; left out where another lease is charged for it
+ * @param toAmounts Converts the usage of the exchange; left out where another lease is charged for
+ * it
  */
 function take(
   subjects: readonly LimitSubject[],
@@ -198,15 +231,17 @@ function take(
 }
 
 /**
- * The most output that is believed of a call without a maximum of its provider: twice as much as a model had in 2026.
- * Its caller may state any number, leave, and so take a limit from all who share it. Tokens.
+ * The most output that is believed of a call without a maximum of its provider: twice as much as a
+ * model had in 2026. Its caller may state any number, leave, and so take a limit from all who share
+ * it. Tokens.
  */
 const MAX_STATED_OUTPUT = 262_144;
 
 /**
- * The most input that is believed of a call without a maximum of its provider: the largest context of a hosted model in
- * 2026 (xAI's Grok 4.20, https://docs.x.ai/docs/models). Its caller may send any text, leave before the provider refuses
- * it, and so take a limit from all who share it. Tokens.
+ * The most input that is believed of a call without a maximum of its provider: the largest context
+ * of a hosted model in 2026 (xAI's Grok 4.20, https://docs.x.ai/docs/models). Its caller may send
+ * any text, leave before the provider refuses it, and so take a limit from all who share it.
+ * Tokens.
  */
 const MAX_BELIEVED_INPUT = 2_000_000;
 
@@ -219,15 +254,20 @@ const smaller = (one: number | undefined, other: number | undefined): number | u
   one === undefined || other === undefined ? one ?? other : Math.min(one, other);
 
 /**
- * Admits a call that costs tokens and whose body was read: opens its account, reserves what its limits count of that, and
- * takes what {@link enter} has left. A call that is refused gives all of it back.
+ * Admits a call that costs tokens and whose body was read: opens its account, reserves what its
+ * limits count of that, and takes what {@link enter} has left. A call that is refused gives all of
+ * it back.
  *
  * @param admission The admission
  * @param call The call
  * @param asking The exchange, and the parts of its gateway
  * @throws {GatewayError} As the limiter and {@link Accounting.open} do
  */
-export function reserve(admission: Admission, call: AskedCall, asking: Asking): Promise<void> | undefined {
+export function reserve(
+  admission: Admission,
+  call: AskedCall,
+  asking: Asking,
+): Promise<void> | undefined {
   const { exchange, gateway: { accounting } } = asking;
   const limited = toLimitedCall(call, asking);
   accounting.watch(limited, exchange);
@@ -235,7 +275,10 @@ export function reserve(admission: Admission, call: AskedCall, asking: Asking): 
 }
 
 /** Returns a call as the accounting knows it. */
-function toLimitedCall({ key, provider, body, facts }: AskedCall, { request, exchange }: Asking): LimitedCall {
+function toLimitedCall(
+  { key, provider, body, facts }: AskedCall,
+  { request, exchange }: Asking,
+): LimitedCall {
   const { generated, prompts, inputBytes, isInputWhole, isBackground, otherModels } = facts;
   const stated = exchange.facts.genAi === "embeddings" ? 0 : toWhole(facts.maxOutput, generated);
   const outputBound = toWhole(provider.maxOutput, generated);

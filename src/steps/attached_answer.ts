@@ -24,7 +24,10 @@ export interface DurableFlow {
   readonly credentials: Readonly<Record<string, string>>;
 }
 
-/** Makes the answer for a caller that attaches. Its exchange counts no tokens: that of the call does. */
+/**
+ * Makes the answer for a caller that attaches. Its exchange counts no tokens: that of the call
+ * does.
+ */
 export function attachTo(
   { id, head: { status, headers }, reader, expiresAt }: Attachment,
   { request, exchange }: Pick<DurableFlow, "request" | "exchange">,
@@ -35,7 +38,8 @@ export function attachTo(
   exchange.facts.genAi = undefined;
   exchange.status = status;
   exchange.reader = reader;
-  // Once all are told: a call that is aborted with its readers ends its answer with an event, which they get.
+  // Once all are told: a call that is aborted with its readers ends its answer with an event, which
+  // they get.
   const fail = () => reader.fail(exchange.reason, toSettlement(exchange.reason));
   exchange.onAbort(() => queueMicrotask(fail));
   reader.onOver(({ outcome, code }) => {
@@ -43,7 +47,9 @@ export function attachTo(
     exchange.settle({ outcome, ...(code && { code }) });
   });
   const all = { ...headers, ...own, ...addressOf(id, expiresAt, request) };
-  if (status !== 204 && status !== 205) return { status, headers: exchange.addHeaders(all), body: reader };
+  if (status !== 204 && status !== 205) {
+    return { status, headers: exchange.addHeaders(all), body: reader };
+  }
   const answer = answerWhole(status, all, exchange); // RFC 9110 §15.3.5 and §15.3.6: no body, not even an empty one
   reader.cancel();
   return answer;
@@ -70,9 +76,17 @@ export function answerWhole(
 }
 
 /**
- * Returns the headers that say where an answer can be read again, and until when at least. The address has no host: a
- * proxy in front may have another one. It begins with the path by which the caller addressed the provider.
+ * Returns the headers that say where an answer can be read again, and until when at least. The
+ * address has no host: a proxy in front may have another one. It begins with the path by which the
+ * caller addressed the provider.
  */
-export function addressOf(id: string, expiresAt: number, { url }: GatewayRequest): Record<string, string> {
-  return { "location": `${prefixOf(url)}/v1/exchanges/${id}`, "exchange-expires": new Date(expiresAt).toUTCString() };
+export function addressOf(
+  id: string,
+  expiresAt: number,
+  { url }: GatewayRequest,
+): Record<string, string> {
+  return {
+    "location": `${prefixOf(url)}/v1/exchanges/${id}`,
+    "exchange-expires": new Date(expiresAt).toUTCString(),
+  };
 }

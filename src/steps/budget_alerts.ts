@@ -1,6 +1,6 @@
 /**
- * Budgets on the way of a call: what it shows of their use is noted, and an operator is told when one is nearly or
- * wholly used.
+ * Budgets on the way of a call: what it shows of their use is noted, and an operator is told when
+ * one is nearly or wholly used.
  *
  * @module
  */
@@ -26,7 +26,10 @@ import { createFetchTransport } from "../upstream/transport.ts";
 const POST_MS = 10_000;
 /** Amounts that a message takes when it was told: the whole of its budget. */
 const TOLD: Reservation = { expected: { tokens: 1, spend: 0 }, most: { tokens: 1, spend: 0 } };
-/** Interval at which a gateway looks whether a message was told that another one sends: that may have died. Milliseconds. */
+/**
+ * Interval at which a gateway looks whether a message was told that another one sends: that may
+ * have died. Milliseconds.
+ */
 const LOOK_MS = 5000;
 
 /** Lease of a limit that could not be counted. */
@@ -72,12 +75,17 @@ export function createBudgetNotes(parts: BudgetNotesParts): BudgetNotes | undefi
   return {
     admitted: ({ standings }) => standings && watch.note(standings, onReached),
     refused(error, subjects) {
-      if (GatewayError.is(error) && error.code === "budget_exceeded") watch.refused(subjects, limiter, onReached);
+      if (GatewayError.is(error) && error.code === "budget_exceeded") {
+        watch.refused(subjects, limiter, onReached);
+      }
     },
   };
 }
 
-/** Creates the function that tells an operator of a budget, once among all gateways that share a limiter. */
+/**
+ * Creates the function that tells an operator of a budget, once among all gateways that share a
+ * limiter.
+ */
 function createTeller(
   { url, secret }: AlertsConfig,
   { limiter, digest, clock, report = () => {} }: BudgetNotesParts,
@@ -90,17 +98,20 @@ function createTeller(
   };
 }
 
-/** Lists what makes one message: gateways that find the same, also after a restart, give it the same id. */
+/**
+ * Lists what makes one message: gateways that find the same, also after a restart, give it the same
+ * id.
+ */
 function toIdentity({ subject, unit, limit, period, until, threshold }: ReachedBudget): unknown {
   return [subject, unit, limit, period, until, threshold];
 }
 
 /**
- * Sends a message, unless it was told. While another gateway sends it, this one looks now and then whether that has
- * died before it was done.
+ * Sends a message, unless it was told. While another gateway sends it, this one looks now and then
+ * whether that has died before it was done.
  *
- * Both are limits of the message, which are counted, and kept, wherever limits are: it is told once in the period, and
- * sent by one gateway at a time. Never rejects.
+ * Both are limits of the message, which are counted, and kept, wherever limits are: it is told once
+ * in the period, and sent by one gateway at a time. Never rejects.
  */
 async function tellOnce(
   { id }: WebhookMessage,
@@ -124,7 +135,10 @@ async function tellOnce(
   }
 }
 
-/** Returns whether a message was told. If nobody can say, it was not: its id shows a receiver that it came twice. */
+/**
+ * Returns whether a message was told. If nobody can say, it was not: its id shows a receiver that
+ * it came twice.
+ */
 async function isTold(limiter: Limiter, told: LimitSubject): Promise<boolean> {
   try {
     return (await limiter.status(told)).some(({ used, limit }) => used >= limit);
@@ -134,7 +148,11 @@ async function isTold(limiter: Limiter, told: LimitSubject): Promise<boolean> {
 }
 
 /** Takes from a limit of a message. @returns The lease; `undefined` where the limit is reached */
-async function take(limiter: Limiter, subject: LimitSubject, amounts: Reservation): Promise<Lease | undefined> {
+async function take(
+  limiter: Limiter,
+  subject: LimitSubject,
+  amounts: Reservation,
+): Promise<Lease | undefined> {
   try {
     return await limiter.acquire([subject], amounts);
   } catch (error) {
@@ -147,7 +165,16 @@ function toMessage(reached: ReachedBudget, id: string, at: number): WebhookMessa
   const toAmount = (count: number) => name === "spend" ? Number(formatMoney(count)) : count;
   const ratio = Math.floor(used / limit * 10_000) / 10_000;
   const periodEnds = new Date(until).toISOString();
-  const data = { subject, unit, limit: toAmount(limit), used: toAmount(used), ratio, threshold, period, periodEnds };
+  const data = {
+    subject,
+    unit,
+    limit: toAmount(limit),
+    used: toAmount(used),
+    ratio,
+    threshold,
+    period,
+    periodEnds,
+  };
   return { id, type: "budget.threshold_reached", at, data };
 }
 
@@ -158,7 +185,9 @@ function createPost(url: string, clock: Clock): Post {
   return async (headers, bytes) => {
     const controller = new AbortController();
     const abort = (reason: Error) => controller.abort(reason);
-    const cancel = clock.timer(POST_MS, () => abort(new Error("no answer in time")), { isBackground: true });
+    const cancel = clock.timer(POST_MS, () => abort(new Error("no answer in time")), {
+      isBackground: true,
+    });
     try {
       const { status, body } = await transport.send({
         base,

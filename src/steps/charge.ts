@@ -10,8 +10,9 @@ import { isSuccess } from "../http/message.ts";
 import type { EstimatedTokens } from "../limits/estimate.ts";
 
 /**
- * Share of what was relayed that a stream must have stated before it broke off, to be taken at its word. Some state
- * their output with each event; others begin with a token, and state the rest at the end.
+ * Share of what was relayed that a stream must have stated before it broke off, to be taken at its
+ * word. Some state their output with each event; others begin with a token, and state the rest at
+ * the end.
  */
 const MIN_STATED = 0.5;
 
@@ -29,7 +30,10 @@ export interface CallEnd {
   readonly isLive: boolean;
   /** Tokens that the provider stated so far. */
   readonly stated: TokenUsage | undefined;
-  /** Tokens of output that were counted in the answer; `undefined` while its output is still to come. */
+  /**
+   * Tokens of output that were counted in the answer; `undefined` while its output is still to
+   * come.
+   */
   readonly counted: number | undefined;
 }
 
@@ -70,9 +74,10 @@ const FREE: Charge = { usage: undefined, isEstimated: false };
  * | was left before an answer, or during a plain one              | the tokens that were reserved    |
  * | is finished by the provider later: in the background, or 202  | the tokens that were reserved    |
  *
- * In the last two rows the provider may go on with the call, and bill it. A statement counts for a call that did not end
- * whole only if it covers at least half of the output that was relayed. Input that was stated is charged as stated in
- * every row. Input and output that were not stated are estimates, see {@link CallEstimates}.
+ * In the last two rows the provider may go on with the call, and bill it. A statement counts for a
+ * call that did not end whole only if it covers at least half of the output that was relayed. Input
+ * that was stated is charged as stated in every row. Input and output that were not stated are
+ * estimates, see {@link CallEstimates}.
  *
  * @param end Facts of the call
  * @param estimates Estimates of its tokens
@@ -82,7 +87,9 @@ export function charge(end: CallEnd, estimates: CallEstimates): Charge {
   const isRefused = status !== undefined && !isSuccess(status);
   const isUnanswered = counted === undefined && stated === undefined && UNANSWERED.has(end.code);
   if (!end.isCalled || isRefused || isUnanswered) return FREE;
-  if (stated !== undefined && (isWhole || coversRelayed(stated, counted))) return { usage: stated, isEstimated: false };
+  if (stated !== undefined && (isWhole || coversRelayed(stated, counted))) {
+    return { usage: stated, isEstimated: false };
+  }
   const isRelayed = counted !== undefined && status !== ACCEPTED && (isWhole || end.isLive);
   const estimate = isRelayed ? estimates.used(counted) : estimates.reserved();
   const { input = estimate.input } = stated ?? {};

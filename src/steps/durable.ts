@@ -1,6 +1,6 @@
 /**
- * Durable exchanges in the flow of a request: a call that is recorded runs on its own, and its caller reads the recording
- * like those that attach to it later.
+ * Durable exchanges in the flow of a request: a call that is recorded runs on its own, and its
+ * caller reads the recording like those that attach to it later.
  *
  * @module
  */
@@ -11,7 +11,13 @@ import { type RecordingName, toBase64Url } from "../durable/recording_store.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import { toSettlement } from "../exchange/exchange.ts";
 import type { ExchangeRecord } from "../exchange/record.ts";
-import { type AnyBody, type GatewayRequest, type GatewayResponse, isWhole, push } from "../http/message.ts";
+import {
+  type AnyBody,
+  type GatewayRequest,
+  type GatewayResponse,
+  isWhole,
+  push,
+} from "../http/message.ts";
 import type { RequestBody } from "../inbound/body.ts";
 import { withoutBoundary } from "../inbound/multipart.ts";
 import type { RequestFacts } from "../operations/request_facts.ts";
@@ -36,9 +42,14 @@ interface RecordedCall extends Caller {
   readonly facts: Pick<RequestFacts, "choices">;
 }
 
-/** Header by which a caller asks for a recording without an idempotency key: a boolean of RFC 9651 §3.3.6. */
+/**
+ * Header by which a caller asks for a recording without an idempotency key: a boolean of RFC 9651
+ * §3.3.6.
+ */
 const ASKING_HEADER = "sallyport-durable";
-/** Number of a retry, as the client libraries of OpenAI and others send it; 0 for the first attempt. */
+/**
+ * Number of a retry, as the client libraries of OpenAI and others send it; 0 for the first attempt.
+ */
 const RETRY_COUNT = "x-stainless-retry-count";
 const IDEMPOTENCY_KEY = /^(?:"([\x20\x21\x23-\x5b\x5d-\x7e]{1,256})"|([\x21\x23-\x7e]{1,256}))$/;
 
@@ -59,15 +70,19 @@ export function askedDurable(
   const sent = headers.get("idempotency-key");
   const [, quoted, bare] = IDEMPOTENCY_KEY.exec(sent ?? "") ?? [];
   const idempotencyKey = quoted ?? bare;
-  if (sent !== null && idempotencyKey === undefined) throw new GatewayError("invalid_idempotency_key");
+  if (sent !== null && idempotencyKey === undefined) {
+    throw new GatewayError("invalid_idempotency_key");
+  }
   const retries = settings.retries ? headers.get(RETRY_COUNT) : null;
-  if (idempotencyKey === undefined && retries === null && headers.get(ASKING_HEADER) !== "?1") return undefined;
+  if (idempotencyKey === undefined && retries === null && headers.get(ASKING_HEADER) !== "?1") {
+    return undefined;
+  }
   return { settings, idempotencyKey, isRetry: retries === null ? undefined : Number(retries) > 0 };
 }
 
 /**
- * Admits a call that is to be recorded, before its body is read. Where a limit is reached, a retry of a recorded call goes
- * on: it gets that call's answer, and takes nothing.
+ * Admits a call that is to be recorded, before its body is read. Where a limit is reached, a retry
+ * of a recorded call goes on: it gets that call's answer, and takes nothing.
  *
  * @param asked The wish to be recorded
  * @param caller The caller and the operation
@@ -89,7 +104,9 @@ export async function enterDurable(
   }
 }
 
-/** Tells whether a request can be the retry of a call that is recorded, as far as its headers say. */
+/**
+ * Tells whether a request can be the retry of a call that is recorded, as far as its headers say.
+ */
 async function isRepeated(
   { idempotencyKey, isRetry }: AskedDurable,
   caller: Caller & Pick<RecordedCall, "operation">,
@@ -114,7 +131,8 @@ export interface CallSteps<Flow> {
  *
  * @param asked The wish to be recorded
  * @param call The call
- * @param steps Its admission, which is given back if an earlier call has its name, and the steps that make it
+ * @param steps Its admission, which is given back if an earlier call has its name, and the steps
+ * that make it
  * @param flow The request
  * @returns The provider's answer, from its first byte
  * @throws {GatewayError} As `carry` does, and `idempotency_key_reused`, `recordings_unavailable`
@@ -127,15 +145,22 @@ export async function answerDurable<Flow extends DurableFlow>(
 ): Promise<GatewayResponse> {
   const { request, exchange, gateway: { durable, limits: { writeStallMs } } } = flow;
   const { operation, provider, key } = call;
-  // A first attempt or a retry of a client library asks for no recording in so many words: it may go unrecorded.
-  const isNeeded = asked.idempotencyKey !== undefined || request.headers.get(ASKING_HEADER) === "?1";
+  // A first attempt or a retry of a client library asks for no recording in so many words: it may
+  // go unrecorded.
+  const isNeeded = asked.idempotencyKey !== undefined ||
+    request.headers.get(ASKING_HEADER) === "?1";
   if (durable === undefined) {
     if (isNeeded) throw new GatewayError("recordings_unavailable");
     return carry(flow);
   }
   const keys = new OwnerKeys(toOwner(call, flow));
   const { digest, name } = await nameCall(keys, asked, call, request);
-  const facts = { provider: provider.name, keyId: key.id, operation: operation.name, startedAt: exchange.startedAt };
+  const facts = {
+    provider: provider.name,
+    keyId: key.id,
+    operation: operation.name,
+    startedAt: exchange.startedAt,
+  };
   const onFound = () => giveBack(admission, flow);
   const claim = { keys, name, digest, settings: asked.settings, writeStallMs, facts, onFound };
   let begun;
@@ -147,10 +172,19 @@ export async function answerDurable<Flow extends DurableFlow>(
   }
   if ("attachment" in begun) {
     const { attachment } = begun;
-    return attachTo(attachment, flow, attachment.isComplete ? { "idempotency-replayed": "true" } : {});
+    return attachTo(
+      attachment,
+      flow,
+      attachment.isComplete ? { "idempotency-replayed": "true" } : {},
+    );
   }
   const { choices: answers } = call.facts;
-  return makeCall(begun, { ...claim.settings, answers }, { ...flow, request: detach(request) }, carry);
+  return makeCall(
+    begun,
+    { ...claim.settings, answers },
+    { ...flow, request: detach(request) },
+    carry,
+  );
 }
 
 /** Makes a call and records its answer. Only 2xx ones are: after any other, the name is free. */
@@ -193,7 +227,9 @@ async function makeCall<Flow extends DurableFlow>(
     Object.assign(headers, addressOf(recording.id, exchange.startedAt + keepMs, flow.request));
     if (isRestarted) headers["idempotency-restarted"] = "true";
     if (isWhole(body)) {
-      if (body !== null) recording.write(typeof body === "string" ? new TextEncoder().encode(body) : body);
+      if (body !== null) {
+        recording.write(typeof body === "string" ? new TextEncoder().encode(body) : body);
+      }
       recording.end();
       reader.cancel();
       return answer;
@@ -222,7 +258,10 @@ function detach({ method, url, headers }: GatewayRequest): GatewayRequest {
 const nameOfKey = (keys: OwnerKeys, { name }: ResolvedOperation, idempotencyKey: string): string =>
   keys.tag("idempotency key", name, idempotencyKey);
 
-/** Names a call: by its idempotency key, by its body where retries of client libraries attach, or not at all. */
+/**
+ * Names a call: by its idempotency key, by its body where retries of client libraries attach, or
+ * not at all.
+ */
 async function nameCall(
   keys: OwnerKeys,
   { idempotencyKey, isRetry }: AskedDurable,
@@ -230,7 +269,9 @@ async function nameCall(
   { url, headers }: GatewayRequest,
 ): Promise<{ readonly digest: string; readonly name: RecordingName | undefined }> {
   const bytes = withoutBoundary(body?.bytes ?? new Uint8Array(), headers.get("content-type") ?? "");
-  const hash = toBase64Url(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes as Uint8Array<ArrayBuffer>)));
+  const hash = toBase64Url(
+    new Uint8Array(await crypto.subtle.digest("SHA-256", bytes as Uint8Array<ArrayBuffer>)),
+  );
   const digest = keys.tag("request", operation.path, toQuery(url), hash);
   if (idempotencyKey !== undefined) {
     const text = nameOfKey(keys, operation, idempotencyKey);
@@ -238,6 +279,8 @@ async function nameCall(
   }
   return {
     digest,
-    name: isRetry === undefined ? undefined : { text: keys.tag("body", digest), kind: "body", isRetry },
+    name: isRetry === undefined
+      ? undefined
+      : { text: keys.tag("body", digest), kind: "body", isRetry },
   };
 }

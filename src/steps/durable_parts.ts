@@ -21,7 +21,9 @@ import { OPERATIONS } from "../operations/table.ts";
  * @returns The scanner; `undefined` for an answer that is no stream of events
  */
 function toScanner(name: string, { headers, answers = 1 }: AnswerHead): StreamScanner | undefined {
-  if (!(headers["content-type"] ?? "").toLowerCase().startsWith("text/event-stream")) return undefined;
+  if (!(headers["content-type"] ?? "").toLowerCase().startsWith("text/event-stream")) {
+    return undefined;
+  }
   return OPERATIONS.find((operation) => operation.name === name)?.dialect.createScanner(answers);
 }
 
@@ -53,5 +55,8 @@ export function embedDurable(
 ): DurableExchanges | undefined {
   const { limits } = config;
   if (!mayRecord(config)) return undefined;
-  return createDurableExchanges(new MemoryRecordings({ clock, maxBytes: limits.maxRecordingsBytes }), clock);
+  return createDurableExchanges(
+    new MemoryRecordings({ clock, maxBytes: limits.maxRecordingsBytes }),
+    clock,
+  );
 }

@@ -32,7 +32,10 @@ const MAX_DOCUMENT_BYTES = 512 * 1024;
  * @param transport The transport, which decides on the way out; the global `fetch` if left out
  * @returns Fetches a document; no redirect is followed
  */
-export function createDocumentFetcher(clock: Clock, transport: Transport = createFetchTransport()): FetchDocument {
+export function createDocumentFetcher(
+  clock: Clock,
+  transport: Transport = createFetchTransport(),
+): FetchDocument {
   return async (base) => {
     const controller = new AbortController();
     const abort = (reason: Error) => controller.abort(reason);
@@ -48,7 +51,12 @@ export function createDocumentFetcher(clock: Clock, transport: Transport = creat
       };
       cancel = clock.timer(FETCH_MS, end, { isBackground: true });
     });
-    const fetching = fetchText(transport, base, { reason: undefined, signal: controller.signal, onAbort, abort });
+    const fetching = fetchText(transport, base, {
+      reason: undefined,
+      signal: controller.signal,
+      onAbort,
+      abort,
+    });
     try {
       return await Promise.race([fetching, late]);
     } catch (error) {
@@ -108,7 +116,8 @@ export function toKeySetReader(
 }
 
 /** Parts of the verifier of an embedded gateway. */
-export interface EmbeddedIdentityParts extends Partial<Pick<IssuerKeysOptions, "hasTimers" | "keepAlive">> {
+export interface EmbeddedIdentityParts
+  extends Partial<Pick<IssuerKeysOptions, "hasTimers" | "keepAlive">> {
   readonly digest: Digest;
   readonly clock: Clock;
   /** Tells whether a token is revoked; none is if left out. */
@@ -126,7 +135,8 @@ export interface EmbeddedIdentityParts extends Partial<Pick<IssuerKeysOptions, "
  */
 export function embedIdentity(
   { identity, teams }: Config,
-  { digest, clock, isRevoked, report = () => {}, hasTimers = true, keepAlive }: EmbeddedIdentityParts,
+  { digest, clock, isRevoked, report = () => {}, hasTimers = true, keepAlive }:
+    EmbeddedIdentityParts,
 ): TokenVerifier | undefined {
   if (identity === undefined || identity.length === 0) return undefined;
   const fetchDocument = createDocumentFetcher(clock);
@@ -138,11 +148,21 @@ export function embedIdentity(
     all.push(keys);
     return keys;
   };
-  const revocations = isRevoked === undefined ? new MemoryRevocations(clock.now) : { isReady: true, isRevoked };
+  const revocations = isRevoked === undefined
+    ? new MemoryRevocations(clock.now)
+    : { isReady: true, isRevoked };
   const close = () => {
     for (const keys of all) keys.close();
   };
-  const verifier = new TokenVerifier(identity, { keysOf, revocations, digest, clock, teams, report, close });
+  const verifier = new TokenVerifier(identity, {
+    keysOf,
+    revocations,
+    digest,
+    clock,
+    teams,
+    report,
+    close,
+  });
   for (const keys of all) {
     const started = keys.start();
     keepAlive?.(started);

@@ -1,11 +1,15 @@
 /**
- * Search for gateway keys in the parts of a request that the provider, the log, metrics or usage would show. A gateway key
- * is never sent on.
+ * Search for gateway keys in the parts of a request that the provider, the log, metrics or usage
+ * would show. A gateway key is never sent on.
  *
  * @module
  */
 import { GatewayError } from "../errors/gateway_error.ts";
-import { type CredentialRules, type Credentials, toGatewayKeyError } from "../inbound/credentials.ts";
+import {
+  type CredentialRules,
+  type Credentials,
+  toGatewayKeyError,
+} from "../inbound/credentials.ts";
 import { GATEWAY_KEY_LENGTH } from "../keys/key_format.ts";
 
 /** The gateway keys to search for. */
@@ -27,19 +31,28 @@ function misplaced(param: string): GatewayError {
 }
 
 /** Searches the keys for the provider. @throws {GatewayError} `gateway_key_in_authorization` */
-export function assertNoKeyInCredentials(credentials: Credentials, rules: CredentialRules, keys: SearchedKeys): void {
+export function assertNoKeyInCredentials(
+  credentials: Credentials,
+  rules: CredentialRules,
+  keys: SearchedKeys,
+): void {
   for (const name in credentials) {
     if (holdsGatewayKey(credentials[name] ?? "", keys)) throw toGatewayKeyError(name, rules);
   }
 }
 
-/** Searches a URL, as it is and as a provider decodes it. @throws {GatewayError} `gateway_key_misplaced` */
+/**
+ * Searches a URL, as it is and as a provider decodes it. @throws {GatewayError}
+ * `gateway_key_misplaced`
+ */
 export function assertNoKeyInUrl(url: string, keys: SearchedKeys): void {
   if (!holdsEscapedKey(url, keys)) return;
   throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the URL" });
 }
 
-/** The most decodings of a text for the search: servers behind the gateway may each decode it once. */
+/**
+ * The most decodings of a text for the search: servers behind the gateway may each decode it once.
+ */
 const MAX_DECODINGS = 4;
 
 /** Searches a text, as it is and decoded. */
@@ -59,7 +72,10 @@ function decodeEscapes(text: string): string {
   return text.replace(/(?:%[0-7][0-9a-f])+/gi, (escapes) => decodeURIComponent(escapes));
 }
 
-/** Searches the model and the end users that a body names. @throws {GatewayError} `gateway_key_misplaced` */
+/**
+ * Searches the model and the end users that a body names. @throws {GatewayError}
+ * `gateway_key_misplaced`
+ */
 export function assertNoKeyInFields(
   { model = "", users }: { readonly model?: string | undefined; readonly users: readonly string[] },
   keys: SearchedKeys,
@@ -68,11 +84,19 @@ export function assertNoKeyInFields(
   if (users.some((user) => holdsGatewayKey(user, keys))) throw misplaced("user");
 }
 
-/** Searches the headers that are forwarded, and their names. @throws {GatewayError} `gateway_key_misplaced` */
-export function assertNoKeyInHeaders(headers: Readonly<Record<string, string>>, keys: SearchedKeys): void {
+/**
+ * Searches the headers that are forwarded, and their names. @throws {GatewayError}
+ * `gateway_key_misplaced`
+ */
+export function assertNoKeyInHeaders(
+  headers: Readonly<Record<string, string>>,
+  keys: SearchedKeys,
+): void {
   for (const name in headers) {
     if (isKeyInName(name, keys)) {
-      throw new GatewayError("gateway_key_misplaced", { detail: "it stands in the name of a header" });
+      throw new GatewayError("gateway_key_misplaced", {
+        detail: "it stands in the name of a header",
+      });
     }
     if (holdsEscapedKey(headers[name] ?? "", keys)) throw misplaced(name);
   }

@@ -1,5 +1,6 @@
 /**
- * Recorded answers for callers that attach to them: by a retry, or by the address that the call's answer stated.
+ * Recorded answers for callers that attach to them: by a retry, or by the address that the call's
+ * answer stated.
  *
  * @module
  */
@@ -22,8 +23,8 @@ export interface Caller {
 }
 
 /**
- * Headers of all answers at the address of a recording: they are for its owner alone, offsets count bytes as they are,
- * and no page may embed them.
+ * Headers of all answers at the address of a recording: they are for its owner alone, offsets count
+ * bytes as they are, and no page may embed them.
  */
 const PRIVATE = {
   "cache-control": "no-store, no-transform",
@@ -37,7 +38,8 @@ const PRIVATE = {
  * @param caller The caller
  * @param operation The operation, whose path has the id
  * @param flow The request
- * @throws {GatewayError} `exchange_not_found`, `exchange_expired`, `exchange_broken`, `invalid_offset`, `invalid_read`,
+ * @throws {GatewayError} `exchange_not_found`, `exchange_expired`, `exchange_broken`,
+ * `invalid_offset`, `invalid_read`,
  *   `recordings_unavailable`
  */
 export async function answerRecorded(
@@ -59,14 +61,20 @@ export async function answerRecorded(
   const { signal } = exchange;
   if (sent === "HEAD") {
     const answer = await durable.describe(id, keys, signal);
-    return answerWhole(200, { ...describeStream(answer), ...addressOf(id, answer.expiresAt, request) }, exchange);
+    return answerWhole(200, {
+      ...describeStream(answer),
+      ...addressOf(id, answer.expiresAt, request),
+    }, exchange);
   }
   const attach: Attach = (offset) => durable.attach(id, { keys, offset, signal, writeStallMs });
   const attachment = await attach(read.offset);
   if (read.mode !== "native") {
     const answer = await answerStream(read, { attachment, attach }, flow);
-    // Of all polls of one reader the first counts: the others have its cursor. A snapshot without bytes is no attachment.
-    if (read.mode === "long-poll" ? read.cursor === 0 : !isWhole(answer.body)) durable.counts.attached.resume++;
+    // Of all polls of one reader the first counts: the others have its cursor. A snapshot without
+    // bytes is no attachment.
+    if (read.mode === "long-poll" ? read.cursor === 0 : !isWhole(answer.body)) {
+      durable.counts.attached.resume++;
+    }
     return answer;
   }
   const { isEnded, isCut, length, reader, head } = attachment;
@@ -83,7 +91,10 @@ export async function answerRecorded(
 }
 
 /** Returns the owner of a caller's recordings. */
-export function toOwner({ provider, key, presentedKey }: Caller, { credentials }: DurableFlow): Owner {
+export function toOwner(
+  { provider, key, presentedKey }: Caller,
+  { credentials }: DurableFlow,
+): Owner {
   const gatewayKey = key.id.startsWith(TOKEN_ID_PREFIX) ? key.id : presentedKey;
   const { authorization } = credentials;
   if (authorization === undefined) return { gatewayKey, credentials, provider: provider.name };

@@ -1,13 +1,20 @@
 /**
- * Facts of a request's body by the kind of body that its operation has: a checked view of JSON, or fields of a multipart
- * body. The bytes themselves go upstream as they came.
+ * Facts of a request's body by the kind of body that its operation has: a checked view of JSON, or
+ * fields of a multipart body. The bytes themselves go upstream as they came.
  *
  * @module
  */
 import type { AskedUsage } from "../dialects/dialect.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { GatewayRequest } from "../http/message.ts";
-import { ANY_TYPE, type ContentTypes, FORM_OR_JSON, isJson, JSON_ONLY, type RequestBody } from "../inbound/body.ts";
+import {
+  ANY_TYPE,
+  type ContentTypes,
+  FORM_OR_JSON,
+  isJson,
+  JSON_ONLY,
+  type RequestBody,
+} from "../inbound/body.ts";
 import { parseView } from "../inbound/json_guard.ts";
 import { isMultipart, readFields } from "../inbound/multipart.ts";
 import { type MessageOrder, readChatCompletion } from "../operations/chat_completion.ts";
@@ -19,7 +26,12 @@ import {
   type RequestFacts,
 } from "../operations/request_facts.ts";
 import { findModelParameter } from "../operations/other_models.ts";
-import { findUncounted, hasUniqueKeys, isInputBounded, lengthWithoutPadding } from "../operations/request_size.ts";
+import {
+  findUncounted,
+  hasUniqueKeys,
+  isInputBounded,
+  lengthWithoutPadding,
+} from "../operations/request_size.ts";
 import { toQuery } from "../operations/router.ts";
 import type { Operation } from "../operations/table.ts";
 
@@ -52,10 +64,16 @@ export function readFacts(
   const { otherModels } = facts;
   if (otherModels?.namedWithin !== undefined) assertKeysOnce(bytes, otherModels.namedWithin);
   if (unnamedIn === undefined) return facts;
-  return { ...facts, otherModels: { names: [], namedWithin: undefined, ...otherModels, unnamedIn } };
+  return {
+    ...facts,
+    otherModels: { names: [], namedWithin: undefined, ...otherModels, unnamedIn },
+  };
 }
 
-/** Refuses a body in which objects name models and a key is given twice: a provider could read the other value. */
+/**
+ * Refuses a body in which objects name models and a key is given twice: a provider could read the
+ * other value.
+ */
 function assertKeysOnce(bytes: Uint8Array, param: string): void {
   if (hasUniqueKeys(parseView(bytes), bytes)) return;
   const detail = "expected each key once in a body whose objects name models";
@@ -76,12 +94,15 @@ function readBodyFacts(
     return readFieldFacts(fields, operation, textBytes);
   }
   const isUnread = operation.body === "any" && (bytes.length === 0 || !isJson(contentType));
-  return isUnread ? NO_FACTS : readJsonFacts(parseView(bytes), operation, lengthWithoutPadding(bytes));
+  return isUnread
+    ? NO_FACTS
+    : readJsonFacts(parseView(bytes), operation, lengthWithoutPadding(bytes));
 }
 
 /**
- * Checks that a request can't cost more tokens of input than its body has bytes, see {@link isInputBounded}. The body is
- * parsed once more: to be called only for limits that promise never to be exceeded.
+ * Checks that a request can't cost more tokens of input than its body has bytes, see {@link
+ * isInputBounded}. The body is parsed once more: to be called only for limits that promise never to
+ * be exceeded.
  *
  * @param bytes The whole body, which was read before and is valid; empty where there is none
  * @param request Its request
@@ -93,14 +114,17 @@ export function isBodyBounded(bytes: Uint8Array, { headers }: GatewayRequest): b
   const fields = parseView(bytes) as Readonly<Record<string, unknown>>;
   const uncounted = findUncounted(fields);
   if (uncounted !== undefined) {
-    throw new GatewayError("invalid_body", { param: uncounted, detail: "expected a whole number: a limit is strict" });
+    throw new GatewayError("invalid_body", {
+      param: uncounted,
+      detail: "expected a whole number: a limit is strict",
+    });
   }
   return isInputBounded(fields, bytes);
 }
 
 /**
- * Asks for the usage of a stream, unless the caller itself says what its stream should state. This is the only change
- * that the gateway makes to a body.
+ * Asks for the usage of a stream, unless the caller itself says what its stream should state. This
+ * is the only change that the gateway makes to a body.
  *
  * @param body The body
  * @param operation Its operation
@@ -112,7 +136,9 @@ export function askForUsage(
   { askedUsage }: Operation,
   { isStream, hasStreamOptions }: RequestFacts,
 ): AskedUsage | undefined {
-  if (askedUsage === undefined || isStream !== true || hasStreamOptions || body.bytes === null) return undefined;
+  if (askedUsage === undefined || isStream !== true || hasStreamOptions || body.bytes === null) {
+    return undefined;
+  }
   body.keep(askedUsage.addTo(body.bytes));
   return askedUsage;
 }

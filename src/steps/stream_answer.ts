@@ -1,5 +1,6 @@
 /**
- * Recorded answers by the read side of the durable-streams protocol: what there is, the next of it, or events.
+ * Recorded answers by the read side of the durable-streams protocol: what there is, the next of it,
+ * or events.
  *
  * @module
  */
@@ -7,7 +8,13 @@ import type { AnswerHead } from "../durable/answer_log.ts";
 import type { Attachment, RecordedAnswer } from "../durable/attachment.ts";
 import { type EventForm, ProtocolEvents } from "../durable/protocol_events.ts";
 import { SnapshotBody } from "../durable/snapshot_body.ts";
-import { matchesTag, type StreamRead, toCursor, toToken, type WantedOffset } from "../durable/stream_read.ts";
+import {
+  matchesTag,
+  type StreamRead,
+  toCursor,
+  toToken,
+  type WantedOffset,
+} from "../durable/stream_read.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { GatewayResponse } from "../http/message.ts";
 import { addressOf, answerWhole, attachTo, type DurableFlow } from "./attached_answer.ts";
@@ -22,8 +29,8 @@ interface Attached {
 }
 
 /**
- * Content type of a stream of events where it is not sent as such: the protocol's client takes `text/event-stream` for
- * the events of the protocol itself.
+ * Content type of a stream of events where it is not sent as such: the protocol's client takes
+ * `text/event-stream` for the events of the protocol itself.
  */
 const EVENTS_AS_TEXT = "text/plain; charset=utf-8";
 
@@ -38,19 +45,27 @@ export function isEvents({ headers }: AnswerHead): boolean {
  * @param read The read
  * @param attached The caller's place at the answer
  * @param flow The request
- * @throws {GatewayError} `exchange_broken` at the end of an answer that is not complete, `invalid_offset`
+ * @throws {GatewayError} `exchange_broken` at the end of an answer that is not complete,
+ * `invalid_offset`
  */
-export async function answerStream(read: StreamRead, attached: Attached, flow: DurableFlow): Promise<GatewayResponse> {
+export async function answerStream(
+  read: StreamRead,
+  attached: Attached,
+  flow: DurableFlow,
+): Promise<GatewayResponse> {
   const offset = startOf(read, attached.attachment);
   let attachment = await atOffset(offset, attached);
-  const isWaiting = read.mode === "long-poll" && !attachment.isEnded && offset >= tailOf(attachment);
+  const isWaiting = read.mode === "long-poll" && !attachment.isEnded &&
+    offset >= tailOf(attachment);
   if (isWaiting) attachment = await waitForMore({ ...attached, attachment }, read.waitMs, flow);
   if (attachment.isCut && tailOf(attachment) <= offset) {
     attachment.reader.cancel();
     throw new GatewayError("exchange_broken");
   }
   const readable = { ...attachment, head: { ...attachment.head, status: 200 } };
-  return read.mode === "sse" ? answerEvents(read, readable, flow) : answerSnapshot(read, readable, flow);
+  return read.mode === "sse"
+    ? answerEvents(read, readable, flow)
+    : answerSnapshot(read, readable, flow);
 }
 
 /** Answers with what there is. */
@@ -69,10 +84,13 @@ function answerSnapshot(
     "stream-next-offset": toToken(to),
     ...(!isCut && { "stream-up-to-date": "true" }),
     ...(isClosed && { "stream-closed": "true" }),
-    ...(mode === "long-poll" ? { "stream-cursor": toCursor(clock.now(), cursor) } : offset !== "now" && { etag: tag }),
+    ...(mode === "long-poll"
+      ? { "stream-cursor": toCursor(clock.now(), cursor) }
+      : offset !== "now" && { etag: tag }),
   };
   const isEmpty = to === reader.offset || (offset === "now" && mode === "catch-up");
-  const isKnown = own.etag !== undefined && matchesTag(request.headers.get("if-none-match"), own.etag);
+  const isKnown = own.etag !== undefined &&
+    matchesTag(request.headers.get("if-none-match"), own.etag);
   const isJson = formOf(head) === "json";
   if (isEmpty || isKnown) {
     reader.cancel();
@@ -85,12 +103,21 @@ function answerSnapshot(
     exchange.bytesOut = reader.bytesOut;
     exchange.settle({ outcome: "ok" });
   };
-  const body = new SnapshotBody({ reader, to, around: isJson ? ["[", "]"] : undefined, onComplete });
+  const body = new SnapshotBody({
+    reader,
+    to,
+    around: isJson ? ["[", "]"] : undefined,
+    onComplete,
+  });
   return { ...attachTo(attachment, flow, own), body };
 }
 
 /** Answers with events of the protocol. */
-function answerEvents({ cursor }: StreamRead, attachment: Attachment, flow: DurableFlow): GatewayResponse {
+function answerEvents(
+  { cursor }: StreamRead,
+  attachment: Attachment,
+  flow: DurableFlow,
+): GatewayResponse {
   const { head, reader, length, isEnded } = attachment;
   const form = formOf(head);
   const { exchange } = flow;
@@ -101,7 +128,13 @@ function answerEvents({ cursor }: StreamRead, attachment: Attachment, flow: Dura
     "x-accel-buffering": "no", // nginx: do not collect the stream
     ...(form === "base64" && { "stream-sse-data-encoding": "base64" }),
   });
-  const options = { reader, form, length, isEnded, cursor: toCursor(flow.gateway.clock.now(), cursor) };
+  const options = {
+    reader,
+    form,
+    length,
+    isEnded,
+    cursor: toCursor(flow.gateway.clock.now(), cursor),
+  };
   return { ...answer, body: new ProtocolEvents(options) };
 }
 
@@ -114,12 +147,18 @@ export function describeStream(answer: RecordedAnswer): Record<string, string> {
   };
 }
 
-/** Returns the offset after what can be read of an answer now: JSON is one message, which comes as a whole. */
+/**
+ * Returns the offset after what can be read of an answer now: JSON is one message, which comes as a
+ * whole.
+ */
 function tailOf({ head, length, isEnded, isCut }: RecordedAnswer): number {
   return formOf(head) !== "json" || (isEnded && !isCut) ? length() : 0;
 }
 
-/** Returns the offset from which an answer is read. @throws {GatewayError} `invalid_offset` within a message */
+/**
+ * Returns the offset from which an answer is read. @throws {GatewayError} `invalid_offset` within a
+ * message
+ */
 function startOf({ offset }: StreamRead, attachment: Attachment): number {
   const { head, reader } = attachment;
   if (formOf(head) !== "json") return reader.offset;
@@ -131,10 +170,14 @@ function startOf({ offset }: StreamRead, attachment: Attachment): number {
 
 /** Attaches the caller at an offset, if it is not there already. */
 async function atOffset(offset: number, { attachment, attach }: Attached): Promise<Attachment> {
-  return attachment.reader.offset === offset ? attachment : await moveTo(offset, { attachment, attach });
+  return attachment.reader.offset === offset
+    ? attachment
+    : await moveTo(offset, { attachment, attach });
 }
 
-/** Attaches the caller anew, before it leaves the place that it had: it is a reader all the while. */
+/**
+ * Attaches the caller anew, before it leaves the place that it had: it is a reader all the while.
+ */
 async function moveTo(offset: number, { attachment, attach }: Attached): Promise<Attachment> {
   try {
     return await attach(offset);
@@ -181,10 +224,13 @@ async function waitForMore(
 
 /** Returns the form in which an answer stands in events: text only if it is UTF-8. */
 function formOf({ headers }: AnswerHead): EventForm {
-  const [type = "", ...parameters] = (headers["content-type"] ?? "").toLowerCase().split(";").map((part) =>
-    part.trim()
-  );
+  const [type = "", ...parameters] = (headers["content-type"] ?? "").toLowerCase().split(";").map((
+    part,
+  ) => part.trim());
   if (type === "application/json") return "json";
-  const charset = parameters.find((one) => one.startsWith("charset="))?.slice(8).replaceAll('"', "") ?? "utf-8";
-  return type.startsWith("text/") && (charset === "utf-8" || charset === "us-ascii") ? "text" : "base64";
+  const charset =
+    parameters.find((one) => one.startsWith("charset="))?.slice(8).replaceAll('"', "") ?? "utf-8";
+  return type.startsWith("text/") && (charset === "utf-8" || charset === "us-ascii")
+    ? "text"
+    : "base64";
 }

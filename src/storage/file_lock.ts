@@ -1,14 +1,16 @@
 /**
- * A lock beside a file, which becomes free when its holder dies. Needs a file system with POSIX renames of folders.
+ * A lock beside a file, which becomes free when its holder dies. Needs a file system with POSIX
+ * renames of folders.
  *
- * The lock is the folder `FILE.lock`. It is free while that is missing or empty. A writer prepares a folder of its own
- * that contains its holder's folder, and renames it to `FILE.lock`: that succeeds for one writer only, and only while
- * the lock is free. The holder regularly touches its folder as a sign of life. The name of the folder states a lease: a
- * waiting writer that sees no sign of life for that time moves the folder of that one holder away, once.
+ * The lock is the folder `FILE.lock`. It is free while that is missing or empty. A writer prepares
+ * a folder of its own that contains its holder's folder, and renames it to `FILE.lock`: that
+ * succeeds for one writer only, and only while the lock is free. The holder regularly touches its
+ * folder as a sign of life. The name of the folder states a lease: a waiting writer that sees no
+ * sign of life for that time moves the folder of that one holder away, once.
  *
- * No process id, host name or clock is compared, so that it works across containers and hosts. A holder that was merely
- * slow, or suspended, loses the lock too. That is safe: its draft lies in its own folder, so its commit then fails, and
- * it starts again with a longer lease.
+ * No process id, host name or clock is compared, so that it works across containers and hosts. A
+ * holder that was merely slow, or suspended, loses the lock too. That is safe: its draft lies in
+ * its own folder, so its commit then fails, and it starts again with a longer lease.
  *
  * @module
  */
@@ -24,21 +26,24 @@ const RETRY_MS = 20;
 /** Interval between two signs of life of a holder. Milliseconds. */
 const SIGN_MS = 100;
 /**
- * The time without a sign of life after which a holder counts as dead. Doubled after each lock that a writer loses, up
- * to {@link MAX_LEASE_MS}. Milliseconds.
+ * The time without a sign of life after which a holder counts as dead. Doubled after each lock that
+ * a writer loses, up to {@link MAX_LEASE_MS}. Milliseconds.
  */
 const LEASE_MS = 600;
 const MAX_LEASE_MS = 4 * LEASE_MS;
 /** The maximum number of attempts of a writer whose lock is taken away each time. */
 const MAX_TRIES = 6;
 /**
- * The step by which each sign of life advances the modification time of the holder's folder: large enough for every
- * file system to tell apart. Milliseconds.
+ * The step by which each sign of life advances the modification time of the holder's folder: large
+ * enough for every file system to tell apart. Milliseconds.
  */
 const STEP_MS = 10_000;
 /** Mode of folders: accessible to the owner only. */
 const FOLDER_MODE = 0o700;
-/** Error codes of a rename to the lock while that is held, or while it is a file, see {@link findHolder}. */
+/**
+ * Error codes of a rename to the lock while that is held, or while it is a file, see {@link
+ * findHolder}.
+ */
 const HELD: ReadonlySet<string> = new Set(["ENOTEMPTY", "EEXIST", "ENOTDIR"]);
 
 /** Error for a file that can't be read or written. Its message is for the operator. */
@@ -52,7 +57,9 @@ export function codeOf(error: unknown): string {
   return "code" in error ? String(error.code) : error.name;
 }
 
-/** Waits for an operation that may fail with one of these error codes. @returns Whether it succeeded */
+/**
+ * Waits for an operation that may fail with one of these error codes. @returns Whether it succeeded
+ */
 async function unless(codes: readonly string[], doing: Promise<unknown>): Promise<boolean> {
   try {
     await doing;
@@ -64,12 +71,14 @@ async function unless(codes: readonly string[], doing: Promise<unknown>): Promis
 }
 
 /**
- * Gives a new file or folder the owner of an existing file: where root writes the files of a service, they still belong
- * to the service.
+ * Gives a new file or folder the owner of an existing file: where root writes the files of a
+ * service, they still belong to the service.
  */
 export async function keepOwner(file: string, made: string): Promise<void> {
   const [old, { uid, gid }] = await Promise.all([stat(file).catch(() => undefined), stat(made)]);
-  if (old !== undefined && (old.uid !== uid || old.gid !== gid)) await chown(made, old.uid, old.gid).catch(() => {});
+  if (old !== undefined && (old.uid !== uid || old.gid !== gid)) {
+    await chown(made, old.uid, old.gid).catch(() => {});
+  }
 }
 
 /** A lock that is held. */
@@ -98,20 +107,29 @@ async function findHolder(lock: string): Promise<Holder | undefined> {
     return { path, sign: `${name} ${mtimeMs}`, leaseMs: Math.min(leaseMs, MAX_LEASE_MS) };
   } catch (error) {
     if (codeOf(error) === "ENOENT") return undefined;
-    // The lock of an earlier version is a file: one that was left behind, or one whose holder is done in a moment.
+    // The lock of an earlier version is a file: one that was left behind, or one whose holder is
+    // done in a moment.
     if (codeOf(error) === "ENOTDIR") return { path: lock, sign: "a file", leaseMs: LEASE_MS };
     throw error;
   }
 }
 
-/** Moves a holder's folder away. Of several writers at once only one succeeds, and a later holder is not affected. */
+/**
+ * Moves a holder's folder away. Of several writers at once only one succeeds, and a later holder is
+ * not affected.
+ */
 async function evict(holder: Holder, grave: string): Promise<void> {
-  if (await unless(["ENOENT"], rename(holder.path, grave))) await rm(grave, { recursive: true, force: true });
+  if (await unless(["ENOENT"], rename(holder.path, grave))) {
+    await rm(grave, { recursive: true, force: true });
+  }
 }
 
 const isThere = (path: string): Promise<boolean> => stat(path).then(() => true, () => false);
 
-/** Creates the folder that becomes the lock. A starting gateway may delete it meanwhile, which is noticed later. */
+/**
+ * Creates the folder that becomes the lock. A starting gateway may delete it meanwhile, which is
+ * noticed later.
+ */
 async function prepare(file: string, folder: string, name: string): Promise<void> {
   await unless(["EEXIST"], mkdir(folder, { mode: FOLDER_MODE }));
   await unless(["EEXIST", "ENOENT"], mkdir(join(folder, name), { mode: FOLDER_MODE }));
@@ -132,7 +150,10 @@ async function tryLock(file: string, folder: string, name: string): Promise<bool
   return await isThere(join(lock, name));
 }
 
-/** Acquires the lock. @returns Path of the own holder's folder; `undefined` when others hold the lock for too long */
+/**
+ * Acquires the lock. @returns Path of the own holder's folder; `undefined` when others hold the
+ * lock for too long
+ */
 async function acquire(file: string, leaseMs: number, waitMs: number): Promise<string | undefined> {
   const lock = `${file}.lock`;
   const name = `${process.pid}-${randomBytes(8).toString("hex")}-${leaseMs}`;
@@ -145,7 +166,8 @@ async function acquire(file: string, leaseMs: number, waitMs: number): Promise<s
       if (holder === undefined) continue;
       looks = holder.sign === sign ? looks + 1 : 0;
       sign = holder.sign;
-      // Looks are counted, not milliseconds: whoever was stopped has not seen that another one was silent.
+      // Looks are counted, not milliseconds: whoever was stopped has not seen that another one was
+      // silent.
       if (looks * RETRY_MS >= holder.leaseMs) await evict(holder, `${folder}.old`);
       else await pause(RETRY_MS);
     }
@@ -166,8 +188,8 @@ async function giveSigns(own: string, signal: AbortSignal): Promise<never> {
 }
 
 /**
- * Frees the lock in one step, the removal of the holder's folder; the lock's empty folder is only cleaned up. If it
- * fails, the lock becomes free when its lease ends.
+ * Frees the lock in one step, the removal of the holder's folder; the lock's empty folder is only
+ * cleaned up. If it fails, the lock becomes free when its lease ends.
  */
 async function release(lock: string, own: string): Promise<void> {
   try {
@@ -198,7 +220,9 @@ export async function withLock<T>(
     const own = await acquire(file, Math.min(LEASE_MS * 2 ** (tries - 1), MAX_LEASE_MS), waitMs);
     if (own === undefined) {
       const seconds = Math.ceil(waitMs / 1000);
-      throw new FileUnavailable(`Cannot change ${file}: others have held ${lock} for ${seconds} s. Try again`);
+      throw new FileUnavailable(
+        `Cannot change ${file}: others have held ${lock} for ${seconds} s. Try again`,
+      );
     }
     const draft = join(own, "draft");
     const stop = new AbortController();
@@ -231,6 +255,7 @@ export async function withLock<T>(
 export function findLeftovers(file: string, names: readonly string[]): string[] {
   const lock = `${basename(file)}.lock`;
   // Drafts of an earlier version are files beside, called by the id of their process.
-  const isOldDraft = (name: string) => name.startsWith(`${basename(file)}.`) && /\.\d+\.draft$/.test(name);
+  const isOldDraft = (name: string) =>
+    name.startsWith(`${basename(file)}.`) && /\.\d+\.draft$/.test(name);
   return names.filter((name) => name === lock || name.startsWith(`${lock}.`) || isOldDraft(name));
 }

@@ -1,6 +1,7 @@
 /**
- * A file of counts beside the file of keys. It is written lazily, so that no exchange waits for it: a crash loses the
- * last seconds. Several gateways may share it: before each write they take over what the others wrote.
+ * A file of counts beside the file of keys. It is written lazily, so that no exchange waits for it:
+ * a crash loses the last seconds. Several gateways may share it: before each write they take over
+ * what the others wrote.
  *
  * @module
  */
@@ -56,7 +57,11 @@ export class LazyFile {
    * @param content The counts in memory
    * @param options The clock; a function that is told in one line when the file can't be written
    */
-  constructor(file: SharedFile, content: LazyContent, options: { clock: Clock; report: (text: string) => void }) {
+  constructor(
+    file: SharedFile,
+    content: LazyContent,
+    options: { clock: Clock; report: (text: string) => void },
+  ) {
     this.#file = file;
     this.#content = content;
     this.#clock = options.clock;
@@ -136,7 +141,9 @@ export class LazyFile {
       this.#isFailing = false;
     } catch (error) {
       this.#hasChanged = true;
-      if (!this.#isFailing) this.#report(error instanceof Error ? error.message : `Cannot write ${this.#file.path}`);
+      if (!this.#isFailing) {
+        this.#report(error instanceof Error ? error.message : `Cannot write ${this.#file.path}`);
+      }
       this.#isFailing = true;
     }
     const endedAt = this.#clock.monotonic();

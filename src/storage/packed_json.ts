@@ -1,5 +1,6 @@
 /**
- * JSON, deflated: what gateways leave in Redis for each other. It is packed and unpacked beside the event loop.
+ * JSON, deflated: what gateways leave in Redis for each other. It is packed and unpacked beside the
+ * event loop.
  *
  * @module
  */
@@ -11,7 +12,10 @@ const [deflate, inflate] = [promisify(deflateRaw), promisify(inflateRaw)];
 
 /** Limit of an unpacked value, so that few bytes can't take much memory. Bytes. */
 const MAX_UNPACKED_BYTES = 8_000_000;
-/** Deflate's fastest level: it halves the time of the default one, and packs these values to a fifth all the same. */
+/**
+ * Deflate's fastest level: it halves the time of the default one, and packs these values to a fifth
+ * all the same.
+ */
 const LEVEL = 1;
 
 /** Packs a value. @param value Made of what JSON has */
@@ -24,7 +28,8 @@ export async function packJson(value: unknown): Promise<Uint8Array> {
  *
  * @param packed From {@link packJson}
  * @param maxBytes Limit of what it may take
- * @returns The value, and what its JSON takes; `undefined` for what is no packed JSON, or takes more
+ * @returns The value, and what its JSON takes; `undefined` for what is no packed JSON, or takes
+ * more
  */
 export async function unpackJson(
   packed: Uint8Array,

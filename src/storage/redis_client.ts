@@ -1,6 +1,7 @@
 /**
- * The connection to Redis (or Valkey). Every call has a deadline. While a server is down or slow, calls to it fail at
- * once and probes in the background find out when it is back, so that no caller waits for it twice.
+ * The connection to Redis (or Valkey). Every call has a deadline. While a server is down or slow,
+ * calls to it fail at once and probes in the background find out when it is back, so that no caller
+ * waits for it twice.
  *
  * @module
  */
@@ -51,10 +52,13 @@ export class RedisClient {
   /**
    * @param target Redis as it is configured, or its URL, such as `redis://127.0.0.1:6379`
    * @param clock Source of time
-   * @param report Receives a one-line message when Redis fails, at most once a minute, and when it is back
+   * @param report Receives a one-line message when Redis fails, at most once a minute, and when it
+   * is back
    */
   constructor(target: string | RedisTarget, clock: Clock, report: (text: string) => void) {
-    const full = typeof target === "string" ? { url: target, timeoutMs: REDIS_DEADLINE_MS } : target;
+    const full = typeof target === "string"
+      ? { url: target, timeoutMs: REDIS_DEADLINE_MS }
+      : target;
     this.#clock = clock;
     this.#report = report;
     this.#timeoutMs = full.timeoutMs;
@@ -69,8 +73,8 @@ export class RedisClient {
   }
 
   /**
-   * Changes when another server has taken over, or has started again: it can lack what was written last. Of a Cluster,
-   * only when its primaries are others.
+   * Changes when another server has taken over, or has started again: it can lack what was written
+   * last. Of a Cluster, only when its primaries are others.
    */
   get generation(): number {
     return this.#servers.generation;
@@ -98,8 +102,10 @@ export class RedisClient {
    *
    * @param name A name for the command
    * @param lua The script
-   * @param options `isBinary` if it answers with bytes that are no text: all texts of the answer are buffers then
-   * @returns A function that calls the script with its keys, which a Cluster has to have in one slot, and its arguments
+   * @param options `isBinary` if it answers with bytes that are no text: all texts of the answer
+   * are buffers then
+   * @returns A function that calls the script with its keys, which a Cluster has to have in one
+   * slot, and its arguments
    */
   script(
     name: string,
@@ -142,7 +148,8 @@ export class RedisClient {
       return read(answer);
     } catch (cause) {
       this.#failures++;
-      // An error or nonsense that Redis answers costs no wait and may concern one key only: the others go on.
+      // An error or nonsense that Redis answers costs no wait and may concern one key only: the
+      // others go on.
       if (isAnswered || isReply(cause)) {
         if (!isAnswered) server?.answered();
         this.#complain(firstLine(cause));
@@ -223,7 +230,9 @@ export class RedisClient {
     if (cause !== undefined) {
       this.#failures++;
       if (cause instanceof RedisUnfit) return this.#complain(cause.message);
-      return this.#complain(cause instanceof RedisFailed ? server?.describe() : this.#servers.fault);
+      return this.#complain(
+        cause instanceof RedisFailed ? server?.describe() : this.#servers.fault,
+      );
     }
     for (const listener of this.#upListeners) listener();
     if (this.#hasComplained && this.#servers.isUp) {
@@ -235,10 +244,16 @@ export class RedisClient {
   /** Tells the operator. @param why `undefined` while it is too early to tell */
   #complain(why: string | undefined): void {
     const now = this.#clock.monotonic();
-    if (this.#isClosed || why === undefined || now - this.#complainedAt < COMPLAINT_EVERY_MS) return;
+    if (this.#isClosed || why === undefined || now - this.#complainedAt < COMPLAINT_EVERY_MS) {
+      return;
+    }
     this.#complainedAt = now;
     this.#hasComplained = !this.#servers.isUp;
-    const advice = why.startsWith("slow") ? `; redis.timeout is ${this.#timeoutMs} ms: raise it for a long way` : "";
-    this.#report(`Redis fails (${why}${advice}): known keys stay good for a while, limits are counted here alone`);
+    const advice = why.startsWith("slow")
+      ? `; redis.timeout is ${this.#timeoutMs} ms: raise it for a long way`
+      : "";
+    this.#report(
+      `Redis fails (${why}${advice}): known keys stay good for a while, limits are counted here alone`,
+    );
   }
 }

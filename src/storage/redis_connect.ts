@@ -1,27 +1,40 @@
 /**
- * Connections to Redis, as ioredis makes them: to one server, to the primary that Sentinels name, or to a Cluster.
+ * Connections to Redis, as ioredis makes them: to one server, to the primary that Sentinels name,
+ * or to a Cluster.
  *
  * @module
  */
 import type { ConnectionOptions } from "node:tls";
 import { Cluster, type Command, type Redis, type RedisOptions } from "ioredis";
-import { readRedisUrl, readSentinelNode, type RedisAddress, type RedisConfig } from "../config/redis.ts";
+import {
+  readRedisUrl,
+  readSentinelNode,
+  type RedisAddress,
+  type RedisConfig,
+} from "../config/redis.ts";
 import { GatheringRedis } from "./redis_gather.ts";
 import { jitter } from "./redis_health.ts";
 
 /** Redis as it is configured, with the text of PEM files in place of their paths. */
 export type RedisTarget = RedisConfig;
 
-/** The longest time for which a new connection, or the next attempt at one, is waited for. Milliseconds. */
+/**
+ * The longest time for which a new connection, or the next attempt at one, is waited for.
+ * Milliseconds.
+ */
 const MAX_RECONNECT_MS = 1000;
 /** Growth of the pause between attempts. Milliseconds. */
 const RECONNECT_STEP_MS = 50;
 /**
- * Interval at which the nodes of a Cluster are asked which of them has which slots. A call that meets a moved slot
- * finds its new place at once; this is for nodes that no call meets. Milliseconds.
+ * Interval at which the nodes of a Cluster are asked which of them has which slots. A call that
+ * meets a moved slot finds its new place at once; this is for nodes that no call meets.
+ * Milliseconds.
  */
 const REFRESH_MS = 10_000;
-/** Pause before a call is repeated that needs several keys of a slot of which a part has moved. Milliseconds. */
+/**
+ * Pause before a call is repeated that needs several keys of a slot of which a part has moved.
+ * Milliseconds.
+ */
 const TRY_AGAIN_MS = 10;
 
 function pauseOf(tries: number): number {
@@ -33,7 +46,8 @@ function optionsOf({ tls, username, password }: RedisTarget, isTls: boolean) {
   const secure: ConnectionOptions | undefined = isTls ? { ...tls } : undefined;
   return {
     enableOfflineQueue: false,
-    // What the library subscribes to by itself after a reconnect fails as an unhandled rejection: that ends a process.
+    // What the library subscribes to by itself after a reconnect fails as an unhandled rejection:
+    // that ends a process.
     autoResubscribe: false,
     autoResendUnfulfilledCommands: false,
     maxRetriesPerRequest: 0,
@@ -56,7 +70,9 @@ function addressOf(url: string): RedisAddress {
 
 /** Drops members that are `undefined`. */
 function given<T extends object>(members: T): { [K in keyof T]: Exclude<T[K], undefined> } {
-  return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as never;
+  return Object.fromEntries(
+    Object.entries(members).filter(([, value]) => value !== undefined),
+  ) as never;
 }
 
 /**
@@ -73,7 +89,8 @@ export function connectServer(target: RedisTarget): Redis {
       ...options,
       name: sentinel.name,
       sentinels: sentinel.nodes.map(readSentinelNode),
-      // Sentinels tell of a failover before the former primary knows of it: what it counts from then on is lost.
+      // Sentinels tell of a failover before the former primary knows of it: what it counts from
+      // then on is lost.
       failoverDetector: true,
       sentinelRetryStrategy: pauseOf,
       sentinelCommandTimeout: MAX_RECONNECT_MS,
@@ -82,10 +99,16 @@ export function connectServer(target: RedisTarget): Redis {
     });
   }
   const { isTls, database, ...address } = addressOf(url ?? "");
-  return new GatheringRedis({ ...optionsOf(target, isTls), ...given(address), ...given({ db: database }) });
+  return new GatheringRedis({
+    ...optionsOf(target, isTls),
+    ...given(address),
+    ...given({ db: database }),
+  });
 }
 
-/** A Cluster that asks before a call whether the server may be called that has the call's first key. */
+/**
+ * A Cluster that asks before a call whether the server may be called that has the call's first key.
+ */
 export class GuardedCluster extends Cluster {
   /** Decides by a server's `host:port`. Not asked for calls without keys. */
   guard: ((server: string) => boolean) | undefined;
@@ -101,7 +124,9 @@ export class GuardedCluster extends Cluster {
 
   /** The servers that have slots, by their `host:port`. */
   primaries(): Map<string, Redis> {
-    return new Map(this.nodes("master").map((node) => [`${node.options.host}:${node.options.port}`, node]));
+    return new Map(
+      this.nodes("master").map((node) => [`${node.options.host}:${node.options.port}`, node]),
+    );
   }
 }
 
@@ -113,12 +138,16 @@ export class GuardedCluster extends Cluster {
  */
 export function connectCluster(target: RedisTarget): GuardedCluster {
   const nodes = (target.cluster ?? []).map(addressOf);
-  const { retryStrategy, enableOfflineQueue, ...redisOptions } = optionsOf(target, nodes[0]?.isTls === true);
+  const { retryStrategy, enableOfflineQueue, ...redisOptions } = optionsOf(
+    target,
+    nodes[0]?.isTls === true,
+  );
   return new GuardedCluster(nodes.map(({ host, port }) => given({ host, port })), {
     redisOptions,
     enableOfflineQueue,
     clusterRetryStrategy: retryStrategy,
-    // A call that is sent again could count twice; and whoever calls waits no longer than for the first try.
+    // A call that is sent again could count twice; and whoever calls waits no longer than for the
+    // first try.
     retryDelayOnFailover: 0,
     retryDelayOnClusterDown: 0,
     retryDelayOnTryAgain: TRY_AGAIN_MS,

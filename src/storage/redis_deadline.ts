@@ -7,26 +7,37 @@ import { setImmediate } from "node:timers";
 import { ReplyError } from "ioredis";
 import type { Clock } from "../exchange/clock.ts";
 
-/** Error for a call that Redis answered too late, not at all, with an error, or with an invalid value. */
+/**
+ * Error for a call that Redis answered too late, not at all, with an error, or with an invalid
+ * value.
+ */
 export class RedisFailed extends Error {
   override readonly name = "RedisFailed";
-  /** The late answer; `undefined` where nothing was sent. Redis may still have carried out the call. */
+  /**
+   * The late answer; `undefined` where nothing was sent. Redis may still have carried out the call.
+   */
   readonly late: Promise<unknown> | undefined;
 
   /**
    * @param message Description of the failure
    * @param details The cause, and the late answer
    */
-  constructor(message: string, { cause, late }: { cause?: unknown; late?: Promise<unknown> | undefined } = {}) {
+  constructor(
+    message: string,
+    { cause, late }: { cause?: unknown; late?: Promise<unknown> | undefined } = {},
+  ) {
     super(message, { cause });
     this.late = late;
   }
 }
 
-/** Returns the first line of an error's message, or its code: errors of sockets may have no message. */
+/**
+ * Returns the first line of an error's message, or its code: errors of sockets may have no message.
+ */
 export function firstLine(cause: unknown): string {
   if (!(cause instanceof Error)) return "no answer";
-  return (cause.message || ("code" in cause ? String(cause.code) : cause.name)).split("\n")[0] ?? "";
+  return (cause.message || ("code" in cause ? String(cause.code) : cause.name)).split("\n")[0] ??
+    "";
 }
 
 /** Returns whether an error is an answer of Redis itself. */
@@ -35,9 +46,9 @@ export function isReply(cause: unknown): boolean {
 }
 
 /**
- * Waits for an answer until a deadline. A blocked process must not look like a slow Redis: the deadline is extended by
- * the time for which this process was blocked, at most by its own length. (After such a time, Bun and Deno fire all due
- * timers before they read what has arrived.)
+ * Waits for an answer until a deadline. A blocked process must not look like a slow Redis: the
+ * deadline is extended by the time for which this process was blocked, at most by its own length.
+ * (After such a time, Bun and Deno fire all due timers before they read what has arrived.)
  *
  * @param clock Source of time
  * @param answer The answer

@@ -1,5 +1,6 @@
 /**
- * Check of what a server of Redis says of itself: its version, its mode and its role have to fit the configuration.
+ * Check of what a server of Redis says of itself: its version, its mode and its role have to fit
+ * the configuration.
  *
  * @module
  */
@@ -32,10 +33,15 @@ export class RedisUnfit extends Error {
  */
 export function assertFit(info: string, place: "url" | "cluster" | "sentinel"): void {
   const { redis_version: version = "", redis_mode: mode, role } = Object.fromEntries(
-    Array.from(info.matchAll(/^(redis_version|redis_mode|role):(.*?)\r?$/gm), ([, name, value]) => [name, value]),
+    Array.from(
+      info.matchAll(/^(redis_version|redis_mode|role):(.*?)\r?$/gm),
+      ([, name, value]) => [name, value],
+    ),
   );
   if (mode === "sentinel") {
-    throw new RedisUnfit("this server is a Sentinel: configure redis.sentinel, with the name of the primary");
+    throw new RedisUnfit(
+      "this server is a Sentinel: configure redis.sentinel, with the name of the primary",
+    );
   }
   if (mode === "cluster" && place !== "cluster") {
     throw new RedisUnfit("this server is a node of a Cluster: configure redis.cluster");
@@ -44,12 +50,20 @@ export function assertFit(info: string, place: "url" | "cluster" | "sentinel"): 
     throw new RedisUnfit("this server is no node of a Cluster: configure redis.url");
   }
   const [major = 0, minor = 0] = version.split(".").map(Number);
-  if (version !== "" && (major < MIN_VERSION[0] || (major === MIN_VERSION[0] && minor < MIN_VERSION[1]))) {
+  if (
+    version !== "" &&
+    (major < MIN_VERSION[0] || (major === MIN_VERSION[0] && minor < MIN_VERSION[1]))
+  ) {
     throw new RedisUnfit(
-      `this server is Redis ${major}.${minor}, which is too old: ${MIN_VERSION.join(".")} is needed`,
+      `this server is Redis ${major}.${minor}, which is too old: ${
+        MIN_VERSION.join(".")
+      } is needed`,
     );
   }
   if (role === "slave" && place === "url") {
-    throw new RedisUnfit("this server is a replica: configure its primary, or redis.sentinel", false);
+    throw new RedisUnfit(
+      "this server is a replica: configure its primary, or redis.sentinel",
+      false,
+    );
   }
 }

@@ -1,6 +1,6 @@
 /**
- * The version of the stored forms in Redis: a gateway refuses a Redis that a later version uses in a form that it would
- * misread.
+ * The version of the stored forms in Redis: a gateway refuses a Redis that a later version uses in
+ * a form that it would misread.
  *
  * @module
  */
@@ -11,7 +11,8 @@ import { LaterForms, STORED_FORMS } from "./stored_forms.ts";
 const NAME = "sallyport:forms";
 
 /**
- * Compares the number in Redis with the one of this version. While Redis does not answer, nothing is known.
+ * Compares the number in Redis with the one of this version. While Redis does not answer, nothing
+ * is known.
  *
  * @param client The connection
  * @param isWriter True for a gateway, which raises the number to its own
@@ -21,7 +22,9 @@ export async function checkRedisForms(client: RedisClient, isWriter: boolean): P
   try {
     const stored = await client.run((redis) => redis.get(NAME), Number);
     if (stored > STORED_FORMS) throw new LaterForms("this Redis");
-    if (stored < STORED_FORMS && isWriter) await client.run((redis) => redis.set(NAME, STORED_FORMS), () => {});
+    if (stored < STORED_FORMS && isWriter) {
+      await client.run((redis) => redis.set(NAME, STORED_FORMS), () => {});
+    }
   } catch (error) {
     if (!(error instanceof RedisFailed)) throw error;
   }

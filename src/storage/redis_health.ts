@@ -1,41 +1,44 @@
 /**
- * The health of one server of Redis: when it is left alone, and when it is asked again. A server that goes back and
- * forth has to be well for longer and longer before calls go to it again.
+ * The health of one server of Redis: when it is left alone, and when it is asked again. A server
+ * that goes back and forth has to be well for longer and longer before calls go to it again.
  *
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
 
 /**
- * Pause before a failing server is probed. It is short at first, since most failures are brief, and doubles up to
- * {@link MAX_PAUSE_MS}. Milliseconds.
+ * Pause before a failing server is probed. It is short at first, since most failures are brief, and
+ * doubles up to {@link MAX_PAUSE_MS}. Milliseconds.
  */
 const FIRST_PAUSE_MS = 20;
 const MAX_PAUSE_MS = 250;
 /**
- * Number of probes in a row that have to be answered in time after an outage. It doubles with each outage that begins
- * within {@link STEADY_MS} of the one before, up to {@link MAX_PROBES}, and the pauses between them grow with it: at
- * most two changes of health in about ten seconds.
+ * Number of probes in a row that have to be answered in time after an outage. It doubles with each
+ * outage that begins within {@link STEADY_MS} of the one before, up to {@link MAX_PROBES}, and the
+ * pauses between them grow with it: at most two changes of health in about ten seconds.
  */
 const PROBES = 3;
 const MAX_PROBES = 48;
 /** A server that was up for so long has recovered. Milliseconds. */
 const STEADY_MS = 60_000;
 /**
- * Late answers that are borne while other answers come in, and the part of one that each answer in time makes good: a
- * server that is late for fewer than one in ten calls stays up.
+ * Late answers that are borne while other answers come in, and the part of one that each answer in
+ * time makes good: a server that is late for fewer than one in ten calls stays up.
  */
 const MAX_LATE = 3;
 const MADE_GOOD = 0.1;
 /**
- * The time without an answer after which connections are opened anew: the other end may be gone without closing them.
- * Milliseconds.
+ * The time without an answer after which connections are opened anew: the other end may be gone
+ * without closing them. Milliseconds.
  */
 const SILENCE_MS = 5000;
 /** The time without an answer after which a server counts as silent, not as slow. Milliseconds. */
 const SILENT_MS = 1000;
 
-/** A duration that differs from call to call, so that gateways do not act at the same time: half of it at least. */
+/**
+ * A duration that differs from call to call, so that gateways do not act at the same time: half of
+ * it at least.
+ */
 export function jitter(ms: number): number {
   return ms * (0.5 + Math.random() / 2);
 }
@@ -57,7 +60,10 @@ export interface ServerHealthOptions {
 export class ServerHealth {
   readonly #options: ServerHealthOptions;
   #isUp: boolean;
-  /** The number of outages so far. A failed call that began before the latest outage does not start another one. */
+  /**
+   * The number of outages so far. A failed call that began before the latest outage does not start
+   * another one.
+   */
   outages = 0;
   /** The number of answers so far, late ones included. */
   answers = 0;
@@ -110,12 +116,17 @@ export class ServerHealth {
     this.leaveAlone();
   }
 
-  /** Describes an outage: slow or silent. @returns `undefined` without an outage, and while it is too early to tell */
+  /**
+   * Describes an outage: slow or silent. @returns `undefined` without an outage, and while it is
+   * too early to tell
+   */
   describe(): string | undefined {
     if (this.#isUp) return undefined;
     const silentMs = this.#options.clock.monotonic() - this.#silentSince;
     if (silentMs >= SILENT_MS) return `silent for ${Math.round(silentMs)} ms`;
-    return this.#lateMs === undefined ? undefined : `slow: it answers after ${Math.ceil(this.#lateMs)} ms`;
+    return this.#lateMs === undefined
+      ? undefined
+      : `slow: it answers after ${Math.ceil(this.#lateMs)} ms`;
   }
 
   /** Asks whether the server is well. No caller waits for this. */
@@ -135,7 +146,10 @@ export class ServerHealth {
     );
   }
 
-  /** Begins or prolongs an outage: from now on calls fail at once, and probes check whether the server is back. */
+  /**
+   * Begins or prolongs an outage: from now on calls fail at once, and probes check whether the
+   * server is back.
+   */
   leaveAlone(): void {
     if (this.#isClosed) return;
     const now = this.#options.clock.monotonic();

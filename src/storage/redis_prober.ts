@@ -1,5 +1,6 @@
 /**
- * Probes of the servers of Redis: whether a server answers in time, and at first whether it can be used.
+ * Probes of the servers of Redis: whether a server answers in time, and at first whether it can be
+ * used.
  *
  * @module
  */
@@ -30,7 +31,11 @@ export class Prober {
   constructor(target: RedisTarget, clock: Clock) {
     this.#clock = clock;
     this.#target = target;
-    this.#place = target.cluster !== undefined ? "cluster" : target.sentinel !== undefined ? "sentinel" : "url";
+    this.#place = target.cluster !== undefined
+      ? "cluster"
+      : target.sentinel !== undefined
+      ? "sentinel"
+      : "url";
   }
 
   /** Probes a server. @throws Unless it answers in time and can be used */

@@ -1,27 +1,36 @@
 /**
- * The servers behind a connection to Redis, with the health of each: one server, which other gateways or Sentinels may
- * replace by another, or those of a Cluster.
+ * The servers behind a connection to Redis, with the health of each: one server, which other
+ * gateways or Sentinels may replace by another, or those of a Cluster.
  *
  * @module
  */
 import type { Redis } from "ioredis";
 import type { Clock } from "../exchange/clock.ts";
-import { connectCluster, connectServer, type GuardedCluster, type RedisTarget } from "./redis_connect.ts";
+import {
+  connectCluster,
+  connectServer,
+  type GuardedCluster,
+  type RedisTarget,
+} from "./redis_connect.ts";
 import { firstLine } from "./redis_deadline.ts";
 import { RedisUnfit } from "./redis_fitness.ts";
 import { jitter, ServerHealth } from "./redis_health.ts";
 import { Prober } from "./redis_prober.ts";
 
 /**
- * Interval at which a server is asked for its role: a primary that was replaced may keep its connections, and answers
- * reads as before. Milliseconds.
+ * Interval at which a server is asked for its role: a primary that was replaced may keep its
+ * connections, and answers reads as before. Milliseconds.
  */
 const ROLE_EVERY_MS = 1000;
-/** Minimum interval between two questions which nodes of a Cluster have which slots. Milliseconds. */
+/**
+ * Minimum interval between two questions which nodes of a Cluster have which slots. Milliseconds.
+ */
 const REFRESH_EVERY_MS = 1000;
 const CLOSED = "no connection";
 
-/** Told of each failed probe and each lost connection; without a cause, when a server is up again. */
+/**
+ * Told of each failed probe and each lost connection; without a cause, when a server is up again.
+ */
 export type ServerChanged = (cause: unknown, server: ServerHealth | undefined) => void;
 
 /** The servers behind a connection. */
@@ -37,8 +46,8 @@ export interface RedisServers {
   /** The last error of the connection itself. */
   readonly fault: string;
   /**
-   * Changes when another server has taken over, or has started again: it can lack what was written last. Of a Cluster,
-   * only when its primaries are others.
+   * Changes when another server has taken over, or has started again: it can lack what was written
+   * last. Of a Cluster, only when its primaries are others.
    */
   readonly generation: number;
   /** Describes the failure of the servers. */
@@ -88,10 +97,12 @@ export class OneServer implements RedisServers {
       reopen: () => this.#reopen("the connection was silent"),
       changed: (cause) => changed(cause, health),
     });
-    // Every failure reaches the call that meets it; without a listener the connection's own errors would be thrown.
+    // Every failure reaches the call that meets it; without a listener the connection's own errors
+    // would be thrown.
     for (const connection of [redis, this.subscriber]) {
       connection.on("error", (error) => this.#fault = firstLine(error));
-      // A Sentinel that tells of a failover while the library looks for the primary makes it give up for good.
+      // A Sentinel that tells of a failover while the library looks for the primary makes it give
+      // up for good.
       connection.on("end", () => this.#connectAgain(connection));
     }
     redis.on("ready", () => {
@@ -165,7 +176,10 @@ export class OneServer implements RedisServers {
   }
 }
 
-/** The servers of a Cluster. Each is left alone by itself, so that the others go on while one of them fails. */
+/**
+ * The servers of a Cluster. Each is left alone by itself, so that the others go on while one of
+ * them fails.
+ */
 export class ClusterServers implements RedisServers {
   readonly redis: Redis;
   readonly subscriber: Redis;
@@ -258,10 +272,14 @@ export class ClusterServers implements RedisServers {
 
   #note(error: unknown): void {
     // Of a failed question to all nodes the library's own message says nothing.
-    const cause = error instanceof Error && "lastNodeError" in error ? error.lastNodeError ?? error : error;
+    const cause = error instanceof Error && "lastNodeError" in error
+      ? error.lastNodeError ?? error
+      : error;
     this.#fault = firstLine(cause);
     if (/cluster support disabled/i.test(this.#fault)) {
-      this.#prober.unfit = new RedisUnfit("this server is no node of a Cluster: configure redis.url");
+      this.#prober.unfit = new RedisUnfit(
+        "this server is no node of a Cluster: configure redis.url",
+      );
     }
   }
 

@@ -1,19 +1,38 @@
 /**
- * Files that several processes share. Large ones are read and written in parts, without blocking the process. A file is
- * always replaced as a whole, so that a reader sees either the old or the new content, also after a crash. Writers wait
- * for each other.
+ * Files that several processes share. Large ones are read and written in parts, without blocking
+ * the process. A file is always replaced as a whole, so that a reader sees either the old or the
+ * new content, also after a crash. Writers wait for each other.
  *
  * @module
  */
 import { Buffer } from "node:buffer";
-import { chmod, type FileHandle, open, readdir, readlink, realpath, rm, stat } from "node:fs/promises";
+import {
+  chmod,
+  type FileHandle,
+  open,
+  readdir,
+  readlink,
+  realpath,
+  rm,
+  stat,
+} from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { setImmediate } from "node:timers/promises";
-import { codeOf, FileUnavailable, findLeftovers, type HeldLock, keepOwner, withLock } from "./file_lock.ts";
+import {
+  codeOf,
+  FileUnavailable,
+  findLeftovers,
+  type HeldLock,
+  keepOwner,
+  withLock,
+} from "./file_lock.ts";
 
 export { codeOf, FileUnavailable };
 
-/** The longest time for which a starting gateway waits for writers, to clean up after killed ones. Milliseconds. */
+/**
+ * The longest time for which a starting gateway waits for writers, to clean up after killed ones.
+ * Milliseconds.
+ */
 const TIDY_WAIT_MS = 3000;
 /** Mode of files: readable and writable for the owner only. */
 const FILE_MODE = 0o600;
@@ -24,8 +43,8 @@ const TURN_MS = 5;
 /** The maximum size of a file: the largest number of 32 bits. Bytes. */
 const MAX_FILE_BYTES = 2 ** 32 - 1;
 /**
- * The length of a file's end that is part of its fingerprint: a file that ends with a checksum differs there after each
- * change. Bytes.
+ * The length of a file's end that is part of its fingerprint: a file that ends with a checksum
+ * differs there after each change. Bytes.
  */
 const TAIL_BYTES = 128;
 
@@ -58,13 +77,21 @@ async function resolveTarget(path: string): Promise<string> {
 
 async function write(handle: FileHandle, part: Uint8Array): Promise<void> {
   for (let start = 0; start < part.length;) {
-    const { bytesWritten } = await handle.write(part, start, Math.min(PART_BYTES, part.length - start));
+    const { bytesWritten } = await handle.write(
+      part,
+      start,
+      Math.min(PART_BYTES, part.length - start),
+    );
     start += bytesWritten;
   }
 }
 
 /** Writes new content to a draft, and replaces the file by it. A link to the file stays a link. */
-async function replace(target: string, lock: HeldLock, parts: AsyncIterable<Uint8Array>): Promise<void> {
+async function replace(
+  target: string,
+  lock: HeldLock,
+  parts: AsyncIterable<Uint8Array>,
+): Promise<void> {
   try {
     const handle = await open(lock.draft, "w", FILE_MODE);
     try {
@@ -119,7 +146,8 @@ export class SharedFile {
   }
 
   /**
-   * Returns a fingerprint that differs after each {@link change}, at a quarter of the cost of {@link look}.
+   * Returns a fingerprint that differs after each {@link change}, at a quarter of the cost of
+   * {@link look}.
    *
    * @returns The text
    */
@@ -142,11 +170,18 @@ export class SharedFile {
     const handle = await open(this.path, "r");
     try {
       const { size } = await handle.stat();
-      if (size > MAX_FILE_BYTES) throw new FileUnavailable(`Cannot read ${this.path}: it is larger than 4 GB`);
+      if (size > MAX_FILE_BYTES) {
+        throw new FileUnavailable(`Cannot read ${this.path}: it is larger than 4 GB`);
+      }
       const bytes = Buffer.allocUnsafe(size);
       let length = 0;
       while (length < size) {
-        const { bytesRead } = await handle.read(bytes, length, Math.min(PART_BYTES, size - length), length);
+        const { bytesRead } = await handle.read(
+          bytes,
+          length,
+          Math.min(PART_BYTES, size - length),
+          length,
+        );
         if (bytesRead === 0) break;
         length += bytesRead;
       }
@@ -159,10 +194,12 @@ export class SharedFile {
   /**
    * Changes the file while no other process does.
    *
-   * @param act Receives the function that replaces the file, and reads what it needs itself. It is called again where
-   * this process was delayed for so long that another one took the lock; its own replacement then had no effect
+   * @param act Receives the function that replaces the file, and reads what it needs itself. It is
+   * called again where this process was delayed for so long that another one took the lock; its own
+   * replacement then had no effect
    * @returns The result of `act`
-   * @throws {FileUnavailable} When it can't be written, or other writers take too long; the old file is then unchanged
+   * @throws {FileUnavailable} When it can't be written, or other writers take too long; the old
+   * file is then unchanged
    */
   async change<T>(act: (replace: Replace) => Promise<T>): Promise<T> {
     const target = await this.#resolve();
@@ -170,8 +207,8 @@ export class SharedFile {
   }
 
   /**
-   * Cleans up after killed writers, and reports when others than the owner can access the file. Called when a gateway
-   * starts. Deletes nothing where the folder can't be written.
+   * Cleans up after killed writers, and reports when others than the owner can access the file.
+   * Called when a gateway starts. Deletes nothing where the folder can't be written.
    *
    * @param report Receives one-line messages for the operator
    */
@@ -184,10 +221,13 @@ export class SharedFile {
     }
     const find = async () => findLeftovers(target, await readdir(dirname(target)).catch(() => []));
     if ((await find()).length === 0) return;
-    // Drafts are written by the holder of the lock alone: with the lock in hand, all of them are left over.
+    // Drafts are written by the holder of the lock alone: with the lock in hand, all of them are
+    // left over.
     await withLock(target, async () => {
       const left = (await find()).filter((name) => name !== `${basename(target)}.lock`);
-      for (const name of left) await rm(join(dirname(target), name), { recursive: true, force: true });
+      for (const name of left) {
+        await rm(join(dirname(target), name), { recursive: true, force: true });
+      }
     }, TIDY_WAIT_MS).catch(() => {});
   }
 

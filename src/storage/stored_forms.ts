@@ -1,10 +1,13 @@
 /**
- * The version of the forms in which gateways store their state: names and values in Redis, and files.
+ * The version of the forms in which gateways store their state: names and values in Redis, and
+ * files.
  *
- * A version reads all earlier forms. It adds fields, kinds of records and names that earlier versions ignore, or refuse
- * for one key alone, without another number. A change that earlier versions would misread raises the number.
+ * A version reads all earlier forms. It adds fields, kinds of records and names that earlier
+ * versions ignore, or refuse for one key alone, without another number. A change that earlier
+ * versions would misread raises the number.
  *
- * In Redis the number is a value of its own. A file of a later form states it as `version`; without it, the form is 1.
+ * In Redis the number is a value of its own. A file of a later form states it as `version`; without
+ * it, the form is 1.
  *
  * @module
  */
@@ -17,7 +20,9 @@ export class LaterForms extends Error {
 
   /** @param place Where it is */
   constructor(place: string) {
-    super(`${place} is used by a later version, in a form that this one cannot read: run that version`);
+    super(
+      `${place} is used by a later version, in a form that this one cannot read: run that version`,
+    );
   }
 }
 

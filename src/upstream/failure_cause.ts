@@ -1,6 +1,6 @@
 /**
- * Finds the cause of a failed call in what the runtimes throw: in the error code where there is one, and in the text of
- * Deno's fetch, which has none.
+ * Finds the cause of a failed call in what the runtimes throw: in the error code where there is
+ * one, and in the text of Deno's fetch, which has none.
  *
  * @module
  */
@@ -8,7 +8,10 @@ import { GatewayError } from "../errors/gateway_error.ts";
 import type { FailureCause } from "../errors/outcomes.ts";
 import { CallFailed } from "./transport.ts";
 
-/** Codes of the system, of OpenSSL (`X509_V_ERR_*`), of Node's fetch (`UND_ERR_*`, `HPE_*`) and of Bun's. */
+/**
+ * Codes of the system, of OpenSSL (`X509_V_ERR_*`), of Node's fetch (`UND_ERR_*`, `HPE_*`) and of
+ * Bun's.
+ */
 const BY_CODE: readonly (readonly [RegExp, FailureCause])[] = [
   [/^(?:ENOTFOUND|ENODATA|ESERVFAIL|EAI_\w+)$/, "dns"],
   [/^ECONNREFUSED$/, "refused"],
@@ -17,7 +20,10 @@ const BY_CODE: readonly (readonly [RegExp, FailureCause])[] = [
   [/^UND_ERR_SOCKET$/, "closed"],
   [/^(?:ETIMEDOUT|UND_ERR_\w+_TIMEOUT)$/, "timeout"],
   [/^(?:EMFILE|ENFILE|ENOBUFS|ENOMEM|EADDRNOTAVAIL)$/, "exhausted"],
-  [/^(?:EPROTO|ERR_SSL_\w+|ERR_TLS_\w+|HOSTNAME_MISMATCH|INVALID_(?:CA|PURPOSE)|UNABLE_TO_\w+|\w*CERT\w*)$/, "tls"],
+  [
+    /^(?:EPROTO|ERR_SSL_\w+|ERR_TLS_\w+|HOSTNAME_MISMATCH|INVALID_(?:CA|PURPOSE)|UNABLE_TO_\w+|\w*CERT\w*)$/,
+    "tls",
+  ],
   [/^(?:HPE_\w+|UND_ERR_(?:HEADERS_OVERFLOW|RES\w+)|Malformed_HTTP_Response|Z_\w+)$/, "malformed"],
 ];
 
@@ -70,6 +76,9 @@ function findByText(text: string): (typeof BY_TEXT)[number] | undefined {
  * @param cause What was thrown
  * @returns The error, with the cause that the record names
  */
-export function toUpstreamError(code: "upstream_unreachable" | "upstream_disconnected", cause: unknown): GatewayError {
+export function toUpstreamError(
+  code: "upstream_unreachable" | "upstream_disconnected",
+  cause: unknown,
+): GatewayError {
   return new GatewayError(code, { cause, failureCause: toFailureCause(cause) });
 }

@@ -1,6 +1,6 @@
 /**
- * One upstream call: its replica, its deadlines, its one guarded retry, and every foreign failure translated where it
- * occurs.
+ * One upstream call: its replica, its deadlines, its one guarded retry, and every foreign failure
+ * translated where it occurs.
  *
  * @module
  */
@@ -9,7 +9,13 @@ import type { Clock } from "../exchange/clock.ts";
 import type { Exchange } from "../exchange/exchange.ts";
 import { toUpstreamError } from "./failure_cause.ts";
 import type { Replica, Replicas } from "./replicas.ts";
-import { type HeldBody, NeverSent, type Transport, type UpstreamCall, type UpstreamResponse } from "./transport.ts";
+import {
+  type HeldBody,
+  NeverSent,
+  type Transport,
+  type UpstreamCall,
+  type UpstreamResponse,
+} from "./transport.ts";
 import { toIdentityCoding } from "./unpack.ts";
 
 /** Deadlines of a call. Milliseconds from when it is sent, unless stated otherwise. */
@@ -20,7 +26,9 @@ export interface Deadlines {
   readonly firstByteMs: number;
   /** Deadline for the first event of a stream, counted from its header. */
   readonly firstEventMs: number;
-  /** The longest silence in an answer; after the first event of a stream, comments do not end it. */
+  /**
+   * The longest silence in an answer; after the first event of a stream, comments do not end it.
+   */
   readonly idleMs: number;
   /** Deadline for the complete response. */
   readonly totalMs: number;
@@ -31,8 +39,9 @@ const CALLER_TIMEOUT = "x-stainless-timeout";
 const SECONDS = /^\d+(?:\.\d+)?$/;
 
 /**
- * Converts the caller's timeout to milliseconds. Client libraries cut it to whole seconds (`Math.trunc` in openai-node,
- * `int` in openai-go): 1 stands for a timeout below 2 s, and 0 for one below 1 s.
+ * Converts the caller's timeout to milliseconds. Client libraries cut it to whole seconds
+ * (`Math.trunc` in openai-node, `int` in openai-go): 1 stands for a timeout below 2 s, and 0 for
+ * one below 1 s.
  */
 function toCallerMs(text: string): number {
   if (!SECONDS.test(text)) return NaN;
@@ -40,8 +49,9 @@ function toCallerMs(text: string): number {
 }
 
 /**
- * Shortens the deadlines to the caller's own timeout: nobody waits for what comes later. In the client libraries, the
- * timeout of a stream ends with its header, that of a plain answer with its last byte.
+ * Shortens the deadlines to the caller's own timeout: nobody waits for what comes later. In the
+ * client libraries, the timeout of a stream ends with its header, that of a plain answer with its
+ * last byte.
  *
  * @param deadlines Deadlines of the provider
  * @param headers The caller's headers
@@ -82,14 +92,16 @@ export interface ForwardParts {
 /**
  * Sends a call and waits for the header of its response.
  *
- * A second call is made only when the first provably never left, and to another replica. A kept connection that breaks
- * before a response is no such case: its bytes may have arrived, and a call that arrives twice is billed twice.
+ * A second call is made only when the first provably never left, and to another replica. A kept
+ * connection that breaks before a response is no such case: its bytes may have arrived, and a call
+ * that arrives twice is billed twice.
  *
  * @param call The call to send
  * @param exchange Its abort ends the call; the total deadline stays until it is settled
  * @param parts Replicas, transport and clock
  * @returns The response, identity-coded
- * @throws {GatewayError} `upstream_unreachable`, `upstream_bad_response`, `upstream_unsupported_encoding`,
+ * @throws {GatewayError} `upstream_unreachable`, `upstream_bad_response`,
+ * `upstream_unsupported_encoding`,
  *   `upstream_*_timeout`
  * @throws {ClientClosed} When the caller left
  */
@@ -104,13 +116,20 @@ export async function forward(
     exchange.facts.replica = replica.index;
     const sentAt = exchange.elapsed();
     exchange.facts.calledMs ??= sentAt;
-    const cancelFirstByte = abortIn(call.deadlines.firstByteMs, "upstream_first_byte_timeout", exchange, clock);
+    const cancelFirstByte = abortIn(
+      call.deadlines.firstByteMs,
+      "upstream_first_byte_timeout",
+      exchange,
+      clock,
+    );
     let response: UpstreamResponse;
     try {
       response = await transport.send(toUpstreamCall(call, replica, exchange));
     } catch (error) {
       const { reason, isNeverSent } = toFailure(error, replica, { exchange, replicas, clock });
-      const other = isNeverSent && !isSecond ? replicas.pickAgain(clock.monotonic(), replica) : undefined;
+      const other = isNeverSent && !isSecond
+        ? replicas.pickAgain(clock.monotonic(), replica)
+        : undefined;
       if (other === undefined) throw reason;
       exchange.resume(reason);
       replica = other;
@@ -125,19 +144,22 @@ export async function forward(
 }
 
 /**
- * Sets a deadline. Apart from {@link forward}: what an async function creates keeps all of its parameters on Bun
- * (JavaScriptCore), here the call's headers and body for as long as its answer takes.
+ * Sets a deadline. Apart from {@link forward}: what an async function creates keeps all of its
+ * parameters on Bun (JavaScriptCore), here the call's headers and body for as long as its answer
+ * takes.
  */
 const abortIn = (ms: number, code: ErrorCode, exchange: Exchange, clock: Clock) =>
   clock.timer(ms, () => exchange.abort(new GatewayError(code)));
 
 /**
- * Sets the total deadline. A caller that does not read can delay its answer until then: an answer that is read without it
- * too has the same time again.
+ * Sets the total deadline. A caller that does not read can delay its answer until then: an answer
+ * that is read without it too has the same time again.
  */
 function expireIn(ms: number, exchange: Exchange, clock: Clock): () => void {
   let cancel = clock.timer(ms, () => {
-    if (!exchange.goesOn || !exchange.isDelayed) return exchange.abort(new GatewayError("upstream_timeout"));
+    if (!exchange.goesOn || !exchange.isDelayed) {
+      return exchange.abort(new GatewayError("upstream_timeout"));
+    }
     cancel = abortIn(ms, "upstream_timeout", exchange, clock);
     exchange.leave(new GatewayError("upstream_timeout"));
   });
@@ -152,11 +174,23 @@ function toUpstreamCall(
 ): UpstreamCall {
   if (exchange.reason !== undefined) throw exchange.reason;
   const traced = exchange.trace?.called({ method, base: replica.base, headers }) ?? headers;
-  return { base: replica.base, target: replica.path + path, method, headers: traced, body, connectMs, exchange };
+  return {
+    base: replica.base,
+    target: replica.path + path,
+    method,
+    headers: traced,
+    body,
+    connectMs,
+    exchange,
+  };
 }
 
 /** Decodes a response. Refuses redirects, invalid statuses and encodings that can't be unpacked. */
-function receive(response: UpstreamResponse, exchange: Exchange, transport: Transport): UpstreamResponse {
+function receive(
+  response: UpstreamResponse,
+  exchange: Exchange,
+  transport: Transport,
+): UpstreamResponse {
   const { status, headers, body } = response;
   exchange.markFirstByte(status);
   exchange.trace?.answered(status);
@@ -165,7 +199,10 @@ function receive(response: UpstreamResponse, exchange: Exchange, transport: Tran
     const isRedirect = status >= 300 && status < 400;
     if (isRedirect || status < 200 || status > 599) {
       body?.cancel();
-      throw new GatewayError("upstream_bad_response", isRedirect ? { failureCause: "redirect" } : {});
+      throw new GatewayError(
+        "upstream_bad_response",
+        isRedirect ? { failureCause: "redirect" } : {},
+      );
     }
     return headers.get("content-encoding") ? toIdentityCoding(response, transport) : response;
   } catch (error) {

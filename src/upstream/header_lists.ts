@@ -1,6 +1,7 @@
 /**
- * Lists of the headers that may cross the gateway to any provider, in each direction. A name that ends in `*` stands
- * for all that begin so. A provider's `headers` in the configuration adds to them.
+ * Lists of the headers that may cross the gateway to any provider, in each direction. A name that
+ * ends in `*` stands for all that begin so. A provider's `headers` in the configuration adds to
+ * them.
  *
  * @module
  */
@@ -15,30 +16,59 @@ export interface HeaderRow {
 
 /** Headers passed from caller to provider. */
 export const REQUEST_HEADERS: readonly HeaderRow[] = [
-  { names: ["content-type", "accept", "user-agent"], about: "The body, the answer that is wanted, and the program" },
-  { names: ["x-stainless-*"], about: "Telemetry, retries and timeouts of the client libraries" },
-  // https://platform.openai.com/docs/api-reference/authentication; openai-safety-identifier: guides/safety-checks
-  { names: ["openai-*"], about: "OpenAI: organization, project, beta interfaces, safety identifier" },
-  { names: ["anthropic-*"], about: "Anthropic: version, beta interfaces" },
-  { names: ["idempotency-key", "x-idempotency-key"], about: "One effect of a call that is sent twice" },
-  { names: ["traceparent", "tracestate", "baggage"], about: "W3C Trace Context and Baggage: the caller's own trace" },
-  { names: ["x-client-request-id"], about: "OpenAI, Azure: the caller's own name of the call, for their support" },
   {
-    names: ["x-session-affinity", "x-session-id", "session-id", "x-grok-conv-id", "x-claude-code-session-id"],
-    about: "Fireworks, xAI and agents: calls of one conversation, whose prompts are then found in a cache",
+    names: ["content-type", "accept", "user-agent"],
+    about: "The body, the answer that is wanted, and the program",
   },
-  { names: ["http-referer", "x-title", "x-openrouter-*"], about: "OpenRouter: the app's name, metadata" },
+  { names: ["x-stainless-*"], about: "Telemetry, retries and timeouts of the client libraries" },
+  // https://platform.openai.com/docs/api-reference/authentication; openai-safety-identifier:
+  // guides/safety-checks
+  {
+    names: ["openai-*"],
+    about: "OpenAI: organization, project, beta interfaces, safety identifier",
+  },
+  { names: ["anthropic-*"], about: "Anthropic: version, beta interfaces" },
+  {
+    names: ["idempotency-key", "x-idempotency-key"],
+    about: "One effect of a call that is sent twice",
+  },
+  {
+    names: ["traceparent", "tracestate", "baggage"],
+    about: "W3C Trace Context and Baggage: the caller's own trace",
+  },
+  {
+    names: ["x-client-request-id"],
+    about: "OpenAI, Azure: the caller's own name of the call, for their support",
+  },
+  {
+    names: [
+      "x-session-affinity",
+      "x-session-id",
+      "session-id",
+      "x-grok-conv-id",
+      "x-claude-code-session-id",
+    ],
+    about:
+      "Fireworks, xAI and agents: calls of one conversation, whose prompts are then found in a cache",
+  },
+  {
+    names: ["http-referer", "x-title", "x-openrouter-*"],
+    about: "OpenRouter: the app's name, metadata",
+  },
   { names: ["groq-beta", "groq-model-version"], about: "Groq: beta interfaces, a model's version" },
   { names: ["x-dashscope-*"], about: "Alibaba Cloud: asynchronous calls, caches, workspaces" },
   { names: ["hf-bill-to", "x-hf-bill-to"], about: "Hugging Face: the organization that pays" },
   { names: ["x-goog-api-client"], about: "Google: the client library" },
   { names: ["copilot-integration-id", "editor-version"], about: "GitHub Copilot: the program" },
-  { names: ["helicone-*", "cf-aig-*"], about: "Helicone and Cloudflare AI Gateway: caches, labels, their own keys" },
+  {
+    names: ["helicone-*", "cf-aig-*"],
+    about: "Helicone and Cloudflare AI Gateway: caches, labels, their own keys",
+  },
 ];
 
 /**
- * Headers by which gateways and routers choose a model or a provider. They are not forwarded for a key that is limited to
- * models, also where the configuration passes them.
+ * Headers by which gateways and routers choose a model or a provider. They are not forwarded for a
+ * key that is limited to models, also where the configuration passes them.
  */
 export const MODEL_HEADERS: readonly string[] = [
   "helicone-*", // helicone-fallbacks, helicone-target-url
@@ -51,33 +81,54 @@ export const MODEL_HEADERS: readonly string[] = [
   "x-amzn-sagemaker-*",
   "x-gateway-*", // Gateway API Inference Extension: x-gateway-model-name
 ];
-/** Form of further names of such headers: `x-model`, `openai-model`, `x-openrouter-models`, `x-selected-model-name`. */
+/**
+ * Form of further names of such headers: `x-model`, `openai-model`, `x-openrouter-models`,
+ * `x-selected-model-name`.
+ */
 export const MODEL_HEADER_FORM: RegExp = /(?:^|[-_])models?(?:[-_](?:id|name))?$/;
 
 /**
- * Headers passed from provider to caller. `content-length` is set anew by the server, `content-encoding` is gone once
- * decoded.
+ * Headers passed from provider to caller. `content-length` is set anew by the server,
+ * `content-encoding` is gone once decoded.
  */
 export const RESPONSE_HEADERS: readonly HeaderRow[] = [
-  { names: ["content-type", "content-language", "content-disposition"], about: "The body, and the name of a file" },
-  { names: ["retry-after", "retry-after-ms", "x-should-retry"], about: "Advice to the client libraries" },
+  {
+    names: ["content-type", "content-language", "content-disposition"],
+    about: "The body, and the name of a file",
+  },
+  {
+    names: ["retry-after", "retry-after-ms", "x-should-retry"],
+    about: "Advice to the client libraries",
+  },
   { names: ["x-ratelimit-*"], about: "The rest of the caller's own limits at the provider" },
   { names: ["x-request-id"], about: "Passed as `x-upstream-request-id`: the gateway has its own" },
-  { names: ["request-id", "anthropic-*"], about: "Anthropic: the call's id, which its library reads; limits" },
+  {
+    names: ["request-id", "anthropic-*"],
+    about: "Anthropic: the call's id, which its library reads; limits",
+  },
   { names: ["openai-*"], about: "OpenAI: model, organization, version, time of processing" },
-  { names: ["x-generation-id", "x-openrouter-*"], about: "OpenRouter: the call's id, the provider that answered" },
+  {
+    names: ["x-generation-id", "x-openrouter-*"],
+    about: "OpenRouter: the call's id, the provider that answered",
+  },
   { names: ["x-groq-region"], about: "Groq: the region that answered" },
   {
     names: ["azureml-model-session", "apim-request-id", "x-ms-region"],
     about: "Azure: the deployment and the region that answered, the call's id for their support",
   },
-  { names: ["cf-ray"], about: "Cloudflare, in front of many providers: the call's id for their support" },
-  { names: ["helicone-*", "cf-aig-*"], about: "Helicone and Cloudflare AI Gateway: the call's id, hits of a cache" },
+  {
+    names: ["cf-ray"],
+    about: "Cloudflare, in front of many providers: the call's id for their support",
+  },
+  {
+    names: ["helicone-*", "cf-aig-*"],
+    about: "Helicone and Cloudflare AI Gateway: the call's id, hits of a cache",
+  },
 ];
 
 /**
- * Names that most messages have: of clients and their libraries, and of OpenAI's answers. Whether they cross is decided
- * once for each provider instead of by a walk over the families at each call.
+ * Names that most messages have: of clients and their libraries, and of OpenAI's answers. Whether
+ * they cross is decided once for each provider instead of by a walk over the families at each call.
  */
 export const FREQUENT_HEADERS: readonly string[] = (
   "accept-language sec-fetch-mode x-stainless-lang x-stainless-package-version x-stainless-os x-stainless-arch " +

@@ -1,13 +1,20 @@
 /**
- * The headers that may cross the gateway, in each direction: those of the lists and those that the provider's
- * configuration adds. All others are dropped, among them the caller's cookies, its `Gateway-Auth`, `Host`, forwarding
- * headers and everything meant for one hop (RFC 9110 §7.6.1: `Connection` and what it nominates, `Keep-Alive`, `TE`,
- * `Trailer`, `Transfer-Encoding`, `Upgrade`). Headers with the caller's key at the provider stand on no list: they are
- * decided where credentials are read, and passed in.
+ * The headers that may cross the gateway, in each direction: those of the lists and those that the
+ * provider's configuration adds. All others are dropped, among them the caller's cookies, its
+ * `Gateway-Auth`, `Host`, forwarding headers and everything meant for one hop (RFC 9110 §7.6.1:
+ * `Connection` and what it nominates, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`,
+ * `Upgrade`). Headers with the caller's key at the provider stand on no list: they are decided
+ * where credentials are read, and passed in.
  *
  * @module
  */
-import { BARRED, barredFrom, type HeadersConfig, type NameSet, toNameSet } from "../config/headers.ts";
+import {
+  BARRED,
+  barredFrom,
+  type HeadersConfig,
+  type NameSet,
+  toNameSet,
+} from "../config/headers.ts";
 import { PROVIDER_KEY } from "../config/key.ts";
 import { GATEWAY_KEY_START } from "../config/schema.ts";
 import {
@@ -27,7 +34,10 @@ type HeaderFields = Record<string, string>;
 
 /** The headers that may cross in one direction. */
 interface Crossing {
-  /** Decisions made at the start: name to the name under which a header crosses, or to "" if it does not. */
+  /**
+   * Decisions made at the start: name to the name under which a header crosses, or to "" if it does
+   * not.
+   */
   readonly decided: ReadonlyMap<string, string>;
   /** For all other names: the beginnings of those that may cross. */
   readonly prefixes: readonly string[];
@@ -53,8 +63,10 @@ const RENAMED: ReadonlyMap<string, string> = new Map([["x-request-id", "x-upstre
 const matchesPrefix = (name: string, prefixes: readonly string[]): boolean =>
   prefixes.some((prefix) => name.startsWith(prefix));
 
-const isBarred = (name: string, { barred, barredForm }: Pick<Crossing, "barred" | "barredForm">): boolean =>
-  matchesPrefix(name, barred) || barredForm?.test(name) === true;
+const isBarred = (
+  name: string,
+  { barred, barredForm }: Pick<Crossing, "barred" | "barredForm">,
+): boolean => matchesPrefix(name, barred) || barredForm?.test(name) === true;
 
 function decide(name: string, rest: Omit<Crossing, "decided">): string {
   return matchesPrefix(name, rest.prefixes) && !isBarred(name, rest) ? name : "";
@@ -80,7 +92,9 @@ function toCrossing(
  * @param config The provider's own settings
  * @returns The rules
  */
-export function createHeaderRules({ pass = [], answer = [], set = {} }: Partial<HeadersConfig> = {}): HeaderRules {
+export function createHeaderRules(
+  { pass = [], answer = [], set = {} }: Partial<HeadersConfig> = {},
+): HeaderRules {
   const response = toCrossing(RESPONSE_HEADERS, answer, barredFrom("answer"));
   const barred = barredFrom("pass");
   const choosing = toNameSet(MODEL_HEADERS);
@@ -96,18 +110,28 @@ export function createHeaderRules({ pass = [], answer = [], set = {} }: Partial<
   };
 }
 
-// RFC 9110 §5.5 allows visible characters, space, tab and obs-text; anything else could split a header. And a gateway key
-// goes to nobody, wherever it stands.
-const UNSAFE_VALUE = new RegExp(`[\\x00-\\x08\\x0a-\\x1f\\x7f]|[^\\x00-\\xff]|${GATEWAY_KEY_START}`);
+// RFC 9110 §5.5 allows visible characters, space, tab and obs-text; anything else could split a
+// header. And a gateway key goes to nobody, wherever it stands.
+const UNSAFE_VALUE = new RegExp(
+  `[\\x00-\\x08\\x0a-\\x1f\\x7f]|[^\\x00-\\xff]|${GATEWAY_KEY_START}`,
+);
 
-/** Copies the headers that may cross. Fields that `Connection` nominates are meant for this hop, whatever they are. */
+/**
+ * Copies the headers that may cross. Fields that `Connection` nominates are meant for this hop,
+ * whatever they are.
+ */
 function copyCrossing(from: HeaderSource, to: HeaderFields, crossing: Crossing): HeaderFields {
   const connection = from.get("connection") ?? "close";
   const isOrdinary = connection === "keep-alive" || connection === "close";
-  const nominated = isOrdinary ? undefined : connection.toLowerCase().split(",").map((name) => name.trim());
+  const nominated = isOrdinary
+    ? undefined
+    : connection.toLowerCase().split(",").map((name) => name.trim());
   from.forEach((value, name) => {
     const target = crossing.decided.get(name) ?? decide(name, crossing);
-    if (target !== "" && !UNSAFE_VALUE.test(value) && (nominated === undefined || !nominated.includes(name))) {
+    if (
+      target !== "" && !UNSAFE_VALUE.test(value) &&
+      (nominated === undefined || !nominated.includes(name))
+    ) {
       to[target] = value;
     }
   });
@@ -116,16 +140,17 @@ function copyCrossing(from: HeaderSource, to: HeaderFields, crossing: Crossing):
 
 let ownPseudonym: string | undefined;
 /**
- * Returns the name of this process in a `Via` field (RFC 9110 §7.6.3): a random pseudonym, which reveals nothing and is
- * unique. Created on first use: Workers have no random numbers before the first request.
+ * Returns the name of this process in a `Via` field (RFC 9110 §7.6.3): a random pseudonym, which
+ * reveals nothing and is unique. Created on first use: Workers have no random numbers before the
+ * first request.
  */
 const pseudonym = (): string => ownPseudonym ??= `sallyport-${crypto.randomUUID().slice(0, 8)}`;
 /** Number of gateways of this kind in a row that is taken for a loop through several of them. */
 const MAX_HOPS = 8;
 
 /**
- * Detects a loop: a request that has come through this gateway before, or through too many of its kind. An upstream
- * that leads back here would otherwise be called forever.
+ * Detects a loop: a request that has come through this gateway before, or through too many of its
+ * kind. An upstream that leads back here would otherwise be called forever.
  *
  * @param headers The caller's headers
  * @returns Whether it is a loop
@@ -142,7 +167,8 @@ export function hasLooped(headers: { get(name: string): string | null }): boolea
  * @param headers The caller's headers
  * @param rules The rules for the provider
  * @param credentials The headers with the caller's key at the provider
- * @param isModelBound Whether no header can choose another model: the key is limited to models, or to an amount of money
+ * @param isModelBound Whether no header can choose another model: the key is limited to models, or
+ * to an amount of money
  * @returns The headers, names in lower case
  */
 export function toUpstreamHeaders(
@@ -162,7 +188,10 @@ export function toUpstreamHeaders(
   // Only our own kind: the rest of the way the request took is none of the provider's business.
   const hops = via?.match(/1\.1 sallyport-[0-9a-f]{8}/g)?.slice(0, MAX_HOPS) ?? [];
   if (hops.length > 0) forwarded.via = `${hops.join(", ")}, ${forwarded.via}`;
-  return Object.assign(copyCrossing(headers, forwarded, isModelBound ? limitedRequest : request), set);
+  return Object.assign(
+    copyCrossing(headers, forwarded, isModelBound ? limitedRequest : request),
+    set,
+  );
 }
 
 /**
@@ -186,27 +215,35 @@ export function toCallerHeaders(
   return copyCrossing(headers, relayed, response);
 }
 
-const ROUTINE = toNameSet(BARRED.filter(({ isRoutine }) => isRoutine).flatMap(({ names }) => names));
+const ROUTINE = toNameSet(
+  BARRED.filter(({ isRoutine }) => isRoutine).flatMap(({ names }) => names),
+);
 /** The largest number of names that are listed, and the longest that is. */
 const MAX_NAMES = 20;
 // RFC 9110 §5.6.2: the form of a name.
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9a-z]{1,64}$/i;
 /** A key in the place of a name is a mistake at a command line; names arrive in lower case. */
-const isTellable = (name: string) => TOKEN.test(name) && !PROVIDER_KEY.test(name) && !name.includes("gk_");
+const isTellable = (name: string) =>
+  TOKEN.test(name) && !PROVIDER_KEY.test(name) && !name.includes("gk_");
 
 /**
- * Lists the headers that did not cross, for an operator who misses one. Names alone: of values nothing is told. Those
- * that never cross and that nearly every message has, such as `Host`, are left out.
+ * Lists the headers that did not cross, for an operator who misses one. Names alone: of values
+ * nothing is told. Those that never cross and that nearly every message has, such as `Host`, are
+ * left out.
  *
  * @param headers The headers as they came
  * @param crossed The headers that crossed
  * @returns Their names, and the number of those that are too many, too long or no names
  */
-export function listWithheld(headers: HeaderSource, crossed: Readonly<HeaderFields>): readonly string[] {
+export function listWithheld(
+  headers: HeaderSource,
+  crossed: Readonly<HeaderFields>,
+): readonly string[] {
   const names = new Set<string>();
   headers.forEach((_value, name) => {
     const isRoutine = ROUTINE.names.has(name) || matchesPrefix(name, ROUTINE.prefixes);
-    const hasCrossed = Object.hasOwn(crossed, name) || Object.hasOwn(crossed, RENAMED.get(name) ?? name);
+    const hasCrossed = Object.hasOwn(crossed, name) ||
+      Object.hasOwn(crossed, RENAMED.get(name) ?? name);
     if (!isRoutine && !hasCrossed) names.add(name);
   });
   const told = Array.from(names).filter(isTellable).slice(0, MAX_NAMES);

@@ -12,13 +12,17 @@ import type { UpstreamResponse } from "./transport.ts";
 const MAX_LIST_BYTES = 4_194_304;
 
 const unreadable = () =>
-  new GatewayError("upstream_bad_response", { detail: "its list of models is too large or has no known form" });
+  new GatewayError("upstream_bad_response", {
+    detail: "its list of models is too large or has no known form",
+  });
 
 function assertListSize(byteLength: number): void {
   if (byteLength > MAX_LIST_BYTES) throw unreadable();
 }
 
-/** The name of one entry: of OpenAI's form and most others, llama.cpp's, Ollama's, or a plain name. */
+/**
+ * The name of one entry: of OpenAI's form and most others, llama.cpp's, Ollama's, or a plain name.
+ */
 function nameOf(entry: unknown): unknown {
   if (typeof entry !== "object" || entry === null) return entry;
   const { id, model, name } = entry as Record<string, unknown>;
@@ -26,8 +30,8 @@ function nameOf(entry: unknown): unknown {
 }
 
 /**
- * Filters the lists in an answer. A list stands alone (Together's), or under `data`, `models` or any other name, also
- * twice (llama.cpp's).
+ * Filters the lists in an answer. A list stands alone (Together's), or under `data`, `models` or
+ * any other name, also twice (llama.cpp's).
  */
 function filterLists(text: string, isAllowed: (model: string) => boolean): unknown {
   const list: unknown = JSON.parse(text);
@@ -39,18 +43,21 @@ function filterLists(text: string, isAllowed: (model: string) => boolean): unkno
   if (Array.isArray(list)) return keep(list);
   const fields = Object.entries(list as object);
   if (!fields.some(([, value]) => Array.isArray(value))) throw unreadable();
-  return Object.fromEntries(fields.map(([name, value]) => [name, Array.isArray(value) ? keep(value) : value]));
+  return Object.fromEntries(
+    fields.map(([name, value]) => [name, Array.isArray(value) ? keep(value) : value]),
+  );
 }
 
 /**
- * Rebuilds the provider's list of models without those that a key may not use. Everything else about the list stays,
- * and so does an error of the provider's.
+ * Rebuilds the provider's list of models without those that a key may not use. Everything else
+ * about the list stays, and so does an error of the provider's.
  *
  * @param answer The provider's answer
  * @param isAllowed Whether the key may use a model
  * @param options As for a relay
  * @returns The answer for the key
- * @throws {GatewayError} `upstream_bad_response` for a list that can't be read: it might name any model
+ * @throws {GatewayError} `upstream_bad_response` for a list that can't be read: it might name any
+ * model
  */
 export async function filterModelList(
   answer: UpstreamResponse,
@@ -61,7 +68,9 @@ export async function filterModelList(
   const bytes = await readWhole(answer.body, { ...options, accept: assertListSize });
   let filtered: Uint8Array | undefined;
   try {
-    filtered = new TextEncoder().encode(JSON.stringify(filterLists(new TextDecoder().decode(bytes), isAllowed)));
+    filtered = new TextEncoder().encode(
+      JSON.stringify(filterLists(new TextDecoder().decode(bytes), isAllowed)),
+    );
   } catch {
     throw unreadable(); // no JSON, or nested deeper than a runtime's parser goes
   }

@@ -11,7 +11,8 @@ import { toUpstreamError } from "./failure_cause.ts";
 import type { UpstreamResponse } from "./transport.ts";
 
 /**
- * Tells whether a plain answer is small enough to go to the caller in one piece, and so does an error in its place.
+ * Tells whether a plain answer is small enough to go to the caller in one piece, and so does an
+ * error in its place.
  *
  * @param headers The upstream's headers: the length of a packed body says nothing
  * @param body The upstream's body
@@ -19,7 +20,8 @@ import type { UpstreamResponse } from "./transport.ts";
  */
 export function isSmall(headers: UpstreamResponse["headers"], body: AnyBody): boolean {
   if ((headers.get("content-encoding") ?? "") !== "") return false;
-  return body.isWhole === true || Number(headers.get("content-length") ?? Infinity) <= SMALL_BODY_BYTES;
+  return body.isWhole === true ||
+    Number(headers.get("content-length") ?? Infinity) <= SMALL_BODY_BYTES;
 }
 
 /** Conditions of a read. */
@@ -36,7 +38,8 @@ export interface ReadWholeOptions extends Pick<ReadAllOptions, "accept"> {
  * @param body The upstream's body
  * @param options As for a relay; the exchange is left open
  * @returns The body
- * @throws {GatewayError} `upstream_disconnected`, `upstream_idle_timeout`, or why the exchange was aborted
+ * @throws {GatewayError} `upstream_disconnected`, `upstream_idle_timeout`, or why the exchange was
+ * aborted
  */
 export async function readWhole(
   body: AnyBody,

@@ -1,13 +1,19 @@
 /**
- * The answer's body on its way to the caller: the bytes as they came, when they came, as fast as the caller reads. A
- * stream of events is watched for its end, for a clean close would read as success in the client libraries.
+ * The answer's body on its way to the caller: the bytes as they came, when they came, as fast as
+ * the caller reads. A stream of events is watched for its end, for a clean close would read as
+ * success in the client libraries.
  *
  * @module
  */
 import type { AnswerMeter, StreamScanner } from "../dialects/dialect.ts";
 import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { ClientClosed, type Exchange, type Settlement, toSettlement } from "../exchange/exchange.ts";
+import {
+  ClientClosed,
+  type Exchange,
+  type Settlement,
+  toSettlement,
+} from "../exchange/exchange.ts";
 import { type AnyBody, type ByteSink, push, type PushedBody } from "../http/message.ts";
 import { toUpstreamError } from "./failure_cause.ts";
 
@@ -15,20 +21,28 @@ import { toUpstreamError } from "./failure_cause.ts";
 export interface RelayOptions {
   /** Settled when the body is over, whichever way. */
   readonly exchange: Exchange;
-  /** Watches a stream of events, and makes the event for an error in it; left out for a plain answer. */
+  /**
+   * Watches a stream of events, and makes the event for an error in it; left out for a plain
+   * answer.
+   */
   readonly scanner?: StreamScanner | undefined;
-  /** True if the tokens that a stream states count: not where it is one of an earlier call's answer. */
+  /**
+   * True if the tokens that a stream states count: not where it is one of an earlier call's answer.
+   */
   readonly isMetered: boolean;
   /** Watches a plain answer for the tokens that it states. */
   readonly meter?: AnswerMeter | undefined;
   /**
-   * The longest time without payload, milliseconds; before the first event of a stream, the longest time without any
-   * byte. Time in which the caller does not read does not count, here and in `firstEventMs`.
+   * The longest time without payload, milliseconds; before the first event of a stream, the longest
+   * time without any byte. Time in which the caller does not read does not count, here and in
+   * `firstEventMs`.
    */
   readonly idleMs: number;
   /** The longest time until the first event of a stream, milliseconds. */
   readonly firstEventMs: number;
-  /** Time of silence after which a comment is sent in a stream of events, milliseconds; 0 for never. */
+  /**
+   * Time of silence after which a comment is sent in a stream of events, milliseconds; 0 for never.
+   */
   readonly keepAliveMs: number;
   /** The longest time in which the caller reads nothing of what is there, milliseconds. */
   readonly writeStallMs: number;
@@ -54,10 +68,16 @@ export class Relay implements PushedBody, ByteSink {
   #askForMore = ignore;
   /** True while the caller takes what comes: then it is the upstream's turn. */
   #isFlowing = false;
-  /** Monotonic times at which the upstream's turn began or its last bytes came, and at which the last byte was sent. */
+  /**
+   * Monotonic times at which the upstream's turn began or its last bytes came, and at which the
+   * last byte was sent.
+   */
   #waitingSince: number;
   #lastSentAt: number;
-  /** Milliseconds waited for bytes in earlier turns since the last ones, and in all since the last payload. */
+  /**
+   * Milliseconds waited for bytes in earlier turns since the last ones, and in all since the last
+   * payload.
+   */
   #heldMs = 0;
   #waitedMs = 0;
   #isOver = false;
@@ -82,8 +102,8 @@ export class Relay implements PushedBody, ByteSink {
   }
 
   /**
-   * Pushes the answer: an error event, when a stream of events can't be completed. A plain answer then fails, and the
-   * listener breaks the connection.
+   * Pushes the answer: an error event, when a stream of events can't be completed. A plain answer
+   * then fails, and the listener breaks the connection.
    */
   pushTo(sink: ByteSink): () => void {
     if (this.#leftFor !== undefined) {
@@ -132,7 +152,9 @@ export class Relay implements PushedBody, ByteSink {
   }
 
   fail(cause: unknown): void {
-    if (!this.#isOver) this.#fail(this.#options.exchange.reason ?? toUpstreamError("upstream_disconnected", cause));
+    if (!this.#isOver) {
+      this.#fail(this.#options.exchange.reason ?? toUpstreamError("upstream_disconnected", cause));
+    }
   }
 
   /** Ends the relay after the caller left, or goes on without it. */
@@ -151,7 +173,10 @@ export class Relay implements PushedBody, ByteSink {
     this.#body.cancel();
   }
 
-  /** Reads the rest of the answer and drops it. The deadlines hold as before. @param reason Told to the caller */
+  /**
+   * Reads the rest of the answer and drops it. The deadlines hold as before. @param reason Told to
+   * the caller
+   */
   goOn(reason: Error): void {
     if (this.#isOver) return;
     const hasBegun = this.#sink !== undefined;
@@ -211,7 +236,10 @@ export class Relay implements PushedBody, ByteSink {
     exchange.settle(this.#leftFor === undefined ? settlement : toSettlement(this.#leftFor));
   }
 
-  /** Gives the upstream its turn, unless the exchange was aborted meanwhile: the caller learns that now. */
+  /**
+   * Gives the upstream its turn, unless the exchange was aborted meanwhile: the caller learns that
+   * now.
+   */
   #flow(): void {
     const { exchange, clock } = this.#options;
     if (exchange.reason !== undefined) return this.#fail(exchange.reason);
@@ -244,8 +272,9 @@ export class Relay implements PushedBody, ByteSink {
   }
 
   /**
-   * Ends with an error: as an event where client libraries read one, else by throwing. A stream that had its end needs no
-   * event; if its connection broke before `[DONE]`, so does the caller's, for usage or more may have been lost.
+   * Ends with an error: as an event where client libraries read one, else by throwing. A stream
+   * that had its end needs no event; if its connection broke before `[DONE]`, so does the caller's,
+   * for usage or more may have been lost.
    */
   #fail(reason: unknown): void {
     if (this.#isOver) return;
@@ -255,7 +284,8 @@ export class Relay implements PushedBody, ByteSink {
     this.#body.cancel();
     const { scanner, clock } = this.#options;
     const ended = this.#ended;
-    const isBroken = GatewayError.is(reason) && reason.code === "upstream_disconnected" && !scanner?.isDone;
+    const isBroken = GatewayError.is(reason) && reason.code === "upstream_disconnected" &&
+      !scanner?.isDone;
     if (ended !== undefined && !isBroken) {
       this.#settle(ended);
       return this.#sink?.end();
@@ -270,8 +300,8 @@ export class Relay implements PushedBody, ByteSink {
   }
 
   /**
-   * Frees the upstream at once, and tells the caller. One that does not read learns it when it reads again; its connection
-   * is closed if it does not.
+   * Frees the upstream at once, and tells the caller. One that does not read learns it when it
+   * reads again; its connection is closed if it does not.
    */
   #aborted(): void {
     const { exchange: { reason }, clock, writeStallMs } = this.#options;
@@ -280,10 +310,14 @@ export class Relay implements PushedBody, ByteSink {
     // A caller that has stopped reading must not keep the books open.
     this.#settle(this.#ended ?? toSettlement(reason));
     const leftMs = writeStallMs - (clock.monotonic() - this.#lastSentAt);
-    this.#cancelTimer = clock.timer(Math.max(1, Math.ceil(leftMs)), () => this.#stall(), { isBackground: true });
+    this.#cancelTimer = clock.timer(Math.max(1, Math.ceil(leftMs)), () => this.#stall(), {
+      isBackground: true,
+    });
   }
 
-  /** One timer for everything that time decides; it sleeps until the earliest of them can be due. */
+  /**
+   * One timer for everything that time decides; it sleeps until the earliest of them can be due.
+   */
   #watch(): void {
     const { clock, keepAliveMs, writeStallMs, scanner } = this.#options;
     const now = clock.monotonic();
@@ -303,8 +337,8 @@ export class Relay implements PushedBody, ByteSink {
   }
 
   /**
-   * Computes how much longer the provider may be silent. Before the first event of a stream any byte ends its silence:
-   * providers send comments while a call waits for its turn.
+   * Computes how much longer the provider may be silent. Before the first event of a stream any
+   * byte ends its silence: providers send comments while a call waits for its turn.
    */
   #silence(pendingMs: number): { leftMs: number; code: ErrorCode } {
     const { scanner, idleMs, firstEventMs } = this.#options;

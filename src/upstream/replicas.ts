@@ -1,12 +1,13 @@
 /**
- * The replicas of one provider: which one takes the next call, which one is given a pause, and how many calls may be
- * made twice. A pure state machine: times are passed in.
+ * The replicas of one provider: which one takes the next call, which one is given a pause, and how
+ * many calls may be made twice. A pure state machine: times are passed in.
  *
- * Outlier ejection as Envoy does it (docs: arch_overview/upstream/outlier), with connections alone as evidence: an HTTP
- * answer of any status proves that a replica can be reached. One that can't be connected to is ejected at once; one
- * whose connections break after a call was sent, after five in a row. A caller may be the reason for the latter (a
- * request that makes the provider reset), so at most half of the replicas can be out of service because of it. The last
- * one in service is never ejected: without it all callers would lose the provider.
+ * Outlier ejection as Envoy does it (docs: arch_overview/upstream/outlier), with connections alone
+ * as evidence: an HTTP answer of any status proves that a replica can be reached. One that can't be
+ * connected to is ejected at once; one whose connections break after a call was sent, after five in
+ * a row. A caller may be the reason for the latter (a request that makes the provider reset), so at
+ * most half of the replicas can be out of service because of it. The last one in service is never
+ * ejected: without it all callers would lose the provider.
  *
  * @module
  */
@@ -17,8 +18,8 @@ const FAILURES_TO_EJECT = 5;
 const BASE_EJECTION_MS = 5_000;
 const MAX_EJECTION_MS = 300_000;
 /**
- * Maximum number of calls at a time that probe a replica after its pause. One older than {@link PROBE_MS} waits for a
- * slow answer and does not count.
+ * Maximum number of calls at a time that probe a replica after its pause. One older than {@link
+ * PROBE_MS} waits for a slow answer and does not count.
  */
 const MAX_PROBES = 3;
 const PROBE_MS = 5_000;
@@ -58,7 +59,9 @@ export interface ReplicaReport {
 interface State extends Replica {
   /** Failures since the last success. */
   failures: number;
-  /** True if there was no connection to it: if it is in service, then only for want of another one. */
+  /**
+   * True if there was no connection to it: if it is in service, then only for want of another one.
+   */
   isUnreachable: boolean;
   /** Ejections since the start. */
   allEjections: number;
@@ -67,8 +70,8 @@ interface State extends Replica {
   /** Monotonic time until which it gets no call; 0 when it is in service. */
   ejectedUntil: number;
   /**
-   * Calls to it since its pause, or during it if no other replica is left, with the time of their start. Monotonic
-   * milliseconds.
+   * Calls to it since its pause, or during it if no other replica is left, with the time of their
+   * start. Monotonic milliseconds.
    */
   readonly probes: Map<Replica, number>;
 }
@@ -93,9 +96,10 @@ export class Replicas {
   }
 
   /**
-   * Chooses the replica for a call, in turn among those in service; one whose pause is over comes first, for a few
-   * calls at a time. When none in service can be connected to, pauses are disregarded (Envoy's panic mode). Report the
-   * outcome with {@link succeeded}, {@link failed} or {@link forgotten}.
+   * Chooses the replica for a call, in turn among those in service; one whose pause is over comes
+   * first, for a few calls at a time. When none in service can be connected to, pauses are
+   * disregarded (Envoy's panic mode). Report the outcome with {@link succeeded}, {@link failed} or
+   * {@link forgotten}.
    *
    * @param now Monotonic milliseconds
    * @returns The replica
@@ -155,14 +159,16 @@ export class Replicas {
    *
    * @param replica Its connection failed
    * @param now Monotonic milliseconds
-   * @param wasConnected Whether there was a connection. Without one, the first failure ejects: another replica takes
+   * @param wasConnected Whether there was a connection. Without one, the first failure ejects:
+   * another replica takes
    *   the calls over without anybody noticing
    */
   failed(replica: Replica, now: number, wasConnected = true): void {
     const state = this.#stateOf(replica);
     state.failures++;
     if (state.ejectedUntil > 0) {
-      // Only a probe tells how it does now, and of several that fail together one prolongs the pause.
+      // Only a probe tells how it does now, and of several that fail together one prolongs the
+      // pause.
       if (!state.probes.delete(replica) || state.ejectedUntil > now) return;
     } else {
       state.isUnreachable = !wasConnected;
@@ -176,7 +182,8 @@ export class Replicas {
   }
 
   /**
-   * Records a call that ended for a reason that says nothing about its replica, such as a caller that left.
+   * Records a call that ended for a reason that says nothing about its replica, such as a caller
+   * that left.
    *
    * @param replica The replica of the call
    */
@@ -216,14 +223,19 @@ function toReplica(url: string, index: number): Replica {
   return { url, base, path: base.pathname.replace(/\/$/, ""), index };
 }
 
-/** Returns whether another call may probe a replica whose pause is over: a few at a time, not counting slow ones. */
+/**
+ * Returns whether another call may probe a replica whose pause is over: a few at a time, not
+ * counting slow ones.
+ */
 function mayProbe({ probes }: State, now: number): boolean {
   let young = 0;
   for (const startedAt of probes.values()) if (now - startedAt < PROBE_MS) young++;
   return young < MAX_PROBES;
 }
 
-/** Returns an ejected replica as a new object, which distinguishes this probe from earlier calls. */
+/**
+ * Returns an ejected replica as a new object, which distinguishes this probe from earlier calls.
+ */
 function probe(state: State, now: number): Replica {
   const call: Replica = { url: state.url, base: state.base, path: state.path, index: state.index };
   state.probes.set(call, now);

@@ -1,5 +1,6 @@
 /**
- * The call to a provider, as the gateway needs it: bytes out, bytes back, identity-coded, no redirect followed.
+ * The call to a provider, as the gateway needs it: bytes out, bytes back, identity-coded, no
+ * redirect followed.
  *
  * @module
  */
@@ -15,7 +16,10 @@ export interface HeldBody {
   release(): void;
 }
 
-/** The end of a call before its time: like an `AbortSignal`, but it costs nothing until a signal is asked for. */
+/**
+ * The end of a call before its time: like an `AbortSignal`, but it costs nothing until a signal is
+ * asked for.
+ */
 export interface Abortable {
   /** Reason to end the call, at whatever stage it is; `undefined` as long as it may go on. */
   readonly reason: Error | undefined;
@@ -29,17 +33,24 @@ export interface Abortable {
 
 /** One call. */
 export interface UpstreamCall {
-  /** Base URL of the upstream, of which scheme, host and port count here. The same object for all calls to it. */
+  /**
+   * Base URL of the upstream, of which scheme, host and port count here. The same object for all
+   * calls to it.
+   */
   readonly base: URL;
-  /** Path and query, as the request line states them: from config alone, but for the encoded id of a model. */
+  /**
+   * Path and query, as the request line states them: from config alone, but for the encoded id of a
+   * model.
+   */
   readonly target: string;
   /** Method, in upper case. */
   readonly method: string;
   /** Lower-case names. */
   readonly headers: Record<string, string>;
   /**
-   * The body; `null` where there is none. The transport releases it when all of it is sent, or no more of it will be;
-   * otherwise it is held until the exchange is over. A call that throws {@link NeverSent} is made again with it.
+   * The body; `null` where there is none. The transport releases it when all of it is sent, or no
+   * more of it will be; otherwise it is held until the exchange is over. A call that throws {@link
+   * NeverSent} is made again with it.
    */
   readonly body: HeldBody | null;
   /** Deadline for the connection, milliseconds. */
@@ -61,7 +72,10 @@ export interface UpstreamResponse {
   readonly body: AnyBody | null;
 }
 
-/** The error of a transport when no byte of the call can have reached the upstream: the call may be made again. */
+/**
+ * The error of a transport when no byte of the call can have reached the upstream: the call may be
+ * made again.
+ */
 export class NeverSent extends Error {
   override readonly name = "NeverSent";
   /** The original error. */
@@ -74,7 +88,10 @@ export class NeverSent extends Error {
   }
 }
 
-/** The error of a transport that knows why a call failed, where the error below it does not tell by its code. */
+/**
+ * The error of a transport that knows why a call failed, where the error below it does not tell by
+ * its code.
+ */
 export class CallFailed extends Error {
   override readonly name = "CallFailed";
   /** Cause of the failure. */
@@ -118,14 +135,17 @@ export interface Transport {
    * @param call The call
    * @returns The response, as soon as its header is there
    * @throws {GatewayError} `upstream_bad_response` for what is no readable HTTP
-   * @throws {NeverSent} When not a byte of the call can have arrived; anything else it throws means that no response
+   * @throws {NeverSent} When not a byte of the call can have arrived; anything else it throws means
+   * that no response
    *   began
-   * @throws {CallFailed} Where the transport knows why; of any other error `toFailureCause` looks at the code
+   * @throws {CallFailed} Where the transport knows why; of any other error `toFailureCause` looks
+   * at the code
    */
   send(call: UpstreamCall): Promise<UpstreamResponse>;
   /**
-   * Unpacks the body of a response in a content encoding, no further than its reader reads. One that ends too early, or
-   * is followed by something else, rejects. If left out, gzip is unpacked, as far as `fetch` has not done so.
+   * Unpacks the body of a response in a content encoding, no further than its reader reads. One
+   * that ends too early, or is followed by something else, rejects. If left out, gzip is unpacked,
+   * as far as `fetch` has not done so.
    *
    * @param coding One coding, lower case, such as `gzip`
    * @param body The packed body
@@ -135,9 +155,10 @@ export interface Transport {
 }
 
 /**
- * Creates a transport over the global `fetch`, which works anywhere. It can't distinguish connecting from waiting, so
- * that no call counts as never sent, and the connect deadline is not watched: the one for the first byte is. It holds a
- * body until the end of the response (measured on Bun, Deno and Node), so that the body is not released before.
+ * Creates a transport over the global `fetch`, which works anywhere. It can't distinguish
+ * connecting from waiting, so that no call counts as never sent, and the connect deadline is not
+ * watched: the one for the first byte is. It holds a body until the end of the response (measured
+ * on Bun, Deno and Node), so that the body is not released before.
  *
  * @returns The transport
  */
@@ -145,7 +166,8 @@ export function createFetchTransport(): Transport {
   return {
     async send({ base, target, method, headers, body, exchange: { signal } }) {
       // Deno sends a call with an array of bytes twice where the connection ends before the answer
-      // (https://github.com/denoland/deno/pull/32566): the provider would bill it twice. It sends a Blob once.
+      // (https://github.com/denoland/deno/pull/32566): the provider would bill it twice. It sends a
+      // Blob once.
       const response = await fetch(base.origin + target, {
         method,
         headers,

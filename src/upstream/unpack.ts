@@ -1,6 +1,6 @@
 /**
- * Removes the content encoding of responses. None is requested, but if a provider or a proxy in front of it uses one all
- * the same, it is unpacked as far as the runtime can.
+ * Removes the content encoding of responses. None is requested, but if a provider or a proxy in
+ * front of it uses one all the same, it is unpacked as far as the runtime can.
  *
  * @module
  */
@@ -12,8 +12,8 @@ import type { Transport, UpstreamResponse } from "./transport.ts";
 /** First byte of a gzip member (RFC 1952 §2.3.1); no JSON and no event stream begins with it. */
 const GZIP_FIRST_BYTE = 0x1f;
 /**
- * Size of the pieces fed to a `DecompressionStream`, which unpacks each (up to 1032 times as much) before anybody
- * reads. Bytes.
+ * Size of the pieces fed to a `DecompressionStream`, which unpacks each (up to 1032 times as much)
+ * before anybody reads. Bytes.
  */
 const SLICE_BYTES = 512;
 /** Pattern of a `content-encoding` that may be named to the caller. */
@@ -41,8 +41,8 @@ function toSlices(first: Uint8Array, rest: ByteSource): ByteSource {
 }
 
 /**
- * Unpacks gzip of one member with `DecompressionStream`, which any runtime has. A body that the runtime's `fetch` has
- * unpacked already passes unchanged: `fetch` does not remove the header.
+ * Unpacks gzip of one member with `DecompressionStream`, which any runtime has. A body that the
+ * runtime's `fetch` has unpacked already passes unchanged: `fetch` does not remove the header.
  *
  * @param coding One content coding, lower case
  * @param body The packed body
@@ -60,7 +60,9 @@ export function unpackGzip(coding: string, body: ByteSource): ByteSource | undef
         return first;
       }
       const packed = toReadableStream(toSlices(first, body));
-      unpacked = fromReadableStream(packed.pipeThrough(new DecompressionStream("gzip") as GzipStream));
+      unpacked = fromReadableStream(
+        packed.pipeThrough(new DecompressionStream("gzip") as GzipStream),
+      );
       return await unpacked.read();
     },
     cancel: (reason) => (unpacked ?? body).cancel(reason),
@@ -68,14 +70,18 @@ export function unpackGzip(coding: string, body: ByteSource): ByteSource | undef
 }
 
 /**
- * Converts a response to identity coding. One that can't be unpacked is refused rather than passed on mislabelled.
+ * Converts a response to identity coding. One that can't be unpacked is refused rather than passed
+ * on mislabelled.
  *
  * @param response The response, as the transport returned it
  * @param transport That transport
  * @returns The same, its body unpacked
  * @throws {GatewayError} `upstream_unsupported_encoding`
  */
-export function toIdentityCoding(response: UpstreamResponse, transport: Pick<Transport, "unpack">): UpstreamResponse {
+export function toIdentityCoding(
+  response: UpstreamResponse,
+  transport: Pick<Transport, "unpack">,
+): UpstreamResponse {
   const { status, headers, body } = response;
   const coding = headers.get("content-encoding")?.trim().toLowerCase() ?? "";
   if (coding === "" || coding === "identity" || body === null) return response;
@@ -84,5 +90,8 @@ export function toIdentityCoding(response: UpstreamResponse, transport: Pick<Tra
   const unpacked = transport.unpack ? transport.unpack(known, packed) : unpackGzip(known, packed);
   if (unpacked !== undefined) return { status, headers, body: unpacked };
   body.cancel();
-  throw new GatewayError("upstream_unsupported_encoding", CODINGS.test(coding) ? { detail: coding } : {});
+  throw new GatewayError(
+    "upstream_unsupported_encoding",
+    CODINGS.test(coding) ? { detail: coding } : {},
+  );
 }

@@ -1,6 +1,7 @@
 /**
- * Removes from a stream the chunk that the gateway has asked for and the caller has not. Every other byte passes as it
- * came, and when it came: only an unfinished event that may still be that chunk is held back.
+ * Removes from a stream the chunk that the gateway has asked for and the caller has not. Every
+ * other byte passes as it came, and when it came: only an unfinished event that may still be that
+ * chunk is held back.
  *
  * @module
  */
@@ -16,7 +17,10 @@ const DATA = new TextEncoder().encode("data:");
 const NOTHING = new Uint8Array(0);
 /** The most bytes of an event that are held back; the chunk has a few hundred. */
 const MAX_HELD_BYTES = 8192;
-/** Size from which a held line is not looked at again for each piece. In a chunk, `choices` stands before. Bytes. */
+/**
+ * Size from which a held line is not looked at again for each piece. In a chunk, `choices` stands
+ * before. Bytes.
+ */
 const MIN_LONG_BYTES = 256;
 
 /** Finds the end of a line; -1 if it is still to come. */
@@ -53,7 +57,10 @@ export class UsageChunkFilter implements PushedBody {
     this.#asked = asked;
   }
 
-  /** An event that is held back when the stream ends was never finished: it is a part of the chunk, or of nothing. */
+  /**
+   * An event that is held back when the stream ends was never finished: it is a part of the chunk,
+   * or of nothing.
+   */
   pushTo(sink: ByteSink): () => void {
     return this.#source.pushTo({
       write: (chunk) => {
@@ -83,7 +90,9 @@ export class UsageChunkFilter implements PushedBody {
       this.#waitingBytes += chunk.length;
       return NOTHING;
     }
-    const bytes = this.#held.length === 0 ? chunk : joinChunks([this.#held, ...this.#waiting, chunk]);
+    const bytes = this.#held.length === 0
+      ? chunk
+      : joinChunks([this.#held, ...this.#waiting, chunk]);
     this.#waiting = [];
     this.#waitingBytes = 0;
     const passed: Uint8Array[] = [];
@@ -122,7 +131,10 @@ export class UsageChunkFilter implements PushedBody {
     return passed.length === 1 ? passed[0] ?? NOTHING : joinChunks(passed);
   }
 
-  /** Tells whether a piece can wait: a long held line is looked at again once it ends, or has doubled. */
+  /**
+   * Tells whether a piece can wait: a long held line is looked at again once it ends, or has
+   * doubled.
+   */
   #isForLater(chunk: Uint8Array): boolean {
     const { length } = this.#held;
     const waitingBytes = this.#waitingBytes + chunk.length;
@@ -131,7 +143,10 @@ export class UsageChunkFilter implements PushedBody {
     return !chunk.includes(LF) && !chunk.includes(CR);
   }
 
-  /** Judges a line of an event: the chunk has a single line of data. Returns whether the event is the chunk so far. */
+  /**
+   * Judges a line of an event: the chunk has a single line of data. Returns whether the event is
+   * the chunk so far.
+   */
   #judge(bytes: Uint8Array, line: number, end: number, isChunk: boolean): boolean {
     const data = this.#dataAt(bytes, line, end);
     if (data === undefined) return isChunk;
@@ -139,7 +154,10 @@ export class UsageChunkFilter implements PushedBody {
     return !this.#isPassing;
   }
 
-  /** The offset of a line's data; -1 if there is none yet, `undefined` if the line is one of another field. */
+  /**
+   * The offset of a line's data; -1 if there is none yet, `undefined` if the line is one of another
+   * field.
+   */
   #dataAt(bytes: Uint8Array, line: number, end: number): number | undefined {
     for (let index = 0; index < DATA.length; index++) {
       if (line + index >= end) return -1;
@@ -149,13 +167,17 @@ export class UsageChunkFilter implements PushedBody {
     return bytes[data] === SPACE ? data + 1 : data;
   }
 
-  /** Decides about what is unfinished. Returns the offset from which it is held back; the end if nothing is. */
+  /**
+   * Decides about what is unfinished. Returns the offset from which it is held back; the end if
+   * nothing is.
+   */
   #startOfHeld(bytes: Uint8Array, event: number, line: number): number {
     const isInLine = this.#isInLine || line < bytes.length;
     const isHeld = !this.#isPassing && !this.#isInLine && bytes.length - event <= MAX_HELD_BYTES &&
       this.#mayBeChunk(bytes, event, line);
     if (isHeld) return event;
-    // A comment that has begun is no part of an event; anything else decides about the one that it is in.
+    // A comment that has begun is no part of an event; anything else decides about the one that it
+    // is in.
     this.#isPassing ||= !this.#isInLine && !(bytes[line] === COLON && event === line);
     this.#isInLine = isInLine;
     return bytes.length;

@@ -7,13 +7,17 @@
  */
 
 /**
- * Names of the counts of each key, provider and model. The usage file and Redis hold the counts in this order. A later
- * version may add counts at the end and nowhere else, so that each version can read what another one wrote.
+ * Names of the counts of each key, provider and model. The usage file and Redis hold the counts in
+ * this order. A later version may add counts at the end and nowhere else, so that each version can
+ * read what another one wrote.
  */
 export const USAGE_COUNTS = [
   /** Calls that were sent to the provider, of operations that cost tokens. */
   "requests",
-  /** Those of them that broke off after the provider had stated tokens: what it stated is counted, and may be a part. */
+  /**
+   * Those of them that broke off after the provider had stated tokens: what it stated is counted,
+   * and may be a part.
+   */
   "partial",
   /** Those whose tokens nobody stated or estimated. They may have cost something. */
   "unmetered",
@@ -64,7 +68,10 @@ export interface UsageNames {
   readonly model: string;
   /** Name of the operation. */
   readonly operation: string;
-  /** Team and plan that the claims of an identity token named; left out for keys, whose team is looked up. */
+  /**
+   * Team and plan that the claims of an identity token named; left out for keys, whose team is
+   * looked up.
+   */
   readonly team?: string | undefined;
   readonly plan?: string | undefined;
 }
@@ -84,8 +91,8 @@ export interface UsageRow extends UsageNames {
 /** Name under which models or keys are counted together, once there are too many to count each. */
 export const OTHER = "(other)";
 /**
- * Maximum number of models of a key that are counted by name in an hour or day, beside those that have a price. A model
- * counts once for each operation.
+ * Maximum number of models of a key that are counted by name in an hour or day, beside those that
+ * have a price. A model counts once for each operation.
  */
 export const MAX_MODELS = 50;
 
@@ -94,8 +101,8 @@ export const HOUR_MS = 3_600_000;
 /** A day. Milliseconds. */
 export const DAY_MS = 86_400_000;
 /**
- * Rows that are worked on in one turn of the process, at most 25 µs each on a slow machine: streams must not wait for
- * more than 5 ms. A store yields at most as many at once.
+ * Rows that are worked on in one turn of the process, at most 25 µs each on a slow machine: streams
+ * must not wait for more than 5 ms. A store yields at most as many at once.
  */
 export const ROWS_A_TURN = 200;
 /** Rows of a batch at most: a store takes fewer larger ones with less work. */
@@ -163,7 +170,8 @@ export interface UsageStore {
   add(batch: UsageBatch): Promise<void>;
   /**
    * @param range The range of the rows
-   * @returns The rows, at most {@link ROWS_A_TURN} at a time; the same names can have several of the same hour or day
+   * @returns The rows, at most {@link ROWS_A_TURN} at a time; the same names can have several of
+   * the same hour or day
    * @throws {UsageUnavailable} When they can't be read
    */
   read(range: UsageRange): AsyncIterable<readonly UsageRow[]>;
@@ -183,5 +191,7 @@ export class UsageUnavailable extends Error {
  * @param counts The counts
  */
 export function addCounts(sums: UsageCounts, counts: Readonly<UsageCounts>): void {
-  for (const name of USAGE_COUNTS) sums[name] = Math.min(sums[name] + counts[name], Number.MAX_SAFE_INTEGER);
+  for (const name of USAGE_COUNTS) {
+    sums[name] = Math.min(sums[name] + counts[name], Number.MAX_SAFE_INTEGER);
+  }
 }

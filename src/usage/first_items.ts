@@ -1,6 +1,6 @@
 /**
- * Pages of a report: the first groups in its order, kept while groups pass by, so that a report of a million groups
- * sorts no more of them than it shows.
+ * Pages of a report: the first groups in its order, kept while groups pass by, so that a report of
+ * a million groups sorts no more of them than it shows.
  *
  * @module
  */
@@ -65,7 +65,9 @@ export class FirstItems<Item> {
       let child = 2 * index + 1;
       if (child >= heap.length) return;
       const right = child + 1;
-      if (right < heap.length && this.#compare(heap[right] as Item, heap[child] as Item) > 0) child = right;
+      if (right < heap.length && this.#compare(heap[right] as Item, heap[child] as Item) > 0) {
+        child = right;
+      }
       const [upper, lower] = [heap[index] as Item, heap[child] as Item]; // both are in the heap
       if (this.#compare(upper, lower) >= 0) return;
       [heap[index], heap[child]] = [lower, upper];

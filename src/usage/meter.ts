@@ -1,6 +1,6 @@
 /**
- * Counts what keys use of providers and models. The counts are handed to a store once a second, so that no exchange
- * waits for it; a crash loses the last second.
+ * Counts what keys use of providers and models. The counts are handed to a store once a second, so
+ * that no exchange waits for it; a crash loses the last second.
  *
  * @module
  */
@@ -27,14 +27,18 @@ import { MAX_ROWS, UsageTable } from "./usage_table.ts";
 const FLUSH_MS = 1000;
 /** Tries of one batch while the gateway closes, and the pause between them. Milliseconds. */
 const [CLOSE_TRIES, CLOSE_PAUSE_MS] = [4, 250];
-/** Number of tokens above which the statement of a provider is a mistake: no model answers that much at once. */
+/**
+ * Number of tokens above which the statement of a provider is a mistake: no model answers that much
+ * at once.
+ */
 const MAX_TOKENS = 1e12;
 /** Maximum number of models that are remembered for each provider as ones that it has. */
 const MAX_KNOWN = 1000;
 
 /** Tells whether all numbers are plausible. */
-const isSound = ({ total, input = 0, output = 0, cached = 0, reasoning = 0 }: TokenUsage): boolean =>
-  Math.max(total, input, output, cached, reasoning) <= MAX_TOKENS;
+const isSound = (
+  { total, input = 0, output = 0, cached = 0, reasoning = 0 }: TokenUsage,
+): boolean => Math.max(total, input, output, cached, reasoning) <= MAX_TOKENS;
 
 function addTokens(counts: UsageCounts, usage: TokenUsage, isEstimated: boolean): void {
   const { total, input = 0, output = 0, cached = 0, reasoning = 0 } = usage;
@@ -94,27 +98,49 @@ export class UsageMeter implements ExchangeObserver {
   }
 
   /**
-   * Counts a call of an operation with tokens that was sent to its provider; what the gateway refused has used nothing.
-   * A call that names no model counts as one of {@link OTHER}.
+   * Counts a call of an operation with tokens that was sent to its provider; what the gateway
+   * refused has used nothing. A call that names no model counts as one of {@link OTHER}.
    */
   settled(record: ExchangeRecord): void {
-    const { keyId, provider, replica, operation, isMetered, outcome, status, usage, isEstimated, code } = record;
+    const {
+      keyId,
+      provider,
+      replica,
+      operation,
+      isMetered,
+      outcome,
+      status,
+      usage,
+      isEstimated,
+      code,
+    } = record;
     const model = record.model ?? (replica === undefined ? undefined : OTHER);
-    if (keyId === undefined || provider === undefined || operation === undefined || model === undefined) return;
+    if (
+      keyId === undefined || provider === undefined || operation === undefined ||
+      model === undefined
+    ) return;
     if (isMetered !== true || outcome === "refused" || outcome === "shed") return;
     const endedAt = record.startedAt + record.durationMs;
     const hour = endedAt - endedAt % HOUR_MS;
     const isAnswered = isSuccess(status);
     const { team, plan } = record;
     const known = this.#nameOf(provider, model, isAnswered);
-    const counts = this.#tableOf(hour).counts({ key: keyId, provider, model: known, operation, team, plan });
+    const counts = this.#tableOf(hour).counts({
+      key: keyId,
+      provider,
+      model: known,
+      operation,
+      team,
+      plan,
+    });
     counts.requests++;
     if (usage !== undefined && isSound(usage)) {
       if (isEstimated === true) counts.estimated++;
       else if (outcome !== "ok") counts.partial++;
       addTokens(counts, usage, isEstimated === true);
-    } else if ((outcome === "upstream_error" && !isAnswered) || NEVER_SENT.has(code)) counts.failed++;
-    else counts.unmetered++;
+    } else if ((outcome === "upstream_error" && !isAnswered) || NEVER_SENT.has(code)) {
+      counts.failed++;
+    } else counts.unmetered++;
     this.#flushLater();
   }
 
@@ -131,7 +157,8 @@ export class UsageMeter implements ExchangeObserver {
   }
 
   /**
-   * Hands on what waits, and uses another store from then on. What the old store does not take goes to the new one.
+   * Hands on what waits, and uses another store from then on. What the old store does not take goes
+   * to the new one.
    *
    * @param store The new store
    */
@@ -139,12 +166,19 @@ export class UsageMeter implements ExchangeObserver {
     await (this.#flushing = this.#flush().then(() => void (this.#store = store)));
   }
 
-  /** Hands on what is left. A batch that is not taken is retried a few times: a store may be busy at this moment. */
+  /**
+   * Hands on what is left. A batch that is not taken is retried a few times: a store may be busy at
+   * this moment.
+   */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancelFlush();
     await this.#flush();
-    for (let tries = 1, last = this.#batch; last !== undefined && tries < CLOSE_TRIES; last = this.#batch) {
+    for (
+      let tries = 1, last = this.#batch;
+      last !== undefined && tries < CLOSE_TRIES;
+      last = this.#batch
+    ) {
       await new Promise<void>((resolve) => void this.#options.clock.timer(CLOSE_PAUSE_MS, resolve));
       await this.#flush();
       tries = this.#batch === last ? tries + 1 : 1;
@@ -152,7 +186,10 @@ export class UsageMeter implements ExchangeObserver {
     await this.#store.close();
   }
 
-  /** Returns the name under which a model is counted: one that was never answered for gets no row of its own. */
+  /**
+   * Returns the name under which a model is counted: one that was never answered for gets no row of
+   * its own.
+   */
   #nameOf(provider: string, model: string, isAnswered: boolean): string {
     let known = this.#known.get(provider);
     if (known?.has(model) || this.#options.listed.has(model)) return model;
@@ -165,7 +202,8 @@ export class UsageMeter implements ExchangeObserver {
   #tableOf(hour: number): UsageTable {
     const found = this.#waiting.get(hour);
     if (found !== undefined) return found;
-    // Beyond the bound, which takes a store that fails for hours, new rows are counted for all keys together.
+    // Beyond the bound, which takes a store that fails for hours, new rows are counted for all keys
+    // together.
     let rows = this.#leaving?.rows ?? 0;
     for (const table of this.#waiting.values()) rows += table.rows;
     const made = new UsageTable(this.#options.listed, Math.max(0, MAX_ROWS - rows));
@@ -182,12 +220,18 @@ export class UsageMeter implements ExchangeObserver {
     });
   }
 
-  /** Hands on what waits, after the batch that is on its way. A batch that is not taken is retried a second later. */
+  /**
+   * Hands on what waits, after the batch that is on its way. A batch that is not taken is retried a
+   * second later.
+   */
   #flush(): Promise<void> {
     return this.#flushing = this.#flushing.then(() => this.#handOn());
   }
 
-  /** Hands on what waits, and never rejects. The second turn is for what was counted during the first. */
+  /**
+   * Hands on what waits, and never rejects. The second turn is for what was counted during the
+   * first.
+   */
   async #handOn(): Promise<void> {
     for (let turn = 0; turn < 2; turn++) {
       this.#leaving ??= this.#takeWaiting();

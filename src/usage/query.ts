@@ -7,7 +7,16 @@ import type { UsageConfig } from "../config/usage.ts";
 import { DAY_MS, STEP_MS, type UsageRange, type UsageRow, type UsageStep } from "./counts.ts";
 
 /** Dimensions by which usage can be grouped. */
-export const USAGE_PARTS = ["key", "team", "provider", "model", "operation", "month", "day", "hour"] as const;
+export const USAGE_PARTS = [
+  "key",
+  "team",
+  "provider",
+  "model",
+  "operation",
+  "month",
+  "day",
+  "hour",
+] as const;
 /** One of the dimensions by which usage can be grouped. */
 export type UsagePart = typeof USAGE_PARTS[number];
 /** One of the dimensions that are times. */
@@ -56,7 +65,10 @@ export interface UsageQuery extends UsageSelection {
   readonly by: readonly UsagePart[];
   /** The sum by which rows are ordered, after their time. */
   readonly sort: UsageOrder;
-  /** Number of groups, beside those of time, that have rows of their own: the largest; left out, all of them. */
+  /**
+   * Number of groups, beside those of time, that have rows of their own: the largest; left out, all
+   * of them.
+   */
   readonly top?: number | undefined;
   /** Maximum number of rows. */
   readonly limit: number;
@@ -106,15 +118,25 @@ export function toRange(
 ): UsageRange {
   const to = end ?? now;
   const from = wanted ?? to - lastMs;
-  if (from >= to) throw new UsageRefusal(wanted === undefined ? "to" : "from", "expected a time before the end");
+  if (from >= to) {
+    throw new UsageRefusal(wanted === undefined ? "to" : "from", "expected a time before the end");
+  }
   if (wanted === undefined && lastMs > daysMs) {
-    throw new UsageRefusal("last", `days are kept for ${toDays(daysMs)}: expected a duration up to that`);
+    throw new UsageRefusal(
+      "last",
+      `days are kept for ${toDays(daysMs)}: expected a duration up to that`,
+    );
   }
   const firstHour = now - hoursMs;
   if (by.includes("hour") && from < firstHour) {
-    throw new UsageRefusal("by", `hours are kept for ${toDays(hoursMs)}: ask by day, or for a later time`);
+    throw new UsageRefusal(
+      "by",
+      `hours are kept for ${toDays(hoursMs)}: ask by day, or for a later time`,
+    );
   }
-  const step: UsageStep = by.includes("day") || by.includes("month") || from < firstHour ? "day" : "hour";
+  const step: UsageStep = by.includes("day") || by.includes("month") || from < firstHour
+    ? "day"
+    : "hour";
   const ms = STEP_MS[step];
   const first = Math.max(from, now - daysMs);
   return {
@@ -126,7 +148,12 @@ export function toRange(
 }
 
 /** Tells whether a row is asked for, but for its team. */
-export function isWanted(row: UsageRow, { key, provider, model, operation }: UsageSelection): boolean {
-  return (key === undefined || row.key === key) && (provider === undefined || row.provider === provider) &&
-    (model === undefined || row.model === model) && (operation === undefined || row.operation === operation);
+export function isWanted(
+  row: UsageRow,
+  { key, provider, model, operation }: UsageSelection,
+): boolean {
+  return (key === undefined || row.key === key) &&
+    (provider === undefined || row.provider === provider) &&
+    (model === undefined || row.model === model) &&
+    (operation === undefined || row.operation === operation);
 }

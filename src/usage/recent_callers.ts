@@ -1,5 +1,6 @@
 /**
- * Callers with identity tokens that were in use of late, from the hours that are kept: no store of keys lists them.
+ * Callers with identity tokens that were in use of late, from the hours that are kept: no store of
+ * keys lists them.
  *
  * @module
  */
@@ -7,7 +8,10 @@ import { TOKEN_ID_PREFIX } from "../config/key.ts";
 import { HOUR_MS, ROWS_A_TURN } from "./counts.ts";
 import type { UsageReportParts } from "./report.ts";
 
-/** A caller with an identity token, as its claims named its team and its plan when it was last in use. */
+/**
+ * A caller with an identity token, as its claims named its team and its plan when it was last in
+ * use.
+ */
 export interface RecentCaller {
   /** Id of the caller, such as `jwt:corp:ann`. */
   readonly id: string;
@@ -17,7 +21,9 @@ export interface RecentCaller {
 
 /** A query for callers. */
 export interface RecentCallerQuery {
-  /** Start of the time that counts, milliseconds since 1970; the whole hour counts in which it lies. */
+  /**
+   * Start of the time that counts, milliseconds since 1970; the whole hour counts in which it lies.
+   */
   readonly from: number;
   /** Number of callers at most. */
   readonly limit: number;
@@ -37,8 +43,8 @@ interface Seen extends RecentCaller {
 const byId = (one: Seen, other: Seen): number => one.id < other.id ? -1 : one.id > other.id ? 1 : 0;
 
 /**
- * Finds callers, in one pass and in turns. Memory is bounded by the limit, however many callers there are. Of two plans
- * that are asked for, and were in use in the same hour, either may be told.
+ * Finds callers, in one pass and in turns. Memory is bounded by the limit, however many callers
+ * there are. Of two plans that are asked for, and were in use in the same hour, either may be told.
  *
  * @param query Which ones
  * @param parts Where usage is known
@@ -54,7 +60,12 @@ export async function readRecentCallers(
   const hourOf = (time: number) => Math.floor(time / HOUR_MS) * HOUR_MS;
   let sinceRest = 0;
   for await (
-    const rows of usage.read({ step: "hour", from: hourOf(from), to: hourOf(now()) + HOUR_MS, key: id })
+    const rows of usage.read({
+      step: "hour",
+      from: hourOf(from),
+      to: hourOf(now()) + HOUR_MS,
+      key: id,
+    })
   ) {
     for (const { at, key, team, plan } of rows) {
       if (plan === undefined || key <= after || (id !== undefined && key !== id)) continue;

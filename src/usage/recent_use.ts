@@ -1,5 +1,6 @@
 /**
- * Use of some keys and teams since a time of late, from the hours that are kept: the pace at which budgets are used.
+ * Use of some keys and teams since a time of late, from the hours that are kept: the pace at which
+ * budgets are used.
  *
  * @module
  */
@@ -13,7 +14,9 @@ export interface RecentSubject {
   readonly kind: "key" | "team";
   /** Id of the key, or name of the team. */
   readonly id: string;
-  /** Start of the time that counts, milliseconds since 1970; the whole hour counts in which it lies. */
+  /**
+   * Start of the time that counts, milliseconds since 1970; the whole hour counts in which it lies.
+   */
   readonly from: number;
 }
 
@@ -22,7 +25,9 @@ export interface RecentUse {
   readonly tokens: number;
   /** Cost by current prices, in 10^-12 of the currency. */
   readonly cost: bigint;
-  /** Start of the first hour with any use, milliseconds since 1970; `undefined` where there is none. */
+  /**
+   * Start of the first hour with any use, milliseconds since 1970; `undefined` where there is none.
+   */
   readonly since: number | undefined;
 }
 
@@ -36,7 +41,11 @@ interface Growing {
 const hourOf = (time: number): number => Math.floor(time / HOUR_MS) * HOUR_MS;
 
 /** Arranges sums by the id of their key or team. */
-function indexOf(subjects: readonly RecentSubject[], growing: readonly Growing[], kind: RecentSubject["kind"]) {
+function indexOf(
+  subjects: readonly RecentSubject[],
+  growing: readonly Growing[],
+  kind: RecentSubject["kind"],
+) {
   const index = new Map<string, Growing[]>();
   for (const [at, { kind: each, id }] of subjects.entries()) {
     const one = growing[at];
@@ -57,7 +66,11 @@ export async function readRecentUse(
   subjects: readonly RecentSubject[],
   { usage, config, keys, now, rest }: UsageReportParts,
 ): Promise<readonly RecentUse[]> {
-  const growing = subjects.map(({ from }): Growing => ({ from: hourOf(from), group: newGroup([]), since: undefined }));
+  const growing = subjects.map(({ from }): Growing => ({
+    from: hourOf(from),
+    group: newGroup([]),
+    since: undefined,
+  }));
   const [ofKeys, ofTeams] = [indexOf(subjects, growing, "key"), indexOf(subjects, growing, "team")];
   const priceOf = createPricing(config);
   const teams = new Teams(keys);
@@ -69,9 +82,15 @@ export async function readRecentUse(
     }
   };
   const [only, ...others] = subjects;
-  const key = only?.kind === "key" && others.every(({ kind, id }) => kind === "key" && id === only.id);
+  const key = only?.kind === "key" &&
+    others.every(({ kind, id }) => kind === "key" && id === only.id);
   const from = growing.reduce((first, one) => Math.min(first, one.from), hourOf(now()));
-  const range = { step: "hour", from, to: hourOf(now()) + HOUR_MS, key: key ? only.id : undefined } as const;
+  const range = {
+    step: "hour",
+    from,
+    to: hourOf(now()) + HOUR_MS,
+    key: key ? only.id : undefined,
+  } as const;
   let sinceRest = 0;
   for await (const rows of subjects.length === 0 ? [] : usage.read(range)) {
     if (ofTeams.size > 0) await teams.learn(rows);
@@ -84,5 +103,9 @@ export async function readRecentUse(
     sinceRest = 0;
     await rest();
   }
-  return growing.map(({ group, since }) => ({ tokens: tokensOf(group.counts), cost: group.cost ?? 0n, since }));
+  return growing.map(({ group, since }) => ({
+    tokens: tokensOf(group.counts),
+    cost: group.cost ?? 0n,
+    since,
+  }));
 }

@@ -1,11 +1,17 @@
 /**
- * Reports of usage: sums by key, team, provider, model, operation or time, page by page. They are made in turns, so that
- * no other work of the process waits for a report of a million rows.
+ * Reports of usage: sums by key, team, provider, model, operation or time, page by page. They are
+ * made in turns, so that no other work of the process waits for a report of a million rows.
  *
  * @module
  */
 import type { Config } from "../config/config.ts";
-import { type Rest, ROWS_A_TURN, type UsageRange, type UsageRow, type UsageStore } from "./counts.ts";
+import {
+  type Rest,
+  ROWS_A_TURN,
+  type UsageRange,
+  type UsageRow,
+  type UsageStore,
+} from "./counts.ts";
 import { FirstItems } from "./first_items.ts";
 import {
   isTimePart,
@@ -68,7 +74,10 @@ export interface UsageReportParts {
   readonly rest: Rest;
 }
 
-/** Maximum number of groups, about 400 bytes each: all of them are in memory until the last row is added up. */
+/**
+ * Maximum number of groups, about 400 bytes each: all of them are in memory until the last row is
+ * added up.
+ */
 const MAX_GROUPS = 1_000_000;
 
 function nameOf(part: UsagePart, row: UsageRow, teams: Teams): string {
@@ -135,7 +144,8 @@ export class UsageReports {
   }
 
   /**
-   * Yields the rows themselves, some at a time. Rows of the same names and time can come several times: they add up.
+   * Yields the rows themselves, some at a time. Rows of the same names and time can come several
+   * times: they add up.
    *
    * @param query The query
    * @returns The rows
@@ -152,7 +162,9 @@ export class UsageReports {
     for await (const rows of usage.read(range)) {
       const asked = rows.filter((row) => isWanted(row, query));
       await teams.learn(asked);
-      const wanted = query.team === undefined ? asked : asked.filter((row) => teams.of(row) === query.team);
+      const wanted = query.team === undefined
+        ? asked
+        : asked.filter((row) => teams.of(row) === query.team);
       if (wanted.length > 0) {
         yield wanted.map((row) => {
           const { at, key, provider, model, operation } = row;
@@ -176,7 +188,10 @@ export class UsageReports {
   }
 
   /** Adds up the rows of a query by its dimensions. */
-  async #addUp(query: UsageQuery, range: UsageRange): Promise<{ groups: WideMap<Group>; total: Group }> {
+  async #addUp(
+    query: UsageQuery,
+    range: UsageRange,
+  ): Promise<{ groups: WideMap<Group>; total: Group }> {
     const { usage, config, keys, rest } = this.#parts;
     const groups = new WideMap<Group>();
     const total = newGroup([]);
@@ -196,7 +211,9 @@ export class UsageReports {
         addRow(group, row, price);
         addRow(total, row, price);
       }
-      if (groups.size > MAX_GROUPS) throw new UsageRefusal("by", `more than ${MAX_GROUPS} rows: export them instead`);
+      if (groups.size > MAX_GROUPS) {
+        throw new UsageRefusal("by", `more than ${MAX_GROUPS} rows: export them instead`);
+      }
       sinceRest += all.length;
       if (sinceRest < ROWS_A_TURN) continue;
       sinceRest = 0;

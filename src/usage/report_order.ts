@@ -24,7 +24,8 @@ export function compareGroups({ by, sort }: Ordering): (one: Group, other: Group
     if (inTime !== 0) return inTime;
     const [first, second] = [valueOf(one, sort), valueOf(other, sort)];
     if (first !== second) return first > second ? -1 : 1;
-    return tokensOf(other.counts) - tokensOf(one.counts) || other.counts.requests - one.counts.requests ||
+    return tokensOf(other.counts) - tokensOf(one.counts) ||
+      other.counts.requests - one.counts.requests ||
       text(one.names.join("\n"), other.names.join("\n"));
   };
 }
@@ -39,7 +40,13 @@ export function toCursor(group: Group, { sort }: Ordering): string {
 const isText = (value: unknown): value is string => typeof value === "string";
 
 /** Makes the group that stands at a place: it is nowhere in the report. */
-function toGroup(tokens: number, requests: number, names: readonly string[], { sort }: Ordering, value: string): Group {
+function toGroup(
+  tokens: number,
+  requests: number,
+  names: readonly string[],
+  { sort }: Ordering,
+  value: string,
+): Group {
   const group = newGroup(names);
   const { counts } = group;
   counts.requests = requests;
@@ -60,7 +67,10 @@ function toGroup(tokens: number, requests: number, names: readonly string[], { s
 export function readCursor(query: Ordering & Pick<UsageQuery, "after">): Group | undefined {
   const { after, by, sort } = query;
   if (after === undefined) return undefined;
-  const wrong = new UsageRefusal("after", "expected the next of a report by the same dimensions and in the same order");
+  const wrong = new UsageRefusal(
+    "after",
+    "expected the next of a report by the same dimensions and in the same order",
+  );
   let place: unknown;
   try {
     place = JSON.parse(after);
@@ -69,9 +79,13 @@ export function readCursor(query: Ordering & Pick<UsageQuery, "after">): Group |
   }
   if (!Array.isArray(place)) throw wrong;
   const [tokens, requests, ...texts]: unknown[] = place;
-  if (typeof tokens !== "number" || typeof requests !== "number" || !texts.every(isText)) throw wrong;
+  if (typeof tokens !== "number" || typeof requests !== "number" || !texts.every(isText)) {
+    throw wrong;
+  }
   const value = sort === "tokens" ? "0" : texts.pop();
-  if (texts.length !== by.length || value === undefined || !/^[0-9]{1,40}$/.test(value)) throw wrong;
+  if (texts.length !== by.length || value === undefined || !/^[0-9]{1,40}$/.test(value)) {
+    throw wrong;
+  }
   return toGroup(tokens, requests, texts, query, value);
 }
 

@@ -7,8 +7,15 @@ import type { Redis } from "ioredis";
 
 /** The part of a Redis connection that usage needs; `storage/redis_client.ts` has it. */
 export interface UsageRedis {
-  script(name: string, lua: string): (redis: Redis, keys: string[], args: (string | number)[]) => Promise<unknown>;
-  run<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T, deadlineMs?: number): Promise<T>;
+  script(
+    name: string,
+    lua: string,
+  ): (redis: Redis, keys: string[], args: (string | number)[]) => Promise<unknown>;
+  run<T>(
+    call: (redis: Redis) => Promise<unknown>,
+    read: (answer: unknown) => T,
+    deadlineMs?: number,
+  ): Promise<T>;
   ask<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T): Promise<T>;
 }
 
@@ -16,7 +23,9 @@ export interface UsageRedis {
 const FIELDS_AT_ONCE = 500;
 
 function readPage(answer: unknown): [cursor: string, fields: readonly string[]] {
-  if (!Array.isArray(answer) || typeof answer[0] !== "string" || !Array.isArray(answer[1])) throw new Error("no page");
+  if (!Array.isArray(answer) || typeof answer[0] !== "string" || !Array.isArray(answer[1])) {
+    throw new Error("no page");
+  }
   return [answer[0], answer[1]];
 }
 
@@ -25,7 +34,8 @@ function readPage(answer: unknown): [cursor: string, fields: readonly string[]] 
  *
  * @param client The connection
  * @param name Name of the hash, which need not exist
- * @param found Receives each field and its value. A field may come twice while Redis arranges the hash anew
+ * @param found Receives each field and its value. A field may come twice while Redis arranges the
+ * hash anew
  */
 export async function scanHash(
   client: UsageRedis,
@@ -34,8 +44,13 @@ export async function scanHash(
 ): Promise<void> {
   let cursor = "0";
   do {
-    const [next, fields] = await client.ask((redis) => redis.hscan(name, cursor, "COUNT", FIELDS_AT_ONCE), readPage);
-    for (let index = 0; index < fields.length; index += 2) found(fields[index] ?? "", fields[index + 1] ?? "");
+    const [next, fields] = await client.ask(
+      (redis) => redis.hscan(name, cursor, "COUNT", FIELDS_AT_ONCE),
+      readPage,
+    );
+    for (let index = 0; index < fields.length; index += 2) {
+      found(fields[index] ?? "", fields[index + 1] ?? "");
+    }
     cursor = next;
   } while (cursor !== "0");
 }

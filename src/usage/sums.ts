@@ -1,6 +1,6 @@
 /**
- * Sums of usage and their cost by current prices. A cost is stated where both the tokens and a price are known, and
- * nowhere else.
+ * Sums of usage and their cost by current prices. A cost is stated where both the tokens and a
+ * price are known, and nowhere else.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
- * Teams of keys, for reports. Usage is kept by key: a report shows the team that the key has when it is made. An
- * identity token has the team that its claims named when it was used, which is kept.
+ * Teams of keys, for reports. Usage is kept by key: a report shows the team that the key has when
+ * it is made. An identity token has the team that its claims named when it was used, which is kept.
  *
  * @module
  */
@@ -16,7 +16,11 @@ const TOKENS = "(identity tokens)";
 
 /** Source of the names and the teams of keys. */
 export interface KeyNames {
-  get(id: string): Promise<{ readonly name?: string | undefined; readonly team?: string | undefined } | undefined>;
+  get(
+    id: string,
+  ): Promise<
+    { readonly name?: string | undefined; readonly team?: string | undefined } | undefined
+  >;
 }
 
 /** The teams of keys, each looked up once. */
@@ -36,7 +40,9 @@ export class Teams {
    */
   async learn(rows: readonly UsageRow[]): Promise<void> {
     const unknown = new Set(
-      rows.flatMap(({ key, team }) => team === undefined && this.#teams.get(key) === undefined ? [key] : []),
+      rows.flatMap(({ key, team }) =>
+        team === undefined && this.#teams.get(key) === undefined ? [key] : []
+      ),
     );
     const found = await Promise.all(Array.from(unknown, async (id) => {
       if (id === OTHER) return [id, OTHER] as const;

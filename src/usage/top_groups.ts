@@ -1,5 +1,6 @@
 /**
- * The largest groups of a report, and all others in one: charts draw a few series, however many keys there are.
+ * The largest groups of a report, and all others in one: charts draw a few series, however many
+ * keys there are.
  *
  * @module
  */
@@ -23,7 +24,8 @@ function addTo(groups: WideMap<Group>, names: readonly string[], more: Group): v
  * Keeps the largest groups, over all times, and adds up the others as {@link OTHER}, time by time.
  *
  * @param groups The groups
- * @param query The dimensions, the sum that says which are the largest, and the number of groups to keep
+ * @param query The dimensions, the sum that says which are the largest, and the number of groups to
+ * keep
  * @param rest Lets other work of the process have its turn
  * @returns The groups that are kept, and those of the others
  */
@@ -49,7 +51,9 @@ export async function keepTop(
       const isKept = kept.has(withoutTime(by, group).join("\0"));
       addTo(
         merged,
-        isKept ? group.names : by.map((part, at) => isTimePart(part) ? group.names[at] ?? "" : OTHER),
+        isKept
+          ? group.names
+          : by.map((part, at) => isTimePart(part) ? group.names[at] ?? "" : OTHER),
         group,
       );
     }

@@ -1,6 +1,6 @@
 /**
- * Usage in a file beside the file of keys, so that it survives a restart. Several gateways may share the file: each
- * adds what it has counted itself.
+ * Usage in a file beside the file of keys, so that it survives a restart. Several gateways may
+ * share the file: each adds what it has counted itself.
  *
  * @module
  */
@@ -10,7 +10,13 @@ import type { Clock } from "../exchange/clock.ts";
 import { LazyFile, WrittenByLaterVersion } from "../storage/lazy_file.ts";
 import type { SharedFile } from "../storage/shared_file.ts";
 import { DEFAULT_RETENTION, type UsageConfig } from "../config/usage.ts";
-import { type UsageBatch, type UsageRange, type UsageRow, type UsageStore, UsageUnavailable } from "./counts.ts";
+import {
+  type UsageBatch,
+  type UsageRange,
+  type UsageRow,
+  type UsageStore,
+  UsageUnavailable,
+} from "./counts.ts";
 import { LaterVersion, readLine, toLine, type UsageLineRead } from "./usage_lines.ts";
 import { inParts, UsageBook } from "./usage_memory.ts";
 
@@ -37,11 +43,17 @@ async function* toLines(book: UsageBook, unknown: readonly string[]): AsyncItera
       await setImmediate();
     }
   }
-  for (const lines of inParts(unknown)) yield Buffer.from(lines.map((line) => `${line}\n`).join(""));
+  for (const lines of inParts(unknown)) {
+    yield Buffer.from(lines.map((line) => `${line}\n`).join(""));
+  }
 }
 
-/** Yields the lines of a file, some at a time. The last one has no end where the file was cut off. */
-function* linesOf(bytes: Buffer): Iterable<readonly { readonly text: string; readonly isCut: boolean }[]> {
+/**
+ * Yields the lines of a file, some at a time. The last one has no end where the file was cut off.
+ */
+function* linesOf(
+  bytes: Buffer,
+): Iterable<readonly { readonly text: string; readonly isCut: boolean }[]> {
   const decoder = new TextDecoder("utf-8", { fatal: true });
   const cut = function* () {
     for (let start = 0; start < bytes.length;) {
@@ -52,7 +64,10 @@ function* linesOf(bytes: Buffer): Iterable<readonly { readonly text: string; rea
     }
   };
   for (const part of inParts(cut())) {
-    yield part.map(({ line, isCut }) => ({ text: isCut ? line.toString() : decoder.decode(line), isCut }));
+    yield part.map(({ line, isCut }) => ({
+      text: isCut ? line.toString() : decoder.decode(line),
+      isCut,
+    }));
   }
 }
 
@@ -109,7 +124,9 @@ export class FileUsage implements UsageStore {
 
   async *read(range: UsageRange): AsyncIterable<readonly UsageRow[]> {
     await this.#file.catchUp().catch((cause) => {
-      throw new UsageUnavailable(cause instanceof Error ? cause.message : "Cannot read usage", { cause });
+      throw new UsageUnavailable(cause instanceof Error ? cause.message : "Cannot read usage", {
+        cause,
+      });
     });
     const book = this.#book;
     for (const rows of inParts(book.read(range))) {

@@ -1,10 +1,11 @@
 /**
- * Lines of the usage file: `["hour", start, key, provider, model, [counts], operation]`, or `"day"`. Those of identity
- * tokens end with the team and the plan that their claims named, of which one may be `null`.
+ * Lines of the usage file: `["hour", start, key, provider, model, [counts], operation]`, or
+ * `"day"`. Those of identity tokens end with the team and the plan that their claims named, of
+ * which one may be `null`.
  *
- * Each version reads the files of the others. The first versions wrote no operation and nine counts. A later version
- * may add counts at the end of the list, and kinds of lines; both are kept as they are. One that changes more begins
- * the file with `["version", N]`.
+ * Each version reads the files of the others. The first versions wrote no operation and nine
+ * counts. A later version may add counts at the end of the list, and kinds of lines; both are kept
+ * as they are. One that changes more begins the file with `["version", N]`.
  *
  * @module
  */
@@ -32,13 +33,20 @@ export type UsageLineRead =
   | { readonly step: UsageStep; readonly row: UsageRow }
   | { readonly step: "unknown"; readonly line: string };
 
-const isNameOrNone = (value: unknown): value is string | null => value === null || typeof value === "string";
-const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) >= 0;
+const isNameOrNone = (value: unknown): value is string | null =>
+  value === null || typeof value === "string";
+const isCount = (value: unknown): value is number =>
+  Number.isSafeInteger(value) && Number(value) >= 0;
 
-function readCounts(list: readonly number[]): { counts: UsageCounts; later: readonly number[] | undefined } {
+function readCounts(
+  list: readonly number[],
+): { counts: UsageCounts; later: readonly number[] | undefined } {
   const counts = noCounts();
   for (const [index, name] of USAGE_COUNTS.entries()) counts[name] = list[index] ?? 0;
-  return { counts, later: list.length > USAGE_COUNTS.length ? list.slice(USAGE_COUNTS.length) : undefined };
+  return {
+    counts,
+    later: list.length > USAGE_COUNTS.length ? list.slice(USAGE_COUNTS.length) : undefined,
+  };
 }
 
 /**
@@ -51,13 +59,26 @@ function readCounts(list: readonly number[]): { counts: UsageCounts; later: read
  */
 export function readLine(line: string): UsageLineRead {
   const content: unknown = JSON.parse(line);
-  if (!Array.isArray(content) || typeof content[0] !== "string") throw new TypeError("no line of usage");
-  const [step, at, key, provider, model, list, operation = UNNAMED_OPERATION, team = null, plan = null]: unknown[] =
-    content;
+  if (!Array.isArray(content) || typeof content[0] !== "string") {
+    throw new TypeError("no line of usage");
+  }
+  const [
+    step,
+    at,
+    key,
+    provider,
+    model,
+    list,
+    operation = UNNAMED_OPERATION,
+    team = null,
+    plan = null,
+  ]: unknown[] = content;
   if (step === "version" && isCount(at) && at > VERSION) throw new LaterVersion();
   if (step !== "hour" && step !== "day") return { step: "unknown", line };
-  const isRow = isCount(at) && typeof key === "string" && typeof provider === "string" && typeof model === "string" &&
-    typeof operation === "string" && isNameOrNone(team) && isNameOrNone(plan) && Array.isArray(list) &&
+  const isRow = isCount(at) && typeof key === "string" && typeof provider === "string" &&
+    typeof model === "string" &&
+    typeof operation === "string" && isNameOrNone(team) && isNameOrNone(plan) &&
+    Array.isArray(list) &&
     list.length >= FIRST_COUNTS && list.every(isCount);
   if (!isRow) throw new TypeError("no row of usage");
   const ofToken = { team: team ?? undefined, plan: plan ?? undefined };
@@ -65,8 +86,8 @@ export function readLine(line: string): UsageLineRead {
 }
 
 /**
- * Writes a row. Counts that the first versions did not have are left out where they are 0: those versions then read the
- * line too.
+ * Writes a row. Counts that the first versions did not have are left out where they are 0: those
+ * versions then read the line too.
  *
  * @param step Period of the row
  * @param row The row

@@ -1,6 +1,6 @@
 /**
- * Usage in memory, by hour and by day. Its size is bounded, whatever callers name their models: the oldest hours are
- * forgotten first, whose sums the days keep.
+ * Usage in memory, by hour and by day. Its size is bounded, whatever callers name their models: the
+ * oldest hours are forgotten first, whose sums the days keep.
  *
  * @module
  */
@@ -19,7 +19,10 @@ import { MAX_ROWS, UsageTable } from "./usage_table.ts";
 
 /** The usage of all hours and days that are kept. */
 export class UsageBook {
-  readonly #tables: Readonly<Record<UsageStep, Map<number, UsageTable>>> = { hour: new Map(), day: new Map() };
+  readonly #tables: Readonly<Record<UsageStep, Map<number, UsageTable>>> = {
+    hour: new Map(),
+    day: new Map(),
+  };
   readonly #listed: ReadonlySet<string>;
   readonly #keep: UsageConfig;
 
@@ -35,7 +38,9 @@ export class UsageBook {
   /** The number of rows. */
   get rows(): number {
     let rows = 0;
-    for (const tables of Object.values(this.#tables)) for (const table of tables.values()) rows += table.rows;
+    for (const tables of Object.values(this.#tables)) {
+      for (const table of tables.values()) rows += table.rows;
+    }
     return rows;
   }
 
@@ -55,11 +60,14 @@ export class UsageBook {
 
   /** The rows of a range. */
   *read({ step, from, to }: UsageRange): Iterable<UsageRow> {
-    for (const [at, table] of this.#tables[step]) if (at >= from && at < to) yield* table.rowsAt(at);
+    for (const [at, table] of this.#tables[step]) {
+      if (at >= from && at < to) yield* table.rowsAt(at);
+    }
   }
 
   /**
-   * Forgets what is too old, and the oldest rows if there are too many: hours first, whose sums the days keep.
+   * Forgets what is too old, and the oldest rows if there are too many: hours first, whose sums the
+   * days keep.
    *
    * @param now Milliseconds since 1970
    */
@@ -98,7 +106,11 @@ export class MemoryUsage implements UsageStore {
    * @param now Milliseconds since 1970
    * @param keep Times for which usage is kept
    */
-  constructor(listed: ReadonlySet<string>, now: () => number, keep: UsageConfig = DEFAULT_RETENTION) {
+  constructor(
+    listed: ReadonlySet<string>,
+    now: () => number,
+    keep: UsageConfig = DEFAULT_RETENTION,
+  ) {
     this.#book = new UsageBook(listed, keep);
     this.#now = now;
   }

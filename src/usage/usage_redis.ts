@@ -1,11 +1,13 @@
 /**
- * Usage in Redis, which many gateways share: small hashes for each hour and each day, which Redis expires by itself. A
- * field is the names of a row, as JSON: `["key","provider","model","operation"]`, and for an identity token the team and
- * the plan that its claims named, of which one may be `null`. Its value are the counts in the order of `USAGE_COUNTS`,
- * with spaces between them and without zeros at the end. Counts that a later version adds stay where they are.
+ * Usage in Redis, which many gateways share: small hashes for each hour and each day, which Redis
+ * expires by itself. A field is the names of a row, as JSON:
+ * `["key","provider","model","operation"]`, and for an identity token the team and the plan that
+ * its claims named, of which one may be `null`. Its value are the counts in the order of
+ * `USAGE_COUNTS`, with spaces between them and without zeros at the end. Counts that a later
+ * version adds stay where they are.
  *
- * A batch of rows is sent as a few short scripts, each with its number: one that Redis ran although its answer was lost
- * is not counted again.
+ * A batch of rows is sent as a few short scripts, each with its number: one that Redis ran although
+ * its answer was lost is not counted again.
  *
  * @module
  */
@@ -26,7 +28,16 @@ import {
 } from "./counts.ts";
 import { scanHash, type UsageRedis } from "./scan_redis.ts";
 import { inParts } from "./usage_memory.ts";
-import { expiryOf, GROUPS, hashName, indexName, markName, type Place, placeOf, readIndex } from "./usage_shards.ts";
+import {
+  expiryOf,
+  GROUPS,
+  hashName,
+  indexName,
+  markName,
+  type Place,
+  placeOf,
+  readIndex,
+} from "./usage_shards.ts";
 
 /** Rows of one script: it takes Redis half a millisecond, in which Redis decides no limit. */
 const ROWS_AT_ONCE = 50;
@@ -36,17 +47,21 @@ const GROUPS_AT_ONCE = 4;
 const ADD_MS = 1000;
 /** Time for which Redis remembers which script of a gateway was the last. Milliseconds. */
 const MARK_MS = DAY_MS;
-/** Number of hashes that are read concurrently, whose rows may arrive in one turn, and of indexes that are. */
+/**
+ * Number of hashes that are read concurrently, whose rows may arrive in one turn, and of indexes
+ * that are.
+ */
 const HASHES_AT_ONCE = 2;
 const INDEXES_AT_ONCE = 200;
 /** Prefix of the field that holds the number of models of a key that are counted by name. */
 const MODELS_OF = "#";
 
-// KEYS: the number of this gateway's last script, the index of the hour, that of the day; then for each hash of rows:
-// that of the hour, that of the day. ARGV: the number of this script, how long the gateway is remembered, when the
-// indexes are forgotten; for each hash: its number, when it is forgotten by the hour and by the day; for each row: its
-// hash, counting from 0, its field, its field under the other models, the field with the number of models or an empty
-// text, the counts. A hash that got a new field may be new itself: it is put into the index, and given its end.
+// KEYS: the number of this gateway's last script, the index of the hour, that of the day; then for
+// each hash of rows: that of the hour, that of the day. ARGV: the number of this script, how long
+// the gateway is remembered, when the indexes are forgotten; for each hash: its number, when it is
+// forgotten by the hour and by the day; for each row: its hash, counting from 0, its field, its
+// field under the other models, the field with the number of models or an empty text, the counts. A
+// hash that got a new field may be new itself: it is put into the index, and given its end.
 const ADD = `if tonumber(redis.call('GET', KEYS[1]) or 0) >= tonumber(ARGV[1]) then return 0 end
 local hashes = (#KEYS - 3) / 2
 local function sum(before, more)
@@ -113,19 +128,33 @@ function toField({ key, provider, model, operation, team, plan }: UsageNames): s
   return JSON.stringify([key, provider, model, operation, ...ofToken]);
 }
 
-const isNameOrNone = (value: unknown): value is string | null => value === null || typeof value === "string";
+const isNameOrNone = (value: unknown): value is string | null =>
+  value === null || typeof value === "string";
 
-/** Reads a field. One that another version writes in a form of its own is none of the rows: `undefined`. */
+/**
+ * Reads a field. One that another version writes in a form of its own is none of the rows:
+ * `undefined`.
+ */
 function readRow(at: number, field: string, value: string): UsageRow | undefined {
   if (!field.startsWith("[") || !/^\d+(?: \d+)*$/.test(value)) return undefined;
   const [key, provider, model, operation, team = null, plan = null] = readNames(field);
-  const isRow = typeof key === "string" && typeof provider === "string" && typeof model === "string" &&
+  const isRow = typeof key === "string" && typeof provider === "string" &&
+    typeof model === "string" &&
     typeof operation === "string" && isNameOrNone(team) && isNameOrNone(plan);
   if (!isRow) return undefined;
   const counts = noCounts();
   const list = value.split(" ");
   for (const [index, name] of USAGE_COUNTS.entries()) counts[name] = Number(list[index] ?? 0);
-  return { at, key, provider, model, operation, team: team ?? undefined, plan: plan ?? undefined, counts };
+  return {
+    at,
+    key,
+    provider,
+    model,
+    operation,
+    team: team ?? undefined,
+    plan: plan ?? undefined,
+    counts,
+  };
 }
 
 /** Usage in Redis. */
@@ -137,7 +166,10 @@ export class RedisUsage implements UsageStore {
   readonly #add: ReturnType<UsageRedis["script"]>;
   /** Names this gateway among those that add usage. */
   readonly #name = crypto.randomUUID();
-  readonly #groups: readonly Group[] = Array.from({ length: GROUPS }, () => ({ sent: 0, parts: [] }));
+  readonly #groups: readonly Group[] = Array.from(
+    { length: GROUPS },
+    () => ({ sent: 0, parts: [] }),
+  );
   /** Number of the batch that the parts are of. */
   #batch = 0;
 
@@ -146,7 +178,11 @@ export class RedisUsage implements UsageStore {
    * @param listed Models that always have a name of their own
    * @param keep Times for which usage is kept
    */
-  constructor(client: UsageRedis, listed: ReadonlySet<string>, keep: UsageConfig = DEFAULT_RETENTION) {
+  constructor(
+    client: UsageRedis,
+    listed: ReadonlySet<string>,
+    keep: UsageConfig = DEFAULT_RETENTION,
+  ) {
     this.#client = client;
     this.#listed = listed;
     this.#keep = keep;
@@ -158,7 +194,9 @@ export class RedisUsage implements UsageStore {
     this.#batch = number;
     const left = Array.from(this.#groups.entries()).filter(([, { parts }]) => parts.length > 0);
     const work = async () => {
-      for (let next = left.shift(); next !== undefined; next = left.shift()) await this.#addGroup(...next);
+      for (let next = left.shift(); next !== undefined; next = left.shift()) {
+        await this.#addGroup(...next);
+      }
     };
     const ends = await Promise.allSettled(Array.from({ length: GROUPS_AT_ONCE }, work));
     for (const end of ends) if (end.status === "rejected") throw end.reason;
@@ -168,10 +206,14 @@ export class RedisUsage implements UsageStore {
     try {
       const places = range.key === undefined ? undefined : placeOf(range.key);
       for (let group = 0; group < GROUPS; group++) {
-        if (places === undefined || places.group === group) yield* this.#readGroup(group, range, places?.hash);
+        if (places === undefined || places.group === group) {
+          yield* this.#readGroup(group, range, places?.hash);
+        }
       }
     } catch (cause) {
-      throw new UsageUnavailable("Cannot read usage: Redis does not answer as it should", { cause });
+      throw new UsageUnavailable("Cannot read usage: Redis does not answer as it should", {
+        cause,
+      });
     }
   }
 
@@ -205,10 +247,18 @@ export class RedisUsage implements UsageStore {
     }
   }
 
-  #toScript(group: number, script: number, { at, rows }: Part): { keys: string[]; args: (string | number)[] } {
+  #toScript(
+    group: number,
+    script: number,
+    { at, rows }: Part,
+  ): { keys: string[]; args: (string | number)[] } {
     const day = at - at % DAY_MS;
     const { hoursMs, daysMs } = this.#keep;
-    const keys = [markName(group, this.#name), indexName(group, "hour", at), indexName(group, "day", day)];
+    const keys = [
+      markName(group, this.#name),
+      indexName(group, "hour", at),
+      indexName(group, "day", day),
+    ];
     const args = [script, MARK_MS, expiryOf("hour", at, hoursMs), expiryOf("day", day, daysMs)];
     const indexes = new Map<number, number>();
     const texts = rows.flatMap((row) => {
@@ -218,7 +268,11 @@ export class RedisUsage implements UsageStore {
       if (index === undefined) {
         indexes.set(place.hash, index = indexes.size);
         keys.push(hashName(place, "hour", at), hashName(place, "day", day));
-        args.push(place.hash, expiryOf("hour", at, hoursMs, place), expiryOf("day", day, daysMs, place));
+        args.push(
+          place.hash,
+          expiryOf("hour", at, hoursMs, place),
+          expiryOf("day", day, daysMs, place),
+        );
       }
       const isListed = this.#listed.has(model) || model === OTHER;
       return [
@@ -233,11 +287,23 @@ export class RedisUsage implements UsageStore {
   }
 
   /** Reads the rows of a group, by the indexes of its hours or days. */
-  async *#readGroup(group: number, { step, from, to }: UsageRange, hash?: number): AsyncIterable<readonly UsageRow[]> {
+  async *#readGroup(
+    group: number,
+    { step, from, to }: UsageRange,
+    hash?: number,
+  ): AsyncIterable<readonly UsageRow[]> {
     const length = Math.max(0, Math.ceil((to - from) / STEP_MS[step]));
-    for (const times of inParts(Array.from({ length }, (_, n) => from + n * STEP_MS[step]), INDEXES_AT_ONCE)) {
+    for (
+      const times of inParts(
+        Array.from({ length }, (_, n) => from + n * STEP_MS[step]),
+        INDEXES_AT_ONCE,
+      )
+    ) {
       const names = times.map((at) => indexName(group, step, at));
-      const indexes = await this.#client.ask((redis) => redis.mgetBuffer(names), (all) => all as (Uint8Array | null)[]);
+      const indexes = await this.#client.ask(
+        (redis) => redis.mgetBuffer(names),
+        (all) => all as (Uint8Array | null)[],
+      );
       const places = times.flatMap((at, n) =>
         readIndex(indexes[n] ?? new Uint8Array())
           .filter((each) => hash === undefined || each === hash)

@@ -1,14 +1,18 @@
 /**
- * Places of usage in Redis. The rows of an hour or day are spread by their key over at most 1,024 hashes, so that none
- * grows large: a million keys of one model each are 1,000 fields a hash. The hashes lie in 16 groups, each with a hash
- * tag of its own: a Cluster spreads the groups, and all that one script touches is in one slot.
+ * Places of usage in Redis. The rows of an hour or day are spread by their key over at most 1,024
+ * hashes, so that none grows large: a million keys of one model each are 1,000 fields a hash. The
+ * hashes lie in 16 groups, each with a hash tag of its own: a Cluster spreads the groups, and all
+ * that one script touches is in one slot.
  *
  * @module
  */
 import { STEP_MS, type UsageStep } from "./counts.ts";
 import { hashText } from "./wide_map.ts";
 
-/** Number of groups, and of hashes in each. They are the same in all versions: rows are looked for where they are. */
+/**
+ * Number of groups, and of hashes in each. They are the same in all versions: rows are looked for
+ * where they are.
+ */
 export const GROUPS = 16;
 export const HASHES = 64;
 
@@ -26,7 +30,9 @@ export function placeOf(key: string): Place {
 
 const prefixOf = (group: number): string => `sallyport:{usage:${group}}`;
 
-/** Returns the name of the key that says which hashes of a group an hour or day has: a bit for each. */
+/**
+ * Returns the name of the key that says which hashes of a group an hour or day has: a bit for each.
+ */
 export function indexName(group: number, step: UsageStep, at: number): string {
   return `${prefixOf(group)}:${step}:${at}`;
 }
@@ -42,8 +48,9 @@ export function markName(group: number, gateway: string): string {
 }
 
 /**
- * Returns the time at which Redis forgets a hash. The hashes of an hour are forgotten within the next one, those of a
- * day within the next day, one after the other: freeing all at once would keep Redis busy for long.
+ * Returns the time at which Redis forgets a hash. The hashes of an hour are forgotten within the
+ * next one, those of a day within the next day, one after the other: freeing all at once would keep
+ * Redis busy for long.
  *
  * @param step Period of the hash
  * @param at Its start, milliseconds since 1970

@@ -1,10 +1,18 @@
 /**
- * The usage of one hour or day in memory. Most keys use one model, so that a row costs about 300 bytes: rows of a key
- * are a list, and only a key with many rows has an index.
+ * The usage of one hour or day in memory. Most keys use one model, so that a row costs about 300
+ * bytes: rows of a key are a list, and only a key with many rows has an index.
  *
  * @module
  */
-import { addCounts, MAX_MODELS, noCounts, OTHER, type UsageCounts, type UsageNames, type UsageRow } from "./counts.ts";
+import {
+  addCounts,
+  MAX_MODELS,
+  noCounts,
+  OTHER,
+  type UsageCounts,
+  type UsageNames,
+  type UsageRow,
+} from "./counts.ts";
 import { WideMap } from "./wide_map.ts";
 
 /** Number of rows in memory at most, about 300 bytes each. */
@@ -31,7 +39,10 @@ interface KeyUse {
   first: Entry | undefined;
   last: Entry | undefined;
   rows: number;
-  /** Number of models that are counted by name, without those that have a price; each once for an operation. */
+  /**
+   * Number of models that are counted by name, without those that have a price; each once for an
+   * operation.
+   */
   models: number;
   index: Map<string, Entry> | undefined;
 }
@@ -43,15 +54,28 @@ function find(use: KeyUse, names: UsageNames): Entry | undefined {
   if (use.index !== undefined) return use.index.get(indexOf(names));
   const { provider, model, operation, team, plan } = names;
   for (let entry = use.first; entry !== undefined; entry = entry.next) {
-    const isSame = entry.model === model && entry.provider === provider && entry.operation === operation;
+    const isSame = entry.model === model && entry.provider === provider &&
+      entry.operation === operation;
     if (isSame && entry.team === team && entry.plan === plan) return entry;
   }
   return undefined;
 }
 
-function insert(use: KeyUse, { provider, model, operation, team, plan }: Omit<UsageNames, "key">): Entry {
+function insert(
+  use: KeyUse,
+  { provider, model, operation, team, plan }: Omit<UsageNames, "key">,
+): Entry {
   const counts = noCounts();
-  const entry: Entry = { provider, model, operation, team, plan, counts, later: undefined, next: undefined };
+  const entry: Entry = {
+    provider,
+    model,
+    operation,
+    team,
+    plan,
+    counts,
+    later: undefined,
+    next: undefined,
+  };
   if (use.last === undefined) use.first = entry;
   else use.last.next = entry;
   use.last = entry;
@@ -59,7 +83,9 @@ function insert(use: KeyUse, { provider, model, operation, team, plan }: Omit<Us
   if (use.index !== undefined) use.index.set(indexOf(entry), entry);
   else if (use.rows === INDEXED_FROM) {
     use.index = new Map();
-    for (let each = use.first; each !== undefined; each = each.next) use.index.set(indexOf(each), each);
+    for (let each = use.first; each !== undefined; each = each.next) {
+      use.index.set(indexOf(each), each);
+    }
   }
   return entry;
 }
@@ -109,9 +135,14 @@ export class UsageTable {
     let use = this.#keys.get(key);
     const found = use && find(use, names);
     if (found !== undefined) return found;
-    if (this.#rows >= this.#maxRows && key !== OTHER) return this.#entry({ key: OTHER, provider, model, operation });
+    if (this.#rows >= this.#maxRows && key !== OTHER) {
+      return this.#entry({ key: OTHER, provider, model, operation });
+    }
     if (use === undefined) {
-      this.#keys.add(key, use = { first: undefined, last: undefined, rows: 0, models: 0, index: undefined });
+      this.#keys.add(
+        key,
+        use = { first: undefined, last: undefined, rows: 0, models: 0, index: undefined },
+      );
     }
     const isListed = this.#listed.has(model) || model === OTHER;
     if (!isListed && use.models >= MAX_MODELS) return this.#entry({ ...names, model: OTHER });

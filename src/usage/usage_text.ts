@@ -9,7 +9,10 @@ import type { UsageExportRow, UsageReport } from "./report.ts";
 import { inParts } from "./usage_memory.ts";
 
 /** Formats of an export, with their media types. */
-export const EXPORT_TYPES = { jsonl: "application/x-ndjson", csv: "text/csv; charset=utf-8" } as const;
+export const EXPORT_TYPES = {
+  jsonl: "application/x-ndjson",
+  csv: "text/csv; charset=utf-8",
+} as const;
 /** Name of a format. */
 export type ExportFormat = keyof typeof EXPORT_TYPES;
 
@@ -34,7 +37,8 @@ const COLUMNS: readonly (keyof UsageExportRow)[] = [
  *
  * @param format The format
  * @param parts The rows
- * @returns The text, part by part. The first part waits for the first rows: an export that can't begin fails there
+ * @returns The text, part by part. The first part waits for the first rows: an export that can't
+ * begin fails there
  */
 export async function* toExportText(
   format: ExportFormat,
@@ -58,7 +62,10 @@ export async function* toExportText(
  * @param rest Lets other work of the process have its turn
  * @returns The text, part by part
  */
-export async function* toReportText({ rows, ...about }: UsageReport, rest: Rest): AsyncIterable<string> {
+export async function* toReportText(
+  { rows, ...about }: UsageReport,
+  rest: Rest,
+): AsyncIterable<string> {
   yield `${JSON.stringify(about).slice(0, -1)},"rows":[`;
   let comma = "";
   for (const some of inParts(rows)) {

@@ -6,7 +6,14 @@ import { BudgetReports, type BudgetView } from "../../src/admin/budget_reports.t
 import { parseConfig } from "../../src/config/config.ts";
 import { LimitSetSchema } from "../../src/config/limit_set.ts";
 import type { GatewayKey } from "../../src/keys/key_store.ts";
-import { DAY_MS, HOUR_MS, noCounts, ROWS_A_TURN, type UsageRow, UsageUnavailable } from "../../src/usage/counts.ts";
+import {
+  DAY_MS,
+  HOUR_MS,
+  noCounts,
+  ROWS_A_TURN,
+  type UsageRow,
+  UsageUnavailable,
+} from "../../src/usage/counts.ts";
 import * as v from "valibot";
 import { assertRefusal, type Running, startAdmin } from "../support/admin.ts";
 import { until } from "../support/until.ts";
@@ -33,7 +40,10 @@ describe("budgets at the admin API", () => {
       ids.push(id);
       assert.equal(await running.chat(key), 200);
     }
-    await until(async () => (await list()).every(({ used }) => used === 2 || used === 4), "the calls are settled");
+    await until(
+      async () => (await list()).every(({ used }) => used === 2 || used === 4),
+      "the calls are settled",
+    );
   });
   afterAll(() => running.stop());
 
@@ -48,7 +58,8 @@ describe("budgets at the admin API", () => {
     const now = Date.now();
     const day = (Math.floor(now / DAY_MS) + 1) * DAY_MS;
     const date = new Date(now);
-    const month = new Date(Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1, 1)).toISOString();
+    const month = new Date(Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1, 1))
+      .toISOString();
     const shared = { mode: "enforce", period: "month", renews: month };
     const ends = budgets.map(({ runsOut }) => runsOut);
     const since = budgets[0]?.paceSince;
@@ -74,7 +85,16 @@ describe("budgets at the admin API", () => {
           mode: "observe",
         },
         {
-          ...{ of: "key", id: ids[0], name: "day", team: "search", unit: "tokens", limit: 6, used: 2, mode: "enforce" },
+          ...{
+            of: "key",
+            id: ids[0],
+            name: "day",
+            team: "search",
+            unit: "tokens",
+            limit: 6,
+            used: 2,
+            mode: "enforce",
+          },
           ...{ period: "day", renews: new Date(day).toISOString() },
         },
       ],
@@ -88,10 +108,13 @@ describe("budgets at the admin API", () => {
   });
 
   it("are those of one key or team, or come in pages", async () => {
-    const names = async (query: string) => (await list(query)).map(({ id, unit }) => `${id} ${unit}`);
+    const names = async (query: string) =>
+      (await list(query)).map(({ id, unit }) => `${id} ${unit}`);
     assert.deepEqual(await names("?team=search"), ["search tokens", "search USD"]);
     assert.deepEqual(await names(`?key=${ids[0]}`), [`${ids[0]} tokens`]);
-    for (const query of [`?key=${ids[2]}`, "?key=nobody", "?team=plain"]) assert.deepEqual(await names(query), []);
+    for (const query of [`?key=${ids[2]}`, "?key=nobody", "?team=plain"]) {
+      assert.deepEqual(await names(query), []);
+    }
     const first = (await running.call("GET", "/v1/budgets?limit=1")).json;
     assert.deepEqual([first.budgets.length, first.next], [3, ids[1]]);
     const { json } = await running.call("GET", `/v1/budgets?limit=1&after=${first.next}`);
@@ -99,11 +122,24 @@ describe("budgets at the admin API", () => {
   });
 
   it("are for who has the token, and refuse what they do not know", async () => {
-    assertRefusal(await running.call("GET", "/v1/budgets", { authorization: "" }), 401, "invalid_admin_token");
-    for (const [query, param] of [["limit=0", "limit"], ["limit=1001", "limit"], ["of=key", "of"]] as const) {
+    assertRefusal(
+      await running.call("GET", "/v1/budgets", { authorization: "" }),
+      401,
+      "invalid_admin_token",
+    );
+    for (
+      const [query, param] of [["limit=0", "limit"], ["limit=1001", "limit"], [
+        "of=key",
+        "of",
+      ]] as const
+    ) {
       assertRefusal(await running.call("GET", `/v1/budgets?${query}`), 400, "invalid_query", param);
     }
-    assertRefusal(await running.call("POST", "/v1/budgets", { body: {} }), 405, "method_not_allowed");
+    assertRefusal(
+      await running.call("POST", "/v1/budgets", { body: {} }),
+      405,
+      "method_not_allowed",
+    );
   });
 });
 
@@ -128,14 +164,20 @@ describe("the pace of a budget", () => {
   }
 
   /** Asks for the budget of a team of the keys k1 and k2. */
-  async function ask({ rows, budget, used, now = NOON, usage = { hours: "8d" }, read, rests = [] }: Asked) {
+  async function ask(
+    { rows, budget, used, now = NOON, usage = { hours: "8d" }, read, rests = [] }: Asked,
+  ) {
     const limits = v.parse(LimitSetSchema, { budget });
     const config = parseConfig({
       providers: { a: { upstream: "https://a.example" } },
       prices: { m: { input: 1e6, output: 1e6 } },
       usage,
     });
-    const keys: Readonly<Record<string, Partial<GatewayKey>>> = { k1: { team: "x" }, k2: { team: "x" }, k3: {} };
+    const keys: Readonly<Record<string, Partial<GatewayKey>>> = {
+      k1: { team: "x" },
+      k2: { team: "x" },
+      k3: {},
+    };
     const reports = new BudgetReports({
       usage: {
         backend: "memory",
@@ -153,7 +195,13 @@ describe("the pace of a budget", () => {
         acquire: () => assert.fail(),
         status: (subject) => {
           const name = limits.budget === undefined ? "spend" : "budget";
-          return Promise.resolve([{ subject, name, limit: limits[name]?.limit ?? 0, used, resetMs: 1 }]);
+          return Promise.resolve([{
+            subject,
+            name,
+            limit: limits[name]?.limit ?? 0,
+            used,
+            resetMs: 1,
+          }]);
         },
       },
       teams: { x: { limits } },
@@ -175,7 +223,11 @@ describe("the pace of a budget", () => {
       row(0, 100, "k2"),
       row(0, 1e9, "k3"),
     ];
-    const { perDay, runsOut, paceSince, renews } = await ask({ rows, budget: "1000/month", used: 700 });
+    const { perDay, runsOut, paceSince, renews } = await ask({
+      rows,
+      budget: "1000/month",
+      used: 700,
+    });
     assert.deepEqual([perDay, paceSince], [100, "2026-11-14T12:00:00.000Z"]);
     assert.deepEqual([runsOut, renews], ["2026-11-24T12:00:00.000Z", "2026-12-01T00:00:00.000Z"]);
   });
@@ -185,15 +237,28 @@ describe("the pace of a budget", () => {
     const { perDay, runsOut, renews } = await ask({ rows, budget: "200/day", used: 140 });
     assert.deepEqual([perDay, runsOut], [240, "2026-11-21T18:00:00.000Z"]);
     assert.equal(renews, "2026-11-22T00:00:00.000Z");
-    assert.equal((await ask({ rows, budget: "1k/day", used: 140 })).runsOut, null, "it lasts until then");
+    assert.equal(
+      (await ask({ rows, budget: "1k/day", used: 140 })).runsOut,
+      null,
+      "it lasts until then",
+    );
   });
 
   it("begins with the first use, and is that of an hour at least", async () => {
     assert.equal((await ask({ rows: [row(DAY_MS, 50)], budget: "1k/month", used: 50 })).perDay, 50);
     assert.equal((await ask({ rows: [row(0, 5)], budget: "1k/month", used: 5 })).perDay, 120);
-    assert.equal((await ask({ rows: [row(0, 5)], budget: "1k/month", used: 5, now: NOON + HOUR_MS / 2 })).perDay, 120);
     assert.equal(
-      (await ask({ rows: [row(2 * DAY_MS, 5)], budget: "1k/month", used: 5, usage: { hours: "1d" } })).perDay,
+      (await ask({ rows: [row(0, 5)], budget: "1k/month", used: 5, now: NOON + HOUR_MS / 2 }))
+        .perDay,
+      120,
+    );
+    assert.equal(
+      (await ask({
+        rows: [row(2 * DAY_MS, 5)],
+        budget: "1k/month",
+        used: 5,
+        usage: { hours: "1d" },
+      })).perDay,
       0,
     );
   });
@@ -219,13 +284,20 @@ describe("the pace of a budget", () => {
         throw new UsageUnavailable("Cannot read usage");
       },
     });
-    assert.deepEqual([unknown.used, unknown.perDay, unknown.paceSince, unknown.runsOut], [500, null, null, null]);
+    assert.deepEqual([unknown.used, unknown.perDay, unknown.paceSince, unknown.runsOut], [
+      500,
+      null,
+      null,
+      null,
+    ]);
   });
 
   it("is computed in turns", async () => {
     const rests: number[] = [];
     const read = async function* () {
-      for (let turn = 0; turn < 20; turn++) yield Array.from({ length: ROWS_A_TURN }, () => row(0, 1));
+      for (let turn = 0; turn < 20; turn++) {
+        yield Array.from({ length: ROWS_A_TURN }, () => row(0, 1));
+      }
     };
     const { perDay } = await ask({ rows: [], budget: "1M/month", used: 1, read, rests });
     assert.equal(perDay, 20 * ROWS_A_TURN * 24);
@@ -242,7 +314,9 @@ describe("the pace of a budget", () => {
         backend: "memory",
         async *read() {
           for (let from = 9999; from > 0; from -= 500) {
-            for (const ageMs of [0, HOUR_MS]) yield Array.from({ length: 500 }, (_, at) => caller(from - at, ageMs));
+            for (const ageMs of [0, HOUR_MS]) {
+              yield Array.from({ length: 500 }, (_, at) => caller(from - at, ageMs));
+            }
           }
           yield [row(0, 1), { ...row(0, 1, "k2"), plan: "gold" }];
         },
@@ -251,7 +325,8 @@ describe("the pace of a budget", () => {
       keys: { get: () => Promise.resolve(undefined), list: () => Promise.resolve([]) },
       limiter: {
         acquire: () => assert.fail(),
-        status: (subject) => Promise.resolve([{ subject, name: "budget", limit: 1e6, used: 1, resetMs: 1 }]),
+        status: (subject) =>
+          Promise.resolve([{ subject, name: "budget", limit: 1e6, used: 1, resetMs: 1 }]),
       },
       teams: {},
       identity: parseConfig({
@@ -276,8 +351,18 @@ describe("the pace of a budget", () => {
       assert.equal(next, ids.at(-1));
       after = next ?? undefined;
     }
-    assert.deepEqual([ids.length, new Set(ids).size, ids[0], ids.at(-1)], [30, 30, "jwt:corp:00000", "jwt:corp:00058"]);
+    assert.deepEqual([ids.length, new Set(ids).size, ids[0], ids.at(-1)], [
+      30,
+      30,
+      "jwt:corp:00000",
+      "jwt:corp:00058",
+    ]);
     const last = await reports.list({ limit: 1000, after: "jwt:corp:09990" });
-    assert.deepEqual([last.budgets.map(({ id }) => id.slice(-4)), last.next], [["9992", "9994", "9996", "9998"], null]);
+    assert.deepEqual([last.budgets.map(({ id }) => id.slice(-4)), last.next], [[
+      "9992",
+      "9994",
+      "9996",
+      "9998",
+    ], null]);
   });
 });

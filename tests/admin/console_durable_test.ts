@@ -41,7 +41,12 @@ needs(["chromium-headless-shell"]).describe("the console's view of durable excha
     const key = await dialog.getByLabel("The whole key").innerText();
     await dialog.getByRole("button", { name: "I have it" }).click();
     const { json } = await ui.running.call("GET", "/v1/keys");
-    assert.deepEqual(json.keys[0].durable, { keep: "1h", linger: "1m", size: "8MB", retries: true });
+    assert.deepEqual(json.keys[0].durable, {
+      keep: "1h",
+      linger: "1m",
+      size: "8MB",
+      retries: true,
+    });
     const called = await fetch(`${ui.running.url}/v1/chat/completions`, {
       method: "POST",
       headers: {
@@ -66,7 +71,11 @@ needs(["chromium-headless-shell"]).describe("the console's view of durable excha
     await page.getByRole("dialog").getByRole("button", { name: "Stop it" }).click();
     assert.match(await called.text(), /exchange_stopped/);
     await row.getByText("broken").waitFor();
-    assert.equal(await page.evaluate(() => document.activeElement?.id), "content", "the focus is not lost");
+    assert.equal(
+      await page.evaluate(() => document.activeElement?.id),
+      "content",
+      "the focus is not lost",
+    );
     assert.equal(await row.getByRole("button").count(), 0);
     ui.watched.assertClean(ui.running.admin, { status: 400, times: 1 });
   });

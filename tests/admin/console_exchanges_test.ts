@@ -1,10 +1,19 @@
-/** The exchanges view of the console in Chromium: rows, filters that the address holds, older ones, and the hold. */
+/**
+ * The exchanges view of the console in Chromium: rows, filters that the address holds, older ones,
+ * and the hold.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { afterAll, afterEach, beforeAll, it } from "@std/testing/bdd";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
 import { type Running, startAdmin, TOKEN } from "../support/admin.ts";
-import { findBarriers, openPage, overflowOf, startBrowser, type Watched } from "../support/browser.ts";
+import {
+  findBarriers,
+  openPage,
+  overflowOf,
+  startBrowser,
+  type Watched,
+} from "../support/browser.ts";
 import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { answerPlain, answerStream, stream } from "../support/provider.ts";
@@ -26,10 +35,15 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
     await running.stop();
   });
 
-  const start = async (more: Record<string, unknown> = {}, options: BrowserContextOptions = {}): Promise<Page> => {
+  const start = async (
+    more: Record<string, unknown> = {},
+    options: BrowserContextOptions = {},
+  ): Promise<Page> => {
     running = await startAdmin(more, undefined, {
       answering: (response, { body }) =>
-        body.toString().includes('"stream":true') ? answerStream(response, stream("Hello")) : answerPlain(response),
+        body.toString().includes('"stream":true')
+          ? answerStream(response, stream("Hello"))
+          : answerPlain(response),
     });
     watched = await openPage(browser, options);
     return watched.page;
@@ -45,7 +59,11 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
   const callGateway = async (key: string, body = GOOD_BODY): Promise<string> => {
     const response = await fetch(`${running.url}/v1/chat/completions`, {
       method: "POST",
-      headers: { authorization: "Bearer sk-1", "gateway-auth": `Bearer ${key}`, "content-type": "application/json" },
+      headers: {
+        authorization: "Bearer sk-1",
+        "gateway-auth": `Bearer ${key}`,
+        "content-type": "application/json",
+      },
       body,
     });
     await response.text();
@@ -59,12 +77,15 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
   it("opens a row by a click anywhere on it and by keys, and moves among rows by the arrows", async () => {
     const page = await start();
     const { key } = await makeKey("search-team");
-    for (const model of ["m-1", "m-2", "m-3"]) await callGateway(key, GOOD_BODY.replace("test-1", model));
+    for (const model of ["m-1", "m-2", "m-3"]) {
+      await callGateway(key, GOOD_BODY.replace("test-1", model));
+    }
     await signIn(page);
     await untilRows(page, 3);
     await rows(page).nth(1).getByRole("cell", { name: "m-2" }).click();
     const button = (index: number) => rows(page).nth(index).getByRole("button");
-    const focused = async () => await page.evaluate(() => document.activeElement?.closest("tr")?.innerText ?? "");
+    const focused = async () =>
+      await page.evaluate(() => document.activeElement?.closest("tr")?.innerText ?? "");
     assert.equal(await button(1).getAttribute("aria-expanded"), "true");
     await page.locator(".details", { hasText: "search-team (" }).waitFor();
     assert.match(await focused(), /m-2/, "the keys go on from the row that was clicked");
@@ -79,7 +100,11 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
     assert.match(await focused(), /m-1/);
     await page.keyboard.press("Home");
     assert.match(await focused(), /m-3/);
-    assert.equal(await page.locator("tbody button[tabindex='0']").count(), 1, "one stop of the Tab key");
+    assert.equal(
+      await page.locator("tbody button[tabindex='0']").count(),
+      1,
+      "one stop of the Tab key",
+    );
     watched.assertClean(running.admin);
   });
 
@@ -93,7 +118,14 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
     await untilRows(page, 2);
     await rows(page).filter({ hasText: "search-team" }).filter({ hasText: id }).click();
     const failure = page.locator(".failure");
-    for (const text of ["Cause: refused", "Nothing listens", "The way to the provider", "Check the port"]) {
+    for (
+      const text of [
+        "Cause: refused",
+        "Nothing listens",
+        "The way to the provider",
+        "Check the port",
+      ]
+    ) {
       await failure.getByText(text).waitFor();
     }
     await page.getByRole("link", { name: "upstream_unreachable" }).click();
@@ -161,10 +193,16 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
     const { key } = await makeKey("x");
     await callGateway(key, GOOD_BODY.replace("test-1", "the-first-one"));
     await callGateway("a-wrong-key-of-some-length");
-    for (let count = 0; count < 60; count++) await Promise.all(Array.from({ length: 8 }, () => callGateway(key)));
-    // Those of the second under way come with the next report, which a list that is held does not show.
+    for (let count = 0; count < 60; count++) {
+      await Promise.all(Array.from({ length: 8 }, () => callGateway(key)));
+    }
+    // Those of the second under way come with the next report, which a list that is held does not
+    // show.
     const settledBy = Date.now();
-    await until(() => Math.floor(Date.now() / 1000) > Math.floor(settledBy / 1000), "the second is over");
+    await until(
+      () => Math.floor(Date.now() / 1000) > Math.floor(settledBy / 1000),
+      "the second is over",
+    );
     await signIn(page);
     await untilRows(page, 100);
     await page.getByRole("button", { name: "Show older" }).click();
@@ -216,7 +254,9 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
       const page = await start({}, { colorScheme, reducedMotion: "reduce" });
       const long = "a-name-of-a-key-that-is-much-longer-than-a-telephone-is-wide";
       const { key } = await makeKey(long);
-      for (const body of [GOOD_BODY, STREAM_BODY, GOOD_BODY.replace("test-1", long)]) await callGateway(key, body);
+      for (const body of [GOOD_BODY, STREAM_BODY, GOOD_BODY.replace("test-1", long)]) {
+        await callGateway(key, body);
+      }
       await callGateway("a-wrong-key-of-some-length");
       await signIn(page, "#exchanges?minDuration=0");
       await untilRows(page, 4);

@@ -42,10 +42,12 @@ needs(["chromium-headless-shell"]).describe("the console's frame", () => {
     await open(page, "Keys");
     await page.getByRole("button", { name: "Make a key" }).click();
     await page.getByRole("dialog").waitFor();
-    await page.getByRole("button", { name: "Make a key", includeHidden: true }).evaluate((button: HTMLElement) => {
-      document.querySelector("dialog")?.requestClose(); // what Escape does
-      button.click();
-    });
+    await page.getByRole("button", { name: "Make a key", includeHidden: true }).evaluate(
+      (button: HTMLElement) => {
+        document.querySelector("dialog")?.requestClose(); // what Escape does
+        button.click();
+      },
+    );
     await page.evaluate(() => new Promise((resolve) => setTimeout(resolve))); // the browser's `close` has come
     await page.getByRole("button", { name: "Cancel" }).click();
     await page.getByRole("dialog").waitFor({ state: "detached" });
@@ -83,7 +85,9 @@ needs(["chromium-headless-shell"]).describe("the console's frame", () => {
     await colours.click();
     await colours.click();
     await until(async () => await ground() !== light, "it is dark");
-    assert.deepEqual(await page.evaluate(() => ({ ...localStorage })), { "sallyport-theme": "dark" });
+    assert.deepEqual(await page.evaluate(() => ({ ...localStorage })), {
+      "sallyport-theme": "dark",
+    });
     await page.getByRole("button", { name: "Sign out" }).click();
     await page.getByLabel("Admin token").waitFor();
     ui.watched.assertClean(ui.running.admin);

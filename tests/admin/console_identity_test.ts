@@ -1,4 +1,7 @@
-/** The console in Chromium for operators with tokens of an identity provider: a viewer reads, an admin changes things. */
+/**
+ * The console in Chromium for operators with tokens of an identity provider: a viewer reads, an
+ * admin changes things.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, it } from "@std/testing/bdd";
@@ -30,7 +33,8 @@ needs(["chromium-headless-shell"]).describe("the console's operators", () => {
     });
   const signInAs = async (page: Page, sub: string, ...roles: string[]) =>
     await signIn(page, ui.running.admin, await issuer.token({ claims: { sub, roles } }));
-  const makeKey = async (body: { name: string }) => (await ui.running.call("POST", "/v1/keys", { body })).json.id;
+  const makeKey = async (body: { name: string }) =>
+    (await ui.running.call("POST", "/v1/keys", { body })).json.id;
 
   it("show a viewer everything, and nothing that changes something", async () => {
     const page = await start();

@@ -31,7 +31,10 @@ needs(["chromium-headless-shell"]).describe("the console's view of keys", () => 
     const row = page.getByRole("row", { name: "team-x" });
     await lookAgain(page);
     await row.getByText("1 of 600 per minute").waitFor();
-    assert.ok(!(await page.content()).includes(key.slice(16)), "the whole key is gone from the page");
+    assert.ok(
+      !(await page.content()).includes(key.slice(16)),
+      "the whole key is gone from the page",
+    );
     await row.getByRole("button", { name: "Rotate" }).click();
     await dialog.getByLabel("The old secret").selectOption("0s");
     await dialog.getByRole("button", { name: "Rotate" }).click();
@@ -57,7 +60,10 @@ needs(["chromium-headless-shell"]).describe("the console's view of keys", () => 
   it("puts a key into a team, with budgets of tokens and money, and shows money as money", async () => {
     const page = await ui.start({
       prices: { "*": { input: 1000, output: 1000 } },
-      teams: { search: { limits: { budget: "50 USD/month" } }, ads: { limits: { requests: "5/s", mode: "observe" } } },
+      teams: {
+        search: { limits: { budget: "50 USD/month" } },
+        ads: { limits: { requests: "5/s", mode: "observe" } },
+      },
     });
     await signIn(page, ui.running.admin);
     await open(page, "Keys");
@@ -77,17 +83,24 @@ needs(["chromium-headless-shell"]).describe("the console's view of keys", () => 
     await dialog.getByLabel("When one is reached").selectOption("enforce");
     await dialog.getByRole("button", { name: "Make the key" }).click();
     const key = await dialog.getByLabel("The whole key").innerText();
-    assert.equal(await ui.callGateway(key, JSON.stringify({ ...JSON.parse(GOOD_BODY), max_tokens: 1 })), 200);
+    assert.equal(
+      await ui.callGateway(key, JSON.stringify({ ...JSON.parse(GOOD_BODY), max_tokens: 1 })),
+      200,
+    );
     await dialog.getByRole("button", { name: "I have it" }).click();
     const row = page.getByRole("row", { name: "team-x" });
     await lookAgain(page);
     await row.getByText("team search").waitFor();
     await row.getByText("2 of 5M tokens this month").waitFor(); // two tokens at 1000 USD for a million
     await row.getByText("0.0020 of 20 USD today").waitFor();
-    await page.getByRole("group", { name: "Team search" }).getByText("0.0020 of 50 USD this month").waitFor();
+    await page.getByRole("group", { name: "Team search" }).getByText("0.0020 of 50 USD this month")
+      .waitFor();
     await row.getByRole("button", { name: "Change" }).click();
     assert.deepEqual(
-      [await dialog.getByLabel("Team").inputValue(), await dialog.getByLabel("Budget of money").inputValue()],
+      [
+        await dialog.getByLabel("Team").inputValue(),
+        await dialog.getByLabel("Budget of money").inputValue(),
+      ],
       ["search", "20 USD/day"],
     );
     await dialog.getByLabel("Team").selectOption("");
@@ -102,7 +115,9 @@ needs(["chromium-headless-shell"]).describe("the console's view of keys", () => 
   });
 
   it("shows keys of the configuration, and says where they are changed instead of offering what can't work", async () => {
-    const page = await ui.start({ keys: [{ id: "own", name: "A", key: OWN_KEY, limits: { budget: "5M/month" } }] });
+    const page = await ui.start({
+      keys: [{ id: "own", name: "A", key: OWN_KEY, limits: { budget: "5M/month" } }],
+    });
     assert.equal(await ui.callGateway(OWN_KEY), 200);
     await signIn(page, ui.running.admin);
     await open(page, "Keys");

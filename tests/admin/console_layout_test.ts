@@ -1,4 +1,7 @@
-/** The layout of the console in its rarer states, in light and dark: signed out, empty, refused, drained, cut off. */
+/**
+ * The layout of the console in its rarer states, in light and dark: signed out, empty, refused,
+ * drained, cut off.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { it } from "@std/testing/bdd";
@@ -30,17 +33,25 @@ needs(["chromium-headless-shell"]).describe("the console's layout", () => {
     const faulty: readonly [html: string, fault: string][] = [
       ['<p style="width: 2000px">x</p>', "wider than its window"],
       ['<button style="position: absolute; left: -9px">x</button>', "sticks out"],
-      ['<button style="width: 40px; white-space: nowrap">much to say</button>', "its text is cut off"],
+      [
+        '<button style="width: 40px; white-space: nowrap">much to say</button>',
+        "its text is cut off",
+      ],
       [`<p style="width: 20px; overflow-wrap: anywhere">${long}</p>`, "is squeezed"],
       ["<p>one</p><p style='margin-top: -2em'>other</p>", "lies on"],
-      ["<dialog open><div class='actions' style='padding-top: 700px'><button>x</button></div></dialog>", "the fold"],
+      [
+        "<dialog open><div class='actions' style='padding-top: 700px'><button>x</button></div></dialog>",
+        "the fold",
+      ],
     ];
     for (const [html, fault] of faulty) {
       await page.setContent(`<!doctype html>${html}`);
       const found = await findFaults(page);
       assert.ok(found.some((text) => text.includes(fault)), `${fault}: ${found}`);
     }
-    await page.setContent(`<!doctype html><p>one</p><p>other</p><p>${long}</p><button>much to say</button>`);
+    await page.setContent(
+      `<!doctype html><p>one</p><p>other</p><p>${long}</p><button>much to say</button>`,
+    );
     assert.deepEqual(await findFaults(page), []);
   });
 

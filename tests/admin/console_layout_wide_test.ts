@@ -8,5 +8,6 @@ import { needs } from "../support/requires.ts";
 needs(["chromium-headless-shell"]).describe("the console's layout", () => {
   const ui = useConsole();
 
-  it("has no fault and no barrier at 1280 pixels, in light and dark", () => assertAllSound(ui, 1280));
+  it("has no fault and no barrier at 1280 pixels, in light and dark", () =>
+    assertAllSound(ui, 1280));
 });

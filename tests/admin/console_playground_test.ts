@@ -2,7 +2,16 @@
 // runtimes: once
 import assert from "node:assert/strict";
 import { it } from "@std/testing/bdd";
-import { open, OWN_KEY, PATIENCE_MS, PIECES, playOut, signIn, tile, useConsole } from "../support/console.ts";
+import {
+  open,
+  OWN_KEY,
+  PATIENCE_MS,
+  PIECES,
+  playOut,
+  signIn,
+  tile,
+  useConsole,
+} from "../support/console.ts";
 import { needs } from "../support/requires.ts";
 import { until } from "../support/until.ts";
 
@@ -16,7 +25,11 @@ needs(["chromium-headless-shell"]).describe("the console's playground", () => {
       await signIn(page, ui.running.admin);
       await playOut(page, OWN_KEY);
       await page.locator(".said").getByText(PIECES.join("")).waitFor();
-      await until(async () => await tile(page, "Output tokens").innerText() === "4", "the tokens", PATIENCE_MS);
+      await until(
+        async () => await tile(page, "Output tokens").innerText() === "4",
+        "the tokens",
+        PATIENCE_MS,
+      );
       for (const name of ["Headers", "First token", "Last byte"]) {
         assert.match(await tile(page, name).innerText(), /^[\d.]+ (?:ms|s)$/, name);
       }
@@ -27,7 +40,11 @@ needs(["chromium-headless-shell"]).describe("the console's playground", () => {
       await page.getByRole("cell", { name: "200", exact: true }).waitFor();
       await page.getByRole("cell", { name: /^401(?! ms)/ }).waitFor();
       await open(page, "Playground");
-      assert.equal(await page.getByLabel("Provider's key").inputValue(), "sk-1", "looking elsewhere forgets nothing");
+      assert.equal(
+        await page.getByLabel("Provider's key").inputValue(),
+        "sk-1",
+        "looking elsewhere forgets nothing",
+      );
       ui.watched.assertClean(ui.running.admin, { status: 401, times: 1 });
     });
   }

@@ -14,7 +14,11 @@ needs(["chromium-headless-shell"]).describe("the console's view of providers", (
     const page = await ui.start({
       keys: [{ id: "own", key: OWN_KEY }],
       providers: (upstream) => ({
-        a: { hosts: ["*"], upstream, limits: { requests: "600/min", concurrency: 4, mode: "observe" } },
+        a: {
+          hosts: ["*"],
+          upstream,
+          limits: { requests: "600/min", concurrency: 4, mode: "observe" },
+        },
         b: { hosts: ["b.example"], upstream: [upstream, "http://127.0.0.1:1/v1"] },
       }),
     });
@@ -25,8 +29,14 @@ needs(["chromium-headless-shell"]).describe("the console's view of providers", (
     const figure = async (label: string) =>
       await a.locator(".figures > div", { hasText: label }).locator("dd").allInnerTexts();
     assert.deepEqual(await figure("Errors"), ["–", "0 in all"], "nothing is known yet");
-    for (const body of [GOOD_BODY, STREAM_BODY, GOOD_BODY]) assert.equal(await ui.callGateway(OWN_KEY, body), 200);
-    await until(async () => (await figure("Exchanges"))[1] === "3 in all", "three exchanges", PATIENCE_MS);
+    for (const body of [GOOD_BODY, STREAM_BODY, GOOD_BODY]) {
+      assert.equal(await ui.callGateway(OWN_KEY, body), 200);
+    }
+    await until(
+      async () => (await figure("Exchanges"))[1] === "3 in all",
+      "three exchanges",
+      PATIENCE_MS,
+    );
     assert.deepEqual(await figure("Errors"), ["0 %", "0 in all"]);
     for (const label of ["Latency p95", "First token p95"]) {
       const [p95 = "", p50 = ""] = await figure(label);

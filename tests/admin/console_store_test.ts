@@ -13,19 +13,39 @@ const second = (at: number, exchanges: number): LiveSecond => ({
   times: { a: { duration: [binOf(100), exchanges], firstToken: [binOf(10), 1] } },
 });
 const report = (now: number, more: Partial<LiveReport>): LiveReport => ({
-  ...{ now: now * 1000, from: 0, since: 0, state: "ready", version: "1", health: {}, openExchanges: 0, openStreams: 0 },
+  ...{
+    now: now * 1000,
+    from: 0,
+    since: 0,
+    state: "ready",
+    version: "1",
+    health: {},
+    openExchanges: 0,
+    openStreams: 0,
+  },
   ...{ providers: [], seconds: [], exchanges: [], ...more },
 });
-const at = (store: Store, second: number) => store.snapshot.points.find((point) => point.at === second);
+const at = (store: Store, second: number) =>
+  store.snapshot.points.find((point) => point.at === second);
 
 describe("the console's store", () => {
   it("has gaps where nobody knows, and zeros where nothing came", () => {
     const store = new Store();
     store.add(report(1000, { since: 990, seconds: [second(995, 4)] }));
     const { exchanges, errors, tokens, outputTokens, p50 } = at(store, 989) ?? {};
-    assert.deepEqual([exchanges, errors, tokens, outputTokens, p50], [null, null, null, null, null]);
+    assert.deepEqual([exchanges, errors, tokens, outputTokens, p50], [
+      null,
+      null,
+      null,
+      null,
+      null,
+    ]);
     assert.deepEqual([at(store, 990)?.exchanges, at(store, 990)?.errors], [0, 0]);
-    assert.deepEqual([at(store, 995)?.exchanges, at(store, 995)?.errors, at(store, 995)?.tokens], [4, 1, 5]);
+    assert.deepEqual([at(store, 995)?.exchanges, at(store, 995)?.errors, at(store, 995)?.tokens], [
+      4,
+      1,
+      5,
+    ]);
     assert.equal(at(store, 996)?.exchanges, 0);
   });
 
@@ -33,7 +53,13 @@ describe("the console's store", () => {
     const store = new Store();
     store.add(report(1000, { since: 900, seconds: [second(995, 4)] }));
     store.add(report(1010, { since: 1005, seconds: [second(1007, 2)] }));
-    assert.deepEqual([995, 996, 1001, 1005, 1007].map((each) => at(store, each)?.exchanges), [4, 0, null, 0, 2]);
+    assert.deepEqual([995, 996, 1001, 1005, 1007].map((each) => at(store, each)?.exchanges), [
+      4,
+      0,
+      null,
+      0,
+      2,
+    ]);
   });
 
   it("sums up the time that there was, in all and by provider", () => {
@@ -45,7 +71,10 @@ describe("the console's store", () => {
     assert.deepEqual([exchanges, errors], [10, 2]);
     assert.ok(Math.abs((percentile("duration", 0.95) ?? 0) / 100 - 1) < 0.05);
     assert.ok(Math.abs((percentile("firstToken", 0.5) ?? 0) / 10 - 1) < 0.05);
-    assert.deepEqual([minute.of("b").exchanges, minute.of("b").percentile("duration", 0.5)], [0, undefined]);
+    assert.deepEqual([minute.of("b").exchanges, minute.of("b").percentile("duration", 0.5)], [
+      0,
+      undefined,
+    ]);
     store.add(report(2000, { since: 990 }));
     assert.equal(store.summary(60).seconds, 60);
   });
@@ -53,18 +82,42 @@ describe("the console's store", () => {
 
 describe("what the console writes", () => {
   it("has a unit at each time", () => {
-    const spans = [0, 1, 1000, 89_000, 90_000, 5_340_000, 5_400_000, 86_400_000, 777_600_000].map(span);
+    const spans = [0, 1, 1000, 89_000, 90_000, 5_340_000, 5_400_000, 86_400_000, 777_600_000].map(
+      span,
+    );
     assert.deepEqual(spans, [
-      ...["0 seconds", "1 second", "1 second", "89 seconds", "2 minutes", "89 minutes", "2 hours", "24 hours"],
+      ...[
+        "0 seconds",
+        "1 second",
+        "1 second",
+        "89 seconds",
+        "2 minutes",
+        "89 minutes",
+        "2 hours",
+        "24 hours",
+      ],
       "9 days",
     ]);
-    assert.deepEqual([undefined, 0, 0.5, 12, 1500].map(duration), ["–", "0 ms", "500 µs", "12 ms", "1.5 s"]);
+    assert.deepEqual([undefined, 0, 0.5, 12, 1500].map(duration), [
+      "–",
+      "0 ms",
+      "500 µs",
+      "12 ms",
+      "1.5 s",
+    ]);
   });
 
   it("says rates and days in words", () => {
     const rates = ["600/min", "100k/h", "5/10s", "2.3M/d", "7/250ms", "20"].map(rate);
     assert.deepEqual(rates, [
-      ...["600 per minute", "100k per hour", "5 per 10 seconds", "2.3M per day", "7 per 250 milliseconds", "20"],
+      ...[
+        "600 per minute",
+        "100k per hour",
+        "5 per 10 seconds",
+        "2.3M per day",
+        "7 per 250 milliseconds",
+        "20",
+      ],
     ]);
     assert.equal(day("2027-01-31T00:00:00Z"), "2027-01-31");
   });

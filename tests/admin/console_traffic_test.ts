@@ -26,11 +26,23 @@ needs(["chromium-headless-shell"]).describe("the console's view of traffic", () 
       }
     })();
     await page.getByRole("heading", { name: "Exchanges per second" }).waitFor();
-    await until(async () => Number.parseFloat(await tile(page, "Exchanges").innerText()) > 0, "a rate", PATIENCE_MS);
+    await until(
+      async () => Number.parseFloat(await tile(page, "Exchanges").innerText()) > 0,
+      "a rate",
+      PATIENCE_MS,
+    );
     for (const name of ["Latency p95", "First token p95", "Gateway's own time"]) {
-      await until(async () => /^[\d.]+ (?:µs|ms|s)$/.test(await tile(page, name).innerText()), name, PATIENCE_MS);
+      await until(
+        async () => /^[\d.]+ (?:µs|ms|s)$/.test(await tile(page, name).innerText()),
+        name,
+        PATIENCE_MS,
+      );
     }
-    await until(async () => Number.parseFloat(await tile(page, "Tokens").innerText()) > 0, "tokens", PATIENCE_MS);
+    await until(
+      async () => Number.parseFloat(await tile(page, "Tokens").innerText()) > 0,
+      "tokens",
+      PATIENCE_MS,
+    );
     await page.getByText("invalid gateway key").waitFor();
     assert.equal(await page.locator(".plot canvas").count(), 5);
     await open(page, "Exchanges");
@@ -45,7 +57,10 @@ needs(["chromium-headless-shell"]).describe("the console's view of traffic", () 
     await page.getByRole("cell", { name: /^401(?! ms)/ }).first().waitFor({ state: "detached" });
     await page.locator("tbody button").first().click();
     await page.locator("dd", { hasText: "chat.completions" }).waitFor();
-    assert.equal(await page.locator(".details .phases li", { hasText: "until the last byte" }).count(), 1);
+    assert.equal(
+      await page.locator(".details .phases li", { hasText: "until the last byte" }).count(),
+      1,
+    );
     isOn = false;
     await load;
     await ui.callGateway(OWN_KEY, GOOD_BODY.replace("Hi", MARK));

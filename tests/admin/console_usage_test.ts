@@ -7,7 +7,13 @@ import { afterAll, afterEach, beforeAll, it } from "@std/testing/bdd";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
 import { DAY_MS, HOUR_MS, USAGE_COUNTS } from "../../src/usage/counts.ts";
 import { type Running, startAdmin, TOKEN } from "../support/admin.ts";
-import { findBarriers, openPage, overflowOf, startBrowser, type Watched } from "../support/browser.ts";
+import {
+  findBarriers,
+  openPage,
+  overflowOf,
+  startBrowser,
+  type Watched,
+} from "../support/browser.ts";
 import { needs } from "../support/requires.ts";
 
 const SETTINGS = {
@@ -37,7 +43,10 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
   });
 
   /** Starts a gateway with some keys, opens the view, and returns its page. */
-  const start = async (settings: Record<string, unknown> = SETTINGS, options: BrowserContextOptions = {}) => {
+  const start = async (
+    settings: Record<string, unknown> = SETTINGS,
+    options: BrowserContextOptions = {},
+  ) => {
     running = await startAdmin(settings);
     watched = await openPage(browser, { viewport: { width: 1280, height: 900 }, ...options });
     ids = {};
@@ -101,7 +110,9 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
   /** What is told of the marks of a row: how much of each amount is estimated. */
   const rowOf = (page: Page, name: string) =>
     page.locator("table.usage tbody tr", { hasText: name }).locator("abbr").evaluateAll((marks) =>
-      marks.map((mark) => (mark.getAttribute("title") ?? "").replace(" estimated by the gateway", ""))
+      marks.map((mark) =>
+        (mark.getAttribute("title") ?? "").replace(" estimated by the gateway", "")
+      )
     );
   const tile = (page: Page, name: string) =>
     page.locator(".tile", { has: page.getByText(name, { exact: true }) }).locator("dd").first();
@@ -115,17 +126,33 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     const page = await make();
     await page.getByRole("row", { name: "search" }).waitFor();
     assert.deepEqual(await rowsOf(page), [
-      ["search", "96 %", "~10.00300 unpriced", "~9300", "12", "1", "2", "~8300", "500", "~1000", "100"],
+      [
+        "search",
+        "96 %",
+        "~10.00300 unpriced",
+        "~9300",
+        "12",
+        "1",
+        "2",
+        "~8300",
+        "500",
+        "~1000",
+        "100",
+      ],
       ["ads", "4.1 %", "0.8000", "400", "1", "0", "0", "0", "0", "400", "0"],
     ]);
-    assert.deepEqual([await tile(page, "Cost USD").innerText(), await tile(page, "Tokens").innerText()], [
+    assert.deepEqual([
+      await tile(page, "Cost USD").innerText(),
+      await tile(page, "Tokens").innerText(),
+    ], [
       "~10.80",
       "~9700",
     ]);
     await page.getByText("300 tokens have no price").waitFor();
     await page.getByText("no part of the cost, most of them of llama").waitFor();
     assert.equal(await tile(page, "Estimated").innerText(), "10 %");
-    await page.getByText("those of 2 of 13 calls, 970 of 9700 tokens, 1.04 of 10.80 in cost.").waitFor();
+    await page.getByText("those of 2 of 13 calls, 970 of 9700 tokens, 1.04 of 10.80 in cost.")
+      .waitFor();
     assert.deepEqual(await rowOf(page, "search"), ["1.04", "970", "900", "70"]);
     const legend = page.getByRole("list", { name: "Series" });
     assert.deepEqual(await legend.locator("li").allInnerTexts(), ["search 9300", "ads 400"]);
@@ -160,13 +187,19 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     await page.keyboard.press("Enter");
     const web = page.getByTitle("Open key web");
     await web.waitFor();
-    assert.deepEqual((await rowsOf(page)).map(([name]) => name), [`web${ids.web}`, `${LONG}${ids[LONG]}`]);
+    assert.deepEqual((await rowsOf(page)).map(([name]) => name), [
+      `web${ids.web}`,
+      `${LONG}${ids[LONG]}`,
+    ]);
     const gauges = page.getByRole("region", { name: "Budgets" });
     assert.equal(await gauges.locator("li").count(), 3, "those of the team and its keys");
     await web.focus();
     await page.keyboard.press("Enter");
     await page.getByTitle("Open model gpt-5").waitFor();
-    assert.deepEqual((await rowsOf(page)).map(([name, , cost]) => [name, cost]), [["gpt-5", "~8.00"], [
+    assert.deepEqual((await rowsOf(page)).map(([name, , cost]) => [name, cost]), [[
+      "gpt-5",
+      "~8.00",
+    ], [
       "llama",
       "no price",
     ]]);
@@ -194,7 +227,11 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     await page.getByLabel("Then by").selectOption("time");
     await page.getByRole("button", { name: "12 months" }).click();
     const month = (age: number) =>
-      new Date(Date.now() - age).toLocaleString("en", { month: "short", year: "numeric", timeZone: "UTC" });
+      new Date(Date.now() - age).toLocaleString("en", {
+        month: "short",
+        year: "numeric",
+        timeZone: "UTC",
+      });
     await page.getByRole("cell", { name: month(40 * DAY_MS) }).waitFor();
     await page.getByRole("cell", { name: month(0) }).first().waitFor();
     await page.getByRole("button", { name: "Custom" }).click();
@@ -226,7 +263,10 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
   });
 
   it("shows the most urgent budget first, with the date at which it will be used up", async () => {
-    const { page, make, view } = await start({ ...SETTINGS, teams: { search: { limits: { budget: "10M/month" } } } });
+    const { page, make, view } = await start({
+      ...SETTINGS,
+      teams: { search: { limits: { budget: "10M/month" } } },
+    });
     const keys = [
       await make("lasts", { team: "search", limits: { budget: "100M/month" } }),
       await make("spent", { limits: { budget: "2/month" } }),
@@ -240,8 +280,15 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     const [spent = "", next = "", ...others] = texts;
     assert.match(spent, /^spent[^]*2 of 2 tokens this month[^]*100 %[^]*used up[^]*renews \w+ 1/);
     // Two tokens an hour are two days of fifty, less those until the month is over.
-    const hoursLeft = (Date.UTC(new Date().getUTCFullYear(), new Date().getUTCMonth() + 1, 1) - Date.now()) / HOUR_MS;
-    if (hoursLeft > 49) assert.match(next, /^short[^]*2 of 50 tokens this month[^]*used up \w+ \d+[^]*48 tokens a day/);
+    const hoursLeft =
+      (Date.UTC(new Date().getUTCFullYear(), new Date().getUTCMonth() + 1, 1) - Date.now()) /
+      HOUR_MS;
+    if (hoursLeft > 49) {
+      assert.match(
+        next,
+        /^short[^]*2 of 50 tokens this month[^]*used up \w+ \d+[^]*48 tokens a day/,
+      );
+    }
     assert.ok(others.every((text) => /lasts until it renews/.test(text)), others.join("\n"));
     watched.assertClean(running.admin);
   });
@@ -253,7 +300,9 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     await page.getByText("Kept in the gateway's memory").waitFor();
     await page.getByText("None yet. Keys get one").waitFor();
     await page.getByRole("button", { name: "Custom" }).click();
-    await page.getByLabel("First day").fill(new Date(Date.now() - 30 * DAY_MS).toISOString().slice(0, 10));
+    await page.getByLabel("First day").fill(
+      new Date(Date.now() - 30 * DAY_MS).toISOString().slice(0, 10),
+    );
     await page.getByLabel("Step").selectOption("hour");
     await page.getByRole("alert").getByText("hours are kept for 8 days").waitFor();
     watched.assertClean(running.admin, { status: 400, times: 1 });

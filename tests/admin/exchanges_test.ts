@@ -1,4 +1,7 @@
-/** `GET /v1/exchanges`: settled exchanges page by page, by filter, with the names of keys, over real HTTP. */
+/**
+ * `GET /v1/exchanges`: settled exchanges page by page, by filter, with the names of keys, over real
+ * HTTP.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
@@ -31,7 +34,11 @@ describe("GET /v1/exchanges", () => {
   const callGateway = async (key: string, body: string) => {
     const response = await fetch(`${running.url}/v1/chat/completions`, {
       method: "POST",
-      headers: { authorization: "Bearer sk-1", "gateway-auth": `Bearer ${key}`, "content-type": "application/json" },
+      headers: {
+        authorization: "Bearer sk-1",
+        "gateway-auth": `Bearer ${key}`,
+        "content-type": "application/json",
+      },
       body,
     });
     await response.text();
@@ -43,7 +50,8 @@ describe("GET /v1/exchanges", () => {
     assert.equal(status, 200, JSON.stringify(json));
     return json;
   };
-  const ids = async (query: string) => (await list(query)).exchanges.map(({ id }: { id: string }) => id);
+  const ids = async (query: string) =>
+    (await list(query)).exchanges.map(({ id }: { id: string }) => id);
 
   for (const args of [[], ["--workers", "2"]]) {
     it(`finds each by its key's name, its model, its end, its code and its time${args.length > 0 ? ", with workers" : ""}`, async () => {
@@ -78,9 +86,13 @@ describe("GET /v1/exchanges", () => {
         [`?id=${streamed}`, [streamed]],
         ["?search=ads-team", [failed, streamed]],
       ];
-      for (const [query, wanted] of found) assert.deepEqual(new Set(await ids(query)), new Set(wanted), query);
+      for (const [query, wanted] of found) {
+        assert.deepEqual(new Set(await ids(query)), new Set(wanted), query);
+      }
       const text = JSON.stringify(all);
-      for (const secret of [MARK, "sk-1", search.key.slice(16), "a-wrong-key"]) assert.ok(!text.includes(secret));
+      for (const secret of [MARK, "sk-1", search.key.slice(16), "a-wrong-key"]) {
+        assert.ok(!text.includes(secret));
+      }
     });
 
     it(`goes back page by page, while more come in${args.length > 0 ? ", with workers" : ""}`, async () => {
@@ -115,17 +127,28 @@ describe("GET /v1/exchanges", () => {
       model: "m".repeat(257),
     };
     for (const [name, value] of Object.entries(wrong)) {
-      const answered = await running.call("GET", `/v1/exchanges?${new URLSearchParams({ [name]: value })}`);
+      const answered = await running.call(
+        "GET",
+        `/v1/exchanges?${new URLSearchParams({ [name]: value })}`,
+      );
       assertRefusal(answered, 400, "invalid_query", name);
     }
-    assertRefusal(await running.call("GET", "/v1/exchanges", { authorization: "" }), 401, "invalid_admin_token");
+    assertRefusal(
+      await running.call("GET", "/v1/exchanges", { authorization: "" }),
+      401,
+      "invalid_admin_token",
+    );
     assertRefusal(await running.call("POST", "/v1/exchanges"), 405, "method_not_allowed");
     await callGateway((await makeKey("x")).key, STREAM_BODY);
     await callGateway("a-wrong-key-of-some-length", GOOD_BODY);
     await until(async () => (await list()).exchanges.length === 2, "both are told");
     const ajv = new Ajv2020({ allErrors: true, strict: false });
-    ajv.addSchema({ ...(await running.call("GET", "/openapi.json")).json, $id: "http://admin/openapi.json" });
-    const validate = ajv.getSchema("http://admin/openapi.json#/components/schemas/ExchangeList") ?? assert.fail();
+    ajv.addSchema({
+      ...(await running.call("GET", "/openapi.json")).json,
+      $id: "http://admin/openapi.json",
+    });
+    const validate = ajv.getSchema("http://admin/openapi.json#/components/schemas/ExchangeList") ??
+      assert.fail();
     assert.ok(validate(await list()), ajv.errorsText(validate.errors));
   });
 });

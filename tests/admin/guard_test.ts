@@ -1,4 +1,7 @@
-/** Who gets an answer at the admin listener: names it is called by, pages of other sites, and wrong tokens. */
+/**
+ * Who gets an answer at the admin listener: names it is called by, pages of other sites, and wrong
+ * tokens.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -27,12 +30,21 @@ describe("an admin listener without a token", () => {
     await endPrograms();
     folder.remove();
   });
-  const get = (path: string, headers: Record<string, string>) => callRaw(admin, { method: "GET", path, headers });
+  const get = (path: string, headers: Record<string, string>) =>
+    callRaw(admin, { method: "GET", path, headers });
 
   it("answers to names of this machine, in any spelling and with any port", async () => {
     const { host, port } = new URL(admin);
     for (
-      const name of [host, "127.0.0.1", "localhost", `LocalHost:${port}`, "localhost:80", "[::1]", `[::1]:${port}`]
+      const name of [
+        host,
+        "127.0.0.1",
+        "localhost",
+        `LocalHost:${port}`,
+        "localhost:80",
+        "[::1]",
+        `[::1]:${port}`,
+      ]
     ) {
       const { status, body } = await get("/metrics", { host: name });
       assert.equal(status, 200, name);
@@ -52,7 +64,10 @@ describe("an admin listener without a token", () => {
     for (const host of names) {
       for (const path of PATHS) {
         const { status, body } = await get(path, { host });
-        assert.ok(status === 421 || (host === "a b" && status === 400), `${host} ${path}: ${status}`);
+        assert.ok(
+          status === 421 || (host === "a b" && status === 400),
+          `${host} ${path}: ${status}`,
+        );
         assert.doesNotMatch(body, /sallyport_|attacker|nip/);
         if (status === 421) assert.equal(JSON.parse(body).error.code, "unknown_admin_host");
       }
@@ -61,7 +76,11 @@ describe("an admin listener without a token", () => {
 
   it("answers no page of another site, but follows a link to the console", async () => {
     const host = new URL(admin).host;
-    const from = (site: string, mode: string) => ({ host, "sec-fetch-site": site, "sec-fetch-mode": mode });
+    const from = (site: string, mode: string) => ({
+      host,
+      "sec-fetch-site": site,
+      "sec-fetch-mode": mode,
+    });
     assert.equal((await get("/metrics", from("cross-site", "no-cors"))).status, 403);
     assert.equal((await get("/metrics", from("cross-site", "cors"))).status, 403);
     assert.equal((await get("/metrics", from("same-origin", "cors"))).status, 200);
@@ -77,26 +96,38 @@ describe("an admin listener with a token", () => {
     await endPrograms();
     await running.stop();
   });
-  const wrong = () => running.call("GET", "/v1/keys", { authorization: "Bearer an-admin-token-that-is-wrong" });
+  const wrong = () =>
+    running.call("GET", "/v1/keys", { authorization: "Bearer an-admin-token-that-is-wrong" });
 
   it("answers to any name, as of a service or a pod", async () => {
     const headers = { host: "sallyport-admin.models.svc:8789", authorization: `Bearer ${TOKEN}` };
-    assert.equal((await callRaw(running.admin, { method: "GET", path: "/metrics", headers })).status, 200);
     assert.equal(
-      (await callRaw(running.admin, { method: "GET", path: "/readyz", headers: { host: "10.1.2.3" } })).status,
+      (await callRaw(running.admin, { method: "GET", path: "/metrics", headers })).status,
+      200,
+    );
+    assert.equal(
+      (await callRaw(running.admin, {
+        method: "GET",
+        path: "/readyz",
+        headers: { host: "10.1.2.3" },
+      })).status,
       200,
     );
   });
 
   it("takes its time for tokens once ten were wrong, and as long for the right one", async () => {
-    for (let count = 0; count < 10; count++) assertRefusal(await wrong(), 401, "invalid_admin_token");
+    for (let count = 0; count < 10; count++) {
+      assertRefusal(await wrong(), 401, "invalid_admin_token");
+    }
     // So many are free again after a slow machine's pauses; then all have to wait.
     await until(async () => {
       const began = performance.now();
-      const answers = await Promise.all([wrong(), running.call("GET", "/v1/keys"), wrong()].map(async (asked) => {
-        const { status } = await asked;
-        return { status, ms: performance.now() - began };
-      }));
+      const answers = await Promise.all(
+        [wrong(), running.call("GET", "/v1/keys"), wrong()].map(async (asked) => {
+          const { status } = await asked;
+          return { status, ms: performance.now() - began };
+        }),
+      );
       assert.deepEqual(answers.map(({ status }) => status), [401, 200, 401]);
       return answers.every(({ ms }) => ms >= 900);
     }, "the right one and wrong ones are answered a second later");
@@ -125,7 +156,11 @@ describe("an admin listener with a token", () => {
       if (status === 429) refused++;
       return refused >= 3;
     }, "the right token is refused as a wrong one is");
-    await until(async () => (await running.call("GET", "/v1/keys")).status === 200, "it passes in the flood", 60_000);
+    await until(
+      async () => (await running.call("GET", "/v1/keys")).status === 200,
+      "it passes in the flood",
+      60_000,
+    );
     isFlooding = false;
     await Promise.all(flood);
     assert.deepEqual(new Set(statuses), new Set([401, 429]));

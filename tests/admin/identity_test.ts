@@ -1,4 +1,7 @@
-/** Operators with identity tokens at the admin listener, their roles, the audit of what they change, and revocations. */
+/**
+ * Operators with identity tokens at the admin listener, their roles, the audit of what they change,
+ * and revocations.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -24,7 +27,12 @@ describe("the admin listener with identity tokens", () => {
   });
   afterEach(async () => {
     const output = running === undefined ? "" : running.program.stdout() + running.program.stderr();
-    for (const secret of [TOKEN, ...shown.splice(0).flatMap((token) => token.split(".").slice(1))]) {
+    for (
+      const secret of [
+        TOKEN,
+        ...shown.splice(0).flatMap((token) => token.split(".").slice(1)),
+      ]
+    ) {
       assert.ok(!output.includes(secret), "a token is told");
     }
     await running?.stop();
@@ -43,17 +51,19 @@ describe("the admin listener with identity tokens", () => {
     admin: { role: { claim: "roles", map: { "gw-admins": "admin", "gw-readers": "viewer" } } },
     ...more,
   }];
-  const start = async (more: Record<string, unknown> = {}, options: Parameters<typeof startAdmin>[2] = {}) =>
-    running = await startAdmin({ identity: identity(), ...more }, redis, options);
+  const start = async (
+    more: Record<string, unknown> = {},
+    options: Parameters<typeof startAdmin>[2] = {},
+  ) => running = await startAdmin({ identity: identity(), ...more }, redis, options);
   const bearer = async (claims: Record<string, unknown>): Promise<{ authorization: string }> => {
     const token = await issuer.token({ claims });
     shown.push(token);
     return { authorization: `Bearer ${token}` };
   };
   const audits = (): Record<string, unknown>[] =>
-    (running?.program.stdout() ?? "").split("\n").filter((line) => line.includes('"audit":')).map((line) =>
-      JSON.parse(line)
-    );
+    (running?.program.stdout() ?? "").split("\n").filter((line) => line.includes('"audit":')).map((
+      line,
+    ) => JSON.parse(line));
   const token = async (claims: Record<string, unknown> = {}): Promise<string> => {
     const made = await issuer.token({ claims });
     shown.push(made);
@@ -67,9 +77,16 @@ describe("the admin listener with identity tokens", () => {
     for (const path of ["/v1/keys", "/v1/teams", "/v1/usage", "/v1/tokens/revoked"]) {
       assert.equal((await call("GET", path, viewer)).status, 200, path);
     }
-    assert.deepEqual((await call("GET", "/v1/me", viewer)).json, { who: "jwt:corp:vera", role: "viewer" });
+    assert.deepEqual((await call("GET", "/v1/me", viewer)).json, {
+      who: "jwt:corp:vera",
+      role: "viewer",
+    });
     assert.deepEqual((await call("GET", "/v1/me")).json, { who: "admin token", role: "admin" });
-    assertRefusal(await call("POST", "/v1/keys", { ...viewer, body: { name: "x" } }), 403, "role_not_allowed");
+    assertRefusal(
+      await call("POST", "/v1/keys", { ...viewer, body: { name: "x" } }),
+      403,
+      "role_not_allowed",
+    );
     assertRefusal(await call("POST", "/v1/drain", viewer), 403, "role_not_allowed");
     const made = await call("POST", "/v1/keys", { ...admin, body: { name: "x" } });
     assert.equal(made.status, 201);
@@ -79,36 +96,64 @@ describe("the admin listener with identity tokens", () => {
     assert.equal((await call("POST", `/v1/keys/${id}/revoke`)).status, 200);
     assert.equal((await call("POST", "/v1/drain", admin)).status, 200);
     await until(() => audits().length === 7, "all lines");
-    assert.deepEqual(audits().map(({ time, ...rest }) => (assert.match(String(time), /^20\d\d-.*Z$/), rest)), [
-      { audit: "createKey", who: "jwt:corp:vera", role: "viewer", route: "POST /v1/keys", outcome: "role_not_allowed" },
-      { audit: "drain", who: "jwt:corp:vera", role: "viewer", route: "POST /v1/drain", outcome: "role_not_allowed" },
-      { audit: "createKey", who: "jwt:corp:ada", role: "admin", route: "POST /v1/keys", target: id, outcome: "ok" },
-      {
-        audit: "revokeKey",
-        who: "jwt:corp:ada",
-        role: "admin",
-        route: "POST /v1/keys/{id}/revoke",
-        target: "nobody",
-        outcome: "key_not_found",
-      },
-      {
-        audit: "updateKey",
-        who: "admin token",
-        role: "admin",
-        route: "PATCH /v1/keys/{id}",
-        target: id,
-        outcome: "ok",
-      },
-      {
-        audit: "revokeKey",
-        who: "admin token",
-        role: "admin",
-        route: "POST /v1/keys/{id}/revoke",
-        target: id,
-        outcome: "ok",
-      },
-      { audit: "drain", who: "jwt:corp:ada", role: "admin", route: "POST /v1/drain", outcome: "ok" },
-    ]);
+    assert.deepEqual(
+      audits().map(({ time, ...rest }) => (assert.match(String(time), /^20\d\d-.*Z$/), rest)),
+      [
+        {
+          audit: "createKey",
+          who: "jwt:corp:vera",
+          role: "viewer",
+          route: "POST /v1/keys",
+          outcome: "role_not_allowed",
+        },
+        {
+          audit: "drain",
+          who: "jwt:corp:vera",
+          role: "viewer",
+          route: "POST /v1/drain",
+          outcome: "role_not_allowed",
+        },
+        {
+          audit: "createKey",
+          who: "jwt:corp:ada",
+          role: "admin",
+          route: "POST /v1/keys",
+          target: id,
+          outcome: "ok",
+        },
+        {
+          audit: "revokeKey",
+          who: "jwt:corp:ada",
+          role: "admin",
+          route: "POST /v1/keys/{id}/revoke",
+          target: "nobody",
+          outcome: "key_not_found",
+        },
+        {
+          audit: "updateKey",
+          who: "admin token",
+          role: "admin",
+          route: "PATCH /v1/keys/{id}",
+          target: id,
+          outcome: "ok",
+        },
+        {
+          audit: "revokeKey",
+          who: "admin token",
+          role: "admin",
+          route: "POST /v1/keys/{id}/revoke",
+          target: id,
+          outcome: "ok",
+        },
+        {
+          audit: "drain",
+          who: "jwt:corp:ada",
+          role: "admin",
+          route: "POST /v1/drain",
+          outcome: "ok",
+        },
+      ],
+    );
     assert.ok(!running?.program.stdout().includes(key));
   });
 
@@ -121,25 +166,42 @@ describe("the admin listener with identity tokens", () => {
   it.once("lets nobody in without a role, a good token, or for callers alone", async () => {
     const { call } = await start({ identity: identity({ audience: [AUDIENCE, "other"] }) });
     const now = Math.floor(Date.now() / 1000);
-    const bad = [{}, { roles: "viewer" }, { roles: ["gw-admins"], exp: now - 60 }, { roles: ["gw-admins"], aud: "x" }];
+    const bad = [{}, { roles: "viewer" }, { roles: ["gw-admins"], exp: now - 60 }, {
+      roles: ["gw-admins"],
+      aud: "x",
+    }];
     for (const claims of bad) {
-      assertRefusal(await call("GET", "/v1/keys", await bearer(claims)), 401, "invalid_admin_token");
+      assertRefusal(
+        await call("GET", "/v1/keys", await bearer(claims)),
+        401,
+        "invalid_admin_token",
+      );
     }
   });
 
   it("lets nobody in as an operator without what the issuer's tokens need in any case", async () => {
     const { call } = await start({ identity: identity({ require: { org: "mine" } }) });
     const admin = { roles: ["gw-admins"] };
-    assert.equal((await call("GET", "/v1/keys", await bearer({ ...admin, org: "mine" }))).status, 200);
+    assert.equal(
+      (await call("GET", "/v1/keys", await bearer({ ...admin, org: "mine" }))).status,
+      200,
+    );
     for (const claims of [admin, { ...admin, org: "another" }]) {
-      assertRefusal(await call("GET", "/v1/keys", await bearer(claims)), 401, "invalid_admin_token");
+      assertRefusal(
+        await call("GET", "/v1/keys", await bearer(claims)),
+        401,
+        "invalid_admin_token",
+      );
     }
   });
 
   it.once("needs no admin token beside them, and is then closed without one", async () => {
     const { call } = await start({ admin: { port: 0 } });
     assertRefusal(await call("GET", "/v1/keys", { authorization: "" }), 401, "invalid_admin_token");
-    assert.equal((await call("GET", "/v1/keys", await bearer({ roles: ["gw-readers"] }))).status, 200);
+    assert.equal(
+      (await call("GET", "/v1/keys", await bearer({ roles: ["gw-readers"] }))).status,
+      200,
+    );
   });
 
   it("tells the age of an issuer's keys, and goes on with them while the issuer is away", async () => {
@@ -149,12 +211,22 @@ describe("the admin listener with identity tokens", () => {
     const health = async () => (await call("GET", "/readyz")).json.identity[0];
     await until(async () => (await health()).failures > 0, "a fetch that fails");
     const { name, keys, ageSeconds, failure } = await health();
-    assert.deepEqual([name, keys, typeof ageSeconds, typeof failure], ["corp", 1, "number", "string"]);
+    assert.deepEqual([name, keys, typeof ageSeconds, typeof failure], [
+      "corp",
+      1,
+      "number",
+      "string",
+    ]);
     assert.equal(await chat(await token({ sub: "bob" })), 200);
-    const metrics = await (await fetch(`${admin}/metrics`, { headers: { authorization: `Bearer ${TOKEN}` } })).text();
+    const metrics =
+      await (await fetch(`${admin}/metrics`, { headers: { authorization: `Bearer ${TOKEN}` } }))
+        .text();
     assert.match(metrics, /^sallyport_identity_keys\{issuer="corp"\} 1$/m);
     assert.match(metrics, /^sallyport_identity_keys_age_seconds\{issuer="corp"\} \d+$/m);
-    assert.match(metrics, /^sallyport_identity_tokens_total\{issuer="corp",result="verified"\} 2$/m);
+    assert.match(
+      metrics,
+      /^sallyport_identity_tokens_total\{issuer="corp",result="verified"\} 2$/m,
+    );
     await issuer.rotate();
     await issuer.start();
     await until(async () => await chat(await token()) === 200, "the issuer's new key");
@@ -202,15 +274,28 @@ describe("the admin listener with identity tokens", () => {
     await until(async () => await chatThere(one) === 401, "the other gateway");
     assert.ok(performance.now() - at0 < 1000, "within a second");
     assert.equal(await chat(two), 200);
-    assert.equal((await call("POST", "/v1/tokens/revoke", { body: { id: "jwt:corp:ann" } })).status, 200);
+    assert.equal(
+      (await call("POST", "/v1/tokens/revoke", { body: { id: "jwt:corp:ann" } })).status,
+      200,
+    );
     await until(async () => await chatThere(two) === 401, "the other gateway");
     assert.equal(await chat(bob), 200);
-    assert.equal((await call("POST", "/v1/tokens/revoke", { body: { subject: "bob" } })).status, 200);
+    assert.equal(
+      (await call("POST", "/v1/tokens/revoke", { body: { subject: "bob" } })).status,
+      200,
+    );
     assert.equal(await chat(bob), 401);
     // A token that is issued later is another one.
-    assert.equal(await chat(await token({ sub: "bob", iat: Math.floor(Date.now() / 1000) + 29, jti: "n" })), 401);
+    assert.equal(
+      await chat(await token({ sub: "bob", iat: Math.floor(Date.now() / 1000) + 29, jti: "n" })),
+      401,
+    );
     const { json } = await call("GET", "/v1/tokens/revoked");
-    assert.deepEqual(json.revoked.map(({ id }: { id: string }) => id), ["subject bob", "jwt:corp:ann", "jti one"]);
+    assert.deepEqual(json.revoked.map(({ id }: { id: string }) => id), [
+      "subject bob",
+      "jwt:corp:ann",
+      "jti one",
+    ]);
     // The command line sees and does the same.
     const listed = await runCommand(["tokens", "list", "--json"], { cwd: at.path });
     assert.deepEqual(JSON.parse(listed.stdout), json.revoked);
@@ -230,10 +315,18 @@ describe("the admin listener with identity tokens", () => {
       "gateway-auth": `Bearer ${two}`,
       "content-type": "application/json",
     };
-    const response = await fetch(`${thirdUrl}/v1/chat/completions`, { method: "POST", headers, body: "{}" });
+    const response = await fetch(`${thirdUrl}/v1/chat/completions`, {
+      method: "POST",
+      headers,
+      body: "{}",
+    });
     assert.equal(response.status, 401, await response.text());
     assertRefusal(await call("POST", "/v1/tokens/revoke", { body: {} }), 409, "refused");
-    assertRefusal(await call("POST", "/v1/tokens/revoke", { body: { id: "tester" } }), 409, "refused");
+    assertRefusal(
+      await call("POST", "/v1/tokens/revoke", { body: { id: "tester" } }),
+      409,
+      "refused",
+    );
   };
 
   it.once("revokes tokens on all gateways that share a file of keys", REVOKED(() => start()));
@@ -244,12 +337,18 @@ describe("the admin listener with identity tokens", () => {
     assert.equal(await chat(one), 200);
     assert.equal((await call("POST", "/v1/tokens/revoke", { body: { jti: "one" } })).status, 200);
     let refusals = 0;
-    await until(async () => (refusals = await chat(one) === 401 ? refusals + 1 : 0) >= 20, "all workers");
+    await until(
+      async () => (refusals = await chat(one) === 401 ? refusals + 1 : 0) >= 20,
+      "all workers",
+    );
     const file = join(at.path, "keys.revoked.json");
     assert.match(readFileSync(file, "utf8"), /"value": "one"/);
     // What breaks the file takes nothing back.
     writeFileSync(file, "{");
-    await until(() => (running?.program.stderr() ?? "").includes("Those before hold on"), "the message");
+    await until(
+      () => (running?.program.stderr() ?? "").includes("Those before hold on"),
+      "the message",
+    );
     assert.equal(await chat(one), 401);
   });
 
@@ -260,41 +359,59 @@ describe("the admin listener with identity tokens", () => {
   });
 
   for (const loss of ["is flushed", "starts again empty"]) {
-    onRedis(`keeps revoked tokens refused everywhere when Redis ${loss} and one more is revoked`, async () => {
-      redis = await startRedis();
-      const raw = direct = new Redis(redis.url, { retryStrategy: () => 20, maxRetriesPerRequest: null });
-      raw.on("error", () => {});
-      const { call, chat, at } = await start();
-      const second = startProgram(["serve"], { cwd: at.path });
-      const there = await second.waitFor(/listening on (http:\S+)/);
-      const revoke = (jti: string) => call("POST", "/v1/tokens/revoke", { body: { jti } });
-      const [one, two, three] = [
-        await token({ jti: "one" }),
-        await token({ jti: "two" }),
-        await token({ jti: "three" }),
-      ];
-      assert.equal((await revoke("one")).status, 200);
-      await until(async () => await chatAt(there, one) === 401, "the other gateway knows the first");
-      for (const each of [two, three]) assert.equal(await chatAt(there, each), 200);
-      await (loss === "is flushed" ? raw.flushall() : redis.restart());
-      // The number of changes is now what it was before the loss.
-      await until(async () => (await revoke("two")).status === 200, "the second is revoked");
-      await until(async () => await chatAt(there, two) === 401, "the other gateway knows the second");
-      assert.equal((await revoke("three")).status, 200);
-      await until(async () => await chatAt(there, three) === 401, "the other gateway knows the third");
-      const listed = async () => {
-        const { json } = await call("GET", "/v1/tokens/revoked");
-        return json.revoked.map(({ id }: { id: string }) => id).sort();
-      };
-      const all = ["jti one", "jti three", "jti two"];
-      await until(async () => await raw.zcard("sallyport:{revoked}:tokens") === all.length, "all are written back");
-      assert.deepEqual(await listed(), all);
-      const third = startProgram(["serve"], { cwd: at.path });
-      const late = await third.waitFor(/listening on (http:\S+)/);
-      for (const each of [one, two, three]) {
-        assert.equal(await chat(each), 401);
-        for (const url of [there, late]) assert.equal(await chatAt(url, each), 401);
-      }
-    });
+    onRedis(
+      `keeps revoked tokens refused everywhere when Redis ${loss} and one more is revoked`,
+      async () => {
+        redis = await startRedis();
+        const raw = direct = new Redis(redis.url, {
+          retryStrategy: () => 20,
+          maxRetriesPerRequest: null,
+        });
+        raw.on("error", () => {});
+        const { call, chat, at } = await start();
+        const second = startProgram(["serve"], { cwd: at.path });
+        const there = await second.waitFor(/listening on (http:\S+)/);
+        const revoke = (jti: string) => call("POST", "/v1/tokens/revoke", { body: { jti } });
+        const [one, two, three] = [
+          await token({ jti: "one" }),
+          await token({ jti: "two" }),
+          await token({ jti: "three" }),
+        ];
+        assert.equal((await revoke("one")).status, 200);
+        await until(
+          async () => await chatAt(there, one) === 401,
+          "the other gateway knows the first",
+        );
+        for (const each of [two, three]) assert.equal(await chatAt(there, each), 200);
+        await (loss === "is flushed" ? raw.flushall() : redis.restart());
+        // The number of changes is now what it was before the loss.
+        await until(async () => (await revoke("two")).status === 200, "the second is revoked");
+        await until(
+          async () => await chatAt(there, two) === 401,
+          "the other gateway knows the second",
+        );
+        assert.equal((await revoke("three")).status, 200);
+        await until(
+          async () => await chatAt(there, three) === 401,
+          "the other gateway knows the third",
+        );
+        const listed = async () => {
+          const { json } = await call("GET", "/v1/tokens/revoked");
+          return json.revoked.map(({ id }: { id: string }) => id).sort();
+        };
+        const all = ["jti one", "jti three", "jti two"];
+        await until(
+          async () => await raw.zcard("sallyport:{revoked}:tokens") === all.length,
+          "all are written back",
+        );
+        assert.deepEqual(await listed(), all);
+        const third = startProgram(["serve"], { cwd: at.path });
+        const late = await third.waitFor(/listening on (http:\S+)/);
+        for (const each of [one, two, three]) {
+          assert.equal(await chat(each), 401);
+          for (const url of [there, late]) assert.equal(await chatAt(url, each), 401);
+        }
+      },
+    );
   }
 });

@@ -1,4 +1,7 @@
-/** Usage and budgets of callers with identity tokens: by the team and the plan that their claims name. */
+/**
+ * Usage and budgets of callers with identity tokens: by the team and the plan that their claims
+ * name.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -47,36 +50,57 @@ describe("usage and budgets of identity tokens", () => {
       { args },
     );
   };
-  const use = async ({ chat }: Running, sub: string, group: string | undefined, plan: string | undefined) =>
-    assert.equal(await chat(await issuer.token({ claims: { sub, group, plan } })), 200);
+  const use = async (
+    { chat }: Running,
+    sub: string,
+    group: string | undefined,
+    plan: string | undefined,
+  ) => assert.equal(await chat(await issuer.token({ claims: { sub, group, plan } })), 200);
   const useAll = async (gateway: Running) => {
     await use(gateway, "ann", "search", "gold");
     await use(gateway, "ann", "ads", "gold");
     await use(gateway, "bob", "search", "basic");
     await use(gateway, "cat", "ads", "big");
-    const { json: { key } } = await gateway.call("POST", "/v1/keys", { body: { name: "x", team: "search" } });
+    const { json: { key } } = await gateway.call("POST", "/v1/keys", {
+      body: { name: "x", team: "search" },
+    });
     await until(async () => await gateway.chat(key) === 200, "each worker knows the key");
   };
   type Line = Record<"team" | "key", string> & { requests: number };
   const usage = async (admin: string, query: string) => {
-    const answer = await fetch(`${admin}/v1/usage${query}`, { headers: { authorization: `Bearer ${TOKEN}` } });
+    const answer = await fetch(`${admin}/v1/usage${query}`, {
+      headers: { authorization: `Bearer ${TOKEN}` },
+    });
     return await answer.text();
   };
   const teams = async (admin: string) =>
-    JSON.parse(await usage(admin, "?by=team")).rows.map(({ team, requests }: Line) => `${team} ${requests}`).sort();
+    JSON.parse(await usage(admin, "?by=team")).rows.map(({ team, requests }: Line) =>
+      `${team} ${requests}`
+    ).sort();
   const TEAMS = ["ads 2", "search 3"];
 
   const KEPT = (makes: () => Promise<Running>) => async () => {
     const gateway = await makes();
     await useAll(gateway);
-    await until(async () => (await teams(gateway.admin)).join() === TEAMS.join(), "the teams of all tokens");
-    const exported = (await usage(gateway.admin, "/export")).trimEnd().split("\n").map((line) => JSON.parse(line));
-    assert.deepEqual(exported.filter(({ key }: Line) => key === "jwt:corp:ann").map(({ team }) => team).sort(), [
-      "ads",
-      "search",
-    ]);
+    await until(
+      async () => (await teams(gateway.admin)).join() === TEAMS.join(),
+      "the teams of all tokens",
+    );
+    const exported = (await usage(gateway.admin, "/export")).trimEnd().split("\n").map((line) =>
+      JSON.parse(line)
+    );
+    assert.deepEqual(
+      exported.filter(({ key }: Line) => key === "jwt:corp:ann").map(({ team }) => team).sort(),
+      [
+        "ads",
+        "search",
+      ],
+    );
     const csv = await usage(gateway.admin, "/export?format=csv&team=search&key=jwt:corp:bob");
-    assert.match(csv, /^from,step,key,provider,model,operation,team,requests,[^\n]*\n[^\n]*,search,1,[^\n]*\n$/);
+    assert.match(
+      csv,
+      /^from,step,key,provider,model,operation,team,requests,[^\n]*\n[^\n]*,search,1,[^\n]*\n$/,
+    );
     const { rows } = JSON.parse(await usage(gateway.admin, "?by=key&team=ads"));
     assert.deepEqual(rows.map(({ key }: Line) => key).sort(), ["jwt:corp:ann", "jwt:corp:cat"]);
     // It outlives the process, and another one reads it.
@@ -104,7 +128,9 @@ describe("usage and budgets of identity tokens", () => {
     await until(async () => (await teams(gateway.admin)).join() === NONE.join(), "both");
     gateway.program.kill("SIGTERM");
     await gateway.program.ended;
-    const lines = readFileSync(join(gateway.at.path, "keys.usage.jsonl"), "utf8").trimEnd().split("\n");
+    const lines = readFileSync(join(gateway.at.path, "keys.usage.jsonl"), "utf8").trimEnd().split(
+      "\n",
+    );
     for (const line of lines) assert.equal(JSON.parse(line).length, 7, line);
     assert.ok(lines.some((line) => line.includes(id)));
   });
@@ -121,19 +147,27 @@ describe("usage and budgets of identity tokens", () => {
     await until(async () => (await list()).budgets[0]?.used === 4, "both calls of one are settled");
     const { budgets, next } = await list();
     assert.equal(next, null);
-    const facts = ({ of, id, plan, limit, used, unit }: BudgetView) => [of, id, plan, limit, used, unit];
+    const facts = (
+      { of, id, plan, limit, used, unit }: BudgetView,
+    ) => [of, id, plan, limit, used, unit];
     assert.deepEqual(budgets.map(facts), [
       ["key", "jwt:corp:ann", "gold", 6000, 4, "tokens"],
       ["key", "jwt:corp:cat", "big", 9000, 2, "tokens"],
     ]);
     assert.ok((budgets[0]?.perDay ?? 0) >= 4, "the pace is known");
     assert.equal(budgets[1]?.team, "ads");
-    assert.deepEqual((await list("?key=jwt:corp:cat")).budgets.map(facts), [budgets[1] ?? assert.fail()].map(facts));
+    assert.deepEqual(
+      (await list("?key=jwt:corp:cat")).budgets.map(facts),
+      [budgets[1] ?? assert.fail()].map(facts),
+    );
     for (const query of ["?key=jwt:corp:bob", "?key=jwt:corp:nobody", "?key=jwt:other:ann"]) {
       assert.deepEqual(await list(query), { budgets: [], next: null }, query);
     }
     const first = await list("?limit=1");
-    assert.deepEqual([first.budgets.map(({ id }) => id), first.next], [["jwt:corp:ann"], "jwt:corp:ann"]);
+    assert.deepEqual([first.budgets.map(({ id }) => id), first.next], [
+      ["jwt:corp:ann"],
+      "jwt:corp:ann",
+    ]);
     const second = await list(`?limit=1&after=${first.next}`);
     assert.deepEqual([second.budgets.map(({ id }) => id), second.next], [["jwt:corp:cat"], null]);
   };

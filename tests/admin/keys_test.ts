@@ -6,7 +6,14 @@ import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, it } from "@std/testing/bdd";
 import { gatewayKeyId } from "../../src/keys/key_format.ts";
 import { KEY_ROUTES } from "../../src/admin/api/keys.ts";
-import { assertRefusal, type Call, POLICY, type Running, startAdmin, TOKEN } from "../support/admin.ts";
+import {
+  assertRefusal,
+  type Call,
+  POLICY,
+  type Running,
+  startAdmin,
+  TOKEN,
+} from "../support/admin.ts";
 import { openRaw, parseAnswer } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
@@ -69,9 +76,19 @@ describe("the admin API of keys", () => {
   for (const { method, path } of everyRoute) {
     it(`${method} ${path} wants the admin token, and tells nobody else whether there is such a key`, async () => {
       for (
-        const authorization of ["", "Bearer", `Bearer ${TOKEN}x`, `Basic ${TOKEN}`, `Bearer ${TOKEN.slice(1)}`, TOKEN]
+        const authorization of [
+          "",
+          "Bearer",
+          `Bearer ${TOKEN}x`,
+          `Basic ${TOKEN}`,
+          `Bearer ${TOKEN.slice(1)}`,
+          TOKEN,
+        ]
       ) {
-        const answered = await call(method, path, { authorization, ...(method === "GET" ? {} : { raw: "{" }) });
+        const answered = await call(method, path, {
+          authorization,
+          ...(method === "GET" ? {} : { raw: "{" }),
+        });
         assertRefusal(answered, 401, "invalid_admin_token");
         assert.match(answered.headers.get("www-authenticate") ?? "", /^Bearer realm=/);
       }
@@ -87,12 +104,15 @@ describe("the admin API of keys", () => {
     assert.equal(await running.chat(key), 200);
     const { use, lastUsed, ...shown } = (await call("GET", `/v1/keys/${id}`)).json;
     assert.deepEqual(shown, { ...made, id });
-    assert.deepEqual(use.map(({ name, limit, used }: Record<string, unknown>) => [name, limit, used]), [
-      ["requests", 600, 1],
-      ["tokens", 2_300_000, 2],
-      ["budget", 5_000_000, 2],
-      ["concurrency", 20, 0],
-    ]);
+    assert.deepEqual(
+      use.map(({ name, limit, used }: Record<string, unknown>) => [name, limit, used]),
+      [
+        ["requests", 600, 1],
+        ["tokens", 2_300_000, 2],
+        ["budget", 5_000_000, 2],
+        ["concurrency", 20, 0],
+      ],
+    );
     assert.match(use[0].resetsIn, /^\d+s$/);
     assert.ok(Math.abs(Date.parse(lastUsed) - Date.now()) < 60_000);
     const changed = (await call("PATCH", `/v1/keys/${id}`, { body: { disabled: true } })).json;
@@ -103,7 +123,8 @@ describe("the admin API of keys", () => {
     assert.equal((await call("POST", `/v1/keys/${id}/disable`)).json.state, "disabled");
     assert.equal(await running.chat(key), 401);
     assert.equal((await call("POST", `/v1/keys/${id}/enable`)).json.state, "active");
-    const rotated = (await call("POST", `/v1/keys/${id}/rotate`, { body: { overlap: "24h" } })).json;
+    const rotated =
+      (await call("POST", `/v1/keys/${id}/rotate`, { body: { overlap: "24h" } })).json;
     assert.ok(Math.abs(Date.parse(rotated.previousExpires) - Date.now() - DAY_MS) < 60_000);
     assert.deepEqual([await running.chat(key), await running.chat(rotated.key)], [200, 200]);
     assertRefusal(await call("POST", `/v1/keys/${id}/rotate`, { body: {} }), 409, "refused");
@@ -114,9 +135,17 @@ describe("the admin API of keys", () => {
     assert.equal(revoked.json.state, "revoked");
     assert.equal(await running.chat(again.json.key), 401);
     for (const act of ["rotate", "disable", "enable"]) {
-      assertRefusal(await call("POST", `/v1/keys/${id}/${act}`, act === "rotate" ? { body: {} } : {}), 409, "refused");
+      assertRefusal(
+        await call("POST", `/v1/keys/${id}/${act}`, act === "rotate" ? { body: {} } : {}),
+        409,
+        "refused",
+      );
     }
-    const said = [(await call("GET", "/v1/keys")).text, (await call("GET", `/v1/keys/${id}`)).text, revoked.text];
+    const said = [
+      (await call("GET", "/v1/keys")).text,
+      (await call("GET", `/v1/keys/${id}`)).text,
+      revoked.text,
+    ];
     const kept = [await running.at.kept(), running.program.stdout(), running.program.stderr()];
     for (const whole of [key, rotated.key, again.json.key]) {
       for (const text of [...said, ...kept]) assert.ok(!text.includes(whole.slice(16)));
@@ -136,7 +165,12 @@ describe("the admin API of keys", () => {
     const { expires: _, models: __, ...left } = POLICY;
     const { tokens: ___, mode: ____, ...limits } = POLICY.limits;
     assert.deepEqual(
-      await patch({ name: "y", expires: null, models: null, limits: { requests: "1/s", tokens: null, mode: null } }),
+      await patch({
+        name: "y",
+        expires: null,
+        models: null,
+        limits: { requests: "1/s", tokens: null, mode: null },
+      }),
       { ...left, name: "y", limits: { ...limits, requests: "1/s" } },
     );
     assert.deepEqual(
@@ -153,7 +187,9 @@ describe("the admin API of keys", () => {
       },
     );
     const without = { name: null, providers: null, metadata: null, durable: null };
-    assert.deepEqual(await patch({ limits: { budget: "1/day" }, ...without }), { limits: { budget: "1/day" } });
+    assert.deepEqual(await patch({ limits: { budget: "1/day" }, ...without }), {
+      limits: { budget: "1/day" },
+    });
     assertRefusal(
       await call("PATCH", `/v1/keys/${id}`, { body: { durable: { keep: "long" } } }),
       400,
@@ -167,16 +203,24 @@ describe("the admin API of keys", () => {
 
   it("lists in pages, the newest first, and finds by id and name", async () => {
     const ids: string[] = [];
-    for (const name of ["page-1", "page-2", "page-3", "page-4", "page-5"]) ids.unshift((await create({ name })).id);
+    for (const name of ["page-1", "page-2", "page-3", "page-4", "page-5"]) {
+      ids.unshift((await create({ name })).id);
+    }
     const seen: string[] = [];
     for (let next: string | null = ""; next !== null;) {
-      const { json } = await call("GET", `/v1/keys?search=PAGE-&limit=2${next && `&after=${next}`}`);
+      const { json } = await call(
+        "GET",
+        `/v1/keys?search=PAGE-&limit=2${next && `&after=${next}`}`,
+      );
       assert.ok(json.keys.length <= 2);
       seen.push(...json.keys.map(({ id }: { id: string }) => id));
       next = json.next;
     }
     assert.deepEqual(seen, ids);
-    assert.equal((await call("GET", `/v1/keys?search=${ids[2]?.toLowerCase()}`)).json.keys[0].name, "page-3");
+    assert.equal(
+      (await call("GET", `/v1/keys?search=${ids[2]?.toLowerCase()}`)).json.keys[0].name,
+      "page-3",
+    );
     assert.deepEqual((await call("GET", "/v1/keys?search=nobody%20has%20this")).json, {
       keys: [],
       next: null,
@@ -200,19 +244,26 @@ describe("the admin API of keys", () => {
         { length: 10 },
         async (_, index) => {
           if (index % 2 === 0) return await create({ name: "both" });
-          return JSON.parse((await running.at.program("create", "--name", "both", "--json")).stdout);
+          return JSON.parse(
+            (await running.at.program("create", "--name", "both", "--json")).stdout,
+          );
         },
       ),
     );
     const { keys } = (await call("GET", "/v1/keys?search=both")).json;
-    assert.deepEqual(keys.map(({ id }: { id: string }) => id).sort(), made.map(({ id }) => id).sort());
+    assert.deepEqual(
+      keys.map(({ id }: { id: string }) => id).sort(),
+      made.map(({ id }) => id).sort(),
+    );
   });
 
   it("a body that is no JSON object is refused, and so is a key of any shape but its own", async () => {
     const { id } = await create();
     for (const path of ["/v1/keys", `/v1/keys/${id}`, `/v1/keys/${id}/rotate`]) {
       const method = path === `/v1/keys/${id}` ? "PATCH" : "POST";
-      for (const raw of ["{", "{}{}", "[]", "nope", '"', "{'a':1}", Uint8Array.of(0x7b, 0xff, 0x7d)]) {
+      for (
+        const raw of ["{", "{}{}", "[]", "nope", '"', "{'a':1}", Uint8Array.of(0x7b, 0xff, 0x7d)]
+      ) {
         assertRefusal(await call(method, path, { raw }), 400, "invalid_json");
       }
       for (const raw of ["null", "5", '"text"', "true"]) {
@@ -228,9 +279,17 @@ describe("the admin API of keys", () => {
         ]
       ) {
         const raw = new TextEncoder().encode("{}"); // bytes: a text would be given a type
-        assertRefusal(await call(method, path, { raw, type }), 415, "unsupported_media_type", "Content-Type");
+        assertRefusal(
+          await call(method, path, { raw, type }),
+          415,
+          "unsupported_media_type",
+          "Content-Type",
+        );
       }
-      const { status } = await call(method, path, { raw: "{}", type: "Application/JSON; charset=utf-8" });
+      const { status } = await call(method, path, {
+        raw: "{}",
+        type: "Application/JSON; charset=utf-8",
+      });
       assert.ok(status === 200 || status === 201);
     }
   });
@@ -241,17 +300,46 @@ describe("the admin API of keys", () => {
       for (const [method, path] of [["POST", "/v1/keys"], ["PATCH", `/v1/keys/${id}`]] as const) {
         const answered = await call(method, path, { body });
         assertRefusal(answered, 400, "invalid_body", param);
-        assert.ok(answered.json.error.message.startsWith(`Cannot accept the body: ${param}: `), answered.text);
+        assert.ok(
+          answered.json.error.message.startsWith(`Cannot accept the body: ${param}: `),
+          answered.text,
+        );
         assert.doesNotMatch(answered.text, /not-this|Invalid|received/, "no value of the caller's");
       }
     }
-    assertRefusal(await call("PATCH", `/v1/keys/${id}`, { body: { nam: null } }), 400, "invalid_body", "nam");
-    assertRefusal(await call("POST", "/v1/keys", { body: { name: null } }), 400, "invalid_body", "name");
-    for (const body of [{ overlap: "soon" }, { overlap: 5 }, { overlap: null }, { overlap: "-1h" }]) {
-      assertRefusal(await call("POST", `/v1/keys/${id}/rotate`, { body }), 400, "invalid_body", "overlap");
+    assertRefusal(
+      await call("PATCH", `/v1/keys/${id}`, { body: { nam: null } }),
+      400,
+      "invalid_body",
+      "nam",
+    );
+    assertRefusal(
+      await call("POST", "/v1/keys", { body: { name: null } }),
+      400,
+      "invalid_body",
+      "name",
+    );
+    for (
+      const body of [{ overlap: "soon" }, { overlap: 5 }, { overlap: null }, { overlap: "-1h" }]
+    ) {
+      assertRefusal(
+        await call("POST", `/v1/keys/${id}/rotate`, { body }),
+        400,
+        "invalid_body",
+        "overlap",
+      );
     }
-    assertRefusal(await call("POST", `/v1/keys/${id}/rotate`, { body: { over: "1h" } }), 400, "invalid_body", "over");
-    assert.deepEqual(Object.keys((await call("GET", `/v1/keys/${id}`)).json).sort(), ["created", "id", "state"]);
+    assertRefusal(
+      await call("POST", `/v1/keys/${id}/rotate`, { body: { over: "1h" } }),
+      400,
+      "invalid_body",
+      "over",
+    );
+    assert.deepEqual(Object.keys((await call("GET", `/v1/keys/${id}`)).json).sort(), [
+      "created",
+      "id",
+      "state",
+    ]);
   });
 
   // On Node the connection waited for the rest of the body, and the next call on it with it.
@@ -270,7 +358,9 @@ describe("the admin API of keys", () => {
     };
     const length = `content-length: ${MAX_BODY_BYTES + 1}`;
     const counted = `${(MAX_BODY_BYTES + 1).toString(16)}\r\n${fits} \r\n`;
-    for (const [framing, body] of [[length, "{"], ["transfer-encoding: chunked", counted]] as const) {
+    for (
+      const [framing, body] of [[length, "{"], ["transfer-encoding: chunked", counted]] as const
+    ) {
       assert.equal(await refused(`Bearer ${TOKEN}`, framing, body), "413 body_too_large");
       assert.equal(await refused("", framing, body), "401 invalid_admin_token");
     }
@@ -287,20 +377,49 @@ describe("the admin API of keys", () => {
   it("an unknown id is 404, also one that is no UTF-8", async () => {
     for (const { method, path, body } of everyRoute.filter(({ path }) => path.includes("nobody"))) {
       for (
-        const id of ["nobody", "gk_nobody", "%ZZ", "%ff", "%2F", "constructor", "__proto__", "a%00b", "x".repeat(4000)]
+        const id of [
+          "nobody",
+          "gk_nobody",
+          "%ZZ",
+          "%ff",
+          "%2F",
+          "constructor",
+          "__proto__",
+          "a%00b",
+          "x".repeat(4000),
+        ]
       ) {
-        const answered = await call(method, path.replace("nobody", id), body === undefined ? {} : { body: {} });
+        const answered = await call(
+          method,
+          path.replace("nobody", id),
+          body === undefined ? {} : { body: {} },
+        );
         assertRefusal(answered, 404, "key_not_found");
       }
     }
   });
 
   it("an unknown path is 404, a method that has no meaning there 405", async () => {
-    for (const path of ["/console", "/v1", "/v1/key", "/v1/keys/x/y", "/v1/keys/x/revoke/now", "/V1/keys"]) {
+    for (
+      const path of [
+        "/console",
+        "/v1",
+        "/v1/key",
+        "/v1/keys/x/y",
+        "/v1/keys/x/revoke/now",
+        "/V1/keys",
+      ]
+    ) {
       assertRefusal(await call("GET", path), 404, "unknown_admin_path");
     }
-    const allowed: Record<string, string> = { "/livez": "GET, HEAD", "/readyz": "GET, HEAD", "/openapi.json": "GET" };
-    for (const { path, method } of everyRoute) allowed[path] = [allowed[path] ?? [], method].flat().join(", ");
+    const allowed: Record<string, string> = {
+      "/livez": "GET, HEAD",
+      "/readyz": "GET, HEAD",
+      "/openapi.json": "GET",
+    };
+    for (const { path, method } of everyRoute) {
+      allowed[path] = [allowed[path] ?? [], method].flat().join(", ");
+    }
     for (const [path, allow] of Object.entries(allowed)) {
       for (const method of ["DELETE", "PUT", "OPTIONS", "GET", "POST", "PATCH"]) {
         if (allow.split(", ").includes(method)) continue;
@@ -315,8 +434,18 @@ describe("the admin API of keys", () => {
     const { id } = await create({ name: "sense" });
     const before = await running.at.kept();
     const refused: [method: string, path: string, body: unknown, says: RegExp][] = [
-      ["POST", "/v1/keys", { providers: ["a", "stranger"] }, /not configured: expected one of a, b$/],
-      ["PATCH", `/v1/keys/${id}`, { providers: ["stranger"] }, /not configured: expected one of a, b$/],
+      [
+        "POST",
+        "/v1/keys",
+        { providers: ["a", "stranger"] },
+        /not configured: expected one of a, b$/,
+      ],
+      [
+        "PATCH",
+        `/v1/keys/${id}`,
+        { providers: ["stranger"] },
+        /not configured: expected one of a, b$/,
+      ],
       ["POST", "/v1/keys", { expires: "2020-01-01T00:00:00Z" }, /has expired already/],
       ["POST", `/v1/keys/${id}/rotate`, { overlap: "4000000d" }, /for so long: at most/],
       ["POST", `/v1/keys/${id}/rotate`, { overlap: "99999999999999d" }, /for so long: at most/],
@@ -361,7 +490,11 @@ describe("the admin API of keys, elsewhere", () => {
     assert.deepEqual([json.id, json.limits, json.use[0].used], ["own", { requests: "1/s" }, 1]);
     assert.doesNotMatch(text, /0123456789|[0-9a-f]{64}/);
     for (const { method, path, body } of everyRoute.filter(({ method }) => method !== "GET")) {
-      const answered = await call(method, path.replace("nobody", "own"), body === undefined ? {} : { body: {} });
+      const answered = await call(
+        method,
+        path.replace("nobody", "own"),
+        body === undefined ? {} : { body: {} },
+      );
       assertRefusal(answered, 409, "refused");
       assert.match(answered.json.error.message, /stand in the configuration/);
     }
@@ -381,14 +514,19 @@ describe("the admin API of keys, elsewhere", () => {
   withRedis.it("while Redis is down, 503 and why; afterwards all is well again", async () => {
     redis = await startRedis();
     const { call, chat } = running = await startAdmin({}, redis);
-    const made = await call("POST", "/v1/keys", { body: { name: "x", limits: { requests: "9/min" } } });
+    const made = await call("POST", "/v1/keys", {
+      body: { name: "x", limits: { requests: "9/min" } },
+    });
     const { id, key } = made.json;
     assert.equal(await chat(key), 200);
     const { use } = (await call("GET", `/v1/keys/${id}`)).json;
     assert.deepEqual([use[0].limit, use[0].used], [9, 1]);
     await redis.kill();
     for (
-      const [method, path, body] of [["GET", "/v1/keys"], ["POST", "/v1/keys", {}], ["GET", `/v1/keys/${id}`]] as const
+      const [method, path, body] of [["GET", "/v1/keys"], ["POST", "/v1/keys", {}], [
+        "GET",
+        `/v1/keys/${id}`,
+      ]] as const
     ) {
       const answered = await call(method, path, { body });
       assertRefusal(answered, 503, "key_store_unavailable");

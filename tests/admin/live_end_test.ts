@@ -61,8 +61,13 @@ describe("an open live feed", () => {
     ];
     const admin = await open(TOKEN);
     const at = performance.now();
-    assert.equal((await running.call("POST", "/v1/tokens/revoke", { body: { id: "jwt:corp:vera" } })).status, 200);
-    for (const { ended } of [mine, everywhere]) assert.ok(await ended - at < 1000, "within a second");
+    assert.equal(
+      (await running.call("POST", "/v1/tokens/revoke", { body: { id: "jwt:corp:vera" } })).status,
+      200,
+    );
+    for (const { ended } of [mine, everywhere]) {
+      assert.ok(await ended - at < 1000, "within a second");
+    }
     assert.ok(await isOpen(other.ended) && await isOpen(admin.ended));
     // Its place is free again, also where many have ended.
     const all = await Promise.all(
@@ -80,12 +85,19 @@ describe("an open live feed", () => {
   });
 
   it("ends when the configuration takes its token or its issuer away", async () => {
-    const [admin, viewer, another] = [await open(TOKEN), await open(await token()), await open(await token())];
+    const [admin, viewer, another] = [
+      await open(TOKEN),
+      await open(await token()),
+      await open(await token()),
+    ];
     running.at.configure({ ...config(), admin: { port: 0, token: `${TOKEN}-another` } });
     running.program.kill("SIGHUP");
     await admin.ended;
     assert.ok(await isOpen(viewer.ended), "what did not change goes on");
-    running.at.configure({ ...config({ admin: undefined }), admin: { port: 0, token: `${TOKEN}-another` } });
+    running.at.configure({
+      ...config({ admin: undefined }),
+      admin: { port: 0, token: `${TOKEN}-another` },
+    });
     running.program.kill("SIGHUP");
     await viewer.ended;
     await another.ended;

@@ -3,7 +3,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { createLiveEvents, LiveFeed } from "../../src/observe/live/live_feed.ts";
-import { binOf, BINS, type LivePart, mergeParts, percentile } from "../../src/observe/live/live_report.ts";
+import {
+  binOf,
+  BINS,
+  type LivePart,
+  mergeParts,
+  percentile,
+} from "../../src/observe/live/live_report.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 
 const replica = { provider: "a", ejections: 0, ejectedMs: 0, failures: 0, isEjected: false };
@@ -12,7 +18,15 @@ const gateway = {
   openStreams: 1,
   replicas: [
     { ...replica, replica: 0, url: "http://x/v1" },
-    { ...replica, replica: 1, url: "http://y/v1", isEjected: true, ejections: 1, failures: 5, ejectedMs: 4000 },
+    {
+      ...replica,
+      replica: 1,
+      url: "http://y/v1",
+      isEjected: true,
+      ejections: 1,
+      failures: 5,
+      ejectedMs: 4000,
+    },
   ],
 };
 const PROVIDERS = { a: { hosts: ["*"] } };
@@ -45,14 +59,19 @@ describe("the live feed", () => {
     const { seconds, exchanges } = feed.look(gateway, 0, 1e9);
     assert.equal(seconds.length, 300);
     assert.deepEqual([seconds[0]?.at, seconds.at(-1)?.at], [1700, 1999]);
-    assert.deepEqual([seconds[7]?.errors, seconds[7]?.callers], [{ internal_error: 5 }, { invalid_json: 5 }]);
+    assert.deepEqual([seconds[7]?.errors, seconds[7]?.callers], [{ internal_error: 5 }, {
+      invalid_json: 5,
+    }]);
     assert.deepEqual(seconds[7]?.providers, { a: [10, 5] });
     assert.deepEqual(seconds[7]?.duration, [binOf(10), 10]);
     assert.equal(exchanges.length, 250);
     assert.deepEqual([exchanges[0]?.id, exchanges.at(-1)?.id], ["19750", "19999"]);
     const some = feed.look(gateway, 1990, 1992);
     assert.deepEqual(some.seconds.map(({ at }) => at), [1990, 1991]);
-    assert.deepEqual(some.exchanges.map(({ id }) => Number(id)), Array.from({ length: 20 }, (_, n) => 19_900 + n));
+    assert.deepEqual(
+      some.exchanges.map(({ id }) => Number(id)),
+      Array.from({ length: 20 }, (_, n) => 19_900 + n),
+    );
   });
 
   it("keeps the times of each provider for a minute, and knows since when it counts", () => {
@@ -75,9 +94,20 @@ describe("the live feed", () => {
 
   it("keeps no error behind a failure: it may hold anything", () => {
     const feed = new LiveFeed(PROVIDERS, () => 5000);
-    feed.settled(record({ outcome: "failed", code: "internal_error", cause: "reset", error: new Error("a-secret") }));
+    feed.settled(
+      record({
+        outcome: "failed",
+        code: "internal_error",
+        cause: "reset",
+        error: new Error("a-secret"),
+      }),
+    );
     const [kept] = feed.look(gateway, 0, 9).exchanges;
-    assert.deepEqual([kept?.code, kept?.cause, Object.hasOwn(kept ?? {}, "error")], ["internal_error", "reset", false]);
+    assert.deepEqual([kept?.code, kept?.cause, Object.hasOwn(kept ?? {}, "error")], [
+      "internal_error",
+      "reset",
+      false,
+    ]);
   });
 
   it("names what went wrong in a word", () => {
@@ -91,7 +121,11 @@ describe("the live feed", () => {
     feed.settled(record({ outcome: "timeout", status: 504, code: "upstream_timeout" }));
     const [second] = feed.look(gateway, 0, 9).seconds;
     assert.deepEqual(second?.errors, { upstream_500: 1, upstream_error: 1, upstream_timeout: 1 });
-    assert.deepEqual(second?.callers, { upstream_429: 1, client_closed: 1, invalid_gateway_key: 1 });
+    assert.deepEqual(second?.callers, {
+      upstream_429: 1,
+      client_closed: 1,
+      invalid_gateway_key: 1,
+    });
     assert.deepEqual(second?.providers, { a: [7, 3] });
   });
 
@@ -112,7 +146,9 @@ describe("the live feed", () => {
   it("adds up what several processes tell", () => {
     let now = 5000;
     const [one, other] = [new LiveFeed(PROVIDERS, () => now), new LiveFeed(PROVIDERS, () => now)];
-    other.settled(record({ id: "earlier", code: "internal_error", status: 500, outcome: "failed" }));
+    other.settled(
+      record({ id: "earlier", code: "internal_error", status: 500, outcome: "failed" }),
+    );
     other.settled(record({ id: "early", code: "invalid_json", status: 400, outcome: "refused" }));
     now = 5001;
     one.settled(record({ id: "late", usage: { total: 3, output: 2 } }));
@@ -120,7 +156,9 @@ describe("the live feed", () => {
     const { openExchanges, openStreams, providers, seconds, exchanges } = mergeParts(parts);
     assert.deepEqual([openExchanges, openStreams], [4, 2]);
     assert.deepEqual(
-      providers[0]?.replicas.map(({ inService, ejected, ejectedMs }) => [inService, ejected, ejectedMs]),
+      providers[0]?.replicas.map((
+        { inService, ejected, ejectedMs },
+      ) => [inService, ejected, ejectedMs]),
       [
         [2, 0, 0],
         [0, 2, 4000],
@@ -128,7 +166,9 @@ describe("the live feed", () => {
     );
     const [second] = seconds;
     assert.deepEqual([second?.exchanges, second?.tokens, second?.outputTokens], [3, 3, 2]);
-    assert.deepEqual([second?.errors, second?.callers], [{ internal_error: 1 }, { invalid_json: 1 }]);
+    assert.deepEqual([second?.errors, second?.callers], [{ internal_error: 1 }, {
+      invalid_json: 1,
+    }]);
     assert.deepEqual(second?.providers, { a: [3, 1] });
     assert.equal(percentile([second?.times.a?.duration ?? []], 1), percentile([[binOf(10), 1]], 1));
     assert.equal(mergeParts(parts).since, 5);
@@ -150,7 +190,11 @@ describe("the live feed", () => {
     };
     const asked: [number, number][] = [];
     let ended = 0;
-    const events = createLiveEvents((from, to) => Promise.resolve(asked.push([from, to])), clock, () => ended++);
+    const events = createLiveEvents(
+      (from, to) => Promise.resolve(asked.push([from, to])),
+      clock,
+      () => ended++,
+    );
     assert.deepEqual(asked, []);
     assert.equal(new TextDecoder().decode(await events.read()), "data: 1\n\n");
     assert.deepEqual(asked, [[701, 1000]]);

@@ -26,7 +26,9 @@ interface Description {
   readonly tags: readonly { readonly name: string }[];
   readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
   readonly components: {
-    readonly schemas: Readonly<Record<string, { readonly properties: Readonly<Record<string, unknown>> }>>;
+    readonly schemas: Readonly<
+      Record<string, { readonly properties: Readonly<Record<string, unknown>> }>
+    >;
     readonly securitySchemes: Readonly<Record<string, unknown>>;
   };
 }
@@ -39,14 +41,19 @@ interface Operation {
   readonly operationId: string;
   /** Groups of operations for callers; operators' routes have none. */
   readonly tags?: readonly string[];
-  readonly parameters: readonly { readonly name: string; readonly in: string; readonly required?: boolean }[];
+  readonly parameters: readonly {
+    readonly name: string;
+    readonly in: string;
+    readonly required?: boolean;
+  }[];
   readonly requestBody?: Content & { readonly required: boolean };
   readonly responses: Readonly<Record<string, Content>>;
 }
 
 const ID = "http://admin/openapi.json";
 const nameOf = ({ content }: Content) =>
-  Object.values(content)[0]?.schema.$ref.replace("#/components/schemas/", "") ?? assert.fail("no content");
+  Object.values(content)[0]?.schema.$ref.replace("#/components/schemas/", "") ??
+    assert.fail("no content");
 
 /** Bodies that are sent, and whether they are taken. */
 const BODIES: readonly [operationId: string, body: unknown, isTaken: boolean][] = [
@@ -69,7 +76,11 @@ const BODIES: readonly [operationId: string, body: unknown, isTaken: boolean][] 
   ["updateKey", {}, true],
   ["updateKey", POLICY, true],
   ["updateKey", { limits: { requests: null, mode: null } }, true],
-  ["updateKey", Object.fromEntries(Object.keys({ ...POLICY, disabled: true }).map((name) => [name, null])), true],
+  [
+    "updateKey",
+    Object.fromEntries(Object.keys({ ...POLICY, disabled: true }).map((name) => [name, null])),
+    true,
+  ],
   ["updateKey", { nam: null }, false],
   ["updateKey", { limits: { speed: null } }, false],
   ["rotateKey", {}, true],
@@ -103,8 +114,13 @@ describe("the description of the admin API", () => {
     );
   const operations = () => described().filter(({ tags }) => tags === undefined);
   const assertFits = (name: string, value: unknown, fits = true) => {
-    const validate = ajv.getSchema(`${ID}#/components/schemas/${name}`) ?? assert.fail(`no schema ${name}`);
-    assert.equal(validate(value), fits, `${JSON.stringify(value)} as ${name}: ${ajv.errorsText(validate.errors)}`);
+    const validate = ajv.getSchema(`${ID}#/components/schemas/${name}`) ??
+      assert.fail(`no schema ${name}`);
+    assert.equal(
+      validate(value),
+      fits,
+      `${JSON.stringify(value)} as ${name}: ${ajv.errorsText(validate.errors)}`,
+    );
   };
 
   it("is OpenAPI 3.1 to a validator, and needs no token", async () => {
@@ -113,7 +129,9 @@ describe("the description of the admin API", () => {
     const { valid, errors } = await new Validator().validate({ ...document });
     assert.ok(valid, JSON.stringify(errors));
     for (const requirement of document.security) {
-      for (const scheme of Object.keys(requirement)) assert.ok(scheme in document.components.securitySchemes);
+      for (const scheme of Object.keys(requirement)) {
+        assert.ok(scheme in document.components.securitySchemes);
+      }
     }
   });
 
@@ -125,29 +143,46 @@ describe("the description of the admin API", () => {
       const { operationId, tags, requestBody } = item[method.toLowerCase()] ?? {};
       assert.ok("servers" in item, name);
       if (method === "*") assert.equal(operationId, undefined);
-      else assert.deepEqual([operationId, tags, requestBody === undefined], [name, [group], body === "none"]);
+      else {assert.deepEqual([operationId, tags, requestBody === undefined], [
+          name,
+          [group],
+          body === "none",
+        ]);}
       assert.ok(document.tags.some((tag) => tag.name === group), group);
     }
     const [ofCallers, ofOperators] = [true, false].map((isTagged) =>
       described().filter(({ tags }) => (tags !== undefined) === isTagged)
     );
     assert.equal(ofCallers?.length, rows.filter(({ method }) => method !== "*").length);
-    assert.deepEqual(ofOperators?.filter(({ path }) => "servers" in (document.paths[path] ?? {})), []);
-    assert.equal(new Set(described().map(({ operationId }) => operationId)).size, described().length);
+    assert.deepEqual(
+      ofOperators?.filter(({ path }) => "servers" in (document.paths[path] ?? {})),
+      [],
+    );
+    assert.equal(
+      new Set(described().map(({ operationId }) => operationId)).size,
+      described().length,
+    );
   });
 
   it("describes every route, and nothing but routes", () => {
-    const described = operations().map(({ path, method, operationId, requestBody, responses, parameters }) => ({
+    const described = operations().map((
+      { path, method, operationId, requestBody, responses, parameters },
+    ) => ({
       path,
       method,
       operationId,
       body: requestBody === undefined ? undefined : nameOf(requestBody),
       answers: Object.entries(responses).filter(([status]) => status !== "default")
         .map(([status, response]) => `${status} ${nameOf(response)}`).join(),
-      query: parameters.filter((parameter) => parameter.in === "query").map(({ name }) => name).sort(),
-      inPath: parameters.filter((parameter) => parameter.in === "path").map(({ name }) => `{${name}}`),
+      query: parameters.filter((parameter) => parameter.in === "query").map(({ name }) => name)
+        .sort(),
+      inPath: parameters.filter((parameter) => parameter.in === "path").map(({ name }) =>
+        `{${name}}`
+      ),
     }));
-    const operatorRoutes = OPERATOR_ROUTES.map(({ path, method, operationId, body, answers, query }) => ({
+    const operatorRoutes = OPERATOR_ROUTES.map((
+      { path, method, operationId, body, answers, query },
+    ) => ({
       path,
       method,
       operationId,
@@ -156,8 +191,20 @@ describe("the description of the admin API", () => {
       query: Object.keys(query?.means ?? {}).sort(),
       inPath: path.match(/\{\w+\}/g) ?? [],
     }));
-    const reportRoutes = [...BUDGET_ROUTES, ...USAGE_ROUTES, ...EXCHANGE_ROUTES, ...RECORDING_ROUTES, ...FLEET_ROUTES];
-    const keyRoutes = [...KEY_ROUTES, ...TOKEN_ROUTES, ...TEAM_ROUTES, ...PROVIDER_ROUTES, ...reportRoutes].map((
+    const reportRoutes = [
+      ...BUDGET_ROUTES,
+      ...USAGE_ROUTES,
+      ...EXCHANGE_ROUTES,
+      ...RECORDING_ROUTES,
+      ...FLEET_ROUTES,
+    ];
+    const keyRoutes = [
+      ...KEY_ROUTES,
+      ...TOKEN_ROUTES,
+      ...TEAM_ROUTES,
+      ...PROVIDER_ROUTES,
+      ...reportRoutes,
+    ].map((
       { path, method, operationId, body, status, answers, query },
     ) => ({
       path,
@@ -179,22 +226,42 @@ describe("the description of the admin API", () => {
     const { id } = (await running.call("POST", "/v1/keys", { body: {} })).json;
     const values: Record<string, string> = {
       ...{ limit: "1", after: id, search: "x", use: "true", team: "search" },
-      ...{ by: "key", last: "7d", from: "2026-01-31", to: "2099-01-31", key: id, provider: "a", model: "x" },
+      ...{
+        by: "key",
+        last: "7d",
+        from: "2026-01-31",
+        to: "2099-01-31",
+        key: id,
+        provider: "a",
+        model: "x",
+      },
       ...{ scope: "fleet", gateway: "all" },
     };
     const usageValues: Record<string, Record<string, string>> = {
       "/v1/usage": { after: '[1,1,"x"]', sort: "cost", top: "5" },
       "/v1/usage/export": { by: "day", format: "csv" },
       "/v1/exchanges": {
-        ...{ outcome: "ok", status: "5xx", stream: "true", minDuration: "2s", minFirstToken: "500" },
+        ...{
+          outcome: "ok",
+          status: "5xx",
+          stream: "true",
+          minDuration: "2s",
+          minFirstToken: "500",
+        },
         after: "1769853600000.5_x",
       },
     };
     const headers = { authorization: `Bearer ${TOKEN}` };
     for (const { path, method, parameters } of operations()) {
       for (const { name } of parameters.filter((parameter) => parameter.in === "query")) {
-        const query = new URLSearchParams([[name, usageValues[path]?.[name] ?? values[name] ?? ""]]);
-        const answer = await fetch(`${running.admin}${path}?${query}`, { method: method.toUpperCase(), headers });
+        const query = new URLSearchParams([[
+          name,
+          usageValues[path]?.[name] ?? values[name] ?? "",
+        ]]);
+        const answer = await fetch(`${running.admin}${path}?${query}`, {
+          method: method.toUpperCase(),
+          headers,
+        });
         assert.equal(answer.status, 200, `${path}: ${name}`);
         await (path === "/v1/live" ? answer.body?.cancel() : answer.text()); // that one has no end
       }
@@ -225,7 +292,9 @@ describe("the description of the admin API", () => {
     ];
     const seen = new Set<string>();
     for (const operationId of order) {
-      const { path, method, responses } = operations().find((each) => each.operationId === operationId) ??
+      const { path, method, responses } = operations().find((each) =>
+        each.operationId === operationId
+      ) ??
         assert.fail();
       const body = bodies[operationId];
       const { status, json } = await running.call(method.toUpperCase(), path.replace("{id}", id), {
@@ -233,7 +302,11 @@ describe("the description of the admin API", () => {
       });
       const form = nameOf(responses[status] ?? assert.fail(`${operationId} answered ${status}`));
       assertFits(form, json);
-      for (const [name, value] of form === "KeyList" ? json.keys.map((one: unknown) => ["Key", one]) : [[form, json]]) {
+      for (
+        const [name, value] of form === "KeyList"
+          ? json.keys.map((one: unknown) => ["Key", one])
+          : [[form, json]]
+      ) {
         const described = Object.keys(document.components.schemas[name]?.properties ?? {});
         for (const property of Object.keys(value)) {
           assert.ok(described.includes(property), `${property} of ${operationId} is not described`);
@@ -243,9 +316,9 @@ describe("the description of the admin API", () => {
     }
     // And what is described can happen.
     const elsewhere = ["disabled", "unreadable", "unknown"]; // the last two: row 68 of the faults
-    const properties = Object.keys(document.components.schemas.Key?.properties ?? {}).filter((name) =>
-      !elsewhere.includes(name)
-    );
+    const properties = Object.keys(document.components.schemas.Key?.properties ?? {}).filter((
+      name,
+    ) => !elsewhere.includes(name));
     assert.deepEqual(properties.filter((name) => !seen.has(`Key.${name}`)), []);
   });
 
@@ -260,9 +333,13 @@ describe("the description of the admin API", () => {
   for (const [operationId, body, isTaken] of BODIES) {
     it(`${operationId} ${isTaken ? "takes" : "refuses"} ${JSON.stringify(body).slice(0, 90)}, as described`, async () => {
       const { id } = (await running.call("POST", "/v1/keys", { body: {} })).json;
-      const { path, method, requestBody } = operations().find((each) => each.operationId === operationId) ??
+      const { path, method, requestBody } = operations().find((each) =>
+        each.operationId === operationId
+      ) ??
         assert.fail();
-      const { status, text } = await running.call(method.toUpperCase(), path.replace("{id}", id), { body });
+      const { status, text } = await running.call(method.toUpperCase(), path.replace("{id}", id), {
+        body,
+      });
       assert.equal(status < 300, isTaken, text);
       assert.ok(isTaken || status === 400, text);
       assertFits(nameOf(requestBody ?? assert.fail()), body, isTaken);

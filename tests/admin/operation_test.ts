@@ -1,11 +1,20 @@
-/** What an operator does with a running gateway: watches it, turns load balancers away, tries a call. Over real HTTP. */
+/**
+ * What an operator does with a running gateway: watches it, turns load balancers away, tries a
+ * call. Over real HTTP.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import type { LiveReport } from "../../src/observe/live/live_report.ts";
 import { OPERATOR_ROUTES } from "../../src/admin/api/operator_actions.ts";
-import { type AdminOptions, assertRefusal, type Running, startAdmin, TOKEN } from "../support/admin.ts";
+import {
+  type AdminOptions,
+  assertRefusal,
+  type Running,
+  startAdmin,
+  TOKEN,
+} from "../support/admin.ts";
 import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { answerPlain, chunk, startProvider, stream } from "../support/provider.ts";
@@ -81,10 +90,19 @@ describe("an operator", () => {
   const callGateway = (key: string, body: string) =>
     fetch(`${running.url}/v1/chat/completions`, {
       method: "POST",
-      headers: { authorization: "Bearer sk-1", "gateway-auth": `Bearer ${key}`, "content-type": "application/json" },
+      headers: {
+        authorization: "Bearer sk-1",
+        "gateway-auth": `Bearer ${key}`,
+        "content-type": "application/json",
+      },
       body,
     });
-  const tryOut = (provider: string, headers: Record<string, string>, body: string, signal?: AbortSignal) =>
+  const tryOut = (
+    provider: string,
+    headers: Record<string, string>,
+    body: string,
+    signal?: AbortSignal,
+  ) =>
     fetch(`${running.admin}/v1/playground/${provider}`, {
       method: "POST",
       headers: { "content-type": "application/json", ...headers },
@@ -96,7 +114,9 @@ describe("an operator", () => {
     const { call } = await start();
     for (const { method, path } of OPERATOR_ROUTES) {
       for (const authorization of ["", `Bearer ${TOKEN}x`]) {
-        const answered = await call(method.toUpperCase(), path.replace("{provider}", "a"), { authorization });
+        const answered = await call(method.toUpperCase(), path.replace("{provider}", "a"), {
+          authorization,
+        });
         assertRefusal(answered, 401, "invalid_admin_token");
       }
       const wrong = await call(method === "get" ? "PUT" : "GET", path);
@@ -124,7 +144,14 @@ describe("an operator", () => {
       assert.equal(headers.get("referrer-policy"), "no-referrer");
       assert.equal(headers.get("x-frame-options"), "DENY");
       const policy = headers.get("content-security-policy") ?? "";
-      for (const rule of ["default-src 'none'", "script-src 'self'", "connect-src 'self'", "frame-ancestors 'none'"]) {
+      for (
+        const rule of [
+          "default-src 'none'",
+          "script-src 'self'",
+          "connect-src 'self'",
+          "frame-ancestors 'none'",
+        ]
+      ) {
         assert.ok(policy.split("; ").includes(rule), policy);
       }
       assert.doesNotMatch(policy, /unsafe|http|\*/);
@@ -144,36 +171,56 @@ describe("an operator", () => {
     await (await callGateway("a-wrong-key-of-some-length", GOOD_BODY)).text();
     const watcher = await startWatching(running.admin);
     const streamed = await callGateway(key, STREAM_BODY);
-    await until(() => watcher.reports.some(({ openStreams }) => openStreams === 1), "the open stream is told of");
+    await until(
+      () => watcher.reports.some(({ openStreams }) => openStreams === 1),
+      "the open stream is told of",
+    );
     for (const end of finish) end();
     await streamed.text();
     await until(() => watcher.exchanges().length === 3, "three exchanges are told of");
     const told = watcher.reports.length;
     await until(() => watcher.reports.length > told, "one more report");
     const exchanges = watcher.exchanges();
-    assert.deepEqual(exchanges.map(({ status, code, keyId, stream }) => [status, code, keyId, stream]), [
-      [200, undefined, id, false],
-      [401, "invalid_gateway_key", undefined, undefined],
-      [200, undefined, id, true],
-    ]);
+    assert.deepEqual(
+      exchanges.map(({ status, code, keyId, stream }) => [status, code, keyId, stream]),
+      [
+        [200, undefined, id, false],
+        [401, "invalid_gateway_key", undefined, undefined],
+        [200, undefined, id, true],
+      ],
+    );
     assert.ok((exchanges[2]?.firstTokenMs ?? NaN) <= (exchanges[2]?.durationMs ?? 0));
     const seconds = watcher.reports.flatMap((report) => report.seconds);
-    assert.equal(new Set(seconds.map(({ at }) => at)).size, seconds.length, "no second is told of twice");
+    assert.equal(
+      new Set(seconds.map(({ at }) => at)).size,
+      seconds.length,
+      "no second is told of twice",
+    );
     assert.equal(seconds.reduce((sum, second) => sum + second.exchanges, 0), 3);
     assert.deepEqual(exchanges.map(({ isEstimated }) => isEstimated), [undefined, undefined, true]);
     const tokens = exchanges.reduce((sum, { usage }) => sum + (usage?.total ?? 0), 0);
     assert.ok(tokens > 2, "those that the plain call states, and an estimate of the stream's");
     assert.equal(seconds.reduce((sum, { tokens }) => sum + tokens, 0), tokens);
-    assert.equal(seconds.reduce((sum, { callers }) => sum + (callers.invalid_gateway_key ?? 0), 0), 1);
+    assert.equal(
+      seconds.reduce((sum, { callers }) => sum + (callers.invalid_gateway_key ?? 0), 0),
+      1,
+    );
     assert.equal(seconds.reduce((sum, { providers }) => sum + (providers.a?.[0] ?? 0), 0), 3);
     const last = watcher.reports.at(-1) ?? assert.fail();
-    assert.deepEqual(last.providers.map(({ name, replicas }) => [name, replicas.map(({ inService }) => inService)]), [
-      ["a", [1]],
-      ["b", [1]],
-    ]);
+    assert.deepEqual(
+      last.providers.map((
+        { name, replicas },
+      ) => [name, replicas.map(({ inService }) => inService)]),
+      [
+        ["a", [1]],
+        ["b", [1]],
+      ],
+    );
     assert.deepEqual([last.state, last.openExchanges, last.openStreams], ["ready", 0, 0]);
     const text = JSON.stringify(watcher.reports);
-    for (const secret of [MARK, "sk-1", key.slice(16), TOKEN, "a-wrong-key"]) assert.ok(!text.includes(secret));
+    for (const secret of [MARK, "sk-1", key.slice(16), TOKEN, "a-wrong-key"]) {
+      assert.ok(!text.includes(secret));
+    }
   });
 
   it("watches what is described", async () => {
@@ -184,19 +231,28 @@ describe("an operator", () => {
     const watcher = await startWatching(running.admin);
     await until(() => watcher.exchanges().length === 2, "it is told");
     const ajv = new Ajv2020({ allErrors: true, strict: false });
-    ajv.addSchema({ ...(await running.call("GET", "/openapi.json")).json, $id: "http://admin/openapi.json" });
-    const validate = ajv.getSchema("http://admin/openapi.json#/components/schemas/LiveReport") ?? assert.fail();
-    for (const report of watcher.reports) assert.ok(validate(report), ajv.errorsText(validate.errors));
+    ajv.addSchema({
+      ...(await running.call("GET", "/openapi.json")).json,
+      $id: "http://admin/openapi.json",
+    });
+    const validate = ajv.getSchema("http://admin/openapi.json#/components/schemas/LiveReport") ??
+      assert.fail();
+    for (const report of watcher.reports) {
+      assert.ok(validate(report), ajv.errorsText(validate.errors));
+    }
   });
 
   it("sees a replica that was given a pause, and until when", async () => {
-    const nobody = [await freePort(), await freePort()].map((port) => `http://127.0.0.1:${port}/v1`);
+    const nobody = [await freePort(), await freePort()].map((port) =>
+      `http://127.0.0.1:${port}/v1`
+    );
     await start({}, { providers: { a: { hosts: ["*"], upstream: nobody } } });
     const { key } = await makeKey();
     await (await callGateway(key, GOOD_BODY)).text();
     const watcher = await startWatching(running.admin);
     await until(() => watcher.reports.length > 0, "a report");
-    const ejected = watcher.reports[0]?.providers[0]?.replicas.filter((replica) => replica.ejected === 1) ?? [];
+    const ejected =
+      watcher.reports[0]?.providers[0]?.replicas.filter((replica) => replica.ejected === 1) ?? [];
     assert.equal(ejected.length, 1);
     assert.ok((ejected[0]?.ejectedMs ?? 0) > 0 && (ejected[0]?.ejectedMs ?? Infinity) <= 5000);
   });
@@ -205,7 +261,10 @@ describe("an operator", () => {
     const { call } = await start();
     const { key } = await makeKey();
     const watcher = await startWatching(running.admin);
-    assert.deepEqual((await call("POST", "/v1/drain")).json, { state: "draining", openExchanges: 0 });
+    assert.deepEqual((await call("POST", "/v1/drain")).json, {
+      state: "draining",
+      openExchanges: 0,
+    });
     const ready = await call("GET", "/readyz");
     assert.deepEqual([ready.status, ready.json.status], [503, "draining"]);
     assert.equal((await callGateway(key, GOOD_BODY)).status, 200);
@@ -220,7 +279,9 @@ describe("an operator", () => {
     assert.equal((await call("GET", "/readyz")).status, 200);
     program.kill("SIGTERM");
     await until(async () => (await call("GET", "/readyz")).status === 503, "it leaves");
-    for (const path of ["/v1/resume", "/v1/drain"]) assertRefusal(await call("POST", path), 409, "leaving");
+    for (const path of ["/v1/resume", "/v1/drain"]) {
+      assertRefusal(await call("POST", path), 409, "leaving");
+    }
     program.kill("SIGTERM");
     await program.ended;
   });
@@ -275,22 +336,30 @@ describe("an operator", () => {
         assert.equal((await answered.json()).choices[0].message.content, "Hello");
         const { headers: arrived } = running.provider.calls[0] ?? assert.fail();
         assert.equal(arrived.authorization, "Bearer sk-1");
-        for (const name of ["gateway-auth", "sallyport-admin"]) assert.equal(arrived[name], undefined);
+        for (const name of ["gateway-auth", "sallyport-admin"]) {
+          assert.equal(arrived[name], undefined);
+        }
         const second = await tryOut("b", headers, GOOD_BODY);
         assert.equal(second.status, 429);
         assert.equal((await second.json()).error.code, "rate_limit_exceeded");
-        const bad = await tryOut("a", { ...headers, "gateway-auth": "Bearer a-wrong-key-of-some-length" }, GOOD_BODY);
+        const bad = await tryOut("a", {
+          ...headers,
+          "gateway-auth": "Bearer a-wrong-key-of-some-length",
+        }, GOOD_BODY);
         assert.equal(bad.status, 401);
         assert.equal((await bad.json()).error.code, "invalid_gateway_key");
         const { use } = (await running.call("GET", `/v1/keys/own`)).json;
         assert.equal(use[0].used, 1);
         const watcher = await startWatching(running.admin);
         await until(() => watcher.exchanges().length === 3, "all three are told of");
-        assert.deepEqual(watcher.exchanges().map(({ provider, status }) => [provider, status]).sort(), [
-          ["a", 401],
-          ["b", 200],
-          ["b", 429],
-        ]);
+        assert.deepEqual(
+          watcher.exchanges().map(({ provider, status }) => [provider, status]).sort(),
+          [
+            ["a", 401],
+            ["b", 200],
+            ["b", 429],
+          ],
+        );
         await running.program.waitFor(/("provider":"b".*"status":200)/);
       });
 
@@ -350,10 +419,16 @@ describe("an operator", () => {
         const admin = { "sallyport-admin": `Bearer ${TOKEN}` };
         const unknown = await tryOut("stranger", admin, GOOD_BODY);
         assert.equal(unknown.status, 404);
-        assert.match((await unknown.json()).error.message, /^Cannot call this provider: use one of a, b$/);
+        assert.match(
+          (await unknown.json()).error.message,
+          /^Cannot call this provider: use one of a, b$/,
+        );
         for (const provider of PROVIDERS) {
           const keyless = await tryOut(provider, admin, GOOD_BODY);
-          assert.deepEqual([keyless.status, (await keyless.json()).error.code], [401, "missing_gateway_key"]);
+          assert.deepEqual([keyless.status, (await keyless.json()).error.code], [
+            401,
+            "missing_gateway_key",
+          ]);
         }
         const large = await tryOut("a", admin, "x".repeat(70_000));
         assert.deepEqual([large.status, (await large.json()).error.code], [413, "body_too_large"]);

@@ -1,4 +1,7 @@
-/** The files of the console's page at the admin listener: packed for who takes that, and the same bytes for who does not. */
+/**
+ * The files of the console's page at the admin listener: packed for who takes that, and the same
+ * bytes for who does not.
+ */
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -8,12 +11,20 @@ import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import { PAGE_ASSETS } from "../../src/admin/page_assets.ts";
 import { type Running, startAdmin } from "../support/admin.ts";
 
-const PATHS = { "/": "html", "/page.js": "script", "/page.css": "style", "/page.svg": "icon" } as const;
+const PATHS = {
+  "/": "html",
+  "/page.js": "script",
+  "/page.css": "style",
+  "/page.svg": "icon",
+} as const;
 const ACCEPTING = ["gzip", "deflate, gzip;q=0.5, br", "br,GZIP ; q=1"];
 const REFUSING = ["", "identity", "br", "gzip;q=0", "deflate, gzip; q=0.0", "x-gzip-not"];
 
 /** A request whose answer nobody unpacks on the way. */
-function ask(url: string, coding: string): Promise<{ headers: IncomingHttpHeaders; bytes: Buffer }> {
+function ask(
+  url: string,
+  coding: string,
+): Promise<{ headers: IncomingHttpHeaders; bytes: Buffer }> {
   return new Promise((resolve, reject) => {
     const headers = coding === "" ? {} : { "accept-encoding": coding };
     get(url, { headers, agent: false }, async (response) => {
@@ -36,12 +47,19 @@ describe("the console's page, at the admin listener", () => {
       const wanted = gunzipSync(Buffer.from(PAGE_ASSETS[name], "base64"));
       for (const coding of ACCEPTING) {
         const { headers, bytes } = await ask(`${running.admin}${path}`, coding);
-        assert.deepEqual([headers["content-encoding"], headers.vary], ["gzip", "accept-encoding"], coding);
+        assert.deepEqual(
+          [headers["content-encoding"], headers.vary],
+          ["gzip", "accept-encoding"],
+          coding,
+        );
         assert.ok(gunzipSync(bytes).equals(wanted), coding);
       }
       for (const coding of REFUSING) {
         const { headers, bytes } = await ask(`${running.admin}${path}`, coding);
-        assert.deepEqual([headers["content-encoding"], headers.vary], [undefined, "accept-encoding"], coding);
+        assert.deepEqual([headers["content-encoding"], headers.vary], [
+          undefined,
+          "accept-encoding",
+        ], coding);
         assert.ok(bytes.equals(wanted), coding);
       }
     });

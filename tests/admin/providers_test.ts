@@ -13,7 +13,11 @@ describe("providers at the admin API", () => {
   it("are listed with their limits, and what is taken of these", async () => {
     running = await startAdmin({ keys: [{ id: "own", key: OWN_KEY }] }, undefined, {
       providers: (upstream) => ({
-        a: { hosts: ["*"], upstream, limits: { requests: "600/h", concurrency: 3, budget: "5M/month" } },
+        a: {
+          hosts: ["*"],
+          upstream,
+          limits: { requests: "600/h", concurrency: 3, budget: "5M/month" },
+        },
         b: { upstream },
       }),
     });
@@ -21,14 +25,22 @@ describe("providers at the admin API", () => {
     assert.equal(await running.chat(OWN_KEY), 200);
     const { status, json: { providers: [a, b] } } = await call("GET", "/v1/providers");
     assert.equal(status, 200);
-    assert.deepEqual([a.name, a.limits], ["a", { requests: "600/h", concurrency: 3, budget: "5M/month" }]);
+    assert.deepEqual([a.name, a.limits], ["a", {
+      requests: "600/h",
+      concurrency: 3,
+      budget: "5M/month",
+    }]);
     const [requests, budget, concurrency] = a.use;
     assert.deepEqual([requests.name, requests.limit, requests.used], ["requests", 600, 1]);
     assert.match(requests.resetsIn, /^\d+s$/);
     assert.deepEqual([budget.name, budget.limit], ["budget", 5e6]);
     assert.deepEqual([concurrency.name, concurrency.limit], ["concurrency", 3]);
     assert.deepEqual(b, { name: "b", use: [] });
-    assertRefusal(await call("GET", "/v1/providers", { authorization: "" }), 401, "invalid_admin_token");
+    assertRefusal(
+      await call("GET", "/v1/providers", { authorization: "" }),
+      401,
+      "invalid_admin_token",
+    );
     assertRefusal(await call("POST", "/v1/providers", { body: {} }), 405, "method_not_allowed");
   });
 

@@ -20,7 +20,9 @@ describe("durable exchanges at the admin API", () => {
         response.write(chunk("canary-of-an-answer"));
       },
     });
-    const made = await running.call("POST", "/v1/keys", { body: { name: "search", durable: { keep: "5m" } } });
+    const made = await running.call("POST", "/v1/keys", {
+      body: { name: "search", durable: { keep: "5m" } },
+    });
     ({ key, id } = made.json);
   });
   afterAll(() => running.stop());
@@ -37,7 +39,9 @@ describe("durable exchanges at the admin API", () => {
       body,
     });
   const readMetrics = async () =>
-    await (await fetch(`${running.admin}/metrics`, { headers: { authorization: `Bearer ${TOKEN}` } })).text();
+    await (await fetch(`${running.admin}/metrics`, {
+      headers: { authorization: `Bearer ${TOKEN}` },
+    })).text();
   const list = async (query = "") => {
     const { status, json } = await running.call("GET", `/v1/recordings${query}`);
     assert.equal(status, 200, JSON.stringify(json));
@@ -67,17 +71,23 @@ describe("durable exchanges at the admin API", () => {
     assert.ok(Math.abs(Date.parse(second.expires) - Date.now() - 300_000) < 60_000);
     assert.deepEqual((await list("?limit=1")).map((each: { id: string }) => each.id), [runs]);
     const { text } = await running.call("GET", "/v1/recordings");
-    for (const secret of [PROMPT, "canary-of-an-answer", "idempotency-canary", "sk-1", key.slice(16)]) {
+    for (
+      const secret of [PROMPT, "canary-of-an-answer", "idempotency-canary", "sk-1", key.slice(16)]
+    ) {
       assert.ok(!text.includes(secret), secret);
     }
     const stopped = await running.call("POST", `/v1/recordings/${runs}/stop`, { body: {} });
     assert.deepEqual([stopped.status, stopped.json], [200, { id: runs, stopped: true }]);
     assert.match(await streamed.text(), /exchange_stopped/);
-    await until(() => running.provider.calls.at(-1)?.isCut === true, "the end of the call at the provider");
+    await until(
+      () => running.provider.calls.at(-1)?.isCut === true,
+      "the end of the call at the provider",
+    );
     await until(async () => (await list())[0].state === "broken", "its end in the list");
     const again = await running.call("POST", `/v1/recordings/${runs}/stop`, { body: {} });
     assert.deepEqual(again.json, { id: runs, stopped: false });
-    const audit = () => running.program.stdout().split("\n").filter((line) => /stopRecording/.test(line));
+    const audit = () =>
+      running.program.stdout().split("\n").filter((line) => /stopRecording/.test(line));
     await until(() => audit().length === 2, "a line of the audit for each stop");
     assert.ok(audit()[0]?.includes(runs));
   });
@@ -94,22 +104,35 @@ describe("durable exchanges at the admin API", () => {
     assert.equal(again.headers.get("idempotency-replayed"), "true");
     const headers = { "authorization": "Bearer sk-1", "gateway-auth": `Bearer ${own.key}` };
     const address = running.url + first.headers.get("location");
-    assert.deepEqual([await again.text(), await (await fetch(address, { headers })).text()], [text, text]);
+    assert.deepEqual([await again.text(), await (await fetch(address, { headers })).text()], [
+      text,
+      text,
+    ]);
     assert.equal((await fetch(address, { method: "DELETE", headers })).status, 204);
     const other = await call("other", GOOD_BODY, own.key);
     assert.deepEqual([other.status, (await other.json()).error.code], [429, "rate_limit_exceeded"]);
     const { json: { use } } = await running.call("GET", `/v1/keys/${own.id}`);
-    assert.deepEqual(use.map(({ name, used }: Record<string, unknown>) => [name, used]), [["requests", 1], [
+    assert.deepEqual(use.map(({ name, used }: Record<string, unknown>) => [name, used]), [[
+      "requests",
+      1,
+    ], [
       "budget",
       2,
     ]]);
-    const { json: { rows } } = await running.call("GET", `/v1/usage?by=operation&last=2h&key=${own.id}`);
-    assert.deepEqual(rows.map((row: Record<string, unknown>) => [row.operation, row.requests, row.tokens]), [
-      ["chat.completions", 1, 2],
-    ]);
+    const { json: { rows } } = await running.call(
+      "GET",
+      `/v1/usage?by=operation&last=2h&key=${own.id}`,
+    );
+    assert.deepEqual(
+      rows.map((row: Record<string, unknown>) => [row.operation, row.requests, row.tokens]),
+      [
+        ["chat.completions", 1, 2],
+      ],
+    );
     const { json: { exchanges } } = await running.call("GET", `/v1/exchanges?key=${own.id}`);
     assert.deepEqual(
-      exchanges.map(({ operation, outcome }: Record<string, unknown>) => [operation, outcome]).reverse(),
+      exchanges.map(({ operation, outcome }: Record<string, unknown>) => [operation, outcome])
+        .reverse(),
       [
         ["chat.completions", "ok"],
         ["exchange.attach", "ok"],
@@ -141,7 +164,12 @@ describe("durable exchanges at the admin API", () => {
 
   it("are refused what they can't have", async () => {
     for (const limit of ["0", "501", "x"]) {
-      assertRefusal(await running.call("GET", `/v1/recordings?limit=${limit}`), 400, "invalid_query", "limit");
+      assertRefusal(
+        await running.call("GET", `/v1/recordings?limit=${limit}`),
+        400,
+        "invalid_query",
+        "limit",
+      );
     }
     const never = () => assert.fail("the store is not asked for what can't be an id");
     const lists = new RecordingLists({

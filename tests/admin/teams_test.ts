@@ -41,10 +41,13 @@ describe("teams at the admin API", () => {
       assert.equal(await running.chat(key), 200);
     }
     const { json } = await call("GET", "/v1/teams");
-    assert.deepEqual(json.teams.map(({ name, limits }: Record<string, unknown>) => [name, limits]), [
-      ["search", { requests: "100/h", budget: ["1M/month", "50 USD/month"] }],
-      ["idle", { concurrency: 3 }],
-    ]);
+    assert.deepEqual(
+      json.teams.map(({ name, limits }: Record<string, unknown>) => [name, limits]),
+      [
+        ["search", { requests: "100/h", budget: ["1M/month", "50 USD/month"] }],
+        ["idle", { concurrency: 3 }],
+      ],
+    );
     const [requests, budget, spend] = await useOf("search");
     assert.deepEqual([requests?.name, requests?.limit, requests?.used], ["requests", 100, 2]);
     assert.deepEqual([budget?.name, budget?.limit], ["budget", 1_000_000]);
@@ -55,11 +58,18 @@ describe("teams at the admin API", () => {
     assert.deepEqual(limits, own);
     const ofKey: Use = use.find(({ name }: Use) => name === "spend");
     assert.deepEqual([ofKey.limit, ofKey.currency, ofKey.used], [20, "USD", spend.used / 2]);
-    assert.deepEqual((await useOf("idle")).map(({ name, used }) => [name, used]), [["concurrency", 0]]);
+    assert.deepEqual((await useOf("idle")).map(({ name, used }) => [name, used]), [[
+      "concurrency",
+      0,
+    ]]);
   });
 
   it("wants the admin token", async () => {
-    assertRefusal(await call("GET", "/v1/teams", { authorization: "Bearer other" }), 401, "invalid_admin_token");
+    assertRefusal(
+      await call("GET", "/v1/teams", { authorization: "Bearer other" }),
+      401,
+      "invalid_admin_token",
+    );
   });
 
   const UNFIT: readonly [settings: Record<string, unknown>, says: RegExp][] = [
@@ -67,7 +77,10 @@ describe("teams at the admin API", () => {
       { team: "nobody" },
       /Cannot put the key into a team that is not configured: expected one of the teams: search, idle/,
     ],
-    [{ limits: { budget: "5 EUR/month" } }, /Cannot count by these limits: expected a budget in USD/],
+    [
+      { limits: { budget: "5 EUR/month" } },
+      /Cannot count by these limits: expected a budget in USD/,
+    ],
     [
       { limits: { budget: "5M/month", mode: "strict" } },
       /Cannot count by these limits: expected providers\.a\.maxOutput/,
@@ -97,17 +110,39 @@ describe("teams at the admin API", () => {
     assert.match(listed, /made .* search .* 5M\/month tokens, 50 USD\/month/);
     await at.good("update", id, "--budget", "0.5 USD/day, 1M/day", "--team", "idle");
     const changed = await at.show(id);
-    assert.deepEqual([changed.team, changed.limits], ["idle", { budget: ["1M/day", "0.5 USD/day"] }]);
-    await at.good("update", id, "--team", "off", "--budget", "off", "--requests", "5/s", "--mode", "strict");
+    assert.deepEqual([changed.team, changed.limits], ["idle", {
+      budget: ["1M/day", "0.5 USD/day"],
+    }]);
+    await at.good(
+      "update",
+      id,
+      "--team",
+      "off",
+      "--budget",
+      "off",
+      "--requests",
+      "5/s",
+      "--mode",
+      "strict",
+    );
     const { team, limits } = await at.show(id);
     assert.deepEqual([team, limits], [undefined, { requests: "5/s", mode: "strict" }]);
     assert.equal(gatewayKeyId((await at.create("--team", "idle")).key)?.length, 12);
     for (const command of [["create"], ["update", id]]) {
       const run = (...more: string[]) => at.keys(...command, ...more);
       await assertRefused(run("--team", "nobody"), /Cannot put the key into a team/);
-      await assertRefused(run("--budget", "5 EUR/month"), /Cannot count by these limits: expected a budget in USD/);
-      await assertRefused(run("--tokens", "5/s", "--mode", "strict"), /expected providers\.a\.maxOutput/);
-      await assertRefused(run("--budget", "5M/day", "--budget", "1M/day"), /--budget: expected one budget of tokens/);
+      await assertRefused(
+        run("--budget", "5 EUR/month"),
+        /Cannot count by these limits: expected a budget in USD/,
+      );
+      await assertRefused(
+        run("--tokens", "5/s", "--mode", "strict"),
+        /expected providers\.a\.maxOutput/,
+      );
+      await assertRefused(
+        run("--budget", "5M/day", "--budget", "1M/day"),
+        /--budget: expected one budget of tokens/,
+      );
     }
   });
 });

@@ -99,17 +99,30 @@ describe("reports of usage", () => {
       ["k2", undefined, 1, 0, 5],
       ["broken", undefined, 1, 0, 1],
     ]);
-    assert.deepEqual([report.totals.requests, report.totals.tokens, report.totals.input], [4, 12, 9]);
+    assert.deepEqual([report.totals.requests, report.totals.tokens, report.totals.input], [
+      4,
+      12,
+      9,
+    ]);
     const byTwo = (await ask(rows, { by: "provider,model" })).report;
-    assert.deepEqual(lines(byTwo, "provider", "model", "tokens"), [["a", "o3", 5], ["b", "gpt-4o", 5], [
+    assert.deepEqual(lines(byTwo, "provider", "model", "tokens"), [["a", "o3", 5], [
+      "b",
+      "gpt-4o",
+      5,
+    ], [
       "a",
       "gpt-4o",
       2,
     ]]);
     const byHour = (await ask(rows, { by: "hour" })).report;
-    assert.deepEqual(lines(byHour, "hour", "requests"), [["2026-11-21T12:00Z", 3], ["2026-11-21T13:00Z", 1]]);
+    assert.deepEqual(lines(byHour, "hour", "requests"), [["2026-11-21T12:00Z", 3], [
+      "2026-11-21T13:00Z",
+      1,
+    ]]);
     const byDay = (await ask(rows, { by: "key, day" })).report;
-    const byMonth = (await ask([...rows, row({}, { at: Date.UTC(2026, 9, 31) })], { by: "month", last: "60d" })).report;
+    const byMonth =
+      (await ask([...rows, row({}, { at: Date.UTC(2026, 9, 31) })], { by: "month", last: "60d" }))
+        .report;
     assert.deepEqual(lines(byMonth, "month", "requests"), [["2026-10", 1], ["2026-11", 4]]);
     assert.deepEqual(lines(byDay, "key", "day", "requests"), [
       ["k1", "2026-11-21", 2],
@@ -119,20 +132,37 @@ describe("reports of usage", () => {
   });
 
   it("are about one key, provider or model where that is asked for", async () => {
-    const rows = [row({}), row({}, { key: "k2" }), row({}, { provider: "b" }), row({}, { model: "o3" })];
+    const rows = [
+      row({}),
+      row({}, { key: "k2" }),
+      row({}, { provider: "b" }),
+      row({}, { model: "o3" }),
+    ];
     for (
-      const [query, requests] of [[{ key: "k1" }, 3], [{ provider: "b" }, 1], [{ model: "o3" }, 1], [
-        { model: "x" },
-        0,
-      ]] as const
+      const [query, requests] of [
+        [{ key: "k1" }, 3],
+        [{ provider: "b" }, 1],
+        [{ model: "o3" }, 1],
+        [
+          { model: "x" },
+          0,
+        ],
+      ] as const
     ) {
-      assert.equal((await ask(rows, query)).report.totals.requests, requests, JSON.stringify(query));
+      assert.equal(
+        (await ask(rows, query)).report.totals.requests,
+        requests,
+        JSON.stringify(query),
+      );
     }
   });
 
   it("are about one team where that is asked for, and so are exports", async () => {
     const rows = ["k1", "k3", "k4", "gone", "jwt:corp:ann"].map((key) => row({}, { key }));
-    rows.push(row({}, { key: "jwt:corp:bob", team: "ads" }), row({}, { key: "jwt:corp:ann", team: "ads" }));
+    rows.push(
+      row({}, { key: "jwt:corp:bob", team: "ads" }),
+      row({}, { key: "jwt:corp:ann", team: "ads" }),
+    );
     for (
       const [team, keys] of [
         ["search", ["k1", "k3"]],
@@ -175,7 +205,11 @@ describe("reports of usage", () => {
       const found: unknown[] = [];
       let after: string | null | undefined;
       do {
-        const { report }: { report: UsageReport } = await ask(rows, { sort, limit: "1", ...(after && { after }) });
+        const { report }: { report: UsageReport } = await ask(rows, {
+          sort,
+          limit: "1",
+          ...(after && { after }),
+        });
         found.push(...lines(report, "key").flat());
         after = report.next;
       } while (after !== null);
@@ -206,8 +240,14 @@ describe("reports of usage", () => {
     ]);
     assert.equal(report.totals.tokens, 28);
     const byCost = (await ask(rows, { by: "key,model", top: "1", sort: "cost" })).report;
-    assert.deepEqual(lines(byCost, "key", "model", "tokens"), [[OTHER, OTHER, 18], ["k2", "gpt-4o", 10]]);
-    assert.deepEqual(lines((await ask(rows, { by: "hour", top: "1" })).report, "hour"), [[before], [then]]);
+    assert.deepEqual(lines(byCost, "key", "model", "tokens"), [[OTHER, OTHER, 18], [
+      "k2",
+      "gpt-4o",
+      10,
+    ]]);
+    assert.deepEqual(lines((await ask(rows, { by: "hour", top: "1" })).report, "hour"), [[before], [
+      then,
+    ]]);
   });
 
   it("price by the provider's model, its pattern, the model, the longest pattern", async () => {
@@ -237,13 +277,22 @@ describe("reports of usage", () => {
       row({ unmetered: 1 }),
     ], { by: "model" });
     // (6 + 10) * 2.5 + 4 * 1.25 + 10 * 10 millionths
-    assert.deepEqual(lines(report, "model", "tokens", "unpriced", "cost"), [["gpt-4o", 37, 7, "0.000145"], [
+    assert.deepEqual(lines(report, "model", "tokens", "unpriced", "cost"), [[
+      "gpt-4o",
+      37,
+      7,
+      "0.000145",
+    ], [
       "o3",
       3,
       3,
       null,
     ]]);
-    assert.deepEqual([report.totals.unpriced, report.totals.cost, report.currency], [10, "0.000145", "EUR"]);
+    assert.deepEqual([report.totals.unpriced, report.totals.cost, report.currency], [
+      10,
+      "0.000145",
+      "EUR",
+    ]);
     const none = (await ask([row({ unmetered: 1 })])).report;
     assert.equal(none.totals.cost, null, "a price alone is no cost");
     assert.equal((await ask([])).report.totals.cost, null);
@@ -254,7 +303,11 @@ describe("reports of usage", () => {
     const { report } = await ask(rows);
     assert.deepEqual(lines(report, "requests", "estimated", "tokens"), [[3, 1, 15]]);
     assert.equal(report.totals.estimated, 1);
-    assert.equal(report.totals.estimatedCost, "0", "what was counted before tokens of estimates were");
+    assert.equal(
+      report.totals.estimatedCost,
+      "0",
+      "what was counted before tokens of estimates were",
+    );
   });
 
   it("state how many tokens, and how much money, the gateway estimated", async () => {
@@ -262,7 +315,15 @@ describe("reports of usage", () => {
     const rows = [row(some), row({ input: 5, requests: 2 }), row(some, { model: "claude-4" })];
     const { report } = await ask(rows, { by: "model" });
     assert.deepEqual(
-      lines(report, "model", "estimated", "estimatedInput", "estimatedOutput", "cost", "estimatedCost"),
+      lines(
+        report,
+        "model",
+        "estimated",
+        "estimatedInput",
+        "estimatedOutput",
+        "cost",
+        "estimatedCost",
+      ),
       [
         ["gpt-4o", 1, 4, 2, "0.0000975", "0.00003"],
         ["claude-4", 1, 4, 2, null, null],
@@ -276,14 +337,20 @@ describe("reports of usage", () => {
     const keys = ["k1", "k3", "k1", "k4", "gone", OTHER];
     const rows = keys.map((key, index) => row({ input: 10 - index }, { key }));
     const { report } = await ask(rows, { by: "team" });
-    assert.deepEqual(lines(report, "team", "tokens"), [["search", 27], ["(none)", 7], ["(removed)", 6], [OTHER, 5]]);
+    assert.deepEqual(lines(report, "team", "tokens"), [["search", 27], ["(none)", 7], [
+      "(removed)",
+      6,
+    ], [OTHER, 5]]);
     const both = (await ask(rows, { by: "team,key" })).report;
     assert.deepEqual(lines(both, "team", "key")[0], ["search", "k1"]);
     await assert.rejects(ask([row({}, { key: "broken" })], { by: "team" }), UsageUnavailable);
   });
 
   it("come in pages, which together are the whole", async () => {
-    const rows = Array.from({ length: 30 }, (_, index) => row({ input: index % 7 }, { key: `key-${index}` }));
+    const rows = Array.from(
+      { length: 30 },
+      (_, index) => row({ input: index % 7 }, { key: `key-${index}` }),
+    );
     const { report: whole } = await ask(rows, { limit: "100" });
     assert.equal(whole.next, null);
     const found: unknown[] = [];
@@ -312,7 +379,10 @@ describe("reports of usage", () => {
             sinceRest += ROWS_A_TURN;
             longest = Math.max(longest, sinceRest);
             const length = Math.min(ROWS_A_TURN, groups - from);
-            yield Array.from({ length }, (_, index) => row({ input: from + index }, { key: `key-${from + index}` }));
+            yield Array.from(
+              { length },
+              (_, index) => row({ input: from + index }, { key: `key-${from + index}` }),
+            );
           }
         },
       },
@@ -329,9 +399,15 @@ describe("reports of usage", () => {
     groups = 100_000;
     const { rows, left } = await reports.report(query);
     assert.equal(longest, ROWS_A_TURN);
-    // One for each part of the rows that are read, the groups that are compared, the page that is sorted and written.
+    // One for each part of the rows that are read, the groups that are compared, the page that is
+    // sorted and written.
     assert.equal(rests, (2 * 100_000 + 2 * 10_000) / ROWS_A_TURN);
-    assert.deepEqual([rows.length, left, rows[0]?.input, rows.at(-1)?.input], [10_000, 90_000, 99_999, 90_000]);
+    assert.deepEqual([rows.length, left, rows[0]?.input, rows.at(-1)?.input], [
+      10_000,
+      90_000,
+      99_999,
+      90_000,
+    ]);
     groups = 1_000_001;
     await assert.rejects(reports.report(query), UsageRefusal);
   });
@@ -356,7 +432,8 @@ describe("reports of usage", () => {
 
   it("are about what the configuration keeps", async () => {
     const usage = { hours: "2d", days: "30d" };
-    const step = async (query: Record<string, string>) => (await ask([], query, undefined, usage)).range.step;
+    const step = async (query: Record<string, string>) =>
+      (await ask([], query, undefined, usage)).range.step;
     assert.equal(await step({ last: "2d" }), "hour");
     assert.equal(await step({ last: "3d" }), "day");
     await assert.rejects(step({ last: "31d" }), /days are kept for 30 days/);
@@ -366,29 +443,37 @@ describe("reports of usage", () => {
   });
 
   it("cut what is beyond the limit, say so, and keep it in the total", async () => {
-    const rows = Array.from({ length: 30 }, (_, index) => row({ input: index }, { key: `key-${index}` }));
+    const rows = Array.from(
+      { length: 30 },
+      (_, index) => row({ input: index }, { key: `key-${index}` }),
+    );
     const { report } = await ask(rows, { limit: "4" });
     assert.deepEqual(lines(report, "key"), [["key-29"], ["key-28"], ["key-27"], ["key-26"]]);
     assert.deepEqual([report.left, report.totals.requests], [26, 30]);
   });
 
-  const TIMES: readonly [query: Record<string, string>, step: string, from: string, to: string][] = [
-    [{}, "hour", "2026-11-14T12", "2026-11-21T13"],
-    [{ last: "90m" }, "hour", "2026-11-21T11", "2026-11-21T13"],
-    [{ last: "9d" }, "day", "2026-11-12T00", "2026-11-22T00"],
-    [{ by: "day" }, "day", "2026-11-14T00", "2026-11-22T00"],
-    [{ by: "hour,key", last: "8d" }, "hour", "2026-11-13T12", "2026-11-21T13"],
-    [{ from: "2026-11-20" }, "hour", "2026-11-20T00", "2026-11-21T13"],
-    [{ from: "2026-11-20", to: "2026-11-21" }, "hour", "2026-11-20T00", "2026-11-21T00"],
-    [{ from: "2026-10-01", to: "2026-11-01" }, "day", "2026-10-01T00", "2026-11-01T00"],
-    [{ to: "2026-11-21T10:30Z", last: "1h" }, "hour", "2026-11-21T09", "2026-11-21T11"],
-    [{ from: "2020-01-01" }, "day", "2025-10-17T00", "2026-11-22T00"],
-    [{ from: "2026-11-21", to: "2099-01-01" }, "hour", "2026-11-21T00", "2026-11-21T14"],
-  ];
+  const TIMES: readonly [query: Record<string, string>, step: string, from: string, to: string][] =
+    [
+      [{}, "hour", "2026-11-14T12", "2026-11-21T13"],
+      [{ last: "90m" }, "hour", "2026-11-21T11", "2026-11-21T13"],
+      [{ last: "9d" }, "day", "2026-11-12T00", "2026-11-22T00"],
+      [{ by: "day" }, "day", "2026-11-14T00", "2026-11-22T00"],
+      [{ by: "hour,key", last: "8d" }, "hour", "2026-11-13T12", "2026-11-21T13"],
+      [{ from: "2026-11-20" }, "hour", "2026-11-20T00", "2026-11-21T13"],
+      [{ from: "2026-11-20", to: "2026-11-21" }, "hour", "2026-11-20T00", "2026-11-21T00"],
+      [{ from: "2026-10-01", to: "2026-11-01" }, "day", "2026-10-01T00", "2026-11-01T00"],
+      [{ to: "2026-11-21T10:30Z", last: "1h" }, "hour", "2026-11-21T09", "2026-11-21T11"],
+      [{ from: "2020-01-01" }, "day", "2025-10-17T00", "2026-11-22T00"],
+      [{ from: "2026-11-21", to: "2099-01-01" }, "hour", "2026-11-21T00", "2026-11-21T14"],
+    ];
   for (const [query, step, from, to] of TIMES) {
     it(`${JSON.stringify(query)} is ${from} to ${to} by the ${step}`, async () => {
       const { range, report } = await ask([], query);
-      assert.deepEqual([range.step, report.from, report.to], [step, `${from}:00:00.000Z`, `${to}:00:00.000Z`]);
+      assert.deepEqual([range.step, report.from, report.to], [
+        step,
+        `${from}:00:00.000Z`,
+        `${to}:00:00.000Z`,
+      ]);
       assert.deepEqual([new Date(range.from).toISOString(), new Date(range.to).toISOString()], [
         report.from,
         report.to,
@@ -410,11 +495,20 @@ describe("reports of usage", () => {
       [{ from: "2030-01-01" }, "from"],
     ];
     for (const [query, param] of wrong) {
-      await assert.rejects(ask([], query), (error) => error instanceof UsageRefusal && error.param === param);
+      await assert.rejects(
+        ask([], query),
+        (error) => error instanceof UsageRefusal && error.param === param,
+      );
     }
     for (const after of ["", "[]", "[1,2]", '[1,2,"k1","m"]', '["1",2,"k1"]', "[1,2,3]"]) {
-      await assert.rejects(ask([], { after }), (error) => error instanceof UsageRefusal && error.param === "after");
+      await assert.rejects(
+        ask([], { after }),
+        (error) => error instanceof UsageRefusal && error.param === "after",
+      );
     }
-    await assert.rejects(ask([], { last: "401d" }), (error) => error instanceof UsageRefusal && error.param === "last");
+    await assert.rejects(
+      ask([], { last: "401d" }),
+      (error) => error instanceof UsageRefusal && error.param === "last",
+    );
   });
 });

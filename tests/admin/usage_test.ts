@@ -1,4 +1,7 @@
-/** Usage of a running gateway: what exchanges leave, at the admin API, over restarts, workers and a shared Redis. */
+/**
+ * Usage of a running gateway: what exchanges leave, at the admin API, over restarts, workers and a
+ * shared Redis.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -19,7 +22,10 @@ const KEY = "0123456789-secret-key";
 const PRICES = { "test-1": { input: 2.5, output: 10 } };
 /** A chunk that states 5 tokens, as providers send it before the end. */
 const USAGE = `data: ${
-  JSON.stringify({ choices: [], usage: { prompt_tokens: 2, completion_tokens: 3, total_tokens: 5 } })
+  JSON.stringify({
+    choices: [],
+    usage: { prompt_tokens: 2, completion_tokens: 3, total_tokens: 5 },
+  })
 }\n\n`;
 
 /** A file with the key of these tests. */
@@ -32,7 +38,10 @@ describe("usage at the admin API", () => {
   let running: Running;
   const ids: string[] = [];
   beforeAll(async () => {
-    running = await startAdmin({ prices: PRICES, teams: { search: { limits: { requests: "1000/s" } } } });
+    running = await startAdmin({
+      prices: PRICES,
+      teams: { search: { limits: { requests: "1000/s" } } },
+    });
     for (const name of ["team-x", "team-y"]) {
       const { id, key } = (await running.call("POST", "/v1/keys", { body: { name } })).json;
       ids.push(id);
@@ -63,7 +72,9 @@ describe("usage at the admin API", () => {
     };
     const { from, to, rows, ...rest } = json;
     assert.deepEqual(
-      rows.toSorted((one: { name: string }, other: { name: string }) => one.name < other.name ? -1 : 1),
+      rows.toSorted((one: { name: string }, other: { name: string }) =>
+        one.name < other.name ? -1 : 1
+      ),
       [
         { key: ids[0], model: "test-1", name: "team-x", ...sums, cost: "0.0000375" },
         { key: ids[1], model: "test-1", name: "team-y", ...sums, cost: "0.0000375" },
@@ -86,7 +97,17 @@ describe("usage at the admin API", () => {
 
   it("is about what is asked for", async () => {
     for (
-      const by of ["key", "provider", "model", "month", "day", "hour", "day,key", "hour,model,provider", "month,team"]
+      const by of [
+        "key",
+        "provider",
+        "model",
+        "month",
+        "day",
+        "hour",
+        "day,key",
+        "hour,model,provider",
+        "month,team",
+      ]
     ) {
       assert.equal((await running.call("GET", `/v1/usage?by=${by}`)).json.totals.requests, 6, by);
     }
@@ -95,12 +116,18 @@ describe("usage at the admin API", () => {
     assert.equal((await running.call("GET", "/v1/usage?limit=1")).json.left, 1);
     const { rows } = (await running.call("GET", "/v1/usage?top=1&sort=cost&by=key,month")).json;
     const month = new Date().toISOString().slice(0, 7);
-    assert.deepEqual(rows.map(({ month, tokens }: Record<string, unknown>) => [month, tokens]), [[month, 6], [
+    assert.deepEqual(rows.map(({ month, tokens }: Record<string, unknown>) => [month, tokens]), [[
+      month,
+      6,
+    ], [
       month,
       6,
     ]]);
     assert.ok(rows.some(({ key }: { key: string }) => key === "(other)"));
-    assert.equal((await running.call("GET", "/v1/usage?from=2020-01-01&to=2020-02-01")).json.rows.length, 0);
+    assert.equal(
+      (await running.call("GET", "/v1/usage?from=2020-01-01&to=2020-02-01")).json.rows.length,
+      0,
+    );
   });
 
   it("tells operations apart, and counts only those that cost tokens", async () => {
@@ -110,7 +137,9 @@ describe("usage at the admin API", () => {
     }
     const { rows } = (await running.call("GET", `/v1/usage?by=operation&key=${id}`)).json;
     assert.deepEqual(
-      rows.map(({ operation, requests, tokens }: Record<string, unknown>) => [operation, requests, tokens]),
+      rows.map((
+        { operation, requests, tokens }: Record<string, unknown>,
+      ) => [operation, requests, tokens]),
       [["embeddings", 2, 4], ["chat.completions", 1, 2]],
     );
     const part = (await running.call("GET", `/v1/usage?operation=embeddings&key=${id}`)).json;
@@ -121,10 +150,14 @@ describe("usage at the admin API", () => {
     const { id, key } = (await running.call("POST", "/v1/keys", { body: { team: "search" } })).json;
     assert.equal(await running.chat(key), 200);
     const { rows } = (await running.call("GET", "/v1/usage?by=team,key")).json;
-    const teams = Object.fromEntries(rows.map(({ key, team }: Record<string, string>) => [key, team]));
+    const teams = Object.fromEntries(
+      rows.map(({ key, team }: Record<string, string>) => [key, team]),
+    );
     assert.deepEqual([teams[id], teams[ids[0] ?? ""]], ["search", "(none)"]);
     const part = (await running.call("GET", "/v1/usage?team=search")).json;
-    assert.deepEqual([part.rows.map(({ key }: { key: string }) => key), part.totals.requests], [[id], 1]);
+    assert.deepEqual([part.rows.map(({ key }: { key: string }) => key), part.totals.requests], [[
+      id,
+    ], 1]);
     const exported = await fetch(`${running.admin}/v1/usage/export?team=search`, {
       headers: { authorization: `Bearer ${TOKEN}` },
     });
@@ -135,7 +168,11 @@ describe("usage at the admin API", () => {
     const found: string[] = [];
     let after: string | null = "";
     while (after !== null) {
-      const query = new URLSearchParams({ limit: "1", provider: "a", ...(after !== "" && { after }) });
+      const query = new URLSearchParams({
+        limit: "1",
+        provider: "a",
+        ...(after !== "" && { after }),
+      });
       const { rows, next } = (await running.call("GET", `/v1/usage?${query}`)).json;
       found.push(...rows.map(({ key }: { key: string }) => key));
       after = next;
@@ -146,9 +183,14 @@ describe("usage at the admin API", () => {
 
   it("is exported row by row, as JSON lines and as CSV, and stands in the description", async () => {
     const get = (query: string) =>
-      fetch(`${running.admin}/v1/usage/export?${query}`, { headers: { authorization: `Bearer ${TOKEN}` } });
+      fetch(`${running.admin}/v1/usage/export?${query}`, {
+        headers: { authorization: `Bearer ${TOKEN}` },
+      });
     const answer = await get(`key=${ids[0]}`);
-    assert.deepEqual([answer.status, answer.headers.get("content-type")], [200, "application/x-ndjson"]);
+    assert.deepEqual([answer.status, answer.headers.get("content-type")], [
+      200,
+      "application/x-ndjson",
+    ]);
     const rows = (await answer.text()).trimEnd().split("\n").map((line) => JSON.parse(line));
     assert.deepEqual(rows.map(({ step, key, requests, cost }) => [step, key, requests, cost]), [
       ["hour", ids[0], 3, "0.0000375"],
@@ -163,15 +205,33 @@ describe("usage at the admin API", () => {
     assert.match(head ?? "", /^from,step,key,provider,model,operation,team,requests,/);
     assert.match(
       line ?? "",
-      new RegExp(`^\\d{4}-\\d\\d-\\d\\dT00:00:00\\.000Z,day,${ids[0]},a,test-1,chat\\.completions,\\(none\\),3,`),
+      new RegExp(
+        `^\\d{4}-\\d\\d-\\d\\dT00:00:00\\.000Z,day,${
+          ids[0]
+        },a,test-1,chat\\.completions,\\(none\\),3,`,
+      ),
     );
     assert.deepEqual([end, more], ["", []]);
     assert.equal(await (await get("key=nobody")).text(), "");
-    const wrong = { "by=key": "by", "format=xml": "format", "limit=1": "limit", "by=hour&last=30d": "by" };
+    const wrong = {
+      "by=key": "by",
+      "format=xml": "format",
+      "limit=1": "limit",
+      "by=hour&last=30d": "by",
+    };
     for (const [query, param] of Object.entries(wrong)) {
-      assertRefusal(await running.call("GET", `/v1/usage/export?${query}`), 400, "invalid_query", param);
+      assertRefusal(
+        await running.call("GET", `/v1/usage/export?${query}`),
+        400,
+        "invalid_query",
+        param,
+      );
     }
-    assertRefusal(await running.call("GET", "/v1/usage/export", { authorization: "" }), 401, "invalid_admin_token");
+    assertRefusal(
+      await running.call("GET", "/v1/usage/export", { authorization: "" }),
+      401,
+      "invalid_admin_token",
+    );
   });
 
   const WRONG: readonly [query: string, param: string][] = [
@@ -208,7 +268,11 @@ describe("usage at the admin API", () => {
   }
 
   it("is for who has the token, and by GET alone", async () => {
-    assertRefusal(await running.call("GET", "/v1/usage", { authorization: "" }), 401, "invalid_admin_token");
+    assertRefusal(
+      await running.call("GET", "/v1/usage", { authorization: "" }),
+      401,
+      "invalid_admin_token",
+    );
     assertRefusal(
       await running.call("GET", "/v1/usage", { authorization: `Bearer ${TOKEN}x` }),
       401,
@@ -229,15 +293,21 @@ describe("usage of a gateway", () => {
     folder = makeFolder();
     provider = await startProvider((response, { body }) => {
       const { model, stream } = JSON.parse(body.toString());
-      if (model === "refused") return response.writeHead(404, { "content-type": "application/json" }).end("{}");
-      if (model === "silent") return response.writeHead(200, { "content-type": "application/json" }).end("{}");
+      if (model === "refused") {
+        return response.writeHead(404, { "content-type": "application/json" }).end("{}");
+      }
+      if (model === "silent") {
+        return response.writeHead(200, { "content-type": "application/json" }).end("{}");
+      }
       if (stream !== true) return answerPlain(response);
       response.writeHead(200, { "content-type": "text/event-stream" });
       response.write(chunk("a"));
       if (model === "quiet") return response.end(`${chunk(null, "stop")}data: [DONE]\n\n`);
       response.write(USAGE);
       cut = () => response.destroy();
-      if (model !== "left" && model !== "cut") response.end(`${chunk(null, "stop")}${USAGE}data: [DONE]\n\n`);
+      if (model !== "left" && model !== "cut") {
+        response.end(`${chunk(null, "stop")}${USAGE}data: [DONE]\n\n`);
+      }
     });
   });
   afterEach(async () => {
@@ -273,7 +343,10 @@ describe("usage of a gateway", () => {
       SALLYPORT_PRICES: JSON.stringify(PRICES),
       SALLYPORT_DRAIN_DELAY: "0s",
     };
-    const program = startProgram(["serve", ...args], { env: { ...settings, ...env }, cwd: folder.path });
+    const program = startProgram(["serve", ...args], {
+      env: { ...settings, ...env },
+      cwd: folder.path,
+    });
     const url = await program.waitFor(/listening on (http:\S+)/);
     const admin = await program.waitFor(/admin on (http:\S+)/);
     return {
@@ -289,7 +362,9 @@ describe("usage of a gateway", () => {
         return await answer.text();
       },
       async usage(query = "by=model") {
-        const answer = await fetch(`${admin}/v1/usage?${query}`, { headers: { authorization: `Bearer ${TOKEN}` } });
+        const answer = await fetch(`${admin}/v1/usage?${query}`, {
+          headers: { authorization: `Bearer ${TOKEN}` },
+        });
         return await answer.json();
       },
     };
@@ -298,7 +373,8 @@ describe("usage of a gateway", () => {
     program.kill("SIGTERM");
     assert.equal(await program.ended, 0, program.stderr());
   };
-  const requests = async (served: Served): Promise<number> => (await served.usage()).totals.requests;
+  const requests = async (served: Served): Promise<number> =>
+    (await served.usage()).totals.requests;
 
   it("tells apart what was stated whole, in part and not at all, and what failed", async () => {
     const served = await serve();
@@ -308,7 +384,10 @@ describe("usage of a gateway", () => {
     await served.chat("whole", true);
     await served.chat("quiet", true);
     for (const model of ["cut", "left"]) {
-      const caller = openRaw(served.url, toRawRequest(served.url, { headers, body: bodyOf(model, true) }));
+      const caller = openRaw(
+        served.url,
+        toRawRequest(served.url, { headers, body: bodyOf(model, true) }),
+      );
       await until(() => caller.received().includes("usage"), "the usage reached the caller");
       if (model === "left") caller.socket.destroy();
       else cut();
@@ -316,9 +395,18 @@ describe("usage of a gateway", () => {
     await until(async () => await requests(served) === 7, "the seventh exchange");
     const { rows, totals, backend } = await served.usage();
     const told = Object.fromEntries(
-      rows.map(({ model, partial, unmetered, failed, estimated, tokens, cost }: Record<string, unknown>) => [
+      rows.map((
+        { model, partial, unmetered, failed, estimated, tokens, cost }: Record<string, unknown>,
+      ) => [
         model,
-        [partial, unmetered, failed, estimated, estimated === 0 ? tokens : Number(tokens) > 0, cost],
+        [
+          partial,
+          unmetered,
+          failed,
+          estimated,
+          estimated === 0 ? tokens : Number(tokens) > 0,
+          cost,
+        ],
       ]),
     );
     assert.deepEqual(told, {
@@ -365,16 +453,22 @@ describe("usage of a gateway", () => {
   it("of a worker that is killed is lost for a second at most, and so are its metrics", async () => {
     const served = await serve({}, "--workers", "2");
     await served.program.waitFor(/(2 workers)/);
-    const ask = (path: string) => fetch(`${served.admin}${path}`, { headers: { authorization: `Bearer ${TOKEN}` } });
+    const ask = (path: string) =>
+      fetch(`${served.admin}${path}`, { headers: { authorization: `Bearer ${TOKEN}` } });
     for (let count = 1; count <= 3; count++) {
       await served.chat();
-      // Handed on a second later: with the next ones the metrics of the first are at least a second old.
+      // Handed on a second later: with the next ones the metrics of the first are at least a second
+      // old.
       await until(async () => await requests(served) === count, "it was handed on", 10_000);
     }
     const { workers } = await (await ask("/readyz")).json();
     for (const { pid } of workers) process.kill(Number(pid), "SIGKILL");
     await served.program.waitFor(/ended with (SIGKILL) and is started again/);
-    await until(async () => (await (await ask("/readyz")).json()).workers.length === 2, "they are back", 10_000);
+    await until(
+      async () => (await (await ask("/readyz")).json()).workers.length === 2,
+      "they are back",
+      10_000,
+    );
     assert.equal(await requests(served), 3);
     const counted = /^sallyport_exchanges_total\{[^}]*outcome="ok"[^}]*\} (\d+)/m.exec(
       await (await ask("/metrics")).text(),
@@ -385,7 +479,11 @@ describe("usage of a gateway", () => {
 
   it("of workers is written when they leave, beside a file of keys", async () => {
     writeKeys(join(folder.path, "keys.json"));
-    const served = await serve({ SALLYPORT_KEYS: "", SALLYPORT_KEYS_FILE: "keys.json" }, "--workers", "2");
+    const served = await serve(
+      { SALLYPORT_KEYS: "", SALLYPORT_KEYS_FILE: "keys.json" },
+      "--workers",
+      "2",
+    );
     await served.program.waitFor(/(2 workers)/);
     await Promise.all(Array.from({ length: 6 }, () => served.chat()));
     await stop(served);
@@ -395,9 +493,14 @@ describe("usage of a gateway", () => {
   withRedis.it("of two gateways on one Redis is one", async () => {
     const redis = await startRedis();
     try {
-      const [one, two] = [await serve({ SALLYPORT_REDIS: redis.url }), await serve({ SALLYPORT_REDIS: redis.url })];
+      const [one, two] = [
+        await serve({ SALLYPORT_REDIS: redis.url }),
+        await serve({ SALLYPORT_REDIS: redis.url }),
+      ];
       await Promise.all([one.chat(), one.chat(), two.chat()]);
-      for (const served of [one, two]) await until(async () => await requests(served) === 3, "the sum of both");
+      for (const served of [one, two]) {
+        await until(async () => await requests(served) === 3, "the sum of both");
+      }
       assert.equal((await one.usage()).backend, "redis");
       await stop(one);
       await redis.kill();

@@ -13,8 +13,11 @@ import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
 
 const KEY = "0123456789-secret-key";
 const to = (...hosts: string[]) => ({ hosts, upstreams: ["https://api.example/v1"] });
-const linesOf = (urls: string[], providers: Record<string, ReturnType<typeof to>>, admins: string[] = []) =>
-  toBanner({ version: "1.2.3", urls, admins, providers }).trimEnd().split("\n").slice(1);
+const linesOf = (
+  urls: string[],
+  providers: Record<string, ReturnType<typeof to>>,
+  admins: string[] = [],
+) => toBanner({ version: "1.2.3", urls, admins, providers }).trimEnd().split("\n").slice(1);
 
 describe("the lines that serve prints", () => {
   let folder: ReturnType<typeof makeFolder>;
@@ -40,7 +43,9 @@ describe("the lines that serve prints", () => {
     it(`hold URLs that lead to each provider, as those of the README do, from ${workers} process(es)`, async () => {
       const [plain, tls, admin] = [await freePort(), await freePort(), await freePort()];
       const identity = createSelfSignedCertificate(["localhost"]);
-      for (const [name, text] of Object.entries(identity)) writeFileSync(join(folder.path, `b.${name}`), text);
+      for (const [name, text] of Object.entries(identity)) {
+        writeFileSync(join(folder.path, `b.${name}`), text);
+      }
       writeFileSync(
         join(folder.path, "gateway.jsonc"),
         JSON.stringify({
@@ -89,7 +94,10 @@ describe("the lines that serve prints", () => {
 
   it("say so where a listener's own address leads to no provider", () => {
     assert.deepEqual(
-      linesOf(["http://127.0.0.1:8787"], { a: to("a.localhost"), b: to("b.example.com", "*.b.example") }),
+      linesOf(["http://127.0.0.1:8787"], {
+        a: to("a.localhost"),
+        b: to("b.example.com", "*.b.example"),
+      }),
       [
         "listening on http://127.0.0.1:8787 (callers name a host of a provider)",
         "provider a: http://a.localhost:8787/v1 -> https://api.example/v1",
@@ -100,7 +108,10 @@ describe("the lines that serve prints", () => {
 
   it("invent no address for a name that may lead elsewhere", () => {
     assert.deepEqual(
-      linesOf(["https://10.0.0.1:443", "http://[::]:80"], { a: to("a.localhost", "*"), b: to("b.example") }),
+      linesOf(["https://10.0.0.1:443", "http://[::]:80"], {
+        a: to("a.localhost", "*"),
+        b: to("b.example"),
+      }),
       [
         "listening on https://10.0.0.1",
         "listening on http://127.0.0.1 (all interfaces)",
@@ -126,10 +137,13 @@ describe("the lines that serve prints", () => {
         "provider d: d.example/d -> https://api.example/v1",
       ],
     );
-    assert.deepEqual(linesOf(["http://127.0.0.1:8787"], { a: to("gw.localhost/a"), b: to("gw.localhost/b/x") }), [
-      "listening on http://127.0.0.1:8787 (callers name a host of a provider)",
-      "provider a: http://gw.localhost:8787/a/v1 -> https://api.example/v1",
-      "provider b: http://gw.localhost:8787/b/x/v1 -> https://api.example/v1",
-    ]);
+    assert.deepEqual(
+      linesOf(["http://127.0.0.1:8787"], { a: to("gw.localhost/a"), b: to("gw.localhost/b/x") }),
+      [
+        "listening on http://127.0.0.1:8787 (callers name a host of a provider)",
+        "provider a: http://gw.localhost:8787/a/v1 -> https://api.example/v1",
+        "provider b: http://gw.localhost:8787/b/x/v1 -> https://api.example/v1",
+      ],
+    );
   });
 });

@@ -27,7 +27,10 @@ describe("sallyport certificate", () => {
   it("makes a certificate that a listener shows, and that callers trust who are told to", async () => {
     const { status, stdout, stderr } = await run("b", "--hosts", "b.localhost,localhost,127.0.0.1");
     assert.deepEqual([status, stderr], [0, ""]);
-    assert.match(stdout, /^b\.crt {2}for b\.localhost, localhost, 127\.0\.0\.1, until \d{4}-\d\d-\d\d$/m);
+    assert.match(
+      stdout,
+      /^b\.crt {2}for b\.localhost, localhost, 127\.0\.0\.1, until \d{4}-\d\d-\d\d$/m,
+    );
     assert.match(stdout, /curl --cacert b\.crt/);
     assert.equal(modeOf("b.key"), 0o600);
     writeFileSync(
@@ -42,10 +45,14 @@ describe("sallyport certificate", () => {
     const url = await program.waitFor(/listening on (https:\S+)/);
     const answer = (ca?: string) =>
       new Promise<number | string>((resolve) => {
-        const call = request(`${url}/v1/models`, { ...(ca !== undefined && { ca }) }, (response) => {
-          response.resume();
-          resolve(response.statusCode ?? 0);
-        });
+        const call = request(
+          `${url}/v1/models`,
+          { ...(ca !== undefined && { ca }) },
+          (response) => {
+            response.resume();
+            resolve(response.statusCode ?? 0);
+          },
+        );
         call.on("error", () => resolve("not trusted"));
         call.end();
       });
@@ -55,7 +62,12 @@ describe("sallyport certificate", () => {
 
   it.once("names hosts and addresses of each kind, for as long as it is told", async () => {
     const before = Date.now();
-    const args = ["--hosts", "*.gw.example,gw.example,10.1.2.3,::1,2001:db8::5", "--expires", "30d"];
+    const args = [
+      "--hosts",
+      "*.gw.example,gw.example,10.1.2.3,::1,2001:db8::5",
+      "--expires",
+      "30d",
+    ];
     assert.equal((await run(...args)).status, 0);
     const certificate = new X509Certificate(read("gateway.crt"));
     // Runtimes spell zeros in their own ways.

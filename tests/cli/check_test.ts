@@ -34,7 +34,10 @@ describe("sallyport check", () => {
     const config = JSON.parse(stdout);
     assert.deepEqual(config.providers.a.upstreams, ["https://api.openai.com/v1"]);
     assert.deepEqual(config.providers.b.hosts, ["b.localhost"]);
-    assert.deepEqual(config.keys, [{ id: "team", key: "(masked)" }, { id: "other", digest: "(masked)" }]);
+    assert.deepEqual(config.keys, [{ id: "team", key: "(masked)" }, {
+      id: "other",
+      digest: "(masked)",
+    }]);
     assert.doesNotMatch(stdout + stderr, /secret|abab/);
   });
 
@@ -42,12 +45,18 @@ describe("sallyport check", () => {
     const key = { id: "team", key: KEY };
     const base = { providers: { a: { upstream: "openai" } }, keys: [key] };
     const alerts = { url: "https://ops.example/budgets", secret: `whsec_${"A".repeat(32)}` };
-    const issuer = { issuer: "https://idp.example", audience: "gateway", admin: { role: { value: "viewer" } } };
+    const issuer = {
+      issuer: "https://idp.example",
+      audience: "gateway",
+      admin: { role: { value: "viewer" } },
+    };
     const admin = { port: 9090, token: "a-token-of-an-operator" };
     const budget = [{ ...key, limits: { budget: "5M/month" } }];
     const cases: readonly [config: object, warnings: readonly string[]][] = [
       [{ keys: [{ ...key, limits: { mode: "observe" } }] }, ["keys[0].limits.mode"]],
-      [{ keys: [{ ...key, limits: { requests: "1/s", mode: "strict" } }] }, ["keys[0].limits.mode"]],
+      [{ keys: [{ ...key, limits: { requests: "1/s", mode: "strict" } }] }, [
+        "keys[0].limits.mode",
+      ]],
       [{ keys: [{ ...key, limits: { requests: "1/s", mode: "observe" } }] }, []],
       [{ alerts }, ["alerts"]],
       [{ alerts, keys: budget }, []],
@@ -65,7 +74,11 @@ describe("sallyport check", () => {
       const warned = Array.from(
         stderr.matchAll(/warning: ([^:\s]+): has no effect|warning: ([^:\s]+): strict has no/g),
       );
-      assert.deepEqual(warned.map(([, path, strict]) => path ?? strict), paths, JSON.stringify(config));
+      assert.deepEqual(
+        warned.map(([, path, strict]) => path ?? strict),
+        paths,
+        JSON.stringify(config),
+      );
     }
   });
 
@@ -131,13 +144,22 @@ describe("sallyport check", () => {
       SALLYPORT_DRAIN_DELAY: "1s",
       SALLYPORT_DRAIN_LIMIT: "2s",
     };
-    const { status, stdout, stderr } = await runCommand(["check", "--config", write(CONFIG)], { env });
+    const { status, stdout, stderr } = await runCommand(["check", "--config", write(CONFIG)], {
+      env,
+    });
     assert.equal(status, 0, stderr);
     const { providers, keys, listen, limits, admin, drain } = JSON.parse(stdout);
-    assert.deepEqual(providers.a.upstreams, ["https://api.groq.com/openai/v1", "https://two.example"]);
+    assert.deepEqual(providers.a.upstreams, [
+      "https://api.groq.com/openai/v1",
+      "https://two.example",
+    ]);
     assert.deepEqual(providers.a.hosts, ["x.example", "y.example:81", "gw.example/Groq"]);
     assert.equal(providers.a.messages, "any");
-    assert.deepEqual(providers.a.headers, { pass: ["x-my-*"], answer: [], set: { "x-team": "(masked)" } });
+    assert.deepEqual(providers.a.headers, {
+      pass: ["x-my-*"],
+      answer: [],
+      set: { "x-team": "(masked)" },
+    });
     assert.doesNotMatch(stdout + stderr, /secret-of-a-header/);
     assert.equal(providers.a.deadlines.idleMs, 60_000);
     assert.deepEqual(providers["new-one"].upstreams, ["https://api.mistral.ai/v1"]);
@@ -158,7 +180,10 @@ describe("sallyport check", () => {
   });
 
   it("takes the whole keys setting as JSON", async () => {
-    const env = { SALLYPORT_PROVIDER_A: "openai", SALLYPORT_KEYS: `[{"id":"k","key":"${KEY}","models":["m-*"]}]` };
+    const env = {
+      SALLYPORT_PROVIDER_A: "openai",
+      SALLYPORT_KEYS: `[{"id":"k","key":"${KEY}","models":["m-*"]}]`,
+    };
     const { stdout } = await runCommand(["check"], { env, cwd: folder.path });
     assert.deepEqual(JSON.parse(stdout).keys, [{ id: "k", models: ["m-*"], key: "(masked)" }]);
   });
@@ -171,7 +196,10 @@ describe("sallyport check", () => {
     const { status, stdout, stderr } = await runCommand(["check", "--config", file], { env });
     assert.equal(status, 2);
     assert.equal(stdout, "");
-    assert.match(stderr, /^sallyport: providers\.a\.upstream: expected an http or https URL.*gateway\.jsonc:4\)$/m);
+    assert.match(
+      stderr,
+      /^sallyport: providers\.a\.upstream: expected an http or https URL.*gateway\.jsonc:4\)$/m,
+    );
     assert.match(stderr, /^sallyport: providers\.a\.speed: unknown setting .*gateway\.jsonc:5\)$/m);
     assert.match(stderr, /^sallyport: limits\.body: expected a size .*\(SALLYPORT_LIMITS_BODY\)$/m);
     assert.equal(stderr.trim().split("\n").length, 3);
@@ -189,7 +217,9 @@ describe("sallyport check", () => {
       ["[]", "line 1, column 1: expected an object", 1],
     ] as const;
     const answers = await Promise.all(
-      cases.map(([text], number) => runCommand(["check", "--config", write(text, `${number}.jsonc`)])),
+      cases.map(([text], number) =>
+        runCommand(["check", "--config", write(text, `${number}.jsonc`)])
+      ),
     );
     for (const [number, { status, stderr }] of answers.entries()) {
       const [, says, line] = cases[number] ?? assert.fail();
@@ -202,22 +232,42 @@ describe("sallyport check", () => {
   it("finds all that would keep serve from its start: no keys, files of keys and certificates", async () => {
     const { cert, key } = createSelfSignedCertificate(["localhost"]);
     const other = createSelfSignedCertificate(["localhost"]);
-    for (const [name, text] of Object.entries({ cert, key, other: other.key })) write(text, `${name}.pem`);
+    for (const [name, text] of Object.entries({ cert, key, other: other.key })) {
+      write(text, `${name}.pem`);
+    }
     write("{", "broken.json");
     const pem = (cert: string, key: string) => ({
       SALLYPORT_LISTEN: `https://127.0.0.1:1?cert=${cert}.pem&key=${key}.pem`,
     });
     const cases: [Record<string, string>, RegExp][] = [
-      [{ SALLYPORT_KEYS: "" }, /keys: expected at least one gateway key: configure keys, or set SALLYPORT_KEYS/],
-      [{ SALLYPORT_KEYS: "", SALLYPORT_KEYS_FILE: "none.json" }, /keys\.file: there is no such file: make a key by/],
+      [
+        { SALLYPORT_KEYS: "" },
+        /keys: expected at least one gateway key: configure keys, or set SALLYPORT_KEYS/,
+      ],
+      [
+        { SALLYPORT_KEYS: "", SALLYPORT_KEYS_FILE: "none.json" },
+        /keys\.file: there is no such file: make a key by/,
+      ],
       [{ SALLYPORT_KEYS: "", SALLYPORT_KEYS_FILE: "broken.json" }, /keys\.file: .*broken\.json/],
-      [pem("key", "key"), /listen\[0\]\.tls\.cert: expected a PEM file with a certificate \(.*key\.pem\)/],
-      [pem("cert", "cert"), /listen\[0\]\.tls\.key: expected a PEM file with a private key .*cert\.pem\)/],
-      [pem("cert", "other"), /listen\[0\]\.tls\.key: expected the private key of the certificate .*other\.pem\)/],
+      [
+        pem("key", "key"),
+        /listen\[0\]\.tls\.cert: expected a PEM file with a certificate \(.*key\.pem\)/,
+      ],
+      [
+        pem("cert", "cert"),
+        /listen\[0\]\.tls\.key: expected a PEM file with a private key .*cert\.pem\)/,
+      ],
+      [
+        pem("cert", "other"),
+        /listen\[0\]\.tls\.key: expected the private key of the certificate .*other\.pem\)/,
+      ],
     ];
     const answers = await Promise.all(cases.flatMap(([more]) => {
       const env = { SALLYPORT_PROVIDER_A: "openai", SALLYPORT_KEYS: KEY, ...more };
-      return [runCommand(["check"], { env, cwd: folder.path }), runProgram(["serve"], { env, cwd: folder.path })];
+      return [
+        runCommand(["check"], { env, cwd: folder.path }),
+        runProgram(["serve"], { env, cwd: folder.path }),
+      ];
     }));
     for (const [index, [, says]] of cases.entries()) {
       const [checked, served] = answers.slice(2 * index);
@@ -245,12 +295,21 @@ describe("sallyport check", () => {
   });
 
   it("names each certificate file that it can't read", async () => {
-    const env = { SALLYPORT_PROVIDER_A: "openai", SALLYPORT_LISTEN: "https://127.0.0.1:1?cert=c.pem&key=k.pem" };
+    const env = {
+      SALLYPORT_PROVIDER_A: "openai",
+      SALLYPORT_LISTEN: "https://127.0.0.1:1?cert=c.pem&key=k.pem",
+    };
     const { status, stderr } = await runCommand(["check"], { env, cwd: folder.path });
     assert.equal(status, 2);
     const [cert, key, ...rest] = stderr.trim().split("\n");
-    assert.match(cert ?? "", /^sallyport: listen\[0\]\.tls\.cert: cannot read the PEM file \(.*c\.pem\)$/);
-    assert.match(key ?? "", /^sallyport: listen\[0\]\.tls\.key: cannot read the PEM file \(.*k\.pem\)$/);
+    assert.match(
+      cert ?? "",
+      /^sallyport: listen\[0\]\.tls\.cert: cannot read the PEM file \(.*c\.pem\)$/,
+    );
+    assert.match(
+      key ?? "",
+      /^sallyport: listen\[0\]\.tls\.key: cannot read the PEM file \(.*k\.pem\)$/,
+    );
     assert.deepEqual(rest, []);
   });
 

@@ -6,7 +6,13 @@ import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, it } from "@std/testing/bdd";
 import { COMMAND_NAMES, specOf } from "../../src/cli/command_table.ts";
 import { runCommand } from "../support/command.ts";
-import { endPrograms, makeFolder, type Program, runProgram, startProgram } from "../support/program.ts";
+import {
+  endPrograms,
+  makeFolder,
+  type Program,
+  runProgram,
+  startProgram,
+} from "../support/program.ts";
 import { needs } from "../support/requires.ts";
 
 const SHELLS = ["bash", "zsh", "fish"] as const;
@@ -48,7 +54,11 @@ describe("shell completion", () => {
 
   /** Starts a shell at a terminal of its own, without the settings of whoever runs the test. */
   async function startShell(shell: Shell): Promise<Program> {
-    const commands = { bash: "bash --norc --noprofile -i", zsh: "zsh -f -i", fish: "fish --no-config -i" };
+    const commands = {
+      bash: "bash --norc --noprofile -i",
+      zsh: "zsh -f -i",
+      fish: "fish --no-config -i",
+    };
     const program = startProgram([commands[shell], "/dev/null"], {
       file: "-qec",
       on: { kind: "node", command: "script" },
@@ -59,7 +69,9 @@ describe("shell completion", () => {
     const setUp = {
       bash: `${STUB}; PS1=; source ${scriptOf(shell)}`,
       zsh: `${STUB}; PS1=; autoload -Uz compinit; compinit -u -D; source ${scriptOf(shell)}`,
-      fish: `function sallyport; printf called; printf ' <%s>' $argv; echo .; end; source ${scriptOf(shell)}`,
+      fish: `function sallyport; printf called; printf ' <%s>' $argv; echo .; end; source ${
+        scriptOf(shell)
+      }`,
     };
     program.type(`${setUp[shell]}; echo set" "up\r`);
     await program.waitFor(/(set up)/);
@@ -89,7 +101,10 @@ describe("shell completion", () => {
       scriptOf("bash")
     }; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _sallyport; printf '%s\\n' "\${COMPREPLY[@]}"`;
     const on = { kind: "node", command: "bash" } as const;
-    const { stdout, stderr } = await runProgram([line, "bash", "sallyport", ...words], { file: "-c", on });
+    const { stdout, stderr } = await runProgram([line, "bash", "sallyport", ...words], {
+      file: "-c",
+      on,
+    });
     assert.equal(stderr, "");
     return stdout.trim().split("\n");
   };
@@ -111,7 +126,11 @@ describe("shell completion", () => {
     for (const name of COMMAND_NAMES) {
       const line = `source ${scriptOf("fish")}; complete -C 'sallyport ${name} --'`;
       const on = { kind: "node", command: "fish" } as const;
-      const { stdout, stderr } = await runProgram([line], { file: "-c", flags: ["--no-config"], on });
+      const { stdout, stderr } = await runProgram([line], {
+        file: "-c",
+        flags: ["--no-config"],
+        on,
+      });
       assert.equal(stderr, "");
       const words = stdout.trim().split("\n").map((each) => each.split("\t"));
       const options = [...specOf(name).options, "help"].map((option) => `--${option}`);

@@ -34,8 +34,14 @@ describe("sallyport demo", () => {
     }
     const { status, stdout, stderr } = await runProgram(["demo", "--once"]);
     assert.equal(status, 0, stderr);
-    assert.match(stdout, /A sally port is an entrance with two doors: nobody passes without opening both\./);
-    assert.match(stdout, /Two doors, two keys\. The first stays here, the second goes on with you, word by word\./);
+    assert.match(
+      stdout,
+      /A sally port is an entrance with two doors: nobody passes without opening both\./,
+    );
+    assert.match(
+      stdout,
+      /Two doors, two keys\. The first stays here, the second goes on with you, word by word\./,
+    );
     assert.equal(stdout.match(/ 200 first byte/g)?.length, 2);
     assert.match(stdout, /gateway-auth: no/);
     for (const port of held) assert.ok(!stdout.includes(`127.0.0.1:${port}`), `${port} is taken`);
@@ -53,7 +59,9 @@ describe("sallyport demo", () => {
     const serve: Serve = (handler, options) => {
       early.push(handler.fetch(new Request("http://a.localhost/v1/models")));
       if (options.port === 0) return open(handler, options);
-      return Promise.reject(Object.assign(new Error("somebody was faster"), { code: "EADDRINUSE" }));
+      return Promise.reject(
+        Object.assign(new Error("somebody was faster"), { code: "EADDRINUSE" }),
+      );
     };
     const tls = createSelfSignedCertificate(["localhost"]);
     const { gateway, listeners } = await openGateway(config, tls, serve);
@@ -67,7 +75,12 @@ describe("sallyport demo", () => {
       }
       const wrong = await gateway.fetch(new Request("http://127.0.0.1:8787/v1/models"));
       assert.equal(wrong.status, 421);
-      assert.deepEqual((await Promise.all(early)).map(({ status }) => status), [401, 401, 401, 401]);
+      assert.deepEqual((await Promise.all(early)).map(({ status }) => status), [
+        401,
+        401,
+        401,
+        401,
+      ]);
     } finally {
       for (const listener of listeners) await listener.stop();
     }

@@ -1,4 +1,7 @@
-/** `sallyport doctor`: what it finds of providers in several moods, directly and through the gateway. */
+/**
+ * `sallyport doctor`: what it finds of providers in several moods, directly and through the
+ * gateway.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { createServer as createTlsServer, type Server } from "node:https";
@@ -18,12 +21,21 @@ import { needs } from "../support/requires.ts";
 import { runtime } from "../support/runtimes.ts";
 import { runCommand } from "../support/command.ts";
 import { endPrograms, makeFolder } from "../support/program.ts";
-import { type Answering, answerPlain, chunk, type Provider, startProvider } from "../support/provider.ts";
+import {
+  type Answering,
+  answerPlain,
+  chunk,
+  type Provider,
+  startProvider,
+} from "../support/provider.ts";
 import { startBlackHole } from "../support/tcp_peer.ts";
 
 const KEY = "sk-canary-key-at-the-provider";
 const USAGE = `data: ${
-  JSON.stringify({ choices: [], usage: { prompt_tokens: 2, completion_tokens: 3, total_tokens: 5 } })
+  JSON.stringify({
+    choices: [],
+    usage: { prompt_tokens: 2, completion_tokens: 3, total_tokens: 5 },
+  })
 }\n\n`;
 const STOP = chunk(null, "stop");
 const DONE = "data: [DONE]\n\n";
@@ -36,21 +48,29 @@ interface Mood {
 }
 
 /** A long answer is told until its caller leaves. */
-function answeringIn({ events = `${chunk("Hello")}${STOP}${USAGE}${DONE}`, isPacked, status = 200 }: Mood): Answering {
+function answeringIn(
+  { events = `${chunk("Hello")}${STOP}${USAGE}${DONE}`, isPacked, status = 200 }: Mood,
+): Answering {
   return (response, { body }) => {
     const { stream, messages: [{ content }] } = JSON.parse(body.toString());
-    if (status !== 200) return response.writeHead(status).end(`{"error":{"message":"no such key: ${KEY}"}}`);
+    if (status !== 200) {
+      return response.writeHead(status).end(`{"error":{"message":"no such key: ${KEY}"}}`);
+    }
     if (stream !== true) return answerPlain(response);
     response.writeHead(200, {
       "content-type": "text/event-stream",
       ...(isPacked && { "content-encoding": "gzip" }),
     });
-    if (isPacked || !content.startsWith("Count")) return response.end(isPacked ? gzipSync(events) : events);
+    if (isPacked || !content.startsWith("Count")) {
+      return response.end(isPacked ? gzipSync(events) : events);
+    }
     response.write(chunk("one"));
   };
 }
 
-type Findings = Readonly<Record<string, readonly [state: string, says: string, fix: string | undefined]>>;
+type Findings = Readonly<
+  Record<string, readonly [state: string, says: string, fix: string | undefined]>
+>;
 
 describe("sallyport doctor", () => {
   let folder: ReturnType<typeof makeFolder>;
@@ -70,7 +90,10 @@ describe("sallyport doctor", () => {
         keys: { file: "absent.json" },
       }),
     );
-  async function run(args: readonly string[], env: Record<string, string> = { SALLYPORT_UPSTREAM_KEY: KEY }) {
+  async function run(
+    args: readonly string[],
+    env: Record<string, string> = { SALLYPORT_UPSTREAM_KEY: KEY },
+  ) {
     const ran = await runCommand(["doctor", ...args], { cwd: folder.path, env });
     for (const text of [ran.stdout, ran.stderr]) {
       assert.ok(!text.includes("canary") && !text.includes("gk_"), `a key is told: ${text}`);
@@ -89,7 +112,9 @@ describe("sallyport doctor", () => {
     assert.equal(status, wantedStatus, stdout + stderr);
     const [{ findings }] = JSON.parse(stdout);
     return Object.fromEntries(
-      findings.map(({ what, state, says, fix }: Record<string, string>) => [what, [state, says, fix]]),
+      findings.map((
+        { what, state, says, fix }: Record<string, string>,
+      ) => [what, [state, says, fix]]),
     );
   }
   const states = (findings: Findings) =>
@@ -100,11 +125,15 @@ describe("sallyport doctor", () => {
     configure(provider.url, { hosts: ["gw.example.com/groq"] });
     const found = await examine(0);
     const ways = ["direct", "gateway"].flatMap((way) =>
-      ["plain call", "stream", "events", "comments", "usage", "[DONE]"].map((what) => `${what}, ${way}`)
+      ["plain call", "stream", "events", "comments", "usage", "[DONE]"].map((what) =>
+        `${what}, ${way}`
+      )
     );
     assert.deepEqual(
       states(found),
-      Object.fromEntries(["DNS", "connect", ...ways, "difference", "time", "cancel"].map((what) => [what, "ok"])),
+      Object.fromEntries(
+        ["DNS", "connect", ...ways, "difference", "time", "cancel"].map((what) => [what, "ok"]),
+      ),
     );
     assert.equal(found["usage, gateway"]?.[1], "5 tokens");
     assert.match(found.cancel?.[1] ?? "", /^the provider was let go after [\d.]+ ms$/);
@@ -119,7 +148,11 @@ describe("sallyport doctor", () => {
     configure(provider.url, { credential: "x-api-key" });
     await examine(0);
     assert.equal(provider.calls.length, 5);
-    assert.ok(provider.calls.every(({ headers }) => headers["x-api-key"] === KEY && !("authorization" in headers)));
+    assert.ok(
+      provider.calls.every(({ headers }) =>
+        headers["x-api-key"] === KEY && !("authorization" in headers)
+      ),
+    );
   });
 
   it.once("prints a line each, with what to do beneath", async () => {
@@ -131,8 +164,14 @@ describe("sallyport doctor", () => {
       /^http:\/\/127\.0\.0\.1:\d+\/v1\nok +DNS +an address, nothing to look up\nok +connect +[\d.]+ ms\n/,
     );
     assert.match(stdout, /\nok +comments, direct +1, which are passed on/);
-    assert.match(stdout, /\nwarning +usage, direct +no tokens are stated\n +-> limits of tokens, budgets and usage/);
-    assert.match(stdout, /\nwarning +\[DONE\], gateway +missing, but the answer says that it is finished\n +-> /);
+    assert.match(
+      stdout,
+      /\nwarning +usage, direct +no tokens are stated\n +-> limits of tokens, budgets and usage/,
+    );
+    assert.match(
+      stdout,
+      /\nwarning +\[DONE\], gateway +missing, but the answer says that it is finished\n +-> /,
+    );
   });
 
   it.once("fails a stream without any end, which the gateway ends with an error", async () => {
@@ -145,7 +184,10 @@ describe("sallyport doctor", () => {
   it.once("tells of answers that are packed though nobody asked", async () => {
     await start({ isPacked: true });
     const found = await examine(0);
-    assert.match(found["events, direct"]?.join() ?? "", /^warning,.*packed as gzip though nobody asked/);
+    assert.match(
+      found["events, direct"]?.join() ?? "",
+      /^warning,.*packed as gzip though nobody asked/,
+    );
     assert.match(found["events, gateway"]?.join() ?? "", /^ok,.*not packed/);
   });
 
@@ -153,11 +195,17 @@ describe("sallyport doctor", () => {
     const provider = await startProvider(answerPlain);
     closers.push(() => provider.close());
     configure(provider.url);
-    assert.match((await examine(1))["events, direct"]?.join() ?? "", /^failure,answered as application\/json/);
+    assert.match(
+      (await examine(1))["events, direct"]?.join() ?? "",
+      /^failure,answered as application\/json/,
+    );
   });
 
   for (
-    const [status, says] of [[401, /does not take this key/], [404, /ends in \/v1/], [429, /own limit/], [
+    const [status, says] of [[401, /does not take this key/], [404, /ends in \/v1/], [
+      429,
+      /own limit/,
+    ], [
       500,
       /try later/,
     ]] as const
@@ -165,16 +213,29 @@ describe("sallyport doctor", () => {
     it.once(`says what a ${status} means, and not what it says`, async () => {
       const provider = await start({ status });
       const found = await examine(1);
-      assert.match(found["plain call, direct"]?.join() ?? "", new RegExp(`^failure,${status},.*${says.source}`));
-      assert.equal(provider.calls.length, 1, "what does not go directly is not tried through the gateway");
+      assert.match(
+        found["plain call, direct"]?.join() ?? "",
+        new RegExp(`^failure,${status},.*${says.source}`),
+      );
+      assert.equal(
+        provider.calls.length,
+        1,
+        "what does not go directly is not tried through the gateway",
+      );
     });
   }
 
   it("fails a provider that nobody reaches, with the system's word for it", async () => {
     configure(`http://127.0.0.1:${await freePort()}/v1`);
-    assert.match((await examine(1)).connect?.join() ?? "", /^failure,no connection \(ECONNREFUSED\)/);
+    assert.match(
+      (await examine(1)).connect?.join() ?? "",
+      /^failure,no connection \(ECONNREFUSED\)/,
+    );
     configure("http://nobody.invalid/v1");
-    assert.match((await examine(1)).DNS?.join() ?? "", /^failure,nobody\.invalid can't be looked up \(/);
+    assert.match(
+      (await examine(1)).DNS?.join() ?? "",
+      /^failure,nobody\.invalid can't be looked up \(/,
+    );
     const hole = await startBlackHole();
     closers.push(() => hole.close());
     configure(hole.url, { deadlines: { connect: "100ms" } });
@@ -189,18 +250,31 @@ describe("sallyport doctor", () => {
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
     closers.push(() => new Promise((resolve) => server.close(resolve)));
     configure(`https://localhost:${(server.address() as AddressInfo).port}/v1`);
-    assert.match((await examine(1)).TLS?.join() ?? "", /^failure,no safe connection \(.+\),.*NODE_EXTRA_CA_CERTS/);
+    assert.match(
+      (await examine(1)).TLS?.join() ?? "",
+      /^failure,no safe connection \(.+\),.*NODE_EXTRA_CA_CERTS/,
+    );
   });
 
   const identity = process.env.SALLYPORT_TEST_TLS;
-  const needsIdentity = identity === undefined ? "a bare run has no certificate that is trusted" : undefined;
+  const needsIdentity = identity === undefined
+    ? "a bare run has no certificate that is trusted"
+    : undefined;
   it.unless(needsIdentity, "examines a safe connection", async () => {
-    const [cert, key] = ["cert.pem", "key.pem"].map((file) => readFileSync(join(identity ?? "", file), "utf8"));
+    const [cert, key] = ["cert.pem", "key.pem"].map((file) =>
+      readFileSync(join(identity ?? "", file), "utf8")
+    );
     const server = createTlsServer({ cert, key }, async (request, response) => {
       const chunks: Uint8Array[] = [];
       for await (const part of request) chunks.push(part);
       const { url: path = "", method = "", headers } = request;
-      answeringIn({})(response, { method, path, headers, body: Buffer.concat(chunks), isCut: false });
+      answeringIn({})(response, {
+        method,
+        path,
+        headers,
+        body: Buffer.concat(chunks),
+        isCut: false,
+      });
     });
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
     closers.push(() => {
@@ -228,45 +302,75 @@ describe("sallyport doctor", () => {
     configure(provider.url, { egress: { proxy: withPassword } });
     const found = await examine(0);
     assert.match(found["proxy connect"]?.join() ?? "", /^ok,[\d.]+ ms/);
-    assert.match(found.CONNECT?.join() ?? "", /^ok,the tunnel is open, credentials shown, [\d.]+ ms/);
+    assert.match(
+      found.CONNECT?.join() ?? "",
+      /^ok,the tunnel is open, credentials shown, [\d.]+ ms/,
+    );
     assert.equal(found.connect, undefined, "nobody connects past the proxy");
     assert.equal(found.cancel?.[0], "ok");
     assert.equal(provider.calls.length, 5);
     configure(provider.url, { egress: { proxy: proxy.url } });
-    assert.match((await examine(1)).CONNECT?.join() ?? "", /^failure,no tunnel \(proxy_auth\),.*egress\.credentials/);
+    assert.match(
+      (await examine(1)).CONNECT?.join() ?? "",
+      /^failure,no tunnel \(proxy_auth\),.*egress\.credentials/,
+    );
     await proxy.close();
-    assert.match((await examine(1))["proxy connect"]?.join() ?? "", /^failure,no connection \(ECONNREFUSED\)/);
+    assert.match(
+      (await examine(1))["proxy connect"]?.join() ?? "",
+      /^failure,no connection \(ECONNREFUSED\)/,
+    );
     assert.equal(provider.calls.length, 5);
   });
 
-  needs(["openssl"]).it("says of TLS who signed, what is resumed, and whether a certificate is asked for", async () => {
-    const authority = createAuthority(folder.path, "company");
-    const [server, own] = [readIdentity(authority.sign("upstream")), authority.sign("gateway")];
-    const options = { ...server, ca: readFileSync(authority.ca), requestCert: true, rejectUnauthorized: true };
-    const listener = createTlsServer(options, async (request, response) => {
-      const chunks: Uint8Array[] = [];
-      for await (const part of request) chunks.push(part);
-      const { url: path = "", method = "", headers } = request;
-      answeringIn({})(response, { method, path, headers, body: Buffer.concat(chunks), isCut: false });
-    });
-    listener.on("tlsClientError", () => {});
-    await new Promise<void>((resolve) => listener.listen(0, "127.0.0.1", resolve));
-    const proxy = await startConnectProxy();
-    closers.push(() => proxy.close(), () => listener.closeAllConnections(), () => listener.close());
-    const url = `https://localhost:${(listener.address() as AddressInfo).port}/v1`;
-    for (const route of [{}, { proxy: proxy.url }]) {
-      configure(url, { egress: { ...route, ca: authority.ca, ...own } });
-      const found = await examine(0);
-      assert.match(found.TLS?.[1] ?? "", /^TLSv1\.3, [\d.]+ ms, by company, until \d{4}-/);
-      const isTold = runtime === "node" || (runtime === "bun" && !("proxy" in route));
-      // Bun's own server resumes no session of a client with a certificate.
-      const says = runtime === "node" ? /^session resumed, / : /^session not resumed, /;
-      assert.match(found["TLS again"]?.[1] ?? "", isTold ? says : /this runtime does not tell/);
-      assert.match(found["client certificate"]?.join() ?? "", /^ok,asked for and shown: CN=gateway, until \d{4}-/);
-    }
-    configure(url, { egress: { ca: authority.ca } });
-    assert.match((await examine(1)).TLS?.join() ?? "", /^failure,.*egress\.(?:cert|ca)/);
-  });
+  needs(["openssl"]).it(
+    "says of TLS who signed, what is resumed, and whether a certificate is asked for",
+    async () => {
+      const authority = createAuthority(folder.path, "company");
+      const [server, own] = [readIdentity(authority.sign("upstream")), authority.sign("gateway")];
+      const options = {
+        ...server,
+        ca: readFileSync(authority.ca),
+        requestCert: true,
+        rejectUnauthorized: true,
+      };
+      const listener = createTlsServer(options, async (request, response) => {
+        const chunks: Uint8Array[] = [];
+        for await (const part of request) chunks.push(part);
+        const { url: path = "", method = "", headers } = request;
+        answeringIn({})(response, {
+          method,
+          path,
+          headers,
+          body: Buffer.concat(chunks),
+          isCut: false,
+        });
+      });
+      listener.on("tlsClientError", () => {});
+      await new Promise<void>((resolve) => listener.listen(0, "127.0.0.1", resolve));
+      const proxy = await startConnectProxy();
+      closers.push(
+        () => proxy.close(),
+        () => listener.closeAllConnections(),
+        () => listener.close(),
+      );
+      const url = `https://localhost:${(listener.address() as AddressInfo).port}/v1`;
+      for (const route of [{}, { proxy: proxy.url }]) {
+        configure(url, { egress: { ...route, ca: authority.ca, ...own } });
+        const found = await examine(0);
+        assert.match(found.TLS?.[1] ?? "", /^TLSv1\.3, [\d.]+ ms, by company, until \d{4}-/);
+        const isTold = runtime === "node" || (runtime === "bun" && !("proxy" in route));
+        // Bun's own server resumes no session of a client with a certificate.
+        const says = runtime === "node" ? /^session resumed, / : /^session not resumed, /;
+        assert.match(found["TLS again"]?.[1] ?? "", isTold ? says : /this runtime does not tell/);
+        assert.match(
+          found["client certificate"]?.join() ?? "",
+          /^ok,asked for and shown: CN=gateway, until \d{4}-/,
+        );
+      }
+      configure(url, { egress: { ca: authority.ca } });
+      assert.match((await examine(1)).TLS?.join() ?? "", /^failure,.*egress\.(?:cert|ca)/);
+    },
+  );
 
   it.once("examines each replica", async () => {
     const provider = await start();
@@ -274,12 +378,17 @@ describe("sallyport doctor", () => {
     const { status, stdout } = await run(["a", "--model", "test-1", "--json"]);
     assert.equal(status, 1);
     const reports = JSON.parse(stdout);
-    assert.deepEqual(reports.map(({ findings }: { findings: unknown[] }) => findings.length), [17, 2]);
+    assert.deepEqual(reports.map(({ findings }: { findings: unknown[] }) => findings.length), [
+      17,
+      2,
+    ]);
   });
 
   it.once("takes its key from the variable that is named", async () => {
     const provider = await start();
-    const { status } = await run(["a", "--model", "test-1", "--key-env", "MY_KEY"], { MY_KEY: KEY });
+    const { status } = await run(["a", "--model", "test-1", "--key-env", "MY_KEY"], {
+      MY_KEY: KEY,
+    });
     assert.equal(status, 0);
     assert.equal(provider.calls[0]?.headers.authorization, `Bearer ${KEY}`);
   });

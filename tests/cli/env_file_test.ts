@@ -1,4 +1,7 @@
-/** `--env-file`: variables from files, alike on every runtime, and never in place of those that are set. */
+/**
+ * `--env-file`: variables from files, alike on every runtime, and never in place of those that are
+ * set.
+ */
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -25,26 +28,41 @@ describe("--env-file", () => {
     return file;
   };
   const checked = async (args: readonly string[], env: Record<string, string> = {}) => {
-    const { status, stdout, stderr } = await runProgram(["check", ...args], { cwd: folder.path, env });
+    const { status, stdout, stderr } = await runProgram(["check", ...args], {
+      cwd: folder.path,
+      env,
+    });
     assert.equal(status, 0, stderr);
     return JSON.parse(stdout);
   };
 
   it("sets variables that are not set; of several files the last one wins", async () => {
-    write("a.env", `SALLYPORT_PROVIDER_A=openai\nSALLYPORT_KEYS=${SECRET}\nSALLYPORT_CURRENCY=EUR\nSALLYPORT_LOG=json`);
+    write(
+      "a.env",
+      `SALLYPORT_PROVIDER_A=openai\nSALLYPORT_KEYS=${SECRET}\nSALLYPORT_CURRENCY=EUR\nSALLYPORT_LOG=json`,
+    );
     write("b.env", "SALLYPORT_CURRENCY=CHF");
     const files = ["--env-file", "a.env", "--env-file=b.env"];
     const config = await checked(files);
-    assert.deepEqual([config.currency, config.log, Object.keys(config.providers)], ["CHF", "json", ["a"]]);
+    assert.deepEqual([config.currency, config.log, Object.keys(config.providers)], ["CHF", "json", [
+      "a",
+    ]]);
     assert.equal((await checked(files, { SALLYPORT_CURRENCY: "GBP" })).currency, "GBP");
     // What is set to nothing is set: so a variable of a file can be switched off.
     assert.equal((await checked(files, { SALLYPORT_LOG: "" })).log, "auto");
   });
 
   it("names the configuration, and serves keys, usage and the doctor as it serves check", async () => {
-    write("gateway.json", JSON.stringify({ providers: { a: { upstream: "http://127.0.0.1:1/v1" } } }));
-    const file = write("x.env", "SALLYPORT_CONFIG=gateway.json\nSALLYPORT_KEYS_FILE=keys.json\nMY_KEY=sk-mine\n");
-    const run = (...args: string[]) => runProgram([...args, "--env-file", file], { cwd: folder.path });
+    write(
+      "gateway.json",
+      JSON.stringify({ providers: { a: { upstream: "http://127.0.0.1:1/v1" } } }),
+    );
+    const file = write(
+      "x.env",
+      "SALLYPORT_CONFIG=gateway.json\nSALLYPORT_KEYS_FILE=keys.json\nMY_KEY=sk-mine\n",
+    );
+    const run = (...args: string[]) =>
+      runProgram([...args, "--env-file", file], { cwd: folder.path });
     const made = await run("keys", "create", "--name", "team-x");
     assert.equal(made.status, 0, made.stderr);
     assert.match((await run("keys", "list")).stdout, / team-x +active /);
@@ -88,18 +106,25 @@ describe("--env-file", () => {
       [`A=1\n\n${SECRET}\n`, "expected NAME=value (x.env:3)"],
       [`A=1\nB="${SECRET}\n`, "expected a closing quote, and at most a comment after it (x.env:2)"],
       [`'B'=${SECRET}`, "expected NAME=value (x.env:1)"],
-      [`B='${SECRET}'${SECRET}`, "expected a closing quote, and at most a comment after it (x.env:1)"],
+      [
+        `B='${SECRET}'${SECRET}`,
+        "expected a closing quote, and at most a comment after it (x.env:1)",
+      ],
     ];
     for (const [text, says] of cases) {
       write("x.env", text);
-      const { status, stdout, stderr } = await runProgram(["check", "--env-file", "x.env"], { cwd: folder.path });
+      const { status, stdout, stderr } = await runProgram(["check", "--env-file", "x.env"], {
+        cwd: folder.path,
+      });
       assert.deepEqual({ status, stdout, stderr }, {
         status: 2,
         stdout: "",
         stderr: `sallyport: --env-file: ${says}\n`,
       });
     }
-    const { status, stderr } = await runProgram(["check", "--env-file", "none.env"], { cwd: folder.path });
+    const { status, stderr } = await runProgram(["check", "--env-file", "none.env"], {
+      cwd: folder.path,
+    });
     // Node reads the file by itself, wherever the option stands, and ends where there is none.
     if (runtime === "node") assert.match(stderr, /none\.env: not found/);
     else assert.equal(stderr, "sallyport: --env-file: cannot read the file (ENOENT) (none.env)\n");
@@ -118,7 +143,9 @@ describe("--env-file", () => {
       const args = ["--config", config, "--env-file", file];
       const { stdout } = await runProgram(["check", "--deno-flags", ...args]);
       assert.match(stdout, /--allow-env=OTHER,SALLYPORT_KEYS,/);
-      const permissions = stdout.trim().split(" ").map((flag) => flag.replace("127.0.0.1:0", "127.0.0.1"));
+      const permissions = stdout.trim().split(" ").map((flag) =>
+        flag.replace("127.0.0.1:0", "127.0.0.1")
+      );
       const program = startProgram(["serve", ...args], { permissions });
       await program.waitFor(/listening on (http:\S+)/);
       const narrow = permissions.map((flag) => flag.replace("OTHER,", ""));

@@ -1,6 +1,6 @@
 /**
- * `sallyport explain`: it says what a real gateway then does with the same bytes; it calls nobody, counts nothing and
- * tells no secret.
+ * `sallyport explain`: it says what a real gateway then does with the same bytes; it calls nobody,
+ * counts nothing and tells no secret.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -22,7 +22,13 @@ import { isElsewhere, it } from "../support/cases.ts";
 import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY, PROMPT, STREAM_BODY } from "../support/gateway.ts";
 import { runCommand } from "../support/command.ts";
-import { cleanEnvironment, endPrograms, makeFolder, ONE_FILE, startProgram } from "../support/program.ts";
+import {
+  cleanEnvironment,
+  endPrograms,
+  makeFolder,
+  ONE_FILE,
+  startProgram,
+} from "../support/program.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
 import { startRedis, withRedis } from "../support/redis.ts";
 import { runtime } from "../support/runtimes.ts";
@@ -54,9 +60,9 @@ const toLowerCase = (headers: Readonly<Record<string, string>>): Record<string, 
 
 function write({ first = CHAT, headers = {}, body = GOOD_BODY }: Lines, end = "\r\n"): string {
   const all = { ...GOOD_HEADERS, ...headers };
-  const lines = Object.entries(all).filter(([, value]) => value !== undefined).map(([name, value]) =>
-    `${name}: ${value}`
-  );
+  const lines = Object.entries(all).filter(([, value]) => value !== undefined).map((
+    [name, value],
+  ) => `${name}: ${value}`);
   const length = body === "" ? [] : [`Content-Length: ${Buffer.byteLength(body)}`];
   return [first, ...lines, ...length, "Connection: close", "", body].join(end);
 }
@@ -77,7 +83,10 @@ describe("sallyport explain", () => {
   });
 
   /** Writes a configuration, whose ports are free ones. */
-  async function configure(more: Record<string, unknown> = {}, ofA: Record<string, unknown> = {}): Promise<void> {
+  async function configure(
+    more: Record<string, unknown> = {},
+    ofA: Record<string, unknown> = {},
+  ): Promise<void> {
     const config = {
       listen: [{ port: await freePort() }],
       admin: { port: await freePort(), token: TOKEN },
@@ -100,7 +109,9 @@ describe("sallyport explain", () => {
   async function run(request: string, ...args: string[]) {
     writeFileSync(join(folder.path, "request"), request);
     const ran = await runCommand(["explain", "request", ...args], { cwd: folder.path });
-    for (const secret of SECRETS) assert.ok(!`${ran.stdout}${ran.stderr}`.includes(secret), `${secret} is told`);
+    for (const secret of SECRETS) {
+      assert.ok(!`${ran.stdout}${ran.stderr}`.includes(secret), `${secret} is told`);
+    }
     return ran;
   }
   async function explain(request: string) {
@@ -113,7 +124,11 @@ describe("sallyport explain", () => {
 
   it("shows the call that a gateway then makes, and makes none itself", async () => {
     const set = { "x-org": "canary-of-the-operator" };
-    await configure({}, { headers: { pass: ["x-mine"], set }, deadlines: { firstByte: "40s" }, transport: "fetch" });
+    await configure({}, {
+      headers: { pass: ["x-mine"], set },
+      deadlines: { firstByte: "40s" },
+      transport: "fetch",
+    });
     const request = write({
       first: `${CHAT.replace(" HTTP", "?beta=canary HTTP")}`,
       headers: { "X-Mine": "kept", "Cookie": "canary=1", "X-Stainless-Timeout": "9" },
@@ -135,20 +150,33 @@ describe("sallyport explain", () => {
     assert.equal(call.url, `${provider.url}/chat/completions?beta=(masked)`);
     assert.equal(call.bodyBytes, STREAM_BODY.length);
     assert.deepEqual([call.deadlines.firstByteMs, call.deadlines.totalMs], [10_000, 1_800_000]);
-    assert.deepEqual([call.headers.authorization, call.headers["x-org"]], ["Bearer (masked)", "(masked)"]);
+    assert.deepEqual([call.headers.authorization, call.headers["x-org"]], [
+      "Bearer (masked)",
+      "(masked)",
+    ]);
 
     const url = await serve();
     await openRaw(url, request).closed;
     const [arrived] = provider.calls;
-    const { host: _, connection: _c, "content-length": _l, via: _v, "sec-fetch-mode": _s, ...headers } =
-      arrived?.headers ??
-        assert.fail("it was not called");
+    const {
+      host: _,
+      connection: _c,
+      "content-length": _l,
+      via: _v,
+      "sec-fetch-mode": _s,
+      ...headers
+    } = arrived?.headers ??
+      assert.fail("it was not called");
     assert.equal(headers.authorization, `Bearer ${UPSTREAM_KEY}`);
     const { via, ...told } = call.headers;
     assert.match(via, /^1\.1 sallyport-/);
     assert.deepEqual(
       { ...headers, "authorization": "Bearer (masked)", "x-org": "(masked)" },
-      { ...told, ...(headers["accept-language"] !== undefined && { "accept-language": headers["accept-language"] }) },
+      {
+        ...told,
+        ...(headers["accept-language"] !== undefined &&
+          { "accept-language": headers["accept-language"] }),
+      },
     );
   });
 
@@ -163,17 +191,37 @@ describe("sallyport explain", () => {
       [{ first: "PUT /v1/chat/completions HTTP/1.1" }, "method_not_allowed", /the message says/],
       [{ headers: { "Gateway-Auth": undefined } }, "missing_gateway_key", /Gateway-Auth/],
       [{ headers: { "Gateway-Auth": "canary" } }, "invalid_gateway_auth", /the message/],
-      [{ headers: { "Gateway-Auth": `Bearer ${KEY}s` } }, "invalid_gateway_key", /no key has this secret/],
-      [{ headers: { "Gateway-Auth": `Bearer ${other.slice(0, -1)}` } }, "invalid_gateway_key", /mistyped or cut/],
+      [
+        { headers: { "Gateway-Auth": `Bearer ${KEY}s` } },
+        "invalid_gateway_key",
+        /no key has this secret/,
+      ],
+      [
+        { headers: { "Gateway-Auth": `Bearer ${other.slice(0, -1)}` } },
+        "invalid_gateway_key",
+        /mistyped or cut/,
+      ],
       [{ headers: { "Authorization": undefined } }, "missing_upstream_key", /the message/],
-      [{ headers: { "Authorization": `Bearer ${other}` } }, "gateway_key_in_authorization", /the message/],
-      [{ headers: { Host: "b.localhost" } }, "provider_not_allowed", /keys update me --providers a,b$/],
+      [
+        { headers: { "Authorization": `Bearer ${other}` } },
+        "gateway_key_in_authorization",
+        /the message/,
+      ],
+      [
+        { headers: { Host: "b.localhost" } },
+        "provider_not_allowed",
+        /keys update me --providers a,b$/,
+      ],
       [
         { body: GOOD_BODY.replace("test-1", "gpt-5") },
         "model_not_allowed",
         /test-\*: sallyport keys update me --models/,
       ],
-      [{ first: "POST /v1/embeddings HTTP/1.1" }, "operation_not_allowed", /providers\.a\.operations/],
+      [
+        { first: "POST /v1/embeddings HTTP/1.1" },
+        "operation_not_allowed",
+        /providers\.a\.operations/,
+      ],
       [{ body: `{"${PROMPT}` }, "invalid_json", /the message/],
       [{ body: '{"model":"test-1"}' }, "invalid_body", /the message/],
       [{ body: GOOD_BODY.replace("Hi", "x".repeat(3000)) }, "body_too_large", /limits\.body/],
@@ -200,7 +248,11 @@ describe("sallyport explain", () => {
     prices: { "test-*": { input: 1, output: 2 } },
   };
   const send = async (url: string) =>
-    (await callRaw(url, { path: "/v1/chat/completions", headers: toLowerCase(GOOD_HEADERS), body: GOOD_BODY })).status;
+    (await callRaw(url, {
+      path: "/v1/chat/completions",
+      headers: toLowerCase(GOOD_HEADERS),
+      body: GOOD_BODY,
+    })).status;
   const useOf = ({ limits }: { limits: { subject: string; name: string; used: number }[] }) =>
     Object.fromEntries(limits.map(({ subject, name, used }) => [`${subject} ${name}`, used]));
 
@@ -223,7 +275,11 @@ describe("sallyport explain", () => {
     for (let count = 0; count < 3; count++) {
       const explanation = await explain(write({}));
       assert.equal(explanation.limitsFrom, "gateway");
-      assert.deepEqual(useOf(explanation), { "key:me requests": 0, "key:me tokens": 0, "team:search spend": 0 });
+      assert.deepEqual(useOf(explanation), {
+        "key:me requests": 0,
+        "key:me tokens": 0,
+        "team:search spend": 0,
+      });
     }
     const { limits, reservation } = before;
     const [requests, tokens, spend] = limits;
@@ -234,7 +290,11 @@ describe("sallyport explain", () => {
 
     assert.deepEqual([await send(url), await send(url)], [200, 200]);
     const { outcome, refusal, ...after } = await explain(write({}));
-    assert.deepEqual([outcome, refusal.status, refusal.code], ["refused", 429, "rate_limit_exceeded"]);
+    assert.deepEqual([outcome, refusal.status, refusal.code], [
+      "refused",
+      429,
+      "rate_limit_exceeded",
+    ]);
     assert.match(refusal.fix, /raise it/);
     const used = useOf(after);
     assert.equal(used["key:me requests"], 2);
@@ -246,13 +306,21 @@ describe("sallyport explain", () => {
   });
 
   it.once("says of a limit that only observes that it lets the request pass", async () => {
-    await configure({ keys: [{ id: "me", key: KEY, limits: { tokens: "10/h", mode: "observe" } }] });
+    await configure({
+      keys: [{ id: "me", key: KEY, limits: { tokens: "10/h", mode: "observe" } }],
+    });
     const explanation = await explain(write({}));
     assert.deepEqual([explanation.outcome, explanation.observedLimit], ["forwarded", undefined]);
     const url = await serve();
     assert.equal(await send(url), 200);
-    await until(async () => (await explain(write({}))).observedLimit === "tokens", "the limit is reached");
-    assert.match((await run(write({}))).stdout, /\nobserved +tokens is reached, and only observed\n/);
+    await until(
+      async () => (await explain(write({}))).observedLimit === "tokens",
+      "the limit is reached",
+    );
+    assert.match(
+      (await run(write({}))).stdout,
+      /\nobserved +tokens is reached, and only observed\n/,
+    );
   });
 
   const { it: onRedis } = isElsewhere ? { it: () => {} } : withRedis;
@@ -292,7 +360,10 @@ describe("sallyport explain", () => {
     ) assert.ok(stdout.split("\n").some((each) => line.test(each)), `${line} in ${stdout}`);
     const refused = await run(write({ headers: { Host: "nowhere" } }));
     assert.equal(refused.status, 1);
-    assert.match(refused.stdout, /^refused +421 unknown_host\n +Cannot route the request.*\nto do +call one of these/);
+    assert.match(
+      refused.stdout,
+      /^refused +421 unknown_host\n +Cannot route the request.*\nto do +call one of these/,
+    );
   });
 
   it.once("says that a preflight is answered by the gateway itself", async () => {
@@ -348,7 +419,10 @@ describe("sallyport explain", () => {
     ) {
       const { status, stderr } = await run(wrong);
       assert.equal(status, 2, wrong);
-      assert.match(stderr, /^sallyport: cannot read the request: .*raw HTTP, an entry of a HAR file/);
+      assert.match(
+        stderr,
+        /^sallyport: cannot read the request: .*raw HTTP, an entry of a HAR file/,
+      );
     }
   });
 });
@@ -367,14 +441,21 @@ describe("requests that are written down", () => {
   const expected = {
     method: "POST",
     url: "/v1/x?q=1",
-    headers: { "host": "h:1", "x-a": "1, 2", "content-type": "application/json", "content-length": "9" },
+    headers: {
+      "host": "h:1",
+      "x-a": "1, 2",
+      "content-type": "application/json",
+      "content-length": "9",
+    },
     hasBody: true,
   };
   const BODY = '{"a":"é"}'.replace("é", "e");
   const FORMS: Readonly<Record<string, string>> = {
-    "raw HTTP": `POST /v1/x?q=1 HTTP/1.1\r\nHost: h:1\r\nX-A: 1\r\nx-a:2\r\nContent-Type: application/json\r\n` +
+    "raw HTTP":
+      `POST /v1/x?q=1 HTTP/1.1\r\nHost: h:1\r\nX-A: 1\r\nx-a:2\r\nContent-Type: application/json\r\n` +
       `Content-Length: 99\r\n\r\n${BODY}`,
-    "raw HTTP with bare line feeds": `POST /v1/x?q=1\nHost: h:1\nX-A: 1, 2\nContent-Type: application/json\n\n${BODY}`,
+    "raw HTTP with bare line feeds":
+      `POST /v1/x?q=1\nHost: h:1\nX-A: 1, 2\nContent-Type: application/json\n\n${BODY}`,
     "an entry of a HAR": JSON.stringify({
       request: {
         method: "POST",
@@ -388,7 +469,8 @@ describe("requests that are written down", () => {
         postData: { text: BODY },
       },
     }),
-    "a command of curl": `curl 'http://h:1/v1/x?q=1' \\\n  -H 'X-A: 1' --header="x-a: 2" -s --compressed \\\n` +
+    "a command of curl":
+      `curl 'http://h:1/v1/x?q=1' \\\n  -H 'X-A: 1' --header="x-a: 2" -s --compressed \\\n` +
       `  -H "Content-Type: application/json" --data-raw $'{"a":\\u0022e"}'`,
     "another one": `curl --json '{"a":"e"}' -m 5 -HX-A:1 -H x-a:2 h:1/v1/x?q=1`,
     "a whole HAR": "",
@@ -409,7 +491,10 @@ describe("requests that are written down", () => {
       headers: { host: "h" },
       hasBody: false,
     });
-    assert.equal(read("curl h -d a=1 -d b=2").headers["content-type"], "application/x-www-form-urlencoded");
+    assert.equal(
+      read("curl h -d a=1 -d b=2").headers["content-type"],
+      "application/x-www-form-urlencoded",
+    );
     for (const wrong of ["curl h -d @file", "curl h -F a=b", "curl -u me:x h", "curl"]) {
       assert.throws(() => read(wrong), /cannot read the request/);
     }
@@ -430,6 +515,8 @@ describe("advice on refusals", () => {
       [{ expiresAt: 1 }, /sallyport keys update x --expires/],
       [{}, /ended when the key was rotated/],
     ];
-    for (const [key, says] of states) assert.match(findFix("invalid_gateway_key", facts(key)), says);
+    for (const [key, says] of states) {
+      assert.match(findFix("invalid_gateway_key", facts(key)), says);
+    }
   });
 });

@@ -1,4 +1,7 @@
-/** `sallyport explain` with identity tokens: whose one is, what its claims allow, and why it is refused. */
+/**
+ * `sallyport explain` with identity tokens: whose one is, what its claims allow, and why it is
+ * refused.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -38,14 +41,17 @@ describe("sallyport explain with identity tokens", () => {
   async function explain(claims: Record<string, unknown>, body = GOOD_BODY) {
     const token = await issuer.token({ claims: { ...good, ...claims } });
     const headers = { host: "a", authorization: "Bearer sk-1", "content-type": "application/json" };
-    const lines = Object.entries({ ...headers, "gateway-auth": `Bearer ${token}` }).map(([name, value]) =>
-      `${name}: ${value}`
-    );
+    const lines = Object.entries({ ...headers, "gateway-auth": `Bearer ${token}` }).map((
+      [name, value],
+    ) => `${name}: ${value}`);
     writeFileSync(
       join(folder.path, "request"),
-      ["POST /v1/chat/completions HTTP/1.1", ...lines, `content-length: ${body.length}`, "", body].join("\r\n"),
+      ["POST /v1/chat/completions HTTP/1.1", ...lines, `content-length: ${body.length}`, "", body]
+        .join("\r\n"),
     );
-    const { stdout, stderr } = await runCommand(["explain", "request", "--json"], { cwd: folder.path });
+    const { stdout, stderr } = await runCommand(["explain", "request", "--json"], {
+      cwd: folder.path,
+    });
     assert.ok(!`${stdout}${stderr}`.includes(token.split(".")[2] ?? ""), "the token is told");
     assert.ok(stdout.startsWith("{"), stderr);
     return JSON.parse(stdout);
@@ -53,7 +59,11 @@ describe("sallyport explain with identity tokens", () => {
 
   it("shows whose it is", async () => {
     const { outcome, key } = await explain({});
-    assert.deepEqual([outcome, key], ["forwarded", { id: "jwt:corp:ann", name: "Ann", team: "search" }]);
+    assert.deepEqual([outcome, key], ["forwarded", {
+      id: "jwt:corp:ann",
+      name: "Ann",
+      team: "search",
+    }]);
   });
 
   it("says why it is refused, and where to change that", async () => {

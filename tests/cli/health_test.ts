@@ -53,7 +53,11 @@ describe("sallyport health", () => {
       "gateway-auth": `Bearer ${KEY}`,
       "content-type": "application/json",
     };
-    const response = await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: STREAM_BODY });
+    const response = await fetch(`${url}/v1/chat/completions`, {
+      method: "POST",
+      headers,
+      body: STREAM_BODY,
+    });
     program.kill("SIGTERM");
     while ((await fetch(`${at()}/readyz`).then(({ status }) => status)) === 200); // the signal has been taken
     assert.deepEqual(await health(), {
@@ -75,11 +79,16 @@ describe("sallyport health", () => {
   it("fails where no gateway runs, where somebody else answers, and where nobody does", async () => {
     const cases: [answer: string | undefined, says: RegExp][] = [
       [undefined, /: no gateway runs at /],
-      ["HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}", /: what answers at .* is no gateway: /],
+      [
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}",
+        /: what answers at .* is no gateway: /,
+      ],
       ["", /: the gateway at .* does not answer as it should$/m],
     ];
     for (const [answer, says] of cases) {
-      const peer = answer === undefined ? undefined : await startTcpPeer((socket) => socket.end(answer));
+      const peer = answer === undefined
+        ? undefined
+        : await startTcpPeer((socket) => socket.end(answer));
       const env = environment({ SALLYPORT_ADMIN: `127.0.0.1:${peer?.port ?? port}` });
       const { status, stdout, stderr } = await health([], env);
       await peer?.close();

@@ -1,4 +1,7 @@
-/** The help of the command line: the general one and that of each command, and what is said of mistyped words. */
+/**
+ * The help of the command line: the general one and that of each command, and what is said of
+ * mistyped words.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -37,10 +40,16 @@ describe("the help", () => {
     const text = await help("help", "keys", "create");
     assert.equal(await help("keys", "create", "--help"), text);
     assert.equal(await help("keys", "create", "-h", "--name", "x"), text);
-    assert.match(text, /^sallyport keys create: .*\n\nUsage\n {2}sallyport keys create \[OPTIONS\]\n/);
+    assert.match(
+      text,
+      /^sallyport keys create: .*\n\nUsage\n {2}sallyport keys create \[OPTIONS\]\n/,
+    );
     assert.match(text, /^ {2}--config FILE +.*$[^]*\[env: SALLYPORT_CONFIG\]/m);
     assert.match(text, /^ {2}--budget 5M\/month +.*$[^]*\(can be repeated\)/m);
-    assert.match(text, /^Example\n {2}sallyport keys create .*\n\nExit status\n {2}0 +success\n {2}2 +a mistake/m);
+    assert.match(
+      text,
+      /^Example\n {2}sallyport keys create .*\n\nExit status\n {2}0 +success\n {2}2 +a mistake/m,
+    );
     assert.match(
       await help("help", "doctor"),
       /^ {2}sallyport doctor \[OPTIONS\] PROVIDER\n[^]*\n {2}1 +it finds a failure\n/m,
@@ -50,7 +59,9 @@ describe("the help", () => {
   it("of the first word of several lists those", async () => {
     const text = await help("keys", "--help");
     assert.equal(await help("help", "keys"), text);
-    for (const name of ["keys create", "keys rotate ID"]) assert.match(text, new RegExp(`^ {2}${name} `, "m"));
+    for (const name of ["keys create", "keys rotate ID"]) {
+      assert.match(text, new RegExp(`^ {2}${name} `, "m"));
+    }
     assert.doesNotMatch(text, /^ {2}serve/m);
     assert.match(await help("usage", "--help"), /^ {2}--by .*[^]*\n {2}usage export /m);
   });
@@ -65,7 +76,9 @@ describe("the help", () => {
   it("shows every option of a command, and examples that the command takes", () => {
     for (const name of COMMAND_NAMES) {
       const { options, example } = specOf(name);
-      for (const option of options) assert.match(toHelp(name), new RegExp(`^ {2}--${option}(?: |$)`, "m"), name);
+      for (const option of options) {
+        assert.match(toHelp(name), new RegExp(`^ {2}--${option}(?: |$)`, "m"), name);
+      }
       const [program, ...words] = splitWords(example);
       assert.equal(program, "sallyport");
       const read = readCommandLine(words);
@@ -80,10 +93,22 @@ describe("a mistyped word", () => {
     [["help", "kyes"], "unknown command: kyes. Did you mean keys? See sallyport --help"],
     [["deploy"], "unknown command: deploy. See sallyport --help"],
     [["deploy", "--help"], "unknown command: deploy. See sallyport --help"],
-    [["keys", "craete"], "unknown command: keys craete. Did you mean keys create? See sallyport --help"],
-    [["usage", "exprt"], "unexpected argument: exprt. Did you mean usage export? See sallyport usage --help"],
-    [["check", "--confg", "x"], "unknown option: --confg. Did you mean --config? See sallyport check --help"],
-    [["keys", "list", "--serch=x"], "unknown option: --serch. Did you mean --search? See sallyport keys list --help"],
+    [
+      ["keys", "craete"],
+      "unknown command: keys craete. Did you mean keys create? See sallyport --help",
+    ],
+    [
+      ["usage", "exprt"],
+      "unexpected argument: exprt. Did you mean usage export? See sallyport usage --help",
+    ],
+    [
+      ["check", "--confg", "x"],
+      "unknown option: --confg. Did you mean --config? See sallyport check --help",
+    ],
+    [
+      ["keys", "list", "--serch=x"],
+      "unknown option: --serch. Did you mean --search? See sallyport keys list --help",
+    ],
     [["--vrsion"], "unknown option: --vrsion. Did you mean --version? See sallyport --help"],
     [["check", "-x"], "unknown option: -x. See sallyport check --help"],
     [
@@ -93,7 +118,11 @@ describe("a mistyped word", () => {
   ];
   for (const [args, says] of cases) {
     it(`is answered with the nearest one: ${args.join(" ")}`, async () => {
-      assert.deepEqual(await runCommand(args), { status: 2, stdout: "", stderr: `sallyport: ${says}\n` });
+      assert.deepEqual(await runCommand(args), {
+        status: 2,
+        stdout: "",
+        stderr: `sallyport: ${says}\n`,
+      });
     });
   }
 });

@@ -1,4 +1,7 @@
-/** `sallyport init`: the files that it writes serve, and the commands that it prints run as they stand. */
+/**
+ * `sallyport init`: the files that it writes serve, and the commands that it prints run as they
+ * stand.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
@@ -39,12 +42,18 @@ describe("sallyport init", () => {
     assert.equal(stdout.match(new RegExp(KEY, "g"))?.length, 1, "the key is shown once");
     assert.deepEqual([modeOf("gateway.jsonc"), modeOf("gateway-keys.json")], [0o644, 0o600]);
     const [key = ""] = KEY.exec(stdout) ?? [];
-    for (const file of ["gateway.jsonc", "gateway-keys.json"]) assert.doesNotMatch(read(file), new RegExp(key));
+    for (const file of ["gateway.jsonc", "gateway-keys.json"]) {
+      assert.doesNotMatch(read(file), new RegExp(key));
+    }
     const { listen, providers, keys } = config();
     assert.deepEqual(listen, [{ hostname: "127.0.0.1", port: 8787 }]);
-    assert.deepEqual(providers, { openai: { hosts: ["localhost", "127.0.0.1"], upstream: "openai" } });
+    assert.deepEqual(providers, {
+      openai: { hosts: ["localhost", "127.0.0.1"], upstream: "openai" },
+    });
     assert.deepEqual(keys, { file: "gateway-keys.json" });
-    const validate = new Ajv({ strict: false }).compile(JSON.parse(readFileSync("dist/gateway.schema.json", "utf8")));
+    const validate = new Ajv({ strict: false }).compile(
+      JSON.parse(readFileSync("dist/gateway.schema.json", "utf8")),
+    );
     assert.ok(validate(config()), JSON.stringify(validate.errors));
     assert.equal((await run(["check"])).status, 0);
     assert.match((await run(["keys", "list"])).stdout, / first +active /);
@@ -53,7 +62,10 @@ describe("sallyport init", () => {
   it.once("names the schema of its version, or the one that is installed beside it", async () => {
     await run(["init"]);
     const { version } = JSON.parse(readFileSync("package.json", "utf8"));
-    assert.equal(config().$schema, `https://unpkg.com/sallyport@${version}/dist/gateway.schema.json`);
+    assert.equal(
+      config().$schema,
+      `https://unpkg.com/sallyport@${version}/dist/gateway.schema.json`,
+    );
     const installed = "node_modules/sallyport/dist/gateway.schema.json";
     mkdirSync(join(folder.path, dirname(installed)), { recursive: true });
     writeFileSync(join(folder.path, installed), "{}");
@@ -65,15 +77,18 @@ describe("sallyport init", () => {
   for (const host of ["local", "gw.example.com"]) {
     withCurl(`prints commands that run as they stand: ${host}`, async () => {
       const upstream = await startProvider((response) =>
-        response.writeHead(200, { "content-type": "application/json" }).end('{"object":"list","data":[]}')
+        response.writeHead(200, { "content-type": "application/json" }).end(
+          '{"object":"list","data":[]}',
+        )
       );
       closers.push(upstream.close);
       const port = await freePort();
       const args = ["--upstream", upstream.url, "--host", host, "--port", String(port)];
       const { status, stdout } = await run(["init", ...args]);
       assert.equal(status, 0);
-      const commands = /gateway:\n( .*)\n( .*)\n\nThen.*\n([^]*)\n\nClient/.exec(stdout)?.slice(1) ??
-        assert.fail(stdout);
+      const commands =
+        /gateway:\n( .*)\n( .*)\n\nThen.*\n([^]*)\n\nClient/.exec(stdout)?.slice(1) ??
+          assert.fail(stdout);
       const [check = "", serve = "", calls = ""] = commands;
       const command = runtime === "deno" ? "deno run -A" : runtime;
       assert.equal(check, `  ${command} ${ONE_FILE} check`);
@@ -89,33 +104,59 @@ describe("sallyport init", () => {
       assert.equal(called.stdout(), '{"object":"list","data":[]}');
       if (host === "local") return;
       const { subjectAltName } = new X509Certificate(read("gateway.crt"));
-      assert.match(subjectAltName ?? "", /DNS:gw\.example\.com, DNS:localhost, IP Address:127\.0\.0\.1/);
+      assert.match(
+        subjectAltName ?? "",
+        /DNS:gw\.example\.com, DNS:localhost, IP Address:127\.0\.0\.1/,
+      );
       assert.equal(modeOf("gateway.key"), 0o600);
     });
   }
 
   it.once("replaces nothing unless it is told to, and adds to the keys that are there", async () => {
-    for (const name of ["gateway.jsonc", "gateway.key"]) writeFileSync(join(folder.path, name), "mine");
+    for (const name of ["gateway.jsonc", "gateway.key"]) {
+      writeFileSync(join(folder.path, name), "mine");
+    }
     for (
-      const [args, name] of [[[], "gateway.jsonc"], [["--config", "b.jsonc", "--host", "x"], "gateway.key"]] as const
+      const [args, name] of [[[], "gateway.jsonc"], [
+        ["--config", "b.jsonc", "--host", "x"],
+        "gateway.key",
+      ]] as const
     ) {
       const { status, stdout, stderr } = await run(["init", ...args]);
       assert.deepEqual([status, stdout, read(name)], [2, "", "mine"]);
-      assert.match(stderr, new RegExp(`^sallyport: cannot write ${name}: already there\\. Use --force to replace `));
+      assert.match(
+        stderr,
+        new RegExp(`^sallyport: cannot write ${name}: already there\\. Use --force to replace `),
+      );
     }
-    for (const name of ["b.jsonc", "gateway.crt", "gateway-keys.json"]) assert.ok(!existsSync(join(folder.path, name)));
+    for (const name of ["b.jsonc", "gateway.crt", "gateway-keys.json"]) {
+      assert.ok(!existsSync(join(folder.path, name)));
+    }
     assert.equal((await run(["init", "--force", "--host", "x"])).status, 0);
     assert.equal((await run(["init", "--force"])).status, 0);
     assert.equal((await run(["keys", "list"])).stdout.match(/ first +active /g)?.length, 2);
   });
 
   it.once("writes all but a key while Redis is away, and says so", async () => {
-    const { status, stdout, stderr } = await run(["init", "--keys", "redis://:pass-canary@127.0.0.1:1"]);
+    const { status, stdout, stderr } = await run([
+      "init",
+      "--keys",
+      "redis://:pass-canary@127.0.0.1:1",
+    ]);
     assert.equal(status, 1);
-    assert.match(stderr, /^sallyport: Cannot use the keys in Redis: .*All is written but a gateway key\n$/);
-    assert.match(stdout, /Then make a gateway key.*\n {2}GATEWAY_KEY=\$\(.* keys create --name first\)\n/);
+    assert.match(
+      stderr,
+      /^sallyport: Cannot use the keys in Redis: .*All is written but a gateway key\n$/,
+    );
+    assert.match(
+      stdout,
+      /Then make a gateway key.*\n {2}GATEWAY_KEY=\$\(.* keys create --name first\)\n/,
+    );
     assert.doesNotMatch(stdout + stderr, /pass-canary/);
-    assert.deepEqual([config().keys, config().redis], ["redis", "redis://:pass-canary@127.0.0.1:1"]);
+    assert.deepEqual([config().keys, config().redis], [
+      "redis",
+      "redis://:pass-canary@127.0.0.1:1",
+    ]);
     assert.equal(modeOf("gateway.jsonc"), 0o600, "it holds a password");
     assert.equal((await run(["check"])).status, 0);
   });
@@ -141,43 +182,56 @@ describe("sallyport init", () => {
 
   const { it: atTerminal } = needs(["bsdutils"]); // its `script` runs a command at a terminal of its own
   const start = (args: string) => {
-    const command = `${process.execPath} ${runtime === "deno" ? "run -A " : ""}${ONE_FILE} init ${args}`;
+    const command = `${process.execPath} ${
+      runtime === "deno" ? "run -A " : ""
+    }${ONE_FILE} init ${args}`;
     const on = { kind: "node", command: "script" } as const;
-    return startProgram([command, "/dev/null"], { file: "-qec", on, cwd: folder.path, isTyping: true });
+    return startProgram([command, "/dev/null"], {
+      file: "-qec",
+      on,
+      cwd: folder.path,
+      isTyping: true,
+    });
   };
 
-  atTerminal("asks at a terminal for what no option says, again where an answer can't be served", async () => {
-    const program = start("--keys file --port 9443");
-    await program.waitFor(/Which provider[^]*\[openai\] /);
-    program.type("opnai\r");
-    await program.waitFor(/(expected[^]*\[openai\] )/);
-    program.type("groq\r");
-    await program.waitFor(/Where do callers[^]*\[local\] /);
-    program.type("gw.example.com\r");
-    assert.equal(await program.ended, 0, program.stdout());
-    assert.doesNotMatch(program.stdout(), /Where do gateway keys live/);
-    const { listen, providers } = config();
-    assert.deepEqual([listen[0].port, Object.keys(providers)], [9443, ["groq"]]);
-    assert.ok(providers.groq.hosts.includes("gw.example.com"));
-    const wide = program.stdout().split(/\r?\n/).filter((line) =>
-      line.length > 80 && !line.includes(relative("/", ONE_FILE))
-    );
-    assert.deepEqual(wide.filter((line) => !line.includes("gk_")), []);
-  });
+  atTerminal(
+    "asks at a terminal for what no option says, again where an answer can't be served",
+    async () => {
+      const program = start("--keys file --port 9443");
+      await program.waitFor(/Which provider[^]*\[openai\] /);
+      program.type("opnai\r");
+      await program.waitFor(/(expected[^]*\[openai\] )/);
+      program.type("groq\r");
+      await program.waitFor(/Where do callers[^]*\[local\] /);
+      program.type("gw.example.com\r");
+      assert.equal(await program.ended, 0, program.stdout());
+      assert.doesNotMatch(program.stdout(), /Where do gateway keys live/);
+      const { listen, providers } = config();
+      assert.deepEqual([listen[0].port, Object.keys(providers)], [9443, ["groq"]]);
+      assert.ok(providers.groq.hosts.includes("gw.example.com"));
+      const wide = program.stdout().split(/\r?\n/).filter((line) =>
+        line.length > 80 && !line.includes(relative("/", ONE_FILE))
+      );
+      assert.deepEqual(wide.filter((line) => !line.includes("gk_")), []);
+    },
+  );
 
-  atTerminal("takes the defaults for empty answers, and writes nothing when the questions are ended", async () => {
-    const ended = start("");
-    await ended.waitFor(/(\[openai\] )/);
-    ended.type("\x04"); // the end of the input
-    assert.equal(await ended.ended, 2);
-    assert.match(ended.stdout(), /sallyport: the questions were ended: nothing was written/);
-    assert.ok(!existsSync(join(folder.path, "gateway.jsonc")));
-    const program = start("");
-    for (const fallback of ["openai", "local", "file"]) {
-      await program.waitFor(new RegExp(`(\\[${fallback}\\] )`));
-      program.type("\r");
-    }
-    assert.equal(await program.ended, 0);
-    assert.deepEqual(Object.keys(config().providers), ["openai"]);
-  });
+  atTerminal(
+    "takes the defaults for empty answers, and writes nothing when the questions are ended",
+    async () => {
+      const ended = start("");
+      await ended.waitFor(/(\[openai\] )/);
+      ended.type("\x04"); // the end of the input
+      assert.equal(await ended.ended, 2);
+      assert.match(ended.stdout(), /sallyport: the questions were ended: nothing was written/);
+      assert.ok(!existsSync(join(folder.path, "gateway.jsonc")));
+      const program = start("");
+      for (const fallback of ["openai", "local", "file"]) {
+        await program.waitFor(new RegExp(`(\\[${fallback}\\] )`));
+        program.type("\r");
+      }
+      assert.equal(await program.ended, 0);
+      assert.deepEqual(Object.keys(config().providers), ["openai"]);
+    },
+  );
 });

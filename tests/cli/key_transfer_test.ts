@@ -1,4 +1,6 @@
-/** `sallyport keys export` and `import`: between a file and Redis, and what is refused on the way. */
+/**
+ * `sallyport keys export` and `import`: between a file and Redis, and what is refused on the way.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -16,7 +18,13 @@ const UPSTREAM = "http://127.0.0.1:9";
 
 /** Runs `keys import` with a text on its standard input. */
 async function importText(at: Place, text: string, ...args: string[]): Promise<string> {
-  const program = [...(runtime === "deno" ? ["run", "-A"] : []), ONE_FILE, "keys", "import", ...args];
+  const program = [
+    ...(runtime === "deno" ? ["run", "-A"] : []),
+    ONE_FILE,
+    "keys",
+    "import",
+    ...args,
+  ];
   const child = spawn(process.execPath, program, { cwd: at.path, env: cleanEnvironment() });
   let [stdout, stderr] = ["", ""];
   child.stdout.on("data", (data) => stdout += data);
@@ -44,7 +52,14 @@ describe("sallyport keys export and import", () => {
   };
   const list = async (at: Place) => JSON.parse(await at.good("list", "--json", "--limit", "5000"));
   const fillOne = async () => {
-    const { key, id } = await from.create("--name", "Größe 値", "--models", "m-*", "--budget", "5M/month");
+    const { key, id } = await from.create(
+      "--name",
+      "Größe 値",
+      "--models",
+      "m-*",
+      "--budget",
+      "5M/month",
+    );
     const rotated = (await from.good("rotate", id)).trim();
     return { id, secrets: [key, rotated].map((each) => each.slice(16)) };
   };
@@ -56,7 +71,9 @@ describe("sallyport keys export and import", () => {
     const text = await from.good("export");
     const lines = text.trimEnd().split("\n").map((line) => JSON.parse(line));
     assert.deepEqual(lines.map((line) => line.id), [id, second]);
-    for (const { digest, key } of lines) assert.deepEqual([/^[0-9a-f]{64}$/.test(digest), key], [true, undefined]);
+    for (const { digest, key } of lines) {
+      assert.deepEqual([/^[0-9a-f]{64}$/.test(digest), key], [true, undefined]);
+    }
     assert.match(lines[0].previous.digest, /^[0-9a-f]{64}$/);
     for (const secret of secrets) assert.ok(!text.includes(secret));
     assert.equal(await to.good("export"), "");
@@ -68,10 +85,18 @@ describe("sallyport keys export and import", () => {
     const path = await exportTo(from);
     assert.equal(await to.good("import", path), "2501 keys added, 0 replaced, 0 there already\n");
     assert.deepEqual(await list(to), await list(from));
-    assert.equal(await to.good("export"), readFileSync(path, "utf8"), "in the same order, with the same digests");
+    assert.equal(
+      await to.good("export"),
+      readFileSync(path, "utf8"),
+      "in the same order, with the same digests",
+    );
     const { id } = await from.create();
     const text = await from.good("export");
-    assert.deepEqual(JSON.parse(await importText(to, text, "--json")), { added: 1, replaced: 0, same: 2501 });
+    assert.deepEqual(JSON.parse(await importText(to, text, "--json")), {
+      added: 1,
+      replaced: 0,
+      same: 2501,
+    });
     assert.equal((await to.show(id)).id, id);
     // As people write it: other lines between, fields in another order, no end of line.
     const { id: last, ...rest } = JSON.parse(text.trimEnd().split("\n").at(-1) ?? "");
@@ -86,10 +111,15 @@ describe("sallyport keys export and import", () => {
     const { id: other } = await from.create();
     const path = await exportTo(from);
     const before = await to.good("export");
-    const says = new RegExp(`Cannot import the key ${id}: another record with this id is there already\\. --replace`);
+    const says = new RegExp(
+      `Cannot import the key ${id}: another record with this id is there already\\. --replace`,
+    );
     await assertRefused(to.keys("import", path), says);
     assert.equal(await to.good("export"), before, "the other one was not added either");
-    assert.equal(await to.good("import", path, "--replace"), "1 keys added, 1 replaced, 0 there already\n");
+    assert.equal(
+      await to.good("import", path, "--replace"),
+      "1 keys added, 1 replaced, 0 there already\n",
+    );
     assert.deepEqual([(await to.show(id)).name, (await to.show(other)).state], ["new", "active"]);
     // A key that has ended does not come back with an older copy.
     await to.good("revoke", id);
@@ -97,7 +127,10 @@ describe("sallyport keys export and import", () => {
     assert.equal((await to.show(id)).state, "revoked");
     const line = readFileSync(path, "utf8").split("\n")[0]?.replace(id, "another-id") ?? "";
     writeFileSync(path, line);
-    await assertRefused(to.keys("import", path, "--replace"), /Cannot add the key: \w+ has the same digest/);
+    await assertRefused(
+      to.keys("import", path, "--replace"),
+      /Cannot add the key: \w+ has the same digest/,
+    );
   });
 
   it("import names the line that is no key, repeats nothing of it, and changes nothing", async () => {
@@ -113,7 +146,10 @@ describe("sallyport keys export and import", () => {
       ],
       ['{"id":"x","digest":"secret-text"}', /Cannot import line 2\.digest: expected SHA-256/],
       [good, /Cannot import line 2: its id or digest stands there twice/],
-      [good?.replace(/"id":"[^"]+"/, '"id":"x"'), /Cannot import line 2: its id or digest stands there twice/],
+      [
+        good?.replace(/"id":"[^"]+"/, '"id":"x"'),
+        /Cannot import line 2: its id or digest stands there twice/,
+      ],
     ];
     for (const [second, says] of cases) {
       writeFileSync(path, `${good}\n${second}\n${other}\n`);
@@ -129,7 +165,10 @@ describe("sallyport keys export and import", () => {
     assert.ok(!readFileSync(path, "utf8").includes("0123456789-own-key"));
     await to.good("import", path);
     assert.deepEqual((await to.show("own")).models, ["m-*"]);
-    await assertRefused(from.keys("import", path), /Cannot change keys that stand in the configuration/);
+    await assertRefused(
+      from.keys("import", path),
+      /Cannot change keys that stand in the configuration/,
+    );
   });
 
   needs(["redis-server"]).it("keys go from a file to Redis and back", async () => {
@@ -139,16 +178,31 @@ describe("sallyport keys export and import", () => {
       await from.fill(manyKeys(300));
       const { id } = await fillOne();
       const path = await exportTo(from);
-      assert.equal(await there.good("import", path), "301 keys added, 0 replaced, 0 there already\n");
+      assert.equal(
+        await there.good("import", path),
+        "301 keys added, 0 replaced, 0 there already\n",
+      );
       assert.deepEqual(await list(there), await list(from));
-      assert.equal(await there.good("import", path), "0 keys added, 0 replaced, 301 there already\n");
+      assert.equal(
+        await there.good("import", path),
+        "0 keys added, 0 replaced, 301 there already\n",
+      );
       await there.good("update", id, "--name", "changed there");
       const back = await exportTo(there, join(to.path, "back.jsonl"));
       const before = await from.good("export");
-      await assertRefused(from.keys("import", back), /another record with this id is there already/);
+      await assertRefused(
+        from.keys("import", back),
+        /another record with this id is there already/,
+      );
       assert.equal(await from.good("export"), before);
-      await assertRefused(there.keys("import", path), /another record with this id is there already/);
-      assert.equal(await from.good("import", back, "--replace"), "0 keys added, 1 replaced, 300 there already\n");
+      await assertRefused(
+        there.keys("import", path),
+        /another record with this id is there already/,
+      );
+      assert.equal(
+        await from.good("import", back, "--replace"),
+        "0 keys added, 1 replaced, 300 there already\n",
+      );
       assert.deepEqual(await list(from), await list(there));
     } finally {
       await there.remove();

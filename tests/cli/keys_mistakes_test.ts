@@ -2,7 +2,15 @@
 // runtimes: once
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { existsSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { promisify } from "node:util";
@@ -21,12 +29,18 @@ const run = promisify(execFile);
 
 /** A configuration with keys of its own in it. */
 const INLINE = {
-  keys: [{ id: "own", key: "0123456789-own-key", models: ["m-*"] }, { id: "two", digest: "ab".repeat(32) }],
+  keys: [{ id: "own", key: "0123456789-own-key", models: ["m-*"] }, {
+    id: "two",
+    digest: "ab".repeat(32),
+  }],
 };
 
 /** What is wrong with the command, whatever the keys are. */
 const MISTAKES: readonly [args: readonly string[], says: RegExp][] = [
-  [[], /: keys takes create, list, show, update, rotate, disable, enable, revoke, export, import or confirm\./],
+  [
+    [],
+    /: keys takes create, list, show, update, rotate, disable, enable, revoke, export, import or confirm\./,
+  ],
   [["destroy", "x"], /: keys takes create, list, show, update, rotate, disable, /],
   [["constructor"], /: keys takes create, list/],
   [["create", "x"], /: unexpected argument: x\./],
@@ -50,12 +64,21 @@ const MISTAKES: readonly [args: readonly string[], says: RegExp][] = [
   [["create", "--durable", "yes"], /: --durable: unknown setting/],
   [["create", "--durable", "keep=long"], /: --durable: expected a duration with its unit/],
   [["create", "--durable", "retries=often"], /: --durable: expected true or false/],
-  [["create", "--expires", "1y"], /: --expires: expected a duration such as "90d".*or a time such as 20/],
-  [["create", "--expires", "99999999999d"], /: --expires: expected a duration such as "90d", up to 36500d/],
+  [
+    ["create", "--expires", "1y"],
+    /: --expires: expected a duration such as "90d".*or a time such as 20/,
+  ],
+  [
+    ["create", "--expires", "99999999999d"],
+    /: --expires: expected a duration such as "90d", up to 36500d/,
+  ],
   [["create", "--expires", "2027-02-30T00:00:00Z"], /: --expires: expected/],
   [["create", "--expires", "2027-02-28T00:00:00+01"], /: --expires: expected/],
   [["create", "--expires", "2027-02-28"], /: --expires: expected/],
-  [["create", "--expires", "0s"], /: Cannot make a key that has expired already: give a time to come/],
+  [
+    ["create", "--expires", "0s"],
+    /: Cannot make a key that has expired already: give a time to come/,
+  ],
   [["create", "--expires", "2020-01-01T00:00:00Z"], /: Cannot make a key that has expired already/],
   [["create", "--name", "x".repeat(257)], /: --name: expected at most 256 characters/],
   [["create", "--models", `a,${"x".repeat(257)}`], /: --models: expected at most 256 characters/],
@@ -65,13 +88,32 @@ const MISTAKES: readonly [args: readonly string[], says: RegExp][] = [
   [["create", "--metadata", "team="], /: --metadata takes name=value/],
   [["create", "--metadata", `team=${"x".repeat(257)}`], /: --metadata: expected at most 256/],
   // A variable that is not set in a script: the key would have no bounds at all.
-  ...["name", "providers", "models", "requests", "tokens", "concurrency", "budget", "mode", "expires", "metadata"].map(
-    (name): [string[], RegExp] => [["create", `--${name}`, ""], new RegExp(`: --${name} is empty: give a value`)],
+  ...[
+    "name",
+    "providers",
+    "models",
+    "requests",
+    "tokens",
+    "concurrency",
+    "budget",
+    "mode",
+    "expires",
+    "metadata",
+  ].map(
+    (
+      name,
+    ): [string[], RegExp] => [
+      ["create", `--${name}`, ""],
+      new RegExp(`: --${name} is empty: give a value`),
+    ],
   ),
   [["update", "x"], /: keys update takes what to change: --name, --providers/],
   [["rotate", "x", "--overlap", "soon"], /: --overlap takes a duration such as "24h"/],
   [["rotate", "x", "--overlap", "-1h"], /--overlap/],
-  [["rotate", "x", "--overlap", "1h", "--now"], /: keys rotate takes --now or --overlap, not both\./],
+  [
+    ["rotate", "x", "--overlap", "1h", "--now"],
+    /: keys rotate takes --now or --overlap, not both\./,
+  ],
   [["enable"], /: keys enable takes the id of a key\./],
   [["export", "keys.jsonl"], /: unexpected argument: keys\.jsonl\./],
   [["import", "a.jsonl", "b.jsonl"], /: unexpected argument: b\.jsonl\./],
@@ -100,19 +142,28 @@ describe("sallyport keys, where something is wrong", () => {
       "gateway-auth": `Bearer ${key}`,
       "content-type": "application/json",
     };
-    const response = await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: GOOD_BODY });
+    const response = await fetch(`${url}/v1/chat/completions`, {
+      method: "POST",
+      headers,
+      body: GOOD_BODY,
+    });
     await response.text();
     return response.status;
   };
 
   it("answers every mistake with one line and exit status 2, and makes no file", async () => {
-    for (const [args, says] of MISTAKES) await assertRefused(at.keys(...args), says, args.join(" "));
+    for (const [args, says] of MISTAKES) {
+      await assertRefused(at.keys(...args), says, args.join(" "));
+    }
     assert.ok(!existsSync(file()));
   });
 
   // It ran the demo.
   it("takes no command and verb in one word", async () => {
-    await assertRefused(runCommand(["keys create"], { cwd: at.path }), /: unknown command: keys create\./);
+    await assertRefused(
+      runCommand(["keys create"], { cwd: at.path }),
+      /: unknown command: keys create\./,
+    );
   });
 
   it("keys in the configuration can be looked at, and not changed", async () => {
@@ -124,7 +175,14 @@ describe("sallyport keys, where something is wrong", () => {
       state: "active",
     }]);
     assert.doesNotMatch(await at.good("list") + await at.good("show", "own"), /0123456789|abab/);
-    for (const args of [["create"], ["revoke", "own"], ["rotate", "own"], ["update", "own", "--name", "x"]]) {
+    for (
+      const args of [["create"], ["revoke", "own"], ["rotate", "own"], [
+        "update",
+        "own",
+        "--name",
+        "x",
+      ]]
+    ) {
       await assertRefused(
         at.keys(...args),
         /Cannot change keys that stand in the configuration: set keys to \{ "file"/,
@@ -148,10 +206,15 @@ describe("sallyport keys, where something is wrong", () => {
     const { id } = await at.create("--name", "x");
     const before = readFileSync(file(), "utf8");
     let goOn = (): void => {};
-    const held = new SharedFile(file()).change(() => new Promise<void>((resolve) => goOn = resolve));
+    const held = new SharedFile(file()).change(() =>
+      new Promise<void>((resolve) => goOn = resolve)
+    );
     await until(() => existsSync(`${file()}.lock`), "the lock is held");
     assert.equal(JSON.parse(await at.good("list", "--json")).length, 1, "reading waits for nobody");
-    await assertRefused(at.keys("revoke", id), /: Cannot change \S+: others have held \S+\.lock for 5 s\. Try again/);
+    await assertRefused(
+      at.keys("revoke", id),
+      /: Cannot change \S+: others have held \S+\.lock for 5 s\. Try again/,
+    );
     goOn();
     await held;
     assert.equal(readFileSync(file(), "utf8"), before);
@@ -165,7 +228,10 @@ describe("sallyport keys, where something is wrong", () => {
       ["{}", /keys\.json: expected \{ "keys": \[ … \] \}/],
       [`{"keys":[\n${a},\n${b?.slice(0, 40)}\n]}\n`, /keys\.json: line 3: no JSON/],
       [`{"keys":[\n${a},\n${a}\n]}\n`, /keys\.json: line 3: its id or digest stands there twice/],
-      ['{"keys":[{"id":"x","key":"0123456789-secret"}]}', /keys\[0\]: expected a digest, never a key itself/],
+      [
+        '{"keys":[{"id":"x","key":"0123456789-secret"}]}',
+        /keys\[0\]: expected a digest, never a key itself/,
+      ],
     ];
     for (const [text, says] of cases) {
       writeFileSync(file(), text);
@@ -205,14 +271,32 @@ describe("sallyport keys, where something is wrong", () => {
   it("a reader that takes its time is given all of a long list", async () => {
     await at.fill(manyKeys(2000));
     const program = [process.execPath, ...(runtime === "deno" ? ["run", "-A"] : []), ONE_FILE];
-    const args = ["-c", '"$@" | { sleep 0.5; cat; }', "sh", ...program, "keys", "list", "--limit", "2000", "--json"];
-    const { stdout } = await run("sh", args, { cwd: at.path, env: cleanEnvironment(), maxBuffer: 1e8 });
+    const args = [
+      "-c",
+      '"$@" | { sleep 0.5; cat; }',
+      "sh",
+      ...program,
+      "keys",
+      "list",
+      "--limit",
+      "2000",
+      "--json",
+    ];
+    const { stdout } = await run("sh", args, {
+      cwd: at.path,
+      env: cleanEnvironment(),
+      maxBuffer: 1e8,
+    });
     assert.equal(JSON.parse(stdout).length, 2000);
   });
 
   it("shows names that would move a terminal's cursor as plain text", async () => {
     const [key] = manyKeys(1);
-    await at.fill(key === undefined ? [] : [{ ...key, name: "a\n\u001b[2Jb\u202ec", metadata: { note: "\u0007" } }]);
+    await at.fill(
+      key === undefined
+        ? []
+        : [{ ...key, name: "a\n\u001b[2Jb\u202ec", metadata: { note: "\u0007" } }],
+    );
     for (const args of [["list"], ["show", key?.id ?? ""]]) {
       const said = await at.good(...args);
       assert.match(said, /a\ufffd\ufffd\[2Jb\ufffdc/);

@@ -1,4 +1,7 @@
-/** `sallyport keys`, as a program of its own, on keys in a file and in Redis; and what a running gateway makes of it. */
+/**
+ * `sallyport keys`, as a program of its own, on keys in a file and in Redis; and what a running
+ * gateway makes of it.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -46,7 +49,13 @@ const ALL_POLICY = {
   models: ["gpt-*", "o3"],
   durable: { keep: "1h", linger: "1m", size: "8MB", retries: true },
   metadata: { team: "x", mail: "a=b" },
-  limits: { requests: "600/min", tokens: "2.3M/min", concurrency: 20, budget: "5M/month", mode: "observe" },
+  limits: {
+    requests: "600/min",
+    tokens: "2.3M/min",
+    concurrency: 20,
+    budget: "5M/month",
+    mode: "observe",
+  },
   state: "active",
 };
 
@@ -81,7 +90,12 @@ for (const engine of ["a file", "Redis"]) {
         /^limits +requests 600\/min, tokens 2\.3M\/min, concurrency 20, budget 5M\/month, mode observe$/m,
       );
       const secret = key.slice(16);
-      const said = [stderr, await at.good("show", id), await at.good("list"), await at.good("list", "--json")];
+      const said = [
+        stderr,
+        await at.good("show", id),
+        await at.good("list"),
+        await at.good("list", "--json"),
+      ];
       for (const text of [...said, await at.kept()]) {
         assert.ok(!text.includes(secret) && text.includes(id));
       }
@@ -102,9 +116,16 @@ for (const engine of ["a file", "Redis"]) {
       const shown = { id, created, state: "active" };
       assert.deepEqual(await at.show(id), shown);
       assert.deepEqual(JSON.parse(await at.good("list", "--json")), [shown]);
-      assert.deepEqual(JSON.parse(await at.good("update", id, "--name", "x", "--json")), { ...shown, name: "x" });
+      assert.deepEqual(JSON.parse(await at.good("update", id, "--name", "x", "--json")), {
+        ...shown,
+        name: "x",
+      });
       const rotated = JSON.parse(await at.good("rotate", id, "--now", "--json"));
-      assert.deepEqual({ ...rotated, key: gatewayKeyId(rotated.key) }, { ...shown, name: "x", key: id });
+      assert.deepEqual({ ...rotated, key: gatewayKeyId(rotated.key) }, {
+        ...shown,
+        name: "x",
+        key: id,
+      });
       assert.notEqual(rotated.key, key);
       const revoked = JSON.parse(await at.good("revoke", id, "--json"));
       assert.equal(revoked.state, "revoked");
@@ -126,12 +147,29 @@ for (const engine of ["a file", "Redis"]) {
         "--mode",
         "observe",
       );
-      const { id } = await at.create("--name", "Größe 東京 🎉", "--models", "m-*", "--expires", "2099-01-31T12:34:00Z");
+      const { id } = await at.create(
+        "--name",
+        "Größe 東京 🎉",
+        "--models",
+        "m-*",
+        "--expires",
+        "2099-01-31T12:34:00Z",
+      );
       await at.create("--name", `n${"x".repeat(80)}`);
       const [head = "", ...rows] = (await at.good("list")).trimEnd().split("\n");
-      assert.match(head, /^ID {12}NAME +STATE +EXPIRES +LAST USED +TEAM +PROVIDERS +MODELS +LIMITS$/);
-      assert.deepEqual(rows.map((row) => /^\w+ +(\S+)/.exec(row)?.[1]), [`n${"x".repeat(39)}`, "Größe", "old"]);
-      assert.match(rows[1] ?? "", new RegExp(`^${id}  Größe 東京 🎉 +active +2099-01-31 12:34 +all +m-\\*$`));
+      assert.match(
+        head,
+        /^ID {12}NAME +STATE +EXPIRES +LAST USED +TEAM +PROVIDERS +MODELS +LIMITS$/,
+      );
+      assert.deepEqual(rows.map((row) => /^\w+ +(\S+)/.exec(row)?.[1]), [
+        `n${"x".repeat(39)}`,
+        "Größe",
+        "old",
+      ]);
+      assert.match(
+        rows[1] ?? "",
+        new RegExp(`^${id}  Größe 東京 🎉 +active +2099-01-31 12:34 +all +m-\\*$`),
+      );
       assert.match(rows[2] ?? "", / +active +a +all +5\/10s requests, 2 at once, \(observed\)$/);
       const column = head.indexOf("STATE");
       assert.deepEqual([rows[0]?.indexOf("active"), rows[2]?.indexOf("active")], [column, column]);
@@ -233,7 +271,10 @@ for (const engine of ["a file", "Redis"]) {
       assert.equal((await at.show(id)).previousExpires, undefined);
       await at.good("rotate", id);
       const { previousExpires: byItself } = await at.show(id);
-      assert.ok(Math.abs(Date.parse(String(byItself)) - Date.now() - DAY_MS) < 60_000, "24h if nothing is said");
+      assert.ok(
+        Math.abs(Date.parse(String(byItself)) - Date.now() - DAY_MS) < 60_000,
+        "24h if nothing is said",
+      );
       await assertRefused(at.keys("rotate", id), /Cannot rotate a key twice: .*rotate --now/);
       // A time that no calendar writes in four digits made the whole file of keys unreadable.
       for (const overlap of ["4000000d", "99999999999999d"]) {
@@ -263,14 +304,24 @@ for (const engine of ["a file", "Redis"]) {
         assert.deepEqual(JSON.parse(await at.good("enable", id, "--json")), before);
       }
       await at.good("revoke", id);
-      await assertRefused(at.keys("disable", id), /Cannot disable a revoked key: it has ended for good/);
-      await assertRefused(at.keys("enable", id), /Cannot enable a revoked key: it has ended for good/);
+      await assertRefused(
+        at.keys("disable", id),
+        /Cannot disable a revoked key: it has ended for good/,
+      );
+      await assertRefused(
+        at.keys("enable", id),
+        /Cannot enable a revoked key: it has ended for good/,
+      );
     });
 
     it("refuses an unknown id and a provider that is not configured, and changes nothing", async () => {
       const { id } = await at.create("--name", "x");
       const before = await at.good("list", "--json");
-      for (const args of [["show"], ["update", "--name", "y"], ["revoke"], ["rotate"], ["disable"], ["enable"]]) {
+      for (
+        const args of [["show"], ["update", "--name", "y"], ["revoke"], ["rotate"], ["disable"], [
+          "enable",
+        ]]
+      ) {
         const [verb = "", ...rest] = args;
         await assertRefused(
           at.keys(verb, "nobody", ...rest),
@@ -292,17 +343,26 @@ for (const engine of ["a file", "Redis"]) {
           assert.equal(status, 0, stderr);
           return gatewayKeyId(stdout.trim()) ?? "";
         }));
-      const made = await programs(Array.from({ length: 10 }, (_, index) => ["create", "--name", `team-${index}`]));
+      const made = await programs(
+        Array.from({ length: 10 }, (_, index) => ["create", "--name", `team-${index}`]),
+      );
       const listed: { id: string }[] = JSON.parse(await at.good("list", "--json"));
       assert.deepEqual(listed.map(({ id }) => id).sort(), made.toSorted());
       const [id = ""] = made;
-      const changes = [["--models", "m"], ["--requests", "1/s"], ["--tokens", "2/s"], ["--name", "all"], [
+      const changes = [["--models", "m"], ["--requests", "1/s"], ["--tokens", "2/s"], [
+        "--name",
+        "all",
+      ], [
         "--budget",
         "3/day",
       ]];
       await programs(changes.map((change) => ["update", id, ...change]));
       const { models, limits, name } = await at.show(id);
-      assert.deepEqual([models, limits, name], [["m"], { requests: "1/s", tokens: "2/s", budget: "3/day" }, "all"]);
+      assert.deepEqual([models, limits, name], [["m"], {
+        requests: "1/s",
+        tokens: "2/s",
+        budget: "3/day",
+      }, "all"]);
     });
 
     it("a running gateway knows a new key, and refuses one that was revoked, within a second", async () => {
@@ -317,7 +377,11 @@ for (const engine of ["a file", "Redis"]) {
           "gateway-auth": `Bearer ${key}`,
           "content-type": "application/json",
         };
-        const response = await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: GOOD_BODY });
+        const response = await fetch(`${url}/v1/chat/completions`, {
+          method: "POST",
+          headers,
+          body: GOOD_BODY,
+        });
         return { status: response.status, text: await response.text() };
       };
       const holds = async (key: string, wanted: number) => {
@@ -333,7 +397,9 @@ for (const engine of ["a file", "Redis"]) {
         while (isFlooding) assert.equal((await call(generateGatewayKey())).status, 401);
       })();
       try {
-        for (let times = 0; times < 3; times++) assert.equal((await call((await at.create()).key)).status, 200);
+        for (let times = 0; times < 3; times++) {
+          assert.equal((await call((await at.create()).key)).status, 200);
+        }
       } finally {
         isFlooding = false;
         await flood;
@@ -343,7 +409,11 @@ for (const engine of ["a file", "Redis"]) {
       await at.good("disable", id);
       await holds(key, 401);
       const toCode = ({ text }: { text: string }) => ({ ...JSON.parse(text).error });
-      assert.deepEqual(toCode(await call(key)), toCode(await call(generateGatewayKey())), "as if nobody had it");
+      assert.deepEqual(
+        toCode(await call(key)),
+        toCode(await call(generateGatewayKey())),
+        "as if nobody had it",
+      );
       await at.good("enable", id);
       await holds(key, 200);
       const rotated = (await at.good("rotate", id, "--overlap", "1h")).trim();

@@ -11,7 +11,13 @@ import { afterEach, beforeEach, describe } from "@std/testing/bdd";
 import { it } from "../support/cases.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
 import { runCommand } from "../support/command.ts";
-import { cleanEnvironment, endPrograms, makeFolder, ONE_FILE, startProgram } from "../support/program.ts";
+import {
+  cleanEnvironment,
+  endPrograms,
+  makeFolder,
+  ONE_FILE,
+  startProgram,
+} from "../support/program.ts";
 import { startProvider } from "../support/provider.ts";
 import { needs } from "../support/requires.ts";
 import { runtime } from "../support/runtimes.ts";
@@ -50,7 +56,14 @@ const LINES = [
     durationMs: 61_000,
     tokens: undefined,
   }),
-  entry({ id: "streamed", stream: true, firstTokenMs: 800, durationMs: 2400, tokens: 1204, estimated: true }),
+  entry({
+    id: "streamed",
+    stream: true,
+    firstTokenMs: 800,
+    durationMs: 2400,
+    tokens: 1204,
+    estimated: true,
+  }),
   entry({
     id: "denied",
     key: undefined,
@@ -60,7 +73,12 @@ const LINES = [
     durationMs: 0.4,
   }),
 ];
-const FOREIGN = ["sallyport: worker 12 ended with 1 and is started again", '{"level":"info"}', '{"time":"broken', ""];
+const FOREIGN = [
+  "sallyport: worker 12 ended with 1 and is started again",
+  '{"level":"info"}',
+  '{"time":"broken',
+  "",
+];
 
 describe("sallyport log", () => {
   let folder: ReturnType<typeof makeFolder>;
@@ -83,7 +101,9 @@ describe("sallyport log", () => {
   /** A log that is being written: what reads from its pipe. */
   const startPiped = (...args: string[]) => {
     const command = runtime === "deno" ? ["run", "-A", ONE_FILE] : [ONE_FILE];
-    const child = spawn(process.execPath, [...command, "log", ...args], { env: cleanEnvironment() });
+    const child = spawn(process.execPath, [...command, "log", ...args], {
+      env: cleanEnvironment(),
+    });
     const told = { stdout: "", stderr: "" };
     child.stdout.setEncoding("utf8").on("data", (text: string) => told.stdout += text);
     child.stderr.setEncoding("utf8").on("data", (text: string) => told.stderr += text);
@@ -112,7 +132,10 @@ describe("sallyport log", () => {
       [["--min-duration", "2s"], ["late", "streamed"]],
       [["--min-first-token", "500ms", "--model", "4O", "--operation", "chat"], ["streamed"]],
       [["--since", "2025-01-31T11:00"], ["late"]],
-      [["--until", "2025-01-31 11:00:00Z", "--outcome", "ok"], ["0d6b4a3e-0000-4000-8000-000000000001", "streamed"]],
+      [["--until", "2025-01-31 11:00:00Z", "--outcome", "ok"], [
+        "0d6b4a3e-0000-4000-8000-000000000001",
+        "streamed",
+      ]],
       [["--since", "2h"], []],
       [["--id", "denied"], ["denied"]],
     ];
@@ -132,7 +155,12 @@ describe("sallyport log", () => {
   });
 
   it.once("reads lines that a collector has put something before", async () => {
-    const lines = await good(write(LINES.map((line) => `gateway-1  | ${line}`)), "--json", "--outcome", "errors");
+    const lines = await good(
+      write(LINES.map((line) => `gateway-1  | ${line}`)),
+      "--json",
+      "--outcome",
+      "errors",
+    );
     assert.deepEqual(lines, [LINES[1]]);
   });
 
@@ -144,16 +172,28 @@ describe("sallyport log", () => {
       stderr,
       "sallyport: 7 lines are missing in the log: the gateway dropped them, for its reader was slow\n",
     );
-    const [head = "", search = "", ...rest] = stdout.split("\n").map((line) => line.split(/ {2,}/).join("|"));
+    const [head = "", search = "", ...rest] = stdout.split("\n").map((line) =>
+      line.split(/ {2,}/).join("|")
+    );
     assert.equal(head, "KEY|CALLS|ERRORS|REFUSED|TOKENS|P50|P95|P99|FIRST P50|FIRST P95|FIRST P99");
     assert.match(search, /^search-team\|4\|0\|0\|~2,432\|/);
     assert.match(rest.at(-2) ?? "", /^total\|8\|2\|2\|~2,456\|/);
-    const sums = JSON.parse((await good("--sum", "hour,outcome", "--json", files[0] ?? "")).join(""));
+    const sums = JSON.parse(
+      (await good("--sum", "hour,outcome", "--json", files[0] ?? "")).join(""),
+    );
     assert.deepEqual(
       sums.rows.map(({ hour, outcome, calls }: Record<string, unknown>) => [hour, outcome, calls]),
-      [["2025-01-31T10:00Z", "ok", 2], ["2025-01-31T10:00Z", "refused", 1], ["2025-01-31T11:00Z", "timeout", 1]],
+      [["2025-01-31T10:00Z", "ok", 2], ["2025-01-31T10:00Z", "refused", 1], [
+        "2025-01-31T11:00Z",
+        "timeout",
+        1,
+      ]],
     );
-    assert.deepEqual([sums.total.calls, sums.total.errors, sums.total.estimatedTokens], [4, 1, 1204]);
+    assert.deepEqual([sums.total.calls, sums.total.errors, sums.total.estimatedTokens], [
+      4,
+      1,
+      1204,
+    ]);
     assert.ok(Math.abs(sums.rows[0].firstTokenMs.p50 / 800 - 1) < 0.05);
     assert.equal(sums.rows[2].firstTokenMs.p50, undefined);
   });
@@ -196,7 +236,9 @@ describe("sallyport log", () => {
       if (!child.stdin.write(many)) await once(child.stdin, "drain");
     }
     const endless = "x".repeat(1_000_000);
-    for (let count = 0; count < 100; count++) if (!child.stdin.write(endless)) await once(child.stdin, "drain");
+    for (let count = 0; count < 100; count++) {
+      if (!child.stdin.write(endless)) await once(child.stdin, "drain");
+    }
     child.stdin.end(`\n${LINES[0]}\n`);
     assert.deepEqual(await ended, [0, null]);
     assert.match(told.stdout, /^total +120,001 /m);
@@ -258,19 +300,31 @@ describe("sallyport log", () => {
 
   const { it: atTerminal } = needs(["bsdutils"]); // its `script` runs a command at a terminal of its own
   for (const plain of ["", "1"]) {
-    atTerminal(plain === "" ? "has titles and colours at a terminal" : "has no colours with NO_COLOR", async () => {
-      const file = join(folder.path, write([...LINES, "of another program: \u001b[2J\ta name that clears the screen"]));
-      const command = [process.execPath, ...(runtime === "deno" ? ["run", "-A"] : []), ONE_FILE, "log", file].join(" ");
-      const on = { kind: "node", command: "script" } as const;
-      const program = startProgram([command, "/dev/null"], {
-        file: "-qec",
-        env: { NO_COLOR: plain, TERM: "xterm" },
-        on,
-      });
-      await program.waitFor(/(denied)/);
-      assert.match(program.stdout(), /TIME \(UTC\)/);
-      await program.waitFor(/(of another program: \ufffd\[2J {2}a name)/);
-      assert.equal(program.stdout().includes("\u001b[31m"), plain === "");
-    });
+    atTerminal(
+      plain === "" ? "has titles and colours at a terminal" : "has no colours with NO_COLOR",
+      async () => {
+        const file = join(
+          folder.path,
+          write([...LINES, "of another program: \u001b[2J\ta name that clears the screen"]),
+        );
+        const command = [
+          process.execPath,
+          ...(runtime === "deno" ? ["run", "-A"] : []),
+          ONE_FILE,
+          "log",
+          file,
+        ].join(" ");
+        const on = { kind: "node", command: "script" } as const;
+        const program = startProgram([command, "/dev/null"], {
+          file: "-qec",
+          env: { NO_COLOR: plain, TERM: "xterm" },
+          on,
+        });
+        await program.waitFor(/(denied)/);
+        assert.match(program.stdout(), /TIME \(UTC\)/);
+        await program.waitFor(/(of another program: \ufffd\[2J {2}a name)/);
+        assert.equal(program.stdout().includes("\u001b[31m"), plain === "");
+      },
+    );
   }
 });

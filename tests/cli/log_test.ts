@@ -34,14 +34,20 @@ describe("--log", () => {
       body: GOOD_BODY,
     });
   const JSON_LINE = /^(\{"time":.*\})$/m;
-  const PRETTY_LINE = /(\d\d:\d\d:\d\d\.\d{3} {2}200 {2}ok {2}a {2}chat\.completions {2}test-1 {2}\d+ ms.*)/;
+  const PRETTY_LINE =
+    /(\d\d:\d\d:\d\d\.\d{3} {2}200 {2}ok {2}a {2}chat\.completions {2}test-1 {2}\d+ ms.*)/;
 
   for (const args of [[], ["--log", "json"], ["--log", "pretty"], ["--log", "debug"]]) {
     it(`${args.join(" ") || "left out"} writes JSON into a pipe`, async () => {
       const program = startProgram(["serve", ...args], { env: env() });
       await call(await program.waitFor(/listening on (http:\S+)/));
       const line = JSON.parse(await program.waitFor(JSON_LINE));
-      assert.deepEqual([line.status, line.outcome, line.model, line.retries], [200, "ok", "test-1", 0]);
+      assert.deepEqual([line.status, line.outcome, line.model, line.retries], [
+        200,
+        "ok",
+        "test-1",
+        0,
+      ]);
       assert.doesNotMatch(program.stdout(), PRETTY_LINE);
       assert.deepEqual(line.withheld?.request, args[1] === "debug" ? ["x-odd"] : undefined);
     });
@@ -49,14 +55,24 @@ describe("--log", () => {
 
   const { it: atTerminal } = needs(["bsdutils"]); // its `script` runs a command at a terminal of its own
   for (
-    const [args, wanted, other] of [["", PRETTY_LINE, JSON_LINE], ["--log json", JSON_LINE, PRETTY_LINE], [
+    const [args, wanted, other] of [["", PRETTY_LINE, JSON_LINE], [
+      "--log json",
+      JSON_LINE,
+      PRETTY_LINE,
+    ], [
       "--log debug",
       JSON_LINE,
       PRETTY_LINE,
     ]] as const
   ) {
     atTerminal(`${args || "left out"} at a terminal`, async () => {
-      const command = [process.execPath, ...(runtime === "deno" ? ["run", "-A"] : []), ONE_FILE, "serve", args].join(
+      const command = [
+        process.execPath,
+        ...(runtime === "deno" ? ["run", "-A"] : []),
+        ONE_FILE,
+        "serve",
+        args,
+      ].join(
         " ",
       );
       const on = { kind: "node", command: "script" } as const;

@@ -20,20 +20,36 @@ import {
 } from "../support/program.ts";
 import { callRaw } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
-import { answerPlain, chunk, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
+import {
+  answerPlain,
+  chunk,
+  COMPLETION,
+  type Provider,
+  startProvider,
+  stream,
+} from "../support/provider.ts";
 
 const KEY = "0123456789-secret-key";
-const headers = { "authorization": "Bearer sk-1", "gateway-auth": `Bearer ${KEY}`, "content-type": "application/json" };
-const post = (url: string, body = GOOD_BODY) => fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body });
+const headers = {
+  "authorization": "Bearer sk-1",
+  "gateway-auth": `Bearer ${KEY}`,
+  "content-type": "application/json",
+};
+const post = (url: string, body = GOOD_BODY) =>
+  fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body });
 
 function postTls(url: string, ca: string): Promise<string> {
   return new Promise((resolve, reject) => {
-    const request = requestHttps(`${url}/v1/chat/completions`, { method: "POST", headers, ca }, (response) => {
-      let text = "";
-      response.setEncoding("utf8");
-      response.on("data", (piece: string) => text += piece);
-      response.on("end", () => resolve(text));
-    });
+    const request = requestHttps(
+      `${url}/v1/chat/completions`,
+      { method: "POST", headers, ca },
+      (response) => {
+        let text = "";
+        response.setEncoding("utf8");
+        response.on("data", (piece: string) => text += piece);
+        response.on("end", () => resolve(text));
+      },
+    );
     request.on("error", reject);
     request.end(GOOD_BODY);
   });
@@ -104,7 +120,10 @@ describe("sallyport serve", () => {
     const listen = "127.0.0.1:0,https://127.0.0.1:0?cert=b.crt&key=b.key";
     const { program, url } = await serve({ SALLYPORT_LISTEN: listen });
     assert.equal(await (await post(url)).text(), COMPLETION);
-    assert.equal(await postTls(await program.waitFor(/listening on (https:\S+)/), cert), COMPLETION);
+    assert.equal(
+      await postTls(await program.waitFor(/listening on (https:\S+)/), cert),
+      COMPLETION,
+    );
     program.kill("SIGINT");
     assert.equal(await program.ended, 0, program.stderr());
     assert.doesNotMatch(program.stdout() + program.stderr(), /secret|sk-1/);
@@ -132,7 +151,9 @@ describe("sallyport serve", () => {
 
   it("calls the provider directly, whatever the environment says of proxies", async () => {
     const nobody = `http://127.0.0.1:${await freePort()}`;
-    const names = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].flatMap((name) => [name, name.toLowerCase()]);
+    const names = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].flatMap((
+      name,
+    ) => [name, name.toLowerCase()]);
     const { url } = await serve({
       ...Object.fromEntries(names.map((name) => [name, nobody])),
       NO_PROXY: "",
@@ -188,9 +209,18 @@ describe("sallyport serve", () => {
         environment({ SALLYPORT_LISTEN: `127.0.0.1:${port}` }),
         /: cannot listen on http:\/\/127\.0\.0\.1:\d+: \w*(?:AddrInUse|EADDRINUSE)/,
       ],
-      [environment({ SALLYPORT_LISTEN: "0.0.0.0:0", SALLYPORT_KEYS: "" }), /without a gateway key.*SALLYPORT_KEYS/],
-      [environment({ SALLYPORT_KEYS: "" }), /keys: expected at least one gateway key.*SALLYPORT_KEYS/],
-      [environment({ SALLYPORT_KEYS: "short" }), /keys\[0\]\.key: expected 16 to 512.*\(SALLYPORT_KEYS\)/],
+      [
+        environment({ SALLYPORT_LISTEN: "0.0.0.0:0", SALLYPORT_KEYS: "" }),
+        /without a gateway key.*SALLYPORT_KEYS/,
+      ],
+      [
+        environment({ SALLYPORT_KEYS: "" }),
+        /keys: expected at least one gateway key.*SALLYPORT_KEYS/,
+      ],
+      [
+        environment({ SALLYPORT_KEYS: "short" }),
+        /keys\[0\]\.key: expected 16 to 512.*\(SALLYPORT_KEYS\)/,
+      ],
     ];
     for (const [env, says] of cases) {
       const { status, stdout, stderr } = await runProgram(["serve"], { env, cwd: folder.path });

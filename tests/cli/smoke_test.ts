@@ -1,4 +1,7 @@
-/** The commands on every runtime, each in one breath: everything else about them is tested on one runtime. */
+/**
+ * The commands on every runtime, each in one breath: everything else about them is tested on one
+ * runtime.
+ */
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { join } from "node:path";

@@ -156,7 +156,9 @@ unpriced: tokens without a price, which are no part of the cost; see prices in t
     const some = { requests: 2, estimated: 1, input: 4, output: 1 };
     const known = { ...some, estimatedInput: 2, estimatedOutput: 1 };
     // Earlier versions counted calls alone.
-    for (const [counts, note] of [[some, ""], [known, ": 3 of 8 tokens, <0.0001 of <0.0001"]] as const) {
+    for (
+      const [counts, note] of [[some, ""], [known, ": 3 of 8 tokens, <0.0001 of <0.0001"]] as const
+    ) {
       keep(["k1", "gpt-4o", counts], ["k2", "gpt-4o", { input: 3 }]);
       assert.equal(
         await table(),
@@ -198,7 +200,10 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
 
   it("shows as many rows as are asked for, and says how many there are", async () => {
     keep(...["k1", "k2", "k3"].map((key): [string, string, Counts] => [key, "m", {}]));
-    assert.match(await good("--limit", "1"), /\nk1 [^]*\ntotal +3 [^]*\n2 more rows are part of the total/);
+    assert.match(
+      await good("--limit", "1"),
+      /\nk1 [^]*\ntotal +3 [^]*\n2 more rows are part of the total/,
+    );
     const { stdout, stderr } = await run("--limit", "1", "--csv");
     assert.equal(stdout.split("\r\n").length, 3);
     assert.match(stderr, /^2 more rows are left out: --limit N prints more\n$/);
@@ -207,11 +212,15 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
   it("asks for a day, a provider, a model, a key", async () => {
     const before = HOUR - 2 * DAY_MS;
     keep(["k1", "m", {}, before], ["k1", "o3", {}], [OTHER, "m", {}]);
-    const sum = async (...args: string[]) => JSON.parse(await good("--json", ...args)).totals.requests;
+    const sum = async (...args: string[]) =>
+      JSON.parse(await good("--json", ...args)).totals.requests;
     assert.equal(await sum(), 3);
     assert.equal(await sum("--last", "24h"), 2);
     const day = new Date(before).toISOString().slice(0, 10);
-    assert.equal(await sum("--from", day, "--to", new Date(before + DAY_MS).toISOString().slice(0, 10)), 1);
+    assert.equal(
+      await sum("--from", day, "--to", new Date(before + DAY_MS).toISOString().slice(0, 10)),
+      1,
+    );
     assert.equal(await sum("--by", "day", "--key", "k1"), 2);
     assert.equal(await sum("--model", "o3"), 1);
     assert.equal(await sum("--provider", "b"), 0);
@@ -219,11 +228,17 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     assert.equal(JSON.parse(await good("export", "--team", "(other)", "--last", "24h")).key, OTHER);
     const months = JSON.parse(await good("--json", "--by", "month,model", "--model", "m")).rows;
     const names = [HOUR, before].map((time) => new Date(time).toISOString().slice(0, 7));
-    assert.deepEqual(months.map(({ month }: { month: string }) => month), [...new Set(names)].sort());
+    assert.deepEqual(
+      months.map(({ month }: { month: string }) => month),
+      [...new Set(names)].sort(),
+    );
   });
 
   const WRONG: readonly [args: string[], says: RegExp][] = [
-    [["--by", "squad"], /--by: expected one or several of key, team, provider, model, operation, month, day, hour/],
+    [
+      ["--by", "squad"],
+      /--by: expected one or several of key, team, provider, model, operation, month, day, hour/,
+    ],
     [["--by", ""], /--by is empty/],
     [["--last", "7"], /--last: expected a duration such as "7d" or "24h"/],
     [["--last", "401d"], /--last: days are kept for 400 days/],
@@ -266,14 +281,22 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
       "gateway-auth": `Bearer ${KEY}`,
       "content-type": "application/json",
     };
-    const answer = await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: GOOD_BODY });
+    const answer = await fetch(`${url}/v1/chat/completions`, {
+      method: "POST",
+      headers,
+      body: GOOD_BODY,
+    });
     assert.equal(answer.status, 200);
     await answer.text();
   }
 
   it("asks the gateway that runs, by the prices that it has", async () => {
     const admin = { port: await freePort(), token: TOKEN };
-    at.configure({ keys: [{ id: "team", key: KEY }], admin, prices: { "test-*": { input: 1e6, output: 1e6 } } });
+    at.configure({
+      keys: [{ id: "team", key: KEY }],
+      admin,
+      prices: { "test-*": { input: 1e6, output: 1e6 } },
+    });
     await serve();
     at.configure({ keys: [{ id: "team", key: KEY }], admin });
     const told = await table();
@@ -284,7 +307,10 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     at.configure({ keys: [{ id: "team", key: KEY }], admin: { ...admin, token: `${TOKEN}x` } });
     await assertRefused(run(), /has another admin\.token than the configuration/);
     await assertRefused(run("export"), /has another admin\.token than the configuration/);
-    at.configure({ keys: [{ id: "team", key: KEY }], admin: { ...admin, port: Number(new URL(provider.url).port) } });
+    at.configure({
+      keys: [{ id: "team", key: KEY }],
+      admin: { ...admin, port: Number(new URL(provider.url).port) },
+    });
     await assertRefused(run(), /what answers at \S+ is no gateway of this version/);
   });
 
@@ -303,7 +329,11 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
   withRedis.it("reads Redis, whether or not a gateway runs", async () => {
     const redis = await startRedis();
     try {
-      at.configure({ keys: [{ id: "team", key: KEY }], admin: { port: 0, token: TOKEN }, redis: redis.url });
+      at.configure({
+        keys: [{ id: "team", key: KEY }],
+        admin: { port: 0, token: TOKEN },
+        redis: redis.url,
+      });
       await serve();
       for (const end = performance.now() + 5000; performance.now() < end;) {
         if (/^team +1 /m.test(await table())) break;

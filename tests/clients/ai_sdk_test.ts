@@ -1,11 +1,32 @@
-/** Vercel's `ai` with `@ai-sdk/openai-compatible`, as published on npm, through both hosts of the gateway. */
+/**
+ * Vercel's `ai` with `@ai-sdk/openai-compatible`, as published on npm, through both hosts of the
+ * gateway.
+ */
 // runtimes: all, workers
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { createOpenAICompatible, type OpenAICompatibleProviderSettings } from "@ai-sdk/openai-compatible";
+import {
+  createOpenAICompatible,
+  type OpenAICompatibleProviderSettings,
+} from "@ai-sdk/openai-compatible";
 import { afterEach, describe } from "@std/testing/bdd";
-import { APICallError, generateText, jsonSchema, type LanguageModel, stepCountIs, streamText, tool } from "ai";
-import { assertJournal, closeAll, lastBody, startBefore, startWith, startWithMock } from "../support/aimock.ts";
+import {
+  APICallError,
+  generateText,
+  jsonSchema,
+  type LanguageModel,
+  stepCountIs,
+  streamText,
+  tool,
+} from "ai";
+import {
+  assertJournal,
+  closeAll,
+  lastBody,
+  startBefore,
+  startWith,
+  startWithMock,
+} from "../support/aimock.ts";
 import { it } from "../support/cases.ts";
 import { type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
 import { answerPlain, answerStream, chunk } from "../support/provider.ts";
@@ -26,8 +47,16 @@ interface Refusal {
 
 const REFUSALS: readonly Refusal[] = [
   { code: "invalid_gateway_auth", status: 401, headers: { "Gateway-Auth": "" } },
-  { code: "invalid_gateway_key", status: 401, headers: { "Gateway-Auth": "Bearer a-key-that-nobody-made" } },
-  { code: "gateway_key_in_authorization", status: 401, headers: { authorization: `Bearer ${NARROW_KEY}` } },
+  {
+    code: "invalid_gateway_key",
+    status: 401,
+    headers: { "Gateway-Auth": "Bearer a-key-that-nobody-made" },
+  },
+  {
+    code: "gateway_key_in_authorization",
+    status: 401,
+    headers: { authorization: `Bearer ${NARROW_KEY}` },
+  },
   { code: "provider_not_allowed", status: 403, host: "b" },
   { code: "model_not_allowed", status: 403, name: "dear" },
   { code: "invalid_body", status: 400, name: "" },
@@ -89,11 +118,16 @@ describe("the ai SDK", () => {
       assert.equal(text, tale);
       assert.equal(response.headers?.["x-request-id"], (await under.settled()).id);
       const heard: string[] = [];
-      for await (const word of streamText({ model, prompt: "Tell me" }).textStream) heard.push(word);
+      for await (const word of streamText({ model, prompt: "Tell me" }).textStream) {
+        heard.push(word);
+      }
       assert.equal(heard.join(""), tale);
       assert.ok(heard.length > 10);
       await under.settled(2);
-      assert.deepEqual(under.records.map(({ outcome, provider }) => [outcome, provider]), Array(2).fill(["ok", host]));
+      assert.deepEqual(
+        under.records.map(({ outcome, provider }) => [outcome, provider]),
+        Array(2).fill(["ok", host]),
+      );
       assertJournal(mock, under, 2);
       const messages = [{ role: "user", content: "Tell me" }];
       assert.deepEqual(lastBody(mock), { model: "test-1", messages, tools: undefined });
@@ -104,7 +138,10 @@ describe("the ai SDK", () => {
       const asked: unknown[] = [];
       const forecast = tool({
         description: "The weather of the next days",
-        inputSchema: jsonSchema<object>({ type: "object", properties: { city: { type: "string" } } }),
+        inputSchema: jsonSchema<object>({
+          type: "object",
+          properties: { city: { type: "string" } },
+        }),
         execute: (input) => asked.push(input),
       });
       const call = {
@@ -133,7 +170,11 @@ describe("the ai SDK", () => {
         system: "Be brief – 短く",
         messages: [{
           role: "user",
-          content: [{ type: "text", text: "What is it?" }, { type: "image", image, mediaType: "image/png" }],
+          content: [{ type: "text", text: "What is it?" }, {
+            type: "image",
+            image,
+            mediaType: "image/png",
+          }],
         }],
       });
       assert.ok(sent[0]?.includes(image.toString("base64")));
@@ -167,7 +208,12 @@ describe("the ai SDK", () => {
         });
         const aborting = new AbortController();
         const model = modelOf(under, host);
-        const { fullStream } = streamText({ model, prompt: "Hi", abortSignal: aborting.signal, onError() {} });
+        const { fullStream } = streamText({
+          model,
+          prompt: "Hi",
+          abortSignal: aborting.signal,
+          onError() {},
+        });
         const types: string[] = [];
         for await (const { type } of fullStream) {
           types.push(type);
@@ -180,7 +226,9 @@ describe("the ai SDK", () => {
     );
 
     it(`reports an error for a stream that ends early on host ${host}`, async () => {
-      const { under } = await startWith((response) => answerStream(response, chunk("Once") + chunk(" upon")));
+      const { under } = await startWith((response) =>
+        answerStream(response, chunk("Once") + chunk(" upon"))
+      );
       const { text, errors, finishReason } = await readStream(under, host);
       assert.deepEqual([text, finishReason, errors.length], ["Once upon", "error", 1]);
       assert.match(JSON.stringify(errors), /upstream_stream_truncated|Cannot complete the stream/);
@@ -189,11 +237,17 @@ describe("the ai SDK", () => {
 
     it(`reports an error for a stream whose connection breaks on host ${host}`, async () => {
       const peer = await startTcpPeer((socket) => {
-        socket.write("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 9999\r\n\r\n");
+        socket.write(
+          "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 9999\r\n\r\n",
+        );
         socket.write(`${chunk("Once")}data: {"choices":[{"ind`);
       });
       const under = await startBefore(peer);
-      const { text, errors, finishReason } = await readStream(under, host, () => peer.sockets.at(-1)?.destroy());
+      const { text, errors, finishReason } = await readStream(
+        under,
+        host,
+        () => peer.sockets.at(-1)?.destroy(),
+      );
       assert.deepEqual([text, finishReason], ["Once", "error"]);
       assert.ok(errors.length > 0);
       assert.equal((await under.settled()).code, "upstream_disconnected");
@@ -205,7 +259,9 @@ describe("the ai SDK", () => {
       const keys = [{ id: "narrow", key: NARROW_KEY, providers: ["a"], models: ["test-*"] }];
       const { provider, under } = await startWith(undefined, { config: { keys } });
       const settings = { headers: { "Gateway-Auth": `Bearer ${NARROW_KEY}`, ...headers } };
-      const failure = await failureOf(generateText({ model: modelOf(under, host, settings, name), prompt: "Hi" }));
+      const failure = await failureOf(
+        generateText({ model: modelOf(under, host, settings, name), prompt: "Hi" }),
+      );
       assert.deepEqual([failure.statusCode, failure.isRetryable], [status, false]);
       assert.equal(JSON.parse(failure.responseBody ?? "").error.code, code);
       const { id, outcome } = await under.settled();
@@ -220,7 +276,9 @@ describe("the ai SDK", () => {
     await peer.close();
     const { text, errors, finishReason } = await readStream(await startBefore(peer), "a");
     assert.deepEqual([text, finishReason], ["", "none"]);
-    assert.deepEqual(errors.map((error) => APICallError.isInstance(error) && error.statusCode), [502]);
+    assert.deepEqual(errors.map((error) => APICallError.isInstance(error) && error.statusCode), [
+      502,
+    ]);
   });
 
   it.notOn(
@@ -231,9 +289,14 @@ describe("the ai SDK", () => {
       const { provider, under } = await startWith((response) => {
         if (provider.calls.length > 1) return answerPlain(response);
         response.writeHead(429, { "content-type": "application/json", "retry-after-ms": "1" });
-        response.end(JSON.stringify({ error: { message: "slow down", type: "t", param: null, code: "own" } }));
+        response.end(
+          JSON.stringify({ error: { message: "slow down", type: "t", param: null, code: "own" } }),
+        );
       });
-      assert.equal((await generateText({ model: modelOf(under), prompt: "Hi", maxRetries: 1 })).text, "Hello");
+      assert.equal(
+        (await generateText({ model: modelOf(under), prompt: "Hi", maxRetries: 1 })).text,
+        "Hello",
+      );
       assert.deepEqual(under.records.map(({ status }) => status), [429, 200]);
     },
   );

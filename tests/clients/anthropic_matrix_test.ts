@@ -1,4 +1,7 @@
-/** Every method of the `@anthropic-ai/sdk` library: it does through the gateway as it does in front of the provider. */
+/**
+ * Every method of the `@anthropic-ai/sdk` library: it does through the gateway as it does in front
+ * of the provider.
+ */
 // runtimes: all
 import Anthropic from "@anthropic-ai/sdk";
 import { describeMatrix, type Library } from "../support/client_matrix.ts";
@@ -7,10 +10,13 @@ import { UPSTREAM_KEY } from "../support/gateway.ts";
 const HI = { model: "test-1", max_tokens: 5, messages: [{ role: "user" as const, content: "Hi" }] };
 
 /**
- * Reads the results of a batch through the gateway. The library's own method calls the address that the provider names,
- * which is the provider's.
+ * Reads the results of a batch through the gateway. The library's own method calls the address that
+ * the provider names, which is the provider's.
  */
-async function readResults(client: Anthropic, retrieve: () => PromiseLike<unknown>): Promise<unknown> {
+async function readResults(
+  client: Anthropic,
+  retrieve: () => PromiseLike<unknown>,
+): Promise<unknown> {
   await retrieve();
   return await client.get("/v1/messages/batches/batch_1/results", { __binaryResponse: true });
 }
@@ -19,7 +25,8 @@ async function readResults(client: Anthropic, retrieve: () => PromiseLike<unknow
 const HELPERS: Library<Anthropic>["own"] = {
   "messages.parse": ({ messages }) => messages.parse(HI),
   "messages.stream": ({ messages }) => messages.stream(HI),
-  "messages.batches.results": (client) => readResults(client, () => client.messages.batches.retrieve("batch_1")),
+  "messages.batches.results": (client) =>
+    readResults(client, () => client.messages.batches.retrieve("batch_1")),
   "beta.messages.parse": ({ beta }) => beta.messages.parse(HI),
   "beta.messages.stream": ({ beta }) => beta.messages.stream(HI),
   "beta.messages.toolRunner": ({ beta }) => beta.messages.toolRunner({ ...HI, tools: [] }),
@@ -34,6 +41,7 @@ const HELPERS: Library<Anthropic>["own"] = {
 describeMatrix<Anthropic>({
   name: "anthropic",
   provider: { credential: "x-api-key" },
-  create: ({ url, ...options }) => new Anthropic({ baseURL: url, apiKey: UPSTREAM_KEY, maxRetries: 0, ...options }),
+  create: ({ url, ...options }) =>
+    new Anthropic({ baseURL: url, apiKey: UPSTREAM_KEY, maxRetries: 0, ...options }),
   own: HELPERS,
 });

@@ -4,7 +4,12 @@ import assert from "node:assert/strict";
 import Anthropic, { type ClientOptions } from "@anthropic-ai/sdk";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { closeAll, startWith } from "../support/aimock.ts";
-import { FINAL_MESSAGE, MESSAGE_EVENTS, toStream, type TypedEvent } from "../support/event_streams.ts";
+import {
+  FINAL_MESSAGE,
+  MESSAGE_EVENTS,
+  toStream,
+  type TypedEvent,
+} from "../support/event_streams.ts";
 import { PROMPT, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
 import { answerStream } from "../support/provider.ts";
 import { cutsOf, verdictOf } from "../support/verdict.ts";
@@ -25,14 +30,17 @@ const clientAt = (baseURL: string, key: string, options: ClientOptions = {}) =>
     defaultHeaders: { "Gateway-Auth": `Bearer ${key}` },
     ...options,
   });
-const clientOf = ({ key, ...hosts }: UnderTest, host: "a" | "b" = "a") => clientAt(hosts[host], key);
+const clientOf = ({ key, ...hosts }: UnderTest, host: "a" | "b" = "a") =>
+  clientAt(hosts[host], key);
 const open = (client: Anthropic) => () => client.messages.create({ ...HELLO, stream: true });
 
 /** The events that the library hands on: all but pings. */
 const heardOf = (events: readonly TypedEvent[]) => events.filter(({ type }) => type !== "ping");
 
 /** The error of a call that must fail. */
-async function failureOf(call: PromiseLike<unknown>): Promise<InstanceType<typeof Anthropic.APIError>> {
+async function failureOf(
+  call: PromiseLike<unknown>,
+): Promise<InstanceType<typeof Anthropic.APIError>> {
   try {
     await call;
   } catch (error) {
@@ -48,13 +56,18 @@ describe("the Anthropic client", () => {
   for (const host of ["a", "b"] as const) {
     it(`gets a plain answer and a stream on host ${host}, and their tokens are counted`, async () => {
       const { provider, under } = await startWith((response, { body }) => {
-        if (JSON.parse(body.toString()).stream === true) return answerStream(response, toStream(MESSAGE_EVENTS));
+        if (JSON.parse(body.toString()).stream === true) {
+          return answerStream(response, toStream(MESSAGE_EVENTS));
+        }
         response.writeHead(200, { "content-type": "application/json" });
         response.end(JSON.stringify(FINAL_MESSAGE));
       });
       const client = clientOf(under, host);
       assert.deepEqual((await client.messages.create(HELLO)).content, FINAL_MESSAGE.content);
-      assert.deepEqual(await verdictOf(open(client)), { events: heardOf(MESSAGE_EVENTS), error: undefined });
+      assert.deepEqual(await verdictOf(open(client)), {
+        events: heardOf(MESSAGE_EVENTS),
+        error: undefined,
+      });
       const { usage, stop_reason } = await client.messages.stream(HELLO).finalMessage();
       assert.deepEqual([usage.output_tokens, stop_reason], [13, "end_turn"]);
       await under.settled(3);
@@ -102,16 +115,28 @@ describe("the Anthropic client", () => {
 
   it("throws for a stream that ends after any of its events, where the provider's end would read as success", async () => {
     let length = 0;
-    const { under } = await startWith((response) => answerStream(response, toStream(MESSAGE_EVENTS.slice(0, length))));
+    const { under } = await startWith((response) =>
+      answerStream(response, toStream(MESSAGE_EVENTS.slice(0, length)))
+    );
     for (length of MESSAGE_EVENTS.keys()) {
       const { events, error } = await verdictOf(open(clientOf(under)));
       assert.deepEqual(events, heardOf(MESSAGE_EVENTS.slice(0, length)));
       const { class: name, type, errorCode } = error ?? {};
-      assert.deepEqual([name, type, errorCode], ["APIError", "api_error", "upstream_stream_truncated"]);
-      await assert.rejects(clientOf(under).messages.stream(HELLO).finalMessage(), Anthropic.APIError);
+      assert.deepEqual([name, type, errorCode], [
+        "APIError",
+        "api_error",
+        "upstream_stream_truncated",
+      ]);
+      await assert.rejects(
+        clientOf(under).messages.stream(HELLO).finalMessage(),
+        Anthropic.APIError,
+      );
     }
     await under.settled(2 * MESSAGE_EVENTS.length);
-    assert.deepEqual(new Set(under.records.map(({ outcome }) => outcome)), new Set(["upstream_cut"]));
+    assert.deepEqual(
+      new Set(under.records.map(({ outcome }) => outcome)),
+      new Set(["upstream_cut"]),
+    );
   });
 
   it("throws for a stream that ends within an event", async () => {
@@ -130,7 +155,9 @@ describe("the Anthropic client", () => {
   it("throws the class of the provider's own answer", async () => {
     const { under } = await startWith((response) => {
       response.writeHead(529, { "content-type": "application/json", "x-should-retry": "false" });
-      response.end('{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":"req_1"}');
+      response.end(
+        '{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":"req_1"}',
+      );
     });
     const failure = await failureOf(clientOf(under).messages.create(HELLO));
     assert.ok(failure instanceof Anthropic.InternalServerError);
@@ -144,17 +171,40 @@ describe("the Anthropic client", () => {
       { id: "wide", key: "a-key-that-may-do-much" },
     ];
     const config = { keys, limits: { body: "64KB" } };
-    const { provider, under } = await startWith((response) => answerStream(response, toStream(MESSAGE_EVENTS)), {
-      config,
-    });
+    const { provider, under } = await startWith(
+      (response) => answerStream(response, toStream(MESSAGE_EVENTS)),
+      {
+        config,
+      },
+    );
     const call = async (key: string, more = {}) =>
       await failureOf(clientAt(under.a, key).messages.create({ ...HELLO, ...more }));
     await verdictOf(open(clientAt(under.a, "a-key-with-a-narrow-limit")));
     const cases = [
-      [await call("a-key-that-nobody-made"), "AuthenticationError", "authentication_error", "invalid_gateway_key"],
-      [await call("a-key-with-a-narrow-policy"), "PermissionDeniedError", "permission_error", "model_not_allowed"],
-      [await call("a-key-with-a-narrow-limit"), "RateLimitError", "rate_limit_error", "rate_limit_exceeded"],
-      [await call("a-key-that-may-do-much", { model: "" }), "BadRequestError", "invalid_request_error", "invalid_body"],
+      [
+        await call("a-key-that-nobody-made"),
+        "AuthenticationError",
+        "authentication_error",
+        "invalid_gateway_key",
+      ],
+      [
+        await call("a-key-with-a-narrow-policy"),
+        "PermissionDeniedError",
+        "permission_error",
+        "model_not_allowed",
+      ],
+      [
+        await call("a-key-with-a-narrow-limit"),
+        "RateLimitError",
+        "rate_limit_error",
+        "rate_limit_exceeded",
+      ],
+      [
+        await call("a-key-that-may-do-much", { model: "" }),
+        "BadRequestError",
+        "invalid_request_error",
+        "invalid_body",
+      ],
       [
         await call("a-key-that-may-do-much", { system: "x".repeat(99_999) }),
         undefined,

@@ -1,4 +1,7 @@
-/** The `openai` client in a page of another origin, in Chromium: what a browser lets it do with and without `cors`. */
+/**
+ * The `openai` client in a page of another origin, in Chromium: what a browser lets it do with and
+ * without `cors`.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
@@ -8,7 +11,13 @@ import { build } from "esbuild";
 import type { Browser } from "playwright-core";
 import { openPage, startBrowser, type Watched } from "../support/browser.ts";
 import { PROMPT, startUnderTest, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
-import { answerPlain, answerStream, type Provider, startProvider, stream } from "../support/provider.ts";
+import {
+  answerPlain,
+  answerStream,
+  type Provider,
+  startProvider,
+  stream,
+} from "../support/provider.ts";
 import { needs } from "../support/requires.ts";
 
 /** What the page's script tells of a call. */
@@ -66,7 +75,10 @@ async function startSite(): Promise<{ readonly origin: string; close(): Promise<
   });
   const script = outputFiles[0]?.text ?? assert.fail("no script");
   const files: Readonly<Record<string, [type: string, text: string]>> = {
-    "/": ["text/html", '<!doctype html><link rel="icon" href="data:,"><script type="module" src="/page.js"></script>'],
+    "/": [
+      "text/html",
+      '<!doctype html><link rel="icon" href="data:,"><script type="module" src="/page.js"></script>',
+    ],
     "/page.js": ["text/javascript", script],
   };
   const server = createServer(({ url = "" }, response) => {
@@ -101,7 +113,9 @@ needs(["chromium-headless-shell"]).describe("the openai client in a browser", ()
   beforeEach(async () => {
     provider = await startProvider((response, { body }) => {
       response.setHeader("x-ratelimit-remaining-tokens", "99");
-      return body.includes('"stream":true') ? answerStream(response, stream("Hel", "lo")) : answerPlain(response);
+      return body.includes('"stream":true')
+        ? answerStream(response, stream("Hel", "lo"))
+        : answerPlain(response);
     });
   });
   afterEach(async () => {
@@ -124,7 +138,12 @@ needs(["chromium-headless-shell"]).describe("the openai client in a browser", ()
       { baseURL: `${under[host]}/v1`, apiKey: UPSTREAM_KEY, gatewayKey, prompt: PROMPT, isStream },
     );
 
-  for (const [name, toOrigin] of [["its origin", (origin: string) => origin], ["all origins", () => "*"]] as const) {
+  for (
+    const [name, toOrigin] of [["its origin", (origin: string) => origin], [
+      "all origins",
+      () => "*",
+    ]] as const
+  ) {
     it(`makes plain and streamed calls where ${name} may call, over http and https`, async () => {
       await start({ cors: { origins: [toOrigin(site.origin)] } });
       let calls = 0;
@@ -152,13 +171,19 @@ needs(["chromium-headless-shell"]).describe("the openai client in a browser", ()
   it("reads why it is refused, and the request's id", async () => {
     await start({ cors: { origins: ["http://127.0.0.1:*"] } });
     const { headers, ...refused } = await call("a", false, "a-key-that-nobody-made");
-    assert.deepEqual(refused, { error: "AuthenticationError", status: 401, code: "invalid_gateway_key" });
+    assert.deepEqual(refused, {
+      error: "AuthenticationError",
+      status: 401,
+      code: "invalid_gateway_key",
+    });
     assert.equal(headers["x-request-id"], (await under.settled()).id);
     assert.equal(headers["sallyport-error"], "invalid_gateway_key");
   });
 
   for (
-    const [name, config] of [["no", {}], ["only another", { cors: { origins: ["https://app.example.com"] } }]] as const
+    const [name, config] of [["no", {}], ["only another", {
+      cors: { origins: ["https://app.example.com"] },
+    }]] as const
   ) {
     it(`can neither call nor read anything where ${name} origin may call`, async () => {
       await start(config);
@@ -167,7 +192,10 @@ needs(["chromium-headless-shell"]).describe("the openai client in a browser", ()
         assert.deepEqual([text, error, headers], [undefined, "APIConnectionError", {}]);
       }
       assert.equal(provider.calls.length, 0);
-      assert.ok(watched.errors.some((text) => text.includes("has been blocked by CORS policy")), watched.errors.join());
+      assert.ok(
+        watched.errors.some((text) => text.includes("has been blocked by CORS policy")),
+        watched.errors.join(),
+      );
     });
   }
 });

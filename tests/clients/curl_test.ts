@@ -1,10 +1,19 @@
-/** The real curl, through both hosts of the gateway: http, https, HTTP/1.1 and, where the listener speaks it, HTTP/2. */
+/**
+ * The real curl, through both hosts of the gateway: http, https, HTTP/1.1 and, where the listener
+ * speaks it, HTTP/2.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import process from "node:process";
 import { afterEach, it } from "@std/testing/bdd";
-import { assertJournal, closeAll, startBefore, startWith, startWithMock } from "../support/aimock.ts";
+import {
+  assertJournal,
+  closeAll,
+  startBefore,
+  startWith,
+  startWithMock,
+} from "../support/aimock.ts";
 import { GOOD_BODY, STREAM_BODY, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
 import { answerStream, chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
 import { needs } from "../support/requires.ts";
@@ -87,7 +96,9 @@ needs(["curl"]).describe("curl", () => {
       const [call] = provider.calls;
       assert.equal(call?.body.toString(), body);
       assert.equal(call?.headers.authorization, `Bearer ${UPSTREAM_KEY}`);
-      assert.ok(call !== undefined && !("gateway-auth" in call.headers) && !("cookie" in call.headers));
+      assert.ok(
+        call !== undefined && !("gateway-auth" in call.headers) && !("cookie" in call.headers),
+      );
       const { outcome, provider: name } = await under.settled();
       assert.deepEqual([outcome, name], ["ok", host]);
     });
@@ -95,13 +106,18 @@ needs(["curl"]).describe("curl", () => {
     it(`gets answers from a mock provider on host ${host}`, async () => {
       const { mock, under, tale } = await startWithMock();
       const messages = [{ role: "user", content: "Tell me" }];
-      const plain = JSON.parse(await curl(under, { host, body: JSON.stringify({ model: "m", messages }) }));
+      const plain = JSON.parse(
+        await curl(under, { host, body: JSON.stringify({ model: "m", messages }) }),
+      );
       assert.equal(plain.choices[0].message.content, tale);
       const body = JSON.stringify({ model: "m", messages, stream: true });
       const events = (await curl(under, { host, body, args: ["-N"] })).split("\n\n");
       assert.deepEqual(events.slice(-2), ["data: [DONE]", ""]);
       const chunks = events.slice(0, -2).map((event) => JSON.parse(event.slice("data: ".length)));
-      assert.equal(chunks.map(({ choices: [choice] }) => choice?.delta.content ?? "").join(""), tale);
+      assert.equal(
+        chunks.map(({ choices: [choice] }) => choice?.delta.content ?? "").join(""),
+        tale,
+      );
       await under.settled(2);
       assertJournal(mock, under, 2);
     });
@@ -115,7 +131,11 @@ needs(["curl"]).describe("curl", () => {
     });
 
     it(`gets each event when it is sent on host ${host}, with headers that keep it unbuffered`, async () => {
-      const events = [...["one", "two", "three"].map((word) => chunk(word)), chunk(null, "stop"), "data: [DONE]\n\n"];
+      const events = [
+        ...["one", "two", "three"].map((word) => chunk(word)),
+        chunk(null, "stop"),
+        "data: [DONE]\n\n",
+      ];
       const heard = { out: () => "" };
       const { under } = await startWith(async (response) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
@@ -139,11 +159,19 @@ needs(["curl"]).describe("curl", () => {
       const provider = await startProvider();
       const hosts = ["*/one", "*/one/openai"];
       const config = { providers: { a: { hosts, upstream: provider.url } } };
-      const under = await startBefore({ url: provider.url, close: () => provider.close() }, { config });
+      const under = await startBefore({ url: provider.url, close: () => provider.close() }, {
+        config,
+      });
       assert.equal(await curl(under, { host, prefix: "/one" }), COMPLETION);
-      assert.equal(await curl(under, { host, prefix: "/one/openai", args: ["--http1.1"] }), COMPLETION);
+      assert.equal(
+        await curl(under, { host, prefix: "/one/openai", args: ["--http1.1"] }),
+        COMPLETION,
+      );
       assert.match(await curl(under, { host, prefix: "/two" }), /"code":"not_found"/);
-      assert.deepEqual(provider.calls.map(({ path }) => path), ["/v1/chat/completions", "/v1/chat/completions"]);
+      assert.deepEqual(provider.calls.map(({ path }) => path), [
+        "/v1/chat/completions",
+        "/v1/chat/completions",
+      ]);
     });
 
     it(`leaves in mid-stream on host ${host}, and the provider sees the connection close`, async () => {
@@ -166,7 +194,10 @@ needs(["curl"]).describe("curl", () => {
       const body = JSON.stringify({ model: "m", messages: [{ role: "user", content }] });
       assert.equal(await curl(under, { host, body }), COMPLETION);
       assert.equal(await curl(under, { host, body, args: ["--http1.1"] }), COMPLETION);
-      assert.ok(provider.calls.every((call) => call.body.toString() === body), "the body arrived changed");
+      assert.ok(
+        provider.calls.every((call) => call.body.toString() === body),
+        "the body arrived changed",
+      );
       assert.equal(provider.calls.length, 2);
     });
 
@@ -182,7 +213,11 @@ needs(["curl"]).describe("curl", () => {
         ["invalid_body", 400, { body: "{}" }],
       ];
       for (const [code, status, options] of refusals) {
-        const out = await curl(under, { host, ...options, args: ["-w", "\n%{http_code} %{content_type}"] });
+        const out = await curl(under, {
+          host,
+          ...options,
+          args: ["-w", "\n%{http_code} %{content_type}"],
+        });
         const [body = "", line] = out.split("\n");
         assert.deepEqual([JSON.parse(body).error.code, line], [code, `${status} application/json`]);
       }

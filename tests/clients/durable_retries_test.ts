@@ -1,11 +1,20 @@
-/** The `openai` client, whose timeout is shorter than the answer takes: its retries attach to the call that runs. */
+/**
+ * The `openai` client, whose timeout is shorter than the answer takes: its retries attach to the
+ * call that runs.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import OpenAI from "openai";
 import { startUnderTest, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
-import { answerPlain, answerStream, type Provider, startProvider, stream } from "../support/provider.ts";
+import {
+  answerPlain,
+  answerStream,
+  type Provider,
+  startProvider,
+  stream,
+} from "../support/provider.ts";
 import { until } from "../support/until.ts";
 
 const ask = (content: string): OpenAI.ChatCompletionCreateParamsNonStreaming => ({
@@ -29,7 +38,10 @@ describe("retries of a client library", () => {
   beforeEach(async () => {
     waiting.length = 0;
     provider = await startProvider((response) => waiting.push(response));
-    under = await startUnderTest({ upstreams: { a: provider.url }, provider: { durable: { retries: true } } });
+    under = await startUnderTest({
+      upstreams: { a: provider.url },
+      provider: { durable: { retries: true } },
+    });
     const defaultHeaders = { "Gateway-Auth": `Bearer ${under.key}` };
     const options = { apiKey: UPSTREAM_KEY, baseURL: `${under.a}/v1`, defaultHeaders };
     patient = new OpenAI(options);
@@ -44,7 +56,9 @@ describe("retries of a client library", () => {
   /** Waits until the client has given its first attempt up and sent the call again. */
   const retried = () =>
     until(
-      () => under.gateway.openExchanges === 2 || under.records.some(({ operation }) => operation === "exchange.attach"),
+      () =>
+        under.gateway.openExchanges === 2 ||
+        under.records.some(({ operation }) => operation === "exchange.attach"),
       "the retry",
     );
 
@@ -69,10 +83,17 @@ describe("retries of a client library", () => {
   });
 
   it("are calls of their own where two equal ones run", async () => {
-    const [left, right] = [patient.chat.completions.create(HI), patient.chat.completions.create(HI)];
+    const [left, right] = [
+      patient.chat.completions.create(HI),
+      patient.chat.completions.create(HI),
+    ];
     await until(() => provider.calls.length === 2, "two calls");
     const headers = { ...under.headers, "x-stainless-retry-count": "1" };
-    const retry = fetch(`${under.a}/v1/chat/completions`, { method: "POST", headers, body: JSON.stringify(HI) });
+    const retry = fetch(`${under.a}/v1/chat/completions`, {
+      method: "POST",
+      headers,
+      body: JSON.stringify(HI),
+    });
     await until(() => provider.calls.length === 3, "a call of its own: both are read");
     for (const response of waiting) answerPlain(response);
     await Promise.all([left, right]);

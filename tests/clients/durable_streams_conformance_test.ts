@@ -1,4 +1,7 @@
-/** The conformance tests of the durable-streams protocol, for the side of it that recorded answers have: reads. */
+/**
+ * The conformance tests of the durable-streams protocol, for the side of it that recorded answers
+ * have: reads.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -31,16 +34,20 @@ const READS = [
 
 /** Tests in these groups that are not run, and why. */
 const NOT_OURS: Readonly<Record<string, string>> = {
-  "should return TTL metadata if configured": "callers set no TTL: the operator's durable.keep holds",
+  "should return TTL metadata if configured":
+    "callers set no TTL: the operator's durable.keep holds",
   "should return Expires-At metadata if configured": "the same",
-  "JSON SSE catch-up pairs every data event": "an answer of JSON is one message: nobody appends another",
-  "should wrap JSON data in arrays for SSE": "the message is there when the answer has ended; this stream never does",
+  "JSON SSE catch-up pairs every data event":
+    "an answer of JSON is one message: nobody appends another",
+  "should wrap JSON data in arrays for SSE":
+    "the message is there when the answer has ended; this stream never does",
   "should handle JSON payloads with embedded newlines safely": "the same",
 };
-// Not run as groups, for a recorded answer has one writer, the provider, who speaks no protocol of appending: Basic
-// Stream Operations, Append Operations, HTTP Protocol, TTL and Expiry, Case-Insensitivity, Content-Type Validation,
-// Protocol Edge Cases, JSON Mode, Operation Sequence, Immutability, Sequence Ordering, Concurrent Writer, State Hash,
-// Idempotent Producer, Create with Stream-Closed, Close Operations, Fork and subscriptions.
+// Not run as groups, for a recorded answer has one writer, the provider, who speaks no protocol of
+// appending: Basic Stream Operations, Append Operations, HTTP Protocol, TTL and Expiry,
+// Case-Insensitivity, Content-Type Validation, Protocol Edge Cases, JSON Mode, Operation Sequence,
+// Immutability, Sequence Ordering, Concurrent Writer, State Hash, Idempotent Producer, Create with
+// Stream-Closed, Close Operations, Fork and subscriptions.
 
 interface Report {
   readonly numTotalTests: number;
@@ -80,7 +87,10 @@ describe("the durable-streams protocol", () => {
       const all = report.testResults.flatMap(({ assertionResults }) => assertionResults);
       const run = all.filter(({ status }) => status === "passed" || status === "failed");
       const failed = run.filter(({ status }) => status === "failed");
-      assert.deepEqual(failed.map(({ fullName, failureMessages }) => [fullName, failureMessages?.[0]]), []);
+      assert.deepEqual(
+        failed.map(({ fullName, failureMessages }) => [fullName, failureMessages?.[0]]),
+        [],
+      );
       assert.equal(run.length, 96, "so many tests of version 0.3.6");
     } finally {
       rmSync(directory, { recursive: true });

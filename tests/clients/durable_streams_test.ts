@@ -1,4 +1,7 @@
-/** Recorded answers with the libraries of the durable-streams protocol, and with an EventSource that connects again. */
+/**
+ * Recorded answers with the libraries of the durable-streams protocol, and with an EventSource that
+ * connects again.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { stream as readStream } from "@durable-streams/client";
@@ -33,7 +36,9 @@ describe("libraries that read recorded answers", () => {
       for await (const part of response.textStream()) {
         text += part;
         // The provider says the next word when the client has the one before it.
-        const next = text.endsWith("\n\n") && !text.includes("[DONE]") ? waiting.shift() ?? END : undefined;
+        const next = text.endsWith("\n\n") && !text.includes("[DONE]")
+          ? waiting.shift() ?? END
+          : undefined;
         if (next === END) upstream.end(next);
         else if (next !== undefined) upstream.write(chunk(next));
       }
@@ -46,13 +51,19 @@ describe("libraries that read recorded answers", () => {
   it("an EventSource whose connection breaks again and again gets each event once, and stops at the end", async () => {
     stage = await startDurableStage();
     const { under } = stage;
-    const { url, upstream, answer } = await stage.begin("text/event-stream", `retry: 1\n\n${chunk("zero")}`);
+    const { url, upstream, answer } = await stage.begin(
+      "text/event-stream",
+      `retry: 1\n\n${chunk("zero")}`,
+    );
     const asked: (string | undefined)[] = [];
     const source = new EventSource(`${url}?ids=1`, {
       fetch: async (input, init) => {
         asked.push(init.headers["Last-Event-ID"]);
         const signal = init.signal as AbortSignal;
-        const response = await fetch(input, { headers: { ...under.headers, ...init.headers }, signal });
+        const response = await fetch(input, {
+          headers: { ...under.headers, ...init.headers },
+          signal,
+        });
         // Each connection breaks after one event, wherever that is.
         const breaking = new TransformStream<Uint8Array<ArrayBuffer>, Uint8Array<ArrayBuffer>>({
           transform(bytes, controller) {

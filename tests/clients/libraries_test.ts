@@ -1,4 +1,7 @@
-/** Client libraries that are built on others, as published on npm: plain, streamed, with tools, aborted. */
+/**
+ * Client libraries that are built on others, as published on npm: plain, streamed, with tools,
+ * aborted.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
@@ -39,7 +42,10 @@ for (const library of LIBRARIES) {
     it("runs tools", async () => {
       const { mock, under, toolArguments } = await startWithMock({ only });
       const asked: unknown[] = [];
-      assert.equal(await library.useTool(at(under), "What is the weather?", (input) => asked.push(input)), "Sunny.");
+      assert.equal(
+        await library.useTool(at(under), "What is the weather?", (input) => asked.push(input)),
+        "Sunny.",
+      );
       assert.deepEqual(asked, [JSON.parse(toolArguments)]);
       assertJournal(mock, under, 2, library.path);
     });
@@ -70,7 +76,10 @@ describe("@langchain/openai, embeddings", () => {
   it("gets vectors", async () => {
     const { mock, under } = await startWithMock();
     mock.onEmbedding(/./, { embedding: [0.5, -1, 2] });
-    assert.deepEqual(await embedWithLangChain(at(under), ["Grüße", "你好"]), Array(2).fill([0.5, -1, 2]));
+    assert.deepEqual(
+      await embedWithLangChain(at(under), ["Grüße", "你好"]),
+      Array(2).fill([0.5, -1, 2]),
+    );
     assertJournal(mock, under, 1, "/v1/embeddings");
   });
 });

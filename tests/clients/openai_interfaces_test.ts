@@ -1,4 +1,7 @@
-/** The `openai` client beyond chat completions: responses, images, audio, embeddings and legacy completions. */
+/**
+ * The `openai` client beyond chat completions: responses, images, audio, embeddings and legacy
+ * completions.
+ */
 // runtimes: all, workers
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
@@ -33,7 +36,10 @@ const clientOf = ({ a, key }: UnderTest) => clientAt(`${a}/v1`, key);
 
 const file = () => toFile(new Uint8Array([1, 2, 3]), "input.wav");
 
-/** Events as a stream of bytes in an answer, which the library leaves to its user, are events to it all the same. */
+/**
+ * Events as a stream of bytes in an answer, which the library leaves to its user, are events to it
+ * all the same.
+ */
 async function speak(client: OpenAI): Promise<AsyncIterable<unknown>> {
   const voice = { model: MODEL, input: PROMPT, voice: "alloy", stream_format: "sse" } as const;
   const response = await client.audio.speech.create(voice);
@@ -71,7 +77,8 @@ const STREAMS: Readonly<Record<string, Streamed>> = {
   },
   "a transcript": {
     events: TRANSCRIPT_EVENTS,
-    open: async (client) => client.audio.transcriptions.create({ model: MODEL, file: await file(), stream: true }),
+    open: async (client) =>
+      client.audio.transcriptions.create({ model: MODEL, file: await file(), stream: true }),
     tokens: 16,
   },
   "speech": { events: SPEECH_EVENTS, open: speak, tokens: 115 },
@@ -84,7 +91,9 @@ describe("the openai client", () => {
 
   for (const [name, { events, open, tokens }] of Object.entries(STREAMS)) {
     it(`reads ${name} as it does in front of the provider`, async () => {
-      const { provider, under } = await startWith((response) => answerStream(response, toStream(events)));
+      const { provider, under } = await startWith((response) =>
+        answerStream(response, toStream(events))
+      );
       const verdict = await verdictOf(() => open(clientOf(under)));
       assert.deepEqual(verdict, { events: JSON.parse(JSON.stringify(events)), error: undefined });
       assert.deepEqual(verdict, await verdictOf(() => open(clientAt(provider.url, ""))));
@@ -94,7 +103,9 @@ describe("the openai client", () => {
 
     it(`throws for ${name} that ends after any of its events`, async () => {
       let length = 0;
-      const { under } = await startWith((response) => answerStream(response, toStream(events.slice(0, length))));
+      const { under } = await startWith((response) =>
+        answerStream(response, toStream(events.slice(0, length)))
+      );
       for (length of events.keys()) {
         const { events: heard, error } = await verdictOf(() => open(clientOf(under)));
         assert.deepEqual(heard, JSON.parse(JSON.stringify(events.slice(0, length))));
@@ -118,7 +129,10 @@ describe("the openai client", () => {
         const { error } = await verdictOf(() => open(clientOf(under)));
         assert.notEqual(error, undefined, `cut at ${length} of ${bytes.length}`);
       }
-      assert.deepEqual(new Set(under.records.map(({ outcome }) => outcome)), new Set(["upstream_cut"]));
+      assert.deepEqual(
+        new Set(under.records.map(({ outcome }) => outcome)),
+        new Set(["upstream_cut"]),
+      );
     });
 
     it(`makes the same of the provider's own error in ${name}`, async () => {
@@ -141,7 +155,8 @@ describe("the openai client", () => {
   it("collects a streamed response, and has an error for one that breaks off", async () => {
     let events: readonly TypedEvent[] = responseEvents();
     const { under } = await startWith((response) => answerStream(response, toStream(events)));
-    const collect = () => clientOf(under).responses.stream({ model: MODEL, input: PROMPT }).finalResponse();
+    const collect = () =>
+      clientOf(under).responses.stream({ model: MODEL, input: PROMPT }).finalResponse();
     const { id, output_text, usage } = await collect();
     assert.deepEqual([id, output_text, usage?.total_tokens], ["resp_1", "Hello 👋", 27]);
     events = events.slice(0, 6);
@@ -160,7 +175,11 @@ describe("the openai client", () => {
         model: MODEL,
         usage,
       },
-      "/v1/completions": { id: "cmpl-1", choices: [{ text: "Hi", index: 0, finish_reason: "stop" }], usage },
+      "/v1/completions": {
+        id: "cmpl-1",
+        choices: [{ text: "Hi", index: 0, finish_reason: "stop" }],
+        usage,
+      },
       "/v1/moderations": { id: "modr-1", model: MODEL, results: [{ flagged: false }] },
       "/v1/images/generations": { created: 1, data: [{ b64_json: "AA==" }], usage: imageUsage },
       "/v1/audio/transcriptions": { text: "Hello", usage: { type: "tokens", ...imageUsage } },
@@ -173,13 +192,25 @@ describe("the openai client", () => {
     const input = { model: MODEL, input: PROMPT };
     assert.equal((await client.responses.create(input)).output_text, "Hello 👋");
     assert.equal((await client.responses.retrieve("resp_1")).id, "resp_1");
-    assert.deepEqual((await client.embeddings.create({ ...input, encoding_format: "float" })).data[0]?.embedding, [
-      0.5,
-    ]);
-    assert.equal((await client.completions.create({ model: MODEL, prompt: PROMPT })).choices[0]?.text, "Hi");
+    assert.deepEqual(
+      (await client.embeddings.create({ ...input, encoding_format: "float" })).data[0]?.embedding,
+      [
+        0.5,
+      ],
+    );
+    assert.equal(
+      (await client.completions.create({ model: MODEL, prompt: PROMPT })).choices[0]?.text,
+      "Hi",
+    );
     assert.equal((await client.moderations.create(input)).results[0]?.flagged, false);
-    assert.equal((await client.images.generate({ model: MODEL, prompt: PROMPT })).data?.[0]?.b64_json, "AA==");
-    assert.equal((await client.audio.transcriptions.create({ model: MODEL, file: await file() })).text, "Hello");
+    assert.equal(
+      (await client.images.generate({ model: MODEL, prompt: PROMPT })).data?.[0]?.b64_json,
+      "AA==",
+    );
+    assert.equal(
+      (await client.audio.transcriptions.create({ model: MODEL, file: await file() })).text,
+      "Hello",
+    );
     await under.settled(7);
     const tokens = under.records.map(({ operation, usage }) => [operation, usage?.total]);
     assert.deepEqual(tokens, [
@@ -199,13 +230,19 @@ describe("the openai client", () => {
       { id: "limited", key: "a-key-with-a-narrow-limit", limits },
       { id: "narrow", key: "a-key-with-a-narrow-policy", models: ["other-*"] },
     ];
-    const { under } = await startWith((response) => answerStream(response, toStream([])), { config: { keys } });
+    const { under } = await startWith((response) => answerStream(response, toStream([])), {
+      config: { keys },
+    });
     for (const { open } of Object.values(STREAMS)) {
       const classOf = async (key: string) => {
         const { error } = await verdictOf(() => open(clientAt(`${under.a}/v1`, key)));
         return [error?.class, error?.status, error?.code];
       };
-      assert.deepEqual(await classOf("a-key-that-nobody-made"), ["AuthenticationError", 401, "invalid_gateway_key"]);
+      assert.deepEqual(await classOf("a-key-that-nobody-made"), [
+        "AuthenticationError",
+        401,
+        "invalid_gateway_key",
+      ]);
       assert.deepEqual(await classOf("a-key-with-a-narrow-policy"), [
         "PermissionDeniedError",
         403,
@@ -217,7 +254,11 @@ describe("the openai client", () => {
     }
     for (const { open } of Object.values(STREAMS)) {
       const { error } = await verdictOf(() => open(clientAt(`${under.a}/v1`, keys[0]?.key ?? "")));
-      assert.deepEqual([error?.class, error?.status, error?.code], ["RateLimitError", 429, "rate_limit_exceeded"]);
+      assert.deepEqual([error?.class, error?.status, error?.code], [
+        "RateLimitError",
+        429,
+        "rate_limit_exceeded",
+      ]);
     }
   });
 });

@@ -1,4 +1,7 @@
-/** Every method of the `openai` library: it does through the gateway as it does in front of the provider. */
+/**
+ * Every method of the `openai` library: it does through the gateway as it does in front of the
+ * provider.
+ */
 // runtimes: all
 import OpenAI from "openai";
 import { describeMatrix, type Library } from "../support/client_matrix.ts";
@@ -16,17 +19,20 @@ const file = () => new File(["a,b\n1,2\n"], "a.csv", { type: "text/csv" });
 /** Helpers of the library, which make calls of other methods. */
 const HELPERS: Library<OpenAI>["own"] = {
   "chat.completions.parse": ({ chat }) => chat.completions.parse({ ...CHAT }),
-  "chat.completions.runTools": ({ chat }) => chat.completions.runTools({ ...CHAT, tools: [] }).finalContent(),
+  "chat.completions.runTools": ({ chat }) =>
+    chat.completions.runTools({ ...CHAT, tools: [] }).finalContent(),
   "chat.completions.stream": ({ chat }) => chat.completions.stream({ ...CHAT }),
   "files.waitForProcessing": ({ files }) => files.waitForProcessing("file-1"),
   "vectorStores.files.createAndPoll": ({ vectorStores }) =>
     vectorStores.files.createAndPoll("vs_1", { file_id: "file-1" }, { pollIntervalMs: 7 }),
   "vectorStores.files.poll": ({ vectorStores }) => vectorStores.files.poll("vs_1", "file-1"),
   "vectorStores.files.upload": ({ vectorStores }) => vectorStores.files.upload("vs_1", file()),
-  "vectorStores.files.uploadAndPoll": ({ vectorStores }) => vectorStores.files.uploadAndPoll("vs_1", file()),
+  "vectorStores.files.uploadAndPoll": ({ vectorStores }) =>
+    vectorStores.files.uploadAndPoll("vs_1", file()),
   "vectorStores.fileBatches.createAndPoll": ({ vectorStores }) =>
     vectorStores.fileBatches.createAndPoll("vs_1", { file_ids: ["file-1"] }),
-  "vectorStores.fileBatches.poll": ({ vectorStores }) => vectorStores.fileBatches.poll("vs_1", "vsfb_1"),
+  "vectorStores.fileBatches.poll": ({ vectorStores }) =>
+    vectorStores.fileBatches.poll("vs_1", "vsfb_1"),
   "vectorStores.fileBatches.uploadAndPoll": ({ vectorStores }) =>
     vectorStores.fileBatches.uploadAndPoll("vs_1", { files: [file()] }),
   "beta.agents.environments.files.prepare": ({ beta }) =>
@@ -38,8 +44,10 @@ const HELPERS: Library<OpenAI>["own"] = {
   "beta.threads.createAndRunPoll": ({ beta }) => beta.threads.createAndRunPoll(RUN),
   "beta.threads.createAndRunStream": ({ beta }) => beta.threads.createAndRunStream(RUN),
   "beta.threads.runs.createAndPoll": ({ beta }) => beta.threads.runs.createAndPoll("thread_1", RUN),
-  "beta.threads.runs.createAndStream": ({ beta }) => beta.threads.runs.createAndStream("thread_1", RUN),
-  "beta.threads.runs.poll": ({ beta }) => beta.threads.runs.poll("run_1", { thread_id: "thread_1" }),
+  "beta.threads.runs.createAndStream": ({ beta }) =>
+    beta.threads.runs.createAndStream("thread_1", RUN),
+  "beta.threads.runs.poll": ({ beta }) =>
+    beta.threads.runs.poll("run_1", { thread_id: "thread_1" }),
   "beta.threads.runs.stream": ({ beta }) => beta.threads.runs.stream("thread_1", RUN),
   "beta.threads.runs.submitToolOutputsAndPoll": ({ beta }) =>
     beta.threads.runs.submitToolOutputsAndPoll("run_1", OUTPUTS),

@@ -6,7 +6,14 @@ import { randomBytes } from "node:crypto";
 import process from "node:process";
 import { afterEach, describe } from "@std/testing/bdd";
 import OpenAI, { type ClientOptions } from "openai";
-import { assertJournal, closeAll, lastBody, startBefore, startWith, startWithMock } from "../support/aimock.ts";
+import {
+  assertJournal,
+  closeAll,
+  lastBody,
+  startBefore,
+  startWith,
+  startWithMock,
+} from "../support/aimock.ts";
 import { it } from "../support/cases.ts";
 import { type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
 import { answerPlain, answerStream, chunk, stream } from "../support/provider.ts";
@@ -57,19 +64,41 @@ const REFUSALS: readonly Refusal[] = [
     headers: { authorization: null },
   },
   { code: "provider_not_allowed", error: "PermissionDeniedError", param: null, host: "b" },
-  { code: "model_not_allowed", error: "PermissionDeniedError", param: "model", body: { ...HI, model: "dear" } },
+  {
+    code: "model_not_allowed",
+    error: "PermissionDeniedError",
+    param: "model",
+    body: { ...HI, model: "dear" },
+  },
   { code: "not_found", error: "NotFoundError", param: null, path: "/made-up" },
   { code: "invalid_body", error: "BadRequestError", param: "messages", body: { model: MODEL } },
-  { code: "invalid_body", error: "BadRequestError", param: "messages[0].role", body: { ...HI, messages: [{}] } },
+  {
+    code: "invalid_body",
+    error: "BadRequestError",
+    param: "messages[0].role",
+    body: { ...HI, messages: [{}] },
+  },
 ];
 
 function clientOf(under: UnderTest, host: "a" | "b" = "a", options: ClientOptions = {}): OpenAI {
-  const defaultHeaders = { "Gateway-Auth": `Bearer ${under.key}`, "Cookie": "session=1", ...options.defaultHeaders };
-  return new OpenAI({ baseURL: `${under[host]}/v1`, apiKey: UPSTREAM_KEY, maxRetries: 0, ...options, defaultHeaders });
+  const defaultHeaders = {
+    "Gateway-Auth": `Bearer ${under.key}`,
+    "Cookie": "session=1",
+    ...options.defaultHeaders,
+  };
+  return new OpenAI({
+    baseURL: `${under[host]}/v1`,
+    apiKey: UPSTREAM_KEY,
+    maxRetries: 0,
+    ...options,
+    defaultHeaders,
+  });
 }
 
 /** The error of a call that must fail. */
-async function failureOf(call: PromiseLike<unknown>): Promise<InstanceType<typeof OpenAI.APIError>> {
+async function failureOf(
+  call: PromiseLike<unknown>,
+): Promise<InstanceType<typeof OpenAI.APIError>> {
   try {
     await call;
   } catch (error) {
@@ -79,7 +108,10 @@ async function failureOf(call: PromiseLike<unknown>): Promise<InstanceType<typeo
   return assert.fail("the call should have failed");
 }
 
-async function readText(chunks: AsyncIterable<OpenAI.ChatCompletionChunk>, onWord = (_: string) => {}) {
+async function readText(
+  chunks: AsyncIterable<OpenAI.ChatCompletionChunk>,
+  onWord = (_: string) => {},
+) {
   let text = "";
   for await (const { choices: [choice] } of chunks) {
     const word = choice?.delta.content ?? "";
@@ -99,10 +131,16 @@ describe("the openai client", () => {
       const { data, request_id } = await client.chat.completions.create({ ...TELL }).withResponse();
       assert.equal(data.choices[0]?.message.content, tale);
       assert.equal(request_id, (await under.settled()).id);
-      assert.equal(await readText(await client.chat.completions.create({ ...TELL, stream: true })), tale);
+      assert.equal(
+        await readText(await client.chat.completions.create({ ...TELL, stream: true })),
+        tale,
+      );
       assert.equal(await client.chat.completions.stream({ ...TELL }).finalContent(), tale);
       await under.settled(3);
-      assert.deepEqual(under.records.map(({ outcome, provider }) => [outcome, provider]), Array(3).fill(["ok", host]));
+      assert.deepEqual(
+        under.records.map(({ outcome, provider }) => [outcome, provider]),
+        Array(3).fill(["ok", host]),
+      );
       assertJournal(mock, under, 3);
       assert.deepEqual(lastBody(mock), { ...TELL, tools: undefined });
     });
@@ -116,8 +154,16 @@ describe("the openai client", () => {
         type: "function" as const,
         function: { ...FORECAST, function: (text: string) => String(asked.push(text)) },
       }];
-      assert.equal(await client.chat.completions.runTools({ model: MODEL, messages, tools }).finalContent(), "Sunny.");
-      const runner = client.chat.completions.runTools({ model: MODEL, messages, tools, stream: true });
+      assert.equal(
+        await client.chat.completions.runTools({ model: MODEL, messages, tools }).finalContent(),
+        "Sunny.",
+      );
+      const runner = client.chat.completions.runTools({
+        model: MODEL,
+        messages,
+        tools,
+        stream: true,
+      });
       assert.equal(await runner.finalContent(), "Sunny.");
       assert.deepEqual(asked, [toolArguments, toolArguments]);
       assertJournal(mock, under, 4);
@@ -131,13 +177,23 @@ describe("the openai client", () => {
         sent.push(String(init?.body));
         return fetch(input, init);
       };
-      const tool_calls = [{ id: "c", type: "function" as const, function: { name: "f", arguments: "{}" } }];
+      const tool_calls = [{
+        id: "c",
+        type: "function" as const,
+        function: { name: "f", arguments: "{}" },
+      }];
       const url = `data:image/png;base64,${randomBytes(800_000).toString("base64")}`;
       await clientOf(under, host, { fetch: listen }).chat.completions.create({
         model: MODEL,
         messages: [
           { role: "developer", content: "Be brief – 短く" },
-          { role: "user", content: [{ type: "text", text: "What is it?" }, { type: "image_url", image_url: { url } }] },
+          {
+            role: "user",
+            content: [{ type: "text", text: "What is it?" }, {
+              type: "image_url",
+              image_url: { url },
+            }],
+          },
           { role: "assistant", content: null, tool_calls },
           { role: "tool", tool_call_id: "c", content: "42" },
         ],
@@ -160,7 +216,10 @@ describe("the openai client", () => {
         response.end(`${chunk(null, "stop")}data: [DONE]\n\n`);
       });
       const chunks = await clientOf(under, host).chat.completions.create({ ...HI, stream: true });
-      assert.equal(await readText(chunks, (word) => word === "" || heard.push(word)), words.join(""));
+      assert.equal(
+        await readText(chunks, (word) => word === "" || heard.push(word)),
+        words.join(""),
+      );
       assert.deepEqual(heard, words);
       assert.equal((await under.settled()).outcome, "ok");
     });
@@ -176,12 +235,17 @@ describe("the openai client", () => {
         });
         const client = clientOf(under, host);
         const aborting = new AbortController();
-        const chunks = await client.chat.completions.create({ ...HI, stream: true }, { signal: aborting.signal });
+        const chunks = await client.chat.completions.create({ ...HI, stream: true }, {
+          signal: aborting.signal,
+        });
         assert.equal(await readText(chunks, () => aborting.abort()), "Once");
         await until(() => provider.calls[0]?.isCut === true, "the provider seeing the close");
         assert.equal((await under.settled()).outcome, "client_closed");
         for await (const _ of await client.chat.completions.create({ ...HI, stream: true })) break;
-        await until(() => provider.calls[1]?.isCut === true, "the provider seeing the second close");
+        await until(
+          () => provider.calls[1]?.isCut === true,
+          "the provider seeing the second close",
+        );
         assert.equal((await under.settled(2)).outcome, "client_closed");
       },
     );
@@ -194,7 +258,9 @@ describe("the openai client", () => {
         const { provider, under } = await startWith(() => {});
         const aborting = new AbortController();
         const { signal } = aborting;
-        const failure = failureOf(clientOf(under, host).chat.completions.create({ ...HI }, { signal }));
+        const failure = failureOf(
+          clientOf(under, host).chat.completions.create({ ...HI }, { signal }),
+        );
         await until(() => provider.calls.length === 1, "the call arriving");
         aborting.abort();
         assert.ok(await failure instanceof OpenAI.APIUserAbortError);
@@ -207,7 +273,9 @@ describe("the openai client", () => {
       const model = { id: "meta/llama-3:8b", object: "model", created: 1, owned_by: "meta" };
       const { provider, under } = await startWith((response, { path }) => {
         response.writeHead(200, { "content-type": "application/json" });
-        response.end(JSON.stringify(path === "/v1/models" ? { object: "list", data: [model] } : model));
+        response.end(
+          JSON.stringify(path === "/v1/models" ? { object: "list", data: [model] } : model),
+        );
       });
       const client = clientOf(under, host);
       assert.deepEqual((await client.models.list()).data, [model]);
@@ -215,22 +283,37 @@ describe("the openai client", () => {
       await client.models.retrieve("x");
       const paths = provider.calls.map(({ path }) => decodeURIComponent(path));
       assert.deepEqual(paths, ["/v1/models", "/v1/models/meta/llama-3:8b", "/v1/models/x"]);
-      assert.ok(provider.calls.every(({ headers }) => !("gateway-auth" in headers) && !("cookie" in headers)));
+      assert.ok(
+        provider.calls.every(({ headers }) =>
+          !("gateway-auth" in headers) && !("cookie" in headers)
+        ),
+      );
     });
 
     it(`throws for a stream that ends early on host ${host}: a clean end would read as success`, async () => {
-      const { under } = await startWith((response) => answerStream(response, chunk("Once") + chunk(" upon")));
+      const { under } = await startWith((response) =>
+        answerStream(response, chunk("Once") + chunk(" upon"))
+      );
       const chunks = await clientOf(under, host).chat.completions.create({ ...HI, stream: true });
       const heard: string[] = [];
-      await assert.rejects(readText(chunks, (word) => heard.push(word)), { code: "upstream_stream_truncated" });
+      await assert.rejects(readText(chunks, (word) => heard.push(word)), {
+        code: "upstream_stream_truncated",
+      });
       assert.deepEqual(heard, ["Once", " upon"]);
       assert.equal((await under.settled()).outcome, "upstream_cut");
     });
 
     it(`throws for a stream whose connection breaks on host ${host}, also in the middle of an event`, async () => {
-      for (const [rest, code] of [["", "upstream_disconnected"], ['data: {"choices":[{"ind', undefined]]) {
+      for (
+        const [rest, code] of [["", "upstream_disconnected"], [
+          'data: {"choices":[{"ind',
+          undefined,
+        ]]
+      ) {
         const peer = await startTcpPeer((socket) => {
-          socket.write("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 9999\r\n\r\n");
+          socket.write(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 9999\r\n\r\n",
+          );
           socket.write(chunk("Once") + rest);
         });
         const under = await startBefore(peer);
@@ -247,7 +330,11 @@ describe("the openai client", () => {
   it("needs no change of code: its environment names the gateway", async () => {
     const { provider, under } = await startWith();
     const OPENAI_CUSTOM_HEADERS = `Gateway-Auth: Bearer ${under.key}`;
-    const environment = { OPENAI_BASE_URL: `${under.a}/v1`, OPENAI_API_KEY: UPSTREAM_KEY, OPENAI_CUSTOM_HEADERS };
+    const environment = {
+      OPENAI_BASE_URL: `${under.a}/v1`,
+      OPENAI_API_KEY: UPSTREAM_KEY,
+      OPENAI_CUSTOM_HEADERS,
+    };
     const before = { ...process.env };
     try {
       Object.assign(process.env, environment);
@@ -260,12 +347,16 @@ describe("the openai client", () => {
     }
   });
 
-  for (const { code, error, param, headers, host, path = "/chat/completions", body = HI } of REFUSALS) {
+  for (
+    const { code, error, param, headers, host, path = "/chat/completions", body = HI } of REFUSALS
+  ) {
     it(`throws ${error} for ${code}${param === null ? "" : ` in ${param}`}, and does not try again`, async () => {
       const keys = [{ id: "narrow", key: NARROW_KEY, providers: ["a"], models: ["test-*"] }];
       const { provider, under } = await startWith(undefined, { config: { keys } });
       const defaultHeaders = { "Gateway-Auth": `Bearer ${NARROW_KEY}`, ...headers };
-      const failure = await failureOf(clientOf(under, host, { maxRetries: 2, defaultHeaders }).post(path, { body }));
+      const failure = await failureOf(
+        clientOf(under, host, { maxRetries: 2, defaultHeaders }).post(path, { body }),
+      );
       assert.ok(failure instanceof OpenAI[error], `${failure}`);
       assert.deepEqual([failure.code, failure.param], [code, param]);
       const { id, outcome } = await under.settled();
@@ -277,7 +368,9 @@ describe("the openai client", () => {
   it("does not send again what may have been billed", async () => {
     const deadlines = { connect: "100ms", firstByte: "100ms" };
     const { provider, under } = await startWith(() => {}, { provider: { deadlines } });
-    const failure = await failureOf(clientOf(under, "a", { maxRetries: 2 }).chat.completions.create({ ...HI }));
+    const failure = await failureOf(
+      clientOf(under, "a", { maxRetries: 2 }).chat.completions.create({ ...HI }),
+    );
     assert.ok(failure instanceof OpenAI.InternalServerError);
     assert.deepEqual([failure.status, failure.code], [504, "upstream_first_byte_timeout"]);
     assert.equal(failure.requestID, (await under.settled()).id);
@@ -288,15 +381,23 @@ describe("the openai client", () => {
     const peer = await startTcpPeer(() => {});
     await peer.close();
     const under = await startBefore(peer);
-    const failure = await failureOf(clientOf(under, "a", { maxRetries: 1 }).chat.completions.create({ ...HI }));
+    const failure = await failureOf(
+      clientOf(under, "a", { maxRetries: 1 }).chat.completions.create({ ...HI }),
+    );
     assert.ok(failure instanceof OpenAI.InternalServerError);
     assert.deepEqual([failure.status, failure.code], [502, "upstream_unreachable"]);
     const { id, outcome } = await under.settled(2);
-    assert.deepEqual([failure.requestID, outcome, under.records.length], [id, "upstream_failed", 2]);
+    assert.deepEqual([failure.requestID, outcome, under.records.length], [
+      id,
+      "upstream_failed",
+      2,
+    ]);
   });
 
   it("waits as long as its own clock says, which it sends cut to whole seconds", async () => {
-    const { under } = await startWith((response) => void setTimeout(() => answerPlain(response), 2200));
+    const { under } = await startWith((response) =>
+      void setTimeout(() => answerPlain(response), 2200)
+    );
     const completion = await clientOf(under).chat.completions.create({ ...HI }, { timeout: 2900 });
     assert.equal(completion.choices[0]?.finish_reason, "stop");
   });
@@ -307,13 +408,18 @@ describe("the openai client", () => {
       response.flushHeaders();
       setTimeout(() => response.end(stream("late")), 1600);
     });
-    const chunks = await clientOf(under).chat.completions.create({ ...HI, stream: true }, { timeout: 1000 });
+    const chunks = await clientOf(under).chat.completions.create({ ...HI, stream: true }, {
+      timeout: 1000,
+    });
     assert.equal(await readText(chunks), "late");
   });
 
   it("throws the provider's own error event as it is", async () => {
     const { under } = await startWith((response) =>
-      answerStream(response, `${chunk("Hel")}data: {"error":{"message":"busy","code":"own-code"}}\n\n`)
+      answerStream(
+        response,
+        `${chunk("Hel")}data: {"error":{"message":"busy","code":"own-code"}}\n\n`,
+      )
     );
     const chunks = await clientOf(under).chat.completions.create({ ...HI, stream: true });
     assert.equal((await failureOf(readText(chunks))).code, "own-code");
@@ -326,9 +432,13 @@ describe("the openai client", () => {
       const isFirst = provider.calls.length === 1;
       const advice = isFirst ? { "retry-after-ms": "1" } : { "x-should-retry": "false" };
       response.writeHead(isFirst ? 429 : 500, { "x-request-id": "up-1", ...advice });
-      response.end(JSON.stringify({ error: { message: "no", type: "t", param: "p", code: `own-${isFirst}` } }));
+      response.end(
+        JSON.stringify({ error: { message: "no", type: "t", param: "p", code: `own-${isFirst}` } }),
+      );
     });
-    const failure = await failureOf(clientOf(under, "a", { maxRetries: 2 }).chat.completions.create({ ...HI }));
+    const failure = await failureOf(
+      clientOf(under, "a", { maxRetries: 2 }).chat.completions.create({ ...HI }),
+    );
     assert.ok(failure instanceof OpenAI.InternalServerError);
     assert.deepEqual([failure.code, failure.param, failure.type], ["own-false", "p", "t"]);
     assert.equal(failure.headers?.get("x-upstream-request-id"), "up-1");

@@ -6,13 +6,24 @@ import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, beforeEach, describe } from "@std/testing/bdd";
 import { it } from "../support/cases.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
-import { type Answering, answerPlain, chunk, type Provider, startProvider, stream } from "../support/provider.ts";
+import {
+  type Answering,
+  answerPlain,
+  chunk,
+  type Provider,
+  startProvider,
+  stream,
+} from "../support/provider.ts";
 import { callRaw, openRaw, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 import { startWorker, type TestWorker } from "../support/worker.ts";
 
 const KEY = "0123456789-secret-key";
-const headers = { "authorization": "Bearer sk-1", "gateway-auth": `Bearer ${KEY}`, "content-type": "application/json" };
+const headers = {
+  "authorization": "Bearer sk-1",
+  "gateway-auth": `Bearer ${KEY}`,
+  "content-type": "application/json",
+};
 const EVENTS = { "content-type": "text/event-stream" };
 
 describe("a Worker", () => {
@@ -22,7 +33,9 @@ describe("a Worker", () => {
   beforeAll(async () => {
     provider = await startProvider((response, call) => answering(response, call));
     const providers = { a: { hosts: ["*"], upstream: provider.url, keepAlive: "100ms" } };
-    worker = await startWorker({ variables: { SALLYPORT_CONFIG: { providers, keys: [{ id: "me", key: KEY }] } } });
+    worker = await startWorker({
+      variables: { SALLYPORT_CONFIG: { providers, keys: [{ id: "me", key: KEY }] } },
+    });
   });
   afterAll(async () => {
     await worker.close();
@@ -33,7 +46,8 @@ describe("a Worker", () => {
     answering = answerPlain;
   });
   const call = (body = GOOD_BODY) => callRaw(worker.url, { headers, body });
-  const open = (body = STREAM_BODY) => openRaw(worker.url, toRawRequest(worker.url, { headers, body }));
+  const open = (body = STREAM_BODY) =>
+    openRaw(worker.url, toRawRequest(worker.url, { headers, body }));
   const settled = async () => {
     await until(() => worker.records.length > 0, "a line in the log");
     return worker.records[0] ?? assert.fail();
@@ -43,14 +57,17 @@ describe("a Worker", () => {
     const stages: Record<string, Answering> = {
       "before the header": () => {},
       "in a quiet stream": (response) => void response.writeHead(200, EVENTS).write(chunk("a")),
-      "in a plain answer": (response) => void response.writeHead(200, { "content-length": "100000" }).write("{"),
+      "in a plain answer": (response) =>
+        void response.writeHead(200, { "content-length": "100000" }).write("{"),
     };
     for (const [stage, answers] of Object.entries(stages)) {
       worker.records.length = provider.calls.length = 0;
       answering = answers;
       const caller = open();
       await until(() => provider.calls.length === 1, "the call arrives");
-      if (stage !== "before the header") await until(() => caller.received().includes("{"), "the answer begins");
+      if (stage !== "before the header") {
+        await until(() => caller.received().includes("{"), "the answer begins");
+      }
       caller.socket.resetAndDestroy();
       await until(() => provider.calls[0]?.isCut === true, `the upstream is closed ${stage}`, 1000);
       assert.equal((await settled()).outcome, "client_closed", stage);
@@ -72,10 +89,15 @@ describe("a Worker", () => {
     const bytes = Buffer.from(stream("😀", "größe", "日本語"));
     answering = async (response) => {
       response.writeHead(200, EVENTS);
-      for (const byte of bytes) await new Promise((resolve) => response.write(Buffer.of(byte), resolve));
+      for (const byte of bytes) {
+        await new Promise((resolve) => response.write(Buffer.of(byte), resolve));
+      }
       response.end();
     };
-    assert.equal(Buffer.from((await call(STREAM_BODY)).body, "latin1").toString("hex"), bytes.toString("hex"));
+    assert.equal(
+      Buffer.from((await call(STREAM_BODY)).body, "latin1").toString("hex"),
+      bytes.toString("hex"),
+    );
   });
 
   it("behaviour: truncated stream (Workers)", async () => {
@@ -93,11 +115,18 @@ describe("a Worker", () => {
   it("behaviour: large body (Workers)", async () => {
     const bodyOf = (length: number) => GOOD_BODY.replace("Hi", "x".repeat(length));
     const large = bodyOf(7_000_000);
-    answering = (response, { body }) => response.writeHead(200, { "content-type": "text/plain" }).end(body);
-    const response = await fetch(`${worker.url}/v1/chat/completions`, { method: "POST", headers, body: large });
+    answering = (response, { body }) =>
+      response.writeHead(200, { "content-type": "text/plain" }).end(body);
+    const response = await fetch(`${worker.url}/v1/chat/completions`, {
+      method: "POST",
+      headers,
+      body: large,
+    });
     assert.equal(response.status, 200);
     assert.ok(await response.text() === large, "the same bytes, there and back");
-    const { status, body } = await callRaw(worker.url, { headers: { ...headers, "content-length": "9000000" } });
+    const { status, body } = await callRaw(worker.url, {
+      headers: { ...headers, "content-length": "9000000" },
+    });
     assert.equal(status, 413);
     assert.match(body, /body_too_large/);
     assert.equal(provider.calls.length, 1);
@@ -107,7 +136,9 @@ describe("a Worker", () => {
     for (const text of [stream("a"), `{"plain":"${"x".repeat(100)}"}`]) {
       const type = text.startsWith("{") ? "application/json" : "text/event-stream";
       answering = (response) =>
-        response.writeHead(200, { "content-type": type, "content-encoding": "gzip" }).end(gzipSync(text));
+        response.writeHead(200, { "content-type": type, "content-encoding": "gzip" }).end(
+          gzipSync(text),
+        );
       const { headers: answered, body } = await call(STREAM_BODY);
       assert.equal(answered["content-encoding"], undefined);
       assert.equal(body, text);
@@ -117,7 +148,8 @@ describe("a Worker", () => {
 
   it("behaviour: redirect (Workers)", async () => {
     const other = await startProvider();
-    answering = (response) => response.writeHead(307, { location: `${other.url}/chat/completions` }).end();
+    answering = (response) =>
+      response.writeHead(307, { location: `${other.url}/chat/completions` }).end();
     const { status, headers: answered, body } = await call();
     assert.equal(status, 502);
     assert.match(body, /upstream_bad_response/);
@@ -126,6 +158,12 @@ describe("a Worker", () => {
     await other.close();
   });
 
-  // It moves callers to a new version and lets open exchanges finish: nobody could ask a Worker to drain.
-  it.notOn("workers", "the platform ends a Worker by itself", "behaviour: drain (Workers)", () => {});
+  // It moves callers to a new version and lets open exchanges finish: nobody could ask a Worker to
+  // drain.
+  it.notOn(
+    "workers",
+    "the platform ends a Worker by itself",
+    "behaviour: drain (Workers)",
+    () => {},
+  );
 });

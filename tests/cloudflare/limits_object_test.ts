@@ -21,7 +21,10 @@ async function load(): Promise<typeof SallyportLimits> {
     plugins: [{
       name: "platform",
       setup({ onResolve, onLoad }) {
-        onResolve({ filter: /^cloudflare:workers$/ }, ({ path }) => ({ path, namespace: "platform" }));
+        onResolve(
+          { filter: /^cloudflare:workers$/ },
+          ({ path }) => ({ path, namespace: "platform" }),
+        );
         const contents = "export class DurableObject { constructor(ctx) { this.ctx = ctx; } }";
         onLoad({ filter: /./, namespace: "platform" }, () => ({ contents }));
       },
@@ -81,7 +84,11 @@ describe("the Durable Object", () => {
     const { stored, storage } = createStorage();
     const end = Date.now() + HOUR;
     const count = { used: 3, until: end };
-    stored.set("key:old", { requests: count, tokens: { used: 0, until: 0 }, budget: { used: 0, until: 0 } });
+    stored.set("key:old", {
+      requests: count,
+      tokens: { used: 0, until: 0 },
+      budget: { used: 0, until: 0 },
+    });
     const object = new Limits({ storage }, {});
     const old = subjectOf("key:old", HOUR);
     const rich: LimitSubject = {
@@ -89,13 +96,22 @@ describe("the Durable Object", () => {
       limits: { spend: { limit: 100, period: "month", currency: "USD" } },
     };
     const reservation = { expected: { tokens: 0, spend: 60 }, most: { tokens: 0, spend: 60 } };
-    assert.equal(object.handle({ type: "acquire", id: "1", subjects: [old, rich], reservation })[0]?.used, 3);
+    assert.equal(
+      object.handle({ type: "acquire", id: "1", subjects: [old, rich], reservation })[0]?.used,
+      3,
+    );
     object.alarm();
     const heir = new Limits({ storage }, {});
-    assert.deepEqual(heir.handle({ type: "status", subjects: [old, rich] }).map(({ used }) => used), [4, 60]);
+    assert.deepEqual(
+      heir.handle({ type: "status", subjects: [old, rich] }).map(({ used }) => used),
+      [4, 60],
+    );
     const used = { tokens: 0, spend: 20 };
     heir.handle({ type: "release", id: "1", subjects: [old, rich], reservation, ageMs: 5, used });
-    assert.deepEqual(heir.handle({ type: "status", subjects: [old, rich] }).map(({ used }) => used), [4, 20]);
+    assert.deepEqual(
+      heir.handle({ type: "status", subjects: [old, rich] }).map(({ used }) => used),
+      [4, 20],
+    );
   });
 });
 
@@ -115,12 +131,24 @@ describe("what a Worker is given", () => {
           return { handle: () => Promise.resolve(calls.map(() => ({ used: 0, resetMs: HOUR }))) };
         },
       };
-      const env = { LIMITS, SALLYPORT_CONFIG: { providers: { a: { upstream: "openai", ...(limits && { limits }) } } } };
-      const { limiter } = createParts(env, readConfig(env), { clock: systemClock, keepAlive() {}, report() {} });
+      const env = {
+        LIMITS,
+        SALLYPORT_CONFIG: { providers: { a: { upstream: "openai", ...(limits && { limits }) } } },
+      };
+      const { limiter } = createParts(env, readConfig(env), {
+        clock: systemClock,
+        keepAlive() {},
+        report() {},
+      });
       for (const subjects of calls) {
-        await limiter?.acquire(limits === undefined ? subjects.slice(0, -1) : subjects, NO_RESERVATION);
+        await limiter?.acquire(
+          limits === undefined ? subjects.slice(0, -1) : subjects,
+          NO_RESERVATION,
+        );
       }
-      const expected = limits === undefined ? ["key:one", "team:search", "team:search"] : ["all", "all", "all"];
+      const expected = limits === undefined
+        ? ["key:one", "team:search", "team:search"]
+        : ["all", "all", "all"];
       assert.deepEqual(asked, expected);
     }
   });
@@ -132,7 +160,10 @@ describe("what a Worker is given", () => {
       currency: "EUR",
       teams: { search: { limits: { budget: "5 EUR/day" } } },
     };
-    assert.throws(() => readConfig({ SALLYPORT_CONFIG }), /LIMITS: expected a binding to the Durable Object/);
+    assert.throws(
+      () => readConfig({ SALLYPORT_CONFIG }),
+      /LIMITS: expected a binding to the Durable Object/,
+    );
     const { currency, teams } = readConfig({ SALLYPORT_CONFIG, LIMITS: { getByName: () => ({}) } });
     assert.equal(currency, "EUR");
     assert.equal(teams["search"]?.limits.spend?.limit, 5e9);
@@ -142,7 +173,9 @@ describe("what a Worker is given", () => {
     const keys = { file: "gateway-keys.json" };
     const providers = { a: { upstream: "openai" } };
     const alerts = { url: "https://ops.example", secret: `whsec_${"A".repeat(32)}` };
-    for (const more of [{ redis: "redis://x" }, { drain: {} }, { alerts }, { keys }, { listen: [] }]) {
+    for (
+      const more of [{ redis: "redis://x" }, { drain: {} }, { alerts }, { keys }, { listen: [] }]
+    ) {
       const refused = { SALLYPORT_CONFIG: JSON.stringify({ providers, ...more }) };
       assert.throws(() => readConfig(refused), (error) => {
         assert.ok(error instanceof ConfigError);
@@ -151,7 +184,10 @@ describe("what a Worker is given", () => {
       });
     }
     for (const SALLYPORT_CONFIG of ["no JSON", 7, [], "[]", "null"]) {
-      assert.throws(() => readConfig({ SALLYPORT_CONFIG }), /SALLYPORT_CONFIG: expected the configuration/);
+      assert.throws(
+        () => readConfig({ SALLYPORT_CONFIG }),
+        /SALLYPORT_CONFIG: expected the configuration/,
+      );
     }
     const both = {
       KEYS: { get: () => Promise.resolve(null) },

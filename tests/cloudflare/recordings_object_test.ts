@@ -9,7 +9,14 @@ import { StoredRecordings } from "../../src/cloudflare/stored_recordings.ts";
 import { RemoteRecordings } from "../../src/durable/recording_store_remote.ts";
 import { TOMBSTONE_MS } from "../../src/durable/recording_store.ts";
 import { MovedClock } from "../durable/recording_places.ts";
-import { claimOf, endOf, entryOf, headOf, NotedHolder, readAll } from "../durable/recording_store_suite.ts";
+import {
+  claimOf,
+  endOf,
+  entryOf,
+  headOf,
+  NotedHolder,
+  readAll,
+} from "../durable/recording_store_suite.ts";
 import { STREAM_BODY } from "../support/gateway.ts";
 import { createStorage } from "../support/object_storage.ts";
 import { makeFolder } from "../support/program.ts";
@@ -19,7 +26,11 @@ import { until } from "../support/until.ts";
 import { startWorker, type TestWorker } from "../support/worker.ts";
 
 const KEY = "0123456789-secret-key";
-const headers = { "authorization": "Bearer sk-1", "gateway-auth": `Bearer ${KEY}`, "content-type": "application/json" };
+const headers = {
+  "authorization": "Bearer sk-1",
+  "gateway-auth": `Bearer ${KEY}`,
+  "content-type": "application/json",
+};
 const WHOLE = stream(...Array.from({ length: 100 }, (_, index) => `word-${index}`));
 const FIRST = chunk("word-0");
 
@@ -47,9 +58,16 @@ describe("durable exchanges of a Worker", () => {
   });
 
   const start = async (durable: Record<string, string> = {}) => {
-    const a = { hosts: ["*"], upstream: provider.url, durable: { keep: "1m", linger: "1m", ...durable } };
+    const a = {
+      hosts: ["*"],
+      upstream: provider.url,
+      durable: { keep: "1m", linger: "1m", ...durable },
+    };
     const SALLYPORT_CONFIG = { providers: { a }, keys: [{ id: "me", key: KEY }] };
-    const worker = await startWorker({ variables: { SALLYPORT_CONFIG }, persist: join(folder.path, "objects") });
+    const worker = await startWorker({
+      variables: { SALLYPORT_CONFIG },
+      persist: join(folder.path, "objects"),
+    });
     workers.push(worker);
     return worker;
   };
@@ -61,7 +79,8 @@ describe("durable exchanges of a Worker", () => {
     const all = { ...headers, "idempotency-key": key };
     const caller = openRaw(url, toRawRequest(url, { headers: all, body: STREAM_BODY }));
     await until(() => caller.received().includes("word-0"), "the answer begins");
-    const path = /^location: (\S+)\r$/im.exec(caller.received())?.[1] ?? assert.fail("it has an address");
+    const path = /^location: (\S+)\r$/im.exec(caller.received())?.[1] ??
+      assert.fail("it has an address");
     return { caller, path };
   };
 
@@ -73,13 +92,22 @@ describe("durable exchanges of a Worker", () => {
     held[0]?.write(WHOLE.slice(FIRST.length, 3000));
     held[0]?.end(WHOLE.slice(3000));
     assert.equal((await reading).body, WHOLE.slice(10));
-    await until(() => first.records.some(({ operation }) => operation === "chat.completions"), "it is over");
-    assert.equal(first.records.find(({ operation }) => operation === "chat.completions")?.outcome, "ok");
+    await until(
+      () => first.records.some(({ operation }) => operation === "chat.completions"),
+      "it is over",
+    );
+    assert.equal(
+      first.records.find(({ operation }) => operation === "chat.completions")?.outcome,
+      "ok",
+    );
     await first.close();
     workers.pop();
     const second = await start();
     assert.deepEqual(await get(second, path), { status: 200, body: WHOLE });
-    const again = await callRaw(second.url, { headers: { ...headers, "idempotency-key": "one" }, body: STREAM_BODY });
+    const again = await callRaw(second.url, {
+      headers: { ...headers, "idempotency-key": "one" },
+      body: STREAM_BODY,
+    });
     assert.equal(again.headers["idempotency-replayed"], "true");
     assert.equal(provider.calls.length, 1);
   });
@@ -95,7 +123,10 @@ describe("durable exchanges of a Worker", () => {
   it("are lost with the Worker that made their call, which readers are told within 10 s", async () => {
     const first = await start();
     const { path } = await begin(first, "three");
-    await until(async () => (await fetch(first.url + path, { method: "HEAD", headers })).status === 200, "it is kept");
+    await until(
+      async () => (await fetch(first.url + path, { method: "HEAD", headers })).status === 200,
+      "it is kept",
+    );
     const early = new AbortController();
     const some = await fetch(first.url + path, { headers, signal: early.signal });
     await some.body?.getReader().read(); // the entry is stored
@@ -118,7 +149,12 @@ describe("the Durable Object of recordings", () => {
     const send = async (message: Parameters<StoredRecordings["handle"]>[0]) =>
       structuredClone(await object.current.handle(structuredClone(message)));
     const store = new RemoteRecordings({ send, clock, gatherMs: 100 });
-    return { storage, object, store, renew: () => object.current = new StoredRecordings(storage, clock, maxBytes) };
+    return {
+      storage,
+      object,
+      store,
+      renew: () => object.current = new StoredRecordings(storage, clock, maxBytes),
+    };
   };
   const begin = async (store: RemoteRecordings, keepMs = 60_000) => {
     const claimed = await store.claim(claimOf(undefined, keepMs), new NotedHolder());
@@ -187,6 +223,9 @@ describe("the Durable Object of recordings", () => {
       /providers\.a\.durable: expected a binding RECORDINGS to the Durable Object SallyportRecordings/,
     );
     const RECORDINGS = { getByName: () => ({}) };
-    assert.equal(readConfig({ SALLYPORT_CONFIG, RECORDINGS }).providers["a"]?.durable?.keepMs, 60_000);
+    assert.equal(
+      readConfig({ SALLYPORT_CONFIG, RECORDINGS }).providers["a"]?.durable?.keepMs,
+      60_000,
+    );
   });
 });

@@ -1,4 +1,7 @@
-/** The Cloudflare Worker in workerd: what it is given, keys in KV, limits in a Durable Object, and what it reaches. */
+/**
+ * The Cloudflare Worker in workerd: what it is given, keys in KV, limits in a Durable Object, and
+ * what it reaches.
+ */
 // runtimes: workers
 import assert from "node:assert/strict";
 import { copyFileSync, globSync, readFileSync, writeFileSync } from "node:fs";
@@ -12,15 +15,30 @@ import { parse } from "jsonc-parser";
 import { WORKER } from "../../scripts/bundle.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { makeFolder, runProgram } from "../support/program.ts";
-import { type Answering, answerPlain, chunk, COMPLETION, type Provider, startProvider } from "../support/provider.ts";
+import {
+  type Answering,
+  answerPlain,
+  chunk,
+  COMPLETION,
+  type Provider,
+  startProvider,
+} from "../support/provider.ts";
 import { callRaw, openRaw, type RawConnection, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
-import { namespaceOf, startWorker, type TestWorker, type WorkerOptions } from "../support/worker.ts";
+import {
+  namespaceOf,
+  startWorker,
+  type TestWorker,
+  type WorkerOptions,
+} from "../support/worker.ts";
 import { COMPATIBILITY_DATE } from "../support/workerd.ts";
 
 const KEY = "0123456789-secret-key";
 const OTHER = "9876543210-secret-key";
-const FORMS: Readonly<Record<string, string>> = { "content-type": "application/json", authorization: "Bearer sk-1" };
+const FORMS: Readonly<Record<string, string>> = {
+  "content-type": "application/json",
+  authorization: "Bearer sk-1",
+};
 
 describe("a Worker is given", () => {
   let provider: Provider;
@@ -39,16 +57,23 @@ describe("a Worker is given", () => {
     for (const close of closing.splice(0)) await close();
     folder.remove();
   });
-  const start = async (variables: Record<string, unknown>, options: Partial<WorkerOptions> = {}) => {
+  const start = async (
+    variables: Record<string, unknown>,
+    options: Partial<WorkerOptions> = {},
+  ) => {
     const worker = await startWorker({ variables, ...options });
     closing.push(() => worker.close());
     return worker;
   };
   const configWith = (more: Record<string, unknown>, ofProvider: Record<string, unknown> = {}) => ({
-    SALLYPORT_CONFIG: { providers: { a: { hosts: ["*"], upstream: provider.url, ...ofProvider } }, ...more },
+    SALLYPORT_CONFIG: {
+      providers: { a: { hosts: ["*"], upstream: provider.url, ...ofProvider } },
+      ...more,
+    },
   });
   const headersOf = (key: string) => ({ ...FORMS, "gateway-auth": `Bearer ${key}` });
-  const call = (worker: TestWorker, key = KEY) => callRaw(worker.url, { headers: headersOf(key), body: GOOD_BODY });
+  const call = (worker: TestWorker, key = KEY) =>
+    callRaw(worker.url, { headers: headersOf(key), body: GOOD_BODY });
   const open = (worker: TestWorker, key = KEY): RawConnection =>
     openRaw(worker.url, toRawRequest(worker.url, { headers: headersOf(key), body: STREAM_BODY }));
   const neverEnding: Answering = (response) => {
@@ -71,7 +96,11 @@ describe("a Worker is given", () => {
 
   it("mistakes, and names every one without its value", async () => {
     const worker = await start({
-      SALLYPORT_CONFIG: { providers: { a: { upstream: "nonsense" } }, admin: { port: 1 }, listen: [{ port: 1 }] },
+      SALLYPORT_CONFIG: {
+        providers: { a: { upstream: "nonsense" } },
+        admin: { port: 1 },
+        listen: [{ port: 1 }],
+      },
       SALLYPORT_NOBODY: KEY,
       SALLYPORT_LIMITS_BODY: "lots",
     });
@@ -79,7 +108,14 @@ describe("a Worker is given", () => {
     assert.equal(status, 500);
     assert.match(body, /internal_error/);
     await until(() => worker.told().includes("SALLYPORT_LIMITS_BODY"), "the mistakes");
-    for (const said of ["admin: ", "listen: ", "SALLYPORT_NOBODY: unknown variable", "providers.a.upstream: "]) {
+    for (
+      const said of [
+        "admin: ",
+        "listen: ",
+        "SALLYPORT_NOBODY: unknown variable",
+        "providers.a.upstream: ",
+      ]
+    ) {
       assert.ok(worker.told().includes(said), `${said} in ${worker.told()}`);
     }
     assert.ok(!worker.told().includes(KEY));
@@ -102,7 +138,13 @@ describe("a Worker is given", () => {
     );
     copyFileSync("ops/workers/kv_keys.js", join(folder.path, "kv_keys.mjs"));
     const keys = async (...args: string[]) => {
-      const { status, stdout } = await runProgram(["keys", ...args, "--json", "--config", "gateway.json"], {
+      const { status, stdout } = await runProgram([
+        "keys",
+        ...args,
+        "--json",
+        "--config",
+        "gateway.json",
+      ], {
         cwd: folder.path,
       });
       assert.equal(status, 0, stdout);
@@ -113,7 +155,9 @@ describe("a Worker is given", () => {
     const listed: { name: string }[] = [];
     const sync = async () => {
       writeFileSync(join(folder.path, "listed.json"), JSON.stringify(listed));
-      execFileSync(process.execPath, ["kv_keys.mjs", "k.json", "listed.json"], { cwd: folder.path });
+      execFileSync(process.execPath, ["kv_keys.mjs", "k.json", "listed.json"], {
+        cwd: folder.path,
+      });
       const read = (name: string) => JSON.parse(readFileSync(join(folder.path, name), "utf8"));
       for (const { key, value } of read("put.json")) {
         await namespace.put(key, value);
@@ -130,10 +174,13 @@ describe("a Worker is given", () => {
     const second = (await keys("rotate", id, "--overlap", "0s")).key;
     const third = (await keys("rotate", id, "--overlap", "1h")).key;
     await sync();
-    assert.deepEqual(await Promise.all([key, third].map(async (each) => (await call(worker, each)).status)), [
-      401,
-      200,
-    ]);
+    assert.deepEqual(
+      await Promise.all([key, third].map(async (each) => (await call(worker, each)).status)),
+      [
+        401,
+        200,
+      ],
+    );
     assert.equal((await call(worker, second)).status, 200, "the overlap");
     await keys("revoke", id);
     await sync();
@@ -161,7 +208,10 @@ describe("a Worker is given", () => {
     const before = provider.calls.length;
     assert.equal((await ask(placeless, {})).status, 200);
     assert.equal(provider.calls.length, before + 1);
-    await until(() => placeless.told().includes("key mine has durable, but there is no binding RECORDINGS"), "why");
+    await until(
+      () => placeless.told().includes("key mine has durable, but there is no binding RECORDINGS"),
+      "why",
+    );
     assert.equal(placeless.told().split("no binding RECORDINGS").length, 2, "once");
     const recording = await start(configWith({}), { keys });
     const first = await ask(recording);
@@ -171,7 +221,10 @@ describe("a Worker is given", () => {
     const written = configWith({ keys: [{ id: "me", key: KEY, durable: {} }] });
     const refused = await start(written, { hasRecordings: false });
     assert.equal((await ask(refused)).status, 500);
-    await until(() => refused.told().includes("keys.0.durable: expected a binding RECORDINGS"), "where the mistake is");
+    await until(
+      () => refused.told().includes("keys.0.durable: expected a binding RECORDINGS"),
+      "where the mistake is",
+    );
   });
 
   it("limits in a Durable Object: a provider's count all keys together, and outlive the process", async () => {
@@ -195,9 +248,14 @@ describe("a Worker is given", () => {
 
   it("limits in a Durable Object: a place is held as long as its exchange is open, and free when the caller left", async () => {
     answering = neverEnding;
-    const worker = await start(configWith({ keys: [{ id: "me", key: KEY, limits: { concurrency: 2 } }] }));
+    const worker = await start(
+      configWith({ keys: [{ id: "me", key: KEY, limits: { concurrency: 2 } }] }),
+    );
     const callers = [open(worker), open(worker)];
-    await until(() => callers.every((caller) => caller.received().includes("data: ")), "both streams begin");
+    await until(
+      () => callers.every((caller) => caller.received().includes("data: ")),
+      "both streams begin",
+    );
     assert.match((await call(worker)).body, /concurrency_limit_exceeded/);
     callers[0]?.socket.resetAndDestroy();
     answering = answerPlain;
@@ -219,8 +277,13 @@ describe("a Worker is given", () => {
     };
     const answers = await Promise.all(Array.from({ length: 60 }, async (_, number) => {
       const body = STREAM_BODY.replace("test-1", String(number % 4));
-      if (number % 4 !== 3) return (await callRaw(worker.url, { headers: headersOf(KEY), body })).body;
-      const caller = openRaw(worker.url, toRawRequest(worker.url, { headers: headersOf(KEY), body }));
+      if (number % 4 !== 3) {
+        return (await callRaw(worker.url, { headers: headersOf(KEY), body })).body;
+      }
+      const caller = openRaw(
+        worker.url,
+        toRawRequest(worker.url, { headers: headersOf(KEY), body }),
+      );
       setTimeout(() => caller.socket.resetAndDestroy(), number);
       return await caller.closed;
     }));
@@ -235,13 +298,25 @@ describe("a Worker is given", () => {
 
 describe("the Worker's program", () => {
   it("reaches no module but the platform's own, and names no other runtime", async () => {
-    const { metafile, outputFiles } = await build({ ...WORKER, write: false, outfile: "workers.js", metafile: true });
-    const imports = Object.values(metafile.outputs).flatMap((output) => output.imports.map(({ path }) => path));
+    const { metafile, outputFiles } = await build({
+      ...WORKER,
+      write: false,
+      outfile: "workers.js",
+      metafile: true,
+    });
+    const imports = Object.values(metafile.outputs).flatMap((output) =>
+      output.imports.map(({ path }) => path)
+    );
     assert.deepEqual(Array.from(new Set(imports)), ["cloudflare:workers"]);
-    const reached = Object.values(metafile.inputs).flatMap((input) => input.imports.map(({ path }) => path));
+    const reached = Object.values(metafile.inputs).flatMap((input) =>
+      input.imports.map(({ path }) => path)
+    );
     assert.deepEqual(reached.filter((path) => path.startsWith("node:")), []);
     const [{ text } = assert.fail()] = outputFiles;
-    assert.doesNotMatch(text, /\bprocess\.(?:env|versions|stdout)|\bBuffer\.|\brequire\(|\bDeno\.|\bBun\./);
+    assert.doesNotMatch(
+      text,
+      /\bprocess\.(?:env|versions|stdout)|\bBuffer\.|\brequire\(|\bDeno\.|\bBun\./,
+    );
     assert.equal(text, readFileSync("dist/workers.js", "utf8"));
   });
 
@@ -269,7 +344,10 @@ describe("the Worker's program", () => {
   it("lacks some cases of the other runtimes, for the reasons in docs/workers.md and no others", () => {
     const texts = globSync("tests/**/*.ts").map((file) => readFileSync(file, "utf8"));
     const given = texts.flatMap((text) =>
-      Array.from(text.matchAll(/(?:notOn\(\s*"workers",|notOnWorkers:)\s*"([^"]+)"/g), ([, reason = ""]) => reason)
+      Array.from(
+        text.matchAll(/(?:notOn\(\s*"workers",|notOnWorkers:)\s*"([^"]+)"/g),
+        ([, reason = ""]) => reason,
+      )
     );
     const page = readFileSync("docs/workers.md", "utf8").replace(/\s+/g, " ");
     const told = Array.from(page.matchAll(/- \*\*([^*]+)\*\*:/g), ([, reason = ""]) => reason);

@@ -8,7 +8,9 @@ import { type Json, layVariable } from "../../src/config/environment.ts";
 import { PRESETS } from "../../src/config/presets.ts";
 
 const providers = { a: { upstream: "https://a.example/v1" } };
-const withProvider = (settings: Record<string, unknown>) => ({ providers: { a: { ...providers.a, ...settings } } });
+const withProvider = (settings: Record<string, unknown>) => ({
+  providers: { a: { ...providers.a, ...settings } },
+});
 const LONG = "0123456789abcdef";
 const withKey = (key: Record<string, unknown>) => ({ providers, keys: [{ id: "k", ...key }] });
 
@@ -34,60 +36,192 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   "a text": ["x", "config", /expected an object/],
   "no provider": [{}, "providers", /expected to be there/],
   "an empty list of providers": [{ providers: {} }, "providers", /at least one provider/],
-  "a provider that is a text": [{ providers: { a: "openai" } }, "providers.a", /expected an object/],
-  "a provider called __proto__": [parsed('{"providers":{"__proto__":{}}}'), "providers", /at least one provider/],
+  "a provider that is a text": [
+    { providers: { a: "openai" } },
+    "providers.a",
+    /expected an object/,
+  ],
+  "a provider called __proto__": [
+    parsed('{"providers":{"__proto__":{}}}'),
+    "providers",
+    /at least one provider/,
+  ],
   "a setting called __proto__": [
     parsed('{"providers":{"a":{"upstream":"xai"}},"__proto__":1}'),
     "__proto__",
     /unknown/,
   ],
   "an unknown setting": [{ providers, speed: 1 }, "speed", /unknown setting/],
-  "an unknown setting of a provider": [withProvider({ speed: 1 }), "providers.a.speed", /unknown setting/],
+  "an unknown setting of a provider": [
+    withProvider({ speed: 1 }),
+    "providers.a.speed",
+    /unknown setting/,
+  ],
   "an unknown deadline": [withDeadlines({ first: "1s" }), "providers.a.deadlines.first", /unknown/],
-  "an unknown setting of a listener": [{ providers, listen: [{ port: 1, host: "x" }] }, "listen[0].host", /unknown/],
-  "an unknown setting of a key": [withKey({ key: LONG, provider: "a" }), "keys[0].provider", /unknown setting/],
+  "an unknown setting of a listener": [
+    { providers, listen: [{ port: 1, host: "x" }] },
+    "listen[0].host",
+    /unknown/,
+  ],
+  "an unknown setting of a key": [
+    withKey({ key: LONG, provider: "a" }),
+    "keys[0].provider",
+    /unknown setting/,
+  ],
   "no upstream": [{ providers: { a: {} } }, "providers.a.upstream", /expected to be there/],
   "no replica": [withProvider({ upstream: [] }), "providers.a.upstream", /at least one upstream/],
-  "a replica twice": [withProvider({ upstream: ["openai", "openai"] }), "providers.a.upstream", /each upstream once/],
-  "a replica that is no URL": [withProvider({ upstream: ["openai", "x"] }), "providers.a.upstream[1]", /http or https/],
-  "a suffix with a port": [withProvider({ hosts: ["*.b.example:80"] }), "providers.a.hosts[0]", /host:port/],
-  "a port of five nines": [withProvider({ hosts: ["b.example:99999"] }), "providers.a.hosts[0]", /host:port/],
-  "a bare question mark": [withProvider({ upstream: "https://a.example/v1?" }), "providers.a.upstream", /without/],
+  "a replica twice": [
+    withProvider({ upstream: ["openai", "openai"] }),
+    "providers.a.upstream",
+    /each upstream once/,
+  ],
+  "a replica that is no URL": [
+    withProvider({ upstream: ["openai", "x"] }),
+    "providers.a.upstream[1]",
+    /http or https/,
+  ],
+  "a suffix with a port": [
+    withProvider({ hosts: ["*.b.example:80"] }),
+    "providers.a.hosts[0]",
+    /host:port/,
+  ],
+  "a port of five nines": [
+    withProvider({ hosts: ["b.example:99999"] }),
+    "providers.a.hosts[0]",
+    /host:port/,
+  ],
+  "a bare question mark": [
+    withProvider({ upstream: "https://a.example/v1?" }),
+    "providers.a.upstream",
+    /without/,
+  ],
   "no hosts": [withProvider({ hosts: [] }), "providers.a.hosts", /at least one/],
-  "a host that is no text": [withProvider({ hosts: ["x", 7] }), "providers.a.hosts[1]", /expected a string/],
+  "a host that is no text": [
+    withProvider({ hosts: ["x", 7] }),
+    "providers.a.hosts[1]",
+    /expected a string/,
+  ],
   "a deadline of zero": [withDeadline("0s"), "providers.a.deadlines.idle", /above zero/],
-  "a deadline below a millisecond": [withDeadline("0.5ms"), "providers.a.deadlines.idle", /above zero/],
-  "an endless deadline": [withDeadline(`${"9".repeat(400)}s`), "providers.a.deadlines.idle", /at most 24h/],
-  "a deadline of two days": [withDeadlines({ total: "48h" }), "providers.a.deadlines.total", /at most 24h/],
-  "an idle deadline above the total": [withDeadline("2h"), "providers.a.deadlines.idle", /at most total/],
-  "a late connect": [withDeadlines({ connect: "11m" }), "providers.a.deadlines.connect", /at most firstByte/],
-  "a late first byte": [withDeadlines({ firstByte: "31m" }), "providers.a.deadlines.firstByte", /at most total/],
-  "a late first event": [withDeadlines({ firstEvent: "31m" }), "providers.a.deadlines.firstEvent", /at most total/],
-  "a header with a space": [withHeaders({ pass: ["x y"] }), "providers.a.headers.pass[0]", /name of a header/],
-  "a header with a star inside": [withHeaders({ answer: ["x-*-y"] }), "providers.a.headers.answer[0]", /"x-my-\*"/],
-  "a header without a name": [withHeaders({ pass: [""] }), "providers.a.headers.pass[0]", /name of a header/],
-  "headers that are no list": [withHeaders({ pass: "x-a" }), "providers.a.headers.pass", /array of names/],
-  "another list of headers": [withHeaders({ drop: [] }), "providers.a.headers.drop", /unknown setting/],
-  "a cookie to the provider": [withHeaders({ pass: ["x-a", "Cookie"] }), "providers.a.headers.pass[1]", /a cookie/],
-  "a cookie to the caller": [withHeaders({ answer: ["set-cookie"] }), "providers.a.headers.answer[0]", /a cookie/],
-  "a forwarding field": [withHeaders({ pass: ["x-forwarded-f*"] }), "providers.a.headers.pass[0]", /by which way/],
+  "a deadline below a millisecond": [
+    withDeadline("0.5ms"),
+    "providers.a.deadlines.idle",
+    /above zero/,
+  ],
+  "an endless deadline": [
+    withDeadline(`${"9".repeat(400)}s`),
+    "providers.a.deadlines.idle",
+    /at most 24h/,
+  ],
+  "a deadline of two days": [
+    withDeadlines({ total: "48h" }),
+    "providers.a.deadlines.total",
+    /at most 24h/,
+  ],
+  "an idle deadline above the total": [
+    withDeadline("2h"),
+    "providers.a.deadlines.idle",
+    /at most total/,
+  ],
+  "a late connect": [
+    withDeadlines({ connect: "11m" }),
+    "providers.a.deadlines.connect",
+    /at most firstByte/,
+  ],
+  "a late first byte": [
+    withDeadlines({ firstByte: "31m" }),
+    "providers.a.deadlines.firstByte",
+    /at most total/,
+  ],
+  "a late first event": [
+    withDeadlines({ firstEvent: "31m" }),
+    "providers.a.deadlines.firstEvent",
+    /at most total/,
+  ],
+  "a header with a space": [
+    withHeaders({ pass: ["x y"] }),
+    "providers.a.headers.pass[0]",
+    /name of a header/,
+  ],
+  "a header with a star inside": [
+    withHeaders({ answer: ["x-*-y"] }),
+    "providers.a.headers.answer[0]",
+    /"x-my-\*"/,
+  ],
+  "a header without a name": [
+    withHeaders({ pass: [""] }),
+    "providers.a.headers.pass[0]",
+    /name of a header/,
+  ],
+  "headers that are no list": [
+    withHeaders({ pass: "x-a" }),
+    "providers.a.headers.pass",
+    /array of names/,
+  ],
+  "another list of headers": [
+    withHeaders({ drop: [] }),
+    "providers.a.headers.drop",
+    /unknown setting/,
+  ],
+  "a cookie to the provider": [
+    withHeaders({ pass: ["x-a", "Cookie"] }),
+    "providers.a.headers.pass[1]",
+    /a cookie/,
+  ],
+  "a cookie to the caller": [
+    withHeaders({ answer: ["set-cookie"] }),
+    "providers.a.headers.answer[0]",
+    /a cookie/,
+  ],
+  "a forwarding field": [
+    withHeaders({ pass: ["x-forwarded-f*"] }),
+    "providers.a.headers.pass[0]",
+    /by which way/,
+  ],
   "a header of another origin": [
     withHeaders({ answer: ["access-control-allow-*"] }),
     "providers.a.headers.answer[0]",
     /whole origin/,
   ],
-  "headers to set that are a list": [withHeaders({ set: ["x"] }), "providers.a.headers.set.0", /name of a header/],
-  "headers to set that are a text": [withHeaders({ set: "x-a: b" }), "providers.a.headers.set", /names and values/],
+  "headers to set that are a list": [
+    withHeaders({ set: ["x"] }),
+    "providers.a.headers.set.0",
+    /name of a header/,
+  ],
+  "headers to set that are a text": [
+    withHeaders({ set: "x-a: b" }),
+    "providers.a.headers.set",
+    /names and values/,
+  ],
   "a header to set twice": [
     withHeaders({ set: { "x-a": "1", "X-A": "2" } }),
     "providers.a.headers.set",
     /each name once/,
   ],
-  "a pattern to set": [withHeaders({ set: { "x-*": "1" } }), "providers.a.headers.set.x-*", /name of a header/],
-  "a value with a line end": [withHeaders({ set: { "x-a": "1\n2" } }), "providers.a.headers.set.x-a", /visible ASCII/],
-  "a value with a space first": [withHeaders({ set: { "x-a": " 1" } }), "providers.a.headers.set.x-a", /visible ASCII/],
-  "a value of nothing": [withHeaders({ set: { "x-a": "" } }), "providers.a.headers.set.x-a", /1 to 8192/],
-  "a value that is a number": [withHeaders({ set: { "x-a": 1 } }), "providers.a.headers.set.x-a", /a string/],
+  "a pattern to set": [
+    withHeaders({ set: { "x-*": "1" } }),
+    "providers.a.headers.set.x-*",
+    /name of a header/,
+  ],
+  "a value with a line end": [
+    withHeaders({ set: { "x-a": "1\n2" } }),
+    "providers.a.headers.set.x-a",
+    /visible ASCII/,
+  ],
+  "a value with a space first": [
+    withHeaders({ set: { "x-a": " 1" } }),
+    "providers.a.headers.set.x-a",
+    /visible ASCII/,
+  ],
+  "a value of nothing": [
+    withHeaders({ set: { "x-a": "" } }),
+    "providers.a.headers.set.x-a",
+    /1 to 8192/,
+  ],
+  "a value that is a number": [
+    withHeaders({ set: { "x-a": 1 } }),
+    "providers.a.headers.set.x-a",
+    /a string/,
+  ],
   "a credential to set": [
     withHeaders({ set: { Authorization: "Bearer x" } }),
     "providers.a.headers.set.Authorization",
@@ -99,12 +233,28 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
     /body of the caller/,
   ],
   "no exchanges": [{ providers, limits: { exchanges: 0 } }, "limits.exchanges", /at least 1/],
-  "half an exchange": [{ providers, limits: { exchanges: 1.5 } }, "limits.exchanges", /whole number/],
-  "bodies below one body": [{ providers, limits: { bodies: "1MB" } }, "limits.body", /at most bodies/],
+  "half an exchange": [
+    { providers, limits: { exchanges: 1.5 } },
+    "limits.exchanges",
+    /whole number/,
+  ],
+  "bodies below one body": [
+    { providers, limits: { bodies: "1MB" } },
+    "limits.body",
+    /at most bodies/,
+  ],
   "a size of nothing": [{ providers, limits: { body: "0MB" } }, "limits.body", /above zero/],
-  "a size of ten gigabytes": [{ providers, limits: { body: "10GB" } }, "limits.body", /at most 1GB/],
+  "a size of ten gigabytes": [
+    { providers, limits: { body: "10GB" } },
+    "limits.body",
+    /at most 1GB/,
+  ],
   "cors without origins": [{ providers, cors: {} }, "cors.origins", /expected to be there/],
-  "cors for no origin": [{ providers, cors: { origins: [] } }, "cors.origins", /at least one origin/],
+  "cors for no origin": [
+    { providers, cors: { origins: [] } },
+    "cors.origins",
+    /at least one origin/,
+  ],
   "an unknown setting of cors": [
     { providers, cors: { origins: ["*"], credentials: true } },
     "cors.credentials",
@@ -117,8 +267,16 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   ],
   "an admin without a port": [{ providers, admin: {} }, "admin.port", /to be there/],
   "a drain without a unit": [{ providers, drain: { delay: "5" } }, "drain.delay", /with its unit/],
-  "hours of usage without a unit": [{ providers, usage: { hours: "8" } }, "usage.hours", /from "1d" to "4000d"/],
-  "days of usage for ever": [{ providers, usage: { days: "4001d" } }, "usage.days", /from "1d" to "4000d"/],
+  "hours of usage without a unit": [
+    { providers, usage: { hours: "8" } },
+    "usage.hours",
+    /from "1d" to "4000d"/,
+  ],
+  "days of usage for ever": [
+    { providers, usage: { days: "4001d" } },
+    "usage.days",
+    /from "1d" to "4000d"/,
+  ],
   "hours of usage for longer than days": [
     { providers, usage: { hours: "9d", days: "8d" } },
     "usage.hours",
@@ -126,16 +284,40 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   ],
   "a drain limit of zero": [{ providers, drain: { limit: "0s" } }, "drain.limit", /above zero/],
   "no addresses": [{ providers, listen: [] }, "listen", /at least one/],
-  "a listener without a port": [{ providers, listen: [{ hostname: "x" }] }, "listen[0].port", /to be there/],
-  "an empty hostname": [{ providers, listen: [{ hostname: "", port: 1 }] }, "listen[0].hostname", /non-empty/],
-  "half an identity": [{ providers, listen: [{ port: 1, tls: { cert: "x" } }] }, "listen[0].tls.key", /to be there/],
+  "a listener without a port": [
+    { providers, listen: [{ hostname: "x" }] },
+    "listen[0].port",
+    /to be there/,
+  ],
+  "an empty hostname": [
+    { providers, listen: [{ hostname: "", port: 1 }] },
+    "listen[0].hostname",
+    /non-empty/,
+  ],
+  "half an identity": [
+    { providers, listen: [{ port: 1, tls: { cert: "x" } }] },
+    "listen[0].tls.key",
+    /to be there/,
+  ],
   "keys that are no array": [{ providers, keys: 7 }, "keys", /array of keys, \{ "file"/],
   "keys in a file without a name": [{ providers, keys: { file: "" } }, "keys.file", /non-empty/],
-  "keys in Redis without Redis": [{ providers, keys: "redis" }, "config", /keys: expected "redis" to be configured/],
+  "keys in Redis without Redis": [
+    { providers, keys: "redis" },
+    "config",
+    /keys: expected "redis" to be configured/,
+  ],
   "a Redis that is no URL": [{ providers, redis: "localhost" }, "redis", /redis:\/\//],
   "a Redis that is a number": [{ providers, redis: 6379 }, "redis", /redis:\/\//],
-  "a Redis without a place": [withRedis({ timeout: "80ms" }), "redis", /one of url, cluster and sentinel/],
-  "a Redis in two places": [withRedis({ url: REDIS, cluster: [REDIS] }), "redis", /one of url, cluster and sentinel/],
+  "a Redis without a place": [
+    withRedis({ timeout: "80ms" }),
+    "redis",
+    /one of url, cluster and sentinel/,
+  ],
+  "a Redis in two places": [
+    withRedis({ url: REDIS, cluster: [REDIS] }),
+    "redis",
+    /one of url, cluster and sentinel/,
+  ],
   "an unknown setting of Redis": [withRedis({ url: REDIS, db: 1 }), "redis.db", /unknown setting/],
   "a Redis by http": [withRedis({ url: "http://localhost" }), "redis.url", /rediss:\/\//],
   "a Redis without a host": [withRedis({ url: "redis:///1" }), "redis.url", /redis:\/\//],
@@ -143,50 +325,158 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   "a URL of Redis with a query": [withRedis({ url: `${REDIS}?db=1` }), "redis.url", /no query/],
   "a password of Redis with a #": [{ providers, redis: "redis://:a@h/#b" }, "redis", /%23/],
   "a password of Redis with a %": [{ providers, redis: "redis://:100%@h" }, "redis", /%25/],
-  "a socket with two slashes": [withRedis({ url: "unix://run/redis.sock" }), "redis.url", /three slashes/],
-  "a socket with a query": [withRedis({ url: "unix:///run/redis.sock?x=1" }), "redis.url", /\?db=2/],
-  "a password of Redis twice": [withRedis({ url: "redis://:p@h", password: "p" }), "redis.password", /once/],
-  "TLS of Redis without rediss": [withRedis({ url: REDIS, tls: { ca: "ca.pem" } }), "redis.tls", /rediss:\/\//],
-  "a certificate without a key": [withRedis({ url: SECURE, tls: { cert: "c" } }), "redis.tls.key", /for cert is/],
-  "a key without a certificate": [withRedis({ url: SECURE, tls: { key: "k" } }), "redis.tls.cert", /for key is/],
+  "a socket with two slashes": [
+    withRedis({ url: "unix://run/redis.sock" }),
+    "redis.url",
+    /three slashes/,
+  ],
+  "a socket with a query": [
+    withRedis({ url: "unix:///run/redis.sock?x=1" }),
+    "redis.url",
+    /\?db=2/,
+  ],
+  "a password of Redis twice": [
+    withRedis({ url: "redis://:p@h", password: "p" }),
+    "redis.password",
+    /once/,
+  ],
+  "TLS of Redis without rediss": [
+    withRedis({ url: REDIS, tls: { ca: "ca.pem" } }),
+    "redis.tls",
+    /rediss:\/\//,
+  ],
+  "a certificate without a key": [
+    withRedis({ url: SECURE, tls: { cert: "c" } }),
+    "redis.tls.key",
+    /for cert is/,
+  ],
+  "a key without a certificate": [
+    withRedis({ url: SECURE, tls: { key: "k" } }),
+    "redis.tls.cert",
+    /for key is/,
+  ],
   "a timeout of zero": [withRedis({ url: REDIS, timeout: "0s" }), "redis.timeout", /above zero/],
-  "a timeout of a minute": [withRedis({ url: REDIS, timeout: "1m" }), "redis.timeout", /at most 5s/],
-  "a timeout without a unit": [withRedis({ url: REDIS, timeout: 50 }), "redis.timeout", /with its unit/],
+  "a timeout of a minute": [
+    withRedis({ url: REDIS, timeout: "1m" }),
+    "redis.timeout",
+    /at most 5s/,
+  ],
+  "a timeout without a unit": [
+    withRedis({ url: REDIS, timeout: 50 }),
+    "redis.timeout",
+    /with its unit/,
+  ],
   "an empty Cluster": [withRedis({ cluster: [] }), "redis.cluster", /at least one URL/],
-  "a Cluster of sockets": [withRedis({ cluster: ["unix:///s"] }), "redis.cluster[0]", /no Unix sockets/],
-  "a Cluster with a database": [withRedis({ cluster: [REDIS, `${REDIS}/1`] }), "redis.cluster[1]", /none but 0/],
-  "a Cluster with a password": [withRedis({ cluster: ["redis://:p@h"] }), "redis.cluster[0]", /beside cluster/],
-  "a Cluster with TLS in parts": [withRedis({ cluster: [REDIS, SECURE] }), "redis.cluster[1]", /in all URLs/],
-  "Sentinels without a name": [withRedis({ sentinel: { nodes: ["h:1"] } }), "redis.sentinel.name", /to be there/],
-  "no Sentinels": [withRedis({ sentinel: { name: "m", nodes: [] } }), "redis.sentinel.nodes", /at least one address/],
+  "a Cluster of sockets": [
+    withRedis({ cluster: ["unix:///s"] }),
+    "redis.cluster[0]",
+    /no Unix sockets/,
+  ],
+  "a Cluster with a database": [
+    withRedis({ cluster: [REDIS, `${REDIS}/1`] }),
+    "redis.cluster[1]",
+    /none but 0/,
+  ],
+  "a Cluster with a password": [
+    withRedis({ cluster: ["redis://:p@h"] }),
+    "redis.cluster[0]",
+    /beside cluster/,
+  ],
+  "a Cluster with TLS in parts": [
+    withRedis({ cluster: [REDIS, SECURE] }),
+    "redis.cluster[1]",
+    /in all URLs/,
+  ],
+  "Sentinels without a name": [
+    withRedis({ sentinel: { nodes: ["h:1"] } }),
+    "redis.sentinel.name",
+    /to be there/,
+  ],
+  "no Sentinels": [
+    withRedis({ sentinel: { name: "m", nodes: [] } }),
+    "redis.sentinel.nodes",
+    /at least one address/,
+  ],
   "a Sentinel by URL": [
     withRedis({ sentinel: { name: "m", nodes: ["h", REDIS] } }),
     "redis.sentinel.nodes[1]",
     /such as "10\.0\.0\.1:26379"/,
   ],
-  "a short admin token": [{ providers, admin: { port: 1, token: "short" } }, "admin.token", /16 to 512 visible/],
+  "a short admin token": [
+    { providers, admin: { port: 1, token: "short" } },
+    "admin.token",
+    /16 to 512 visible/,
+  ],
   "a header that no interface takes its key in": [
     withProvider({ credential: "x-auth" }),
     "providers.a.credential",
     /expected "authorization", "x-api-key", "api-key", "x-goog-api-key"/,
   ],
-  "half a combined key": [withProvider({ combinedKey: "yes" }), "providers.a.combinedKey", /true or false/],
-  "a key of Google's": [withKey({ key: "AIzaSy0123456789abcdef" }), "keys[0].key", /looks like a provider's/],
-  "a provider's key": [withKey({ key: "sk-0123456789abcdef" }), "keys[0].key", /looks like a provider's/],
+  "half a combined key": [
+    withProvider({ combinedKey: "yes" }),
+    "providers.a.combinedKey",
+    /true or false/,
+  ],
+  "a key of Google's": [
+    withKey({ key: "AIzaSy0123456789abcdef" }),
+    "keys[0].key",
+    /looks like a provider's/,
+  ],
+  "a provider's key": [
+    withKey({ key: "sk-0123456789abcdef" }),
+    "keys[0].key",
+    /looks like a provider's/,
+  ],
   "a day that no calendar has": [
     withKey({ key: LONG, expires: "2027-02-30T00:00:00Z" }),
     "keys[0].expires",
     /date and time/,
   ],
-  "durable without a unit": [withProvider({ durable: { keep: "10" } }), "providers.a.durable.keep", /with its unit/],
-  "nothing kept": [withProvider({ durable: { keep: "0s" } }), "providers.a.durable.keep", /above zero/],
-  "answers kept for a week": [withProvider({ durable: { keep: "7d" } }), "providers.a.durable.keep", /at most 24h/],
-  "answers of any size": [withProvider({ durable: { size: "9GB" } }), "providers.a.durable.size", /at most 1GB/],
-  "durable retries in words": [withProvider({ durable: { retries: "yes" } }), "providers.a.durable.retries", /true or/],
-  "an unknown setting of durable": [withProvider({ durable: { cipher: "" } }), "providers.a.durable.cipher", /unknown/],
-  "durable as a switch": [withProvider({ durable: true }), "providers.a.durable", /an object such as/],
-  "durable turned off at a provider": [withProvider({ durable: false }), "providers.a.durable", /an object such as/],
-  "a key that is durable as a switch": [withKey({ key: LONG, durable: true }), "keys[0].durable", /or false/],
+  "durable without a unit": [
+    withProvider({ durable: { keep: "10" } }),
+    "providers.a.durable.keep",
+    /with its unit/,
+  ],
+  "nothing kept": [
+    withProvider({ durable: { keep: "0s" } }),
+    "providers.a.durable.keep",
+    /above zero/,
+  ],
+  "answers kept for a week": [
+    withProvider({ durable: { keep: "7d" } }),
+    "providers.a.durable.keep",
+    /at most 24h/,
+  ],
+  "answers of any size": [
+    withProvider({ durable: { size: "9GB" } }),
+    "providers.a.durable.size",
+    /at most 1GB/,
+  ],
+  "durable retries in words": [
+    withProvider({ durable: { retries: "yes" } }),
+    "providers.a.durable.retries",
+    /true or/,
+  ],
+  "an unknown setting of durable": [
+    withProvider({ durable: { cipher: "" } }),
+    "providers.a.durable.cipher",
+    /unknown/,
+  ],
+  "durable as a switch": [
+    withProvider({ durable: true }),
+    "providers.a.durable",
+    /an object such as/,
+  ],
+  "durable turned off at a provider": [
+    withProvider({ durable: false }),
+    "providers.a.durable",
+    /an object such as/,
+  ],
+  "a key that is durable as a switch": [
+    withKey({ key: LONG, durable: true }),
+    "keys[0].durable",
+    /or false/,
+  ],
   "a key that lingers for ever": [
     withKey({ key: LONG, durable: { linger: "for ever" } }),
     "keys[0].durable.linger",
@@ -197,13 +487,33 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
     "keys[0].durable.cipher",
     /unknown setting/,
   ],
-  "recordings of no size": [{ providers, limits: { recordings: "0MB" } }, "limits.recordings", /above zero/],
-  "an unknown limit": [withKey({ key: LONG, limits: { speed: "1/s" } }), "keys[0].limits.speed", /unknown setting/],
+  "recordings of no size": [
+    { providers, limits: { recordings: "0MB" } },
+    "limits.recordings",
+    /above zero/,
+  ],
+  "an unknown limit": [
+    withKey({ key: LONG, limits: { speed: "1/s" } }),
+    "keys[0].limits.speed",
+    /unknown setting/,
+  ],
   "a key without an id": [{ providers, keys: [{ key: LONG }] }, "keys[0].id", /to be there/],
-  "an id of 65 characters": [withKey({ id: "k".repeat(65), key: LONG }), "keys[0].id", /at most 64/],
+  "an id of 65 characters": [
+    withKey({ id: "k".repeat(65), key: LONG }),
+    "keys[0].id",
+    /at most 64/,
+  ],
   "neither key nor digest": [withKey({}), "keys[0]", /either key or digest/],
-  "both key and digest": [withKey({ key: LONG, digest: "a".repeat(64) }), "keys[0]", /either key or digest/],
-  "models as a text": [withKey({ key: LONG, models: "gpt" }), "keys[0].models", /array of model names/],
+  "both key and digest": [
+    withKey({ key: LONG, digest: "a".repeat(64) }),
+    "keys[0]",
+    /either key or digest/,
+  ],
+  "models as a text": [
+    withKey({ key: LONG, models: "gpt" }),
+    "keys[0].models",
+    /array of model names/,
+  ],
   "an empty model": [withKey({ key: LONG, models: ["x", ""] }), "keys[0].models[1]", /non-empty/],
   "a key for a stranger": [
     withKey({ key: LONG, providers: ["a", "z"] }),
@@ -213,7 +523,12 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
 };
 
 /** Many wrong values for one place. */
-const WRONG: readonly [path: string, put: (value: unknown) => unknown, says: RegExp, values: readonly unknown[]][] = [
+const WRONG: readonly [
+  path: string,
+  put: (value: unknown) => unknown,
+  says: RegExp,
+  values: readonly unknown[],
+][] = [
   ["providers.a.upstream", (upstream) => withProvider({ upstream }), /or one of openai, groq/, [
     "opnai",
     "ftp://a.example",
@@ -227,84 +542,118 @@ const WRONG: readonly [path: string, put: (value: unknown) => unknown, says: Reg
     {},
     true,
   ]],
-  ["providers.a.upstream", (upstream) => withProvider({ upstream }), /without credentials, query and fragment/, [
-    "https://u:p@a.example",
-    "https://u@a.example",
-    "https://a.example/v1?x=1",
-    "https://a.example/#x",
+  [
+    "providers.a.upstream",
+    (upstream) => withProvider({ upstream }),
+    /without credentials, query and fragment/,
+    [
+      "https://u:p@a.example",
+      "https://u@a.example",
+      "https://a.example/v1?x=1",
+      "https://a.example/#x",
+    ],
+  ],
+  [
+    "providers.a.hosts[0]",
+    (host) => withProvider({ hosts: [host] }),
+    /"host:port", "\*\.suffix" or "\*"/,
+    [
+      "",
+      "u@a.example",
+      "a.*.example",
+      "https://a.example",
+      "a example",
+      "**",
+      "*.",
+      "*.*",
+      "[::1",
+      "ä",
+    ],
+  ],
+  [
+    "providers.a.hosts[0]",
+    (host) => withProvider({ hosts: [host] }),
+    /a plain path that ends before "\/v1"/,
+    [
+      "/groq",
+      "a.example/",
+      "a.example//",
+      "a.example/groq/",
+      "a.example//groq",
+      "a.example/groq//openai",
+      "a.example/v1",
+      "a.example/groq/v1",
+      "a.example/v1/groq",
+      "a.example/./groq",
+      "a.example/groq/..",
+      "a.example/gro%71",
+      "a.example/gro q",
+      "a.example/groq?x",
+      "a.example/groq#x",
+      "a.example/groq:80",
+      "a.example/groq\\x",
+      "a.example/grök",
+      "a.example/*",
+      "a.example/x*",
+      "*a/groq",
+      "https://a.example/groq",
+      "a.example/groq\n",
+    ],
+  ],
+  ["providers.a.hosts", (hosts) => withProvider({ hosts }), /array of hosts/, [
+    "a.example",
+    null,
+    {},
+    7,
   ]],
-  ["providers.a.hosts[0]", (host) => withProvider({ hosts: [host] }), /"host:port", "\*\.suffix" or "\*"/, [
+  ["providers.a.messages", (messages) => withProvider({ messages }), /"ordered" or "any"/, [
+    "random",
+    null,
+    true,
     "",
-    "u@a.example",
-    "a.*.example",
-    "https://a.example",
-    "a example",
-    "**",
-    "*.",
-    "*.*",
-    "[::1",
-    "ä",
   ]],
-  ["providers.a.hosts[0]", (host) => withProvider({ hosts: [host] }), /a plain path that ends before "\/v1"/, [
-    "/groq",
-    "a.example/",
-    "a.example//",
-    "a.example/groq/",
-    "a.example//groq",
-    "a.example/groq//openai",
-    "a.example/v1",
-    "a.example/groq/v1",
-    "a.example/v1/groq",
-    "a.example/./groq",
-    "a.example/groq/..",
-    "a.example/gro%71",
-    "a.example/gro q",
-    "a.example/groq?x",
-    "a.example/groq#x",
-    "a.example/groq:80",
-    "a.example/groq\\x",
-    "a.example/grök",
-    "a.example/*",
-    "a.example/x*",
-    "*a/groq",
-    "https://a.example/groq",
-    "a.example/groq\n",
-  ]],
-  ["providers.a.hosts", (hosts) => withProvider({ hosts }), /array of hosts/, ["a.example", null, {}, 7]],
-  ["providers.a.messages", (messages) => withProvider({ messages }), /"ordered" or "any"/, ["random", null, true, ""]],
   ["providers.a.transport", (transport) => withProvider({ transport }), /"http1" or "fetch"/, [
     "http2",
     null,
     true,
     "",
   ]],
-  ["cors.origins[0]", (origin) => ({ providers, cors: { origins: [origin] } }), /as browsers send it|a string/, [
-    "",
-    "null",
-    "app.example.com",
-    "https://app.example.com/",
-    "https://app.example.com/x",
-    "https://app.example.com:443",
-    "https://APP.example.com",
-    "https://u@app.example.com",
-    "https://app.example.com?x",
-    "https://app.example.com ",
-    "https://app.example.com\n",
-    "https://*.example.com",
-    "https://*",
-    "https://**",
-    "http://localhost:*:*",
-    "http://localhost:99999",
-    "http://localhost:",
-    "//localhost",
-    "https://ä.example",
-    "chrome-extension://abc/x",
-    "file://",
-    "data:x",
-    7,
+  [
+    "cors.origins[0]",
+    (origin) => ({ providers, cors: { origins: [origin] } }),
+    /as browsers send it|a string/,
+    [
+      "",
+      "null",
+      "app.example.com",
+      "https://app.example.com/",
+      "https://app.example.com/x",
+      "https://app.example.com:443",
+      "https://APP.example.com",
+      "https://u@app.example.com",
+      "https://app.example.com?x",
+      "https://app.example.com ",
+      "https://app.example.com\n",
+      "https://*.example.com",
+      "https://*",
+      "https://**",
+      "http://localhost:*:*",
+      "http://localhost:99999",
+      "http://localhost:",
+      "//localhost",
+      "https://ä.example",
+      "chrome-extension://abc/x",
+      "file://",
+      "data:x",
+      7,
+      null,
+    ],
+  ],
+  ["cors.origins", (origins) => ({ providers, cors: { origins } }), /array of origins/, [
+    "*",
     null,
+    {},
   ]],
-  ["cors.origins", (origins) => ({ providers, cors: { origins } }), /array of origins/, ["*", null, {}]],
   ["cors", (cors) => ({ providers, cors }), /object with origins/, ["*", null, true]],
   ["providers.a.deadlines.idle", withDeadline, /with its unit/, [
     "5",
@@ -329,14 +678,30 @@ const WRONG: readonly [path: string, put: (value: unknown) => unknown, says: Reg
     true,
     {},
   ]],
-  ["providers.a.headers.pass[0]", (name) => withHeaders({ pass: [name] }), /that may cross: this one /, BARRED_FIELDS],
-  ["providers.a.headers.answer[0]", (name) => withHeaders({ answer: [name] }), /that may cross: this one /, [
-    ...BARRED_FIELDS.filter((name) => !name.startsWith("x-http")),
-    ..."cache-control server-timing sallyport-error access-control-* alt-svc Location date x-accel-buffering".split(
-      " ",
-    ),
+  [
+    "providers.a.headers.pass[0]",
+    (name) => withHeaders({ pass: [name] }),
+    /that may cross: this one /,
+    BARRED_FIELDS,
+  ],
+  [
+    "providers.a.headers.answer[0]",
+    (name) => withHeaders({ answer: [name] }),
+    /that may cross: this one /,
+    [
+      ...BARRED_FIELDS.filter((name) => !name.startsWith("x-http")),
+      ..."cache-control server-timing sallyport-error access-control-* alt-svc Location date x-accel-buffering"
+        .split(
+          " ",
+        ),
+    ],
+  ],
+  ["providers.a.keepAlive", (keepAlive) => withProvider({ keepAlive }), /, or "off"/, [
+    "never",
+    "OFF",
+    0,
+    false,
   ]],
-  ["providers.a.keepAlive", (keepAlive) => withProvider({ keepAlive }), /, or "off"/, ["never", "OFF", 0, false]],
   ["limits.body", (body) => ({ providers, limits: { body } }), /with its unit/, [
     "32",
     32,
@@ -347,17 +712,30 @@ const WRONG: readonly [path: string, put: (value: unknown) => unknown, says: Reg
     "",
     null,
   ]],
-  ["listen[0].port", (port) => ({ providers, listen: [{ port }] }), /whole number from 0 to 65535/, [
+  [
+    "listen[0].port",
+    (port) => ({ providers, listen: [{ port }] }),
+    /whole number from 0 to 65535/,
+    [
+      65536,
+      -1,
+      1.5,
+      "80",
+      null,
+      NaN,
+      Infinity,
+    ],
+  ],
+  ["admin.port", (port) => ({ providers, admin: { port } }), /whole number from 0 to 65535/, [
     65536,
-    -1,
-    1.5,
-    "80",
+    "x",
     null,
-    NaN,
-    Infinity,
   ]],
-  ["admin.port", (port) => ({ providers, admin: { port } }), /whole number from 0 to 65535/, [65536, "x", null]],
-  ["keys[0].id", (id) => withKey({ id, key: LONG }), /expected a (?:non-empty )?string/, ["", 7, null]],
+  ["keys[0].id", (id) => withKey({ id, key: LONG }), /expected a (?:non-empty )?string/, [
+    "",
+    7,
+    null,
+  ]],
   ["keys[0].key", (key) => withKey({ key }), /16 to 512 visible ASCII/, [
     "",
     LONG.slice(1),
@@ -373,28 +751,38 @@ const WRONG: readonly [path: string, put: (value: unknown) => unknown, says: Reg
     "a".repeat(65),
     "g".repeat(64),
   ]],
-  ["keys[0].limits.requests", (requests) => withKey({ key: LONG, limits: { requests } }), /rate such as/, [
-    "600",
-    "600/m",
-    "0/min",
-    "600/0s",
-    "-1/min",
-    "1.5/min",
-    "600/min ",
-    600,
-    null,
-    "1e3/min",
-    "9999999999999999/s",
-  ]],
-  ["keys[0].limits.budget", (budget) => withKey({ key: LONG, limits: { budget } }), /budget such as/, [
-    "5M",
-    "5M/min",
-    "5M/2month",
-    "0/day",
-    "5m/day",
-    null,
-    5,
-  ]],
+  [
+    "keys[0].limits.requests",
+    (requests) => withKey({ key: LONG, limits: { requests } }),
+    /rate such as/,
+    [
+      "600",
+      "600/m",
+      "0/min",
+      "600/0s",
+      "-1/min",
+      "1.5/min",
+      "600/min ",
+      600,
+      null,
+      "1e3/min",
+      "9999999999999999/s",
+    ],
+  ],
+  [
+    "keys[0].limits.budget",
+    (budget) => withKey({ key: LONG, limits: { budget } }),
+    /budget such as/,
+    [
+      "5M",
+      "5M/min",
+      "5M/2month",
+      "0/day",
+      "5m/day",
+      null,
+      5,
+    ],
+  ],
   [
     "providers.a.limits.concurrency",
     (concurrency) => withProvider({ limits: { concurrency } }),
@@ -460,12 +848,18 @@ describe("the configuration", () => {
       answer: ["www-authenticate"],
       set: { "x-team": "blue and green", "cf-access-client-id": "a\tb" },
     });
-    assert.deepEqual(checkConfig(withHeaders({})).providers.a?.headers, { pass: [], answer: [], set: {} });
+    assert.deepEqual(checkConfig(withHeaders({})).providers.a?.headers, {
+      pass: [],
+      answer: [],
+      set: {},
+    });
     assert.equal(checkConfig({ providers }).providers.a?.headers, undefined);
   });
 
   it("tells no value of a header", () => {
-    const issues = issuesOf(withHeaders({ set: { "x-a": "a secret\n", authorization: "a secret" } }));
+    const issues = issuesOf(
+      withHeaders({ set: { "x-a": "a secret\n", authorization: "a secret" } }),
+    );
     assert.equal(issues.length, 2);
     assert.doesNotMatch(JSON.stringify(issues), /a secret/);
   });
@@ -479,7 +873,11 @@ describe("the configuration", () => {
   });
 
   it("tells all mistakes at once", () => {
-    const issues = issuesOf({ providers: { a: {}, b: { upstream: 7 } }, limits: { body: "x" }, listen: "y" });
+    const issues = issuesOf({
+      providers: { a: {}, b: { upstream: 7 } },
+      limits: { body: "x" },
+      listen: "y",
+    });
     assert.deepEqual(issues.map(({ path }) => path).sort(), [
       "limits.body",
       "listen",
@@ -490,9 +888,13 @@ describe("the configuration", () => {
 
   it("tells every mistake of a long list, each at its own place", () => {
     const places = {
-      "providers.a.deadlines.idle": { providers: { a: { ...providers.a, deadlines: { idle: "x" } } } },
+      "providers.a.deadlines.idle": {
+        providers: { a: { ...providers.a, deadlines: { idle: "x" } } },
+      },
       "listen[1].port": { listen: [{ port: 1 }, { port: "x" }] },
-      "keys[2].key": { keys: [{ id: "a", key: LONG }, { id: "b", key: LONG }, { id: "c", key: "x" }] },
+      "keys[2].key": {
+        keys: [{ id: "a", key: LONG }, { id: "b", key: LONG }, { id: "c", key: "x" }],
+      },
       "limits.exchanges": { limits: { exchanges: "x" } },
       "admin.port": { admin: { port: "x" } },
       "drain.delay": { drain: { delay: "x" } },
@@ -502,19 +904,31 @@ describe("the configuration", () => {
     fc.assert(fc.property(subsets, (chosen) => {
       const input: Record<string, unknown> = { providers };
       for (const [, part] of chosen) Object.assign(input, part);
-      assert.deepEqual(issuesOf(input).map(({ path }) => path).sort(), chosen.map(([path]) => path).sort());
+      assert.deepEqual(
+        issuesOf(input).map(({ path }) => path).sort(),
+        chosen.map(([path]) => path).sort(),
+      );
     }));
   });
 
   it("is a whole configuration or a list of mistakes, whatever comes in", () => {
-    const setting = fc.oneof(fc.jsonValue(), fc.constantFrom("5s", "32MB", "openai", "*", "a.example:80", 80, {}, []));
+    const setting = fc.oneof(
+      fc.jsonValue(),
+      fc.constantFrom("5s", "32MB", "openai", "*", "a.example:80", 80, {}, []),
+    );
     const bag = (...names: string[]) =>
       fc.record(Object.fromEntries(names.map((name) => [name, setting])), { requiredKeys: [] });
     const provider = bag("hosts", "upstream", "deadlines", "messages", "keepAlive", "transport");
     const input = fc.record({
       listen: fc.oneof(setting, fc.array(bag("hostname", "port", "tls"))),
-      providers: fc.oneof(setting, fc.dictionary(fc.constantFrom("a", "b", "__proto__", "A"), provider)),
-      keys: fc.oneof(setting, fc.array(bag("id", "key", "digest", "providers", "models", "expires"))),
+      providers: fc.oneof(
+        setting,
+        fc.dictionary(fc.constantFrom("a", "b", "__proto__", "A"), provider),
+      ),
+      keys: fc.oneof(
+        setting,
+        fc.array(bag("id", "key", "digest", "providers", "models", "expires")),
+      ),
       limits: fc.oneof(setting, bag("body", "bodies", "bodyTime", "exchanges", "writeStall")),
       admin: fc.oneof(setting, bag("hostname", "port")),
       cors: fc.oneof(setting, bag("origins", "maxAge")),
@@ -524,11 +938,16 @@ describe("the configuration", () => {
       fc.property(fc.oneof(input, fc.anything()), (value) => {
         try {
           const { listen, limits, providers } = checkConfig(value);
-          assert.ok(listen.length > 0 && limits.maxBodyBytes > 0 && Object.keys(providers).length > 0);
+          assert.ok(
+            listen.length > 0 && limits.maxBodyBytes > 0 && Object.keys(providers).length > 0,
+          );
         } catch (error) {
           if (!(error instanceof ConfigError)) throw error;
           for (const { path, message } of error.issues) {
-            assert.ok(path !== "" && /^(?:expected |unknown setting$|keys: )/.test(message), `${path}: ${message}`);
+            assert.ok(
+              path !== "" && /^(?:expected |unknown setting$|keys: )/.test(message),
+              `${path}: ${message}`,
+            );
           }
           assert.equal(
             error.message || "nothing",
@@ -542,7 +961,10 @@ describe("the configuration", () => {
 
   it("takes deadlines that are equal, limits at their ends, and a name as long as it may be", () => {
     const same = { connect: "1m", firstByte: "1m", idle: "1m", total: "1m" };
-    assert.equal(checkConfig(withProvider({ deadlines: same })).providers.a?.deadlines.totalMs, 60_000);
+    assert.equal(
+      checkConfig(withProvider({ deadlines: same })).providers.a?.deadlines.totalMs,
+      60_000,
+    );
     const config = checkConfig({
       ...withProvider({ deadlines: { total: "24h" } }),
       limits: { body: "1GB", bodies: "1GB", exchanges: 1 },
@@ -556,8 +978,15 @@ describe("the configuration", () => {
   });
 
   it("shortens deadlines that were left out to those that bound them", () => {
-    const { a } = checkConfig(withProvider({ deadlines: { firstByte: "3s", total: "1m" } })).providers;
-    const expected = { connectMs: 3000, firstByteMs: 3000, firstEventMs: 60_000, idleMs: 60_000, totalMs: 60_000 };
+    const { a } =
+      checkConfig(withProvider({ deadlines: { firstByte: "3s", total: "1m" } })).providers;
+    const expected = {
+      connectMs: 3000,
+      firstByteMs: 3000,
+      firstEventMs: 60_000,
+      idleMs: 60_000,
+      totalMs: 60_000,
+    };
     assert.deepEqual(a?.deadlines, expected);
   });
 
@@ -570,7 +999,10 @@ describe("the configuration", () => {
   it("gives each address to one provider only, and each id to one key", () => {
     const hosts = ["x.example"];
     const two = { a: { ...providers.a, hosts }, b: { ...providers.a, hosts } };
-    assert.match(issuesOf({ providers: two })[0]?.message ?? "", /each address of hosts at one provider/);
+    assert.match(
+      issuesOf({ providers: two })[0]?.message ?? "",
+      /each address of hosts at one provider/,
+    );
     const withPath = (a: string, b: string) => ({
       providers: { a: { ...providers.a, hosts: [a] }, b: { ...providers.a, hosts: [b] } },
     });
@@ -641,21 +1073,29 @@ describe("the configuration", () => {
       ["https://eu.openai.azure.com/openai/v1", "https://us.openai.azure.com/openai/v1"],
       "api-key",
     ],
-    "of replicas that differ": [["https://eu.openai.azure.com/openai/v1", "openai"], "authorization"],
+    "of replicas that differ": [
+      ["https://eu.openai.azure.com/openai/v1", "openai"],
+      "authorization",
+    ],
     "of a name that only looks so": ["https://openai.azure.com.example/v1", "authorization"],
     "of Google's OpenAI-compatible interface": ["gemini", "authorization"],
   };
   for (const [name, [upstream, credential]] of Object.entries(CREDENTIALS)) {
     it(`knows the header for a provider's key: ${name}`, () => {
       assert.equal(checkConfig(withProvider({ upstream })).providers.a?.credential, credential);
-      const { a } = checkConfig(withProvider({ upstream, credential: "x-goog-api-key", combinedKey: true })).providers;
+      const { a } =
+        checkConfig(withProvider({ upstream, credential: "x-goog-api-key", combinedKey: true }))
+          .providers;
       assert.deepEqual([a?.credential, a?.combinedKey], ["x-goog-api-key", true]);
     });
   }
 
   it("waits before it closes its listeners where somebody asks whether it is ready", () => {
     assert.equal(checkConfig({ providers, admin: { port: 0 } }).drain.delayMs, 5000);
-    assert.equal(checkConfig({ providers, admin: { port: 0 }, drain: { delay: "0s" } }).drain.delayMs, 0);
+    assert.equal(
+      checkConfig({ providers, admin: { port: 0 }, drain: { delay: "0s" } }).drain.delayMs,
+      0,
+    );
   });
 
   it("takes origins of pages, and remembers preflights for ten minutes", () => {
@@ -669,18 +1109,29 @@ describe("the configuration", () => {
       "chrome-extension://abcdefghijklmnop",
       "capacitor://localhost",
     ];
-    assert.deepEqual(checkConfig({ providers, cors: { origins } }).cors, { origins, maxAgeMs: 600_000 });
+    assert.deepEqual(checkConfig({ providers, cors: { origins } }).cors, {
+      origins,
+      maxAgeMs: 600_000,
+    });
     assert.equal(checkConfig({ providers, cors: { origins, maxAge: "0s" } }).cors?.maxAgeMs, 0);
   });
 
   it("takes replicas, and no keep-alive", () => {
-    const { a } = checkConfig(withProvider({ upstream: ["openai", "https://b.example/"], keepAlive: "off" })).providers;
+    const { a } =
+      checkConfig(withProvider({ upstream: ["openai", "https://b.example/"], keepAlive: "off" }))
+        .providers;
     assert.deepEqual(a?.upstreams, ["https://api.openai.com/v1", "https://b.example"]);
     assert.equal(a?.keepAliveMs, 0);
   });
 
   it("takes hosts with paths, whose case matters", () => {
-    const hosts = ["GW.example/Groq", "gw.example:80/groq/openai", "*.B.example/-._~09", "*/v1x/...", "[::1]/x"];
+    const hosts = [
+      "GW.example/Groq",
+      "gw.example:80/groq/openai",
+      "*.B.example/-._~09",
+      "*/v1x/...",
+      "[::1]/x",
+    ];
     assert.deepEqual(checkConfig(withProvider({ hosts })).providers.a?.hosts, [
       "gw.example/Groq",
       "gw.example:80/groq/openai",
@@ -693,9 +1144,17 @@ describe("the configuration", () => {
   it("reads units, lower-cases hosts and cuts the slash at the end of an upstream", () => {
     const settings = { upstream: "https://a.example/v1//", hosts: ["A.Example:80", "*.B.example"] };
     const config = checkConfig({
-      ...withProvider({ ...settings, deadlines: { connect: "1.5s", firstByte: "90s", idle: "500ms", total: "1h" } }),
+      ...withProvider({
+        ...settings,
+        deadlines: { connect: "1.5s", firstByte: "90s", idle: "500ms", total: "1h" },
+      }),
       limits: { body: "1.5KB" },
-      keys: [{ id: "k", digest: "AB".repeat(32), expires: "2027-01-31T00:00:00Z", models: ["gpt-*"] }],
+      keys: [{
+        id: "k",
+        digest: "AB".repeat(32),
+        expires: "2027-01-31T00:00:00Z",
+        models: ["gpt-*"],
+      }],
     });
     assert.deepEqual(config.providers.a?.upstreams, ["https://a.example/v1"]);
     assert.deepEqual(config.providers.a?.hosts, ["a.example:80", "*.b.example"]);
@@ -714,7 +1173,9 @@ describe("the configuration", () => {
 });
 
 /** Variables, laid over settings: the path that is set, and what comes of it. */
-const VARIABLES: Readonly<Record<string, [input: Json, name: string, text: string, path: string, after: Json]>> = {
+const VARIABLES: Readonly<
+  Record<string, [input: Json, name: string, text: string, path: string, after: Json]>
+> = {
   "a list": [{}, "SALLYPORT_HOSTS_MY_OWN", "a.b, c.d", "providers.my-own.hosts", {
     providers: { "my-own": { hosts: ["a.b", "c.d"] } },
   }],
@@ -728,9 +1189,15 @@ const VARIABLES: Readonly<Record<string, [input: Json, name: string, text: strin
   "a list with paths": [{}, "SALLYPORT_HOSTS_A", "gw.b/a, */a/openai", "providers.a.hosts", {
     providers: { a: { hosts: ["gw.b/a", "*/a/openai"] } },
   }],
-  "beside others": [{ limits: { body: "1MB" } }, "SALLYPORT_LIMITS_EXCHANGES", "5", "limits.exchanges", {
-    limits: { body: "1MB", exchanges: 5 },
-  }],
+  "beside others": [
+    { limits: { body: "1MB" } },
+    "SALLYPORT_LIMITS_EXCHANGES",
+    "5",
+    "limits.exchanges",
+    {
+      limits: { body: "1MB", exchanges: 5 },
+    },
+  ],
   "pairs beside others": [
     { providers: { a: { limits: { tokens: "1/s", requests: "1/s" } } } },
     "SALLYPORT_SHARED_LIMITS_A",
@@ -747,7 +1214,9 @@ const VARIABLES: Readonly<Record<string, [input: Json, name: string, text: strin
   "a switch that is off": [{}, "SALLYPORT_COMBINED_KEY_A", "false", "providers.a.combinedKey", {
     providers: { a: { combinedKey: false } },
   }],
-  "durable exchanges": [{}, "SALLYPORT_DURABLE_A", "on", "providers.a.durable", { providers: { a: { durable: {} } } }],
+  "durable exchanges": [{}, "SALLYPORT_DURABLE_A", "on", "providers.a.durable", {
+    providers: { a: { durable: {} } },
+  }],
   "durable exchanges beside others": [
     { providers: { a: { durable: { keep: "1h", size: "1MB" } } } },
     "SALLYPORT_DURABLE_A",
@@ -755,7 +1224,9 @@ const VARIABLES: Readonly<Record<string, [input: Json, name: string, text: strin
     "providers.a.durable",
     { providers: { a: { durable: { keep: "5m", size: "1MB", linger: "0s", retries: true } } } },
   ],
-  "recordings": [{}, "SALLYPORT_LIMITS_RECORDINGS", "1GB", "limits.recordings", { limits: { recordings: "1GB" } }],
+  "recordings": [{}, "SALLYPORT_LIMITS_RECORDINGS", "1GB", "limits.recordings", {
+    limits: { recordings: "1GB" },
+  }],
   "a snapshot beside Redis": [
     { keys: "redis", redis: "redis://r" },
     "SALLYPORT_KEYS_SNAPSHOT",
@@ -777,14 +1248,22 @@ const VARIABLES: Readonly<Record<string, [input: Json, name: string, text: strin
   "a Cluster": [{}, "SALLYPORT_REDIS_CLUSTER", `${REDIS}, redis://h`, "redis.cluster", {
     redis: { cluster: [REDIS, "redis://h"] },
   }],
-  "Sentinels": [{ redis: { sentinel: { name: "m" } } }, "SALLYPORT_REDIS_SENTINEL", "h:1,i", "redis.sentinel.nodes", {
-    redis: { sentinel: { name: "m", nodes: ["h:1", "i"] } },
-  }],
+  "Sentinels": [
+    { redis: { sentinel: { name: "m" } } },
+    "SALLYPORT_REDIS_SENTINEL",
+    "h:1,i",
+    "redis.sentinel.nodes",
+    {
+      redis: { sentinel: { name: "m", nodes: ["h:1", "i"] } },
+    },
+  ],
   "in place of a list": [{ keys: [{ id: "a" }] }, "SALLYPORT_KEYS_FILE", "k.json", "keys.file", {
     keys: { file: "k.json" },
   }],
   // The assignment to a text ended the process.
-  "in place of a text": [{ limits: "x" }, "SALLYPORT_LIMITS_BODY", "1MB", "limits.body", { limits: { body: "1MB" } }],
+  "in place of a text": [{ limits: "x" }, "SALLYPORT_LIMITS_BODY", "1MB", "limits.body", {
+    limits: { body: "1MB" },
+  }],
 };
 
 describe("a variable of the environment", () => {
@@ -796,7 +1275,15 @@ describe("a variable of the environment", () => {
   }
 
   it("is unknown by a wrong name, or without that of its provider", () => {
-    for (const name of ["SALLYPORT_", "SALLYPORT_HOSTS", "SALLYPORT_HOSTS_", "SALLYPORT_LIMITS", "SALLYPORT_KEYS_"]) {
+    for (
+      const name of [
+        "SALLYPORT_",
+        "SALLYPORT_HOSTS",
+        "SALLYPORT_HOSTS_",
+        "SALLYPORT_LIMITS",
+        "SALLYPORT_KEYS_",
+      ]
+    ) {
       const input = {};
       assert.equal(layVariable(input, name, "x"), undefined, name);
       assert.deepEqual(input, {});

@@ -1,4 +1,7 @@
-/** Teams, budgets of money and strict limits in a configuration: what does not fit is told, all of it at once. */
+/**
+ * Teams, budgets of money and strict limits in a configuration: what does not fit is told, all of
+ * it at once.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -7,7 +10,11 @@ import { layVariable } from "../../src/config/environment.ts";
 
 const upstream = "https://a.example/v1";
 const prices = { "*": { input: 1, output: 2 } };
-const key = (id: string, more: Record<string, unknown> = {}) => ({ id, digest: "ab".repeat(32), ...more });
+const key = (id: string, more: Record<string, unknown> = {}) => ({
+  id,
+  digest: "ab".repeat(32),
+  ...more,
+});
 const limits = (set: Record<string, unknown>) => ({ limits: set });
 const MONEY = limits({ budget: "50 USD/month" });
 const STRICT = limits({ tokens: "100k/min", mode: "strict" });
@@ -25,66 +32,93 @@ function issuesOf(input: unknown): [path: string, message: string][] {
 }
 
 /** Each configuration, and the paths of its mistakes. */
-const CASES: Readonly<Record<string, [input: Record<string, unknown>, paths: readonly string[]]>> = {
-  "a key's budget of money without any prices": [{ keys: [key("k", MONEY)] }, ["keys[0].limits.budget"]],
-  "a team's": [{ teams: { t: MONEY } }, ["teams.t.limits.budget"]],
-  "a provider's": [{ providers: { a: { ...a, ...MONEY } } }, ["providers.a.limits.budget"]],
-  "a provider's, with prices elsewhere only": [
-    { providers: { a: { ...a, ...MONEY }, b: { ...b, prices } } },
-    ["providers.a.limits.budget"],
-  ],
-  "a key's, with prices at a provider that it may not use": [
-    { providers: { a, b: { ...b, prices } }, keys: [key("k", { ...MONEY, providers: ["a"] })] },
-    ["keys[0].limits.budget"],
-  ],
-  "a team's, with prices at a provider that none of its keys may use": [
-    {
-      providers: { a, b: { ...b, prices } },
-      teams: { t: MONEY },
-      keys: [key("k", { team: "t", providers: ["a"] }), key("other")],
-    },
-    ["teams.t.limits.budget"],
-  ],
-  "prices without a single model": [{ prices: {}, keys: [key("k", MONEY)] }, ["keys[0].limits.budget"]],
-  "prices at a provider that it may use": [{ providers: { a: { ...a, prices } }, keys: [key("k", MONEY)] }, []],
-  "prices for all": [
-    { prices, keys: [key("k", MONEY)], teams: { t: MONEY }, providers: { a: { ...a, ...MONEY } } },
-    [],
-  ],
-  "another currency than that of the prices": [
-    { prices, currency: "EUR", keys: [key("k", MONEY)], teams: { t: MONEY }, providers: { a: { ...a, ...MONEY } } },
-    ["keys[0].limits.budget", "teams.t.limits.budget", "providers.a.limits.budget"],
-  ],
-  "a team that is not configured": [
-    { teams: { t: limits({ requests: "1/s" }) }, keys: [key("k", { team: "t" }), key("l", { team: "u" })] },
-    ["keys[1].team"],
-  ],
-  "a team called like what every object has": [{ keys: [key("k", { team: "constructor" })] }, ["keys[0].team"]],
-  "strict limits without a maximum": [
-    { keys: [key("k", STRICT)], teams: { t: STRICT }, providers: { a: { ...a, ...STRICT } } },
-    ["keys[0].limits.mode", "teams.t.limits.mode", "providers.a.limits.mode"],
-  ],
-  "strict limits with a maximum at one of two providers": [
-    {
-      providers: { a: { ...a, maxOutput: 4096 }, b },
-      keys: [key("k", STRICT), key("l", { ...STRICT, providers: ["a"] })],
-    },
-    ["keys[0].limits.mode"],
-  ],
-  "strict limits of what has no maximum to know": [
-    { keys: [key("k", limits({ requests: "1/s", concurrency: 2, mode: "strict" }))] },
-    [],
-  ],
-  "a key with a name that reports use": [{ keys: [key("(other)")] }, ["keys[0].id"]],
-  "two budgets of tokens": [{ keys: [key("k", limits({ budget: ["1M/day", "5M/month"] }))] }, [
-    "keys[0].limits.budget",
-  ]],
-  "two budgets of money": [
-    { prices, teams: { t: limits({ budget: ["1 USD/day", "5 USD/month"] }) } },
-    ["teams.t.limits.budget"],
-  ],
-  "a budget of each kind": [{ prices, keys: [key("k", limits({ budget: ["5M/month", "50 USD/month"] }))] }, []],
-};
+const CASES: Readonly<Record<string, [input: Record<string, unknown>, paths: readonly string[]]>> =
+  {
+    "a key's budget of money without any prices": [{ keys: [key("k", MONEY)] }, [
+      "keys[0].limits.budget",
+    ]],
+    "a team's": [{ teams: { t: MONEY } }, ["teams.t.limits.budget"]],
+    "a provider's": [{ providers: { a: { ...a, ...MONEY } } }, ["providers.a.limits.budget"]],
+    "a provider's, with prices elsewhere only": [
+      { providers: { a: { ...a, ...MONEY }, b: { ...b, prices } } },
+      ["providers.a.limits.budget"],
+    ],
+    "a key's, with prices at a provider that it may not use": [
+      { providers: { a, b: { ...b, prices } }, keys: [key("k", { ...MONEY, providers: ["a"] })] },
+      ["keys[0].limits.budget"],
+    ],
+    "a team's, with prices at a provider that none of its keys may use": [
+      {
+        providers: { a, b: { ...b, prices } },
+        teams: { t: MONEY },
+        keys: [key("k", { team: "t", providers: ["a"] }), key("other")],
+      },
+      ["teams.t.limits.budget"],
+    ],
+    "prices without a single model": [{ prices: {}, keys: [key("k", MONEY)] }, [
+      "keys[0].limits.budget",
+    ]],
+    "prices at a provider that it may use": [{
+      providers: { a: { ...a, prices } },
+      keys: [key("k", MONEY)],
+    }, []],
+    "prices for all": [
+      {
+        prices,
+        keys: [key("k", MONEY)],
+        teams: { t: MONEY },
+        providers: { a: { ...a, ...MONEY } },
+      },
+      [],
+    ],
+    "another currency than that of the prices": [
+      {
+        prices,
+        currency: "EUR",
+        keys: [key("k", MONEY)],
+        teams: { t: MONEY },
+        providers: { a: { ...a, ...MONEY } },
+      },
+      ["keys[0].limits.budget", "teams.t.limits.budget", "providers.a.limits.budget"],
+    ],
+    "a team that is not configured": [
+      {
+        teams: { t: limits({ requests: "1/s" }) },
+        keys: [key("k", { team: "t" }), key("l", { team: "u" })],
+      },
+      ["keys[1].team"],
+    ],
+    "a team called like what every object has": [{ keys: [key("k", { team: "constructor" })] }, [
+      "keys[0].team",
+    ]],
+    "strict limits without a maximum": [
+      { keys: [key("k", STRICT)], teams: { t: STRICT }, providers: { a: { ...a, ...STRICT } } },
+      ["keys[0].limits.mode", "teams.t.limits.mode", "providers.a.limits.mode"],
+    ],
+    "strict limits with a maximum at one of two providers": [
+      {
+        providers: { a: { ...a, maxOutput: 4096 }, b },
+        keys: [key("k", STRICT), key("l", { ...STRICT, providers: ["a"] })],
+      },
+      ["keys[0].limits.mode"],
+    ],
+    "strict limits of what has no maximum to know": [
+      { keys: [key("k", limits({ requests: "1/s", concurrency: 2, mode: "strict" }))] },
+      [],
+    ],
+    "a key with a name that reports use": [{ keys: [key("(other)")] }, ["keys[0].id"]],
+    "two budgets of tokens": [{ keys: [key("k", limits({ budget: ["1M/day", "5M/month"] }))] }, [
+      "keys[0].limits.budget",
+    ]],
+    "two budgets of money": [
+      { prices, teams: { t: limits({ budget: ["1 USD/day", "5 USD/month"] }) } },
+      ["teams.t.limits.budget"],
+    ],
+    "a budget of each kind": [{
+      prices,
+      keys: [key("k", limits({ budget: ["5M/month", "50 USD/month"] }))],
+    }, []],
+  };
 
 const OPERATORS = { admin: { role: { value: "viewer" } } };
 const issuer = (more: Record<string, unknown>) => ({
@@ -93,14 +127,22 @@ const issuer = (more: Record<string, unknown>) => ({
 const PLANS = { plans: { gold: { requests: "1/s" } } };
 
 /** Each issuer, and the paths of its mistakes. */
-const ISSUERS: Readonly<Record<string, [issuer: Record<string, unknown>, paths: readonly string[]]>> = {
+const ISSUERS: Readonly<
+  Record<string, [issuer: Record<string, unknown>, paths: readonly string[]]>
+> = {
   "plans that no claim chooses": [PLANS, ["identity[0]"]],
   "plans with a claim": [{ ...PLANS, claims: { limits: "plan" } }, []],
   "tokens that are accepted nowhere": [{ callers: false }, ["identity[0]"]],
   "tokens for operators alone": [{ callers: false, ...OPERATORS }, []],
-  "a constant with a map": [{ claims: { team: { value: "t", map: { a: "t" } } } }, ["identity[0].claims.team"]],
-  "a constant with a default": [{ claims: { models: { value: "m", default: "m" } } }, ["identity[0].claims.models"]],
-  "a group of operations that is none": [{ claims: { operations: { value: ["chat", "emebddings"] } } }, [
+  "a constant with a map": [{ claims: { team: { value: "t", map: { a: "t" } } } }, [
+    "identity[0].claims.team",
+  ]],
+  "a constant with a default": [{ claims: { models: { value: "m", default: "m" } } }, [
+    "identity[0].claims.models",
+  ]],
+  "a group of operations that is none": [{
+    claims: { operations: { value: ["chat", "emebddings"] } },
+  }, [
     "identity[0].claims.operations",
   ]],
   "a group of operations that is none, in a map": [
@@ -109,21 +151,31 @@ const ISSUERS: Readonly<Record<string, [issuer: Record<string, unknown>, paths: 
   ],
   "groups of operations": [{ claims: { operations: { value: ["chat", "all", "default"] } } }, []],
   "a claim with no accepted value": [{ require: { org: [] } }, ["identity[0].require.org"]],
-  "a role that is none": [{ admin: { role: { claim: "roles", map: { Owner: "owner" } } } }, ["identity[0].admin.role"]],
+  "a role that is none": [{ admin: { role: { claim: "roles", map: { Owner: "owner" } } } }, [
+    "identity[0].admin.role",
+  ]],
   "numbers in a map whose order decides": [
     { claims: { team: { claim: "groups", map: { 10: "t", 9: "u" } } } },
     ["identity[0].claims.team.map"],
   ],
-  "numbers in pairs": [{ claims: { team: { claim: "groups", map: [["10", "t"], ["9", "u"]] } } }, []],
+  "numbers in pairs": [
+    { claims: { team: { claim: "groups", map: [["10", "t"], ["9", "u"]] } } },
+    [],
+  ],
   "one number in a map": [{ claims: { team: { claim: "groups", map: { 10: "t" } } } }, []],
-  "numbers in a map of a list": [{ claims: { models: { claim: "groups", map: { 10: "m", 9: "n" } } } }, []],
+  "numbers in a map of a list": [{
+    claims: { models: { claim: "groups", map: { 10: "m", 9: "n" } } },
+  }, []],
 };
 
 describe("identity providers in the configuration", () => {
   for (const [name, [written, paths]] of Object.entries(ISSUERS)) {
     it(`${paths.length === 0 ? "allows" : "refuses"} ${name}`, () => {
       const teams = { t: limits({ requests: "1/s" }), u: limits({ requests: "1/s" }) };
-      assert.deepEqual(issuesOf({ providers: { a }, teams, ...issuer(written) }).map(([path]) => path), paths);
+      assert.deepEqual(
+        issuesOf({ providers: { a }, teams, ...issuer(written) }).map(([path]) => path),
+        paths,
+      );
     });
   }
 });
@@ -136,7 +188,11 @@ describe("teams, money and strict limits in the configuration", () => {
   }
 
   it("says what was expected instead", () => {
-    const input = { providers: { a, b }, teams: { t: STRICT }, keys: [key("k", { ...MONEY, team: "none" })] };
+    const input = {
+      providers: { a, b },
+      teams: { t: STRICT },
+      keys: [key("k", { ...MONEY, team: "none" })],
+    };
     assert.deepEqual(issuesOf(input), [
       ["keys[0].team", "expected one of the teams: t"],
       [
@@ -152,25 +208,40 @@ describe("teams, money and strict limits in the configuration", () => {
 
   it("expects a maximum everywhere for a team whose keys are kept elsewhere", () => {
     const providers = { a: { ...a, maxOutput: 1 }, b };
-    const [[path, message] = []] = issuesOf({ providers, teams: { t: STRICT }, keys: { file: "keys.json" } });
+    const [[path, message] = []] = issuesOf({
+      providers,
+      teams: { t: STRICT },
+      keys: { file: "keys.json" },
+    });
     assert.equal(path, "teams.t.limits.mode");
     assert.match(message ?? "", /providers\.b\.maxOutput/);
     assert.doesNotMatch(message ?? "", /providers\.a/);
   });
 
   it("takes teams, both budgets, a maximum and alerts from the environment", () => {
-    const input: Record<string, unknown> = { providers: { a }, prices, keys: [key("k", { team: "search" })] };
+    const input: Record<string, unknown> = {
+      providers: { a },
+      prices,
+      keys: [key("k", { team: "search" })],
+    };
     const secret = `whsec_${"A".repeat(32)}`;
     const variables = {
-      SALLYPORT_TEAMS: '{ "search": { "limits": { "budget": "500 USD/month", "mode": "strict" } } }',
+      SALLYPORT_TEAMS:
+        '{ "search": { "limits": { "budget": "500 USD/month", "mode": "strict" } } }',
       SALLYPORT_SHARED_LIMITS_A: "budget=5M/month, budget=0.5 USD/day, mode=observe",
       SALLYPORT_MAX_OUTPUT_A: "4096",
       SALLYPORT_ALERTS_URL: "https://ops.example/budgets",
       SALLYPORT_ALERTS_SECRET: secret,
     };
-    for (const [name, text] of Object.entries(variables)) assert.ok(layVariable(input, name, text), name);
+    for (const [name, text] of Object.entries(variables)) {
+      assert.ok(layVariable(input, name, text), name);
+    }
     const { teams, providers, alerts } = checkConfig(input);
-    assert.deepEqual(teams.search?.limits.spend, { limit: 500e9, period: "month", currency: "USD" });
+    assert.deepEqual(teams.search?.limits.spend, {
+      limit: 500e9,
+      period: "month",
+      currency: "USD",
+    });
     assert.deepEqual(providers.a?.limits, {
       budget: { limit: 5_000_000, period: "month" },
       spend: { limit: 5e8, period: "day", currency: "USD" },

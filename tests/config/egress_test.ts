@@ -1,4 +1,7 @@
-/** The way out in the configuration: mistakes, defaults, variables and masks; and exceptions from a proxy. */
+/**
+ * The way out in the configuration: mistakes, defaults, variables and masks; and exceptions from a
+ * proxy.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -23,9 +26,17 @@ const MISTAKES: Readonly<Record<string, [egress: unknown, path: string, says: Re
   "a path": [{ proxy: "http://h:1/canary" }, "egress.proxy", /nothing after the port/],
   "a slash in a password": [{ proxy: "http://user:1/canary@h" }, "egress.proxy", /written %2f/],
   "a bare percent sign": [{ proxy: "http://user:canary%@h" }, "egress.proxy", /% is written %25/],
-  "two routes": [{ proxy: PROXY, fromEnvironment: true }, "egress.fromEnvironment", /no proxy beside it/],
+  "two routes": [
+    { proxy: PROXY, fromEnvironment: true },
+    "egress.fromEnvironment",
+    /no proxy beside it/,
+  ],
   "credentials of nothing": [{ credentials: "f" }, "egress.credentials", /a proxy beside it/],
-  "credentials twice": [{ proxy: PROXY, credentials: "f" }, "egress.credentials", /expected them once/],
+  "credentials twice": [
+    { proxy: PROXY, credentials: "f" },
+    "egress.credentials",
+    /expected them once/,
+  ],
   "no authority": [{ caOnly: true }, "egress.caOnly", /expected ca/],
   "a certificate alone": [{ cert: "c" }, "egress.key", /cert is/],
   "a key alone": [{ key: "k" }, "egress.cert", /key is/],
@@ -66,8 +77,14 @@ describe("egress in the configuration", () => {
     assert.deepEqual(effective(shared, "off"), undefined);
     const { proxy: _, ...direct } = all;
     assert.deepEqual(effective(shared, { proxy: "off" }), direct);
-    assert.deepEqual(effective(shared, { fromEnvironment: true }), { ...direct, fromEnvironment: true });
-    assert.deepEqual(effective(shared, { ca: ["own.pem", "b.pem"] }), { ...all, ca: ["own.pem", "b.pem"] });
+    assert.deepEqual(effective(shared, { fromEnvironment: true }), {
+      ...direct,
+      fromEnvironment: true,
+    });
+    assert.deepEqual(effective(shared, { ca: ["own.pem", "b.pem"] }), {
+      ...all,
+      ca: ["own.pem", "b.pem"],
+    });
     assert.deepEqual(effective(undefined, { ca: "x" }), { ca: ["x"] });
     assert.equal("egress" in (configure(undefined).providers.a ?? {}), false);
   });

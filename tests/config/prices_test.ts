@@ -8,7 +8,13 @@ import { costOf, formatCost, type Price } from "../../src/config/prices.ts";
 const config = (more: Record<string, unknown>, provider: Record<string, unknown> = {}) =>
   checkConfig({ providers: { a: { upstream: "openai", ...provider } }, ...more });
 
-const COSTS: readonly [price: Price, input: number, cached: number, output: number, cost: string][] = [
+const COSTS: readonly [
+  price: Price,
+  input: number,
+  cached: number,
+  output: number,
+  cost: string,
+][] = [
   [{ input: 2.5, output: 10, cached: 1.25 }, 1_000_000, 0, 0, "2.5"],
   [{ input: 2.5, output: 10, cached: 1.25 }, 1_000_000, 400_000, 1_000_000, "12"],
   [{ input: 2.5, output: 10 }, 1_000_000, 400_000, 0, "2.5"],
@@ -54,17 +60,23 @@ describe("prices", () => {
 
   it("stand for all providers and for one", () => {
     const price = { input: 2.5, output: 10, cached: 1.25 };
-    const { prices, currency, providers } = config({ prices: { "gpt-*": price }, currency: "EUR" }, {
-      prices: { o3: price },
-    });
-    assert.deepEqual([prices, currency, providers.a?.prices], [{ "gpt-*": price }, "EUR", { o3: price }]);
+    const { prices, currency, providers } = config(
+      { prices: { "gpt-*": price }, currency: "EUR" },
+      {
+        prices: { o3: price },
+      },
+    );
+    assert.deepEqual([prices, currency, providers.a?.prices], [{ "gpt-*": price }, "EUR", {
+      o3: price,
+    }]);
   });
 
   for (const [setting, path] of WRONG) {
     it(`${JSON.stringify(setting)} is a mistake, named by its path`, () => {
       assert.throws(
         () => config(setting),
-        (error) => error instanceof ConfigError && error.issues.some((issue) => issue.path.startsWith(path)),
+        (error) =>
+          error instanceof ConfigError && error.issues.some((issue) => issue.path.startsWith(path)),
       );
     });
   }

@@ -17,126 +17,145 @@ import {
 
 const DAY_MS = 86_400_000;
 const UNITS: Readonly<Record<string, number>> = { k: 1000, M: 1e6, G: 1e9 };
-const WINDOWS: Readonly<Record<string, number>> = { s: 1000, min: 60_000, h: 3_600_000, day: DAY_MS };
+const WINDOWS: Readonly<Record<string, number>> = {
+  s: 1000,
+  min: 60_000,
+  h: 3_600_000,
+  day: DAY_MS,
+};
 
 const count = fc.oneof(
   fc.integer({ min: 1, max: 1_000_000 }),
   fc.maxSafeNat().map((number) => 1 + number % 1e15),
   // The ones that are written with a unit.
-  fc.tuple(fc.integer({ min: 1, max: 9_999_999 }), fc.constantFrom(100, 1000, 1e5, 1e6, 1e8)).map(([n, by]) => n * by),
+  fc.tuple(fc.integer({ min: 1, max: 9_999_999 }), fc.constantFrom(100, 1000, 1e5, 1e6, 1e8)).map((
+    [n, by],
+  ) => n * by),
 );
 /** Every window that can be written. */
 const window = fc.tuple(fc.integer({ min: 1, max: 9999 }), fc.constantFrom(...Object.keys(WINDOWS)))
   .filter(([times, unit]) => times * (WINDOWS[unit] ?? NaN) <= 31 * DAY_MS);
 
 /** What is no count, rate and so on, and why. */
-const WRONG: readonly [name: string, parse: (text: string) => unknown, texts: readonly string[]][] = [
-  ["a duration", parseDuration, [
-    "",
-    "5",
-    "s",
-    "5 s",
-    " 5s",
-    "5s ",
-    "-5s",
-    "+5s",
-    "5S",
-    "5w",
-    "5y",
-    "5sec",
-    "1e3s",
-    "0x5s",
-    ".5s",
-    "5.s",
-    "5s5s",
-    "1h30m",
-    "1,5s",
-    "٥s",
-    "5constructor",
-    "5__proto__",
-    "off",
-    "NaN",
-    "Infinitys",
-  ]],
-  ["a size", parseSize, ["", "5", "5mb", "5M", "5MiB", "5 MB", "-5MB", "1e3B", "5TB", "5toString"]],
-  ["a count", parseCount, [
-    "",
-    "0",
-    "0k",
-    "-1",
-    "+1",
-    "1e3",
-    "0x10",
-    "1_000",
-    "1,000",
-    "1.5",
-    "k",
-    "5K",
-    "5m",
-    "5g",
-    "5T",
-    "5 k",
-    " 5",
-    "1.0005k",
-    "0.0001k",
-    "0.5k5",
-    "1000000000000001",
-    "10000000000000000",
-    "1000001G",
-    "9".repeat(400),
-    "NaN",
-    "Infinity",
-    "5constructor",
-    `${"9".repeat(400)}k`,
-  ]],
-  ["a rate", parseRate, [
-    "",
-    "600",
-    "600/",
-    "/min",
-    "600/m",
-    "600/minute",
-    "600/hour",
-    "600/d",
-    "600/sec",
-    "600/month",
-    "600 /min",
-    "600/ min",
-    "0/min",
-    "-1/min",
-    "1.5/min",
-    "600/0min",
-    "600/01min",
-    "600/-1min",
-    "600/1.5h",
-    "600/10000s",
-    "600/32day",
-    "600/745h",
-    "600/min/min",
-    "600/MIN",
-    "1e3/min",
-    "600/min\n",
-    "600/ms",
-    "off",
-    "600/1e1s",
-  ]],
-  ["a budget", parseBudget, [
-    "",
-    "5M",
-    "5M/",
-    "/month",
-    "5M/months",
-    "5M/week",
-    "5M/2day",
-    "0/day",
-    "1.5/day",
-    "5M/Month",
-    "5M /day",
-    "5M/day\n",
-    "5M/min",
-    "5M/1month",
-  ]],
-];
+const WRONG: readonly [name: string, parse: (text: string) => unknown, texts: readonly string[]][] =
+  [
+    ["a duration", parseDuration, [
+      "",
+      "5",
+      "s",
+      "5 s",
+      " 5s",
+      "5s ",
+      "-5s",
+      "+5s",
+      "5S",
+      "5w",
+      "5y",
+      "5sec",
+      "1e3s",
+      "0x5s",
+      ".5s",
+      "5.s",
+      "5s5s",
+      "1h30m",
+      "1,5s",
+      "٥s",
+      "5constructor",
+      "5__proto__",
+      "off",
+      "NaN",
+      "Infinitys",
+    ]],
+    ["a size", parseSize, [
+      "",
+      "5",
+      "5mb",
+      "5M",
+      "5MiB",
+      "5 MB",
+      "-5MB",
+      "1e3B",
+      "5TB",
+      "5toString",
+    ]],
+    ["a count", parseCount, [
+      "",
+      "0",
+      "0k",
+      "-1",
+      "+1",
+      "1e3",
+      "0x10",
+      "1_000",
+      "1,000",
+      "1.5",
+      "k",
+      "5K",
+      "5m",
+      "5g",
+      "5T",
+      "5 k",
+      " 5",
+      "1.0005k",
+      "0.0001k",
+      "0.5k5",
+      "1000000000000001",
+      "10000000000000000",
+      "1000001G",
+      "9".repeat(400),
+      "NaN",
+      "Infinity",
+      "5constructor",
+      `${"9".repeat(400)}k`,
+    ]],
+    ["a rate", parseRate, [
+      "",
+      "600",
+      "600/",
+      "/min",
+      "600/m",
+      "600/minute",
+      "600/hour",
+      "600/d",
+      "600/sec",
+      "600/month",
+      "600 /min",
+      "600/ min",
+      "0/min",
+      "-1/min",
+      "1.5/min",
+      "600/0min",
+      "600/01min",
+      "600/-1min",
+      "600/1.5h",
+      "600/10000s",
+      "600/32day",
+      "600/745h",
+      "600/min/min",
+      "600/MIN",
+      "1e3/min",
+      "600/min\n",
+      "600/ms",
+      "off",
+      "600/1e1s",
+    ]],
+    ["a budget", parseBudget, [
+      "",
+      "5M",
+      "5M/",
+      "/month",
+      "5M/months",
+      "5M/week",
+      "5M/2day",
+      "0/day",
+      "1.5/day",
+      "5M/Month",
+      "5M /day",
+      "5M/day\n",
+      "5M/min",
+      "5M/1month",
+    ]],
+  ];
 
 describe("units", () => {
   it("read what people write", () => {
@@ -155,18 +174,28 @@ describe("units", () => {
     assert.deepEqual(parseBudget("5M/month"), { limit: 5_000_000, period: "month" });
   });
 
-  // 2.3 times 1,000,000 is 2,299,999.9999999995 to a computer; and each rewriting of a file took another one off.
+  // 2.3 times 1,000,000 is 2,299,999.9999999995 to a computer; and each rewriting of a file took
+  // another one off.
   it("read a decimal fraction for what it says", () => {
-    fc.assert(fc.property(fc.integer({ min: 1, max: 9_999_999 }), fc.constantFrom("k", "M", "G"), (tenths, unit) => {
-      const text = `${Math.floor(tenths / 10)}.${tenths % 10}${unit}`;
-      const number = tenths * (UNITS[unit] ?? NaN) / 10;
-      assert.equal(parseCount(text), number <= 1e15 ? number : NaN, text);
-    }));
+    fc.assert(
+      fc.property(
+        fc.integer({ min: 1, max: 9_999_999 }),
+        fc.constantFrom("k", "M", "G"),
+        (tenths, unit) => {
+          const text = `${Math.floor(tenths / 10)}.${tenths % 10}${unit}`;
+          const number = tenths * (UNITS[unit] ?? NaN) / 10;
+          assert.equal(parseCount(text), number <= 1e15 ? number : NaN, text);
+        },
+      ),
+    );
     assert.equal(parseCount("2.3M"), 2_300_000);
   });
 
   it("write a count so that it is read as the same", () => {
-    fc.assert(fc.property(count, (number) => assert.equal(parseCount(formatCount(number)), number)), { numRuns: 2000 });
+    fc.assert(
+      fc.property(count, (number) => assert.equal(parseCount(formatCount(number)), number)),
+      { numRuns: 2000 },
+    );
     const shortest = {
       999: "999",
       1000: "1k",
@@ -176,7 +205,9 @@ describe("units", () => {
       1e9: "1G",
       1e15: "1000000G",
     };
-    for (const [number, text] of Object.entries(shortest)) assert.equal(formatCount(Number(number)), text);
+    for (const [number, text] of Object.entries(shortest)) {
+      assert.equal(formatCount(Number(number)), text);
+    }
   });
 
   it("write a rate so that it is read as the same", () => {
@@ -194,9 +225,11 @@ describe("units", () => {
   });
 
   it("write a budget so that it is read as the same", () => {
-    fc.assert(fc.property(count, fc.constantFrom("day" as const, "month" as const), (limit, period) => {
-      assert.deepEqual(parseBudget(formatBudget({ limit, period })), { limit, period });
-    }));
+    fc.assert(
+      fc.property(count, fc.constantFrom("day" as const, "month" as const), (limit, period) => {
+        assert.deepEqual(parseBudget(formatBudget({ limit, period })), { limit, period });
+      }),
+    );
   });
 
   for (const [name, parse, texts] of WRONG) {
@@ -212,14 +245,24 @@ describe("units", () => {
   }
 
   it("never throw, and give a sound number or none", () => {
-    const text = fc.oneof(fc.string(), fc.stringMatching(/^[0-9.]{0,20}[a-zA-Z]{0,5}(?:\/[0-9]{0,5}[a-z]{0,5})?$/));
+    const text = fc.oneof(
+      fc.string(),
+      fc.stringMatching(/^[0-9.]{0,20}[a-zA-Z]{0,5}(?:\/[0-9]{0,5}[a-z]{0,5})?$/),
+    );
     fc.assert(
       fc.property(text, (given) => {
-        for (const number of [parseDuration(given), parseSize(given)]) assert.ok(Number.isNaN(number) || number >= 0);
+        for (const number of [parseDuration(given), parseSize(given)]) {
+          assert.ok(Number.isNaN(number) || number >= 0);
+        }
         const number = parseCount(given);
-        assert.ok(Number.isNaN(number) || (Number.isInteger(number) && number >= 1 && number <= 1e15));
+        assert.ok(
+          Number.isNaN(number) || (Number.isInteger(number) && number >= 1 && number <= 1e15),
+        );
         const rate = parseRate(given);
-        assert.ok(rate === undefined || (rate.windowMs >= 1000 && rate.windowMs <= 31 * DAY_MS && rate.limit >= 1));
+        assert.ok(
+          rate === undefined ||
+            (rate.windowMs >= 1000 && rate.windowMs <= 31 * DAY_MS && rate.limit >= 1),
+        );
       }),
       { numRuns: 2000 },
     );
@@ -250,12 +293,14 @@ describe("the end of a budget's period", () => {
 
   it("lies ahead, at a midnight, and no further than a period is long", () => {
     const time = fc.integer({ min: 0, max: Date.UTC(2200, 0, 1) });
-    fc.assert(fc.property(time, fc.constantFrom("day" as const, "month" as const), (now, period) => {
-      const end = periodEnd(period, now);
-      assert.ok(end > now && end - now <= (period === "day" ? 1 : 31) * DAY_MS);
-      assert.equal(end % DAY_MS, 0);
-      if (period === "month") assert.equal(new Date(end).getUTCDate(), 1);
-      assert.equal(periodEnd(period, end - 1), end, "the same for all of the period");
-    }));
+    fc.assert(
+      fc.property(time, fc.constantFrom("day" as const, "month" as const), (now, period) => {
+        const end = periodEnd(period, now);
+        assert.ok(end > now && end - now <= (period === "day" ? 1 : 31) * DAY_MS);
+        assert.equal(end % DAY_MS, 0);
+        if (period === "month") assert.equal(new Date(end).getUTCDate(), 1);
+        assert.equal(periodEnd(period, end - 1), end, "the same for all of the period");
+      }),
+    );
   });
 });

@@ -1,4 +1,7 @@
-/** Plain answers of each interface: the tokens that they state, and the gateway's errors in their place. */
+/**
+ * Plain answers of each interface: the tokens that they state, and the gateway's errors in their
+ * place.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -47,12 +50,24 @@ const ITERATED = {
 };
 
 const MESSAGE_USAGE: TokenUsage = { total: 36, input: 23, output: 13, cached: 11, reasoning: 2 };
-const ANSWERS: Readonly<Record<string, [dialect: Dialect, answer: unknown, usage: TokenUsage | undefined]>> = {
+const ANSWERS: Readonly<
+  Record<string, [dialect: Dialect, answer: unknown, usage: TokenUsage | undefined]>
+> = {
   "a chat completion": [OPENAI_CHAT, JSON.parse(COMPLETION), { total: 2, input: 1, output: 1 }],
   "a legacy completion": [OPENAI_CHAT, LEGACY, { total: 12, input: 5, output: 7 }],
   "embeddings": [OPENAI_CHAT, EMBEDDINGS, { total: 8, input: 8 }],
-  "a moderation": [OPENAI_CHAT, { id: "modr-1", model: "test-1", results: [{ flagged: false }] }, undefined],
-  "a response": [OPENAI_RESPONSES, FINAL_RESPONSE, { total: 27, input: 20, output: 7, cached: 8, reasoning: 3 }],
+  "a moderation": [
+    OPENAI_CHAT,
+    { id: "modr-1", model: "test-1", results: [{ flagged: false }] },
+    undefined,
+  ],
+  "a response": [OPENAI_RESPONSES, FINAL_RESPONSE, {
+    total: 27,
+    input: 20,
+    output: 7,
+    cached: 8,
+    reasoning: 3,
+  }],
   "a response in the background": [OPENAI_RESPONSES, { ...FINAL_RESPONSE, usage: null }, undefined],
   "images": [OPENAI_EVENTS, IMAGES, { total: 110, input: 10, output: 100 }],
   "images without usage": [OPENAI_EVENTS, { created: 1, data: [] }, undefined],
@@ -69,8 +84,16 @@ const ANSWERS: Readonly<Record<string, [dialect: Dialect, answer: unknown, usage
     { total: 18, input: 5, output: 13 },
   ],
   "a count of tokens": [ANTHROPIC, { input_tokens: 2095 }, undefined],
-  "numbers that are no counts": [ANTHROPIC, { usage: { input_tokens: -1, output_tokens: "13" } }, undefined],
-  "anything": [OPAQUE, { usage: { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 } }, undefined],
+  "numbers that are no counts": [
+    ANTHROPIC,
+    { usage: { input_tokens: -1, output_tokens: "13" } },
+    undefined,
+  ],
+  "anything": [
+    OPAQUE,
+    { usage: { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 } },
+    undefined,
+  ],
 };
 
 describe("a plain answer", () => {
@@ -79,10 +102,18 @@ describe("a plain answer", () => {
       for (const space of [0, 2]) {
         const bytes = Buffer.from(JSON.stringify(answer, null, space));
         assert.deepEqual(dialect.readUsage(bytes), usage);
-        const long = JSON.stringify({ padding: "x".repeat(2 * MAX_KEPT_BYTES), ...(answer as object) }, null, space);
-        for (const [content, size] of [[bytes, 1], [bytes, 1000], [Buffer.from(long), 1000]] as const) {
+        const long = JSON.stringify(
+          { padding: "x".repeat(2 * MAX_KEPT_BYTES), ...(answer as object) },
+          null,
+          space,
+        );
+        for (
+          const [content, size] of [[bytes, 1], [bytes, 1000], [Buffer.from(long), 1000]] as const
+        ) {
           const meter = dialect.createMeter();
-          for (let at = 0; at < content.length; at += size) meter.push(content.subarray(at, at + size));
+          for (let at = 0; at < content.length; at += size) {
+            meter.push(content.subarray(at, at + size));
+          }
           assert.deepEqual(meter.usage, usage);
         }
       }
@@ -94,13 +125,29 @@ describe("a plain answer", () => {
     const { value } = fc.letrec((tie) => ({
       value: fc.oneof(
         { maxDepth: 3 },
-        fc.constantFrom(null, 1, -1e-7, true, "", "usage", '"usage":{"input_tokens":0}}', "\\", "}", "{[,", "é"),
+        fc.constantFrom(
+          null,
+          1,
+          -1e-7,
+          true,
+          "",
+          "usage",
+          '"usage":{"input_tokens":0}}',
+          "\\",
+          "}",
+          "{[,",
+          "é",
+        ),
         stated,
         fc.array(tie("value"), { maxLength: 2 }),
-        fc.dictionary(fc.constantFrom("usage", "input", "a", '"usage"', "\\"), tie("value"), { maxKeys: 3 }),
+        fc.dictionary(fc.constantFrom("usage", "input", "a", '"usage"', "\\"), tie("value"), {
+          maxKeys: 3,
+        }),
       ),
     }));
-    const fields = fc.dictionary(fc.constantFrom("content", "usage", "model", 'quoted "'), value, { maxKeys: 3 });
+    const fields = fc.dictionary(fc.constantFrom("content", "usage", "model", 'quoted "'), value, {
+      maxKeys: 3,
+    });
     const answer = fc.tuple(fields, fc.option(stated), fields).map(([before, usage, after]) => ({
       ...before,
       ...(usage !== null && { usage }),
@@ -114,8 +161,13 @@ describe("a plain answer", () => {
           number | undefined
         >;
         const isStated = Number.isInteger(input) && Number.isInteger(output);
-        const expected = isStated ? { total: Number(input) + Number(output), input, output } : undefined;
-        assert.deepEqual(ANTHROPIC.readUsage(Buffer.from(JSON.stringify(answer, null, space))), expected);
+        const expected = isStated
+          ? { total: Number(input) + Number(output), input, output }
+          : undefined;
+        assert.deepEqual(
+          ANTHROPIC.readUsage(Buffer.from(JSON.stringify(answer, null, space))),
+          expected,
+        );
         if (isStated) cut++;
       }),
       { numRuns: 3000, seed: 19 },
@@ -126,8 +178,11 @@ describe("a plain answer", () => {
   it("states none that is no JSON", () => {
     for (const [dialect] of Object.values(ANSWERS)) {
       // A transcript may be plain text, in which a caller says whatever it likes.
-      const said = '{"text": as I said, "usage":{"input_tokens":0,"output_tokens":0,"total_tokens":0}}';
-      for (const text of ["", "ID3\u0000", "<html>", '{"usage":{"input_tokens":1,', "null", "7", said]) {
+      const said =
+        '{"text": as I said, "usage":{"input_tokens":0,"output_tokens":0,"total_tokens":0}}';
+      for (
+        const text of ["", "ID3\u0000", "<html>", '{"usage":{"input_tokens":1,', "null", "7", said]
+      ) {
         assert.equal(dialect.readUsage(Buffer.from(text)), undefined);
       }
     }
@@ -151,7 +206,9 @@ describe("a streamed legacy completion", () => {
     assert.equal(scanner.isComplete, false);
     scanner.push(Buffer.from(event("lo", "length")));
     assert.deepEqual([scanner.isComplete, scanner.isDone], [true, false]);
-    scanner.push(Buffer.from(`${event("", null, { choices: [], usage: LEGACY.usage })}data: [DONE]\n\n`));
+    scanner.push(
+      Buffer.from(`${event("", null, { choices: [], usage: LEGACY.usage })}data: [DONE]\n\n`),
+    );
     assert.deepEqual([scanner.isDone, scanner.usage], [true, { total: 12, input: 5, output: 7 }]);
   });
 });
@@ -179,7 +236,10 @@ describe("a stream of which nothing is known", () => {
     const scanner = OPAQUE.createScanner(1);
     scanner.push(Buffer.from("event: error\ndata: {}\n\n"));
     assert.equal(scanner.hasError, true);
-    const data = scanner.toErrorEvent(new GatewayError("upstream_idle_timeout")).replace("event: error\ndata: ", "");
+    const data = scanner.toErrorEvent(new GatewayError("upstream_idle_timeout")).replace(
+      "event: error\ndata: ",
+      "",
+    );
     assert.equal(JSON.parse(data).error.code, "upstream_idle_timeout");
   });
 });
@@ -229,7 +289,12 @@ describe("the body of an error", () => {
     const error = new GatewayError("model_not_allowed");
     for (const dialect of [OPENAI_CHAT, OPENAI_RESPONSES, OPENAI_EVENTS, OPAQUE]) {
       assert.deepEqual(JSON.parse(dialect.toErrorBody(error)), {
-        error: { message: error.message, type: "permission_error", param: error.param, code: "model_not_allowed" },
+        error: {
+          message: error.message,
+          type: "permission_error",
+          param: error.param,
+          code: "model_not_allowed",
+        },
       });
     }
   });

@@ -1,4 +1,7 @@
-/** Tokens of output that nobody states: counted by the content that was relayed, however a provider writes and cuts it. */
+/**
+ * Tokens of output that nobody states: counted by the content that was relayed, however a provider
+ * writes and cuts it.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -26,8 +29,14 @@ import { COMPLETION } from "../support/provider.ts";
 
 /** Texts, each with the number of its tokens in o200k_base (by js-tiktoken). */
 const TEXTS: Readonly<Record<string, [text: string, tokens: number]>> = {
-  English: ["The gateway relays the bytes of an answer as they come, and it says so when a stream breaks off.", 23],
-  code: ["for (const [name, value] of Object.entries(headers)) {\n  if (value !== null) copy(name, value);\n}\n", 27],
+  English: [
+    "The gateway relays the bytes of an answer as they come, and it says so when a stream breaks off.",
+    23,
+  ],
+  code: [
+    "for (const [name, value] of Object.entries(headers)) {\n  if (value !== null) copy(name, value);\n}\n",
+    27,
+  ],
   Chinese: ["我的任务是针对用户的问题和要求提供适当的答复和支持。", 17],
   emoji: ["😀🎉🚀🔥👍🙏 🦀🧬🪐🫠🧿🪬🫧🦩 🧭🪢🫥🪫 🛰️🗿🧊🪁", 56],
   German: ["Heute sprechen wir darüber, wie ein Gateway vor Modellanbietern arbeitet.", 14],
@@ -57,11 +66,22 @@ const toDelta = (delta: object, more = "") =>
 /** Ways in which providers write a piece of content. */
 const FORMS: Readonly<Record<string, [dialect: Dialect, write: (text: string) => string]>> = {
   "a chunk": [OPENAI_CHAT, (content) => toChunk({ content })],
-  "a padded chunk": [OPENAI_CHAT, (content) => toChunk({ content }, { obfuscation: padding(content) })],
-  "a chunk of reasoning": [OPENAI_CHAT, (text) => toChunk({ content: null, reasoning_content: text })],
+  "a padded chunk": [
+    OPENAI_CHAT,
+    (content) => toChunk({ content }, { obfuscation: padding(content) }),
+  ],
+  "a chunk of reasoning": [
+    OPENAI_CHAT,
+    (text) => toChunk({ content: null, reasoning_content: text }),
+  ],
   "a chunk that says it twice": [
     OPENAI_CHAT,
-    (text) => toChunk({ content: "", reasoning: text, reasoning_details: [{ type: "reasoning.text", text }] }),
+    (text) =>
+      toChunk({
+        content: "",
+        reasoning: text,
+        reasoning_details: [{ type: "reasoning.text", text }],
+      }),
   ],
   "a chunk with a tool's arguments": [
     OPENAI_CHAT,
@@ -69,9 +89,15 @@ const FORMS: Readonly<Record<string, [dialect: Dialect, write: (text: string) =>
   ],
   "a chunk with probabilities": [
     OPENAI_CHAT,
-    (content) => toChunk({ content }, {}, { logprobs: { content: [{ token: content, logprob: -0.1, bytes: [72] }] } }),
+    (content) =>
+      toChunk({ content }, {}, {
+        logprobs: { content: [{ token: content, logprob: -0.1, bytes: [72] }] },
+      }),
   ],
-  "a chunk with a field that is not known": [OPENAI_CHAT, (text) => toChunk({ content: "", musings: text })],
+  "a chunk with a field that is not known": [
+    OPENAI_CHAT,
+    (text) => toChunk({ content: "", musings: text }),
+  ],
   "a chunk with blanks": [
     OPENAI_CHAT,
     (content) => toChunk({ content }).replaceAll('":', '": ').replaceAll(',"', ', "'),
@@ -80,11 +106,16 @@ const FORMS: Readonly<Record<string, [dialect: Dialect, write: (text: string) =>
     OPENAI_CHAT,
     (content) =>
       `data: ${
-        JSON.stringify({ choices: [{ index: 0, delta: { content } }] }, null, 1).split("\n").join("\ndata: ")
+        JSON.stringify({ choices: [{ index: 0, delta: { content } }] }, null, 1).split("\n").join(
+          "\ndata: ",
+        )
       }\n\n`,
   ],
   "a chunk of parts": [OPENAI_CHAT, (text) => toChunk({ content: [{ type: "text", text }] })],
-  "a legacy chunk": [OPENAI_CHAT, (text) => `data: ${JSON.stringify({ id: "cmpl-1", choices: [{ text }] })}\n\n`],
+  "a legacy chunk": [
+    OPENAI_CHAT,
+    (text) => `data: ${JSON.stringify({ id: "cmpl-1", choices: [{ text }] })}\n\n`,
+  ],
   "a delta of a response": [
     OPENAI_RESPONSES,
     (delta) =>
@@ -99,15 +130,30 @@ const FORMS: Readonly<Record<string, [dialect: Dialect, write: (text: string) =>
         obfuscation: padding(delta),
       } as TypedEvent),
   ],
-  "a delta of a message": [ANTHROPIC, (text) => toDelta({ type: "text_delta", text }, " ".repeat(text.length % 7))],
+  "a delta of a message": [
+    ANTHROPIC,
+    (text) => toDelta({ type: "text_delta", text }, " ".repeat(text.length % 7)),
+  ],
   "a message's thought": [ANTHROPIC, (thinking) => toDelta({ type: "thinking_delta", thinking })],
   "an event of a response that is not known": [
     OPENAI_RESPONSES,
-    (text) => toEvent({ type: "response.musing.piece", sequence_number: sequence++, musing: text } as TypedEvent),
+    (text) =>
+      toEvent(
+        { type: "response.musing.piece", sequence_number: sequence++, musing: text } as TypedEvent,
+      ),
   ],
-  "an event of a message that is not known": [ANTHROPIC, (text) => toEvent({ type: "musing", text } as TypedEvent)],
-  "a message's delta that is not known": [ANTHROPIC, (text) => toDelta({ type: "musing_delta", musing_text: text })],
-  "a tool's input in a message": [ANTHROPIC, (text) => toDelta({ type: "input_json_delta", partial_json: text })],
+  "an event of a message that is not known": [
+    ANTHROPIC,
+    (text) => toEvent({ type: "musing", text } as TypedEvent),
+  ],
+  "a message's delta that is not known": [
+    ANTHROPIC,
+    (text) => toDelta({ type: "musing_delta", musing_text: text }),
+  ],
+  "a tool's input in a message": [
+    ANTHROPIC,
+    (text) => toDelta({ type: "input_json_delta", partial_json: text }),
+  ],
   "a delta of a transcript": [
     OPENAI_EVENTS,
     (delta) => toEvent({ type: "transcript.text.delta", delta } as TypedEvent),
@@ -124,7 +170,12 @@ function count(dialect: Dialect, text: string, size = Infinity): number {
 
 /** A text in pieces of about one word, or of several. */
 const toPieces = (text: string, words: number) =>
-  Array.from(text.matchAll(new RegExp(`(?:\\s*\\S{1,6}){1,${words}}\\s*$|(?:\\s*\\S{1,6}){1,${words}}`, "g")), String);
+  Array.from(
+    text.matchAll(
+      new RegExp(`(?:\\s*\\S{1,6}){1,${words}}\\s*$|(?:\\s*\\S{1,6}){1,${words}}`, "g"),
+    ),
+    String,
+  );
 
 describe("the tokens of a stream that states none", () => {
   for (const [form, [dialect, write]] of Object.entries(FORMS)) {
@@ -140,15 +191,21 @@ describe("the tokens of a stream that states none", () => {
     });
 
     it(`are the same in ${form}, however the stream is cut`, () => {
-      const text = toPieces(Object.values(TEXTS).map(([each]) => each).join(" "), 2).map(write).join("");
+      const text = toPieces(Object.values(TEXTS).map(([each]) => each).join(" "), 2).map(write)
+        .join("");
       const expected = count(dialect, text);
-      for (const size of [1, 17, 1400]) assert.equal(count(dialect, text, size), expected, `${size}`);
+      for (const size of [1, 17, 1400]) {
+        assert.equal(count(dialect, text, size), expected, `${size}`);
+      }
     });
   }
 
   it.large("are in proportion to the content, and at least one for each event", () => {
     const [, write] = FORMS["a chunk"] ?? assert.fail();
-    const content = fc.oneof(fc.string({ unit: "binary", maxLength: 40 }), fc.constantFrom('"', "\\", '\\"},"', "a"));
+    const content = fc.oneof(
+      fc.string({ unit: "binary", maxLength: 40 }),
+      fc.constantFrom('"', "\\", '\\"},"', "a"),
+    );
     fc.assert(fc.property(fc.array(content), fc.constantFrom(1, 7, 1400), (contents, size) => {
       const said = contents.filter((each) => each !== "");
       const weigh = (text: string) =>
@@ -173,7 +230,9 @@ describe("the tokens of a stream that states none", () => {
     for (const [dialect, text] of silent) {
       assert.equal(count(dialect, text), 0, text);
       for (const [form, [own, write]] of Object.entries(FORMS)) {
-        if (own === dialect) assert.equal(count(dialect, text + write("Hello") + text), 2, `${form}: ${text}`);
+        if (own === dialect) {
+          assert.equal(count(dialect, text + write("Hello") + text), 2, `${form}: ${text}`);
+        }
       }
     }
   });
@@ -190,7 +249,8 @@ describe("the tokens of a stream that states none", () => {
     for (const [form, [dialect, write]] of Object.entries(FORMS)) {
       if (/twice|probabilities|arguments|parts/.test(form)) continue; // no provider sends so much of these at once
       for (const size of [1000, Infinity]) {
-        const ratio = count(dialect, write("Hi") + write(text) + write("Hi"), size) / (text.length / 4);
+        const ratio = count(dialect, write("Hi") + write(text) + write("Hi"), size) /
+          (text.length / 4);
         assert.ok(ratio > 0.99 && ratio < 1.02, `${form}: ${ratio}`);
       }
     }
@@ -201,7 +261,10 @@ describe("the tokens of a stream that states none", () => {
     const image = { type: "image_generation.partial_image", b64_json: media };
     const speech = { type: "speech.audio.delta", audio: media };
     for (const event of [image, speech]) assert.equal(count(OPENAI_EVENTS, toEvent(event)), 98);
-    assert.equal(count(OPENAI_CHAT, toChunk({ audio: { id: "audio_1", data: "iVBO".repeat(2000) } })), 4);
+    assert.equal(
+      count(OPENAI_CHAT, toChunk({ audio: { id: "audio_1", data: "iVBO".repeat(2000) } })),
+      4,
+    );
     assert.equal(count(OPENAI_EVENTS, toStream(SPEECH_EVENTS)), 2);
   });
 
@@ -211,8 +274,14 @@ describe("the tokens of a stream that states none", () => {
 });
 
 const LEGACY = { object: "text_completion", choices: [{ text: "Hello there", index: 0 }] };
-const CALLS = { type: "message", content: [{ type: "tool_use", id: "toolu_1", name: "f", input: { city: "Zürich" } }] };
-const VECTORS = { object: "list", data: [{ object: "embedding", index: 0, embedding: [0.1, -0.2] }] };
+const CALLS = {
+  type: "message",
+  content: [{ type: "tool_use", id: "toolu_1", name: "f", input: { city: "Zürich" } }],
+};
+const VECTORS = {
+  object: "list",
+  data: [{ object: "embedding", index: 0, embedding: [0.1, -0.2] }],
+};
 const ANSWERS: Readonly<Record<string, [dialect: Dialect, answer: object, tokens: number]>> = {
   "a chat completion": [OPENAI_CHAT, JSON.parse(COMPLETION), 2],
   "a legacy completion": [OPENAI_CHAT, LEGACY, 3],
@@ -223,13 +292,21 @@ const ANSWERS: Readonly<Record<string, [dialect: Dialect, answer: object, tokens
   "a message that calls a tool": [ANTHROPIC, CALLS, 5],
   "an answer in fields that are not known": [
     OPENAI_CHAT,
-    { id: "x", model: "test-1", choices: [{ message: { role: "assistant", content: null, musings: "Hello there" } }] },
+    {
+      id: "x",
+      model: "test-1",
+      choices: [{ message: { role: "assistant", content: null, musings: "Hello there" } }],
+    },
     3,
   ],
   "emoji": [OPENAI_CHAT, { choices: [{ message: { content: "🦀🧬🪐🫠" } }] }, 8],
   "a response that repeats its request": [
     OPENAI_RESPONSES,
-    { ...FINAL_RESPONSE, instructions: "Be brief, and say nothing else", metadata: { team: "search and rescue" } },
+    {
+      ...FINAL_RESPONSE,
+      instructions: "Be brief, and say nothing else",
+      metadata: { team: "search and rescue" },
+    },
     4,
   ],
   "an image": [OPENAI_EVENTS, { data: [{ b64_json: "iVBO".repeat(1024) }] }, 2],
@@ -262,11 +339,15 @@ describe("the tokens of a plain answer that states none", () => {
 
   it("are told by the end of one that is longer than what is kept", () => {
     const { length } = "word ".repeat(40_000);
-    const long = (content: object) => inPieces(OPENAI_CHAT, Buffer.from(JSON.stringify(content))) ?? NaN;
+    const long = (content: object) =>
+      inPieces(OPENAI_CHAT, Buffer.from(JSON.stringify(content))) ?? NaN;
     const tokens = long({ choices: [{ message: { content: "word ".repeat(40_000) } }] });
     assert.ok(Math.abs(tokens / (length / 4) - 1) < 0.01, `${tokens}`);
     const [vector] = VECTORS.data;
-    assert.equal(long({ data: Array(50).fill({ ...vector, embedding: Array(1000).fill(0.012345) }) }), 0);
+    assert.equal(
+      long({ data: Array(50).fill({ ...vector, embedding: Array(1000).fill(0.012345) }) }),
+      0,
+    );
     const image = long({ data: [{ b64_json: "iVBO".repeat(500_000) }] });
     assert.ok(image > 900 && image < 1000, `${image}`);
   });

@@ -1,4 +1,7 @@
-/** The scanner of server-sent events: whatever way a stream is cut, the findings are those of a simple reference. */
+/**
+ * The scanner of server-sent events: whatever way a stream is cut, the findings are those of a
+ * simple reference.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -62,14 +65,23 @@ function reference(text: string, choices: number): Findings {
     }
     if (name === "error" && data.length > 0) hasError = true;
   }
-  const isComplete = isDone || (begun.size >= choices && [...begun].every((index) => finished.has(index)));
-  return { payloads, isDone, isComplete, hasError, isAtBoundary: last === "" && !isInEvent && text !== "\ufeff" };
+  const isComplete = isDone ||
+    (begun.size >= choices && [...begun].every((index) => finished.has(index)));
+  return {
+    payloads,
+    isDone,
+    isComplete,
+    hasError,
+    isAtBoundary: last === "" && !isInEvent && text !== "\ufeff",
+  };
 }
 
 function scan(bytes: Uint8Array, cuts: readonly number[], choices: number): Findings {
   const scanner = OPENAI_CHAT.createScanner(choices);
   const edges = [0, ...[...cuts].sort((a, b) => a - b), bytes.length];
-  for (const [index, edge] of edges.slice(1).entries()) scanner.push(bytes.subarray(edges[index], edge));
+  for (const [index, edge] of edges.slice(1).entries()) {
+    scanner.push(bytes.subarray(edges[index], edge));
+  }
   scanner.end();
   const { payloads, isDone, isComplete, hasError, isAtBoundary } = scanner;
   return { payloads, isDone, isComplete, hasError, isAtBoundary };
@@ -86,18 +98,32 @@ const text = fc.oneof(
 ).map((content) => content.replace(/[\r\n]/g, ""));
 
 const event = fc.oneof(
-  fc.record({ content: text, reason: fc.constantFrom(null, "stop", "length", "", "error"), index: fc.nat(2) })
+  fc.record({
+    content: text,
+    reason: fc.constantFrom(null, "stop", "length", "", "error"),
+    index: fc.nat(2),
+  })
     .map(({ content, reason, index }) => chunk(content, reason, index).trimEnd()),
-  fc.record({ content: text, reason: fc.constantFrom(null, "stop", ""), index: fc.constantFrom(0, 1, "0", "1") })
+  fc.record({
+    content: text,
+    reason: fc.constantFrom(null, "stop", ""),
+    index: fc.constantFrom(0, 1, "0", "1"),
+  })
     .map(({ content, reason, index }) =>
       inLines({ choices: [{ index, delta: { content }, finish_reason: reason }], usage: null })
     ),
   fc.constantFrom<unknown>(null, "", "text", {}, { message: "busy" }, 0, false).map((error) =>
-    `data: ${JSON.stringify({ id: "a", choices: [{ delta: { content: "error" }, finish_reason: null }], error })}`
+    `data: ${
+      JSON.stringify({
+        id: "a",
+        choices: [{ delta: { content: "error" }, finish_reason: null }],
+        error,
+      })
+    }`
   ),
-  fc.constantFrom({ expires_at: 1 }, { expires_at: 1, data: "AA" }, { expires_at: "1" }, { data: "AA" }).map((audio) =>
-    `data: ${JSON.stringify({ choices: [{ index: 0, delta: { audio } }] })}`
-  ),
+  fc.constantFrom({ expires_at: 1 }, { expires_at: 1, data: "AA" }, { expires_at: "1" }, {
+    data: "AA",
+  }).map((audio) => `data: ${JSON.stringify({ choices: [{ index: 0, delta: { audio } }] })}`),
   fc.constantFrom(
     "data: [DONE]",
     "data:[DONE]",
@@ -118,11 +144,17 @@ const event = fc.oneof(
   fc.constant('data: {"choices":[{"index":0,"finish_reason" : "stop"}]}'),
 );
 const lineEnd = fc.constantFrom("\n", "\r\n", "\r", "\n\n", "\r\n\r\n");
-const streamText = fc.tuple(fc.constantFrom("", "\ufeff"), fc.array(fc.tuple(event, lineEnd), { maxLength: 12 }), event)
+const streamText = fc.tuple(
+  fc.constantFrom("", "\ufeff"),
+  fc.array(fc.tuple(event, lineEnd), { maxLength: 12 }),
+  event,
+)
   .map(([mark, lines, last]) => mark + lines.flat().join("") + last);
 
 const FINISH = chunk(null, "stop").trimEnd();
-const CASES: Readonly<Record<string, [content: string, expected: Partial<Findings> & { payloads: number }]>> = {
+const CASES: Readonly<
+  Record<string, [content: string, expected: Partial<Findings> & { payloads: number }]>
+> = {
   "nothing": ["", { payloads: 0 }],
   "line feeds": [`${FINISH}\n\n`, { payloads: 1, isComplete: true }],
   "carriage returns with line feeds": [`${FINISH}\r\n\r\n`, { payloads: 1, isComplete: true }],
@@ -143,7 +175,12 @@ const CASES: Readonly<Record<string, [content: string, expected: Partial<Finding
     "data: [DONE]\n",
     { payloads: 1, isDone: true, isComplete: true, isAtBoundary: false },
   ],
-  "the end without a line end": ["data: [DONE]", { payloads: 1, isDone: true, isComplete: true, isAtBoundary: false }],
+  "the end without a line end": ["data: [DONE]", {
+    payloads: 1,
+    isDone: true,
+    isComplete: true,
+    isAtBoundary: false,
+  }],
   "the end after a carriage return": ["data: [DONE]\r", {
     payloads: 1,
     isDone: true,
@@ -151,38 +188,65 @@ const CASES: Readonly<Record<string, [content: string, expected: Partial<Finding
     isAtBoundary: false,
   }],
   "more than the end": ["data: [DONE]]\n\ndata: x[DONE]\n\ndata: [DONE\n\n", { payloads: 3 }],
-  "a finish reason without a line end": [FINISH, { payloads: 1, isComplete: true, isAtBoundary: false }],
+  "a finish reason without a line end": [FINISH, {
+    payloads: 1,
+    isComplete: true,
+    isAtBoundary: false,
+  }],
   "half a chunk": [FINISH.slice(0, -1), { payloads: 1, isAtBoundary: false }],
-  "a finish reason that is null": ['data: {"choices":[{"index":0,"finish_reason":null}]}\n\n', { payloads: 1 }],
+  "a finish reason that is null": ['data: {"choices":[{"index":0,"finish_reason":null}]}\n\n', {
+    payloads: 1,
+  }],
   "usage without choices": ['data: {"choices":[],"usage":{"total_tokens":1}}\n\n', { payloads: 1 }],
-  "a finish reason that is empty": ['data: {"choices":[{"index":0,"finish_reason":""}]}\n\n', { payloads: 1 }],
+  "a finish reason that is empty": ['data: {"choices":[{"index":0,"finish_reason":""}]}\n\n', {
+    payloads: 1,
+  }],
   "an error": ['data: {"error":{"message":"finish_reason"}}\n\n', { payloads: 1, hasError: true }],
   "an error that is a text": ['data: { "error" : "busy" }\n\n', { payloads: 1, hasError: true }],
   "an error that is null": ['data: {"error":null}\n\ndata: {"error": null}\n\n', { payloads: 2 }],
-  "an error that is talked about": ['data: {"delta":{"error":{"x":"\\"error\\":1"}}}\n\n', { payloads: 1 }],
+  "an error that is talked about": ['data: {"delta":{"error":{"x":"\\"error\\":1"}}}\n\n', {
+    payloads: 1,
+  }],
   "an error beside choices": [
     'data: {"id":"x","choices":[{"index":0,"delta":{},"finish_reason":null}],"error":{"code":502}}\n\n',
     { payloads: 1, hasError: true },
   ],
-  "an error as finish reason": [chunk("", "error"), { payloads: 1, isComplete: true, hasError: true }],
-  "an event that is named an error": ["event: error\ndata: {}\n\n", { payloads: 1, hasError: true }],
+  "an error as finish reason": [chunk("", "error"), {
+    payloads: 1,
+    isComplete: true,
+    hasError: true,
+  }],
+  "an event that is named an error": ["event: error\ndata: {}\n\n", {
+    payloads: 1,
+    hasError: true,
+  }],
   "a name after its data": ["data: {}\nevent: error\n\n", { payloads: 1, hasError: true }],
   "a name without data": ["event: error\n\ndata: {}\n\n", { payloads: 1 }],
-  "names that only begin alike": ["event: errors\ndata: {}\n\nevents: error\ndata: {}\n\n", { payloads: 2 }],
-  "an error in several lines": ['data: {\ndata: "error":\ndata: {}}\n\n', { payloads: 3, hasError: true }],
+  "names that only begin alike": ["event: errors\ndata: {}\n\nevents: error\ndata: {}\n\n", {
+    payloads: 2,
+  }],
+  "an error in several lines": ['data: {\ndata: "error":\ndata: {}}\n\n', {
+    payloads: 3,
+    hasError: true,
+  }],
   "a finish reason in several lines": [
     'data: {"choices":[{\r\n: between\r\ndata: "index": 0, "finish_reason":\r\ndata: "stop"}]}\r\n\r\n',
     { payloads: 3, isComplete: true },
   ],
-  "lines of two events": ['data: {"choices":[{\n\ndata: "finish_reason":"stop"}]}\n\n', { payloads: 2 }],
+  "lines of two events": ['data: {"choices":[{\n\ndata: "finish_reason":"stop"}]}\n\n', {
+    payloads: 2,
+  }],
   "an index that is a text": ['data: {"choices":[{"index":"0","finish_reason":"stop"}]}\n\n', {
     payloads: 1,
     isComplete: true,
   }],
-  "the end of audio": ['data: {"choices":[{"index":0,"delta":{"audio":{"expires_at":1741}}}]}\n\n', {
-    payloads: 1,
-    isComplete: true,
-  }],
+  "the end of audio": [
+    'data: {"choices":[{"index":0,"delta":{"audio":{"expires_at":1741}}}]}\n\n',
+    {
+      payloads: 1,
+      isComplete: true,
+    },
+  ],
   "audio that says with each part until when it is kept": [
     'data: {"choices":[{"index":0,"delta":{"audio":{"data":"AA==","expires_at":1741}}}]}\n\n',
     { payloads: 1 },
@@ -193,20 +257,27 @@ const CASES: Readonly<Record<string, [content: string, expected: Partial<Finding
 describe("the scanner of events", () => {
   it.large("finds the same as the reference however the stream is cut", () => {
     fc.assert(
-      fc.property(streamText, fc.infiniteStream(fc.nat(1000)), fc.constantFrom(1, 2, 3), (content, random, choices) => {
-        const bytes = Buffer.from(content);
-        const expected = reference(bytes.toString(), choices);
-        const cuts = [...random.take(6)].map((number) => number % (bytes.length + 1));
-        assert.deepEqual(scan(bytes, [], choices), expected);
-        assert.deepEqual(scan(bytes, cuts, choices), expected);
-        assert.deepEqual(scan(bytes, Array.from(bytes.keys()), choices), expected);
-      }),
+      fc.property(
+        streamText,
+        fc.infiniteStream(fc.nat(1000)),
+        fc.constantFrom(1, 2, 3),
+        (content, random, choices) => {
+          const bytes = Buffer.from(content);
+          const expected = reference(bytes.toString(), choices);
+          const cuts = [...random.take(6)].map((number) => number % (bytes.length + 1));
+          assert.deepEqual(scan(bytes, [], choices), expected);
+          assert.deepEqual(scan(bytes, cuts, choices), expected);
+          assert.deepEqual(scan(bytes, Array.from(bytes.keys()), choices), expected);
+        },
+      ),
       { numRuns: 2000 },
     );
   });
 
   it("does not take a finish reason that a model only talks about for one", () => {
-    const bytes = Buffer.from(chunk('"finish_reason":"stop"') + chunk('{"choices":[{"finish_reason": "stop"}]}'));
+    const bytes = Buffer.from(
+      chunk('"finish_reason":"stop"') + chunk('{"choices":[{"finish_reason": "stop"}]}'),
+    );
     assert.equal(scan(bytes, [], 1).isComplete, false);
   });
 
@@ -227,13 +298,17 @@ describe("the scanner of events", () => {
 
   it("waits for every choice that was asked for, also for those that have not begun", () => {
     const first = chunk("a", null, 0) + chunk(null, "stop", 0);
-    for (const choices of [1, 2, 3]) assert.equal(scan(Buffer.from(first), [], choices).isComplete, choices === 1);
+    for (const choices of [1, 2, 3]) {
+      assert.equal(scan(Buffer.from(first), [], choices).isComplete, choices === 1);
+    }
     const second = chunk("b", null, 1) + chunk(null, "stop", 1);
     for (const choices of [2, 2.5, 3]) {
       assert.equal(scan(Buffer.from(first + second), [], choices).isComplete, choices < 3);
     }
     const all = Array.from({ length: 128 }, (_, index) => chunk(null, "stop", index)).join("");
-    for (const choices of [128, 129]) assert.equal(scan(Buffer.from(all), [], choices).isComplete, choices === 128);
+    for (const choices of [128, 129]) {
+      assert.equal(scan(Buffer.from(all), [], choices).isComplete, choices === 128);
+    }
     assert.equal(scan(Buffer.from(`${all}data: [DONE]\n\n`), [], 129).isComplete, true);
   });
 
@@ -243,7 +318,10 @@ describe("the scanner of events", () => {
     assert.equal(scan(Buffer.from(begun + chunk(null, "length", 0)), [], 2).isComplete, true);
     const texts = begun.replaceAll(/"index":(\d)/g, '"index":"$1"');
     assert.equal(scan(Buffer.from(texts + chunk(null, "length", 0)), [], 2).isComplete, true);
-    assert.equal(scan(Buffer.from(begun + chunk("c", null, 2) + chunk(null, "length", 0)), [], 3).isComplete, false);
+    assert.equal(
+      scan(Buffer.from(begun + chunk("c", null, 2) + chunk(null, "length", 0)), [], 3).isComplete,
+      false,
+    );
   });
 
   it("finds the same in lines about its limit and far beyond, however they are cut", () => {
@@ -252,12 +330,20 @@ describe("the scanner of events", () => {
       for (const reason of ["stop", "error", null]) {
         const long = chunk("\\\n".repeat((MAX_KEPT_BYTES - frame) / 4 - 10), reason);
         const fill = MAX_KEPT_BYTES - Buffer.byteLength(long.trimEnd()) + extra;
-        const bytes = Buffer.from(`${chunk("a")}${long.replace('"content":"', `$&${"x".repeat(fill)}`)}: c\n\n`);
+        const bytes = Buffer.from(
+          `${chunk("a")}${long.replace('"content":"', `$&${"x".repeat(fill)}`)}: c\n\n`,
+        );
         const cut = fc.array(fc.nat(bytes.length), { maxLength: 8 });
         const [isComplete, hasError] = [reason !== null, reason === "error"];
         fc.assert(
           fc.property(cut, (cuts) => {
-            const expected = { payloads: 2, isDone: false, isComplete, hasError, isAtBoundary: true };
+            const expected = {
+              payloads: 2,
+              isDone: false,
+              isComplete,
+              hasError,
+              isAtBoundary: true,
+            };
             assert.deepEqual(scan(bytes, cuts, 1), expected);
           }),
           { numRuns: 30 },
@@ -274,7 +360,13 @@ describe("the scanner of events", () => {
     for (const [text, payloads, isComplete] of [[several, 2, true], [comment, 1, false]] as const) {
       const bytes = Buffer.from(text);
       for (const cuts of [[], [30], [bytes.length - 30], [30, 70_000, bytes.length - 1]]) {
-        const expected = { payloads, isDone: false, isComplete, hasError: false, isAtBoundary: true };
+        const expected = {
+          payloads,
+          isDone: false,
+          isComplete,
+          hasError: false,
+          isAtBoundary: true,
+        };
         assert.deepEqual(scan(bytes, cuts, 1), expected);
       }
     }
@@ -292,7 +384,13 @@ describe("the scanner of events", () => {
   });
 
   it("tells how an unfinished event must be ended", () => {
-    const boundaries = { "": "", [chunk("a")]: "", "data: x\n": "\n", "data: x": "\n\n", ":c\n": "" };
+    const boundaries = {
+      "": "",
+      [chunk("a")]: "",
+      "data: x\n": "\n",
+      "data: x": "\n\n",
+      ":c\n": "",
+    };
     for (const [text, boundary] of Object.entries(boundaries)) {
       const scanner = OPENAI_CHAT.createScanner(1);
       scanner.push(Buffer.from(text));
@@ -324,9 +422,15 @@ describe("the scanner of events", () => {
       });
       const scanner = OPENAI_CHAT.createScanner(1);
       scanner.push(counted);
-      assert.ok(searched <= 3 * bytes, `${JSON.stringify(unit)}: ${searched / bytes} bytes searched for each byte`);
+      assert.ok(
+        searched <= 3 * bytes,
+        `${JSON.stringify(unit)}: ${searched / bytes} bytes searched for each byte`,
+      );
       const lines = /^[\r\n]+$/.test(unit) ? 0 : text.toString().split(/[\r\n]/).length;
-      assert.ok(calls <= lines + 4, `${JSON.stringify(unit)}: ${calls} searches for ${lines} lines with text`);
+      assert.ok(
+        calls <= lines + 4,
+        `${JSON.stringify(unit)}: ${calls} searches for ${lines} lines with text`,
+      );
       assert.equal(scanner.payloads, unit.startsWith("data") ? bytes / unit.length : 0);
     }
   });
@@ -334,7 +438,9 @@ describe("the scanner of events", () => {
   it("counts a line beyond its limit once, and goes on after it", () => {
     const long = chunk("x".repeat(MAX_KEPT_BYTES + 1));
     const scanner = OPENAI_CHAT.createScanner(1);
-    for (const piece of [long.slice(0, 70_000), long.slice(70_000)]) scanner.push(Buffer.from(piece));
+    for (const piece of [long.slice(0, 70_000), long.slice(70_000)]) {
+      scanner.push(Buffer.from(piece));
+    }
     assert.equal(scanner.payloads, 1);
     assert.equal(scanner.isComplete, false);
     scanner.push(Buffer.from(stream("a")));

@@ -10,8 +10,14 @@ import { readUsage } from "../../src/dialects/openai_chat.ts";
 function skeletonOf(json: string, cuts: readonly number[] = []): string | undefined {
   const bytes = Buffer.from(json);
   const skeleton = new JsonSkeleton();
-  const edges = [0, ...cuts.map((cut) => cut % (bytes.length + 1)).sort((a, b) => a - b), bytes.length];
-  for (const [index, edge] of edges.slice(1).entries()) skeleton.push(bytes, edges[index] ?? 0, edge);
+  const edges = [
+    0,
+    ...cuts.map((cut) => cut % (bytes.length + 1)).sort((a, b) => a - b),
+    bytes.length,
+  ];
+  for (const [index, edge] of edges.slice(1).entries()) {
+    skeleton.push(bytes, edges[index] ?? 0, edge);
+  }
   return skeleton.text;
 }
 
@@ -40,12 +46,23 @@ const text = fc.oneof(
   fc.string({ unit: "binary", maxLength: 200 }),
   fc.constantFrom('"', "\\", '\\"', '"error":1', "\n{[", "x".repeat(300)),
 );
-const extra = fc.oneof(fc.jsonValue({ maxDepth: 9 }), text, fc.array(text), fc.constant([[{ a: [{ b: "c" }] }]]));
-const maybe = <Value>(value: fc.Arbitrary<Value>) => fc.oneof(fc.constant(undefined), fc.constant(null), value);
+const extra = fc.oneof(
+  fc.jsonValue({ maxDepth: 9 }),
+  text,
+  fc.array(text),
+  fc.constant([[{ a: [{ b: "c" }] }]]),
+);
+const maybe = <Value>(value: fc.Arbitrary<Value>) =>
+  fc.oneof(fc.constant(undefined), fc.constant(null), value);
 const choice = fc.record({
   logprobs: extra,
   index: fc.oneof(fc.nat(3), fc.constant("0")),
-  delta: maybe(fc.record({ content: extra, audio: maybe(fc.record({ expires_at: count, data: maybe(text) })) })),
+  delta: maybe(
+    fc.record({
+      content: extra,
+      audio: maybe(fc.record({ expires_at: count, data: maybe(text) })),
+    }),
+  ),
   finish_reason: fc.constantFrom(null, "", "stop", "error"),
 });
 const usage = fc.record({
@@ -80,11 +97,18 @@ describe("the skeleton of a JSON text", () => {
   });
 
   it("is small, whatever is long", () => {
-    const token = { token: "a", logprob: -1.5, top_logprobs: Array.from({ length: 20 }, () => ({ token: "b" })) };
+    const token = {
+      token: "a",
+      logprob: -1.5,
+      top_logprobs: Array.from({ length: 20 }, () => ({ token: "b" })),
+    };
     const long = {
       choices: [{
         index: 0,
-        delta: { content: "x".repeat(1_000_000), tool_calls: Array.from({ length: 1000 }, () => ({ a: ["b"] })) },
+        delta: {
+          content: "x".repeat(1_000_000),
+          tool_calls: Array.from({ length: 1000 }, () => ({ a: ["b"] })),
+        },
         logprobs: { content: Array.from({ length: 2000 }, () => token) },
         finish_reason: "stop",
       }],
@@ -95,7 +119,9 @@ describe("the skeleton of a JSON text", () => {
   });
 
   it("is given up where too much would have to be kept", () => {
-    const wide = Object.fromEntries(Array.from({ length: 10_000 }, (_, number) => [`key-${number}`, number]));
+    const wide = Object.fromEntries(
+      Array.from({ length: 10_000 }, (_, number) => [`key-${number}`, number]),
+    );
     assert.equal(skeletonOf(JSON.stringify(wide)), undefined);
   });
 

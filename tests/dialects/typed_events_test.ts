@@ -1,4 +1,7 @@
-/** Streams whose events state their types: the verdict, the tokens and the error event, however a stream is cut. */
+/**
+ * Streams whose events state their types: the verdict, the tokens and the error event, however a
+ * stream is cut.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -43,32 +46,58 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
   },
   "an incomplete response": {
     dialect: OPENAI_RESPONSES,
-    events: responseEvents({ type: "response.incomplete", response: { ...FINAL_RESPONSE, status: "incomplete" } }),
+    events: responseEvents({
+      type: "response.incomplete",
+      response: { ...FINAL_RESPONSE, status: "incomplete" },
+    }),
     usage: RESPONSE_USAGE,
   },
   "a failed response": {
     dialect: OPENAI_RESPONSES,
     events: responseEvents({
       type: "response.failed",
-      response: { ...FINAL_RESPONSE, status: "failed", error: { code: "server_error", message: "no" } },
+      response: {
+        ...FINAL_RESPONSE,
+        status: "failed",
+        error: { code: "server_error", message: "no" },
+      },
     }),
     usage: RESPONSE_USAGE,
     hasError: true,
   },
-  "an image": { dialect: OPENAI_EVENTS, events: IMAGE_EVENTS, usage: { total: 110, input: 10, output: 100 } },
+  "an image": {
+    dialect: OPENAI_EVENTS,
+    events: IMAGE_EVENTS,
+    usage: { total: 110, input: 10, output: 100 },
+  },
   "three images": {
     dialect: OPENAI_EVENTS,
     choices: 3,
     events: [...IMAGE_EVENTS, ...IMAGE_EVENTS, ...IMAGE_EVENTS],
     usage: { total: 330, input: 30, output: 300 },
   },
-  "an edited image": { dialect: OPENAI_EVENTS, events: EDIT_EVENTS, usage: { total: 110, input: 10, output: 100 } },
-  "speech": { dialect: OPENAI_EVENTS, events: SPEECH_EVENTS, usage: { total: 115, input: 14, output: 101 } },
-  "a transcript": { dialect: OPENAI_EVENTS, events: TRANSCRIPT_EVENTS, usage: { total: 16, input: 14, output: 2 } },
+  "an edited image": {
+    dialect: OPENAI_EVENTS,
+    events: EDIT_EVENTS,
+    usage: { total: 110, input: 10, output: 100 },
+  },
+  "speech": {
+    dialect: OPENAI_EVENTS,
+    events: SPEECH_EVENTS,
+    usage: { total: 115, input: 14, output: 101 },
+  },
+  "a transcript": {
+    dialect: OPENAI_EVENTS,
+    events: TRANSCRIPT_EVENTS,
+    usage: { total: 16, input: 14, output: 2 },
+  },
   "a message": { dialect: ANTHROPIC, events: MESSAGE_EVENTS, usage: MESSAGE_USAGE },
 };
 
-/** Findings of a scanner; `payloads` and the boundary are those of every scanner, see `event_stream_test.ts`. */
+/**
+ * Findings of a scanner; `payloads` and the boundary are those of every scanner, see
+ * `event_stream_test.ts`.
+ */
 const findingsOf = ({ isDone, isComplete, hasError, usage }: StreamScanner) => ({
   isDone,
   isComplete,
@@ -76,7 +105,10 @@ const findingsOf = ({ isDone, isComplete, hasError, usage }: StreamScanner) => (
   usage,
 });
 
-function scan({ dialect, choices = 1 }: Pick<Sample, "dialect" | "choices">, ...chunks: readonly Uint8Array[]) {
+function scan(
+  { dialect, choices = 1 }: Pick<Sample, "dialect" | "choices">,
+  ...chunks: readonly Uint8Array[]
+) {
   const scanner = dialect.createScanner(choices);
   for (const chunk of chunks) scanner.push(chunk);
   scanner.end();
@@ -102,7 +134,9 @@ const FORMS: Readonly<Record<string, (events: readonly TypedEvent[]) => string>>
   "without names": (events) => toStream(events).replaceAll(/^event: .*\n/gm, ""),
   "with blanks in the JSON": (events) => toStream(events).replaceAll('{"type":', '{ "type" : '),
   "with the type last": (events) =>
-    events.map(({ type, ...rest }) => `event: ${type}\ndata: ${JSON.stringify({ ...rest, type })}\n\n`).join(""),
+    events.map(({ type, ...rest }) =>
+      `event: ${type}\ndata: ${JSON.stringify({ ...rest, type })}\n\n`
+    ).join(""),
   "with the type last and without names": (events) =>
     events.map(({ type, ...rest }) => `data: ${JSON.stringify({ ...rest, type })}\n\n`).join(""),
   "with the type in the name alone": (events) =>
@@ -122,7 +156,12 @@ const EVERY_CUT = ["as they are", "with CRLF"];
 
 describe("a stream of typed events", () => {
   for (const [name, sample] of Object.entries(SAMPLES)) {
-    const expected = { isDone: true, isComplete: true, hasError: sample.hasError ?? false, usage: sample.usage };
+    const expected = {
+      isDone: true,
+      isComplete: true,
+      hasError: sample.hasError ?? false,
+      usage: sample.usage,
+    };
     const text = toStream(sample.events);
 
     for (const [form, write] of Object.entries(FORMS)) {
@@ -132,7 +171,11 @@ describe("a stream of typed events", () => {
         assert.deepEqual(findingsOf(scan(sample, ...inBytes(bytes))), expected);
         if (!EVERY_CUT.includes(form)) return;
         for (const at of bytes.keys()) {
-          assert.deepEqual(findingsOf(scan(sample, bytes.subarray(0, at), bytes.subarray(at))), expected, `${at}`);
+          assert.deepEqual(
+            findingsOf(scan(sample, bytes.subarray(0, at), bytes.subarray(at))),
+            expected,
+            `${at}`,
+          );
         }
       });
     }
@@ -170,11 +213,17 @@ describe("a stream of typed events", () => {
 
   it("states the tokens so far", () => {
     const started = Buffer.from(toStream(MESSAGE_EVENTS.slice(0, 3)));
-    assert.deepEqual(scan({ dialect: ANTHROPIC }, started).usage, { total: 24, input: 23, output: 1, cached: 11 });
+    assert.deepEqual(scan({ dialect: ANTHROPIC }, started).usage, {
+      total: 24,
+      input: 23,
+      output: 1,
+      cached: 11,
+    });
     const image = Buffer.from(toStream(IMAGE_EVENTS));
     assert.equal(scan({ dialect: OPENAI_EVENTS, choices: 2 }, image).usage?.total, 110);
     assert.equal(
-      scan({ dialect: OPENAI_RESPONSES }, Buffer.from(toStream(responseEvents().slice(0, -1)))).usage,
+      scan({ dialect: OPENAI_RESPONSES }, Buffer.from(toStream(responseEvents().slice(0, -1))))
+        .usage,
       undefined,
     );
   });
@@ -184,8 +233,12 @@ describe("a stream of typed events", () => {
       output_tokens: 8,
       input_tokens: null,
     }];
-    const deltas = usages.map((usage) => toEvent({ type: "message_delta", usage } as TypedEvent)).join("");
-    const { usage } = scan({ dialect: ANTHROPIC }, Buffer.from(toStream(MESSAGE_EVENTS.slice(0, 1)) + deltas));
+    const deltas = usages.map((usage) => toEvent({ type: "message_delta", usage } as TypedEvent))
+      .join("");
+    const { usage } = scan(
+      { dialect: ANTHROPIC },
+      Buffer.from(toStream(MESSAGE_EVENTS.slice(0, 1)) + deltas),
+    );
     assert.deepEqual(usage, { total: 32, input: 24, output: 8, cached: 11 });
   });
 
@@ -194,7 +247,10 @@ describe("a stream of typed events", () => {
       ["", 0],
       [toStream(responseEvents().slice(0, 4)), 4],
       [toStream(responseEvents(undefined, 40).slice(0, 4)), 44],
-      ['event: x\ndata: {"delta":"\\"sequence_number\\":99","sequence_number" : 12 ,"type":"x"}\n\n', 13],
+      [
+        'event: x\ndata: {"delta":"\\"sequence_number\\":99","sequence_number" : 12 ,"type":"x"}\n\n',
+        13,
+      ],
       ['event: x\ndata: {"sequence_number":"7","type":"x"}\n\n', 0],
       ['data: {"type":"x","sequence_number":7,"delta":"never en', 8],
       [`data: {"type":"x","b":"${"A".repeat(100_000)}","sequence_number":7}\n\n`, 8],
@@ -229,13 +285,25 @@ const OWN_ERRORS: Readonly<Record<string, [dialect: Dialect, text: string]>> = {
   "of a response": [
     OPENAI_RESPONSES,
     toEvent(
-      { type: "error", code: "server_error", message: "no", param: null, sequence_number: 3 } as TypedEvent,
+      {
+        type: "error",
+        code: "server_error",
+        message: "no",
+        param: null,
+        sequence_number: 3,
+      } as TypedEvent,
     ),
   ],
-  "of a response, without a name": [OPENAI_RESPONSES, 'data: {"sequence_number":3,"type":"error"}\n\n'],
+  "of a response, without a name": [
+    OPENAI_RESPONSES,
+    'data: {"sequence_number":3,"type":"error"}\n\n',
+  ],
   "of an image": [OPENAI_EVENTS, 'event: error\ndata: {"error":{"message":"no"}}\n\n'],
   "without a name and a type": [OPENAI_EVENTS, 'data: {"error":{"message":"no"}}\n\n'],
-  "in an event of another name": [OPENAI_EVENTS, 'event: message\ndata: {"a":1,"error":{"message":"no"}}\n\n'],
+  "in an event of another name": [
+    OPENAI_EVENTS,
+    'event: message\ndata: {"a":1,"error":{"message":"no"}}\n\n',
+  ],
   "of a message": [
     ANTHROPIC,
     'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}\n\n',
@@ -265,7 +333,9 @@ describe("an error of the provider's own", () => {
       toStream(responseEvents().slice(0, -1)).replaceAll("Hello", '\\"error\\":{}'),
     ];
     for (const { dialect } of Object.values(SAMPLES)) {
-      for (const text of texts) assert.deepEqual(findingsOf(scan({ dialect }, Buffer.from(text))), NOTHING);
+      for (const text of texts) {
+        assert.deepEqual(findingsOf(scan({ dialect }, Buffer.from(text))), NOTHING);
+      }
     }
   });
 });
@@ -273,16 +343,29 @@ describe("an error of the provider's own", () => {
 const DIALECTS = { ANTHROPIC, OPENAI_EVENTS, OPENAI_RESPONSES } as const;
 const ENDS: Readonly<Record<keyof typeof DIALECTS, readonly string[]>> = {
   ANTHROPIC: ["message_stop"],
-  OPENAI_EVENTS: ["image_generation.completed", "image_edit.completed", "speech.audio.done", "transcript.text.done"],
+  OPENAI_EVENTS: [
+    "image_generation.completed",
+    "image_edit.completed",
+    "speech.audio.done",
+    "transcript.text.done",
+  ],
   OPENAI_RESPONSES: ["response.completed", "response.incomplete", "response.failed"],
 };
 
-/** The verdict by whole-text means: split into lines, parse whatever is data, decide at each blank line. */
+/**
+ * The verdict by whole-text means: split into lines, parse whatever is data, decide at each blank
+ * line.
+ */
 function reference(text: string, ends: readonly string[]) {
   const lines = text.replace(/^\ufeff/, "").split(/\r\n|\r|\n/);
   const last = lines.pop() ?? "";
   const findings = { isDone: false, isComplete: false, hasError: false };
-  let [name, data, isError, type]: [name: string | undefined, data: string[], isError: boolean, type: unknown] = [
+  let [name, data, isError, type]: [
+    name: string | undefined,
+    data: string[],
+    isError: boolean,
+    type: unknown,
+  ] = [
     undefined,
     [],
     false,
@@ -331,13 +414,26 @@ const typeName = fc.constantFrom(
 );
 const text = fc.oneof(
   fc.string({ unit: "binary", maxLength: 20 }),
-  fc.constantFrom('"type":"message_stop"', '{"type":"error"}', '"error":{}', "data: [DONE]", "\\", "größe 😀"),
+  fc.constantFrom(
+    '"type":"message_stop"',
+    '{"type":"error"}',
+    '"error":{}',
+    "data: [DONE]",
+    "\\",
+    "größe 😀",
+  ),
 );
-const typed = fc.record({ type: typeName, delta: text, error: fc.constantFrom(undefined, null, "", {}, "busy") });
+const typed = fc.record({
+  type: typeName,
+  delta: text,
+  error: fc.constantFrom(undefined, null, "", {}, "busy"),
+});
 const lineEnd = fc.constantFrom("\n", "\r\n", "\r", "\n\n", "\r\n\r\n");
 const line = fc.oneof(
   fc.tuple(typed, fc.constantFrom(undefined, " ", 1)).map(([event, space]) =>
-    JSON.stringify(event, null, space === 1 ? 1 : undefined).split("\n").map((each) => `data: ${each}`).join("\n")
+    JSON.stringify(event, null, space === 1 ? 1 : undefined).split("\n").map((each) =>
+      `data: ${each}`
+    ).join("\n")
   ),
   typed.map(({ type, ...rest }) => `data: ${JSON.stringify({ ...rest, type })}`),
   typed.map((event) => `event: ${event.type}\ndata: ${JSON.stringify(event)}`),
@@ -356,7 +452,10 @@ const line = fc.oneof(
   text.map((comment) => `:${comment.replaceAll(/[\r\n]/g, "")}`),
   text.map((value) => `data: ${value.replaceAll(/[\r\n]/g, "")}`),
 );
-const streamText = fc.tuple(fc.constantFrom("", "\ufeff"), fc.array(fc.tuple(line, lineEnd), { maxLength: 10 }))
+const streamText = fc.tuple(
+  fc.constantFrom("", "\ufeff"),
+  fc.array(fc.tuple(line, lineEnd), { maxLength: 10 }),
+)
   .map(([mark, lines]) => mark + lines.flat().join(""));
 
 describe("the scanner of typed events", () => {
@@ -366,7 +465,11 @@ describe("the scanner of typed events", () => {
         fc.property(streamText, fc.array(fc.nat(), { maxLength: 6 }), (content, random) => {
           const bytes = Buffer.from(content);
           const expected = reference(bytes.toString(), ENDS[name]);
-          const edges = [0, ...random.map((number) => number % (bytes.length + 1)).sort((a, b) => a - b), bytes.length];
+          const edges = [
+            0,
+            ...random.map((number) => number % (bytes.length + 1)).sort((a, b) => a - b),
+            bytes.length,
+          ];
           const pieces = edges.slice(1).map((edge, index) => bytes.subarray(edges[index], edge));
           for (const chunks of [[bytes], pieces, inBytes(bytes)]) {
             const { usage: _, ...findings } = findingsOf(scan({ dialect }, ...chunks));
@@ -381,7 +484,10 @@ describe("the scanner of typed events", () => {
 
 /** Pieces of a size, without copies. */
 function piecesOf(bytes: Uint8Array, size: number): readonly Uint8Array[] {
-  return Array.from({ length: Math.ceil(bytes.length / size) }, (_, at) => bytes.subarray(at * size, (at + 1) * size));
+  return Array.from(
+    { length: Math.ceil(bytes.length / size) },
+    (_, at) => bytes.subarray(at * size, (at + 1) * size),
+  );
 }
 
 describe("an event of several megabytes", () => {
@@ -401,10 +507,16 @@ describe("an event of several megabytes", () => {
   }
 
   it("ends a response with all that it said", () => {
-    const output = Array.from({ length: 500 }, () => ({ ...FINAL_RESPONSE.output[0], result: "x".repeat(5000) }));
+    const output = Array.from(
+      { length: 500 },
+      () => ({ ...FINAL_RESPONSE.output[0], result: "x".repeat(5000) }),
+    );
     const response = { ...FINAL_RESPONSE, instructions: '"\\{['.repeat(20_000), output };
     const bytes = Buffer.from(
-      toStream([...responseEvents().slice(0, -1), { type: "response.completed", response } as TypedEvent]),
+      toStream([
+        ...responseEvents().slice(0, -1),
+        { type: "response.completed", response } as TypedEvent,
+      ]),
     );
     for (const size of [7001, bytes.length]) {
       const { isComplete, usage } = scan({ dialect: OPENAI_RESPONSES }, ...piecesOf(bytes, size));

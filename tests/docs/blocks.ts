@@ -22,7 +22,10 @@ export type Fate =
   | "shown"
   /** It says why it can't be run here. */
   | "not tested"
-  /** It stands so in `examples/` or `ops/`, whose own tests run it; or it is the page of `durable_chat_page_test.ts`. */
+  /**
+   * It stands so in `examples/` or `ops/`, whose own tests run it; or it is the page of
+   * `durable_chat_page_test.ts`.
+   */
   | "tested elsewhere"
   /** A configuration, whole or in part: `sallyport check`. */
   | "checked"
@@ -32,7 +35,9 @@ export type Fate =
 /** The pages whose blocks are run. */
 export const PAGES: readonly string[] = [
   "README.md",
-  ...readdirSync("docs").filter((name) => name.endsWith(".md")).sort().map((name) => join("docs", name)),
+  ...readdirSync("docs").filter((name) => name.endsWith(".md")).sort().map((name) =>
+    join("docs", name)
+  ),
 ];
 
 /** The pages by task, each performed from its first command to its last. */
@@ -51,13 +56,27 @@ function readPage(page: string): string {
   return text.split("\n").map((line) => /^ *\*(?: (.*))?$/.exec(line)?.[1] ?? "").join("\n");
 }
 
-/** What a machine that tests does not have, or must not do. Who marks a block as not tested names one of them. */
+/**
+ * What a machine that tests does not have, or must not do. Who marks a block as not tested names
+ * one of them.
+ */
 const OUT_OF_REACH =
   /\b(?:docker|podman|kubectl|helm|systemctl|systemd-\w+|journalctl|wrangler|ssh|apt-get|deno (?:add|compile|publish)|npm publish|npx jsr)\b/;
 /** Less than this may stand in a file of `examples/` by chance. */
 const MIN_SHARED_LINES = 3;
 /** Languages of files, not of programs. */
-const FILES = ["caddyfile", "dockerfile", "haproxy", "ini", "json", "jsonc", "nginx", "toml", "yaml", "yml"];
+const FILES = [
+  "caddyfile",
+  "dockerfile",
+  "haproxy",
+  "ini",
+  "json",
+  "jsonc",
+  "nginx",
+  "toml",
+  "yaml",
+  "yml",
+];
 
 /**
  * @param page Its path
@@ -88,10 +107,13 @@ export function readBlocks(page: string, content: string = readPage(page)): Bloc
 
 function assertNoOtherCode(page: string, index: number, lines: readonly string[]): void {
   const [line = "", last = ""] = [lines[index], lines[index - 1]];
-  const isInList = lines.slice(0, index).findLast((each) => /^\S/.test(each))?.match(/^(?:[-*]|\d+\.) /) !== null;
+  const isInList =
+    lines.slice(0, index).findLast((each) => /^\S/.test(each))?.match(/^(?:[-*]|\d+\.) /) !== null;
   const isIndented = /^ {4}\S/.test(line) && last.trim() === "" && !isInList;
   if (isIndented || /^~~~/.test(line)) {
-    throw new Error(`${page}:${index + 1}: write code as a block between \`\`\`, with its language`);
+    throw new Error(
+      `${page}:${index + 1}: write code as a block between \`\`\`, with its language`,
+    );
   }
 }
 
@@ -125,11 +147,14 @@ function readTested(): string {
  */
 export function fateOf({ page, line, language, text, before }: Block): Fate {
   const where = `${page}:${line}`;
-  const isMarked = /\bnot tested\b/i.test(text.split("\n")[0] ?? "") || /\bnot tested\b/i.test(before);
+  const isMarked = /\bnot tested\b/i.test(text.split("\n")[0] ?? "") ||
+    /\bnot tested\b/i.test(before);
   if (language === "text") return "shown";
   if (isMarked) {
     if (FILES.includes(language) || OUT_OF_REACH.test(text)) return "not tested";
-    throw new Error(`${where}: it is marked as not tested, and nothing in it is out of reach of a test`);
+    throw new Error(
+      `${where}: it is marked as not tested, and nothing in it is out of reach of a test`,
+    );
   }
   const isLong = text.trim().split("\n").length >= MIN_SHARED_LINES;
   if (isLong && readTested().includes(text.trim())) return "tested elsewhere";

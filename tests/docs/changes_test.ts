@@ -1,6 +1,7 @@
 /**
- * The table "To change something, open" in CONTRIBUTING: its files are there, and are the ones. Four of its changes are
- * made in a copy of the sources, in the files that the table names and no others.
+ * The table "To change something, open" in CONTRIBUTING: its files are there, and are the ones.
+ * Four of its changes are made in a copy of the sources, in the files that the table names and no
+ * others.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -12,22 +13,31 @@ import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import { ERRORS } from "../../src/errors/gateway_error.ts";
 import { makeFolder } from "../support/program.ts";
 
-const [, table = ""] = /^## To change something, open\n([^]*?)^## /m.exec(readFileSync("CONTRIBUTING.md", "utf8")) ??
-  [];
+const [, table = ""] =
+  /^## To change something, open\n([^]*?)^## /m.exec(readFileSync("CONTRIBUTING.md", "utf8")) ??
+    [];
 const CHANGES: ReadonlyMap<string, readonly string[]> = new Map(
-  Array.from(table.matchAll(/^\| (\w.*?) +\| (.*?) +\|$/gm), ([, change = "", files = ""]): [string, string[]] => [
-    change,
-    Array.from(files.matchAll(/`([\w/.]+\.\w+)`/g), ([, file = ""]) => file),
-  ]).filter(([change]) => change !== "to"),
+  Array.from(
+    table.matchAll(/^\| (\w.*?) +\| (.*?) +\|$/gm),
+    ([, change = "", files = ""]): [string, string[]] => [
+      change,
+      Array.from(files.matchAll(/`([\w/.]+\.\w+)`/g), ([, file = ""]) => file),
+    ],
+  ).filter(([change]) => change !== "to"),
 );
-const filesOf = (change: string) => CHANGES.get(change) ?? assert.fail(`CONTRIBUTING does not say how to ${change}`);
+const filesOf = (change: string) =>
+  CHANGES.get(change) ?? assert.fail(`CONTRIBUTING does not say how to ${change}`);
 
 describe("the table of changes in CONTRIBUTING", () => {
   const folder = makeFolder();
   const inCopy = (file: string) => join(folder.path, file);
   beforeAll(() => {
-    for (const name of ["src", "tests", "scripts", "docs"]) cpSync(name, inCopy(name), { recursive: true });
-    for (const name of ["mod.ts", "package.json", "tsconfig.json", "CONTRIBUTING.md", "README.md"]) {
+    for (const name of ["src", "tests", "scripts", "docs"]) {
+      cpSync(name, inCopy(name), { recursive: true });
+    }
+    for (
+      const name of ["mod.ts", "package.json", "tsconfig.json", "CONTRIBUTING.md", "README.md"]
+    ) {
       cpSync(name, inCopy(name));
     }
     symlinkSync(resolve("node_modules"), inCopy("node_modules"));
@@ -43,13 +53,33 @@ describe("the table of changes in CONTRIBUTING", () => {
     writeFileSync(inCopy(file), after);
   };
   const run = (...args: string[]) =>
-    spawnSync(process.execPath, args, { cwd: folder.path, encoding: "utf8", env: { ...process.env, CI: "" } });
-  /** The files in which the compiler finds a mistake: of the sources, and of tests through the front door. */
+    spawnSync(process.execPath, args, {
+      cwd: folder.path,
+      encoding: "utf8",
+      env: { ...process.env, CI: "" },
+    });
+  /**
+   * The files in which the compiler finds a mistake: of the sources, and of tests through the front
+   * door.
+   */
   const findMistaken = (): string[] => {
     const include = ["mod.ts", "src", "tests/support", "tests/exchange"];
-    writeFileSync(inCopy("tsconfig.copy.json"), JSON.stringify({ extends: "./tsconfig.json", include }));
-    const { stdout } = run("node_modules/typescript/bin/tsc", "-p", "tsconfig.copy.json", "--pretty", "false");
-    return Array.from(new Set(Array.from(stdout.matchAll(/^([\w/.]+)\(\d+,\d+\): error/gm), ([, file = ""]) => file)));
+    writeFileSync(
+      inCopy("tsconfig.copy.json"),
+      JSON.stringify({ extends: "./tsconfig.json", include }),
+    );
+    const { stdout } = run(
+      "node_modules/typescript/bin/tsc",
+      "-p",
+      "tsconfig.copy.json",
+      "--pretty",
+      "false",
+    );
+    return Array.from(
+      new Set(
+        Array.from(stdout.matchAll(/^([\w/.]+)\(\d+,\d+\): error/gm), ([, file = ""]) => file),
+      ),
+    );
   };
   const testErrors = (title: string): void => {
     const { status, stdout } = run(
@@ -71,13 +101,18 @@ describe("the table of changes in CONTRIBUTING", () => {
     ]);
     for (const [change, files] of CHANGES) {
       assert.ok(files.length > 0, change);
-      for (const file of files) assert.ok(globSync(file.replace("NAME", "*")).length > 0, `${change}: no ${file}`);
+      for (const file of files) {
+        assert.ok(globSync(file.replace("NAME", "*")).length > 0, `${change}: no ${file}`);
+      }
     }
   });
 
   it("an error code is added where it says: the compiler asks for nothing else, and its test passes", () => {
     const change = "add an error code";
-    const [codes, cases] = ["src/errors/request_errors.ts", "tests/support/error_cases.ts"] as const;
+    const [codes, cases] = [
+      "src/errors/request_errors.ts",
+      "tests/support/error_cases.ts",
+    ] as const;
     const explanations = "src/errors/explanations.ts";
     edit(change, codes, /export type RequestErrorCode =/, '$&\n  | "too_made_up"');
     edit(
@@ -88,7 +123,8 @@ describe("the table of changes in CONTRIBUTING", () => {
     );
     assert.deepEqual(findMistaken(), [explanations, cases]);
     edit(change, explanations, /const BY_CODE\b.* = \{/, '$&\n  too_made_up: ["rule", "Nothing"],');
-    const how = '{ options: { parts: { keys: { find: () => Promise.reject(new GatewayError("too_made_up")) } } } }';
+    const how =
+      '{ options: { parts: { keys: { find: () => Promise.reject(new GatewayError("too_made_up")) } } } }';
     edit(change, cases, /export const CASES\b.* = \{/, `$&\n  too_made_up: ${how},`);
     testErrors("too_made_up answers 429");
   });
@@ -96,18 +132,31 @@ describe("the table of changes in CONTRIBUTING", () => {
   it("the text of a 429 is changed in one place, and every test goes along", () => {
     const { message } = ERRORS.rate_limit_exceeded;
     const files = filesOf("change the text of a 429");
-    const holding = globSync("{src,tests}/**/*.ts").filter((file) => readFileSync(file, "utf8").includes(message));
+    const holding = globSync("{src,tests}/**/*.ts").filter((file) =>
+      readFileSync(file, "utf8").includes(message)
+    );
     assert.deepEqual(holding, files);
     for (const file of files) {
-      edit("change the text of a 429", file, new RegExp(message.replace(/\W/g, "\\$&")), "Cannot so");
+      edit(
+        "change the text of a 429",
+        file,
+        new RegExp(message.replace(/\W/g, "\\$&")),
+        "Cannot so",
+      );
     }
     testErrors("rate_limit_exceeded answers 429");
   });
 
   it("an operation is added by a row of its table, and is served", () => {
-    const row = '{ name: "made.up", group: "models", method: "GET", path: "/made-up", dialect: OPAQUE, body: "none", ' +
+    const row =
+      '{ name: "made.up", group: "models", method: "GET", path: "/made-up", dialect: OPAQUE, body: "none", ' +
       'model: "answer", cost: "none" },';
-    edit("add an operation", "src/operations/table.ts", /export const OPERATIONS\b.* = \[/, `$&\n  ${row}`);
+    edit(
+      "add an operation",
+      "src/operations/table.ts",
+      /export const OPERATIONS\b.* = \[/,
+      `$&\n  ${row}`,
+    );
     const { stdout, stderr } = run(
       "--input-type=module",
       "-e",

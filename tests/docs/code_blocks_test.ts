@@ -1,4 +1,7 @@
-/** Every code block of the README, of `docs/` and of docstrings is run as it stands there, in the order of its page. */
+/**
+ * Every code block of the README, of `docs/` and of docstrings is run as it stands there, in the
+ * order of its page.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -58,10 +61,14 @@ describe("the modules of the pages", () => {
         let before = "";
         for (const block of blocks.filter(({ language }) => language === "ts")) {
           before = block.words.includes("continued") ? before + block.text : block.text;
-          const isElsewhere = fateOf(block) !== "run as a module" || /\b(?:Deno|Bun)\./.test(before);
+          const isElsewhere = fateOf(block) !== "run as a module" ||
+            /\b(?:Deno|Bun)\./.test(before);
           if (isElsewhere) continue; // the types of these runtimes are not installed
           const name = `${block.page.replaceAll(/\W/g, "_")}_${block.line}.ts`;
-          writeFileSync(join(folder, name), `${before.replaceAll('"./src/', '"../../src/')}\nexport {};\n`);
+          writeFileSync(
+            join(folder, name),
+            `${before.replaceAll('"./src/', '"../../src/')}\nexport {};\n`,
+          );
           names.push(name);
         }
       }
@@ -71,7 +78,9 @@ describe("the modules of the pages", () => {
       const project = { extends: resolve("tsconfig.json"), compilerOptions, include: names };
       writeFileSync(join(folder, "tsconfig.json"), JSON.stringify(project));
       const tsc = resolve("node_modules", "typescript", "bin", "tsc");
-      const { status, stdout } = spawnSync(process.execPath, [tsc, "-p", folder, "--noEmit"], { encoding: "utf8" });
+      const { status, stdout } = spawnSync(process.execPath, [tsc, "-p", folder, "--noEmit"], {
+        encoding: "utf8",
+      });
       assert.equal(stdout, "");
       assert.equal(status, 0);
     } finally {
@@ -87,13 +96,17 @@ describe("the ports of the library", () => {
       /^export interface GatewayParts \{([^]*?)^\}/m.exec(readFileSync("src/gateway.ts", "utf8")) ??
         [];
     const ports = new Set(
-      parts.replace(/\/\*\*[^]*?\*\//g, "").match(/\b[A-Z]\w+/g)?.filter((name) => exported.includes(name)),
+      parts.replace(/\/\*\*[^]*?\*\//g, "").match(/\b[A-Z]\w+/g)?.filter((name) =>
+        exported.includes(name)
+      ),
     );
     assert.ok(ports.has("KeyStore"));
     const sources = globSync("src/**/*.ts").map((file) => readFileSync(file, "utf8")).join("\n");
     const bare = Array.from(ports).filter((name) => {
       const [docstring = ""] =
-        new RegExp(`/\\*\\*(?:(?!\\*/)[^])*\\*/\\nexport (?:interface|type) ${name}\\b`).exec(sources) ?? [];
+        new RegExp(`/\\*\\*(?:(?!\\*/)[^])*\\*/\\nexport (?:interface|type) ${name}\\b`).exec(
+          sources,
+        ) ?? [];
       return !docstring.includes("@example");
     });
     assert.deepEqual(bare, [], "show in an @example how a user makes one");
@@ -101,16 +114,25 @@ describe("the ports of the library", () => {
 });
 
 describe("a code block", () => {
-  const read = (language: string, text: string) => readBlocks("x.md", `\n\`\`\`${language}\n${text}\n\`\`\`\n`);
+  const read = (language: string, text: string) =>
+    readBlocks("x.md", `\n\`\`\`${language}\n${text}\n\`\`\`\n`);
 
   it("has a rule, or is refused", () => {
     const fate = (language: string, text: string) => read(language, text).map(fateOf)[0];
     assert.equal(fate("sh", "# not tested: it needs Docker\ndocker run sallyport"), "not tested");
     assert.equal(fate("text", "anything"), "shown");
-    for (const [language, text] of [["", "x"], ["python", "x"], ["sh", "# not tested: no time\ncurl x"]] as const) {
+    for (
+      const [language, text] of [["", "x"], ["python", "x"], [
+        "sh",
+        "# not tested: no time\ncurl x",
+      ]] as const
+    ) {
       assert.throws(() => fate(language, text), /nobody runs|out of reach/);
     }
-    assert.throws(() => readBlocks("x.md", "Such as\n\n    curl x\n"), /x\.md:3: write code as a block/);
+    assert.throws(
+      () => readBlocks("x.md", "Such as\n\n    curl x\n"),
+      /x\.md:3: write code as a block/,
+    );
     assert.throws(() => readBlocks("x.md", "```sh\ncurl x\n"), /x\.md:1: this block has no end/);
   });
 
@@ -118,7 +140,11 @@ describe("a code block", () => {
     const page = await PageRun.open();
     try {
       const wrong: readonly (readonly [string, string, RegExp])[] = [
-        ["jsonc", '{ "providers": { "a": { "upstream": "openai", "speed": 1 } } }', /unknown setting/],
+        [
+          "jsonc",
+          '{ "providers": { "a": { "upstream": "openai", "speed": 1 } } }',
+          /unknown setting/,
+        ],
         ["jsonc", '"limits": { "body": "huge" }', /limits\.body: expected a size/],
         ["sh", "false\ntrue", /1 !== 0/],
         ["sh", "curl http://localhost:8787/v1/models", /missing_gateway_key/],
@@ -128,10 +154,13 @@ describe("a code block", () => {
       ];
       for (const [language, text, says] of wrong) {
         const [block] = read(language, text);
-        await assert.rejects(async () => await execute(page, block ?? assert.fail("no block"), []), (error: Error) => {
-          assert.match(error.message, says);
-          return true;
-        });
+        await assert.rejects(
+          async () => await execute(page, block ?? assert.fail("no block"), []),
+          (error: Error) => {
+            assert.match(error.message, says);
+            return true;
+          },
+        );
       }
     } finally {
       await page.close();

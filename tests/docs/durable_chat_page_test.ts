@@ -1,4 +1,7 @@
-/** The page of a chat in `docs/durable.md`, with `useChat` of the AI SDK, in Chromium: it is loaded anew in mid-answer. */
+/**
+ * The page of a chat in `docs/durable.md`, with `useChat` of the AI SDK, in Chromium: it is loaded
+ * anew in mid-answer.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { createServer, type ServerResponse } from "node:http";
@@ -19,11 +22,17 @@ const HTML = '<!doctype html><html lang="en"><title>A chat</title><link rel="ico
 
 /** Bundles the page as it stands in the documentation. */
 async function bundlePage(): Promise<string> {
-  const blocks = PAGES.flatMap((page) => readBlocks(page)).filter(({ language }) => language === "tsx");
+  const blocks = PAGES.flatMap((page) => readBlocks(page)).filter(({ language }) =>
+    language === "tsx"
+  );
   const [page, ...others] = blocks;
   assert.deepEqual(others, [], "each page for browsers needs a test of its own");
   const { outputFiles: [file] } = await build({
-    stdin: { contents: page?.text ?? assert.fail("no page of a chat"), loader: "tsx", resolveDir: "." },
+    stdin: {
+      contents: page?.text ?? assert.fail("no page of a chat"),
+      loader: "tsx",
+      resolveDir: ".",
+    },
     bundle: true,
     format: "esm",
     platform: "browser",
@@ -42,8 +51,12 @@ async function startSite(under: UnderTest) {
   const [script, answer] = [await bundlePage(), await importChatServer(under)];
   const listener = getRequestListener((request) => {
     const { pathname } = new URL(request.url);
-    if (pathname === "/page.js") return new Response(script, { headers: { "content-type": "text/javascript" } });
-    if (!pathname.startsWith("/api/")) return new Response(HTML, { headers: { "content-type": "text/html" } });
+    if (pathname === "/page.js") {
+      return new Response(script, { headers: { "content-type": "text/javascript" } });
+    }
+    if (!pathname.startsWith("/api/")) {
+      return new Response(HTML, { headers: { "content-type": "text/html" } });
+    }
     return answer(request);
   });
   const server = createServer(listener);
@@ -89,7 +102,9 @@ needs(["chromium-headless-shell"]).describe("useChat in a browser", () => {
       const { page } = watched;
       const shows = (...texts: string[]) =>
         page.waitForFunction(
-          (wanted) => JSON.stringify(Array.from(document.querySelectorAll("p"), (p) => p.textContent)) === wanted,
+          (wanted) =>
+            JSON.stringify(Array.from(document.querySelectorAll("p"), (p) => p.textContent)) ===
+              wanted,
           JSON.stringify(texts),
         );
       await page.goto(site.origin);

@@ -1,4 +1,7 @@
-/** The server of a chat in `docs/durable.md`, with the AI SDK's own transport of `useChat`: a chat that is resumed. */
+/**
+ * The server of a chat in `docs/durable.md`, with the AI SDK's own transport of `useChat`: a chat
+ * that is resumed.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
@@ -38,10 +41,20 @@ it("a chat of docs/durable.md goes on where it was, and the provider is called o
     });
     const reconnect = () => transport.reconnectToStream({ chatId: "chat-1" });
     assert.equal(await reconnect(), null, "nothing runs");
-    const messages: UIMessage[] = [{ id: "m1", role: "user", parts: [{ type: "text", text: "Hello" }] }];
+    const messages: UIMessage[] = [{
+      id: "m1",
+      role: "user",
+      parts: [{ type: "text", text: "Hello" }],
+    }];
     const leave = new AbortController();
     const first = await transport.sendMessages({
-      ...{ chatId: "chat-1", trigger: "submit-message", messageId: undefined, messages, abortSignal: leave.signal },
+      ...{
+        chatId: "chat-1",
+        trigger: "submit-message",
+        messageId: undefined,
+        messages,
+        abortSignal: leave.signal,
+      },
     });
     assert.equal(await readText(first, false), "Hel");
     leave.abort();

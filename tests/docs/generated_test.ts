@@ -1,4 +1,7 @@
-/** What `npm run docs -- tables` writes is what stands in the pages, and what it says of settings and errors is true. */
+/**
+ * What `npm run docs -- tables` writes is what stands in the pages, and what it says of settings
+ * and errors is true.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -20,7 +23,10 @@ import { PAGES } from "./blocks.ts";
 
 /** Pages that have one part more, which is made from the reports of a test run. */
 const WITHOUT_TABLES = ["faults", "behaviours"];
-/** Variables that set nothing: the file, the key of `doctor`, and what a supervisor tells its workers. */
+/**
+ * Variables that set nothing: the file, the key of `doctor`, and what a supervisor tells its
+ * workers.
+ */
 const OTHERS = ["SALLYPORT_CONFIG", "SALLYPORT_UPSTREAM_KEY", "SALLYPORT_WORKER"];
 /** What each kind of setting takes for a mistake, where "short" is none. */
 const MISTAKES: Readonly<Record<string, string>> = {
@@ -43,8 +49,12 @@ describe("the pages", () => {
   it("mark no part that nobody writes", () => {
     const names = [...TABLES.map(({ name }) => name), ...WITHOUT_TABLES];
     for (const page of PAGES) {
-      const marked = readFileSync(page, "utf8").matchAll(/<!-- (.+): written by `npm run docs` -->/g);
-      for (const [, name = ""] of marked) assert.ok(names.includes(name), `${page} has a part ${name}`);
+      const marked = readFileSync(page, "utf8").matchAll(
+        /<!-- (.+): written by `npm run docs` -->/g,
+      );
+      for (const [, name = ""] of marked) {
+        assert.ok(names.includes(name), `${page} has a part ${name}`);
+      }
     }
   });
 
@@ -56,19 +66,25 @@ describe("the pages", () => {
       );
     for (const page of PAGES) {
       const text = readFileSync(page, "utf8").replace(/```[^]*?```/g, "");
-      const links = text.matchAll(/\]\((?!https?:)([^)\s#]*)(?:#([^)\s]+))?\)|(?:src|srcset)="([^"]+)"/g);
+      const links = text.matchAll(
+        /\]\((?!https?:)([^)\s#]*)(?:#([^)\s]+))?\)|(?:src|srcset)="([^"]+)"/g,
+      );
       for (const [whole, path = "", anchor, picture] of links) {
         const target = picture ?? path;
         const file = target === "" ? page : join(dirname(page), target);
         assert.ok(existsSync(file), `${page}: ${whole} leads nowhere`);
-        if (anchor !== undefined) assert.ok(anchorsOf(file).includes(anchor), `${page}: ${whole}: no such heading`);
+        if (anchor !== undefined) {
+          assert.ok(anchorsOf(file).includes(anchor), `${page}: ${whole}: no such heading`);
+        }
       }
     }
   });
 
   it("name no file that is not there", () => {
     for (const page of PAGES) {
-      const named = readFileSync(page, "utf8").matchAll(/`((?:tests|scripts|ops|examples|src)\/[\w./-]+)`/g);
+      const named = readFileSync(page, "utf8").matchAll(
+        /`((?:tests|scripts|ops|examples|src)\/[\w./-]+)`/g,
+      );
       for (const [, file = ""] of named) assert.ok(existsSync(file), `${page} names ${file}`);
     }
   });
@@ -77,13 +93,19 @@ describe("the pages", () => {
 describe("the table of settings", () => {
   const before = { ...process.env };
   afterEach(() => {
-    for (const name of Object.keys(process.env)) if (name.startsWith("SALLYPORT_")) delete process.env[name];
+    for (const name of Object.keys(process.env)) {
+      if (name.startsWith("SALLYPORT_")) delete process.env[name];
+    }
     Object.assign(process.env, before);
   });
 
-  /** Of a configuration made by variables alone: the setting that is complained about, and where. */
+  /**
+   * Of a configuration made by variables alone: the setting that is complained about, and where.
+   */
   const complain = (variables: Record<string, string>): readonly (string | undefined)[] => {
-    for (const name of Object.keys(process.env)) if (name.startsWith("SALLYPORT_")) delete process.env[name];
+    for (const name of Object.keys(process.env)) {
+      if (name.startsWith("SALLYPORT_")) delete process.env[name];
+    }
     Object.assign(process.env, { SALLYPORT_PROVIDER_A: "openai", ...variables });
     try {
       loadConfig();
@@ -101,7 +123,15 @@ describe("the table of settings", () => {
   it("has a word about every setting that the schema has", () => {
     const settings = listSettings();
     const paths = settings.map(({ path }) => path);
-    for (const path of ["log", "listen[].port", "keys[].limits.budget", "prices.MODEL.input", "admin.token"]) {
+    for (
+      const path of [
+        "log",
+        "listen[].port",
+        "keys[].limits.budget",
+        "prices.MODEL.input",
+        "admin.token",
+      ]
+    ) {
       assert.ok(paths.includes(path), path);
     }
     assert.equal(new Set(paths).size, paths.length);
@@ -126,9 +156,11 @@ describe("the table of settings", () => {
   }
 
   it("names every variable that there is", () => {
-    const sources = readdirSync("src", { recursive: true, withFileTypes: true }).filter(({ name }) =>
-      name.endsWith(".ts")
-    ).map(({ parentPath, name }) => readFileSync(join(parentPath, name), "utf8"));
+    const sources = readdirSync("src", { recursive: true, withFileTypes: true }).filter((
+      { name },
+    ) => name.endsWith(".ts")).map(({ parentPath, name }) =>
+      readFileSync(join(parentPath, name), "utf8")
+    );
     const named = new Set(sources.join("\n").match(/SALLYPORT_[A-Z_]*[A-Z]/g));
     const known = [...OTHERS, ...VARIABLES.map(({ name }) => name.replace(/_$/, ""))];
     assert.deepEqual(Array.from(named).filter((name) => !known.includes(name)), []);
@@ -142,9 +174,14 @@ describe("the table of settings", () => {
 describe("the table of errors", () => {
   it("tells apart what ends a stream and what comes before an answer", () => {
     const page = readFileSync("docs/streaming.md", "utf8");
-    for (const code of IN_STREAM) assert.ok(page.includes(`\`${code}\``), `docs/streaming.md does not name ${code}`);
+    for (const code of IN_STREAM) {
+      assert.ok(page.includes(`\`${code}\``), `docs/streaming.md does not name ${code}`);
+    }
     for (const code of Object.keys(CASES)) {
-      assert.ok(readFileSync("docs/errors.md", "utf8").includes(`\`${code}\``), `docs/errors.md does not name ${code}`);
+      assert.ok(
+        readFileSync("docs/errors.md", "utf8").includes(`\`${code}\``),
+        `docs/errors.md does not name ${code}`,
+      );
     }
   });
 });
@@ -167,7 +204,10 @@ describe("the table of peers", () => {
   it("has what was measured apart, says so, and leaves out what must not be quoted", () => {
     const folder = makeFolder();
     const [main, peers] = [join(folder.path, "main.json"), join(folder.path, "peers.json")];
-    writeFileSync(main, session(row("gateway node 26", 12_345), row("nginx", 50_000, ["the load was the limit"])));
+    writeFileSync(
+      main,
+      session(row("gateway node 26", 12_345), row("nginx", 50_000, ["the load was the limit"])),
+    );
     const alone = makePeers(main, peers);
     assert.match(alone, /\| \*\*Sallyport\*\* on Node 26 \| 12,300 /);
     assert.match(alone, /\| nginx +\| – /);
@@ -197,6 +237,9 @@ describe("the reference of the library", () => {
 
 describe("a table", () => {
   it("is padded by characters, and keeps its bars", () => {
-    assert.equal(toTable(["a", "µ"], [["1|2", "–"]]), "| a    | µ  |\n| ---- | -- |\n| 1\\|2 | –  |");
+    assert.equal(
+      toTable(["a", "µ"], [["1|2", "–"]]),
+      "| a    | µ  |\n| ---- | -- |\n| 1\\|2 | –  |",
+    );
   });
 });

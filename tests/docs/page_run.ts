@@ -1,12 +1,16 @@
 /**
- * A page's blocks, run in its order in a folder of its own: a copy of the checkout with what the build makes, a
- * `gateway.jsonc`, a certificate unless the page makes one, and in front a stand-in for every provider. Ports are replaced by free ones.
+ * A page's blocks, run in its order in a folder of its own: a copy of the checkout with what the
+ * build makes, a `gateway.jsonc`, a certificate unless the page makes one, and in front a stand-in
+ * for every provider. Ports are replaced by free ones.
  *
- * - `sh`: a shell that stops at the first failure, and hands its variables on to the next block. `serve` goes on beside
- *   it until the next one; where none was started and a block speaks to the gateway's ports, one is.
- * - `js`, `ts`: a module, on Node unless it says `Deno` or `Bun`. What serves is called. `continued` behind the fence
- *   puts the module before it in front. A first line such as `// otel.mjs` names a file, which only is written.
- * - `jsonc`: passes `sallyport check` as it stands. One that begins with `// gateway.jsonc` is then what serves.
+ * - `sh`: a shell that stops at the first failure, and hands its variables on to the next block.
+ *   `serve` goes on beside it until the next one; where none was started and a block speaks to the
+ *   gateway's ports, one is.
+ * - `js`, `ts`: a module, on Node unless it says `Deno` or `Bun`. What serves is called.
+ *   `continued` behind the fence puts the module before it in front. A first line such as `//
+ *   otel.mjs` names a file, which only is written.
+ * - `jsonc`: passes `sallyport check` as it stands. One that begins with `// gateway.jsonc` is then
+ *   what serves.
  */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -19,7 +23,13 @@ import { makeFolder } from "../support/program.ts";
 import { COMPLETION, type Provider } from "../support/provider.ts";
 import { until } from "../support/until.ts";
 import { type Block, isBuilt, readBlocks } from "./blocks.ts";
-import { callersEnvironment, FreePorts, startStandIn, withUpstream, writePrograms } from "./stage.ts";
+import {
+  callersEnvironment,
+  FreePorts,
+  startStandIn,
+  withUpstream,
+  writePrograms,
+} from "./stage.ts";
 
 /** What a page's folder has of the checkout. */
 const COPIED: readonly string[] = [
@@ -94,7 +104,10 @@ export class PageRun {
   #provider!: Provider; // set by open
   #modules = "";
 
-  /** Whether there is a certificate that everybody trusts; else the page makes its own, and says who does. */
+  /**
+   * Whether there is a certificate that everybody trusts; else the page makes its own, and says who
+   * does.
+   */
   readonly #hasCertificate: boolean;
 
   private constructor(hasCertificate: boolean) {
@@ -132,12 +145,22 @@ export class PageRun {
     const filter = (path: string) => !isBuilt(path);
     for (const name of COPIED) cpSync(name, join(this.#home, name), { recursive: true, filter });
     symlinkSync(resolve("node_modules"), join(this.#home, "node_modules"));
-    // Node and Bun find the package of this folder by its name; for Deno, it is installed elsewhere in real life.
+    // Node and Bun find the package of this folder by its name; for Deno, it is installed elsewhere
+    // in real life.
     const manifest = JSON.parse(readFileSync("deno.json", "utf8"));
-    manifest.imports = { ...manifest.imports, "sallyport": "./dist/mod.js", "openai": "npm:openai" };
+    manifest.imports = {
+      ...manifest.imports,
+      "sallyport": "./dist/mod.js",
+      "openai": "npm:openai",
+    };
     writeFileSync(join(this.#home, "deno.json"), JSON.stringify(manifest));
     if (!this.#hasCertificate) return;
-    const { cert, key } = createSelfSignedCertificate(["localhost", "127.0.0.1", "a.localhost", "b.localhost"]);
+    const { cert, key } = createSelfSignedCertificate([
+      "localhost",
+      "127.0.0.1",
+      "a.localhost",
+      "b.localhost",
+    ]);
     writeFileSync(join(this.#home, "b.crt"), cert);
     writeFileSync(join(this.#home, "b.key"), key);
   }
@@ -171,7 +194,10 @@ export class PageRun {
       stdio: ["ignore", "pipe", "pipe"],
       detached: true, // in a group of its own, which can be ended as a whole
     });
-    const timer = setTimeout(() => process.kill(-(child.pid ?? assert.fail("no shell")), "SIGKILL"), BLOCK_MS);
+    const timer = setTimeout(
+      () => process.kill(-(child.pid ?? assert.fail("no shell")), "SIGKILL"),
+      BLOCK_MS,
+    );
     let output = "";
     for (const stream of [child.stdout, child.stderr]) {
       stream.setEncoding("utf8").on("data", (text: string) => output += text);
@@ -185,12 +211,16 @@ export class PageRun {
   /** @param block Passes `sallyport check`, and is what serves from now on if it says so */
   async check({ text }: Block): Promise<void> {
     const isWhole = /^(?:\s|\/\/.*\n)*\{/.test(text);
-    const provider = /^\s*"providers"/m.test(text) ? "" : '"providers": { "a": { "upstream": "openai" } },';
+    const provider = /^\s*"providers"/m.test(text)
+      ? ""
+      : '"providers": { "a": { "upstream": "openai" } },';
     const file = join(this.#home, "checked.jsonc");
     writeFileSync(file, isWhole ? text : `{ ${provider}\n${text}\n}`);
     // What a configuration of its own would have: a key, and a file of keys that somebody has made.
     const keys = text.includes('"keys"') ? "" : "SALLYPORT_KEYS=0123456789-secret-key ";
-    if (/"keys": \{ "file"/.test(text)) await this.#shell("sallyport keys create --config checked.jsonc >/dev/null");
+    if (/"keys": \{ "file"/.test(text)) {
+      await this.#shell("sallyport keys create --config checked.jsonc >/dev/null");
+    }
     await this.#shell(`${keys}sallyport check --config checked.jsonc`);
     if (text.startsWith("// gateway.jsonc")) await this.#configure(text);
   }
@@ -206,7 +236,10 @@ export class PageRun {
   async runModule({ text, language, words, line }: Block, later: readonly Block[]): Promise<void> {
     const [, name] = /^\/\/ ([\w.-]+\.[cm]?[jt]s)\b/.exec(text) ?? [];
     if (name !== undefined) {
-      assert.ok(later.some((other) => other.text.includes(name)), `${name} is shown, and nothing uses it`);
+      assert.ok(
+        later.some((other) => other.text.includes(name)),
+        `${name} is shown, and nothing uses it`,
+      );
       return writeFileSync(join(this.#home, name), await this.#toRunnable(text));
     }
     const whole = words.includes("continued") ? this.#modules + text : text;
@@ -223,11 +256,15 @@ export class PageRun {
 
   /** Starts the gateway where a block speaks to it and nothing serves yet. */
   async #serveFor(text: string): Promise<void> {
-    if (!/localhost:878\d|127\.0\.0\.1:878\d/.test(text) || existsSync(join(this.#home, ".server"))) return;
+    if (
+      !/localhost:878\d|127\.0\.0\.1:878\d/.test(text) || existsSync(join(this.#home, ".server"))
+    ) return;
     await this.#shell("serve_beside sallyport serve --config gateway.jsonc");
   }
 
-  /** A module that serves: is it there, and does the gateway answer in it, wherever it is mounted? */
+  /**
+   * A module that serves: is it there, and does the gateway answer in it, wherever it is mounted?
+   */
   async #callServer(command: string, text: string): Promise<void> {
     await this.#shell("end_server");
     const named = text.match(PORTS)?.[0];
@@ -235,7 +272,10 @@ export class PageRun {
     const variables = `PORT=${port} BUN_PORT=${port} DENO_SERVE_ADDRESS=tcp:127.0.0.1:${port}`;
     await this.#shell(`set -m\n${variables} ${command} >.served 2>&1 &\necho $! >.server`);
     const keys = Array.from(text.matchAll(/key: "([^"]{16,})"/g), ([, key = ""]) => key);
-    const prefixes = ["", ...Array.from(text.matchAll(/"(\/[\w/]+?)(?:\/?[*:][^"]*)?"/g), ([, prefix = ""]) => prefix)];
+    const prefixes = [
+      "",
+      ...Array.from(text.matchAll(/"(\/[\w/]+?)(?:\/?[*:][^"]*)?"/g), ([, prefix = ""]) => prefix),
+    ];
     const call = async (): Promise<boolean> => {
       for (const prefix of prefixes) {
         const answer = await fetch(`http://localhost:${port}${prefix}/v1/chat/completions`, {

@@ -1,4 +1,7 @@
-/** The Debian packages that tests need: named in one way everywhere, and told at the end of a run where one is missing. */
+/**
+ * The Debian packages that tests need: named in one way everywhere, and told at the end of a run
+ * where one is missing.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -11,23 +14,30 @@ import { findRuntimes } from "../../scripts/runtimes.ts";
 import { describeSkipped, hasReason, readTitle } from "../../scripts/test/skipped.ts";
 import { DEBIAN_PACKAGES } from "../support/requires.ts";
 
-const node = findRuntimes().find(({ kind, runsTypeScript }) => kind === "node" && runsTypeScript) ?? assert.fail();
+const node = findRuntimes().find(({ kind, runsTypeScript }) => kind === "node" && runsTypeScript) ??
+  assert.fail();
 
 /** Whether a test that needs Caddy may run, where no program can be found. */
 function ask(ci: string): string {
   const url = pathToFileURL(resolve("tests", "support", "requires.ts"));
-  const script = `import { needs } from "${url}"; console.log(needs(["caddy"]).isMet, needs([], "a gap").isMet)`;
+  const script =
+    `import { needs } from "${url}"; console.log(needs(["caddy"]).isMet, needs([], "a gap").isMet)`;
   const env = { ...process.env, PATH: "/nowhere", CI: ci };
-  const { stdout } = spawnSync(node.command, ["--no-warnings", "--input-type=module", "-e", script], {
-    env,
-    encoding: "utf8",
-  });
+  const { stdout } = spawnSync(
+    node.command,
+    ["--no-warnings", "--input-type=module", "-e", script],
+    {
+      env,
+      encoding: "utf8",
+    },
+  );
   return stdout.trim().split("\n")[0] ?? "";
 }
 
 describe("the packages that tests need", () => {
   it("are the same in the README, in CI and in the tests", () => {
-    const [, install = ""] = /^sudo apt-get install (.+)$/m.exec(readFileSync("README.md", "utf8")) ?? [];
+    const [, install = ""] =
+      /^sudo apt-get install (.+)$/m.exec(readFileSync("README.md", "utf8")) ?? [];
     assert.deepEqual(install.split(" "), DEBIAN_PACKAGES);
     const pairs = readFileSync(".ci/run", "utf8").matchAll(/^for pair in ([^;]+);/gm);
     const named = Array.from(pairs, ([, list = ""]) => list.match(/(?<=:)[\w-]+/g) ?? []).flat();
@@ -46,7 +56,11 @@ describe("the end of a run", () => {
     const both = "row 1: it works (skipped: needs the Debian packages caddy redis-server)";
     const text = describeSkipped(
       new Map([
-        ["bun", [redis, "x (skipped: only Deno has a sandbox)", "y (skipped: only Deno has a sandbox)"]],
+        ["bun", [
+          redis,
+          "x (skipped: only Deno has a sandbox)",
+          "y (skipped: only Deno has a sandbox)",
+        ]],
         ["node 26", [redis, both, "z (skipped: not in a bare run)", "w"]],
         ["deno", []],
       ]),
@@ -65,7 +79,9 @@ describe("the end of a run", () => {
   });
 
   it("reads titles back from a report", () => {
-    const title = readTitle(' line="3" name="a &gt; b &amp; &quot;c&quot; (skipped: no)" classname="x"');
+    const title = readTitle(
+      ' line="3" name="a &gt; b &amp; &quot;c&quot; (skipped: no)" classname="x"',
+    );
     assert.equal(title, 'a > b & "c" (skipped: no)');
     assert.ok(hasReason(title) && !hasReason("a (b)"));
   });

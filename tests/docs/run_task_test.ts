@@ -16,7 +16,10 @@ const STARTS_ANOTHER = `
 
 describe("a process of tests", () => {
   it("ends with all that it has started", async () => {
-    const { code, output } = await run(process.execPath, ["-e", `${STARTS_ANOTHER} setTimeout(process.exit, 100, 3);`]);
+    const { code, output } = await run(process.execPath, [
+      "-e",
+      `${STARTS_ANOTHER} setTimeout(process.exit, 100, 3);`,
+    ]);
     assert.equal(code, 3);
     await until(() => !isRunning(Number(output)), "the other has ended");
   });

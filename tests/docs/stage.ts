@@ -1,20 +1,35 @@
-/** The place in which a page is run: a stand-in for every provider, free ports, the programs that its commands name. */
+/**
+ * The place in which a page is run: a stand-in for every provider, free ports, the programs that
+ * its commands name.
+ */
 import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { findRuntimes } from "../../scripts/runtimes.ts";
 import { freePort } from "../support/free_port.ts";
 import { cleanEnvironment } from "../support/program.ts";
-import { answerStream, chunk, COMPLETION, type Provider, startProvider } from "../support/provider.ts";
+import {
+  answerStream,
+  chunk,
+  COMPLETION,
+  type Provider,
+  startProvider,
+} from "../support/provider.ts";
 
 /** Variables in which pages expect a key at a provider. */
 const KEY_VARIABLES = ["OPENAI_API_KEY", "GROQ_API_KEY", "SALLYPORT_UPSTREAM_KEY"];
 
 const STOP = chunk(null, "stop");
 const USAGE = `data: ${
-  JSON.stringify({ choices: [], usage: { prompt_tokens: 2, completion_tokens: 3, total_tokens: 5 } })
+  JSON.stringify({
+    choices: [],
+    usage: { prompt_tokens: 2, completion_tokens: 3, total_tokens: 5 },
+  })
 }\n\n`;
 
-/** A provider that has every model and says the same of all; a long answer is told until its caller leaves. */
+/**
+ * A provider that has every model and says the same of all; a long answer is told until its caller
+ * leaves.
+ */
 export async function startStandIn(): Promise<Provider> {
   return await startProvider((response, { method, body }) => {
     const { stream = false, messages = [] } = method === "POST" ? readJson(body.toString()) : {};
@@ -25,7 +40,11 @@ export async function startStandIn(): Promise<Provider> {
       return response.writeHead(200, { "content-type": "text/event-stream" }).write(chunk("one"));
     }
     response.writeHead(200, { "content-type": "application/json" });
-    response.end(method === "POST" ? COMPLETION : '{"object":"list","data":[{"id":"gpt-4o-mini","object":"model"}]}');
+    response.end(
+      method === "POST"
+        ? COMPLETION
+        : '{"object":"list","data":[{"id":"gpt-4o-mini","object":"model"}]}',
+    );
   });
 }
 
@@ -72,7 +91,9 @@ export function withUpstream(text: string, url: string): string {
 
 /** The environment of this process without settings of the gateway's, with keys at providers. */
 export function callersEnvironment(): Record<string, string> {
-  const own = Object.entries(cleanEnvironment()).filter((pair): pair is [string, string] => pair[1] !== undefined);
+  const own = Object.entries(cleanEnvironment()).filter((pair): pair is [string, string] =>
+    pair[1] !== undefined
+  );
   return {
     ...Object.fromEntries(own),
     ...Object.fromEntries(KEY_VARIABLES.map((name) => [name, "sk-a-key-at-the-provider"])),

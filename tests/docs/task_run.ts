@@ -1,18 +1,29 @@
 /**
- * A page by task, performed as its reader does it: in an empty folder, files are written as they are printed, commands
- * typed one after another into one shell, and what the page says is seen has to be seen. Nothing else is done.
+ * A page by task, performed as its reader does it: in an empty folder, files are written as they
+ * are printed, commands typed one after another into one shell, and what the page says is seen has
+ * to be seen. Nothing else is done.
  *
- * - `sh`: typed. The shell ends at the first command that fails. Behind a command that stays in the background (`&`)
- *   the next one is typed once it has said that it is ready, as a reader would wait for it.
- * - `text`: each line of it stands in the output of the block before, in this order; `…` stands for anything.
+ * - `sh`: typed. The shell ends at the first command that fails. Behind a command that stays in the
+ *   background (`&`) the next one is typed once it has said that it is ready, as a reader would
+ *   wait for it.
+ * - `text`: each line of it stands in the output of the block before, in this order; `…` stands for
+ *   anything.
  * - any other block begins with a comment that names its file.
  *
- * Ports are replaced by free ones and providers by a stand-in. `npm install` links what the checkout has installed, and
- * `npx wrangler` is the one of the checkout.
+ * Ports are replaced by free ones and providers by a stand-in. `npm install` links what the
+ * checkout has installed, and `npx wrangler` is the one of the checkout.
  */
 import assert from "node:assert/strict";
 import { type ChildProcessByStdio, spawn } from "node:child_process";
-import { chmodSync, closeSync, existsSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  closeSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  writeFileSync,
+} from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import process from "node:process";
 import type { Writable } from "node:stream";
@@ -21,14 +32,27 @@ import type { Provider } from "../support/provider.ts";
 import type { DebianPackage } from "../support/requires.ts";
 import { until } from "../support/until.ts";
 import { type Block, fateOf, readBlocks } from "./blocks.ts";
-import { callersEnvironment, FreePorts, startStandIn, withUpstream, writeProgram, writePrograms } from "./stage.ts";
+import {
+  callersEnvironment,
+  FreePorts,
+  startStandIn,
+  withUpstream,
+  writeProgram,
+  writePrograms,
+} from "./stage.ts";
 
 const PORTS = /\b(?:3000|3128|6379|8080|8443|87[89]\d|9000)\b/g;
 /** A chunk of commands that takes longer is stuck. Milliseconds. */
 const CHUNK_MS = 60_000;
-/** How long what has to be seen may take when the commands have ended, since programs in the background say it too. */
+/**
+ * How long what has to be seen may take when the commands have ended, since programs in the
+ * background say it too.
+ */
 const SEEN_MS = 10_000;
-/** What programs say when they are ready: Sallyport and the pages' own, Redis, nginx, Squid, wrangler. */
+/**
+ * What programs say when they are ready: Sallyport and the pages' own, Redis, nginx, Squid,
+ * wrangler.
+ */
 const READY =
   /listening on|Ready to accept connections|start worker processes|Accepting HTTP Socket connections|Ready on http/g;
 const END_OF_CHUNK = "end-of-typed-commands";
@@ -42,18 +66,28 @@ const PROGRAMS: readonly (readonly [RegExp, DebianPackage])[] = [
 
 /** The Debian packages whose programs a page's commands start. */
 export function packagesOf(page: string): DebianPackage[] {
-  const typed = readBlocks(page).filter(({ language }) => language === "sh").map(({ text }) => text).join("\n");
+  const typed = readBlocks(page).filter(({ language }) => language === "sh").map(({ text }) => text)
+    .join("\n");
   return PROGRAMS.filter(([command]) => command.test(typed)).map(([, name]) => name);
 }
 
-/** Commands up to the next one that goes on in the background, or that writes a configuration, that one included. */
+/**
+ * Commands up to the next one that goes on in the background, or that writes a configuration, that
+ * one included.
+ */
 function toChunks(text: string): string[] {
-  return text.split(/(?<=[^&]&(?: \w+=\$!)?\n|^sallyport init .*\n)/m).filter((chunk) => chunk.trim() !== "");
+  return text.split(/(?<=[^&]&(?: \w+=\$!)?\n|^sallyport init .*\n)/m).filter((chunk) =>
+    chunk.trim() !== ""
+  );
 }
 
-/** Lines in their order, with anything between them. A mere number, such as a status, is a whole line. */
+/**
+ * Lines in their order, with anything between them. A mere number, such as a status, is a whole
+ * line.
+ */
 function toPattern(text: string): RegExp {
-  const escape = (part: string) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&").replace(/\s+/g, "\\s+");
+  const escape = (part: string) =>
+    part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&").replace(/\s+/g, "\\s+");
   const lines = text.trim().split("\n").map((each) => each.trim()).map((line) =>
     /^\d+$/.test(line) ? `(?<![^\n])${line}(?!.)` : line.split("…").map(escape).join(".*")
   );
@@ -67,11 +101,16 @@ function toPattern(text: string): RegExp {
  * @param tell Told of what is written, typed and seen
  * @throws What failed, with the place of its block
  */
-export async function performTask(page: string, tell: (text: string) => void = () => {}): Promise<void> {
+export async function performTask(
+  page: string,
+  tell: (text: string) => void = () => {},
+): Promise<void> {
   const run = await TaskRun.open(tell);
   try {
     for (const block of readBlocks(page)) {
-      await run.perform(block).catch((error: Error) => assert.fail(`${page}:${block.line}: ${error.message}`));
+      await run.perform(block).catch((error: Error) =>
+        assert.fail(`${page}:${block.line}: ${error.message}`)
+      );
     }
   } finally {
     await run.close();
@@ -90,7 +129,10 @@ class TaskRun {
   #output = "";
   /** Where the output of the last block of commands begins. */
   #start = 0;
-  /** Whether a command has gone on in the background: it may still say something when those behind it have ended. */
+  /**
+   * Whether a command has gone on in the background: it may still say something when those behind
+   * it have ended.
+   */
   #hasBackground = false;
 
   private constructor(tell: (text: string) => void) {
@@ -205,7 +247,11 @@ exec node "${resolve("node_modules", "wrangler", "bin", "wrangler.js")}" "$@"`,
     writeFileSync(file, chunk);
     // Commands read nothing of what is typed after them.
     this.#shell.stdin.write(`. '${file}' </dev/null; printf '\\n%s\\n' ${END_OF_CHUNK}\n`);
-    await until(() => said().includes(END_OF_CHUNK) || this.#isOver(), `the end of ${chunk}`, CHUNK_MS);
+    await until(
+      () => said().includes(END_OF_CHUNK) || this.#isOver(),
+      `the end of ${chunk}`,
+      CHUNK_MS,
+    );
     if (this.#isOver()) assert.fail(`A command failed:\n${chunk}\n${said()}`);
     if (/&\s*$/m.test(chunk)) this.#hasBackground = true;
     const background = /(?: >([\w.]+))? &(?: \w+=\$!)?\n$/.exec(chunk);
@@ -220,14 +266,21 @@ exec node "${resolve("node_modules", "wrangler", "bin", "wrangler.js")}" "$@"`,
   /** A configuration that a command has written, with this page's ports and the stand-in. */
   async #adopt(name: string): Promise<void> {
     const text = readFileSync(join(this.#home, name), "utf8");
-    writeFileSync(join(this.#home, name), withUpstream(await this.#ports.replaceIn(text), this.#provider.url));
+    writeFileSync(
+      join(this.#home, name),
+      withUpstream(await this.#ports.replaceIn(text), this.#provider.url),
+    );
   }
 
   async #see(text: string): Promise<void> {
     const pattern = toPattern(await this.#ports.replaceIn(text));
     const seen = () => this.#listen(this.#start);
     try {
-      await until(() => pattern.test(seen()), "what the page shows is seen", this.#hasBackground ? SEEN_MS : 0);
+      await until(
+        () => pattern.test(seen()),
+        "what the page shows is seen",
+        this.#hasBackground ? SEEN_MS : 0,
+      );
     } catch {
       assert.fail(`The page shows\n${text}\nand what is seen is\n${seen()}`);
     }

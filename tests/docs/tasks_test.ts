@@ -1,4 +1,7 @@
-/** Every page of `docs/tasks/` is performed by typing only what it says, and its reader sees what it shows. */
+/**
+ * Every page of `docs/tasks/` is performed by typing only what it says, and its reader sees what it
+ * shows.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -36,12 +39,18 @@ describe("a page by task", () => {
   });
 
   it("fails where a command fails, where something else is seen, and where a file has no name", async () => {
-    await assert.rejects(perform("```sh\ntrue\n```\n```sh\ntrue\nfalse\ntrue\n```\n"), /page\.md:4: A command failed/);
+    await assert.rejects(
+      perform("```sh\ntrue\n```\n```sh\ntrue\nfalse\ntrue\n```\n"),
+      /page\.md:4: A command failed/,
+    );
     await assert.rejects(
       perform("```sh\necho one two\n```\n```text\none three\n```\n"),
       /:4: The page shows\none three/,
     );
-    await assert.rejects(perform("```sh\necho one\necho two\n```\n```text\ntwo\none\n```\n"), /The page shows/);
+    await assert.rejects(
+      perform("```sh\necho one\necho two\n```\n```text\ntwo\none\n```\n"),
+      /The page shows/,
+    );
     await assert.rejects(perform("```jsonc\n{}\n```\n"), /a comment with its name/);
   });
 });

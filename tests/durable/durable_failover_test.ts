@@ -1,6 +1,7 @@
 /**
- * A failover of Redis while a durable stream runs, seen by callers of real programs: the first one notices nothing, and
- * nobody gets bytes twice, in another order, or a part that looks like the whole.
+ * A failover of Redis while a durable stream runs, seen by callers of real programs: the first one
+ * notices nothing, and nobody gets bytes twice, in another order, or a part that looks like the
+ * whole.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -48,7 +49,12 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
     const config = {
       listen: [{ hostname: "127.0.0.1", port: 0 }],
       providers: {
-        a: { hosts: ["127.0.0.1"], upstream: provider.url, durable: { keep: "1m", linger: "1m" }, keepAlive: "off" },
+        a: {
+          hosts: ["127.0.0.1"],
+          upstream: provider.url,
+          durable: { keep: "1m", linger: "1m" },
+          keepAlive: "off",
+        },
       },
       keys: [{ id: "me", key: KEY }],
       redis: { sentinel: { name: sentinels.name, nodes: sentinels.nodes } },
@@ -56,7 +62,8 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
     };
     const file = join(folder, `${kind}.json`);
     writeFileSync(file, JSON.stringify(config));
-    const serve = () => startProgram(["serve", "--config", file]).waitFor(/listening on (http:\S+)/);
+    const serve = () =>
+      startProgram(["serve", "--config", file]).waitFor(/listening on (http:\S+)/);
     const [near, far] = await Promise.all([serve(), serve()]);
     return { sentinels, near, far };
   };
@@ -109,7 +116,11 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
       const address = (await first.head)?.headers.location ?? assert.fail("it is durable");
       const live = new Reading(far + address, { headers: HEADERS });
       await send(10);
-      await until(() => live.length === first.length, "the other gateway has what is there", RECOVERY_MS);
+      await until(
+        () => live.length === first.length,
+        "the other gateway has what is there",
+        RECOVERY_MS,
+      );
       if (kind === "unplanned") primary.raw.disconnect();
       const isOver = kind === "planned" ? sentinels.failOver() : primary.kill();
       const isMaster = async () => (await replica.raw.role())[0] === "master";
@@ -121,7 +132,9 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
       await isOver;
       await until(isMaster, "the failover", RECOVERY_MS);
       const from = first.length - 7;
-      const late = await unlessAway(() => new Reading(`${far}${address}?offset=${from}`, { headers: HEADERS }));
+      const late = await unlessAway(() =>
+        new Reading(`${far}${address}?offset=${from}`, { headers: HEADERS })
+      );
       await send(PIECES.length);
       answer.end();
       assert.equal(await first.over, "ended");
@@ -129,7 +142,9 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
       const judge = async (reading: Reading, from: number): Promise<Verdict> => {
         const [end, head] = await Promise.all([reading.over, reading.head]);
         // The recording was given up: that is a clear end, too.
-        if (head?.statusCode === 410 || head?.statusCode === 404) return { is: "told", code: `${head.statusCode}` };
+        if (head?.statusCode === 410 || head?.statusCode === 404) {
+          return { is: "told", code: `${head.statusCode}` };
+        }
         assert.equal(head?.statusCode, 200, reading.text);
         return judgeReading({ from, text: reading.text, hasEnd: end === "ended" }, WHOLE);
       };
@@ -141,12 +156,20 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
       const again = call(far);
       let isAnswered = false;
       void again.over.then(() => isAnswered = true);
-      await until(() => isAnswered || answers.get(kind)?.length === 2, "the answer, or a new call", RECOVERY_MS);
+      await until(
+        () => isAnswered || answers.get(kind)?.length === 2,
+        "the answer, or a new call",
+        RECOVERY_MS,
+      );
       answers.get(kind)?.[1]?.end(WHOLE);
       assert.equal(await again.over, "ended");
       assert.equal(again.text, WHOLE);
       const isReplayed = (await again.head)?.headers["idempotency-replayed"] === "true";
-      assert.equal(answers.get(kind)?.length, isReplayed ? 1 : 2, "a call is made again only if its answer is lost");
+      assert.equal(
+        answers.get(kind)?.length,
+        isReplayed ? 1 : 2,
+        "a call is made again only if its answer is lost",
+      );
     });
   }
 
@@ -154,9 +177,14 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
     const { sentinels, near, far } = await start("many");
     const call = (url: string, name: string) => {
       const headers = { ...HEADERS, "idempotency-key": name, "x-client-request-id": name };
-      return new Reading(`${url}/v1/chat/completions`, { method: "POST", headers, body: STREAM_BODY });
+      return new Reading(`${url}/v1/chat/completions`, {
+        method: "POST",
+        headers,
+        body: STREAM_BODY,
+      });
     };
-    const finish = (name: string, from = 1) => answers.get(name)?.[0]?.end(PIECES.slice(from).join(""));
+    const finish = (name: string, from = 1) =>
+      answers.get(name)?.[0]?.end(PIECES.slice(from).join(""));
     const long = Array.from({ length: 20 }, (_, index) => `long-${index}`);
     const firsts = new Map(long.map((name) => [name, call(near, name)]));
     await until(() => long.every((name) => answers.has(name)), "all calls are made");
@@ -171,7 +199,11 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
       const address = (await first.head)?.headers.location ?? assert.fail("it is durable");
       readers.push(new Reading(far + address, { headers: HEADERS }));
     }
-    await until(() => readers.every(({ length }) => length > 0), "all readers have the first event", RECOVERY_MS);
+    await until(
+      () => readers.every(({ length }) => length > 0),
+      "all readers have the first event",
+      RECOVERY_MS,
+    );
     // Calls that begin while the Sentinels agree: every second one ends before they do.
     let isOver = false;
     const failover = sentinels.failOver().then(() => isOver = true);

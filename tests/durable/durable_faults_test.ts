@@ -1,4 +1,7 @@
-/** Durable exchanges at a fault: what each of their readers gets, and what the next call by the same name does. */
+/**
+ * Durable exchanges at a fault: what each of their readers gets, and what the next call by the same
+ * name does.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -198,7 +201,12 @@ describe("a durable exchange at a fault", () => {
     const settings = { keepMs: 60_000, lingerMs: 60_000, maxBytes: 40_000, retries: true };
     const ask = (isRetry: boolean) =>
       durable.begin({
-        ...{ keys: KEYS, name: { text: "the-name-of-the-body", kind: "body", isRetry }, digest: "digest", settings },
+        ...{
+          keys: KEYS,
+          name: { text: "the-name-of-the-body", kind: "body", isRetry },
+          digest: "digest",
+          settings,
+        },
         facts: { provider: "a", keyId: "k", operation: "chat.completions", startedAt: clock.now() },
         writeStallMs: 1000,
       });
@@ -215,11 +223,22 @@ describe("a durable exchange at a fault", () => {
   it("leaves nothing in memory, and no more ids than there is room for", async () => {
     const clock = new FakeClock();
     const store = new MemoryRecordings({ clock, maxBytes: 150_000 });
-    const facts = { owner: "", digest: "", provider: "", keyId: "", operation: "", startedAt: 0, keepMs: 1000 };
+    const facts = {
+      owner: "",
+      digest: "",
+      provider: "",
+      keyId: "",
+      operation: "",
+      startedAt: 0,
+      keepMs: 1000,
+    };
     const holder = { onStop() {}, onLost() {}, onRead() {} };
     const ids: string[] = [];
     for (let count = 0; count < 1000; count++) {
-      const claimed = await store.claim({ id: toRecordingId(undefined), name: undefined, facts }, holder);
+      const claimed = await store.claim(
+        { id: toRecordingId(undefined), name: undefined, facts },
+        holder,
+      );
       assert.ok("held" in claimed);
       ids.push(claimed.held.id);
       await claimed.held.discard();

@@ -1,4 +1,7 @@
-/** Durable exchanges of gateways that share a Redis: what one of them records, another reads, repeats, stops and closes. */
+/**
+ * Durable exchanges of gateways that share a Redis: what one of them records, another reads,
+ * repeats, stops and closes.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -58,7 +61,11 @@ withRedis.describe("durable exchanges of a fleet", () => {
       listen: [{ hostname: "127.0.0.1", port: 0 }],
       providers: {
         a: { hosts: ["127.0.0.1"], upstream: provider.url, durable: { keep: "1m", linger: "1m" } },
-        short: { hosts: ["localhost"], upstream: provider.url, durable: { keep: "1s", size: "32MB" } },
+        short: {
+          hosts: ["localhost"],
+          upstream: provider.url,
+          durable: { keep: "1s", size: "32MB" },
+        },
       },
       keys: [{ id: "me", key: KEY }],
       redis: redis.url,
@@ -83,8 +90,10 @@ withRedis.describe("durable exchanges of a fleet", () => {
       ...{ method: "POST", body: STREAM_BODY, ...(signal && { signal }) },
       headers: { ...headers, "idempotency-key": key },
     });
-  const resume = (member: Member, path: string, method = "GET") => fetch(member.url + path, { method, headers });
-  const addressOf = (answer: Response) => answer.headers.get("location") ?? assert.fail("it is durable");
+  const resume = (member: Member, path: string, method = "GET") =>
+    fetch(member.url + path, { method, headers });
+  const addressOf = (answer: Response) =>
+    answer.headers.get("location") ?? assert.fail("it is durable");
 
   it("reads a call at another gateway while it runs and afterwards, and makes it once", async () => {
     const leaving = new AbortController();
@@ -93,7 +102,11 @@ withRedis.describe("durable exchanges of a fleet", () => {
     await first.body?.getReader().read();
     leaving.abort();
     const offset = 11;
-    const reads = [resume(far, `${address}?offset=${offset}`), resume(near, address), call(far, "one")];
+    const reads = [
+      resume(far, `${address}?offset=${offset}`),
+      resume(near, address),
+      call(far, "one"),
+    ];
     const answers = await Promise.all(reads);
     open[0]?.end(WHOLE.slice(chunk("word-0").length));
     const texts = await Promise.all(answers.map((answer) => answer.text()));
@@ -131,7 +144,11 @@ withRedis.describe("durable exchanges of a fleet", () => {
     await until(() => open.length === 2, "the provider is called again");
     open[1]?.end(WHOLE.slice(chunk("word-0").length));
     const answer = await retry;
-    assert.equal(answer.headers.get("idempotency-restarted"), "true", "also once its record is closed");
+    assert.equal(
+      answer.headers.get("idempotency-restarted"),
+      "true",
+      "also once its record is closed",
+    );
     assert.equal(await answer.text(), WHOLE);
     near = await start();
   });
@@ -160,7 +177,10 @@ withRedis.describe("durable exchanges of a fleet", () => {
     open[0]?.end(WHOLE.slice(chunk("word-0").length));
     assert.equal(await first.text(), WHOLE);
     const { text, hasEnd } = await other;
-    assert.ok(text === WHOLE || !hasEnd || /exchange_(?:lost|expired)/.test(text), text.slice(-200));
+    assert.ok(
+      text === WHOLE || !hasEnd || /exchange_(?:lost|expired)/.test(text),
+      text.slice(-200),
+    );
     assert.equal(provider.calls.length, 1);
   });
 
@@ -179,13 +199,19 @@ withRedis.describe("durable exchanges of a fleet", () => {
   it("breaks off for a reader when the answer expires while it reads", async () => {
     const url = near.url.replace("127.0.0.1", "localhost");
     const huge = { ...headers, "idempotency-key": "seven", "x-client-request-id": "huge" };
-    const first = await fetch(`${url}/v1/chat/completions`, { method: "POST", body: STREAM_BODY, headers: huge });
+    const first = await fetch(`${url}/v1/chat/completions`, {
+      method: "POST",
+      body: STREAM_BODY,
+      headers: huge,
+    });
     assert.equal((await first.text()).length, HUGE.length);
-    // One that has read nothing: what a system keeps for a connection grows with what is read of it.
+    // One that has read nothing: what a system keeps for a connection grows with what is read of
+    // it.
     const reader = new Reading(url + addressOf(first), { headers });
     reader.pause();
     assert.equal((await reader.head)?.statusCode, 200);
-    const isExpired = async () => (await fetch(url + addressOf(first), { method: "HEAD", headers })).status === 410;
+    const isExpired = async () =>
+      (await fetch(url + addressOf(first), { method: "HEAD", headers })).status === 410;
     await until(isExpired, "it expires", 10_000);
     reader.goOn();
     assert.equal(await reader.over, "broken", `${reader.length} of ${HUGE.length} bytes`);
@@ -195,19 +221,39 @@ withRedis.describe("durable exchanges of a fleet", () => {
     const first = await call(near, "a-name-of-a-call");
     open[0]?.end(WHOLE.slice(chunk("word-0").length));
     assert.equal(await first.text(), WHOLE);
-    await until(async () => (await call(far, "a-name-of-a-call")).headers.has("idempotency-replayed"), "it is stored");
+    await until(
+      async () => (await call(far, "a-name-of-a-call")).headers.has("idempotency-replayed"),
+      "it is stored",
+    );
     const raw = new Redis(redis.url);
     const names = await raw.keys("*");
-    const reads = { hash: "HGETALL", stream: "XRANGE", list: "LRANGE", zset: "ZRANGE", set: "SMEMBERS", string: "GET" };
+    const reads = {
+      hash: "HGETALL",
+      stream: "XRANGE",
+      list: "LRANGE",
+      zset: "ZRANGE",
+      set: "SMEMBERS",
+      string: "GET",
+    };
     const contents = await Promise.all(names.map(async (name) => {
       const type = await raw.type(name) as keyof typeof reads;
-      const range = { stream: ["-", "+"], list: ["0", "-1"], zset: ["0", "-1"] }[type as string] ?? [];
+      const range = { stream: ["-", "+"], list: ["0", "-1"], zset: ["0", "-1"] }[type as string] ??
+        [];
       return latin1(await raw.callBuffer(reads[type], name, ...range));
     }));
     raw.disconnect();
     const all = [...names, ...contents].join("\n");
     assert.ok(all.length > WHOLE.length, "it is there");
-    for (const word of ["word-1", "chatcmpl", "canary-of-a-prompt", "sk-of-the-caller", KEY, "a-name-of-a-call"]) {
+    for (
+      const word of [
+        "word-1",
+        "chatcmpl",
+        "canary-of-a-prompt",
+        "sk-of-the-caller",
+        KEY,
+        "a-name-of-a-call",
+      ]
+    ) {
       assert.ok(!all.includes(word), word);
     }
   });
@@ -219,12 +265,18 @@ function latin1(answer: unknown): string {
   return Buffer.isBuffer(answer) ? answer.toString("latin1") : String(answer);
 }
 
-/** Reads an answer that may break off. @returns What came, and whether it ended as a whole one does */
-async function readAll(answer: Response): Promise<{ readonly text: string; readonly hasEnd: boolean }> {
+/**
+ * Reads an answer that may break off. @returns What came, and whether it ended as a whole one does
+ */
+async function readAll(
+  answer: Response,
+): Promise<{ readonly text: string; readonly hasEnd: boolean }> {
   const decoder = new TextDecoder();
   let text = "";
   try {
-    for await (const bytes of answer.body ?? assert.fail("no body")) text += decoder.decode(bytes, { stream: true });
+    for await (const bytes of answer.body ?? assert.fail("no body")) {
+      text += decoder.decode(bytes, { stream: true });
+    }
   } catch {
     return { text, hasEnd: false };
   }
@@ -232,7 +284,10 @@ async function readAll(answer: Response): Promise<{ readonly text: string; reado
 }
 
 /** Reads a stream up to so many bytes. */
-async function readTo(reader: ReadableStreamDefaultReader<Uint8Array>, length: number): Promise<string> {
+async function readTo(
+  reader: ReadableStreamDefaultReader<Uint8Array>,
+  length: number,
+): Promise<string> {
   let text = "";
   while (text.length < length) {
     const { value, done } = await reader.read();

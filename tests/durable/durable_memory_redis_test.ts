@@ -1,4 +1,7 @@
-/** A thousand durable streams in Redis: what they take there and here, and that nothing remains of them. */
+/**
+ * A thousand durable streams in Redis: what they take there and here, and that nothing remains of
+ * them.
+ */
 // runtimes: once
 // It reads `memoryUsage`, and so has a process of its own.
 import assert from "node:assert/strict";
@@ -6,7 +9,16 @@ import { afterAll, beforeAll } from "@std/testing/bdd";
 import { Redis } from "ioredis";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
-import { HALF, KEEP_MS, NOISE_BYTES, readMemory, RECORDING_BYTES, STREAMS, Streams, WHOLE } from "./many_streams.ts";
+import {
+  HALF,
+  KEEP_MS,
+  NOISE_BYTES,
+  readMemory,
+  RECORDING_BYTES,
+  STREAMS,
+  Streams,
+  WHOLE,
+} from "./many_streams.ts";
 import { RedisRecordingsFleet, TOMBSTONE_MS } from "./recordings_redis.ts";
 
 /** Bytes that Redis takes for one of ciphertext: it allocates memory in steps. */
@@ -27,35 +39,47 @@ withRedis.describe("a thousand durable streams in Redis", () => {
     await server.stop();
   });
 
-  withRedis.it("take little more there than their ciphertext, and nothing when their time is over", async () => {
-    const used = async () => Number(/used_memory:(\d+)/.exec(await raw.info("memory"))?.[1]);
-    const { store, clock } = await fleet.join();
-    const streams = new Streams(store, clock);
-    await streams.begin(50);
-    await streams.end();
-    await fleet.pass(KEEP_MS + TOMBSTONE_MS + 2000);
-    const [beforeHere, before] = [await readMemory(), await used()];
-    await streams.begin(STREAMS);
-    await fleet.pass(100);
-    const running = await used() - before;
-    assert.ok(running < STREAMS * (REDIS_SHARE * HALF.length + RECORDING_BYTES), `${running} bytes while they run`);
-    await streams.end();
-    const list = async () => await store.list(2 * STREAMS);
-    await until(async () => (await list()).every(({ state }) => state === "complete"), "the store has them");
-    assert.equal((await list()).length, STREAMS);
-    const kept = await used() - before;
-    assert.ok(kept < STREAMS * (REDIS_SHARE * WHOLE.length + RECORDING_BYTES), `${kept} bytes while they are kept`);
-    // What a failover can lose is kept here too, for ten seconds.
-    await fleet.pass(14_000);
-    const here = await readMemory() - beforeHere;
-    assert.ok(here < NOISE_BYTES, `${here} bytes here, while Redis keeps them`);
-    await fleet.pass(KEEP_MS + 2000);
-    const keys = await raw.keys("*");
-    assert.deepEqual(keys.filter((key) => key.includes(":log:")), [], "no ciphertext");
-    await fleet.pass(TOMBSTONE_MS + 2000);
-    assert.deepEqual(await list(), []);
-    assert.deepEqual(await raw.keys("*"), []);
-    const left = await readMemory() - beforeHere;
-    assert.ok(left < NOISE_BYTES, `${left} bytes are left here`);
-  });
+  withRedis.it(
+    "take little more there than their ciphertext, and nothing when their time is over",
+    async () => {
+      const used = async () => Number(/used_memory:(\d+)/.exec(await raw.info("memory"))?.[1]);
+      const { store, clock } = await fleet.join();
+      const streams = new Streams(store, clock);
+      await streams.begin(50);
+      await streams.end();
+      await fleet.pass(KEEP_MS + TOMBSTONE_MS + 2000);
+      const [beforeHere, before] = [await readMemory(), await used()];
+      await streams.begin(STREAMS);
+      await fleet.pass(100);
+      const running = await used() - before;
+      assert.ok(
+        running < STREAMS * (REDIS_SHARE * HALF.length + RECORDING_BYTES),
+        `${running} bytes while they run`,
+      );
+      await streams.end();
+      const list = async () => await store.list(2 * STREAMS);
+      await until(
+        async () => (await list()).every(({ state }) => state === "complete"),
+        "the store has them",
+      );
+      assert.equal((await list()).length, STREAMS);
+      const kept = await used() - before;
+      assert.ok(
+        kept < STREAMS * (REDIS_SHARE * WHOLE.length + RECORDING_BYTES),
+        `${kept} bytes while they are kept`,
+      );
+      // What a failover can lose is kept here too, for ten seconds.
+      await fleet.pass(14_000);
+      const here = await readMemory() - beforeHere;
+      assert.ok(here < NOISE_BYTES, `${here} bytes here, while Redis keeps them`);
+      await fleet.pass(KEEP_MS + 2000);
+      const keys = await raw.keys("*");
+      assert.deepEqual(keys.filter((key) => key.includes(":log:")), [], "no ciphertext");
+      await fleet.pass(TOMBSTONE_MS + 2000);
+      assert.deepEqual(await list(), []);
+      assert.deepEqual(await raw.keys("*"), []);
+      const left = await readMemory() - beforeHere;
+      assert.ok(left < NOISE_BYTES, `${left} bytes are left here`);
+    },
+  );
 });

@@ -1,4 +1,7 @@
-/** A thousand durable streams in memory: what they take while they run and are kept, and that nothing remains of them. */
+/**
+ * A thousand durable streams in memory: what they take while they run and are kept, and that
+ * nothing remains of them.
+ */
 // runtimes: all
 // It reads `memoryUsage`, and so has a process of its own.
 import assert from "node:assert/strict";
@@ -8,14 +11,25 @@ import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
 import { TOMBSTONE_MS } from "../../src/durable/recording_store.ts";
 import { it } from "../support/cases.ts";
 import { until } from "../support/until.ts";
-import { HALF, KEEP_MS, NOISE_BYTES, readMemory, RECORDING_BYTES, STREAMS, Streams, WHOLE } from "./many_streams.ts";
+import {
+  HALF,
+  KEEP_MS,
+  NOISE_BYTES,
+  readMemory,
+  RECORDING_BYTES,
+  STREAMS,
+  Streams,
+  WHOLE,
+} from "./many_streams.ts";
 import { MovedClock, settle } from "./recording_places.ts";
 import { claimOf, endOf, freshName, NotedHolder, write } from "./recording_store_suite.ts";
 
 /** Memory of an open exchange with its web objects, beside what its store counts. Bytes. */
 const EXCHANGE_BYTES = 40_000;
 
-/** Counted for a recording beside its ciphertext: also what the runtime adds to the process. Bytes. */
+/**
+ * Counted for a recording beside its ciphertext: also what the runtime adds to the process. Bytes.
+ */
 const COUNTED_BYTES = 8192;
 
 describe("a thousand durable streams in memory", () => {
@@ -41,16 +55,28 @@ describe("a thousand durable streams in memory", () => {
     await streams.begin(STREAMS);
     await settle();
     assert.equal(store.running.length, STREAMS);
-    assert.ok(store.bytes < STREAMS * (HALF.length + COUNTED_BYTES), `${store.bytes} bytes are stored`);
+    assert.ok(
+      store.bytes < STREAMS * (HALF.length + COUNTED_BYTES),
+      `${store.bytes} bytes are stored`,
+    );
     const running = await readMemory() - before;
-    assert.ok(running < STREAMS * (HALF.length + EXCHANGE_BYTES), `${running} bytes while they run`);
+    assert.ok(
+      running < STREAMS * (HALF.length + EXCHANGE_BYTES),
+      `${running} bytes while they run`,
+    );
     await streams.end();
     await until(stored, "the store has them");
-    assert.ok(store.bytes < STREAMS * (WHOLE.length + COUNTED_BYTES), `${store.bytes} bytes are stored`);
+    assert.ok(
+      store.bytes < STREAMS * (WHOLE.length + COUNTED_BYTES),
+      `${store.bytes} bytes are stored`,
+    );
     const last = streams.locations.at(-1) ?? "";
     assert.deepEqual(new Uint8Array(await (await streams.call(last)).arrayBuffer()), WHOLE);
     const kept = await readMemory() - before;
-    assert.ok(kept < STREAMS * (WHOLE.length + RECORDING_BYTES) + NOISE_BYTES, `${kept} bytes while they are kept`);
+    assert.ok(
+      kept < STREAMS * (WHOLE.length + RECORDING_BYTES) + NOISE_BYTES,
+      `${kept} bytes while they are kept`,
+    );
     const known = await expire() - before;
     assert.ok(known < NOISE_BYTES, `${known} bytes while it is known that they have expired`);
     assert.equal((await streams.call(last)).status, 404);

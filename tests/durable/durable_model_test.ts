@@ -1,7 +1,7 @@
 /**
- * Durable exchanges of two gateways over a store that fails, in any order of calls, retries, readers that come, go and
- * stand still, stops, and gateways that die: no reader sees bytes twice or in another order, and none that looks complete
- * is not.
+ * Durable exchanges of two gateways over a store that fails, in any order of calls, retries,
+ * readers that come, go and stand still, stops, and gateways that die: no reader sees bytes twice
+ * or in another order, and none that looks complete is not.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -21,8 +21,16 @@ const commands = fc.oneof(
     name: fc.constantFrom("one-name", "another"),
     length: fc.constantFrom(1, 3, 40, 300),
   }),
-  fc.record({ do: fc.constant("answer" as const), pick, isGood: fc.constantFrom(true, true, true, false) }),
-  fc.record({ do: fc.constant("send" as const), pick, count: fc.constantFrom(1, 7, 100, 999, 5000, 20_000, 100_000) }),
+  fc.record({
+    do: fc.constant("answer" as const),
+    pick,
+    isGood: fc.constantFrom(true, true, true, false),
+  }),
+  fc.record({
+    do: fc.constant("send" as const),
+    pick,
+    count: fc.constantFrom(1, 7, 100, 999, 5000, 20_000, 100_000),
+  }),
   fc.record({ do: fc.constant("send" as const), pick, count: fc.constantFrom(50, 300, 3000) }),
   fc.record({ do: fc.constant("break" as const), pick }),
   fc.record({ do: fc.constant("resume" as const), gateway, pick }),
@@ -40,11 +48,15 @@ const commands = fc.oneof(
   fc.record({ do: fc.constant("lapse" as const), gateway }),
   fc.record({ do: fc.constant("kill" as const) }),
   fc.record({ do: fc.constant("expire" as const) }),
-  fc.record({ do: fc.constant("pass" as const), ms: fc.constantFrom(5, 25, 100, 1000, 9000, 31_000) }),
+  fc.record({
+    do: fc.constant("pass" as const),
+    ms: fc.constantFrom(5, 25, 100, 1000, 9000, 31_000),
+  }),
 );
 type Command = typeof commands extends fc.Arbitrary<infer One> ? One : never;
 
-const at = <One>(all: readonly One[], index: number): One | undefined => all[index % Math.max(1, all.length)];
+const at = <One>(all: readonly One[], index: number): One | undefined =>
+  all[index % Math.max(1, all.length)];
 
 async function run(world: World, command: Command): Promise<void> {
   const alive = "gateway" in command && world.isDead[command.gateway] ? 1 - command.gateway : 0;
@@ -64,32 +76,41 @@ async function run(world: World, command: Command): Promise<void> {
   const caller = "pick" in command ? at(world.callers, command.pick) : undefined;
   if (command.do === "stall" && caller !== undefined) caller.isStalled = true;
   if (command.do === "resume" && caller !== undefined) void world.resume(number, caller);
-  if (command.do === "stop" && caller !== undefined) void world.gateway(number).stop(caller.id, KEYS).catch(() => {});
+  if (command.do === "stop" && caller !== undefined) {
+    void world.gateway(number).stop(caller.id, KEYS).catch(() => {});
+  }
 }
 
 describe("the model of durable exchanges", () => {
   it.large("no reader sees bytes twice, in another order, or an end that is none", async () => {
     let ended = 0;
-    const property = fc.asyncProperty(fc.array(commands, { minLength: 5, maxLength: 60 }), async (all) => {
-      const world = new World();
-      for (const command of all) {
-        await run(world, command);
-        await quiet();
-        world.look();
-      }
-      await finish(world);
-      ended += world.callers.filter(({ end_ }) => end_ === "ended").length;
-      assert.deepEqual(world.callers.filter(({ isOpen }) => isOpen).length, 0, "a reader has no end");
-      assert.equal(world.waiting.size, 0, "a caller waits for ever");
-      assert.equal(world.gateways[1]?.running, 0, "a recording has no end");
-      if (!world.isDead[0]) {
-        assert.equal(world.gateways[0]?.running, 0, "a recording has no end");
-        assert.ok(world.exchanges.every(({ isSettled }) => isSettled), "an exchange has no end");
-        assert.equal(world.clock.waiting, 0, "a timer is left");
-      }
-      world.store.expire();
-      if (!world.isDead[0]) assert.equal(world.store.bytes, 0, "bytes are left");
-    });
+    const property = fc.asyncProperty(
+      fc.array(commands, { minLength: 5, maxLength: 60 }),
+      async (all) => {
+        const world = new World();
+        for (const command of all) {
+          await run(world, command);
+          await quiet();
+          world.look();
+        }
+        await finish(world);
+        ended += world.callers.filter(({ end_ }) => end_ === "ended").length;
+        assert.deepEqual(
+          world.callers.filter(({ isOpen }) => isOpen).length,
+          0,
+          "a reader has no end",
+        );
+        assert.equal(world.waiting.size, 0, "a caller waits for ever");
+        assert.equal(world.gateways[1]?.running, 0, "a recording has no end");
+        if (!world.isDead[0]) {
+          assert.equal(world.gateways[0]?.running, 0, "a recording has no end");
+          assert.ok(world.exchanges.every(({ isSettled }) => isSettled), "an exchange has no end");
+          assert.equal(world.clock.waiting, 0, "a timer is left");
+        }
+        world.store.expire();
+        if (!world.isDead[0]) assert.equal(world.store.bytes, 0, "bytes are left");
+      },
+    );
     await fc.assert(property, { numRuns: Number(process.env.RUNS ?? 80), endOnFailure: false });
     assert.ok(ended > 0, "what is looked at is the real thing");
   });

@@ -57,7 +57,9 @@ class Stage {
   write(durable: unknown, more: Record<string, unknown> = {}): void {
     const config = {
       listen: [{ hostname: "127.0.0.1", port: 0 }],
-      providers: { a: { hosts: ["127.0.0.1"], upstream: this.provider?.url, ...(durable ? { durable } : {}) } },
+      providers: {
+        a: { hosts: ["127.0.0.1"], upstream: this.provider?.url, ...(durable ? { durable } : {}) },
+      },
       keys: [{ id: "me", key: KEY }],
       drain: { delay: "0s", limit: "1s" },
       ...more,
@@ -75,13 +77,21 @@ class Stage {
     this.write(...config);
     const before = program.stderr().length;
     program.kill("SIGHUP");
-    await until(() => /reloaded.*\n/.test(program.stderr().slice(before)), "the reload is told of", 20_000);
+    await until(
+      () => /reloaded.*\n/.test(program.stderr().slice(before)),
+      "the reload is told of",
+      20_000,
+    );
     assert.match(program.stderr().slice(before), /was reloaded/);
   }
 
   call({ url }: Member, name: string, key = KEY): Reading {
     const headers = { ...toHeaders(key), "idempotency-key": name, "x-client-request-id": name };
-    return new Reading(`${url}/v1/chat/completions`, { method: "POST", headers, body: STREAM_BODY });
+    return new Reading(`${url}/v1/chat/completions`, {
+      method: "POST",
+      headers,
+      body: STREAM_BODY,
+    });
   }
 
   resume({ url }: Member, address: string, key = KEY, method: "GET" | "DELETE" = "GET"): Reading {
@@ -89,7 +99,11 @@ class Stage {
   }
 
   /** Begins a call, until its caller has the first bytes. @returns The answer, and its address */
-  async begin(member: Member, name: string, key = KEY): Promise<{ first: Reading; address: string }> {
+  async begin(
+    member: Member,
+    name: string,
+    key = KEY,
+  ): Promise<{ first: Reading; address: string }> {
     const first = this.call(member, name, key);
     await until(() => first.length === FIRST.length, "the answer begins");
     return { first, address: (await first.head)?.headers.location ?? assert.fail("it is durable") };
@@ -100,7 +114,8 @@ class Stage {
   }
 }
 
-const statusOf = async (reading: Reading): Promise<number | undefined> => (await reading.head)?.statusCode;
+const statusOf = async (reading: Reading): Promise<number | undefined> =>
+  (await reading.head)?.statusCode;
 
 async function assertWhole(...readings: readonly Reading[]): Promise<void> {
   for (const reading of readings) {
@@ -130,7 +145,10 @@ describe("durable exchanges at a reload", () => {
     const stopped = await stage.begin(member, "two");
     await stage.reload(member, { keep: "2m", linger: "1s", size: "1KB" });
     const [second, retry] = [stage.resume(member, address), stage.call(member, "one")];
-    await until(() => second.length === FIRST.length && retry.length === FIRST.length, "they have what is there");
+    await until(
+      () => second.length === FIRST.length && retry.length === FIRST.length,
+      "they have what is there",
+    );
     await stage.reload(member, undefined);
     const third = stage.resume(member, `${address}?offset=10`);
     await until(() => third.length === FIRST.length - 10, "it has what is there");
@@ -154,7 +172,10 @@ describe("durable exchanges at a reload", () => {
 
   it("hold the place of their key under new limits, and free it at their end; a key that is gone reads nothing", async () => {
     const key = (concurrency: number, more = {}) => ({
-      keys: [{ id: "me", key: KEY, limits: { concurrency }, ...more }, { id: "other", key: OTHER_KEY }],
+      keys: [{ id: "me", key: KEY, limits: { concurrency }, ...more }, {
+        id: "other",
+        key: OTHER_KEY,
+      }],
     });
     stage.write(DURABLE, key(1));
     const member = await stage.serve();
@@ -164,8 +185,16 @@ describe("durable exchanges at a reload", () => {
     await stage.reload(member, DURABLE, key(2, { durable: false }));
     const second = stage.call(member, "two");
     await until(() => second.length === FIRST.length, "there is a place more");
-    assert.equal((await second.head)?.headers.location, undefined, "the key's setting holds for new calls");
-    assert.equal(await statusOf(stage.call(member, "three")), 429, "the recorded call has its place");
+    assert.equal(
+      (await second.head)?.headers.location,
+      undefined,
+      "the key's setting holds for new calls",
+    );
+    assert.equal(
+      await statusOf(stage.call(member, "three")),
+      429,
+      "the recorded call has its place",
+    );
     const gone = await stage.begin(member, "of-other", OTHER_KEY);
     await stage.reload(member, DURABLE, { keys: key(1).keys.slice(0, 1) });
     assert.equal(await statusOf(stage.resume(member, gone.address, OTHER_KEY)), 401);
@@ -209,17 +238,24 @@ withRedis.describe("durable exchanges at a SIGTERM", () => {
       near: stage.resume(near, address),
       far: stage.resume(far, address),
     });
-    const [ofShort, ofLong, ofAlone, ofForeign] = [read(short), read(long), read(alone), read(foreign)];
+    const [ofShort, ofLong, ofAlone, ofForeign] = [
+      read(short),
+      read(long),
+      read(alone),
+      read(foreign),
+    ];
     const all = [ofShort, ofLong, ofAlone, ofForeign].flatMap(({ near, far }) => [near, far]);
     await until(() => all.every(({ length }) => length === FIRST.length), "all have what is there");
     ofAlone.near.leave();
-    // The reader that was opened last takes its place in the list of open exchanges, before the calls that are read.
+    // The reader that was opened last takes its place in the list of open exchanges, before the
+    // calls that are read.
     const last = stage.resume(near, long.address);
     await until(() => last.length === FIRST.length, "it has what is there");
     stage.finish("ordinary");
     await assertWhole(ordinary);
     near.program.kill("SIGTERM");
-    const isClosed = () => fetch(near.url).then((answer) => answer.body?.cancel().then(() => false), () => true);
+    const isClosed = () =>
+      fetch(near.url).then((answer) => answer.body?.cancel().then(() => false), () => true);
     await until(async () => await isClosed() === true, "it takes no new connection");
     stage.finish("short");
     await assertWhole(short.first, ofShort.near, ofShort.far);

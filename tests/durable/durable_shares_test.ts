@@ -45,7 +45,9 @@ withRedis.describe("recordings of gateways that share a Redis", () => {
     raw = new Redis(redis.url);
     provider = await startProvider((response, { body }) => {
       if (String(body) !== STREAM_BODY) {
-        response.writeHead(200, { "content-type": "application/json" }).end(COMPLETION + " ".repeat(20_000));
+        response.writeHead(200, { "content-type": "application/json" }).end(
+          COMPLETION + " ".repeat(20_000),
+        );
         return;
       }
       open.push(response);
@@ -57,7 +59,9 @@ withRedis.describe("recordings of gateways that share a Redis", () => {
     open = [];
     const config = {
       listen: [{ hostname: "127.0.0.1", port: 0 }],
-      providers: { a: { hosts: ["*"], upstream: provider.url, durable: { keep: "1m", linger: "1m" } } },
+      providers: {
+        a: { hosts: ["*"], upstream: provider.url, durable: { keep: "1m", linger: "1m" } },
+      },
       keys: ["careful", "greedy", "late"].map((id) => ({ id, key: keyOf(id) })),
       limits: { recordings: "1MB" },
       drain: { delay: "0s" },
@@ -106,12 +110,20 @@ withRedis.describe("recordings of gateways that share a Redis", () => {
     for (const [at, name] of NAMES.entries()) assert.equal(await call("careful", name, at), "true");
     assert.equal(await call("greedy", "98"), "true", "a late one of its own");
     assert.equal(await call("greedy", "0"), null);
-    for (let number = 0; number < 5; number++) assert.equal(await call("late", String(number), number), null);
     for (let number = 0; number < 5; number++) {
-      await until(async () => await call("late", String(number), number + 1) === "true", "it is recorded");
+      assert.equal(await call("late", String(number), number), null);
+    }
+    for (let number = 0; number < 5; number++) {
+      await until(
+        async () => await call("late", String(number), number + 1) === "true",
+        "it is recorded",
+      );
     }
     assert.ok(await total() <= MAX_BYTES, `${await total()} bytes`);
-    await until(async () => (await raw.keys("*:log:*")).length < 60, "those that made room are gone");
+    await until(
+      async () => (await raw.keys("*:log:*")).length < 60,
+      "those that made room are gone",
+    );
   });
 
   const testRunning = async () => {
@@ -123,7 +135,11 @@ withRedis.describe("recordings of gateways that share a Redis", () => {
       return answer;
     });
     await until(() => open.length + refused.length === answers.length, "each is made or refused");
-    assert.equal(open.length, Math.floor(0.9 * MAX_BYTES / EMPTY_BYTES), "nine tenths, to the byte");
+    assert.equal(
+      open.length,
+      Math.floor(0.9 * MAX_BYTES / EMPTY_BYTES),
+      "nine tenths, to the byte",
+    );
     const [first = assert.fail()] = refused;
     assert.deepEqual([first.status, first.headers.get("retry-after")], [503, "1"]);
     assert.deepEqual((await first.json()).error.code, "recordings_unavailable");
@@ -132,11 +148,18 @@ withRedis.describe("recordings of gateways that share a Redis", () => {
       await until(async () => await call("careful", name, at + 1) === "true", "it is recorded");
     }
     // What runs already is found although there is no room.
-    const attached = Array.from(begun).slice(0, 2).map((name) => post("greedy", name, { body: STREAM_BODY, at: 1 }));
-    const isWaiting = await Promise.race([...attached, call("careful", "four").then(() => "waiting")]);
+    const attached = Array.from(begun).slice(0, 2).map((name) =>
+      post("greedy", name, { body: STREAM_BODY, at: 1 })
+    );
+    const isWaiting = await Promise.race([
+      ...attached,
+      call("careful", "four").then(() => "waiting"),
+    ]);
     assert.equal(isWaiting, "waiting");
     const calls = open.length;
-    for (const response of open) response.writeHead(200, { "content-type": "text/event-stream" }).end(stream("x"));
+    for (const response of open) {
+      response.writeHead(200, { "content-type": "text/event-stream" }).end(stream("x"));
+    }
     const texts = await Promise.all(
       answers.map(async (answer) => (await answer).status === 200 && (await answer).text()),
     );
@@ -179,8 +202,14 @@ withRedis.describe("recordings of gateways that share a Redis", () => {
       assert.equal(await call("greedy", "59", old), "true");
       const before = await total();
       assert.ok(before <= MAX_BYTES, `${before} bytes`);
-      await until(async () => await call("greedy", "0", old) === null, "the other build sees what made room");
-      await until(async () => await call("greedy", "0", old) === "true", "it records the call again");
+      await until(
+        async () => await call("greedy", "0", old) === null,
+        "the other build sees what made room",
+      );
+      await until(
+        async () => await call("greedy", "0", old) === "true",
+        "it records the call again",
+      );
       assert.equal(await call("greedy", "0", own), "true");
       assert.equal(await total(), before, "the other build's recordings are not counted");
     });

@@ -1,4 +1,7 @@
-/** The verdicts of `npm run durable`: what is right passes, and each promise that is broken is found. */
+/**
+ * The verdicts of `npm run durable`: what is right passes, and each promise that is broken is
+ * found.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -10,7 +13,8 @@ import { judgeReading } from "../support/durable_reading.ts";
 import { chunk, stream } from "../support/provider.ts";
 
 const WHOLE = stream("one", "two");
-const LOST = '\n\ndata: {"error":{"message":"lost","type":"server_error","param":null,"code":"exchange_lost"}}\n\n';
+const LOST =
+  '\n\ndata: {"error":{"message":"lost","type":"server_error","param":null,"code":"exchange_lost"}}\n\n';
 const HALF = chunk("one");
 
 const connectionOf = (more: Partial<Connection> = {}): Connection => ({
@@ -18,7 +22,15 @@ const connectionOf = (more: Partial<Connection> = {}): Connection => ({
   ...more,
 });
 const seenOf = (more: Partial<Seen> = {}): Seen => ({
-  ...{ role: "first caller", isSlow: false, from: 0, address: "/one", text: WHOLE, hasEnd: true, refusal: undefined },
+  ...{
+    role: "first caller",
+    isSlow: false,
+    from: 0,
+    address: "/one",
+    text: WHOLE,
+    hasEnd: true,
+    refusal: undefined,
+  },
   ...{ isTimeUp: false, isReplayed: false, isRestarted: false, connections: [connectionOf()] },
   ...more,
 });
@@ -30,8 +42,19 @@ const killed: Happening = { what: "killed", gateway: "near", from: 50, to: 51 };
 const frozen: Happening = { what: "frozen", from: 50, to: 60 };
 
 /** Returns what is found in an exchange. */
-function check(seen: readonly Seen[], calls = [callOf()], happened: Happening[] = [], more = {}): string {
-  const exchange: ExchangeHistory = { name: "name", isShort: false, stop: undefined, seen: [...seen], ...more };
+function check(
+  seen: readonly Seen[],
+  calls = [callOf()],
+  happened: Happening[] = [],
+  more = {},
+): string {
+  const exchange: ExchangeHistory = {
+    name: "name",
+    isShort: false,
+    stop: undefined,
+    seen: [...seen],
+    ...more,
+  };
   return checkExchange(exchange, calls, happened).violations.join("; ");
 }
 
@@ -45,12 +68,23 @@ describe("the verdict on a reading", () => {
         assert.equal(judgeReading({ from, text, hasEnd: false }, WHOLE).is, "cut");
         const told = judgeReading({ from, text: text + LOST, hasEnd: true }, WHOLE);
         assert.deepEqual(told, { is: "told", code: "exchange_lost" });
-        if (to > from) assert.equal(judgeReading({ from, text: text + text, hasEnd: false }, WHOLE).is, "wrong");
+        if (to > from) {
+          assert.equal(judgeReading({ from, text: text + text, hasEnd: false }, WHOLE).is, "wrong");
+        }
       }
     }
-    assert.equal(judgeReading({ from: 0, text: HALF + LOST.slice(0, 30), hasEnd: true }, WHOLE).is, "wrong");
-    assert.equal(judgeReading({ from: 0, text: HALF + LOST.slice(0, 30), hasEnd: false }, WHOLE).is, "cut");
-    assert.equal(judgeReading({ from: 0, text: `x${HALF}${LOST}`, hasEnd: true }, WHOLE).is, "wrong");
+    assert.equal(
+      judgeReading({ from: 0, text: HALF + LOST.slice(0, 30), hasEnd: true }, WHOLE).is,
+      "wrong",
+    );
+    assert.equal(
+      judgeReading({ from: 0, text: HALF + LOST.slice(0, 30), hasEnd: false }, WHOLE).is,
+      "cut",
+    );
+    assert.equal(
+      judgeReading({ from: 0, text: `x${HALF}${LOST}`, hasEnd: true }, WHOLE).is,
+      "wrong",
+    );
   });
 });
 
@@ -59,7 +93,10 @@ describe("the verdict on an exchange", () => {
     const reader = seenOf({ role: "reader", from: 3, text: WHOLE.slice(3) });
     assert.equal(check([seenOf(), reader]), "");
     const lost = seenOf({ text: HALF + LOST });
-    assert.equal(check([lost, { ...lost, role: "reader" }], [callOf({ isCut: true, endedAt: 51 })], [killed]), "");
+    assert.equal(
+      check([lost, { ...lost, role: "reader" }], [callOf({ isCut: true, endedAt: 51 })], [killed]),
+      "",
+    );
   });
 
   it("finds each promise that is not kept", () => {
@@ -68,8 +105,14 @@ describe("the verdict on an exchange", () => {
     assert.match(check([lost], [callOf()], [frozen]), /the first caller's stream is affected/);
     assert.match(check([seenOf({ text: HALF })]), /looks complete/);
     assert.match(check([seenOf({ text: HALF + HALF, hasEnd: false })]), /other bytes/);
-    assert.match(check([seenOf({ text: HALF, hasEnd: false, isTimeUp: true })], [callOf()], [frozen]), /no end/);
-    assert.match(check([seenOf({ refusal: "invalid_offset" })], [callOf()], [frozen]), /no reason for it/);
+    assert.match(
+      check([seenOf({ text: HALF, hasEnd: false, isTimeUp: true })], [callOf()], [frozen]),
+      /no end/,
+    );
+    assert.match(
+      check([seenOf({ refusal: "invalid_offset" })], [callOf()], [frozen]),
+      /no reason for it/,
+    );
     assert.match(
       check([seenOf(), { ...lost, isReplayed: true }], [callOf()], [killed]),
       /a broken answer was replayed/,
@@ -91,8 +134,14 @@ describe("the verdict on an exchange", () => {
     const late = { ...again, begunAt: 5000 };
     assert.match(check([lost, retry], [callOf({ endedAt: 9000 }), late], [killed]), /ran at once/);
     const refused = connectionOf({ answer: "503 recordings_unavailable" });
-    assert.match(check([seenOf({ connections: [refused] })], [callOf()], [frozen]), /made and refused/);
+    assert.match(
+      check([seenOf({ connections: [refused] })], [callOf()], [frozen]),
+      /made and refused/,
+    );
     const stop = { stop: { at: 20_000, status: 204 } };
-    assert.match(check([seenOf()], [callOf({ endedAt: 40_000 })], [], stop), /went on after it was stopped/);
+    assert.match(
+      check([seenOf()], [callOf({ endedAt: 40_000 })], [], stop),
+      /went on after it was stopped/,
+    );
   });
 });

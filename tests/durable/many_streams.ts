@@ -1,4 +1,7 @@
-/** A thousand durable streams at once, through a gateway whose provider says what a test tells it to. */
+/**
+ * A thousand durable streams at once, through a gateway whose provider says what a test tells it
+ * to.
+ */
 import assert from "node:assert/strict";
 import process from "node:process";
 import v8 from "node:v8";
@@ -65,7 +68,11 @@ export class Streams {
       providers: { a: { hosts: ["*"], upstream: "http://127.0.0.1:1/v1", durable } },
       keys: [{ id: "me", key: "a-gateway-key-of-mine" }],
     });
-    const gateway = createGateway(config, { transport, clock, durable: createDurableExchanges(store, clock) });
+    const gateway = createGateway(config, {
+      transport,
+      clock,
+      durable: createDurableExchanges(store, clock),
+    });
     this.#fetch = gateway.fetch;
     this.open = () => gateway.openExchanges;
   }
@@ -85,16 +92,22 @@ export class Streams {
   async begin(count: number): Promise<void> {
     await Promise.all(Array.from({ length: count }, async () => {
       const answer = await this.call("/v1/chat/completions", { method: "POST", body: STREAM_BODY });
-      this.locations.push(answer.headers.get("location") ?? assert.fail(`no address: ${answer.status}`));
+      this.locations.push(
+        answer.headers.get("location") ?? assert.fail(`no address: ${answer.status}`),
+      );
       const reader = answer.body?.getReader() ?? assert.fail("no body");
-      for (let got = 0; got < HALF.length;) got += (await reader.read()).value?.length ?? assert.fail("it ended");
+      for (let got = 0; got < HALF.length;) {
+        got += (await reader.read()).value?.length ?? assert.fail("it ended");
+      }
       this.#readers.push(reader);
     }));
   }
 
   /** Every second caller leaves, then all answers come to their end, which the others read. */
   async end(): Promise<void> {
-    const [leaving, staying] = [0, 1].map((rest) => this.#readers.filter((_, at) => at % 2 === rest));
+    const [leaving, staying] = [0, 1].map((rest) =>
+      this.#readers.filter((_, at) => at % 2 === rest)
+    );
     this.#readers = [];
     for (const reader of leaving ?? []) await reader.cancel();
     for (const sink of this.#sinks) {

@@ -1,11 +1,19 @@
-/** Keys of recordings: derived as RFC 5869 says, other ones for every other owner and purpose, and nonces used once. */
+/**
+ * Keys of recordings: derived as RFC 5869 says, other ones for every other owner and purpose, and
+ * nonces used once.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { createCipheriv, createDecipheriv, hkdfSync } from "node:crypto";
 import { describe, it } from "@std/testing/bdd";
 import { type Owner, OwnerKeys } from "../../src/durable/recording_keys.ts";
-import { ENTRY_KIND, type EntryKind, TAG_BYTES, toRecordingId } from "../../src/durable/recording_store.ts";
+import {
+  ENTRY_KIND,
+  type EntryKind,
+  TAG_BYTES,
+  toRecordingId,
+} from "../../src/durable/recording_store.ts";
 
 const OWNER: Owner = {
   gatewayKey: "gk_000000000001_secret",
@@ -20,7 +28,9 @@ const PLACE = { kind: ENTRY_KIND.bytes, offset: 5_000_000_007, epoch: 3 } as con
 function derive({ gatewayKey, credentials, provider }: Owner, ...info: string[]): Buffer {
   const sorted = Object.entries(credentials).sort(([a], [b]) => a < b ? -1 : 1);
   const material = JSON.stringify([gatewayKey, sorted, provider]);
-  return Buffer.from(hkdfSync("sha256", material, "sallyport recordings 1", JSON.stringify(info), 32));
+  return Buffer.from(
+    hkdfSync("sha256", material, "sallyport recordings 1", JSON.stringify(info), 32),
+  );
 }
 
 /** The initialization vector of an entry, as written down in bytes. */
@@ -35,9 +45,18 @@ function toVector(epoch: number, kind: number, offset: number): Buffer {
 /** Owners that differ from {@link OWNER} in one thing each. */
 const OTHERS: Readonly<Record<string, Owner>> = {
   "another gateway key": { ...OWNER, gatewayKey: "gk_000000000001_secres" },
-  "another upstream key": { ...OWNER, credentials: { ...OWNER.credentials, authorization: "Bearer sk-upstrean" } },
-  "a second upstream credential less": { ...OWNER, credentials: { authorization: "Bearer sk-upstream" } },
-  "the upstream key in another header": { ...OWNER, credentials: { "x-api-key": "Bearer sk-upstream" } },
+  "another upstream key": {
+    ...OWNER,
+    credentials: { ...OWNER.credentials, authorization: "Bearer sk-upstrean" },
+  },
+  "a second upstream credential less": {
+    ...OWNER,
+    credentials: { authorization: "Bearer sk-upstream" },
+  },
+  "the upstream key in another header": {
+    ...OWNER,
+    credentials: { "x-api-key": "Bearer sk-upstream" },
+  },
   "another provider": { ...OWNER, provider: "b" },
   "the end of one part at the beginning of the next": {
     gatewayKey: `${OWNER.gatewayKey}","`,
@@ -51,13 +70,21 @@ describe("keys of recordings", () => {
   it("are those of HKDF-SHA-256, and seal by AES-256-GCM", async () => {
     const keys = new OwnerKeys(OWNER);
     assert.equal(keys.ownerTag(ID), derive(OWNER, "owner", ID).toString("base64url"));
-    assert.equal(keys.tag("idempotency key", "x"), derive(OWNER, "idempotency key", "x").toString("base64url"));
+    assert.equal(
+      keys.tag("idempotency key", "x"),
+      derive(OWNER, "idempotency key", "x").toString("base64url"),
+    );
     const cipher = await keys.cipher(ID);
     const key = derive(OWNER, "entries", ID);
     const vector = toVector(PLACE.epoch, PLACE.kind, PLACE.offset);
     const { sealed } = await cipher.seal(PLACE, CONTENT);
-    const decipher = createDecipheriv("aes-256-gcm", key, vector).setAuthTag(sealed.subarray(-TAG_BYTES));
-    const opened = Buffer.concat([decipher.update(sealed.subarray(0, -TAG_BYTES)), decipher.final()]);
+    const decipher = createDecipheriv("aes-256-gcm", key, vector).setAuthTag(
+      sealed.subarray(-TAG_BYTES),
+    );
+    const opened = Buffer.concat([
+      decipher.update(sealed.subarray(0, -TAG_BYTES)),
+      decipher.final(),
+    ]);
     assert.deepEqual(new Uint8Array(opened), CONTENT);
     const own = createCipheriv("aes-256-gcm", key, vector);
     const other = Buffer.concat([own.update(CONTENT), own.final(), own.getAuthTag()]);
@@ -66,7 +93,10 @@ describe("keys of recordings", () => {
 
   it("do not depend on the order of the credentials", () => {
     const turned = Object.fromEntries(Object.entries(OWNER.credentials).reverse());
-    assert.equal(new OwnerKeys({ ...OWNER, credentials: turned }).ownerTag(ID), new OwnerKeys(OWNER).ownerTag(ID));
+    assert.equal(
+      new OwnerKeys({ ...OWNER, credentials: turned }).ownerTag(ID),
+      new OwnerKeys(OWNER).ownerTag(ID),
+    );
   });
 
   for (const [name, owner] of Object.entries(OTHERS)) {
@@ -95,16 +125,34 @@ describe("keys of recordings", () => {
     assert.equal(new Set(tags).size, tags.length);
     const entry = await (await keys.cipher(ID)).seal(PLACE, CONTENT);
     await assert.rejects((await keys.cipher("abcdef.0123456789012345678902")).open(entry));
-    assert.notEqual(toRecordingId("abcdef"), toRecordingId("abcdef"), "so that a name's next recording has a new key");
+    assert.notEqual(
+      toRecordingId("abcdef"),
+      toRecordingId("abcdef"),
+      "so that a name's next recording has a new key",
+    );
   });
 
   it("are never used with a nonce twice: each epoch, kind and offset has its own", async () => {
     const key = derive(OWNER, "entries", ID);
     const cipher = await new OwnerKeys(OWNER).cipher(ID);
     const epochs = [1, 2, 255, 256, 65_536, 2 ** 32 - 1];
-    const offsets = [0, 1, 255, 256, 65_535, 65_536, 2 ** 32 - 1, 2 ** 32, 2 ** 32 + 1, 2 ** 40, 2 ** 48 - 1];
+    const offsets = [
+      0,
+      1,
+      255,
+      256,
+      65_535,
+      65_536,
+      2 ** 32 - 1,
+      2 ** 32,
+      2 ** 32 + 1,
+      2 ** 40,
+      2 ** 48 - 1,
+    ];
     const places = epochs.flatMap((epoch) =>
-      Object.values(ENTRY_KIND).flatMap((kind) => offsets.map((offset) => ({ epoch, kind, offset })))
+      Object.values(ENTRY_KIND).flatMap((kind) =>
+        offsets.map((offset) => ({ epoch, kind, offset }))
+      )
     );
     const nonces = new Set<string>();
     for (const place of places) {
@@ -112,7 +160,9 @@ describe("keys of recordings", () => {
       nonces.add(vector.toString("hex"));
       // It opens with this vector: so this is the one with which it was sealed.
       const { sealed } = await cipher.seal(place, CONTENT);
-      const decipher = createDecipheriv("aes-256-gcm", key, vector).setAuthTag(sealed.subarray(-TAG_BYTES));
+      const decipher = createDecipheriv("aes-256-gcm", key, vector).setAuthTag(
+        sealed.subarray(-TAG_BYTES),
+      );
       decipher.update(sealed.subarray(0, -TAG_BYTES));
       decipher.final();
     }
@@ -123,7 +173,11 @@ describe("keys of recordings", () => {
     const cipher = await new OwnerKeys(OWNER).cipher(ID);
     const entry = await cipher.seal(PLACE, CONTENT);
     const kind: EntryKind = ENTRY_KIND.end;
-    for (const moved of [{ kind }, { offset: PLACE.offset + 1 }, { offset: PLACE.offset - 2 ** 32 }, { epoch: 2 }]) {
+    for (
+      const moved of [{ kind }, { offset: PLACE.offset + 1 }, { offset: PLACE.offset - 2 ** 32 }, {
+        epoch: 2,
+      }]
+    ) {
       await assert.rejects(cipher.open({ ...entry, ...moved }));
     }
     for (let at = 0; at < entry.sealed.length; at++) {

@@ -1,7 +1,10 @@
 /** Places that keep recordings for gateways elsewhere, over a clock that tests move. */
 import { setImmediate } from "node:timers";
 import type { RecordingStore } from "../../src/durable/recording_store.ts";
-import { RemoteRecordings, type SendToRecordings } from "../../src/durable/recording_store_remote.ts";
+import {
+  RemoteRecordings,
+  type SendToRecordings,
+} from "../../src/durable/recording_store_remote.ts";
 import type { RecordingMessage } from "../../src/durable/shared_recordings.ts";
 import type { Clock } from "../../src/exchange/clock.ts";
 import type { RecordingsUnderTest } from "./recording_store_suite.ts";
@@ -45,7 +48,9 @@ export class MovedClock implements Clock {
     await settle();
     for (let at = this.#next(end); at <= end; at = this.#next(end)) {
       this.#passed = at;
-      for (const timer of Array.from(this.#timers)) if (timer.at <= at && this.#timers.delete(timer)) timer.fire();
+      for (const timer of Array.from(this.#timers)) {
+        if (timer.at <= at && this.#timers.delete(timer)) timer.fire();
+      }
       await settle();
       if (at === end) return;
     }
@@ -72,7 +77,8 @@ class TestGateway {
     return {
       now: () => this.#clock.now(),
       monotonic: () => this.#clock.monotonic(),
-      timer: (ms, fire) => this.#clock.timer(ms, () => this.#thawed === undefined ? fire() : this.#thawed.push(fire)),
+      timer: (ms, fire) =>
+        this.#clock.timer(ms, () => this.#thawed === undefined ? fire() : this.#thawed.push(fire)),
     };
   }
 

@@ -5,7 +5,12 @@ import assert from "node:assert/strict";
 import { afterAll, afterEach, beforeAll, it } from "@std/testing/bdd";
 import { ENTRY_KIND, RecordingLost } from "../../src/durable/recording_store.ts";
 import { withRedis } from "../support/redis.ts";
-import { moveSlot, type RedisCluster, startCluster, startSentinelFleet } from "../support/redis_fleets.ts";
+import {
+  moveSlot,
+  type RedisCluster,
+  startCluster,
+  startSentinelFleet,
+} from "../support/redis_fleets.ts";
 import {
   claimOf,
   describeRecordings,
@@ -25,7 +30,8 @@ const RECOVERY_MS = 20_000;
 withRedis.describe("recordings in a Cluster", () => {
   let cluster: RedisCluster;
   const rawOf = () => cluster.servers.map(({ raw }) => raw);
-  const start = () => new RedisRecordingsFleet({ cluster: cluster.urls.slice(0, 1), timeoutMs: 50 }, rawOf());
+  const start = () =>
+    new RedisRecordingsFleet({ cluster: cluster.urls.slice(0, 1), timeoutMs: 50 }, rawOf());
   beforeAll(async () => void (cluster = await startCluster()));
   afterAll(() => cluster.stop());
 
@@ -39,7 +45,11 @@ withRedis.describe("recordings in a Cluster", () => {
     await held.append(headOf());
     const slot = Number(await rawOf()[0]?.cluster("KEYSLOT", `{${held.id.slice(0, 6)}}`));
     const [first, second, third] = cluster.servers;
-    const [from, to] = slot < 5461 ? [first, second] : slot < 10_923 ? [second, third] : [third, first];
+    const [from, to] = slot < 5461
+      ? [first, second]
+      : slot < 10_923
+      ? [second, third]
+      : [third, first];
     const read = far.store.read(held.id, { offset: 0, waitMs: 60_000 });
     await far.store.find(held.id);
     await moveSlot(slot, from ?? assert.fail(), to ?? assert.fail(), cluster.servers);
@@ -73,7 +83,10 @@ withRedis.describe("recordings behind Sentinels", () => {
           client.close();
         }
       });
-      const claimed = await near.store.claim(claimOf(freshName("key"), 10 * KEEP_MS), new NotedHolder());
+      const claimed = await near.store.claim(
+        claimOf(freshName("key"), 10 * KEEP_MS),
+        new NotedHolder(),
+      );
       const held = "held" in claimed ? claimed.held : assert.fail();
       await held.append(headOf());
       let [written, sent, isLost] = ["", "", false];

@@ -8,7 +8,15 @@ import { ENTRY_KIND, RecordingsFull, TOMBSTONE_MS } from "../../src/durable/reco
 import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
 import { it } from "../support/cases.ts";
 import { MovedClock } from "./recording_places.ts";
-import { claimOf, describeRecordings, endOf, entryOf, freshName, NotedHolder, write } from "./recording_store_suite.ts";
+import {
+  claimOf,
+  describeRecordings,
+  endOf,
+  entryOf,
+  freshName,
+  NotedHolder,
+  write,
+} from "./recording_store_suite.ts";
 
 describeRecordings("in memory", () => {
   const clock = new MovedClock();
@@ -33,7 +41,10 @@ describe("the bound of recordings in memory", () => {
   /** Begins a recording of a key. */
   const beginOf = async (store: MemoryRecordings, keyId: string) => {
     const claim = claimOf(freshName("key"), 60_000);
-    const claimed = await store.claim({ ...claim, facts: { ...claim.facts, keyId } }, new NotedHolder());
+    const claimed = await store.claim(
+      { ...claim, facts: { ...claim.facts, keyId } },
+      new NotedHolder(),
+    );
     return "held" in claimed ? claimed.held : assert.fail("a new recording");
   };
 
@@ -115,8 +126,9 @@ describe("the bound of recordings in memory", () => {
         const held = await beginOf(store, `key-${number % 7}`);
         running.push(held);
         const length = await write(held, "x".repeat(number * 37 % 9000));
-        if (number % 3 === 0) await held.end(endOf(length), number % 2 === 0 ? "complete" : "broken");
-        else if (number % 3 === 1) await held.discard();
+        if (number % 3 === 0) {
+          await held.end(endOf(length), number % 2 === 0 ? "complete" : "broken");
+        } else if (number % 3 === 1) await held.discard();
         if (number % 3 < 2) running.pop();
       } catch (error) {
         assert.ok(error instanceof RecordingsFull, String(error));
@@ -133,7 +145,10 @@ describe("the bound of recordings in memory", () => {
 
   it.once("takes as long to keep, however many recordings there are", async () => {
     const timeOf = async (count: number) => {
-      const store = new MemoryRecordings({ clock: { ...systemClock, timer: () => () => {} }, maxBytes: count * 7000 });
+      const store = new MemoryRecordings({
+        clock: { ...systemClock, timer: () => () => {} },
+        maxBytes: count * 7000,
+      });
       const runs: number[] = [];
       for (let number = 0; number < 3 * count; number++) await record(store, "me", "x");
       for (let run = 0; run < 20; run++) {

@@ -3,7 +3,12 @@
 import assert from "node:assert/strict";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, it } from "@std/testing/bdd";
 import { Redis } from "ioredis";
-import { ENTRY_KIND, type HeldRecording, RecordingLost, RecordingsFull } from "../../src/durable/recording_store.ts";
+import {
+  ENTRY_KIND,
+  type HeldRecording,
+  RecordingLost,
+  RecordingsFull,
+} from "../../src/durable/recording_store.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 import {
@@ -17,7 +22,12 @@ import {
   readAll,
   write,
 } from "./recording_store_suite.ts";
-import { CountedClient, LEASE_MS, type RecordingGateway, RedisRecordingsFleet } from "./recordings_redis.ts";
+import {
+  CountedClient,
+  LEASE_MS,
+  type RecordingGateway,
+  RedisRecordingsFleet,
+} from "./recordings_redis.ts";
 
 const KEEP_MS = 60_000;
 
@@ -50,9 +60,13 @@ withRedis.describe("recordings in Redis", () => {
     await server.stop();
   });
 
-  describeRecordings("in Redis", () => Promise.resolve(new RedisRecordingsFleet(server.url, [raw])), {
-    hasGateways: true,
-  });
+  describeRecordings(
+    "in Redis",
+    () => Promise.resolve(new RedisRecordingsFleet(server.url, [raw])),
+    {
+      hasGateways: true,
+    },
+  );
   describe("recordings and failures of Redis", () => {
     let fleet: RedisRecordingsFleet;
     let near: RecordingGateway;
@@ -83,9 +97,13 @@ function describeLoss(get: Get): void {
     const held = await begin(near, holder);
     await write(held, "one");
     const keys = await raw.keys("sallyport:{*");
-    const before = await Promise.all(keys.map(async (key) => [key, await raw.dumpBuffer(key)] as const));
+    const before = await Promise.all(
+      keys.map(async (key) => [key, await raw.dumpBuffer(key)] as const),
+    );
     await held.append(entryOf(ENTRY_KIND.bytes, 3, "two"));
-    for (const [key, dump] of before) await raw.restore(key, 60_000, dump ?? assert.fail(), "REPLACE");
+    for (const [key, dump] of before) {
+      await raw.restore(key, 60_000, dump ?? assert.fail(), "REPLACE");
+    }
     await assert.rejects(held.append(entryOf(ENTRY_KIND.bytes, 6, "three")), RecordingLost);
     await assert.rejects(held.end(endOf(6), "complete"), RecordingLost);
     assert.equal(holder.losses, 1);
@@ -105,7 +123,11 @@ function describeLoss(get: Get): void {
     await third.end(endOf(3), "complete");
     await raw.del(logOf(third));
     for (const offset of [0, 1, 3, 4]) {
-      assert.equal(await far.store.read(third.id, { offset, waitMs: 0 }), undefined, "it does not look complete");
+      assert.equal(
+        await far.store.read(third.id, { offset, waitMs: 0 }),
+        undefined,
+        "it does not look complete",
+      );
     }
     const fourth = await begin(near);
     await assert.rejects(fourth.append(entryOf(ENTRY_KIND.bytes, 0, "no head")), RecordingLost);
@@ -121,14 +143,18 @@ function describeLoss(get: Get): void {
   it("writes recordings again that a server has lost: those that run, those that have just ended, and their names", async () => {
     const { fleet, near, far } = get();
     const names = [freshName("key"), freshName("key"), freshName("key")];
-    const [runs, isComplete, isDeleted] = await Promise.all(names.map((name) => begin(near, new NotedHolder(), name)));
+    const [runs, isComplete, isDeleted] = await Promise.all(
+      names.map((name) => begin(near, new NotedHolder(), name)),
+    );
     if (runs === undefined || isComplete === undefined || isDeleted === undefined) assert.fail();
     for (const held of [runs, isComplete, isDeleted]) await write(held, "one", "two");
     for (const held of [isComplete, isDeleted]) await held.end(endOf(6), "complete");
     await far.store.delete(isDeleted.id);
     await server.restart();
     await until(() => near.client.health.isUp && far.client.health.isUp, "Redis is back", 20_000);
-    const claims = Promise.all(names.map((name) => far.store.claim(claimOf(name, KEEP_MS), new NotedHolder())));
+    const claims = Promise.all(
+      names.map((name) => far.store.claim(claimOf(name, KEEP_MS), new NotedHolder())),
+    );
     const gone = far.store.find(isDeleted.id);
     await until(async () => await raw.dbsize() >= 6, "both are there again");
     await fleet.pass(1000);
@@ -151,7 +177,9 @@ function describeLoss(get: Get): void {
       override get generation(): number {
         return super.generation + changes;
       }
-      override script(...args: Parameters<CountedClient["script"]>): ReturnType<CountedClient["script"]> {
+      override script(
+        ...args: Parameters<CountedClient["script"]>
+      ): ReturnType<CountedClient["script"]> {
         const run = super.script(...args);
         return async (...call) => {
           if (args[0] === "sallyportRecordingRenew") renewals++;
@@ -285,7 +313,9 @@ function describeMessages(get: Get): void {
     await Promise.all(recordings.map((held) => held.append(entryOf(ENTRY_KIND.bytes, 3, held.id))));
     const parts = await Promise.all(reads);
     for (const [index, part] of parts.entries()) {
-      assert.deepEqual(part?.entries, [entryOf(ENTRY_KIND.bytes, 3, recordings[Math.floor(index / 10)]?.id)]);
+      assert.deepEqual(part?.entries, [
+        entryOf(ENTRY_KIND.bytes, 3, recordings[Math.floor(index / 10)]?.id),
+      ]);
     }
   });
 
@@ -360,10 +390,25 @@ function describeRoom(get: Get): void {
   });
 
   it("is served as a user of the server's ACL who needs few rights", async () => {
-    const rights = ["+@read", "+@write", "+@pubsub", "+@connection", "+eval", "+evalsha", "+time", "+info", "+role"];
+    const rights = [
+      "+@read",
+      "+@write",
+      "+@pubsub",
+      "+@connection",
+      "+eval",
+      "+evalsha",
+      "+time",
+      "+info",
+      "+role",
+    ];
     await raw.acl("SETUSER", "gateway", "on", ">secret", "~sallyport:*", "&sallyport:*", ...rights);
     const { far } = get();
-    const poor = new RedisRecordingsFleet({ url: server.url, username: "gateway", password: "secret", timeoutMs: 50 }, [
+    const poor = new RedisRecordingsFleet({
+      url: server.url,
+      username: "gateway",
+      password: "secret",
+      timeoutMs: 50,
+    }, [
       raw,
     ]);
     const gateway = await poor.join();
@@ -383,7 +428,9 @@ function describeRoom(get: Get): void {
 async function readBudget(fleet: RedisRecordingsFleet) {
   await fleet.pass(1000);
   const [sizes, shares, running] = await Promise.all(
-    ["sizes", "shares", "running"].map((part) => raw.hgetall(`sallyport:{sallyport:recordings}:${part}`)),
+    ["sizes", "shares", "running"].map((part) =>
+      raw.hgetall(`sallyport:{sallyport:recordings}:${part}`)
+    ),
   );
   const { total = "0", running: runs = "0", ...each } = sizes ?? {};
   const sum = Object.values(each).reduce((all, text) => all + Number(text.split(" ")[0]), 0);
@@ -401,7 +448,10 @@ function sumOf(hash: Readonly<Record<string, string>> = {}): number {
 
 async function beginOf({ store }: RecordingGateway, keyId: string): Promise<HeldRecording> {
   const claim = claimOf(freshName("key"), KEEP_MS);
-  const claimed = await store.claim({ ...claim, facts: { ...claim.facts, keyId } }, new NotedHolder());
+  const claimed = await store.claim(
+    { ...claim, facts: { ...claim.facts, keyId } },
+    new NotedHolder(),
+  );
   return "held" in claimed ? claimed.held : assert.fail("a new recording");
 }
 
@@ -436,7 +486,9 @@ function describeShares(get: Get): void {
     const text = "x".repeat(10_000);
     const kept: string[] = [];
     for (let number = 0; number < 5; number++) kept.push(await record(near, "other", text));
-    for (let number = 0; number < 60; number++) await record(number % 2 === 0 ? near : far, "greedy", text);
+    for (let number = 0; number < 60; number++) {
+      await record(number % 2 === 0 ? near : far, "greedy", text);
+    }
     for (let number = 0; number < 3; number++) kept.push(await record(far, "other", text));
     const { total } = await readBudget(fleet);
     assert.ok(total > 350_000 && total <= 400_000, `${total} bytes`);
@@ -468,7 +520,8 @@ function describeShares(get: Get): void {
     const { shares } = await readBudget(fleet);
     const goOn = fleet.freeze(near.store);
     await fleet.pass(fleet.leaseMs);
-    const taken = await far.store.takeOver(held.id, new NotedHolder()) ?? assert.fail("it is taken over");
+    const taken = await far.store.takeOver(held.id, new NotedHolder()) ??
+      assert.fail("it is taken over");
     await taken.end(endOf(length, taken.epoch), "broken");
     goOn();
     await assert.rejects(held.append(entryOf(ENTRY_KIND.bytes, length, "x")), RecordingLost);
@@ -488,9 +541,15 @@ function describeShares(get: Get): void {
     await fleet.pass(fleet.leaseMs / 4);
     assert.deepEqual((await readBudget(fleet)).shares, shares);
     const name = freshName("key");
-    const claim = { ...claimOf(name, KEEP_MS), facts: { ...claimOf(name, KEEP_MS).facts, keyId: "two" } };
+    const claim = {
+      ...claimOf(name, KEEP_MS),
+      facts: { ...claimOf(name, KEEP_MS).facts, keyId: "two" },
+    };
     await near.store.claim(claim, new NotedHolder());
-    const found = await near.store.claim({ ...claimOf(name, KEEP_MS), facts: claim.facts }, new NotedHolder());
+    const found = await near.store.claim(
+      { ...claimOf(name, KEEP_MS), facts: claim.facts },
+      new NotedHolder(),
+    );
     assert.ok("found" in found);
     assert.equal((await readBudget(fleet)).shares.two, "5120");
   });
@@ -504,8 +563,9 @@ function describeShares(get: Get): void {
         const held = await beginOf(number % 2 === 0 ? near : far, `key-${number % 7}`);
         running.push(held);
         const length = await write(held, "x".repeat(number * 37 % 9000));
-        if (number % 3 === 0) await held.end(endOf(length), number % 2 === 0 ? "complete" : "broken");
-        else if (number % 3 === 1) await held.discard();
+        if (number % 3 === 0) {
+          await held.end(endOf(length), number % 2 === 0 ? "complete" : "broken");
+        } else if (number % 3 === 1) await held.discard();
         if (number % 3 < 2) running.pop();
       } catch (error) {
         assert.ok(error instanceof RecordingsFull, String(error));

@@ -1,10 +1,18 @@
-/** Recordings that are kept elsewhere: the suite of all stores, for a process beside and for Durable Objects. */
+/**
+ * Recordings that are kept elsewhere: the suite of all stores, for a process beside and for Durable
+ * Objects.
+ */
 // runtimes: once
 import { StoredRecordings } from "../../src/cloudflare/stored_recordings.ts";
 import { tagOf } from "../../src/durable/recording_store.ts";
 import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
 import { SharedRecordings } from "../../src/durable/shared_recordings.ts";
-import { packAnswer, packMessage, unpackAnswer, unpackMessage } from "../../src/serve/workers/recording_messages.ts";
+import {
+  packAnswer,
+  packMessage,
+  unpackAnswer,
+  unpackMessage,
+} from "../../src/serve/workers/recording_messages.ts";
 import { createStorage, type TestStorage } from "../support/object_storage.ts";
 import { createPlaces, MovedClock, type Place } from "./recording_places.ts";
 import { describeRecordings } from "./recording_store_suite.ts";
@@ -16,12 +24,17 @@ function besides(clock: MovedClock): Place {
   const cross = <Value>(value: Value): Value => JSON.parse(JSON.stringify(value));
   return {
     handle: async (message) =>
-      unpackAnswer(cross(packAnswer(await shared.handle(unpackMessage(cross(packMessage(message))))))),
+      unpackAnswer(
+        cross(packAnswer(await shared.handle(unpackMessage(cross(packMessage(message)))))),
+      ),
     size: () => store.size,
   };
 }
 
-/** Durable Objects, one for each tag, which leave the memory after each time that passes, if nothing is under way. */
+/**
+ * Durable Objects, one for each tag, which leave the memory after each time that passes, if nothing
+ * is under way.
+ */
 class Objects implements Place {
   readonly #clock: MovedClock;
   readonly #storages = new Map<string, TestStorage>();
@@ -53,7 +66,8 @@ class Objects implements Place {
 
   /** Returns an object, which is created anew from its storage if it is not in memory. */
   #open(tag: string): StoredRecordings {
-    const storage = this.#storages.get(tag) ?? createStorage((storage) => this.#alarmLater(tag, storage));
+    const storage = this.#storages.get(tag) ??
+      createStorage((storage) => this.#alarmLater(tag, storage));
     this.#storages.set(tag, storage);
     const object = this.#objects.get(tag) ?? new StoredRecordings(storage, this.#clock, 10_000_000);
     this.#objects.set(tag, object);

@@ -24,14 +24,18 @@ export interface RecordingsUnderTest {
   readonly leaseMs: number;
   /** Time for which the id of an expired recording is known. Milliseconds. */
   readonly tombstoneMs: number;
-  /** Opens the store of another gateway. An engine that serves one process may return the same one again. */
+  /**
+   * Opens the store of another gateway. An engine that serves one process may return the same one
+   * again.
+   */
   open(): Promise<RecordingStore>;
   /** Moves time on. Stores renew their leases meanwhile, unless they are frozen. */
   pass(ms: number): Promise<void>;
   /** Wall clock of the engine. Milliseconds since 1970. */
   now(): number;
   /**
-   * Lets the gateway of a store stand still, as a process that is stopped: its timers do not go off.
+   * Lets the gateway of a store stand still, as a process that is stopped: its timers do not go
+   * off.
    *
    * @returns Lets it go on
    */
@@ -43,7 +47,10 @@ export interface RecordingsUnderTest {
 
 /** Options of the suite. */
 export interface RecordingSuiteOptions {
-  /** False for an engine that serves one process: no holder dies without it, and there is nobody else to take over. */
+  /**
+   * False for an engine that serves one process: no holder dies without it, and there is nobody
+   * else to take over.
+   */
   readonly hasGateways: boolean;
   /** False for an engine that can't list what it has. */
   readonly isListed?: boolean;
@@ -81,7 +88,13 @@ export function claimOf(
   keepMs: number,
   startedAt: number = Date.now(),
 ): RecordingClaim {
-  const facts = { owner: "o".repeat(43), digest: "d".repeat(43), provider: "a", keyId: "k", operation: "chat" };
+  const facts = {
+    owner: "o".repeat(43),
+    digest: "d".repeat(43),
+    provider: "a",
+    keyId: "k",
+    operation: "chat",
+  };
   return { id: toRecordingId(name?.text), name, facts: { ...facts, startedAt, keepMs } };
 }
 
@@ -93,8 +106,10 @@ export function entryOf(kind: EntryKind, offset: number, text = "", epoch = 1): 
   return { kind, offset, epoch, sealed };
 }
 
-export const headOf = (text = "head", epoch = 1): SealedEntry => entryOf(ENTRY_KIND.head, 0, text, epoch);
-export const endOf = (length: number, epoch = 1): SealedEntry => entryOf(ENTRY_KIND.end, length, "end", epoch);
+export const headOf = (text = "head", epoch = 1): SealedEntry =>
+  entryOf(ENTRY_KIND.head, 0, text, epoch);
+export const endOf = (length: number, epoch = 1): SealedEntry =>
+  entryOf(ENTRY_KIND.end, length, "end", epoch);
 
 /** Returns the text of an entry. */
 export function textOf({ sealed }: SealedEntry): string {
@@ -217,7 +232,8 @@ function describeNames(get: () => Given): void {
     const name = freshName("key");
     const claims = Array.from(
       { length: 20 },
-      (_, number) => (number % 2 === 0 ? near : far).claim(claimOf(name, keepMs), new NotedHolder()),
+      (_, number) =>
+        (number % 2 === 0 ? near : far).claim(claimOf(name, keepMs), new NotedHolder()),
     );
     const claimed = await Promise.all(claims);
     const held = claimed.flatMap((one) => "held" in one ? [one.held.id] : []);
@@ -240,7 +256,12 @@ function describeNames(get: () => Given): void {
   it("keeps all facts of a recording", async () => {
     const { near, far, keepMs } = get();
     const claim = claimOf(freshName("key"), keepMs);
-    const facts = { ...claim.facts, provider: "long-".repeat(20), keyId: "ключ 🔑", operation: "chat" };
+    const facts = {
+      ...claim.facts,
+      provider: "long-".repeat(20),
+      keyId: "ключ 🔑",
+      operation: "chat",
+    };
     assert.ok("held" in await near.claim({ ...claim, facts }, new NotedHolder()));
     assert.deepEqual((await far.find(claim.id))?.facts, facts);
   });
@@ -354,7 +375,13 @@ function describeEntries(get: () => Given): void {
   it("appends an entry once, however often it is sent", async () => {
     const { near, far, keepMs } = get();
     const { held } = await begin(near, { keepMs });
-    for (const entry of [headOf(), entryOf(ENTRY_KIND.bytes, 0, "one"), entryOf(ENTRY_KIND.bytes, 3, "two")]) {
+    for (
+      const entry of [
+        headOf(),
+        entryOf(ENTRY_KIND.bytes, 0, "one"),
+        entryOf(ENTRY_KIND.bytes, 3, "two"),
+      ]
+    ) {
       await held.append(entry);
       await held.append(entry);
       await Promise.all([held.append(entry), held.append(entry)]);
@@ -389,11 +416,17 @@ function describeReads(get: () => Given): void {
     const whole = texts.join("");
     await write(held, ...texts);
     for (let offset = 0; offset <= whole.length; offset++) {
-      assert.deepEqual(await readAll(far, held.id, offset), { text: whole.slice(offset), isWhole: false });
+      assert.deepEqual(await readAll(far, held.id, offset), {
+        text: whole.slice(offset),
+        isWhole: false,
+      });
     }
     await held.end(endOf(whole.length), "complete");
     for (let offset = 0; offset <= whole.length; offset++) {
-      assert.deepEqual(await readAll(far, held.id, offset), { text: whole.slice(offset), isWhole: true });
+      assert.deepEqual(await readAll(far, held.id, offset), {
+        text: whole.slice(offset),
+        isWhole: true,
+      });
       const part = await near.read(held.id, { offset, waitMs: 0 });
       const [first] = part?.entries ?? [];
       assert.ok(first !== undefined && first.offset <= offset, "the first entry has the byte");
@@ -403,7 +436,10 @@ function describeReads(get: () => Given): void {
   it("reads a long recording in parts of about 64 kB", async () => {
     const { near, far, keepMs } = get();
     const { held } = await begin(near, { keepMs });
-    const texts = Array.from({ length: 40 }, (_, number) => String.fromCharCode(97 + number % 26).repeat(16_384));
+    const texts = Array.from(
+      { length: 40 },
+      (_, number) => String.fromCharCode(97 + number % 26).repeat(16_384),
+    );
     const length = await write(held, ...texts);
     await held.end(endOf(length), "complete");
     const part = await far.read(held.id, { offset: 20_000, waitMs: 0 });
@@ -447,7 +483,10 @@ function describeList(get: () => Given): void {
     const held: HeldRecording[] = [];
     for (let number = 0; number < 6; number++) {
       const store = number % 2 === 0 ? near : far;
-      const claimed = await store.claim(claimOf(undefined, keepMs, started + number), new NotedHolder());
+      const claimed = await store.claim(
+        claimOf(undefined, keepMs, started + number),
+        new NotedHolder(),
+      );
       held.push("held" in claimed ? claimed.held : assert.fail());
     }
     const ids = held.map(({ id }) => id).reverse();
@@ -484,9 +523,13 @@ function describeWaits(get: () => Given): void {
     const { near, far, keepMs } = get();
     const { held } = await begin(near, { keepMs });
     await write(held, "one");
-    for (const [offset, entry] of [[3, entryOf(ENTRY_KIND.bytes, 3, "two")], [6, endOf(6)]] as const) {
+    for (
+      const [offset, entry] of [[3, entryOf(ENTRY_KIND.bytes, 3, "two")], [6, endOf(6)]] as const
+    ) {
       const reads = [];
-      for (let number = 0; number < 20; number++) reads.push(await startRead(number % 2 ? near : far, held.id, offset));
+      for (let number = 0; number < 20; number++) {
+        reads.push(await startRead(number % 2 ? near : far, held.id, offset));
+      }
       if (entry.kind === ENTRY_KIND.end) await held.end(entry, "complete");
       else await held.append(entry);
       for (const { part } of reads) assert.deepEqual((await part)?.entries, [entry]);
@@ -525,10 +568,13 @@ function describeWaits(get: () => Given): void {
     const { part } = await startRead(far, held.id, 3, leaving.signal);
     leaving.abort();
     assert.deepEqual(await part, { entries: [], isHeld: true });
-    assert.deepEqual(await far.read(held.id, { offset: 3, waitMs: 60_000, signal: AbortSignal.abort() }), {
-      entries: [],
-      isHeld: true,
-    });
+    assert.deepEqual(
+      await far.read(held.id, { offset: 3, waitMs: 60_000, signal: AbortSignal.abort() }),
+      {
+        entries: [],
+        isHeld: true,
+      },
+    );
     const waiting = await Promise.all([near, far].map((store) => {
       const read = store.read(held.id, { offset: 3, waitMs: under.leaseMs });
       return store.find(held.id).then(() => ({ read }));
@@ -592,7 +638,9 @@ function describeEnds(get: () => Given): void {
     const { near, far, keepMs } = get();
     const { held } = await begin(near, { keepMs });
     const end = endOf(await write(held, "x"));
-    await Promise.all([held.end(end, "complete"), held.end(end, "complete")].map((one) => one.catch(() => {})));
+    await Promise.all(
+      [held.end(end, "complete"), held.end(end, "complete")].map((one) => one.catch(() => {})),
+    );
     assert.equal((await far.find(held.id))?.state, "complete");
     assert.deepEqual(await readAll(far, held.id), { text: "x", isWhole: true });
   });
@@ -703,7 +751,10 @@ function describeLeases(get: () => Given): void {
     const { held } = await begin(near, { name: freshName("key"), keepMs, holder });
     await write(held, "one");
     const thaw = await loseLease(get(), near);
-    assert.deepEqual(await far.read(held.id, { offset: 3, waitMs: 0 }), { entries: [], isHeld: false });
+    assert.deepEqual(await far.read(held.id, { offset: 3, waitMs: 0 }), {
+      entries: [],
+      isHeld: false,
+    });
     const found = await far.find(held.id);
     assert.deepEqual([found?.state, found?.isHeld, found?.length], ["running", false, 3]);
     const taken = await far.takeOver(held.id, next) ?? assert.fail("nobody holds it");
@@ -729,7 +780,9 @@ function describeLeases(get: () => Given): void {
     const { near, far, keepMs } = get();
     const { held } = await begin(near, { keepMs });
     await loseLease(get(), near);
-    const taken = await Promise.all(Array.from({ length: 10 }, () => far.takeOver(held.id, new NotedHolder())));
+    const taken = await Promise.all(
+      Array.from({ length: 10 }, () => far.takeOver(held.id, new NotedHolder())),
+    );
     assert.equal(taken.filter((one) => one !== undefined).length, 1);
   });
 
@@ -757,7 +810,8 @@ function describeLeases(get: () => Given): void {
       const next = await begin(far, { name: retry, keepMs });
       assert.equal(next.isRestarted, true);
       assert.equal((await meet(far, retry)).id, next.held.id);
-      const taken = await far.takeOver(dead.held.id, new NotedHolder()) ?? assert.fail("nobody holds it");
+      const taken = await far.takeOver(dead.held.id, new NotedHolder()) ??
+        assert.fail("nobody holds it");
       await taken.end(endOf(3, taken.epoch), "broken");
       assert.equal((await meet(far, retry)).id, next.held.id, "its name is another's");
       thaw();
@@ -773,7 +827,8 @@ function describeLeases(get: () => Given): void {
         const dead = await begin(near, { name, keepMs });
         await write(dead.held, "one");
         const thaw = await loseLease(get(), near);
-        const taken = await far.takeOver(dead.held.id, new NotedHolder()) ?? assert.fail("nobody holds it");
+        const taken = await far.takeOver(dead.held.id, new NotedHolder()) ??
+          assert.fail("nobody holds it");
         thaw();
         if (how === "discarded") await taken.discard();
         else await taken.end(endOf(3, taken.epoch), how === "complete" ? "complete" : "broken");

@@ -26,7 +26,10 @@ const MAKE_OLDER = `for _, key in ipairs(redis.call('KEYS', '*')) do
 end`;
 
 /** Deadlines that a busy machine keeps too. */
-const patient: Clock = { ...systemClock, timer: (ms, fire) => systemClock.timer(ms === 50 ? 20 * ms : ms, fire) };
+const patient: Clock = {
+  ...systemClock,
+  timer: (ms, fire) => systemClock.timer(ms === 50 ? 20 * ms : ms, fire),
+};
 
 /** A clock that stands still until a test moves it. */
 class MovedClock implements Clock {
@@ -53,7 +56,9 @@ class MovedClock implements Clock {
     this.#passedMs += ms;
     if (this.isFrozen) return;
     this.#ownMs = this.#passedMs;
-    for (const timer of Array.from(this.#due)) if (timer.at <= this.#ownMs && this.#due.delete(timer)) timer.fire();
+    for (const timer of Array.from(this.#due)) {
+      if (timer.at <= this.#ownMs && this.#due.delete(timer)) timer.fire();
+    }
   }
 }
 
@@ -104,10 +109,20 @@ export class RedisRecordingsFleet implements RecordingsUnderTest {
     const clock = new MovedClock();
     await client.ready();
     const { leaseMs, tombstoneMs } = this;
-    const store = new RedisRecordings({ client, clock, leaseMs, tombstoneMs, maxBytes: () => this.maxBytes });
+    const store = new RedisRecordings({
+      client,
+      clock,
+      leaseMs,
+      tombstoneMs,
+      maxBytes: () => this.maxBytes,
+    });
     const gateway = { store, client, clock };
     this.#gateways.push(gateway);
-    await until(async () => (await this.#channels()).some((name) => !before.has(name)), "it hears messages", 20_000);
+    await until(
+      async () => (await this.#channels()).some((name) => !before.has(name)),
+      "it hears messages",
+      20_000,
+    );
     return gateway;
   }
 
@@ -129,7 +144,9 @@ export class RedisRecordingsFleet implements RecordingsUnderTest {
   }
 
   freeze(store: RecordingStore): () => void {
-    const clocks = this.#gateways.filter((gateway) => gateway.store === store).map(({ clock }) => clock);
+    const clocks = this.#gateways.filter((gateway) => gateway.store === store).map(({ clock }) =>
+      clock
+    );
     for (const clock of clocks) clock.isFrozen = true;
     return () => {
       for (const clock of clocks) {

@@ -1,4 +1,6 @@
-/** The words for how exchanges end: one table, and everything that operators look at agrees with it. */
+/**
+ * The words for how exchanges end: one table, and everything that operators look at agrees with it.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -40,21 +42,35 @@ describe("outcomes", () => {
   for (const [status, outcome, concern] of ANSWERS) {
     it(`a provider's ${status} is ${outcome} and concerns ${concern}: small, large and as a stream`, async () => {
       for (
-        const [body, answer] of [[GOOD_BODY, "{}"], [GOOD_BODY, "x".repeat(100_000)], [STREAM_BODY, "{}"]] as const
+        const [body, answer] of [[GOOD_BODY, "{}"], [GOOD_BODY, "x".repeat(100_000)], [
+          STREAM_BODY,
+          "{}",
+        ]] as const
       ) {
-        const under = await start((response) => response.writeHead(status).end(status === 204 ? "" : answer));
+        const under = await start((response) =>
+          response.writeHead(status).end(status === 204 ? "" : answer)
+        );
         const { status: answered } = await callRaw(under.a, { headers: under.headers, body });
         const record = await under.settled();
-        assert.deepEqual([answered, record.status, record.outcome, record.code], [status, status, outcome, undefined]);
+        assert.deepEqual([answered, record.status, record.outcome, record.code], [
+          status,
+          status,
+          outcome,
+          undefined,
+        ]);
         assert.equal(concernOf(record), concern);
         const told = await under.told();
         assert.match(told, new RegExp(`"status":${status},"outcome":"${outcome}"`));
-        const labels = `concern="${concern}",outcome="${outcome}",code="none",status="${status}",cause="none"`;
+        const labels =
+          `concern="${concern}",outcome="${outcome}",code="none",status="${status}",cause="none"`;
         assert.match(told, new RegExp(`^sallyport_exchanges_total\\{.*${labels}\\} 1$`, "m"));
         const result = `${Math.floor(status / 100)}xx`;
         assert.match(
           told,
-          new RegExp(`^sallyport_upstream_results_total\\{.*result="${result}",cause="none"\\} 1$`, "m"),
+          new RegExp(
+            `^sallyport_upstream_results_total\\{.*result="${result}",cause="none"\\} 1$`,
+            "m",
+          ),
         );
       }
     });
@@ -71,42 +87,69 @@ describe("outcomes", () => {
 
   it("of refusals and of callers that leave are the callers' own", async () => {
     const under = await start(answerPlain);
-    await callRaw(under.a, { headers: { ...under.headers, "gateway-auth": "Bearer x" }, body: GOOD_BODY });
+    await callRaw(under.a, {
+      headers: { ...under.headers, "gateway-auth": "Bearer x" },
+      body: GOOD_BODY,
+    });
     assert.equal(concernOf(await under.settled()), "caller");
-    for (const status of [200, 499]) assert.equal(concernOf({ outcome: "client_closed", status }), "caller");
+    for (const status of [200, 499]) {
+      assert.equal(concernOf({ outcome: "client_closed", status }), "caller");
+    }
   });
 
   it("of the gateway's own errors concern the operator, but for refusals and for what callers stop", () => {
     for (
-      const [code, { outcome, status }] of Object.entries(ERRORS) as [ErrorCode, { outcome: Outcome; status: number }][]
+      const [code, { outcome, status }] of Object.entries(ERRORS) as [
+        ErrorCode,
+        { outcome: Outcome; status: number },
+      ][]
     ) {
-      assert.equal(concernOf({ outcome, status }), CALLERS_OWN.includes(outcome) ? "caller" : "operator", code);
+      assert.equal(
+        concernOf({ outcome, status }),
+        CALLERS_OWN.includes(outcome) ? "caller" : "operator",
+        code,
+      );
     }
   });
 
   it("are counted by alerts, dashboard and pages as the gateway labels them: none of these lists outcomes", () => {
     let found = 0;
-    for (const file of ["ops/prometheus/alerts.yml", "ops/grafana/sallyport.json", "docs/observability.md"]) {
+    for (
+      const file of [
+        "ops/prometheus/alerts.yml",
+        "ops/grafana/sallyport.json",
+        "docs/observability.md",
+      ]
+    ) {
       const text = readFileSync(file, "utf8").replaceAll('\\"', '"');
       assert.doesNotMatch(text, /outcome[!=]~/, file);
       for (const [, word = ""] of text.matchAll(/concern!?="(\w+)"/g)) {
         found++;
         assert.ok(CONCERNS.includes(word), `${file}: ${word}`);
       }
-      for (const [, word = ""] of text.matchAll(/outcome="(\w+)"/g)) assert.ok(word in OUTCOMES, `${file}: ${word}`);
+      for (const [, word = ""] of text.matchAll(/outcome="(\w+)"/g)) {
+        assert.ok(word in OUTCOMES, `${file}: ${word}`);
+      }
     }
     assert.equal(found, 12);
   });
 
   it("are in the tests of the alerts as a gateway would count them", () => {
     const text = readFileSync("ops/prometheus/alerts_test.yml", "utf8");
-    const series = Array.from(text.matchAll(/sallyport_exchanges_total\{[^}]*\}/g), ([each]) => each);
+    const series = Array.from(
+      text.matchAll(/sallyport_exchanges_total\{[^}]*\}/g),
+      ([each]) => each,
+    );
     assert.ok(series.length > 20);
     for (const each of series) {
       const [, concern, outcome = "", status] =
         /concern="(\w+)",outcome="(\w+)",code="\w+",status="(\d+)"/.exec(each) ?? assert.fail(each);
       assert.ok(outcome in OUTCOMES, each);
-      assert.equal(concernOf({ outcome: outcome as Outcome, status: Number(status) }), concern, each);
+      assert.equal(
+        concernOf({ outcome: outcome as Outcome, status: Number(status) }),
+        concern,
+        each,
+      );
     }
   });
 });

@@ -1,6 +1,7 @@
 /**
- * What a place where the gateway is mounted must not break. Each case is a row of the table in `docs/embedding.md`,
- * which `npm run docs` writes from the names of these cases: `behaviour: <row> (<column>)`.
+ * What a place where the gateway is mounted must not break. Each case is a row of the table in
+ * `docs/embedding.md`, which `npm run docs` writes from the names of these cases: `behaviour: <row>
+ * (<column>)`.
  */
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -17,7 +18,13 @@ import {
   type Provider,
   stream,
 } from "../support/provider.ts";
-import { callRaw, openRaw, parseAnswer, type RawConnection, toRawRequest } from "../support/tcp_peer.ts";
+import {
+  callRaw,
+  openRaw,
+  parseAnswer,
+  type RawConnection,
+  toRawRequest,
+} from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
 /** The gateway key of every place. */
@@ -71,16 +78,22 @@ const streams: Readonly<Record<string, (response: ServerResponse) => unknown>> =
 
 /** How the provider behaves is chosen by the model that is asked for. */
 export function answerByModel(response: ServerResponse, { body, method }: Arrived): unknown {
-  if (method === "GET") return response.writeHead(200, { "content-type": "application/json" }).end('{"data":[]}');
+  if (method === "GET") {
+    return response.writeHead(200, { "content-type": "application/json" }).end('{"data":[]}');
+  }
   const { model, stream: isStream = false } = JSON.parse(body.toString());
   const answer = streams[model];
-  if (answer !== undefined) return answer(response.writeHead(200, { "content-type": "text/event-stream" }));
+  if (answer !== undefined) {
+    return answer(response.writeHead(200, { "content-type": "text/event-stream" }));
+  }
   if (model === "never") return;
   if (model === "packed") {
     response.writeHead(200, { "content-type": "application/json", "content-encoding": "gzip" });
     return response.end(gzipSync(COMPLETION));
   }
-  if (model === "elsewhere") return response.writeHead(307, { location: "http://127.0.0.1:9/" }).end();
+  if (model === "elsewhere") {
+    return response.writeHead(307, { location: "http://127.0.0.1:9/" }).end();
+  }
   return isStream ? answerStream(response, stream("Hel", "lo")) : answerPlain(response);
 }
 
@@ -90,9 +103,15 @@ function openStream({ url, path }: Pick<Place, "url" | "path">, model: string): 
 }
 
 /** Begins the stream that is silent for long, and waits for what comes before the silence. */
-export async function beginSilent(place: Pick<Place, "url" | "path">): Promise<Pick<Place, "silent">> {
+export async function beginSilent(
+  place: Pick<Place, "url" | "path">,
+): Promise<Pick<Place, "silent">> {
   const raw = openStream(place, "silent");
-  await until(() => raw.received().includes("data: ") || raw.isClosed(), "the first event arrives", SILENT_MS);
+  await until(
+    () => raw.received().includes("data: ") || raw.isClosed(),
+    "the first event arrives",
+    SILENT_MS,
+  );
   return { silent: raw.closed.then((received) => parseAnswer(received).body) };
 }
 
@@ -109,7 +128,8 @@ export function behave(column: string, placeOf: () => Place, providerOf: () => P
     return callRaw(url, { path, headers, body });
   };
   const open = (model: string): RawConnection => openStream(placeOf(), model);
-  const behaviour = (row: string, test: () => Promise<void>) => it(`behaviour: ${row} (${column})`, test);
+  const behaviour = (row: string, test: () => Promise<void>) =>
+    it(`behaviour: ${row} (${column})`, test);
 
   behaviour("abort", async () => {
     const { calls } = providerOf();
@@ -118,9 +138,15 @@ export function behave(column: string, placeOf: () => Place, providerOf: () => P
       const raw = open(model);
       await until(() => calls.length > before, "the call arrives");
       // An event must not wait for the next one.
-      if (model === "mute") await until(() => raw.received().includes("data: "), "the event arrives", SOON_MS);
+      if (model === "mute") {
+        await until(() => raw.received().includes("data: "), "the event arrives", SOON_MS);
+      }
       raw.socket.destroy();
-      await until(() => calls[before]?.isCut === true, `the upstream call is closed (${model})`, SOON_MS);
+      await until(
+        () => calls[before]?.isCut === true,
+        `the upstream call is closed (${model})`,
+        SOON_MS,
+      );
     }
   });
 
@@ -136,7 +162,10 @@ export function behave(column: string, placeOf: () => Place, providerOf: () => P
   });
 
   behaviour("large body", async () => {
-    const body = JSON.stringify({ model: "m", messages: [{ role: "user", content: "x".repeat(5_000_000) }] });
+    const body = JSON.stringify({
+      model: "m",
+      messages: [{ role: "user", content: "x".repeat(5_000_000) }],
+    });
     assert.equal((await call(body)).body, COMPLETION);
     assert.equal(providerOf().calls.at(-1)?.body.length, body.length);
   });

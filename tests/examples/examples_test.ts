@@ -1,4 +1,7 @@
-/** The folders of `examples/`, each run as it stands: both kinds of calls, and what frameworks like to break. */
+/**
+ * The folders of `examples/`, each run as it stands: both kinds of calls, and what frameworks like
+ * to break.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -30,7 +33,10 @@ import { answerByModel, beginSilent, behave, KEY, type Place } from "./behaviour
 
 /** A place where the gateway is mounted, and how it is started. */
 interface Example {
-  /** How the table of behaviours calls it; left out, another example of the same framework stands there. */
+  /**
+   * How the table of behaviours calls it; left out, another example of the same framework stands
+   * there.
+   */
   readonly column?: string;
   readonly runtimes: readonly string[];
   /** Not on the oldest Node: these belong to the one from npm. */
@@ -99,14 +105,18 @@ describe("the examples", () => {
   const run = ([file = "", ...args]: readonly string[], options: ProgramOptions = {}) =>
     startProgram(args, {
       cwd: process.cwd(),
-      // Node and Bun find the package of this folder by its name; for Deno, it is installed elsewhere in real life.
+      // Node and Bun find the package of this folder by its name; for Deno, it is installed
+      // elsewhere in real life.
       permissions: ["-A", `--import-map=${join(folder.path, "import_map.json")}`],
       ...options,
       file: resolve(file),
       env: { NEXT_TELEMETRY_DISABLED: "1", ASTRO_TELEMETRY_DISABLED: "1", ...options.env },
     });
 
-  const begin = async (name: string, { prefix = "", build, start, status = 0 }: Example): Promise<Place> => {
+  const begin = async (
+    name: string,
+    { prefix = "", build, start, status = 0 }: Example,
+  ): Promise<Place> => {
     if (build !== undefined) {
       const builder = run(build);
       assert.equal(await builder.ended, 0, builder.stdout() + builder.stderr());
@@ -128,7 +138,9 @@ describe("the examples", () => {
     let isOver = false;
     program.onExit(() => isOver = true);
     await until(
-      async () => isOver || await openRaw(url, "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").closed !== "",
+      async () =>
+        isOver ||
+        await openRaw(url, "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").closed !== "",
       `${name} answers`,
       20_000,
     );
@@ -157,7 +169,10 @@ describe("the examples", () => {
     writeFileSync(join(folder.path, "import_map.json"), imports);
     await Promise.all(
       here.map(([name, example]) =>
-        begin(name, example).then((place) => places.set(name, place), (failure) => failures.set(name, failure))
+        begin(name, example).then(
+          (place) => places.set(name, place),
+          (failure) => failures.set(name, failure),
+        )
       ),
     );
   });
@@ -172,8 +187,13 @@ describe("the examples", () => {
     for (const name of Object.keys(EXAMPLES)) {
       const files = readdirSync(join("examples", name), { recursive: true, encoding: "utf8" })
         .filter((file) => OWN_FILES.test(file) && !MADE.test(file));
-      const lines = files.flatMap((file) => readFileSync(join("examples", name, file), "utf8").trimEnd().split("\n"));
-      assert.ok(files.length > 0 && lines.length < MAX_LINES, `${name} has ${lines.length} lines: too long to be read`);
+      const lines = files.flatMap((file) =>
+        readFileSync(join("examples", name, file), "utf8").trimEnd().split("\n")
+      );
+      assert.ok(
+        files.length > 0 && lines.length < MAX_LINES,
+        `${name} has ${lines.length} lines: too long to be read`,
+      );
     }
   });
 
@@ -189,7 +209,13 @@ describe("the examples", () => {
       const plain = await client.chat.completions.create({ model: "m", messages });
       assert.equal(plain.choices[0]?.message.content, "Hello");
       let text = "";
-      for await (const { choices } of await client.chat.completions.create({ model: "m", messages, stream: true })) {
+      for await (
+        const { choices } of await client.chat.completions.create({
+          model: "m",
+          messages,
+          stream: true,
+        })
+      ) {
         text += choices[0]?.delta.content ?? "";
       }
       assert.equal(text, "Hello");
@@ -197,8 +223,14 @@ describe("the examples", () => {
       assert.equal(arrived.authorization, "Bearer sk-1");
       assert.equal(arrived["gateway-auth"], undefined);
       const before = provider.calls.length;
-      for (let asked = 0; asked < 2; asked++) assert.deepEqual((await client.models.list()).data, []);
-      assert.equal(provider.calls.length - before, 2, "each question reaches the provider: no answer was kept");
+      for (let asked = 0; asked < 2; asked++) {
+        assert.deepEqual((await client.models.list()).data, []);
+      }
+      assert.equal(
+        provider.calls.length - before,
+        2,
+        "each question reaches the provider: no answer was kept",
+      );
     });
 
     it(`${name}: the gateway's own refusals`, async () => {
@@ -218,8 +250,13 @@ describe("the examples", () => {
 
   if (isHere({ runtimes: ["node"] })) {
     it("who reads a body before the gateway leaves it nothing: such calls end at once", async () => {
-      const config = parseConfig({ providers: { a: { upstream: provider.url } }, keys: [{ id: "me", key: KEY }] });
-      const answer = getRequestListener(createGateway(config).fetch, { overrideGlobalObjects: false });
+      const config = parseConfig({
+        providers: { a: { upstream: provider.url } },
+        keys: [{ id: "me", key: KEY }],
+      });
+      const answer = getRequestListener(createGateway(config).fetch, {
+        overrideGlobalObjects: false,
+      });
       const server = createServer((request, response) => {
         request.on("data", () => {}).on("end", () => answer(request, response)); // as express.json() does
       });
@@ -227,7 +264,10 @@ describe("the examples", () => {
       const headers = { "authorization": "Bearer sk-1", "gateway-auth": `Bearer ${KEY}` };
       const all = { ...headers, "content-type": "application/json" };
       const { port } = server.address() as AddressInfo;
-      assert.equal((await callRaw(`http://127.0.0.1:${port}`, { headers: all, body: GOOD_BODY })).status, 499);
+      assert.equal(
+        (await callRaw(`http://127.0.0.1:${port}`, { headers: all, body: GOOD_BODY })).status,
+        499,
+      );
       server.close();
     });
 
@@ -235,13 +275,21 @@ describe("the examples", () => {
       const { url, path } = placeOf("hono-own-users")();
       const call = (key: string) => {
         const headers = { "authorization": "Bearer sk-1", "gateway-auth": `Bearer ${key}` };
-        return callRaw(url, { path, headers: { ...headers, "content-type": "application/json" }, body: GOOD_BODY });
+        return callRaw(url, {
+          path,
+          headers: { ...headers, "content-type": "application/json" },
+          body: GOOD_BODY,
+        });
       };
-      const usedSoFar = async () => Number((await callRaw(url, { method: "GET", path: "/tokens/ann" })).body);
+      const usedSoFar = async () =>
+        Number((await callRaw(url, { method: "GET", path: "/tokens/ann" })).body);
       const before = await usedSoFar();
       const answer = await call(KEY);
       assert.equal(answer.body, COMPLETION);
-      assert.match(answer.headers["ratelimit-policy"] ?? "", /"requests";q=100;w=60, "concurrency";q=2/);
+      assert.match(
+        answer.headers["ratelimit-policy"] ?? "",
+        /"requests";q=100;w=60, "concurrency";q=2/,
+      );
       assert.equal((await call("token-of-nobody-at-all")).status, 401);
       await until(
         async () => await usedSoFar() === before + JSON.parse(COMPLETION).usage.total_tokens,

@@ -22,7 +22,9 @@ const cellsOf = (line: string) => line.split("|").slice(2, -1).map((cell) => cel
 describe("the table of behaviours", () => {
   it("says yes for what was tested, and no for what failed once", () => {
     assert.equal(toBehaviours([all], []).match(/\byes\b/g)?.length, rows.length * COLUMNS.length);
-    const failed = reportOf((row, column) => row === "abort" && column === "h3" ? "<failure/>" : undefined);
+    const failed = reportOf((row, column) =>
+      row === "abort" && column === "h3" ? "<failure/>" : undefined
+    );
     for (const reports of [[all, failed], [failed, all]]) {
       const [, , abort = ""] = toBehaviours(reports, []).split("\n");
       assert.deepEqual(cellsOf(abort), COLUMNS.map((column) => column === "h3" ? "no" : "yes"));
@@ -30,9 +32,14 @@ describe("the table of behaviours", () => {
   });
 
   it("is not written with a gap that nobody explains, nor with an explanation of none", () => {
-    const skipped = reportOf((row, column) => row === "drain" && column === "Workers" ? "<skipped/>" : "");
+    const skipped = reportOf((row, column) =>
+      row === "drain" && column === "Workers" ? "<skipped/>" : ""
+    );
     const without = reportOf((_, column) => column === "Astro" ? undefined : "");
-    const [drain, astro] = [{ column: "Workers", row: "drain", why: "so" }, { column: "Astro", why: "so" }];
+    const [drain, astro] = [{ column: "Workers", row: "drain", why: "so" }, {
+      column: "Astro",
+      why: "so",
+    }];
     assert.match(toBehaviours([skipped], [drain]), /– \(1\)[^]*\n\(1\) Workers, drain: so\.\n/);
     assert.match(toBehaviours([without], [astro]), /– \(1\)[^]*\n\(1\) Astro: so\.\n/);
     assert.throws(() => toBehaviours([skipped], []), /drain in Workers was not tested/);
@@ -53,7 +60,9 @@ describe("the table of behaviours", () => {
       assert.equal(cells.length, COLUMNS.length);
       for (const cell of cells) {
         assert.match(cell, /^(?:yes|– \(\d\))$/);
-        if (cell !== "yes") assert.ok(page.includes(`\n${cell.slice(2)} `), `${cell} is not explained`);
+        if (cell !== "yes") {
+          assert.ok(page.includes(`\n${cell.slice(2)} `), `${cell} is not explained`);
+        }
       }
     }
   });

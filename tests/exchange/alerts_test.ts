@@ -1,4 +1,6 @@
-/** Messages about budgets: when they are sent, how they are signed, and that nobody waits for them. */
+/**
+ * Messages about budgets: when they are sent, how they are signed, and that nobody waits for them.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
@@ -6,7 +8,12 @@ import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { BudgetWatch } from "../../src/limits/budget_watch.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
-import { GOOD_BODY, startUnderTest, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
+import {
+  GOOD_BODY,
+  startUnderTest,
+  type UnderTest,
+  type UnderTestOptions,
+} from "../support/gateway.ts";
 import { type Answering, type Arrived, type Provider, startProvider } from "../support/provider.ts";
 import { callRaw } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
@@ -19,13 +26,17 @@ const answerTokens: Answering = (response, { body }) => {
   const total_tokens = body.toString().includes("large") ? 5000 : 100;
   response.writeHead(200, { "content-type": "application/json" });
   response.end(
-    JSON.stringify({ choices: [], usage: { prompt_tokens: 0, completion_tokens: total_tokens, total_tokens } }),
+    JSON.stringify({
+      choices: [],
+      usage: { prompt_tokens: 0, completion_tokens: total_tokens, total_tokens },
+    }),
   );
 };
 /** A clock whose background timers, by which messages are sent again, are due at once. */
 const hasty: Clock = {
   ...systemClock,
-  timer: (ms, fire, options) => systemClock.timer(options?.isBackground && ms < 10_000 ? 1 : ms, fire, options),
+  timer: (ms, fire, options) =>
+    systemClock.timer(options?.isBackground && ms < 10_000 ? 1 : ms, fire, options),
 };
 
 describe("alerts", () => {
@@ -47,7 +58,11 @@ describe("alerts", () => {
   const url = () => `${receiver.url}/hooks?of=mine`;
   const start = async (config: Record<string, unknown>, parts: UnderTestOptions["parts"] = {}) => {
     const alerts = { url: url(), secret: SECRET };
-    const gateway = await startUnderTest({ upstreams: { a: provider.url }, config: { alerts, ...config }, parts });
+    const gateway = await startUnderTest({
+      upstreams: { a: provider.url },
+      config: { alerts, ...config },
+      parts,
+    });
     gateways.push(gateway);
     return gateway;
   };
@@ -58,9 +73,12 @@ describe("alerts", () => {
     await gateway.settled(before + 1);
     return status;
   };
-  const keyWith = (budget: unknown, more = {}) => ({ keys: [{ id: "team", key: OWN, limits: { budget }, ...more }] });
+  const keyWith = (budget: unknown, more = {}) => ({
+    keys: [{ id: "team", key: OWN, limits: { budget }, ...more }],
+  });
   const told = () => receiver.calls.map(({ body }) => JSON.parse(body.toString()));
-  const arrived = (count: number) => until(() => receiver.calls.length >= count, `${count} messages`);
+  const arrived = (count: number) =>
+    until(() => receiver.calls.length >= count, `${count} messages`);
   const headerOf = ({ headers }: Arrived, name: string) => String(headers[name]);
 
   it("tells once that a budget is used by 80 %, and once that it is used up, and signs it", async () => {
@@ -69,7 +87,9 @@ describe("alerts", () => {
     assert.equal(receiver.calls.length, 0);
     await call(gateway);
     await arrived(1);
-    for (let count = 9; count <= 12; count++) assert.equal(await call(gateway), count <= 10 ? 200 : 429);
+    for (let count = 9; count <= 12; count++) {
+      assert.equal(await call(gateway), count <= 10 ? 200 : 429);
+    }
     await arrived(2);
     assert.deepEqual(told().map(({ data: { threshold } }) => threshold), [0.8, 1]);
     const [first] = receiver.calls;
@@ -78,7 +98,9 @@ describe("alerts", () => {
     const [id, seconds] = [headerOf(first, "webhook-id"), headerOf(first, "webhook-timestamp")];
     assert.match(id, /^budget_[0-9a-f]{32}$/);
     assert.ok(Math.abs(Number(seconds) * 1000 - Date.now()) < 60_000);
-    const mac = createHmac("sha256", BYTES).update(`${id}.${seconds}.${first.body}`).digest("base64");
+    const mac = createHmac("sha256", BYTES).update(`${id}.${seconds}.${first.body}`).digest(
+      "base64",
+    );
     assert.equal(first.headers["webhook-signature"], `v1,${mac}`);
     const [{ type, timestamp, data }] = told();
     assert.equal(type, "budget.threshold_reached");
@@ -94,7 +116,8 @@ describe("alerts", () => {
       threshold: 0.8,
       period: "day",
     });
-    const sent = receiver.calls.map(({ body, headers }) => `${body} ${JSON.stringify(headers)}`).join();
+    const sent = receiver.calls.map(({ body, headers }) => `${body} ${JSON.stringify(headers)}`)
+      .join();
     for (const secret of [OWN, BYTES, SECRET, gateway.key]) assert.ok(!sent.includes(secret));
   });
 
@@ -121,14 +144,17 @@ describe("alerts", () => {
 
   it("sends it again until it is accepted, always with the same id and a signature of its own time", async () => {
     const statuses = [500, 302, 404, 200];
-    answering = (response) => response.writeHead(statuses.shift() ?? 200, { location: url() }).end();
+    answering = (response) =>
+      response.writeHead(statuses.shift() ?? 200, { location: url() }).end();
     const gateway = await start(keyWith("1k/day"), { clock: hasty });
     await call(gateway, BODY.replace("test-1", "large"));
     await until(() => receiver.calls.length >= 5, "both messages, one of them several times");
     const ids = receiver.calls.map((each) => headerOf(each, "webhook-id"));
     assert.equal(new Set(ids).size, 2);
     for (const each of receiver.calls) {
-      const signed = `${headerOf(each, "webhook-id")}.${headerOf(each, "webhook-timestamp")}.${each.body}`;
+      const signed = `${headerOf(each, "webhook-id")}.${
+        headerOf(each, "webhook-timestamp")
+      }.${each.body}`;
       const mac = createHmac("sha256", BYTES).update(signed).digest("base64");
       assert.equal(each.headers["webhook-signature"], `v1,${mac}`);
     }
@@ -137,14 +163,24 @@ describe("alerts", () => {
   it("gives up in the end and says so, without the address or the secret; callers never notice", async () => {
     answering = (response) => response.destroy();
     const said: string[] = [];
-    const budgets = { watch: new BudgetWatch(hasty), report: (text: string) => void said.push(text) };
-    const gateway = await start(keyWith("1k/day"), { clock: { ...hasty, timer: hastyTimer }, budgets });
+    const budgets = {
+      watch: new BudgetWatch(hasty),
+      report: (text: string) => void said.push(text),
+    };
+    const gateway = await start(keyWith("1k/day"), {
+      clock: { ...hasty, timer: hastyTimer },
+      budgets,
+    });
     assert.equal(await call(gateway, BODY.replace("test-1", "large")), 200);
     assert.equal(await call(gateway), 429);
     await until(() => said.length === 2, "both messages are given up");
-    assert.equal(said[0], "a message of type budget.threshold_reached could not be delivered: no answer");
+    assert.equal(
+      said[0],
+      "a message of type budget.threshold_reached could not be delivered: no answer",
+    );
   });
-  const hastyTimer: Clock["timer"] = (_ms, fire, options) => systemClock.timer(options?.isBackground ? 1 : _ms, fire);
+  const hastyTimer: Clock["timer"] = (_ms, fire, options) =>
+    systemClock.timer(options?.isBackground ? 1 : _ms, fire);
 
   it("does not wait for a receiver that never answers", async () => {
     answering = () => {};
@@ -170,9 +206,15 @@ describe("alerts", () => {
   it("tells that a budget is used up when only a refusal shows it", async () => {
     const limiter = new MemoryLimiter(systemClock);
     const gateway = await start(keyWith("1k/day"), { limiter });
-    const subject = { name: "key:team", limits: { budget: { limit: 1000, period: "day" } } } as const;
+    const subject = {
+      name: "key:team",
+      limits: { budget: { limit: 1000, period: "day" } },
+    } as const;
     const amounts = { tokens: 0, spend: 0 };
-    limiter.acquire([subject], { expected: amounts, most: amounts }).release({ tokens: 1000, spend: 0 });
+    limiter.acquire([subject], { expected: amounts, most: amounts }).release({
+      tokens: 1000,
+      spend: 0,
+    });
     assert.equal(await call(gateway), 429);
     await arrived(2);
     assert.deepEqual(told().map(({ data: { used } }) => used), [1000, 1000]);
@@ -184,7 +226,9 @@ describe("alerts", () => {
     const silent = await start({ ...keyWith("1k/day"), alerts: undefined }, { budgets });
     await call(silent, BODY.replace("test-1", "large"));
     assert.deepEqual([...watch.ratios()], [[["key:team", "tokens"], 5]]);
-    const other = await start({ keys: [{ id: "team", key: OWN, limits: { tokens: "1k/day", requests: "1/h" } }] });
+    const other = await start({
+      keys: [{ id: "team", key: OWN, limits: { tokens: "1k/day", requests: "1/h" } }],
+    });
     await call(other, BODY.replace("test-1", "large"));
     await call(other);
     assert.equal(receiver.calls.length, 0);

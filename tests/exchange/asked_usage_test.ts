@@ -1,4 +1,7 @@
-/** Tokens that the gateway asks for and the caller does not: one field goes to the provider, one chunk is taken out. */
+/**
+ * Tokens that the gateway asks for and the caller does not: one field goes to the provider, one
+ * chunk is taken out.
+ */
 // runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -14,23 +17,39 @@ import { until } from "../support/until.ts";
 
 const ASKING = '"stream_options":{"include_usage":true},';
 const USAGE = { prompt_tokens: 11, completion_tokens: 2, total_tokens: 13 };
-const HEAD = '"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"test-1"';
+const HEAD =
+  '"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"test-1"';
 const USAGE_CHUNK = `data: {${HEAD},"choices":[],"usage":${JSON.stringify(USAGE)}}\n\n`;
 /** As Azure begins its streams: without choices, and without usage. */
-const FILTER_CHUNK = `data: {"choices":[],"prompt_filter_results":[{"prompt_index":0}],"usage":null}\n\n`;
-const WORDS = [FILTER_CHUNK, ": quiet\n\n", chunk('say "choices":[],"usage":{}'), chunk("Hel"), chunk("lo")].join("");
+const FILTER_CHUNK =
+  `data: {"choices":[],"prompt_filter_results":[{"prompt_index":0}],"usage":null}\n\n`;
+const WORDS = [
+  FILTER_CHUNK,
+  ": quiet\n\n",
+  chunk('say "choices":[],"usage":{}'),
+  chunk("Hel"),
+  chunk("lo"),
+].join("");
 const BEFORE = WORDS + chunk(null, "stop");
 const DONE = "data: [DONE]\n\n";
 
 const ASK = { provider: { usage: "ask" } };
-const BODY = '{"model":"test-1",  "messages":[{"role":"user","content":"Hi \\u00fc"}],"seed":1.0,"stream":true}';
+const BODY =
+  '{"model":"test-1",  "messages":[{"role":"user","content":"Hi \\u00fc"}],"seed":1.0,"stream":true}';
 
 /** Writes one piece at a time, each in a packet of its own. */
-async function writePieces(response: ServerResponse, text: string, size = text.length, end = true): Promise<void> {
+async function writePieces(
+  response: ServerResponse,
+  text: string,
+  size = text.length,
+  end = true,
+): Promise<void> {
   const bytes = Buffer.from(text);
   response.writeHead(200, { "content-type": "text/event-stream; charset=utf-8" });
   for (let at = 0; at < bytes.length; at += size) {
-    await new Promise<void>((resolve) => response.write(bytes.subarray(at, at + size), () => setImmediate(resolve)));
+    await new Promise<void>((resolve) =>
+      response.write(bytes.subarray(at, at + size), () => setImmediate(resolve))
+    );
   }
   if (end) response.end();
 }
@@ -85,7 +104,11 @@ describe('a provider with usage "ask"', () => {
       [BODY.replace("true", "false"), undefined],
       [BODY.replace("true", "1"), undefined],
       ['{"model":"test-1","input":"Hi","stream":true}', BEFORE + DONE, "/responses"],
-      ['{"model":"test-1","max_tokens":9,"messages":[{"role":"user","content":"Hi"}]}', undefined, "/messages"],
+      [
+        '{"model":"test-1","max_tokens":9,"messages":[{"role":"user","content":"Hi"}]}',
+        undefined,
+        "/messages",
+      ],
     ];
     for (const [body, answer, path] of cases) {
       const text = await (await call(under.a, under, body, path)).text();
@@ -109,14 +132,22 @@ describe('a provider with usage "ask"', () => {
     }, ASK);
     for (status of [400, 200]) {
       const response = await call(under.a, under, BODY);
-      assert.deepEqual([response.status, await response.text()], [status, '{"choices":[],"usage":{}}']);
+      assert.deepEqual([response.status, await response.text()], [
+        status,
+        '{"choices":[],"usage":{}}',
+      ]);
     }
   });
 
   it("delays no event, and none of what it has begun to say", async () => {
     const go: (() => void)[] = [];
     const heard = () => new Promise<void>((resolve) => go.push(resolve));
-    const pieces = [chunk("Hel"), chunk("lo").slice(0, -20), chunk("lo").slice(-20), USAGE_CHUNK.slice(0, -9)];
+    const pieces = [
+      chunk("Hel"),
+      chunk("lo").slice(0, -20),
+      chunk("lo").slice(-20),
+      USAGE_CHUNK.slice(0, -9),
+    ];
     const { under } = await startWith(async (response) => {
       response.writeHead(200, { "content-type": "text/event-stream" });
       for (const [index, piece] of pieces.entries()) {
@@ -131,16 +162,23 @@ describe('a provider with usage "ask"', () => {
     let said = "";
     for (const piece of pieces.slice(0, 3)) {
       said += piece;
-      while (text.length < said.length) text += Buffer.from((await reader.read()).value ?? assert.fail()).toString();
+      while (text.length < said.length) {
+        text += Buffer.from((await reader.read()).value ?? assert.fail()).toString();
+      }
       assert.equal(text, said);
       go.shift()?.();
     }
-    for (let read = await reader.read(); !read.done; read = await reader.read()) text += Buffer.from(read.value);
+    for (let read = await reader.read(); !read.done; read = await reader.read()) {
+      text += Buffer.from(read.value);
+    }
     assert.equal(text, said + chunk(null, "stop") + DONE);
   });
 
   it("may end within the chunk that it was asked for: the stream ends as it would without", async () => {
-    const { under } = await startWith((response) => writePieces(response, BEFORE + USAGE_CHUNK.slice(0, -30)), ASK);
+    const { under } = await startWith(
+      (response) => writePieces(response, BEFORE + USAGE_CHUNK.slice(0, -30)),
+      ASK,
+    );
     assert.equal(await (await call(under.a, under, BODY)).text(), BEFORE);
     const { outcome, usage } = await under.settled();
     assert.deepEqual([outcome, usage?.total === 13], ["ok", false]);
@@ -148,19 +186,30 @@ describe('a provider with usage "ask"', () => {
 
   it("may end in mid-answer, and the caller gets the error event after every byte", async () => {
     for (
-      const cut of [BEFORE.slice(0, 420), WORDS + chunk("x").slice(0, 9), WORDS, WORDS + USAGE_CHUNK.slice(0, -30)]
+      const cut of [
+        BEFORE.slice(0, 420),
+        WORDS + chunk("x").slice(0, 9),
+        WORDS,
+        WORDS + USAGE_CHUNK.slice(0, -30),
+      ]
     ) {
       const { under } = await startWith((response) => writePieces(response, cut), ASK);
       const text = await (await call(under.a, under, BODY)).text();
       assert.equal(text.slice(0, cut.length), cut);
-      assert.match(text.slice(cut.length), /^\n*data: \{"error":\{.*"code":"upstream_stream_truncated"\}\}\n\n$/);
+      assert.match(
+        text.slice(cut.length),
+        /^\n*data: \{"error":\{.*"code":"upstream_stream_truncated"\}\}\n\n$/,
+      );
       assert.equal((await under.settled()).outcome, "upstream_cut");
       await closeAll();
     }
   });
 
   it("sees the connection close when the caller leaves", async () => {
-    const { provider, under } = await startWith((response) => writePieces(response, WORDS, 1000, false), ASK);
+    const { provider, under } = await startWith(
+      (response) => writePieces(response, WORDS, 1000, false),
+      ASK,
+    );
     const raw = openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: BODY }));
     await until(() => raw.received().includes("lo"), "the stream begins");
     raw.socket.destroy();
@@ -171,7 +220,12 @@ describe('a provider with usage "ask"', () => {
   it("serves the openai client with and without include_usage", async () => {
     const { under } = await startWith(answerAsAsked(), ASK);
     const defaultHeaders = { "Gateway-Auth": `Bearer ${under.key}` };
-    const client = new OpenAI({ baseURL: `${under.a}/v1`, apiKey: UPSTREAM_KEY, maxRetries: 0, defaultHeaders });
+    const client = new OpenAI({
+      baseURL: `${under.a}/v1`,
+      apiKey: UPSTREAM_KEY,
+      maxRetries: 0,
+      defaultHeaders,
+    });
     const params: OpenAI.ChatCompletionCreateParamsStreaming = {
       model: "test-1",
       messages: [{ role: "user", content: "Hi" }],
@@ -181,7 +235,9 @@ describe('a provider with usage "ask"', () => {
       const more = include_usage === undefined ? {} : { stream_options: { include_usage } };
       const usages: unknown[] = [];
       let text = "";
-      for await (const { choices, usage } of await client.chat.completions.create({ ...params, ...more })) {
+      for await (
+        const { choices, usage } of await client.chat.completions.create({ ...params, ...more })
+      ) {
         text += choices[0]?.delta.content ?? "";
         if (usage) usages.push(usage);
       }

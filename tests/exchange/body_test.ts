@@ -19,9 +19,17 @@ import { until } from "../support/until.ts";
 describe("the body", () => {
   let provider: Provider;
   let under: UnderTest;
-  const start = async (limits: Record<string, string> = {}, messages = "ordered", answering?: Answering) => {
+  const start = async (
+    limits: Record<string, string> = {},
+    messages = "ordered",
+    answering?: Answering,
+  ) => {
     provider = await startProvider(answering);
-    under = await startUnderTest({ upstreams: { a: provider.url }, config: { limits }, provider: { messages } });
+    under = await startUnderTest({
+      upstreams: { a: provider.url },
+      config: { limits },
+      provider: { messages },
+    });
   };
   afterEach(async () => {
     await under.close();
@@ -39,7 +47,11 @@ describe("the body", () => {
     const content = [{ type: "image_url", image_url: { url: image } }];
     const body = JSON.stringify({ model: "m", messages: [{ role: "user", content }] });
     for (const host of [under.a, under.b]) {
-      const response = await fetch(`${host}/v1/chat/completions`, { method: "POST", headers: under.headers, body });
+      const response = await fetch(`${host}/v1/chat/completions`, {
+        method: "POST",
+        headers: under.headers,
+        body,
+      });
       assert.equal(response.status, 200);
       await response.text();
     }
@@ -50,7 +62,10 @@ describe("the body", () => {
     await start({ bodies: "200MB" });
     const content = "x".repeat(3_500_000);
     const bodyOf = (index: number) =>
-      JSON.stringify({ model: `m${index}`, messages: [{ role: "user", content: content + index }] });
+      JSON.stringify({
+        model: `m${index}`,
+        messages: [{ role: "user", content: content + index }],
+      });
     const statuses = await Promise.all(Array.from({ length: 24 }, async (_, index) => {
       const init = { method: "POST", headers: under.headers, body: bodyOf(index) };
       const response = await fetch(`${under.a}/v1/chat/completions`, init);
@@ -59,13 +74,18 @@ describe("the body", () => {
     }));
     assert.ok(statuses.every((status) => status === 200), String(statuses));
     const sent = new Set(provider.calls.map((call) => call.body.toString()));
-    assert.ok(Array.from({ length: 24 }, (_, index) => bodyOf(index)).every((body) => sent.has(body)));
+    assert.ok(
+      Array.from({ length: 24 }, (_, index) => bodyOf(index)).every((body) => sent.has(body)),
+    );
   });
 
   it("may come in chunks, and goes up with its length", async () => {
     await start();
     const half = GOOD_BODY.length >> 1;
-    const raw = openRaw(under.a, `${chunked(GOOD_BODY.slice(0, half), GOOD_BODY.slice(half))}0\r\n\r\n`);
+    const raw = openRaw(
+      under.a,
+      `${chunked(GOOD_BODY.slice(0, half), GOOD_BODY.slice(half))}0\r\n\r\n`,
+    );
     assert.equal(parseAnswer(await raw.closed).status, 200);
     assert.equal(provider.calls[0]?.body.toString(), GOOD_BODY);
     assert.equal(provider.calls[0]?.headers["content-length"], String(GOOD_BODY.length));
@@ -79,12 +99,21 @@ describe("the body", () => {
       await start({ body: "1KB" });
       const declared = openRaw(
         under.a,
-        toRawRequest(under.a, { headers: { ...under.headers, "content-length": "100000" }, body: "{" }),
+        toRawRequest(under.a, {
+          headers: { ...under.headers, "content-length": "100000" },
+          body: "{",
+        }),
       );
-      await until(() => declared.received().includes("body_too_large"), "413 for the declared length");
+      await until(
+        () => declared.received().includes("body_too_large"),
+        "413 for the declared length",
+      );
       declared.socket.destroy();
       const counted = openRaw(under.a, chunked(" ".repeat(600), " ".repeat(600)));
-      await until(() => counted.received().includes("body_too_large"), "413 for the counted length");
+      await until(
+        () => counted.received().includes("body_too_large"),
+        "413 for the counted length",
+      );
       counted.socket.destroy();
       for (const raw of [declared, counted]) {
         const { status, headers } = parseAnswer(raw.received());
@@ -141,14 +170,20 @@ describe("the body", () => {
       });
       assert.equal(status, expected, type);
     }
-    const none = await callRaw(under.a, { headers: { ...under.headers, "content-type": undefined }, body: GOOD_BODY });
+    const none = await callRaw(under.a, {
+      headers: { ...under.headers, "content-type": undefined },
+      body: GOOD_BODY,
+    });
     assert.equal(none.status, 415);
     const coded = { ...under.headers, "content-encoding": "identity" };
     assert.equal((await callRaw(under.a, { headers: coded, body: GOOD_BODY })).status, 200);
   });
 
   it("is judged by the gateway in its messages, unless that is left to the provider", async () => {
-    const body = JSON.stringify({ model: "m", messages: [{ role: "assistant", content: [] }, { role: "system" }] });
+    const body = JSON.stringify({
+      model: "m",
+      messages: [{ role: "assistant", content: [] }, { role: "system" }],
+    });
     await start();
     const refused = await callRaw(under.a, { headers: under.headers, body });
     assert.equal(refused.status, 400);
@@ -162,13 +197,20 @@ describe("the body", () => {
     await start({}, "any");
     assert.equal((await callRaw(under.a, { headers: under.headers, body })).status, 200);
     assert.equal(provider.calls[0]?.body.toString(), body);
-    const empty = await callRaw(under.a, { headers: under.headers, body: '{"model":"m","messages":[]}' });
+    const empty = await callRaw(under.a, {
+      headers: under.headers,
+      body: '{"model":"m","messages":[]}',
+    });
     assert.equal(JSON.parse(empty.body).error.param, "messages");
   });
 
   it("may ask for a stream in the provider's own way: the answer's type says whether it is one", async () => {
     let isStream = true;
-    await start({}, "ordered", (response) => isStream ? answerStream(response, stream("a")) : answerPlain(response));
+    await start(
+      {},
+      "ordered",
+      (response) => isStream ? answerStream(response, stream("a")) : answerPlain(response),
+    );
     const headers = { ...under.headers, "x-stainless-timeout": "1" };
     const body = GOOD_BODY.replace("{", '{"stream":1,');
     assert.equal((await callRaw(under.a, { headers, body })).body, stream("a"));
@@ -182,7 +224,11 @@ describe("the body", () => {
   it("that nobody read does not spoil the connection for the next request", async () => {
     await start();
     const wrong = toRawRequest(under.a, {
-      headers: { ...under.headers, "gateway-auth": "Bearer not-a-key-of-this-gateway", connection: "keep-alive" },
+      headers: {
+        ...under.headers,
+        "gateway-auth": "Bearer not-a-key-of-this-gateway",
+        connection: "keep-alive",
+      },
       body: GOOD_BODY,
     });
     const good = toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY });

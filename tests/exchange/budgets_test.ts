@@ -12,7 +12,8 @@ const [ONE, TWO] = ["own-key-one-of-two", "own-key-two-of-two"];
 const PRICES = { "test-*": { input: 3, output: 15 } };
 const COST = 0.033;
 const usage = { prompt_tokens: 1000, completion_tokens: 2000, total_tokens: 3000 };
-const withMaximum = (max_tokens: number) => JSON.stringify({ ...JSON.parse(GOOD_BODY), max_tokens });
+const withMaximum = (max_tokens: number) =>
+  JSON.stringify({ ...JSON.parse(GOOD_BODY), max_tokens });
 
 describe("teams and money", () => {
   let provider: Provider;
@@ -41,7 +42,8 @@ describe("teams and money", () => {
     await gateway.settled(before + 1);
     return answer;
   };
-  const codeOf = ({ status, body }: RawAnswer) => status === 200 ? "ok" : JSON.parse(body).error.code;
+  const codeOf = ({ status, body }: RawAnswer) =>
+    status === 200 ? "ok" : JSON.parse(body).error.code;
   const messageOf = ({ body }: RawAnswer): string => JSON.parse(body).error.message;
   const leftOf = ({ headers }: RawAnswer, policy: string) =>
     Number(new RegExp(`"${policy}";r=(\\d+)`).exec(headers.ratelimit ?? "")?.[1] ?? NaN);
@@ -55,7 +57,10 @@ describe("teams and money", () => {
         { id: "three", key: `${TWO}-3` },
       ],
     });
-    assert.deepEqual([codeOf(await call(gateway, ONE)), codeOf(await call(gateway, TWO))], ["ok", "ok"]);
+    assert.deepEqual([codeOf(await call(gateway, ONE)), codeOf(await call(gateway, TWO))], [
+      "ok",
+      "ok",
+    ]);
     const refused = await call(gateway, ONE);
     assert.equal(codeOf(refused), "rate_limit_exceeded");
     assert.match(messageOf(refused), /2\/h requests for the team of this gateway key/);
@@ -70,11 +75,18 @@ describe("teams and money", () => {
     const gateway = await start({
       prices: PRICES,
       teams: { search: { limits } },
-      keys: [{ id: "one", key: ONE, team: "search", limits }, { id: "two", key: TWO, team: "search" }],
+      keys: [{ id: "one", key: ONE, team: "search", limits }, {
+        id: "two",
+        key: TWO,
+        team: "search",
+      }],
     }, { limits });
     await call(gateway, ONE, withMaximum(1));
     const { headers } = await call(gateway, TWO, withMaximum(1));
-    assert.match(headers["ratelimit-policy"] ?? "", /^"team-spend";q=1000000000;qu="nano-currency", "provider-spend"/);
+    assert.match(
+      headers["ratelimit-policy"] ?? "",
+      /^"team-spend";q=1000000000;qu="nano-currency", "provider-spend"/,
+    );
     const last = await call(gateway, ONE, withMaximum(1));
     const left = ["spend", "team-spend", "provider-spend"].map((policy) => leftOf(last, policy));
     const reserved = 1e9 - COST * 1e9 - (left[0] ?? NaN);
@@ -88,7 +100,9 @@ describe("teams and money", () => {
       keys: [{ id: "one", key: ONE, limits: { budget: "0.05 USD/day" } }],
     });
     const codes = [];
-    for (let count = 0; count < 4; count++) codes.push(codeOf(await call(gateway, ONE, withMaximum(1))));
+    for (let count = 0; count < 4; count++) {
+      codes.push(codeOf(await call(gateway, ONE, withMaximum(1))));
+    }
     assert.deepEqual(codes, ["ok", "ok", "budget_exceeded", "budget_exceeded"]);
     const refused = await call(gateway, ONE);
     assert.match(messageOf(refused), /0\.05 USD\/day for this gateway key/);
@@ -111,7 +125,11 @@ describe("teams and money", () => {
   it("a strict limit refuses what could exceed it, by the caller's maximum or the operator's", async () => {
     const limits = { tokens: "21k/h", mode: "strict" };
     const gateway = await start({ keys: [{ id: "one", key: ONE, limits }] }, { maxOutput: 16_000 });
-    assert.deepEqual(codeOf(await call(gateway, ONE, withMaximum(20_001))), "ok", "the provider allows 16,000 at most");
+    assert.deepEqual(
+      codeOf(await call(gateway, ONE, withMaximum(20_001))),
+      "ok",
+      "the provider allows 16,000 at most",
+    );
     const refused = await call(gateway, ONE);
     assert.equal(codeOf(refused), "ok", "3000 are used, and 16,000 may be, beside the input");
     const third = await call(gateway, ONE);
@@ -140,7 +158,11 @@ describe("teams and money", () => {
     const codes = [];
     for (let count = 0; count < 3; count++) codes.push(codeOf(await call(gateway, ONE)));
     assert.deepEqual(codes, ["ok", "ok", "ok"]);
-    assert.deepEqual(gateway.records.map(({ observedLimit }) => observedLimit), [undefined, "spend", "spend"]);
+    assert.deepEqual(gateway.records.map(({ observedLimit }) => observedLimit), [
+      undefined,
+      "spend",
+      "spend",
+    ]);
   });
 
   it.notOn(

@@ -6,12 +6,24 @@ import { ERRORS } from "../../src/errors/gateway_error.ts";
 import { it } from "../support/cases.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
 import { COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
-import { callRaw, openRaw, parseAnswer, type RawAnswer, type RawCall, toRawRequest } from "../support/tcp_peer.ts";
+import {
+  callRaw,
+  openRaw,
+  parseAnswer,
+  type RawAnswer,
+  type RawCall,
+  toRawRequest,
+} from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
 const PAGE = "https://app.example.com";
 const STRANGER = "https://evil.example";
-const ORIGINS = [PAGE, "http://localhost:*", "http://[::1]:5173", "chrome-extension://abcdefghijklmnop"];
+const ORIGINS = [
+  PAGE,
+  "http://localhost:*",
+  "http://[::1]:5173",
+  "chrome-extension://abcdefghijklmnop",
+];
 const CORS = { origins: ORIGINS };
 const OWN_KEY = "own-key-of-a-team";
 const REQUESTED = "authorization,content-type,gateway-auth,x-stainless-lang";
@@ -40,8 +52,15 @@ describe("pages in browsers", () => {
   });
 
   const call = (change: RawCall = {}, origin: string | undefined = PAGE): Promise<RawAnswer> =>
-    callRaw(under.a, { body: GOOD_BODY, ...change, headers: { ...under.headers, origin, ...change.headers } });
-  const preflightOf = (origin: string | readonly string[] | undefined, headers: RawCall["headers"] = {}): RawCall => ({
+    callRaw(under.a, {
+      body: GOOD_BODY,
+      ...change,
+      headers: { ...under.headers, origin, ...change.headers },
+    });
+  const preflightOf = (
+    origin: string | readonly string[] | undefined,
+    headers: RawCall["headers"] = {},
+  ): RawCall => ({
     method: "OPTIONS",
     headers: {
       origin,
@@ -51,8 +70,10 @@ describe("pages in browsers", () => {
       ...headers,
     },
   });
-  const preflight = (origin: string | readonly string[] | undefined = PAGE, headers: RawCall["headers"] = {}) =>
-    callRaw(under.a, preflightOf(origin, headers));
+  const preflight = (
+    origin: string | readonly string[] | undefined = PAGE,
+    headers: RawCall["headers"] = {},
+  ) => callRaw(under.a, preflightOf(origin, headers));
   const corsNamesOf = ({ headers }: RawAnswer) =>
     Object.keys(headers).filter((name) => name.startsWith("access-control-")).sort();
 
@@ -63,8 +84,11 @@ describe("pages in browsers", () => {
     assert.equal(headers["access-control-allow-credentials"], undefined);
     const exposed = headers["access-control-expose-headers"]?.split(", ") ?? [];
     for (const name of ["x-request-id", "server-timing"]) assert.ok(exposed.includes(name), name);
-    const told = /^(?:x-|ratelimit|retry-after|sallyport-|openai-|server-timing|www-authenticate|allow$)/;
-    const hidden = Object.keys(headers).filter((name) => told.test(name) && !exposed.includes(name));
+    const told =
+      /^(?:x-|ratelimit|retry-after|sallyport-|openai-|server-timing|www-authenticate|allow$)/;
+    const hidden = Object.keys(headers).filter((name) =>
+      told.test(name) && !exposed.includes(name)
+    );
     assert.deepEqual(hidden, []);
     assert.ok(!exposed.includes("x-secret"));
   }
@@ -83,8 +107,14 @@ describe("pages in browsers", () => {
         response.end(COMPLETION);
       });
       const settings = { headers: { answer: ["vary"] } };
-      under = await startUnderTest({ upstreams: { a: provider.url }, provider: settings, config: { cors: CORS } });
-      for (const origin of [PAGE, STRANGER]) assert.equal((await call({}, origin)).headers.vary, expected, `${theirs}`);
+      under = await startUnderTest({
+        upstreams: { a: provider.url },
+        provider: settings,
+        config: { cors: CORS },
+      });
+      for (const origin of [PAGE, STRANGER]) {
+        assert.equal((await call({}, origin)).headers.vary, expected, `${theirs}`);
+      }
       await under.close();
       await provider.close();
     }
@@ -107,7 +137,10 @@ describe("pages in browsers", () => {
       "authorization, content-type, gateway-auth, x-stainless-lang",
     );
     assert.equal(headers["access-control-max-age"], "600");
-    assert.equal(headers.vary, "origin, access-control-request-method, access-control-request-headers");
+    assert.equal(
+      headers.vary,
+      "origin, access-control-request-method, access-control-request-headers",
+    );
     assert.equal(headers["access-control-allow-credentials"], undefined);
     await call();
     await under.settled();
@@ -117,9 +150,14 @@ describe("pages in browsers", () => {
 
   it("are allowed by their exact origin, at any port, or all", async () => {
     await start();
-    const allowed = async (origin: string) => (await preflight(origin)).headers["access-control-allow-origin"];
+    const allowed = async (origin: string) =>
+      (await preflight(origin)).headers["access-control-allow-origin"];
     for (
-      const origin of [...ORIGINS.filter((each) => !each.endsWith("*")), "http://localhost", "http://localhost:3000"]
+      const origin of [
+        ...ORIGINS.filter((each) => !each.endsWith("*")),
+        "http://localhost",
+        "http://localhost:3000",
+      ]
     ) {
       assert.equal(await allowed(origin), origin);
     }
@@ -157,7 +195,12 @@ describe("pages in browsers", () => {
       const refused = await preflight(origin);
       const { status, message, type } = ERRORS.origin_not_allowed;
       assert.equal(refused.status, status);
-      assert.deepEqual(JSON.parse(refused.body).error, { message, type, param: "Origin", code: "origin_not_allowed" });
+      assert.deepEqual(JSON.parse(refused.body).error, {
+        message,
+        type,
+        param: "Origin",
+        code: "origin_not_allowed",
+      });
       assert.equal(refused.headers["sallyport-error"], "origin_not_allowed");
       assert.match(refused.headers.vary ?? "", /^origin,/);
       assertUnreadable(refused);
@@ -175,7 +218,10 @@ describe("pages in browsers", () => {
 
   it("learn nothing from a preflight: it is the same whatever host, path, method and key", async () => {
     await start();
-    const withoutDate = ({ headers: { date: _, ...headers }, ...rest }: RawAnswer) => ({ ...rest, headers });
+    const withoutDate = ({ headers: { date: _, ...headers }, ...rest }: RawAnswer) => ({
+      ...rest,
+      headers,
+    });
     const usual = withoutDate(await preflight());
     const others: RawCall[] = [
       preflightOf(PAGE, { host: "nobody.example" }),
@@ -203,7 +249,14 @@ describe("pages in browsers", () => {
     assert.equal(streamed.status, 200);
     assert.equal(streamed.body, stream("Hello"));
     const exposed = plain.headers["access-control-expose-headers"]?.split(", ") ?? [];
-    for (const name of ["ratelimit", "ratelimit-policy", "x-ratelimit-remaining-tokens", "content-type"]) {
+    for (
+      const name of [
+        "ratelimit",
+        "ratelimit-policy",
+        "x-ratelimit-remaining-tokens",
+        "content-type",
+      ]
+    ) {
       assert.ok(exposed.includes(name), name);
     }
     const refusals: Readonly<Record<string, RawCall>> = {
@@ -267,7 +320,10 @@ describe("pages in browsers", () => {
     await until(() => received().includes("\r\n\r\n"), "an answer");
     assert.equal(parseAnswer(received()).status, 204);
     const first = received().length;
-    socket.write(toRawRequest(under.a, { headers: { ...under.headers, origin: PAGE }, body: GOOD_BODY }), "latin1");
+    socket.write(
+      toRawRequest(under.a, { headers: { ...under.headers, origin: PAGE }, body: GOOD_BODY }),
+      "latin1",
+    );
     await until(() => received().slice(first).includes(COMPLETION), "a second answer");
     assertReadable(parseAnswer(received().slice(first)));
     socket.destroy();
@@ -287,11 +343,15 @@ describe("pages in browsers", () => {
     }
     await under.settled(2);
     for (const requested of ["a b", "x-ok, x(bad)", ",", "", "x-ok,,x-ok", "x-\u00e4"]) {
-      const { status, headers } = await preflight(PAGE, { "access-control-request-headers": requested });
+      const { status, headers } = await preflight(PAGE, {
+        "access-control-request-headers": requested,
+      });
       assert.equal(status, 204);
       assert.equal(headers["access-control-allow-headers"], undefined, requested);
     }
-    const twice = await preflight(PAGE, { "access-control-request-headers": ["x-one", "x-two,x-three"] });
+    const twice = await preflight(PAGE, {
+      "access-control-request-headers": ["x-one", "x-two,x-three"],
+    });
     assert.equal(twice.headers["access-control-allow-headers"], "x-one, x-two, x-three");
     const none = await preflight(PAGE, { "access-control-request-headers": undefined });
     assert.equal(none.headers["access-control-allow-headers"], undefined);

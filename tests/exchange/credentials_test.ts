@@ -1,4 +1,7 @@
-/** The two credentials through the front door, in each place for them: what is refused never reaches a provider. */
+/**
+ * The two credentials through the front door, in each place for them: what is refused never reaches
+ * a provider.
+ */
 // runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -16,7 +19,11 @@ describe("credentials", () => {
   let under: UnderTest;
   beforeEach(async () => {
     provider = await startProvider();
-    const keys = [{ id: "own", key: OWN }, { id: "old", key: EXPIRED, expires: "2020-01-01T00:00:00Z" }];
+    const keys = [{ id: "own", key: OWN }, {
+      id: "old",
+      key: EXPIRED,
+      expires: "2020-01-01T00:00:00Z",
+    }];
     under = await startUnderTest({ upstreams: { a: provider.url }, config: { keys } });
   });
   afterEach(async () => {
@@ -24,14 +31,20 @@ describe("credentials", () => {
     await provider.close();
   });
   const call = (headers: Record<string, string | string[] | undefined>) =>
-    callRaw(under.a, { headers: { ...under.headers, "gateway-auth": `Bearer ${OWN}`, ...headers }, body: GOOD_BODY });
+    callRaw(under.a, {
+      headers: { ...under.headers, "gateway-auth": `Bearer ${OWN}`, ...headers },
+      body: GOOD_BODY,
+    });
   const codeOf = async (headers: Record<string, string | string[] | undefined>) => {
     const { status, body } = await call(headers);
     return status === 200 ? "ok" : JSON.parse(body).error.code;
   };
 
   it("accepts the scheme in any case and forwards Authorization as it came", async () => {
-    assert.equal(await codeOf({ "gateway-auth": `bearer ${OWN}`, authorization: "BEARER sk-1" }), "ok");
+    assert.equal(
+      await codeOf({ "gateway-auth": `bearer ${OWN}`, authorization: "BEARER sk-1" }),
+      "ok",
+    );
     assert.equal(provider.calls[0]?.headers.authorization, "BEARER sk-1");
   });
 
@@ -68,7 +81,10 @@ describe("credentials", () => {
   });
 
   it("row 24: looks at the gateway key first", async () => {
-    assert.equal(await codeOf({ "gateway-auth": undefined, authorization: undefined }), "missing_gateway_key");
+    assert.equal(
+      await codeOf({ "gateway-auth": undefined, authorization: undefined }),
+      "missing_gateway_key",
+    );
     assert.equal(
       await codeOf({ "gateway-auth": "Bearer wrong-key-of-16-up", authorization: undefined }),
       "invalid_gateway_key",
@@ -97,22 +113,44 @@ describe("credentials", () => {
 
   it("never forwards either kind of gateway key in an escaped URL, a header, an end user's name or a model", async () => {
     for (const key of [generateGatewayKey(), OWN]) {
-      const escaped = Array.from(key, (character) => `%${character.charCodeAt(0).toString(16)}`).join("");
+      const escaped = Array.from(key, (character) => `%${character.charCodeAt(0).toString(16)}`)
+        .join("");
       const body = { messages: [{ role: "user", content: "Hi" }], model: "m" };
       const escapedTwice = escaped.replaceAll("%", "%25");
       const title = `x-openrouter-${key}`;
-      const misplaced: Readonly<Record<string, [path: string, headers: Record<string, string>, body: object]>> = {
+      const misplaced: Readonly<
+        Record<string, [path: string, headers: Record<string, string>, body: object]>
+      > = {
         "an escaped query": [`/v1/chat/completions?key=${escaped}`, {}, body],
-        "a half escaped query": [`/v1/chat/completions?key=${escaped.slice(0, 3)}${key.slice(1)}`, {}, body],
+        "a half escaped query": [
+          `/v1/chat/completions?key=${escaped.slice(0, 3)}${key.slice(1)}`,
+          {},
+          body,
+        ],
         // Of the gateway's own form, the header alone is left out.
-        ...(key === OWN && { "a header": ["/v1/chat/completions", { "openai-organization": `x${key}` }, body] }),
+        ...(key === OWN &&
+          { "a header": ["/v1/chat/completions", { "openai-organization": `x${key}` }, body] }),
         "a twice escaped query": [`/v1/chat/completions?key=${escapedTwice}`, {}, body],
-        "a query that is escaped three times": [`/v1/chat/completions?${escaped.replaceAll("%", "%2525")}`, {}, body],
+        "a query that is escaped three times": [
+          `/v1/chat/completions?${escaped.replaceAll("%", "%2525")}`,
+          {},
+          body,
+        ],
         "an escaped header": ["/v1/chat/completions", { "x-title": escaped }, body],
-        "a half escaped header": ["/v1/chat/completions", { "x-title": escaped.slice(0, 3) + key.slice(1) }, body],
-        "a twice escaped header": ["/v1/chat/completions", { baggage: `user=${escapedTwice}` }, body],
+        "a half escaped header": ["/v1/chat/completions", {
+          "x-title": escaped.slice(0, 3) + key.slice(1),
+        }, body],
+        "a twice escaped header": [
+          "/v1/chat/completions",
+          { baggage: `user=${escapedTwice}` },
+          body,
+        ],
         "the name of a header": ["/v1/chat/completions", { [title]: "1" }, body],
-        "the name of a header in capitals": ["/v1/chat/completions", { [title.toUpperCase()]: "1" }, body],
+        "the name of a header in capitals": [
+          "/v1/chat/completions",
+          { [title.toUpperCase()]: "1" },
+          body,
+        ],
         "a user in metadata": ["/v1/chat/completions", {}, { ...body, metadata: { user_id: key } }],
         "a user": ["/v1/chat/completions", {}, { ...body, user: `me:${key}` }],
         "a safety identifier": ["/v1/chat/completions", {}, { ...body, safety_identifier: key }],
@@ -120,8 +158,16 @@ describe("credentials", () => {
       };
       for (const [name, [path, more, sent]] of Object.entries(misplaced)) {
         const headers = { ...under.headers, "gateway-auth": `Bearer ${OWN}`, ...more };
-        const { status, body: answer } = await callRaw(under.a, { path, headers, body: JSON.stringify(sent) });
-        assert.deepEqual([status, JSON.parse(answer).error.code], [400, "gateway_key_misplaced"], name);
+        const { status, body: answer } = await callRaw(under.a, {
+          path,
+          headers,
+          body: JSON.stringify(sent),
+        });
+        assert.deepEqual(
+          [status, JSON.parse(answer).error.code],
+          [400, "gateway_key_misplaced"],
+          name,
+        );
         assert.ok(!answer.toLowerCase().includes(key.toLowerCase()), name);
       }
       assert.ok(!JSON.stringify(under.records).includes(key));
@@ -155,7 +201,9 @@ const OWN_HEADERS = CREDENTIAL_HEADERS.filter((name) => name !== "authorization"
 
 /** Names and values of the credentials that arrived at a provider. */
 function credentialsOf({ headers }: { readonly headers: Readonly<Record<string, unknown>> }) {
-  return Object.fromEntries(CREDENTIAL_HEADERS.flatMap((name) => name in headers ? [[name, headers[name]]] : []));
+  return Object.fromEntries(
+    CREDENTIAL_HEADERS.flatMap((name) => name in headers ? [[name, headers[name]]] : []),
+  );
 }
 
 /** A call's headers: those of credentials, and no others that differ from a good call's. */
@@ -165,7 +213,11 @@ type Presented = Readonly<Record<string, string | string[] | undefined>>;
 async function startWith(settings: Record<string, unknown>) {
   const provider = await startProvider();
   const config = { keys: [{ id: "own", key: OWN }] };
-  const under = await startUnderTest({ upstreams: { a: provider.url }, provider: settings, config });
+  const under = await startUnderTest({
+    upstreams: { a: provider.url },
+    provider: settings,
+    config,
+  });
   const none = { "authorization": undefined, "gateway-auth": undefined };
   return {
     provider,
@@ -197,14 +249,19 @@ async function startWith(settings: Record<string, unknown>) {
 describe("the header of a provider's interface", () => {
   let started: Awaited<ReturnType<typeof startWith>>;
   afterEach(() => started.close());
-  const call = (presented: Presented) => started.call({ "gateway-auth": `Bearer ${OWN}`, ...presented });
+  const call = (presented: Presented) =>
+    started.call({ "gateway-auth": `Bearer ${OWN}`, ...presented });
   const refusal = async (presented: Presented) => (await call(presented) as string[]).slice(0, 2);
 
   for (const header of OWN_HEADERS) {
     it(`${header} holds the upstream key, and so may Authorization: what is presented goes up as it came`, async () => {
       started = await startWith({ credential: header });
       const bearer = { authorization: "bearer sk-1" };
-      for (const presented of [{ [header]: SK }, bearer, { [header]: SK, ...bearer }, { [header]: "Bearer~" }]) {
+      for (
+        const presented of [{ [header]: SK }, bearer, { [header]: SK, ...bearer }, {
+          [header]: "Bearer~",
+        }]
+      ) {
         assert.deepEqual(await call(presented), presented);
       }
     });
@@ -217,7 +274,10 @@ describe("the header of a provider's interface", () => {
           header,
         ]);
       }
-      assert.deepEqual(await refusal({ [header]: SK, authorization: SK }), ["invalid_upstream_auth", "Authorization"]);
+      assert.deepEqual(await refusal({ [header]: SK, authorization: SK }), [
+        "invalid_upstream_auth",
+        "Authorization",
+      ]);
     });
 
     it(`${header} is named where no upstream key is sent`, async () => {
@@ -229,9 +289,20 @@ describe("the header of a provider's interface", () => {
 
     it(`${header} never takes a gateway key up`, async () => {
       started = await startWith({ credential: header });
-      for (const value of [OWN, generateGatewayKey(), `x${OWN}`, `${OWN}~${SK}`, `${generateGatewayKey()}~${SK}`]) {
+      for (
+        const value of [
+          OWN,
+          generateGatewayKey(),
+          `x${OWN}`,
+          `${OWN}~${SK}`,
+          `${generateGatewayKey()}~${SK}`,
+        ]
+      ) {
         for (const beside of [{}, { authorization: "Bearer sk-1" }]) {
-          assert.deepEqual(await refusal({ [header]: value, ...beside }), ["gateway_key_in_authorization", header]);
+          assert.deepEqual(await refusal({ [header]: value, ...beside }), [
+            "gateway_key_in_authorization",
+            header,
+          ]);
         }
         assert.deepEqual(await refusal({ [header]: SK, authorization: `Bearer ${value}` }), [
           "gateway_key_in_authorization",
@@ -241,7 +312,9 @@ describe("the header of a provider's interface", () => {
     });
 
     it(`${header} of another interface is no credential and stays here`, async () => {
-      const others = Object.fromEntries(OWN_HEADERS.filter((name) => name !== header).map((name) => [name, SK]));
+      const others = Object.fromEntries(
+        OWN_HEADERS.filter((name) => name !== header).map((name) => [name, SK]),
+      );
       started = await startWith({ credential: header });
       assert.deepEqual(await refusal(others), ["missing_upstream_key", header]);
       assert.deepEqual(await call({ ...others, [header]: SK }), { [header]: SK });
@@ -254,13 +327,20 @@ describe("the header of a provider's interface", () => {
     const [code, param, message] = await call(all) as string[];
     assert.deepEqual([code, param], ["missing_upstream_key", "Authorization"]);
     assert.match(message ?? "", /: send Authorization: Bearer <your key at the provider>$/);
-    assert.deepEqual(await call({ ...all, authorization: "Bearer sk-1" }), { authorization: "Bearer sk-1" });
+    assert.deepEqual(await call({ ...all, authorization: "Bearer sk-1" }), {
+      authorization: "Bearer sk-1",
+    });
   });
 
   it("does not matter to provider's keys in Gateway-Auth: they are known by their beginnings", async () => {
     started = await startWith({ credential: "x-goog-api-key" });
     for (
-      const key of ["sk-ant-api03-0123456789", "sk-proj-0123456789", "gsk_0123456789abcdef", "AIzaSy0123456789abc"]
+      const key of [
+        "sk-ant-api03-0123456789",
+        "sk-proj-0123456789",
+        "gsk_0123456789abcdef",
+        "AIzaSy0123456789abc",
+      ]
     ) {
       assert.deepEqual(await refusal({ "gateway-auth": `Bearer ${key}`, "x-goog-api-key": SK }), [
         "provider_key_in_gateway_auth",
@@ -273,7 +353,8 @@ describe("the header of a provider's interface", () => {
 describe("a combined key", () => {
   let started: Awaited<ReturnType<typeof startWith>>;
   afterEach(() => started.close());
-  const refusal = async (presented: Presented) => (await started.call(presented) as string[]).slice(0, 2);
+  const refusal = async (presented: Presented) =>
+    (await started.call(presented) as string[]).slice(0, 2);
 
   it("opens both doors: its first half stays, its second half goes up", async () => {
     started = await startWith({ combinedKey: true, credential: "x-api-key" });
@@ -287,7 +368,9 @@ describe("a combined key", () => {
         authorization: `Bearer ${key}`,
       });
     }
-    assert.deepEqual(await started.call({ authorization: `BEARER ${OWN}~${SK}` }), { authorization: `Bearer ${SK}` });
+    assert.deepEqual(await started.call({ authorization: `BEARER ${OWN}~${SK}` }), {
+      authorization: `Bearer ${SK}`,
+    });
   });
 
   it("may be used or not, call by call: beside Gateway-Auth an upstream key goes up whole", async () => {
@@ -306,7 +389,11 @@ describe("a combined key", () => {
       [{ authorization: `Bearer ~${SK}` }, "missing_gateway_key", "Gateway-Auth"],
       [{ authorization: `Bearer ~` }, "missing_gateway_key", "Gateway-Auth"],
       [{ authorization: `${OWN}~${SK}` }, "missing_gateway_key", "Gateway-Auth"],
-      [{ "x-api-key": SK, authorization: `Bearer ${OWN}~${SK}` }, "missing_gateway_key", "Gateway-Auth"],
+      [
+        { "x-api-key": SK, authorization: `Bearer ${OWN}~${SK}` },
+        "missing_gateway_key",
+        "Gateway-Auth",
+      ],
       [{ authorization: `Bearer ${OWN}~` }, "missing_upstream_key", "Authorization"],
       [{ "x-api-key": `${OWN}~` }, "missing_upstream_key", "x-api-key"],
       [{ authorization: `Bearer ${OWN}x~${SK}` }, "invalid_gateway_key", "Gateway-Auth"],
@@ -315,7 +402,11 @@ describe("a combined key", () => {
       [{ authorization: `Bearer ${OWN}~${OWN}` }, "gateway_key_in_authorization", "Authorization"],
       [{ "x-api-key": `${OWN}~${other}` }, "gateway_key_in_authorization", "x-api-key"],
       [{ "x-api-key": `${OWN}~${SK} x` }, "invalid_upstream_auth", "x-api-key"],
-      [{ "x-api-key": `${OWN}~${SK}`, authorization: `Bearer ${SK}` }, "invalid_upstream_auth", "Authorization"],
+      [
+        { "x-api-key": `${OWN}~${SK}`, authorization: `Bearer ${SK}` },
+        "invalid_upstream_auth",
+        "Authorization",
+      ],
       [
         { "x-api-key": `${OWN}~${SK}`, authorization: `Bearer ${other}~${SK}` },
         "invalid_upstream_auth",
@@ -349,7 +440,10 @@ describe("a combined key", () => {
         [{ "gateway-auth": `Bearer ${OWN}` }, "gateway_key_in_authorization"],
       ] as const
     ) {
-      const [told, , message] = await started.call({ ...beside, authorization: `Bearer ${OWN}~${SK}` }) as string[];
+      const [told, , message] = await started.call({
+        ...beside,
+        authorization: `Bearer ${OWN}~${SK}`,
+      }) as string[];
       assert.equal(told, code);
       assert.match(message ?? "", /only where the operator sets combinedKey/);
     }

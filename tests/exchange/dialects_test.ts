@@ -1,4 +1,7 @@
-/** Streams of every interface through the front door: byte for byte, with their own end, tokens and error events. */
+/**
+ * Streams of every interface through the front door: byte for byte, with their own end, tokens and
+ * error events.
+ */
 // runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -28,12 +31,20 @@ interface Sample {
   /** Its body; a GET without one. */
   readonly body?: Record<string, unknown>;
   readonly text: string;
-  /** Its tokens; the details are left to `tests/dialects/`, for the log, and so a Worker's record, has none. */
+  /**
+   * Its tokens; the details are left to `tests/dialects/`, for the log, and so a Worker's record,
+   * has none.
+   */
   readonly usage?: Pick<TokenUsage, "total" | "input" | "output">;
 }
 
 const IMAGE = { model: "test-1", prompt: PROMPT, stream: true };
-const MESSAGE = { model: "test-1", max_tokens: 9, messages: [{ role: "user", content: PROMPT }], stream: true };
+const MESSAGE = {
+  model: "test-1",
+  max_tokens: 9,
+  messages: [{ role: "user", content: PROMPT }],
+  stream: true,
+};
 const RESPONSE = toStream(responseEvents());
 const SAMPLES: Readonly<Record<string, Sample>> = {
   "a response": {
@@ -87,7 +98,9 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
 async function writePieces(response: ServerResponse, bytes: Buffer, size: number): Promise<void> {
   response.writeHead(200, { "content-type": "text/event-stream; charset=utf-8" });
   for (let at = 0; at < bytes.length; at += size) {
-    await new Promise<void>((resolve) => response.write(bytes.subarray(at, at + size), () => setImmediate(resolve)));
+    await new Promise<void>((resolve) =>
+      response.write(bytes.subarray(at, at + size), () => setImmediate(resolve))
+    );
   }
   response.end();
 }
@@ -96,7 +109,9 @@ const countsOf = (usage: Sample["usage"]) => [usage?.total, usage?.input, usage?
 const digestOf = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
 
 async function call(base: string, { headers }: UnderTest, { path, body }: Sample): Promise<Buffer> {
-  const init = body === undefined ? { headers } : { method: "POST", headers, body: JSON.stringify(body) };
+  const init = body === undefined
+    ? { headers }
+    : { method: "POST", headers, body: JSON.stringify(body) };
   const response = await fetch(`${base}/v1${path}`, init);
   assert.equal(response.status, 200);
   return Buffer.from(await response.arrayBuffer());
@@ -121,26 +136,40 @@ describe("a stream of any interface", () => {
     });
 
     it(`ends with an error event when ${name} breaks off`, async () => {
-      const half = sample.text.slice(0, sample.text.lastIndexOf("\n\n", sample.text.length - 3) + 2);
-      const bytes = Buffer.from(name.startsWith("a legacy") ? half.slice(0, half.indexOf("\n\n") + 2) : half);
+      const half = sample.text.slice(
+        0,
+        sample.text.lastIndexOf("\n\n", sample.text.length - 3) + 2,
+      );
+      const bytes = Buffer.from(
+        name.startsWith("a legacy") ? half.slice(0, half.indexOf("\n\n") + 2) : half,
+      );
       const { under } = await startWith((response) => writePieces(response, bytes, bytes.length));
       const answer = await call(under.a, under, sample);
       assert.equal(digestOf(answer.subarray(0, bytes.length)), digestOf(bytes));
       const event = answer.subarray(bytes.length).toString();
-      assert.match(event, /^(?:event: error\n)?data: \{.*"code":"upstream_stream_truncated".*\}\n\n$/);
+      assert.match(
+        event,
+        /^(?:event: error\n)?data: \{.*"code":"upstream_stream_truncated".*\}\n\n$/,
+      );
       assert.equal((await under.settled()).outcome, "upstream_cut");
     });
   }
 
   const MANY: Readonly<Record<string, [path: string, body: object, answers: number]>> = {
-    "several choices": ["/chat/completions", { messages: [{ role: "user", content: PROMPT }], n: 2 }, 2],
+    "several choices": ["/chat/completions", {
+      messages: [{ role: "user", content: PROMPT }],
+      n: 2,
+    }, 2],
     "several prompts": ["/completions", { prompt: [PROMPT, "And then?"] }, 2],
     "several prompts in tokens": ["/completions", { prompt: [[1, 2], [3]] }, 2],
     "several choices of several prompts": ["/completions", { prompt: ["a", "b"], n: 2 }, 4],
   };
   for (const [name, [path, asked, answers]] of Object.entries(MANY)) {
     it(`of ${name} breaks off unless each answer has its end, with an error event`, async () => {
-      const all = Array.from({ length: answers }, (_, index) => chunk("Hi", null, index) + chunk(null, "stop", index));
+      const all = Array.from(
+        { length: answers },
+        (_, index) => chunk("Hi", null, index) + chunk(null, "stop", index),
+      );
       let text = "";
       let isCut = false;
       let calls = 0;
@@ -154,7 +183,10 @@ describe("a stream of any interface", () => {
           text = all.slice(0, count).join("");
           const code = isCut ? "upstream_disconnected" : "upstream_stream_truncated";
           const answer = (await call(under.a, under, sample)).toString();
-          assert.ok(answer.startsWith(text) && answer.slice(text.length).includes(`"code":"${code}"`), answer);
+          assert.ok(
+            answer.startsWith(text) && answer.slice(text.length).includes(`"code":"${code}"`),
+            answer,
+          );
           assert.equal((await under.settled(++calls)).outcome, "upstream_cut");
         }
       }
@@ -166,15 +198,23 @@ describe("a stream of any interface", () => {
   }
 
   it("has the provider's word about its end", async () => {
-    const failed = responseEvents({ type: "response.failed", response: { ...responseEvents()[0] } as never });
+    const failed = responseEvents({
+      type: "response.failed",
+      response: { ...responseEvents()[0] } as never,
+    });
     const cases: readonly [name: keyof typeof SAMPLES, text: string][] = [
       ["a response", toStream(failed)],
       ["a response", toEvent({ type: "error", code: "server_error", message: "no" } as TypedEvent)],
       ["an image", 'event: error\ndata: {"error":{"message":"no"}}\n\n'],
-      ["a message", 'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"no"}}\n\n'],
+      [
+        "a message",
+        'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"no"}}\n\n',
+      ],
     ];
     let text = "";
-    const { under } = await startWith((response) => writePieces(response, Buffer.from(text), text.length));
+    const { under } = await startWith((response) =>
+      writePieces(response, Buffer.from(text), text.length)
+    );
     for (const [name, own] of cases) {
       text = own;
       const sample = SAMPLES[name] ?? assert.fail(name);
@@ -189,7 +229,10 @@ describe("a stream of any interface", () => {
     let isBroken = false;
     const { under } = await startWith((response) => {
       response.writeHead(200, { "content-type": "text/event-stream" });
-      response.write(text, () => setImmediate(() => isBroken ? response.destroy() : response.end()));
+      response.write(
+        text,
+        () => setImmediate(() => isBroken ? response.destroy() : response.end()),
+      );
     }, { provider: { operations: ["all"] } });
     const sample = { path: "/threads/runs", body: { assistant_id: "asst_1", stream: true }, text };
     assert.equal((await call(under.a, under, sample)).toString(), text);
@@ -197,7 +240,10 @@ describe("a stream of any interface", () => {
     isBroken = true;
     // A Worker cannot break a connection: there the error event alone says so.
     if (isWorkers) {
-      assert.match((await call(under.a, under, sample)).toString(), /event: error\n.*upstream_disconnected/);
+      assert.match(
+        (await call(under.a, under, sample)).toString(),
+        /event: error\n.*upstream_disconnected/,
+      );
     } else await assert.rejects(call(under.a, under, sample));
     assert.equal((await under.settled(2)).outcome, "upstream_cut");
   });

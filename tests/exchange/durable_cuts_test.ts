@@ -1,6 +1,6 @@
 /**
- * Durable exchanges whose caller is cut off at every byte of the answer: what it reads before and after are together the
- * provider's bytes, through the same gateway and through another one.
+ * Durable exchanges whose caller is cut off at every byte of the answer: what it reads before and
+ * after are together the provider's bytes, through the same gateway and through another one.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -13,7 +13,13 @@ import { RedisRecordings } from "../../src/durable/recording_store_redis.ts";
 import { RedisClient } from "../../src/storage/redis_client.ts";
 import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
 import { createDurableExchanges } from "../../src/steps/durable_parts.ts";
-import { IMAGE_EVENTS, MESSAGE_EVENTS, responseEvents, SPEECH_EVENTS, toStream } from "../support/event_streams.ts";
+import {
+  IMAGE_EVENTS,
+  MESSAGE_EVENTS,
+  responseEvents,
+  SPEECH_EVENTS,
+  toStream,
+} from "../support/event_streams.ts";
 import { it } from "../support/cases.ts";
 import { startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
@@ -22,8 +28,18 @@ import { COMPLETION, type Provider, startProvider, stream } from "../support/pro
 const EVENTS = "text/event-stream";
 /** Answers of each dialect, with the paths of their operations. */
 const ANSWERS = [
-  { name: "chat completions", path: "/v1/chat/completions", type: EVENTS, text: stream("Hello 👋") },
-  { name: "a plain answer", path: "/v1/chat/completions", type: "application/json", text: COMPLETION },
+  {
+    name: "chat completions",
+    path: "/v1/chat/completions",
+    type: EVENTS,
+    text: stream("Hello 👋"),
+  },
+  {
+    name: "a plain answer",
+    path: "/v1/chat/completions",
+    type: "application/json",
+    text: COMPLETION,
+  },
   { name: "responses", path: "/v1/responses", type: EVENTS, text: toStream(responseEvents()) },
   { name: "images", path: "/v1/images/generations", type: EVENTS, text: toStream(IMAGE_EVENTS) },
   { name: "audio", path: "/v1/audio/speech", type: EVENTS, text: toStream(SPEECH_EVENTS) },
@@ -31,7 +47,10 @@ const ANSWERS = [
 ];
 /** Cuts that are under way at once. */
 const PARALLEL = 16;
-/** Cuts of an answer: so many at even distances, which is each byte of a short one, and each of the last bytes. */
+/**
+ * Cuts of an answer: so many at even distances, which is each byte of a short one, and each of the
+ * last bytes.
+ */
 interface Cuts {
   readonly most: number;
   readonly last: number;
@@ -59,7 +78,9 @@ async function read(answer: Response, length = Infinity): Promise<Buffer> {
 /** Returns the places of the cuts: after the first byte, since Bun sends no head before it. */
 function toPlaces(length: number, { most, last }: Cuts): number[] {
   const step = Math.ceil(length / most);
-  return Array.from({ length }, (_, index) => index + 1).filter((at) => at % step === 0 || at > length - last);
+  return Array.from({ length }, (_, index) => index + 1).filter((at) =>
+    at % step === 0 || at > length - last
+  );
 }
 
 describe("a caller that is cut off", () => {
@@ -96,7 +117,10 @@ describe("a caller that is cut off", () => {
       startUnderTest({
         upstreams: { a: provider.url },
         provider: { durable: {}, operations: ["all"] },
-        config: { keys: [{ id: "tester", key: "a-key-of-both-gateways" }], limits: { exchanges: 1000 } },
+        config: {
+          keys: [{ id: "tester", key: "a-key-of-both-gateways" }],
+          limits: { exchanges: 1000 },
+        },
         parts: { durable },
       });
     gateways = [await start(all[0]), await start(all.at(-1))];
@@ -105,7 +129,10 @@ describe("a caller that is cut off", () => {
       for (let at = places.pop(); at !== undefined; at = places.pop()) await cut(path, at);
     };
     await Promise.all(Array.from({ length: PARALLEL }, one));
-    assert.equal(new Set(provider.calls.map(({ headers }) => headers["idempotency-key"])).size, provider.calls.length);
+    assert.equal(
+      new Set(provider.calls.map(({ headers }) => headers["idempotency-key"])).size,
+      provider.calls.length,
+    );
     for (const gateway of gateways) await gateway.close();
     for (const durable of all) await durable.close();
   }
@@ -122,7 +149,11 @@ describe("a caller that is cut off", () => {
     const leave = new AbortController();
     const call = { method: "POST", headers, body: STREAM_BODY };
     const answer = await fetch(first.a + path, { ...call, signal: leave.signal });
-    assert.equal(answer.status, 200, `${answer.headers.get("sallyport-error")} for the cut at ${at}`);
+    assert.equal(
+      answer.status,
+      200,
+      `${answer.headers.get("sallyport-error")} for the cut at ${at}`,
+    );
     const before = await read(answer, at);
     leave.abort();
     const reader = at % 2 === 0 ? first : second;
@@ -131,7 +162,11 @@ describe("a caller that is cut off", () => {
     const after = fetch(`${reader.a}${answer.headers.get("location")}?offset=${at}`, { headers });
     if (at % 3 === 1) setTimeout(goOnSoon, 20);
     else if (at % 3 === 2) goOnSoon();
-    assert.equal(Buffer.concat([before, await read(await after)]).compare(bytes), 0, `cut at ${at}`);
+    assert.equal(
+      Buffer.concat([before, await read(await after)]).compare(bytes),
+      0,
+      `cut at ${at}`,
+    );
     const again = await fetch(reader.a + path, call);
     assert.equal((await read(again)).compare(bytes), 0, `again after the cut at ${at}`);
   }
@@ -139,7 +174,9 @@ describe("a caller that is cut off", () => {
   for (const { name, path, type: contentType, text } of ANSWERS) {
     it(`reads on at any byte: ${name}`, () => {
       type = contentType;
-      return cutAll({ text, path }, [new MemoryRecordings({ clock: systemClock, maxBytes: 100_000_000 })], MANY);
+      return cutAll({ text, path }, [
+        new MemoryRecordings({ clock: systemClock, maxBytes: 100_000_000 }),
+      ], MANY);
     });
   }
 
@@ -149,7 +186,8 @@ describe("a caller that is cut off", () => {
 
     beforeEach(async () => {
       server = await startRedis();
-      const join = () => new RedisClient({ url: server.url, timeoutMs: PATIENCE_MS }, systemClock, () => {});
+      const join = () =>
+        new RedisClient({ url: server.url, timeoutMs: PATIENCE_MS }, systemClock, () => {});
       clients = [join(), join()];
       for (const client of clients) await client.ready();
     });
@@ -159,7 +197,8 @@ describe("a caller that is cut off", () => {
       await server.stop();
     });
 
-    // The store is the same on every runtime, and its own suite runs on all: there, one answer shows that they fit.
+    // The store is the same on every runtime, and its own suite runs on all: there, one answer
+    // shows that they fit.
     for (const [index, { name, path, type: contentType, text }] of ANSWERS.entries()) {
       const [every, where, cuts] = index === 0
         ? [it, "at any byte", MANY] as const

@@ -39,7 +39,10 @@ describe("durable exchanges by key", () => {
       { id: "own", key: OWN, durable: { keep: "5m" } },
       { id: "never", key: NEVER, durable: false },
     ];
-    assert.deepEqual(await recordedFor({ config: { keys }, provider: { durable: { keep: "1m" } } }), [1, 5, "never"]);
+    assert.deepEqual(
+      await recordedFor({ config: { keys }, provider: { durable: { keep: "1m" } } }),
+      [1, 5, "never"],
+    );
     assert.deepEqual(await recordedFor({ config: { keys } }), ["never", 5, "never"]);
   });
 

@@ -1,4 +1,7 @@
-/** Reads of a recorded answer whose gateway has died: each of them says that it is over, and how it ended. */
+/**
+ * Reads of a recorded answer whose gateway has died: each of them says that it is over, and how it
+ * ended.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -26,7 +29,10 @@ describe("an answer whose gateway has died", () => {
     });
     const id = await store.beginAndDie(under, 600_000);
     get = (query = "", headers = {}, method = "GET") =>
-      fetch(`${under.a}/v1/exchanges/${id}${query}`, { method, headers: { ...under.headers, ...headers } });
+      fetch(`${under.a}/v1/exchanges/${id}${query}`, {
+        method,
+        headers: { ...under.headers, ...headers },
+      });
   });
   afterEach(() => under.close());
 
@@ -48,7 +54,10 @@ describe("an answer whose gateway has died", () => {
     assert.ok(length > FIRST.length);
     const text = await (await get("?offset=-1&live=sse")).text();
     assert.match(text, /exchange_lost/);
-    assert.ok(text.includes(`{"streamNextOffset":"${token(length)}","streamClosed":true,"upToDate":true}`), text);
+    assert.ok(
+      text.includes(`{"streamNextOffset":"${token(length)}","streamClosed":true,"upToDate":true}`),
+      text,
+    );
   });
 
   it("gives a caller that has more of it than was stored the whole event, and its true end", async () => {
@@ -61,13 +70,18 @@ describe("an answer whose gateway has died", () => {
     assert.equal(snapshot.headers.get("stream-next-offset"), token(end));
     const events = await (await get(`?offset=${token(more)}&live=sse`)).text();
     assert.match(events, /exchange_lost.*\}\}\n/);
-    const next = Array.from(events.matchAll(/"streamNextOffset":"(\d+)b"/g), ([, offset]) => Number(offset));
+    const next = Array.from(
+      events.matchAll(/"streamNextOffset":"(\d+)b"/g),
+      ([, offset]) => Number(offset),
+    );
     assert.deepEqual(next, [end, end]);
     const numbered = await (await get(`?offset=${more}&ids=1`)).text();
     const ids = Array.from(numbered.matchAll(/^id: (\d+)$/gm), ([, id]) => Number(id));
     assert.equal(ids.at(-1), end);
     assert.equal((await get("?ids=1", { "last-event-id": String(end) })).status, 204);
-    for (const query of [`?offset=${end + 1}`, `?offset=${token(end + 1)}`, `?offset=${end + 1}&ids=1`]) {
+    for (
+      const query of [`?offset=${end + 1}`, `?offset=${token(end + 1)}`, `?offset=${end + 1}&ids=1`]
+    ) {
       const beyond = await get(query);
       assert.equal(beyond.status, 502);
       assert.equal((await beyond.json()).error.code, "exchange_lost");
@@ -87,7 +101,9 @@ class ReadRecordings extends ObservedRecordings {
 }
 
 describe("a stream of two images whose gateway has died", () => {
-  const image = `data: ${JSON.stringify({ type: "image_generation.completed", b64_json: "aaaa" })}\n\n`;
+  const image = `data: ${
+    JSON.stringify({ type: "image_generation.completed", b64_json: "aaaa" })
+  }\n\n`;
   const closing: (() => unknown)[] = [];
   afterEach(async () => {
     for (const close of closing.splice(0).reverse()) await close();

@@ -50,7 +50,11 @@ describe("reads of a recorded answer by the protocol", () => {
     const begun = await get("?offset=-1&live=long-poll");
     assert.equal(await begun.text(), first);
     assert.deepEqual(stated(begun), { next: token(first.length), upToDate: "true", closed: null });
-    assert.equal(begun.headers.get("content-type"), "text/plain; charset=utf-8", "no events of the protocol");
+    assert.equal(
+      begun.headers.get("content-type"),
+      "text/plain; charset=utf-8",
+      "no events of the protocol",
+    );
     for (
       const [name, value] of [["cache-control", "no-store, no-transform"], [
         "x-content-type-options",
@@ -84,7 +88,10 @@ describe("reads of a recorded answer by the protocol", () => {
   });
 
   it("count as one attachment for each reader: a long-poll that goes on, and one without anything new, is none", async () => {
-    const durable = createDurableExchanges(new MemoryRecordings({ clock: systemClock, maxBytes: 1e6 }), systemClock);
+    const durable = createDurableExchanges(
+      new MemoryRecordings({ clock: systemClock, maxBytes: 1e6 }),
+      systemClock,
+    );
     stage = await startDurableStage({ parts: { durable } });
     const first = chunk("one");
     const { get, upstream, answer } = await stage.begin("text/event-stream", first);
@@ -98,7 +105,11 @@ describe("reads of a recorded answer by the protocol", () => {
     assert.equal(polled.count, 1, "the first poll");
     const cursor = polled.response.headers.get("stream-cursor");
     const next = `?offset=${token(first.length)}&live=long-poll`;
-    assert.equal((await counted(`${next}&timeout=0&cursor=${cursor}`)).count, 0, "it goes on, and gets nothing");
+    assert.equal(
+      (await counted(`${next}&timeout=0&cursor=${cursor}`)).count,
+      0,
+      "it goes on, and gets nothing",
+    );
     const caughtUp = await counted("?offset=-1");
     assert.equal(caughtUp.count, 1, "what there is");
     const tag = caughtUp.response.headers.get("etag") ?? "";
@@ -108,8 +119,15 @@ describe("reads of a recorded answer by the protocol", () => {
     const [native, events] = [get(), get("?offset=-1&live=sse")];
     upstream.end("data: [DONE]\n\n");
     await Promise.all([answer.text(), (await native).text(), (await events).text(), going]);
-    assert.equal(durable.counts.attached.resume, 4, "a native read and one of events, and no further poll");
-    assert.equal((await counted("?ids=1", { "last-event-id": `${first.length + 14}` })).response.status, 204);
+    assert.equal(
+      durable.counts.attached.resume,
+      4,
+      "a native read and one of events, and no further poll",
+    );
+    assert.equal(
+      (await counted("?ids=1", { "last-event-id": `${first.length + 14}` })).response.status,
+      204,
+    );
     assert.equal(durable.counts.attached.resume, 4, "an EventSource that has everything");
     await durable.close();
   });
@@ -120,7 +138,11 @@ describe("reads of a recorded answer by the protocol", () => {
     await (await get("?offset=-1&live=long-poll")).text();
     const first = await get("?offset=now&live=long-poll&timeout=0");
     assert.equal(first.status, 204);
-    assert.deepEqual(stated(first), { next: token(chunk("one").length), upToDate: "true", closed: null });
+    assert.deepEqual(stated(first), {
+      next: token(chunk("one").length),
+      upToDate: "true",
+      closed: null,
+    });
     const cursor = Number(first.headers.get("stream-cursor"));
     const second = await get(`?offset=now&live=long-poll&timeout=0&cursor=${cursor}`);
     assert.ok(Number(second.headers.get("stream-cursor")) > cursor);
@@ -133,15 +155,26 @@ describe("reads of a recorded answer by the protocol", () => {
     const text = 'data: {"a":"\u{1f600}"}\r\n\r\n leading\rend\n';
     const bytes = new TextEncoder().encode(text);
     for (let cut = 1; cut < bytes.length; cut++) {
-      const { get, upstream, answer } = await stage.begin("text/plain; charset=utf-8", bytes.subarray(0, cut));
+      const { get, upstream, answer } = await stage.begin(
+        "text/plain; charset=utf-8",
+        bytes.subarray(0, cut),
+      );
       await (await get("?offset=-1&live=long-poll")).arrayBuffer();
       const reading = get("?offset=-1&live=sse").then((response) => response.text());
       upstream.end(bytes.subarray(cut));
       const events = parseEvents(await reading);
-      assert.equal(dataOf(events).join(""), text.replaceAll("\r\n", "\n").replaceAll("\r", "\n"), `cut at ${cut}`);
+      assert.equal(
+        dataOf(events).join(""),
+        text.replaceAll("\r\n", "\n").replaceAll("\r", "\n"),
+        `cut at ${cut}`,
+      );
       const controls = controlsOf(events);
       const last = controls.at(-1);
-      assert.deepEqual(last, { streamNextOffset: token(bytes.length), streamClosed: true, upToDate: true });
+      assert.deepEqual(last, {
+        streamNextOffset: token(bytes.length),
+        streamClosed: true,
+        upToDate: true,
+      });
       for (const [index, { type }] of events.entries()) {
         if (type === "data") assert.equal(events[index + 1]?.type, "control");
       }
@@ -158,7 +191,9 @@ describe("reads of a recorded answer by the protocol", () => {
     const { url, get, upstream, answer } = await stage.begin("text/plain", "begin");
     await (await get("?offset=-1&live=long-poll")).text();
     const { headers } = stage.under;
-    const response = await stage.under.gateway.fetch(new Request(`${url}?offset=now&live=sse`, { headers }));
+    const response = await stage.under.gateway.fetch(
+      new Request(`${url}?offset=now&live=sse`, { headers }),
+    );
     const reader = response.body?.getReader() ?? assert.fail("no body");
     const first = await reader.read();
     assert.match(new TextDecoder().decode(first.value), /"upToDate":true/);
@@ -179,10 +214,14 @@ describe("reads of a recorded answer by the protocol", () => {
         const { headers, body } = await get(query);
         await body?.cancel();
         const directives = headers.get("cache-control")?.split(", ") ?? [];
-        for (const directive of ["no-store", "no-transform"]) assert.ok(directives.includes(directive), query);
+        for (const directive of ["no-store", "no-transform"]) {
+          assert.ok(directives.includes(directive), query);
+        }
         const isLive = !query.includes("offset=-1") || query.includes("sse");
         const isStream = query.includes("sse") || type === "text/event-stream";
-        if (isLive && isStream) assert.equal(headers.get("x-accel-buffering"), "no", `${type} ${query}`);
+        if (isLive && isStream) {
+          assert.equal(headers.get("x-accel-buffering"), "no", `${type} ${query}`);
+        }
       }
     }
   });
@@ -199,7 +238,9 @@ describe("reads of a recorded answer by the protocol", () => {
     const events = parseEvents(await response.text());
     assert.equal(controlsOf(events)[0].upToDate, true);
     assert.equal(controlsOf(events)[0].streamNextOffset, token(10));
-    const got = dataOf(events).flatMap((data) => Array.from(atob(data), (one) => one.charCodeAt(0)));
+    const got = dataOf(events).flatMap((data) =>
+      Array.from(atob(data), (one) => one.charCodeAt(0))
+    );
     assert.deepEqual(Uint8Array.from(got), bytes.subarray(10));
     await answer.arrayBuffer();
   });
@@ -216,7 +257,11 @@ describe("reads of a recorded answer by the protocol", () => {
     upstream.end(json.slice(40));
     const polled = await polling;
     assert.deepEqual(await polled.json(), [JSON.parse(COMPLETION)]);
-    assert.deepEqual(stated(polled), { next: token(json.length), upToDate: "true", closed: "true" });
+    assert.deepEqual(stated(polled), {
+      next: token(json.length),
+      upToDate: "true",
+      closed: "true",
+    });
     assert.deepEqual(dataOf(parseEvents(await events.text())).map((data) => JSON.parse(data)), [[
       JSON.parse(COMPLETION),
     ]]);
@@ -274,7 +319,12 @@ describe("reads of a recorded answer by the protocol", () => {
     const rest = await get("?offset=-1");
     assert.equal(await rest.text(), "begin");
     assert.deepEqual(stated(rest), { next: token(5), upToDate: null, closed: null });
-    const ends = ["?offset=5", `?offset=${token(5)}`, `?offset=${token(5)}&live=long-poll`, "?offset=now&live=sse"];
+    const ends = [
+      "?offset=5",
+      `?offset=${token(5)}`,
+      `?offset=${token(5)}&live=long-poll`,
+      "?offset=now&live=sse",
+    ];
     for (const query of ends) {
       const refused = await get(query);
       assert.equal(refused.status, 410, query);
@@ -309,7 +359,9 @@ describe("reads of a recorded answer by the protocol", () => {
       assert.equal((await refused.json()).error.code, code, query);
       assert.equal(refused.headers.get("x-content-type-options"), "nosniff");
     }
-    for (const query of ["?x=1&offset=5&%00", "?offset=5&cursor=junk", "?offset=-1&ids=yes&cursor="]) {
+    for (
+      const query of ["?x=1&offset=5&%00", "?offset=5&cursor=junk", "?offset=-1&ids=yes&cursor="]
+    ) {
       assert.equal((await get(query)).status, 200, query);
     }
   });

@@ -1,10 +1,26 @@
-/** Durable exchanges at the front door: an answer that survives its connection, and a retry that is not made twice. */
+/**
+ * Durable exchanges at the front door: an answer that survives its connection, and a retry that is
+ * not made twice.
+ */
 // runtimes: all, workers
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
-import { answerPlain, chunk, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
+import {
+  GOOD_BODY,
+  startUnderTest,
+  STREAM_BODY,
+  type UnderTest,
+  UPSTREAM_KEY,
+} from "../support/gateway.ts";
+import {
+  answerPlain,
+  chunk,
+  COMPLETION,
+  type Provider,
+  startProvider,
+  stream,
+} from "../support/provider.ts";
 import { isWorkers } from "../support/runtimes.ts";
 import { until } from "../support/until.ts";
 
@@ -28,7 +44,11 @@ function call(
 }
 
 /** Reads so many bytes and leaves. */
-async function readSome(response: Response, bytes: number, leave: AbortController): Promise<string> {
+async function readSome(
+  response: Response,
+  bytes: number,
+  leave: AbortController,
+): Promise<string> {
   const reader = response.body?.getReader();
   let text = "";
   while (reader !== undefined && text.length < bytes) {
@@ -48,7 +68,10 @@ describe("durable exchanges", () => {
 
   beforeEach(async () => {
     provider = await startProvider((response) => answering(response));
-    under = await startUnderTest({ upstreams: { a: provider.url }, provider: { durable: DURABLE } });
+    under = await startUnderTest({
+      upstreams: { a: provider.url },
+      provider: { durable: DURABLE },
+    });
   });
 
   afterEach(async () => {
@@ -65,7 +88,12 @@ describe("durable exchanges", () => {
       };
       const first = await read({ key: `without-${status}` });
       const path = first.headers.get("location") ?? "";
-      for (const again of [await read({ key: `without-${status}` }), await read({ path, method: "GET" })]) {
+      for (
+        const again of [
+          await read({ key: `without-${status}` }),
+          await read({ path, method: "GET" }),
+        ]
+      ) {
         assert.deepEqual([again.status, again.text], [first.status, ""]);
       }
       assert.equal(provider.calls.length, 1);
@@ -102,7 +130,8 @@ describe("durable exchanges", () => {
   it("gives the same answer to the same key, and makes one call", async () => {
     answering = answerPlain;
     await (await call(under, { key: '"one"', body: GOOD_BODY })).text();
-    // Where a recording is kept elsewhere, it is complete a moment after its answer: until then a retry joins the call.
+    // Where a recording is kept elsewhere, it is complete a moment after its answer: until then a
+    // retry joins the call.
     await until(async () => {
       const second = await call(under, { key: "one", body: GOOD_BODY });
       assert.equal(await second.text(), COMPLETION);
@@ -128,7 +157,11 @@ describe("durable exchanges", () => {
       const held = hold(chunk("a"));
       const leave = new AbortController();
       const send = (name: string | undefined, signal?: AbortSignal, count = "0") => {
-        const headers = { ...limited.headers, "gateway-auth": `Bearer ${key}`, "x-stainless-retry-count": count };
+        const headers = {
+          ...limited.headers,
+          "gateway-auth": `Bearer ${key}`,
+          "x-stainless-retry-count": count,
+        };
         const named = name === undefined ? headers : { ...headers, "idempotency-key": name };
         return call(limited, { headers: named, ...(signal && { signal }) });
       };
@@ -163,7 +196,11 @@ describe("durable exchanges", () => {
       form.set("file", new File([text], "speech.wav"));
       const { "content-type": _, ...headers } = under.headers;
       const named = { ...headers, "idempotency-key": "form" };
-      return fetch(`${under.a}/v1/audio/transcriptions`, { method: "POST", headers: named, body: form });
+      return fetch(`${under.a}/v1/audio/transcriptions`, {
+        method: "POST",
+        headers: named,
+        body: form,
+      });
     };
     await (await send("one")).text();
     const again = await send("one");
@@ -180,14 +217,24 @@ describe("durable exchanges", () => {
     answering = answerPlain;
     const first = await call(under, { key: "seven", body: GOOD_BODY });
     await first.text();
-    const query = await call(under, { key: "seven", body: GOOD_BODY, path: "/v1/chat/completions?a=b" });
+    const query = await call(under, {
+      key: "seven",
+      body: GOOD_BODY,
+      path: "/v1/chat/completions?a=b",
+    });
     assert.equal(query.status, 422);
     await query.text();
-    const others = [{ path: "/v1/responses" }, { headers: { authorization: "Bearer sk-of-somebody-else" } }];
+    const others = [{ path: "/v1/responses" }, {
+      headers: { authorization: "Bearer sk-of-somebody-else" },
+    }];
     for (const other of others) {
       const answer = await call(under, {
         key: "seven",
-        body: JSON.stringify({ model: "test-1", input: "Hi", messages: [{ role: "user", content: "Hi" }] }),
+        body: JSON.stringify({
+          model: "test-1",
+          input: "Hi",
+          messages: [{ role: "user", content: "Hi" }],
+        }),
         ...other,
       });
       assert.equal(answer.headers.get("idempotency-replayed"), null);
@@ -208,7 +255,9 @@ describe("durable exchanges", () => {
         await answer.text();
       }
     }
-    for (const odd of ["a%2Fb", "..%2f..", "%00", "a".repeat(1000), "AAAAAA.AAAAAAAAAAAAAAAAAAAAAA"]) {
+    for (
+      const odd of ["a%2Fb", "..%2f..", "%00", "a".repeat(1000), "AAAAAA.AAAAAAAAAAAAAAAAAAAAAA"]
+    ) {
       const answer = await call(under, { method: "GET", path: `/v1/exchanges/${odd}` });
       assert.ok([400, 404].includes(answer.status), `${answer.status} for ${odd}`);
       await answer.text();
@@ -220,7 +269,11 @@ describe("durable exchanges", () => {
     await first.text();
     for (const scheme of ["Bearer", "bearer", "BEARER"]) {
       const headers = { authorization: `${scheme} ${UPSTREAM_KEY}` };
-      const read = await call(under, { method: "GET", path: first.headers.get("location") ?? "", headers });
+      const read = await call(under, {
+        method: "GET",
+        path: first.headers.get("location") ?? "",
+        headers,
+      });
       assert.equal(read.status, 200, scheme);
       await read.text();
       const retry = await call(under, { key: "scheme", headers });
@@ -251,7 +304,9 @@ describe("durable exchanges", () => {
     let begin = () => {};
     answering = (response) => begin = () => answerPlain(response);
     const leave = new AbortController();
-    const first = call(under, { key: "three", signal: leave.signal, body: GOOD_BODY }).catch(() => {});
+    const first = call(under, { key: "three", signal: leave.signal, body: GOOD_BODY }).catch(
+      () => {},
+    );
     await until(() => provider.calls.length === 1, "the call at the provider");
     leave.abort();
     await first;
@@ -263,7 +318,8 @@ describe("durable exchanges", () => {
   });
 
   it("frees the key after a refusal of the provider", async () => {
-    answering = (response) => response.writeHead(500, { "content-type": "application/json" }).end("{}");
+    answering = (response) =>
+      response.writeHead(500, { "content-type": "application/json" }).end("{}");
     const first = await call(under, { key: "four" });
     assert.equal(first.status, 500);
     assert.equal(first.headers.get("location"), null);

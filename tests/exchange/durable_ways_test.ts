@@ -1,4 +1,7 @@
-/** Ways back to a recorded answer: its address, ids of its events, its end, and from pages in browsers. */
+/**
+ * Ways back to a recorded answer: its address, ids of its events, its end, and from pages in
+ * browsers.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
@@ -8,7 +11,11 @@ import { systemClock } from "../../src/exchange/clock.ts";
 import { createDurableExchanges } from "../../src/steps/durable_parts.ts";
 import { it } from "../support/cases.ts";
 import { GOOD_BODY, startUnderTest } from "../support/gateway.ts";
-import { type DurableStage, type HeldExchange, startDurableStage } from "../support/held_exchange.ts";
+import {
+  type DurableStage,
+  type HeldExchange,
+  startDurableStage,
+} from "../support/held_exchange.ts";
 import { chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
 import { callRaw, openRaw, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
@@ -46,7 +53,9 @@ describe("the way back to a recorded answer", () => {
 
   it("gives events ids that say where to read on, for callers that ask for them", async () => {
     stage = await startDurableStage();
-    const whole = `: hello\n\nid: own\ndata: 1\r\n\r\ndata: \u{1f600}\r\rdata: 3\n\n${stream("a", "b")}`;
+    const whole = `: hello\n\nid: own\ndata: 1\r\n\r\ndata: \u{1f600}\r\rdata: 3\n\n${
+      stream("a", "b")
+    }`;
     const bytes = new TextEncoder().encode(whole);
     const exchange = await stage.begin("text/event-stream", bytes);
     const { get } = exchange;
@@ -65,24 +74,39 @@ describe("the way back to a recorded answer", () => {
       assert.equal(got, new TextDecoder().decode(bytes.subarray(id)));
       assert.match(new TextDecoder().decode(bytes.subarray(0, id)), /(\n\n|\r\r|\r\n\r\n)$/);
     }
-    assert.equal(await (await get("", { "last-event-id": "5" })).text(), whole, "without ids=1 it says nothing");
-    assert.equal(await (await get("?ids=1&offset=9")).text(), text.slice(text.indexOf("id: 9\n\n") + 7));
+    assert.equal(
+      await (await get("", { "last-event-id": "5" })).text(),
+      whole,
+      "without ids=1 it says nothing",
+    );
+    assert.equal(
+      await (await get("?ids=1&offset=9")).text(),
+      text.slice(text.indexOf("id: 9\n\n") + 7),
+    );
     const junk = await get("?ids=1", { "last-event-id": "own" });
     assert.equal((await junk.json()).error.code, "invalid_offset");
   });
 
   it("leads through entries of a bounded size, however large the answer is that came at once", async () => {
     const store = new MemoryRecordings({ clock: systemClock, maxBytes: 10_000_000 });
-    stage = await startDurableStage({ parts: { durable: createDurableExchanges(store, systemClock) } });
+    stage = await startDurableStage({
+      parts: { durable: createDurableExchanges(store, systemClock) },
+    });
     const text = Array.from({ length: 40_000 }, (_, index) => `word-${index} `).join("");
-    for (const [type, whole] of [["application/json", JSON.stringify({ text })], ["text/event-stream", stream(text)]]) {
+    for (
+      const [type, whole] of [["application/json", JSON.stringify({ text })], [
+        "text/event-stream",
+        stream(text),
+      ]]
+    ) {
       const exchange = await stage.begin(type, whole);
       await finish(exchange);
       const id = exchange.location.split("/").at(-1) ?? "";
       await until(async () => (await store.find(id))?.state !== "running", "the store has it");
       let offset = 0;
       for (const end = whole?.length ?? 0; offset < end;) {
-        const { entries } = await store.read(id, { offset, waitMs: 0 }) ?? assert.fail("it is kept");
+        const { entries } = await store.read(id, { offset, waitMs: 0 }) ??
+          assert.fail("it is kept");
         assert.ok(entries.length > 0, `nothing at ${offset} of ${end}`);
         for (const { kind, sealed } of entries) {
           assert.ok(sealed.byteLength <= 65_536 + TAG_BYTES, `${sealed.byteLength} bytes`);
@@ -90,13 +114,18 @@ describe("the way back to a recorded answer", () => {
         }
       }
       for (const from of [0, 1, 65_535, 65_536, 70_000, offset - 1]) {
-        assert.ok(await (await exchange.get(`?offset=${from}`)).text() === whole?.slice(from), `from ${from}`);
+        assert.ok(
+          await (await exchange.get(`?offset=${from}`)).text() === whole?.slice(from),
+          `from ${from}`,
+        );
       }
     }
     await store.close();
   });
 
-  for (const last of ["data: [DONE]\n", "data: [DONE]", "data: [DONE]\n\n: bye", "data: [DONE]\r\n\r"]) {
+  for (
+    const last of ["data: [DONE]\n", "data: [DONE]", "data: [DONE]\n\n: bye", "data: [DONE]\r\n\r"]
+  ) {
     it(`tells an EventSource to stop also after a stream whose last event has no end: ${JSON.stringify(last)}`, async () => {
       stage = await startDurableStage();
       const exchange = await stage.begin("text/event-stream", `${chunk("one", "stop")}${last}`);
@@ -125,7 +154,8 @@ describe("the way back to a recorded answer", () => {
     await finish(exchange);
     const [one, ...others] = await Promise.all(readers);
     for (const other of others) assert.equal(other, one);
-    const events = (text = "") => Array.from(text.matchAll(/^data: (.*)\r?$/gm), ([, data]) => data?.trim());
+    const events = (text = "") =>
+      Array.from(text.matchAll(/^data: (.*)\r?$/gm), ([, data]) => data?.trim());
     assert.deepEqual(events(one), ["1", "2", "[DONE]"]);
     const ids = Array.from((one ?? "").matchAll(/^id: (\d+)$/gm), ([, id]) => Number(id));
     for (const id of ids) {
@@ -138,19 +168,25 @@ describe("the way back to a recorded answer", () => {
   it("is closed by DELETE: a running exchange is stopped, a recording is gone, and its key is free", async () => {
     stage = await startDurableStage();
     const { under, provider } = stage;
-    const exchange = await stage.begin("text/event-stream", chunk("one"), { "idempotency-key": "k" });
+    const exchange = await stage.begin("text/event-stream", chunk("one"), {
+      "idempotency-key": "k",
+    });
     const { get, answer } = exchange;
     assert.equal((await get("", {}, { method: "DELETE" })).status, 204);
     assert.match(await answer.text(), /exchange_stopped/);
     await until(() => provider.calls[0]?.isCut === true, "the end of the call at the provider");
     await untilEnded(exchange);
     assert.match(await (await get()).text(), /exchange_stopped/, "it says how it ended");
-    const stranger = await get("", { authorization: "Bearer sk-of-somebody-else" }, { method: "DELETE" });
+    const stranger = await get("", { authorization: "Bearer sk-of-somebody-else" }, {
+      method: "DELETE",
+    });
     assert.equal(stranger.status, 404);
     const deleted = await get("", {}, { method: "DELETE" });
     assert.equal(deleted.status, 204);
     assert.equal(await deleted.text(), "");
-    for (const method of ["GET", "HEAD", "DELETE"]) assert.equal((await get("", {}, { method })).status, 404);
+    for (const method of ["GET", "HEAD", "DELETE"]) {
+      assert.equal((await get("", {}, { method })).status, 404);
+    }
 
     const second = await stage.begin("text/plain", "two", { "idempotency-key": "k" });
     await finish(second);
@@ -173,7 +209,10 @@ describe("the way back to a recorded answer", () => {
     stage = await startDurableStage({ durable: { keep: "1ms", linger: "1m" } });
     const exchange = await stage.begin("text/plain", "x");
     await finish(exchange);
-    await until(async () => (await exchange.get("", {}, { method: "HEAD" })).status === 410, "it expires");
+    await until(
+      async () => (await exchange.get("", {}, { method: "HEAD" })).status === 410,
+      "it expires",
+    );
     for (const query of ["", "?offset=-1", "?offset=0&live=sse", "?offset=now&live=long-poll"]) {
       const refused = await exchange.get(query);
       assert.equal(refused.status, 410);
@@ -182,7 +221,9 @@ describe("the way back to a recorded answer", () => {
     assert.equal((await exchange.get("", {}, { method: "HEAD" })).status, 410);
     assert.equal((await exchange.get("", {}, { method: "DELETE" })).status, 410);
     const unknown = exchange.location.replace(/.{22}$/, "A".repeat(22));
-    const { status, headers } = await fetch(stage.under.a + unknown, { headers: stage.under.headers });
+    const { status, headers } = await fetch(stage.under.a + unknown, {
+      headers: stage.under.headers,
+    });
     assert.deepEqual([status, headers.get("x-content-type-options")], [404, "nosniff"]);
   });
 
@@ -216,7 +257,9 @@ describe("the way back to a recorded answer", () => {
   it("is not pushed out by answers of another key that holds more", async () => {
     const keys = ["careful", "greedy"].map((id) => ({ id, key: `0123456789-key-of-${id}` }));
     const provider = await startProvider((response) => {
-      response.writeHead(200, { "content-type": "application/json" }).end(COMPLETION + " ".repeat(20_000));
+      response.writeHead(200, { "content-type": "application/json" }).end(
+        COMPLETION + " ".repeat(20_000),
+      );
     });
     const under = await startUnderTest({
       upstreams: { a: provider.url },
@@ -225,8 +268,16 @@ describe("the way back to a recorded answer", () => {
     });
     try {
       const call = async (id: string, name: string) => {
-        const headers = { ...under.headers, "gateway-auth": `Bearer 0123456789-key-of-${id}`, "idempotency-key": name };
-        const answer = await fetch(`${under.a}/v1/chat/completions`, { method: "POST", headers, body: GOOD_BODY });
+        const headers = {
+          ...under.headers,
+          "gateway-auth": `Bearer 0123456789-key-of-${id}`,
+          "idempotency-key": name,
+        };
+        const answer = await fetch(`${under.a}/v1/chat/completions`, {
+          method: "POST",
+          headers,
+          body: GOOD_BODY,
+        });
         assert.equal(answer.status, 200, await answer.text());
         return answer.headers.get("idempotency-replayed");
       };
@@ -245,11 +296,19 @@ describe("the way back to a recorded answer", () => {
     const page = "https://app.example.com";
     stage = await startDurableStage({ config: { cors: { origins: [page] } } });
     const { under } = stage;
-    const exchange = await stage.begin("text/event-stream", chunk("one"), { "idempotency-key": "k", origin: page });
+    const exchange = await stage.begin("text/event-stream", chunk("one"), {
+      "idempotency-key": "k",
+      origin: page,
+    });
     const exposed = ({ headers }: Response) =>
-      (headers.get("access-control-expose-headers") ?? "").split(",").map((name) => name.trim().toLowerCase());
-    for (const name of ["location", "exchange-expires"]) assert.ok(exposed(exchange.answer).includes(name), name);
-    const requested = "authorization,gateway-auth,idempotency-key,if-none-match,last-event-id,sallyport-durable";
+      (headers.get("access-control-expose-headers") ?? "").split(",").map((name) =>
+        name.trim().toLowerCase()
+      );
+    for (const name of ["location", "exchange-expires"]) {
+      assert.ok(exposed(exchange.answer).includes(name), name);
+    }
+    const requested =
+      "authorization,gateway-auth,idempotency-key,if-none-match,last-event-id,sallyport-durable";
     for (const method of ["GET", "HEAD", "DELETE", "POST"]) {
       const preflight = await callRaw(under.a, {
         method: "OPTIONS",
@@ -264,7 +323,10 @@ describe("the way back to a recorded answer", () => {
       });
       assert.equal(preflight.status, 204);
       assert.equal(preflight.headers["access-control-allow-origin"], page);
-      assert.match(preflight.headers["access-control-allow-methods"] ?? "", new RegExp(`\\b${method}\\b`));
+      assert.match(
+        preflight.headers["access-control-allow-methods"] ?? "",
+        new RegExp(`\\b${method}\\b`),
+      );
       const allowed = preflight.headers["access-control-allow-headers"]?.split(", ") ?? [];
       assert.deepEqual(allowed.toSorted(), requested.split(",").toSorted());
     }
@@ -272,11 +334,15 @@ describe("the way back to a recorded answer", () => {
     const read = await exchange.get("?offset=-1", { origin: page });
     await read.text();
     assert.equal(read.headers.get("access-control-allow-origin"), page);
-    for (const name of ["stream-next-offset", "stream-up-to-date", "stream-closed", "etag", "location"]) {
+    for (
+      const name of ["stream-next-offset", "stream-up-to-date", "stream-closed", "etag", "location"]
+    ) {
       assert.ok(exposed(read).includes(name), name);
     }
     const polled = await exchange.get("?offset=now&live=long-poll", { origin: page });
-    for (const name of ["stream-next-offset", "stream-cursor"]) assert.ok(exposed(polled).includes(name), name);
+    for (const name of ["stream-next-offset", "stream-cursor"]) {
+      assert.ok(exposed(polled).includes(name), name);
+    }
     const replayed = await fetch(`${under.a}/v1/chat/completions`, {
       method: "POST",
       headers: { ...under.headers, "idempotency-key": "k", origin: page },

@@ -1,4 +1,6 @@
-/** Every error of the table, provoked through the front door: status, the four keys, the headers. */
+/**
+ * Every error of the table, provoked through the front door: status, the four keys, the headers.
+ */
 // runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
@@ -44,12 +46,17 @@ describe("errors", () => {
       assert.equal(headers["x-request-id"], record.id);
       const hasCalled = record.replica !== undefined;
       assert.match(headers["server-timing"] ?? "", hasCalled ? TIMED_WITH_UPSTREAM : TIMED);
-      const waitMs = how.waits === true ? Number(headers["retry-after-ms"]) : retryAfterS && retryAfterS * 1000;
+      const waitMs = how.waits === true
+        ? Number(headers["retry-after-ms"])
+        : retryAfterS && retryAfterS * 1000;
       assert.ok(waitMs === undefined || waitMs > 0);
       assert.equal(headers["retry-after"], waitMs && String(Math.ceil(waitMs / 1000)));
       assert.equal(headers["retry-after-ms"], waitMs && String(waitMs));
       const isGatewayKey = status === 401 && param === "Gateway-Auth";
-      assert.equal(headers["www-authenticate"], isGatewayKey ? 'Bearer realm="gateway"' : undefined);
+      assert.equal(
+        headers["www-authenticate"],
+        isGatewayKey ? 'Bearer realm="gateway"' : undefined,
+      );
       assert.equal(headers.allow, status === 405 ? "POST, GET, HEAD" : undefined);
       assert.equal(record.outcome, outcome);
       assert.equal(record.code, code);
@@ -61,12 +68,16 @@ describe("errors", () => {
     const gap = isWorkers ? CASES[code].notOnWorkers : undefined;
     it.unless(
       gap,
-      `${ROWS[code] ?? ""}${code} ends a stream that has begun with an error event and without [DONE]`,
+      `${
+        ROWS[code] ?? ""
+      }${code} ends a stream that has begun with an error event and without [DONE]`,
       async () => {
         const { answer, record } = await provoke(CASES[code]);
         assert.equal(answer.status, 200);
         const events = answer.body.split(/\n{2,}/).filter((event) => !event.startsWith(":"));
-        if (code !== "upstream_first_event_timeout") assert.equal(`${events.shift()}\n\n`, chunk("Hel"));
+        if (code !== "upstream_first_event_timeout") {
+          assert.equal(`${events.shift()}\n\n`, chunk("Hel"));
+        }
         const [event, ...rest] = events;
         assert.deepEqual(JSON.parse(event?.replace(/^data: /, "") ?? ""), {
           error: { message: ERRORS[code].message, type: ERRORS[code].type, param: null, code },

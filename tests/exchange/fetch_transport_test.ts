@@ -1,4 +1,7 @@
-/** `"transport": "fetch"`: calls go out through the runtime's own client, and callers see no difference. */
+/**
+ * `"transport": "fetch"`: calls go out through the runtime's own client, and callers see no
+ * difference.
+ */
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
@@ -32,7 +35,11 @@ describe("a provider with transport: fetch", () => {
     return provider;
   };
   const call = (body: string) =>
-    runtimeFetch(`${under.a}/v1/chat/completions`, { method: "POST", headers: under.headers, body });
+    runtimeFetch(`${under.a}/v1/chat/completions`, {
+      method: "POST",
+      headers: under.headers,
+      body,
+    });
   afterEach(async () => {
     globalThis.fetch = runtimeFetch;
     await under.close();
@@ -58,7 +65,10 @@ describe("a provider with transport: fetch", () => {
 
   it("answers calls on a kept connection without waiting for an acknowledgement", async () => {
     await start("fetch", answerLong);
-    const request = toRawRequest(under.b, { headers: { ...under.headers, connection: undefined }, body: GOOD_BODY });
+    const request = toRawRequest(under.b, {
+      headers: { ...under.headers, connection: undefined },
+      body: GOOD_BODY,
+    });
     const ms = await timeKept(under.b, request, 50);
     assert.ok(ms < 35, `a call takes ${ms} ms`); // a wait takes 44
     assert.equal(fetched.length, 50);

@@ -1,6 +1,7 @@
 /**
- * What an exchange leaves is garbage that V8's collector of the young generation finds. A reference from the old
- * generation keeps it until all of the heap is collected, and copying it meanwhile took a tenth of a call.
+ * What an exchange leaves is garbage that V8's collector of the young generation finds. A reference
+ * from the old generation keeps it until all of the heap is collected, and copying it meanwhile
+ * took a tenth of a call.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -16,7 +17,10 @@ const KEY = "a-gateway-key-of-mine";
 const WARM_UP_CALLS = 1500;
 const CALLS = 3000;
 const CONNECTIONS = 16;
-/** The most that may outlive a collection of the young generation: an exchange takes some 5,000 in all. Bytes a call. */
+/**
+ * The most that may outlive a collection of the young generation: an exchange takes some 5,000 in
+ * all. Bytes a call.
+ */
 const MAX_PROMOTED = 1000;
 
 /** Such as `Scavenge 35.5 (60.2) -> 22.1 (60.2) MB`, with megabytes of 2^20 bytes. */
@@ -37,10 +41,16 @@ describe("what an exchange leaves", () => {
       JSON.stringify({
         listen: [{ port: 0 }],
         providers: { a: { hosts: ["*"], upstream: provider.url } },
-        keys: [{ id: "me", key: KEY, limits: { requests: "1M/h", tokens: "1G/h", concurrency: 1000 } }],
+        keys: [{
+          id: "me",
+          key: KEY,
+          limits: { requests: "1M/h", tokens: "1G/h", concurrency: 1000 },
+        }],
       }),
     );
-    program = startProgram(["serve", "--config", config, "--log", "off"], { flags: ["--trace-gc"] });
+    program = startProgram(["serve", "--config", config, "--log", "off"], {
+      flags: ["--trace-gc"],
+    });
     url = await program.waitFor(/listening on (\S+)/);
   });
 
@@ -73,16 +83,29 @@ describe("what an exchange leaves", () => {
     await Promise.all(Array.from({ length: CONNECTIONS }, next));
   }
 
-  /** Returns what collections of the young generation have left alive, one after the other, in a part of the output. */
+  /**
+   * Returns what collections of the young generation have left alive, one after the other, in a
+   * part of the output.
+   */
   function promotedBytes(trace: string): number {
-    const collections = Array.from(trace.matchAll(COLLECTION), ([, kind, , after]) => ({ kind, after: Number(after) }));
+    const collections = Array.from(
+      trace.matchAll(COLLECTION),
+      ([, kind, , after]) => ({ kind, after: Number(after) }),
+    );
     return collections.reduce((sum, { kind, after }, index) => {
       const before = collections[index - 1];
-      return kind === "Scavenge" && before !== undefined ? sum + Math.max(0, after - before.after) * 2 ** 20 : sum;
+      return kind === "Scavenge" && before !== undefined
+        ? sum + Math.max(0, after - before.after) * 2 ** 20
+        : sum;
     }, 0);
   }
 
-  for (const { name, body } of [{ name: "plain", body: GOOD_BODY }, { name: "streamed", body: STREAM_BODY }]) {
+  for (
+    const { name, body } of [{ name: "plain", body: GOOD_BODY }, {
+      name: "streamed",
+      body: STREAM_BODY,
+    }]
+  ) {
     it(`of a ${name} call, next to nothing outlives a collection of the young generation`, async () => {
       await makeCalls(WARM_UP_CALLS, body);
       const from = program.stdout().length;

@@ -7,7 +7,13 @@ import { systemClock } from "../../src/exchange/clock.ts";
 import { runtimeParts } from "../../src/serve/compose.ts";
 import type { Transport } from "../../src/upstream/transport.ts";
 import { it } from "../support/cases.ts";
-import { type Answering, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
+import {
+  type Answering,
+  COMPLETION,
+  type Provider,
+  startProvider,
+  stream,
+} from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
 import { isWorkers } from "../support/runtimes.ts";
 import { callRaw, startTcpPeer } from "../support/tcp_peer.ts";
@@ -16,7 +22,11 @@ describe("headers", () => {
   let provider: Pick<Provider, "url" | "close">;
   let calls: Provider["calls"] = [];
   let under: UnderTest;
-  const start = async (answering: Answering, settings: Record<string, unknown> = {}, config = {}) => {
+  const start = async (
+    answering: Answering,
+    settings: Record<string, unknown> = {},
+    config = {},
+  ) => {
     const started = await startProvider(answering);
     ({ calls } = started);
     provider = started;
@@ -54,7 +64,9 @@ describe("headers", () => {
     assert.equal(headers["idempotency-key"], "k-1");
     assert.equal(headers["user-agent"], "OpenAI/JS 6.49.0");
     assert.equal(headers["accept-encoding"], "identity");
-    const rest = Object.keys(headers).filter((name) => /cookie|forward|gateway|proxy|secret|^te$/.test(name));
+    const rest = Object.keys(headers).filter((name) =>
+      /cookie|forward|gateway|proxy|secret|^te$/.test(name)
+    );
     assert.deepEqual(rest, []);
     if (!isWorkers) assert.equal(headers["x-stainless-lang"], undefined, "Connection named it");
   });
@@ -88,11 +100,25 @@ describe("headers", () => {
   });
 
   it("cross as the provider's configuration says, and are set by it", async () => {
-    const answer = { "content-type": "application/json", "x-their-a": "1", "x-other": "2", "set-cookie": "a=1" };
+    const answer = {
+      "content-type": "application/json",
+      "x-their-a": "1",
+      "x-other": "2",
+      "set-cookie": "a=1",
+    };
     await start((response) => void response.writeHead(200, answer).end(COMPLETION), {
-      headers: { pass: ["X-My-*"], answer: ["x-their-*"], set: { "X-Team": "blue", "user-agent": "ours" } },
+      headers: {
+        pass: ["X-My-*"],
+        answer: ["x-their-*"],
+        set: { "X-Team": "blue", "user-agent": "ours" },
+      },
     });
-    const { headers } = await call({ "x-my-a": "1", "x-mine": "2", "x-team": "red", "user-agent": "theirs" });
+    const { headers } = await call({
+      "x-my-a": "1",
+      "x-mine": "2",
+      "x-team": "red",
+      "user-agent": "theirs",
+    });
     const sent: Readonly<Record<string, unknown>> = calls[0]?.headers ?? {};
     assert.deepEqual(
       ["x-my-a", "x-mine", "x-team", "user-agent"].map((name) => sent[name]),
@@ -149,7 +175,9 @@ describe("headers", () => {
   it("do not cross with a gateway key in them", async () => {
     await start((response) => response.end(COMPLETION), { headers: { pass: ["x-my-*"] } });
     const wrong = ["x-title", "helicone-auth", "x-my-key", "user-agent"];
-    const { status } = await call(Object.fromEntries(wrong.map((name) => [name, `Bearer ${under.key}`])));
+    const { status } = await call(
+      Object.fromEntries(wrong.map((name) => [name, `Bearer ${under.key}`])),
+    );
     assert.equal(status, 200);
     assert.equal(calls.length, 1);
     assert.ok(!JSON.stringify(calls[0]?.headers).includes(under.key));
@@ -157,16 +185,30 @@ describe("headers", () => {
 
   it("that were withheld are named in the log of a debugging operator, without their values", async () => {
     const value = "a-value-that-nobody-tells";
-    const answer = { "content-type": "application/json", "x-odd-answer": value, "set-cookie": value };
+    const answer = {
+      "content-type": "application/json",
+      "x-odd-answer": value,
+      "set-cookie": value,
+    };
     await start(
       (response) => void response.writeHead(200, answer).end(COMPLETION),
       { headers: { pass: ["x-my-*"] } },
       { log: "debug" },
     );
-    await call({ "x-odd-request": value, "cookie": value, "x-my-a": value, "openai-project": "p", "x-api-key": value });
+    await call({
+      "x-odd-request": value,
+      "cookie": value,
+      "x-my-a": value,
+      "openai-project": "p",
+      "x-api-key": value,
+    });
     const { withheld } = await under.settled();
-    for (const name of ["x-odd-request", "cookie", "x-api-key"]) assert.ok(withheld?.request?.includes(name), name);
-    for (const name of ["x-odd-answer", "set-cookie"]) assert.ok(withheld?.response?.includes(name), name);
+    for (const name of ["x-odd-request", "cookie", "x-api-key"]) {
+      assert.ok(withheld?.request?.includes(name), name);
+    }
+    for (const name of ["x-odd-answer", "set-cookie"]) {
+      assert.ok(withheld?.response?.includes(name), name);
+    }
     const crossing = [
       "x-my-a",
       "openai-project",
@@ -176,7 +218,9 @@ describe("headers", () => {
       "host",
       "connection",
     ];
-    const wrong = [...withheld?.request ?? [], ...withheld?.response ?? []].filter((name) => crossing.includes(name));
+    const wrong = [...withheld?.request ?? [], ...withheld?.response ?? []].filter((name) =>
+      crossing.includes(name)
+    );
     assert.deepEqual(wrong, []);
     const told = await under.told();
     assert.match(told, /"withheld":\{"request":\[[^\]]*"x-odd-request"/);
@@ -187,9 +231,13 @@ describe("headers", () => {
 
   it("that were withheld are not named in the log where their name holds the caller's key", async () => {
     const key = "an-Own-Key-of-a-team";
-    await start((response) => response.end(COMPLETION), {}, { log: "debug", keys: [{ id: "own", key }] });
+    await start((response) => response.end(COMPLETION), {}, {
+      log: "debug",
+      keys: [{ id: "own", key }],
+    });
     assert.equal(
-      (await call({ "gateway-auth": `Bearer ${key}`, [`x-odd-${key}`]: "1", "x-odd-request": "1" })).status,
+      (await call({ "gateway-auth": `Bearer ${key}`, [`x-odd-${key}`]: "1", "x-odd-request": "1" }))
+        .status,
       200,
     );
     assert.ok((await under.settled()).withheld?.request?.includes("x-odd-request"));
@@ -254,7 +302,10 @@ describe("headers", () => {
         },
       };
       provider = await startProvider((response) => {
-        response.writeHead(200, { "content-type": "text/event-stream", "server-timing": "gateway;dur=1, db;dur=9" });
+        response.writeHead(200, {
+          "content-type": "text/event-stream",
+          "server-timing": "gateway;dur=1, db;dur=9",
+        });
         response.end(stream("Hello"));
       });
       let isLate = false;
@@ -262,7 +313,10 @@ describe("headers", () => {
         monotonicMs += isLate ? 3 : 1.5;
         return runtimeParts().digest(text);
       };
-      under = await startUnderTest({ upstreams: { a: provider.url }, parts: { clock, transport, digest } });
+      under = await startUnderTest({
+        upstreams: { a: provider.url },
+        parts: { clock, transport, digest },
+      });
       const timing = async (sent: string, headers: Record<string, string> = {}) =>
         (await call(headers, sent)).headers["server-timing"];
       assert.equal(await timing(STREAM_BODY), "gateway;dur=1.5, upstream;dur=200.13");
@@ -282,7 +336,9 @@ describe("headers", () => {
       });
       response.end(gzipSync(isStream ? stream("Hello") : COMPLETION));
     });
-    for (const [sent, expected] of [[GOOD_BODY, COMPLETION], [STREAM_BODY, stream("Hello")]] as const) {
+    for (
+      const [sent, expected] of [[GOOD_BODY, COMPLETION], [STREAM_BODY, stream("Hello")]] as const
+    ) {
       const { status, headers, body } = await call({}, sent);
       assert.equal(status, 200);
       assert.equal(headers["content-encoding"], undefined);
@@ -313,7 +369,9 @@ describe("headers", () => {
 
   it("row 13: of a redirect are neither followed nor told", async () => {
     const elsewhere = await startProvider();
-    await start((response) => response.writeHead(307, { location: `${elsewhere.url}/chat/completions` }).end());
+    await start((response) =>
+      response.writeHead(307, { location: `${elsewhere.url}/chat/completions` }).end()
+    );
     const { status, headers, body } = await call();
     assert.equal(status, 502);
     assert.equal(headers.location, undefined);

@@ -1,4 +1,7 @@
-/** What embedders bring along: their own store of users, limiter and observers, and what happens when one of them fails. */
+/**
+ * What embedders bring along: their own store of users, limiter and observers, and what happens
+ * when one of them fails.
+ */
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -16,7 +19,11 @@ import { COMPLETION, type Provider, startProvider } from "../support/provider.ts
 import { callRaw, openRaw, type RawAnswer, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
-const [ANN, BOB, STRANGER] = ["token-of-ann-0123456789", "token-of-bob-0123456789", "token-of-nobody-0123456789"];
+const [ANN, BOB, STRANGER] = [
+  "token-of-ann-0123456789",
+  "token-of-bob-0123456789",
+  "token-of-nobody-0123456789",
+];
 const SECRET = "a secret word";
 /** Waits for hooks a hundredth of the time, and is as the system's clock else. */
 const impatient: Clock = {
@@ -41,11 +48,20 @@ describe("hooks of embedders", () => {
     await provider.close();
   });
 
-  const start = async (parts: Partial<GatewayParts>, config: Record<string, unknown> = {}): Promise<UnderTest> =>
+  const start = async (
+    parts: Partial<GatewayParts>,
+    config: Record<string, unknown> = {},
+  ): Promise<UnderTest> =>
     under = await startUnderTest({ upstreams: { a: provider.url }, parts, config });
-  const headersOf = (gateway: UnderTest, token: string) => ({ ...gateway.headers, "gateway-auth": `Bearer ${token}` });
+  const headersOf = (gateway: UnderTest, token: string) => ({
+    ...gateway.headers,
+    "gateway-auth": `Bearer ${token}`,
+  });
   const call = async (gateway: UnderTest, token: string): Promise<RawAnswer> => {
-    const answer = await callRaw(gateway.a, { headers: headersOf(gateway, token), body: GOOD_BODY });
+    const answer = await callRaw(gateway.a, {
+      headers: headersOf(gateway, token),
+      body: GOOD_BODY,
+    });
     assert.ok(!JSON.stringify(answer).includes(SECRET));
     return answer;
   };
@@ -87,7 +103,9 @@ describe("hooks of embedders", () => {
 
     it("choose rights and limits, each time anew", async () => {
       let limits: ResolvedKey["limits"] = { requests: "1/h" };
-      const gateway = await start({ keys: resolveAs(() => ({ id: "ann", limits, models: ["test-*"] })) });
+      const gateway = await start({
+        keys: resolveAs(() => ({ id: "ann", limits, models: ["test-*"] })),
+      });
       const first = await call(gateway, ANN);
       assert.match(first.headers["ratelimit-policy"] ?? "", /^"requests";q=1;w=3600$/);
       assert.equal(codeOf(await call(gateway, ANN)), "429 rate_limit_exceeded");
@@ -112,7 +130,10 @@ describe("hooks of embedders", () => {
     it("cost their own exchange only when they answer what can't be used, and observers are told what", async () => {
       for (
         const [answer, mistake] of [
-          [{ id: "ann", limits: { requests: SECRET } }, /limits\.requests: expected a rate such as/],
+          [
+            { id: "ann", limits: { requests: SECRET } },
+            /limits\.requests: expected a rate such as/,
+          ],
           [{ id: "ann", token: SECRET }, /keys hook answered: token: /],
           [SECRET, /keys hook answered: expected an object/],
         ] as const
@@ -135,7 +156,10 @@ describe("hooks of embedders", () => {
 
       const patient = await start({ keys: resolveAs(forEver) });
       const open = () =>
-        openRaw(patient.a, toRawRequest(patient.a, { headers: headersOf(patient, ANN), body: GOOD_BODY }));
+        openRaw(
+          patient.a,
+          toRawRequest(patient.a, { headers: headersOf(patient, ANN), body: GOOD_BODY }),
+        );
       const leaving = open();
       await until(() => patient.gateway.openExchanges === 1, "the exchange is open");
       leaving.socket.destroy();
@@ -148,9 +172,14 @@ describe("hooks of embedders", () => {
   });
 
   describe("that count", () => {
-    const LIMITED = { keys: [{ id: "ann", key: ANN, limits: { concurrency: 1 } }, { id: "bob", key: BOB }] };
+    const LIMITED = {
+      keys: [{ id: "ann", key: ANN, limits: { concurrency: 1 } }, { id: "bob", key: BOB }],
+    };
     const status = () => Promise.resolve([]);
-    const limitersThat = (acquire: () => unknown): Limiter => ({ acquire: acquire as Limiter["acquire"], status });
+    const limitersThat = (acquire: () => unknown): Limiter => ({
+      acquire: acquire as Limiter["acquire"],
+      status,
+    });
 
     it("cost their own exchange only when they throw or reject", async () => {
       for (const acquire of [toThrow, toReject]) {
@@ -197,12 +226,19 @@ describe("hooks of embedders", () => {
 
   it("that observe are told once each, and those that throw, reject or never end keep nobody from it", async () => {
     const told: ExchangeRecord[] = [];
-    const failing = [toThrow, toReject, forEver].map((settled) => ({ settled }) as unknown as ExchangeObserver);
-    const gateway = await start({ observers: [...failing, { settled: (record) => void told.push(record) }] });
+    const failing = [toThrow, toReject, forEver].map((settled) =>
+      ({ settled }) as unknown as ExchangeObserver
+    );
+    const gateway = await start({
+      observers: [...failing, { settled: (record) => void told.push(record) }],
+    });
     assert.equal((await call(gateway, gateway.key)).body, COMPLETION);
     await gateway.settled();
     assert.equal(codeOf(await call(gateway, STRANGER)), "401 invalid_gateway_key");
     await gateway.settled(2);
-    assert.deepEqual(told.map(({ keyId, outcome }) => [keyId, outcome]), [["tester", "ok"], [undefined, "refused"]]);
+    assert.deepEqual(told.map(({ keyId, outcome }) => [keyId, outcome]), [["tester", "ok"], [
+      undefined,
+      "refused",
+    ]]);
   });
 });

@@ -1,4 +1,7 @@
-/** The host, and the path before `/v1`, pick the provider; nothing else of a request chooses where it goes. */
+/**
+ * The host, and the path before `/v1`, pick the provider; nothing else of a request chooses where
+ * it goes.
+ */
 // runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
@@ -28,7 +31,9 @@ describe("the host", () => {
       assert.equal((await call({ host })).status, 200);
     }
     assert.equal(providers.a.calls.length, 3);
-    for (const host of ["b.localhost", "B.localhost:80"]) assert.equal((await call({ host })).status, 200);
+    for (const host of ["b.localhost", "B.localhost:80"]) {
+      assert.equal((await call({ host })).status, 200);
+    }
     assert.equal(providers.a.calls.length, 3);
     assert.equal(providers.b.calls.length, 2);
   });
@@ -44,7 +49,14 @@ describe("the host", () => {
     "refuses a Host that is no plain host before anything looks at the URL",
     async () => {
       for (
-        const host of ["a/public?", "user@a.localhost", "a.localhost:99999", "[::1", "a.localhost, b.localhost", "a b"]
+        const host of [
+          "a/public?",
+          "user@a.localhost",
+          "a.localhost:99999",
+          "[::1",
+          "a.localhost, b.localhost",
+          "a b",
+        ]
       ) {
         const { status, body } = await call({ host }, "/admin/keys");
         assert.equal(status, 400, host);
@@ -73,7 +85,8 @@ describe("the host", () => {
         assert.ok(status === 404 || status === 400 || status === 405, `${path} answered ${status}`);
       }
       assert.equal(providers.a.calls.length, 0);
-      // An absolute target names another host; the request still goes to a configured upstream or nowhere.
+      // An absolute target names another host; the request still goes to a configured upstream or
+      // nowhere.
       await call({ host: "a.localhost" }, "http://evil.example/v1/chat/completions");
       for (const { path, headers } of [...providers.a.calls, ...providers.b.calls]) {
         assert.equal(path, "/v1/chat/completions");
@@ -126,7 +139,9 @@ describe("the path before /v1", () => {
     callRaw(under.a, { path, headers: { ...under.headers, host, ...headers }, body: GOOD_BODY });
   /** The providers that were called since the last look, with the paths by which. */
   const called = (): string[] =>
-    Object.entries(providers).flatMap(([name, { calls }]) => calls.splice(0).map(({ path }) => `${name} ${path}`));
+    Object.entries(providers).flatMap(([name, { calls }]) =>
+      calls.splice(0).map(({ path }) => `${name} ${path}`)
+    );
 
   it("picks the provider and never reaches it", async () => {
     const CASES = [
@@ -153,8 +168,14 @@ describe("the path before /v1", () => {
     const read = (method: string, path: string) =>
       callRaw(under.a, { method, path, headers: { ...under.headers, host: "gw.localhost" } });
     assert.equal((await read("GET", "/two/v1/models")).status, 200);
-    assert.equal((await read("GET", "/two/openai/v1/models/org%2Fmodel-1.5?x=/v1/../y")).status, 200);
-    assert.deepEqual(called().map((each) => each.split("?")[0]), ["b /v1/models", "b /v1/models/org%2Fmodel-1.5"]);
+    assert.equal(
+      (await read("GET", "/two/openai/v1/models/org%2Fmodel-1.5?x=/v1/../y")).status,
+      200,
+    );
+    assert.deepEqual(called().map((each) => each.split("?")[0]), [
+      "b /v1/models",
+      "b /v1/models/org%2Fmodel-1.5",
+    ]);
     const refused = await read("DELETE", "/two/v1/models");
     assert.equal(refused.status, 405);
     assert.match(refused.body, /method_not_allowed/);
@@ -218,7 +239,10 @@ describe("the path before /v1", () => {
     ) {
       const { status } = await call("gw.localhost", path);
       const isRaw = runtime !== "bun" && !isWorkers;
-      assert.ok(isRaw ? status === 404 : [200, 400, 404].includes(status), `${path} answered ${status}`);
+      assert.ok(
+        isRaw ? status === 404 : [200, 400, 404].includes(status),
+        `${path} answered ${status}`,
+      );
       assert.deepEqual(called(), status === 200 ? [`${resolved} /v1/chat/completions`] : [], path);
     }
   });

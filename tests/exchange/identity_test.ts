@@ -1,4 +1,6 @@
-/** Callers with identity tokens (JWT) in the place of gateway keys: whose are accepted, and as whom. */
+/**
+ * Callers with identity tokens (JWT) in the place of gateway keys: whose are accepted, and as whom.
+ */
 // runtimes: all, workers
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
@@ -8,7 +10,13 @@ import { parseConfig } from "../../src/config/config.ts";
 import type { FailureCause } from "../../src/errors/outcomes.ts";
 import type { RevocableToken } from "../../src/keys/identity/revocations.ts";
 import { GOOD_BODY, startUnderTest, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
-import { AUDIENCE, makeIssuerKey, startIssuer, type TestIssuer, toPart } from "../support/issuer.ts";
+import {
+  AUDIENCE,
+  makeIssuerKey,
+  startIssuer,
+  type TestIssuer,
+  toPart,
+} from "../support/issuer.ts";
 import { it } from "../support/cases.ts";
 import { COMPLETION, type Provider, startProvider } from "../support/provider.ts";
 import { callRaw, type RawAnswer } from "../support/tcp_peer.ts";
@@ -29,7 +37,9 @@ describe("callers with identity tokens", () => {
   afterEach(async () => {
     const told = await under?.told() ?? "";
     for (const token of shown.splice(0)) {
-      for (const part of token.split(".")) assert.ok(part.length < 20 || !told.includes(part), "a token is told");
+      for (const part of token.split(".")) {
+        assert.ok(part.length < 20 || !told.includes(part), "a token is told");
+      }
     }
     await under?.close();
     under = undefined;
@@ -50,7 +60,11 @@ describe("callers with identity tokens", () => {
     });
     return under;
   };
-  const call = (gateway: UnderTest, token: string, more: Parameters<typeof callRaw>[1] = {}): Promise<RawAnswer> => {
+  const call = (
+    gateway: UnderTest,
+    token: string,
+    more: Parameters<typeof callRaw>[1] = {},
+  ): Promise<RawAnswer> => {
     shown.push(token);
     const { headers, ...rest } = more;
     return callRaw(gateway.a, {
@@ -74,7 +88,10 @@ describe("callers with identity tokens", () => {
     const [sent] = provider.calls;
     assert.equal(sent?.headers["authorization"], `Bearer ${UPSTREAM_KEY}`);
     assert.equal(sent?.headers["gateway-auth"], undefined);
-    assert.equal((await callRaw(gateway.a, { headers: gateway.headers, body: GOOD_BODY })).status, 200);
+    assert.equal(
+      (await callRaw(gateway.a, { headers: gateway.headers, body: GOOD_BODY })).status,
+      200,
+    );
     assert.equal((await gateway.settled(2)).keyId, "tester");
   });
 
@@ -83,7 +100,10 @@ describe("callers with identity tokens", () => {
       await issuer.rotate(alg);
       const gateway = await start();
       assert.equal((await call(gateway, await issuer.token())).status, 200);
-      assert.equal((await call(gateway, await issuer.token({ claims: { sub: "bob" } }))).status, 200);
+      assert.equal(
+        (await call(gateway, await issuer.token({ claims: { sub: "bob" } }))).status,
+        200,
+      );
     });
   }
 
@@ -98,24 +118,60 @@ describe("callers with identity tokens", () => {
     const flipped = `${signature[0] === "A" ? "B" : "A"}${signature.slice(1)}`;
     const bad: readonly (readonly [name: string, token: string, fault: FailureCause])[] = [
       ["expired", await issuer.token({ claims: { exp: now - 31 } }), "token_expired"],
-      ["older than maxAge", await issuer.token({ claims: { iat: now - 86_400 - 31 } }), "token_expired"],
+      [
+        "older than maxAge",
+        await issuer.token({ claims: { iat: now - 86_400 - 31 } }),
+        "token_expired",
+      ],
       ["not valid yet", await issuer.token({ claims: { nbf: now + 60 } }), "token_early"],
       ["issued in the future", await issuer.token({ claims: { iat: now + 60 } }), "token_early"],
       ["for another audience", await issuer.token({ claims: { aud: "another" } }), "token_issuer"],
       ["for no audience", await issuer.token({ claims: { aud: undefined } }), "token_issuer"],
-      ["of another issuer", await issuer.token({ claims: { iss: "https://other.example" } }), "token_issuer"],
-      ["of an issuer with a slash", await issuer.token({ claims: { iss: `${issuer.url}/` } }), "token_issuer"],
+      [
+        "of another issuer",
+        await issuer.token({ claims: { iss: "https://other.example" } }),
+        "token_issuer",
+      ],
+      [
+        "of an issuer with a slash",
+        await issuer.token({ claims: { iss: `${issuer.url}/` } }),
+        "token_issuer",
+      ],
       ["without an end", await issuer.token({ claims: { exp: undefined } }), "token_claims"],
       ["without a subject", await issuer.token({ claims: { sub: undefined } }), "token_claims"],
-      ["without a time of issue", await issuer.token({ claims: { iat: undefined } }), "token_claims"],
-      ["signed by another key of the same kid", await issuer.token({ key: foreign }), "token_signature"],
+      [
+        "without a time of issue",
+        await issuer.token({ claims: { iat: undefined } }),
+        "token_claims",
+      ],
+      [
+        "signed by another key of the same kid",
+        await issuer.token({ key: foreign }),
+        "token_signature",
+      ],
       ["signed by a key of an unknown kid", await issuer.token({ key: unknown }), "token_key"],
       ["changed in its signature", `${head}.${body}.${flipped}`, "token_signature"],
-      ["of a type for logging out", await issuer.token({ header: { typ: "logout+jwt" } }), "token_form"],
+      [
+        "of a type for logging out",
+        await issuer.token({ header: { typ: "logout+jwt" } }),
+        "token_form",
+      ],
       ["without a signature", `${toPart({ alg: "none" })}.${body}.`, "token_algorithm"],
-      ["without a signature, by kid", `${toPart({ alg: "none", kid })}.${body}.${signature}`, "token_algorithm"],
-      ["of another algorithm", `${toPart({ alg: "RS256", kid })}.${body}.${signature}`, "token_key"],
-      ["malformed", `${toPart({ alg: "ES256", kid })}.${toPart("{ no json }")}.${signature}`, "token_issuer"],
+      [
+        "without a signature, by kid",
+        `${toPart({ alg: "none", kid })}.${body}.${signature}`,
+        "token_algorithm",
+      ],
+      [
+        "of another algorithm",
+        `${toPart({ alg: "RS256", kid })}.${body}.${signature}`,
+        "token_key",
+      ],
+      [
+        "malformed",
+        `${toPart({ alg: "ES256", kid })}.${toPart("{ no json }")}.${signature}`,
+        "token_issuer",
+      ],
       [
         "critical of what is unknown",
         `${toPart({ alg: "ES256", kid, crit: ["x"], x: 1 })}.${body}.${signature}`,
@@ -142,7 +198,9 @@ describe("callers with identity tokens", () => {
     const gateway = await start();
     const [key] = issuer.keys;
     const [, body = ""] = (await issuer.token()).split(".");
-    for (const secret of [JSON.stringify(key?.publicJwk), String(key?.publicJwk.n), key?.kid ?? ""]) {
+    for (
+      const secret of [JSON.stringify(key?.publicJwk), String(key?.publicJwk.n), key?.kid ?? ""]
+    ) {
       const signed = `${toPart({ alg: "HS256", typ: "JWT", kid: key?.kid })}.${body}`;
       const mac = createHmac("sha256", secret).update(signed).digest("base64url");
       assert.equal(await faultOf(gateway, `${signed}.${mac}`), "token_algorithm");
@@ -158,7 +216,10 @@ describe("callers with identity tokens", () => {
     ];
     for (const header of brought) {
       const fault = await faultOf(gateway, await issuer.token({ key: own, header }));
-      assert.ok(fault === "token_key" || fault === "token_form", `${JSON.stringify(header)}: ${fault}`);
+      assert.ok(
+        fault === "token_key" || fault === "token_form",
+        `${JSON.stringify(header)}: ${fault}`,
+      );
     }
   });
 
@@ -166,7 +227,11 @@ describe("callers with identity tokens", () => {
     const gateway = await start();
     const now = Math.floor(Date.now() / 1000);
     for (const claims of [{ exp: now - 10 }, { nbf: now + 10 }, { iat: now + 10 }]) {
-      assert.equal((await call(gateway, await issuer.token({ claims }))).status, 200, JSON.stringify(claims));
+      assert.equal(
+        (await call(gateway, await issuer.token({ claims }))).status,
+        200,
+        JSON.stringify(claims),
+      );
     }
   });
 
@@ -192,12 +257,20 @@ describe("callers with identity tokens", () => {
     assert.equal((await call(gateway, token)).status, 200);
     assert.equal((await gateway.settled()).keyId, "jwt:corp:0f1e");
     // Another token of the same caller is the same caller.
-    assert.equal(codeOf(await call(gateway, await issuer.token({ claims }))), "429 rate_limit_exceeded");
+    assert.equal(
+      codeOf(await call(gateway, await issuer.token({ claims }))),
+      "429 rate_limit_exceeded",
+    );
     const gold = await issuer.token({ claims: { ...claims, oid: "2d3c", plan: "gold" } });
     for (let made = 0; made < 3; made++) assert.equal((await call(gateway, gold)).status, 200);
-    const other = await issuer.token({ claims: { ...claims, oid: "4b5a", "https://gateway.example/models": "other" } });
+    const other = await issuer.token({
+      claims: { ...claims, oid: "4b5a", "https://gateway.example/models": "other" },
+    });
     assert.equal(codeOf(await call(gateway, other)), "403 model_not_allowed");
-    const embedding = { path: "/v1/embeddings", body: JSON.stringify({ model: "test-1", input: "x" }) };
+    const embedding = {
+      path: "/v1/embeddings",
+      body: JSON.stringify({ model: "test-1", input: "x" }),
+    };
     assert.equal(codeOf(await call(gateway, gold, embedding)), "403 operation_not_allowed");
     // A claim that is mapped and missing is no permission for everything.
     for (const name of ["realm_access", "https://gateway.example/models", "oid"]) {
@@ -207,26 +280,44 @@ describe("callers with identity tokens", () => {
       );
     }
     for (const plan of ["platinum", "__proto__", "1000000/h"]) {
-      assert.equal(await faultOf(gateway, await issuer.token({ claims: { ...claims, plan } })), "token_claims");
+      assert.equal(
+        await faultOf(gateway, await issuer.token({ claims: { ...claims, plan } })),
+        "token_claims",
+      );
     }
   });
 
   it("are mapped in the order in which the pairs of a map are written, also where they look like numbers", async () => {
-    const teams = { ads: { limits: { requests: "1/h" } }, search: { limits: { requests: "1k/h" } } };
+    const teams = {
+      ads: { limits: { requests: "1/h" } },
+      search: { limits: { requests: "1k/h" } },
+    };
     const map = [["10", "ads"], ["9", "search"]];
-    const gateway = await start({ claims: { team: { claim: "groups", map } } }, { config: { teams } });
+    const gateway = await start({ claims: { team: { claim: "groups", map } } }, {
+      config: { teams },
+    });
     const token = await issuer.token({ claims: { groups: ["9", "10"] } });
     assert.equal((await call(gateway, token)).status, 200);
-    assert.equal(codeOf(await call(gateway, token)), "429 rate_limit_exceeded", "its team is the first one");
+    assert.equal(
+      codeOf(await call(gateway, token)),
+      "429 rate_limit_exceeded",
+      "its team is the first one",
+    );
   });
 
   it("without a key id are tried with each key of the issuer", async () => {
     const [first, second] = [await makeIssuerKey(), await makeIssuerKey()];
-    const withoutId = ({ publicJwk: { kid: _, ...rest }, ...key }: typeof first) => ({ ...key, publicJwk: rest });
+    const withoutId = ({ publicJwk: { kid: _, ...rest }, ...key }: typeof first) => ({
+      ...key,
+      publicJwk: rest,
+    });
     issuer.keys = [first, second].map((each) => withoutId(each) as typeof first);
     const gateway = await start();
     for (const key of [first, second]) {
-      assert.equal((await call(gateway, await issuer.token({ key, header: { kid: undefined } }))).status, 200);
+      assert.equal(
+        (await call(gateway, await issuer.token({ key, header: { kid: undefined } }))).status,
+        200,
+      );
     }
     const stranger = await makeIssuerKey();
     assert.equal(
@@ -237,17 +328,38 @@ describe("callers with identity tokens", () => {
 
   it("are let in by required claims alone, where the configuration has some", async () => {
     const gateway = await start({ require: { repository: ["my-org/*"], ref: "refs/heads/main" } });
-    const good = { repository: "my-org/app", ref: "refs/heads/main", sub: "repo:my-org/app:ref:refs/heads/main" };
+    const good = {
+      repository: "my-org/app",
+      ref: "refs/heads/main",
+      sub: "repo:my-org/app:ref:refs/heads/main",
+    };
     assert.equal((await call(gateway, await issuer.token({ claims: good }))).status, 200);
     assert.equal((await gateway.settled()).keyId, "jwt:idp:repo:my-org/app:ref:refs/heads/main");
-    for (const claims of [{ repository: "other/app" }, { ref: "refs/heads/other" }, { repository: undefined }]) {
-      assert.equal(await faultOf(gateway, await issuer.token({ claims: { ...good, ...claims } })), "token_claims");
+    for (
+      const claims of [{ repository: "other/app" }, { ref: "refs/heads/other" }, {
+        repository: undefined,
+      }]
+    ) {
+      assert.equal(
+        await faultOf(gateway, await issuer.token({ claims: { ...good, ...claims } })),
+        "token_claims",
+      );
     }
   });
 
   it("never have the id of a stored key, nor each other's", async () => {
     const gateway = await start();
-    const subjects = ["tester", "jwt:idp:ann", "a b", "a_b", "x".repeat(80), `${"x".repeat(79)}y`, "ä", "a~b", "a\nb"];
+    const subjects = [
+      "tester",
+      "jwt:idp:ann",
+      "a b",
+      "a_b",
+      "x".repeat(80),
+      `${"x".repeat(79)}y`,
+      "ä",
+      "a~b",
+      "a\nb",
+    ];
     const ids = new Set<string | undefined>();
     for (const sub of subjects) {
       const count = gateway.records.length;
@@ -267,7 +379,10 @@ describe("callers with identity tokens", () => {
     const forProvider = await issuer.token({ claims: { aud: "https://provider.example" } });
     const authorization = (token: string) => ({ headers: { authorization: `Bearer ${token}` } });
     for (const token of [mine, other]) {
-      assert.equal(codeOf(await call(gateway, mine, authorization(token))), "401 gateway_key_in_authorization");
+      assert.equal(
+        codeOf(await call(gateway, mine, authorization(token))),
+        "401 gateway_key_in_authorization",
+      );
       const path = `/v1/chat/completions?key=x${token}`;
       assert.equal(codeOf(await call(gateway, mine, { path })), "400 gateway_key_misplaced");
       const body = JSON.stringify({ ...JSON.parse(GOOD_BODY), user: `me:${token}` });
@@ -300,10 +415,19 @@ describe("callers with identity tokens", () => {
     for (const aud of ["apps", ["other", "more-apps"]]) {
       assert.equal((await call(gateway, await issuer.token({ claims: { aud } }))).status, 200);
     }
-    assert.equal(await faultOf(gateway, await issuer.token({ claims: { aud: "people" } })), "token_issuer");
-    const twice = [{ name: "apps", audience: ["apps", "more"] }, { name: "people", audience: ["people", "more"] }];
+    assert.equal(
+      await faultOf(gateway, await issuer.token({ claims: { aud: "people" } })),
+      "token_issuer",
+    );
+    const twice = [{ name: "apps", audience: ["apps", "more"] }, {
+      name: "people",
+      audience: ["people", "more"],
+    }];
     const identity = twice.map((each) => ({ issuer: issuer.url, ...each }));
-    assert.throws(() => parseConfig({ providers: { a: { upstream: "openai" } }, identity }), /audiences that differ/);
+    assert.throws(
+      () => parseConfig({ providers: { a: { upstream: "openai" } }, identity }),
+      /audiences that differ/,
+    );
   });
 
   it("cost one signature check each: a token is remembered until it ends, or until its key does", async () => {
@@ -316,15 +440,20 @@ describe("callers with identity tokens", () => {
     assert.equal((await call(gateway, await issuer.token())).status, 200);
   });
 
-  it.notOn("workers", "a Worker takes no parts of a test", "can be revoked by an embedder", async () => {
-    const revoked = new Set<string | undefined>();
-    const isRevoked = ({ jti }: RevocableToken) => revoked.has(jti);
-    const gateway = await start({}, { parts: { isRevoked } });
-    const [token, other] = [await issuer.token({ claims: { jti: "one" } }), await issuer.token()];
-    assert.equal((await call(gateway, token)).status, 200);
-    revoked.add("one");
-    assert.equal(await faultOf(gateway, token), "token_revoked");
-    assert.equal((await gateway.settled(2)).keyId, "jwt:idp:ann");
-    assert.equal((await call(gateway, other)).status, 200);
-  });
+  it.notOn(
+    "workers",
+    "a Worker takes no parts of a test",
+    "can be revoked by an embedder",
+    async () => {
+      const revoked = new Set<string | undefined>();
+      const isRevoked = ({ jti }: RevocableToken) => revoked.has(jti);
+      const gateway = await start({}, { parts: { isRevoked } });
+      const [token, other] = [await issuer.token({ claims: { jti: "one" } }), await issuer.token()];
+      assert.equal((await call(gateway, token)).status, 200);
+      revoked.add("one");
+      assert.equal(await faultOf(gateway, token), "token_revoked");
+      assert.equal((await gateway.settled(2)).keyId, "jwt:idp:ann");
+      assert.equal((await call(gateway, other)).status, 200);
+    },
+  );
 });

@@ -15,7 +15,9 @@ describe("models", () => {
   let provider: Provider;
   let under: UnderTest;
   beforeEach(async () => {
-    provider = await startProvider((response) => response.setHeader("content-type", "application/json").end(LIST));
+    provider = await startProvider((response) =>
+      response.setHeader("content-type", "application/json").end(LIST)
+    );
     under = await startUnderTest({ upstreams: { a: provider.url } });
   });
   afterEach(async () => {
@@ -42,7 +44,15 @@ describe("models", () => {
   });
 
   it("are looked up by an id, which goes up encoded anew", async () => {
-    for (const id of ["gpt-4o", "meta-llama/Llama-3", "meta-llama%2FLlama-3", "ft:gpt-4o:org::id", "a%20b"]) {
+    for (
+      const id of [
+        "gpt-4o",
+        "meta-llama/Llama-3",
+        "meta-llama%2FLlama-3",
+        "ft:gpt-4o:org::id",
+        "a%20b",
+      ]
+    ) {
       assert.equal((await get(`/v1/models/${id}`)).status, 200, id);
     }
     assert.deepEqual(provider.calls.map(({ path }) => path), [
@@ -55,7 +65,18 @@ describe("models", () => {
   });
 
   it("can't be used to reach another path", async () => {
-    for (const id of ["../chat", "%2e%2e/files", "..%2ffiles", "a/../../files", "%00", "a%0d%0ab", "%zz", "a//b"]) {
+    for (
+      const id of [
+        "../chat",
+        "%2e%2e/files",
+        "..%2ffiles",
+        "a/../../files",
+        "%00",
+        "a%0d%0ab",
+        "%zz",
+        "a//b",
+      ]
+    ) {
       const { status } = await get(`/v1/models/${id}`);
       assert.ok(status === 404 || status === 400 || status === 403, `${id} answered ${status}`);
     }
@@ -64,7 +85,10 @@ describe("models", () => {
 
   describe("for a key that is limited to some", () => {
     const entry = (id: string) => ({ id, object: "model", created: 1_700_000_000, owned_by: "x" });
-    const limited = async (answering: Answering, models: string[] = ["m-*"]): Promise<RawAnswer> => {
+    const limited = async (
+      answering: Answering,
+      models: string[] = ["m-*"],
+    ): Promise<RawAnswer> => {
       await under.close();
       await provider.close();
       provider = await startProvider(answering);
@@ -84,7 +108,9 @@ describe("models", () => {
         },
       });
     const json = (text: string): Answering => (response) =>
-      response.writeHead(200, { "content-type": "application/json", "openai-version": "x" }).end(text);
+      response.writeHead(200, { "content-type": "application/json", "openai-version": "x" }).end(
+        text,
+      );
 
     const LISTS: Readonly<Record<string, readonly [all: unknown, some: unknown]>> = {
       "OpenAI's form": [
@@ -93,12 +119,21 @@ describe("models", () => {
       ],
       "a bare array": [[entry("other"), entry("m-1")], [entry("m-1")]],
       "two lists of the same": [
-        { models: [{ name: "m-1" }, { model: "other" }], object: "list", data: [entry("m-1"), entry("other")] },
+        {
+          models: [{ name: "m-1" }, { model: "other" }],
+          object: "list",
+          data: [entry("m-1"), entry("other")],
+        },
         { models: [{ name: "m-1" }], object: "list", data: [entry("m-1")] },
       ],
       "names alone": [{ models: ["m-1", "other"] }, { models: ["m-1"] }],
-      "entries without a name": [{ data: [{ title: "m-1" }, null, 7, entry("m-1")] }, { data: [entry("m-1")] }],
-      "none that it may use": [{ object: "list", data: [entry("other")] }, { object: "list", data: [] }],
+      "entries without a name": [{ data: [{ title: "m-1" }, null, 7, entry("m-1")] }, {
+        data: [entry("m-1")],
+      }],
+      "none that it may use": [{ object: "list", data: [entry("other")] }, {
+        object: "list",
+        data: [],
+      }],
     };
     for (const [form, [all, some]] of Object.entries(LISTS)) {
       it(`hold only those: ${form}`, async () => {
@@ -112,13 +147,17 @@ describe("models", () => {
     }
 
     it("hold only those of a long list in pieces, with gzip or without", async () => {
-      const data = Array.from({ length: 8000 }, (_, index) => ({ ...entry(`${index % 2 ? "m" : "n"}-${index}`) }));
+      const data = Array.from(
+        { length: 8000 },
+        (_, index) => ({ ...entry(`${index % 2 ? "m" : "n"}-${index}`) }),
+      );
       const text = JSON.stringify({ data });
       assert.ok(text.length > 500_000);
       const expected = data.filter(({ id }) => id.startsWith("m-"));
       assert.deepEqual(JSON.parse((await limited(json(text))).body), { data: expected });
       const packed = await limited((response) =>
-        response.writeHead(200, { "content-type": "application/json", "content-encoding": "gzip" }).end(gzipSync(text))
+        response.writeHead(200, { "content-type": "application/json", "content-encoding": "gzip" })
+          .end(gzipSync(text))
       );
       assert.deepEqual(JSON.parse(packed.body), { data: expected });
     });
@@ -129,11 +168,17 @@ describe("models", () => {
         "no list": '{"data":{"other":{}}}',
         "null": "null",
         "deep": "[".repeat(1_000_000),
-        "too long": JSON.stringify({ data: Array.from({ length: 80_000 }, (_, index) => entry(`m-${index}`)) }),
+        "too long": JSON.stringify({
+          data: Array.from({ length: 80_000 }, (_, index) => entry(`m-${index}`)),
+        }),
       };
       for (const [what, text] of Object.entries(unreadable)) {
         const { status, body } = await limited(json(text));
-        assert.deepEqual([status, JSON.parse(body).error.code], [502, "upstream_bad_response"], what);
+        assert.deepEqual(
+          [status, JSON.parse(body).error.code],
+          [502, "upstream_bad_response"],
+          what,
+        );
         assert.ok(!body.includes("other"), what);
         const { cause, outcome } = await under.settled();
         assert.deepEqual([outcome, cause], ["upstream_failed", "malformed"], what);
@@ -144,9 +189,17 @@ describe("models", () => {
     it("are answered to HEAD as the provider answers it", async () => {
       await limited(json('{"data":[]}'));
       for (const key of [SOME, ALL]) {
-        const headers = { ...under.headers, "gateway-auth": `Bearer ${key}`, "content-type": undefined };
+        const headers = {
+          ...under.headers,
+          "gateway-auth": `Bearer ${key}`,
+          "content-type": undefined,
+        };
         const answer = await callRaw(under.a, { method: "HEAD", path: "/v1/models", headers });
-        assert.deepEqual([answer.status, answer.headers["openai-version"], answer.body], [200, "x", ""]);
+        assert.deepEqual([answer.status, answer.headers["openai-version"], answer.body], [
+          200,
+          "x",
+          "",
+        ]);
       }
       assert.deepEqual(provider.calls.slice(-2).map(({ method }) => method), ["HEAD", "HEAD"]);
     });
@@ -156,10 +209,14 @@ describe("models", () => {
       const { status, body } = await limited((response) => response.writeHead(401).end(refusal));
       assert.deepEqual([status, body], [401, refusal]);
       const cut = await limited((response) => {
-        response.writeHead(200, { "content-type": "application/json", "content-length": "99" }).write('{"data":[');
+        response.writeHead(200, { "content-type": "application/json", "content-length": "99" })
+          .write('{"data":[');
         setTimeout(() => response.destroy(), 50);
       });
-      assert.deepEqual([cut.status, JSON.parse(cut.body).error.code], [502, "upstream_disconnected"]);
+      assert.deepEqual([cut.status, JSON.parse(cut.body).error.code], [
+        502,
+        "upstream_disconnected",
+      ]);
     });
   });
 

@@ -29,7 +29,11 @@ describe("open exchanges", () => {
   });
 
   it("leave a place for each new key, however many one key has, and are all for none of the providers", () => {
-    const act = fc.record({ key: fc.constantFrom("a", "b", "c"), provider: fc.constantFrom("p", "q"), end: fc.nat(9) });
+    const act = fc.record({
+      key: fc.constantFrom("a", "b", "c"),
+      provider: fc.constantFrom("p", "q"),
+      end: fc.nat(9),
+    });
     fc.assert(fc.property(fc.array(act, { maxLength: 120 }), (acts) => {
       const places = 20;
       const open = new OpenExchanges(new ExchangePlaces(places));
@@ -42,7 +46,8 @@ describe("open exchanges", () => {
         }
         const exchange = begin(open);
         const owners = [`key ${key}`, `provider ${provider}`];
-        const heldBy = (owner: string) => Array.from(shares.values()).filter((names) => names.includes(owner)).length;
+        const heldBy = (owner: string) =>
+          Array.from(shares.values()).filter((names) => names.includes(owner)).length;
         const held = owners.map(heldBy);
         const isFull = open.places.isOverfull;
         try {

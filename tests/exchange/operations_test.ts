@@ -1,4 +1,7 @@
-/** Every operation passes the same steps: two keys, what a key may do, limits and tripwires; and its bytes stay as they are. */
+/**
+ * Every operation passes the same steps: two keys, what a key may do, limits and tripwires; and its
+ * bytes stay as they are.
+ */
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -45,10 +48,17 @@ function toCall({ method, path, body, model }: Operation): Call {
     return { method: verb, path: filled, body: "", headers: { "content-type": undefined } };
   }
   if (body === "multipart") {
-    return { method: verb, path: filled, body: form(["model", "m-1"], ["file", FILE]), headers: MULTIPART };
+    return {
+      method: verb,
+      path: filled,
+      body: form(["model", "m-1"], ["file", FILE]),
+      headers: MULTIPART,
+    };
   }
   const named = model === "body" || model === "optional" ? { model: "m-1" } : {};
-  const messages = body === "chat_completion" ? { messages: [{ role: "user", content: "Hi" }] } : {};
+  const messages = body === "chat_completion"
+    ? { messages: [{ role: "user", content: "Hi" }] }
+    : {};
   return {
     method: verb,
     path: filled,
@@ -61,7 +71,9 @@ describe("operations", () => {
   let provider: Provider;
   let under: UnderTest;
   beforeEach(async () => {
-    provider = await startProvider((response) => response.setHeader("content-type", "application/json").end('{"a":1}'));
+    provider = await startProvider((response) =>
+      response.setHeader("content-type", "application/json").end('{"a":1}')
+    );
     await start({});
   });
   afterEach(async () => {
@@ -71,10 +83,17 @@ describe("operations", () => {
   const start = async (key: Record<string, unknown>, operations: readonly string[] = ["all"]) => {
     await under?.close();
     const config = { keys: [{ id: "team", key: OWN_KEY, ...key }] };
-    under = await startUnderTest({ upstreams: { a: provider.url }, provider: { operations }, config });
+    under = await startUnderTest({
+      upstreams: { a: provider.url },
+      provider: { operations },
+      config,
+    });
   };
   const call = ({ headers, ...rest }: Parameters<typeof callRaw>[1]): Promise<RawAnswer> =>
-    callRaw(under.a, { ...rest, headers: { ...under.headers, "gateway-auth": `Bearer ${OWN_KEY}`, ...headers } });
+    callRaw(under.a, {
+      ...rest,
+      headers: { ...under.headers, "gateway-auth": `Bearer ${OWN_KEY}`, ...headers },
+    });
 
   it("reach the provider by the same method, path, query and bytes", async () => {
     for (const operation of OPERATIONS) {
@@ -82,7 +101,11 @@ describe("operations", () => {
       const { status } = await call({ method, path, body, headers });
       assert.equal(status, 200, `${operation.name} answered ${status}`);
       const sent = provider.calls.at(-1);
-      assert.deepEqual([sent?.method, sent?.path, sent?.body.toString("latin1")], [method, path, body], operation.name);
+      assert.deepEqual([sent?.method, sent?.path, sent?.body.toString("latin1")], [
+        method,
+        path,
+        body,
+      ], operation.name);
       assert.equal(sent?.headers.authorization, `Bearer ${UPSTREAM_KEY}`);
       assert.equal(sent?.headers["gateway-auth"], undefined);
       assert.equal((await under.settled(provider.calls.length)).operation, operation.name);
@@ -98,14 +121,26 @@ describe("operations", () => {
       const codeOf = async (change: Partial<Call>) =>
         (await call({ ...good, ...change, headers: { ...good.headers, ...change.headers } }))
           .headers["sallyport-error"];
-      assert.equal(await codeOf({ headers: { "gateway-auth": undefined } }), "missing_gateway_key", name);
-      assert.equal(await codeOf({ headers: { authorization: undefined } }), "missing_upstream_key", name);
+      assert.equal(
+        await codeOf({ headers: { "gateway-auth": undefined } }),
+        "missing_gateway_key",
+        name,
+      );
+      assert.equal(
+        await codeOf({ headers: { authorization: undefined } }),
+        "missing_upstream_key",
+        name,
+      );
       assert.equal(
         await codeOf({ headers: { authorization: `Bearer ${OWN_KEY}` } }),
         "gateway_key_in_authorization",
         name,
       );
-      assert.equal(await codeOf({ path: `${path}&key=${under.key}` }), "gateway_key_misplaced", name);
+      assert.equal(
+        await codeOf({ path: `${path}&key=${under.key}` }),
+        "gateway_key_misplaced",
+        name,
+      );
       assert.equal(provider.calls.length, seen, name);
     }
     await start({ limits: { requests: "1/h" } });
@@ -142,7 +177,11 @@ describe("operations", () => {
     under = await startUnderTest({ upstreams: { a: silent.url }, provider: settings, config });
     await Promise.all(OPERATIONS.map(async (operation) => {
       const { status, headers } = await call(toCall(operation));
-      assert.deepEqual([status, headers["sallyport-error"]], [504, "upstream_first_byte_timeout"], operation.name);
+      assert.deepEqual(
+        [status, headers["sallyport-error"]],
+        [504, "upstream_first_byte_timeout"],
+        operation.name,
+      );
     }));
     await silent.close();
   });
@@ -155,7 +194,11 @@ describe("operations", () => {
     });
     await under.close();
     const config = { keys: [{ id: "team", key: OWN_KEY, limits: { concurrency: 1 } }] };
-    under = await startUnderTest({ upstreams: { a: provider.url }, provider: { operations: ["all"] }, config });
+    under = await startUnderTest({
+      upstreams: { a: provider.url },
+      provider: { operations: ["all"] },
+      config,
+    });
     for (const operation of OPERATIONS) {
       const seen = provider.calls.length;
       const first = call(toCall(operation));
@@ -170,7 +213,11 @@ describe("operations", () => {
 
   it("that an operator has not enabled are refused, with the name of the setting", async () => {
     await start({}, ["default"]);
-    for (const operation of OPERATIONS.filter(({ group }) => group === "files" || group === "fine_tuning")) {
+    for (
+      const operation of OPERATIONS.filter(({ group }) =>
+        group === "files" || group === "fine_tuning"
+      )
+    ) {
       const { status, body } = await call(toCall(operation));
       assert.equal(status, 403, operation.name);
       assert.match(body, /providers\.a\.operations/);
@@ -188,8 +235,9 @@ describe("operations", () => {
     await start({ models: ["m-*"] });
     for (const operation of OPERATIONS) {
       const { headers, status } = await call(toCall(operation));
-      if (operation.model === "none") assert.equal(headers["sallyport-error"], "model_not_allowed", operation.name);
-      else if (operation.model !== "answer") assert.equal(status, 200, operation.name);
+      if (operation.model === "none") {
+        assert.equal(headers["sallyport-error"], "model_not_allowed", operation.name);
+      } else if (operation.model !== "answer") assert.equal(status, 200, operation.name);
       if (operation.body !== "json" && operation.body !== "multipart") continue;
       const other = toCall(operation);
       const refused = await call({ ...other, body: other.body.replaceAll("m-1", "n-1") });
@@ -210,7 +258,10 @@ describe("operations", () => {
     };
     assert.equal((await bodyOf("/v1/nothing")).error.type, "invalid_request_error");
     assert.equal((await bodyOf("/v1/messages/id_1/nothing")).error.type, "not_found_error");
-    assert.equal((await bodyOf("/v1/nothing", { "anthropic-version": "2023-06-01" })).type, "error");
+    assert.equal(
+      (await bodyOf("/v1/nothing", { "anthropic-version": "2023-06-01" })).type,
+      "error",
+    );
   });
 
   it("take HEAD where they take GET", async () => {
@@ -224,7 +275,9 @@ describe("operations", () => {
   it("carry files both ways, byte by byte", async () => {
     await provider.close();
     const bytes = Buffer.from(Array.from({ length: 200_000 }, (_, index) => (index * 7919) % 256));
-    provider = await startProvider((response) => response.setHeader("content-type", "audio/mpeg").end(bytes));
+    provider = await startProvider((response) =>
+      response.setHeader("content-type", "audio/mpeg").end(bytes)
+    );
     await start({});
     const answer = await fetch(`${under.a}/v1/audio/speech`, {
       method: "POST",
@@ -254,13 +307,22 @@ describe("operations", () => {
     ),
     "a boundary within a line": whole.replace("not the boundary", `--${BOUNDARY}`),
     "a second name": whole.replace('name="model"', 'name="x"; filename="y"; name="model"'),
-    "a second name in its extended form": whole.replace('name="model"', 'name="x"; filename="y"; name*0*=utf-8\'\'mod'),
-    "a folded header": whole.replace('form-data; name="model"', 'form-data; name="x"\r\n ; name="model"'),
+    "a second name in its extended form": whole.replace(
+      'name="model"',
+      'name="x"; filename="y"; name*0*=utf-8\'\'mod',
+    ),
+    "a folded header": whole.replace(
+      'form-data; name="model"',
+      'form-data; name="x"\r\n ; name="model"',
+    ),
     "a line feed in a header": whole.replace(
       "Content-Type: audio",
       'X: a\nContent-Disposition: form-data; name="model"\r\nContent-Type: audio',
     ),
-    "a transfer encoding": whole.replace('name="model"', 'name="model"\r\nContent-Transfer-Encoding: base64'),
+    "a transfer encoding": whole.replace(
+      'name="model"',
+      'name="model"\r\nContent-Transfer-Encoding: base64',
+    ),
     "a name without quotes": whole.replace('name="model"', "name=model"),
     "a field in another charset": whole.replace(
       'name="model"',
@@ -278,7 +340,10 @@ describe("operations", () => {
       `a field called ${JSON.stringify(name)}`,
       form(["file", FILE], ["model", "m-1"], [name, "m-2"]),
     ])),
-    "a parameter that ends with filename": whole.replace('name="model"', 'name="model"; x-filename="a"'),
+    "a parameter that ends with filename": whole.replace(
+      'name="model"',
+      'name="model"; x-filename="a"',
+    ),
     "a header line that begins with a control": whole.replace(
       'Content-Disposition: form-data; name="model"',
       'Content-Disposition: form-data; name="user2"\r\n\x0bContent-Disposition: form-data; name="model"',
@@ -324,10 +389,16 @@ describe("operations", () => {
     "file names as curl and Python write them": [
       whole.replace('filename="a.mp3"', 'filename="a \\"b\\".mp3"; filename*=UTF-8\'\'a%20b.mp3'),
     ],
-    "a binary file": [whole.replace("audio/mpeg", "audio/mpeg\r\nContent-Transfer-Encoding: binary")],
+    "a binary file": [
+      whole.replace("audio/mpeg", "audio/mpeg\r\nContent-Transfer-Encoding: binary"),
+    ],
     "an 8bit file": [whole.replace("audio/mpeg", "audio/mpeg\r\ncontent-transfer-encoding:8BIT")],
-    "a 7bit field": [whole.replace('name="model"', 'name="model"\r\nContent-Transfer-Encoding: 7bit')],
-    "a field in UTF-8": [whole.replace('name="model"', 'name="model"\r\nContent-Type: text/plain; charset=UTF-8')],
+    "a 7bit field": [
+      whole.replace('name="model"', 'name="model"\r\nContent-Transfer-Encoding: 7bit'),
+    ],
+    "a field in UTF-8": [
+      whole.replace('name="model"', 'name="model"\r\nContent-Type: text/plain; charset=UTF-8'),
+    ],
     "a charset": [whole, `multipart/form-data; charset=UTF-8; boundary=${BOUNDARY}`],
     "a boundary in quotes": [whole, `multipart/form-data; boundary="${BOUNDARY}"; x=y`],
   };

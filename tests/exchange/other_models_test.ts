@@ -1,4 +1,7 @@
-/** Models that a body names in addition to `model`: the key's list holds for each, and the dearest price is reserved. */
+/**
+ * Models that a body names in addition to `model`: the key's list holds for each, and the dearest
+ * price is reserved.
+ */
 // runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
@@ -12,12 +15,22 @@ const BODY = { model: "good-1", messages: [{ role: "user", content: "Hi" }], max
 const LONG = { messages: [{ role: "user", content: "Hi ".repeat(3000) }] };
 
 /** Starts a gateway with one key. */
-async function start(key: Record<string, unknown>, config: Record<string, unknown> = {}, answering?: Answering) {
-  const provider = { headers: { pass: ["x-portkey-*", "x-mine", "x-model*", "x-selected-model", "ai-*"] } };
+async function start(
+  key: Record<string, unknown>,
+  config: Record<string, unknown> = {},
+  answering?: Answering,
+) {
+  const provider = {
+    headers: { pass: ["x-portkey-*", "x-mine", "x-model*", "x-selected-model", "ai-*"] },
+  };
   const keys = [{ id: "team", key: OWN, ...key }];
   const started = await startWith(answering, { provider, config: { keys, ...config } });
   const { under } = started;
-  const post = (body: unknown, headers: Record<string, string> = {}, path = "/v1/chat/completions") =>
+  const post = (
+    body: unknown,
+    headers: Record<string, string> = {},
+    path = "/v1/chat/completions",
+  ) =>
     fetch(`${under.a}${path}`, {
       method: "POST",
       headers: { ...under.headers, "gateway-auth": `Bearer ${OWN}`, ...headers },
@@ -68,8 +81,15 @@ const HARMLESS: readonly object[] = [
   { models: ["good-2", "good-3"], route: "fallback" },
   { models: null, fallbacks: [], route: null, preset: null },
   { fallbacks: [{ model: "good-2" }] },
-  { provider: { order: ["one", "two"], allow_fallbacks: false }, providerOptions: { gateway: { order: ["one"] } } },
-  { tools: [FUNCTION, { type: "function", name: "f", parameters: { model: { type: "string" } } }, { type: "x" }] },
+  {
+    provider: { order: ["one", "two"], allow_fallbacks: false },
+    providerOptions: { gateway: { order: ["one"] } },
+  },
+  {
+    tools: [FUNCTION, { type: "function", name: "f", parameters: { model: { type: "string" } } }, {
+      type: "x",
+    }],
+  },
 ];
 
 describe("further models of a body", () => {
@@ -77,7 +97,13 @@ describe("further models of a body", () => {
 
   it("can't be chosen by the query, or by the fields of a form, for a key that is limited to models", async () => {
     const { post, provider } = await start({ models: ["good-*"] });
-    const plain = ["model=bad-1", "x=y&Model=bad-1", "%6dodel=bad-1", "models=bad-1", "deployment=bad-1"];
+    const plain = [
+      "model=bad-1",
+      "x=y&Model=bad-1",
+      "%6dodel=bad-1",
+      "models=bad-1",
+      "deployment=bad-1",
+    ];
     // Servers read these as one of them, or as a list or an object of that name.
     const parsed = [
       "x=y;model=bad-1",
@@ -88,7 +114,10 @@ describe("further models of a body", () => {
     ];
     for (const query of [...plain, ...parsed, "model.name=bad-1", "model%00=bad-1"]) {
       const refused = await post(BODY, {}, `/v1/chat/completions?${query}`);
-      assert.deepEqual([refused.status, (await refused.json()).error.code], [403, "model_not_allowed"], query);
+      assert.deepEqual([refused.status, (await refused.json()).error.code], [
+        403,
+        "model_not_allowed",
+      ], query);
     }
     for (const name of ["models", "fallbacks", "model_list"]) {
       const part = (field: string, value: string) =>
@@ -96,10 +125,16 @@ describe("further models of a body", () => {
       const form = `${part("model", "good-1")}${part(name, '["bad-1"]')}--b--\r\n`;
       const type = { "content-type": "multipart/form-data; boundary=b" };
       const refused = await post(form, type, "/v1/audio/transcriptions");
-      assert.deepEqual([refused.status, (await refused.json()).error.code], [403, "model_not_allowed"], name);
+      assert.deepEqual([refused.status, (await refused.json()).error.code], [
+        403,
+        "model_not_allowed",
+      ], name);
     }
     assert.equal(provider.calls.length, 0);
-    assert.equal((await post(BODY, {}, "/v1/chat/completions?limit=2&x-model=a&a=model;b=c")).status, 200);
+    assert.equal(
+      (await post(BODY, {}, "/v1/chat/completions?limit=2&x-model=a&a=model;b=c")).status,
+      200,
+    );
   });
 
   it("have to be in the list of a key that is limited to models", async () => {
@@ -109,7 +144,11 @@ describe("further models of a body", () => {
         const refused = await post({ ...BODY, ...size, ...fields });
         const { error } = await refused.json();
         const expected = [403, "model_not_allowed", param];
-        assert.deepEqual([refused.status, error?.code, error?.param], expected, JSON.stringify(fields));
+        assert.deepEqual(
+          [refused.status, error?.code, error?.param],
+          expected,
+          JSON.stringify(fields),
+        );
       }
     }
     const doubled = JSON.stringify(BODY).replace("{", '{"models":["good-1"],"models":["bad-1"],');
@@ -141,7 +180,10 @@ describe("further models of a body", () => {
     const { post, provider } = await start({ models: ["good-*"] });
     for (const more of [{}, LONG]) {
       for (const field of OTHER_MODEL_FIELDS) {
-        const body = JSON.stringify({ ...BODY, ...more, [field]: null }).replace(/\}$/, `,"${field}":null}`);
+        const body = JSON.stringify({ ...BODY, ...more, [field]: null }).replace(
+          /\}$/,
+          `,"${field}":null}`,
+        );
         const refused = await post(body);
         const { error } = await refused.json();
         assert.deepEqual([refused.status, error?.code, error?.param], [400, "invalid_body", field]);
@@ -243,10 +285,19 @@ describe("further models of a body", () => {
       const isFree = Object.keys(key).length === 0;
       const { post, provider } = await start(key, { prices });
       const headers = Object.fromEntries(CHOOSING.map((name) => [name, "bad-1"]));
-      await (await post(BODY, { ...headers, "x-mine": "yes", "x-title": "app", "x-stainless-modeler": "me" })).body
+      await (await post(BODY, {
+        ...headers,
+        "x-mine": "yes",
+        "x-title": "app",
+        "x-stainless-modeler": "me",
+      })).body
         ?.cancel();
       const sent = provider.calls[0]?.headers ?? {};
-      assert.deepEqual([sent["x-mine"], sent["x-title"], sent["x-stainless-modeler"]], ["yes", "app", "me"]);
+      assert.deepEqual([sent["x-mine"], sent["x-title"], sent["x-stainless-modeler"]], [
+        "yes",
+        "app",
+        "me",
+      ]);
       for (const name of CHOOSING) assert.equal(sent[name], isFree ? "bad-1" : undefined, name);
       await closeAll();
     }

@@ -1,4 +1,7 @@
-/** An operation is found by the path that is forwarded: no spelling of a path evades what is counted for it. */
+/**
+ * An operation is found by the path that is forwarded: no spelling of a path evades what is counted
+ * for it.
+ */
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -27,7 +30,23 @@ function spellingsOf(path: string): readonly string[] {
   const [last = ""] = segments.slice(-1);
   const before = path.slice(0, -last.length);
   const letters = [last.slice(0, -1) + encode(last.slice(-1)), encode(last) + last.slice(1)];
-  const ends = [";", ";x", ";x=1", "/;x", "/;", "/%3B", "%3B", "%3Bx", "%253Bx", "/", "//", "/.", "/./", "/x/..", "#x"];
+  const ends = [
+    ";",
+    ";x",
+    ";x=1",
+    "/;x",
+    "/;",
+    "/%3B",
+    "%3B",
+    "%3Bx",
+    "%253Bx",
+    "/",
+    "//",
+    "/.",
+    "/./",
+    "/x/..",
+    "#x",
+  ];
   const odd = [
     "%20",
     "%00",
@@ -43,7 +62,21 @@ function spellingsOf(path: string): readonly string[] {
     "/x/..;",
     "/.;",
   ];
-  const worse = ["\\", "/\\", "%5C", "%5c", "%2F", "%2f", "%252F", "%25252F", "%2525252F", "%FF", "%C0%AF", "%", "%z"];
+  const worse = [
+    "\\",
+    "/\\",
+    "%5C",
+    "%5c",
+    "%2F",
+    "%2f",
+    "%252F",
+    "%25252F",
+    "%2525252F",
+    "%FF",
+    "%C0%AF",
+    "%",
+    "%z",
+  ];
   const inner = [
     ".",
     "x/..",
@@ -65,7 +98,9 @@ function spellingsOf(path: string): readonly string[] {
     ...[...ends, ...odd, ...worse].map((end) => path + end),
     ...inner.map((segment) => `${before}${segment}/${last}`),
     ...inner.map((segment) => `/v1/${segment}${path.slice("/v1".length)}`),
-    ...["..", "..;", "%2e%2e;", "..%2F", "..%5C", "..%252F", "%252e%252e"].map((up) => `/v1/x/${up}${path.slice(3)}`),
+    ...["..", "..;", "%2e%2e;", "..%2F", "..%5C", "..%252F", "%252e%252e"].map((up) =>
+      `/v1/x/${up}${path.slice(3)}`
+    ),
     before + last.toUpperCase(),
     before + last.slice(0, 1).toUpperCase() + last.slice(1),
     `/v1/${path.slice("/v1/".length).replaceAll("/", "%2F")}`,
@@ -94,9 +129,17 @@ describe("a path", () => {
   const start = async (key: Record<string, unknown>, operations: readonly string[] = ["all"]) => {
     await under?.close();
     const config = { keys: [{ id: "team", key: OWN_KEY, ...key }] };
-    under = await startUnderTest({ upstreams: { a: provider.url }, provider: { operations }, config });
+    under = await startUnderTest({
+      upstreams: { a: provider.url },
+      provider: { operations },
+      config,
+    });
   };
-  const call = (path: string, method = "POST", headers: Record<string, string | undefined> = {}): Promise<RawAnswer> =>
+  const call = (
+    path: string,
+    method = "POST",
+    headers: Record<string, string | undefined> = {},
+  ): Promise<RawAnswer> =>
     callRaw(under.a, {
       method,
       path,
@@ -116,7 +159,11 @@ describe("a path", () => {
           refused++;
           continue;
         }
-        assert.equal(provider.calls.at(-1)?.path, plain, `${path} was forwarded in another spelling`);
+        assert.equal(
+          provider.calls.at(-1)?.path,
+          plain,
+          `${path} was forwarded in another spelling`,
+        );
         const record = under.records.at(-1);
         assert.deepEqual([record?.operation, record?.isMetered], [name, true], path);
         metered++;
@@ -126,7 +173,13 @@ describe("a path", () => {
   }
 
   it("with an encoded letter is metered like the plain path", async () => {
-    for (const path of ["/v1/chat/completion%73", "/v1/%63hat/completions", "/v1/%63%68%61%74/completions"]) {
+    for (
+      const path of [
+        "/v1/chat/completion%73",
+        "/v1/%63hat/completions",
+        "/v1/%63%68%61%74/completions",
+      ]
+    ) {
       const { status } = await call(path);
       assert.equal(status, 200, path);
       assert.equal(provider.calls.at(-1)?.path, "/v1/chat/completions");
@@ -181,13 +234,25 @@ describe("a path", () => {
   it("of a model names the same model to the gateway and to any server", async () => {
     await start({ models: ["m-*", "*-good"] });
     for (
-      const [id, sent] of [["m-%31", "m-1"], ["m-1%2Fx", "m-1%2Fx"], ["m-1/", "m-1"], ["m-1%20b", "m-1%20b"]] as const
+      const [id, sent] of [["m-%31", "m-1"], ["m-1%2Fx", "m-1%2Fx"], ["m-1/", "m-1"], [
+        "m-1%20b",
+        "m-1%20b",
+      ]] as const
     ) {
       assert.equal((await call(`/v1/models/${id}`, "GET")).status, 200, id);
       assert.equal(provider.calls.at(-1)?.path, `/v1/models/${sent}`);
     }
     const seen = provider.calls.length;
-    for (const id of ["bad;x-good", "bad%3Bx-good", "bad%3Fx-good", "bad%253Bx-good", "m-1%252Fx", "m-1/..%2Fbad"]) {
+    for (
+      const id of [
+        "bad;x-good",
+        "bad%3Bx-good",
+        "bad%3Fx-good",
+        "bad%253Bx-good",
+        "m-1%252Fx",
+        "m-1/..%2Fbad",
+      ]
+    ) {
       const { status, headers } = await call(`/v1/models/${id}`, "GET");
       assert.deepEqual([status, headers["sallyport-error"]], [400, "ambiguous_path"], id);
     }
@@ -216,6 +281,9 @@ describe("a path", () => {
     assert.deepEqual([status, headers.allow], [405, "POST, GET, HEAD"]);
     assert.equal((await call("/v1/rerank")).status, 404);
     await start({ operations: ["chat"] });
-    assert.equal((await call("/v1/chat/completions", "PUT")).headers["sallyport-error"], "operation_not_allowed");
+    assert.equal(
+      (await call("/v1/chat/completions", "PUT")).headers["sallyport-error"],
+      "operation_not_allowed",
+    );
   });
 });

@@ -1,4 +1,7 @@
-/** Plain answers through the front door: what goes up is what came, what comes back is what was answered. */
+/**
+ * Plain answers through the front door: what goes up is what came, what comes back is what was
+ * answered.
+ */
 // runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -26,7 +29,10 @@ describe("a small plain answer", () => {
       response.writeHead(200, { "content-type": "application/json", "content-length": "1000" });
       response.write("{");
     });
-    const under = await startUnderTest({ upstreams: { a: provider.url }, provider: { deadlines: { idle: "200ms" } } });
+    const under = await startUnderTest({
+      upstreams: { a: provider.url },
+      provider: { deadlines: { idle: "200ms" } },
+    });
     const { status, headers } = await callRaw(under.a, { headers: under.headers, body: GOOD_BODY });
     assert.deepEqual([status, headers["sallyport-error"]], [504, "upstream_idle_timeout"]);
     await under.close();
@@ -55,7 +61,8 @@ describe("a plain answer", () => {
 });
 
 describe("an answer in text", () => {
-  const SAID = '{"usage":{"type":"tokens","input_tokens":0,"output_tokens":0,"total_tokens":0},"embedding":[]}';
+  const SAID =
+    '{"usage":{"type":"tokens","input_tokens":0,"output_tokens":0,"total_tokens":0},"embedding":[]}';
   for (const text of [SAID, "word ".repeat(40_000) + SAID]) {
     it(`states no tokens, whatever its ${text.length} characters say: they may be the words of its caller`, async () => {
       const provider = await startProvider((response) => {
@@ -69,7 +76,11 @@ describe("an answer in text", () => {
         body.set("response_format", "text");
         body.set("file", new Blob(["RIFF"]), "a.wav");
         const { "content-type": _, ...headers } = under.headers;
-        const answer = await fetch(`${under.a}/v1/audio/transcriptions`, { method: "POST", headers, body });
+        const answer = await fetch(`${under.a}/v1/audio/transcriptions`, {
+          method: "POST",
+          headers,
+          body,
+        });
         assert.equal(await answer.text(), text);
         const { usage, isEstimated } = await under.settled();
         assert.equal(isEstimated, true);
@@ -117,8 +128,17 @@ describe("a plain chat completion", () => {
   it("goes up byte for byte, with the caller's own key and without the gateway's", async () => {
     const body =
       ' {"seed":9223372036854775807, "model":"m","messages":[{"role":"user","content":"\\ud800"}],\n"x":1e400}';
-    const headers = { ...under.headers, cookie: "session=1", "x-forwarded-for": "10.0.0.1", "openai-project": "p" };
-    const response = await fetch(`${under.a}/v1/chat/completions`, { method: "POST", headers, body });
+    const headers = {
+      ...under.headers,
+      cookie: "session=1",
+      "x-forwarded-for": "10.0.0.1",
+      "openai-project": "p",
+    };
+    const response = await fetch(`${under.a}/v1/chat/completions`, {
+      method: "POST",
+      headers,
+      body,
+    });
     assert.equal(response.status, 200);
     await response.text();
     const [call] = provider.calls;
@@ -127,7 +147,9 @@ describe("a plain chat completion", () => {
     assert.equal(call?.headers.authorization, `Bearer ${UPSTREAM_KEY}`);
     assert.equal(call?.headers["openai-project"], "p");
     assert.equal(call?.headers["accept-encoding"], "identity");
-    for (const name of ["gateway-auth", "cookie", "x-forwarded-for"]) assert.equal(call?.headers[name], undefined);
+    for (const name of ["gateway-auth", "cookie", "x-forwarded-for"]) {
+      assert.equal(call?.headers[name], undefined);
+    }
     assert.equal(call?.headers.host, new URL(provider.url).host);
   });
 });

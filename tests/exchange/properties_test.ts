@@ -10,13 +10,29 @@ import { startUnderTest, type UnderTest } from "../support/gateway.ts";
 
 /** JSON texts, not values: a serialiser would never write most of these. */
 const number = fc.oneof(
-  fc.constantFrom("9223372036854775807", "9223372036854775808", "1e400", "-1e400", "-0", "0.1e-7", "1E+2", "-0.0"),
+  fc.constantFrom(
+    "9223372036854775807",
+    "9223372036854775808",
+    "1e400",
+    "-1e400",
+    "-0",
+    "0.1e-7",
+    "1E+2",
+    "-0.0",
+  ),
   fc.bigInt().map(String),
   fc.double({ noNaN: true, noDefaultInfinity: true }).map((value) => JSON.stringify(value)),
 );
 const string = fc.oneof(
   fc.string({ unit: "binary" }).map((value) => JSON.stringify(value)),
-  fc.constantFrom('"\\ud800"', '"\\udfff\\ud800"', '"\\u0000"', '"\\/"', '"größe 😀"', '"\\u006dodel"'),
+  fc.constantFrom(
+    '"\\ud800"',
+    '"\\udfff\\ud800"',
+    '"\\u0000"',
+    '"\\/"',
+    '"größe 😀"',
+    '"\\u006dodel"',
+  ),
 );
 const key = fc.oneof(
   fc.constantFrom(
@@ -42,15 +58,24 @@ const { value } = fc.letrec<{ value: string }>((tie) => ({
       `[${gap}${items.join(`,${gap}`)}${gap}]`
     ),
     fc.tuple(space, fc.array(fc.tuple(key, tie("value")), { maxLength: 4 }))
-      .map(([gap, pairs]) => `{${gap}${pairs.map(([name, item]) => `${name}${gap}:${item}`).join(`${gap},`)}}`),
+      .map(([gap, pairs]) =>
+        `{${gap}${pairs.map(([name, item]) => `${name}${gap}:${item}`).join(`${gap},`)}}`
+      ),
   ),
 }));
 const member = fc.tuple(key, value).map(([name, item]) => `${name}:${item}`);
 const good = ['"model":"m"', '"messages":[{"role":"user","content":"Hi"}]'];
-const body = fc.tuple(fc.constantFrom("", "\ufeff"), space, fc.array(member, { maxLength: 6 }), fc.nat())
+const body = fc.tuple(
+  fc.constantFrom("", "\ufeff"),
+  space,
+  fc.array(member, { maxLength: 6 }),
+  fc.nat(),
+)
   .map(([mark, gap, extra, at]) => {
     const members = [...extra];
-    for (const [index, text] of good.entries()) members.splice((at + index) % (members.length + 1), 0, text);
+    for (const [index, text] of good.entries()) {
+      members.splice((at + index) % (members.length + 1), 0, text);
+    }
     return `${mark}${gap}{${members.join(`,${gap}`)}}${gap}`;
   });
 
@@ -86,12 +111,17 @@ describe("the body policy through the front door", () => {
 
   it("lets __proto__, constructor and prototype through at any level, and learns nothing from them", async () => {
     const before = Reflect.ownKeys(Object.prototype);
-    const odd = '"__proto__":{"polluted":1,"role":"system"},"constructor":{"prototype":{"polluted":1}},"prototype":{}';
+    const odd =
+      '"__proto__":{"polluted":1,"role":"system"},"constructor":{"prototype":{"polluted":1}},"prototype":{}';
     await assertArrives(`{${odd},${good.join(",")},"x":[{${odd}}]}`);
-    await assertArrives(`{"messages":[{${odd},"role":"user","content":[{${odd},"type":"text"}]}],"model":"m"}`);
+    await assertArrives(
+      `{"messages":[{${odd},"role":"user","content":[{${odd},"type":"text"}]}],"model":"m"}`,
+    );
     assert.deepEqual(Reflect.ownKeys(Object.prototype), before);
     assert.equal(Reflect.get({}, "polluted"), undefined);
-    const { status } = await send('{"__proto__":{"model":"m"},"messages":[{"role":"user","content":"x"}]}');
+    const { status } = await send(
+      '{"__proto__":{"model":"m"},"messages":[{"role":"user","content":"x"}]}',
+    );
     assert.equal(status, 400);
   });
 
@@ -99,7 +129,9 @@ describe("the body policy through the front door", () => {
     const plain = `{${good.join(",")}}`;
     await assertArrives(`\ufeff${plain}`);
     const latin1 = Buffer.from(plain.replace("Hi", "h\u00e9"), "latin1");
-    for (const wrong of [Buffer.from(`\ufeff\ufeff${plain}`), latin1, Buffer.from(plain, "utf16le")]) {
+    for (
+      const wrong of [Buffer.from(`\ufeff\ufeff${plain}`), latin1, Buffer.from(plain, "utf16le")]
+    ) {
       const { status, text } = await send(wrong);
       assert.equal(status, 400);
       assert.equal(JSON.parse(text).error.code, "invalid_json");
@@ -119,7 +151,9 @@ describe("the body policy through the front door", () => {
 
   it("lets other keys come twice, but not those that decide", async () => {
     await assertArrives(`{${good.join(",")},"seed":1,"seed":2}`);
-    await assertArrives(`{${good.join(",")},"x":{"model":1,"model":2,"stream":[]},"y":"model","z":["messages"]}`);
+    await assertArrives(
+      `{${good.join(",")},"x":{"model":1,"model":2,"stream":[]},"y":"model","z":["messages"]}`,
+    );
     const refused = {
       '"model":"other"': "model",
       '"model":"m"': "model",

@@ -1,4 +1,6 @@
-/** Streams through the front door: every byte as it came and when it came, and a verdict at the end. */
+/**
+ * Streams through the front door: every byte as it came and when it came, and a verdict at the end.
+ */
 // runtimes: all, old node, workers
 // long: a stream is silent for longer than the listeners' own deadlines
 import assert from "node:assert/strict";
@@ -7,13 +9,22 @@ import type { ServerResponse } from "node:http";
 import { setImmediate } from "node:timers";
 import { afterEach, describe } from "@std/testing/bdd";
 import { it } from "../support/cases.ts";
-import { type Answering, chunk, type Provider, startProvider, stream } from "../support/provider.ts";
+import {
+  type Answering,
+  chunk,
+  type Provider,
+  startProvider,
+  stream,
+} from "../support/provider.ts";
 import { startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
 import { openRaw, parseAnswer, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
 const ENDINGS = "data: [DONE]\n\n";
-const ESCAPED = stream("a").replace(ENDINGS, "").replace('"finish_reason":"stop"', '"finish_r\\u0065ason":"stop"');
+const ESCAPED = stream("a").replace(ENDINGS, "").replace(
+  '"finish_reason":"stop"',
+  '"finish_r\\u0065ason":"stop"',
+);
 const SAMPLES: Readonly<Record<string, string>> = {
   "plain events": stream("Hel", "lo"),
   "CRLF line ends": stream("Hel", "lo").replaceAll("\n", "\r\n"),
@@ -25,7 +36,10 @@ const SAMPLES: Readonly<Record<string, string>> = {
   "no space after the colon": stream("a").replaceAll("data: ", "data:"),
   "a finish reason without [DONE]": stream("a").replace(ENDINGS, ""),
   "a finish reason whose key has an escape": ESCAPED,
-  "the same in an event of 300 kB": ESCAPED.replace('"stop"', `"stop","x":"${"x".repeat(300_000)}"`),
+  "the same in an event of 300 kB": ESCAPED.replace(
+    '"stop"',
+    `"stop","x":"${"x".repeat(300_000)}"`,
+  ),
   "an end without a blank line": stream("a").replace(ENDINGS, "data: [DONE]"),
 };
 
@@ -38,7 +52,10 @@ async function writePieces(response: ServerResponse, pieces: readonly Uint8Array
 }
 
 function cut(bytes: Buffer, size: number): Buffer[] {
-  return Array.from({ length: Math.ceil(bytes.length / size) }, (_, at) => bytes.subarray(at * size, (at + 1) * size));
+  return Array.from(
+    { length: Math.ceil(bytes.length / size) },
+    (_, at) => bytes.subarray(at * size, (at + 1) * size),
+  );
 }
 
 describe("a streamed chat completion", () => {
@@ -49,7 +66,12 @@ describe("a streamed chat completion", () => {
     under = await startUnderTest({ upstreams: { a: provider.url }, provider: settings });
   };
   const call = (host: string, init: RequestInit = {}) =>
-    fetch(`${host}/v1/chat/completions`, { method: "POST", headers: under.headers, body: STREAM_BODY, ...init });
+    fetch(`${host}/v1/chat/completions`, {
+      method: "POST",
+      headers: under.headers,
+      body: STREAM_BODY,
+      ...init,
+    });
   afterEach(async () => {
     await under.close();
     await provider.close();
@@ -69,7 +91,10 @@ describe("a streamed chat completion", () => {
           assert.equal(response.headers.get("content-type"), "text/event-stream");
           assert.equal(response.headers.get("cache-control"), "no-cache, no-transform");
           assert.equal(response.headers.get("x-accel-buffering"), "no");
-          assert.equal(Buffer.from(await response.arrayBuffer()).toString("hex"), bytes.toString("hex"));
+          assert.equal(
+            Buffer.from(await response.arrayBuffer()).toString("hex"),
+            bytes.toString("hex"),
+          );
         }
       }
       for (const { outcome } of under.records) assert.equal(outcome, "ok");
@@ -178,13 +203,22 @@ describe("a streamed chat completion", () => {
     };
     for (const [name, answering] of Object.entries(behaviours)) {
       await start(answering);
-      const raw = openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: STREAM_BODY }));
+      const raw = openRaw(
+        under.a,
+        toRawRequest(under.a, { headers: under.headers, body: STREAM_BODY }),
+      );
       await until(
-        () => provider.calls.length === 1 && (name === "header" || name === "small" || raw.received().includes("{")),
+        () =>
+          provider.calls.length === 1 &&
+          (name === "header" || name === "small" || raw.received().includes("{")),
         `${name} begins`,
       );
       raw.socket.destroy();
-      await until(() => provider.calls[0]?.isCut === true, `the upstream of ${name} is closed`, 1000);
+      await until(
+        () => provider.calls[0]?.isCut === true,
+        `the upstream of ${name} is closed`,
+        1000,
+      );
       assert.equal((await under.settled()).outcome, "client_closed");
       if (name !== "plain") {
         await under.close();
@@ -198,7 +232,10 @@ describe("a streamed chat completion", () => {
       response.writeHead(200, { "content-type": "text/event-stream" });
       response.write(stream("a")); // and stays open
     });
-    const raw = openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: STREAM_BODY }));
+    const raw = openRaw(
+      under.a,
+      toRawRequest(under.a, { headers: under.headers, body: STREAM_BODY }),
+    );
     await until(() => raw.received().includes("[DONE]"), "the whole stream");
     raw.socket.destroy();
     assert.equal((await under.settled()).outcome, "ok");
@@ -225,7 +262,10 @@ describe("a streamed chat completion", () => {
       };
       write();
     });
-    const raw = openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: STREAM_BODY }));
+    const raw = openRaw(
+      under.a,
+      toRawRequest(under.a, { headers: under.headers, body: STREAM_BODY }),
+    );
     raw.socket.pause();
     let before = -1;
     let calm = 0;
@@ -238,7 +278,10 @@ describe("a streamed chat completion", () => {
       "the upstream is held back",
       20_000,
     );
-    assert.ok(sent < 50_000_000, `the upstream could send ${sent} bytes to a caller that reads nothing`);
+    assert.ok(
+      sent < 50_000_000,
+      `the upstream could send ${sent} bytes to a caller that reads nothing`,
+    );
     raw.socket.destroy();
     assert.equal((await under.settled()).outcome, "client_closed");
   });
@@ -252,7 +295,10 @@ describe("a streamed chat completion", () => {
         response.writeHead(200, { "content-type": "application/json", "content-length": "200000" });
         response.write(`{"half":"${"x".repeat(100_000)}`, () => response.destroy());
       });
-      const received = await openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: STREAM_BODY }))
+      const received = await openRaw(
+        under.a,
+        toRawRequest(under.a, { headers: under.headers, body: STREAM_BODY }),
+      )
         .closed;
       assert.match(received, /^HTTP\/1\.1 200 /);
       assert.doesNotMatch(received, /\r\n0\r\n\r\n$/, "it must not look complete");

@@ -1,4 +1,7 @@
-/** A strict limit refuses calls whose input stands elsewhere than in the request; others pass as ever. It counts all answers that a call can have. */
+/**
+ * A strict limit refuses calls whose input stands elsewhere than in the request; others pass as
+ * ever. It counts all answers that a call can have.
+ */
 // runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
@@ -38,15 +41,19 @@ describe("a strict limit of tokens", () => {
     ];
     for (const mode of ["strict", "enforce"]) {
       const keys = [{ id: "team", key: OWN, limits: { tokens: "1M/h", mode } }];
-      const { provider, under } = await startWith(undefined, { provider: { maxOutput: 4096 }, config: { keys } });
+      const { provider, under } = await startWith(undefined, {
+        provider: { maxOutput: 4096 },
+        config: { keys },
+      });
       for (const [body, status] of cases) {
         const headers = { ...under.headers, "gateway-auth": `Bearer ${OWN}` };
         const init = { method: "POST", headers, body: JSON.stringify(body) };
         const response = await fetch(`${under.a}/v1/responses`, init);
         const expected = mode === "strict" ? status : 200;
         assert.equal(response.status, expected, JSON.stringify(body));
-        if (expected !== 200) assert.equal((await response.json()).error.code, "request_exceeds_limit");
-        else await response.body?.cancel();
+        if (expected !== 200) {
+          assert.equal((await response.json()).error.code, "request_exceeds_limit");
+        } else await response.body?.cancel();
       }
       const admitted = cases.filter(([, status]) => mode !== "strict" || status === 200);
       assert.equal(provider.calls.length, admitted.length);
@@ -54,17 +61,22 @@ describe("a strict limit of tokens", () => {
     }
   });
 
-  /** Starts a gateway whose key has a strict limit, at a provider that makes at most 50 tokens for an answer. */
+  /**
+   * Starts a gateway whose key has a strict limit, at a provider that makes at most 50 tokens for
+   * an answer.
+   */
   const startStrict = async (provider: Record<string, unknown> = { maxOutput: 50 }) => {
     const keys = [{ id: "team", key: OWN, limits: { tokens: `${LIMIT}/h`, mode: "strict" } }];
     const started = await startWith(undefined, { provider, config: { keys } });
     const { under } = started;
     const headers = { ...under.headers, "gateway-auth": `Bearer ${OWN}` };
-    const call = (path: string, body: string) => fetch(`${under.a}/v1${path}`, { method: "POST", headers, body });
+    const call = (path: string, body: string) =>
+      fetch(`${under.a}/v1${path}`, { method: "POST", headers, body });
     return { ...started, call };
   };
 
-  const prompts = (count: number, prompt: unknown = "Hi") => Array.from({ length: count }, () => prompt);
+  const prompts = (count: number, prompt: unknown = "Hi") =>
+    Array.from({ length: count }, () => prompt);
   const LEGACY: readonly [fields: object, output: number][] = [
     [{ prompt: "Hi", max_tokens: 9 }, 9],
     [{ prompt: "Hi" }, 50],
@@ -85,7 +97,8 @@ describe("a strict limit of tokens", () => {
       const body = JSON.stringify({ model: "test-1", ...fields });
       const response = await call("/completions", body);
       assert.equal(response.status, 200, body);
-      const reserved = LIMIT - Number(/"tokens";r=(\d+)/.exec(response.headers.get("ratelimit") ?? "")?.[1]);
+      const reserved = LIMIT -
+        Number(/"tokens";r=(\d+)/.exec(response.headers.get("ratelimit") ?? "")?.[1]);
       const input = body.length + MAX_ADDED_TOKENS;
       assert.equal(reserved, output + input, body);
       await response.body?.cancel();
@@ -94,20 +107,37 @@ describe("a strict limit of tokens", () => {
     const { call, provider } = await startStrict();
     for (const fields of [{ prompt: prompts(3000), max_tokens: 100 }, { prompt: prompts(3000) }]) {
       const refused = await call("/completions", JSON.stringify({ model: "test-1", ...fields }));
-      assert.deepEqual([refused.status, (await refused.json()).error.code], [400, "request_exceeds_limit"]);
+      assert.deepEqual([refused.status, (await refused.json()).error.code], [
+        400,
+        "request_exceeds_limit",
+      ]);
     }
     assert.equal(provider.calls.length, 0);
   });
 
   const COUNTS: Readonly<Record<string, readonly string[]>> = {
-    n: ['"100"', '" 100"', '"1_00"', "true", "1.5", "[1]", "{}", "1e999", "0", "-1", '"1"', "9007199254740993"],
+    n: [
+      '"100"',
+      '" 100"',
+      '"1_00"',
+      "true",
+      "1.5",
+      "[1]",
+      "{}",
+      "1e999",
+      "0",
+      "-1",
+      '"1"',
+      "9007199254740993",
+    ],
     best_of: ['"100"', "false", "1.5", "0"],
     max_tokens: ['"1"', "true", "1.5", "1e999", "[]"],
     max_completion_tokens: ['"1"', "1.5"],
     max_output_tokens: ['"1"', "1.5"],
   };
   it("refuses a number of tokens or answers that is no whole number, by its name", async () => {
-    const rest = '"model":"test-1","prompt":"Hi","input":"Hi","messages":[{"role":"user","content":"Hi"}]';
+    const rest =
+      '"model":"test-1","prompt":"Hi","input":"Hi","messages":[{"role":"user","content":"Hi"}]';
     for (const maxOutput of [50, 1e9]) {
       const { call, provider } = await startStrict({ maxOutput });
       for (const [field, values] of Object.entries(COUNTS)) {
@@ -115,7 +145,11 @@ describe("a strict limit of tokens", () => {
           for (const path of ["/completions", "/chat/completions", "/responses"]) {
             const refused = await call(path, `{${rest},"${field}":${value}}`);
             const { code, param } = (await refused.json()).error;
-            assert.deepEqual([refused.status, code, param], [400, "invalid_body", field], `${path} ${value}`);
+            assert.deepEqual(
+              [refused.status, code, param],
+              [400, "invalid_body", field],
+              `${path} ${value}`,
+            );
           }
         }
       }
@@ -126,8 +160,16 @@ describe("a strict limit of tokens", () => {
 
   it("takes a whole number in each way in which JSON writes it, and null for none", async () => {
     const { call } = await startStrict();
-    for (const [field, value] of [["n", "1e0"], ["n", "2.0"], ["n", "null"], ["max_tokens", "1e1"], ["best_of", "2"]]) {
-      const answer = await call("/completions", `{"model":"test-1","prompt":"Hi","${field}":${value}}`);
+    for (
+      const [field, value] of [["n", "1e0"], ["n", "2.0"], ["n", "null"], ["max_tokens", "1e1"], [
+        "best_of",
+        "2",
+      ]]
+    ) {
+      const answer = await call(
+        "/completions",
+        `{"model":"test-1","prompt":"Hi","${field}":${value}}`,
+      );
       assert.equal(answer.status, 200, `${field} ${value}`);
       await answer.body?.cancel();
     }

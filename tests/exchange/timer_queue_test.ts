@@ -5,9 +5,15 @@ import { describe, it } from "@std/testing/bdd";
 import * as fc from "fast-check";
 import { systemClock, Timers } from "../../src/exchange/clock.ts";
 
-/** A runtime whose time is set by hand, and whose timers may go off a little early, as Node's do. */
+/**
+ * A runtime whose time is set by hand, and whose timers may go off a little early, as Node's do.
+ */
 function handMade(earlyMs = 0) {
-  const state = { now: 0, asked: 0, wake: undefined as { at: number; fire: () => void } | undefined };
+  const state = {
+    now: 0,
+    asked: 0,
+    wake: undefined as { at: number; fire: () => void } | undefined,
+  };
   const timers = new Timers({
     monotonic: () => state.now,
     set(ms, fire) {
@@ -34,30 +40,42 @@ function handMade(earlyMs = 0) {
 describe("timers", () => {
   it("go off in time, each once, unless they were taken back: as so many of the runtime's own would", () => {
     const step = fc.record({ wait: fc.nat(50), ms: fc.nat(40), cancels: fc.option(fc.nat(30)) });
-    fc.assert(fc.property(fc.array(step, { maxLength: 60 }), fc.constantFrom(0, 0.4), (steps, earlyMs) => {
-      const { state, timers, goTo } = handMade(earlyMs);
-      const all: { due: number; firedAt?: number; cancelledAt?: number; cancel: () => void }[] = [];
-      for (const { wait, ms, cancels } of steps) {
-        goTo(state.now + wait);
-        const timer: (typeof all)[number] = { due: state.now + Math.max(1, ms), cancel: () => {} };
-        timer.cancel = timers.set(ms, () => {
-          assert.equal(timer.firedAt, undefined);
-          timer.firedAt = state.now;
-        });
-        all.push(timer);
-        const victim = cancels === null ? undefined : all[cancels];
-        if (victim === undefined) continue;
-        victim.cancel();
-        victim.cancelledAt ??= state.now;
-      }
-      goTo(state.now + 1000);
-      for (const { due, firedAt, cancelledAt } of all) {
-        if (firedAt === undefined) assert.ok(cancelledAt !== undefined && cancelledAt <= due + 2, "forgotten");
-        else assert.ok(firedAt >= due && firedAt <= due + 2, `due at ${due}, went off at ${firedAt}`);
-        if (firedAt !== undefined && cancelledAt !== undefined) assert.ok(cancelledAt >= firedAt);
-      }
-      assert.equal(state.wake, undefined, "nothing waits, and nothing keeps the process alive");
-    }));
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 60 }), fc.constantFrom(0, 0.4), (steps, earlyMs) => {
+        const { state, timers, goTo } = handMade(earlyMs);
+        const all: { due: number; firedAt?: number; cancelledAt?: number; cancel: () => void }[] =
+          [];
+        for (const { wait, ms, cancels } of steps) {
+          goTo(state.now + wait);
+          const timer: (typeof all)[number] = {
+            due: state.now + Math.max(1, ms),
+            cancel: () => {},
+          };
+          timer.cancel = timers.set(ms, () => {
+            assert.equal(timer.firedAt, undefined);
+            timer.firedAt = state.now;
+          });
+          all.push(timer);
+          const victim = cancels === null ? undefined : all[cancels];
+          if (victim === undefined) continue;
+          victim.cancel();
+          victim.cancelledAt ??= state.now;
+        }
+        goTo(state.now + 1000);
+        for (const { due, firedAt, cancelledAt } of all) {
+          if (firedAt === undefined) {
+            assert.ok(cancelledAt !== undefined && cancelledAt <= due + 2, "forgotten");
+          } else {assert.ok(
+              firedAt >= due && firedAt <= due + 2,
+              `due at ${due}, went off at ${firedAt}`,
+            );}
+          if (firedAt !== undefined && cancelledAt !== undefined) {
+            assert.ok(cancelledAt >= firedAt);
+          }
+        }
+        assert.equal(state.wake, undefined, "nothing waits, and nothing keeps the process alive");
+      }),
+    );
   });
 
   it("ask the runtime once for a thousand that overlap and are taken back", () => {
@@ -96,7 +114,9 @@ describe("timers", () => {
     const begun = systemClock.monotonic();
     const elapsed = await Promise.all(
       [1, 7, 7, 15].map((ms) =>
-        new Promise<number>((resolve) => systemClock.timer(ms, () => resolve(systemClock.monotonic() - begun - ms)))
+        new Promise<number>((resolve) =>
+          systemClock.timer(ms, () => resolve(systemClock.monotonic() - begun - ms))
+        )
       ),
     );
     assert.ok(elapsed.every((late) => late >= 0), String(elapsed));

@@ -1,4 +1,7 @@
-/** WebSockets are not carried: an upgrade is answered at once, with the status at which agents turn to HTTP. */
+/**
+ * WebSockets are not carried: an upgrade is answered at once, with the status at which agents turn
+ * to HTTP.
+ */
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -48,7 +51,9 @@ describe("a WebSocket", () => {
 
   it("is refused with 426 on every path, whatever the provider allows and the key says", async () => {
     for (const path of PATHS) {
-      for (const key of [under.headers["gateway-auth"], undefined, "Bearer an-unknown-gateway-key"]) {
+      for (
+        const key of [under.headers["gateway-auth"], undefined, "Bearer an-unknown-gateway-key"]
+      ) {
         const headers = { ...under.headers, ...UPGRADE, "gateway-auth": key };
         assertRefused(await callRaw(under.a, { method: "GET", path, headers, body: "" }), path);
       }
@@ -59,14 +64,22 @@ describe("a WebSocket", () => {
   it("is refused with 426 whatever the method, and however its name is written", async () => {
     for (const method of ["POST", "DELETE", "PUT"]) {
       const headers = { ...under.headers, ...UPGRADE, upgrade: "WebSocket" };
-      assertRefused(await callRaw(under.a, { method, path: "/v1/responses", headers, body: "" }), method);
+      assertRefused(
+        await callRaw(under.a, { method, path: "/v1/responses", headers, body: "" }),
+        method,
+      );
     }
     assert.equal(provider.calls.length, 0);
   });
 
   it("leaves a connection that serves the same operation over HTTP", async () => {
     const headers = { ...under.headers, ...UPGRADE };
-    const upgrade = toRawRequest(under.a, { method: "GET", path: "/v1/responses", headers, body: "" });
+    const upgrade = toRawRequest(under.a, {
+      method: "GET",
+      path: "/v1/responses",
+      headers,
+      body: "",
+    });
     const { socket, received } = openRaw(under.a, upgrade);
     await until(() => received().includes("websocket_not_supported"), "the refusal");
     socket.write(toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }));

@@ -6,7 +6,12 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { createFetchTransport } from "../../src/upstream/transport.ts";
-import { startUnderTest, type UnderTest, type UnderTestOptions, UPSTREAM_KEY } from "../support/gateway.ts";
+import {
+  startUnderTest,
+  type UnderTest,
+  type UnderTestOptions,
+  UPSTREAM_KEY,
+} from "../support/gateway.ts";
 import { endPrograms, startProgram } from "../support/program.ts";
 import { answerPlain, chunk, startProvider, stream } from "../support/provider.ts";
 import {
@@ -20,14 +25,20 @@ import {
 import { until } from "../support/until.ts";
 
 const MB = 1024 * 1024;
-const KEYS = [{ id: "one", key: "0123456789-key-of-one" }, { id: "other", key: "0123456789-key-of-other" }];
+const KEYS = [{ id: "one", key: "0123456789-key-of-one" }, {
+  id: "other",
+  key: "0123456789-key-of-other",
+}];
 const headersOf = (index: number) => ({
   "authorization": `Bearer ${UPSTREAM_KEY}`,
   "gateway-auth": `Bearer ${KEYS[index]?.key}`,
   "content-type": "application/json",
 });
 const bodyOf = (bytes: number, isStream = false) => {
-  const [head, tail] = [`{"model":"m","stream":${isStream},"messages":[{"role":"user","content":"`, '"}]}'];
+  const [head, tail] = [
+    `{"model":"m","stream":${isStream},"messages":[{"role":"user","content":"`,
+    '"}]}',
+  ];
   return head + "x".repeat(Math.max(0, bytes - head.length - tail.length)) + tail;
 };
 
@@ -38,13 +49,20 @@ describe("bodies of callers", () => {
   });
   const start = async (upstream: string, options: Partial<UnderTestOptions> = {}) => {
     const { config = {}, ...rest } = options;
-    const under = await startUnderTest({ ...rest, upstreams: { a: upstream }, config: { keys: KEYS, ...config } });
+    const under = await startUnderTest({
+      ...rest,
+      upstreams: { a: upstream },
+      config: { keys: KEYS, ...config },
+    });
     closing.push(() => under.close());
     return under;
   };
   const send = ({ a }: UnderTest, bytes: number, key = 0) =>
     callRaw(a, { headers: headersOf(key), body: bodyOf(bytes) });
-  /** An upstream that begins to answer the largest bodies at once, and reads them only when it is told to. */
+  /**
+   * An upstream that begins to answer the largest bodies at once, and reads them only when it is
+   * told to.
+   */
   const startReluctant = async () => {
     const held: { request: IncomingMessage; response: ServerResponse }[] = [];
     const server = createServer((request, response) => {
@@ -69,12 +87,21 @@ describe("bodies of callers", () => {
     const parts = transport === "fetch" ? { parts: { transport: createFetchTransport() } } : {};
     it(`row 51: a body counts until it has left, not until the answer begins (transport: ${transport})`, async () => {
       const { url, held } = await startReluctant();
-      const under = await start(url, { ...parts, config: { limits: { body: "24MB", bodies: "32MB" } } });
+      const under = await start(url, {
+        ...parts,
+        config: { limits: { body: "24MB", bodies: "32MB" } },
+      });
       const body = bodyOf(20 * MB, true);
       const running = openRaw(under.a, toRawRequest(under.a, { headers: headersOf(0), body }));
-      await until(() => running.received().includes("data: "), "the answer begins, and the body waits");
+      await until(
+        () => running.received().includes("data: "),
+        "the answer begins, and the body waits",
+      );
       const refused = await send(under, 16 * MB, 1);
-      assert.deepEqual([refused.status, refused.headers["sallyport-error"]], [503, "gateway_overloaded"]);
+      assert.deepEqual([refused.status, refused.headers["sallyport-error"]], [
+        503,
+        "gateway_overloaded",
+      ]);
       assert.equal((await send(under, 1 * MB, 1)).status, 200, "what there is room for passes");
       held[0]?.request.resume();
       const end = () => held[0]?.response.end(stream("b"));
@@ -97,7 +124,10 @@ describe("bodies of callers", () => {
     };
     let settled = 0;
     for (const [name, end] of Object.entries(ends)) {
-      const running = openRaw(under.a, toRawRequest(under.a, { headers: headersOf(0), body: bodyOf(20 * MB, true) }));
+      const running = openRaw(
+        under.a,
+        toRawRequest(under.a, { headers: headersOf(0), body: bodyOf(20 * MB, true) }),
+      );
       await until(() => running.received().includes("data: "), "the answer begins");
       assert.equal((await send(under, 16 * MB, 1)).status, 503, name);
       end(running);
@@ -160,7 +190,11 @@ describe("bodies of callers", () => {
       for (let number = 0; number < 75; number++) await call();
       assert.equal(open, 80);
       // What is held stays; what a runtime has not collected yet goes.
-      await until(async () => await memory() - before < 180 * MB, "375 MB of bodies take less than half", 20_000);
+      await until(
+        async () => await memory() - before < 180 * MB,
+        "375 MB of bodies take less than half",
+        20_000,
+      );
     } finally {
       for (const { socket } of callers) socket.destroy();
       await endPrograms();
@@ -174,7 +208,13 @@ describe("bodies of callers", () => {
     closing.push(() => provider.close());
     const under = await start(provider.url);
     const announce = (bytes: number, body = "{") =>
-      openRaw(under.a, toRawRequest(under.a, { headers: { ...headersOf(0), "content-length": String(bytes) }, body }));
+      openRaw(
+        under.a,
+        toRawRequest(under.a, {
+          headers: { ...headersOf(0), "content-length": String(bytes) },
+          body,
+        }),
+      );
     // 512 MB in all, in pieces; and more than that in such as Bun reads whole where there is room.
     const waiting = Array.from({ length: 16 }, () => announce(32 * MB));
     for (let number = 0; number < 160; number++) waiting.push(announce(4_000_000));
@@ -189,12 +229,18 @@ describe("bodies of callers", () => {
   it("row 54: a key that sends all that it may leaves room for the bodies of another", async () => {
     const provider = await startProvider();
     closing.push(() => provider.close());
-    const under = await start(provider.url, { config: { limits: { body: "4MB", bodies: "16MB" } } });
+    const under = await start(provider.url, {
+      config: { limits: { body: "4MB", bodies: "16MB" } },
+    });
     // All but the last byte: of eight together twice as much as all may hold.
     const body = bodyOf(4 * MB).slice(0, -1);
-    const request = toRawRequest(under.a, { headers: { ...headersOf(0), "content-length": String(4 * MB) }, body });
+    const request = toRawRequest(under.a, {
+      headers: { ...headersOf(0), "content-length": String(4 * MB) },
+      body,
+    });
     const waiting = Array.from({ length: 8 }, () => openRaw(under.a, request));
-    const refused = () => waiting.filter(({ received }) => received().includes("gateway_overloaded"));
+    const refused = () =>
+      waiting.filter(({ received }) => received().includes("gateway_overloaded"));
     await until(() => refused().length >= 6, "what goes beyond its share is refused");
     assert.equal((await send(under, 4 * MB, 1)).status, 200);
     assert.ok(refused().length < waiting.length);
@@ -209,7 +255,12 @@ describe("bodies of callers", () => {
     closing.push(() => provider.close());
     const under = await start(provider.url);
     const [head, tail] = ['{"model":"m","messages":[{"role":"user","content":"x"}],"x":[', "0]}"];
-    for (const [item, count] of [['"",', 10_000_000], ["0,", 10_000_000], ["null,", 2_000_000]] as const) {
+    for (
+      const [item, count] of [['"",', 10_000_000], ["0,", 10_000_000], [
+        "null,",
+        2_000_000,
+      ]] as const
+    ) {
       const { status, body } = await callRaw(under.a, {
         headers: headersOf(0),
         body: head + item.repeat(count) + tail,

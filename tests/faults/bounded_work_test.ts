@@ -1,6 +1,7 @@
 /**
- * The work of each reader of foreign bytes grows in proportion to these bytes, also for the worst bytes that it accepts.
- * Work is counted, not timed: runs of the reader's blocks, and the bytes that built-in functions went through.
+ * The work of each reader of foreign bytes grows in proportion to these bytes, also for the worst
+ * bytes that it accepts. Work is counted, not timed: runs of the reader's blocks, and the bytes
+ * that built-in functions went through.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -21,15 +22,20 @@ const MAX_WORK_PER_BYTE = 300;
 const MAX_WORK_IN_FORMS = 30;
 
 /** A text repeated up to a length. */
-const fill = (text: string, length: number) => text.repeat(Math.ceil(length / text.length)).slice(0, length);
+const fill = (text: string, length: number) =>
+  text.repeat(Math.ceil(length / text.length)).slice(0, length);
 
 /** A form with one file. */
 function toForm(content: string): Buffer {
-  return Buffer.from(`--${BOUNDARY}\r\n${FILE_PART}\r\n\r\n${content}\r\n--${BOUNDARY}--\r\n`, "latin1");
+  return Buffer.from(
+    `--${BOUNDARY}\r\n${FILE_PART}\r\n\r\n${content}\r\n--${BOUNDARY}--\r\n`,
+    "latin1",
+  );
 }
 
 /** A field of a form, without the closing boundary. */
-const toField = (name: string) => `--${BOUNDARY}\r\nContent-Disposition: form-data; name="${name}"\r\n\r\na\r\n`;
+const toField = (name: string) =>
+  `--${BOUNDARY}\r\nContent-Disposition: form-data; name="${name}"\r\n\r\na\r\n`;
 
 /** Input of a growing size, and its reader. */
 interface Case {
@@ -48,13 +54,17 @@ function orRefuse(read: () => unknown): void {
   try {
     read();
   } catch (error) {
-    if (!GatewayError.is(error) && !(error instanceof Error && error.name === "MalformedResponse")) throw error;
+    if (
+      !GatewayError.is(error) && !(error instanceof Error && error.name === "MalformedResponse")
+    ) throw error;
   }
 }
 
 /** Feeds bytes in pieces, each of which is a copy, since readers may write into what they get. */
 function feed(input: Buffer, pieceBytes: number, push: (piece: Buffer) => void): void {
-  for (let at = 0; at < input.length; at += pieceBytes) push(Buffer.from(input.subarray(at, at + pieceBytes)));
+  for (let at = 0; at < input.length; at += pieceBytes) {
+    push(Buffer.from(input.subarray(at, at + pieceBytes)));
+  }
 }
 
 async function listCases(): Promise<readonly Case[]> {
@@ -78,13 +88,26 @@ async function listCases(): Promise<readonly Case[]> {
     const makeBytes = (size: number) => Buffer.from(make(size));
     const size = 100_000;
     return [
-      { name: `${name}, as a view`, make: makeBytes, size, read: (input) => orRefuse(() => parseView(input)) },
-      { name: `${name}, as a whole`, make: makeBytes, size, read: (input) => orRefuse(() => parseWhole(input)) },
+      {
+        name: `${name}, as a view`,
+        make: makeBytes,
+        size,
+        read: (input) => orRefuse(() => parseView(input)),
+      },
+      {
+        name: `${name}, as a whole`,
+        make: makeBytes,
+        size,
+        read: (input) => orRefuse(() => parseWhole(input)),
+      },
       {
         name: `${name}, for its bound`,
         make: makeBytes,
         size,
-        read: (input) => orRefuse(() => isInputBounded(parseView(input) as Readonly<Record<string, unknown>>, input)),
+        read: (input) =>
+          orRefuse(() =>
+            isInputBounded(parseView(input) as Readonly<Record<string, unknown>>, input)
+          ),
       },
     ];
   };
@@ -118,14 +141,24 @@ async function listCases(): Promise<readonly Case[]> {
     ["many fields", (size) => `HTTP/1.1 200 OK\r\n${fill("x: a\r\n", size)}\r\n`],
     ["a header without an end", (size) => `HTTP/1.1 200 OK\r\nx: ${fill("a\r", size)}`],
     ["line ends in a header", (size) => `HTTP/1.1 200 OK\r\nx: ${fill("a\r\n\r", size)}`],
-    ["a long chunk extension", (size) => `HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;${fill("a", size)}`],
-    ["small chunks", (size) => `HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n${fill("1\r\na\r\n", size)}`],
+    [
+      "a long chunk extension",
+      (size) => `HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;${fill("a", size)}`,
+    ],
+    [
+      "small chunks",
+      (size) => `HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n${fill("1\r\na\r\n", size)}`,
+    ],
     [
       "trailers",
-      (size) => `HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n${fill("x: a\r\n", size)}\r\n`,
+      (size) =>
+        `HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n${fill("x: a\r\n", size)}\r\n`,
     ],
     ["interim answers", (size) => fill("HTTP/1.1 100 Continue\r\n\r\n", size)],
-    ["a body without a length", (size) => `HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n${fill("a", size)}`],
+    [
+      "a body without a length",
+      (size) => `HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n${fill("a", size)}`,
+    ],
   ];
   const events: readonly (readonly [string, (size: number) => string])[] = [
     ["line ends", (size) => fill("\n", size)],
@@ -135,7 +168,10 @@ async function listCases(): Promise<readonly Case[]> {
     ["empty data lines", (size) => fill("data:\n", size)],
     ["one data line", (size) => `data: ${fill('{"a":[', size)}\n\n`],
     ["data lines of one event", (size) => `${fill('data: {"a":\n', size)}\n`],
-    ["one line of backslashes", (size) => `data: {"choices":[{"delta":{"content":"${fill("\\\\", size)}"}}]}\n\n`],
+    [
+      "one line of backslashes",
+      (size) => `data: {"choices":[{"delta":{"content":"${fill("\\\\", size)}"}}]}\n\n`,
+    ],
     ["events", (size) => fill('data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n', size)],
     ["marks of content", (size) => `data: ${fill('"content":"', size)}\n\n`],
     ["names of events", (size) => fill("event: response.output_text.delta\ndata: {}\n\n", size)],
@@ -165,7 +201,8 @@ async function listCases(): Promise<readonly Case[]> {
     },
     {
       name: "a form of fields with long names",
-      make: (size) => Buffer.from(`${toField("[".repeat(8000)).repeat(size / 8000)}--${BOUNDARY}--\r\n`),
+      make: (size) =>
+        Buffer.from(`${toField("[".repeat(8000)).repeat(size / 8000)}--${BOUNDARY}--\r\n`),
       size: 200_000,
       maxPerByte: MAX_WORK_IN_FORMS,
       read: (input) => orRefuse(() => readFields(input, FORM, FACT_FIELDS)),
@@ -180,7 +217,9 @@ async function listCases(): Promise<readonly Case[]> {
           orRefuse(() => feed(input, pieceBytes, (piece) => parser.feed(piece)));
         },
       })),
-      ...Object.entries(pieceBytes === 1 ? { chat: dialects.chat } : dialects).flatMap(([dialect, { createScanner }]) =>
+      ...Object.entries(pieceBytes === 1 ? { chat: dialects.chat } : dialects).flatMap((
+        [dialect, { createScanner }],
+      ) =>
         events.map(([name, make]): Case => ({
           name: `a ${dialect} stream of ${name}, in pieces of ${pieceBytes}`,
           make: (size) => Buffer.from(make(size)),
@@ -216,7 +255,11 @@ async function listCases(): Promise<readonly Case[]> {
             cancel: () => {},
           };
           const filter = new UsageChunkFilter(source, { bytesOut: 0 }, STREAM_OPTIONS);
-          filter.pushTo({ write: () => true, end: () => {}, fail: (error) => assert.fail(String(error)) });
+          filter.pushTo({
+            write: () => true,
+            end: () => {},
+            fail: (error) => assert.fail(String(error)),
+          });
         },
       })),
     ]),
@@ -250,11 +293,16 @@ describe("the work of a reader", () => {
     for (const { name, make, read, size, maxPerByte = MAX_WORK_PER_BYTE } of cases) {
       const [less, more] = [make(size / 4), make(size)];
       await countWork(() => read(make(1000))); // what is made once
-      const [forLess, forMore] = [await countWork(() => read(less)), await countWork(() => read(more))];
+      const [forLess, forMore] = [
+        await countWork(() => read(less)),
+        await countWork(() => read(more)),
+      ];
       const growth = forMore / forLess / (more.length / less.length);
       const perByte = forMore / more.length;
       const isBounded = growth <= MAX_GROWTH && perByte <= maxPerByte;
-      if (!isBounded) wrong.push(`${name}: ${perByte.toFixed(1)} a byte, growth ${growth.toFixed(2)}`);
+      if (!isBounded) {
+        wrong.push(`${name}: ${perByte.toFixed(1)} a byte, growth ${growth.toFixed(2)}`);
+      }
     }
     assert.deepEqual(wrong, []);
   });

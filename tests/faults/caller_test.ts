@@ -6,10 +6,31 @@ import process from "node:process";
 import { afterEach, describe } from "@std/testing/bdd";
 import { MemoryKeyStore } from "../../src/keys/key_store_memory.ts";
 import { it } from "../support/cases.ts";
-import { type Answering, answerPlain, chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
-import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
+import {
+  type Answering,
+  answerPlain,
+  chunk,
+  COMPLETION,
+  startProvider,
+  stream,
+} from "../support/provider.ts";
+import {
+  GOOD_BODY,
+  startUnderTest,
+  STREAM_BODY,
+  type UnderTest,
+  type UnderTestOptions,
+} from "../support/gateway.ts";
 import { isWorkers, runtime } from "../support/runtimes.ts";
-import { callRaw, CANNOT_TELL, isHeld, openRaw, parseAnswer, type RawCall, toRawRequest } from "../support/tcp_peer.ts";
+import {
+  callRaw,
+  CANNOT_TELL,
+  isHeld,
+  openRaw,
+  parseAnswer,
+  type RawCall,
+  toRawRequest,
+} from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
 /** An endless stream as fast as it is read. */
@@ -28,7 +49,10 @@ describe("faults of callers", () => {
   afterEach(async () => {
     for (const close of closing.splice(0).reverse()) await close();
   });
-  const start = async (answering: Answering = answerPlain, options: Partial<UnderTestOptions> = {}) => {
+  const start = async (
+    answering: Answering = answerPlain,
+    options: Partial<UnderTestOptions> = {},
+  ) => {
     const provider = await startProvider(answering);
     closing.push(() => provider.close());
     const under = await startUnderTest({ ...options, upstreams: { a: provider.url } });
@@ -54,13 +78,18 @@ describe("faults of callers", () => {
       const { provider, under } = await start(answering);
       const caller = raw(under);
       await until(() => provider.calls.length === 1, "the call arrives");
-      if (stage !== "before the header") await until(() => caller.received().includes("{"), "the answer begins");
+      if (stage !== "before the header") {
+        await until(() => caller.received().includes("{"), "the answer begins");
+      }
       const left = performance.now();
       caller.socket.destroy();
       await until(() => provider.calls[0]?.isCut === true, `the upstream is closed ${stage}`);
       assert.ok(performance.now() - left < 100, `${stage}: ${performance.now() - left} ms`);
       const { outcome, status } = await under.settled();
-      assert.deepEqual([outcome, status], ["client_closed", stage === "before the header" ? 499 : 200]);
+      assert.deepEqual([outcome, status], [
+        "client_closed",
+        stage === "before the header" ? 499 : 200,
+      ]);
       assert.equal(under.gateway.openExchanges, 0);
     }
   });
@@ -68,7 +97,10 @@ describe("faults of callers", () => {
   it("row 17: the upstream is closed when the caller of a large request leaves before the header", async () => {
     for (const bytes of [600, 5000, 100_000]) {
       const { provider, under } = await start(() => {});
-      const caller = raw(under, STREAM_BODY.replace('"messages"', `"user":"${"x".repeat(bytes)}","messages"`));
+      const caller = raw(
+        under,
+        STREAM_BODY.replace('"messages"', `"user":"${"x".repeat(bytes)}","messages"`),
+      );
       await until(() => provider.calls.length === 1, "the call arrives");
       caller.socket.destroy();
       await until(() => provider.calls[0]?.isCut === true, "the upstream is closed");
@@ -81,7 +113,9 @@ describe("faults of callers", () => {
     "workerd ends a broken body like a whole one",
     "row 19: a caller that reads nothing is let go after a while, and the upstream with it",
     async () => {
-      const { provider, under } = await start(flood, { config: { limits: { writeStall: "500ms" } } });
+      const { provider, under } = await start(flood, {
+        config: { limits: { writeStall: "500ms" } },
+      });
       const caller = raw(under);
       await until(() => caller.received().length > 0, "the stream begins");
       caller.socket.pause();
@@ -89,7 +123,11 @@ describe("faults of callers", () => {
       assert.equal(outcome, "client_closed");
       await until(() => provider.calls[0]?.isCut === true, "the upstream is closed");
       caller.socket.resume();
-      assert.doesNotMatch((await caller.closed).slice(-200), /\r\n0\r\n\r\n$/, "it must not look complete");
+      assert.doesNotMatch(
+        (await caller.closed).slice(-200),
+        /\r\n0\r\n\r\n$/,
+        "it must not look complete",
+      );
     },
   );
 
@@ -123,7 +161,10 @@ describe("faults of callers", () => {
         response.writeHead(200, { "content-type": "application/json", "content-length": 60_000 });
         response.end(" ".repeat(60_000));
       }, { config: { limits: { writeStall: "1s" } } });
-      const request = toRawRequest(under.a, { headers: { ...under.headers, connection: undefined }, body: GOOD_BODY });
+      const request = toRawRequest(under.a, {
+        headers: { ...under.headers, connection: undefined },
+        body: GOOD_BODY,
+      });
       const caller = openRaw(under.a, "");
       await until(() => !caller.socket.connecting, "it is connected");
       caller.socket.pause();
@@ -142,7 +183,9 @@ describe("faults of callers", () => {
       const release: (() => void)[] = [];
       const { provider, under } = await start((response, { body }) => {
         const { user } = JSON.parse(body.toString());
-        release.push(() => response.writeHead(200, { "content-type": "application/json" }).end(`{"user":"${user}"}`));
+        release.push(() =>
+          response.writeHead(200, { "content-type": "application/json" }).end(`{"user":"${user}"}`)
+        );
       });
       const headers = { ...under.headers, connection: undefined };
       const requests = Array.from({ length: 50 }, (_, number) => {
@@ -156,7 +199,10 @@ describe("faults of callers", () => {
         for (const answer of release.splice(0)) answer();
         return caller.received().split("HTTP/1.1 200").length === 51;
       }, "all are answered");
-      const order = Array.from(caller.received().matchAll(/"user":"-(\d+)-"/g), ([, number]) => Number(number));
+      const order = Array.from(
+        caller.received().matchAll(/"user":"-(\d+)-"/g),
+        ([, number]) => Number(number),
+      );
       assert.deepEqual(order, Array.from({ length: 50 }, (_, number) => number));
       assert.equal(provider.calls.length, 50);
       assert.ok(most <= 5, `${most} at a time`);
@@ -175,9 +221,15 @@ describe("faults of callers", () => {
       closing.push(() => Promise.resolve(void process.off("warning", warn)));
       const { under } = await start();
       const headers = { ...under.headers, "connection": undefined, "gateway-auth": undefined };
-      const caller = openRaw(under.a, toRawRequest(under.a, { headers, body: GOOD_BODY }).repeat(1000));
+      const caller = openRaw(
+        under.a,
+        toRawRequest(under.a, { headers, body: GOOD_BODY }).repeat(1000),
+      );
       const isAnswered = () => caller.received().split("HTTP/1.1 401").length === 1001;
-      await until(() => isAnswered() || caller.isClosed(), "all are answered, or the connection is closed");
+      await until(
+        () => isAnswered() || caller.isClosed(),
+        "all are answered, or the connection is closed",
+      );
       await until(() => under.gateway.openExchanges === 0, "all exchanges are over");
       caller.socket.destroy();
       assert.deepEqual(warnings, []);
@@ -193,7 +245,10 @@ describe("faults of callers", () => {
         response.writeHead(200, { "content-type": "application/json" });
         response.write("[", () => response.destroy());
       });
-      const text = toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }).replace("HTTP/1.1", "HTTP/1.0");
+      const text = toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }).replace(
+        "HTTP/1.1",
+        "HTTP/1.0",
+      );
       const caller = openRaw(under.a, text);
       let failure: string | undefined;
       caller.socket.on("error", ({ code }: NodeJS.ErrnoException) => failure = code);
@@ -214,7 +269,9 @@ describe("faults of callers", () => {
       }, { config: { limits: { writeStall: "100ms" } } });
       const url = `${under.a}/v1/chat/completions`;
       const headers = { ...under.headers, host: new URL(under.a).host };
-      const answer = await under.gateway.fetch(new Request(url, { method: "POST", headers, body: GOOD_BODY }));
+      const answer = await under.gateway.fetch(
+        new Request(url, { method: "POST", headers, body: GOOD_BODY }),
+      );
       assert.equal((await under.settled()).outcome, "client_closed");
       assert.equal(answer.status, 200);
       await assert.rejects(answer.text());
@@ -228,13 +285,23 @@ describe("faults of callers", () => {
       response.write(chunk("a"));
     });
     const callers = Array.from({ length: 200 }, () => raw(under));
-    await until(() => callers.every((caller) => caller.received().includes("data: ")), "all streams begin", 20_000);
+    await until(
+      () => callers.every((caller) => caller.received().includes("data: ")),
+      "all streams begin",
+      20_000,
+    );
     assert.equal(under.gateway.openExchanges, 200);
     for (let number = 0; number < 20; number++) {
-      assert.equal((await callRaw(under.a, { headers: under.headers, body: GOOD_BODY })).body, COMPLETION);
+      assert.equal(
+        (await callRaw(under.a, { headers: under.headers, body: GOOD_BODY })).body,
+        COMPLETION,
+      );
     }
     for (const { socket } of callers) socket.destroy();
-    await until(() => provider.calls.filter(({ isCut }) => isCut).length === 200, "all upstreams are closed");
+    await until(
+      () => provider.calls.filter(({ isCut }) => isCut).length === 200,
+      "all upstreams are closed",
+    );
     await until(() => under.gateway.openExchanges === 0, "all exchanges are over");
   });
 
@@ -253,11 +320,16 @@ describe("faults of callers", () => {
       };
       const { provider, under } = await start(answerPlain, { parts: { keys } });
       const malformed = ["gk_0123456789ab_wrong", "short", `gk_${"x".repeat(5000)}`];
-      const answers = await Promise.all(Array.from({ length: 300 }, (_, number) =>
-        callRaw(under.a, {
-          headers: { ...under.headers, "gateway-auth": `Bearer ${malformed[number % malformed.length]}` },
-          body: GOOD_BODY,
-        })));
+      const answers = await Promise.all(
+        Array.from({ length: 300 }, (_, number) =>
+          callRaw(under.a, {
+            headers: {
+              ...under.headers,
+              "gateway-auth": `Bearer ${malformed[number % malformed.length]}`,
+            },
+            body: GOOD_BODY,
+          })),
+      );
       for (const { status, body } of answers) {
         assert.equal(status, 401);
         assert.match(body, /invalid_gateway_key/);
@@ -280,24 +352,35 @@ describe("faults of callers", () => {
     }, { config: { limits: { body: "1MB", bodies: "1MB" } } });
     const running = raw(under);
     await until(() => running.received().includes("data: "), "the stream begins");
-    // Less than half of the memory is taken by a body that does not come to its end: a second one has no room beside it.
+    // Less than half of the memory is taken by a body that does not come to its end: a second one
+    // has no room beside it.
     const large = { ...under.headers, "content-length": "900000" };
-    const refused = () => callRaw(under.a, { headers: under.headers, body: `${GOOD_BODY}${" ".repeat(500_000)}` });
+    const refused = () =>
+      callRaw(under.a, { headers: under.headers, body: `${GOOD_BODY}${" ".repeat(500_000)}` });
     // Whichever of the two is read first takes the room, so that it may need a few tries.
     let holding = running;
     let answer = await refused();
     for (let tries = 0; answer.status === 200 && tries < 50; tries++) {
       if (holding === running || holding.received() !== "") {
-        holding = openRaw(under.a, toRawRequest(under.a, { headers: large, body: " ".repeat(400_000) }));
+        holding = openRaw(
+          under.a,
+          toRawRequest(under.a, { headers: large, body: " ".repeat(400_000) }),
+        );
       }
-      await until(() => under.gateway.openExchanges === 2 || holding.received() !== "", "the large body is on its way");
+      await until(
+        () => under.gateway.openExchanges === 2 || holding.received() !== "",
+        "the large body is on its way",
+      );
       answer = await refused();
     }
     assert.equal(answer.status, 503);
     assert.match(answer.body, /gateway_overloaded/);
     assert.equal(answer.headers["retry-after"], "1");
     holding.socket.destroy();
-    await until(() => under.records.some(({ outcome }) => outcome === "client_closed"), "its memory is free again");
+    await until(
+      () => under.records.some(({ outcome }) => outcome === "client_closed"),
+      "its memory is free again",
+    );
     assert.equal((await refused()).status, 200);
     finish();
     assert.equal(parseAnswer(await running.closed).body, chunk("a") + stream("b"));
@@ -327,20 +410,33 @@ describe("faults of callers", () => {
     });
     const startFull = (answering: Answering, provider: Record<string, unknown> = {}) =>
       start(answering, { provider, config: { keys: KEYS, limits: { exchanges: PLACES } } });
-    const isOverloaded = ({ received }: { received(): string }) => received().includes("gateway_overloaded");
+    const isOverloaded = ({ received }: { received(): string }) =>
+      received().includes("gateway_overloaded");
 
     it("leave places for other keys: uploads that do not arrive", async () => {
       const { under } = await startFull(answerPlain, { durable: {} });
       for (const sent of [{}, { "idempotency-key": "one" }]) {
         const headers = { ...headersOf(under, "greedy"), ...sent, "content-length": "900" };
         const { all, leave } = openAll(under, () => ({ headers, body: "{" }));
-        await until(() => all.filter(isOverloaded).length === 2 * PLACES - OF_KEY, "the rest is refused");
-        assert.match(all.find(isOverloaded)?.received() ?? "", /^HTTP\/1.1 503.*this gateway key has its share/s);
-        const other = await callRaw(under.a, { headers: headersOf(under, "other"), body: GOOD_BODY });
+        await until(
+          () => all.filter(isOverloaded).length === 2 * PLACES - OF_KEY,
+          "the rest is refused",
+        );
+        assert.match(
+          all.find(isOverloaded)?.received() ?? "",
+          /^HTTP\/1.1 503.*this gateway key has its share/s,
+        );
+        const other = await callRaw(under.a, {
+          headers: headersOf(under, "other"),
+          body: GOOD_BODY,
+        });
         assert.equal(other.status, 200, other.body);
         await leave();
         await until(() => under.gateway.openExchanges === 0, "all have left");
-        const again = await callRaw(under.a, { headers: headersOf(under, "greedy"), body: GOOD_BODY });
+        const again = await callRaw(under.a, {
+          headers: headersOf(under, "greedy"),
+          body: GOOD_BODY,
+        });
         assert.equal(again.status, 200, "their places are free again");
       }
     });
@@ -358,7 +454,10 @@ describe("faults of callers", () => {
       const { all, leave } = openAll(under, (number) => {
         return { headers: headersOf(under, MANY[number % MANY.length] ?? ""), body: GOOD_BODY };
       });
-      await until(() => all.filter(isOverloaded).length === 2 * PLACES - OF_PROVIDER, "the rest is refused");
+      await until(
+        () => all.filter(isOverloaded).length === 2 * PLACES - OF_PROVIDER,
+        "the rest is refused",
+      );
       assert.match(all.find(isOverloaded)?.received() ?? "", /this provider has its share/);
       const call = { method: "POST", headers: headersOf(under, "other"), body: GOOD_BODY };
       const other = await fetch(`${under.b}/v1/chat/completions`, call);
@@ -380,8 +479,14 @@ describe("faults of callers", () => {
       closing.push(() => Promise.resolve(void first.socket.destroy()));
       await until(() => first.received().includes("data: "), "the stream begins");
       const path = /^location: (\S+)/im.exec(first.received())?.[1] ?? "";
-      const { all, leave } = openAll(under, () => ({ method: "GET", path, headers: headersOf(under, "greedy") }));
-      await until(() => all.filter(isOverloaded).length === 2 * PLACES - OF_KEY + 1, "the rest is refused");
+      const { all, leave } = openAll(
+        under,
+        () => ({ method: "GET", path, headers: headersOf(under, "greedy") }),
+      );
+      await until(
+        () => all.filter(isOverloaded).length === 2 * PLACES - OF_KEY + 1,
+        "the rest is refused",
+      );
       const other = await callRaw(under.a, { headers: headersOf(under, "other"), body: GOOD_BODY });
       assert.equal(other.status, 200, other.body);
       await leave();

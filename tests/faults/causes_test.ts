@@ -1,4 +1,7 @@
-/** Why a call to a provider failed: log, record and metrics name it in one word, the same one on every runtime. */
+/**
+ * Why a call to a provider failed: log, record and metrics name it in one word, the same one on
+ * every runtime.
+ */
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
@@ -30,17 +33,30 @@ describe("the cause of a failed call", () => {
     closing.push(() => resource.close());
     return resource;
   };
-  const start = async (upstream: string | string[], options: Partial<UnderTestOptions> = {}): Promise<UnderTest> => {
+  const start = async (
+    upstream: string | string[],
+    options: Partial<UnderTestOptions> = {},
+  ): Promise<UnderTest> => {
     const [a = ""] = [upstream].flat();
-    return keep(await startUnderTest({ ...options, upstreams: { a }, provider: { upstream, ...options.provider } }));
+    return keep(
+      await startUnderTest({
+        ...options,
+        upstreams: { a },
+        provider: { upstream, ...options.provider },
+      }),
+    );
   };
-  const peer = async (onRequest: Parameters<typeof startTcpPeer>[0]) => keep(await startTcpPeer(onRequest)).url;
-  const tls = async (...args: Parameters<typeof startTlsPeer>) => keep(await startTlsPeer(...args)).url;
+  const peer = async (onRequest: Parameters<typeof startTcpPeer>[0]) =>
+    keep(await startTcpPeer(onRequest)).url;
+  const tls = async (...args: Parameters<typeof startTlsPeer>) =>
+    keep(await startTlsPeer(...args)).url;
   const wrongHost = () => tls(testIdentity(), "127.0.0.2"); // it is good for 127.0.0.1
   const selfSigned = () => tls(createSelfSignedCertificate(["127.0.0.1"]));
   const expired = () => tls(createSelfSignedCertificate(["127.0.0.1"], -30_000));
   const notTls = async (answer: string) => {
-    const { port } = keep(await startTcpPeer(() => {}, (socket) => socket.once("data", () => socket.end(answer))));
+    const { port } = keep(
+      await startTcpPeer(() => {}, (socket) => socket.once("data", () => socket.end(answer))),
+    );
     return `https://127.0.0.1:${port}/v1`;
   };
 
@@ -55,23 +71,41 @@ describe("the cause of a failed call", () => {
 
   const FAILURES: Readonly<Record<string, Failure>> = {
     "a port where nobody listens": { upstream: urlOfNobody, cause: "refused" },
-    "row 2: a name that does not resolve": { upstream: () => "http://nobody.invalid/v1", cause: "dns" },
-    "row 2: a name that does not resolve, over TLS": { upstream: () => "https://nobody.invalid/v1", cause: "dns" },
+    "row 2: a name that does not resolve": {
+      upstream: () => "http://nobody.invalid/v1",
+      cause: "dns",
+    },
+    "row 2: a name that does not resolve, over TLS": {
+      upstream: () => "https://nobody.invalid/v1",
+      cause: "dns",
+    },
     "row 2: a certificate that nobody has signed": { upstream: selfSigned, cause: "tls" },
     "row 2: a certificate for another host": { upstream: wrongHost, cause: "tls" },
     "row 2: an expired certificate": { upstream: expired, cause: "tls" },
-    "no TLS on that port": { upstream: () => notTls("HTTP/1.1 400 Bad Request\r\n\r\n"), cause: "tls" },
+    "no TLS on that port": {
+      upstream: () => notTls("HTTP/1.1 400 Bad Request\r\n\r\n"),
+      cause: "tls",
+    },
     "an end in the TLS handshake": { upstream: () => notTls(""), cause: "tls" },
-    "a reset before the header": { upstream: () => peer((socket) => socket.resetAndDestroy()), cause: "reset" },
+    "a reset before the header": {
+      upstream: () => peer((socket) => socket.resetAndDestroy()),
+      cause: "reset",
+    },
     "an end before the header": { upstream: () => peer((socket) => socket.end()), cause: "closed" },
-    "an end in the header": { upstream: () => peer((socket) => socket.end("HTTP/1.1 200 OK\r\n")), cause: "closed" },
+    "an end in the header": {
+      upstream: () => peer((socket) => socket.end("HTTP/1.1 200 OK\r\n")),
+      cause: "closed",
+    },
     "no HTTP": {
       upstream: () => peer((socket) => socket.write("SSH-2.0-OpenSSH\r\n\r\n")),
       cause: "malformed",
       code: "upstream_bad_response",
     },
     "a redirect": {
-      upstream: () => peer((socket) => socket.end("HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 0\r\n\r\n")),
+      upstream: () =>
+        peer((socket) =>
+          socket.end("HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 0\r\n\r\n")
+        ),
       cause: "redirect",
       code: "upstream_bad_response",
     },
@@ -93,7 +127,8 @@ describe("the cause of a failed call", () => {
       code: "upstream_disconnected",
     },
     "a reset in an answer": {
-      upstream: () => peer((socket) => socket.write(PART, () => setTimeout(() => socket.resetAndDestroy(), 100))),
+      upstream: () =>
+        peer((socket) => socket.write(PART, () => setTimeout(() => socket.resetAndDestroy(), 100))),
       cause: "reset",
       code: "upstream_disconnected",
     },
@@ -111,9 +146,10 @@ describe("the cause of a failed call", () => {
   };
 
   for (
-    const [what, { upstream, cause, code = "upstream_unreachable", body = GOOD_BODY, deadlines }] of Object.entries(
-      FAILURES,
-    )
+    const [what, { upstream, cause, code = "upstream_unreachable", body = GOOD_BODY, deadlines }]
+      of Object.entries(
+        FAILURES,
+      )
   ) {
     it(`${what} is ${cause}`, async () => {
       const url = await upstream();
@@ -125,15 +161,25 @@ describe("the cause of a failed call", () => {
       const line = JSON.parse(told.split("\n").find((each) => each.startsWith('{"time"')) ?? "{}");
       assert.deepEqual([line.code, line.cause], [code, cause]);
       assert.ok(told.includes(`${code} (${cause})`), "the form for people");
-      assert.match(told, new RegExp(`^sallyport_exchanges_total\\{.*code="${code}".*,cause="${cause}"\\} 1$`, "m"));
       assert.match(
         told,
-        new RegExp(`^sallyport_upstream_results_total\\{.*result="${code}",cause="${cause}"\\} 1$`, "m"),
+        new RegExp(`^sallyport_exchanges_total\\{.*code="${code}".*,cause="${cause}"\\} 1$`, "m"),
+      );
+      assert.match(
+        told,
+        new RegExp(
+          `^sallyport_upstream_results_total\\{.*result="${code}",cause="${cause}"\\} 1$`,
+          "m",
+        ),
       );
       assert.ok(!told.includes(new URL(url).host), "no address is logged");
       // The caller learns the code, and neither the cause nor an address.
       const shown = Object.values(answer.headers).concat(answer.body).join("\n");
-      assert.ok(shown.includes(code) && !shown.includes(new URL(url).hostname) && !shown.includes('"cause"'), shown);
+      assert.ok(
+        shown.includes(code) && !shown.includes(new URL(url).hostname) &&
+          !shown.includes('"cause"'),
+        shown,
+      );
     });
   }
 
@@ -173,7 +219,9 @@ describe("the cause of a failed call", () => {
     for (const what of SAME) {
       it(what, async () => {
         const { upstream, cause } = FAILURES[what] ?? assert.fail();
-        const under = await start(await upstream(), { parts: { transport: createFetchTransport() } });
+        const under = await start(await upstream(), {
+          parts: { transport: createFetchTransport() },
+        });
         await callRaw(under.a, { headers: under.headers, body: GOOD_BODY });
         const [where, other] = ELSEWHERE[what] ?? [];
         assert.equal((await under.settled()).cause, where === runtime ? other : cause);

@@ -1,4 +1,7 @@
-/** Durable exchanges with `serve --workers`: any worker answers for any other, also for one that was killed. */
+/**
+ * Durable exchanges with `serve --workers`: any worker answers for any other, also for one that was
+ * killed.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -9,7 +12,13 @@ import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { STREAM_BODY } from "../support/gateway.ts";
 import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
 import { chunk, type Provider, startProvider, stream } from "../support/provider.ts";
-import { callRaw, openRaw, parseAnswer, type RawConnection, toRawRequest } from "../support/tcp_peer.ts";
+import {
+  callRaw,
+  openRaw,
+  parseAnswer,
+  type RawConnection,
+  toRawRequest,
+} from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
 const KEY = "0123456789-secret-key";
@@ -42,14 +51,19 @@ describe("durable exchanges of workers", () => {
     const config = {
       listen: [{ hostname: "127.0.0.1", port: 0 }],
       admin: { hostname: "127.0.0.1", port: 0 },
-      providers: { a: { hosts: ["*"], upstream: provider.url, durable: { keep: "1m", linger: "1m" } } },
+      providers: {
+        a: { hosts: ["*"], upstream: provider.url, durable: { keep: "1m", linger: "1m" } },
+      },
       keys: [{ id: "team", key: KEY }],
       drain: { delay: "0s", limit: "5s" },
     };
     writeFileSync(join(folder.path, "gateway.jsonc"), JSON.stringify(config));
-    const program = startProgram(["serve", "--config", "gateway.jsonc", "--workers", String(COUNT)], {
-      cwd: folder.path,
-    });
+    const program = startProgram(
+      ["serve", "--config", "gateway.jsonc", "--workers", String(COUNT)],
+      {
+        cwd: folder.path,
+      },
+    );
     url = await program.waitFor(/listening on (http:\S+)/);
     admin = await program.waitFor(/admin on (http:\S+)/);
     await program.waitFor(/(\d+ workers)/);
@@ -69,11 +83,19 @@ describe("durable exchanges of workers", () => {
     connection: "close",
   };
   const post = (key: string) =>
-    openRaw(url, toRawRequest(url, { headers: { ...headers, "idempotency-key": key }, body: STREAM_BODY }));
-  const get = (path: string, method = "GET") => openRaw(url, toRawRequest(url, { method, path, headers }));
+    openRaw(
+      url,
+      toRawRequest(url, { headers: { ...headers, "idempotency-key": key }, body: STREAM_BODY }),
+    );
+  const get = (path: string, method = "GET") =>
+    openRaw(url, toRawRequest(url, { method, path, headers }));
   const health = async (): Promise<Health> =>
-    JSON.parse((await callRaw(admin, { method: "GET", path: "/readyz", headers: { connection: "close" } })).body);
-  const busy = async () => (await health()).workers.filter(({ openExchanges }) => openExchanges > 0);
+    JSON.parse(
+      (await callRaw(admin, { method: "GET", path: "/readyz", headers: { connection: "close" } }))
+        .body,
+    );
+  const busy = async () =>
+    (await health()).workers.filter(({ openExchanges }) => openExchanges > 0);
   const bodyOf = async (connection: RawConnection) => parseAnswer(await connection.closed);
 
   /** Begins a call. @returns The path of its answer, and the worker that makes it */
@@ -82,11 +104,15 @@ describe("durable exchanges of workers", () => {
     await until(() => first.received().includes("word-0"), "the answer begins");
     await until(async () => (await busy()).length === 1, "the worker is known");
     const [worker = assert.fail()] = await busy();
-    const path = /^location: (\S+)\r$/im.exec(first.received())?.[1] ?? assert.fail("it has an address");
+    const path = /^location: (\S+)\r$/im.exec(first.received())?.[1] ??
+      assert.fail("it has an address");
     return { first, path, worker };
   }
 
-  /** Waits until callers are at several workers. More come until then: on Node one may accept all that are waiting. */
+  /**
+   * Waits until callers are at several workers. More come until then: on Node one may accept all
+   * that are waiting.
+   */
   function untilSpread(callers: RawConnection[], call: () => RawConnection): Promise<void> {
     return until(async () => {
       if ((await busy()).length > 1) return true;
@@ -101,7 +127,9 @@ describe("durable exchanges of workers", () => {
     const readers = offsets.map((offset) => get(`${path}?offset=${offset}`));
     const retries = offsets.map(() => post("one"));
     await untilSpread(retries, () => post("one"));
-    for (const retry of retries) await until(() => retry.received().includes("word-0"), "a retry has the beginning");
+    for (const retry of retries) {
+      await until(() => retry.received().includes("word-0"), "a retry has the beginning");
+    }
     held[0]?.write(WHOLE.slice(FIRST.length, 5000));
     held[0]?.end(WHOLE.slice(Math.max(FIRST.length, 5000)));
     assert.equal((await bodyOf(first)).body, WHOLE);
@@ -115,7 +143,11 @@ describe("durable exchanges of workers", () => {
       assert.equal(body, WHOLE);
     }
     assert.equal(provider.calls.length, 1);
-    const metrics = await callRaw(admin, { method: "GET", path: "/metrics", headers: { connection: "close" } });
+    const metrics = await callRaw(admin, {
+      method: "GET",
+      path: "/metrics",
+      headers: { connection: "close" },
+    });
     assert.match(metrics.body, /^sallyport_recordings_bytes \d{4,}$/m);
   });
 
@@ -125,7 +157,9 @@ describe("durable exchanges of workers", () => {
     const strangers = Array.from({ length: CALLERS }, stranger);
     await untilSpread(strangers, stranger);
     assert.equal((await bodyOf(get(path, "DELETE"))).status, 204);
-    for (const each of [first, ...strangers]) assert.match((await bodyOf(each)).body, /exchange_stopped/);
+    for (const each of [first, ...strangers]) {
+      assert.match((await bodyOf(each)).body, /exchange_stopped/);
+    }
     await until(() => provider.calls[0]?.isCut === true, "the end of the call at the provider");
   });
 
@@ -133,12 +167,16 @@ describe("durable exchanges of workers", () => {
     const { path, worker } = await begin("three");
     const readers = Array.from({ length: CALLERS }, () => get(path));
     await untilSpread(readers, () => get(path));
-    for (const reader of readers) await until(() => reader.received().includes("word-0"), "a reader has the beginning");
+    for (const reader of readers) {
+      await until(() => reader.received().includes("word-0"), "a reader has the beginning");
+    }
     process.kill(worker.pid, "SIGKILL");
     const bodies = await Promise.all(readers.map(async (reader) => (await bodyOf(reader)).body));
     const told = bodies.filter((body) => body.startsWith(FIRST) && body.includes("exchange_lost"));
     assert.ok(told.length > 0, "readers elsewhere are told");
-    for (const body of bodies) assert.ok(told.includes(body) || body === FIRST, "the others broke off");
+    for (const body of bodies) {
+      assert.ok(told.includes(body) || body === FIRST, "the others broke off");
+    }
     assert.doesNotMatch(bodies.join(""), /\[DONE\]/);
     const again = await bodyOf(get(path));
     assert.equal(again.body, told[0], "it stays so");
@@ -153,7 +191,10 @@ describe("durable exchanges of workers", () => {
   it("say so when a call is made again whose worker was killed before anybody closed its answer", async () => {
     const { worker } = await begin("four");
     process.kill(worker.pid, "SIGKILL");
-    await until(async () => (await health()).workers.every(({ pid }) => pid !== worker.pid), "it is gone");
+    await until(
+      async () => (await health()).workers.every(({ pid }) => pid !== worker.pid),
+      "it is gone",
+    );
     const retry = post("four");
     await until(() => held.length === 2, "the call is made again");
     held[1]?.end(WHOLE.slice(FIRST.length));

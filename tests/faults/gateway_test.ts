@@ -1,4 +1,7 @@
-/** Faults of the gateway itself and of its surroundings, rows 38 to 50 of the list where no other test has them. */
+/**
+ * Faults of the gateway itself and of its surroundings, rows 38 to 50 of the list where no other
+ * test has them.
+ */
 // runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
@@ -8,7 +11,13 @@ import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { Transport } from "../../src/upstream/transport.ts";
 import { it } from "../support/cases.ts";
 import { chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
-import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
+import {
+  GOOD_BODY,
+  startUnderTest,
+  STREAM_BODY,
+  type UnderTest,
+  type UnderTestOptions,
+} from "../support/gateway.ts";
 import { callRaw, openRaw, parseAnswer, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
@@ -43,10 +52,19 @@ describe("faults of the gateway", () => {
       closing.push(() => provider.close());
       const { under } = await start({ upstreams: { a: provider.url } });
       const open = (model: string) =>
-        openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: STREAM_BODY.replace("test-1", model) }));
+        openRaw(
+          under.a,
+          toRawRequest(under.a, {
+            headers: under.headers,
+            body: STREAM_BODY.replace("test-1", model),
+          }),
+        );
       const finishing = open("finishing");
       const endless = open("endless");
-      await until(() => [finishing, endless].every((caller) => caller.received().includes("data: ")), "both begin");
+      await until(
+        () => [finishing, endless].every((caller) => caller.received().includes("data: ")),
+        "both begin",
+      );
       assert.equal(under.gateway.isReady, true);
       under.gateway.drain();
       assert.equal(under.gateway.isReady, false);
@@ -97,7 +115,9 @@ describe("faults of the gateway", () => {
 
   it("row 46: no failing upstream makes the gateway call more often than it is called", async () => {
     let number = 0;
-    const provider = await startProvider((response) => response.writeHead(number++ % 2 ? 500 : 200).end("{}"));
+    const provider = await startProvider((response) =>
+      response.writeHead(number++ % 2 ? 500 : 200).end("{}")
+    );
     closing.push(() => provider.close());
     const { under } = await start({ upstreams: { a: provider.url } });
     await Promise.all(Array.from({ length: 60 }, () => call(under)));
@@ -107,7 +127,10 @@ describe("faults of the gateway", () => {
   it("row 48: what operators ask is not answered to callers", async () => {
     const { under } = await start();
     for (const path of ["/readyz", "/livez", "/metrics", "/admin", "/v1/admin"]) {
-      assert.equal((await callRaw(under.a, { method: "GET", path, headers: under.headers })).status, 404);
+      assert.equal(
+        (await callRaw(under.a, { method: "GET", path, headers: under.headers })).status,
+        404,
+      );
     }
   });
 
@@ -128,7 +151,14 @@ describe("faults of the gateway", () => {
         GOOD_BODY.replace("Hi", CANARY),
       ];
       for (const body of prompts) told.push((await call(under, secrets, body)).body);
-      for (const value of [`Bearer ${CANARY}-0123456789`, CANARY, `Basic ${CANARY}`, `Bearer a ${CANARY}`]) {
+      for (
+        const value of [
+          `Bearer ${CANARY}-0123456789`,
+          CANARY,
+          `Basic ${CANARY}`,
+          `Bearer a ${CANARY}`,
+        ]
+      ) {
         told.push(JSON.stringify(await call(under, { "gateway-auth": value })));
         told.push(JSON.stringify(await call(under, { host: value, authorization: value })));
       }
@@ -163,28 +193,40 @@ describe("faults of the gateway", () => {
       const secret = () => {
         throw new Error("a secret word");
       };
-      const answer = (body: object | null) => Promise.resolve({ status: 200, headers: new Headers(), body });
+      const answer = (body: object | null) =>
+        Promise.resolve({ status: 200, headers: new Headers(), body });
       const transports: Record<string, Transport> = {
         "a transport that throws": { send: secret },
         "a transport that rejects with nothing": { send: () => Promise.reject(undefined) },
         "headers that throw": {
-          send: () => Promise.resolve({ status: 200, headers: { get: secret, forEach: secret }, body: null }),
+          send: () =>
+            Promise.resolve({ status: 200, headers: { get: secret, forEach: secret }, body: null }),
         },
         "a body that throws at once": {
           send: () => answer({ read: secret, cancel() {} }) as ReturnType<Transport["send"]>,
         },
         "a body that rejects": {
-          send: () => answer({ read: () => Promise.reject(null), cancel() {} }) as ReturnType<Transport["send"]>,
+          send: () =>
+            answer({ read: () => Promise.reject(null), cancel() {} }) as ReturnType<
+              Transport["send"]
+            >,
         },
       };
       for (const [name, transport] of Object.entries(transports)) {
         const { under } = await start({ parts: { transport } });
-        const received = await openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }))
+        const received = await openRaw(
+          under.a,
+          toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }),
+        )
           .closed;
         assert.doesNotMatch(received, /secret|\.ts:/, name);
         assert.notEqual((await under.settled()).outcome, "ok", name);
         assert.equal(under.gateway.openExchanges, 0, name);
-        assert.equal((await callRaw(under.a, { method: "GET", path: "/nothing" })).status, 404, name);
+        assert.equal(
+          (await callRaw(under.a, { method: "GET", path: "/nothing" })).status,
+          404,
+          name,
+        );
       }
       const { under, provider } = await start();
       assert.equal((await call(under)).body, COMPLETION);

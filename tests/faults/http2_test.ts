@@ -1,10 +1,20 @@
-/** HTTP/2, which Deno's listener speaks over TLS: broken requests and answers, callers that leave, limits of one connection. */
+/**
+ * HTTP/2, which Deno's listener speaks over TLS: broken requests and answers, callers that leave,
+ * limits of one connection.
+ */
 // runtimes: deno
 import assert from "node:assert/strict";
 import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from "node:http2";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
-import { type Answering, answerLong, answerPlain, chunk, COMPLETION, startProvider } from "../support/provider.ts";
+import {
+  type Answering,
+  answerLong,
+  answerPlain,
+  chunk,
+  COMPLETION,
+  startProvider,
+} from "../support/provider.ts";
 import { until } from "../support/until.ts";
 
 /** A request over HTTP/2 and what came back. */
@@ -21,7 +31,10 @@ describe("HTTP/2", () => {
   afterEach(async () => {
     for (const close of closing.splice(0).reverse()) await close();
   });
-  const start = async (answering: Answering = answerPlain, config: Record<string, unknown> = {}) => {
+  const start = async (
+    answering: Answering = answerPlain,
+    config: Record<string, unknown> = {},
+  ) => {
     const provider = await startProvider(answering);
     closing.push(() => provider.close());
     const under = await startUnderTest({ upstreams: { a: provider.url }, config });
@@ -31,9 +44,18 @@ describe("HTTP/2", () => {
     closing.push(() => session.destroy());
     return { provider, under, session };
   };
-  const ask = (session: ClientHttp2Session, under: UnderTest, extra: Record<string, string> = {}): Asked => {
+  const ask = (
+    session: ClientHttp2Session,
+    under: UnderTest,
+    extra: Record<string, string> = {},
+  ): Asked => {
     const path = "/v1/chat/completions";
-    const stream = session.request({ ":method": "POST", ":path": path, ...under.headers, ...extra });
+    const stream = session.request({
+      ":method": "POST",
+      ":path": path,
+      ...under.headers,
+      ...extra,
+    });
     let status: number | undefined;
     let received = "";
     let code: number | undefined;
@@ -52,7 +74,11 @@ describe("HTTP/2", () => {
     for (const { stream } of all) stream.end(GOOD_BODY);
     await until(() => all.every(isOver), "all are answered");
     for (const { status, received, code } of all) {
-      assert.deepEqual([status(), received(), code()], [200, COMPLETION, constants.NGHTTP2_NO_ERROR]);
+      assert.deepEqual([status(), received(), code()], [
+        200,
+        COMPLETION,
+        constants.NGHTTP2_NO_ERROR,
+      ]);
     }
     assert.equal(provider.calls.length, 50);
     assert.equal(provider.calls[0]?.body.toString(), GOOD_BODY);

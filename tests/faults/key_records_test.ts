@@ -1,4 +1,7 @@
-/** Rows 67 and 68: keys that Redis has lost, a start without Redis, and records that a later version wrote. */
+/**
+ * Rows 67 and 68: keys that Redis has lost, a start without Redis, and records that a later version
+ * wrote.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { readFileSync, statSync, writeFileSync } from "node:fs";
@@ -19,7 +22,11 @@ afterEach(async () => {
 
 const LIST = { method: "GET", path: "/v1/keys?limit=100" } as const;
 
-async function start(redis?: RedisServer, more: Record<string, unknown> = {}, args: string[] = []): Promise<Running> {
+async function start(
+  redis?: RedisServer,
+  more: Record<string, unknown> = {},
+  args: string[] = [],
+): Promise<Running> {
   const running = await startAdmin(more, redis, { args });
   closing.push(() => running.stop());
   return running;
@@ -35,38 +42,67 @@ async function startServer(): Promise<{ redis: RedisServer; raw: Redis }> {
 
 /** What a caller is told: `ok`, or status and code. */
 async function callOf(url: string, key: string): Promise<string> {
-  const headers = { authorization: "Bearer sk-1", "gateway-auth": `Bearer ${key}`, "content-type": "application/json" };
-  const response = await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: GOOD_BODY });
+  const headers = {
+    authorization: "Bearer sk-1",
+    "gateway-auth": `Bearer ${key}`,
+    "content-type": "application/json",
+  };
+  const response = await fetch(`${url}/v1/chat/completions`, {
+    method: "POST",
+    headers,
+    body: GOOD_BODY,
+  });
   const text = await response.text();
   return response.status === 200 ? "ok" : `${response.status} ${JSON.parse(text).error.code}`;
 }
 
 /** What `/readyz` says. */
-async function readyOf(admin: string): Promise<{ code: number; status: string; keys?: unknown; workers?: unknown }> {
+async function readyOf(
+  admin: string,
+): Promise<{ code: number; status: string; keys?: unknown; workers?: unknown }> {
   const response = await fetch(`${admin}/readyz`);
   return { code: response.status, ...await response.json() };
 }
 
 /** Makes keys, changes their records as a later version would, and looks at what comes of it. */
-async function checkLater(running: Running, rewrite: (id: string, more: Record<string, unknown>) => Promise<unknown>) {
-  const make = async () => (await running.call("POST", "/v1/keys", { body: { limits: { requests: "600/min" } } })).json;
-  const [plain, harmless, limited, restricted] = [await make(), await make(), await make(), await make()];
-  for (const { key } of [plain, harmless, limited, restricted]) assert.equal(await callOf(running.url, key), "ok");
+async function checkLater(
+  running: Running,
+  rewrite: (id: string, more: Record<string, unknown>) => Promise<unknown>,
+) {
+  const make = async () =>
+    (await running.call("POST", "/v1/keys", { body: { limits: { requests: "600/min" } } })).json;
+  const [plain, harmless, limited, restricted] = [
+    await make(),
+    await make(),
+    await make(),
+    await make(),
+  ];
+  for (const { key } of [plain, harmless, limited, restricted]) {
+    assert.equal(await callOf(running.url, key), "ok");
+  }
   await rewrite(harmless.id, { version: 9, color: { of: "any form" } });
   await rewrite(limited.id, { limits: { requests: "600/min", images: "5/day" } });
   await rewrite(restricted.id, { version: 9, requires: ["addresses"], addresses: ["10.0.0.0/8"] });
   for (const { key } of [limited, restricted]) {
-    await until(async () => await callOf(running.url, key) === "403 key_not_understood", "the change holds");
+    await until(
+      async () => await callOf(running.url, key) === "403 key_not_understood",
+      "the change holds",
+    );
   }
   for (const { key } of [plain, harmless]) assert.equal(await callOf(running.url, key), "ok");
   const { json: { keys } } = await running.call(LIST.method, LIST.path);
-  const views = new Map<string, Record<string, unknown>>(keys.map((view: { id: string }) => [view.id, view]));
-  assert.deepEqual([plain, harmless, limited, restricted].map(({ id }) => views.get(id)?.["state"]), [
-    "active",
-    "active",
-    "unreadable",
-    "unreadable",
-  ]);
+  const views = new Map<string, Record<string, unknown>>(
+    keys.map((view: { id: string }) => [view.id, view]),
+  );
+  assert.deepEqual(
+    [plain, harmless, limited, restricted].map(({ id }) => views.get(id)?.["state"]),
+    [
+      "active",
+      "active",
+      "unreadable",
+      "unreadable",
+    ],
+  );
   assert.deepEqual(views.get(harmless.id)?.["unknown"], ["version", "color"]);
   assert.match(String(views.get(limited.id)?.["unreadable"]), /^limits\.images/);
   assert.match(String(views.get(restricted.id)?.["unreadable"]), /^requires: addresses/);
@@ -85,9 +121,16 @@ async function checkLater(running: Running, rewrite: (id: string, more: Record<s
   return { plain, harmless, limited, restricted };
 }
 
-function checkKept(recordOf: (id: string) => Record<string, unknown>, ids: Awaited<ReturnType<typeof checkLater>>) {
+function checkKept(
+  recordOf: (id: string) => Record<string, unknown>,
+  ids: Awaited<ReturnType<typeof checkLater>>,
+) {
   const { name, version, color } = recordOf(ids.harmless.id);
-  assert.deepEqual({ name, version, color }, { name: "other", version: 9, color: { of: "any form" } });
+  assert.deepEqual({ name, version, color }, {
+    name: "other",
+    version: 9,
+    color: { of: "any form" },
+  });
   const limits = { requests: "600/min", images: "5/day", concurrency: 3 };
   assert.deepEqual(recordOf(ids.limited.id)["limits"], limits);
   const { requires, addresses } = recordOf(ids.restricted.id);
@@ -104,8 +147,14 @@ describe("records of keys in a file", () => {
       return Promise.resolve(writeFileSync(file, JSON.stringify({ keys })));
     });
     checkKept((id) => read().find((record) => record["id"] === id) ?? assert.fail(), ids);
-    assert.match(running.program.stderr(), new RegExp(`keys that this version does not understand.*${ids.limited.id}`));
-    assert.match(running.program.stderr(), new RegExp(`are ignored: ${ids.harmless.id} \\(version, color\\)`));
+    assert.match(
+      running.program.stderr(),
+      new RegExp(`keys that this version does not understand.*${ids.limited.id}`),
+    );
+    assert.match(
+      running.program.stderr(),
+      new RegExp(`are ignored: ${ids.harmless.id} \\(version, color\\)`),
+    );
   });
 });
 
@@ -113,7 +162,8 @@ withRedis.describe("records of keys in Redis", () => {
   it("row 68: a limit or restriction that is not understood refuses its key alone; lists go on", async () => {
     const { redis, raw } = await startServer();
     const running = await start(redis);
-    const read = async (id: string) => JSON.parse(await raw.hget("sallyport:keys", id) ?? assert.fail());
+    const read = async (id: string) =>
+      JSON.parse(await raw.hget("sallyport:keys", id) ?? assert.fail());
     const ids = await checkLater(running, async (id, more) => {
       const record = await read(id);
       await raw.hset("sallyport:keys", id, JSON.stringify({ ...record, ...more }));
@@ -144,7 +194,9 @@ withRedis.describe("keys that Redis has lost", () => {
     for (const key of [idle.key, generateGatewayKey()]) {
       assert.equal(await callOf(running.url, key), "503 key_store_unavailable");
     }
-    await running.program.waitFor(/Redis has lost keys: .*sallyport keys import FILE.*sallyport keys confirm/);
+    await running.program.waitFor(
+      /Redis has lost keys: .*sallyport keys import FILE.*sallyport keys confirm/,
+    );
     assert.deepEqual((await readyOf(running.admin)).keys, { isReady: true, isLost: true });
     // A gateway that starts now has met none of the old keys; it hears of them by the others.
     const other = startProgram(["serve"], { cwd: running.at.path });
@@ -167,7 +219,10 @@ withRedis.describe("a start while Redis is away", () => {
     await redis.kill();
     const running = await start(redis);
     const before = await readyOf(running.admin);
-    assert.deepEqual([before.code, before.status, before.keys], [503, "starting", { isReady: false, isLost: false }]);
+    assert.deepEqual([before.code, before.status, before.keys], [503, "starting", {
+      isReady: false,
+      isLost: false,
+    }]);
     assert.equal(await callOf(running.url, generateGatewayKey()), "503 key_store_unavailable");
     await redis.restart();
     await until(async () => (await readyOf(running.admin)).code === 200, "it is ready", 20_000);
@@ -183,7 +238,8 @@ withRedis.describe("a start while Redis is away", () => {
     const other = startProgram(["serve"], { cwd: running.at.path });
     const url = await other.waitFor(/listening on (http:\S+)/);
     await redis.restart();
-    const isLost = async (at: string) => JSON.stringify((await readyOf(at)).keys).includes('"isLost":true');
+    const isLost = async (at: string) =>
+      JSON.stringify((await readyOf(at)).keys).includes('"isLost":true');
     let seen = 0;
     await until(
       async () => {
@@ -213,7 +269,10 @@ withRedis.describe("a start while Redis is away", () => {
     const file = join(running.at.path, keys.snapshot);
     assert.equal(statSync(file).mode & 0o777, 0o600);
     const text = readFileSync(file, "utf8");
-    assert.ok(!text.includes(used.key.slice(16)) && text.includes(used.id) && !text.includes(idle.id), text);
+    assert.ok(
+      !text.includes(used.key.slice(16)) && text.includes(used.id) && !text.includes(idle.id),
+      text,
+    );
     await redis.kill();
     const again = startProgram(["serve"], { cwd: running.at.path });
     const url = await again.waitFor(/listening on (http:\S+)/);
@@ -222,10 +281,15 @@ withRedis.describe("a start while Redis is away", () => {
     // It was the only gateway, and remembers that: one that does not know would let a tenth pass.
     for (let number = 0; number < 10; number++) assert.equal(await callOf(url, used.key), "ok");
     assert.equal(await callOf(url, idle.key), "503 key_store_unavailable");
-    // Redis comes back empty: the gateway remembers that there were keys, from a time before its start.
+    // Redis comes back empty: the gateway remembers that there were keys, from a time before its
+    // start.
     await redis.restart();
     await until(async () => (await readyOf(admin)).keys !== undefined, "it tells of its keys");
-    await until(async () => JSON.stringify((await readyOf(admin)).keys).includes('"isLost":true'), "it knows", 20_000);
+    await until(
+      async () => JSON.stringify((await readyOf(admin)).keys).includes('"isLost":true'),
+      "it knows",
+      20_000,
+    );
     assert.equal(await callOf(url, used.key), "ok");
     assert.equal(await callOf(url, idle.key), "503 key_store_unavailable");
     assert.match(await running.at.good("import", keys.snapshot), /1 keys added/);
@@ -271,7 +335,9 @@ withRedis.describe("workers without Redis", () => {
     redis.pause(); // killed, it would leave its port to others
     const running = await start(redis, {}, ["--workers", "2"]);
     const states = async () =>
-      ((await readyOf(running.admin)).workers as { isReady: boolean }[]).map(({ isReady }) => isReady);
+      ((await readyOf(running.admin)).workers as { isReady: boolean }[]).map(({ isReady }) =>
+        isReady
+      );
     await until(async () => (await states()).length === 2, "both serve", 20_000);
     assert.deepEqual(await states(), [false, false]);
     assert.equal((await readyOf(running.admin)).status, "starting");

@@ -1,4 +1,7 @@
-/** Row 55: writers of the files of keys, budgets and usage, killed while they hold the lock. Processes of their own. */
+/**
+ * Row 55: writers of the files of keys, budgets and usage, killed while they hold the lock.
+ * Processes of their own.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -24,7 +27,10 @@ import { timeOfPauses, until } from "../support/until.ts";
 
 /** What an answer of the stand-in provider costs. Tokens. */
 const COST = 2;
-/** A second, as the row says, and as much again for a busy machine, by pauses of so long. Milliseconds. */
+/**
+ * A second, as the row says, and as much again for a busy machine, by pauses of so long.
+ * Milliseconds.
+ */
 const [TAKEN_OVER_MS, PAUSE_MS] = [2000, 20];
 /** The state of keys is written every five seconds. Milliseconds. */
 const WRITTEN_MS = 20_000;
@@ -42,7 +48,8 @@ describe("killed writers", () => {
     await at.remove();
     await provider.close();
   });
-  const isHeld = (path: string) => existsSync(`${path}.lock`) && readdirSync(`${path}.lock`).length > 0;
+  const isHeld = (path: string) =>
+    existsSync(`${path}.lock`) && readdirSync(`${path}.lock`).length > 0;
   /** Whoever opens a pipe to read it waits there: with the lock in hand, and for ever. */
   const putTrap = (path: string) => {
     if (existsSync(path)) renameSync(path, `${path}.aside`);
@@ -96,7 +103,9 @@ describe("killed writers", () => {
     const revoked = await Promise.all(made.map(({ id }) => at.program("revoke", id)));
     for (const { status, stderr } of revoked) assert.equal(status, 0, stderr);
     for (const { id } of made) assert.equal((await at.show(id)).state, "revoked");
-    assert.deepEqual(readdirSync(at.path).filter((name) => name.includes("keys.json")), ["keys.json"]);
+    assert.deepEqual(readdirSync(at.path).filter((name) => name.includes("keys.json")), [
+      "keys.json",
+    ]);
     const { call, end } = await serve();
     for (const { key } of made) assert.equal(await call(key), 401);
     await end();
@@ -104,7 +113,8 @@ describe("killed writers", () => {
 
   it("row 55: what was spent before a gateway was killed in its writing survives, and nothing is left over", async () => {
     const state = join(at.path, "keys.state.json");
-    const spent = () => JSON.parse(readFileSync(state, "utf8")).budgets.map(({ used }: { used: number }) => used);
+    const spent = () =>
+      JSON.parse(readFileSync(state, "utf8")).budgets.map(({ used }: { used: number }) => used);
     const { key } = await at.create("--budget", "1M/month");
     const first = await serve();
     assert.equal(await first.call(key), 200);
@@ -114,14 +124,19 @@ describe("killed writers", () => {
     assert.equal(await second.call(key), 200);
     putTrap(state);
     await killInside(state, second.program);
-    // What others may have left: waiting for a lock, in its taking over, and writing as an earlier version did.
+    // What others may have left: waiting for a lock, in its taking over, and writing as an earlier
+    // version did.
     for (const left of ["keys.json.lock.7-x-600", "keys.usage.jsonl.lock.7-x-600.old"]) {
       mkdirSync(join(at.path, left, "7-x-600"), { recursive: true });
     }
     writeFileSync(join(at.path, "keys.state.json.7.draft"), "{");
     const third = await serve();
     const good = ["gateway.jsonc", "keys.json", "keys.state.json", "keys.usage.jsonl"];
-    assert.deepEqual(readdirSync(at.path).filter((name) => !good.includes(name)), [], "swept before it listens");
+    assert.deepEqual(
+      readdirSync(at.path).filter((name) => !good.includes(name)),
+      [],
+      "swept before it listens",
+    );
     assert.equal(await third.call(key), 200);
     await third.end();
     assert.deepEqual(spent(), [2 * COST], "all but the last seconds of the one that was killed");
@@ -137,7 +152,10 @@ describe("killed writers", () => {
       mkdirSync(join(at.path, `${name}.lock`, "7-x-600"), { recursive: true });
     }
     await end();
-    assert.equal(JSON.parse(readFileSync(join(at.path, "keys.state.json"), "utf8")).budgets[0].used, COST);
+    assert.equal(
+      JSON.parse(readFileSync(join(at.path, "keys.state.json"), "utf8")).budgets[0].used,
+      COST,
+    );
     assert.match(readFileSync(join(at.path, "keys.usage.jsonl"), "utf8"), /^\["hour"/);
   });
 

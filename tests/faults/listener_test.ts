@@ -1,20 +1,43 @@
-/** Connections and bytes that a listener has to deal with before, behind or beside a request; rows 37, 52, 58 and 59 of the list. */
+/**
+ * Connections and bytes that a listener has to deal with before, behind or beside a request; rows
+ * 37, 52, 58 and 59 of the list.
+ */
 // runtimes: all, old node
 // long: it waits for deadlines of the listeners
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
 import { type ErrorCode, ERRORS } from "../../src/errors/gateway_error.ts";
 import { it } from "../support/cases.ts";
-import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
-import { type Answering, answerLong, answerPlain, chunk, COMPLETION, startProvider } from "../support/provider.ts";
+import {
+  GOOD_BODY,
+  startUnderTest,
+  STREAM_BODY,
+  type UnderTest,
+  type UnderTestOptions,
+} from "../support/gateway.ts";
+import {
+  type Answering,
+  answerLong,
+  answerPlain,
+  chunk,
+  COMPLETION,
+  startProvider,
+} from "../support/provider.ts";
 import { timeKept } from "../support/kept_alive.ts";
 import { runtime } from "../support/runtimes.ts";
-import { callRaw, openRaw, parseAnswer, type RawConnection, toRawRequest } from "../support/tcp_peer.ts";
+import {
+  callRaw,
+  openRaw,
+  parseAnswer,
+  type RawConnection,
+  toRawRequest,
+} from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
 /** `Bun.serve` closes a connection on which the next request comes before the answer. */
 const hasPipelining = runtime !== "bun";
-const BUN_ANSWERS = "Bun.serve answers bytes that are no request itself, with a status and nothing else";
+const BUN_ANSWERS =
+  "Bun.serve answers bytes that are no request itself, with a status and nothing else";
 /** The beginning of a TLS record that holds a ClientHello of 508 bytes. */
 const HALF_HELLO = `\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03${"r".repeat(100)}`;
 
@@ -23,7 +46,10 @@ describe("the listener", () => {
   afterEach(async () => {
     for (const close of closing.splice(0).reverse()) await close();
   });
-  const start = async (answering: Answering = answerPlain, options: Partial<UnderTestOptions> = {}) => {
+  const start = async (
+    answering: Answering = answerPlain,
+    options: Partial<UnderTestOptions> = {},
+  ) => {
     const provider = await startProvider(answering);
     closing.push(() => provider.close());
     const under = await startUnderTest({ ...options, upstreams: { a: provider.url } });
@@ -38,18 +64,31 @@ describe("the listener", () => {
   /** A good request on a connection that is to stay open. */
   const request = ({ a, headers }: UnderTest, body = GOOD_BODY) =>
     toRawRequest(a, { headers: { ...headers, connection: undefined }, body });
-  const countAnswers = ({ received }: RawConnection) => received().split("HTTP/1.1 200 OK").length - 1;
+  const countAnswers = ({ received }: RawConnection) =>
+    received().split("HTTP/1.1 200 OK").length - 1;
 
   it.large("row 52: silent and half TLS handshakes are closed in time, and the plain listener is untouched", async () => {
     const { provider, under } = await start(answerPlain, { headersMs: 1000 });
     const began = performance.now();
-    const incomplete = Array.from({ length: 500 }, (_, number) => open(under.b, number % 2 === 0 ? "" : HALF_HELLO));
-    await until(() => incomplete.every(({ socket }) => !socket.connecting), "all are connected", 20_000);
+    const incomplete = Array.from(
+      { length: 500 },
+      (_, number) => open(under.b, number % 2 === 0 ? "" : HALF_HELLO),
+    );
+    await until(
+      () => incomplete.every(({ socket }) => !socket.connecting),
+      "all are connected",
+      20_000,
+    );
     const countOpen = () => incomplete.filter(({ isClosed }) => !isClosed()).length;
     for (let number = 0; number < 10; number++) {
-      assert.equal((await callRaw(under.a, { headers: under.headers, body: GOOD_BODY })).status, 200);
+      assert.equal(
+        (await callRaw(under.a, { headers: under.headers, body: GOOD_BODY })).status,
+        200,
+      );
     }
-    if (performance.now() - began < 1000) assert.equal(countOpen(), 500, "they were open meanwhile");
+    if (performance.now() - began < 1000) {
+      assert.equal(countOpen(), 500, "they were open meanwhile");
+    }
     await until(() => countOpen() === 0, "all are closed", 20_000);
     assert.equal(provider.calls.length, 10);
   });
@@ -58,16 +97,25 @@ describe("the listener", () => {
     it(`an answer of 4 kB on a kept connection does not wait for the caller's acknowledgement, on host ${host}`, async () => {
       const { provider, under } = await start(answerLong);
       const headers = { ...under.headers, connection: undefined };
-      const ms = await timeKept(under[host], toRawRequest(under[host], { headers, body: GOOD_BODY }), 50);
+      const ms = await timeKept(
+        under[host],
+        toRawRequest(under[host], { headers, body: GOOD_BODY }),
+        50,
+      );
       assert.ok(ms < 15, `a call takes ${ms} ms`);
       assert.equal(provider.calls.length, 50);
     });
   }
 
   it("row 58: of two requests in one write either both are answered, or none is made", async () => {
-    const { provider, under } = await start((response) => setTimeout(() => answerPlain(response), 5));
+    const { provider, under } = await start((response) =>
+      setTimeout(() => answerPlain(response), 5)
+    );
     const caller = open(under.a, request(under).repeat(2));
-    await until(() => countAnswers(caller) === 2 || caller.isClosed(), "both are answered, or neither");
+    await until(
+      () => countAnswers(caller) === 2 || caller.isClosed(),
+      "both are answered, or neither",
+    );
     const answers = countAnswers(caller);
     assert.equal(answers, hasPipelining ? 2 : 0);
     await until(() => under.records.length >= Math.max(answers, 1), "they are settled");
@@ -76,9 +124,14 @@ describe("the listener", () => {
   });
 
   it("row 58: of a large body and what follows it in one write either both are answered, or none is made", async () => {
-    const { provider, under } = await start((response) => setTimeout(() => answerPlain(response), 5));
+    const { provider, under } = await start((response) =>
+      setTimeout(() => answerPlain(response), 5)
+    );
     const caller = open(under.a, request(under, GOOD_BODY + " ".repeat(300_000)) + request(under));
-    await until(() => countAnswers(caller) === 2 || caller.isClosed(), "both are answered, or neither");
+    await until(
+      () => countAnswers(caller) === 2 || caller.isClosed(),
+      "both are answered, or neither",
+    );
     await until(() => under.records.length >= 1, "they are settled");
     const answers = countAnswers(caller);
     assert.equal(provider.calls.length, answers);
@@ -100,17 +153,29 @@ describe("the listener", () => {
     it(`row 58: the next request comes within a ${kind} answer: answered after it, or never made`, async () => {
       let finish = (): void => {};
       const { provider, under } = await start((response, call) => {
-        if (call.body.toString() === GOOD_BODY && provider.calls.length > 1) return answerPlain(response);
-        response.writeHead(200, { "content-type": kind === "plain" ? "application/json" : "text/event-stream" });
+        if (call.body.toString() === GOOD_BODY && provider.calls.length > 1) {
+          return answerPlain(response);
+        }
+        response.writeHead(200, {
+          "content-type": kind === "plain" ? "application/json" : "text/event-stream",
+        });
         response.write(kind === "plain" ? COMPLETION.slice(0, 9) : chunk("a"));
-        finish = () => response.end(kind === "plain" ? COMPLETION.slice(9) : `${chunk("b", "stop")}data: [DONE]\n\n`);
+        finish = () =>
+          response.end(
+            kind === "plain" ? COMPLETION.slice(9) : `${chunk("b", "stop")}data: [DONE]\n\n`,
+          );
       });
       const caller = open(under.a, request(under, body));
       await until(() => provider.calls.length === 1, "the first call is made");
-      if (kind === "streamed") await until(() => caller.received().includes("data: "), "its answer begins");
+      if (kind === "streamed") {
+        await until(() => caller.received().includes("data: "), "its answer begins");
+      }
       caller.socket.write(request(under), "latin1");
       if (!hasPipelining) {
-        await until(() => provider.calls[0]?.isCut === true, "the connection is lost, and the first call with it");
+        await until(
+          () => provider.calls[0]?.isCut === true,
+          "the connection is lost, and the first call with it",
+        );
         assert.equal((await under.settled()).outcome, "client_closed");
         assert.equal(provider.calls.length, 1);
         return;
@@ -125,7 +190,10 @@ describe("the listener", () => {
   it("row 58: a caller that leaves two requests behind leaves no call behind", async () => {
     const { provider, under } = await start(() => {});
     const caller = open(under.a, request(under).repeat(2));
-    await until(() => provider.calls.length === 2 || caller.isClosed(), "the calls are made, or never will be");
+    await until(
+      () => provider.calls.length === 2 || caller.isClosed(),
+      "the calls are made, or never will be",
+    );
     caller.socket.destroy();
     await until(() => provider.calls.every(({ isCut }) => isCut), "all upstreams are closed");
     await until(() => under.gateway.openExchanges === 0, "all exchanges are over");
@@ -139,14 +207,19 @@ describe("the listener", () => {
       const size = framing === "announced"
         ? { "content-length": String(40 * piece.length) }
         : { "content-length": undefined, "transfer-encoding": "chunked" };
-      const caller = open(under.a, toRawRequest(under.a, { headers: { ...under.headers, ...size } }));
+      const caller = open(
+        under.a,
+        toRawRequest(under.a, { headers: { ...under.headers, ...size } }),
+      );
       const { socket } = caller;
       let failure = "";
       socket.on("error", ({ message }) => failure = message);
       await until(() => !socket.connecting, "it is connected");
       socket.pause();
       for (let sent = 0; sent < 40; sent++) {
-        const text = framing === "announced" ? piece : `${piece.length.toString(16)}\r\n${piece}\r\n`;
+        const text = framing === "announced"
+          ? piece
+          : `${piece.length.toString(16)}\r\n${piece}\r\n`;
         await new Promise((resolve) => socket.write(text, "latin1", resolve));
       }
       if (framing === "in chunks") socket.write("0\r\n\r\n");
@@ -161,7 +234,10 @@ describe("the listener", () => {
   it.large("row 59: a refused caller that goes on sending without end is let go", async () => {
     const { under } = await start(answerPlain, { config: { limits: { body: "1KB" } } });
     const chunked = { "content-length": undefined, "transfer-encoding": "chunked" };
-    const endless = open(under.a, toRawRequest(under.a, { headers: { ...under.headers, ...chunked } }));
+    const endless = open(
+      under.a,
+      toRawRequest(under.a, { headers: { ...under.headers, ...chunked } }),
+    );
     const timer = setInterval(
       () => endless.socket.destroyed || endless.socket.write(`400\r\n${" ".repeat(1024)}\r\n`),
       50,
@@ -188,18 +264,34 @@ describe("the listener", () => {
   });
 
   it.large("row 37: half a header, a dripping header and a dripping body end in bounded time, and nobody else notices", async () => {
-    const { provider, under } = await start(answerPlain, { config: { limits: { bodyTime: "2s" } } });
+    const { provider, under } = await start(answerPlain, {
+      config: { limits: { bodyTime: "2s" } },
+    });
     open(under.a, "");
-    const half = open(under.a, "POST /v1/chat/completions HTTP/1.1\r\nhost: a.localhost\r\nx-half: ");
+    const half = open(
+      under.a,
+      "POST /v1/chat/completions HTTP/1.1\r\nhost: a.localhost\r\nx-half: ",
+    );
     const drip = open(under.a, "POST /v1/chat/completions HTTP/1.1\r\nhost: a.localhost\r\n");
-    const body = open(under.a, toRawRequest(under.a, { headers: { ...under.headers, "content-length": "10000" } }));
+    const body = open(
+      under.a,
+      toRawRequest(under.a, { headers: { ...under.headers, "content-length": "10000" } }),
+    );
     const timer = setInterval(() => {
       for (const { socket } of [drip, body]) {
         if (!socket.destroyed) socket.write(socket === drip.socket ? "x: 1\r\n" : " ");
       }
     }, 500);
-    await until(() => body.received().includes("body_timeout"), "408 for the dripping body", 10_000);
-    await until(() => half.isClosed() && drip.isClosed() && body.isClosed(), "all are closed", 30_000);
+    await until(
+      () => body.received().includes("body_timeout"),
+      "408 for the dripping body",
+      10_000,
+    );
+    await until(
+      () => half.isClosed() && drip.isClosed() && body.isClosed(),
+      "all are closed",
+      30_000,
+    );
     clearInterval(timer);
     assert.equal((await callRaw(under.a, { headers: under.headers, body: GOOD_BODY })).status, 200);
     assert.equal(provider.calls.length, 1);
@@ -207,7 +299,11 @@ describe("the listener", () => {
 
   it.large("closes the connection of a stranger whose small body drips, and keeps that of one whose body arrives", async () => {
     const { provider, under } = await start(answerPlain, { headersMs: 2000 });
-    const stranger = { ...under.headers, "gateway-auth": "Bearer a-key-of-nobody-0123", connection: undefined };
+    const stranger = {
+      ...under.headers,
+      "gateway-auth": "Bearer a-key-of-nobody-0123",
+      connection: undefined,
+    };
     const half = { headers: { ...stranger, "content-length": "1000" }, body: " ".repeat(500) };
     const dripping = open(under.a, toRawRequest(under.a, half));
     const arriving = open(under.a, toRawRequest(under.a, half));
@@ -229,12 +325,18 @@ describe("the listener", () => {
       "upgrade": "h2c",
       "http2-settings": "AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA",
     };
-    const { status, body } = await callRaw(under.a, { headers: { ...under.headers, ...upgrade }, body: GOOD_BODY });
+    const { status, body } = await callRaw(under.a, {
+      headers: { ...under.headers, ...upgrade },
+      body: GOOD_BODY,
+    });
     assert.deepEqual([status, body], [200, COMPLETION]);
     if (runtime !== "deno") return;
     // As docs/reliability.md says; when this changes, so may the page.
     const { under: native } = await start(answerPlain, { server: "native" });
-    const answer = await callRaw(native.a, { headers: { ...native.headers, ...upgrade }, body: GOOD_BODY });
+    const answer = await callRaw(native.a, {
+      headers: { ...native.headers, ...upgrade },
+      body: GOOD_BODY,
+    });
     assert.deepEqual([answer.status, answer.body], [400, ""]);
   });
 
@@ -253,7 +355,12 @@ describe("the listener", () => {
 
   it("lines that end without a carriage return are refused", async () => {
     const { provider, under } = await start(answerPlain);
-    for (const text of [request(under).replaceAll("\r\n", "\n"), request(under).replace("\r\n", "\nx: 1\r\n")]) {
+    for (
+      const text of [
+        request(under).replaceAll("\r\n", "\n"),
+        request(under).replace("\r\n", "\nx: 1\r\n"),
+      ]
+    ) {
       const caller = open(under.a, text);
       await until(() => caller.received().includes("\r\n\r\n"), "it is answered");
       assert.match(caller.received(), /^HTTP\/1\.1 (?:400|505) /);
@@ -266,7 +373,11 @@ describe("the listener", () => {
       const { provider, under } = await start(answerPlain, server && { server });
       for (const version of [" HTTP/2.0", " HTTP/0.9", " HTTP/1.2", " HTTP/3.0", ""]) {
         const text = request(under).replace(" HTTP/1.1", version);
-        assert.match(await open(under.a, text + request(under)).closed, /^HTTP\/1\.1 (?:400|505) /, version);
+        assert.match(
+          await open(under.a, text + request(under)).closed,
+          /^HTTP\/1\.1 (?:400|505) /,
+          version,
+        );
       }
       assert.equal(provider.calls.length, 0);
       const good = request(under).replace(" HTTP/1.1\r\n", " HTTP/1.0\r\n");
@@ -276,7 +387,8 @@ describe("the listener", () => {
 
   /** How bytes that are no request are told so. */
   const BAD: Readonly<Record<string, (under: UnderTest) => string>> = {
-    headers_too_large: (under) => toRawRequest(under.a, { headers: { ...under.headers, x: "x".repeat(20_000) } }),
+    headers_too_large: (under) =>
+      toRawRequest(under.a, { headers: { ...under.headers, x: "x".repeat(20_000) } }),
     invalid_http: () => "this is no request\r\n\r\n",
     headers_timeout: () => "POST /v1/chat/completions HTTP/1.1\r\nhost: a.localhost\r\n",
   };
@@ -284,7 +396,9 @@ describe("the listener", () => {
     const { status, type, message } = ERRORS[code];
     it.notOn("bun", BUN_ANSWERS, `${code} answers ${status}`, async () => {
       const { under } = await start(answerPlain, { headersMs: 1000 });
-      const { status: answered, headers, body } = parseAnswer(await open(under.a, toText(under)).closed);
+      const { status: answered, headers, body } = parseAnswer(
+        await open(under.a, toText(under)).closed,
+      );
       assert.equal(answered, status);
       assert.deepEqual(JSON.parse(body), { error: { message, type, param: null, code } });
       assert.equal(headers["content-type"], "application/json");

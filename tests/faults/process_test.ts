@@ -11,8 +11,22 @@ import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { generateGatewayKey } from "../../src/keys/key_format.ts";
 import { freePort } from "../support/free_port.ts";
 import { startHaproxy } from "../support/front_proxy.ts";
-import { cleanEnvironment, endPrograms, makeFolder, ONE_FILE, type Program, startProgram } from "../support/program.ts";
-import { answerPlain, chunk, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
+import {
+  cleanEnvironment,
+  endPrograms,
+  makeFolder,
+  ONE_FILE,
+  type Program,
+  startProgram,
+} from "../support/program.ts";
+import {
+  answerPlain,
+  chunk,
+  COMPLETION,
+  type Provider,
+  startProvider,
+  stream,
+} from "../support/provider.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
 import { needs } from "../support/requires.ts";
 import { runtime } from "../support/runtimes.ts";
@@ -20,7 +34,11 @@ import { callRaw, openRaw, parseAnswer, type RawConnection } from "../support/tc
 import { until } from "../support/until.ts";
 
 const KEY = "0123456789-secret-key";
-const headers = { "authorization": "Bearer sk-1", "gateway-auth": `Bearer ${KEY}`, "content-type": "application/json" };
+const headers = {
+  "authorization": "Bearer sk-1",
+  "gateway-auth": `Bearer ${KEY}`,
+  "content-type": "application/json",
+};
 
 describe("faults around the process", () => {
   let folder: ReturnType<typeof makeFolder>;
@@ -50,7 +68,10 @@ describe("faults around the process", () => {
     SALLYPORT_DRAIN_DELAY: "800ms",
   });
   const serve = async (port = 0, adminPort = 0) => {
-    const program = startProgram(["serve"], { env: environment(port, adminPort), cwd: folder.path });
+    const program = startProgram(["serve"], {
+      env: environment(port, adminPort),
+      cwd: folder.path,
+    });
     const url = await program.waitFor(/listening on (http:\S+)/);
     const admin = await program.waitFor(/admin on (http:\S+)/);
     return { program, url, admin };
@@ -69,44 +90,61 @@ describe("faults around the process", () => {
     let status = 200;
     while (status === 200) ({ status } = await ready());
     assert.equal(status, 503);
-    assert.equal((await callRaw(url, { headers, body: GOOD_BODY })).body, COMPLETION, "still served");
+    assert.equal(
+      (await callRaw(url, { headers, body: GOOD_BODY })).body,
+      COMPLETION,
+      "still served",
+    );
     const { body } = parseAnswer(await running.closed);
     assert.equal(body, ["a", "b", "c", "d"].map((word) => chunk(word)).join("") + stream("e"));
     assert.equal(await program.ended, 0, program.stderr());
   });
 
-  needs(["haproxy"]).it("row 38: behind HAProxy a restart under load loses no request", async () => {
-    const ports = [[await freePort(), await freePort()], [await freePort(), await freePort()]] as const;
-    const programs: Program[] = [];
-    for (const [port, adminPort] of ports) programs.push((await serve(port, adminPort)).program);
-    const proxy = await startHaproxy(folder.path, ports.map(([port, adminPort]) => ({ port, adminPort })));
-    let isLoading = true;
-    const wrong: string[] = [];
-    let right = 0;
-    const load = Array.from({ length: 8 }, async (_, worker) => {
-      while (isLoading) {
-        const isStream = worker % 2 === 0;
-        const { status, body } = await callRaw(proxy.url, { headers, body: isStream ? STREAM_BODY : GOOD_BODY });
-        const isRight = status === 200 && (isStream ? body.endsWith("data: [DONE]\n\n") : body === COMPLETION);
-        if (isRight) right++;
-        else wrong.push(`${status} ${body}`);
+  needs(["haproxy"]).it(
+    "row 38: behind HAProxy a restart under load loses no request",
+    async () => {
+      const ports = [[await freePort(), await freePort()], [
+        await freePort(),
+        await freePort(),
+      ]] as const;
+      const programs: Program[] = [];
+      for (const [port, adminPort] of ports) programs.push((await serve(port, adminPort)).program);
+      const proxy = await startHaproxy(
+        folder.path,
+        ports.map(([port, adminPort]) => ({ port, adminPort })),
+      );
+      let isLoading = true;
+      const wrong: string[] = [];
+      let right = 0;
+      const load = Array.from({ length: 8 }, async (_, worker) => {
+        while (isLoading) {
+          const isStream = worker % 2 === 0;
+          const { status, body } = await callRaw(proxy.url, {
+            headers,
+            body: isStream ? STREAM_BODY : GOOD_BODY,
+          });
+          const isRight = status === 200 &&
+            (isStream ? body.endsWith("data: [DONE]\n\n") : body === COMPLETION);
+          if (isRight) right++;
+          else wrong.push(`${status} ${body}`);
+        }
+      });
+      for (const [index, [port, adminPort]] of ports.entries()) {
+        await until(() => right > (index + 1) * 50, "the load runs");
+        programs[index]?.kill("SIGTERM");
+        assert.equal(await programs[index]?.ended, 0);
+        const { admin } = await serve(port, adminPort);
+        assert.equal((await callRaw(admin, { method: "GET", path: "/readyz" })).status, 200);
+        while (await proxy.upCount() < ports.length); // the proxy has noticed
+        const before = right;
+        await until(() => right > before + 50, "the load goes on");
       }
-    });
-    for (const [index, [port, adminPort]] of ports.entries()) {
-      await until(() => right > (index + 1) * 50, "the load runs");
-      programs[index]?.kill("SIGTERM");
-      assert.equal(await programs[index]?.ended, 0);
-      const { admin } = await serve(port, adminPort);
-      assert.equal((await callRaw(admin, { method: "GET", path: "/readyz" })).status, 200);
-      while (await proxy.upCount() < ports.length); // the proxy has noticed
-      const before = right;
-      await until(() => right > before + 50, "the load goes on");
-    }
-    isLoading = false;
-    await Promise.all(load);
-    await proxy.stop();
-    assert.deepEqual(wrong, []);
-  });
+      isLoading = false;
+      await Promise.all(load);
+      await proxy.stop();
+      assert.deepEqual(wrong, []);
+    },
+  );
 
   it("row 41: a closed output costs nothing", async () => {
     const { program, url } = await serve();
@@ -123,7 +161,9 @@ describe("faults around the process", () => {
     program.stopReading();
     // A line has some 350 bytes, and a pipe holds 64 kB, ours another 64 kB.
     for (let number = 0; number < 60; number++) {
-      const answers = await Promise.all(Array.from({ length: 10 }, () => callRaw(url, { headers, body: GOOD_BODY })));
+      const answers = await Promise.all(
+        Array.from({ length: 10 }, () => callRaw(url, { headers, body: GOOD_BODY })),
+      );
       for (const { body } of answers) assert.equal(body, COMPLETION);
     }
     assert.match(
@@ -141,13 +181,26 @@ describe("faults around the process", () => {
     const [port, adminPort] = [await freePort(), await freePort()];
     const key = generateGatewayKey();
     const record = { id: "own", digest: createHash("sha256").update(key).digest("hex") };
-    writeFileSync(join(folder.path, "keys.json"), `{\n"keys": [\n${JSON.stringify(record)}\n]\n}\n`);
+    writeFileSync(
+      join(folder.path, "keys.json"),
+      `{\n"keys": [\n${JSON.stringify(record)}\n]\n}\n`,
+    );
     const { SALLYPORT_KEYS: _, ...settings } = environment(port, adminPort);
-    const env = { ...cleanEnvironment(), ...settings, SALLYPORT_KEYS_FILE: "keys.json", SALLYPORT_DRAIN_DELAY: "0s" };
+    const env = {
+      ...cleanEnvironment(),
+      ...settings,
+      SALLYPORT_KEYS_FILE: "keys.json",
+      SALLYPORT_DRAIN_DELAY: "0s",
+    };
     const args = runtime === "deno" ? ["run", "-A", ONE_FILE, "serve"] : [ONE_FILE, "serve"];
-    // Both outputs are on a full disk, and no file can grow: what is spent and last used has no place either.
+    // Both outputs are on a full disk, and no file can grow: what is spent and last used has no
+    // place either.
     const script = `trap '' XFSZ; ulimit -f 0; exec "$0" "$@" > /dev/full 2>&1`;
-    const child = spawn("bash", ["-c", script, process.execPath, ...args], { env, cwd: folder.path, stdio: "ignore" });
+    const child = spawn("bash", ["-c", script, process.execPath, ...args], {
+      env,
+      cwd: folder.path,
+      stdio: "ignore",
+    });
     const ended = new Promise<number | null>((resolve) => child.once("exit", resolve));
     const call = () =>
       callRaw(`http://127.0.0.1:${port}`, {
@@ -155,7 +208,10 @@ describe("faults around the process", () => {
         body: GOOD_BODY,
       });
     const admin = `http://127.0.0.1:${adminPort}`;
-    while ((await openRaw(admin, "GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").closed) === "") {
+    while (
+      (await openRaw(admin, "GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .closed) === ""
+    ) {
       assert.equal(child.exitCode, null);
     }
     for (let number = 0; number < 20; number++) assert.equal((await call()).body, COMPLETION);
@@ -163,7 +219,9 @@ describe("faults around the process", () => {
       const { body } = await callRaw(admin, { method: "GET", path: "/metrics" });
       return Number(/^sallyport_log_dropped_lines\S* (\d+)/m.exec(body)?.[1]);
     };
-    for (let tries = 0; await dropped() < 20; tries++) assert.ok(tries < 1000 && child.exitCode === null);
+    for (let tries = 0; await dropped() < 20; tries++) {
+      assert.ok(tries < 1000 && child.exitCode === null);
+    }
     assert.equal((await call()).body, COMPLETION);
     process.kill(child.pid ?? 0, "SIGTERM");
     assert.equal(await ended, 0);
@@ -172,17 +230,30 @@ describe("faults around the process", () => {
   it("row 43: out of file descriptors the gateway turns callers away, and recovers without a restart", async () => {
     const port = await freePort();
     const args = runtime === "deno" ? ["run", "-A", ONE_FILE, "serve"] : [ONE_FILE, "serve"];
-    const child = spawn("bash", ["-c", 'ulimit -n 100; exec "$0" "$@"', process.execPath, ...args], {
-      env: { ...cleanEnvironment(), ...environment(port, await freePort()), SALLYPORT_DRAIN_DELAY: "0s" },
-      stdio: "ignore",
-    });
+    const child = spawn(
+      "bash",
+      ["-c", 'ulimit -n 100; exec "$0" "$@"', process.execPath, ...args],
+      {
+        env: {
+          ...cleanEnvironment(),
+          ...environment(port, await freePort()),
+          SALLYPORT_DRAIN_DELAY: "0s",
+        },
+        stdio: "ignore",
+      },
+    );
     const ended = new Promise((resolve) => child.once("close", resolve));
     const url = `http://127.0.0.1:${port}`;
     const isServed = async () =>
-      parseAnswer(await openRaw(url, "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").closed).status === 404;
+      parseAnswer(
+        await openRaw(url, "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").closed,
+      ).status === 404;
     while (!(await isServed())) assert.equal(child.exitCode, null);
     const crowd = Array.from({ length: 200 }, () => openRaw(url, "POST / HTTP/1.1\r\n"));
-    await until(() => crowd.filter(({ socket, isClosed }) => !socket.connecting || isClosed()).length > 80, "a crowd");
+    await until(
+      () => crowd.filter(({ socket, isClosed }) => !socket.connecting || isClosed()).length > 80,
+      "a crowd",
+    );
     for (const { socket } of crowd) socket.destroy();
     let answer = { status: 0, body: "" };
     for (let tries = 0; answer.status !== 200 && tries < 100; tries++) {

@@ -1,4 +1,7 @@
-/** Several outages of Redis within one window: what passes in all of them together. Row 40 of the list. */
+/**
+ * Several outages of Redis within one window: what passes in all of them together. Row 40 of the
+ * list.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, it } from "@std/testing/bdd";
@@ -22,7 +25,11 @@ const PRICE = 0.01 / USED;
 const BUDGET = "0.60 USD/day";
 const MOST_PAID = 60;
 const STRICT_TOKENS = 10_000;
-const body = JSON.stringify({ model: "m", max_tokens: OUTPUT, messages: [{ role: "user", content: "Hi" }] });
+const body = JSON.stringify({
+  model: "m",
+  max_tokens: OUTPUT,
+  messages: [{ role: "user", content: "Hi" }],
+});
 
 interface Member extends UnderTest {
   readonly client: RedisClient;
@@ -36,7 +43,11 @@ withRedis.describe("outages of Redis within one window", () => {
   let members: Member[];
   const keys = [
     { id: "paying", key: generateGatewayKey(), limits: { budget: BUDGET } },
-    { id: "strict", key: generateGatewayKey(), limits: { tokens: `${STRICT_TOKENS}/h`, mode: "strict" } },
+    {
+      id: "strict",
+      key: generateGatewayKey(),
+      limits: { tokens: `${STRICT_TOKENS}/h`, mode: "strict" },
+    },
   ] as const;
   const [paying, strict] = keys;
 
@@ -44,7 +55,11 @@ withRedis.describe("outages of Redis within one window", () => {
     redis = await startRedis();
     provider = await startProvider((response) => {
       const usage = { prompt_tokens: INPUT, completion_tokens: OUTPUT, total_tokens: USED };
-      const choices = [{ index: 0, message: { role: "assistant", content: "Hi" }, finish_reason: "stop" }];
+      const choices = [{
+        index: 0,
+        message: { role: "assistant", content: "Hi" },
+        finish_reason: "stop",
+      }];
       response.writeHead(200, { "content-type": "application/json" });
       response.end(JSON.stringify({ object: "chat.completion", model: "m", choices, usage }));
     });
@@ -81,7 +96,10 @@ withRedis.describe("outages of Redis within one window", () => {
     return false;
   };
   /** Calls by both gateways in turn, until both refuse. @returns The number of those that passed */
-  async function callUntilRefused({ key }: { readonly key: string }, most = Infinity): Promise<number> {
+  async function callUntilRefused(
+    { key }: { readonly key: string },
+    most = Infinity,
+  ): Promise<number> {
     let passed = 0;
     for (let refused = 0; refused < 2 && passed < most;) {
       refused = 0;
@@ -99,7 +117,10 @@ withRedis.describe("outages of Redis within one window", () => {
     const day = { limit: 0.6e9, period: "day", currency: "USD" } as const;
     const subjects: LimitSubject[] = [
       { name: "key:paying", limits: { spend: day } },
-      { name: "key:strict", limits: { tokens: { limit: STRICT_TOKENS, windowMs: 3_600_000 }, mode: "strict" } },
+      {
+        name: "key:strict",
+        limits: { tokens: { limit: STRICT_TOKENS, windowMs: 3_600_000 }, mode: "strict" },
+      },
     ];
     let paid = await callUntilRefused(paying, 10);
     let taken = await callUntilRefused(strict, 10);
@@ -111,7 +132,9 @@ withRedis.describe("outages of Redis within one window", () => {
       taken += await callUntilRefused(strict, outage === 0 ? 20 : Infinity);
       assert.ok((members[0]?.limiter.fallbacks ?? 0) > fallbacks, "Redis was not paused");
       redis.resume();
-      for (const { client } of members) await until(() => client.health.isUp, "Redis decides again", 30_000);
+      for (const { client } of members) {
+        await until(() => client.health.isUp, "Redis decides again", 30_000);
+      }
       // The gateway that is back first finds the limits without what the other one let through.
       paid += await callUntilRefused(paying);
       taken += await callUntilRefused(strict, outage === 0 ? 4 : Infinity);
@@ -123,8 +146,12 @@ withRedis.describe("outages of Redis within one window", () => {
         "all is charged",
       );
     }
-    // Calls of both gateways in turn: one is open at a time, and exceeds its reservation by less than its cost.
-    assert.ok(paid <= MOST_PAID + 1 && paid > MOST_PAID / 2, `${paid} calls of ${MOST_PAID} were paid`);
+    // Calls of both gateways in turn: one is open at a time, and exceeds its reservation by less
+    // than its cost.
+    assert.ok(
+      paid <= MOST_PAID + 1 && paid > MOST_PAID / 2,
+      `${paid} calls of ${MOST_PAID} were paid`,
+    );
     assert.ok(taken * USED <= STRICT_TOKENS, `${taken * USED} of ${STRICT_TOKENS} tokens`);
     assert.ok(taken * USED > STRICT_TOKENS / 2, `${taken * USED} of ${STRICT_TOKENS} tokens`);
   });

@@ -1,4 +1,6 @@
-/** The program with a Redis behind Sentinels, and with one that it can't use: row 67 of the list. */
+/**
+ * The program with a Redis behind Sentinels, and with one that it can't use: row 67 of the list.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -46,7 +48,9 @@ withRedis.describe("row 67: the Redis of a program", () => {
     closing.push(() => fleet.stop());
     configure(sentinelOf(fleet));
     // Below the size from which gateways take requests in blocks: each call is a decision of Redis.
-    const created = await runProgram(["keys", "create", "--requests", "900/h"], { cwd: folder.path });
+    const created = await runProgram(["keys", "create", "--requests", "900/h"], {
+      cwd: folder.path,
+    });
     assert.equal(created.status, 0, created.stderr);
     const program = startProgram(["serve"], { cwd: folder.path });
     const url = await program.waitFor(/listening on (http:\S+)/);
@@ -56,14 +60,20 @@ withRedis.describe("row 67: the Redis of a program", () => {
       "content-type": "application/json",
     };
     const call = async () => {
-      const answer = await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: GOOD_BODY });
+      const answer = await fetch(`${url}/v1/chat/completions`, {
+        method: "POST",
+        headers,
+        body: GOOD_BODY,
+      });
       assert.equal(answer.status, 200, await answer.text());
     };
     const [, replica] = fleet.servers;
     /** Scripts that the second server has run for a gateway, one for each decision at least. */
     const decisions = async () => {
       const stats = await replica.raw.info("commandstats");
-      return ["eval", "evalsha"].map((name) => Number(new RegExp(`cmdstat_${name}:calls=(\\d+)`).exec(stats)?.[1] ?? 0))
+      return ["eval", "evalsha"].map((name) =>
+        Number(new RegExp(`cmdstat_${name}:calls=(\\d+)`).exec(stats)?.[1] ?? 0)
+      )
         .reduce((sum, count) => sum + count);
     };
     for (let calls = 0; calls < 10; calls++) await call();
@@ -82,7 +92,12 @@ withRedis.describe("row 67: the Redis of a program", () => {
   });
 
   it("row 67: a program does not start with a Redis that it can never use, and says why", async () => {
-    const cluster = await startServer(["--cluster-enabled", "yes", "--cluster-port", String(await freePort())]);
+    const cluster = await startServer([
+      "--cluster-enabled",
+      "yes",
+      "--cluster-port",
+      String(await freePort()),
+    ]);
     closing.push(() => cluster.stop());
     configure(`redis://127.0.0.1:${cluster.port}`);
     const { status, stderr } = await runProgram(["serve"], { cwd: folder.path });

@@ -1,4 +1,7 @@
-/** A hundred gateways, a quarter of a million keys in an hour, ten thousand open places, on one real Redis. */
+/**
+ * A hundred gateways, a quarter of a million keys in an hour, ten thousand open places, on one real
+ * Redis.
+ */
 // runtimes: once
 // alone: it measures milliseconds of Redis
 import assert from "node:assert/strict";
@@ -54,8 +57,8 @@ withRedis.describe("a fleet with very many keys", () => {
   });
 
   /**
-   * Returns what a command has cost Redis since the last look: the mean, for the machine takes it away from one call and
-   * not from all; what one call does is bounded by its size.
+   * Returns what a command has cost Redis since the last look: the mean, for the machine takes it
+   * away from one call and not from all; what one call does is bounded by its size.
    */
   async function costOf(command: string): Promise<{ calls: number; ms: number }> {
     const [, calls, micros] = new RegExp(`cmdstat_${command}:calls=(\\d+),usec=(\\d+)`).exec(
@@ -76,7 +79,9 @@ withRedis.describe("a fleet with very many keys", () => {
       })
     );
     for (let key = 0; key < KEYS; key++) {
-      meters[key % GATEWAYS]?.settled(exchange({ startedAt: HOUR, keyId: `key-${key.toString(36)}` }));
+      meters[key % GATEWAYS]?.settled(
+        exchange({ startedAt: HOUR, keyId: `key-${key.toString(36)}` }),
+      );
     }
     await Promise.all(meters.map((meter) => meter.close()));
   }
@@ -90,7 +95,9 @@ withRedis.describe("a fleet with very many keys", () => {
 
     const sizes: number[] = [];
     for (let group = 0; group < GROUPS; group++) {
-      for (let hash = 0; hash < HASHES; hash++) sizes.push(await raw.hlen(hashName({ group, hash }, "hour", HOUR)));
+      for (let hash = 0; hash < HASHES; hash++) {
+        sizes.push(await raw.hlen(hashName({ group, hash }, "hour", HOUR)));
+      }
     }
     assert.ok(Math.max(...sizes) < MAX_FIELDS, `${Math.max(...sizes)} fields in a hash`);
 
@@ -99,7 +106,11 @@ withRedis.describe("a fleet with very many keys", () => {
     const keys = new Set<string>();
     let requests = 0;
     for await (
-      const rows of new RedisUsage(first, new Set()).read({ step: "hour", from: HOUR, to: HOUR + HOUR_MS })
+      const rows of new RedisUsage(first, new Set()).read({
+        step: "hour",
+        from: HOUR,
+        to: HOUR + HOUR_MS,
+      })
     ) {
       for (const { key, counts } of rows) {
         keys.add(key);
@@ -134,7 +145,11 @@ withRedis.describe("a fleet with very many keys", () => {
       const leases = await Promise.all(
         Array.from(
           { length: PLACES },
-          (_, n) => limiters[n % GATEWAYS]?.acquire([{ name: `key:${n}`, limits: { concurrency: 5 } }], NO_RESERVATION),
+          (_, n) =>
+            limiters[n % GATEWAYS]?.acquire(
+              [{ name: `key:${n}`, limits: { concurrency: 5 } }],
+              NO_RESERVATION,
+            ),
         ),
       );
       const [, before] = await raw.zrange(place, "0", "-1", "WITHSCORES");

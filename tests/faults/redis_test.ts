@@ -17,7 +17,13 @@ import { runtimeParts } from "../../src/serve/compose.ts";
 import { answerPlain, chunk, type Provider, startProvider, stream } from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
-import { callRaw, openRaw, parseAnswer, type RawAnswer, toRawRequest } from "../support/tcp_peer.ts";
+import {
+  callRaw,
+  openRaw,
+  parseAnswer,
+  type RawAnswer,
+  toRawRequest,
+} from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
 const HOUR = 3_600_000;
@@ -47,7 +53,8 @@ interface Link {
 }
 
 /** The event that states what a stream has used: as much as a plain call. */
-const USAGE = 'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}\n\n';
+const USAGE =
+  'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}\n\n';
 const NONSENSE = "*1\r\n$4\r\nnone\r\n";
 
 async function startLink(target: number): Promise<Link> {
@@ -99,7 +106,10 @@ interface Told extends RawAnswer {
 /** Interval at which a process that is not busy has a turn. Milliseconds. */
 const TICK_MS = 5;
 
-/** The times at which this process, with callers, gateways and provider, had no turn: a busy machine, and not a fault. */
+/**
+ * The times at which this process, with callers, gateways and provider, had no turn: a busy
+ * machine, and not a fault.
+ */
 class Standstills {
   readonly #all: { readonly from: number; readonly to: number }[] = [];
   #last = performance.now();
@@ -111,7 +121,9 @@ class Standstills {
 
   /** The part of a call in which it stood still. Milliseconds. */
   within({ startedAt, ms }: Told): number {
-    const overlaps = this.#all.map(({ from, to }) => Math.min(to, startedAt + ms) - Math.max(from, startedAt));
+    const overlaps = this.#all.map(({ from, to }) =>
+      Math.min(to, startedAt + ms) - Math.max(from, startedAt)
+    );
     return overlaps.reduce((sum, overlap) => sum + Math.max(0, overlap), 0);
   }
 
@@ -122,12 +134,21 @@ class Standstills {
 
 async function call(gateway: Gateway, key: string, body = GOOD_BODY): Promise<Told> {
   const startedAt = performance.now();
-  const answer = await callRaw(gateway.a, { headers: { ...gateway.headers, "gateway-auth": `Bearer ${key}` }, body });
+  const answer = await callRaw(gateway.a, {
+    headers: { ...gateway.headers, "gateway-auth": `Bearer ${key}` },
+    body,
+  });
   const ms = performance.now() - startedAt;
-  return { ...answer, startedAt, ms, code: answer.status === 200 ? undefined : JSON.parse(answer.body).error.code };
+  return {
+    ...answer,
+    startedAt,
+    ms,
+    code: answer.status === 200 ? undefined : JSON.parse(answer.body).error.code,
+  };
 }
 
-const median = (values: readonly number[]): number => values.toSorted((a, b) => a - b)[values.length >> 1] ?? 0;
+const median = (values: readonly number[]): number =>
+  values.toSorted((a, b) => a - b)[values.length >> 1] ?? 0;
 
 withRedis.describe("faults of Redis", () => {
   const closing: (() => Promise<unknown>)[] = [];
@@ -148,10 +169,13 @@ withRedis.describe("faults of Redis", () => {
     });
   });
   afterEach(async () => {
-    // Where a test fails, not everything can be closed well; the rest has to be closed all the same.
+    // Where a test fails, not everything can be closed well; the rest has to be closed all the
+    // same.
     const faults: unknown[] = [];
     standstills.end();
-    for (const close of closing.splice(0).reverse()) await close().catch((fault: unknown) => faults.push(fault));
+    for (const close of closing.splice(0).reverse()) {
+      await close().catch((fault: unknown) => faults.push(fault));
+    }
     raw.disconnect();
     await provider.close();
     await redis.stop();
@@ -159,8 +183,8 @@ withRedis.describe("faults of Redis", () => {
   });
   let finish = (): void => {};
   /**
-   * No call may have taken much longer than they do when all is well. Where that is long already, the machine is busy, and
-   * then one in twenty may take longer for reasons of its own.
+   * No call may have taken much longer than they do when all is well. Where that is long already,
+   * the machine is busy, and then one in twenty may take longer for reasons of its own.
    */
   const assertQuick = async (calls: readonly Told[], normal: readonly Told[]): Promise<void> => {
     await new Promise((resolve) => setTimeout(resolve, 2 * TICK_MS)); // a standstill is known at its end
@@ -180,14 +204,20 @@ withRedis.describe("faults of Redis", () => {
     const clock: Clock = { ...systemClock, timer: (ms, fire) => systemClock.timer(ms / 30, fire) };
     const limiter = new RedisLimiter(client, clock);
     await limiter.start();
-    const under = await startUnderTest({ upstreams: { a: provider.url }, parts: { keys, limiter } });
+    const under = await startUnderTest({
+      upstreams: { a: provider.url },
+      parts: { keys, limiter },
+    });
     const closeEngines = async () => {
       await Promise.all([keys.close(), limiter.close()]).finally(() => client.close());
     };
     closing.push(closeEngines, () => under.close());
     return { ...under, client, keys, limiter, reports };
   };
-  const makeKey = async ({ keys }: Gateway, limits: LimitSet): Promise<{ key: string; subject: LimitSubject }> => {
+  const makeKey = async (
+    { keys }: Gateway,
+    limits: LimitSet,
+  ): Promise<{ key: string; subject: LimitSubject }> => {
     const { key, record } = createKey({ limits }, { digest, now: Date.now() });
     await keys.change(record.id, () => record);
     return { key, subject: { name: `key:${record.id}`, limits } };
@@ -208,7 +238,9 @@ withRedis.describe("faults of Redis", () => {
     const [first = assert.fail()] = gateways;
     const { key, subject } = await makeKey(first, limits);
     const normal: Told[] = [];
-    for (const gateway of gateways) for (let number = 0; number < 3; number++) normal.push(await call(gateway, key));
+    for (const gateway of gateways) {
+      for (let number = 0; number < 3; number++) normal.push(await call(gateway, key));
+    }
     assert.deepEqual(normal.map(({ code }) => code), normal.map(() => undefined));
     for (let round = 0; round < 2; round++) await allRenew(); // by the second time each has heard of all
     return { gateways, first, key, subject, normal };
@@ -234,7 +266,10 @@ withRedis.describe("faults of Redis", () => {
     );
 
   it("row 40: without Redis known keys go on, unknown ones get 503, limits hold by each gateway's share of what is left", async () => {
-    const limits: LimitSet = { requests: { limit: 20, windowMs: HOUR }, budget: { limit: 1e6, period: "month" } };
+    const limits: LimitSet = {
+      requests: { limit: 20, windowMs: HOUR },
+      budget: { limit: 1e6, period: "month" },
+    };
     const { gateways, first, key, subject, normal } = await startFleet(2, limits);
     // Six of twenty are used, and both gateways know it.
     for (const gateway of gateways) assert.equal((await usedOf(gateway, subject)).requests, 6);
@@ -255,16 +290,27 @@ withRedis.describe("faults of Redis", () => {
     await redis.restart();
     for (const gateway of gateways) await isBack(gateway);
     // It has come back empty: who was known stays so; of others nobody can tell.
-    await until(async () => (await usedOf(first, subject)).requests === 14, "what was used meanwhile is charged");
+    await until(
+      async () => (await usedOf(first, subject)).requests === 14,
+      "what was used meanwhile is charged",
+    );
     assert.deepEqual(await usedOf(first, subject), { requests: 14, budget: 14 * 2 });
     for (let round = 0; round < 3; round++) await allRenew(); // by the third time each knows that both are back
     assert.deepEqual(codesOf(await callTimes(6, first, key)), repeat(6, "ok"));
     assert.deepEqual(codesOf(await callTimes(2, first, key)), repeat(2, "rate_limit_exceeded"));
-    assert.deepEqual(codesOf(await callTimes(2, first, generateGatewayKey())), repeat(2, "key_store_unavailable"));
+    assert.deepEqual(
+      codesOf(await callTimes(2, first, generateGatewayKey())),
+      repeat(2, "key_store_unavailable"),
+    );
     const { key: other } = await makeKey(first, { concurrency: 1 });
     assert.deepEqual(codesOf(await callTimes(2, first, other)), repeat(2, "ok"));
-    assert.deepEqual(codesOf(await callTimes(1, first, generateGatewayKey())), ["key_store_unavailable"]);
-    assert.ok(first.reports.some((line) => line === "Redis answers again"), first.reports.join("\n"));
+    assert.deepEqual(codesOf(await callTimes(1, first, generateGatewayKey())), [
+      "key_store_unavailable",
+    ]);
+    assert.ok(
+      first.reports.some((line) => line === "Redis answers again"),
+      first.reports.join("\n"),
+    );
     assert.ok(first.reports.length <= 3, first.reports.join("\n"));
   });
 
@@ -273,7 +319,10 @@ withRedis.describe("faults of Redis", () => {
     const { first, key, subject, normal } = await startFleet(1, limits, systemClock);
     const open = openRaw(
       first.a,
-      toRawRequest(first.a, { headers: { ...first.headers, "gateway-auth": `Bearer ${key}` }, body: STREAM_BODY }),
+      toRawRequest(first.a, {
+        headers: { ...first.headers, "gateway-auth": `Bearer ${key}` },
+        body: STREAM_BODY,
+      }),
     );
     await until(() => open.received().includes("data: "), "a stream is open");
     let isLoading = true;
@@ -300,10 +349,16 @@ withRedis.describe("faults of Redis", () => {
     finish();
     assert.equal(parseAnswer(await open.closed).status, 200);
     const tokens = 2 * (normal.length + told.length + 1);
-    await until(async () => (await usedOf(first, subject)).tokens === tokens, `${tokens} tokens are charged`);
+    await until(
+      async () => (await usedOf(first, subject)).tokens === tokens,
+      `${tokens} tokens are charged`,
+    );
     assert.deepEqual(await usedOf(first, subject), { tokens, concurrency: 0 });
     await until(() => first.reports.length >= 2, "it is told");
-    assert.deepEqual(first.reports.map((line) => line.split(" (")[0]), ["Redis fails", "Redis answers again"]);
+    assert.deepEqual(first.reports.map((line) => line.split(" (")[0]), [
+      "Redis fails",
+      "Redis answers again",
+    ]);
   });
 
   it("row 40: a Redis that comes back empty learns what is open, and keys stay good meanwhile", async () => {
@@ -314,7 +369,10 @@ withRedis.describe("faults of Redis", () => {
     await until(() => open.received().includes("data: "), "a stream is open");
     await redis.restart();
     for (const gateway of gateways) await isBack(gateway);
-    await until(async () => (await usedOf(second, subject)).concurrency === 1, "the other one learns of it");
+    await until(
+      async () => (await usedOf(second, subject)).concurrency === 1,
+      "the other one learns of it",
+    );
     assert.deepEqual(codesOf(await callTimes(3, second, key)), repeat(3, "ok"));
     finish();
     await open.closed;
@@ -322,8 +380,12 @@ withRedis.describe("faults of Redis", () => {
   });
 
   it("row 40: errors of Redis for one key leave the others alone, errors for all are counted here", async () => {
-    const { first, key, subject, normal } = await startFleet(1, { requests: { limit: 100, windowMs: HOUR } });
-    const { key: other, subject: sound } = await makeKey(first, { requests: { limit: 100, windowMs: HOUR } });
+    const { first, key, subject, normal } = await startFleet(1, {
+      requests: { limit: 100, windowMs: HOUR },
+    });
+    const { key: other, subject: sound } = await makeKey(first, {
+      requests: { limit: 100, windowMs: HOUR },
+    });
     await raw.set(`sallyport:{${subject.name}}:counts`, "not a hash");
     const told = [...await callTimes(5, first, key), ...await callTimes(5, first, other)];
     assert.deepEqual(codesOf(told), repeat(10, "ok"));
@@ -357,7 +419,10 @@ withRedis.describe("faults of Redis", () => {
     closing.push(() => link.close());
     const gateway = await startGateway(systemClock, link.url);
     const { key, subject } = await makeKey(gateway, { requests: { limit: 1000, windowMs: HOUR } });
-    const { key: narrow } = await makeKey(gateway, { concurrency: 9, requests: { limit: 10, windowMs: HOUR } });
+    const { key: narrow } = await makeKey(gateway, {
+      concurrency: 9,
+      requests: { limit: 10, windowMs: HOUR },
+    });
     const normal = [...await callTimes(10, gateway, key), ...await callTimes(1, gateway, narrow)];
     link.fault = { delayMs: 15 };
     await until(
@@ -372,14 +437,20 @@ withRedis.describe("faults of Redis", () => {
     for (const fault of [{ delayMs: 200 }, { delayMs: 2000 }, "nonsense"] as const) {
       link.fault = fault;
       const { fallbacks } = gateway.limiter;
-      const told = [...await callTimes(25, gateway, key), ...await callTimes(5, gateway, generateGatewayKey())];
+      const told = [
+        ...await callTimes(25, gateway, key),
+        ...await callTimes(5, gateway, generateGatewayKey()),
+      ];
       assert.deepEqual(codesOf(told), [...repeat(25, "ok"), ...repeat(5, "key_store_unavailable")]);
       await assertQuick(told, normal);
       assert.ok(gateway.limiter.fallbacks - fallbacks >= 20, JSON.stringify(fault));
       if (fault === "nonsense") {
         // However many gateways it says there are.
         const { failures } = gateway.client.health;
-        await until(() => gateway.client.health.failures >= failures + 3, "it says so again and again");
+        await until(
+          () => gateway.client.health.failures >= failures + 3,
+          "it says so again and again",
+        );
         const counted = codesOf(await callTimes(11, gateway, narrow));
         assert.equal(counted.at(-1), "rate_limit_exceeded", counted.join());
       }
@@ -387,7 +458,10 @@ withRedis.describe("faults of Redis", () => {
       await isBack(gateway);
     }
     // What it was slow to take, it has given back.
-    await until(async () => await raw.zcard(`sallyport:{${subject.name}}:open`) === 0, "nothing is held");
+    await until(
+      async () => await raw.zcard(`sallyport:{${subject.name}}:open`) === 0,
+      "nothing is held",
+    );
     const failures = gateway.reports.filter((line) => line.startsWith("Redis fails"));
     assert.equal(failures.length, 1, gateway.reports.join("\n"));
     assert.ok(gateway.reports.length <= 2, gateway.reports.join("\n"));

@@ -61,12 +61,19 @@ describe("reload", () => {
     providers: Object.fromEntries(
       providers.map((name) => [name, { upstream: provider.url, hosts: [`${name}.localhost`] }]),
     ),
-    keys: [{ id: "team", key: KEY }, { id: "limited", key: LIMITED_KEY, limits: { requests: "2/h" } }],
+    keys: [{ id: "team", key: KEY }, {
+      id: "limited",
+      key: LIMITED_KEY,
+      limits: { requests: "2/h" },
+    }],
     drain: { delay: "0s" },
     ...more,
   });
   const write = (settings: unknown) =>
-    writeFileSync(file, typeof settings === "string" ? settings : JSON.stringify(settings, null, 2));
+    writeFileSync(
+      file,
+      typeof settings === "string" ? settings : JSON.stringify(settings, null, 2),
+    );
 
   async function serve(workers: number, settings: unknown = config()) {
     write(settings);
@@ -81,17 +88,25 @@ describe("reload", () => {
     };
     const ready = async (): Promise<Ready> => JSON.parse(await ask("/readyz"));
     const call = async (host?: string, key = KEY, at = url) =>
-      (await callRaw(at, { headers: { ...toHeaders(key, host), connection: "close" }, body: GOOD_BODY })).status;
+      (await callRaw(at, {
+        headers: { ...toHeaders(key, host), connection: "close" },
+        body: GOOD_BODY,
+      })).status;
     /** Reloads, and gives what is said of it. */
     const reload = async () => {
       const before = program.stderr().length;
       program.kill("SIGHUP");
-      await until(() => /reloaded.*\n/.test(program.stderr().slice(before)), "the reload is told of", 20_000);
+      await until(
+        () => /reloaded.*\n/.test(program.stderr().slice(before)),
+        "the reload is told of",
+        20_000,
+      );
       return program.stderr().slice(before);
     };
     /** Waits until every process serves by the configuration that the supervisor tells of. */
     const settle = async () => {
-      const isSame = ({ config: { digest }, workers = [] }: Ready) => workers.every((each) => each.digest === digest);
+      const isSame = ({ config: { digest }, workers = [] }: Ready) =>
+        workers.every((each) => each.digest === digest);
       await until(async () => isSame(await ready()), "all have the same configuration");
       return await ready();
     };
@@ -119,7 +134,10 @@ describe("reload", () => {
         const { program, url, ask, ready, call, settle } = await serve(workers);
         const limited = async () => await call(undefined, LIMITED_KEY);
         assert.deepEqual([await limited(), await limited(), await limited()], [200, 200, 429]);
-        const raw = toRawRequest(url, { headers: { ...toHeaders(KEY), connection: "close" }, body: STREAM_BODY });
+        const raw = toRawRequest(url, {
+          headers: { ...toHeaders(KEY), connection: "close" },
+          body: STREAM_BODY,
+        });
         const running = openRaw(url, raw);
         await until(() => running.received().includes("data: "), "the stream begins");
         const before = await settle();
@@ -135,21 +153,32 @@ describe("reload", () => {
           program.kill("SIGHUP");
         }
         await until(async () => await call("c.localhost") === 200, "the last one holds", 20_000);
-        await until(async () => (await settle()).config.digest !== before.config.digest, "it is told of");
+        await until(
+          async () => (await settle()).config.digest !== before.config.digest,
+          "it is told of",
+        );
         const after = right();
         await until(() => right() > after + 50, "the load goes on");
         for (const caller of callers) assert.deepEqual(caller.stop(), { isOpen: true, wrong: [] });
         assert.equal(await limited(), 429, "a spent limit is not forgotten");
         assert.ok((await ready()).config.loadedAt > before.config.loadedAt);
         const isOne = async () => (await ready()).openExchanges === 1; // the callers' last calls end first
-        if (workers === 1) await until(isOne, "the stream of the configuration before counts, and nothing else");
+        if (workers === 1) {
+          await until(isOne, "the stream of the configuration before counts, and nothing else");
+        }
         finish[0]?.();
         assert.equal(parseAnswer(await running.closed).body, chunk("a") + stream("b"));
         const counted = async () =>
           Array.from((await ask("/metrics")).matchAll(/^sallyport_exchanges_total\{.* (\d+)$/gm))
             .reduce((sum, [, count]) => sum + Number(count), 0);
-        await until(async () => await counted() >= right() + 4, "what was counted before is counted still");
-        assert.doesNotMatch(program.stdout() + program.stderr() + await ask("/readyz"), /secret-key|admin-token/);
+        await until(
+          async () => await counted() >= right() + 4,
+          "what was counted before is counted still",
+        );
+        assert.doesNotMatch(
+          program.stdout() + program.stderr() + await ask("/readyz"),
+          /secret-key|admin-token/,
+        );
         program.kill("SIGTERM");
         assert.equal(await program.ended, 0, program.stderr());
       });
@@ -158,12 +187,20 @@ describe("reload", () => {
         const { call, reload, ready, settle } = await serve(workers);
         const { config: { digest } } = await ready();
         const mistakes: [unknown, RegExp][] = [
-          ['{\n  "providers": {\n    "a" 1\n}', /config: cannot parse the file: line 3, column 9: expected a colon/],
+          [
+            '{\n  "providers": {\n    "a" 1\n}',
+            /config: cannot parse the file: line 3, column 9: expected a colon/,
+          ],
           [config(["a", "b"], { speed: 1 }), /speed: unknown setting .*gateway\.jsonc:\d+/],
-          [config(["a", "b"], { keys: { file: "none.json" } }), /keys\.file: there is no such file/],
+          [
+            config(["a", "b"], { keys: { file: "none.json" } }),
+            /keys\.file: there is no such file/,
+          ],
           [config(["a", "b"], { keys: [] }), /keys: expected at least one gateway key/],
           [
-            config(["a", "b"], { listen: [{ port: 0 }, { port: 0, tls: { cert: "b.crt", key: "b.key" } }] }),
+            config(["a", "b"], {
+              listen: [{ port: 0 }, { port: 0, tls: { cert: "b.crt", key: "b.key" } }],
+            }),
             /listen\[1\]\.tls\.cert: cannot read the PEM file/,
           ],
         ];
@@ -182,7 +219,10 @@ describe("reload", () => {
         rmSync(file);
         assert.match(await reload(), /config: cannot read the file/);
         write(config(["a", "b"]));
-        assert.match(await reload(), /the configuration was reloaded \(.*gateway\.jsonc\), digest [0-9a-f]{64}\n$/);
+        assert.match(
+          await reload(),
+          /the configuration was reloaded \(.*gateway\.jsonc\), digest [0-9a-f]{64}\n$/,
+        );
         assert.notEqual((await settle()).config.digest, digest);
         assert.equal(await call("b.localhost"), 200);
       });
@@ -202,14 +242,20 @@ describe("reload", () => {
         assert.equal(await call("b.localhost", KEY, first), 421, "all of the old one holds");
         assert.match(await reload(), /was reloaded/);
         await settle();
-        assert.deepEqual([await call("b.localhost", KEY, first), await call("b.localhost", KEY, second)], [200, 200]);
+        assert.deepEqual([
+          await call("b.localhost", KEY, first),
+          await call("b.localhost", KEY, second),
+        ], [200, 200]);
         write(config(["a"], on(ports[1])));
         assert.match(await reload(), /was reloaded/);
         await settle();
         await until(() => isRefused(first), "the first is closed");
         assert.equal(await call("a.localhost", KEY, second), 200);
         write(config(["a"], { listen: [{ hostname: "0.0.0.0", port: ports[1] }] }));
-        assert.match(await reload(), /not reloaded.*listen\[0\]: a port can't change its hostname.*restart/);
+        assert.match(
+          await reload(),
+          /not reloaded.*listen\[0\]: a port can't change its hostname.*restart/,
+        );
         assert.equal(await call("a.localhost", KEY, second), 200);
       });
 
@@ -222,13 +268,22 @@ describe("reload", () => {
         };
         renew("one.test");
         const tls = { cert: "b.crt", key: "b.key" };
-        const served = await serve(workers, config(["a"], { listen: [{ port: 0 }, { port: 0, tls }] }));
+        const served = await serve(
+          workers,
+          config(["a"], { listen: [{ port: 0 }, { port: 0, tls }] }),
+        );
         const port = Number(new URL(await served.program.waitFor(/listening on (https:\S+)/)).port);
         let opened = 0;
         const open = () =>
           new Promise<TLSSocket>((resolve, reject) => {
-            // A name for each: Deno's client resumes the session of a name, with the certificate that began it.
-            const options = { host: "127.0.0.1", port, servername: `${++opened}.test`, rejectUnauthorized: false };
+            // A name for each: Deno's client resumes the session of a name, with the certificate
+            // that began it.
+            const options = {
+              host: "127.0.0.1",
+              port,
+              servername: `${++opened}.test`,
+              rejectUnauthorized: false,
+            };
             const socket = connect(options, () => resolve(socket));
             socket.on("error", reject);
           });

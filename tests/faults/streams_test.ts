@@ -1,4 +1,7 @@
-/** Streams and deadlines as real providers and client libraries have them, rows 60 to 65: each has one right outcome. */
+/**
+ * Streams and deadlines as real providers and client libraries have them, rows 60 to 65: each has
+ * one right outcome.
+ */
 // runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
@@ -6,7 +9,13 @@ import { afterEach, describe } from "@std/testing/bdd";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { it } from "../support/cases.ts";
-import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "../support/gateway.ts";
+import {
+  GOOD_BODY,
+  startUnderTest,
+  STREAM_BODY,
+  type UnderTest,
+  type UnderTestOptions,
+} from "../support/gateway.ts";
 import { type Answering, chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
 import { runtime } from "../support/runtimes.ts";
 import { openRaw, parseAnswer, type RawConnection, toRawRequest } from "../support/tcp_peer.ts";
@@ -44,7 +53,9 @@ class HandClock implements Clock {
 
 /** An event that is no chunk of a completion. */
 const event = (data: unknown): string => `data: ${JSON.stringify(data)}\n\n`;
-const choice = (choice: Record<string, unknown>): Record<string, unknown> => ({ choices: [choice] });
+const choice = (choice: Record<string, unknown>): Record<string, unknown> => ({
+  choices: [choice],
+});
 const ERROR = { message: "Provider disconnected", code: 502 };
 /** A chunk as some servers send it, with an empty finish reason in each. */
 const emptyReason = (content: string): string => chunk(content, "");
@@ -56,10 +67,16 @@ const inLines = (data: unknown): string =>
 const OWN_ERRORS: Readonly<Record<string, string>> = {
   "an error event": chunk("a") + event({ error: ERROR }),
   "an error event before all others": event({ error: ERROR }),
-  "an event that is named an error": `${chunk("a")}event: error\n${event({ message: "overloaded" })}`,
+  "an event that is named an error": `${chunk("a")}event: error\n${
+    event({ message: "overloaded" })
+  }`,
   "an error as finish reason": chunk("a") + chunk("", "error"),
   "an error beside choices, and [DONE]": chunk("a") +
-    event({ id: "gen-1", error: ERROR, ...choice({ index: 0, delta: { content: "" }, finish_reason: "error" }) }) +
+    event({
+      id: "gen-1",
+      error: ERROR,
+      ...choice({ index: 0, delta: { content: "" }, finish_reason: "error" }),
+    }) +
     DONE,
   "an error beside choices that are not finished": chunk("a") +
     event({ ...choice({ index: 0, delta: {}, finish_reason: null }), error: ERROR }),
@@ -73,14 +90,19 @@ const ODD_ENDS: Readonly<Record<string, string>> = {
   "in a chunk of many small things": chunk("a") + event(choice({
     index: 0,
     delta: {},
-    logprobs: { content: Array.from({ length: 5000 }, () => ({ token: "a", logprob: -0.5, bytes: [97] })) },
+    logprobs: {
+      content: Array.from({ length: 5000 }, () => ({ token: "a", logprob: -0.5, bytes: [97] })),
+    },
     finish_reason: "stop",
   })),
-  "in a chunk over several lines": chunk("a") + inLines(choice({ index: 0, delta: {}, finish_reason: "stop" })),
+  "in a chunk over several lines": chunk("a") +
+    inLines(choice({ index: 0, delta: {}, finish_reason: "stop" })),
   "in a long chunk over several lines": chunk("a") +
     inLines(choice({ index: 0, delta: { content: long }, finish_reason: "stop" })),
-  "with an index that is a text": chunk("a") + event(choice({ index: "0", delta: {}, finish_reason: "stop" })),
-  "with the end of its audio": event(choice({ index: 0, delta: { audio: { id: "audio_1", data: "AAAA" } } })) +
+  "with an index that is a text": chunk("a") +
+    event(choice({ index: "0", delta: {}, finish_reason: "stop" })),
+  "with the end of its audio":
+    event(choice({ index: 0, delta: { audio: { id: "audio_1", data: "AAAA" } } })) +
     event(choice({ index: 0, delta: { audio: { expires_at: 1_741_000_000 } } })),
 };
 
@@ -96,10 +118,15 @@ describe("streams and deadlines", () => {
     closing.push(() => under.close());
     return { provider, under };
   };
-  const open = (under: UnderTest, body: string, headers: Record<string, string> = {}): RawConnection =>
+  const open = (
+    under: UnderTest,
+    body: string,
+    headers: Record<string, string> = {},
+  ): RawConnection =>
     openRaw(under.a, toRawRequest(under.a, { headers: { ...under.headers, ...headers }, body }));
   /** What a caller gets of a stream. */
-  const call = async (under: UnderTest, body = STREAM_BODY) => parseAnswer(await open(under, body).closed);
+  const call = async (under: UnderTest, body = STREAM_BODY) =>
+    parseAnswer(await open(under, body).closed);
   const beginStream = (response: ServerResponse) => {
     response.writeHead(200, { "content-type": "text/event-stream" });
     response.flushHeaders();
@@ -140,24 +167,29 @@ describe("streams and deadlines", () => {
     assert.equal(usage?.total, 2);
   });
 
-  it.notOn("workers", "a Worker takes no parts of a test", "row 60: ten minutes of comments, by default", async () => {
-    const clock = new HandClock();
-    const held: { response?: ServerResponse } = {};
-    const { under } = await start((response) => {
-      beginStream(response);
-      held.response = response;
-    }, { parts: { clock }, provider: { keepAlive: "off" } });
-    const raw = open(under, STREAM_BODY);
-    await until(() => held.response !== undefined, "the provider is called");
-    for (let number = 1; number <= 10; number++) {
-      held.response?.write(`: ${number}.\n\n`);
-      await until(() => raw.received().includes(`: ${number}.`), `comment ${number}`);
-      clock.advance(MINUTE_MS - 1);
-    }
-    held.response?.end(stream("a"));
-    assert.ok(parseAnswer(await raw.closed).body.endsWith(stream("a")));
-    assert.equal((await under.settled()).outcome, "ok");
-  });
+  it.notOn(
+    "workers",
+    "a Worker takes no parts of a test",
+    "row 60: ten minutes of comments, by default",
+    async () => {
+      const clock = new HandClock();
+      const held: { response?: ServerResponse } = {};
+      const { under } = await start((response) => {
+        beginStream(response);
+        held.response = response;
+      }, { parts: { clock }, provider: { keepAlive: "off" } });
+      const raw = open(under, STREAM_BODY);
+      await until(() => held.response !== undefined, "the provider is called");
+      for (let number = 1; number <= 10; number++) {
+        held.response?.write(`: ${number}.\n\n`);
+        await until(() => raw.received().includes(`: ${number}.`), `comment ${number}`);
+        clock.advance(MINUTE_MS - 1);
+      }
+      held.response?.end(stream("a"));
+      assert.ok(parseAnswer(await raw.closed).body.endsWith(stream("a")));
+      assert.equal((await under.settled()).outcome, "ok");
+    },
+  );
 
   it.notOn(
     "workers",
@@ -166,7 +198,9 @@ describe("streams and deadlines", () => {
     async () => {
       const clock = new HandClock();
       const held: { response?: ServerResponse } = {};
-      const { under } = await start((response) => void (held.response = response), { parts: { clock } });
+      const { under } = await start((response) => void (held.response = response), {
+        parts: { clock },
+      });
       const raw = open(under, GOOD_BODY);
       await until(() => held.response !== undefined, "the provider is called");
       clock.advance(9 * MINUTE_MS);
@@ -189,11 +223,15 @@ describe("streams and deadlines", () => {
         for (const [timeout, ms, status] of [...cases, ["1.5", 1500, 504] as const]) {
           const clock = new HandClock();
           const held: { response?: ServerResponse } = {};
-          const { under } = await start((response) => void (held.response = response), { parts: { clock } });
+          const { under } = await start((response) => void (held.response = response), {
+            parts: { clock },
+          });
           const raw = open(under, body, { "x-stainless-timeout": timeout });
           await until(() => held.response !== undefined, "the provider is called");
           clock.advance(ms);
-          if (status === 200) held.response?.writeHead(200, { "content-type": "application/json" }).end(COMPLETION);
+          if (status === 200) {
+            held.response?.writeHead(200, { "content-type": "application/json" }).end(COMPLETION);
+          }
           assert.equal(parseAnswer(await raw.closed).status, status, `${timeout}: ${ms} ms`);
         }
       }
@@ -220,7 +258,10 @@ describe("streams and deadlines", () => {
     });
     const { body } = await call(under);
     assert.ok(body.startsWith(events));
-    assert.match(body.slice(events.length), /^data: \{"error":\{.*"code":"upstream_stream_truncated"\}\}\n\n$/);
+    assert.match(
+      body.slice(events.length),
+      /^data: \{"error":\{.*"code":"upstream_stream_truncated"\}\}\n\n$/,
+    );
     assert.equal((await under.settled()).outcome, "upstream_cut");
   });
 
@@ -264,9 +305,15 @@ describe("streams and deadlines", () => {
     },
   );
 
-  const GEMINI = 'data: {"candidates":[{"content":{"parts":[{"text":"Hel"}],"role":"model"}}]}\r\n\r\n';
-  /** A stream of an interface that the gateway does not know. @param end Ends the provider's answer */
-  async function callUnknown(end: (response: ServerResponse) => unknown, options: Partial<UnderTestOptions> = {}) {
+  const GEMINI =
+    'data: {"candidates":[{"content":{"parts":[{"text":"Hel"}],"role":"model"}}]}\r\n\r\n';
+  /**
+   * A stream of an interface that the gateway does not know. @param end Ends the provider's answer
+   */
+  async function callUnknown(
+    end: (response: ServerResponse) => unknown,
+    options: Partial<UnderTestOptions> = {},
+  ) {
     const { under } = await start((response) => {
       beginStream(response);
       response.write(GEMINI);
@@ -285,7 +332,10 @@ describe("streams and deadlines", () => {
     async () => {
       const idle = { provider: { deadlines: { idle: "300ms" } } };
       const breaks: [code: string, () => ReturnType<typeof callUnknown>][] = [
-        ["upstream_disconnected", () => callUnknown((response) => setTimeout(() => response.destroy(), 20))],
+        [
+          "upstream_disconnected",
+          () => callUnknown((response) => setTimeout(() => response.destroy(), 20)),
+        ],
         ["upstream_idle_timeout", () => callUnknown(() => {}, idle)],
       ];
       for (const [code, breakOff] of breaks) {
@@ -293,7 +343,10 @@ describe("streams and deadlines", () => {
         assert.ok(isBroken(received) && !/^content-length:/mi.test(received), received);
         const [first, ...more] = parseAnswer(received).body.split("event: error\ndata: ");
         assert.equal(first, GEMINI);
-        assert.ok(more.every((data) => data.includes(`"code":"${code}"`)), "the event, if it came before the break");
+        assert.ok(
+          more.every((data) => data.includes(`"code":"${code}"`)),
+          "the event, if it came before the break",
+        );
         assert.equal(record.code, code);
       }
       const whole = await callUnknown((response) => response.end());

@@ -1,4 +1,7 @@
-/** The supervisor of `serve --workers` in states that last a moment only, made to last: spawns that fail, slow starts. */
+/**
+ * The supervisor of `serve --workers` in states that last a moment only, made to last: spawns that
+ * fail, slow starts.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { chmodSync, copyFileSync, writeFileSync } from "node:fs";
@@ -35,7 +38,11 @@ async function startKeySets() {
     /** A configuration whose preparation waits for a key set. */
     identity: (
       path: string,
-    ) => [{ issuer: "https://idp.test", audience: "gateway", jwks: `http://127.0.0.1:${port}${path}` }],
+    ) => [{
+      issuer: "https://idp.test",
+      audience: "gateway",
+      jwks: `http://127.0.0.1:${port}${path}`,
+    }],
     /** Answers the requests that were held back. */
     release: () => held.splice(0).forEach((response) => response.end(keySet)),
     close: () =>
@@ -74,21 +81,32 @@ describe("a supervisor", () => {
     );
   const start = (settings?: Record<string, unknown>, options: ProgramOptions = {}) => {
     write(settings);
-    return startProgram(["serve", "--config", file, "--workers", "2"], { cwd: stage.folder.path, ...options });
+    return startProgram(["serve", "--config", file, "--workers", "2"], {
+      cwd: stage.folder.path,
+      ...options,
+    });
   };
   const reload = async (program: Program) => {
     const before = program.stderr().length;
     program.kill("SIGHUP");
-    await until(() => /reloaded.*\n/.test(program.stderr().slice(before)), "the reload is reported", 40_000);
+    await until(
+      () => /reloaded.*\n/.test(program.stderr().slice(before)),
+      "the reload is reported",
+      40_000,
+    );
     return program.stderr().slice(before);
   };
   it("tries again when a worker can't be started, and ends on SIGTERM meanwhile", async () => {
     const program = join(stage.folder.path, "runtime");
     copyFileSync(process.execPath, program);
     chmodSync(program, 0o755);
-    const served = await waitUntilServed(start(undefined, { on: { kind: runtime, command: program } }));
-    const killOne = async () => process.kill((await served.health()).workers[0]?.pid ?? assert.fail(), "SIGKILL");
-    const failures = () => served.program.stderr().match(/a worker could not be started: EACCES/g)?.length ?? 0;
+    const served = await waitUntilServed(
+      start(undefined, { on: { kind: runtime, command: program } }),
+    );
+    const killOne = async () =>
+      process.kill((await served.health()).workers[0]?.pid ?? assert.fail(), "SIGKILL");
+    const failures = () =>
+      served.program.stderr().match(/a worker could not be started: EACCES/g)?.length ?? 0;
     chmodSync(program, 0o644);
     await killOne();
     await until(() => failures() >= 2, "it was tried twice");
@@ -107,14 +125,20 @@ describe("a supervisor", () => {
   it("reloads while a worker catches up: no stream is cut, no worker ends, no port stays open", async () => {
     const [port, otherPort] = [await freePort(), await freePort()];
     const other = `http://127.0.0.1:${otherPort}`;
-    // Of each key set the supervisor and the worker that lives get theirs at once; the restarted worker waits.
+    // Of each key set the supervisor and the worker that lives get theirs at once; the restarted
+    // worker waits.
     keySets.answer("/0", 3);
     keySets.answer("/1", 2);
     const listen = [{ port }];
-    const { program, url, health } = await waitUntilServed(start({ listen, identity: keySets.identity("/0") }));
+    const { program, url, health } = await waitUntilServed(
+      start({ listen, identity: keySets.identity("/0") }),
+    );
     const [victim] = (await health()).workers;
     process.kill(victim?.pid ?? assert.fail(), "SIGKILL");
-    await until(() => keySets.asked("/0") === 4, "the restarted worker prepares its first configuration");
+    await until(
+      () => keySets.asked("/0") === 4,
+      "the restarted worker prepares its first configuration",
+    );
     write({ listen: [...listen, { port: otherPort }], identity: keySets.identity("/1") });
     assert.match(await reload(program), /was reloaded/);
     await until(() => keySets.asked("/1") === 3, "the restarted worker catches up");
@@ -126,7 +150,10 @@ describe("a supervisor", () => {
       keySets.release();
       const { config } = await health();
       const isLatest = ({ digest }: { readonly digest: string }) => digest === config.digest;
-      await until(async () => (await health()).workers.every(isLatest), "all workers have the configuration");
+      await until(
+        async () => (await health()).workers.every(isLatest),
+        "all workers have the configuration",
+      );
     }
     await until(() => isRefused(other), "no worker listens on the port that is gone");
     assert.deepEqual((await health()).workers.map(({ pid }) => pid), workers.map(({ pid }) => pid));
@@ -146,11 +173,15 @@ describe("a supervisor", () => {
   });
 
   it("that is killed leaves no worker behind that a stream keeps longer than drain.limit", async () => {
-    const { program, url, health } = await waitUntilServed(start({ drain: { delay: "0s", limit: "200ms" } }));
+    const { program, url, health } = await waitUntilServed(
+      start({ drain: { delay: "0s", limit: "200ms" } }),
+    );
     const streams = await stage.open(url, 2);
     const { workers } = await health();
     program.kill("SIGKILL");
-    for (const each of streams) assert.match(parseAnswer(await each.closed).body, /gateway_draining/);
+    for (const each of streams) {
+      assert.match(parseAnswer(await each.closed).body, /gateway_draining/);
+    }
     await until(() => workers.every(({ pid }) => !isRunning(pid)), "the workers have ended");
   });
 

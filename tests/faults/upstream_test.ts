@@ -1,4 +1,7 @@
-/** Faults of the upstream, rows 1 to 16, 45 to 47, 53, 56 and 59 of the list: each has one right outcome. */
+/**
+ * Faults of the upstream, rows 1 to 16, 45 to 47, 53, 56 and 59 of the list: each has one right
+ * outcome.
+ */
 // runtimes: all, old node, workers
 // long: upstreams are waited for until the gateway gives them up
 import assert from "node:assert/strict";
@@ -8,7 +11,14 @@ import { brotliCompressSync, deflateSync, gzipSync } from "node:zlib";
 import { afterEach, describe } from "@std/testing/bdd";
 import { urlOfNobody } from "../support/free_port.ts";
 import { it } from "../support/cases.ts";
-import { answerPlain, answerStream, chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
+import {
+  answerPlain,
+  answerStream,
+  chunk,
+  COMPLETION,
+  startProvider,
+  stream,
+} from "../support/provider.ts";
 import {
   GOOD_BODY,
   startUnderTest,
@@ -40,10 +50,15 @@ describe("faults of the upstream", () => {
     closing.push(() => resource.close());
     return resource;
   };
-  const start = async (upstream: string | string[], options: Partial<UnderTestOptions> = {}): Promise<UnderTest> => {
+  const start = async (
+    upstream: string | string[],
+    options: Partial<UnderTestOptions> = {},
+  ): Promise<UnderTest> => {
     const { provider, ...rest } = options;
     const [a = ""] = [upstream].flat();
-    return keep(await startUnderTest({ ...rest, upstreams: { a }, provider: { upstream, ...provider } }));
+    return keep(
+      await startUnderTest({ ...rest, upstreams: { a }, provider: { upstream, ...provider } }),
+    );
   };
   const call = (under: UnderTest, body = GOOD_BODY, headers: Record<string, string> = {}) =>
     callRaw(under.a, { headers: { ...under.headers, ...headers }, body });
@@ -63,7 +78,11 @@ describe("faults of the upstream", () => {
       const under = await start([dead, alive.url]);
       for (let number = 0; number < 12; number++) assert.equal((await call(under)).status, 200);
       assert.equal(alive.calls.length, 12);
-      assert.equal(under.records.reduce((sum, record) => sum + record.retries, 0), 1, "one try, then it is left alone");
+      assert.equal(
+        under.records.reduce((sum, record) => sum + record.retries, 0),
+        1,
+        "one try, then it is left alone",
+      );
     },
   );
 
@@ -82,7 +101,9 @@ describe("faults of the upstream", () => {
     async () => {
       const hole = keep(await startBlackHole());
       const alive = keep(await startProvider());
-      const under = await start([hole.url, alive.url], { provider: { deadlines: { connect: "300ms" } } });
+      const under = await start([hole.url, alive.url], {
+        provider: { deadlines: { connect: "300ms" } },
+      });
       for (let number = 0; number < 2; number++) assert.equal((await call(under)).status, 200);
       assert.deepEqual(under.records.map(({ retries }) => retries).sort(), [0, 1]);
       assert.equal(alive.calls.length, 2);
@@ -97,7 +118,10 @@ describe("faults of the upstream", () => {
     assert.equal(status, 504);
     assert.equal(codeOf(body), "upstream_first_byte_timeout");
     assert.equal(headers["x-should-retry"], "false");
-    await until(() => silent.sockets.filter((socket) => !socket.destroyed).length === 0, "the upstream is closed");
+    await until(
+      () => silent.sockets.filter((socket) => !socket.destroyed).length === 0,
+      "the upstream is closed",
+    );
     assert.equal(silent.sockets.length, 1, "never a second call: the first one may be billed");
   });
 
@@ -107,7 +131,9 @@ describe("faults of the upstream", () => {
       await startTcpPeer((socket) => {
         requests++;
         if (requests > 1) socket.resetAndDestroy();
-        else socket.write("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}");
+        else {socket.write(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
+          );}
       }),
     );
     const under = await start(peer.url);
@@ -129,7 +155,9 @@ describe("faults of the upstream", () => {
           await startTcpPeer((socket, request) => {
             if (leaving.has(socket)) return; // it closes without reading this
             if (!request.includes('"cold"')) {
-              socket.write("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}");
+              socket.write(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
+              );
               return;
             }
             socket.write(`HTTP/1.1 ${error} X\r\ncontent-length: 21\r\n\r\nInternal Server Error`);
@@ -187,7 +215,11 @@ describe("faults of the upstream", () => {
   it("row 10: an upstream's own 429 passes with its body and its advice", async () => {
     const provider = keep(
       await startProvider((response) => {
-        response.writeHead(429, { "content-type": "application/json", "retry-after": "3", "retry-after-ms": "2900" });
+        response.writeHead(429, {
+          "content-type": "application/json",
+          "retry-after": "3",
+          "retry-after-ms": "2900",
+        });
         response.end('{"error":{"message":"slow down","code":"rate_limit"}}');
       }),
     );
@@ -201,7 +233,9 @@ describe("faults of the upstream", () => {
 
   it("row 11: an upstream's own 500 in HTML passes as it is", async () => {
     const provider = keep(
-      await startProvider((response) => response.writeHead(500, { "content-type": "text/html" }).end("<h1>Oops</h1>")),
+      await startProvider((response) =>
+        response.writeHead(500, { "content-type": "text/html" }).end("<h1>Oops</h1>")
+      ),
     );
     const { status, headers, body } = await call(await start(provider.url), STREAM_BODY);
     assert.equal(status, 500);
@@ -211,7 +245,9 @@ describe("faults of the upstream", () => {
 
   it("row 14: a line of 20 MB is relayed with little memory", async () => {
     const provider = keep(
-      await startProvider((response) => answerStream(response, `data: ${"x".repeat(20_000_000)}\n\n${stream("a")}`)),
+      await startProvider((response) =>
+        answerStream(response, `data: ${"x".repeat(20_000_000)}\n\n${stream("a")}`)
+      ),
     );
     const under = await start(provider.url);
     const { body } = await call(under, STREAM_BODY);
@@ -250,7 +286,11 @@ describe("faults of the upstream", () => {
     }
     for (let number = 0; number < 10; number++) assert.equal((await call(under)).status, 200);
     for (const path of ["/v1/chat", "/v1/other/chat"]) {
-      assert.equal(provider.calls.filter((each) => each.path.startsWith(path)).length, 20, "both replicas go on");
+      assert.equal(
+        provider.calls.filter((each) => each.path.startsWith(path)).length,
+        20,
+        "both replicas go on",
+      );
     }
   });
 
@@ -262,9 +302,13 @@ describe("faults of the upstream", () => {
       }),
     );
     for (const replicas of [1, 2, 3]) {
-      const under = await start(Array.from({ length: replicas }, (_, index) => `${provider.url}/${index}`));
+      const under = await start(
+        Array.from({ length: replicas }, (_, index) => `${provider.url}/${index}`),
+      );
       const cold = Array.from({ length: 8 * replicas }, () => call(under, bodyFor("cold")));
-      for (const { body } of await Promise.all(cold)) assert.equal(codeOf(body), "upstream_unreachable");
+      for (const { body } of await Promise.all(cold)) {
+        assert.equal(codeOf(body), "upstream_unreachable");
+      }
       for (let number = 0; number < 6; number++) assert.equal((await call(under)).status, 200);
     }
   });
@@ -299,16 +343,31 @@ describe("faults of the upstream", () => {
         const { records } = under;
         assert.deepEqual(records.slice(-2).map(({ outcome }) => outcome), ["ok", "ok"]);
         const broken = pack(chunk("a"));
-        for (const bytes of [broken.subarray(0, -3), Buffer.concat([broken, Buffer.from("more")])]) {
+        for (
+          const bytes of [broken.subarray(0, -3), Buffer.concat([broken, Buffer.from("more")])]
+        ) {
           sent = [coding, bytes];
-          assert.match((await call(under, STREAM_BODY)).body, /"code":"upstream_disconnected"/, coding);
+          assert.match(
+            (await call(under, STREAM_BODY)).body,
+            /"code":"upstream_disconnected"/,
+            coding,
+          );
         }
         type = "application/json";
-        for (const bytes of [packed.subarray(0, -3), Buffer.concat([packed, Buffer.from("more")])]) {
+        for (
+          const bytes of [packed.subarray(0, -3), Buffer.concat([packed, Buffer.from("more")])]
+        ) {
           sent = [coding, bytes];
-          const received = await openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }))
+          const received = await openRaw(
+            under.a,
+            toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }),
+          )
             .closed;
-          assert.doesNotMatch(received, /content-length|\r\n0\r\n\r\n$/, `${coding}: it has no end`);
+          assert.doesNotMatch(
+            received,
+            /content-length|\r\n0\r\n\r\n$/,
+            `${coding}: it has no end`,
+          );
           assert.equal(records.at(-1)?.outcome, "upstream_cut", coding);
         }
       }
@@ -323,14 +382,20 @@ describe("faults of the upstream", () => {
       const bomb = gzipSync(Buffer.alloc(128_000_000));
       const provider = keep(
         await startProvider((response) => {
-          response.writeHead(200, { "content-type": "application/json", "content-encoding": "gzip" });
+          response.writeHead(200, {
+            "content-type": "application/json",
+            "content-encoding": "gzip",
+          });
           response.end(bomb);
         }),
       );
       const under = await start(provider.url);
       const before = process.memoryUsage.rss();
       const callers = Array.from({ length: 16 }, () => {
-        const caller = openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }));
+        const caller = openRaw(
+          under.a,
+          toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }),
+        );
         caller.socket.once("data", () => caller.socket.pause());
         return caller;
       });
@@ -347,17 +412,28 @@ describe("faults of the upstream", () => {
   );
 
   it("row 59: a 205 is answered at once, however the provider frames it, and its connection is not mixed up", async () => {
-    const framings = ["content-length: 0\r\n\r\n", "transfer-encoding: chunked\r\n\r\n0\r\n\r\n", "\r\n"];
+    const framings = [
+      "content-length: 0\r\n\r\n",
+      "transfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+      "\r\n",
+    ];
     for (const framing of framings) {
-      const peer = keep(await startTcpPeer((socket) => socket.write(`HTTP/1.1 205 Reset Content\r\n${framing}`)));
+      const peer = keep(
+        await startTcpPeer((socket) => socket.write(`HTTP/1.1 205 Reset Content\r\n${framing}`)),
+      );
       const under = await start(peer.url);
       const headers = { ...under.headers, connection: "keep-alive" };
       const request = toRawRequest(under.a, { headers, body: GOOD_BODY });
       const caller = openRaw(under.a, request);
       for (let answers = 1; answers <= 2; answers++) {
-        // A web response can't say everywhere where a 205 ends: there it is a 204, which says the same without a body.
-        const ends = /^HTTP\/1\.1 20(?:4 |5 [^]*?\r\n(?:content-length: 0\r\n[^]*?\r\n|[^]*?\r\n0\r\n\r\n))/gim;
-        await until(() => caller.received().match(ends)?.length === answers, `answer ${answers} is whole`);
+        // A web response can't say everywhere where a 205 ends: there it is a 204, which says the
+        // same without a body.
+        const ends =
+          /^HTTP\/1\.1 20(?:4 |5 [^]*?\r\n(?:content-length: 0\r\n[^]*?\r\n|[^]*?\r\n0\r\n\r\n))/gim;
+        await until(
+          () => caller.received().match(ends)?.length === answers,
+          `answer ${answers} is whole`,
+        );
         if (answers === 1) caller.socket.write(request);
       }
       caller.socket.destroy();
@@ -384,9 +460,14 @@ describe("faults of the upstream", () => {
       );
       const good = keep(await startProvider());
       const provider = { deadlines: { firstByte: "10s" } };
-      const under = keep(await startUnderTest({ upstreams: { a: peer.url, b: good.url }, provider }));
+      const under = keep(
+        await startUnderTest({ upstreams: { a: peer.url, b: good.url }, provider }),
+      );
       const flooded = call(under);
-      const other = callRaw(under.a, { headers: { ...under.headers, host: "b.localhost" }, body: GOOD_BODY });
+      const other = callRaw(under.a, {
+        headers: { ...under.headers, host: "b.localhost" },
+        body: GOOD_BODY,
+      });
       assert.equal((await other).status, 200);
       const { status, body } = await flooded;
       assert.deepEqual([status, codeOf(body)], [502, "upstream_bad_response"]);
@@ -402,14 +483,26 @@ describe("faults of the upstream", () => {
       const type = (name: string) => `content-type: ${name}\r\n`;
       const packed = "content-encoding: gzip\r\n";
       const half = `${COMPLETION.slice(0, -1)} `;
-      const cases: [name: string, head: string, body: string, end: "cut" | "announced", outcome: string][] = [
+      const cases: [
+        name: string,
+        head: string,
+        body: string,
+        end: "cut" | "announced",
+        outcome: string,
+      ][] = [
         ["half a JSON text", type("application/json"), half, "cut", "upstream_cut"],
         ["half a JSON text", type("application/json"), half, "announced", "upstream_cut"],
         ["a JSON text", type("application/json"), `${COMPLETION}\n`, "announced", "ok"],
         ["a JSON text", type("application/json"), COMPLETION, "cut", "ok"],
         ["any text", type("text/plain"), "half an answer", "cut", "upstream_cut"],
         ["a stream", type("text/event-stream"), stream("a"), "cut", "ok"],
-        ["a stream without [DONE]", type("text/event-stream"), chunk("a", "stop"), "announced", "upstream_cut"],
+        [
+          "a stream without [DONE]",
+          type("text/event-stream"),
+          chunk("a", "stop"),
+          "announced",
+          "upstream_cut",
+        ],
         ["a packed stream", type("text/event-stream") + packed, stream("a"), "cut", "ok"],
       ];
       for (const [name, head, body, end, outcome] of cases) {
@@ -421,7 +514,10 @@ describe("faults of the upstream", () => {
           }),
         );
         const under = await start(peer.url);
-        const raw = openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: STREAM_BODY }));
+        const raw = openRaw(
+          under.a,
+          toRawRequest(under.a, { headers: under.headers, body: STREAM_BODY }),
+        );
         await until(() => raw.received().includes(body.slice(-15)), `${name} is there`);
         if (end === "cut") peer.cut();
         const received = await raw.closed;
@@ -437,7 +533,8 @@ describe("faults of the upstream", () => {
   it("row 47: a gateway that leads to itself stops at the second hop", async () => {
     const under = await start("http://127.0.0.1:1/v1");
     const self = await start(`${under.a}/v1`);
-    // Not to itself yet, but through another: the second one forwards to the first, whose provider is dead.
+    // Not to itself yet, but through another: the second one forwards to the first, whose provider
+    // is dead.
     assert.equal((await call(self)).status, 401, "the first one knows no key of the second");
     const looped = await startLoop();
     const { status, body } = await call(looped);
@@ -446,7 +543,10 @@ describe("faults of the upstream", () => {
     assert.equal(looped.records.length, 2);
   });
 
-  /** A gateway whose provider is a proxy that leads back to it with both credentials, as a misconfigured one would. */
+  /**
+   * A gateway whose provider is a proxy that leads back to it with both credentials, as a
+   * misconfigured one would.
+   */
   async function startLoop(): Promise<UnderTest> {
     const built: { under?: UnderTest } = {};
     const back = keep(
@@ -468,7 +568,9 @@ describe("faults of the upstream", () => {
     const { body } = await call(under, GOOD_BODY, { "x-stainless-timeout": "0.3" });
     assert.match(codeOf(body), /^upstream_(?:first_byte_)?timeout$/);
     assert.ok(performance.now() - started < 5000);
-    const short = await start(silent.url, { provider: { deadlines: { connect: "100ms", firstByte: "300ms" } } });
+    const short = await start(silent.url, {
+      provider: { deadlines: { connect: "100ms", firstByte: "300ms" } },
+    });
     for (const clock of ["9999", "-1", "soon", "0"]) {
       assert.equal(
         codeOf((await call(short, GOOD_BODY, { "x-stainless-timeout": clock })).body),
@@ -485,7 +587,9 @@ describe("faults of the upstream", () => {
         setTimeout(() => response.end(stream("b")), 600);
       }),
     );
-    const { body } = await call(await start(provider.url), STREAM_BODY, { "x-stainless-timeout": "0.3" });
+    const { body } = await call(await start(provider.url), STREAM_BODY, {
+      "x-stainless-timeout": "0.3",
+    });
     assert.equal(body, chunk("a") + stream("b"));
   });
 
@@ -503,7 +607,10 @@ describe("faults of the upstream", () => {
       }),
     );
     const under = await start(provider.url, { provider: { keepAlive: "100ms" } });
-    const raw = openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: STREAM_BODY }));
+    const raw = openRaw(
+      under.a,
+      toRawRequest(under.a, { headers: under.headers, body: STREAM_BODY }),
+    );
     await until(() => (raw.received().match(/: keep-alive/g)?.length ?? 0) >= 3, "three comments");
     finish();
     const { body } = parseAnswer(await raw.closed);
@@ -516,7 +623,9 @@ describe("faults of the upstream", () => {
     const provider = keep(
       await startProvider((response, { body }) => {
         const isStream = body.toString().includes('"stream":true');
-        response.writeHead(200, { "content-type": isStream ? "text/event-stream" : "application/json" });
+        response.writeHead(200, {
+          "content-type": isStream ? "text/event-stream" : "application/json",
+        });
         response.flushHeaders();
         setTimeout(() => isStream ? response.end(stream("a")) : response.end("{}"), 300);
       }),
@@ -532,7 +641,11 @@ describe("faults of the upstream", () => {
     const alive = keep(await startProvider(answerPlain));
     const under = keep(await startUnderTest({ upstreams: { a: moody.url, b: alive.url } }));
     await Promise.all(Array.from({ length: 20 }, async (_, number) => {
-      const { status } = await call(under, GOOD_BODY, number % 2 === 0 ? {} : { host: "b.localhost" });
+      const { status } = await call(
+        under,
+        GOOD_BODY,
+        number % 2 === 0 ? {} : { host: "b.localhost" },
+      );
       assert.ok(number % 2 === 0 ? status >= 500 : status === 200);
     }));
   });

@@ -1,4 +1,7 @@
-/** The build before this one and this one, as programs beside each other and after each other, on the same stores. */
+/**
+ * The build before this one and this one, as programs beside each other and after each other, on
+ * the same stores.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { afterAll, afterEach, beforeAll, it } from "@std/testing/bdd";
@@ -34,10 +37,15 @@ withPrevious.describe("two builds on the same stores", () => {
   let at: Place;
   beforeAll(async () => {
     const previous = makePreviousBuild(previousCommit ?? assert.fail("no history"));
-    builds = { previous: { name: "previous", file: previous }, this: { name: "this", file: ONE_FILE } };
+    builds = {
+      previous: { name: "previous", file: previous },
+      this: { name: "this", file: ONE_FILE },
+    };
     const usage = { prompt_tokens: 100, completion_tokens: TOKENS - 100, total_tokens: TOKENS };
     provider = await startProvider((response) => {
-      response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify({ choices: [], usage }));
+      response.writeHead(200, { "content-type": "application/json" }).end(
+        JSON.stringify({ choices: [], usage }),
+      );
     });
   });
   afterAll(() => provider.close());
@@ -59,13 +67,19 @@ withPrevious.describe("two builds on the same stores", () => {
     const admin = await program.waitFor(/admin on (http:\S+)/);
     return {
       tokensOf: async (id: string): Promise<number> => {
-        const answer = await fetch(`${admin}/v1/keys/${id}`, { headers: { authorization: `Bearer ${TOKEN}` } });
+        const answer = await fetch(`${admin}/v1/keys/${id}`, {
+          headers: { authorization: `Bearer ${TOKEN}` },
+        });
         const { use } = await answer.json() as { use: { name: string; used: number }[] };
         return use.find(({ name }) => name === "tokens")?.used ?? NaN;
       },
       program,
       call: async (key: string) => {
-        const headers = { "authorization": "Bearer sk-1", "gateway-auth": `Bearer ${key}`, "connection": "close" };
+        const headers = {
+          "authorization": "Bearer sk-1",
+          "gateway-auth": `Bearer ${key}`,
+          "connection": "close",
+        };
         const sent = { ...headers, "content-type": "application/json" };
         return (await callRaw(url, { headers: sent, body: GOOD_BODY })).status;
       },
@@ -78,7 +92,9 @@ withPrevious.describe("two builds on the same stores", () => {
   const requestsOf = async (build: Build): Promise<number> =>
     JSON.parse(await run(build, "usage", "--by", "key,model,operation", "--json")).totals.requests;
   const idOf = async (build: Build, name: string): Promise<string> => {
-    const keys: { name: string; id: string }[] = JSON.parse(await run(build, "keys", "list", "--json"));
+    const keys: { name: string; id: string }[] = JSON.parse(
+      await run(build, "keys", "list", "--json"),
+    );
     return keys.find((key) => key.name === name)?.id ?? assert.fail(`${name} is not listed`);
   };
 
@@ -94,16 +110,24 @@ withPrevious.describe("two builds on the same stores", () => {
       for (let count = 0; count < 3; count++) assert.equal(await one.call(early), 200);
       const two = await serve(second);
       for (let count = 0; count < 3; count++) assert.equal(await two.call(early), 200);
-      for (let count = 0; count < 4; count++) assert.equal(await [one, two][count % 2]?.call(early), 200);
+      for (let count = 0; count < 4; count++) {
+        assert.equal(await [one, two][count % 2]?.call(early), 200);
+      }
       for (const { call } of [one, two]) assert.equal(await call(early), 429);
 
       // A key of the second build, whose limits are large: one build or both take it in blocks.
       const large = ["--requests", "1M/h", "--tokens", "100M/h", "--budget", "1G/month"];
       const late = (await run(second, "keys", "create", "--name", "late", ...large)).trim();
       await until(async () => await one.call(late) === 200, "the first build knows the key");
-      for (let count = 0; count < 40; count++) assert.equal(await [one, two][count % 2]?.call(late), 200);
+      for (let count = 0; count < 40; count++) {
+        assert.equal(await [one, two][count % 2]?.call(late), 200);
+      }
       for (const build of [first, second]) {
-        await until(async () => await requestsOf(build) >= 51, `${build.name} reports the usage of both`, 20_000);
+        await until(
+          async () => await requestsOf(build) >= 51,
+          `${build.name} reports the usage of both`,
+          20_000,
+        );
       }
       await run(first, "keys", "update", await idOf(first, "late"), "--models", "none-such");
       await until(async () => await two.call(late) === 403, "the second build knows the change");
@@ -122,19 +146,28 @@ withPrevious.describe("two builds on the same stores", () => {
         redis = place === "Redis" ? await startRedis() : undefined;
         at = makePlace(provider.url, redis);
         const issuer = await startIssuer();
-        at.configure({ ...SETTINGS, identity: [{ issuer: issuer.url, audience: AUDIENCE, name: "corp" }] });
+        at.configure({
+          ...SETTINGS,
+          identity: [{ issuer: issuer.url, audience: AUDIENCE, name: "corp" }],
+        });
         const [first, second] = [builds[order[0]], builds[order[1]]];
         await run(first, "keys", "create", "--name", "any");
-        const tokens = await Promise.all(["one", "two"].map((jti) => issuer.token({ claims: { jti } })));
+        const tokens = await Promise.all(
+          ["one", "two"].map((jti) => issuer.token({ claims: { jti } })),
+        );
         const gateways = [await serve(first), await serve(second)];
         for (const { call } of gateways) {
-          for (const token of tokens) await until(async () => await call(token) === 200, "the token is known");
+          for (const token of tokens) {
+            await until(async () => await call(token) === 200, "the token is known");
+          }
         }
         for (const [build, jti] of [[first, "one"], [second, "two"]] as const) {
           await run(build, "tokens", "revoke", "--jti", jti, "--issuer", "corp");
         }
         for (const { call } of gateways) {
-          for (const token of tokens) await until(async () => await call(token) === 401, "the token is revoked");
+          for (const token of tokens) {
+            await until(async () => await call(token) === 401, "the token is revoked");
+          }
         }
         await issuer.stop();
       });
@@ -144,13 +177,18 @@ withPrevious.describe("two builds on the same stores", () => {
       at = makePlace(provider.url);
       at.configure(SETTINGS);
       const [first, second] = [builds[order[0]], builds[order[1]]];
-      const key = (await run(first, "keys", "create", "--name", "early", "--budget", "3900/month")).trim();
+      const key = (await run(first, "keys", "create", "--name", "early", "--budget", "3900/month"))
+        .trim();
       let calls = 0;
       for (const build of [first, second, first]) {
         const { call, stop } = await serve(build);
-        for (let count = 0; count < 2; count++, calls++) assert.equal(await call(key), 200, build.name);
+        for (let count = 0; count < 2; count++, calls++) {
+          assert.equal(await call(key), 200, build.name);
+        }
         await stop();
-        for (const reader of [first, second]) assert.equal(await requestsOf(reader), calls, reader.name);
+        for (const reader of [first, second]) {
+          assert.equal(await requestsOf(reader), calls, reader.name);
+        }
       }
       const { call } = await serve(second);
       assert.equal(await call(key), 429, "the budget is used up");

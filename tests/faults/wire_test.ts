@@ -1,4 +1,7 @@
-/** Hostile bytes, rows 34 to 36 of the list, sent raw: directly, and behind Debian's nginx and HAProxy. */
+/**
+ * Hostile bytes, rows 34 to 36 of the list, sent raw: directly, and behind Debian's nginx and
+ * HAProxy.
+ */
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -32,17 +35,24 @@ describe("hostile bytes", () => {
     folder.remove();
   });
 
-  const credentials = () => Object.entries(under.headers).map(([name, value]) => `${name}: ${value}\r\n`).join("");
+  const credentials = () =>
+    Object.entries(under.headers).map(([name, value]) => `${name}: ${value}\r\n`).join("");
   const post = (framing: string, body: string) =>
     `POST /v1/chat/completions HTTP/1.1\r\nhost: a.localhost\r\n${credentials()}${framing}\r\n\r\n${body}`;
-  /** A request that is good in itself and must never be taken for one: it stands inside the body of another. */
+  /**
+   * A request that is good in itself and must never be taken for one: it stands inside the body of
+   * another.
+   */
   const hidden = () => {
     const body = GOOD_BODY.replace("test-1", MARK);
     return post(`content-length: ${body.length}`, body);
   };
   const hex = (text: string) => text.length.toString(16);
 
-  /** Framings on which parsers are known to differ. Each carries the hidden request where one reading ends the body. */
+  /**
+   * Framings on which parsers are known to differ. Each carries the hidden request where one
+   * reading ends the body.
+   */
   function differential(): Record<string, string> {
     const inner = hidden();
     const ended = `0\r\n\r\n${inner}`;
@@ -70,7 +80,10 @@ describe("hostile bytes", () => {
       "a negative length": post("content-length: -1", inner),
       "a hexadecimal length": post("content-length: 0x0", inner),
       "a length beyond 2^64": post("content-length: 18446744073709551616", inner),
-      "a chunk size that overflows": post("transfer-encoding: chunked", `10000000000000000\r\n${inner}`),
+      "a chunk size that overflows": post(
+        "transfer-encoding: chunked",
+        `10000000000000000\r\n${inner}`,
+      ),
       "a chunk size with 0x": post("transfer-encoding: chunked", `0x0\r\n\r\n${inner}`),
       "a chunk size with a sign": post("transfer-encoding: chunked", `-1\r\n${inner}`),
       "a chunk extension with a line feed": post(
@@ -78,7 +91,10 @@ describe("hostile bytes", () => {
         `2;\n${hex(inner)}\r\n${inner}\r\n0\r\n\r\n`,
       ),
       "a chunk without its end": post("transfer-encoding: chunked", `1\r\nX${inner}`),
-      "bare line feeds in the chunks": post("transfer-encoding: chunked", `${hex(inner)}\n${inner}\n0\n\n`),
+      "bare line feeds in the chunks": post(
+        "transfer-encoding: chunked",
+        `${hex(inner)}\n${inner}\n0\n\n`,
+      ),
       "a body behind a GET":
         `GET /v1/models HTTP/1.1\r\nhost: a.localhost\r\n${credentials()}content-length: ${inner.length}\r\n\r\n${inner}`,
     };
@@ -93,14 +109,24 @@ describe("hostile bytes", () => {
       const isOver = () => caller.isClosed() || /^HTTP\/1\.1 \d{3}/.test(caller.received());
       await until(isOver, `${name} is answered or closed`, 10_000);
       caller.socket.end();
-      const smuggled = provider.calls.filter(({ body }) => body.toString().startsWith("{") && body.includes(MARK));
-      assert.equal(smuggled.length, 0, `${name}: the hidden request got through: ${caller.received().slice(0, 200)}`);
+      const smuggled = provider.calls.filter(({ body }) =>
+        body.toString().startsWith("{") && body.includes(MARK)
+      );
+      assert.equal(
+        smuggled.length,
+        0,
+        `${name}: the hidden request got through: ${caller.received().slice(0, 200)}`,
+      );
       assert.ok(provider.calls.length <= 1, `${name}: two calls for one request`);
       caller.socket.destroy();
     }
     provider.calls.length = 0;
     const honest = { ...under.headers, host: "a.localhost" };
-    assert.equal((await callRaw(url, { headers: honest, body: GOOD_BODY })).status, 200, "honest callers go on");
+    assert.equal(
+      (await callRaw(url, { headers: honest, body: GOOD_BODY })).status,
+      200,
+      "honest callers go on",
+    );
     assert.equal(provider.calls.length, 1);
   }
 
@@ -110,7 +136,8 @@ describe("hostile bytes", () => {
     const port = Number(new URL(under.a).port);
     const proxy = await startHaproxy(folder.path, [{ port }]);
     stopping.push(proxy.stop);
-    // HAProxy 2.6 reads this length as 0: what follows is to it a request of its own, before any gateway sees it.
+    // HAProxy 2.6 reads this length as 0: what follows is to it a request of its own, before any
+    // gateway sees it.
     await sendAll(proxy.url, "a length beyond 2^64");
   });
 
@@ -123,7 +150,8 @@ describe("hostile bytes", () => {
   it("row 34: headers that are too large, too many or split are refused, and reach no provider", async () => {
     const hostile: Record<string, string> = {
       "a megabyte": `x: ${"x".repeat(1_000_000)}`,
-      "500 of them": Array.from({ length: 500 }, (_, number) => `x-${number}: ${"y".repeat(100)}`).join("\r\n"),
+      "500 of them": Array.from({ length: 500 }, (_, number) => `x-${number}: ${"y".repeat(100)}`)
+        .join("\r\n"),
       "a NUL": "x: a\u0000b",
       "a bare CR": "user-agent: a\rgateway-evil: 1",
       "a folded line": "user-agent: a\r\n b",
@@ -136,7 +164,10 @@ describe("hostile bytes", () => {
         under.a,
         post(`connection: close\r\ncontent-length: ${GOOD_BODY.length}\r\n${field}`, GOOD_BODY),
       );
-      await until(() => caller.isClosed() || caller.received().includes("\r\n\r\n"), `${name} is answered or closed`);
+      await until(
+        () => caller.isClosed() || caller.received().includes("\r\n\r\n"),
+        `${name} is answered or closed`,
+      );
       caller.socket.destroy();
       const status = Number(caller.received().slice(9, 12));
       // 500 small headers are within the limits of some runtimes: they do not cross all the same.
@@ -145,7 +176,11 @@ describe("hostile bytes", () => {
         `${name}: ${status}`,
       );
       for (const { headers } of provider.calls) {
-        assert.deepEqual(Object.keys(headers).filter((key) => /^x(?:-\d|$| )|evil/.test(key)), [], name);
+        assert.deepEqual(
+          Object.keys(headers).filter((key) => /^x(?:-\d|$| )|evil/.test(key)),
+          [],
+          name,
+        );
       }
     }
     assert.equal((await callRaw(under.a, { headers: under.headers, body: GOOD_BODY })).status, 200);
@@ -165,7 +200,10 @@ describe("hostile bytes", () => {
         under.a,
         `${target} HTTP/1.1\r\nhost: a.localhost\r\n${credentials()}connection: close\r\n\r\n`,
       );
-      await until(() => caller.isClosed() || caller.received().includes("\r\n\r\n"), `${target} is answered or closed`);
+      await until(
+        () => caller.isClosed() || caller.received().includes("\r\n\r\n"),
+        `${target} is answered or closed`,
+      );
       caller.socket.destroy();
       const status = Number(caller.received().slice(9, 12));
       assert.ok(status === 0 || status >= 400, `${target} answered ${status}`);

@@ -28,27 +28,50 @@ withRedis.describe("workers while Redis is away", () => {
     await provider.close();
   });
 
-  withRedis.it("all accept a key that one of them knows, none an unknown one, and the report adds up", async () => {
-    at.configure({ admin: { port: 0 }, drain: { delay: "0s" }, redis: { url: redis.url } });
-    const [{ key }, { key: other }] = [await at.create("--requests", "100k/h"), await at.create()];
-    const program = startProgram(["serve", "--workers", "3"], { cwd: at.path });
-    const url = await program.waitFor(/listening on (http:\S+)/);
-    const admin = await program.waitFor(/admin on (http:\S+)/);
-    await program.waitFor(/(3 workers)/);
-    const call = async (gatewayKey: string) => {
-      const headers = { "authorization": "Bearer sk-1", "gateway-auth": `Bearer ${gatewayKey}`, "connection": "close" };
-      const sent = { ...headers, "content-type": "application/json" };
-      return (await callRaw(url, { headers: sent, body: GOOD_BODY })).status;
-    };
-    const readiness = async () =>
-      JSON.parse((await callRaw(admin, { method: "GET", path: "/readyz", headers: { connection: "close" } })).body);
-    await until(async () => (await readiness()).workers.every(({ isReady }: { isReady: boolean }) => isReady), "ready");
-    assert.equal(await call(key), 200, "one worker knows it");
-    await redis.kill();
-    await until(async () => (await readiness()).redis.isUp === false, "Redis is away");
-    for (let count = 0; count < CALLS; count++) assert.equal(await call(key), 200);
-    for (let count = 0; count < 10; count++) assert.equal(await call(other), 503);
-    await until(async () => (await readiness()).redis.localDecisions >= CALLS, "the report adds up");
-    assert.ok((await readiness()).redis.localDecisions <= CALLS + 1, "each is counted once");
-  });
+  withRedis.it(
+    "all accept a key that one of them knows, none an unknown one, and the report adds up",
+    async () => {
+      at.configure({ admin: { port: 0 }, drain: { delay: "0s" }, redis: { url: redis.url } });
+      const [{ key }, { key: other }] = [
+        await at.create("--requests", "100k/h"),
+        await at.create(),
+      ];
+      const program = startProgram(["serve", "--workers", "3"], { cwd: at.path });
+      const url = await program.waitFor(/listening on (http:\S+)/);
+      const admin = await program.waitFor(/admin on (http:\S+)/);
+      await program.waitFor(/(3 workers)/);
+      const call = async (gatewayKey: string) => {
+        const headers = {
+          "authorization": "Bearer sk-1",
+          "gateway-auth": `Bearer ${gatewayKey}`,
+          "connection": "close",
+        };
+        const sent = { ...headers, "content-type": "application/json" };
+        return (await callRaw(url, { headers: sent, body: GOOD_BODY })).status;
+      };
+      const readiness = async () =>
+        JSON.parse(
+          (await callRaw(admin, {
+            method: "GET",
+            path: "/readyz",
+            headers: { connection: "close" },
+          })).body,
+        );
+      await until(
+        async () =>
+          (await readiness()).workers.every(({ isReady }: { isReady: boolean }) => isReady),
+        "ready",
+      );
+      assert.equal(await call(key), 200, "one worker knows it");
+      await redis.kill();
+      await until(async () => (await readiness()).redis.isUp === false, "Redis is away");
+      for (let count = 0; count < CALLS; count++) assert.equal(await call(key), 200);
+      for (let count = 0; count < 10; count++) assert.equal(await call(other), 503);
+      await until(
+        async () => (await readiness()).redis.localDecisions >= CALLS,
+        "the report adds up",
+      );
+      assert.ok((await readiness()).redis.localDecisions <= CALLS + 1, "each is counted once");
+    },
+  );
 });

@@ -1,4 +1,7 @@
-/** `serve --workers`: several processes on one address, row 39 of the list, and what they have in common. */
+/**
+ * `serve --workers`: several processes on one address, row 39 of the list, and what they have in
+ * common.
+ */
 // runtimes: all
 // alone: it measures how soon a new worker serves
 import assert from "node:assert/strict";
@@ -11,7 +14,14 @@ import { isRunning, runProgram, startProgram } from "../support/program.ts";
 import { chunk, stream } from "../support/provider.ts";
 import { callRaw, openRaw, parseAnswer, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
-import { headers, isRefused, KEY, plain, waitUntilServed, WorkerStage } from "../support/worker_stage.ts";
+import {
+  headers,
+  isRefused,
+  KEY,
+  plain,
+  waitUntilServed,
+  WorkerStage,
+} from "../support/worker_stage.ts";
 
 const limitedKeys = (limits: unknown) => JSON.stringify([{ id: "team", key: KEY, limits }]);
 
@@ -20,7 +30,8 @@ function childrenOf(parent: number): number[] {
   return readdirSync("/proc").map(Number).filter((pid) => {
     if (Number.isNaN(pid)) return false;
     try {
-      const [state, ppid] = readFileSync(`/proc/${pid}/stat`, "latin1").split(") ").at(-1)?.split(" ") ?? [];
+      const [state, ppid] =
+        readFileSync(`/proc/${pid}/stat`, "latin1").split(") ").at(-1)?.split(" ") ?? [];
       return Number(ppid) === parent && state !== "Z";
     } catch {
       return false; // it has just ended
@@ -78,13 +89,15 @@ describe("workers", () => {
     const streams = await stage.open(url, 24);
     await until(async () => (await health()).openExchanges === streams.length, "all are told of");
     const { workers } = await health();
-    const victim = workers.find(({ openExchanges }) => openExchanges > 0 && openExchanges < streams.length) ??
-      assert.fail("the streams are spread over several workers");
+    const victim =
+      workers.find(({ openExchanges }) => openExchanges > 0 && openExchanges < streams.length) ??
+        assert.fail("the streams are spread over several workers");
     const callers = load(url, 4);
     await until(() => callers.right() > 20, "the load runs");
     process.kill(victim.pid, "SIGKILL");
     const killedAt = performance.now();
-    // The kernel closes what a process has open one by one: until it is gone, its listener takes connections and loses them.
+    // The kernel closes what a process has open one by one: until it is gone, its listener takes
+    // connections and loses them.
     await until(() => !isRunning(victim.pid), "it is gone");
     const goneAt = performance.now();
     await until(
@@ -102,7 +115,9 @@ describe("workers", () => {
     const late = wrong.filter(({ begunAt }) => begunAt > goneAt);
     assert.deepEqual(late, [], `only what was begun until ${goneAt} ms fails`);
     stage.end();
-    const bodies = await Promise.all(streams.map(async (running) => parseAnswer(await running.closed).body));
+    const bodies = await Promise.all(
+      streams.map(async (running) => parseAnswer(await running.closed).body),
+    );
     const whole = bodies.filter((body) => body === chunk("a") + stream("b"));
     assert.equal(bodies.length - whole.length, victim.openExchanges);
     assert.match(program.stderr(), /worker \d+ ended with SIGKILL and is started again/);
@@ -113,11 +128,13 @@ describe("workers", () => {
     await stage.open(url, 10);
     assert.equal(await plain(url), 429);
     await until(async () => (await health()).openExchanges === 10, "all are told of");
-    const victim = (await health()).workers.find(({ openExchanges }) => openExchanges > 0) ?? assert.fail();
+    const victim = (await health()).workers.find(({ openExchanges }) => openExchanges > 0) ??
+      assert.fail();
     process.kill(victim.pid, "SIGKILL");
     await until(async () => (await plain(url)) === 200, "what it held is free");
     const statuses = await Promise.all(Array.from({ length: 60 }, () => plain(url)));
-    // One was refused above for concurrency; at most 10 are open at once here too, so some may be refused for that.
+    // One was refused above for concurrency; at most 10 are open at once here too, so some may be
+    // refused for that.
     const admitted = 10 + 1 + statuses.filter((status) => status === 200).length;
     assert.ok(admitted <= 40, `${admitted} were admitted`);
     for (let tries = 0; tries < 40 - admitted; tries++) {
@@ -132,12 +149,19 @@ describe("workers", () => {
     const limits = { tokens: "10k/day", concurrency: 100, mode: "strict" };
     const { url, health } = await serve(3, limitedKeys(limits));
     const body = STREAM_BODY.replace("{", '{"max_tokens":1500,');
-    const callers = Array.from({ length: 40 }, () => openRaw(url, toRawRequest(url, { headers, body })));
+    const callers = Array.from(
+      { length: 40 },
+      () => openRaw(url, toRawRequest(url, { headers, body })),
+    );
     await until(
-      () => callers.every(({ received }) => /data: |request_exceeds|rate_limit_exceeded/.test(received())),
+      () =>
+        callers.every(({ received }) =>
+          /data: |request_exceeds|rate_limit_exceeded/.test(received())
+        ),
       "each is answered or refused",
     );
-    const leftBy = (answer: string) => Number(/^HTTP\/1.1 200[^]*"tokens";r=(\d+)/.exec(answer)?.[1] ?? 0);
+    const leftBy = (answer: string) =>
+      Number(/^HTTP\/1.1 200[^]*"tokens";r=(\d+)/.exec(answer)?.[1] ?? 0);
     const most = 10_000 - Math.max(...callers.map(({ received }) => leftBy(received()))); // by the first one's answer
     assert.ok(most >= 1500 + body.length && most < 5000, "each reserves its maximum");
     const admitted = Math.floor(10_000 / most);
@@ -153,7 +177,10 @@ describe("workers", () => {
     assert.deepEqual(await left(), [10_000 - admitted * most, 100 - admitted]);
     // A report from the middle of the last call would count that too.
     let report = await health();
-    await until(async () => (report = await health()).openExchanges === admitted, "the last call is over");
+    await until(
+      async () => (report = await health()).openExchanges === admitted,
+      "the last call is over",
+    );
     const victim = report.workers.find(({ openExchanges }) => openExchanges > 0) ?? assert.fail();
     process.kill(victim.pid, "SIGKILL");
     const places = 100 - admitted + victim.openExchanges;
@@ -206,17 +233,29 @@ describe("workers", () => {
   it("are counted together, and what those had counted that are gone stays: no count ever falls", async () => {
     const { url, admin, health } = await serve(2);
     const read = async (name: string) => {
-      const { body } = await callRaw(admin, { method: "GET", path: "/metrics", headers: { connection: "close" } });
-      const lines = body.split("\n").filter((line) => line.startsWith(`${name} `) || line.startsWith(`${name}{`));
+      const { body } = await callRaw(admin, {
+        method: "GET",
+        path: "/metrics",
+        headers: { connection: "close" },
+      });
+      const lines = body.split("\n").filter((line) =>
+        line.startsWith(`${name} `) || line.startsWith(`${name}{`)
+      );
       return lines.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
     };
     const exchanges = () => read("sallyport_exchanges_total");
     for (let call = 0; call < 10; call++) assert.equal(await plain(url), 200);
     assert.equal(await exchanges(), 10);
-    assert.deepEqual([await read("sallyport_workers"), await read("sallyport_workers_wanted")], [2, 2]);
+    assert.deepEqual([await read("sallyport_workers"), await read("sallyport_workers_wanted")], [
+      2,
+      2,
+    ]);
     const [victim] = (await health()).workers;
     process.kill(victim?.pid ?? assert.fail(), "SIGKILL");
-    await until(async () => await read("sallyport_worker_deaths_total") === 1, "the death is counted");
+    await until(
+      async () => await read("sallyport_worker_deaths_total") === 1,
+      "the death is counted",
+    );
     assert.equal(await exchanges(), 10);
     await until(async () => (await health()).workers.length === 2, "a new worker serves");
     assert.equal(await plain(url), 200);
@@ -236,7 +275,9 @@ describe("workers", () => {
 
   it("say what is wrong before they start", async () => {
     for (const count of ["0", "1.5", "many", "1000"]) {
-      const { status, stderr } = await runProgram(["serve", "--workers", count], { cwd: stage.folder.path });
+      const { status, stderr } = await runProgram(["serve", "--workers", count], {
+        cwd: stage.folder.path,
+      });
       assert.equal(status, 2);
       assert.match(stderr, /--workers takes auto or a whole number from 1 to 256/);
     }

@@ -78,9 +78,12 @@ async function readAll(source: AnyBody): Promise<{ bytes: number[]; end: string 
   }
 }
 
-const anySteps = fc.array(fc.record({ bytes: fc.array(fc.nat(255), { maxLength: 5 }), isLate: fc.boolean() }), {
-  maxLength: 6,
-});
+const anySteps = fc.array(
+  fc.record({ bytes: fc.array(fc.nat(255), { maxLength: 5 }), isLate: fc.boolean() }),
+  {
+    maxLength: 6,
+  },
+);
 const anyEnd = fc.constantFrom<End>("ends", "breaks");
 
 describe("a body", () => {
@@ -91,13 +94,18 @@ describe("a body", () => {
 
   it.large("is the same pushed, and as a web stream", () =>
     fc.assert(
-      fc.asyncProperty(anySteps, anyEnd, fc.array(fc.boolean(), { maxLength: 4 }), async (steps, end, holds) => {
-        const expected = { bytes: steps.flatMap(({ bytes }) => bytes), end };
-        const empty = steps.some(({ bytes }) => bytes.length === 0);
-        assert.deepEqual(await receive(readable(steps, end), holds), expected);
-        assert.deepEqual(await receive(pushing(readable(steps, end)), holds), expected);
-        if (!empty) assert.deepEqual(await readAll(pushing(readable(steps, end))), expected);
-      }),
+      fc.asyncProperty(
+        anySteps,
+        anyEnd,
+        fc.array(fc.boolean(), { maxLength: 4 }),
+        async (steps, end, holds) => {
+          const expected = { bytes: steps.flatMap(({ bytes }) => bytes), end };
+          const empty = steps.some(({ bytes }) => bytes.length === 0);
+          assert.deepEqual(await receive(readable(steps, end), holds), expected);
+          assert.deepEqual(await receive(pushing(readable(steps, end)), holds), expected);
+          if (!empty) assert.deepEqual(await readAll(pushing(readable(steps, end))), expected);
+        },
+      ),
       { numRuns: 200 },
     ));
 

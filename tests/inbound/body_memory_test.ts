@@ -1,4 +1,6 @@
-/** The memory that bodies share: what is counted, for how long, and how much of it one key may hold. */
+/**
+ * The memory that bodies share: what is counted, for how long, and how much of it one key may hold.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -17,12 +19,21 @@ describe("the memory for bodies", () => {
   const start = (maxBytes = 1000) => {
     const memory = new BodyMemory(maxBytes);
     /** Reads a body that comes in chunks of these sizes; `null` for one that never comes. */
-    const read = (length: string | undefined, sizes: readonly (number | null)[], isWhole = false, owner = "a") => {
+    const read = (
+      length: string | undefined,
+      sizes: readonly (number | null)[],
+      isWhole = false,
+      owner = "a",
+    ) => {
       const exchange = new Exchange(clock);
-      const headers = new Headers({ "content-type": "application/json", ...(length && { "content-length": length }) });
+      const headers = new Headers({
+        "content-type": "application/json",
+        ...(length && { "content-length": length }),
+      });
       const left = sizes.map((size) => size === null ? null : new Uint8Array(size));
       const pieces: ByteSource = {
-        read: () => left[0] === null ? new Promise(() => {}) : Promise.resolve(left.shift() ?? undefined),
+        read: () =>
+          left[0] === null ? new Promise(() => {}) : Promise.resolve(left.shift() ?? undefined),
         cancel() {},
       };
       const body = isWhole ? { ...pieces, isWhole, inPieces: () => pieces } : pieces;
@@ -90,7 +101,9 @@ describe("the memory for bodies", () => {
     await assert.rejects(aborted.reading, { code: "body_timeout" });
     assert.equal(memory.heldBytes, 400);
     noRoom.exchange.settle({ outcome: "client_closed" });
-    for (const { exchange } of [tooLarge, aborted, refused]) exchange.settle({ outcome: "refused" });
+    for (const { exchange } of [tooLarge, aborted, refused]) {
+      exchange.settle({ outcome: "refused" });
+    }
     assert.equal(memory.heldBytes, 0);
   });
 
@@ -131,7 +144,9 @@ describe("the memory for bodies", () => {
         assert.equal(memory.heldBytes, open.reduce((sum, each) => sum + each.bytes, 0));
         assert.ok(memory.heldBytes <= 1000);
         for (const name of ["a", "b", "c"]) {
-          const sizes = open.filter((each) => each.owner === name && each.bytes > 0).map((each) => each.bytes);
+          const sizes = open.filter((each) => each.owner === name && each.bytes > 0).map((each) =>
+            each.bytes
+          );
           const sum = sizes.reduce((total, size) => total + size, 0);
           const isOnly = sizes.length <= 1;
           assert.ok(isOnly || sum <= 500 || sum === Math.max(...sizes), `${name} holds ${sizes}`);

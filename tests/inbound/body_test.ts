@@ -25,9 +25,13 @@ const nested = (depth: number) => "[".repeat(depth) + "]".repeat(depth);
 
 describe("parsing a body", () => {
   it("gives what JSON.parse gives, with any white space and any keys", () => {
-    // Keys without escapes: V8 15.0 (Deno 2.9.5) now and then takes the key "\"" for "\\" when it has met both in one
-    // text. Only the view that is checked is concerned: the bytes go upstream as they came.
-    const key = fc.oneof(fc.string(), fc.constantFrom("__proto__", "constructor", "prototype", "{", "[["))
+    // Keys without escapes: V8 15.0 (Deno 2.9.5) now and then takes the key "\"" for "\\" when it
+    // has met both in one text. Only the view that is checked is concerned: the bytes go upstream
+    // as they came.
+    const key = fc.oneof(
+      fc.string(),
+      fc.constantFrom("__proto__", "constructor", "prototype", "{", "[["),
+    )
       .filter((name) => JSON.stringify(name).length === name.length + 2);
     const { value } = fc.letrec((tie) => ({
       value: fc.oneof(
@@ -48,8 +52,25 @@ describe("parsing a body", () => {
   });
 
   it("never fails in any other way than with a refusal", () => {
-    const fragment = fc.constantFrom("{", "}", "[", "]", '"', "\\", ":", ",", "model", "null", "1e400", " ", "\u0000");
-    const text = fc.oneof(fc.array(fragment).map((all) => all.join("")), fc.string({ unit: "binary" }));
+    const fragment = fc.constantFrom(
+      "{",
+      "}",
+      "[",
+      "]",
+      '"',
+      "\\",
+      ":",
+      ",",
+      "model",
+      "null",
+      "1e400",
+      " ",
+      "\u0000",
+    );
+    const text = fc.oneof(
+      fc.array(fragment).map((all) => all.join("")),
+      fc.string({ unit: "binary" }),
+    );
     fc.assert(fc.property(text, (content) => {
       const code = codeOf(() => parse(content));
       assert.ok(code === undefined || code === "invalid_json" || code === "invalid_body");
@@ -73,13 +94,16 @@ describe("parsing a body", () => {
     const piece = fc.constantFrom("a", "ü", "\ufffd", "\ufeff", "😀", "\u2028", "\udc00").map((
       text,
     ) => [...Buffer.from(text)]);
-    const wrong = fc.constantFrom([0xff], [0xef], [0xef, 0xbf], [0xbd], [0xf0, 0x9f, 0x98], [0xc0, 0x80], [
+    const wrong = fc.constantFrom([0xff], [0xef], [0xef, 0xbf], [0xbd], [0xf0, 0x9f, 0x98], [
+      0xc0,
+      0x80,
+    ], [
       0xed,
       0xa0,
       0x80,
     ]);
-    const bytes = fc.array(fc.oneof({ weight: 8, arbitrary: piece }, wrong), { maxLength: 12 }).map((all) =>
-      all.flat()
+    const bytes = fc.array(fc.oneof({ weight: 8, arbitrary: piece }, wrong), { maxLength: 12 }).map(
+      (all) => all.flat(),
     );
     fc.assert(fc.property(bytes, (inner) => {
       const whole = new Uint8Array([0x22, ...inner, 0x22]);
@@ -104,7 +128,8 @@ describe("parsing a body", () => {
 
   it("leaves Object.prototype as it is, and gives odd keys as keys", () => {
     const before = Reflect.ownKeys(Object.prototype);
-    const text = '{"__proto__":{"polluted":1},"constructor":{"prototype":{"polluted":1}},"x":[{"__proto__":null}]}';
+    const text =
+      '{"__proto__":{"polluted":1},"constructor":{"prototype":{"polluted":1}},"x":[{"__proto__":null}]}';
     const value = parse(text);
     assert.equal(JSON.stringify(value), text);
     assert.equal(Object.getPrototypeOf(value), Object.prototype);
@@ -114,17 +139,21 @@ describe("parsing a body", () => {
 
   it("counts the depth as a recursive count does, and no bracket that stands in a string", () => {
     const depthOf = (value: unknown): number =>
-      typeof value === "object" && value !== null ? 1 + Math.max(0, ...Object.values(value).map(depthOf)) : 0;
+      typeof value === "object" && value !== null
+        ? 1 + Math.max(0, ...Object.values(value).map(depthOf))
+        : 0;
     const kind = fc.constantFrom("object", "array", "odd");
     const odd = fc.constantFrom("[", "]", "{", '"', "\\", '\\"', '[{"', "\\u005b");
-    fc.assert(fc.property(fc.array(kind, { minLength: 120, maxLength: 136 }), odd, (kinds, text) => {
-      const value = kinds.reduce<unknown>((inner, next) => {
-        if (next === "array") return [text, inner, text];
-        return next === "object" ? { [text]: inner } : { a: text, inner, z: [text] };
-      }, text);
-      const expected = depthOf(value) > MAX_DEPTH ? "invalid_json" : undefined;
-      assert.equal(codeOf(() => parse(JSON.stringify(value))), expected);
-    }));
+    fc.assert(
+      fc.property(fc.array(kind, { minLength: 120, maxLength: 136 }), odd, (kinds, text) => {
+        const value = kinds.reduce<unknown>((inner, next) => {
+          if (next === "array") return [text, inner, text];
+          return next === "object" ? { [text]: inner } : { a: text, inner, z: [text] };
+        }, text);
+        const expected = depthOf(value) > MAX_DEPTH ? "invalid_json" : undefined;
+        assert.equal(codeOf(() => parse(JSON.stringify(value))), expected);
+      }),
+    );
   });
 
   it("takes its time from the length of a body, not from its shape", () => {
@@ -145,7 +174,9 @@ describe("parsing a body", () => {
       assert.ok(ms < 1500, `${name} took ${ms} ms`); // something quadratic would take hours
     }
     const started = performance.now();
-    for (let run = 0; run < 100; run++) assert.equal(codeOf(() => assertShape("[".repeat(100_000))), "invalid_json");
+    for (let run = 0; run < 100; run++) {
+      assert.equal(codeOf(() => assertShape("[".repeat(100_000))), "invalid_json");
+    }
     assert.ok((performance.now() - started) / 100 < 10, "a deep body takes more than 10 ms");
   });
 
@@ -157,7 +188,8 @@ describe("parsing a body", () => {
       return Math.min(known, performance.now() - started);
     };
     let [before, after] = [Infinity, Infinity];
-    // More often on a busy machine, where code is compiled late. What was slow took four to ten times as long.
+    // More often on a busy machine, where code is compiled late. What was slow took four to ten
+    // times as long.
     for (let run = 0; run < 10 || (run < 60 && before > 2.5 * after); run++) {
       before = best(`{"a"${space}:1}`, before);
       after = best(`{"a":${space}1}`, after);
@@ -176,7 +208,9 @@ describe("parsing a body", () => {
       "366,000 texts": `[${many(366_000, '"x"')}]`,
       "commas, brackets and colons in strings": JSON.stringify({ a: ",[{:".repeat(MAX_MEMBERS) }),
     };
-    for (const [name, text] of Object.entries(real)) assert.equal(codeOf(() => parse(text)), undefined, name);
+    for (const [name, text] of Object.entries(real)) {
+      assert.equal(codeOf(() => parse(text)), undefined, name);
+    }
     const over = {
       keys: `{${many(MAX_MEMBERS + 1, '"k" : 1')}}`,
       "keys in objects of their own": `[${many(MAX_MEMBERS / 2 + 1, '{"k":1}')}]`,
@@ -199,12 +233,45 @@ describe("parsing a body", () => {
 
   it("takes every number, escape and white space of RFC 8259, and nothing that is not in it", () => {
     for (
-      const text of ["9223372036854775808", "1e400", "-0", "0.1e-7", '"\\udfff\\ud800"', " \t\r\n[ ] \n", '"\u007f"']
+      const text of [
+        "9223372036854775808",
+        "1e400",
+        "-0",
+        "0.1e-7",
+        '"\\udfff\\ud800"',
+        " \t\r\n[ ] \n",
+        '"\u007f"',
+      ]
     ) {
       assert.equal(codeOf(() => parse(text)), undefined, text);
     }
-    const wrong = ["", " ", "01", "+1", ".5", "1.", "NaN", "'x'", "{a:1}", "[1,]", '{"a":1,}', "//x\n{}", "{}{}"];
-    for (const text of [...wrong, '"\t"', '"\\x41"', "\ufeff\ufeff{}", "\u00a0{}", "[}", '{"a"}', "\u0000{}"]) {
+    const wrong = [
+      "",
+      " ",
+      "01",
+      "+1",
+      ".5",
+      "1.",
+      "NaN",
+      "'x'",
+      "{a:1}",
+      "[1,]",
+      '{"a":1,}',
+      "//x\n{}",
+      "{}{}",
+    ];
+    for (
+      const text of [
+        ...wrong,
+        '"\t"',
+        '"\\x41"',
+        "\ufeff\ufeff{}",
+        "\u00a0{}",
+        "[}",
+        '{"a"}',
+        "\u0000{}",
+      ]
+    ) {
       assert.equal(codeOf(() => parse(text)), "invalid_json", JSON.stringify(text));
     }
   });
@@ -212,9 +279,15 @@ describe("parsing a body", () => {
   it("refuses the deciding keys when they come twice, however they are written", () => {
     for (const key of ["model", "messages", "stream", "n", "max_tokens", "max_completion_tokens"]) {
       const escaped = `\\u${key.charCodeAt(0).toString(16).padStart(4, "0")}${key.slice(1)}`;
-      assert.equal(codeOf(() => parse(`{"${key}":1,"x":{"${key}":2},"${key}" \t\r\n:3}`)), "invalid_body");
+      assert.equal(
+        codeOf(() => parse(`{"${key}":1,"x":{"${key}":2},"${key}" \t\r\n:3}`)),
+        "invalid_body",
+      );
       assert.equal(codeOf(() => parse(`{"${key}":1,"${escaped}":2}`)), "invalid_body");
-      assert.equal(codeOf(() => parse(`{"${key}":1,"x":["${key}",{"${key}":1}],"y":"${key}"}`)), undefined);
+      assert.equal(
+        codeOf(() => parse(`{"${key}":1,"x":["${key}",{"${key}":1}],"y":"${key}"}`)),
+        undefined,
+      );
       assert.equal(codeOf(() => parse(`{"a":"${key}","b":"${key}"}`)), undefined);
       assert.equal(codeOf(() => parse(`{"${key}"::1}`)), "invalid_json");
     }

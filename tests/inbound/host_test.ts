@@ -6,7 +6,11 @@ import fc from "fast-check";
 import { parseConfig } from "../../src/config/config.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { createGateway } from "../../src/gateway.ts";
-import { parseBearer, readGatewayCredential, readUpstreamCredentials } from "../../src/inbound/credentials.ts";
+import {
+  parseBearer,
+  readGatewayCredential,
+  readUpstreamCredentials,
+} from "../../src/inbound/credentials.ts";
 import { createHostTable, type HostTable, withoutPrefix } from "../../src/inbound/host.ts";
 
 const table = createHostTable([
@@ -16,7 +20,11 @@ const table = createHostTable([
   ["*.deep.example", "longer suffix"],
   ["[::1]:80", "address"],
 ]);
-const outcomeOf = (host: string | null, find: HostTable<string> = table, url = "/v1/models"): string => {
+const outcomeOf = (
+  host: string | null,
+  find: HostTable<string> = table,
+  url = "/v1/models",
+): string => {
   try {
     return find(host, url).provider;
   } catch (error) {
@@ -101,14 +109,21 @@ describe("a host", () => {
 describe("a table of hosts", () => {
   const label = fc.constantFrom("a", "b", "c");
   const name = fc.array(label, { minLength: 1, maxLength: 4 }).map((labels) => labels.join("."));
-  const pattern = fc.oneof(name, name.map((host) => `${host}:8443`), name.map((host) => `*.${host}`), fc.constant("*"));
+  const pattern = fc.oneof(
+    name,
+    name.map((host) => `${host}:8443`),
+    name.map((host) => `*.${host}`),
+    fc.constant("*"),
+  );
 
   it("prefers the port, then the name, then the longest suffix, then *", () => {
     const request = fc.tuple(name, fc.constantFrom("", ":8443", ":1"), fc.constantFrom("", "."));
     fc.assert(
       fc.property(fc.uniqueArray(pattern), request, (patterns, [hostname, port, dot]) => {
         const labels = hostname.split(".");
-        const suffixes = labels.slice(1).map((_, index) => `*.${labels.slice(index + 1).join(".")}`);
+        const suffixes = labels.slice(1).map((_, index) =>
+          `*.${labels.slice(index + 1).join(".")}`
+        );
         const wanted = [`${hostname}${port}`, hostname, ...suffixes, "*"];
         const expected = wanted.find((candidate) => patterns.includes(candidate)) ?? "unknown_host";
         const find = createHostTable(patterns.map((each) => [each, each]));
@@ -147,13 +162,20 @@ const addresses = createHostTable(
   ].map((address) => [address, address]),
 );
 
-/** What a Host and a URL lead to: an address, and the URL without its path, or the code of an error. */
+/**
+ * What a Host and a URL lead to: an address, and the URL without its path, or the code of an error.
+ */
 const PATHS: readonly [host: string, url: string, expected: string, rest?: string][] = [
   ["gw.example", "/v1/models", "gw.example", "/v1/models"],
   ["gw.example", "/v1", "gw.example", "/v1"],
   ["gw.example", "/v1?x=/groq/v1/", "gw.example", "/v1?x=/groq/v1/"],
   ["gw.example", "/v1/groq/v1/x", "gw.example", "/v1/groq/v1/x"],
-  ["gw.example", "/groq/v1/models/a%2Fb.c?x=/../y#z", "gw.example/groq", "/v1/models/a%2Fb.c?x=/../y#z"],
+  [
+    "gw.example",
+    "/groq/v1/models/a%2Fb.c?x=/../y#z",
+    "gw.example/groq",
+    "/v1/models/a%2Fb.c?x=/../y#z",
+  ],
   ["gw.example", "/groq/v1", "gw.example/groq", "/v1"],
   ["gw.example", "/groq/v1?x", "gw.example/groq", "/v1?x"],
   ["gw.example", "/groq/v1/v1/groq/v1", "gw.example/groq", "/v1/v1/groq/v1"],
@@ -223,7 +245,9 @@ describe("an address with a path", () => {
   for (const [host, url, expected, rest] of PATHS) {
     it(`${JSON.stringify(host + url)} is ${expected}`, () => {
       assert.equal(outcomeOf(host, addresses, url), expected);
-      if (rest !== undefined) assert.equal(addresses(host, url).prefix === "" ? url : withoutPrefix(url), rest);
+      if (rest !== undefined) {
+        assert.equal(addresses(host, url).prefix === "" ? url : withoutPrefix(url), rest);
+      }
     });
   }
 
@@ -238,19 +262,30 @@ describe("an address with a path", () => {
   it("is found by its host among those with exactly this path, and is what is taken off", () => {
     const label = fc.constantFrom("a", "b");
     const name = fc.array(label, { minLength: 1, maxLength: 3 }).map((labels) => labels.join("."));
-    const host = fc.oneof(name, name.map((each) => `${each}:1`), name.map((each) => `*.${each}`), fc.constant("*"));
-    const prefix = fc.array(label, { maxLength: 3 }).map((segments) => segments.map((each) => `/${each}`).join(""));
+    const host = fc.oneof(
+      name,
+      name.map((each) => `${each}:1`),
+      name.map((each) => `*.${each}`),
+      fc.constant("*"),
+    );
+    const prefix = fc.array(label, { maxLength: 3 }).map((segments) =>
+      segments.map((each) => `/${each}`).join("")
+    );
     const address = fc.tuple(host, prefix).map(([left, right]) => left + right);
     const start = fc.constantFrom("", "http://a", "https://a.b:1");
     fc.assert(
       fc.property(fc.uniqueArray(address), name, prefix, start, (all, hostname, path, before) => {
         const find = createHostTable(all.map((each) => [each, each]));
         const labels = hostname.split(".");
-        const suffixes = labels.slice(1).map((_, index) => `*.${labels.slice(index + 1).join(".")}`);
+        const suffixes = labels.slice(1).map((_, index) =>
+          `*.${labels.slice(index + 1).join(".")}`
+        );
         const wanted = [`${hostname}:1`, hostname, ...suffixes, "*"];
         const isKnown = all.some((each) => wanted.includes(each.split("/", 1)[0] ?? ""));
         const hasPaths = all.some((each) => each.includes("/")); // without any, nothing looks at the URL here
-        const expected = wanted.map((each) => hasPaths ? each + path : each).find((each) => all.includes(each)) ??
+        const expected = wanted.map((each) =>
+          hasPaths ? each + path : each
+        ).find((each) => all.includes(each)) ??
           (isKnown ? "not_found" : "unknown_host");
         const url = `${before}${path}/v1/models?x`;
         assert.equal(outcomeOf(`${hostname}:1`, find, url), expected);
@@ -262,17 +297,41 @@ describe("an address with a path", () => {
 
   it("is never found by another spelling of a path", () => {
     const find = createHostTable([["a.test/x", "x"], ["a.test/x/y", "x/y"], ["a.test", "none"]]);
-    const piece = fc.constantFrom("/", "x", "y", "v1", "..", ".", "%78", "%2e", "%2F", "\\", "?", "#", "X", "\t", ":");
+    const piece = fc.constantFrom(
+      "/",
+      "x",
+      "y",
+      "v1",
+      "..",
+      ".",
+      "%78",
+      "%2e",
+      "%2F",
+      "\\",
+      "?",
+      "#",
+      "X",
+      "\t",
+      ":",
+    );
     fc.assert(
-      fc.property(fc.array(piece, { maxLength: 12 }).map((pieces) => `/${pieces.join("")}`), (url) => {
-        const found = outcomeOf("a.test", find, url);
-        if (found === "not_found") return;
-        const prefix = found === "none" ? "" : `/${found}`;
-        assert.match(url.slice(prefix.length), /^\/v1(?:[/?#]|$)/);
-        assert.ok(url.startsWith(prefix));
-        // A parser agrees, as soon as there is a path.
-        if (prefix !== "") assert.ok(new URL(url, "http://a.test").pathname.startsWith(`${prefix}/v1`), url);
-      }),
+      fc.property(
+        fc.array(piece, { maxLength: 12 }).map((pieces) => `/${pieces.join("")}`),
+        (url) => {
+          const found = outcomeOf("a.test", find, url);
+          if (found === "not_found") return;
+          const prefix = found === "none" ? "" : `/${found}`;
+          assert.match(url.slice(prefix.length), /^\/v1(?:[/?#]|$)/);
+          assert.ok(url.startsWith(prefix));
+          // A parser agrees, as soon as there is a path.
+          if (prefix !== "") {
+            assert.ok(
+              new URL(url, "http://a.test").pathname.startsWith(`${prefix}/v1`),
+              url,
+            );
+          }
+        },
+      ),
       { numRuns: 5000 },
     );
   });
@@ -280,7 +339,8 @@ describe("an address with a path", () => {
   it("is read from the URL that holds the host, where there is no Host header", async () => {
     const hosts = ["gw.test/ai"];
     const gateway = createGateway(parseConfig({ providers: { a: { hosts, upstream: "openai" } } }));
-    const codeOf = async (url: string) => (await gateway.fetch(new Request(url))).headers.get("sallyport-error");
+    const codeOf = async (url: string) =>
+      (await gateway.fetch(new Request(url))).headers.get("sallyport-error");
     assert.equal(await codeOf("https://gw.test/ai/v1/models"), "missing_gateway_key");
     assert.equal(await codeOf("https://gw.test/v1/models"), "not_found");
     assert.equal(await codeOf("https://other.test/ai/v1/models"), "unknown_host");
@@ -321,12 +381,16 @@ describe("a credential", () => {
   const RULES = { credential: "authorization", combinedKey: false } as const;
   const readGateway = (headers: Headers) => readGatewayCredential(headers, RULES);
   const readUpstream = (headers: Headers) =>
-    parseBearer(readUpstreamCredentials(headers, RULES, "a-gateway-key").authorization ?? null) ?? assert.fail();
+    parseBearer(readUpstreamCredentials(headers, RULES, "a-gateway-key").authorization ?? null) ??
+      assert.fail();
   const read = (value: string | null, reader: (headers: Headers) => string) =>
     outcomeOf(value, (text) => ({ provider: reader({ get: () => text }), prefix: "" }));
 
   it("is one Bearer with visible ASCII, or refused", () => {
-    const value = fc.oneof(fc.string({ unit: "binary" }), fc.string().map((key) => `Bearer ${key}`));
+    const value = fc.oneof(
+      fc.string({ unit: "binary" }),
+      fc.string().map((key) => `Bearer ${key}`),
+    );
     fc.assert(fc.property(value, (text) => {
       const isGood = /^bearer [\x21-\x7e]+$/i.test(text);
       assert.equal(read(text, readGateway), isGood ? text.slice(7) : "invalid_gateway_auth");
@@ -351,7 +415,9 @@ describe("a credential", () => {
   });
 
   it("is read from its own header only", () => {
-    const headers = (own: string) => ({ get: (name: string) => name.toLowerCase() === own ? "Bearer key" : null });
+    const headers = (own: string) => ({
+      get: (name: string) => name.toLowerCase() === own ? "Bearer key" : null,
+    });
     assert.equal(readGateway(headers("gateway-auth")), "key");
     assert.throws(() => readGateway(headers("authorization")), { code: "missing_gateway_key" });
     assert.equal(readUpstream(headers("authorization")), "key");
@@ -365,15 +431,21 @@ describe("a credential", () => {
   });
 
   it("that is combined comes apart at its first ~, in any header", () => {
-    const gatewayKey = fc.stringMatching(/^[!-}]{1,40}$/).filter((key) => !/^(?:sk|gsk|xai)[-_]|^AIza/.test(key));
+    const gatewayKey = fc.stringMatching(/^[!-}]{1,40}$/).filter((key) =>
+      !/^(?:sk|gsk|xai)[-_]|^AIza/.test(key)
+    );
     const upstreamKey = fc.stringMatching(/^[!-~]{1,40}$/);
     const header = fc.constantFrom("authorization", "x-api-key", "api-key", "x-goog-api-key");
     fc.assert(fc.property(gatewayKey, upstreamKey, header, (first, second, credential) => {
       const scheme = credential === "authorization" ? "Bearer " : "";
-      const headers = { get: (name: string) => name === credential ? `${scheme}${first}~${second}` : null };
+      const headers = {
+        get: (name: string) => name === credential ? `${scheme}${first}~${second}` : null,
+      };
       const rules = { credential, combinedKey: true };
       assert.equal(readGatewayCredential(headers, rules), first);
-      assert.deepEqual(readUpstreamCredentials(headers, rules, first), { [credential]: `${scheme}${second}` });
+      assert.deepEqual(readUpstreamCredentials(headers, rules, first), {
+        [credential]: `${scheme}${second}`,
+      });
       assert.throws(() => readGatewayCredential(headers, { credential, combinedKey: false }), {
         code: "missing_gateway_key",
       });

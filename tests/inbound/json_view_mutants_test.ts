@@ -1,4 +1,7 @@
-/** Mistakes planted into the one pass over a body: the comparison finds each of them, so that it would find others. */
+/**
+ * Mistakes planted into the one pass over a body: the comparison finds each of them, so that it
+ * would find others.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -27,7 +30,10 @@ const MISTAKES: Readonly<Record<string, readonly [right: string, wrong: string]>
   "an escape is not checked": ["if (ESCAPED[kind] === 1) return", "if (kind !== 0x75) return"],
   "three hexadecimal digits are enough": ["index < at + 6", "index < at + 5"],
   "a digit beyond f is hexadecimal": ["(byte | 0x20) <= 0x66", "(byte | 0x20) <= 0x67"],
-  "a byte of the last three is skipped": ["bits |= byte;\n        at++;", "bits |= byte;\n        at += 2;"],
+  "a byte of the last three is skipped": [
+    "bits |= byte;\n        at++;",
+    "bits |= byte;\n        at += 2;",
+  ],
   "the last three bytes may be no UTF-8": ["bits |= byte;\n", ""],
   "the bytes before a quote may be no UTF-8": ["bits |= word & (lowest - 1);", ""],
   "the byte before a quote may be no UTF-8": ["(lowest - 1)", "((lowest >> 8) - 1)"],
@@ -46,13 +52,19 @@ const MISTAKES: Readonly<Record<string, readonly [right: string, wrong: string]>
   "a single key may come twice in another case": ["key.toLowerCase()", "key"],
   "a single key may come twice outside ASCII": ["if (this.#marks !== 0 || this", "if (this"],
   "single keys are looked for elsewhere": ["this.#depth === 1", "this.#depth === 2"],
-  "objects may be one deeper": ["if (++this.#depth > MAX_DEPTH ||", "if (++this.#depth > MAX_DEPTH + 1 ||"],
+  "objects may be one deeper": [
+    "if (++this.#depth > MAX_DEPTH ||",
+    "if (++this.#depth > MAX_DEPTH + 1 ||",
+  ],
   "the depth is not counted down": ["++this.#depth > MAX_DEPTH", "this.#depth++ > MAX_DEPTH"],
   "an object more": [
     "|| ++this.#members > MAX_MEMBERS) throw NOT_SURE;\n    const bytes",
     ") throw NOT_SURE;\n    const bytes",
   ],
-  "a key more": ["!== COLON || ++this.#members > MAX_MEMBERS", "!== COLON || this.#members++ > MAX_MEMBERS"],
+  "a key more": [
+    "!== COLON || ++this.#members > MAX_MEMBERS",
+    "!== COLON || this.#members++ > MAX_MEMBERS",
+  ],
   "a value more": ["++this.#values > MAX_VALUES", "this.#values++ > MAX_VALUES"],
   "texts count less": ["STRING_WEIGHT - 1", "STRING_WEIGHT - 2"],
   "commas are not needed": ["this.#bytes[at] !== COMMA ||", ""],
@@ -65,7 +77,10 @@ const MISTAKES: Readonly<Record<string, readonly [right: string, wrong: string]>
   "zeros have no sign": ["start > from ? -value : value", "start > from ? 0 - value : value"],
   "integers are not exact": ["MAX_DIGITS = 15", "MAX_DIGITS = 17"],
   "numbers need no digits after a point": ["(?:\\.[0-9]+)?", "(?:\\.[0-9]*)?"],
-  "literals are not read to the end": ["index < text.length; index++", "index < text.length - 1; index++"],
+  "literals are not read to the end": [
+    "index < text.length; index++",
+    "index < text.length - 1; index++",
+  ],
   "the end of a known text is not compared": [" && textWords[at + 3] === d", ""],
   "the start of a known text is not compared": ["textWords[at] === a && ", ""],
   "a text of another key is left out": ['"content", "text"', '"content", "role"'],

@@ -1,4 +1,6 @@
-/** Bodies read in one pass, compared with the same bodies decoded, guarded and parsed as a whole. */
+/**
+ * Bodies read in one pass, compared with the same bodies decoded, guarded and parsed as a whole.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -16,9 +18,12 @@ import { it } from "../support/cases.ts";
 const CASES = 3000;
 const SEED = 19;
 
-/** A conversation of an agent with its tools, about as long as a number of messages of 300 bytes. */
+/**
+ * A conversation of an agent with its tools, about as long as a number of messages of 300 bytes.
+ */
 function conversation(messages: number): string {
-  const line = (index: number) => `line ${index} of a text with "quotes" – and\n\ta \\ in it. `.repeat(4);
+  const line = (index: number) =>
+    `line ${index} of a text with "quotes" – and\n\ta \\ in it. `.repeat(4);
   const turn = (index: number) => [
     { role: "user", name: "me", content: line(index) },
     {
@@ -30,26 +35,45 @@ function conversation(messages: number): string {
         function: { name: "run", arguments: JSON.stringify({ command: line(index) }) },
       }],
     },
-    { role: "tool", tool_call_id: `call_${index}abcdefghijklmnopqrs`, content: [{ type: "text", text: line(index) }] },
+    {
+      role: "tool",
+      tool_call_id: `call_${index}abcdefghijklmnopqrs`,
+      content: [{ type: "text", text: line(index) }],
+    },
   ];
   const all = Array.from({ length: Math.ceil(messages / 3) }, (_, index) => turn(index)).flat();
-  return JSON.stringify({ model: "m", messages: all, stream: true, temperature: 0.7, max_tokens: 4096 });
+  return JSON.stringify({
+    model: "m",
+    messages: all,
+    stream: true,
+    temperature: 0.7,
+    max_tokens: 4096,
+  });
 }
 
 describe("the view of a body that is read in one pass", () => {
   it("is the value of random bodies or nothing, and nothing of those that are refused", () => {
     const accepted = fuzzBodies(readView, CASES, SEED);
-    assert.ok(accepted > CASES / 5 && accepted < CASES / 2, `${accepted} were accepted: the mix tests both`);
+    assert.ok(
+      accepted > CASES / 5 && accepted < CASES / 2,
+      `${accepted} were accepted: the mix tests both`,
+    );
   });
 
   it.large("is no other at the last bytes of a body, where it is cut off, and at each limit", () =>
     compareEdges(readView));
 
   it("is given of every usual body", () => {
-    const bodies = [conversation(3), conversation(300), JSON.stringify(JSON.parse(conversation(30)), null, 2)];
+    const bodies = [
+      conversation(3),
+      conversation(300),
+      JSON.stringify(JSON.parse(conversation(30)), null, 2),
+    ];
     assert.equal(countUnsure(readView, bodies), 0);
     assert.equal(
-      countUnsure(readView, [JSON.stringify({ input: Array.from({ length: 5000 }, (_, index) => index) })]),
+      countUnsure(readView, [
+        JSON.stringify({ input: Array.from({ length: 5000 }, (_, index) => index) }),
+      ]),
       0,
     );
   });
@@ -67,7 +91,8 @@ describe("the view of a body that is read in one pass", () => {
   });
 
   it("is what large bodies are checked by, and no small one", () => {
-    const read = (messages: number) => JSON.stringify(parseView(Buffer.from(conversation(messages))));
+    const read = (messages: number) =>
+      JSON.stringify(parseView(Buffer.from(conversation(messages))));
     assert.equal(read(3), conversation(3));
     assert.ok(read(30).includes(UNREAD_TEXT));
     const wrong = conversation(30).replace("tools", "\x01");
@@ -82,7 +107,13 @@ describe("the view of a body that is read in one pass", () => {
 
   it("answers every check as the whole body does", () => {
     const picture = `data:image/png;base64,${"abcd".repeat(600)}`;
-    const content = fc.constantFrom("", "x", "a longer text, as people write", picture, "b".repeat(2000));
+    const content = fc.constantFrom(
+      "",
+      "x",
+      "a longer text, as people write",
+      picture,
+      "b".repeat(2000),
+    );
     const KEYS = [
       "role",
       "type",
@@ -100,7 +131,17 @@ describe("the view of a body that is read in one pass", () => {
       value: fc.oneof(
         { maxDepth: 3 },
         content,
-        fc.constantFrom(null, 1, true, "text", "user", "assistant", "message", "function", "input_text"),
+        fc.constantFrom(
+          null,
+          1,
+          true,
+          "text",
+          "user",
+          "assistant",
+          "message",
+          "function",
+          "input_text",
+        ),
         fc.array(tie("value"), { maxLength: 3 }),
         fc.dictionary(fc.constantFrom(...UNREAD_KEYS, ...KEYS), tie("value"), { maxKeys: 5 }),
       ),
@@ -112,7 +153,10 @@ describe("the view of a body that is read in one pass", () => {
     }, {
       requiredKeys: ["role"],
     });
-    const messages = fc.tuple(fc.constant({ role: "user", content: "x" }), fc.array(message, { maxLength: 3 })).map((
+    const messages = fc.tuple(
+      fc.constant({ role: "user", content: "x" }),
+      fc.array(message, { maxLength: 3 }),
+    ).map((
       [first, others],
     ) => [first, ...others]);
     const TOP = [
@@ -127,7 +171,9 @@ describe("the view of a body that is read in one pass", () => {
       "content",
       "id",
     ];
-    const body = fc.tuple(messages, fc.dictionary(fc.constantFrom(...TOP), value)).map(([messages, more]) => ({
+    const body = fc.tuple(messages, fc.dictionary(fc.constantFrom(...TOP), value)).map((
+      [messages, more],
+    ) => ({
       model: "m",
       messages,
       ...more,
@@ -136,7 +182,9 @@ describe("the view of a body that is read in one pass", () => {
       try {
         return run();
       } catch (error) {
-        return GatewayError.is(error) ? [error.code, error.param, error.message] : assert.fail(`threw ${error}`);
+        return GatewayError.is(error)
+          ? [error.code, error.param, error.message]
+          : assert.fail(`threw ${error}`);
       }
     };
     fc.assert(fc.property(body, (content) => {

@@ -1,4 +1,7 @@
-/** Fields of multipart bodies, next to the parser of the runtime: what one accepts, the other must not read differently. */
+/**
+ * Fields of multipart bodies, next to the parser of the runtime: what one accepts, the other must
+ * not read differently.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -7,11 +10,19 @@ import { fuzzDamagedForms, fuzzForms, readForm, toForm } from "../support/form_f
 describe("the fields of a multipart body", () => {
   it("are what the runtime's own form states", () => fuzzForms(100));
 
-  it("of a damaged body are refused, or are those that the runtime reads", () => fuzzDamagedForms(1000));
+  it("of a damaged body are refused, or are those that the runtime reads", () =>
+    fuzzDamagedForms(1000));
 
   it("need a boundary of a known form", async () => {
     const { bytes } = await toForm([["model", "m"]]);
-    const types = ["multipart/form-data", "multipart/form-data; boundary=", "multipart/form-data; boundary=a b", ""];
-    for (const contentType of types) assert.equal(readForm({ bytes, contentType }), "invalid_body", contentType);
+    const types = [
+      "multipart/form-data",
+      "multipart/form-data; boundary=",
+      "multipart/form-data; boundary=a b",
+      "",
+    ];
+    for (const contentType of types) {
+      assert.equal(readForm({ bytes, contentType }), "invalid_body", contentType);
+    }
   });
 });

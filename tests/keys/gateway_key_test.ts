@@ -3,7 +3,12 @@
 import assert from "node:assert/strict";
 import { describe } from "@std/testing/bdd";
 import fc from "fast-check";
-import { gatewayKeyId, generateGatewayKey, holdsGatewayKey, isPlausibleKey } from "../../src/keys/key_format.ts";
+import {
+  gatewayKeyId,
+  generateGatewayKey,
+  holdsGatewayKey,
+  isPlausibleKey,
+} from "../../src/keys/key_format.ts";
 import { createKey, revokeKey, rotateKey } from "../../src/keys/lifecycle.ts";
 import { findGatewayKey } from "../../src/keys/key_resolver.ts";
 import type { GatewayKey } from "../../src/keys/key_store.ts";
@@ -23,7 +28,8 @@ const at = (now: number) => {
 };
 const anyKey = fc.constant(undefined).map(() => generateGatewayKey());
 
-// Made with another implementation of CRC-32 (Python's zlib), so that keys stay good whatever happens to ours.
+// Made with another implementation of CRC-32 (Python's zlib), so that keys stay good whatever
+// happens to ours.
 const KNOWN = {
   "gk_Ab0Ab0Ab0Ab0_SallyportSallyportSallyportSallyportSallypo_2u9kA9": "Ab0Ab0Ab0Ab0",
   "gk_000000000000_zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz_1vMJp2": "000000000000",
@@ -53,8 +59,11 @@ describe("a gateway key", () => {
     }
     const mean = 4000 * 55 / 62;
     assert.equal(counts.size, 62);
-    // A byte taken modulo 62 without care would favour eight characters by a quarter; chance stays below a tenth.
-    for (const [character, count] of counts) assert.ok(Math.abs(count / mean - 1) < 0.125, `${character}: ${count}`);
+    // A byte taken modulo 62 without care would favour eight characters by a quarter; chance stays
+    // below a tenth.
+    for (const [character, count] of counts) {
+      assert.ok(Math.abs(count / mean - 1) < 0.125, `${character}: ${count}`);
+    }
   });
 
   it("keeps its id in a new secret, where it has one of the gateway's form", () => {
@@ -71,7 +80,9 @@ describe("a gateway key", () => {
     const mistyped = key.slice(0, -1) + (key.endsWith("x") ? "y" : "x");
     assert.ok(holdsGatewayKey(mistyped));
     assert.equal(gatewayKeyId(mistyped), undefined);
-    for (const other of ["", "gk_", "sk-proj-1", key.slice(1), key.slice(0, -1), key.toUpperCase()]) {
+    for (
+      const other of ["", "gk_", "sk-proj-1", key.slice(1), key.slice(0, -1), key.toUpperCase()]
+    ) {
       assert.equal(holdsGatewayKey(other), false, JSON.stringify(other));
       assert.equal(gatewayKeyId(other), undefined, JSON.stringify(other));
     }
@@ -79,31 +90,59 @@ describe("a gateway key", () => {
 
   it.large("is seen wherever it stands in a text", () => {
     fc.assert(
-      fc.property(anyKey, fc.string({ unit: "binary" }), fc.string({ unit: "binary" }), (key, before, after) => {
-        assert.ok(holdsGatewayKey(before + key + after));
-        if (before + after !== "") assert.equal(gatewayKeyId(before + key + after), undefined);
-      }),
+      fc.property(
+        anyKey,
+        fc.string({ unit: "binary" }),
+        fc.string({ unit: "binary" }),
+        (key, before, after) => {
+          assert.ok(holdsGatewayKey(before + key + after));
+          if (before + after !== "") assert.equal(gatewayKeyId(before + key + after), undefined);
+        },
+      ),
     );
-    for (const text of [`Bearer x${generateGatewayKey()}`, `/v1/models?key=${generateGatewayKey()}#x`, `gk_gk_gk_`]) {
+    for (
+      const text of [
+        `Bearer x${generateGatewayKey()}`,
+        `/v1/models?key=${generateGatewayKey()}#x`,
+        `gk_gk_gk_`,
+      ]
+    ) {
       assert.equal(holdsGatewayKey(text), text !== "gk_gk_gk_");
     }
   });
 
   it.large("is told from any other text without a failure", () => {
-    const text = fc.oneof(fc.string({ unit: "binary" }), fc.stringMatching(/^gk_\w{12}_\w{43}_\w{6}$/));
+    const text = fc.oneof(
+      fc.string({ unit: "binary" }),
+      fc.stringMatching(/^gk_\w{12}_\w{43}_\w{6}$/),
+    );
     fc.assert(fc.property(text, (other) => {
       assert.equal(gatewayKeyId(other), undefined);
       assert.equal(holdsGatewayKey(other), /gk_[^_\W]{12}_[^_\W]{43}_[^_\W]{6}/.test(other));
-      assert.equal(isPlausibleKey(other), !other.startsWith("gk_") && /^[!-~]{16,512}$/.test(other));
+      assert.equal(
+        isPlausibleKey(other),
+        !other.startsWith("gk_") && /^[!-~]{16,512}$/.test(other),
+      );
     }));
   });
 
   it("with two neighbours swapped or a character lost or doubled is caught", () => {
     const key = generateGatewayKey();
     for (const at of Array.from(key.slice(1)).keys()) {
-      const [before, one = "", two = "", after] = [key.slice(0, at), key[at], key[at + 1], key.slice(at + 2)];
-      const changes = [before + one + after, before + one + one + two + after, before + two + one + after];
-      for (const changed of changes) if (changed !== key) assert.equal(gatewayKeyId(changed), undefined, changed);
+      const [before, one = "", two = "", after] = [
+        key.slice(0, at),
+        key[at],
+        key[at + 1],
+        key.slice(at + 2),
+      ];
+      const changes = [
+        before + one + after,
+        before + one + one + two + after,
+        before + two + one + after,
+      ];
+      for (const changed of changes) {
+        if (changed !== key) assert.equal(gatewayKeyId(changed), undefined, changed);
+      }
     }
   });
 
@@ -134,7 +173,15 @@ describe("a gateway key", () => {
 
   it("of the operator's own has 16 visible characters or more", () => {
     assert.ok(isPlausibleKey("0123456789abcdef") && isPlausibleKey("x".repeat(512)));
-    for (const key of ["0123456789abcde", "0123456789abcde ", "", "x".repeat(513), "gk_0123456789abcdef"]) {
+    for (
+      const key of [
+        "0123456789abcde",
+        "0123456789abcde ",
+        "",
+        "x".repeat(513),
+        "gk_0123456789abcdef",
+      ]
+    ) {
       assert.equal(isPlausibleKey(key), false, key);
     }
   });
@@ -161,7 +208,8 @@ describe("a gateway key", () => {
     const first = createKey({}, { digest, now: 0 });
     const second = rotateKey(first.record, HOUR_MS, { digest, now: 0 });
     const store = new MemoryKeyStore([second.record]);
-    const find = async (shown: string, now: number) => (await findGatewayKey(shown, store, { digest, ...at(now) }))?.id;
+    const find = async (shown: string, now: number) =>
+      (await findGatewayKey(shown, store, { digest, ...at(now) }))?.id;
     assert.equal(gatewayKeyId(second.key), first.record.id);
     for (const now of [0, HOUR_MS - 1, HOUR_MS, 9 * HOUR_MS]) {
       assert.equal(await find(second.key, now), first.record.id);
@@ -186,10 +234,14 @@ describe("refusals of gateway keys", () => {
       unknown: { key: generateGatewayKey(), record: undefined },
       "unknown, of the operator's own": { key: "own-key-of-nobody-0123", record: undefined },
     };
-    const records = Object.values(refused).map(({ record }) => record).filter((record) => record !== undefined);
+    const records = Object.values(refused).map(({ record }) => record).filter((record) =>
+      record !== undefined
+    );
     const store = new MemoryKeyStore(records);
     const steps: string[] = [];
-    const config = parseConfig({ providers: { a: { hosts: ["a.test"], upstream: "https://a.example/v1" } } });
+    const config = parseConfig({
+      providers: { a: { hosts: ["a.test"], upstream: "https://a.example/v1" } },
+    });
     const gateway = createGateway(config, {
       digest: (text) => (steps.push("digest"), digest(text)),
       keys: { find: (wanted) => (steps.push("find"), store.find(wanted)) },
@@ -198,7 +250,11 @@ describe("refusals of gateway keys", () => {
     });
     const answers = new Map<string, string>();
     for (const [name, { key }] of Object.entries(refused)) {
-      const headers = { host: "a.test", authorization: "Bearer sk-1", "gateway-auth": `Bearer ${key}` };
+      const headers = {
+        host: "a.test",
+        authorization: "Bearer sk-1",
+        "gateway-auth": `Bearer ${key}`,
+      };
       steps.length = 0;
       const response = await gateway.fetch(new Request("http://a.test/v1/models", { headers }));
       const { "x-request-id": _, ...kept } = Object.fromEntries(response.headers);

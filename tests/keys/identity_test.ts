@@ -1,4 +1,7 @@
-/** The way to an issuer's keys: rotation under load, storms of unknown keys, and an issuer that fails in every way. */
+/**
+ * The way to an issuer's keys: rotation under load, storms of unknown keys, and an issuer that
+ * fails in every way.
+ */
 // runtimes: all
 // long: keys of an issuer grow old
 import assert from "node:assert/strict";
@@ -32,11 +35,17 @@ describe("the keys of an issuer", () => {
   };
   const call = async (token: string): Promise<number> => {
     const headers = { ...under.headers, "gateway-auth": `Bearer ${token}`, host: undefined };
-    const sent = Object.fromEntries(Object.entries(headers).filter(([, value]) => value !== undefined)) as Record<
+    const sent = Object.fromEntries(
+      Object.entries(headers).filter(([, value]) => value !== undefined),
+    ) as Record<
       string,
       string
     >;
-    const response = await fetch(`${under.a}/v1/chat/completions`, { method: "POST", headers: sent, body: GOOD_BODY });
+    const response = await fetch(`${under.a}/v1/chat/completions`, {
+      method: "POST",
+      headers: sent,
+      body: GOOD_BODY,
+    });
     await response.text();
     return response.status;
   };
@@ -62,7 +71,8 @@ describe("the keys of an issuer", () => {
     const callers = Array.from({ length: 8 }, caller);
     for (let turn = 0; turn < 3; turn++) {
       const old = issuer.keys[0];
-      // As issuers do: the next key is published beside the last one, and signs once everybody has it.
+      // As issuers do: the next key is published beside the last one, and signs once everybody has
+      // it.
       const next = await makeIssuerKey();
       issuer.keys = [next, ...(old === undefined ? [] : [old])];
       const known = fetches();
@@ -103,7 +113,10 @@ describe("the keys of an issuer", () => {
     ["no keys", (response) => response.end('{"keys":[]}')],
     ["shared secrets", (response) => response.end('{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}')],
     ["keys that are none", (response) => response.end('{"keys":[null,1,"x",{}]}')],
-    ["too many keys", (response) => response.end(JSON.stringify({ keys: Array(101).fill({ kty: "EC" }) }))],
+    [
+      "too many keys",
+      (response) => response.end(JSON.stringify({ keys: Array(101).fill({ kty: "EC" }) })),
+    ],
     ["half an answer", (response) => {
       response.writeHead(200, { "content-length": "1000" }).write('{"keys":');
       response.destroy();

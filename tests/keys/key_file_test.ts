@@ -1,4 +1,6 @@
-/** The content of a file of keys beside a simple model, and in all the forms that people give it. */
+/**
+ * The content of a file of keys beside a simple model, and in all the forms that people give it.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -69,14 +71,20 @@ describe("the content of a file of keys", () => {
     const key: fc.Arbitrary<GatewayKey> = fc.record({
       id: ids,
       digest: digests,
-      name: fc.option(fc.string({ unit: "binary", minLength: 1, maxLength: 20 }), { nil: undefined }),
-      previous: fc.option(fc.record({ digest: digests, expiresAt: fc.constant(SOME_DAY) }), { nil: undefined }),
+      name: fc.option(fc.string({ unit: "binary", minLength: 1, maxLength: 20 }), {
+        nil: undefined,
+      }),
+      previous: fc.option(fc.record({ digest: digests, expiresAt: fc.constant(SOME_DAY) }), {
+        nil: undefined,
+      }),
     });
     await fc.assert(
       fc.asyncProperty(fc.array(key, { maxLength: 20 }), async (keys) => {
         const model = new Map<string, GatewayKey>();
         const ownerOf = (wanted: string) =>
-          Array.from(model.values()).find(({ digest, previous }) => digest === wanted || previous?.digest === wanted);
+          Array.from(model.values()).find(({ digest, previous }) =>
+            digest === wanted || previous?.digest === wanted
+          );
         let store = new MemoryKeyStore();
         for (const key of keys) {
           const twins = [ownerOf(key.digest), ownerOf(key.previous?.digest ?? "")];
@@ -100,7 +108,11 @@ describe("the content of a file of keys", () => {
   });
 
   it("are checked whole, whatever their checksum says", async () => {
-    const unsound = JSON.stringify({ ...toKeyJson(ONE), digest: undefined, key: "a-key-of-my-own-0123" });
+    const unsound = JSON.stringify({
+      ...toKeyJson(ONE),
+      digest: undefined,
+      key: "a-key-of-my-own-0123",
+    });
     const body = `${unsound},\n${two}\n`;
     const text = Buffer.from(`{"keys":[\n${body}],"checksum":"${digest(body)}"}\n`);
     await assert.rejects(() => readKeyFile(text), (error) => {
@@ -112,11 +124,15 @@ describe("the content of a file of keys", () => {
 
   it.large("are many, and each is found", async () => {
     const keys = Array.from({ length: 20_000 }, (_, index) => record(`key-${index}`));
-    const text = `{"keys":[\n${keys.map((key) => JSON.stringify(toKeyJson(key))).join(",\n")}\n]}\n`;
+    const text = `{"keys":[\n${
+      keys.map((key) => JSON.stringify(toKeyJson(key))).join(",\n")
+    }\n]}\n`;
     const store = await readKeyFile(Buffer.from(text));
     for (const { id, digest } of keys) assert.equal(store.find(digest)?.id, id);
     for (const { id } of keys.slice(0, 1000)) assert.equal((await store.get(id))?.id, id);
-    for (let index = 0; index < 20_000; index++) assert.equal(store.find(digest(`stranger ${index}`)), undefined);
+    for (let index = 0; index < 20_000; index++) {
+      assert.equal(store.find(digest(`stranger ${index}`)), undefined);
+    }
     assert.equal((await store.list({ limit: 30_000 })).length, keys.length);
     assert.deepEqual((await store.list({ limit: 2, search: "KEY-1234" })).map(({ id }) => id), [
       "key-12349",

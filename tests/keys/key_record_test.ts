@@ -1,4 +1,7 @@
-/** Records of keys of several versions: what the first one wrote, what it reads, and what a later one may write. */
+/**
+ * Records of keys of several versions: what the first one wrote, what it reads, and what a later
+ * one may write.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -45,7 +48,10 @@ const LATER: readonly [more: Record<string, unknown>, refusal: RegExp | undefine
   [{ expires: "when it rains" }, /^expires: /],
   [{ disabled: "on Sundays" }, /^disabled: /],
   [{ revoked: true }, /^revoked: /],
-  [{ previous: { digest: digest("x"), expires: "2027-01-31T00:00:00Z", only: "reads" } }, /^previous\.only: /],
+  [
+    { previous: { digest: digest("x"), expires: "2027-01-31T00:00:00Z", only: "reads" } },
+    /^previous\.only: /,
+  ],
 ];
 
 describe("records of a later version", () => {
@@ -57,7 +63,10 @@ describe("records of a later version", () => {
       else assert.match(key.later?.refusal ?? "", refusal);
       assert.deepEqual(JSON.parse(writeRecord(key)), JSON.parse(text), "nothing is lost");
       for (
-        const change of [(key: GatewayKey) => revokeKey(key, SOME_DAY), (key: GatewayKey) => suspendKey(key, true)]
+        const change of [
+          (key: GatewayKey) => revokeKey(key, SOME_DAY),
+          (key: GatewayKey) => suspendKey(key, true),
+        ]
       ) {
         const { revoked: _, disabled: __, ...rest } = JSON.parse(writeRecord(change(key)));
         const { revoked: ___, disabled: ____, ...before } = JSON.parse(text);
@@ -70,9 +79,17 @@ describe("records of a later version", () => {
     const key = readRecord({ ...PLAIN, color: "red", limits: { images: "5/day" } });
     const { record } = rotateKey(key, HOUR_MS, parts);
     const { previous, digest: _, ...json } = toRecordJson(record);
-    assert.deepEqual(json, { id: "one", created: PLAIN.created, color: "red", limits: { images: "5/day" } });
+    assert.deepEqual(json, {
+      id: "one",
+      created: PLAIN.created,
+      color: "red",
+      limits: { images: "5/day" },
+    });
     assert.deepEqual(previous, { digest: digest("one"), expires: "2026-11-21T01:00:00.000Z" });
-    const unseen = readRecord({ ...PLAIN, previous: [{ digest: digest("x") }, { digest: digest("y") }] });
+    const unseen = readRecord({
+      ...PLAIN,
+      previous: [{ digest: digest("x") }, { digest: digest("y") }],
+    });
     assert.throws(() => rotateKey(unseen, 0, parts), /Cannot rotate this key: a later version/);
   });
 
@@ -86,7 +103,10 @@ describe("records of a later version", () => {
   it("have a version only where they hold more than the first one knows", () => {
     const key = readRecord(PLAIN);
     assert.equal(toRecordJson(key)["version"], undefined);
-    assert.equal(JSON.parse(writeRecord(readRecord({ ...PLAIN, version: 2 })))["version"], undefined);
+    assert.equal(
+      JSON.parse(writeRecord(readRecord({ ...PLAIN, version: 2 })))["version"],
+      undefined,
+    );
     const team = { ...key, team: "search" };
     assert.equal(toRecordJson(team)["version"], 2);
   });
@@ -106,7 +126,12 @@ describe("a file of keys with records of a later version", () => {
       digest: digest(`later ${index}`),
       ...more,
     }));
-    const unreadable = { id: "unreadable", version: 9, digest: "sha512:x", limits: { requests: "6/min" } };
+    const unreadable = {
+      id: "unreadable",
+      version: 9,
+      digest: "sha512:x",
+      limits: { requests: "6/min" },
+    };
     const records = [PLAIN, ...later, unreadable, { id: "empty", version: 9 }];
     const keys = await readKeyFile(Buffer.from(JSON.stringify({ version: 1, keys: records })));
     assert.equal(keys.size, records.length);
@@ -114,21 +139,28 @@ describe("a file of keys with records of a later version", () => {
     const changed = await readKeyFile(await write(keys.with([{ ...one, disabled: true }])));
     const written = JSON.parse((await write(Array.from(changed.values()))).toString()).keys;
     assert.deepEqual(written, [{ ...PLAIN, disabled: true }, ...records.slice(1)]);
-    assert.match((await changed.get("unreadable"))?.later?.refusal ?? "", /digest: expected SHA-256/);
+    assert.match(
+      (await changed.get("unreadable"))?.later?.refusal ?? "",
+      /digest: expected SHA-256/,
+    );
     assert.equal((await changed.list({ limit: 100 })).length, records.length);
   });
 
   it("is refused where it has a later version itself", async () => {
     const bytes = Buffer.from(JSON.stringify({ version: STORED_FORMS + 1, keys: [PLAIN] }));
     await assert.rejects(readKeyFile(bytes), (error) => {
-      return error instanceof BrokenFile && error.message === "a later version wrote it: run that version";
+      return error instanceof BrokenFile &&
+        error.message === "a later version wrote it: run that version";
     });
   });
 });
 
 /** Every change that an administrator can make. */
 async function changeAll(keys: KeyAdministration): Promise<void> {
-  const { view } = await keys.create({ name: "new", limits: { requests: { limit: 5, windowMs: 1000 } } });
+  const { view } = await keys.create({
+    name: "new",
+    limits: { requests: { limit: 5, windowMs: 1000 } },
+  });
   await keys.rotate(view.id, HOUR_MS);
   await keys.update(ROTATED, { name: "other", limits: { concurrency: 3 }, expiresAt: undefined });
   await keys.enable(DISABLED);
@@ -170,15 +202,27 @@ withRedis.describe("keys that the first version wrote to Redis", () => {
   });
 
   it("are read, changed and added to, and it reads and finds them all", async () => {
-    for (const [each, id] of Object.entries(REDIS.digests)) assert.equal(await member.say({ digest: each }), id);
+    for (const [each, id] of Object.entries(REDIS.digests)) {
+      assert.equal(await member.say({ digest: each }), id);
+    }
     assert.equal(await member.say({ digest: digest("nobody") }), "unknown");
-    assert.deepEqual((await member.store.list({ limit: 9 })).map(({ id }) => id), [DISABLED, REVOKED, ROTATED]);
-    assert.equal((await member.store.lastUsed([ROTATED])).get(ROTATED), Number(REDIS.used["HPo2nZnmE9Vv"]));
+    assert.deepEqual((await member.store.list({ limit: 9 })).map(({ id }) => id), [
+      DISABLED,
+      REVOKED,
+      ROTATED,
+    ]);
+    assert.equal(
+      (await member.store.lastUsed([ROTATED])).get(ROTATED),
+      Number(REDIS.used["HPo2nZnmE9Vv"]),
+    );
     const config = parseConfig({ providers: { a: { upstream: "openai" } } });
     await changeAll(new KeyAdministration({ keys: member.store, digest, now: Date.now, config }));
     member.store.used(REVOKED, SOME_DAY);
     await member.store.close();
-    const [keys, digests] = [await raw.hgetall("sallyport:keys"), await raw.hgetall("sallyport:digests")];
+    const [keys, digests] = [
+      await raw.hgetall("sallyport:keys"),
+      await raw.hgetall("sallyport:digests"),
+    ];
     assert.equal(Object.keys(keys).length, 4);
     for (const [id, text] of Object.entries(keys)) {
       const record = JSON.parse(text);

@@ -34,12 +34,16 @@ describe("a snapshot of keys", () => {
     timer: (_, fire) => systemClock.timer(20, fire),
   };
   const open = async (): Promise<KeySnapshot> => {
-    const snapshot = new KeySnapshot(new SharedFile(file), { clock, report: (text) => void reports.push(text) });
+    const snapshot = new KeySnapshot(new SharedFile(file), {
+      clock,
+      report: (text) => void reports.push(text),
+    });
     await snapshot.start();
     return snapshot;
   };
   const see = (snapshot: KeySnapshot, key: GatewayKey) => snapshot.see(key, writeRecord(key), now);
-  const ids = (snapshot: KeySnapshot, ...keys: GatewayKey[]) => keys.map((key) => snapshot.find(key.digest)?.id);
+  const ids = (snapshot: KeySnapshot, ...keys: GatewayKey[]) =>
+    keys.map((key) => snapshot.find(key.digest)?.id);
 
   it("has what was seen, by the secret before too, until a day has passed", async () => {
     const first = await open();
@@ -49,7 +53,11 @@ describe("a snapshot of keys", () => {
     first.noteGateways(3);
     await first.close();
     const second = await open();
-    assert.deepEqual([second.isUsable, second.generation, second.gateways], [true, "a generation", 3]);
+    assert.deepEqual([second.isUsable, second.generation, second.gateways], [
+      true,
+      "a generation",
+      3,
+    ]);
     assert.equal(second.find(digest("before"))?.id, "one");
     now += SNAPSHOT_MS - 1;
     assert.deepEqual(ids(second, ONE, TWO), ["one", undefined]);
@@ -86,7 +94,8 @@ describe("a snapshot of keys", () => {
     now += 1000;
     third.forget(ONE.digest);
     now += 1000;
-    // An answer that was asked for before the change, and a file that another process wrote before it heard.
+    // An answer that was asked for before the change, and a file that another process wrote before
+    // it heard.
     third.see(ONE, writeRecord(ONE), now - 1500);
     await there.close();
     await third.close();

@@ -29,12 +29,20 @@ import { toKeyJson } from "../../src/config/key.ts";
 import { SharedFile } from "../../src/storage/shared_file.ts";
 import { makeFolder } from "../support/program.ts";
 import { until } from "../support/until.ts";
-import { CHANGE_HOLDS_MS, describeKeyRegistry, digest, record, SOME_DAY, written } from "./key_store_suite.ts";
+import {
+  CHANGE_HOLDS_MS,
+  describeKeyRegistry,
+  digest,
+  record,
+  SOME_DAY,
+  written,
+} from "./key_store_suite.ts";
 
 /** Looks at files twenty times as often. */
 const hasty: Clock = { ...systemClock, timer: (ms, fire) => systemClock.timer(ms / 20, fire) };
 
-const toText = (keys: readonly GatewayKey[]): string => JSON.stringify({ keys: keys.map(toKeyJson) }, null, 2);
+const toText = (keys: readonly GatewayKey[]): string =>
+  JSON.stringify({ keys: keys.map(toKeyJson) }, null, 2);
 
 /** A folder with a file of keys, and stores that read it. */
 class FilePlace {
@@ -57,7 +65,10 @@ class FilePlace {
   /** A store as a command has it: nothing is watched. */
   command(clock = hasty): FileKeyStore {
     const report = (text: string): void => void this.reports.push(text);
-    const state = new FileKeyUsageState(new SharedFile(this.file.replace(".json", ".state.json")), { clock, report });
+    const state = new FileKeyUsageState(new SharedFile(this.file.replace(".json", ".state.json")), {
+      clock,
+      report,
+    });
     const store = new FileKeyStore(new SharedFile(this.file), { clock, report, state });
     this.states.set(store, state);
     this.#toClose.push(async () => {
@@ -98,7 +109,10 @@ describeKeyRegistry("in a file", (keys) => {
 
 describe("a file of keys", () => {
   it("that has none knows nobody", () =>
-    within(toText([]), async (place) => assert.equal(await place.command().find(ONE.digest), undefined)));
+    within(
+      toText([]),
+      async (place) => assert.equal(await place.command().find(ONE.digest), undefined),
+    ));
 
   it("is its owner's alone, with nothing left beside it", () =>
     within(toText([ONE]), async (place) => {
@@ -106,7 +120,10 @@ describe("a file of keys", () => {
       await store.change("two", () => TWO);
       store.used("one", SOME_DAY);
       await place.states.get(store)?.close();
-      assert.deepEqual(readdirSync(place.folder.path).sort(), ["gateway-keys.json", "gateway-keys.state.json"]);
+      assert.deepEqual(readdirSync(place.folder.path).sort(), [
+        "gateway-keys.json",
+        "gateway-keys.state.json",
+      ]);
       for (const name of readdirSync(place.folder.path)) {
         assert.equal(statSync(join(place.folder.path, name)).mode & 0o777, 0o600, name);
       }
@@ -131,26 +148,38 @@ describe("a file of keys", () => {
     }));
 
   it("is never seen half written", () =>
-    within(toText(Array.from({ length: 5000 }, (_, index) => record(`key-${index}`))), async (place) => {
-      const store = place.command();
-      const reader = await place.open();
-      let isOver = false;
-      let reads = 0;
-      const changing = (async () => {
-        for (let round = 0; round < 30; round++) {
-          await store.change(`key-${round * 100}`, () => record(`key-${round * 100}`, { name: `x`.repeat(round + 1) }));
+    within(
+      toText(Array.from({ length: 5000 }, (_, index) => record(`key-${index}`))),
+      async (place) => {
+        const store = place.command();
+        const reader = await place.open();
+        let isOver = false;
+        let reads = 0;
+        const changing = (async () => {
+          for (let round = 0; round < 30; round++) {
+            await store.change(`key-${round * 100}`, () =>
+              record(`key-${round * 100}`, { name: `x`.repeat(round + 1) }));
+          }
+        })().finally(() =>
+          isOver = true
+        );
+        while (!isOver) {
+          assert.equal(JSON.parse(await readFile(place.file, "utf8")).keys.length, 5000);
+          assert.ok(await reader.find(digest("key-4999")));
+          reads++;
         }
-      })().finally(() => isOver = true);
-      while (!isOver) {
-        assert.equal(JSON.parse(await readFile(place.file, "utf8")).keys.length, 5000);
-        assert.ok(await reader.find(digest("key-4999")));
-        reads++;
-      }
-      await changing;
-      assert.ok(reads > 10, `${reads} reads`);
-      await until(async () => (await reader.find(digest("key-2900")))?.name?.length === 30, "the last one is seen");
-      assert.deepEqual(place.reports.filter((text) => !text.endsWith("5000 keys hold from now on")), []);
-    }));
+        await changing;
+        assert.ok(reads > 10, `${reads} reads`);
+        await until(
+          async () => (await reader.find(digest("key-2900")))?.name?.length === 30,
+          "the last one is seen",
+        );
+        assert.deepEqual(
+          place.reports.filter((text) => !text.endsWith("5000 keys hold from now on")),
+          [],
+        );
+      },
+    ));
 
   it("has one writer at a time: the second one waits", () =>
     within(toText([ONE]), async (place) => {
@@ -172,7 +201,10 @@ describe("a file of keys", () => {
   it("that can't be written stays as it was", () =>
     within(toText([ONE]), async (place) => {
       const [store, before] = [place.command(), readFileSync(place.file, "utf8")];
-      symlinkSync(join(place.folder.path, "no", "such", "folder", "keys.json"), `${place.file}.link`);
+      symlinkSync(
+        join(place.folder.path, "no", "such", "folder", "keys.json"),
+        `${place.file}.link`,
+      );
       renameSync(place.file, `${place.file}.real`);
       renameSync(`${place.file}.link`, place.file);
       await assert.rejects(() => store.change("two", () => TWO), (error) => {
@@ -181,7 +213,10 @@ describe("a file of keys", () => {
         return true;
       });
       assert.equal(readFileSync(`${place.file}.real`, "utf8"), before);
-      assert.deepEqual(readdirSync(place.folder.path).sort(), ["gateway-keys.json", "gateway-keys.json.real"]);
+      assert.deepEqual(readdirSync(place.folder.path).sort(), [
+        "gateway-keys.json",
+        "gateway-keys.json.real",
+      ]);
     }));
 });
 
@@ -205,9 +240,15 @@ describe("keys that nobody has in a file", () => {
   const open = async (place: FilePlace, timer = systemClock.timer) => {
     const file = new Watched(place.file);
     const report = (text: string): void => void place.reports.push(text);
-    const state = new FileKeyUsageState(new SharedFile(`${place.file}.state`), { clock: systemClock, report });
+    const state = new FileKeyUsageState(new SharedFile(`${place.file}.state`), {
+      clock: systemClock,
+      report,
+    });
     // Nothing is watched: what is found was found by asking.
-    const clock: Clock = { ...systemClock, timer: (ms, fire) => ms === 400 ? () => {} : timer(ms, fire) };
+    const clock: Clock = {
+      ...systemClock,
+      timer: (ms, fire) => ms === 400 ? () => {} : timer(ms, fire),
+    };
     const store = new FileKeyStore(file, { clock, report, state });
     await store.start();
     return { file, store };
@@ -243,7 +284,10 @@ describe("keys that nobody has in a file", () => {
       const { file, store } = await open(place);
       const start = performance.now();
       for (let round = 0; round < 50; round++) {
-        const shown = Array.from({ length: 200 }, (_, index) => store.find(digest(`stranger-${round}-${index}`)));
+        const shown = Array.from(
+          { length: 200 },
+          (_, index) => store.find(digest(`stranger-${round}-${index}`)),
+        );
         for (const found of await Promise.all(shown)) assert.equal(found, undefined);
         await setImmediate();
       }
@@ -295,9 +339,12 @@ describe("keys that nobody has in a file", () => {
 
   it("do not wait for a broken file", () =>
     within(toText([ONE]), async (place) => {
-      const { store } = await open(place, (ms, fire) => ms === 1000 ? () => {} : systemClock.timer(ms, fire));
+      const { store } = await open(place, (ms, fire) =>
+        ms === 1000 ? () => {} : systemClock.timer(ms, fire));
       writeFileSync(place.file, "broken");
-      for (let times = 0; times < 3; times++) assert.equal(await store.find(TWO.digest), undefined);
+      for (let times = 0; times < 3; times++) {
+        assert.equal(await store.find(TWO.digest), undefined);
+      }
       assert.deepEqual(place.reports, [], "the watch reports it");
       assert.equal((await store.find(ONE.digest))?.id, "one");
       rmSync(place.file);
@@ -314,7 +361,10 @@ describe("a file of keys that people write", () => {
       const faults: [text: string | undefined, expected: RegExp][] = [
         [broken, /gateway-keys\.json: no JSON\. The keys before hold on$/],
         [undefined, /gateway-keys\.json: it is gone\. The keys before hold on$/],
-        [toText([{ ...TWO, digest: "x" }]), /json: keys\[0\]\.digest: expected SHA-256 .*\. The keys before hold on$/],
+        [
+          toText([{ ...TWO, digest: "x" }]),
+          /json: keys\[0\]\.digest: expected SHA-256 .*\. The keys before hold on$/,
+        ],
       ];
       for (const [text, expected] of faults) {
         place.reports.length = 0;
@@ -323,7 +373,11 @@ describe("a file of keys that people write", () => {
         await until(() => place.reports.length > 0, `${expected}`);
         assert.match(place.reports[0] ?? "", expected);
         for (
-          const act of [() => store.list({ limit: 1 }), () => store.get("one"), () => store.change("two", () => TWO)]
+          const act of [
+            () => store.list({ limit: 1 }),
+            () => store.get("one"),
+            () => store.change("two", () => TWO),
+          ]
         ) {
           await assert.rejects(act, KeyStoreUnavailable);
         }
@@ -334,7 +388,11 @@ describe("a file of keys that people write", () => {
       }
       place.reports.length = 0;
       writeFileSync(place.file, toText([TWO]));
-      await until(async () => await store.find(TWO.digest) !== undefined, "the mended file holds", CHANGE_HOLDS_MS);
+      await until(
+        async () => await store.find(TWO.digest) !== undefined,
+        "the mended file holds",
+        CHANGE_HOLDS_MS,
+      );
       assert.equal(await store.find(ONE.digest), undefined);
       await until(() => place.reports.length > 0, "the operator is told");
       assert.deepEqual(place.reports, [`${place.file}: 1 keys hold from now on`]);
@@ -346,13 +404,18 @@ describe("a file of keys that people write", () => {
       writeFileSync(place.file, toText([{ ...ONE, name: "by hand" }, TWO]));
       await store.change("three", () => record("three"));
       assert.equal((await store.get("one"))?.name, "by hand");
-      for (const key of [ONE, TWO, record("three")]) assert.equal((await store.find(key.digest))?.id, key.id);
+      for (const key of [ONE, TWO, record("three")]) {
+        assert.equal((await store.find(key.digest))?.id, key.id);
+      }
     }));
 
   it("loses nothing to a change during its reading", () =>
     within(toText([ONE]), async (place) => {
       let look = (): void => {};
-      const store = await place.open({ ...systemClock, timer: (_, fire) => (look = fire, () => {}) });
+      const store = await place.open({
+        ...systemClock,
+        timer: (_, fire) => (look = fire, () => {}),
+      });
       const many = Array.from({ length: 3000 }, (_, index) => record(`key-${index}`));
       writeFileSync(place.file, toText(many));
       look();
@@ -366,7 +429,8 @@ describe("a file of keys that people write", () => {
       const store = await place.open();
       const time = new Date(SOME_DAY);
       for (const id of ["aaaa", "bbbb", "cccc"]) {
-        // The same size, the same file, the same time, as two writers in one tick of the clock can leave it.
+        // The same size, the same file, the same time, as two writers in one tick of the clock can
+        // leave it.
         const other = new FilePlace(toText([]));
         await other.command().change(id, () => record(id));
         writeFileSync(place.file, readFileSync(other.file));
@@ -391,7 +455,10 @@ describe("a file of keys that people write", () => {
         toText([ONE, { ...TWO, previous: { digest: ONE.digest, expiresAt: SOME_DAY } }]),
         "keys[1]: its id or digest stands there twice",
       ],
-      ['{"keys":[{"id":"x","key":"a-key-of-my-own-0123"}]}', "keys[0]: expected a digest, never a key itself"],
+      [
+        '{"keys":[{"id":"x","key":"a-key-of-my-own-0123"}]}',
+        "keys[0]: expected a digest, never a key itself",
+      ],
       [lines(`${line},`, "{"), "line 3: no JSON"],
       [lines(`${line},`, line), "line 3: its id or digest stands there twice"],
       [lines(`${line},`, '{"id":"x","digest":"y"}'), "line 3.digest: expected SHA-256"],
@@ -413,7 +480,10 @@ describe("a file of keys that people write", () => {
   it("is refused at start where there is none, with what to do", () =>
     within("", async (place) => {
       rmSync(place.file);
-      await assert.rejects(() => place.open(), /there is no such file: make a key by sallyport keys create/);
+      await assert.rejects(
+        () => place.open(),
+        /there is no such file: make a key by sallyport keys create/,
+      );
     }));
 
   it("leaves no timer behind when a caller with a new key has waited for it", () =>
@@ -435,7 +505,10 @@ describe("a file of keys that people write", () => {
   it("is no longer looked at once the gateway ends, not even after a look that was under way", () =>
     within(toText([ONE]), async (place) => {
       const timers: (() => void)[] = [];
-      const store = await place.open({ ...systemClock, timer: (_, fire) => (timers.push(fire), () => {}) });
+      const store = await place.open({
+        ...systemClock,
+        timer: (_, fire) => (timers.push(fire), () => {}),
+      });
       assert.equal(timers.length, 1);
       writeFileSync(place.file, toText([ONE, TWO]));
       timers[0]?.();

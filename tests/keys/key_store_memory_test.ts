@@ -17,7 +17,10 @@ describeKeyStore("in the configuration", (keys) =>
 describe("keys that stand in the configuration", () => {
   it("are stored as digests: the key itself is forgotten", async () => {
     const store = createInlineKeyStore([{ id: "own", key: "a-key-of-my-own-0123" }], digest);
-    assert.deepEqual(await store.list({ limit: 2 }), [{ id: "own", digest: digest("a-key-of-my-own-0123") }]);
+    assert.deepEqual(await store.list({ limit: 2 }), [{
+      id: "own",
+      digest: digest("a-key-of-my-own-0123"),
+    }]);
   });
 
   it("can't be changed, and the refusal says what to do", async () => {
@@ -35,7 +38,10 @@ describe("keys that stand in the configuration", () => {
       [{ id: "one", digest: digest("one") }, { id: "two", digest: digest("one") }],
       [{ id: "one", digest: digest("one") }, { id: "two", digest: digest("two"), previous }],
       [{ id: "one", digest: digest("x"), previous }, { id: "two", digest: digest("one") }],
-      [{ id: "one", key: "a-key-of-my-own-0123" }, { id: "two", digest: digest("a-key-of-my-own-0123") }],
+      [{ id: "one", key: "a-key-of-my-own-0123" }, {
+        id: "two",
+        digest: digest("a-key-of-my-own-0123"),
+      }],
     ];
     for (const keys of twins) {
       assert.throws(() => createInlineKeyStore(keys, digest), (error) => {

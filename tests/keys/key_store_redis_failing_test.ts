@@ -1,4 +1,7 @@
-/** Keys in Redis while it is down, slow, empty, or answers nonsense: what the policy says, and never a wait in a row. */
+/**
+ * Keys in Redis while it is down, slow, empty, or answers nonsense: what the policy says, and never
+ * a wait in a row.
+ */
 // runtimes: once
 // alone: it measures how long a look-up and the event loop take
 import assert from "node:assert/strict";
@@ -15,7 +18,9 @@ import { until } from "../support/until.ts";
 import { Fleet, Member } from "./key_store_redis_fleet.ts";
 import { digest, record, SOME_DAY } from "./key_store_suite.ts";
 
-const [ONE, TWO, STRANGER] = [record("one"), record("two"), { digest: digest("nobody has this one") }];
+const [ONE, TWO, STRANGER] = [record("one"), record("two"), {
+  digest: digest("nobody has this one"),
+}];
 const MINUTE_MS = 60_000;
 /** What a look-up may take while Redis is silent. Milliseconds. */
 const NO_LONGER_MS = 100;
@@ -33,7 +38,9 @@ const says = (member: Member, key: { digest: string }, answer: string, ms?: numb
   until(async () => await member.say(key) === answer, `a look-up says ${answer}`, ms);
 
 /** How long this process itself was away at the worst meanwhile. Milliseconds. */
-async function measured<T>(act: () => Promise<T>): Promise<{ result: T; ms: number; lagMs: number }> {
+async function measured<T>(
+  act: () => Promise<T>,
+): Promise<{ result: T; ms: number; lagMs: number }> {
   let [last, lagMs] = [performance.now(), 0];
   const timer = setInterval(() => {
     lagMs = Math.max(lagMs, performance.now() - last);
@@ -42,14 +49,23 @@ async function measured<T>(act: () => Promise<T>): Promise<{ result: T; ms: numb
   const startedAt = performance.now();
   try {
     const result = await act();
-    return { result, ms: performance.now() - startedAt, lagMs: Math.max(lagMs, performance.now() - last) };
+    return {
+      result,
+      ms: performance.now() - startedAt,
+      lagMs: Math.max(lagMs, performance.now() - last),
+    };
   } finally {
     clearInterval(timer);
   }
 }
 
-/** A wire to a server that can be cut without a word: what was open stays open, and nothing comes through. */
-async function layWire(port: number): Promise<{ url: string; cut(): void; connections(): number; close(): void }> {
+/**
+ * A wire to a server that can be cut without a word: what was open stays open, and nothing comes
+ * through.
+ */
+async function layWire(
+  port: number,
+): Promise<{ url: string; cut(): void; connections(): number; close(): void }> {
   const sockets = new Set<Socket>();
   let connections = 0;
   const server = createServer((near) => {
@@ -68,7 +84,9 @@ async function layWire(port: number): Promise<{ url: string; cut(): void; connec
     url: `redis://127.0.0.1:${own}`,
     connections: () => connections,
     cut() {
-      for (const socket of sockets) socket.removeAllListeners("data").removeAllListeners("close").on("data", () => {});
+      for (const socket of sockets) {
+        socket.removeAllListeners("data").removeAllListeners("close").on("data", () => {});
+      }
     },
     close() {
       server.close();
@@ -88,7 +106,11 @@ withRedis.describe("keys in a Redis that is down", () => {
       member.pass(MINUTE_MS);
       assert.equal(await member.say(ONE), "one");
       assert.equal(await member.say(TWO), GONE);
-      assert.equal(await member.say(STRANGER), GONE, "a stranger a minute ago may have a key by now");
+      assert.equal(
+        await member.say(STRANGER),
+        GONE,
+        "a stranger a minute ago may have a key by now",
+      );
       member.pass(STALE_MS - MINUTE_MS - 10_000);
       assert.equal(await member.say(ONE), "one");
       member.pass(10_000);
@@ -132,7 +154,10 @@ withRedis.describe("keys in a Redis that is down", () => {
         member.pass(STALE_MS);
         await says(member, ONE, "one");
         const [failure = "", recovery] = member.reports.splice(0);
-        assert.match(failure, /^Redis fails \(.+\): known keys stay good for a while, limits are counted here alone$/);
+        assert.match(
+          failure,
+          /^Redis fails \(.+\): known keys stay good for a while, limits are counted here alone$/,
+        );
         assert.doesNotMatch(failure, /enableOfflineQueue/);
         assert.equal(recovery, "Redis answers again");
         member.pass(MINUTE_MS);
@@ -150,7 +175,9 @@ withRedis.describe("keys in a Redis that is down", () => {
   it("don't keep a gateway from its start", async () => {
     const port = await freePort();
     await Fleet.with(async (fleet) => {
-      const { result: member, ms } = await measured(() => fleet.join({ url: `redis://127.0.0.1:${port}` }));
+      const { result: member, ms } = await measured(() =>
+        fleet.join({ url: `redis://127.0.0.1:${port}` })
+      );
       assert.ok(ms < 4000, `${ms} ms`);
       assert.match(member.reports[0] ?? "", /ECONNREFUSED/);
       assert.equal(await member.say(ONE), GONE);
@@ -178,9 +205,14 @@ withRedis.describe("keys in a Redis that is silent", () => {
       assert.equal(await member.say(ONE), "one");
       member.pass(2000);
       fleet.server.pause();
-      const firsts = await measured(() => Promise.all([ONE, TWO, STRANGER].map((key) => member.say(key))));
+      const firsts = await measured(() =>
+        Promise.all([ONE, TWO, STRANGER].map((key) => member.say(key)))
+      );
       assert.deepEqual(firsts.result, ["one", GONE, GONE]);
-      assert.ok(firsts.ms <= NO_LONGER_MS + firsts.lagMs, `${firsts.ms} ms, ${firsts.lagMs} of them not its own`);
+      assert.ok(
+        firsts.ms <= NO_LONGER_MS + firsts.lagMs,
+        `${firsts.ms} ms, ${firsts.lagMs} of them not its own`,
+      );
       // For as long as it is silent, also while it is asked whether it is back.
       const endsAt = performance.now() + 1500;
       while (performance.now() < endsAt) {
@@ -237,7 +269,10 @@ withRedis.describe("keys in a Redis that is not what it was", () => {
       const member = await fleet.join();
       assert.equal(await member.say(ONE), "one");
       await fleet.server.restart();
-      await until(() => member.client.health.failures > 0 || member.client.health.isUp, "it is noticed");
+      await until(
+        () => member.client.health.failures > 0 || member.client.health.isUp,
+        "it is noticed",
+      );
       await until(() => member.client.health.isUp, "Redis is back");
       member.pass(MINUTE_MS);
       assert.equal(await member.say(ONE), "one");
@@ -248,7 +283,11 @@ withRedis.describe("keys in a Redis that is not what it was", () => {
       for (const key of [ONE, TWO]) await says(member, key, key.id);
       // These may not be all that it had: that is for the operator to say.
       assert.equal(await member.say(STRANGER), GONE);
-      assert.equal(await (await fleet.join()).say(STRANGER), GONE, "a gateway that is new hears of it too");
+      assert.equal(
+        await (await fleet.join()).say(STRANGER),
+        GONE,
+        "a gateway that is new hears of it too",
+      );
       assert.equal(member.told.length, 1, member.told.join("\n"));
       assert.match(
         member.told[0] ?? "",
@@ -257,7 +296,8 @@ withRedis.describe("keys in a Redis that is not what it was", () => {
       assert.equal(await member.store.confirm(), true);
       await says(member, STRANGER, "unknown");
       assert.equal(await member.store.confirm(), false);
-      // A part of it gone, as by a limit of its memory: then not even a gateway that is new here can tell.
+      // A part of it gone, as by a limit of its memory: then not even a gateway that is new here
+      // can tell.
       for (const lost of ["sallyport:digests", "sallyport:keys"]) {
         await fleet.fill(ONE, TWO);
         await says(member, ONE, "one");
@@ -287,12 +327,17 @@ withRedis.describe("keys in a Redis that is not what it was", () => {
       member.pass(2000);
       await fleet.raw.rename("sallyport:keys", "elsewhere");
       await fleet.raw.set("sallyport:keys", "not a hash");
-      const { result, ms, lagMs } = await measured(() => Promise.all([member.say(ONE), member.say(TWO)]));
+      const { result, ms, lagMs } = await measured(() =>
+        Promise.all([member.say(ONE), member.say(TWO)])
+      );
       assert.deepEqual(result, ["one", GONE]);
       assert.ok(ms <= REDIS_DEADLINE_MS + lagMs, "an error is no silence");
       assert.equal(await member.client.run((redis) => redis.ping(), String), "PONG");
       await assert.rejects(() => member.store.get("one"), KeyStoreUnavailable);
-      await assert.rejects(() => member.store.change("new", () => record("new")), KeyStoreUnavailable);
+      await assert.rejects(
+        () => member.store.change("new", () => record("new")),
+        KeyStoreUnavailable,
+      );
       await fleet.raw.del("sallyport:keys");
       await fleet.raw.rename("elsewhere", "sallyport:keys");
       assert.equal(await member.say(TWO), "two", "it is not left alone for an error");
@@ -303,7 +348,10 @@ withRedis.describe("keys in a Redis that is not what it was", () => {
     const sockets = new Set<Socket>();
     const server = createServer((socket) => {
       sockets.add(socket.on("error", () => {}));
-      socket.on("data", () => void socket.write("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n"));
+      socket.on(
+        "data",
+        () => void socket.write("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n"),
+      );
     });
     const port = await freePort();
     await new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));
@@ -333,7 +381,10 @@ withRedis.describe("keys in a Redis that is not what it was", () => {
         // Redis forbids to listen from now on.
         await fleet.raw.call("ACL", "SETUSER", "default", "resetchannels");
         await fleet.raw.call("CLIENT", "KILL", "TYPE", "pubsub");
-        await until(async () => String(await fleet.raw.call("ACL", "LOG")) !== "", "it is refused to somebody");
+        await until(
+          async () => String(await fleet.raw.call("ACL", "LOG")) !== "",
+          "it is refused to somebody",
+        );
         for (let round = 0; round < 4; round++) {
           const said = Array.from(
             { length: 50 },
@@ -342,7 +393,9 @@ withRedis.describe("keys in a Redis that is not what it was", () => {
           member.store.used("one", SOME_DAY + round);
           if (round % 2 === 0) await fleet.server.restart();
           else fleet.server.pause();
-          for (const answer of await Promise.all(said)) assert.match(answer, /^(?:unknown|key_store_unavailable)$/);
+          for (const answer of await Promise.all(said)) {
+            assert.match(answer, /^(?:unknown|key_store_unavailable)$/);
+          }
           fleet.server.resume();
           member.pass(600);
         }

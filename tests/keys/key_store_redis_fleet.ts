@@ -1,6 +1,10 @@
 /** Gateways' stores of keys around one Redis. */
 import { Redis } from "ioredis";
-import { REDIS_DEADLINE_MS, RedisClient, type RedisTarget } from "../../src/storage/redis_client.ts";
+import {
+  REDIS_DEADLINE_MS,
+  RedisClient,
+  type RedisTarget,
+} from "../../src/storage/redis_client.ts";
 import type { GatewayKey } from "../../src/keys/key_store.ts";
 import { KeySnapshot } from "../../src/keys/key_snapshot_file.ts";
 import { RedisKeyStore } from "../../src/keys/key_store_redis.ts";
@@ -29,9 +33,13 @@ export class Member {
 
   /**
    * @param target Redis, or its URL
-   * @param options Where its timers come from, the runtime's if left out; the file of its snapshot, if it has one
+   * @param options Where its timers come from, the runtime's if left out; the file of its snapshot,
+   * if it has one
    */
-  constructor(target: string | RedisTarget, { timer = systemClock.timer, snapshot }: MemberOptions = {}) {
+  constructor(
+    target: string | RedisTarget,
+    { timer = systemClock.timer, snapshot }: MemberOptions = {},
+  ) {
     const monotonic = () => (this.#stoppedAt ?? systemClock.monotonic()) + this.#ahead;
     const clock: Clock = { now: () => systemClock.now() + this.#ahead, monotonic, timer };
     this.client = new RedisClient(target, clock, (text) => this.reports.push(text));
@@ -39,7 +47,9 @@ export class Member {
     this.store = new RedisKeyStore(this.client, clock, {
       report,
       isCluster: this.client.isCluster,
-      snapshot: snapshot === undefined ? undefined : new KeySnapshot(new SharedFile(snapshot), { clock, report }),
+      snapshot: snapshot === undefined
+        ? undefined
+        : new KeySnapshot(new SharedFile(snapshot), { clock, report }),
     });
   }
 
@@ -94,7 +104,9 @@ export class Fleet {
 
   /** Another gateway. */
   async join(
-    { url = this.server.url, timeoutMs = REDIS_DEADLINE_MS, ...options }: MemberOptions & Partial<RedisTarget> = {},
+    { url = this.server.url, timeoutMs = REDIS_DEADLINE_MS, ...options }:
+      & MemberOptions
+      & Partial<RedisTarget> = {},
   ): Promise<Member> {
     const member = new Member({ url, timeoutMs }, options);
     this.#members.push(member);
@@ -118,7 +130,9 @@ export class Fleet {
   async scripts(): Promise<number> {
     const stats = await this.raw.info("commandstats");
     let calls = 0;
-    for (const [, count] of stats.matchAll(/cmdstat_eval(?:sha)?:calls=(\d+)/g)) calls += Number(count);
+    for (const [, count] of stats.matchAll(/cmdstat_eval(?:sha)?:calls=(\d+)/g)) {
+      calls += Number(count);
+    }
     return calls;
   }
 

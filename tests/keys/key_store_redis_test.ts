@@ -14,7 +14,13 @@ import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { type RedisCluster, startCluster } from "../support/redis_fleets.ts";
 import { until } from "../support/until.ts";
 import { Fleet, Member } from "./key_store_redis_fleet.ts";
-import { CHANGE_HOLDS_MS, describeKeyRegistry, digest, record, SOME_DAY } from "./key_store_suite.ts";
+import {
+  CHANGE_HOLDS_MS,
+  describeKeyRegistry,
+  digest,
+  record,
+  SOME_DAY,
+} from "./key_store_suite.ts";
 
 /** More than twice as many digests as a gateway keeps. */
 const FLOOD = 110_000;
@@ -96,13 +102,18 @@ withRedis.describe("a change of keys in Redis", () => {
       await here.store.change("one", (key = assert.fail()) => revokeKey(key, SOME_DAY));
       await here.store.change("new", () => record("new"));
       const isHeard = async () =>
-        (await there.store.find(ONE.digest))?.revokedAt === SOME_DAY && await there.say(record("new")) === "new";
+        (await there.store.find(ONE.digest))?.revokedAt === SOME_DAY &&
+        await there.say(record("new")) === "new";
       await until(isHeard, "the change is heard", CHANGE_HOLDS_MS);
       // Also by those whose connection was lost meanwhile.
       await fleet.raw.call("CLIENT", "KILL", "TYPE", "pubsub");
       await fleet.listening(3);
       await here.store.change("two", (key = assert.fail()) => revokeKey(key, SOME_DAY));
-      await until(async () => (await there.store.find(TWO.digest))?.revokedAt === SOME_DAY, "heard", CHANGE_HOLDS_MS);
+      await until(
+        async () => (await there.store.find(TWO.digest))?.revokedAt === SOME_DAY,
+        "heard",
+        CHANGE_HOLDS_MS,
+      );
     }));
 
   it("holds within a second though its message is lost", () =>
@@ -113,7 +124,11 @@ withRedis.describe("a change of keys in Redis", () => {
       await fleet.raw.call("CLIENT", "KILL", "TYPE", "pubsub");
       await here.store.change("one", (key = assert.fail()) => revokeKey(key, SOME_DAY));
       // And one that nobody announces.
-      await fleet.raw.hset("sallyport:keys", "two", JSON.stringify(toKeyJson({ ...TWO, disabled: true })));
+      await fleet.raw.hset(
+        "sallyport:keys",
+        "two",
+        JSON.stringify(toKeyJson({ ...TWO, disabled: true })),
+      );
       const startedAt = performance.now();
       for (let isOver = false; !isOver;) {
         isOver = performance.now() - startedAt >= CHANGE_HOLDS_MS; // before the look: those under way count
@@ -134,7 +149,10 @@ withRedis.describe("a change of keys in Redis", () => {
           answers.push((answer) => answer instanceof Error ? reject(answer) : resolve(read(answer)))
         ),
     };
-    const store = new RedisKeyStore(client as unknown as RedisClient, { ...systemClock, timer: () => () => {} });
+    const store = new RedisKeyStore(client as unknown as RedisClient, {
+      ...systemClock,
+      timer: () => () => {},
+    });
     const toAnswer = (key: GatewayKey) => [key.id, JSON.stringify(toKeyJson(key))];
     const early = store.find(ONE.digest);
     assert.equal(store.find(ONE.digest), early, "one question for all who wait");
@@ -175,10 +193,15 @@ withRedis.describe("keys in Redis", () => {
       member.stopTime();
       assert.equal(await member.say(ONE), "one");
       const random = (index: number) => ({ digest: digest(`flood ${index}`) });
-      const isUnknown = async (index: number) => assert.equal(await member.say(random(index)), "unknown");
+      const isUnknown = async (index: number) =>
+        assert.equal(await member.say(random(index)), "unknown");
       for (let start = 0; start < FLOOD; start += 100) {
         await Promise.all(Array.from({ length: 100 }, (_, index) => isUnknown(start + index)));
-        assert.equal((member.store.find(ONE.digest) as GatewayKey).id, "one", "a good key had to wait");
+        assert.equal(
+          (member.store.find(ONE.digest) as GatewayKey).id,
+          "one",
+          "a good key had to wait",
+        );
         await setImmediate();
       }
       for (let index = FLOOD - 100; index < FLOOD; index++) await isUnknown(index);
@@ -195,10 +218,15 @@ withRedis.describe("keys in Redis", () => {
   it("are listed over many pages, whatever is missing among them", () =>
     Fleet.with(async (fleet) => {
       const member = await fleet.join();
-      const keys = Array.from({ length: 2500 }, (_, index) => record(`key-${index}`, { createdAt: SOME_DAY + index }));
+      const keys = Array.from(
+        { length: 2500 },
+        (_, index) => record(`key-${index}`, { createdAt: SOME_DAY + index }),
+      );
       for (const key of keys) {
         fleet.raw.hset("sallyport:keys", key.id, JSON.stringify(toKeyJson(key))).catch(() => {});
-        fleet.raw.zadd("sallyport:created", SOME_DAY + Number(key.id.slice(4)), key.id).catch(() => {});
+        fleet.raw.zadd("sallyport:created", SOME_DAY + Number(key.id.slice(4)), key.id).catch(
+          () => {},
+        );
       }
       await fleet.raw.ping();
       const ids = keys.map(({ id }) => id).reverse();
@@ -218,7 +246,12 @@ withRedis.describe("keys in Redis", () => {
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE, TWO);
       const member = await fleet.join();
-      const broken = ["{", "null", "{}", JSON.stringify({ id: "two", key: "a-key-of-my-own-0123" })];
+      const broken = [
+        "{",
+        "null",
+        "{}",
+        JSON.stringify({ id: "two", key: "a-key-of-my-own-0123" }),
+      ];
       for (const text of broken) {
         await fleet.raw.hset("sallyport:keys", "two", text);
         assert.equal(await member.say(TWO), "key_store_unavailable", text);
@@ -230,18 +263,26 @@ withRedis.describe("keys in Redis", () => {
           ["two", "its record is broken"],
           ["one", undefined],
         ]);
-        assert.deepEqual((await member.store.list({ limit: 9, search: "two" })).map(({ id }) => id), ["two"]);
+        assert.deepEqual(
+          (await member.store.list({ limit: 9, search: "two" })).map(({ id }) => id),
+          ["two"],
+        );
         const acts = [() => member.store.get("two"), () => member.store.change("two", () => TWO)];
         for (const act of acts) {
           await assert.rejects(act, (error) => {
             assert.ok(error instanceof KeyStoreUnavailable);
-            assert.match(error.message, /^Cannot read the key two in Redis: .* HDEL sallyport:keys two$/);
+            assert.match(
+              error.message,
+              /^Cannot read the key two in Redis: .* HDEL sallyport:keys two$/,
+            );
             return true;
           });
         }
         assert.equal(await fleet.raw.hget("sallyport:keys", "two"), text);
       }
-      assert.deepEqual((await member.store.list({ limit: 9, search: "one" })).map(({ id }) => id), ["one"]);
+      assert.deepEqual((await member.store.list({ limit: 9, search: "one" })).map(({ id }) => id), [
+        "one",
+      ]);
       assert.equal(member.client.health.isUp, true);
       assert.equal(member.reports.length, 1, member.reports.join("\n"));
       // Done as it was told: then nobody has this digest, until somebody has it again.
@@ -254,21 +295,31 @@ withRedis.describe("keys in Redis", () => {
   it("have their last uses written a part at a time, also those that Redis missed", () =>
     Fleet.with(async (fleet) => {
       // What is written every five seconds is written every fifty milliseconds.
-      const timer = (ms: number, fire: () => void) => systemClock.timer(ms === 5000 ? 50 : ms, fire);
+      const timer = (ms: number, fire: () => void) =>
+        systemClock.timer(ms === 5000 ? 50 : ms, fire);
       const member = await fleet.join({ timer });
       const ids = Array.from({ length: 2500 }, (_, index) => `key-${index}`);
       await fleet.raw.hset("sallyport:used", "key-7", SOME_DAY + 99_999);
       const before = await fleet.scripts();
       for (const [index, id] of ids.entries()) member.store.used(id, SOME_DAY + index);
-      await until(async () => await fleet.raw.hlen("sallyport:used") === ids.length, "all are written");
+      await until(
+        async () => await fleet.raw.hlen("sallyport:used") === ids.length,
+        "all are written",
+      );
       assert.equal(await fleet.scripts(), before + 3);
       const used = await member.store.lastUsed(ids);
-      for (const [index, id] of ids.entries()) assert.equal(used.get(id), SOME_DAY + (index === 7 ? 99_999 : index));
+      for (const [index, id] of ids.entries()) {
+        assert.equal(used.get(id), SOME_DAY + (index === 7 ? 99_999 : index));
+      }
       await fleet.server.kill();
       member.store.used("key-0", SOME_DAY + 5000);
-      await until(() => !member.client.health.isUp || member.client.health.failures > 0, "a write failed");
+      await until(
+        () => !member.client.health.isUp || member.client.health.failures > 0,
+        "a write failed",
+      );
       await fleet.server.restart();
-      const isThere = async () => await fleet.raw.hget("sallyport:used", "key-0") === String(SOME_DAY + 5000);
+      const isThere = async () =>
+        await fleet.raw.hget("sallyport:used", "key-0") === String(SOME_DAY + 5000);
       await until(isThere, "what was missed is written");
     }));
 });

@@ -3,7 +3,12 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { describe, it } from "@std/testing/bdd";
 import { createKey, revokeKey, rotateKey } from "../../src/keys/lifecycle.ts";
-import { type GatewayKey, type KeyRegistry, KeyStoreError, KeyStoreUnavailable } from "../../src/keys/key_store.ts";
+import {
+  type GatewayKey,
+  type KeyRegistry,
+  KeyStoreError,
+  KeyStoreUnavailable,
+} from "../../src/keys/key_store.ts";
 import { until } from "../support/until.ts";
 
 /** A change holds everywhere within this. Milliseconds. */
@@ -22,7 +27,8 @@ export function record(id: string, more: Partial<GatewayKey> = {}): GatewayKey {
 }
 
 /** A record as it is written: without fields that have no value. */
-export const written = (key: GatewayKey | undefined): unknown => JSON.parse(JSON.stringify(key ?? null));
+export const written = (key: GatewayKey | undefined): unknown =>
+  JSON.parse(JSON.stringify(key ?? null));
 
 /** A place where keys are, and gateways that look there. */
 export interface Place {
@@ -68,7 +74,11 @@ const THREE = [
   record("third", { createdAt: SOME_DAY + 2000, name: "team alphabet" }),
 ];
 
-async function within(make: MakePlace, keys: readonly GatewayKey[], act: (place: Place) => Promise<void>) {
+async function within(
+  make: MakePlace,
+  keys: readonly GatewayKey[],
+  act: (place: Place) => Promise<void>,
+) {
   const place = await make(keys);
   try {
     await act(place);
@@ -87,7 +97,9 @@ export function describeKeyStore(where: string, make: MakePlace): void {
         const store = await open();
         for (const { id } of THREE) assert.equal((await store.find(digest(id)))?.id, id);
         assert.equal((await store.find(digest("second before")))?.id, "second");
-        for (const stranger of ["", "fourth", "first "]) assert.equal(await store.find(digest(stranger)), undefined);
+        for (const stranger of ["", "fourth", "first "]) {
+          assert.equal(await store.find(digest(stranger)), undefined);
+        }
       }));
 
     it("are got by their id, whole", () =>
@@ -105,9 +117,15 @@ export function describeKeyStore(where: string, make: MakePlace): void {
         const store = await open();
         assert.deepEqual(idsOf(await store.list({ limit: 10 })), ["third", "second", "first"]);
         assert.deepEqual(idsOf(await store.list({ limit: 2 })), ["third", "second"]);
-        assert.deepEqual(idsOf(await store.list({ limit: 2, after: "third" })), ["second", "first"]);
+        assert.deepEqual(idsOf(await store.list({ limit: 2, after: "third" })), [
+          "second",
+          "first",
+        ]);
         assert.deepEqual(idsOf(await store.list({ limit: 2, after: "first" })), []);
-        assert.deepEqual(written((await store.list({ limit: 1, after: "third" }))[0]), written(THREE[1]));
+        assert.deepEqual(
+          written((await store.list({ limit: 1, after: "third" }))[0]),
+          written(THREE[1]),
+        );
       }));
 
     it("are not listed after one that is not there, which would begin anew for ever", () =>
@@ -119,9 +137,14 @@ export function describeKeyStore(where: string, make: MakePlace): void {
     it("are searched by id and name, in any case", () =>
       within(make, THREE, async ({ open }) => {
         const store = await open();
-        assert.deepEqual(idsOf(await store.list({ limit: 10, search: "ALPHA" })), ["third", "first"]);
+        assert.deepEqual(idsOf(await store.list({ limit: 10, search: "ALPHA" })), [
+          "third",
+          "first",
+        ]);
         assert.deepEqual(idsOf(await store.list({ limit: 1, search: "alpha" })), ["third"]);
-        assert.deepEqual(idsOf(await store.list({ limit: 10, search: "alpha", after: "third" })), ["first"]);
+        assert.deepEqual(idsOf(await store.list({ limit: 10, search: "alpha", after: "third" })), [
+          "first",
+        ]);
         assert.deepEqual(idsOf(await store.list({ limit: 10, search: "eCoN" })), ["second"]);
         assert.deepEqual(await store.list({ limit: 10, search: "nobody" }), []);
       }));
@@ -187,12 +210,22 @@ export function describeKeyRegistry(where: string, make: MakePlace): void {
         const taken = [
           { ...another, digest: digest("first") },
           { ...another, digest: digest("second before") },
-          { ...another, digest: digest("x"), previous: { digest: digest("third"), expiresAt: SOME_DAY } },
+          {
+            ...another,
+            digest: digest("x"),
+            previous: { digest: digest("third"), expiresAt: SOME_DAY },
+          },
         ];
         for (const twin of taken) {
           await assert.rejects(() => store.change("fourth", () => twin), (error) => {
-            assert.ok(error instanceof KeyStoreError && !(error instanceof KeyStoreUnavailable), String(error));
-            assert.match(error.message, /^Cannot add the key: (?:first|second|third) has the same digest$/);
+            assert.ok(
+              error instanceof KeyStoreError && !(error instanceof KeyStoreUnavailable),
+              String(error),
+            );
+            assert.match(
+              error.message,
+              /^Cannot add the key: (?:first|second|third) has the same digest$/,
+            );
             return true;
           });
         }
@@ -230,7 +263,11 @@ export function describeKeyRegistry(where: string, make: MakePlace): void {
         assert.equal(await there.find(made.digest), undefined);
         assert.ok(await there.find(digest("second before")));
         await here.change(made.id, () => made);
-        await until(async () => await there.find(made.digest) !== undefined, "a new key is known", CHANGE_HOLDS_MS);
+        await until(
+          async () => await there.find(made.digest) !== undefined,
+          "a new key is known",
+          CHANGE_HOLDS_MS,
+        );
         await here.change("first", (current = assert.fail()) => revokeKey(current, SOME_DAY));
         const isRevoked = async () => (await there.find(digest("first")))?.revokedAt === SOME_DAY;
         await until(isRevoked, "a key is revoked", CHANGE_HOLDS_MS);
@@ -239,9 +276,12 @@ export function describeKeyRegistry(where: string, make: MakePlace): void {
           (current = assert.fail()) => rotateKey(current, 0, { digest, now: SOME_DAY }).record,
         );
         const isOut = async () =>
-          await there.find(digest("second")) === undefined && await there.find(digest("second before")) === undefined;
+          await there.find(digest("second")) === undefined &&
+          await there.find(digest("second before")) === undefined;
         await until(isOut, "old secrets are out", CHANGE_HOLDS_MS);
-        for (const store of [here, there]) assert.equal((await store.find(digest("third")))?.id, "third");
+        for (const store of [here, there]) {
+          assert.equal((await store.find(digest("third")))?.id, "third");
+        }
       }));
 
     it("leave a note of each key's last use, of whichever exchange it was", () =>

@@ -14,8 +14,14 @@ import { makeFolder } from "../support/program.ts";
 import { until } from "../support/until.ts";
 import { HOUR_MS, SOME_DAY } from "./key_store_suite.ts";
 
-const BUDGET: LimitSubject = { name: "key:one", limits: { budget: { limit: 1000, period: "day" } } };
-const PROVIDER: LimitSubject = { name: "provider:a", limits: { budget: { limit: 5000, period: "month" } } };
+const BUDGET: LimitSubject = {
+  name: "key:one",
+  limits: { budget: { limit: 1000, period: "day" } },
+};
+const PROVIDER: LimitSubject = {
+  name: "provider:a",
+  limits: { budget: { limit: 5000, period: "month" } },
+};
 
 /** A gateway on some day, whose clock stands still. Its timers fire when they are told to. */
 class Gateway {
@@ -88,7 +94,10 @@ describe("the state of keys", () => {
 
   it("outlives the gateway: the number of gateways, beside what is there in the form of before or of people", () =>
     within(async (folder, file) => {
-      const texts = ['{"used":{\n"one":5\n},"budgets":[\n\n]}\n', '{"used": {"one": 5}, "budgets": [], "later": 1}'];
+      const texts = [
+        '{"used":{\n"one":5\n},"budgets":[\n\n]}\n',
+        '{"used": {"one": 5}, "budgets": [], "later": 1}',
+      ];
       for (const text of texts) {
         writeFileSync(file, text);
         const before = new Gateway(folder);
@@ -196,14 +205,26 @@ describe("the state of keys", () => {
   });
 
   it("is read in every form of JSON, with none, one and many entries", async () => {
-    const spent = (index: number) => ({ subject: `key:${index}`, used: index + 1, until: SOME_DAY + HOUR_MS });
+    const spent = (index: number) => ({
+      subject: `key:${index}`,
+      used: index + 1,
+      until: SOME_DAY + HOUR_MS,
+    });
     for (const count of [0, 1, 2, 3000]) {
       const ids = Array.from({ length: count }, (_, index) => index);
       const used = Object.fromEntries(ids.map((id) => [`key-${id}`, SOME_DAY + id]));
       const whole = { used, budgets: ids.map(spent) };
-      const ours = `{"used":{\n${JSON.stringify(used).slice(1, -1).replaceAll(",", ",\n")}\n},"budgets":[\n` +
+      const ours =
+        `{"used":{\n${JSON.stringify(used).slice(1, -1).replaceAll(",", ",\n")}\n},"budgets":[\n` +
         `${ids.map((id) => JSON.stringify(spent(id))).join(",\n")}\n]}\n`;
-      for (const text of [JSON.stringify(whole), JSON.stringify(whole, null, 2), ours, ours.replaceAll("\n", "\r\n")]) {
+      for (
+        const text of [
+          JSON.stringify(whole),
+          JSON.stringify(whole, null, 2),
+          ours,
+          ours.replaceAll("\n", "\r\n"),
+        ]
+      ) {
         await within(async (folder, file) => {
           writeFileSync(file, text);
           const gateway = new Gateway(folder);
@@ -223,7 +244,10 @@ describe("the state of keys", () => {
   it("that can't be read is no reason to begin anew", () =>
     within(async (folder, file) => {
       mkdirSync(file);
-      await assert.rejects(() => new Gateway(folder).state.start(), /Cannot read .*keys\.state\.json: E/);
+      await assert.rejects(
+        () => new Gateway(folder).state.start(),
+        /Cannot read .*keys\.state\.json: E/,
+      );
     }));
 
   it("that can't be written is kept and said once, until it can", () =>
@@ -256,5 +280,10 @@ describe("the state of keys", () => {
 /** The parts of a gateway, to be named alone. */
 function bound(gateway: Gateway) {
   const { state, timers } = gateway;
-  return { state, timers, write: () => gateway.write(), spend: (tokens: number) => gateway.spend(tokens) };
+  return {
+    state,
+    timers,
+    write: () => gateway.write(),
+    spend: (tokens: number) => gateway.spend(tokens),
+  };
 }

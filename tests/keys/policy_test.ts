@@ -1,4 +1,7 @@
-/** What a gateway key may do: expiry, providers, and models against a reference of regular expressions. */
+/**
+ * What a gateway key may do: expiry, providers, and models against a reference of regular
+ * expressions.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -50,9 +53,16 @@ describe("a policy", () => {
     assert.equal(codeOf(() => admitKey(undefined, "a", 0)), "invalid_gateway_key");
     const outcomes = { 9: "ok", 10: "invalid_gateway_key", 11: "invalid_gateway_key" };
     for (const [now, expected] of Object.entries(outcomes)) {
-      assert.equal(codeOf(() => admitKey({ ...key, expiresAt: 10 }, "a", Number(now))), expected, `at ${now}`);
+      assert.equal(
+        codeOf(() => admitKey({ ...key, expiresAt: 10 }, "a", Number(now))),
+        expected,
+        `at ${now}`,
+      );
     }
-    assert.equal(codeOf(() => admitKey({ ...key, expiresAt: undefined }, "a", Number.MAX_VALUE)), "ok");
+    assert.equal(
+      codeOf(() => admitKey({ ...key, expiresAt: undefined }, "a", Number.MAX_VALUE)),
+      "ok",
+    );
   });
 
   it("refuses foreign providers, by the whole name", () => {
@@ -65,13 +75,20 @@ describe("a policy", () => {
       "": "provider_not_allowed",
     };
     for (const [provider, expected] of Object.entries(outcomes)) {
-      assert.equal(codeOf(() => admitKey({ ...key, providers: ["a", "b"] }, provider, 0)), expected, provider);
+      assert.equal(
+        codeOf(() => admitKey({ ...key, providers: ["a", "b"] }, provider, 0)),
+        expected,
+        provider,
+      );
     }
     for (const providers of [[], ["*"]]) {
       assert.equal(codeOf(() => admitKey({ ...key, providers }, "a", 0)), "provider_not_allowed");
     }
     // Who may not even come in is not told where it may go.
-    assert.equal(codeOf(() => admitKey({ ...key, expiresAt: 1, providers: [] }, "a", 2)), "invalid_gateway_key");
+    assert.equal(
+      codeOf(() => admitKey({ ...key, expiresAt: 1, providers: [] }, "a", 2)),
+      "invalid_gateway_key",
+    );
   });
 
   for (const [name, [pattern, model, isAllowed]] of Object.entries(MODELS)) {
@@ -96,14 +113,22 @@ describe("a policy", () => {
     // A name that was made from the pattern, or nearly so: else most pairs would not match at all.
     const pair = fc.oneof(
       fc.tuple(text, text),
-      fc.tuple(text, fc.constantFrom("", "a", "b", "ab", "ba"), fc.nat(20)).map(([pattern, filling, at]) => {
-        const model = pattern.replaceAll("*", filling);
-        return [pattern, at < model.length ? model.slice(0, at) + model.slice(at + 1) : model] as const;
-      }),
+      fc.tuple(text, fc.constantFrom("", "a", "b", "ab", "ba"), fc.nat(20)).map(
+        ([pattern, filling, at]) => {
+          const model = pattern.replaceAll("*", filling);
+          return [
+            pattern,
+            at < model.length ? model.slice(0, at) + model.slice(at + 1) : model,
+          ] as const;
+        },
+      ),
     );
     fc.assert(
       fc.property(pair, ([pattern, model]) => {
-        assert.equal(modelCode([pattern], model), isMatch(pattern, model) ? "ok" : "model_not_allowed");
+        assert.equal(
+          modelCode([pattern], model),
+          isMatch(pattern, model) ? "ok" : "model_not_allowed",
+        );
       }),
       { numRuns: 5000 },
     );

@@ -1,11 +1,15 @@
-/** Tokens that are looked for in any text: found wherever they stand, at a cost that the text can't raise. */
+/**
+ * Tokens that are looked for in any text: found wherever they stand, at a cost that the text can't
+ * raise.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { findClaims, MAX_TOKEN_LENGTH } from "../../src/keys/identity/token_form.ts";
 import { toPart } from "../support/issuer.ts";
 
-const token = (claims: Record<string, unknown>): string => `${toPart({ alg: "ES256" })}.${toPart(claims)}.c2ln`;
+const token = (claims: Record<string, unknown>): string =>
+  `${toPart({ alg: "ES256" })}.${toPart(claims)}.c2ln`;
 const found = (text: string) => Array.from(findClaims(text));
 
 describe("tokens in a text", () => {
@@ -13,9 +17,16 @@ describe("tokens in a text", () => {
     const claims = { iss: "https://id.example", aud: "x" };
     const text = token(claims);
     for (
-      const [before, after] of [["", ""], ["me:", ""], ["?key=", "&x=1"], ["a b\n", "\n"], ["x.y;", ".z"], ["ä", "ö"]]
+      const [before, after] of [["", ""], ["me:", ""], ["?key=", "&x=1"], ["a b\n", "\n"], [
+        "x.y;",
+        ".z",
+      ], ["ä", "ö"]]
     ) {
-      assert.deepEqual(found(`${before}${text}${after}`), [claims], JSON.stringify([before, after]));
+      assert.deepEqual(
+        found(`${before}${text}${after}`),
+        [claims],
+        JSON.stringify([before, after]),
+      );
     }
     const other = { iss: "https://other.example" };
     assert.deepEqual(found(`${text} ${token(other)}`), [claims, other]);
@@ -26,7 +37,8 @@ describe("tokens in a text", () => {
     assert.deepEqual(found(token({ filler: "x".repeat(MAX_TOKEN_LENGTH) })), []);
     assert.equal(found(`${token({ iss: "a" })} `.repeat(10)).length, 10);
     assert.equal(found(`${token({ iss: "a" })} `.repeat(1000)).length, 20);
-    // What is no token counts too: each attempt costs some microseconds, and a body has room for millions.
+    // What is no token counts too: each attempt costs some microseconds, and a body has room for
+    // millions.
     assert.deepEqual(found(`${".eyJ".repeat(20)} ${token({ iss: "a" })}`), []);
   });
 });

@@ -1,6 +1,7 @@
 /**
- * The first version of the form of records: samples that its build wrote (2026-11-22), in a file and in Redis, and the
- * rules by which it reads. It knows no `version`, and refuses whatever it does not know.
+ * The first version of the form of records: samples that its build wrote (2026-11-22), in a file
+ * and in Redis, and the rules by which it reads. It knows no `version`, and refuses whatever it
+ * does not know.
  */
 import assert from "node:assert/strict";
 
@@ -15,7 +16,10 @@ export const FILE = `{"keys":[
 /** The records of that file. */
 export const RECORDS: readonly Record<string, unknown>[] = JSON.parse(FILE).keys;
 
-/** What the same keys are in Redis: hash of id -> record, hash of digest -> id, ids by their times, last uses. */
+/**
+ * What the same keys are in Redis: hash of id -> record, hash of digest -> id, ids by their times,
+ * last uses.
+ */
 export const REDIS: {
   readonly keys: Readonly<Record<string, string>>;
   readonly digests: Readonly<Record<string, string>>;
@@ -29,7 +33,10 @@ export const REDIS: {
     "a42e6a4278c8136b4fa8a1896d884ce7aabdaf190d32f5551d87a2a0e288dc23": "r5cscU3V4smJ",
     "c07ed8dc37ab110e37c0da9c8d7a982a75ea11525bcae23e9446c6c69f905e58": "gM3Tx6P9OB9K",
   },
-  created: [[1795348463324, "HPo2nZnmE9Vv"], [1795348464013, "r5cscU3V4smJ"], [1795348464412, "gM3Tx6P9OB9K"]],
+  created: [[1795348463324, "HPo2nZnmE9Vv"], [1795348464013, "r5cscU3V4smJ"], [
+    1795348464412,
+    "gM3Tx6P9OB9K",
+  ]],
   used: { HPo2nZnmE9Vv: "1795348465000" },
 };
 
@@ -45,7 +52,9 @@ const isRate = matches(/^\d+[kMG]?\/(?:\d*)(?:s|min|h|d|day)$/);
 /** Strict: every member is known and as it should be. */
 const objectOf = (checks: Readonly<Record<string, Check>>): Check => (value) =>
   typeof value === "object" && value !== null && !Array.isArray(value) &&
-  Object.entries(value).every(([name, each]) => Object.hasOwn(checks, name) && checks[name]?.(each) === true);
+  Object.entries(value).every(([name, each]) =>
+    Object.hasOwn(checks, name) && checks[name]?.(each) === true
+  );
 
 const isRecord = objectOf({
   id: isText,
@@ -54,7 +63,8 @@ const isRecord = objectOf({
   providers: listOf(isText),
   models: listOf(isText),
   operations: listOf(isText),
-  metadata: (value) => typeof value === "object" && value !== null && Object.values(value).every(isText),
+  metadata: (value) =>
+    typeof value === "object" && value !== null && Object.values(value).every(isText),
   disabled: (value) => typeof value === "boolean",
   limits: objectOf({
     requests: isRate,
@@ -76,7 +86,9 @@ export function assertReadable(record: unknown): void {
   assert.ok(isText(id) && isDigest(digest), "id and digest are needed");
 }
 
-/** Fails unless the first version reads a file of keys, one key a line as it expects of a gateway. */
+/**
+ * Fails unless the first version reads a file of keys, one key a line as it expects of a gateway.
+ */
 export function assertFileReadable(text: string): void {
   assert.match(text, /^\{"keys":\[\n[^]*\n\],"checksum":"[0-9a-f]{64}"\}\n$/);
   for (const record of JSON.parse(text).keys) assertReadable(record);

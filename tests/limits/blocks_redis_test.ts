@@ -1,4 +1,7 @@
-/** Blocks of large limits that gateways take in advance from Redis: what passes, what is charged, what goes back. */
+/**
+ * Blocks of large limits that gateways take in advance from Redis: what passes, what is charged,
+ * what goes back.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { setImmediate } from "node:timers";
@@ -24,10 +27,17 @@ const PRICE = 250_000;
 const hourly = { tokens: { limit: LIMIT, windowMs: HOUR } };
 
 /** Deadlines that a busy machine keeps too. */
-const patient: Clock = { ...systemClock, timer: (ms, fire) => systemClock.timer(ms === CALL_MS ? 10_000 : ms, fire) };
+const patient: Clock = {
+  ...systemClock,
+  timer: (ms, fire) => systemClock.timer(ms === CALL_MS ? 10_000 : ms, fire),
+};
 /** The clock of limiters: it passes as tests want it, and fires no timer. */
 let passedMs = 0;
-const moved: Clock = { ...systemClock, monotonic: () => systemClock.monotonic() + passedMs, timer: () => () => {} };
+const moved: Clock = {
+  ...systemClock,
+  monotonic: () => systemClock.monotonic() + passedMs,
+  timer: () => () => {},
+};
 
 interface Member {
   readonly client: RedisClient;
@@ -74,7 +84,11 @@ withRedis.describe("blocks of large limits in Redis", () => {
   };
 
   /** Calls of one key at three gateways, at random, until a part of them is refused. */
-  async function runCalls(key: LimitSubject, beside: LimitSubject, seed: readonly Call[]): Promise<HistoricCall[]> {
+  async function runCalls(
+    key: LimitSubject,
+    beside: LimitSubject,
+    seed: readonly Call[],
+  ): Promise<HistoricCall[]> {
     const calls: HistoricCall[] = [];
     const queue = [...seed];
     const settlements: Promise<void>[] = [];
@@ -93,13 +107,22 @@ withRedis.describe("blocks of large limits in Redis", () => {
         const subjects = isBeside ? [key, beside] : [key];
         let lease: Lease | undefined;
         try {
-          lease = await members[gateway]?.limiter.acquire(subjects, { expected: reserved, most: reserved });
+          lease = await members[gateway]?.limiter.acquire(subjects, {
+            expected: reserved,
+            most: reserved,
+          });
         } catch (error) {
           assert.ok(GatewayError.is(error));
           if (error.limit === "team-requests") continue; // refused by the other one: it has used nothing
         }
-        for (let turn = 0; lease !== undefined && turn < turns; turn++) await new Promise(setImmediate);
-        const used = lease === undefined ? 0 : key.limits.mode === "strict" ? Math.min(actual, expected) : actual;
+        for (let turn = 0; lease !== undefined && turn < turns; turn++) {
+          await new Promise(setImmediate);
+        }
+        const used = lease === undefined
+          ? 0
+          : key.limits.mode === "strict"
+          ? Math.min(actual, expected)
+          : actual;
         const made = {
           gateway: String(gateway),
           key: "k",
@@ -162,7 +185,13 @@ withRedis.describe("blocks of large limits in Redis", () => {
           await rest();
           const sum = calls.reduce((all, { actual }) => all + actual, 0);
           const admitted = calls.filter(({ isRefused }) => !isRefused).length;
-          const all = { tokens: sum, budget: sum, spend: sum * PRICE, requests: admitted, concurrency: 0 };
+          const all = {
+            tokens: sum,
+            budget: sum,
+            spend: sum * PRICE,
+            requests: admitted,
+            concurrency: 0,
+          };
           for (const [name, used] of Object.entries(await usedOf(one(), key))) {
             assert.equal(used, all[name as keyof typeof all], `${name} is not the truth`);
           }
@@ -195,7 +224,10 @@ withRedis.describe("blocks of large limits in Redis", () => {
     );
     assert.ok(sum <= 10 * LIMIT && sum > 10 * LIMIT - 1500, `${sum} tokens passed`);
     const admitted = sum / 1000;
-    assert.ok(scripts - refused < admitted / 4, `${scripts - refused} scripts for ${admitted} calls`);
+    assert.ok(
+      scripts - refused < admitted / 4,
+      `${scripts - refused} scripts for ${admitted} calls`,
+    );
     await rest();
     assert.deepEqual(await usedOf(one(), key), { tokens: sum });
   });
@@ -236,7 +268,9 @@ withRedis.describe("blocks of large limits in Redis", () => {
 
   it("settle in a later window only what was not reserved", async () => {
     const key = keyWith({ tokens: { limit: LIMIT, windowMs: 300 } });
-    const leases = await Promise.all([1, 2].map(() => one().acquire([key], expecting(tokens(1000)))));
+    const leases = await Promise.all(
+      [1, 2].map(() => one().acquire([key], expecting(tokens(1000)))),
+    );
     await until(async () => (await usedOf(one(), key)).tokens === 0, "the window is over");
     leases[0]?.release(tokens(400));
     assert.deepEqual(await usedOf(one(), key), { tokens: 0 });
@@ -283,11 +317,15 @@ withRedis.describe("blocks of large limits in Redis", () => {
     await limiter.start();
     try {
       const key = keyWith(hourly);
-      const call = async () => (await limiter.acquire([key], expecting(tokens(100)))).release(tokens(100));
+      const call = async () =>
+        (await limiter.acquire([key], expecting(tokens(100)))).release(tokens(100));
       for (let number = 0; number < 50; number++) await call();
       own.pause();
       for (let number = 0; number < 200; number++) await call();
-      assert.ok(limiter.fallbacks > 0 && limiter.fallbacks < 200, `${limiter.fallbacks} decisions without Redis`);
+      assert.ok(
+        limiter.fallbacks > 0 && limiter.fallbacks < 200,
+        `${limiter.fallbacks} decisions without Redis`,
+      );
       own.resume();
       await until(() => client.health.isUp, "Redis answers again");
       passedMs += 3000;

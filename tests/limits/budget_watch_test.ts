@@ -9,7 +9,10 @@ import type { Limiter, LimitSubject, Standing } from "../../src/limits/limiter.t
 
 const NOON = Date.UTC(2027, 0, 31, 12);
 const DAY_MS = 86_400_000;
-const subjectOf = (name: string, limit = 100): LimitSubject => ({ name, limits: { budget: { limit, period: "day" } } });
+const subjectOf = (name: string, limit = 100): LimitSubject => ({
+  name,
+  limits: { budget: { limit, period: "day" } },
+});
 const standing = (used: number, subject = subjectOf("key:x")): Standing => {
   const { limit = 0 } = subject.limits.budget ?? {};
   return { subject, name: "budget", limit, used, resetMs: 1 };
@@ -32,7 +35,10 @@ describe("the watch of budgets", () => {
 
   it("tells each threshold once in a period, and again in the next", () => {
     for (const used of [10, 79, 80, 85, 79, 90, 100, 130]) watch.note([standing(used)], onReached);
-    assert.deepEqual(reached.map(({ threshold, used }) => [threshold, used]), [[0.8, 80], [1, 100]]);
+    assert.deepEqual(reached.map(({ threshold, used }) => [threshold, used]), [[0.8, 80], [
+      1,
+      100,
+    ]]);
     assert.equal(reached[0]?.until, Date.UTC(2027, 1, 1));
     now += DAY_MS / 2;
     assert.deepEqual(ratios(), [], "the period is over");
@@ -78,20 +84,29 @@ describe("the watch of budgets", () => {
       limits: { tokens: { limit: 10, windowMs: 1000 }, budget: { limit: 100, period: "day" } },
     };
     const tokens: Standing = { subject, name: "tokens", limit: 10, used: 10, resetMs: 1 };
-    assert.equal(watch.note([tokens, { ...tokens, name: "budget", limit: 50, used: 50 }], onReached), undefined);
+    assert.equal(
+      watch.note([tokens, { ...tokens, name: "budget", limit: 50, used: 50 }], onReached),
+      undefined,
+    );
     assert.deepEqual([reached, ratios()], [[], []]);
   });
 
   it("tells tokens from money of one subject", () => {
     const spend = { limit: 1e9, period: "month", currency: "EUR" } as const;
-    const subject: LimitSubject = { name: "team:t", limits: { budget: { limit: 100, period: "day" }, spend } };
+    const subject: LimitSubject = {
+      name: "team:t",
+      limits: { budget: { limit: 100, period: "day" }, spend },
+    };
     const both: Standing[] = [
       { subject, name: "budget", limit: 100, used: 10, resetMs: 1 },
       { subject, name: "spend", limit: 1e9, used: 5e8, resetMs: 1 },
     ];
     watch.note(both, onReached)?.({ tokens: 10, spend: 4e8 });
     assert.deepEqual(ratios(), [[["team:t", "tokens"], 0.2], [["team:t", "EUR"], 0.9]]);
-    assert.deepEqual(reached.map(({ unit, until }) => [unit, until]), [["EUR", Date.UTC(2027, 1, 1)]]);
+    assert.deepEqual(reached.map(({ unit, until }) => [unit, until]), [[
+      "EUR",
+      Date.UTC(2027, 1, 1),
+    ]]);
   });
 
   it(`remembers the ${MAX_WATCHED} that were used last`, () => {
@@ -101,7 +116,11 @@ describe("the watch of budgets", () => {
     }
     const names = ratios().map(([[subject]]) => subject);
     assert.equal(names.length, MAX_WATCHED);
-    assert.deepEqual([names.includes("key:0"), names.includes("key:1"), names.at(-1)], [true, false, "key:0"]);
+    assert.deepEqual([names.includes("key:0"), names.includes("key:1"), names.at(-1)], [
+      true,
+      false,
+      "key:0",
+    ]);
   });
 
   it("asks for a budget that refuses, not more than once a second, and no more when it is known to be used up", async () => {
@@ -131,7 +150,10 @@ describe("the watch of budgets", () => {
   });
 
   it("a limiter that fails when it is asked does no harm", async () => {
-    const limiter: Limiter = { acquire: () => assert.fail(), status: () => Promise.reject(new Error("away")) };
+    const limiter: Limiter = {
+      acquire: () => assert.fail(),
+      status: () => Promise.reject(new Error("away")),
+    };
     watch.refused([subjectOf("key:x")], limiter, onReached);
     await new Promise((resolve) => setImmediate(resolve));
     assert.deepEqual(reached, []);

@@ -21,26 +21,39 @@ const usageChunk = (input: number, output: number) =>
   `data: ${JSON.stringify({ choices: [], usage: toUsage(input, output) })}\n\n`;
 const DONE = "data: [DONE]\n\n";
 const plain = (usage?: unknown) =>
-  JSON.stringify({ choices: [{ index: 0, message: { content: "Hello" }, finish_reason: "stop" }], usage });
+  JSON.stringify({
+    choices: [{ index: 0, message: { content: "Hello" }, finish_reason: "stop" }],
+    usage,
+  });
 
 describe("the charge of a call", () => {
   let provider: Provider;
   let under: UnderTest | undefined;
   let answering: Answering;
-  beforeEach(async () => void (provider = await startProvider((response, call) => answering(response, call))));
+  beforeEach(async () =>
+    void (provider = await startProvider((response, call) => answering(response, call)))
+  );
   afterEach(async () => {
     await under?.close();
     under = undefined;
     await provider.close();
   });
 
-  const start = async (key: Record<string, unknown>, more: Record<string, unknown> = {}, config = {}) =>
+  const start = async (
+    key: Record<string, unknown>,
+    more: Record<string, unknown> = {},
+    config = {},
+  ) =>
     under = await startUnderTest({
       upstreams: { a: provider.url },
       provider: more,
       config: { keys: [{ id: "caller", key: KEY, ...key }], ...config },
     });
-  const toCall = (gateway: UnderTest, fields: Record<string, unknown>, path = "/v1/chat/completions") => ({
+  const toCall = (
+    gateway: UnderTest,
+    fields: Record<string, unknown>,
+    path = "/v1/chat/completions",
+  ) => ({
     path,
     headers: { ...gateway.headers, "gateway-auth": `Bearer ${KEY}` },
     body: JSON.stringify({ model: "test-1", ...fields }),
@@ -49,7 +62,8 @@ describe("the charge of a call", () => {
   const charged = async (gateway: UnderTest, limit = "budget", most = BUDGET): Promise<number> => {
     const headers = { ...gateway.headers, "gateway-auth": `Bearer ${KEY}` };
     const answer = await callRaw(gateway.a, { method: "GET", path: "/v1/models", headers });
-    return most - Number(new RegExp(`"${limit}";r=(\\d+)`).exec(answer.headers.ratelimit ?? "")?.[1] ?? NaN);
+    return most -
+      Number(new RegExp(`"${limit}";r=(\\d+)`).exec(answer.headers.ratelimit ?? "")?.[1] ?? NaN);
   };
   /** Makes a call and leaves it at a moment. Resolves once its exchange is settled. */
   async function leave(
@@ -77,7 +91,9 @@ describe("the charge of a call", () => {
     });
     const shared = async (gateway: UnderTest) => {
       const all = ["team-budget", "provider-budget"].map((limit) => charged(gateway, limit));
-      const money = ["team-spend", "provider-spend"].map((limit) => charged(gateway, limit, 1000e9));
+      const money = ["team-spend", "provider-spend"].map((limit) =>
+        charged(gateway, limit, 1000e9)
+      );
       return { tokens: await Promise.all(all), money: await Promise.all(money) };
     };
 
@@ -89,11 +105,17 @@ describe("the charge of a call", () => {
     };
     for (const [name, [key, more, most]] of Object.entries(CAPS)) {
       it(`takes no more of the budgets of its team and its provider than ${name} allows`, async () => {
-        const gateway = await start({ team: "own", ...key }, { limits, ...more }, { teams, prices, currency: "USD" });
+        const gateway = await start({ team: "own", ...key }, { limits, ...more }, {
+          teams,
+          prices,
+          currency: "USD",
+        });
         await leave(gateway, toCall(gateway, asked));
         const { tokens, money } = await shared(gateway);
         for (const amount of tokens) assert.ok(amount > 0 && amount <= most, `${amount} tokens`);
-        for (const amount of money) assert.ok(amount > 0 && amount <= most * 1000, `${amount} of 10^-9 USD`);
+        for (const amount of money) {
+          assert.ok(amount > 0 && amount <= most * 1000, `${amount} of 10^-9 USD`);
+        }
       });
     }
 
@@ -125,10 +147,16 @@ describe("the charge of a call", () => {
     };
     for (const [name, [more, path, body, least, most]] of Object.entries(CONTEXTS)) {
       it(`takes no more input of the budgets of its team and its provider than ${name}`, async () => {
-        const gateway = await start({ team: "own" }, { limits, ...more }, { teams, prices, currency: "USD" });
+        const gateway = await start({ team: "own" }, { limits, ...more }, {
+          teams,
+          prices,
+          currency: "USD",
+        });
         await leave(gateway, toCall(gateway, body, path));
         const { tokens } = await shared(gateway);
-        for (const amount of tokens) assert.ok(amount >= least && amount <= most, `${amount} tokens`);
+        for (const amount of tokens) {
+          assert.ok(amount >= least && amount <= most, `${amount} tokens`);
+        }
       });
     }
   });
@@ -138,7 +166,9 @@ describe("the charge of a call", () => {
     answering = (response, { path }) => {
       if (path === "/v1/models" || isAnswered) response.end(plain(toUsage(30, 1)));
     };
-    const gateway = await start({ limits: { budget: "1000M/month", mode: "strict" } }, { maxOutput: 5000 });
+    const gateway = await start({ limits: { budget: "1000M/month", mode: "strict" } }, {
+      maxOutput: 5000,
+    });
     const asked = toCall(gateway, { messages: MESSAGES });
     for (let call = 0; call < 5; call++) await callRaw(gateway.a, asked);
     await gateway.settled(5);
@@ -155,9 +185,14 @@ describe("the charge of a call", () => {
   for (const status of [201, 202, 203, 206]) {
     it(`is what a plain answer with the status ${status} states`, async () => {
       answering = (response) =>
-        void response.writeHead(status, { "content-type": "application/json" }).end(plain(toUsage(30, 40)));
+        void response.writeHead(status, { "content-type": "application/json" }).end(
+          plain(toUsage(30, 40)),
+        );
       const gateway = await start({ limits: { budget: "1000M/month" } });
-      assert.equal((await callRaw(gateway.a, toCall(gateway, { messages: MESSAGES }))).status, status);
+      assert.equal(
+        (await callRaw(gateway.a, toCall(gateway, { messages: MESSAGES }))).status,
+        status,
+      );
       const { usage, isEstimated } = await gateway.settled();
       assert.deepEqual([usage, isEstimated], [{ total: 70, input: 30, output: 40 }, undefined]);
       assert.equal(await charged(gateway), 70);
@@ -185,7 +220,8 @@ describe("the charge of a call", () => {
 
   for (const status of [204, 205]) {
     it(`is the input of a call that was answered ${status}, without a body`, async () => {
-      answering = (response, { path }) => void response.writeHead(path === "/v1/models" ? 200 : status).end();
+      answering = (response, { path }) =>
+        void response.writeHead(path === "/v1/models" ? 200 : status).end();
       const gateway = await start({ limits: { budget: "1000M/month" } });
       const answer = await callRaw(gateway.a, toCall(gateway, { messages: MESSAGES }));
       assert.ok([status, 204].includes(answer.status), "Deno writes 204 in place of 205");
@@ -206,19 +242,29 @@ describe("the charge of a call", () => {
 
   it("is not changed by what the calls of another key have stated", async () => {
     const others = "a-gateway-key-of-another-team";
-    const keys = [{ id: "caller", key: KEY, limits: { budget: "1000M/month" } }, { id: "other", key: others }];
+    const keys = [{ id: "caller", key: KEY, limits: { budget: "1000M/month" } }, {
+      id: "other",
+      key: others,
+    }];
     const gateway = await start({}, {}, { keys });
     const asked = toCall(gateway, { messages: MESSAGES, stream: true });
     let statement = "";
     answering = (response, { path }) => {
-      response.writeHead(200, { "content-type": path === "/v1/models" ? "application/json" : "text/event-stream" });
-      response.end(path === "/v1/models" ? "{}" : chunk("word ".repeat(40), "stop") + statement + DONE);
+      response.writeHead(200, {
+        "content-type": path === "/v1/models" ? "application/json" : "text/event-stream",
+      });
+      response.end(
+        path === "/v1/models" ? "{}" : chunk("word ".repeat(40), "stop") + statement + DONE,
+      );
     };
     await callRaw(gateway.a, asked);
     const { usage: before } = await gateway.settled(1);
     statement = usageChunk(10_000, 10_000);
     for (let call = 0; call < 40; call++) {
-      await callRaw(gateway.a, { ...asked, headers: { ...asked.headers, "gateway-auth": `Bearer ${others}` } });
+      await callRaw(gateway.a, {
+        ...asked,
+        headers: { ...asked.headers, "gateway-auth": `Bearer ${others}` },
+      });
     }
     statement = "";
     await callRaw(gateway.a, asked);
@@ -229,16 +275,23 @@ describe("the charge of a call", () => {
     statement = "";
     await callRaw(gateway.a, asked);
     const own = await gateway.settled(83);
-    assert.ok((own.usage?.total ?? 0) > 1.5 * (usage?.total ?? 0), "a key's own calls decide its estimates");
+    assert.ok(
+      (own.usage?.total ?? 0) > 1.5 * (usage?.total ?? 0),
+      "a key's own calls decide its estimates",
+    );
   });
 
-  const UNSTATED: Readonly<Record<string, [content: Record<string, string>, times: number, tokens: number]>> = {
+  const UNSTATED: Readonly<
+    Record<string, [content: Record<string, string>, times: number, tokens: number]>
+  > = {
     "in a field that is not known": [{ musings: "word " }, 1000, 1000],
     "in characters of four bytes": [{ content: "🦀🧬🪐🫠🧿🪬🫧🦩" }, 50, 1200],
   };
   for (const [name, [delta, times, tokens]] of Object.entries(UNSTATED)) {
     it(`counts output ${name}`, async () => {
-      const event = `data: ${JSON.stringify({ id: "x", model: "test-1", choices: [{ index: 0, delta }] })}\n\n`;
+      const event = `data: ${
+        JSON.stringify({ id: "x", model: "test-1", choices: [{ index: 0, delta }] })
+      }\n\n`;
       answering = (response) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
         response.end(event.repeat(times) + chunk(null, "stop") + DONE);
@@ -246,7 +299,10 @@ describe("the charge of a call", () => {
       const gateway = await start({ limits: { budget: "1000M/month" } });
       await callRaw(gateway.a, toCall(gateway, { messages: MESSAGES, stream: true }));
       const { usage: { output = 0 } = {}, isEstimated } = await gateway.settled();
-      assert.ok(isEstimated && output >= 0.6 * tokens && output <= 1.5 * tokens, `${output} of ${tokens}`);
+      assert.ok(
+        isEstimated && output >= 0.6 * tokens && output <= 1.5 * tokens,
+        `${output} of ${tokens}`,
+      );
     });
   }
 
@@ -255,9 +311,13 @@ describe("the charge of a call", () => {
     const delta = { type: "response.output_text.delta", delta: "Hello" };
     const completed = {
       type: "response.completed",
-      response: { status: "completed", usage: { input_tokens: INPUT, output_tokens: 50, total_tokens: INPUT + 50 } },
+      response: {
+        status: "completed",
+        usage: { input_tokens: INPUT, output_tokens: 50, total_tokens: INPUT + 50 },
+      },
     };
-    const event = (data: { type: string }) => `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`;
+    const event = (data: { type: string }) =>
+      `event: ${data.type}\ndata: ${JSON.stringify(data)}\n\n`;
     const earlier = { input: "And then?", previous_response_id: "resp_1" };
     const picture = [{
       role: "user",
@@ -333,7 +393,10 @@ describe("the charge of a call", () => {
         const call = toCall(gateway, asked, path);
         const { socket, received, closed } = openRaw(gateway.a, toRawRequest(gateway.a, call));
         await until(
-          () => before === "" ? provider.calls.length > 0 : received().includes("ello") || received().length > 50_000,
+          () =>
+            before === ""
+              ? provider.calls.length > 0
+              : received().includes("ello") || received().length > 50_000,
           "the moment to leave",
         );
         socket.destroy();
@@ -390,7 +453,9 @@ describe("the charge of a call", () => {
         response.writeHead(200, { "content-type": "text/event-stream" });
         response.write(event(delta));
         await hasLeft;
-        while (!call.isCut) await new Promise((resolve) => response.write(flood, () => setImmediate(resolve)));
+        while (!call.isCut) {
+          await new Promise((resolve) => response.write(flood, () => setImmediate(resolve)));
+        }
       };
       const gateway = await start({ limits: { budget: "1000M/month" } });
       const call = toCall(gateway, { ...earlier, stream: true }, responses);
@@ -436,10 +501,15 @@ describe("the charge of a call", () => {
           }, "the end of its recording");
         }
         left();
-        const isCall = ({ operation }: { operation?: string | undefined }) => operation === "responses";
+        const isCall = ({ operation }: { operation?: string | undefined }) =>
+          operation === "responses";
         await until(() => gateway.records.some(isCall), "the end of the call");
         const { usage, isEstimated, code } = gateway.records.find(isCall) ?? {};
-        assert.deepEqual([usage?.total, isEstimated, code], [INPUT + 50, undefined, "exchange_stopped"]);
+        assert.deepEqual([usage?.total, isEstimated, code], [
+          INPUT + 50,
+          undefined,
+          "exchange_stopped",
+        ]);
       });
     }
 
@@ -452,13 +522,19 @@ describe("the charge of a call", () => {
         for (let count = 0; count < 60; count++) response.write(`: ${"x".repeat(200_000)}\n\n`);
         response.end(event(completed));
       };
-      const gateway = await start({ limits: { budget: "1000M/month" } }, { deadlines: { total: "1s" } });
+      const gateway = await start({ limits: { budget: "1000M/month" } }, {
+        deadlines: { total: "1s" },
+      });
       const call = toCall(gateway, { ...earlier, stream: true }, responses);
       const { socket } = openRaw(gateway.a, toRawRequest(gateway.a, call));
       socket.pause();
       const { usage, isEstimated, code } = await gateway.settled();
       socket.destroy();
-      assert.deepEqual([usage?.total, isEstimated, code], [INPUT + 50, undefined, "upstream_timeout"]);
+      assert.deepEqual([usage?.total, isEstimated, code], [
+        INPUT + 50,
+        undefined,
+        "upstream_timeout",
+      ]);
     });
 
     it("is at least 1,000 tokens where the provider never states it", async () => {
@@ -467,7 +543,10 @@ describe("the charge of a call", () => {
         response.write(event(delta), () => response.destroy());
       };
       const gateway = await start({ limits: { budget: "1000M/month" } });
-      await callRaw(gateway.a, toCall(gateway, { ...earlier, stream: true, max_output_tokens: 1 }, responses));
+      await callRaw(
+        gateway.a,
+        toCall(gateway, { ...earlier, stream: true, max_output_tokens: 1 }, responses),
+      );
       const { usage, isEstimated } = await gateway.settled();
       assert.deepEqual([usage?.input, isEstimated], [1000, true]);
     });
@@ -478,9 +557,14 @@ describe("the charge of a call", () => {
     };
     for (const [name, [status, type]] of Object.entries(ENDING)) {
       it(`does not keep a call going whose answer is ${name}`, async () => {
-        answering = (response) => void response.writeHead(status, { "content-type": type }).write("x".repeat(100_000));
+        answering = (response) =>
+          void response.writeHead(status, { "content-type": type }).write("x".repeat(100_000));
         const gateway = await start({ limits: { budget: "1000M/month" } });
-        await leave(gateway, toCall(gateway, earlier, responses), (received) => received.length > 50_000);
+        await leave(
+          gateway,
+          toCall(gateway, earlier, responses),
+          (received) => received.length > 50_000,
+        );
         await until(() => provider.calls[0]?.isCut === true, "the provider's call is ended");
       });
     }

@@ -1,4 +1,6 @@
-/** Estimates of tokens: what is learned from stated usage, its bounds, and what nobody may teach. */
+/**
+ * Estimates of tokens: what is learned from stated usage, its bounds, and what nobody may teach.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -17,7 +19,12 @@ const call = (more: Partial<EstimatedCall> = {}): EstimatedCall => ({
   isBackground: false,
   ...more,
 });
-const teach = (estimator: TokenEstimator, times: number, usage: { input?: number; output?: number }, more = {}) => {
+const teach = (
+  estimator: TokenEstimator,
+  times: number,
+  usage: { input?: number; output?: number },
+  more = {},
+) => {
   const { input = 0, output = 0 } = usage;
   for (let time = 0; time < times; time++) {
     estimator.learn(call(more), { total: input + output, ...usage }, output);
@@ -68,8 +75,16 @@ describe("estimates", () => {
     }
     const { output } = estimator.consumed(call(), 50);
     assert.ok(output >= 148 && output <= 150, String(output));
-    assert.equal(estimator.consumed(call({ maxOutput: 60 }), 50).output, 60, "no more than the caller's maximum");
-    assert.equal(estimator.consumed(call({ maxOutput: 40 }), 50).output, 50, "and no less than was counted");
+    assert.equal(
+      estimator.consumed(call({ maxOutput: 60 }), 50).output,
+      60,
+      "no more than the caller's maximum",
+    );
+    assert.equal(
+      estimator.consumed(call({ maxOutput: 40 }), 50).output,
+      50,
+      "and no less than was counted",
+    );
   });
 
   it("expect what covers 95 of 100 recent calls of the same key and model", () => {
@@ -93,7 +108,8 @@ describe("estimates", () => {
     assert.equal(estimator.expect(call({ model: "e" })).output, 0);
   });
 
-  // A caller may fill bodies with what no model reads, to make the gateway believe that text is free.
+  // A caller may fill bodies with what no model reads, to make the gateway believe that text is
+  // free.
   it("keep within bounds, whatever the bodies of a key are full of", () => {
     const [free, dear] = [new TokenEstimator(), new TokenEstimator()];
     teach(free, 10_000, { input: 1, output: 1 }, { inputBytes: 1_000_000 });
@@ -115,15 +131,23 @@ describe("estimates", () => {
       bytes: fc.nat(10_000_000),
       counted: fc.option(fc.nat(), { nil: undefined }),
     });
-    fc.assert(fc.property(fc.array(seen), fc.nat(10_000_000), fc.nat(), (calls, inputBytes, counted) => {
-      const estimator = new TokenEstimator();
-      for (const { usage, bytes, counted } of calls) estimator.learn(call({ inputBytes: bytes }), usage, counted);
-      const asked = call({ inputBytes });
-      for (const { input, output } of [estimator.expect(asked), estimator.consumed(asked, counted)]) {
-        for (const tokens of [input, output]) assert.ok(Number.isSafeInteger(tokens) && tokens >= 0);
-        assert.ok(input >= Math.floor(inputBytes / 8) && input <= inputBytes);
-      }
-    }));
+    fc.assert(
+      fc.property(fc.array(seen), fc.nat(10_000_000), fc.nat(), (calls, inputBytes, counted) => {
+        const estimator = new TokenEstimator();
+        for (const { usage, bytes, counted } of calls) {
+          estimator.learn(call({ inputBytes: bytes }), usage, counted);
+        }
+        const asked = call({ inputBytes });
+        for (
+          const { input, output } of [estimator.expect(asked), estimator.consumed(asked, counted)]
+        ) {
+          for (const tokens of [input, output]) {
+            assert.ok(Number.isSafeInteger(tokens) && tokens >= 0);
+          }
+          assert.ok(input >= Math.floor(inputBytes / 8) && input <= inputBytes);
+        }
+      }),
+    );
   });
 
   it("forget the models and keys that were used longest ago, and stay small", () => {
@@ -136,7 +160,9 @@ describe("estimates", () => {
     }
     assert.ok(estimator.expect(call()).input > 3900, "what is in use stays");
     assert.equal(estimator.expect(call({ model: "old" })).input, 1000, "the oldest is gone");
-    for (let index = 0; index < 10_000; index++) teach(estimator, 1, { output: 1 }, { keyId: `k${index}` });
+    for (let index = 0; index < 10_000; index++) {
+      teach(estimator, 1, { output: 1 }, { keyId: `k${index}` });
+    }
     assert.equal(estimator.expect(call()).output, 1000, "so are its recent calls");
   });
 });

@@ -1,4 +1,7 @@
-/** Limits of tokens through the front door, beside a provider that knows the truth: nobody evades them. */
+/**
+ * Limits of tokens through the front door, beside a provider that knows the truth: nobody evades
+ * them.
+ */
 // runtimes: all, old node
 // long: callers wait until their calls run into a deadline
 import assert from "node:assert/strict";
@@ -74,11 +77,26 @@ const EVASIONS: Readonly<Record<string, Evasion>> = {
     conduct: { isStated: true, after: { tokens: 80, act: "hold" } },
     leavesAfter: 80,
   },
-  "streams that the provider cuts": { isStream: true, conduct: { after: { tokens: 60, act: "cut" } } },
-  "streams that stall until their deadline": { isStream: true, conduct: { after: { tokens: 60, act: "hold" } } },
-  "plain calls that are abandoned": { isStream: false, conduct: { isSilent: true }, leavesAfter: 0, isUnseen: true },
+  "streams that the provider cuts": {
+    isStream: true,
+    conduct: { after: { tokens: 60, act: "cut" } },
+  },
+  "streams that stall until their deadline": {
+    isStream: true,
+    conduct: { after: { tokens: 60, act: "hold" } },
+  },
+  "plain calls that are abandoned": {
+    isStream: false,
+    conduct: { isSilent: true },
+    leavesAfter: 0,
+    isUnseen: true,
+  },
   "plain answers without usage": { isStream: false, conduct: {} },
-  "plain calls that run into a deadline": { isStream: false, conduct: { isSilent: true }, isUnseen: true },
+  "plain calls that run into a deadline": {
+    isStream: false,
+    conduct: { isSilent: true },
+    isUnseen: true,
+  },
 };
 
 describe("limits of tokens", () => {
@@ -91,7 +109,11 @@ describe("limits of tokens", () => {
     await provider.close();
   });
 
-  const start = async (limits: Record<string, unknown>, more: Record<string, unknown> = {}, upstream = provider.url) =>
+  const start = async (
+    limits: Record<string, unknown>,
+    more: Record<string, unknown> = {},
+    upstream = provider.url,
+  ) =>
     under = await startUnderTest({
       upstreams: { a: upstream },
       provider: more,
@@ -102,7 +124,8 @@ describe("limits of tokens", () => {
     headers: { ...gateway.headers, "gateway-auth": `Bearer ${KEY}` },
     body: JSON.stringify(FORMS[form].request(promptOf(INPUT), { stream: isStream, max })),
   });
-  const call = (gateway: UnderTest, ask: Ask): Promise<RawAnswer> => callRaw(gateway.a, toCall(gateway, ask));
+  const call = (gateway: UnderTest, ask: Ask): Promise<RawAnswer> =>
+    callRaw(gateway.a, toCall(gateway, ask));
   /** What the budget says to a call that costs nothing. */
   const charged = async (gateway: UnderTest): Promise<number> => {
     const headers = { ...gateway.headers, "gateway-auth": `Bearer ${KEY}` };
@@ -112,14 +135,22 @@ describe("limits of tokens", () => {
   const truth = () => provider.truth.reduce((sum, tokens) => sum + tokens, 0);
 
   /** Makes a call, and leaves it. Resolves whether it was admitted. */
-  async function evade(gateway: UnderTest, ask: Ask, leavesAfter: number | undefined): Promise<boolean> {
+  async function evade(
+    gateway: UnderTest,
+    ask: Ask,
+    leavesAfter: number | undefined,
+  ): Promise<boolean> {
     const settled = gateway.records.length;
     const before = provider.calls.length;
-    const { socket, received, closed } = openRaw(gateway.a, toRawRequest(gateway.a, toCall(gateway, ask)));
+    const { socket, received, closed } = openRaw(
+      gateway.a,
+      toRawRequest(gateway.a, toCall(gateway, ask)),
+    );
     const isRefused = () => received().startsWith("HTTP/1.1 429");
     if (leavesAfter !== undefined) {
       const words = () => received().split("abc ").length - 1;
-      const isTime = () => leavesAfter === 0 ? provider.calls.length > before : words() >= leavesAfter;
+      const isTime = () =>
+        leavesAfter === 0 ? provider.calls.length > before : words() >= leavesAfter;
       await until(() => isRefused() || isTime(), "the moment to leave");
       socket.destroy();
     }
@@ -129,12 +160,18 @@ describe("limits of tokens", () => {
   }
 
   for (const form of Object.keys(FORMS) as Interface[]) {
-    for (const [name, { isStream, conduct, leavesAfter, isUnseen = false }] of Object.entries(EVASIONS)) {
+    for (
+      const [name, { isStream, conduct, leavesAfter, isUnseen = false }] of Object.entries(EVASIONS)
+    ) {
       if (isStream && FORMS[form].events === undefined) continue;
       it(`row 70: hold for ${form}: ${name}`, async () => {
-        // Deno's own listener does not tell who left a call of more than 512 bytes that has no answer yet.
+        // Deno's own listener does not tell who left a call of more than 512 bytes that has no
+        // answer yet.
         const ms = leavesAfter === undefined ? "250ms" : "400ms";
-        const deadlines = { firstByte: ms, ...(leavesAfter === undefined && { idle: ms, firstEvent: ms }) };
+        const deadlines = {
+          firstByte: ms,
+          ...(leavesAfter === undefined && { idle: ms, firstEvent: ms }),
+        };
         const gateway = await start({ tokens: `${LIMIT}/h` }, { deadlines });
         provider.conduct = { output: OUTPUT, isStated: false, ...conduct };
         let admitted = 0;
@@ -160,7 +197,11 @@ describe("limits of tokens", () => {
     it(`row 70: charge for ${form} exactly what the provider states`, async () => {
       const gateway = await start({ tokens: `${LIMIT}/h` });
       for (let calls = 1; calls <= 5; calls++) {
-        assert.equal((await call(gateway, { form, isStream: calls % 2 === 0 && form !== "embeddings" })).status, 200);
+        assert.equal(
+          (await call(gateway, { form, isStream: calls % 2 === 0 && form !== "embeddings" }))
+            .status,
+          200,
+        );
         assert.equal((await gateway.settled(2 * calls - 1)).isEstimated, undefined);
         assert.equal(await charged(gateway), truth());
       }
@@ -173,7 +214,10 @@ describe("limits of tokens", () => {
         const gate = new Promise<void>((resolve) => open = resolve);
         provider.conduct = { output: OUTPUT, isStated: true, gate };
         const calls = Array.from({ length: 40 }, () => call(gateway, { form, max: OUTPUT }));
-        await until(() => gateway.records.length + provider.truth.length === calls.length, "each is let in or refused");
+        await until(
+          () => gateway.records.length + provider.truth.length === calls.length,
+          "each is let in or refused",
+        );
         const admitted = provider.truth.length;
         assert.ok(admitted > 0 && admitted < calls.length, `${admitted} of ${calls.length} let in`);
         const reserved = await charged(gateway);
@@ -185,7 +229,10 @@ describe("limits of tokens", () => {
         const paid = await charged(gateway);
         assert.equal(paid, truth(), "what was refused is charged nothing");
         // The stated bound: as far as the open calls used more than was reserved for them.
-        const beyond = provider.truth.reduce((sum, actual) => sum + Math.max(0, actual - reserved / admitted), 0);
+        const beyond = provider.truth.reduce(
+          (sum, actual) => sum + Math.max(0, actual - reserved / admitted),
+          0,
+        );
         assert.ok(
           paid <= LIMIT + (mode === "strict" ? 0 : Math.ceil(beyond)),
           `${paid} of ${LIMIT}, ${reserved} reserved`,
@@ -206,7 +253,10 @@ describe("limits of tokens", () => {
         const gateway = await start({ tokens: `${LIMIT}/h` });
         provider.conduct = { output: OUTPUT, isStated: false, refusal };
         for (let calls = 1; calls <= 20; calls++) {
-          assert.equal((await call(gateway, { form: "chat completions", isStream })).status, refusal.status);
+          assert.equal(
+            (await call(gateway, { form: "chat completions", isStream })).status,
+            refusal.status,
+          );
           await gateway.settled(calls);
         }
         assert.equal(await charged(gateway), 0);
@@ -229,7 +279,11 @@ describe("limits of tokens", () => {
   });
 
   it("charge nothing for calls that were never sent, or that the gateway refused", async () => {
-    const gateway = await start({ tokens: `${LIMIT}/h` }, {}, `http://127.0.0.1:${await freePort()}/v1`);
+    const gateway = await start(
+      { tokens: `${LIMIT}/h` },
+      {},
+      `http://127.0.0.1:${await freePort()}/v1`,
+    );
     assert.equal((await call(gateway, { form: "chat completions" })).status, 502);
     assert.equal((await call(gateway, { form: "responses", isStream: true })).status, 502);
     const { headers } = toCall(gateway, { form: "messages" });
@@ -238,7 +292,10 @@ describe("limits of tokens", () => {
     }
     await gateway.settled(5);
     const said = await callRaw(gateway.a, { method: "GET", path: "/v1/models", headers });
-    assert.match(said.headers.ratelimit ?? "", new RegExp(`"tokens";r=${LIMIT};.*"budget";r=${BUDGET};`));
+    assert.match(
+      said.headers.ratelimit ?? "",
+      new RegExp(`"tokens";r=${LIMIT};.*"budget";r=${BUDGET};`),
+    );
   });
 
   const CHAT = '"model":"test-1","messages":[{"role":"user","content":"Hi"}]';
@@ -262,7 +319,10 @@ describe("limits of tokens", () => {
     ["/messages", `{${CHAT},"max_output_tokens":1}`],
     ["/completions", `{${LEGACY},"max_completion_tokens":1}`],
     ["/completions", `{${LEGACY},"max_tokens":10,"best_of":1000}`],
-    ["/completions", `{"model":"test-1","prompt":${JSON.stringify(Array(1000).fill("a"))},"max_tokens":100}`],
+    [
+      "/completions",
+      `{"model":"test-1","prompt":${JSON.stringify(Array(1000).fill("a"))},"max_tokens":100}`,
+    ],
   ];
   it("refuse strict calls that could use more than they reserve, however they say it", async () => {
     const gateway = await start({ tokens: `${LIMIT}/h`, mode: "strict" }, { maxOutput: 1e9 });
@@ -270,7 +330,10 @@ describe("limits of tokens", () => {
     for (const [path, body] of UNBOUNDED) {
       const answer = await callRaw(gateway.a, { path: `/v1${path}`, headers, body });
       const { code } = JSON.parse(answer.body).error;
-      assert.ok(answer.status === 400 && ["request_exceeds_limit", "invalid_body"].includes(code), `${body}: ${code}`);
+      assert.ok(
+        answer.status === 400 && ["request_exceeds_limit", "invalid_body"].includes(code),
+        `${body}: ${code}`,
+      );
     }
     assert.equal(provider.truth.length, 0);
     assert.equal(await charged(gateway), 0);

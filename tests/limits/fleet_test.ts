@@ -1,4 +1,7 @@
-/** Gateways of different runtimes, each a process of its own, on one Redis: what holds for one holds for all. */
+/**
+ * Gateways of different runtimes, each a process of its own, on one Redis: what holds for one holds
+ * for all.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { afterAll, beforeAll, it } from "@std/testing/bdd";
@@ -19,7 +22,10 @@ const REQUESTS = runtime === "bun" ? 10_000 : 2000;
 const LIMIT = REQUESTS / 10;
 /** Callers at each gateway. */
 const CALLERS = 8;
-/** Each decision without Redis can shift the count by one. A machine so busy that there was one tries again, for so long. Milliseconds. */
+/**
+ * Each decision without Redis can shift the count by one. A machine so busy that there was one
+ * tries again, for so long. Milliseconds.
+ */
 const TRIES_MS = 20_000;
 
 interface Member {
@@ -52,7 +58,11 @@ async function call({ url }: Member, key: string): Promise<string> {
 
 async function administer({ admin }: Member, path: string, body: unknown = {}): Promise<unknown> {
   const headers = { "authorization": `Bearer ${ADMIN_TOKEN}`, "content-type": "application/json" };
-  const answer = await fetch(`${admin}${path}`, { method: "POST", headers, body: JSON.stringify(body) });
+  const answer = await fetch(`${admin}${path}`, {
+    method: "POST",
+    headers,
+    body: JSON.stringify(body),
+  });
   const text = await answer.text();
   assert.ok(answer.ok, text);
   return JSON.parse(text);
@@ -64,7 +74,9 @@ async function makeKey(member: Member, limits: Record<string, unknown>): Promise
 
 /** How often gateways had to decide without Redis. */
 async function localDecisions(members: readonly Member[]): Promise<number> {
-  const health = await Promise.all(members.map(async ({ admin }) => await (await fetch(`${admin}/readyz`)).json()));
+  const health = await Promise.all(
+    members.map(async ({ admin }) => await (await fetch(`${admin}/readyz`)).json()),
+  );
   return health.reduce((sum, { redis }) => sum + redis.localDecisions, 0);
 }
 
@@ -72,7 +84,9 @@ withRedis.describe("a fleet of gateways on one Redis", () => {
   let redis: RedisServer;
   let provider: Provider;
   let fleet: Member[] = [];
-  const [deno, bun, node] = ["deno", "bun", "node"].map((wanted) => findRuntimes().find(({ kind }) => kind === wanted));
+  const [deno, bun, node] = ["deno", "bun", "node"].map((wanted) =>
+    findRuntimes().find(({ kind }) => kind === wanted)
+  );
 
   const startMember = async (on = node): Promise<Member> => {
     const env = {
@@ -165,9 +179,12 @@ withRedis.describe("a fleet of gateways on one Redis", () => {
       const answer = await fetch(`${second.url}/v1/chat/completions`, request);
       await answer.text(); // its end is the death of the gateway
     });
-    const streams = () => provider.calls.filter(({ body }) => body.toString().includes('"stream":true')).length;
+    const streams = () =>
+      provider.calls.filter(({ body }) => body.toString().includes('"stream":true')).length;
     await until(() => streams() === 3, "three streams are open");
-    const [third = assert.fail(), fourth = assert.fail()] = await Promise.all([bun, deno].map(startMember));
+    const [third = assert.fail(), fourth = assert.fail()] = await Promise.all(
+      [bun, deno].map(startMember),
+    );
     const living = [first, third, fourth];
     const told = async (member: Member, code: string, ms?: number) =>
       await until(async () => await call(member, key) === code, code, ms);
@@ -180,8 +197,13 @@ withRedis.describe("a fleet of gateways on one Redis", () => {
     const { key: shared } = await makeKey(fourth, { requests: "9/h" });
     const before = await localDecisions(living);
     const codes: string[] = [];
-    for (let number = 0; number < 12; number++) codes.push(await call(living[number % 3] ?? first, shared));
-    const [ok, decided] = [codes.filter((code) => code === "ok").length, await localDecisions(living) - before];
+    for (let number = 0; number < 12; number++) {
+      codes.push(await call(living[number % 3] ?? first, shared));
+    }
+    const [ok, decided] = [
+      codes.filter((code) => code === "ok").length,
+      await localDecisions(living) - before,
+    ];
     assert.ok(Math.abs(ok - 9) <= decided, `${codes}, ${decided} decisions without Redis`);
 
     for (const member of living) await told(member, "ok", LEASE_MS.redis + 5000);

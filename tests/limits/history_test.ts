@@ -1,8 +1,15 @@
-/** The checker of a fleet's history: it finds each kind of promise that is not kept; and a small run of the fleet. */
+/**
+ * The checker of a fleet's history: it finds each kind of promise that is not kept; and a small run
+ * of the fleet.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
-import { checkHistory, type HistoricCall, type HistoricLimit } from "../../scripts/fleet/history.ts";
+import {
+  checkHistory,
+  type HistoricCall,
+  type HistoricLimit,
+} from "../../scripts/fleet/history.ts";
 import { LIMIT, MOST_USED, runScene } from "../../scripts/fleet/scene.ts";
 import { startRedis, withRedis } from "../support/redis.ts";
 
@@ -13,7 +20,12 @@ const limit = (more: Partial<HistoricLimit> = {}): HistoricLimit => ({
   excused: 0,
   ...more,
 });
-const call = (begunAt: number, endedAt: number, actual: number, more: Partial<HistoricCall> = {}): HistoricCall => ({
+const call = (
+  begunAt: number,
+  endedAt: number,
+  actual: number,
+  more: Partial<HistoricCall> = {},
+): HistoricCall => ({
   gateway: "a",
   key: "k",
   begunAt,
@@ -29,14 +41,29 @@ const refused = (begunAt: number, endedAt: number, actual = 0) =>
 
 describe("the checker of histories", () => {
   it("finds nothing where all is kept", () => {
-    const calls = [call(0, 5, 50), call(1, 6, 50), refused(7, 8), call(0, 9, 1000, { key: "other" })];
-    assert.deepEqual(checkHistory(calls, limit()), { passed: 100, beyond: 0, bound: 20, violations: [] });
+    const calls = [
+      call(0, 5, 50),
+      call(1, 6, 50),
+      refused(7, 8),
+      call(0, 9, 1000, { key: "other" }),
+    ];
+    assert.deepEqual(checkHistory(calls, limit()), {
+      passed: 100,
+      beyond: 0,
+      bound: 20,
+      violations: [],
+    });
     assert.deepEqual(checkHistory(calls, limit({ isStrict: true })).violations, []);
   });
 
   it("finds more than the calls that were open at once may use beyond their reservations", () => {
     const together = [call(0, 10, 70), call(1, 11, 60)];
-    assert.deepEqual(checkHistory(together, limit()), { passed: 130, beyond: 30, bound: 50, violations: [] });
+    assert.deepEqual(checkHistory(together, limit()), {
+      passed: 130,
+      beyond: 30,
+      bound: 50,
+      violations: [],
+    });
     const inTurn = [call(0, 1, 41), call(2, 3, 41), call(4, 5, 41)];
     assert.match(
       String(checkHistory(inTurn, limit()).violations),
@@ -48,17 +75,32 @@ describe("the checker of histories", () => {
   it("finds anything beyond a strict limit", () => {
     const calls = [call(0, 10, 50), call(1, 11, 51)];
     assert.deepEqual(checkHistory(calls, limit()).violations, []);
-    assert.match(String(checkHistory(calls, limit({ isStrict: true })).violations), /the bound is 0 more/);
+    assert.match(
+      String(checkHistory(calls, limit({ isStrict: true })).violations),
+      /the bound is 0 more/,
+    );
   });
 
   it("finds good keys that were called unknown", () => {
-    const calls = [call(0, 1, 0, { answer: "401 invalid_gateway_key" }), call(1, 2, 0, { answer: "503 x" })];
-    assert.match(String(checkHistory(calls, limit()).violations), /^1 calls with a good key were called unknown$/);
+    const calls = [
+      call(0, 1, 0, { answer: "401 invalid_gateway_key" }),
+      call(1, 2, 0, { answer: "503 x" }),
+    ];
+    assert.match(
+      String(checkHistory(calls, limit()).violations),
+      /^1 calls with a good key were called unknown$/,
+    );
   });
 
   it("finds refused calls that reached the provider, and refusals while there was room", () => {
-    assert.match(String(checkHistory([refused(0, 1, 5)], limit()).violations), /1 refused calls reached the provider/);
-    assert.match(String(checkHistory([call(0, 1, 40), refused(2, 3)], limit()).violations), /1 calls were refused/);
+    assert.match(
+      String(checkHistory([refused(0, 1, 5)], limit()).violations),
+      /1 refused calls reached the provider/,
+    );
+    assert.match(
+      String(checkHistory([call(0, 1, 40), refused(2, 3)], limit()).violations),
+      /1 calls were refused/,
+    );
     assert.deepEqual(checkHistory([call(0, 1, 40), refused(2, 3)], limit(), true).violations, []);
     const atOnce = [refused(0, 3), call(1, 4, 40), call(2, 5, 40)];
     assert.deepEqual(checkHistory(atOnce, limit()).violations, [], "it may have come after them");
@@ -69,7 +111,11 @@ withRedis.describe("a fleet of three runtimes on one Redis", () => {
   it("keeps what is promised of limits, by the merged history of its gateways", async () => {
     const redis = await startRedis();
     try {
-      const { calls, charged, localDecisions } = await runScene(redis.url, { begin() {}, end() {} }, 17);
+      const { calls, charged, localDecisions } = await runScene(
+        redis.url,
+        { begin() {}, end() {} },
+        17,
+      );
       assert.ok(calls.length > 100);
       for (const [index, key] of Object.keys(charged).entries()) {
         const excused = localDecisions * MOST_USED;

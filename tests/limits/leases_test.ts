@@ -9,19 +9,30 @@ import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { LimitSetSchema } from "../../src/config/limit_set.ts";
 import * as v from "valibot";
-import { answerPlain, answerStream, chunk, type Provider, startProvider, stream } from "../support/provider.ts";
+import {
+  answerPlain,
+  answerStream,
+  chunk,
+  type Provider,
+  startProvider,
+  stream,
+} from "../support/provider.ts";
 import { GOOD_BODY, startUnderTest, type UnderTest } from "../support/gateway.ts";
 import { openRaw, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
 const LIMITS = { requests: "1M/day", tokens: "1G/day", budget: "1G/month", concurrency: 1000 };
 const limits = v.parse(LimitSetSchema, LIMITS);
-const USAGE = `data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7}}\n\n`;
+const USAGE =
+  `data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7}}\n\n`;
 
 /** How an exchange ends: what the provider does, what the caller does, and what it costs. */
 interface Ending {
   readonly answer: (response: ServerResponse) => void;
-  /** Who breaks it off, once the caller has received this; nothing stands for: once the call is at the provider. */
+  /**
+   * Who breaks it off, once the caller has received this; nothing stands for: once the call is at
+   * the provider.
+   */
   readonly broken?: { readonly by: "caller" | "provider"; readonly after: string };
   /** `undefined` where nobody states it: then it is estimated. */
   readonly tokens: number | undefined;
@@ -35,16 +46,25 @@ const begin = (response: ServerResponse) => {
 const ENDINGS: Readonly<Record<string, Ending>> = {
   "plain": { answer: answerPlain, tokens: 2 },
   "plain without usage": {
-    answer: (response) => response.writeHead(200, { "content-type": "application/json" }).end('{"choices":[]}'),
+    answer: (response) =>
+      response.writeHead(200, { "content-type": "application/json" }).end('{"choices":[]}'),
     tokens: undefined,
   },
   "stream": {
-    answer: (response) => answerStream(response, stream("a").replace("data: [D", `${USAGE}data: [D`)),
+    answer: (response) =>
+      answerStream(response, stream("a").replace("data: [D", `${USAGE}data: [D`)),
     tokens: 7,
   },
-  "stream without usage": { answer: (response) => answerStream(response, stream("a")), tokens: undefined },
+  "stream without usage": {
+    answer: (response) => answerStream(response, stream("a")),
+    tokens: undefined,
+  },
   "refused by the provider": { answer: (response) => response.writeHead(429).end("{}"), tokens: 0 },
-  "cut by the provider": { answer: begin, broken: { by: "provider", after: "data: " }, tokens: undefined },
+  "cut by the provider": {
+    answer: begin,
+    broken: { by: "provider", after: "data: " },
+    tokens: undefined,
+  },
   "cut after its usage": {
     answer: (response) => {
       begin(response);
@@ -54,8 +74,16 @@ const ENDINGS: Readonly<Record<string, Ending>> = {
     tokens: 7,
   },
   "no answer": { answer: () => {}, broken: { by: "provider", after: "" }, tokens: 0 },
-  "left by the caller": { answer: begin, broken: { by: "caller", after: "data: " }, tokens: undefined },
-  "left before an answer": { answer: () => {}, broken: { by: "caller", after: "" }, tokens: undefined },
+  "left by the caller": {
+    answer: begin,
+    broken: { by: "caller", after: "data: " },
+    tokens: undefined,
+  },
+  "left before an answer": {
+    answer: () => {},
+    broken: { by: "caller", after: "" },
+    tokens: undefined,
+  },
   "a wrong body": { answer: answerPlain, body: '{"model":7}', tokens: 0 },
 };
 
@@ -72,7 +100,10 @@ describe("leases of exchanges", () => {
     const { broken, body = GOOD_BODY } = ENDINGS[name] ?? assert.fail(name);
     const model = `${name} #${id}`;
     const headers = { ...under.headers, "gateway-auth": `Bearer ${key}` };
-    const caller = openRaw(under.a, toRawRequest(under.a, { headers, body: body.replace("test-1", model) }));
+    const caller = openRaw(
+      under.a,
+      toRawRequest(under.a, { headers, body: body.replace("test-1", model) }),
+    );
     if (broken !== undefined) {
       await until(() => responses.has(model) && caller.received().includes(broken.after), model);
       // Not the response itself: on Bun that would answer with an empty 200 first.
@@ -111,7 +142,8 @@ describe("leases of exchanges", () => {
           await run("plain", ++count, key);
           await until(() => under.records.length === before + names.length, "all are settled");
           for (const { model = "", usage, isEstimated = false } of under.records.slice(before)) {
-            const { tokens: stated } = ENDINGS[model.replace(/ #\d+$/, "")] ?? ENDINGS["a wrong body"] ?? assert.fail();
+            const { tokens: stated } = ENDINGS[model.replace(/ #\d+$/, "")] ??
+              ENDINGS["a wrong body"] ?? assert.fail();
             assert.equal(isEstimated, stated === undefined, model);
             if (stated !== undefined) assert.equal(usage?.total ?? 0, stated, model);
             else assert.ok(usage !== undefined && usage.total > 0, model);
@@ -120,9 +152,15 @@ describe("leases of exchanges", () => {
             if (model === "") unread++; // a wrong body takes the request of its key, and nothing that others share
           }
           for (const subject of subjects) {
-            const used = Object.fromEntries(limiter.standings([subject]).map(({ name, used }) => [name, used]));
+            const used = Object.fromEntries(
+              limiter.standings([subject]).map(({ name, used }) => [name, used]),
+            );
             const requests = subject.name === "key:team" ? admitted : admitted - unread;
-            assert.deepEqual(used, { requests, tokens, budget: tokens, concurrency: 0 }, subject.name);
+            assert.deepEqual(
+              used,
+              { requests, tokens, budget: tokens, concurrency: 0 },
+              subject.name,
+            );
           }
         },
       ),

@@ -1,4 +1,7 @@
-/** Books beside a limiter, as a provider would keep them that knows the truth: they share no code with it. */
+/**
+ * Books beside a limiter, as a provider would keep them that knows the truth: they share no code
+ * with it.
+ */
 import assert from "node:assert/strict";
 import type { LimitSet } from "../../src/config/limit_set.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
@@ -16,14 +19,21 @@ interface Spec {
   /** Bits of the subjects that it counts against. */
   readonly who: number;
   readonly expected: number;
-  /** The most that its caller lets it use beyond what is expected, and what it uses. Shares of that, per cent. */
+  /**
+   * The most that its caller lets it use beyond what is expected, and what it uses. Shares of that,
+   * per cent.
+   */
   readonly room: number;
   readonly use: number;
 }
 /** Something that happens. */
 export type Act =
   | Spec
-  | { readonly type: "end"; readonly which: number; readonly how: "stated" | "estimated" | "unsent" | "lost" }
+  | {
+    readonly type: "end";
+    readonly which: number;
+    readonly how: "stated" | "estimated" | "unsent" | "lost";
+  }
   | { readonly type: "again"; readonly which: number }
   | { readonly type: "pass"; readonly ms: number }
   | { readonly type: "restart" };
@@ -32,7 +42,10 @@ export type Act =
 interface Window {
   readonly end: number;
   used: number;
-  /** Calls that are open, or were when the last one was admitted, by what they used beyond their reservation. */
+  /**
+   * Calls that are open, or were when the last one was admitted, by what they used beyond their
+   * reservation.
+   */
   readonly beyond: Map<Call, number>;
 }
 
@@ -51,8 +64,12 @@ interface Call {
   readonly most: number;
 }
 
-/** What the gateway believes a call has used that states nothing: no more than its maximum, unless it saw more. */
-const estimate = ({ actual, most }: Call): number => Math.min(Math.ceil(actual * 1.1), Math.max(most, actual));
+/**
+ * What the gateway believes a call has used that states nothing: no more than its maximum, unless
+ * it saw more.
+ */
+const estimate = ({ actual, most }: Call): number =>
+  Math.min(Math.ceil(actual * 1.1), Math.max(most, actual));
 
 interface Ledger {
   open: number;
@@ -73,7 +90,11 @@ export class Bench {
   /** Clocks, milliseconds. */
   wall: number = Date.UTC(2026, 1, 27, 23);
   passed = 0;
-  readonly #clock: Clock = { now: () => this.wall, monotonic: () => this.passed, timer: () => () => {} };
+  readonly #clock: Clock = {
+    now: () => this.wall,
+    monotonic: () => this.passed,
+    timer: () => () => {},
+  };
   readonly #subjects: readonly LimitSubject[];
   readonly #world: World;
   #limiter = new MemoryLimiter(this.#clock);
@@ -156,7 +177,9 @@ export class Bench {
     if (mode === "observe") return true;
     if (concurrency !== undefined && this.#ledger(subject).open >= concurrency) return false;
     const requests = this.#limit(subject, "requests");
-    if (requests !== undefined && this.#window(subject, "requests", false).used >= requests) return false;
+    if (requests !== undefined && this.#window(subject, "requests", false).used >= requests) {
+      return false;
+    }
     return SETTLED.every((name) => {
       const limit = this.#limit(subject, name);
       if (limit === undefined) return true;
@@ -169,7 +192,9 @@ export class Bench {
     const { price, isKept } = this.#world;
     const subjects = this.#subjects.filter((_, index) => (who >> index) % 2 === 1);
     const most = expected + room;
-    const actual = isKept ? Math.floor(most * Math.min(use, 100) / 100) : Math.floor(most * use / 100);
+    const actual = isKept
+      ? Math.floor(most * Math.min(use, 100) / 100)
+      : Math.floor(most * use / 100);
     const reservation: Reservation = {
       expected: { tokens: expected, spend: expected * price },
       most: { tokens: most, spend: most * price },
@@ -180,7 +205,10 @@ export class Bench {
     try {
       lease = await this.#limiter.acquire(subjects, reservation);
     } catch (error) {
-      assert.ok(GatewayError.is(error) && !isWelcome, `refused, though there is room: ${String(error)}`);
+      assert.ok(
+        GatewayError.is(error) && !isWelcome,
+        `refused, though there is room: ${String(error)}`,
+      );
       assert.deepEqual(await this.#told(), before, "a refused call consumes nothing");
       this.refused++;
       return;
@@ -189,7 +217,9 @@ export class Bench {
     const taken = subjects.flatMap((subject) => this.#enter(subject, expected, most));
     const call: Call = { lease, taken, subjects, actual, most };
     for (const { window, subject, name } of taken) {
-      for (const past of window.beyond.keys()) if (!this.#open.includes(past)) window.beyond.delete(past);
+      for (const past of window.beyond.keys()) {
+        if (!this.#open.includes(past)) window.beyond.delete(past);
+      }
       window.beyond.set(call, 0);
       const limit = this.#limit(subject, name) ?? 0;
       if (subject.limits.mode !== "observe") {
@@ -210,7 +240,12 @@ export class Bench {
     });
   }
 
-  #end({ which, how }: { readonly which: number; readonly how: "stated" | "estimated" | "unsent" | "lost" }): void {
+  #end(
+    { which, how }: {
+      readonly which: number;
+      readonly how: "stated" | "estimated" | "unsent" | "lost";
+    },
+  ): void {
     const [call] = this.#open.splice(which % Math.max(1, this.#open.length), 1);
     if (call === undefined) return;
     if (how === "lost") return; // its gateway is gone: the reservation stays charged, and the call counts as open
@@ -245,7 +280,9 @@ export class Bench {
   async #told(): Promise<Record<string, number>> {
     const told: Record<string, number> = {};
     for (const subject of this.#subjects) {
-      for (const { name, used } of await this.#limiter.status(subject)) told[`${subject.name} ${name}`] = used;
+      for (const { name, used } of await this.#limiter.status(subject)) {
+        told[`${subject.name} ${name}`] = used;
+      }
     }
     return told;
   }
@@ -264,9 +301,14 @@ export class Bench {
         const bound = limits.mode === "strict" && this.#world.isKept
           ? 0
           : [...beyond.values()].reduce((a, b) => a + b, 0);
-        assert.ok(used <= limit + bound, `${name} of ${subject.name}: ${used} of ${limit}, the bound is ${bound} more`);
+        assert.ok(
+          used <= limit + bound,
+          `${name} of ${subject.name}: ${used} of ${limit}, the bound is ${bound} more`,
+        );
       }
-      if (limits.concurrency !== undefined) books[`${subject.name} concurrency`] = this.#ledger(subject).open;
+      if (limits.concurrency !== undefined) {
+        books[`${subject.name} concurrency`] = this.#ledger(subject).open;
+      }
     }
     const told: Partial<Record<string, number>> = await this.#told();
     assert.deepEqual(

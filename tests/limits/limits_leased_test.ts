@@ -1,4 +1,7 @@
-/** Limits that are counted a call away: the suite of all limiters, what is held by gateways that vanish, and a place that is away. */
+/**
+ * Limits that are counted a call away: the suite of all limiters, what is held by gateways that
+ * vanish, and a place that is away.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -33,7 +36,10 @@ function createClock() {
   const pass = (ms: number) => {
     const end = passed + ms;
     for (;;) {
-      const [next] = Array.from(timers).filter(([, dueAt]) => dueAt <= end).sort(([, one], [, other]) => one - other);
+      const [next] = Array.from(timers).filter(([, dueAt]) => dueAt <= end).sort((
+        [, one],
+        [, other],
+      ) => one - other);
       if (next === undefined) break;
       const [fire, dueAt] = next;
       timers.delete(fire);
@@ -55,7 +61,8 @@ function createPlace() {
       put: (subject, counts) => void kept.set(subject, structuredClone(counts)),
     });
   const place = { shared: create() };
-  const send: SendToLimiter = (message) => Promise.resolve(place.shared.handle(structuredClone(message)));
+  const send: SendToLimiter = (message) =>
+    Promise.resolve(place.shared.handle(structuredClone(message)));
   // A gateway of its own clock is one that can vanish: nobody moves its timers.
   const join = (own: Clock = clock, through = send) => new RemoteLimiter(through, own);
   return { clock, pass, place, create, join, send };
@@ -74,7 +81,10 @@ describe("limits a call away", () => {
     await vanished.acquire([subject], NO_RESERVATION);
     const other = join();
     pass(LEASE_MS - 1);
-    assert.equal((await refusalOf(() => other.acquire([subject], NO_RESERVATION))).code, "concurrency_limit_exceeded");
+    assert.equal(
+      (await refusalOf(() => other.acquire([subject], NO_RESERVATION))).code,
+      "concurrency_limit_exceeded",
+    );
     pass(1);
     await other.acquire([subject], NO_RESERVATION);
   });
@@ -92,7 +102,11 @@ describe("limits a call away", () => {
     lease.release(tokens(0));
     (await limiter.acquire([subject], NO_RESERVATION)).release(tokens(0));
     pass(LEASE_MS);
-    assert.deepEqual(await usedOf(limiter, subject), { concurrency: 0 }, "nobody renews what is over");
+    assert.deepEqual(
+      await usedOf(limiter, subject),
+      { concurrency: 0 },
+      "nobody renews what is over",
+    );
   });
 
   it("windows and budgets outlive what counts", async () => {
@@ -115,12 +129,21 @@ describe("limits a call away", () => {
 
   it("while the place is away each gateway counts alone, and charges when it is back", async () => {
     const { join, send } = createPlace();
-    const subject = keyWith({ requests: { limit: 2, windowMs: MINUTE }, budget: { limit: 100, period: "day" } });
+    const subject = keyWith({
+      requests: { limit: 2, windowMs: MINUTE },
+      budget: { limit: 100, period: "day" },
+    });
     let isAway = true;
-    const limiter = join(undefined, (message) => isAway ? Promise.reject(new Error("away")) : send(message));
+    const limiter = join(
+      undefined,
+      (message) => isAway ? Promise.reject(new Error("away")) : send(message),
+    );
     const first = await limiter.acquire([subject], NO_RESERVATION);
     await limiter.acquire([subject], NO_RESERVATION);
-    assert.equal((await refusalOf(() => limiter.acquire([subject], NO_RESERVATION))).code, "rate_limit_exceeded");
+    assert.equal(
+      (await refusalOf(() => limiter.acquire([subject], NO_RESERVATION))).code,
+      "rate_limit_exceeded",
+    );
     isAway = false;
     first.release(tokens(7));
     assert.deepEqual(await usedOf(limiter, subject), { requests: 0, budget: 7 });
@@ -138,7 +161,10 @@ describe("limits a call away", () => {
     const first = await limiter.acquire([subject], NO_RESERVATION);
     for (const away of [false, true]) {
       isAway = away;
-      const second = await limiter.acquire([subject], { ...expecting(tokens(10)), admitted: subject.name });
+      const second = await limiter.acquire([subject], {
+        ...expecting(tokens(10)),
+        admitted: subject.name,
+      });
       isAway = false;
       sent.length = 0;
       pass(LEASE_MS / 3);
@@ -177,9 +203,14 @@ describe("limits a call away", () => {
     const objectOf = (name: string) => {
       const object = objects.get(name) ?? create();
       objects.set(name, object);
-      return { handle: ((message) => Promise.resolve(object.handle(message))) satisfies SendToLimiter };
+      return {
+        handle: ((message) => Promise.resolve(object.handle(message))) satisfies SendToLimiter,
+      };
     };
-    const limiter = new RemoteLimiter(createSend(objectOf, { clock, keepAlive: (work) => void work }), clock);
+    const limiter = new RemoteLimiter(
+      createSend(objectOf, { clock, keepAlive: (work) => void work }),
+      clock,
+    );
     const provider = await startProvider(answerPlain);
     const key = "a-gateway-key-of-a-team";
     const limits = { requests: "3/h", tokens: "1M/h" };
@@ -208,8 +239,13 @@ describe("limits a call away", () => {
     const subject = keyWith({ concurrency: 1 });
     let answer = (): void => {};
     const handle: SendToLimiter = (message) =>
-      message.type === "acquire" ? new Promise((resolve) => answer = () => resolve(send(message))) : send(message);
-    const limiter = join(undefined, createSend(() => ({ handle }), { clock, keepAlive: (work) => void work }));
+      message.type === "acquire"
+        ? new Promise((resolve) => answer = () => resolve(send(message)))
+        : send(message);
+    const limiter = join(
+      undefined,
+      createSend(() => ({ handle }), { clock, keepAlive: (work) => void work }),
+    );
     const acquiring = limiter.acquire([subject], NO_RESERVATION);
     pass(2000);
     const lease = await acquiring;
@@ -222,8 +258,15 @@ describe("limits a call away", () => {
   it("what a gateway reserved that vanished stays charged, for strict limits too", async () => {
     for (const mode of ["enforce", "strict"] as const) {
       const { pass, join } = createPlace();
-      const subject = keyWith({ tokens: { limit: 100, windowMs: 60 * MINUTE }, concurrency: 5, mode });
-      await join(createClock().clock).acquire([subject], { expected: tokens(30), most: tokens(90) });
+      const subject = keyWith({
+        tokens: { limit: 100, windowMs: 60 * MINUTE },
+        concurrency: 5,
+        mode,
+      });
+      await join(createClock().clock).acquire([subject], {
+        expected: tokens(30),
+        most: tokens(90),
+      });
       pass(LEASE_MS);
       const left = mode === "strict" ? 90 : 30;
       assert.deepEqual(await usedOf(join(), subject), { tokens: left, concurrency: 0 }, mode);
@@ -276,10 +319,18 @@ describe("limits a call away", () => {
       await limiter.acquire([subject], expecting(tokens(50)));
       if (isForgotten) place.shared = create();
       less.release(tokens(1));
-      assert.deepEqual(await usedOf(limiter, subject), { tokens: 50, budget: 50, concurrency: isForgotten ? 0 : 2 });
+      assert.deepEqual(await usedOf(limiter, subject), {
+        tokens: 50,
+        budget: 50,
+        concurrency: isForgotten ? 0 : 2,
+      });
       more.release(tokens(45));
       const used = await usedOf(limiter, subject);
-      assert.deepEqual([used.tokens, used.budget], [55, 55], "only what exceeds the reservation counts");
+      assert.deepEqual(
+        [used.tokens, used.budget],
+        [55, 55],
+        "only what exceeds the reservation counts",
+      );
     }
   });
 
@@ -287,7 +338,10 @@ describe("limits a call away", () => {
     const { join, send } = createPlace();
     const subject = keyWith({ budget: { limit: 100, period: "day" }, concurrency: 5 });
     let isAway = false;
-    const limiter = join(undefined, (message) => isAway ? Promise.reject(new Error("away")) : send(message));
+    const limiter = join(
+      undefined,
+      (message) => isAway ? Promise.reject(new Error("away")) : send(message),
+    );
     await limiter.acquire([subject], expecting(tokens(30)));
     isAway = true;
     const lease = await limiter.acquire([subject], expecting(tokens(60)));

@@ -1,4 +1,6 @@
-/** Limits in memory: the suite of all limiters, and a simple model under random clocks and orders. */
+/**
+ * Limits in memory: the suite of all limiters, and a simple model under random clocks and orders.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe } from "@std/testing/bdd";
@@ -46,7 +48,10 @@ const MINUTE = 60_000;
 describe("limits in memory beside a model", () => {
   it.large("answer as a log would that is added up each time, whatever the clock and the order", async () => {
     const rate = fc.option(
-      fc.record({ limit: fc.integer({ min: 1, max: 30 }), windowMs: fc.integer({ min: 1, max: 2 * MINUTE }) }),
+      fc.record({
+        limit: fc.integer({ min: 1, max: 30 }),
+        windowMs: fc.integer({ min: 1, max: 2 * MINUTE }),
+      }),
       { nil: undefined },
     );
     const limits: fc.Arbitrary<LimitSet> = fc.record({
@@ -72,7 +77,9 @@ describe("limits in memory beside a model", () => {
     });
     const steps = fc.oneof(fc.nat(1000), fc.nat(2 * MINUTE), fc.nat(40 * 24 * 60 * MINUTE));
     const runs = fc.array(limits, { minLength: 1, maxLength: 3 })
-      .chain((sets) => commandsFor({ subjects: sets.map(keyWith), steps, toleranceMs: 0, length: 60 }));
+      .chain((sets) =>
+        commandsFor({ subjects: sets.map(keyWith), steps, toleranceMs: 0, length: 60 })
+      );
     let taken = 0;
     await fc.assert(
       fc.asyncProperty(runs, async (commands) => {
@@ -102,10 +109,15 @@ describe("limits in memory over time", () => {
     const lasting = keyWith({ budget: { limit: 100, period: "day" } });
     await use(limiter, lasting, 7);
     const held = await limiter.acquire([keyWith({ concurrency: 1 })], NO_RESERVATION);
-    const brief = Array.from({ length: 1000 }, () => keyWith({ requests: { limit: 9, windowMs: MINUTE } }));
+    const brief = Array.from(
+      { length: 1000 },
+      () => keyWith({ requests: { limit: 9, windowMs: MINUTE } }),
+    );
     for (const key of brief) {
       await use(limiter, key);
-      assert.deepEqual(limiter.standings([keyWith({ concurrency: 1 })]).map(({ used }) => used), [0]);
+      assert.deepEqual(limiter.standings([keyWith({ concurrency: 1 })]).map(({ used }) => used), [
+        0,
+      ]);
     }
     assert.ok(limiter.size >= 1002);
     move(clock, MINUTE);
@@ -140,13 +152,17 @@ describe("limits in memory over time", () => {
     assert.deepEqual(later.standings([day, month]).map(({ used }) => used), [0, 70]);
   });
 
-  // A month's count must neither last beyond it nor lock a key out because its budget is now one of a day.
+  // A month's count must neither last beyond it nor lock a key out because its budget is now one of
+  // a day.
   it("begin a budget anew when its period gets shorter, and when the wall clock is set back by much", async () => {
     const clock = createClock();
     const limiter = new MemoryLimiter(clock);
     const key = keyWith({ budget: { limit: 100, period: "month" } });
     await use(limiter, key, 100);
-    const daily: LimitSubject = { name: key.name, limits: { budget: { limit: 50, period: "day" } } };
+    const daily: LimitSubject = {
+      name: key.name,
+      limits: { budget: { limit: 50, period: "day" } },
+    };
     await use(limiter, daily, 50);
     assert.throws(() => limiter.acquire([daily], NO_RESERVATION), /50\/day/);
     clock.wall -= 500; // as clocks are set right

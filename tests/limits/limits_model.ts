@@ -1,4 +1,7 @@
-/** Commands that are given to two limiters at once, which have to answer alike; and a limiter that only keeps a log. */
+/**
+ * Commands that are given to two limiters at once, which have to answer alike; and a limiter that
+ * only keeps a log.
+ */
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import { enforce } from "../../src/limits/verdict.ts";
@@ -42,8 +45,8 @@ export interface StillClock {
 }
 
 /**
- * The simple model: it forgets nothing and adds up everything anew each time. What a window is follows from the log:
- * it begins with the first entry that lies in no other.
+ * The simple model: it forgets nothing and adds up everything anew each time. What a window is
+ * follows from the log: it begins with the first entry that lies in no other.
  */
 export class LogLimiter implements Limiter {
   readonly #clock: StillClock;
@@ -56,11 +59,16 @@ export class LogLimiter implements Limiter {
 
   // deno-lint-ignore require-await -- a refusal is a rejection
   async acquire(subjects: readonly LimitSubject[], reservation: Reservation): Promise<Lease> {
-    const { observed } = enforce(subjects.flatMap((subject) => this.#standings(subject)), reservation);
+    const { observed } = enforce(
+      subjects.flatMap((subject) => this.#standings(subject)),
+      reservation,
+    );
     const entries = subjects.map((subject) => {
       const counted = { ...NOTHING };
       for (const standing of this.#standings(subject)) {
-        if (standing.name in counted) counted[standing.name as SettledLimit] = reservedOf(standing, reservation);
+        if (standing.name in counted) {
+          counted[standing.name as SettledLimit] = reservedOf(standing, reservation);
+        }
       }
       return { subject, entry: this.#enter(subject.name, { requests: 1, counted }, 1) };
     });
@@ -86,7 +94,11 @@ export class LogLimiter implements Limiter {
         requests?.windowMs ?? 0,
         (entry) => entry.requests,
       ),
-      tokens: this.#window(log.filter(takesTokens), tokens?.windowMs ?? 0, ({ counted }) => counted.tokens),
+      tokens: this.#window(
+        log.filter(takesTokens),
+        tokens?.windowMs ?? 0,
+        ({ counted }) => counted.tokens,
+      ),
       budget: this.#period(log, budget?.period ?? "day", "budget"),
       spend: this.#period(log, spend?.period ?? "day", "spend"),
       concurrency: { used: this.#open.get(subject.name) ?? 0, resetMs: ASK_AGAIN_MS },
@@ -100,7 +112,10 @@ export class LogLimiter implements Limiter {
     }));
   }
 
-  /** Replaces what was reserved where its window goes on; else adds what was used beyond it, as one more charge. */
+  /**
+   * Replaces what was reserved where its window goes on; else adds what was used beyond it, as one
+   * more charge.
+   */
   #correct({ name, limits }: LimitSubject, entry: Entry, used: Amounts): void {
     const log = this.#log.get(name) ?? [];
     const late = { ...NOTHING };
@@ -109,12 +124,15 @@ export class LogLimiter implements Limiter {
       if (limits[limit] === undefined) continue;
       const isSame = limit === "tokens"
         ? entry.at >= start && this.#clock.passed < start + (limits.tokens?.windowMs ?? 0)
-        : toPeriod(entry.wall, limits[limit]?.period) === toPeriod(this.#clock.wall, limits[limit]?.period);
+        : toPeriod(entry.wall, limits[limit]?.period) ===
+          toPeriod(this.#clock.wall, limits[limit]?.period);
       if (isSame) entry.counted[limit] = used[unitOf(limit)];
       else late[limit] = Math.max(0, used[unitOf(limit)] - entry.counted[limit]);
     }
     this.#open.set(name, (this.#open.get(name) ?? 0) - 1);
-    if (late.tokens + late.budget + late.spend > 0) this.#enter(name, { requests: 0, counted: late }, 0);
+    if (late.tokens + late.budget + late.spend > 0) {
+      this.#enter(name, { requests: 0, counted: late }, 0);
+    }
   }
 
   #enter(name: string, entry: Pick<Entry, "requests" | "counted">, opened: number): Entry {
@@ -167,7 +185,10 @@ export interface CommandOptions {
   readonly subjects: readonly LimitSubject[];
   /** How far time moves in one step, milliseconds. */
   readonly steps: fc.Arbitrary<number>;
-  /** By how much their times may differ, milliseconds; if at all, the ends of days and months are not compared. */
+  /**
+   * By how much their times may differ, milliseconds; if at all, the ends of days and months are
+   * not compared.
+   */
   readonly toleranceMs: number;
   /** Commands in a row at most. */
   readonly length: number;
@@ -175,11 +196,18 @@ export interface CommandOptions {
 
 type Command = fc.AsyncCommand<Pair["model"], Pair["real"]>;
 
-function toCommand(name: string, run: (model: Pair["model"], real: Pair["real"]) => Promise<void>): Command {
+function toCommand(
+  name: string,
+  run: (model: Pair["model"], real: Pair["real"]) => Promise<void>,
+): Command {
   return { check: () => true, run, toString: () => name };
 }
 
-async function outcomeOf(side: Pair["real"], subjects: readonly LimitSubject[], reservation: Reservation) {
+async function outcomeOf(
+  side: Pair["real"],
+  subjects: readonly LimitSubject[],
+  reservation: Reservation,
+) {
   try {
     const lease = await side.limiter.acquire(subjects, reservation);
     side.leases.push(lease);
@@ -194,16 +222,30 @@ async function outcomeOf(side: Pair["real"], subjects: readonly LimitSubject[], 
 export function commandsFor(options: CommandOptions): fc.Arbitrary<Iterable<Command>> {
   const { subjects, steps, toleranceMs, length } = options;
   const assertNear = (real: number, model: number, what: string) =>
-    assert.ok(Math.abs(real - model) <= toleranceMs, `${what}: ${real}, but the model says ${model}`);
+    assert.ok(
+      Math.abs(real - model) <= toleranceMs,
+      `${what}: ${real}, but the model says ${model}`,
+    );
   const isTimed = (what: string) => toleranceMs === 0 || !/^(?:budget|spend)/.test(what);
   const amounts = (max: number) => fc.record({ tokens: fc.nat(max), spend: fc.nat(max) });
-  const reservation = fc.oneof(fc.constant(NO_RESERVATION), fc.record({ expected: amounts(30), most: amounts(60) }));
-  const take = fc.tuple(fc.subarray([...subjects], { minLength: 1 }), reservation).map(([taken, reserved]) =>
-    toCommand(`take(${taken.map(({ name }) => name)}, ${JSON.stringify(reserved)})`, async (model, real) => {
-      const [expected, actual] = [await outcomeOf(model, taken, reserved), await outcomeOf(real, taken, reserved)];
-      if (isTimed(expected.code)) assertNear(actual.retryMs, expected.retryMs, "retry");
-      assert.deepEqual({ ...actual, retryMs: 0 }, { ...expected, retryMs: 0 });
-    })
+  const reservation = fc.oneof(
+    fc.constant(NO_RESERVATION),
+    fc.record({ expected: amounts(30), most: amounts(60) }),
+  );
+  const take = fc.tuple(fc.subarray([...subjects], { minLength: 1 }), reservation).map((
+    [taken, reserved],
+  ) =>
+    toCommand(
+      `take(${taken.map(({ name }) => name)}, ${JSON.stringify(reserved)})`,
+      async (model, real) => {
+        const [expected, actual] = [
+          await outcomeOf(model, taken, reserved),
+          await outcomeOf(real, taken, reserved),
+        ];
+        if (isTimed(expected.code)) assertNear(actual.retryMs, expected.retryMs, "retry");
+        assert.deepEqual({ ...actual, retryMs: 0 }, { ...expected, retryMs: 0 });
+      },
+    )
   );
   const release = fc.tuple(fc.nat(), amounts(40)).map(([place, used]) =>
     toCommand(`release(${place}, ${JSON.stringify(used)})`, (model, real) => {
@@ -214,11 +256,15 @@ export function commandsFor(options: CommandOptions): fc.Arbitrary<Iterable<Comm
   );
   const look = fc.constantFrom(...subjects).map((subject) =>
     toCommand(`look(${subject.name})`, async (model, real) => {
-      const [expected, actual] = [await model.limiter.status(subject), await real.limiter.status(subject)];
+      const [expected, actual] = [
+        await model.limiter.status(subject),
+        await real.limiter.status(subject),
+      ];
       for (const [index, { resetMs, name }] of expected.entries()) {
         if (isTimed(name)) assertNear(actual[index]?.resetMs ?? NaN, resetMs, `reset of ${name}`);
       }
-      const withoutTimes = (standings: readonly Standing[]) => standings.map((one) => ({ ...one, resetMs: 0 }));
+      const withoutTimes = (standings: readonly Standing[]) =>
+        standings.map((one) => ({ ...one, resetMs: 0 }));
       assert.deepEqual(withoutTimes(actual), withoutTimes(expected));
     })
   );
@@ -235,7 +281,10 @@ export function commandsFor(options: CommandOptions): fc.Arbitrary<Iterable<Comm
 /** Gives the commands to both. */
 export async function runPair(model: Side, real: Side, commands: Iterable<Command>): Promise<void> {
   await fc.asyncModelRun(
-    () => ({ model: { ...model, leases: [] as Lease[] }, real: { ...real, leases: [] as Lease[] } }),
+    () => ({
+      model: { ...model, leases: [] as Lease[] },
+      real: { ...real, leases: [] as Lease[] },
+    }),
     commands,
   );
 }

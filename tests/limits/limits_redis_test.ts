@@ -1,4 +1,7 @@
-/** Limits in Redis: the suite of all limiters, memory beside them at each step, and what a fleet adds. */
+/**
+ * Limits in Redis: the suite of all limiters, memory beside them at each step, and what a fleet
+ * adds.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { afterAll, afterEach, beforeAll, beforeEach, it } from "@std/testing/bdd";
@@ -48,20 +51,27 @@ interface Member {
 }
 
 /** Deadlines that a busy machine keeps too: where Redis is well, it shall decide. */
-const patient: Clock = { ...systemClock, timer: (ms, fire) => systemClock.timer(ms === CALL_MS ? 10_000 : ms, fire) };
+const patient: Clock = {
+  ...systemClock,
+  timer: (ms, fire) => systemClock.timer(ms === CALL_MS ? 10_000 : ms, fire),
+};
 /** The same, until Redis is paused: then they pass as they do in service. */
 const createPausedClock = (): Clock & { isPaused: boolean } => {
   const clock = {
     ...systemClock,
     isPaused: false,
-    timer: (ms: number, fire: () => void) => (clock.isPaused ? systemClock : patient).timer(ms, fire),
+    timer: (ms: number, fire: () => void) =>
+      (clock.isPaused ? systemClock : patient).timer(ms, fire),
   };
   return clock;
 };
 
 /** The time that tests have let pass. Milliseconds. */
 let passedMs = 0;
-/** The time at which the clock of limiters stands still, beside that, where a test must not be slower than its claim. */
+/**
+ * The time at which the clock of limiters stands still, beside that, where a test must not be
+ * slower than its claim.
+ */
 let stoodStillAt: number | undefined;
 /** The clock of limiters: it passes as tests want it, and fires no timer. */
 const movedClock: Clock = {
@@ -80,7 +90,10 @@ class TimedClient extends RedisClient {
 }
 
 /** Division of all limits into blocks that are never larger than what exchanges wait for. */
-const ALL_DIVIDED: Division = { min: { requests: 1, tokens: 1, budget: 1, spend: 1 }, parts: Infinity };
+const ALL_DIVIDED: Division = {
+  min: { requests: 1, tokens: 1, budget: 1, spend: 1 },
+  parts: Infinity,
+};
 
 async function join(url: string, clock: Clock, division?: Division): Promise<Member> {
   const reports: string[] = [];
@@ -158,22 +171,35 @@ withRedis.describe("limits in Redis beside those in memory", () => {
   const assertAlike = async (division?: Division) => {
     const member = await start(patient, division);
     const { limiter } = member;
-    // New limits each time: nothing is known of their windows, so that Redis is asked about all of them.
+    // New limits each time: nothing is known of their windows, so that Redis is asked about all of
+    // them.
     const forgetful: Limiter = {
       acquire: (subjects, reservation) =>
-        limiter.acquire(subjects.map(({ name, limits }) => ({ name, limits: { ...limits } })), reservation),
+        limiter.acquire(
+          subjects.map(({ name, limits }) => ({ name, limits: { ...limits } })),
+          reservation,
+        ),
       status: (subject) => limiter.status(subject),
     };
-    // Time moves by multiples of 25 s: how long the test itself takes then never decides which window something is in.
+    // Time moves by multiples of 25 s: how long the test itself takes then never decides which
+    // window something is in.
     const windowMs = fc.constantFrom(MINUTE, 140_000);
-    const rate = fc.option(fc.record({ limit: fc.integer({ min: 1, max: 30 }), windowMs }), { nil: undefined });
+    const rate = fc.option(fc.record({ limit: fc.integer({ min: 1, max: 30 }), windowMs }), {
+      nil: undefined,
+    });
     const period = fc.constantFrom("day" as const, "month" as const);
     const limits: fc.Arbitrary<LimitSet> = fc.record({
       requests: rate,
       tokens: rate,
-      budget: fc.option(fc.record({ limit: fc.integer({ min: 1, max: 100 }), period }), { nil: undefined }),
+      budget: fc.option(fc.record({ limit: fc.integer({ min: 1, max: 100 }), period }), {
+        nil: undefined,
+      }),
       spend: fc.option(
-        fc.record({ limit: fc.integer({ min: 1, max: 100 }), period, currency: fc.constant("USD") }),
+        fc.record({
+          limit: fc.integer({ min: 1, max: 100 }),
+          period,
+          currency: fc.constant("USD"),
+        }),
         { nil: undefined },
       ),
       concurrency: fc.option(fc.integer({ min: 1, max: 4 }), { nil: undefined }),
@@ -181,13 +207,19 @@ withRedis.describe("limits in Redis beside those in memory", () => {
     });
     const steps = fc.integer({ min: 1, max: 8 }).map((count) => count * 25_000);
     const runs = fc.array(limits, { minLength: 1, maxLength: 3 })
-      .chain((sets) => commandsFor({ subjects: sets.map(keyWith), steps, toleranceMs: 5000, length: 50 }));
+      .chain((sets) =>
+        commandsFor({ subjects: sets.map(keyWith), steps, toleranceMs: 5000, length: 50 })
+      );
     await fc.assert(
       fc.asyncProperty(runs, async (commands) => {
         await raw.flushdb();
         await raw.set(PASSED, passedMs);
         const moved = { wall: Date.now() + passedMs, passed: 0 };
-        const clock: Clock = { now: () => moved.wall, monotonic: () => moved.passed, timer: () => () => {} };
+        const clock: Clock = {
+          now: () => moved.wall,
+          monotonic: () => moved.passed,
+          timer: () => () => {},
+        };
         const memory: Side = {
           limiter: new MemoryLimiter(clock),
           pass(ms) {
@@ -209,10 +241,15 @@ withRedis.describe("limits in Redis beside those in memory", () => {
       for (const period of ["day", "month"] as const) {
         const key = keyWith({ budget: { limit: 10, period } });
         (await limiter.acquire([key], NO_RESERVATION)).release(tokens(10));
-        const { retryAfterMs = NaN } = await refusalOf(() => limiter.acquire([key], NO_RESERVATION));
+        const { retryAfterMs = NaN } = await refusalOf(() =>
+          limiter.acquire([key], NO_RESERVATION)
+        );
         const now = Date.now() + passedMs;
         const left = periodEnd(period, now) - now;
-        assert.ok(Math.abs(retryAfterMs - left) < 5000, `${period}, ${drift} ms: ${retryAfterMs} is not ${left}`);
+        assert.ok(
+          Math.abs(retryAfterMs - left) < 5000,
+          `${period}, ${drift} ms: ${retryAfterMs} is not ${left}`,
+        );
       }
       assert.equal(limiter.fallbacks, 0);
     }
@@ -225,12 +262,18 @@ return {endOf('day'), endOf('month')}`;
     const times = fc.integer({ min: Date.UTC(2020, 0, 1), max: Date.UTC(2420, 11, 31) });
     const edges = fc.constantFrom(
       ...[2023, 2024, 2100, 2400].flatMap((year) =>
-        Array.from({ length: 12 }, (_, month) => [Date.UTC(year, month, 1), Date.UTC(year, month, 1) - 1]).flat()
+        Array.from(
+          { length: 12 },
+          (_, month) => [Date.UTC(year, month, 1), Date.UTC(year, month, 1) - 1],
+        ).flat()
       ),
     );
     await fc.assert(
       fc.asyncProperty(fc.oneof(times, edges), async (now) => {
-        assert.deepEqual(await raw.eval(script, 0, now), [periodEnd("day", now), periodEnd("month", now)]);
+        assert.deepEqual(await raw.eval(script, 0, now), [
+          periodEnd("day", now),
+          periodEnd("month", now),
+        ]);
       }),
       { numRuns: 1000 },
     );
@@ -263,7 +306,10 @@ withRedis.describe("limits that gateways share through Redis", () => {
     const fallbacks = both.reduce((sum, { limiter }) => sum + limiter.fallbacks, 0);
     assert.equal(fallbacks, 0, "Redis was not asked");
     // A window may have come and gone unseen, on a machine that was busy elsewhere.
-    assert.ok(taken <= 20 * (ends.size + 2) && taken > 20 * (ends.size - 2), `${taken} in ${ends.size} windows`);
+    assert.ok(
+      taken <= 20 * (ends.size + 2) && taken > 20 * (ends.size - 2),
+      `${taken} in ${ends.size} windows`,
+    );
   });
 
   it("count what is open on all of them, and forget a gateway that died", async () => {
@@ -278,7 +324,8 @@ withRedis.describe("limits that gateways share through Redis", () => {
       (await refusalOf(() => other.limiter.acquire([key], NO_RESERVATION))).code,
       "concurrency_limit_exceeded",
     );
-    // Both live on for the life of a lease; the first one renews what it holds, the other one does not.
+    // Both live on for the life of a lease; the first one renews what it holds, the other one does
+    // not.
     await raw.eval(EXPIRE, 0, LEASE_MS.redis - 2000);
     leases[0]?.release(tokens(0));
     await one.renew();
@@ -300,10 +347,15 @@ withRedis.describe("limits that gateways share through Redis", () => {
     });
     (await limiter.acquire([key], NO_RESERVATION)).release(tokens(1));
     await limiter.acquire([key], NO_RESERVATION);
-    (await limiter.acquire([keyWith({ budget: { limit: 9, period: "day" } })], NO_RESERVATION)).release(tokens(1));
+    (await limiter.acquire([keyWith({ budget: { limit: 9, period: "day" } })], NO_RESERVATION))
+      .release(tokens(1));
     for (const name of await raw.keys("sallyport:{key:*}:*")) {
       const left = await raw.pttl(name);
-      const most = name.endsWith(":open") ? LEASE_MS.redis : name === countsKey(key) ? HOUR : 24 * HOUR;
+      const most = name.endsWith(":open")
+        ? LEASE_MS.redis
+        : name === countsKey(key)
+        ? HOUR
+        : 24 * HOUR;
       assert.ok(left > 0 && left <= most, `${name} lives for ${left} ms`);
     }
   });
@@ -311,9 +363,14 @@ withRedis.describe("limits that gateways share through Redis", () => {
   it("hold what is left when Redis comes back empty", async () => {
     const member = await start();
     const key = keyWith({ tokens: { limit: 1000, windowMs: HOUR }, concurrency: 5 });
-    const leases = await Promise.all([1, 2, 3].map(() => member.limiter.acquire([key], NO_RESERVATION)));
+    const leases = await Promise.all(
+      [1, 2, 3].map(() => member.limiter.acquire([key], NO_RESERVATION)),
+    );
     await server.restart();
-    await until(() => member.client.health.isUp === false || raw.status === "ready", "a new connection");
+    await until(
+      () => member.client.health.isUp === false || raw.status === "ready",
+      "a new connection",
+    );
     await answering(member);
     await member.renew();
     assert.deepEqual(await used(member, key), { tokens: 0, concurrency: 3 });
@@ -345,10 +402,17 @@ withRedis.describe("limits that gateways share through Redis", () => {
     const before = await member.limiter.acquire([key], NO_RESERVATION);
     await server.kill();
     const leases: Lease[] = [];
-    for (let number = 0; number < 4; number++) leases.push(await member.limiter.acquire([key], NO_RESERVATION));
-    assert.match((await refusalOf(() => member.limiter.acquire([key], NO_RESERVATION))).message, /8\/h requests/);
+    for (let number = 0; number < 4; number++) {
+      leases.push(await member.limiter.acquire([key], NO_RESERVATION));
+    }
+    assert.match(
+      (await refusalOf(() => member.limiter.acquire([key], NO_RESERVATION))).message,
+      /8\/h requests/,
+    );
     assert.equal(member.limiter.fallbacks, 5);
-    for (const lease of [before, ...leases.slice(0, 3)]) for (const _ of [1, 2]) lease.release(tokens(100));
+    for (const lease of [before, ...leases.slice(0, 3)]) {
+      for (const _ of [1, 2]) lease.release(tokens(100));
+    }
     await server.restart();
     await answering(member);
     await answering(other);
@@ -357,19 +421,28 @@ withRedis.describe("limits that gateways share through Redis", () => {
     leases[3]?.release(tokens(11));
     assert.deepEqual(await used(member, key), { requests: 4, tokens: 411, concurrency: 0 });
     await member.renew();
-    assert.deepEqual(await used(other, key), { requests: 4, tokens: 411, concurrency: 0 }, "it paid twice");
+    assert.deepEqual(
+      await used(other, key),
+      { requests: 4, tokens: 411, concurrency: 0 },
+      "it paid twice",
+    );
   });
 
-  // What was sent before a pause is done after it, late: it must neither stay held nor be charged a second time.
+  // What was sent before a pause is done after it, late: it must neither stay held nor be charged a
+  // second time.
   it("keep exact accounts over a pause of Redis", async () => {
     const clock = createPausedClock();
     const member = await start(clock);
     const key = keyWith({ tokens: { limit: 1e6, windowMs: HOUR }, concurrency: 20 });
-    const leases = await Promise.all(Array.from({ length: 10 }, () => member.limiter.acquire([key], NO_RESERVATION)));
+    const leases = await Promise.all(
+      Array.from({ length: 10 }, () => member.limiter.acquire([key], NO_RESERVATION)),
+    );
     server.pause();
     clock.isPaused = true;
     for (const lease of leases.slice(0, 5)) lease.release(tokens(100)); // sent, and not answered
-    const late = await Promise.all(Array.from({ length: 10 }, () => member.limiter.acquire([key], NO_RESERVATION)));
+    const late = await Promise.all(
+      Array.from({ length: 10 }, () => member.limiter.acquire([key], NO_RESERVATION)),
+    );
     for (const lease of late.slice(0, 9)) lease.release(tokens(10)); // decided here
     for (const lease of leases.slice(5, 9)) lease.release(tokens(1));
     assert.equal(member.limiter.fallbacks, 10, "Redis was not paused");
@@ -393,7 +466,10 @@ withRedis.describe("limits that gateways share through Redis", () => {
     await raw.set(countsKey(broken), "x");
     (await member.limiter.acquire([broken], NO_RESERVATION)).release(tokens(10));
     assert.equal(member.limiter.fallbacks, 1);
-    assert.equal((await refusalOf(() => member.limiter.acquire([broken], NO_RESERVATION))).code, "rate_limit_exceeded");
+    assert.equal(
+      (await refusalOf(() => member.limiter.acquire([broken], NO_RESERVATION))).code,
+      "rate_limit_exceeded",
+    );
     (await member.limiter.acquire([sound], NO_RESERVATION)).release(tokens(4));
     assert.equal(member.limiter.fallbacks, 2);
     assert.deepEqual(await used(member, sound), { tokens: 4 });
@@ -406,10 +482,16 @@ withRedis.describe("limits that gateways share through Redis", () => {
   /** Commands that the server has carried out, by name, in calls of scripts. */
   const scriptsRun = async () => {
     const stats = await raw.info("commandstats");
-    return Array.from(stats.matchAll(/cmdstat_eval(?:sha)?:calls=(\d+)/g), ([, calls]) => Number(calls))
+    return Array.from(
+      stats.matchAll(/cmdstat_eval(?:sha)?:calls=(\d+)/g),
+      ([, calls]) => Number(calls),
+    )
       .reduce((sum, calls) => sum + calls, 0);
   };
-  const expecting = (count: number): Reservation => ({ expected: tokens(count), most: tokens(10 * count) });
+  const expecting = (count: number): Reservation => ({
+    expected: tokens(count),
+    most: tokens(10 * count),
+  });
   const scriptsFor = async (act: () => Promise<unknown>): Promise<number> => {
     const before = await scriptsRun();
     await act();
@@ -436,11 +518,17 @@ withRedis.describe("limits that gateways share through Redis", () => {
     const requests = { limit: 3, windowMs: HOUR };
     const plain = keyWith({ requests });
     const { name } = plain;
-    const full = { name, limits: { requests, tokens: { limit: 100, windowMs: MINUTE }, concurrency: 2 } };
+    const full = {
+      name,
+      limits: { requests, tokens: { limit: 100, windowMs: MINUTE }, concurrency: 2 },
+    };
     for (const subject of [plain, full, { name, limits: { requests } }]) {
       (await member.limiter.acquire([subject], NO_RESERVATION)).release(tokens(0));
     }
-    assert.equal((await refusalOf(() => member.limiter.acquire([full], NO_RESERVATION))).code, "rate_limit_exceeded");
+    assert.equal(
+      (await refusalOf(() => member.limiter.acquire([full], NO_RESERVATION))).code,
+      "rate_limit_exceeded",
+    );
     assert.equal((await used(member, plain)).requests, 3);
   });
 
@@ -448,7 +536,10 @@ withRedis.describe("limits that gateways share through Redis", () => {
     const member = await start();
     stoodStillAt = systemClock.monotonic();
     const requests = { limit: 2, windowMs: HOUR };
-    const [key, provider] = [keyWith({ requests }), { name: "provider:x", limits: { concurrency: 5 } }];
+    const [key, provider] = [keyWith({ requests }), {
+      name: "provider:x",
+      limits: { concurrency: 5 },
+    }];
     const take = (subject = key) => member.limiter.acquire([subject, provider], NO_RESERVATION);
     const refusals: GatewayError[] = [];
     for (let number = 0; number < 2; number++) (await take()).release(tokens(0));
@@ -461,10 +552,15 @@ withRedis.describe("limits that gateways share through Redis", () => {
     assert.equal(member.limiter.fallbacks, 0);
     for (const { code, headers, retryAfterMs = NaN } of refusals) {
       assert.equal(code, "rate_limit_exceeded");
-      assert.match(headers["ratelimit"] ?? "", /^"requests";r=0;t=3[56]\d\d, "provider-concurrency";r=5$/);
+      assert.match(
+        headers["ratelimit"] ?? "",
+        /^"requests";r=0;t=3[56]\d\d, "provider-concurrency";r=5$/,
+      );
       assert.ok(retryAfterMs > HOUR - 5000 && retryAfterMs <= HOUR);
     }
-    (await take({ name: key.name, limits: { requests: { limit: 3, windowMs: HOUR } } })).release(tokens(0));
+    (await take({ name: key.name, limits: { requests: { limit: 3, windowMs: HOUR } } })).release(
+      tokens(0),
+    );
     await refusalOf(take);
     await raw.del(countsKey(key)); // lost, or given back
     passedMs += 1000;
@@ -483,12 +579,17 @@ withRedis.describe("limits that gateways share through Redis", () => {
     const team = { name: "team:x", limits: { requests: { limit: 9, windowMs: HOUR } } };
     const provider = { name: "provider:x", limits: { concurrency: 1 } };
     const held = await member.limiter.acquire([key, team, provider], expecting(100));
-    const refusal = await refusalOf(() => member.limiter.acquire([key, team, provider], expecting(100)));
+    const refusal = await refusalOf(() =>
+      member.limiter.acquire([key, team, provider], expecting(100))
+    );
     assert.equal(refusal.code, "concurrency_limit_exceeded");
     const names = ["requests", "tokens", "concurrency", "team-requests", "provider-concurrency"];
     for (const header of ["ratelimit", "ratelimit-policy"]) {
       assert.deepEqual(
-        Array.from(refusal.headers[header]?.matchAll(/(?:^|, )"([a-z-]+)";/g) ?? [], ([, name]) => name),
+        Array.from(
+          refusal.headers[header]?.matchAll(/(?:^|, )"([a-z-]+)";/g) ?? [],
+          ([, name]) => name,
+        ),
         names,
       );
     }
@@ -499,8 +600,13 @@ withRedis.describe("limits that gateways share through Redis", () => {
     // The first one refuses: the others are only looked at.
     const full = keyWith({ tokens: { limit: 1, windowMs: HOUR } });
     (await member.limiter.acquire([full], expecting(1))).release(tokens(1));
-    const first = await refusalOf(() => member.limiter.acquire([full, team, provider], NO_RESERVATION));
-    assert.match(first.headers["ratelimit"] ?? "", /"tokens";r=0;.*"team-requests";r=8;.*"provider-concurrency";r=1/);
+    const first = await refusalOf(() =>
+      member.limiter.acquire([full, team, provider], NO_RESERVATION)
+    );
+    assert.match(
+      first.headers["ratelimit"] ?? "",
+      /"tokens";r=0;.*"team-requests";r=8;.*"provider-concurrency";r=1/,
+    );
     assert.deepEqual(await used(member, team), { requests: 1 });
   });
 
@@ -522,7 +628,10 @@ withRedis.describe("limits that gateways share through Redis", () => {
     await Promise.all(three.map(async ({ limiter }, index) => {
       for (let number = 0; number < 40; number++) {
         const taken = await tryAcquire(limiter, key, { expected: tokens(1), most: tokens(100) });
-        most = Math.max(most, (await used(three[(index + 1) % 3] ?? assert.fail(), key)).tokens ?? 0);
+        most = Math.max(
+          most,
+          (await used(three[(index + 1) % 3] ?? assert.fail(), key)).tokens ?? 0,
+        );
         if (taken === undefined) continue;
         const amount = number % 2 === 0 ? 100 : 10;
         sum += amount;
@@ -550,8 +659,14 @@ withRedis.describe("limits that gateways share through Redis", () => {
 
   it("correct a reservation in its own window only, also one of another gateway's time", async () => {
     const [one, other] = [await start(), await start()];
-    const key = keyWith({ tokens: { limit: 1000, windowMs: MINUTE }, budget: { limit: 1e6, period: "month" } });
-    const leases = [await one.limiter.acquire([key], expecting(100)), await one.limiter.acquire([key], expecting(100))];
+    const key = keyWith({
+      tokens: { limit: 1000, windowMs: MINUTE },
+      budget: { limit: 1e6, period: "month" },
+    });
+    const leases = [
+      await one.limiter.acquire([key], expecting(100)),
+      await one.limiter.acquire([key], expecting(100)),
+    ];
     await passFor(one)(MINUTE);
     const late = await other.limiter.acquire([key], expecting(50));
     leases[0]?.release(tokens(10));
@@ -564,7 +679,9 @@ withRedis.describe("limits that gateways share through Redis", () => {
   it("send the settlements of one subject in one moment together", async () => {
     const member = await start();
     const key = keyWith({ tokens: { limit: 1e6, windowMs: HOUR }, concurrency: 100 });
-    const leases = await Promise.all(Array.from({ length: 50 }, () => member.limiter.acquire([key], expecting(10))));
+    const leases = await Promise.all(
+      Array.from({ length: 50 }, () => member.limiter.acquire([key], expecting(10))),
+    );
     const settle = async () => {
       for (const [index, lease] of leases.entries()) lease.release(tokens(index));
       await member.limiter.status(nobody);
@@ -577,7 +694,9 @@ withRedis.describe("limits that gateways share through Redis", () => {
     const member = await start();
     const key = keyWith({ tokens: { limit: 1e6, windowMs: HOUR }, concurrency: 250 });
     const free = keyWith({ tokens: { limit: 1e6, windowMs: HOUR } });
-    for (let number = 0; number < 250; number++) await member.limiter.acquire([key, free], NO_RESERVATION);
+    for (let number = 0; number < 250; number++) {
+      await member.limiter.acquire([key, free], NO_RESERVATION);
+    }
     assert.equal(await scriptsFor(member.renew), 1 + 3);
     assert.deepEqual(await raw.keys("sallyport:{*}:open"), [`sallyport:{${key.name}}:open`]);
     await raw.eval(EXPIRE, 0, LEASE_MS.redis - 1);
@@ -592,11 +711,14 @@ withRedis.describe("limits that gateways share through Redis", () => {
       assertLargeLimit(`${name}:large`, policy));
   }
 
-  // The first of those who wait gave back what the others were about to take: they were refused, and all of it was left.
+  // The first of those who wait gave back what the others were about to take: they were refused,
+  // and all of it was left.
   it("share a block among all that wait for it, to the end of a limit", async () => {
     const member = await start(patient, ALL_DIVIDED);
     const large = keyWith({ requests: { limit: 5, windowMs: HOUR } });
-    const answers = await Promise.all(Array.from({ length: 8 }, () => tryAcquire(member.limiter, large)));
+    const answers = await Promise.all(
+      Array.from({ length: 8 }, () => tryAcquire(member.limiter, large)),
+    );
     assert.equal(answers.filter((lease) => lease !== undefined).length, 5);
     assert.deepEqual(await used(member, large), { requests: 5 });
     const settled = keyWith({ tokens: { limit: 500, windowMs: HOUR } });
@@ -616,19 +738,24 @@ withRedis.describe("limits that gateways share through Redis", () => {
     let [passed, refused] = [0, 0];
     const load = () =>
       Promise.all(
-        three.flatMap(({ limiter }) => Array<RedisLimiter>(4).fill(limiter)).map(async (limiter) => {
-          for (let refusals = 0; refusals < 150;) {
-            try {
-              const lease = await limiter.acquire([large], NO_RESERVATION);
-              assert.match(lease.headers["ratelimit"] ?? "", new RegExp(`^"${policy}";r=\\d+;t=3[56]\\d\\d$`));
-              passed++;
-            } catch (error) {
-              assert.equal(GatewayError.is(error) && error.code, "rate_limit_exceeded");
-              refusals++;
-              refused++;
+        three.flatMap(({ limiter }) => Array<RedisLimiter>(4).fill(limiter)).map(
+          async (limiter) => {
+            for (let refusals = 0; refusals < 150;) {
+              try {
+                const lease = await limiter.acquire([large], NO_RESERVATION);
+                assert.match(
+                  lease.headers["ratelimit"] ?? "",
+                  new RegExp(`^"${policy}";r=\\d+;t=3[56]\\d\\d$`),
+                );
+                passed++;
+              } catch (error) {
+                assert.equal(GatewayError.is(error) && error.code, "rate_limit_exceeded");
+                refusals++;
+                refused++;
+              }
             }
-          }
-        }),
+          },
+        ),
       );
     const scripts = await scriptsFor(load);
     for (const { limiter } of three) assert.equal(limiter.fallbacks, 0, "Redis was not asked");
@@ -642,8 +769,13 @@ withRedis.describe("limits that gateways share through Redis", () => {
 
   it("spend no block beyond its window", async () => {
     const member = await start();
-    const provider = { name: "provider:large", limits: { requests: { limit: 1000, windowMs: MINUTE } } };
-    for (let number = 0; number < 20; number++) await member.limiter.acquire([provider], NO_RESERVATION);
+    const provider = {
+      name: "provider:large",
+      limits: { requests: { limit: 1000, windowMs: MINUTE } },
+    };
+    for (let number = 0; number < 20; number++) {
+      await member.limiter.acquire([provider], NO_RESERVATION);
+    }
     await passFor(member)(MINUTE);
     await member.limiter.acquire([provider], NO_RESERVATION);
     const count = (await used(member, provider)).requests ?? 0;
@@ -652,7 +784,9 @@ withRedis.describe("limits that gateways share through Redis", () => {
 
   it("divide limits by the traffic of each gateway while Redis is away", async () => {
     const [busy, idle] = [await start(), await start()];
-    for (let number = 0; number < 300; number++) await busy.limiter.acquire([nobody], NO_RESERVATION);
+    for (let number = 0; number < 300; number++) {
+      await busy.limiter.acquire([nobody], NO_RESERVATION);
+    }
     for (let round = 0; round < 2; round++) for (const member of [busy, idle]) await member.renew();
     await server.kill();
     const passedOf = async ({ limiter }: Member) => {
@@ -666,7 +800,10 @@ withRedis.describe("limits that gateways share through Redis", () => {
 
   it("remember the other gateways when Redis comes back empty, and take one of ten while it was never reached", async () => {
     const [member, other] = [await start(), await start()];
-    const memory = { gateways: 0, noteGateways: (gateways: number) => void (memory.gateways = gateways) };
+    const memory = {
+      gateways: 0,
+      noteGateways: (gateways: number) => void (memory.gateways = gateways),
+    };
     member.limiter.remember(memory);
     await member.renew();
     assert.equal(memory.gateways, 2);
@@ -689,16 +826,25 @@ withRedis.describe("limits that gateways share through Redis", () => {
     stranger.remember(undefined, 4);
     assert.equal(await passedOf({ limiter: stranger }), 20, "as many as its operator expects");
     stranger.remember(memory, 4);
-    assert.equal(await passedOf({ limiter: stranger }), 40, "as many as were there before its start");
+    assert.equal(
+      await passedOf({ limiter: stranger }),
+      40,
+      "as many as were there before its start",
+    );
     await stranger.close();
     client.close();
   });
 
   it("charge no window with what was let through in another one while Redis was away", async () => {
     const member = await start();
-    const key = keyWith({ requests: { limit: 4, windowMs: MINUTE }, tokens: { limit: 100, windowMs: HOUR } });
+    const key = keyWith({
+      requests: { limit: 4, windowMs: MINUTE },
+      tokens: { limit: 100, windowMs: HOUR },
+    });
     await server.kill();
-    for (let number = 0; number < 4; number++) (await member.limiter.acquire([key], expecting(20))).release(tokens(5));
+    for (let number = 0; number < 4; number++) {
+      (await member.limiter.acquire([key], expecting(20))).release(tokens(5));
+    }
     passedMs += MINUTE;
     await server.restart();
     await raw.set(PASSED, passedMs);
@@ -709,7 +855,10 @@ withRedis.describe("limits that gateways share through Redis", () => {
 
   it("correct in Redis what was reserved without it, once that was charged", async () => {
     const member = await start();
-    const key = keyWith({ tokens: { limit: 1000, windowMs: HOUR }, budget: { limit: 1000, period: "month" } });
+    const key = keyWith({
+      tokens: { limit: 1000, windowMs: HOUR },
+      budget: { limit: 1000, period: "month" },
+    });
     await server.kill();
     const lease = await member.limiter.acquire([key], expecting(100));
     await server.restart();
@@ -724,7 +873,10 @@ withRedis.describe("limits that gateways share through Redis", () => {
   it("charge nothing twice that Redis may have counted before the connection broke", async () => {
     const clock = createPausedClock();
     const member = await start(clock);
-    const key = keyWith({ requests: { limit: 100, windowMs: HOUR }, tokens: { limit: 1000, windowMs: HOUR } });
+    const key = keyWith({
+      requests: { limit: 100, windowMs: HOUR },
+      tokens: { limit: 1000, windowMs: HOUR },
+    });
     await member.limiter.acquire([key], expecting(1));
     server.pause();
     clock.isPaused = true;

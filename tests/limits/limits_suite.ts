@@ -62,7 +62,10 @@ export async function refusalOf(take: () => unknown): Promise<GatewayError> {
 }
 
 /** How much of each limit is taken. */
-export async function usedOf(limiter: Limiter, subject: LimitSubject): Promise<Partial<Record<LimitName, number>>> {
+export async function usedOf(
+  limiter: Limiter,
+  subject: LimitSubject,
+): Promise<Partial<Record<LimitName, number>>> {
   return Object.fromEntries((await limiter.status(subject)).map(({ name, used }) => [name, used]));
 }
 
@@ -85,7 +88,10 @@ function parseItems(field: string | undefined): Item[] {
 }
 
 /** Runs the suite. */
-export function describeLimiter(engine: string, open: () => Promise<LimiterUnderTest> | LimiterUnderTest): void {
+export function describeLimiter(
+  engine: string,
+  open: () => Promise<LimiterUnderTest> | LimiterUnderTest,
+): void {
   let under: LimiterUnderTest;
   let limiter: Limiter;
   const start = async () => {
@@ -94,8 +100,10 @@ export function describeLimiter(engine: string, open: () => Promise<LimiterUnder
   };
   const stop = async () => void await under.close();
   const getUnder = () => under;
-  const take = async (...subjects: LimitSubject[]): Promise<Lease> => await limiter.acquire(subjects, NO_RESERVATION);
-  const reserve: Reserve = async (expected, ...subjects) => await limiter.acquire(subjects, expecting(expected));
+  const take = async (...subjects: LimitSubject[]): Promise<Lease> =>
+    await limiter.acquire(subjects, NO_RESERVATION);
+  const reserve: Reserve = async (expected, ...subjects) =>
+    await limiter.acquire(subjects, expecting(expected));
   const takeTimes = async (times: number, ...subjects: LimitSubject[]) => {
     for (let number = 0; number < times; number++) (await take(...subjects)).release(tokens(0));
   };
@@ -149,7 +157,8 @@ function describeWindows(getUnder: () => LimiterUnderTest, take: Take, takeTimes
   it("begins a window with its first request: no look, no refusal and no release begins one", async () => {
     const { limiter, pass } = getUnder();
     const key = keyWith({ requests: { limit: 2, windowMs: MINUTE }, concurrency: 1 });
-    const requests = async () => (await limiter.status(key)).find(({ name }) => name === "requests");
+    const requests = async () =>
+      (await limiter.status(key)).find(({ name }) => name === "requests");
     assertNear((await requests())?.resetMs, MINUTE, "a window that has not begun");
     await pass(MINUTE / 2);
     const held = await take(key);
@@ -165,7 +174,8 @@ function describeWindows(getUnder: () => LimiterUnderTest, take: Take, takeTimes
     assert.equal((await requests())?.used, 1);
   });
 
-  // Else a key that was set from 1000/h to 10/min would be refused for up to an hour, against what its headers say.
+  // Else a key that was set from 1000/h to 10/min would be refused for up to an hour, against what
+  // its headers say.
   it("begins anew when the limit gets a shorter window", async () => {
     const { name, limits: { requests } } = keyWith({ requests: { limit: 20, windowMs: HOUR } });
     const wide = { name, limits: { requests, tokens: { limit: 100, windowMs: HOUR } } };
@@ -227,7 +237,10 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     const { limiter } = getUnder();
     const key = keyWith(limits);
     const lease = await reserve({ tokens: 60, spend: 7 }, key);
-    assert.deepEqual(parseItems(lease.headers["ratelimit"]).map(({ parameters }) => parameters["r"]), [40, 940, 493]);
+    assert.deepEqual(
+      parseItems(lease.headers["ratelimit"]).map(({ parameters }) => parameters["r"]),
+      [40, 940, 493],
+    );
     assert.deepEqual(await usedOf(limiter, key), { tokens: 60, budget: 60, spend: 7 });
     assert.equal((await refusalOf(() => reserve(tokens(41), key))).code, "rate_limit_exceeded");
     const second = await reserve(tokens(40), key);
@@ -285,7 +298,13 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     (await reserve(tokens(0), provider)).release(tokens(45));
     const refusal = await refusalOf(() => reserve(tokens(6), key, team, provider));
     assert.equal(refusal.limit, "provider-tokens");
-    assert.deepEqual(await usedOf(limiter, key), { requests: 0, tokens: 0, budget: 0, spend: 0, concurrency: 0 });
+    assert.deepEqual(await usedOf(limiter, key), {
+      requests: 0,
+      tokens: 0,
+      budget: 0,
+      spend: 0,
+      concurrency: 0,
+    });
     assert.deepEqual(await usedOf(limiter, team), { tokens: 0, budget: 0, spend: 0 });
     assert.deepEqual(await usedOf(limiter, provider), { tokens: 45 });
     (await reserve(tokens(5), key, team, provider)).release(tokens(5));
@@ -313,8 +332,13 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
       const second = await limiter.acquire([key, provider], both);
       assert.equal((await usedOf(limiter, key)).concurrency, 1);
       assert.equal((await usedOf(limiter, provider)).concurrency, 1);
-      const rest = parseItems(second.headers["ratelimit"]).map(({ name, parameters }) => [name, parameters["r"]]);
-      assert.deepEqual(rest.slice(0, 2), [["requests", 2 - requests], ["tokens", 80 - 7 * (requests - 1)]]);
+      const rest = parseItems(second.headers["ratelimit"]).map((
+        { name, parameters },
+      ) => [name, parameters["r"]]);
+      assert.deepEqual(rest.slice(0, 2), [["requests", 2 - requests], [
+        "tokens",
+        80 - 7 * (requests - 1),
+      ]]);
       assert.deepEqual(rest.slice(4), [
         ["concurrency", 0],
         ["provider-requests", 2 - requests],
@@ -327,13 +351,18 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
         ...{ requests, tokens: 7 * requests, budget: 7 * requests, spend: 0, concurrency: 0 },
       });
     }
-    const refusal = await refusalOf(() => limiter.acquire([key], { ...expecting(tokens(90)), admitted: key.name }));
+    const refusal = await refusalOf(() =>
+      limiter.acquire([key], { ...expecting(tokens(90)), admitted: key.name })
+    );
     assert.equal(refusal.limit, "tokens");
   });
 
   it("refuses no second lease for requests that its first one holds, whoever was refused meanwhile", async () => {
     const { limiter } = getUnder();
-    const key = keyWith({ requests: { limit: 3, windowMs: HOUR }, tokens: { limit: 1000, windowMs: HOUR } });
+    const key = keyWith({
+      requests: { limit: 3, windowMs: HOUR },
+      tokens: { limit: 1000, windowMs: HOUR },
+    });
     const provider = providerWith({ requests: { limit: 9, windowMs: HOUR } });
     for (let number = 0; number < 3; number++) await reserve(tokens(0), key);
     const refused = () => refusalOf(() => reserve(tokens(0), key));
@@ -349,7 +378,8 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
   it("refuses no call for a request that a call without enough tokens has given back", async () => {
     const { limiter } = getUnder();
     const key = keyWith({ requests: CALLS_A_HOUR, ...limits });
-    const held = (count: number) => limiter.acquire([key], { ...expecting(tokens(count)), admitted: key.name });
+    const held = (count: number) =>
+      limiter.acquire([key], { ...expecting(tokens(count)), admitted: key.name });
     await reserve(tokens(0), key);
     await held(90);
     const first = await reserve(tokens(0), key);
@@ -361,11 +391,19 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
 
   it("gives back what a second lease has taken, and not what the first one holds", async () => {
     const { limiter } = getUnder();
-    const [key, provider] = [keyWith({ requests: CALLS_A_HOUR }), providerWith({ requests: CALLS_A_HOUR })];
+    const [key, provider] = [
+      keyWith({ requests: CALLS_A_HOUR }),
+      providerWith({ requests: CALLS_A_HOUR }),
+    ];
     await reserve(tokens(0), key);
-    const second = await limiter.acquire([key, provider], { ...expecting(tokens(0)), admitted: key.name });
+    const second = await limiter.acquire([key, provider], {
+      ...expecting(tokens(0)),
+      admitted: key.name,
+    });
     second.release(tokens(0), true);
-    assert.deepEqual([await usedOf(limiter, key), await usedOf(limiter, provider)], [{ requests: 1 }, { requests: 0 }]);
+    assert.deepEqual([await usedOf(limiter, key), await usedOf(limiter, provider)], [{
+      requests: 1,
+    }, { requests: 0 }]);
   });
 
   it("gives back the request of an exchange that did not take place, and nothing of another one", async () => {
@@ -374,11 +412,19 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     const key = keyWith({ ...CALLS, ...limits });
     const kept = await reserve(tokens(0), counted);
     const undone = await reserve(tokens(0), key, counted);
-    assert.deepEqual([(await usedOf(limiter, key)).requests, await usedOf(limiter, counted)], [1, { requests: 2 }]);
+    assert.deepEqual([(await usedOf(limiter, key)).requests, await usedOf(limiter, counted)], [1, {
+      requests: 2,
+    }]);
     undone.release(tokens(0), true);
     undone.release(tokens(0), true);
     kept.release(tokens(0));
-    assert.deepEqual(await usedOf(limiter, key), { requests: 0, tokens: 0, budget: 0, spend: 0, concurrency: 0 });
+    assert.deepEqual(await usedOf(limiter, key), {
+      requests: 0,
+      tokens: 0,
+      budget: 0,
+      spend: 0,
+      concurrency: 0,
+    });
     assert.deepEqual(await usedOf(limiter, counted), { requests: 1 });
     const alone = await reserve(tokens(0), counted);
     alone.release(tokens(0), true);
@@ -410,7 +456,10 @@ function describeBudgets(getUnder: () => LimiterUnderTest, take: Take): void {
       assert.equal(refusal.code, "budget_exceeded");
       assert.match(refusal.message, new RegExp(`1k/${period} tokens for this gateway key$`));
       // A test that runs across midnight finds a new day.
-      assert.ok(Math.abs((refusal.retryAfterMs ?? 0) - left) < NOISE_MS, `${refusal.retryAfterMs} is not ${left}`);
+      assert.ok(
+        Math.abs((refusal.retryAfterMs ?? 0) - left) < NOISE_MS,
+        `${refusal.retryAfterMs} is not ${left}`,
+      );
       await pass(refusal.retryAfterMs ?? 0);
       const lease = await take(key);
       assert.deepEqual(await usedOf(limiter, key), { budget: 0 });
@@ -439,7 +488,11 @@ function describeConcurrency(getUnder: () => LimiterUnderTest, take: Take): void
   });
 }
 
-function describeSubjects(getUnder: () => LimiterUnderTest, take: Take, takeTimes: TakeTimes): void {
+function describeSubjects(
+  getUnder: () => LimiterUnderTest,
+  take: Take,
+  takeTimes: TakeTimes,
+): void {
   it("takes from key and provider, or from neither", async () => {
     const { limiter } = getUnder();
     const key = keyWith({ requests: { limit: 3, windowMs: HOUR }, concurrency: 10 });
@@ -454,7 +507,11 @@ function describeSubjects(getUnder: () => LimiterUnderTest, take: Take, takeTime
     assert.match(ofProvider.message, /4\/min requests for this provider, for all keys$/);
     assertNear(ofProvider.retryAfterMs, MINUTE, "retry");
     assert.deepEqual(await usedOf(limiter, other), { requests: 1 });
-    assertNear((await refusalOf(() => take(key, provider))).retryAfterMs, HOUR, "the later of both");
+    assertNear(
+      (await refusalOf(() => take(key, provider))).retryAfterMs,
+      HOUR,
+      "the later of both",
+    );
     const [lease] = [await take(keyWith({ concurrency: 1 }))];
     lease?.release(tokens(0));
     assert.deepEqual(await usedOf(limiter, key), { requests: 3, concurrency: 0 });
@@ -462,12 +519,19 @@ function describeSubjects(getUnder: () => LimiterUnderTest, take: Take, takeTime
 
   it("only counts where it is told to observe, and tells what it would have refused", async () => {
     const { limiter } = getUnder();
-    const key = keyWith({ requests: { limit: 2, windowMs: HOUR }, concurrency: 3, mode: "observe" });
+    const key = keyWith({
+      requests: { limit: 2, windowMs: HOUR },
+      concurrency: 3,
+      mode: "observe",
+    });
     assert.equal((await take(key)).observed, undefined);
     assert.equal((await take(key)).observed, undefined);
     const third = await take(key);
     assert.equal(third.observed, "requests");
-    assert.deepEqual(parseItems(third.headers["ratelimit"]).map(({ parameters }) => parameters["r"]), [0, 0]);
+    assert.deepEqual(
+      parseItems(third.headers["ratelimit"]).map(({ parameters }) => parameters["r"]),
+      [0, 0],
+    );
     assert.deepEqual(await usedOf(limiter, key), { requests: 3, concurrency: 3 });
     const strict = providerWith({ requests: { limit: 1, windowMs: HOUR } });
     await take(key, strict);
@@ -514,13 +578,21 @@ function describeHeaders(getUnder: () => LimiterUnderTest, take: Take): void {
     ]);
     const now = parseItems(headers["ratelimit"]);
     const left = now.map(({ name, parameters }) => [name, parameters["r"]]);
-    const expected = { "requests": 598, "tokens": 999_999_999_999_990, "budget": 4_999_990, "concurrency": 19 };
+    const expected = {
+      "requests": 598,
+      "tokens": 999_999_999_999_990,
+      "budget": 4_999_990,
+      "concurrency": 19,
+    };
     assert.deepEqual(left, Object.entries({ ...expected, "provider-requests": 0 }));
     const month = (periodEnd("month", getUnder().now()) - getUnder().now()) / 1000;
     for (const [index, reset] of [60, 3600, month, undefined, 2].entries()) {
       const { t } = now[index]?.parameters ?? {};
       if (reset === undefined) assert.equal(t, undefined);
-      else assert.ok(Number.isInteger(t) && Math.abs(Number(t) - reset) <= NOISE_MS / 1000, `${t} is not ${reset}`);
+      else {assert.ok(
+          Number.isInteger(t) && Math.abs(Number(t) - reset) <= NOISE_MS / 1000,
+          `${t} is not ${reset}`,
+        );}
     }
     const refusal = await refusalOf(() => take(key, provider));
     assert.deepEqual(parseItems(refusal.headers["ratelimit"]).at(-1)?.parameters["r"], 0);
@@ -533,7 +605,9 @@ function describeAccounts(getUnder: () => LimiterUnderTest): void {
   it("charges nothing for exchanges without usage", async () => {
     const { limiter } = getUnder();
     const key = keyWith({ tokens: { limit: 5, windowMs: HOUR } });
-    for (const count of [0, 4, 0]) (await limiter.acquire([key], NO_RESERVATION)).release(tokens(count));
+    for (const count of [0, 4, 0]) {
+      (await limiter.acquire([key], NO_RESERVATION)).release(tokens(count));
+    }
     assert.deepEqual(await usedOf(limiter, key), { tokens: 4 });
   });
 
@@ -564,13 +638,23 @@ function describeAccounts(getUnder: () => LimiterUnderTest): void {
         const shared = endings.filter(({ isAlone }) => !isAlone);
         assert.equal((await usedOf(limiter, key)).concurrency, shared.length);
         assert.equal((await usedOf(limiter, provider)).concurrency, endings.length);
-        const byOrder = Array.from(endings.entries()).sort(([, one], [, other]) => one.order - other.order);
+        const byOrder = Array.from(endings.entries()).sort(([, one], [, other]) =>
+          one.order - other.order
+        );
         for (const [index, { used, releases }] of byOrder) {
-          for (let times = 0; times < releases; times++) leases[index]?.release(tokens(times === 0 ? used : 77));
+          for (let times = 0; times < releases; times++) {
+            leases[index]?.release(tokens(times === 0 ? used : 77));
+          }
         }
         for (const [subject, all] of [[key, shared], [provider, endings]] as const) {
           const sum = all.reduce((sum, { used }) => sum + used, 0);
-          const expected = { requests: all.length, tokens: sum, budget: sum, spend: 0, concurrency: 0 };
+          const expected = {
+            requests: all.length,
+            tokens: sum,
+            budget: sum,
+            spend: 0,
+            concurrency: 0,
+          };
           assert.deepEqual(await usedOf(limiter, subject), expected);
         }
       }),

@@ -1,4 +1,7 @@
-/** Limits that a supervisor counts for its workers: the suite of all limiters, messages of many exchanges, and workers that end. */
+/**
+ * Limits that a supervisor counts for its workers: the suite of all limiters, messages of many
+ * exchanges, and workers that end.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { setImmediate } from "node:timers";
@@ -13,7 +16,9 @@ import { it } from "../support/cases.ts";
 
 const HOUR = 3_600_000;
 
-/** A supervisor, and workers that it counts for; messages take a turn of the event loop each way. */
+/**
+ * A supervisor, and workers that it counts for; messages take a turn of the event loop each way.
+ */
 function createSupervisor(limiter = new MemoryLimiter(systemClock)) {
   const join = () => {
     const leases = new WorkerLeases(limiter);
@@ -49,9 +54,15 @@ describe("limits of workers", () => {
   it("what comes in at once is asked at once, and what ends at once is told at once", async () => {
     const { worker, batches } = createSupervisor().join();
     const subject = keyWith({ tokens: { limit: 1000, windowMs: HOUR }, concurrency: 100 });
-    const leases = await Promise.all(Array.from({ length: 50 }, () => worker.acquire([subject], expecting(tokens(2)))));
+    const leases = await Promise.all(
+      Array.from({ length: 50 }, () => worker.acquire([subject], expecting(tokens(2)))),
+    );
     assert.deepEqual(batches.map(({ questions }) => questions.length), [50]);
-    assert.deepEqual(batches[0]?.subjects.map(([number]) => number), [0], "its limits are told once");
+    assert.deepEqual(
+      batches[0]?.subjects.map(([number]) => number),
+      [0],
+      "its limits are told once",
+    );
     for (const lease of leases) lease.release(tokens(1));
     assert.deepEqual(await usedOf(worker, subject), { tokens: 50, concurrency: 0 });
     assert.equal(batches.length, 2);
@@ -81,7 +92,9 @@ describe("limits of workers", () => {
   it("nothing is told at the end of an exchange that counts only as a request", async () => {
     const { worker, batches } = createSupervisor().join();
     const subject = keyWith({ requests: { limit: 10, windowMs: HOUR } });
-    for (let count = 0; count < 3; count++) (await worker.acquire([subject], NO_RESERVATION)).release(tokens(5));
+    for (let count = 0; count < 3; count++) {
+      (await worker.acquire([subject], NO_RESERVATION)).release(tokens(5));
+    }
     assert.deepEqual(await usedOf(worker, subject), { requests: 3 });
     assert.deepEqual(batches.flatMap(({ releases }) => releases), []);
   });
@@ -94,7 +107,10 @@ describe("limits of workers", () => {
     const wider: LimitSubject = { ...subject, limits: { requests: { limit: 2, windowMs: HOUR } } };
     await worker.acquire([wider], NO_RESERVATION);
     await refusalOf(() => worker.acquire([wider], NO_RESERVATION));
-    const many = Array.from({ length: 25_000 }, () => keyWith({ requests: { limit: 1, windowMs: HOUR } }));
+    const many = Array.from(
+      { length: 25_000 },
+      () => keyWith({ requests: { limit: 1, windowMs: HOUR } }),
+    );
     await Promise.all(many.map((each) => worker.acquire([each], NO_RESERVATION)));
     const numbers = batches.flatMap(({ subjects }) => subjects.map(([number]) => number));
     assert.ok(Math.max(...numbers) < 10_000, "they are bounded");
@@ -115,7 +131,10 @@ describe("limits of workers", () => {
       const workers = Array.from({ length: 4 }, () => join().worker);
       const subject = keyWith({ tokens: { limit: 1000, windowMs: HOUR }, mode });
       const taken = await Promise.allSettled(
-        Array.from({ length: 100 }, (_, index) => workers[index % 4]?.acquire([subject], reservation)),
+        Array.from(
+          { length: 100 },
+          (_, index) => workers[index % 4]?.acquire([subject], reservation),
+        ),
       );
       assert.equal(taken.filter(({ status }) => status === "fulfilled").length, passing, mode);
     }
@@ -124,7 +143,11 @@ describe("limits of workers", () => {
   it("what a worker that was killed had reserved stays charged, and its places are free", async () => {
     const { join } = createSupervisor();
     const [victim, other] = [join(), join()];
-    const subject = keyWith({ tokens: { limit: 1000, windowMs: HOUR }, concurrency: 2, mode: "strict" });
+    const subject = keyWith({
+      tokens: { limit: 1000, windowMs: HOUR },
+      concurrency: 2,
+      mode: "strict",
+    });
     const reservation = { expected: tokens(10), most: tokens(100) };
     await victim.worker.acquire([subject], reservation);
     const held = await other.worker.acquire([subject], reservation);
@@ -142,7 +165,13 @@ describe("limits of workers", () => {
     await new Promise<void>((resolve) => setImmediate(resolve));
     const unsent = refusalOf(() => worker.acquire([subject], NO_RESERVATION));
     worker.close();
-    for (const refusal of [sent, unsent, refusalOf(() => worker.acquire([subject], NO_RESERVATION))]) {
+    for (
+      const refusal of [
+        sent,
+        unsent,
+        refusalOf(() => worker.acquire([subject], NO_RESERVATION)),
+      ]
+    ) {
       assert.equal((await refusal).code, "gateway_draining");
     }
   });

@@ -1,6 +1,6 @@
 /**
- * Limits in memory beside a provider that knows the truth: random arrivals, estimates, maxima, missing usage, crashes and
- * restarts, under a clock that the test moves.
+ * Limits in memory beside a provider that knows the truth: random arrivals, estimates, maxima,
+ * missing usage, crashes and restarts, under a clock that the test moves.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -14,13 +14,25 @@ const RUNS = 3000;
 const MINUTE = 60_000;
 
 const rate = (limit: number) =>
-  fc.option(fc.record({ limit: fc.integer({ min: 1, max: limit }), windowMs: fc.constantFrom(1000, MINUTE) }), {
-    nil: undefined,
-  });
+  fc.option(
+    fc.record({
+      limit: fc.integer({ min: 1, max: limit }),
+      windowMs: fc.constantFrom(1000, MINUTE),
+    }),
+    {
+      nil: undefined,
+    },
+  );
 const budget = (limit: number) =>
-  fc.option(fc.record({ limit: fc.integer({ min: 1, max: limit }), period: fc.constantFrom("day", "month") }), {
-    nil: undefined,
-  });
+  fc.option(
+    fc.record({
+      limit: fc.integer({ min: 1, max: limit }),
+      period: fc.constantFrom("day", "month"),
+    }),
+    {
+      nil: undefined,
+    },
+  );
 const set = fc.record({
   requests: rate(20),
   tokens: rate(200),

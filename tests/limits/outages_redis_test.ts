@@ -1,4 +1,7 @@
-/** Limits during outages of Redis and after them: what each gateway lets through alone, and what is charged in the end. */
+/**
+ * Limits during outages of Redis and after them: what each gateway lets through alone, and what is
+ * charged in the end.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -64,8 +67,13 @@ withRedis.describe("outages of Redis", () => {
     for (let round = 0; round < 2; round++) for (const member of both) await member.renew();
     return both;
   }
-  const isUp = async ({ client }: Member) => await until(() => client.health.isUp, "Redis decides again", 30_000);
-  async function tryAcquire({ limiter }: Member, subject: LimitSubject, amount: number): Promise<Lease | undefined> {
+  const isUp = async ({ client }: Member) =>
+    await until(() => client.health.isUp, "Redis decides again", 30_000);
+  async function tryAcquire(
+    { limiter }: Member,
+    subject: LimitSubject,
+    amount: number,
+  ): Promise<Lease | undefined> {
     try {
       return await limiter.acquire([subject], exactly(amount));
     } catch (error) {
@@ -98,7 +106,9 @@ withRedis.describe("outages of Redis", () => {
     }
     for (let outage = 0; outage < 2; outage++) {
       server.pause();
-      for (const key of keys) for (const member of both) assert.equal(await passedOf(member, key), 0, key.name);
+      for (const key of keys) {
+        for (const member of both) assert.equal(await passedOf(member, key), 0, key.name);
+      }
       server.resume();
       for (const member of both) await isUp(member);
     }
@@ -135,7 +145,10 @@ withRedis.describe("outages of Redis", () => {
 
   it("leave a budget used up at a gateway that saw it long before others used it up", async () => {
     let passedMs = 0;
-    const both = await startTwo(undefined, { ...quiet, monotonic: () => quiet.monotonic() + passedMs });
+    const both = await startTwo(undefined, {
+      ...quiet,
+      monotonic: () => quiet.monotonic() + passedMs,
+    });
     const key = keyWith({ budget: { limit: 1000, period: "month" } });
     const [one, other] = both;
     (await other.limiter.acquire([key], exactly(10))).release(tokens(10));
@@ -150,17 +163,32 @@ withRedis.describe("outages of Redis", () => {
     const both = await startTwo();
     const [one, other] = both;
     const limits = { tokens: { limit: 1000, windowMs: HOUR }, mode: "strict" } as const;
-    const [known, unknown, lax] = [keyWith(limits), keyWith(limits), keyWith({ tokens: limits.tokens })];
-    for (const key of [known, unknown, lax]) (await one.limiter.acquire([key], exactly(200))).release(tokens(200));
+    const [known, unknown, lax] = [
+      keyWith(limits),
+      keyWith(limits),
+      keyWith({ tokens: limits.tokens }),
+    ];
+    for (const key of [known, unknown, lax]) {
+      (await one.limiter.acquire([key], exactly(200))).release(tokens(200));
+    }
     await other.limiter.status(known);
     await server.kill();
     // Its half of the whole limit, of which it has used 200; half of what is left.
     assert.deepEqual([await passedOf(one, known, 100), await passedOf(other, known, 100)], [3, 4]);
-    assert.deepEqual([await passedOf(one, unknown, 100), await passedOf(other, unknown, 100)], [3, 0]);
+    assert.deepEqual([await passedOf(one, unknown, 100), await passedOf(other, unknown, 100)], [
+      3,
+      0,
+    ]);
     assert.deepEqual([await passedOf(one, lax, 100), await passedOf(other, lax, 100)], [4, 5]);
     // Its half is not the whole: a call of more is refused for now, and not for ever.
-    assert.equal((await refusalOf(() => one.limiter.acquire([known], exactly(600)))).code, "rate_limit_exceeded");
-    assert.equal((await refusalOf(() => one.limiter.acquire([known], exactly(1001)))).code, "request_exceeds_limit");
+    assert.equal(
+      (await refusalOf(() => one.limiter.acquire([known], exactly(600)))).code,
+      "rate_limit_exceeded",
+    );
+    assert.equal(
+      (await refusalOf(() => one.limiter.acquire([known], exactly(1001)))).code,
+      "request_exceeds_limit",
+    );
   });
 
   it("keep the share of a gateway that is still away when another one is back", async () => {
@@ -175,7 +203,9 @@ withRedis.describe("outages of Redis", () => {
     await one.limiter.status(key);
     server.pause();
     assert.equal(await passedOf(one, key, 100), 4);
-    for (let calls = 0; calls < 2; calls++) (await other.limiter.acquire([key], exactly(100))).release(tokens(100));
+    for (let calls = 0; calls < 2; calls++) {
+      (await other.limiter.acquire([key], exactly(100))).release(tokens(100));
+    }
     link.rtt = CUT_MS;
     server.resume();
     await isUp(one);
@@ -192,11 +222,16 @@ withRedis.describe("outages of Redis", () => {
   it("charge calls that are admitted, and settle calls that end, while an earlier bill is being paid", async () => {
     const member = await start();
     const { client, limiter } = member;
-    const key = keyWith({ requests: { limit: 1000, windowMs: HOUR }, tokens: { limit: 1e5, windowMs: HOUR } });
+    const key = keyWith({
+      requests: { limit: 1000, windowMs: HOUR },
+      tokens: { limit: 1e5, windowMs: HOUR },
+    });
     const counts = `sallyport:{${key.name}}:counts`;
     const take = async (count: number) => {
       const leases: Lease[] = [];
-      for (let number = 0; number < count; number++) leases.push(await limiter.acquire([key], expecting(tokens(CALL))));
+      for (let number = 0; number < count; number++) {
+        leases.push(await limiter.acquire([key], expecting(tokens(CALL))));
+      }
       return leases;
     };
     server.pause();
@@ -205,7 +240,10 @@ withRedis.describe("outages of Redis", () => {
     client.gate = promise;
     server.resume();
     await isUp(member);
-    await until(async () => await raw.hget(counts, "t") === String(2 * CALL), "the bill is in Redis");
+    await until(
+      async () => await raw.hget(counts, "t") === String(2 * CALL),
+      "the bill is in Redis",
+    );
     server.pause();
     const later = await take(50);
     first?.release(tokens(30));
@@ -232,7 +270,9 @@ withRedis.describe("outages of Redis", () => {
     });
     const call = async () => {
       const first = await limiter.acquire([key], expecting(tokens(0)));
-      (await limiter.acquire([key], { ...expecting(tokens(10)), admitted: key.name })).release(tokens(10));
+      (await limiter.acquire([key], { ...expecting(tokens(10)), admitted: key.name })).release(
+        tokens(10),
+      );
       first.release(tokens(0));
     };
     await call();
@@ -268,9 +308,12 @@ withRedis.describe("outages of Redis", () => {
     let most = 0;
     for (let second = 0; second < 300; second++) {
       now += 1000;
-      if (second % 60 === 0 && gateways.length < 4) gateways.push(new Membership(client, clock, `gateway-${second}`));
+      if (second % 60 === 0 && gateways.length < 4) {
+        gateways.push(new Membership(client, clock, `gateway-${second}`));
+      }
       for (const [index, gateway] of gateways.entries()) {
-        // Traffic doubles every few seconds, falls to nothing, and moves from one gateway to another.
+        // Traffic doubles every few seconds, falls to nothing, and moves from one gateway to
+        // another.
         const wave = (second + 17 * index) % 50;
         const calls = wave < 40 ? Math.floor(2 ** (wave / 4)) : 0;
         for (let call = 0; call < calls; call++) gateway.count();
@@ -292,7 +335,13 @@ describe("the memory of windows", () => {
       const plan = planOf({ name: `key:${number}`, limits: { ...limits } });
       known.learn(plan, {
         isAdmitted: true,
-        standings: [{ subject: plan.subject, name: "requests", limit: 10, used: number % 10, resetMs: HOUR }],
+        standings: [{
+          subject: plan.subject,
+          name: "requests",
+          limit: 10,
+          used: number % 10,
+          resetMs: HOUR,
+        }],
         ends: [1],
         begun: [false],
       }, [1]);

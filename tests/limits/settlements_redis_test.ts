@@ -1,4 +1,7 @@
-/** Settlements in Redis: after lost counts, of absurd amounts, of windows with another length, and of what Redis refuses. */
+/**
+ * Settlements in Redis: after lost counts, of absurd amounts, of windows with another length, and
+ * of what Redis refuses.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, it } from "@std/testing/bdd";
@@ -80,7 +83,12 @@ withRedis.describe("settlements in Redis", () => {
       for (const lease of leases) lease.release(tokens(amount));
       for (let round = 0; round < 2; round++) await renew();
       const used = Math.min(2 * amount, MOST_COUNTED);
-      assert.deepEqual(await usedOf(limiter, key), { requests: 2, tokens: used, budget: used, concurrency: 0 });
+      assert.deepEqual(await usedOf(limiter, key), {
+        requests: 2,
+        tokens: used,
+        budget: used,
+        concurrency: 0,
+      });
     }
     assert.deepEqual(reports, []);
   });
@@ -123,17 +131,25 @@ withRedis.describe("settlements in Redis", () => {
     assert.equal(await scripts() - before, 3, "a settlement is repeated");
     assert.deepEqual(await usedOf(limiter, key), { tokens: 25, concurrency: 0 });
     assert.ok(
-      reports.some((line) => /^Redis refuses a settlement \(.*ERR unlucky.*\): it is dropped$/.test(line)),
+      reports.some((line) =>
+        /^Redis refuses a settlement \(.*ERR unlucky.*\): it is dropped$/.test(line)
+      ),
       reports.join("\n"),
     );
   });
 
   it("keep the count of a longer window when gateways with a shorter one settle and admit", async () => {
     const [older, newer] = [await start(), await start()];
-    const short = keyWith({ requests: { limit: 100, windowMs: MINUTE }, tokens: { limit: 500_000, windowMs: MINUTE } });
+    const short = keyWith({
+      requests: { limit: 100, windowMs: MINUTE },
+      tokens: { limit: 500_000, windowMs: MINUTE },
+    });
     const long: LimitSubject = {
       name: short.name,
-      limits: { requests: { limit: 900, windowMs: HOUR }, tokens: { limit: 900_000, windowMs: HOUR } },
+      limits: {
+        requests: { limit: 900, windowMs: HOUR },
+        tokens: { limit: 900_000, windowMs: HOUR },
+      },
     };
     const open = await older.limiter.acquire([short], expecting(tokens(100)));
     // The short window ends, and a gateway with the new limit begins a longer one.
@@ -149,16 +165,25 @@ withRedis.describe("settlements in Redis", () => {
     }
     assert.deepEqual(await usedOf(newer.limiter, long), { requests: 7, tokens: 400_310 });
     assert.deepEqual(await usedOf(older.limiter, short), { requests: 3, tokens: 160 });
-    const { retryAfterMs = NaN } = await refusalOf(() => older.limiter.acquire([short], expecting(tokens(499_900))));
+    const { retryAfterMs = NaN } = await refusalOf(() =>
+      older.limiter.acquire([short], expecting(tokens(499_900)))
+    );
     assert.ok(retryAfterMs <= MINUTE, `${retryAfterMs}`);
   });
 
   it("keep the count of a longer window of requests alone", async () => {
     const [older, newer] = [await start(), await start()];
     const short = keyWith({ requests: { limit: 5, windowMs: MINUTE } });
-    const long: LimitSubject = { name: short.name, limits: { requests: { limit: 10, windowMs: HOUR } } };
-    for (let number = 0; number < 4; number++) await newer.limiter.acquire([long], expecting(tokens(0)));
-    for (let number = 0; number < 5; number++) await older.limiter.acquire([short], expecting(tokens(0)));
+    const long: LimitSubject = {
+      name: short.name,
+      limits: { requests: { limit: 10, windowMs: HOUR } },
+    };
+    for (let number = 0; number < 4; number++) {
+      await newer.limiter.acquire([long], expecting(tokens(0)));
+    }
+    for (let number = 0; number < 5; number++) {
+      await older.limiter.acquire([short], expecting(tokens(0)));
+    }
     await refusalOf(() => older.limiter.acquire([short], expecting(tokens(0))));
     assert.deepEqual(await usedOf(newer.limiter, long), { requests: 9 });
     await newer.limiter.acquire([long], expecting(tokens(0)));
@@ -169,12 +194,15 @@ withRedis.describe("settlements in Redis", () => {
     const { limiter: other } = await start(RedisClient, systemClock);
     const key = keyWith({ concurrency: 10 });
     const open = `sallyport:{${key.name}}:open`;
-    const leases = await Promise.all(Array.from({ length: 8 }, () => limiter.acquire([key], expecting(tokens(0)))));
+    const leases = await Promise.all(
+      Array.from({ length: 8 }, () => limiter.acquire([key], expecting(tokens(0)))),
+    );
     const replicated = await raw.zrange(open, "0", "-1", "WITHSCORES");
     for (const lease of leases.slice(0, 7)) lease.release(tokens(0));
     assert.deepEqual(await usedOf(limiter, key), { concurrency: 1 });
     const later = await limiter.acquire([key], expecting(tokens(0)));
-    // As Sentinels do it: the heir has what was replicated, and connections to the former primary are closed.
+    // As Sentinels do it: the heir has what was replicated, and connections to the former primary
+    // are closed.
     await raw.del(open);
     for (let index = 0; index < replicated.length; index += 2) {
       await raw.zadd(open, replicated[index + 1] ?? 0, replicated[index] ?? "");

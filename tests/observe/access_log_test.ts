@@ -4,7 +4,12 @@ import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
-import { AccessLog, toJsonLine, toPrettyLine, type WriteLog } from "../../src/observe/access_log.ts";
+import {
+  AccessLog,
+  toJsonLine,
+  toPrettyLine,
+  type WriteLog,
+} from "../../src/observe/access_log.ts";
 
 const record: ExchangeRecord = {
   id: "0b5c",
@@ -88,10 +93,33 @@ describe("the access log", () => {
 
   it("tells the time of each line, whatever came before it", () => {
     const start = record.startedAt;
-    for (const ms of [0, 1, 9, 10, 99.9, 100, 999, 1000, 1001, 999, 59_999, 60_000, 86_400_000, 0, -start, 2e14]) {
+    for (
+      const ms of [
+        0,
+        1,
+        9,
+        10,
+        99.9,
+        100,
+        999,
+        1000,
+        1001,
+        999,
+        59_999,
+        60_000,
+        86_400_000,
+        0,
+        -start,
+        2e14,
+      ]
+    ) {
       const expected = new Date(start + ms).toISOString();
       assert.equal(JSON.parse(toJsonLine({ ...record, startedAt: start + ms })).time, expected);
-      assert.ok(toPrettyLine({ ...record, startedAt: start + ms }).startsWith(`${expected.slice(11, 23)}  `));
+      assert.ok(
+        toPrettyLine({ ...record, startedAt: start + ms }).startsWith(
+          `${expected.slice(11, 23)}  `,
+        ),
+      );
     }
   });
 
@@ -108,10 +136,23 @@ describe("the access log", () => {
       toPrettyLine({ ...record, model: "gpt-4o" }),
       "12:00:01.000  200  ok  a  chat.completions  gpt-4o  stream  1235 ms  (first byte 300 ms)  7 tokens  key team  0b5c",
     );
-    const refused = { ...record, outcome: "refused", code: "invalid_gateway_key", status: 401 } as const;
+    const refused = {
+      ...record,
+      outcome: "refused",
+      code: "invalid_gateway_key",
+      status: 401,
+    } as const;
     assert.match(toPrettyLine(refused), /401 {2}invalid_gateway_key {2}/);
-    const failed = { ...record, outcome: "upstream_failed", code: "upstream_unreachable", status: 502 } as const;
-    assert.match(toPrettyLine({ ...failed, cause: "dns" }), /502 {2}upstream_unreachable \(dns\) {2}/);
+    const failed = {
+      ...record,
+      outcome: "upstream_failed",
+      code: "upstream_unreachable",
+      status: 502,
+    } as const;
+    assert.match(
+      toPrettyLine({ ...failed, cause: "dns" }),
+      /502 {2}upstream_unreachable \(dns\) {2}/,
+    );
   });
 
   it("hands lines on together, and those that came meanwhile when the last are taken", () => {
@@ -129,7 +170,11 @@ describe("the access log", () => {
     assert.equal(taken.length, 2);
     log.settled(record);
     answer();
-    assert.equal(taken.length, 2, "its time has not come: a reader is not called for a line at a time");
+    assert.equal(
+      taken.length,
+      2,
+      "its time has not come: a reader is not called for a line at a time",
+    );
     fire();
     assert.equal(taken.length, 3);
   });
@@ -138,7 +183,10 @@ describe("the access log", () => {
     const { clock, fire } = manualClock();
     const { write, taken, answer } = manualReader();
     let timers = 0;
-    const log = new AccessLog("json", write, { ...clock, timer: (...timer) => (timers++, clock.timer(...timer)) });
+    const log = new AccessLog("json", write, {
+      ...clock,
+      timer: (...timer) => (timers++, clock.timer(...timer)),
+    });
     for (let count = 0; count < 3000; count++) {
       log.settled(record);
       answer();

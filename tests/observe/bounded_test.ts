@@ -31,11 +31,19 @@ function readHeap(): number {
   return process.memoryUsage().heapUsed;
 }
 
-const GEN_AI: readonly GenAiOperation[] = ["chat", "text_completion", "embeddings", "generate_content"];
+const GEN_AI: readonly GenAiOperation[] = [
+  "chat",
+  "text_completion",
+  "embeddings",
+  "generate_content",
+];
 const CAUSES = Object.keys(FAILURE_CAUSES) as FailureCause[];
 const REFUSAL = { outcome: "upstream_error", status: 429 } as const;
 
-/** The n-th exchange: every key, id and model is a new one; some are answered, some fail in every way there is. */
+/**
+ * The n-th exchange: every key, id and model is a new one; some are answered, some fail in every
+ * way there is.
+ */
 function toRecord(n: number): ExchangeRecord {
   const failures = Object.entries(ERRORS);
   const common = {
@@ -61,9 +69,19 @@ function toRecord(n: number): ExchangeRecord {
     const calls = isForwarded && { replica: n % 3, cause, retryCause: cause };
     return { ...common, code: code as keyof typeof ERRORS, status, outcome, ...calls };
   }
-  const usage = { total: n % 999, input: n % 333, output: n % 666, cached: n % 10, reasoning: n % 20 };
+  const usage = {
+    total: n % 999,
+    input: n % 333,
+    output: n % 666,
+    cached: n % 10,
+    reasoning: n % 20,
+  };
   const times = { firstByteMs: n % 50, firstTokenMs: n % 60, replica: n % 3 };
-  return { ...common, ...times, ...(n % 9 === 0 ? REFUSAL : { outcome: "ok", status: 200, usage }) };
+  return {
+    ...common,
+    ...times,
+    ...(n % 9 === 0 ? REFUSAL : { outcome: "ok", status: 200, usage }),
+  };
 }
 
 describe("a million exchanges", () => {

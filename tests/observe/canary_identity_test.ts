@@ -1,6 +1,6 @@
 /**
- * Canaries of what a gateway is trusted with beside keys: identity tokens, the way out through a proxy, and requests in
- * files that `sallyport explain` reads.
+ * Canaries of what a gateway is trusted with beside keys: identity tokens, the way out through a
+ * proxy, and requests in files that `sallyport explain` reads.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -29,8 +29,22 @@ const BODY = JSON.stringify({
 });
 const JSON_TYPE = { "content-type": "application/json" };
 const SURFACES = [
-  ...["/metrics", "/readyz", "/openapi.json", "/v1/me", "/v1/keys", "/v1/teams", "/v1/providers", "/v1/budgets"],
-  ...["/v1/usage?by=team,key,model", "/v1/usage/export", "/v1/exchanges?limit=500", "/v1/tokens/revoked"],
+  ...[
+    "/metrics",
+    "/readyz",
+    "/openapi.json",
+    "/v1/me",
+    "/v1/keys",
+    "/v1/teams",
+    "/v1/providers",
+    "/v1/budgets",
+  ],
+  ...[
+    "/v1/usage?by=team,key,model",
+    "/v1/usage/export",
+    "/v1/exchanges?limit=500",
+    "/v1/tokens/revoked",
+  ],
   ...["/v1/fleet", "/metrics?scope=fleet", "/"],
 ];
 
@@ -49,7 +63,12 @@ describe("canaries of identity, egress and explain", () => {
   }
 
   /** Everything that a gateway tells its operators, and all that it has said and kept. */
-  async function tell(program: Program, admin: string, at: Place, without: readonly string[] = []): Promise<string> {
+  async function tell(
+    program: Program,
+    admin: string,
+    at: Place,
+    without: readonly string[] = [],
+  ): Promise<string> {
     const headers = { authorization: `Bearer ${TOKEN}` };
     const answers = await Promise.all(
       SURFACES.map(async (path) => (await fetch(`${admin}${path}`, { headers })).text()),
@@ -60,9 +79,17 @@ describe("canaries of identity, egress and explain", () => {
     await reader.cancel();
     program.kill("SIGTERM"); // what is kept is written at the latest now
     assert.equal(await program.ended, 0, program.stderr());
-    const kept = readdirSync(at.path).filter((name) => name !== "gateway.jsonc" && !without.includes(name))
+    const kept = readdirSync(at.path).filter((name) =>
+      name !== "gateway.jsonc" && !without.includes(name)
+    )
       .map((name) => readFileSync(join(at.path, name), "utf8"));
-    return [...answers, new TextDecoder().decode(value), ...kept, program.stdout(), program.stderr()].join("\n");
+    return [
+      ...answers,
+      new TextDecoder().decode(value),
+      ...kept,
+      program.stdout(),
+      program.stderr(),
+    ].join("\n");
   }
 
   it("a gateway tells and keeps nothing of identity tokens but the id, the team and the plan", async () => {
@@ -94,20 +121,40 @@ describe("canaries of identity, egress and explain", () => {
       OTEL_EXPORTER_OTLP_PROTOCOL: "http/json",
       OTEL_BSP_SCHEDULE_DELAY: "10",
     };
-    const program = startProgram(["serve"], { cwd: at.path, ...(runtime === "deno" && { env: traces }) });
+    const program = startProgram(["serve"], {
+      cwd: at.path,
+      ...(runtime === "deno" && { env: traces }),
+    });
     const url = await program.waitFor(/listening on (http:\S+)/);
     const admin = await program.waitFor(/admin on (http:\S+)/);
     const shown: string[] = [];
-    const token = async (claims: Record<string, unknown> = {}, more: Record<string, unknown> = {}) => {
-      const all = { group: "search", plan: "gold", email: `${CLAIM}@mail`, extra: { deep: [CLAIM] }, jti: CLAIM };
+    const token = async (
+      claims: Record<string, unknown> = {},
+      more: Record<string, unknown> = {},
+    ) => {
+      const all = {
+        group: "search",
+        plan: "gold",
+        email: `${CLAIM}@mail`,
+        extra: { deep: [CLAIM] },
+        jti: CLAIM,
+      };
       const made = await issuer.token({ claims: { ...all, ...claims }, ...more });
       shown.push(made);
       return made;
     };
     const answers: string[] = [];
-    const send = async (to: string, headers: Record<string, string>, body?: string): Promise<number> => {
+    const send = async (
+      to: string,
+      headers: Record<string, string>,
+      body?: string,
+    ): Promise<number> => {
       const method = body === undefined ? "GET" : "POST";
-      const answer = await fetch(to, { method, headers: { ...JSON_TYPE, ...headers }, ...(body && { body }) });
+      const answer = await fetch(to, {
+        method,
+        headers: { ...JSON_TYPE, ...headers },
+        ...(body && { body }),
+      });
       const text = await answer.text();
       if (answer.status !== 200) answers.push(text + JSON.stringify([...answer.headers]));
       return answer.status;
@@ -139,30 +186,55 @@ describe("canaries of identity, egress and explain", () => {
       assert.equal(await chat(await token(claims, more)), 401, JSON.stringify(claims));
     }
     assert.equal(
-      await chat(`${toPart({ alg: "none" })}.${toPart({ iss: issuer.url, aud: AUDIENCE, sub: CLAIM })}.`),
+      await chat(
+        `${toPart({ alg: "none" })}.${toPart({ iss: issuer.url, aud: AUDIENCE, sub: CLAIM })}.`,
+      ),
       401,
     );
     const other = await token({ sub: "bob" });
     assert.equal(await chat(good, { "x-api-key": other }), 401);
     assert.equal(await chat(good, {}, `?key=${other}`), 400);
     assert.equal(await chat(good, {}, "", BODY.replace(MARKS.user, other)), 400);
-    assert.equal(await chat(`${good}~${MARKS.upstreamKey}`, { "x-api-key": `${other}~${MARKS.upstreamKey}` }), 401);
+    assert.equal(
+      await chat(`${good}~${MARKS.upstreamKey}`, { "x-api-key": `${other}~${MARKS.upstreamKey}` }),
+      401,
+    );
     const operator = await token({ sub: "ada", role: "admin" });
     const bearer = (text: string) => ({ authorization: `Bearer ${text}` });
     assert.equal(await send(`${admin}/v1/keys`, bearer(operator)), 200);
     assert.equal(await send(`${admin}/v1/keys`, bearer(await token({ role: CLAIM }))), 401);
-    assert.equal(await send(`${admin}/v1/drain`, bearer(await token({ role: "viewer" })), "{}"), 403);
+    assert.equal(
+      await send(`${admin}/v1/drain`, bearer(await token({ role: "viewer" })), "{}"),
+      403,
+    );
     const playing = { "sallyport-admin": `Bearer ${operator}`, "gateway-auth": `Bearer ${good}` };
-    assert.equal(await send(`${admin}/v1/playground/a`, { ...playing, "x-api-key": MARKS.upstreamKey }, BODY), 200);
-    assert.equal(await send(`${admin}/v1/tokens/revoke`, bearer(operator), '{"id":"jwt:corp:bob"}'), 200);
+    assert.equal(
+      await send(`${admin}/v1/playground/a`, { ...playing, "x-api-key": MARKS.upstreamKey }, BODY),
+      200,
+    );
+    assert.equal(
+      await send(`${admin}/v1/tokens/revoke`, bearer(operator), '{"id":"jwt:corp:bob"}'),
+      200,
+    );
     assert.equal(await chat(other), 401);
 
-    const secrets = shown.flatMap((each) => each.split(".").slice(1)).filter((part) => part.length > 20);
+    const secrets = shown.flatMap((each) => each.split(".").slice(1)).filter((part) =>
+      part.length > 20
+    );
     await until(() => program.stdout().includes('"audit":"revokeTokens"'), "the audit");
     const told = await tell(program, admin, at);
     const all = [told, ...answers, ...collector.payloads].join("\n");
     assert.deepEqual(findMarks(all, [...secrets, CLAIM]), []);
-    for (const real of ["jwt:corp:ann", "jwt:corp:ada", "search", "gold", "token_signature", "token_claims"]) {
+    for (
+      const real of [
+        "jwt:corp:ann",
+        "jwt:corp:ada",
+        "search",
+        "gold",
+        "token_signature",
+        "token_claims",
+      ]
+    ) {
       assert.ok(told.includes(real), `what is looked through is the real thing: ${real}`);
     }
     if (runtime === "deno") assert.match(collector.payloads.join(), /jwt:corp:ann/);
@@ -173,14 +245,18 @@ describe("canaries of identity, egress and explain", () => {
     const proxy = await startConnectProxy();
     closing.push(() => proxy.close());
     const refusing = await startConnectProxy({
-      answer: () => `HTTP/1.1 407 ${MARKS.header}\r\nproxy-authenticate: Basic realm="${MARKS.header}"\r\n\r\n`,
+      answer: () =>
+        `HTTP/1.1 407 ${MARKS.header}\r\nproxy-authenticate: Basic realm="${MARKS.header}"\r\n\r\n`,
     });
     closing.push(() => refusing.close());
     const [password, filed] = ["canary-proxy-secret-5d1c", "canary-filed-secret-9a7f"];
     const passphrase = "canary-passphrase-77e0";
     const type = { type: "pkcs8", format: "pem" } as const;
     const { privateKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
-    writeFileSync(join(at.path, "locked.key"), privateKey.export({ ...type, cipher: "aes-256-cbc", passphrase }));
+    writeFileSync(
+      join(at.path, "locked.key"),
+      privateKey.export({ ...type, cipher: "aes-256-cbc", passphrase }),
+    );
     writeFileSync(join(at.path, "proxy.txt"), `team:${filed}\n`);
     const withPassword = (address: string) => address.replace("://", `://team:${password}@`);
     const gone = `http://127.0.0.1:${await freePort()}`;
@@ -208,7 +284,10 @@ describe("canaries of identity, egress and explain", () => {
     const answers: string[] = [];
     const statuses: number[] = [];
     for (const name of Object.keys(config.providers)) {
-      const credentials = { "gateway-auth": `Bearer ${key}`, "authorization": `Bearer ${MARKS.upstreamKey}` };
+      const credentials = {
+        "gateway-auth": `Bearer ${key}`,
+        "authorization": `Bearer ${MARKS.upstreamKey}`,
+      };
       const headers = { host: `${name}.localhost`, ...JSON_TYPE, ...credentials };
       const { status, headers: told, body } = await callRaw(url, { headers, body: BODY });
       statuses.push(status);
@@ -230,12 +309,16 @@ describe("canaries of identity, egress and explain", () => {
     // A key with a passphrase is refused, in words that quote nothing of it.
     const locked = { cert: "locked.key", key: "locked.key" };
     at.configure({ providers: { good: provider("good", locked) } });
-    const broken = await runCommand(["check"], { cwd: at.path, env: { SALLYPORT_PASSPHRASE: passphrase } });
+    const broken = await runCommand(["check"], {
+      cwd: at.path,
+      env: { SALLYPORT_PASSPHRASE: passphrase },
+    });
     assert.equal(broken.status, 2);
     at.configure(config);
     const outputs = [...doctor, checked, broken].map(({ stdout, stderr }) => stdout + stderr);
     const told = await tell(program, admin, at, ["proxy.txt", "locked.key"]);
-    const pem = readFileSync(join(at.path, "locked.key"), "utf8").split("\n")[1] ?? assert.fail("no key");
+    const pem = readFileSync(join(at.path, "locked.key"), "utf8").split("\n")[1] ??
+      assert.fail("no key");
     assert.deepEqual(findMarks([told, ...outputs, ...answers].join("\n"), [...secrets, pem]), []);
     assert.ok(told.includes('"provider":"refused"'), "what is looked through is the real thing");
   });
@@ -252,7 +335,10 @@ describe("canaries of identity, egress and explain", () => {
     const token = await issuer.token({ claims: { extra: CLAIM } });
     const bad = `${token.slice(0, -8)}AAAAAAAA`;
     const file = join(at.path, "request");
-    const write = (shown: string, { query = `q=${MARKS.query}`, body = BODY, host = "a.localhost" } = {}) => {
+    const write = (
+      shown: string,
+      { query = `q=${MARKS.query}`, body = BODY, host = "a.localhost" } = {},
+    ) => {
       const headers = {
         "authorization": `Bearer ${MARKS.upstreamKey}`,
         "x-marked": MARKS.header,
@@ -273,7 +359,10 @@ describe("canaries of identity, egress and explain", () => {
       [write(bad), /invalid_gateway_key/],
       [write(MARKS.otherKey), /invalid_gateway_key/],
       [write(key, { body: `{"${MARKS.prompt}` }), /invalid_json/],
-      [write(key, { body: BODY.replace(`[{"role":"user"`, `[{"role":"${MARKS.prompt}"`) }), /invalid_body/],
+      [
+        write(key, { body: BODY.replace(`[{"role":"user"`, `[{"role":"${MARKS.prompt}"`) }),
+        /invalid_body/,
+      ],
       [write(key, { body: BODY.replace(MARKS.user, token) }), /gateway_key_misplaced/],
       [write(key, { host: MARKS.host }), /unknown_host/],
       [`${MARKS.prompt} ${key}\r\n${MARKS.header}`, /./],
@@ -283,7 +372,9 @@ describe("canaries of identity, egress and explain", () => {
     for (const [request, says] of requests) {
       writeFileSync(file, request);
       for (const more of [[], ["--json"]]) {
-        const { stdout, stderr } = await runCommand(["explain", "request", ...more], { cwd: at.path });
+        const { stdout, stderr } = await runCommand(["explain", "request", ...more], {
+          cwd: at.path,
+        });
         assert.match(stdout + stderr, says);
         assert.deepEqual(findMarks(stdout + stderr, secrets), [], `${says} ${stdout}${stderr}`);
       }

@@ -1,4 +1,7 @@
-/** Canaries: keys, prompts and whatever else a caller sends are marked, and the marks are looked for everywhere. */
+/**
+ * Canaries: keys, prompts and whatever else a caller sends are marked, and the marks are looked for
+ * everywhere.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
@@ -13,7 +16,14 @@ import { type Case, CASES, endProvoked, OWN_KEY, provoke } from "../support/erro
 import { freePort } from "../support/free_port.ts";
 import { PROMPT, UPSTREAM_KEY } from "../support/gateway.ts";
 import { dumpRedis, makePlace } from "../support/key_place.ts";
-import { findMarks, LARGE_BYTES, MARKS, secretOf, sendMarked, startMarkedProvider } from "../support/marks.ts";
+import {
+  findMarks,
+  LARGE_BYTES,
+  MARKS,
+  secretOf,
+  sendMarked,
+  startMarkedProvider,
+} from "../support/marks.ts";
 import { makeFolder, type Program, startProgram } from "../support/program.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { runtime } from "../support/runtimes.ts";
@@ -27,7 +37,9 @@ describe("canaries", () => {
     for (const close of closing.splice(0).reverse()) await close();
   });
 
-  const mark = ({ path = "/v1/chat/completions", headers, body = "", ...rest }: RawCall): RawCall => ({
+  const mark = (
+    { path = "/v1/chat/completions", headers, body = "", ...rest }: RawCall,
+  ): RawCall => ({
     ...rest,
     path: `${path}${path.includes("?") ? "&" : "?"}q=${MARKS.query}`,
     headers: { ...headers, "x-marked": MARKS.header, "user-agent": MARKS.header },
@@ -67,7 +79,12 @@ describe("canaries", () => {
       providers: {
         a: { upstream: provider.url, hosts: ["a.localhost"], deadlines, durable: {} },
         gone: { upstream: gone, hosts: ["gone.localhost"], deadlines },
-        own: { upstream: provider.url, hosts: ["own.localhost"], credential: "x-api-key", combinedKey: true },
+        own: {
+          upstream: provider.url,
+          hosts: ["own.localhost"],
+          credential: "x-api-key",
+          combinedKey: true,
+        },
       },
       admin: { port: 0, token: TOKEN },
       metrics: { byKey: true },
@@ -88,7 +105,9 @@ describe("canaries", () => {
     const url = await program.waitFor(/listening on (http:\S+)/);
     const admin = await program.waitFor(/admin on (http:\S+)/);
     const read = async (path: string, accept = "*/*") => {
-      const answer = await fetch(`${admin}${path}`, { headers: { authorization: `Bearer ${TOKEN}`, accept } });
+      const answer = await fetch(`${admin}${path}`, {
+        headers: { authorization: `Bearer ${TOKEN}`, accept },
+      });
       return await answer.text();
     };
     const send = async () => {
@@ -99,20 +118,42 @@ describe("canaries", () => {
       }
       assert.ok(provider.calls.length >= 10);
       const [{ body, headers } = assert.fail()] = provider.calls;
-      assert.ok(body.includes(MARKS.prompt) && headers.authorization?.includes(MARKS.upstreamKey), "they are sent");
-      const own = provider.calls.slice(before).filter((call) => call.headers["x-api-key"] === MARKS.upstreamKey);
+      assert.ok(
+        body.includes(MARKS.prompt) && headers.authorization?.includes(MARKS.upstreamKey),
+        "they are sent",
+      );
+      const own = provider.calls.slice(before).filter((call) =>
+        call.headers["x-api-key"] === MARKS.upstreamKey
+      );
       assert.equal(own.length, 2, "alone and as a half");
-      await until(async () => JSON.parse(await read("/readyz")).openExchanges === 0, "all is settled");
+      await until(
+        async () => JSON.parse(await read("/readyz")).openExchanges === 0,
+        "all is settled",
+      );
       const metrics = await read("/metrics");
-      for (const end of ["body_too_large", "body_timeout", "upstream_stream_truncated", "upstream_idle_timeout"]) {
+      for (
+        const end of [
+          "body_too_large",
+          "body_timeout",
+          "upstream_stream_truncated",
+          "upstream_idle_timeout",
+        ]
+      ) {
         assert.ok(metrics.includes(`code="${end}"`), end);
       }
       assert.ok(metrics.includes('outcome="client_closed"'));
       return statuses.length + 2;
     };
     const told = async () => {
-      const usage = ["/v1/usage?by=team,key,model,operation", "/v1/usage/export", "/v1/budgets", "/v1/providers"];
-      const live = await fetch(`${admin}/v1/live?scope=fleet`, { headers: { authorization: `Bearer ${TOKEN}` } });
+      const usage = [
+        "/v1/usage?by=team,key,model,operation",
+        "/v1/usage/export",
+        "/v1/budgets",
+        "/v1/providers",
+      ];
+      const live = await fetch(`${admin}/v1/live?scope=fleet`, {
+        headers: { authorization: `Bearer ${TOKEN}` },
+      });
       const reader = live.body?.getReader() ?? assert.fail("no traffic");
       const { value: traffic } = await reader.read();
       await reader.cancel();
@@ -130,7 +171,11 @@ describe("canaries", () => {
         ...usage,
       ];
       const answers = await Promise.all(paths.map((path) => read(path)));
-      return [...answers, new TextDecoder().decode(traffic), await read("/metrics", "application/openmetrics-text")]
+      return [
+        ...answers,
+        new TextDecoder().decode(traffic),
+        await read("/metrics", "application/openmetrics-text"),
+      ]
         .join("\n");
     };
     return { at, program, send, told, key, id };
@@ -170,9 +215,18 @@ describe("canaries", () => {
     await until(() => watch.received().startsWith("+OK"), "it tells what it is asked");
     const { program, send, told, key, id } = await start(redis);
     await send();
-    const all = [watch.received(), await dumpRedis(redis), await told(), program.stdout(), program.stderr()];
+    const all = [
+      watch.received(),
+      await dumpRedis(redis),
+      await told(),
+      program.stdout(),
+      program.stderr(),
+    ];
     assert.deepEqual(findMarks(all.join("\n"), [key, secretOf(key)]), []);
-    assert.ok(all.slice(0, 2).every((text) => text.includes(id)), "what is looked through is the real thing");
+    assert.ok(
+      all.slice(0, 2).every((text) => text.includes(id)),
+      "what is looked through is the real thing",
+    );
     assert.match(watch.received(), /"evalsha"/i);
   });
 
@@ -195,16 +249,22 @@ describe("canaries", () => {
         require("node:fs").writeFileSync("memory.json", JSON.stringify(process.memoryUsage()));
       });`,
       );
-      const { at, program, send, key, id } = await start(undefined, { NODE_OPTIONS: `--require=${witness}` });
+      const { at, program, send, key, id } = await start(undefined, {
+        NODE_OPTIONS: `--require=${witness}`,
+      });
       for (let round = 0; round < 2; round++) await send();
       const memory = join(at.path, "memory.json");
       program.kill("SIGUSR2");
-      await until(() => existsSync(memory) && readFileSync(memory, "utf8").endsWith("}"), "the snapshot", 30_000);
+      await until(
+        () => existsSync(memory) && readFileSync(memory, "utf8").endsWith("}"),
+        "the snapshot",
+        30_000,
+      );
       const snapshot = readFileSync(join(at.path, "snapshot"), "utf8");
       assert.ok(snapshot.includes(id), "what is looked through is the real thing");
       assert.deepEqual(findMarks(snapshot, [key, secretOf(key)]), []);
-      // The bytes of buffers stand in no snapshot: but for the ring of exchanges, which is looked through by its route,
-      // there is less of them than one of the large bodies that were sent.
+      // The bytes of buffers stand in no snapshot: but for the ring of exchanges, which is looked
+      // through by its route, there is less of them than one of the large bodies that were sent.
       assert.ok(JSON.parse(readFileSync(memory, "utf8")).arrayBuffers - RING_BYTES < LARGE_BYTES);
     },
   );

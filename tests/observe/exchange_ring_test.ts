@@ -1,10 +1,17 @@
-/** The ring of settled exchanges: what it gives back is what it was given, and it never holds more than it says. */
+/**
+ * The ring of settled exchanges: what it gives back is what it was given, and it never holds more
+ * than it says.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { createTest, endKindOf } from "../../src/observe/live/exchange_filter.ts";
-import { comparePlaces, type ExchangePage, mergePages } from "../../src/observe/live/exchange_page.ts";
+import {
+  comparePlaces,
+  type ExchangePage,
+  mergePages,
+} from "../../src/observe/live/exchange_page.ts";
 import { ExchangeRing, RING_BYTES } from "../../src/observe/live/exchange_ring.ts";
 import { KEPT_EXCHANGES, type LiveExchange } from "../../src/observe/live/live_report.ts";
 
@@ -47,7 +54,9 @@ const WHOLE = record({
 });
 
 /** Reads all pages. */
-function readAll(find: (before: LiveExchange | undefined) => ExchangePage): { all: LiveExchange[]; pages: number } {
+function readAll(
+  find: (before: LiveExchange | undefined) => ExchangePage,
+): { all: LiveExchange[]; pages: number } {
   const all: LiveExchange[] = [];
   let page = find(undefined);
   let pages = 1;
@@ -64,7 +73,9 @@ describe("the ring of exchanges", () => {
   it("gives back what it was given, but for the error and the names of headers", () => {
     const ring = new ExchangeRing();
     const given = [record(), WHOLE, record({ model: "", usage: { total: 3 } })];
-    for (const each of given) ring.add({ ...each, error: new Error("x"), withheld: { request: ["x-a"] } }, 5000);
+    for (const each of given) {
+      ring.add({ ...each, error: new Error("x"), withheld: { request: ["x-a"] } }, 5000);
+    }
     const back = ring.within(0, 10, 10).map(({ settledAt, ...rest }) => {
       assert.ok(settledAt >= 5000 && settledAt < 5001);
       return rest;
@@ -75,11 +86,15 @@ describe("the ring of exchanges", () => {
   it("keeps 10,000 in less than 5 MB, and fewer where their names are long", () => {
     assert.ok(RING_BYTES < 5_000_000);
     const ring = new ExchangeRing();
-    for (let count = 0; count < 25_000; count++) ring.add(record({ id: `id-${count}`, model: "m".repeat(20) }), count);
+    for (let count = 0; count < 25_000; count++) {
+      ring.add(record({ id: `id-${count}`, model: "m".repeat(20) }), count);
+    }
     const { all } = readAll((before) => ring.find({ filter: {}, limit: 300, before }));
     assert.equal(all.length, KEPT_EXCHANGES);
     assert.deepEqual([all[0]?.id, all.at(-1)?.id], ["id-24999", "id-15000"]);
-    for (let count = 0; count < 10_000; count++) ring.add(record({ id: `l-${count}`, model: "é".repeat(256) }), 30_000);
+    for (let count = 0; count < 10_000; count++) {
+      ring.add(record({ id: `l-${count}`, model: "é".repeat(256) }), 30_000);
+    }
     const long = readAll((before) => ring.find({ filter: {}, limit: 300, before })).all;
     assert.ok(long.length > 3900 && long.length < 4100, `${long.length}`);
     assert.ok(long.every(({ model, id }) => model === "é".repeat(256) && id.startsWith("l-")));
@@ -92,7 +107,9 @@ describe("the ring of exchanges", () => {
     }
     let looked = 0;
     const { all, pages } = readAll((before) => {
-      if (++looked === 2) { for (let count = 0; count < 100; count++) ring.add(record({ id: `new-${count}` }), 7000); }
+      if (++looked === 2) {
+        for (let count = 0; count < 100; count++) ring.add(record({ id: `new-${count}` }), 7000);
+      }
       return ring.find({ filter: { status: "5xx" }, limit: 10, before });
     });
     assert.deepEqual(all.map(({ id }) => id), ["7500", "6000", "4500", "3000", "1500", "0"]);
@@ -113,10 +130,15 @@ describe("the ring of exchanges", () => {
     const rings = [new ExchangeRing(), new ExchangeRing(), new ExchangeRing()];
     for (let count = 0; count < 5000; count++) {
       const id = String(count).padStart(5, "0");
-      rings[count % 7 % 3]?.add(record({ id, status: count % 50 === 0 ? 429 : 200 }), 1000 + Math.floor(count / 40));
+      rings[count % 7 % 3]?.add(
+        record({ id, status: count % 50 === 0 ? 429 : 200 }),
+        1000 + Math.floor(count / 40),
+      );
     }
     for (const [limit, filter] of [[7, {}], [100, {}], [9, { status: "429" }]] as const) {
-      const { all } = readAll((before) => mergePages(rings.map((ring) => ring.find({ filter, limit, before })), limit));
+      const { all } = readAll((before) =>
+        mergePages(rings.map((ring) => ring.find({ filter, limit, before })), limit)
+      );
       assert.equal(all.length, "status" in filter ? 100 : 5000);
       assert.equal(new Set(all.map(({ id }) => id)).size, all.length);
       for (let index = 1; index < all.length; index++) {
@@ -136,7 +158,15 @@ describe("a filter of exchanges", () => {
     const good = [
       { search: "TEAM-X" },
       { search: "504" },
-      { id: "f2b4", provider: "a", model: "MODÈLE", operation: "chat", code: "idle", outcome: "errors", status: "50" },
+      {
+        id: "f2b4",
+        provider: "a",
+        model: "MODÈLE",
+        operation: "chat",
+        code: "idle",
+        outcome: "errors",
+        status: "50",
+      },
       { key: "am-x", minDurationMs: 10, minFirstTokenMs: 4, stream: false },
       { key: "of people", keyIds: ["other", "team-x"] },
       {},

@@ -1,4 +1,7 @@
-/** Messages between gateways in a real Redis: bounded, expiring, and each for the one that it is meant for. */
+/**
+ * Messages between gateways in a real Redis: bounded, expiring, and each for the one that it is
+ * meant for.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -11,7 +14,12 @@ import { packJson } from "../../src/storage/packed_json.ts";
 import { RedisClient } from "../../src/storage/redis_client.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 
-const RECORD = JSON.stringify({ v: 1, name: "gw", digest: "d".repeat(64), filler: "x".repeat(400) });
+const RECORD = JSON.stringify({
+  v: 1,
+  name: "gw",
+  digest: "d".repeat(64),
+  filler: "x".repeat(400),
+});
 
 withRedis.describe("messages of the fleet", () => {
   let redis: RedisServer;
@@ -86,8 +94,12 @@ withRedis.describe("messages of the fleet", () => {
     await store.publish("one", RECORD);
     await store.publish("two", JSON.stringify({ name: "two", filler: "x".repeat(1_000_000) }));
     assert.deepEqual((await store.read()).map(({ id }) => id), ["one"]);
-    for (let count = 0; count < 500; count++) await raw.zadd("sallyport:{fleet}:seen", Date.now(), `00-${count}`);
-    for (let count = 0; count < 500; count++) await raw.hset("sallyport:{fleet}:records", `00-${count}`, RECORD);
+    for (let count = 0; count < 500; count++) {
+      await raw.zadd("sallyport:{fleet}:seen", Date.now(), `00-${count}`);
+    }
+    for (let count = 0; count < 500; count++) {
+      await raw.hset("sallyport:{fleet}:records", `00-${count}`, RECORD);
+    }
     assert.equal((await store.read()).length, 256);
     // Packed well, ten of them would take more than one reader unpacks.
     const large = await packJson("x".repeat(7_900_000));
@@ -112,7 +124,9 @@ withRedis.describe("messages of the fleet", () => {
     for (let count = 100; count < 400; count++) await store.publish(`gw-${count}`, RECORD);
     const records = await store.read();
     assert.equal(records.length, 256);
-    assert.ok(records.some(({ id }) => id === "gw-399") && !records.some(({ id }) => id === "gw-0"));
+    assert.ok(
+      records.some(({ id }) => id === "gw-399") && !records.some(({ id }) => id === "gw-0"),
+    );
     assert.equal(await raw.hlen("sallyport:{fleet}:records"), 256);
     for (const key of await raw.keys("*")) assert.ok(await raw.pttl(key) > 0, key);
   });
@@ -120,7 +134,9 @@ withRedis.describe("messages of the fleet", () => {
   it("fails at once while Redis is left alone", async () => {
     redis.pause();
     await assert.rejects(store.publish("one", RECORD));
-    for (let tries = 0; tries < 10 && client.health.isUp; tries++) await store.publish("one", RECORD).catch(() => {});
+    for (let tries = 0; tries < 10 && client.health.isUp; tries++) {
+      await store.publish("one", RECORD).catch(() => {});
+    }
     assert.equal(client.health.isUp, false);
     const startedAt = performance.now();
     for (let count = 0; count < 50; count++) await assert.rejects(store.publish("one", RECORD));

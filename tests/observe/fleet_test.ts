@@ -1,4 +1,7 @@
-/** Records, figures and merges of the fleet: of other versions, of other configurations, and of nonsense. */
+/**
+ * Records, figures and merges of the fleet: of other versions, of other configurations, and of
+ * nonsense.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -12,8 +15,19 @@ import {
   readPublished,
   toHistory,
 } from "../../src/observe/fleet/fleet_parts.ts";
-import { arrange, type FleetFigures, LOST_MS, readRecord, writeRecord } from "../../src/observe/fleet/fleet_report.ts";
-import { binOf, type LiveExchange, type LivePart, type LiveSecond } from "../../src/observe/live/live_report.ts";
+import {
+  arrange,
+  type FleetFigures,
+  LOST_MS,
+  readRecord,
+  writeRecord,
+} from "../../src/observe/fleet/fleet_report.ts";
+import {
+  binOf,
+  type LiveExchange,
+  type LivePart,
+  type LiveSecond,
+} from "../../src/observe/live/live_report.ts";
 import { packJson, unpackJson } from "../../src/storage/packed_json.ts";
 
 const FIGURES: FleetFigures = {
@@ -77,13 +91,25 @@ describe("records of gateways", () => {
   it("come back as they were written, with their presence", () => {
     const read = (silentMs: number, hasLeft = false) =>
       readRecord({ id: "1f", silentMs, text: writeRecord(FIGURES, hasLeft) });
-    assert.deepEqual(read(5), { ...FIGURES, id: "1f", presence: "serving", silentMs: 5, isSelf: false });
+    assert.deepEqual(read(5), {
+      ...FIGURES,
+      id: "1f",
+      presence: "serving",
+      silentMs: 5,
+      isSelf: false,
+    });
     assert.deepEqual([read(LOST_MS + 1)?.presence, read(5, true)?.presence], ["lost", "left"]);
   });
 
   it("of another version lose what is unknown, and nonsense is no record", () => {
     const read = (text: string) => readRecord({ id: "1f", silentMs: 0, text });
-    const later = JSON.stringify({ ...FIGURES, v: 7, colour: "blue", state: "dreaming", rate: "fast" });
+    const later = JSON.stringify({
+      ...FIGURES,
+      v: 7,
+      colour: "blue",
+      state: "dreaming",
+      rate: "fast",
+    });
     assert.deepEqual(read(later), {
       ...FIGURES,
       id: "1f",
@@ -95,7 +121,9 @@ describe("records of gateways", () => {
     });
     const { name, p95, memoryBytes } = read('{"name":"bare"}') ?? assert.fail();
     assert.deepEqual([name, p95, memoryBytes], ["bare", null, 0]);
-    for (const text of ["", "{", "null", "[]", "5", '{"name":5}']) assert.equal(read(text), undefined, text);
+    for (const text of ["", "{", "null", "[]", "5", '{"name":5}']) {
+      assert.equal(read(text), undefined, text);
+    }
     assert.equal(read(JSON.stringify({ name: "n".repeat(5000) }))?.name.length, 100);
   });
 
@@ -103,7 +131,9 @@ describe("records of gateways", () => {
     const read = (id: string, name: string) =>
       readRecord({ id, silentMs: 0, text: JSON.stringify({ ...FIGURES, name }) });
     const id = crypto.randomUUID().slice(0, 13);
-    for (const bad of ["all", "", "../x", "a b", "x".repeat(50)]) assert.equal(read(bad, "one"), undefined, bad);
+    for (const bad of ["all", "", "../x", "a b", "x".repeat(50)]) {
+      assert.equal(read(bad, "one"), undefined, bad);
+    }
     assert.equal(read(id, "all")?.name, `gateway-${id}`);
     assert.equal(read(id, "")?.name, `gateway-${id}`);
     assert.equal(read(id, 'x"} 1\n<script>')?.name, "x___1__script_");
@@ -118,7 +148,8 @@ describe("records of gateways", () => {
 
   it("are in order, without those that a younger one of their name has taken over from", () => {
     const gateway = (name: string, id: string, startedAt: number, silentMs = 0, hasLeft = false) =>
-      readRecord({ id, silentMs, text: writeRecord({ ...FIGURES, name, startedAt }, hasLeft) }) ?? assert.fail();
+      readRecord({ id, silentMs, text: writeRecord({ ...FIGURES, name, startedAt }, hasLeft) }) ??
+        assert.fail();
     const all = arrange([
       gateway("b", "a1", 1, 9000),
       gateway("b", "a2", 2, 0, true),
@@ -143,7 +174,13 @@ describe("figures of the last minute", () => {
     assert.ok(Math.abs((p50 ?? 0) - 10) < 0.5 && Math.abs((overhead ?? 0) - 0.1) < 0.005);
     assert.equal(minute.figures(100, 4).rate, 10, "of a gateway that has just started");
     minute.add([], 500);
-    assert.deepEqual(minute.figures(500, 1000), { rate: 0, errorShare: null, p50: null, p95: null, overhead: null });
+    assert.deepEqual(minute.figures(500, 1000), {
+      rate: 0,
+      errorShare: null,
+      p50: null,
+      p95: null,
+      overhead: null,
+    });
   });
 
   it("histograms are added up with each bin once", () => {
@@ -155,24 +192,35 @@ describe("traffic of gateways", () => {
   it("is read second by second, each once, and also those that nobody watched then", () => {
     const parts = new PublishedParts();
     for (let at = 0; at < 20; at++) parts.add(part({ seconds: [second(at)] }), at + 1);
-    parts.fill(part({ exchanges: Array.from({ length: 20 }, (_, at) => exchange(String(at), at)) }));
+    parts.fill(
+      part({ exchanges: Array.from({ length: 20 }, (_, at) => exchange(String(at), at)) }),
+    );
     const json = JSON.parse(JSON.stringify(parts.toJson()));
     const read = (from: number, to: number) => readPublished(json, from, to) ?? assert.fail();
     assert.deepEqual(read(15, 17).seconds.map(({ at }) => at), [15, 16]);
     assert.deepEqual(read(15, 17).exchanges.map(({ id }) => id), ["15", "16"]);
     assert.equal(read(0, 100).seconds.length, 8);
-    const history = JSON.parse(JSON.stringify(toHistory(part({ seconds: [second(3), second(9)] }), 50)));
+    const history = JSON.parse(
+      JSON.stringify(toHistory(part({ seconds: [second(3), second(9)] }), 50)),
+    );
     assert.deepEqual(readHistory(history, 50, 9)?.seconds.map(({ at }) => at), [3]);
     assert.equal(readHistory(history, 51, 9), undefined, "it answers an earlier question");
   });
 
   it("of another version or of nonsense breaks nothing", () => {
     for (const value of [undefined, null, 5, "x"]) {
-      assert.deepEqual([readPublished(value, 0, 9), readHistory(value, 0, 9)], [undefined, undefined]);
+      assert.deepEqual([readPublished(value, 0, 9), readHistory(value, 0, 9)], [
+        undefined,
+        undefined,
+      ]);
     }
     const strange = {
       providers: [5, {}],
-      parts: [null, { at: 1, seconds: [{ at: 1, new: 1, errors: null, duration: {} }, null], exchanges: 7 }],
+      parts: [null, {
+        at: 1,
+        seconds: [{ at: 1, new: 1, errors: null, duration: {} }, null],
+        exchanges: 7,
+      }],
     };
     const read = readPublished(strange, 0, 9) ?? assert.fail();
     const { seconds } = mergeGateways([["one", read], ["two", part({ seconds: [second(1)] })]]);
@@ -194,7 +242,9 @@ describe("traffic of gateways", () => {
       }]
     }`.replace('"9".repeat', '"999"');
     const hostile = JSON.parse(json);
-    hostile.parts[0].seconds[1].errors = JSON.parse('{"__proto__": 3, "constructor": "x", "tls": 2}');
+    hostile.parts[0].seconds[1].errors = JSON.parse(
+      '{"__proto__": 3, "constructor": "x", "tls": 2}',
+    );
     hostile.parts[0].seconds[1].duration = [1, {}];
     hostile.parts[0].seconds[1].providers = { a: "no", b: [1, 1] };
     hostile.parts[0].seconds[1].times = { a: null, b: { duration: 5 } };
@@ -205,7 +255,14 @@ describe("traffic of gateways", () => {
       { ...good, outcome: "constructor" },
       { ...good, durationMs: "1" },
       { ...good, id: "x".repeat(1_000_000) },
-      { ...good, model: { html: 1 }, provider: ["a"], usage: { total: "5" }, gateway: "another", evil: true },
+      {
+        ...good,
+        model: { html: 1 },
+        provider: ["a"],
+        usage: { total: "5" },
+        gateway: "another",
+        evil: true,
+      },
     ];
     const read = readPublished(hostile, 0, 9) ?? assert.fail();
     assert.deepEqual([read.since, read.openExchanges, read.openStreams], [0, 0, 0]);
@@ -214,16 +271,26 @@ describe("traffic of gateways", () => {
     const merged = mergeGateways([["bad", read], ["two", part({ seconds: [second(1)] })]]);
     const [only] = merged.seconds;
     assert.equal(merged.seconds.length, 1);
-    assert.deepEqual([only?.exchanges, only?.duration, only?.providers], [1, [binOf(10), 1], { b: [1, 1], a: [1, 0] }]);
+    assert.deepEqual([only?.exchanges, only?.duration, only?.providers], [1, [binOf(10), 1], {
+      b: [1, 1],
+      a: [1, 0],
+    }]);
     assert.deepEqual(Object.entries(only?.errors ?? {}), [["__proto__", 3], ["tls", 2]]);
     assert.equal(Object.getPrototypeOf(only?.errors), Object.prototype);
     assert.deepEqual(only?.times, { b: { duration: [], firstToken: [] } });
   });
 
   it("of gateways with different providers is merged by their names", () => {
-    const a = (url: string) => ({ name: "a", hosts: ["a.test"], replicas: [replica(url), replica("http://same")] });
+    const a = (url: string) => ({
+      name: "a",
+      hosts: ["a.test"],
+      replicas: [replica(url), replica("http://same")],
+    });
     const merged = mergeGateways([
-      ["one", part({ providers: [a("http://x")], exchanges: [exchange("1", 1)], seconds: [second(1)] })],
+      [
+        "one",
+        part({ providers: [a("http://x")], exchanges: [exchange("1", 1)], seconds: [second(1)] }),
+      ],
       [
         "two",
         part({
@@ -233,14 +300,22 @@ describe("traffic of gateways", () => {
         }),
       ],
     ]);
-    assert.deepEqual(merged.providers.map(({ name, replicas }) => [name, replicas.map((r) => [r.url, r.inService])]), [
-      ["a", [["http://x", 1], ["http://same", 2], ["http://y", 1]]],
-      ["b", []],
-    ]);
-    assert.deepEqual(merged.exchanges.map((each) => [each.id, (each as { gateway?: string }).gateway]), [
-      ["0", "two"],
-      ["1", "one"],
-    ]);
+    assert.deepEqual(
+      merged.providers.map((
+        { name, replicas },
+      ) => [name, replicas.map((r) => [r.url, r.inService])]),
+      [
+        ["a", [["http://x", 1], ["http://same", 2], ["http://y", 1]]],
+        ["b", []],
+      ],
+    );
+    assert.deepEqual(
+      merged.exchanges.map((each) => [each.id, (each as { gateway?: string }).gateway]),
+      [
+        ["0", "two"],
+        ["1", "one"],
+      ],
+    );
     assert.deepEqual([merged.openExchanges, merged.seconds[0]?.duration], [2, [binOf(10), 2]]);
   });
 });
@@ -252,7 +327,10 @@ describe("questions for exchanges", () => {
     assert.deepEqual(readQuestion(JSON.stringify(question)), question);
     const { id, query } = question;
     const before = { settledAt: 5.5, id: "x" };
-    assert.deepEqual(readQuestion(JSON.stringify({ id, query: { ...query, before } }))?.query.before, before);
+    assert.deepEqual(
+      readQuestion(JSON.stringify({ id, query: { ...query, before } }))?.query.before,
+      before,
+    );
     const wrong: unknown[] = [
       null,
       { id: "../live", query },
@@ -273,21 +351,34 @@ describe("questions for exchanges", () => {
   it("have answers with the name of the gateway, whatever they say themselves", () => {
     const one = exchange("1", 1);
     assert.deepEqual(
-      readAnswer({ exchanges: [{ ...one, gateway: "two" }, null], reached: { settledAt: 1, id: "1" } }, "one"),
+      readAnswer({
+        exchanges: [{ ...one, gateway: "two" }, null],
+        reached: { settledAt: 1, id: "1" },
+      }, "one"),
       {
         exchanges: [{ ...one, gateway: "one" }],
         reached: { settledAt: 1, id: "1" },
       },
     );
-    assert.deepEqual(readAnswer({ exchanges: [], reached: { settledAt: "1" } }, "one"), { exchanges: [] });
+    assert.deepEqual(readAnswer({ exchanges: [], reached: { settledAt: "1" } }, "one"), {
+      exchanges: [],
+    });
     assert.equal(readAnswer({ exchanges: Array(1000).fill(one) }, "one")?.exchanges.length, 500);
-    for (const none of [undefined, null, 5, [], { exchanges: {} }]) assert.equal(readAnswer(none, "one"), undefined);
+    for (const none of [undefined, null, 5, [], { exchanges: {} }]) {
+      assert.equal(readAnswer(none, "one"), undefined);
+    }
   });
 });
 
 describe("metrics of gateways", () => {
   it("are taken from Redis only where they are no more than metrics", () => {
-    const good = { name: "x_total", help: "X", type: "counter", aggregation: "sum", series: { 'x_total{a="1"}': 1 } };
+    const good = {
+      name: "x_total",
+      help: "X",
+      type: "counter",
+      aggregation: "sum",
+      series: { 'x_total{a="1"}': 1 },
+    };
     const bad = [
       null,
       { ...good, name: "x\nevil 1" },
@@ -335,7 +426,11 @@ describe("packed JSON", () => {
   it("comes back, and neither nonsense nor a bomb does harm", async () => {
     const packed = await packJson({ a: [1] });
     assert.deepEqual(await unpackJson(packed), { value: { a: [1] }, bytes: 9 });
-    assert.deepEqual([await unpackJson(packed, 9), await unpackJson(packed, 8), await unpackJson(packed, -1)], [
+    assert.deepEqual([
+      await unpackJson(packed, 9),
+      await unpackJson(packed, 8),
+      await unpackJson(packed, -1),
+    ], [
       { value: { a: [1] }, bytes: 9 },
       undefined,
       undefined,

@@ -1,4 +1,7 @@
-/** Metrics by key: bounded, off by default, in money where there are prices, and summed over workers. */
+/**
+ * Metrics by key: bounded, off by default, in money where there are prices, and summed over
+ * workers.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -34,7 +37,9 @@ const record: ExchangeRecord = {
 const price = { input: 2, output: 10, cached: 1 };
 const options: KeyMetricsOptions = {
   maxKeys: 2,
-  tables: (provider) => [provider === "a" ? { "gpt*": price } : undefined, { rest: { input: 1, output: 1 } }],
+  tables: (
+    provider,
+  ) => [provider === "a" ? { "gpt*": price } : undefined, { rest: { input: 1, output: 1 } }],
   currency: "EUR",
 };
 
@@ -55,7 +60,10 @@ describe("metrics by key", () => {
       parseConfig({ providers: { a: { upstream: "openai" } }, metrics: { byKey } }).metrics.maxKeys;
     assert.deepEqual([undefined, false, true, 7].map(read), [0, 0, 1000, 7]);
     for (const wrong of [0, -1, 1.5, 1e9, "yes"]) {
-      assert.throws(() => read(wrong as number), /metrics\.byKey: expected true, false or a number of keys/);
+      assert.throws(
+        () => read(wrong as number),
+        /metrics\.byKey: expected true, false or a number of keys/,
+      );
     }
   });
 
@@ -66,13 +74,20 @@ describe("metrics by key", () => {
     settled({ ...record, outcome: "upstream_cut" });
     settled({ ...record, isEstimated: true });
     const { usage: _, ...without } = record;
-    settled({ ...without, outcome: "refused", status: 429, code: "rate_limit_exceeded", limit: "requests" });
+    settled({
+      ...without,
+      outcome: "refused",
+      status: 429,
+      code: "rate_limit_exceeded",
+      limit: "requests",
+    });
     settled({ ...record, provider: "b", model: "unpriced" });
     settled({ ...record, provider: "b", model: "rest", usage: { total: 1_000_000 } });
     const { keyId: _id, ...nobodys } = record;
     settled(nobodys);
     const seen = read();
-    // 800 + 200 of the input, the latter from the cache, and 500 of the output: thrice; and what is only a sum.
+    // 800 + 200 of the input, the latter from the cache, and 500 of the output: thrice; and what is
+    // only a sum.
     const cost = 3 * (800 * 2 + 200 * 1 + 500 * 10) / 1e6 + 1;
     const { 'sallyport_key_cost_total{key="one",currency="EUR"}': told = "", ...counts } = seen;
     assert.ok(Math.abs(Number(told) - cost) < 1e-9, told);
@@ -95,7 +110,9 @@ describe("metrics by key", () => {
     const after = metrics.under({ ...options, maxKeys: 3, tables: () => [] });
     after.settled({ ...record, keyId: "key-49" });
     after.settled({ ...record, keyId: "key-48" });
-    const exchanges = Object.entries(read()).filter(([series]) => series.startsWith("sallyport_key_exchanges"));
+    const exchanges = Object.entries(read()).filter(([series]) =>
+      series.startsWith("sallyport_key_exchanges")
+    );
     assert.deepEqual(Object.fromEntries(exchanges), {
       'sallyport_key_exchanges_total{key="key-0",concern="nobody"}': "1",
       'sallyport_key_exchanges_total{key="key-1",concern="nobody"}': "2",
@@ -110,7 +127,11 @@ describe("metrics by key", () => {
       for (const close of closing.splice(0).reverse()) await close();
     });
 
-    async function start(more: Record<string, unknown>, env: Record<string, string> = {}, ...args: string[]) {
+    async function start(
+      more: Record<string, unknown>,
+      env: Record<string, string> = {},
+      ...args: string[]
+    ) {
       const provider = await startProvider();
       const folder = makeFolder();
       closing.push(() => folder.remove(), () => provider.close());
@@ -144,7 +165,9 @@ describe("metrics by key", () => {
 
     it("are summed over workers, with what each has counted", async () => {
       const { send, read } = await start({ metrics: { byKey: true } }, {}, "--workers", "2");
-      for (let count = 0; count < 6; count++) await Promise.all(["first", "second", "unknown"].map(send));
+      for (let count = 0; count < 6; count++) {
+        await Promise.all(["first", "second", "unknown"].map(send));
+      }
       await until(
         async () => /key_exchanges_total\{key="first",concern="nobody"\} 6\n/.test(await read()),
         "all of the first key's calls are counted",

@@ -9,7 +9,12 @@ import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { MetricRegistry, type MetricSnapshot } from "../../src/observe/metrics/metric_registry.ts";
 import { addSources, type MetricSources } from "../../src/observe/metrics/metric_sources.ts";
 import { MAX_MODELS, Metrics } from "../../src/observe/metrics/metrics.ts";
-import { addEnded, mergeMetrics, type MetricsFormat, toMetricsText } from "../../src/observe/metrics/metrics_text.ts";
+import {
+  addEnded,
+  mergeMetrics,
+  type MetricsFormat,
+  toMetricsText,
+} from "../../src/observe/metrics/metrics_text.ts";
 
 const sources: MetricSources = {
   gateway: () => ({
@@ -108,28 +113,44 @@ describe("metrics", () => {
       status: 401,
     });
     metrics.settled({ ...bare, observedLimit: "tokens" });
-    const limited = { outcome: "refused", code: "rate_limit_exceeded", status: 429, limit: "provider-tokens" } as const;
+    const limited = {
+      outcome: "refused",
+      code: "rate_limit_exceeded",
+      status: 429,
+      limit: "provider-tokens",
+    } as const;
     metrics.settled({ ...without("usage", "firstByteMs", "replica"), ...limited });
     const text = textOf(metrics);
     const labels = 'provider="a",operation="chat.completions"';
-    const genAi = 'gen_ai_operation_name="chat",gen_ai_provider_name="a",gen_ai_request_model="gpt"';
+    const genAi =
+      'gen_ai_operation_name="chat",gen_ai_provider_name="a",gen_ai_request_model="gpt"';
     const expected = {
-      [`sallyport_exchanges_total{${labels},concern="nobody",outcome="ok",code="none",status="200",cause="none"}`]: "3",
+      [`sallyport_exchanges_total{${labels},concern="nobody",outcome="ok",code="none",status="200",cause="none"}`]:
+        "3",
       [`sallyport_exchanges_total{${labels},concern="caller",outcome="refused",code="invalid_gateway_key",status="401",cause="none"}`]:
         "1",
-      'sallyport_overhead_seconds_bucket{provider="a",operation="chat.completions",le="0.00005"}': "0",
-      'sallyport_overhead_seconds_bucket{provider="a",operation="chat.completions",le="0.0001"}': "5",
+      'sallyport_overhead_seconds_bucket{provider="a",operation="chat.completions",le="0.00005"}':
+        "0",
+      'sallyport_overhead_seconds_bucket{provider="a",operation="chat.completions",le="0.0001"}':
+        "5",
       'sallyport_overhead_seconds_bucket{provider="a",operation="chat.completions",le="+Inf"}': "5",
-      'sallyport_first_byte_seconds_count{provider="a",operation="chat.completions",stream="true"}': "2",
-      'sallyport_first_byte_seconds_sum{provider="a",operation="chat.completions",stream="true"}': "0.1",
+      'sallyport_first_byte_seconds_count{provider="a",operation="chat.completions",stream="true"}':
+        "2",
+      'sallyport_first_byte_seconds_sum{provider="a",operation="chat.completions",stream="true"}':
+        "0.1",
       'sallyport_upstream_results_total{provider="a",operation="chat.completions",replica="1",result="2xx",cause="none"}':
         "3",
-      'sallyport_tokens_total{provider="a",operation="chat.completions",model="gpt",type="input"}': "6",
-      'sallyport_tokens_total{provider="a",operation="chat.completions",model="gpt",type="output"}': "8",
-      'sallyport_tokens_total{provider="a",operation="chat.completions",model="gpt",type="cached"}': "4",
-      'sallyport_tokens_total{provider="a",operation="chat.completions",model="gpt",type="reasoning"}': "2",
+      'sallyport_tokens_total{provider="a",operation="chat.completions",model="gpt",type="input"}':
+        "6",
+      'sallyport_tokens_total{provider="a",operation="chat.completions",model="gpt",type="output"}':
+        "8",
+      'sallyport_tokens_total{provider="a",operation="chat.completions",model="gpt",type="cached"}':
+        "4",
+      'sallyport_tokens_total{provider="a",operation="chat.completions",model="gpt",type="reasoning"}':
+        "2",
       'sallyport_bytes_total{provider="a",operation="chat.completions",direction="out"}': "100",
-      'sallyport_upstream_retries_total{provider="a",operation="chat.completions",cause="refused"}': "5",
+      'sallyport_upstream_retries_total{provider="a",operation="chat.completions",cause="refused"}':
+        "5",
       'sallyport_unmetered_exchanges_total{provider="a",operation="chat.completions"}': "1",
       'sallyport_limits_observed_total{limit="tokens"}': "1",
       'sallyport_limits_refused_total{limit="provider-tokens"}': "1",
@@ -147,10 +168,14 @@ describe("metrics", () => {
       [`gen_ai_client_inference_operation_input_tokens_bucket{${genAi},le="1"}`]: "0",
       [`gen_ai_client_inference_operation_input_tokens_bucket{${genAi},le="4"}`]: "2",
       [`gen_ai_client_inference_operation_output_tokens_sum{${genAi}}`]: "8",
-      [`gen_ai_client_inference_usage_input_tokens_total{${genAi},gen_ai_token_modality="unknown"}`]: "6",
-      [`gen_ai_client_inference_usage_cache_read_input_tokens_total{${genAi},gen_ai_token_modality="unknown"}`]: "4",
-      [`gen_ai_client_inference_usage_output_tokens_total{${genAi},gen_ai_token_modality="unknown"}`]: "8",
-      [`gen_ai_client_inference_usage_reasoning_output_tokens_total{${genAi},gen_ai_token_modality="unknown"}`]: "2",
+      [`gen_ai_client_inference_usage_input_tokens_total{${genAi},gen_ai_token_modality="unknown"}`]:
+        "6",
+      [`gen_ai_client_inference_usage_cache_read_input_tokens_total{${genAi},gen_ai_token_modality="unknown"}`]:
+        "4",
+      [`gen_ai_client_inference_usage_output_tokens_total{${genAi},gen_ai_token_modality="unknown"}`]:
+        "8",
+      [`gen_ai_client_inference_usage_reasoning_output_tokens_total{${genAi},gen_ai_token_modality="unknown"}`]:
+        "2",
       sallyport_open_exchanges: "3",
       sallyport_open_streams: "2",
       sallyport_log_dropped_lines_total: "2",
@@ -162,29 +187,52 @@ describe("metrics", () => {
       sallyport_limits_local_decisions_total: "5",
       'sallyport_build_info{version="1.2.3",runtime="bun",runtime_version="4.5"}': "1",
     };
-    for (const [series, value] of Object.entries(expected)) assert.equal(valueOf(text, series), value, series);
+    for (const [series, value] of Object.entries(expected)) {
+      assert.equal(valueOf(text, series), value, series);
+    }
   });
 
   it("count every operation under its own name, and the work of models by the name of their kind", () => {
     const metrics = make();
-    const embedding = { operation: "embeddings.create", genAi: "embeddings", model: "e-1" } as const;
-    metrics.settled({ ...without("firstTokenMs"), ...embedding, stream: false, usage: { total: 3, input: 3 } });
+    const embedding = {
+      operation: "embeddings.create",
+      genAi: "embeddings",
+      model: "e-1",
+    } as const;
+    metrics.settled({
+      ...without("firstTokenMs"),
+      ...embedding,
+      stream: false,
+      usage: { total: 3, input: 3 },
+    });
     metrics.settled({ ...without("genAi", "usage"), operation: "images.create", model: "i-1" });
     metrics.settled({ ...without("genAi", "isMetered", "model"), operation: "files.list" });
-    const fetched = { operation: "responses.get", genAi: "fetch_response", isMetered: false } as const;
+    const fetched = {
+      operation: "responses.get",
+      genAi: "fetch_response",
+      isMetered: false,
+    } as const;
     metrics.settled({ ...without("usage", "model"), ...fetched });
     const text = textOf(metrics);
-    const genAi = 'gen_ai_operation_name="embeddings",gen_ai_provider_name="a",gen_ai_request_model="e-1"';
+    const genAi =
+      'gen_ai_operation_name="embeddings",gen_ai_provider_name="a",gen_ai_request_model="e-1"';
     const expected = {
-      'sallyport_tokens_total{provider="a",operation="embeddings.create",model="e-1",type="input"}': "3",
+      'sallyport_tokens_total{provider="a",operation="embeddings.create",model="e-1",type="input"}':
+        "3",
       'sallyport_unmetered_exchanges_total{provider="a",operation="images.create"}': "1",
-      'sallyport_exchange_duration_seconds_count{provider="a",operation="files.list",stream="true"}': "1",
+      'sallyport_exchange_duration_seconds_count{provider="a",operation="files.list",stream="true"}':
+        "1",
       [`gen_ai_client_embeddings_duration_seconds_count{${genAi},error_type=""}`]: "1",
       [`gen_ai_client_embeddings_operation_input_tokens_sum{${genAi}}`]: "3",
       [`gen_ai_client_token_usage_sum{${genAi},gen_ai_token_type="input"}`]: "3",
     };
-    for (const [series, value] of Object.entries(expected)) assert.equal(valueOf(text, series), value, series);
-    assert.doesNotMatch(text, /(?:tokens|unmetered_exchanges)_total\{[^}]*operation="(?:files|responses)/);
+    for (const [series, value] of Object.entries(expected)) {
+      assert.equal(valueOf(text, series), value, series);
+    }
+    assert.doesNotMatch(
+      text,
+      /(?:tokens|unmetered_exchanges)_total\{[^}]*operation="(?:files|responses)/,
+    );
     assert.doesNotMatch(text, /^gen_ai_client_inference/m, "none of these is inference");
     const kinds = Array.from(text.matchAll(/gen_ai_operation_name="(\w+)"/g), ([, kind]) => kind);
     assert.deepEqual(new Set(kinds), new Set(["embeddings", "fetch_response"]));
@@ -199,7 +247,13 @@ describe("metrics", () => {
     assert.equal(valueOf(text, 'sallyport_event_loop_lag_seconds_bucket{le="0.001"}'), "1");
     assert.equal(valueOf(text, 'sallyport_event_loop_lag_seconds_bucket{le="1"}'), "1");
     assert.equal(valueOf(text, 'sallyport_event_loop_lag_seconds_bucket{le="2.5"}'), "2");
-    for (const name of ["process_cpu_seconds_total", "process_resident_memory_bytes", "sallyport_heap_used_bytes"]) {
+    for (
+      const name of [
+        "process_cpu_seconds_total",
+        "process_resident_memory_bytes",
+        "sallyport_heap_used_bytes",
+      ]
+    ) {
       assert.ok(Number(valueOf(text, name)) > 0, name);
     }
     const startedAt = Number(valueOf(text, "process_start_time_seconds"));
@@ -209,7 +263,8 @@ describe("metrics", () => {
 
   it("count on between two answers, and count nothing twice", () => {
     const metrics = make();
-    const series = 'sallyport_bytes_total{provider="a",operation="chat.completions",direction="in"}';
+    const series =
+      'sallyport_bytes_total{provider="a",operation="chat.completions",direction="in"}';
     for (const expected of ["10", "20", "20", "30"]) {
       if (valueOf(textOf(metrics), series) !== expected) metrics.settled(record);
       assert.equal(valueOf(textOf(metrics), series), expected);
@@ -227,16 +282,23 @@ describe("metrics", () => {
       code: "invalid_gateway_key",
       status: 401,
     });
-    const quiet = /^(?:sallyport_(?:first_byte|tokens|unmetered|upstream|limits)|gen_ai)\w*\{|="in"/m;
+    const quiet =
+      /^(?:sallyport_(?:first_byte|tokens|unmetered|upstream|limits)|gen_ai)\w*\{|="in"/m;
     assert.doesNotMatch(textOf(metrics), quiet);
     metrics.settled({ ...record, usage: { total: 5, input: 9 } });
     const text = textOf(metrics);
     assert.equal(
-      valueOf(text, 'sallyport_tokens_total{provider="a",operation="chat.completions",model="gpt",type="input"}'),
+      valueOf(
+        text,
+        'sallyport_tokens_total{provider="a",operation="chat.completions",model="gpt",type="input"}',
+      ),
       "9",
     );
     assert.equal(
-      valueOf(text, 'sallyport_tokens_total{provider="a",operation="chat.completions",model="gpt",type="output"}'),
+      valueOf(
+        text,
+        'sallyport_tokens_total{provider="a",operation="chat.completions",model="gpt",type="output"}',
+      ),
       undefined,
     );
   });
@@ -244,7 +306,12 @@ describe("metrics", () => {
   it("name a model once a provider has answered 200 for it, so many at most, and no sentence", () => {
     const metrics = make();
     const asked = (model: string, status = 200) =>
-      metrics.settled({ ...record, model, status, outcome: status === 200 ? "ok" : "upstream_error" });
+      metrics.settled({
+        ...record,
+        model,
+        status,
+        outcome: status === 200 ? "ok" : "upstream_error",
+      });
     asked("first", 404);
     asked("first");
     asked("first", 404);
@@ -278,8 +345,10 @@ describe("metrics", () => {
       const text = textOf(metrics);
       assert.match(text, /^# TYPE sallyport_exchanges_total counter\nsallyport_exchanges_total\{/m);
       assert.doesNotMatch(text, /EOF/);
-      const valuesOf = (all: string) => all.split("\n").filter((line) => /^(?:sally|gen_ai)\w+[{ ]/.test(line));
-      const stable = (all: string) => valuesOf(all).filter((line) => !line.startsWith("sallyport_heap"));
+      const valuesOf = (all: string) =>
+        all.split("\n").filter((line) => /^(?:sally|gen_ai)\w+[{ ]/.test(line));
+      const stable = (all: string) =>
+        valuesOf(all).filter((line) => !line.startsWith("sallyport_heap"));
       assert.deepEqual(stable(open), stable(text));
     }
   });
@@ -296,10 +365,19 @@ describe("metrics", () => {
         const text = toMetricsText(mergeMetrics([...told.slice(0, living), ended]), format);
         assert.equal(valueOf(text, series), "3");
         assert.equal(
-          valueOf(text, 'sallyport_overhead_seconds_bucket{provider="a",operation="chat.completions",le="0.0001"}'),
+          valueOf(
+            text,
+            'sallyport_overhead_seconds_bucket{provider="a",operation="chat.completions",le="0.0001"}',
+          ),
           "3",
         );
-        assert.equal(valueOf(text, 'sallyport_overhead_seconds_count{provider="a",operation="chat.completions"}'), "3");
+        assert.equal(
+          valueOf(
+            text,
+            'sallyport_overhead_seconds_count{provider="a",operation="chat.completions"}',
+          ),
+          "3",
+        );
         assert.equal(valueOf(text, "sallyport_open_exchanges"), String(3 * living));
         assert.equal(valueOf(text, 'sallyport_replica_ejected{provider="a",replica="1"}'), "1");
         const build = 'sallyport_build_info{version="1.2.3",runtime="bun",runtime_version="4.5"}';

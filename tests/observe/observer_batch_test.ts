@@ -13,7 +13,8 @@ describe("observers in batches", () => {
   let clock: StillClock;
   let told: string[];
   const observer = { settled: ({ id }: ExchangeRecord) => void told.push(id) };
-  const settle = (batch: ObserverBatch, ...ids: string[]) => ids.forEach((id) => batch.settled(exchange({ id })));
+  const settle = (batch: ObserverBatch, ...ids: string[]) =>
+    ids.forEach((id) => batch.settled(exchange({ id })));
   beforeEach(() => {
     clock = new StillClock();
     told = [];
@@ -55,6 +56,9 @@ describe("observers in batches", () => {
 
   it("ask for withheld headers if one of them does", () => {
     assert.equal(new ObserverBatch([observer], clock).wantsWithheld, false);
-    assert.equal(new ObserverBatch([observer, { ...observer, wantsWithheld: true }], clock).wantsWithheld, true);
+    assert.equal(
+      new ObserverBatch([observer, { ...observer, wantsWithheld: true }], clock).wantsWithheld,
+      true,
+    );
   });
 });

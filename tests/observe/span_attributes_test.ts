@@ -20,14 +20,21 @@ describe("the span of a call", () => {
     it(`names ${upstream} ${name}`, () => {
       const facts = { operation: "chat.completions", genAi: "chat", provider: "mine", model: "m" };
       const call = { method: "POST", base: new URL(upstream), headers: {} };
-      const { attributes } = toCallStart(call, { facts, retries: 0 } as never, "/v1/chat/completions");
+      const { attributes } = toCallStart(
+        call,
+        { facts, retries: 0 } as never,
+        "/v1/chat/completions",
+      );
       assert.equal(attributes["gen_ai.provider.name"], name);
     });
   }
 
   it("holds estimated tokens apart from those that the provider stated", () => {
     const stated = exchange({ usage: { total: 7, input: 3, output: 4 } });
-    const [said, estimated] = [toCallAttributes(stated, 0), toCallAttributes({ ...stated, isEstimated: true }, 0)];
+    const [said, estimated] = [
+      toCallAttributes(stated, 0),
+      toCallAttributes({ ...stated, isEstimated: true }, 0),
+    ];
     assert.deepEqual(said, { "gen_ai.usage.input_tokens": 3, "gen_ai.usage.output_tokens": 4 });
     assert.deepEqual(estimated, { "sallyport.estimated_tokens": 7 });
   });

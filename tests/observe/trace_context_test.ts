@@ -16,13 +16,20 @@ const SPAN = "00f067aa0ba902b7";
 const GOOD = `00-${TRACE}-${SPAN}-01`;
 
 const read = (traceparent: string | null, tracestate: string | null = null) =>
-  readTraceParent({ get: (name) => name === "traceparent" ? traceparent : name === "tracestate" ? tracestate : null });
+  readTraceParent({
+    get: (name) => name === "traceparent" ? traceparent : name === "tracestate" ? tracestate : null,
+  });
 const stateOf = (tracestate: string) => read(GOOD, tracestate)?.state;
 
 describe("trace context", () => {
   it("reads what W3C allows, of this version and of later ones", () => {
     assert.deepEqual(read(GOOD), { traceId: TRACE, spanId: SPAN, flags: 1, state: "" });
-    for (const [flags, kept] of [["00", 0], ["01", 1], ["02", 2], ["03", 3], ["ff", 3], ["fc", 0]] as const) {
+    for (
+      const [flags, kept] of [["00", 0], ["01", 1], ["02", 2], ["03", 3], ["ff", 3], [
+        "fc",
+        0,
+      ]] as const
+    ) {
       assert.equal(read(`00-${TRACE}-${SPAN}-${flags}`)?.flags, kept, flags);
     }
     for (
@@ -66,11 +73,16 @@ describe("trace context", () => {
     ];
     for (const text of bad) assert.equal(read(text), undefined, JSON.stringify(text));
     assert.equal(read(null), undefined);
-    fc.assert(fc.property(fc.string({ unit: "binary", maxLength: 80 }), (text) => read(text) === undefined));
-    fc.assert(fc.property(fc.nat({ max: GOOD.length - 1 }), fc.string({ maxLength: 1 }), (at, piece) => {
-      const text = GOOD.slice(0, at) + piece + GOOD.slice(at + 1);
-      return read(text) === undefined || /^(?!ff)[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/.test(text);
-    }));
+    fc.assert(
+      fc.property(fc.string({ unit: "binary", maxLength: 80 }), (text) => read(text) === undefined),
+    );
+    fc.assert(
+      fc.property(fc.nat({ max: GOOD.length - 1 }), fc.string({ maxLength: 1 }), (at, piece) => {
+        const text = GOOD.slice(0, at) + piece + GOOD.slice(at + 1);
+        return read(text) === undefined ||
+          /^(?!ff)[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/.test(text);
+      }),
+    );
   });
 
   it("passes on a state that is good as a whole, and no other", () => {
@@ -114,8 +126,15 @@ describe("trace context", () => {
 
   it("is written in the form that it is read in, in place of what the caller said", () => {
     const parent = { traceId: TRACE, spanId: SPAN, flags: 3, state: "a=1" };
-    const headers = withTraceParent({ accept: "x", traceparent: "theirs", tracestate: "theirs=1" }, parent);
-    assert.deepEqual(headers, { accept: "x", traceparent: `00-${TRACE}-${SPAN}-03`, tracestate: "a=1" });
+    const headers = withTraceParent(
+      { accept: "x", traceparent: "theirs", tracestate: "theirs=1" },
+      parent,
+    );
+    assert.deepEqual(headers, {
+      accept: "x",
+      traceparent: `00-${TRACE}-${SPAN}-03`,
+      tracestate: "a=1",
+    });
     assert.deepEqual(read(headers.traceparent ?? null, headers.tracestate), parent);
     const without = withTraceParent({ tracestate: "theirs=1" }, { ...parent, state: "" });
     assert.deepEqual(Object.keys(without), ["traceparent"]);
@@ -147,7 +166,11 @@ describe("an SDK that fails", () => {
     it(`fails no exchange ${name}`, async () => {
       trace.setGlobalTracerProvider({ getTracer: () => ({ startSpan, startActiveSpan: broken }) });
       const said: string[] = [];
-      const tracer = createTraces({ version: "0", operations: OPERATIONS, report: (text) => void said.push(text) });
+      const tracer = createTraces({
+        version: "0",
+        operations: OPERATIONS,
+        report: (text) => void said.push(text),
+      });
       assert.ok(tracer !== undefined);
       provider = await startProvider();
       under = await startUnderTest({ upstreams: { a: provider.url }, parts: { tracer } });
@@ -162,6 +185,9 @@ describe("an SDK that fails", () => {
   }
 
   it("or that is not there costs nothing: nobody follows", () => {
-    assert.equal(createTraces({ version: "0", operations: OPERATIONS, report: assert.fail }), undefined);
+    assert.equal(
+      createTraces({ version: "0", operations: OPERATIONS, report: assert.fail }),
+      undefined,
+    );
   });
 });

@@ -1,4 +1,7 @@
-/** Traces of the one file, as a collector gets them: by the SDK on Node and Bun, by its own exporter on Deno. */
+/**
+ * Traces of the one file, as a collector gets them: by the SDK on Node and Bun, by its own exporter
+ * on Deno.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -7,9 +10,19 @@ import process from "node:process";
 import { pathToFileURL } from "node:url";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { urlOfNobody } from "../support/free_port.ts";
-import { type OtlpReceiver, type ReceivedSpan, startOtlpReceiver } from "../support/otlp_receiver.ts";
+import {
+  type OtlpReceiver,
+  type ReceivedSpan,
+  startOtlpReceiver,
+} from "../support/otlp_receiver.ts";
 import { endPrograms, makeFolder, type Program, startProgram } from "../support/program.ts";
-import { answerPlain, chunk, COMPLETION, type Provider, startProvider } from "../support/provider.ts";
+import {
+  answerPlain,
+  chunk,
+  COMPLETION,
+  type Provider,
+  startProvider,
+} from "../support/provider.ts";
 import { runtime } from "../support/runtimes.ts";
 import { callRaw, type RawAnswer, startTcpPeer } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
@@ -31,11 +44,16 @@ const USAGE = {
   completion_tokens_details: { reasoning_tokens: 5 },
 };
 const bodyOf = (stream: boolean) =>
-  JSON.stringify({ model: "test-1", messages: [{ role: "user", content: "marked-prompt" }], stream });
+  JSON.stringify({
+    model: "test-1",
+    messages: [{ role: "user", content: "marked-prompt" }],
+    stream,
+  });
 
 /** The file that docs/observability.md shows, in a place from which packages are found. */
 function writeSdk(): { file: string; remove(): void } {
-  const [, text] = /```js\n(\/\/ otel\.mjs[^]*?)```/.exec(readFileSync("docs/observability.md", "utf8")) ?? [];
+  const [, text] =
+    /```js\n(\/\/ otel\.mjs[^]*?)```/.exec(readFileSync("docs/observability.md", "utf8")) ?? [];
   const folder = resolve(".cache", `otel-${process.pid}`);
   mkdirSync(folder, { recursive: true });
   const file = join(folder, "otel.mjs");
@@ -67,9 +85,14 @@ describe("traces", () => {
   });
 
   /** What makes the runtime load a file before the gateway. */
-  const preload = (file: string) => runtime === "node" ? ["--import", pathToFileURL(file).href] : ["--preload", file];
+  const preload = (file: string) =>
+    runtime === "node" ? ["--import", pathToFileURL(file).href] : ["--preload", file];
   const withSdk = () => runtime === "deno" ? [] : preload(sdk.file);
-  async function serve(more: Record<string, string> = {}, args: string[] = [], flags = withSdk()): Promise<void> {
+  async function serve(
+    more: Record<string, string> = {},
+    args: string[] = [],
+    flags = withSdk(),
+  ): Promise<void> {
     program = startProgram(["serve", ...args], {
       flags,
       cwd: folder.path,
@@ -95,16 +118,23 @@ describe("traces", () => {
     program.kill("SIGTERM");
     assert.equal(await program.ended, 0, program.stderr());
     assert.equal(program.stderr(), "");
-    assert.doesNotMatch(collector.payloads.join("\n"), /marked/i, "no key, no prompt, no query, no answer");
+    assert.doesNotMatch(
+      collector.payloads.join("\n"),
+      /marked/i,
+      "no key, no prompt, no query, no answer",
+    );
     for (const { name, scope, doubled } of collector.spans) {
       assert.equal(scope, "sallyport", name);
       assert.deepEqual(doubled, [], name);
     }
-    return collector.spans.toSorted((one, other) => Number(one.end - other.end) || Number(other.start - one.start));
+    return collector.spans.toSorted((one, other) =>
+      Number(one.end - other.end) || Number(other.start - one.start)
+    );
   }
   const told = (call = provider.calls.at(-1)) => String(call?.headers.traceparent);
   const named = (name: string, list: readonly ReceivedSpan[]) =>
-    list.find((span) => span.name === name) ?? assert.fail(`no span ${name}: ${list.map((span) => span.name)}`);
+    list.find((span) => span.name === name) ??
+      assert.fail(`no span ${name}: ${list.map((span) => span.name)}`);
 
   it("continue the caller's, with a span for the exchange and one for the call that the provider is told of", async () => {
     answering = (response) =>
@@ -119,12 +149,23 @@ describe("traces", () => {
     const [client, server, ...more] = await spans();
     assert.ok(client && server && more.length === 0);
     assert.deepEqual([server.kind, server.traceId, server.parentSpanId], ["server", TRACE, SPAN]);
-    assert.deepEqual([client.kind, client.traceId, client.parentSpanId], ["client", TRACE, server.spanId]);
-    assert.equal(server.service, "gateway-under-test");
-    assert.deepEqual(provider.calls.map(({ headers }) => [headers.traceparent, headers.tracestate, headers.baggage]), [
-      [`00-${TRACE}-${client.spanId}-01`, "vendor=a:b,9tenant@system=x", "user=marked-user"],
+    assert.deepEqual([client.kind, client.traceId, client.parentSpanId], [
+      "client",
+      TRACE,
+      server.spanId,
     ]);
-    assert.ok(server.start <= client.start && client.start <= client.end && client.end <= server.end);
+    assert.equal(server.service, "gateway-under-test");
+    assert.deepEqual(
+      provider.calls.map((
+        { headers },
+      ) => [headers.traceparent, headers.tracestate, headers.baggage]),
+      [
+        [`00-${TRACE}-${client.spanId}-01`, "vendor=a:b,9tenant@system=x", "user=marked-user"],
+      ],
+    );
+    assert.ok(
+      server.start <= client.start && client.start <= client.end && client.end <= server.end,
+    );
     assert.deepEqual([client.isError, server.isError], [false, false]);
     assert.equal(server.name, "POST /v1/chat/completions");
     const { "sallyport.overhead": overhead, ...rest } = server.attributes;
@@ -165,7 +206,11 @@ describe("traces", () => {
       finish = () => response.end(`${chunk(null, "stop")}${usage}data: [DONE]\n\n`);
     };
     await serve();
-    const answer = fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: bodyOf(true) });
+    const answer = fetch(`${url}/v1/chat/completions`, {
+      method: "POST",
+      headers,
+      body: bodyOf(true),
+    });
     await until(() => provider.calls.length === 1, "the call");
     const reader = (await answer).body?.getReader();
     await reader?.read();
@@ -177,7 +222,10 @@ describe("traces", () => {
     assert.ok(client && server);
     assert.ok(client.end - client.start > 50_000_000n);
     const { "gen_ai.response.time_to_first_chunk": first, ...attributes } = client.attributes;
-    assert.ok(Number(first) > 0 && BigInt(Math.round(Number(first) * 1e9)) < client.end - client.start - 40_000_000n);
+    assert.ok(
+      Number(first) > 0 &&
+        BigInt(Math.round(Number(first) * 1e9)) < client.end - client.start - 40_000_000n,
+    );
     assert.equal(attributes["gen_ai.request.stream"], true);
     assert.equal(attributes["gen_ai.usage.output_tokens"], 22);
     assert.deepEqual([client.isError, server.isError], [false, false]);
@@ -191,7 +239,9 @@ describe("traces", () => {
     await serve();
     assert.equal((await call({}, { stream: true })).status, 200);
     const [client, server] = await spans();
-    for (const [span, type] of [[client, "closed"], [server, "upstream_stream_truncated"]] as const) {
+    for (
+      const [span, type] of [[client, "closed"], [server, "upstream_stream_truncated"]] as const
+    ) {
       assert.equal(span?.isError, true);
       assert.equal(span?.attributes["error.type"], type);
       assert.equal(span?.attributes["http.response.status_code"], 200);
@@ -206,7 +256,10 @@ describe("traces", () => {
     assert.equal((await call()).status, 200);
     const [first, second, server] = await spans();
     assert.ok(first && second && server);
-    assert.deepEqual([first, second].map(({ parentSpanId }) => parentSpanId), [server.spanId, server.spanId]);
+    assert.deepEqual([first, second].map(({ parentSpanId }) => parentSpanId), [
+      server.spanId,
+      server.spanId,
+    ]);
     assert.deepEqual([first.isError, first.attributes["error.type"]], [true, "refused"]);
     assert.equal(first.attributes["server.port"], Number(new URL(gone).port));
     assert.deepEqual([second.isError, second.attributes["http.request.resend_count"]], [false, 1]);
@@ -237,11 +290,15 @@ describe("traces", () => {
     assert.deepEqual(facts("chat test-1"), [true, "429", 429]);
     assert.deepEqual(facts("POST /v1/chat/completions"), [false, "429", 429]);
     assert.deepEqual(
-      list.filter(({ name }) => name === "GET /v1/models/{id}").map(({ isError, kind }) => [isError, kind]),
+      list.filter(({ name }) => name === "GET /v1/models/{id}").map((
+        { isError, kind },
+      ) => [isError, kind]),
       [[true, "client"], [true, "server"]],
     );
     assert.deepEqual(
-      list.filter(({ name }) => name === "GET /v1/models").map(({ attributes }) => attributes["error.type"]),
+      list.filter(({ name }) => name === "GET /v1/models").map(({ attributes }) =>
+        attributes["error.type"]
+      ),
       ["redirect", "upstream_bad_response"],
     );
   });
@@ -251,7 +308,10 @@ describe("traces", () => {
       response.setHeader("content-type", "application/json").end(
         JSON.stringify({ usage: { prompt_tokens: 3, total_tokens: 3 } }),
       );
-    writeFileSync(join(folder.path, "gateway.jsonc"), '{ "providers": { "a": { "operations": ["all"] } } }');
+    writeFileSync(
+      join(folder.path, "gateway.jsonc"),
+      '{ "providers": { "a": { "operations": ["all"] } } }',
+    );
     await serve();
     await call({}, { path: "/v1/embeddings?q=marked-query" });
     const get = (path: string) => callRaw(url, { method: "GET", path, headers });
@@ -261,16 +321,28 @@ describe("traces", () => {
     const { kind, attributes } = named("embeddings test-1", list);
     assert.equal(kind, "client");
     assert.deepEqual(
-      ["sallyport.operation", "gen_ai.operation.name", "gen_ai.request.model", "gen_ai.usage.input_tokens"]
+      [
+        "sallyport.operation",
+        "gen_ai.operation.name",
+        "gen_ai.request.model",
+        "gen_ai.usage.input_tokens",
+      ]
         .map((name) => attributes[name]),
       ["embeddings", "embeddings", "test-1", 3],
     );
-    const names = (wanted: string) => list.filter(({ kind }) => kind === wanted).map(({ name }) => name);
+    const names = (wanted: string) =>
+      list.filter(({ kind }) => kind === wanted).map(({ name }) => name);
     const routes = ["GET /v1/files/*", "GET /v1/batches/*", "GET /v1/*"];
     assert.deepEqual(names("client"), ["embeddings test-1", "fetch_response", ...routes]);
     assert.deepEqual(names("server"), ["POST /v1/embeddings", "GET /v1/responses/{id}", ...routes]);
-    for (const { name, attributes } of list.filter(({ name }) => name.startsWith("GET /v1/files"))) {
-      assert.deepEqual(Object.keys(attributes).filter((each) => each.startsWith("gen_ai.")), [], name);
+    for (
+      const { name, attributes } of list.filter(({ name }) => name.startsWith("GET /v1/files"))
+    ) {
+      assert.deepEqual(
+        Object.keys(attributes).filter((each) => each.startsWith("gen_ai.")),
+        [],
+        name,
+      );
     }
   });
 
@@ -285,11 +357,15 @@ describe("traces", () => {
     assert.deepEqual(refused.map(({ status }) => status), [401, 415, 404]);
     const [stranger, caller, odd, ...more] = await spans();
     assert.ok(stranger && caller && odd && more.length === 0);
-    assert.deepEqual([stranger.kind, stranger.parentSpanId, stranger.links], ["server", "", [TRACE]]);
+    assert.deepEqual([stranger.kind, stranger.parentSpanId, stranger.links], ["server", "", [
+      TRACE,
+    ]]);
     assert.notEqual(stranger.traceId, TRACE);
     assert.deepEqual([caller.traceId, caller.parentSpanId, caller.links], [TRACE, SPAN, []]);
     assert.deepEqual([odd.name, odd.attributes["http.request.method"]], ["HTTP", "_OTHER"]);
-    const types = [stranger, caller, odd].map(({ isError, attributes }) => [isError, attributes["error.type"]]);
+    const types = [stranger, caller, odd].map((
+      { isError, attributes },
+    ) => [isError, attributes["error.type"]]);
     assert.deepEqual(types, [
       [false, "invalid_gateway_key"],
       [false, "unsupported_media_type"],
@@ -362,7 +438,10 @@ describe("traces", () => {
 
   it("say so when an SDK is there that can't be used", async () => {
     const file = join(folder.path, "old.mjs");
-    writeFileSync(file, 'globalThis[Symbol.for("opentelemetry.js.api.1")] = { version: "1.4.0", trace: {} };');
+    writeFileSync(
+      file,
+      'globalThis[Symbol.for("opentelemetry.js.api.1")] = { version: "1.4.0", trace: {} };',
+    );
     await serve({ OTEL_DENO: "false" }, [], preload(file));
     assert.equal((await call()).status, 200);
     assert.match(

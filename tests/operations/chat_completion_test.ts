@@ -40,54 +40,117 @@ const REFUSED: Readonly<Record<string, [json: unknown, param: string | null, cod
   "a user with null": [withMessages({ role: "user", content: null }), "messages[0].content"],
   "content that is a number": [withMessages({ role: "user", content: 1 }), "messages[0].content"],
   "content without parts": [withMessages({ role: "user", content: [] }), "messages[0].content"],
-  "a part without a type": [withMessages({ role: "user", content: [{ text: "x" }] }), "messages[0].content[0].type"],
-  "a part that is a text": [withMessages({ role: "user", content: ["x"] }), "messages[0].content[0]"],
+  "a part without a type": [
+    withMessages({ role: "user", content: [{ text: "x" }] }),
+    "messages[0].content[0].type",
+  ],
+  "a part that is a text": [
+    withMessages({ role: "user", content: ["x"] }),
+    "messages[0].content[0]",
+  ],
   "a part whose type is a number": [
     withMessages({ role: "user", content: [{ type: 1 }] }),
     "messages[0].content[0].type",
   ],
-  "a part that is null": [withMessages({ role: "user", content: [null] }), "messages[0].content[0]"],
-  "a part that is an array": [withMessages({ role: "user", content: [[]] }), "messages[0].content[0].type"],
+  "a part that is null": [
+    withMessages({ role: "user", content: [null] }),
+    "messages[0].content[0]",
+  ],
+  "a part that is an array": [
+    withMessages({ role: "user", content: [[]] }),
+    "messages[0].content[0].type",
+  ],
   "a wrong part after a good one": [
     withMessages({ role: "user", content: [{ type: "text" }, { type: null }] }),
     "messages[0].content[1].type",
   ],
-  "content that is an object": [withMessages({ role: "user", content: { type: "text" } }), "messages[0].content"],
+  "content that is an object": [
+    withMessages({ role: "user", content: { type: "text" } }),
+    "messages[0].content",
+  ],
   "content that is false": [withMessages({ role: "user", content: false }), "messages[0].content"],
-  "a system message without content": [withMessages({ role: "system" }, user), "messages[0].content"],
-  "a developer with null": [withMessages({ role: "developer", content: null }, user), "messages[0].content"],
-  "a tool with null": [withMessages(user, { role: "tool", tool_call_id: "1", content: null }), "messages[1].content"],
-  "an unknown role without content": [withMessages(user, { role: "critic" }), "messages[1].content"],
-  "a user with tool calls for content": [withMessages({ role: "user", tool_calls: [call] }), "messages[0].content"],
-  "an assistant without the key": [withMessages(user, { role: "assistant" }), "messages[1].content"],
+  "a system message without content": [
+    withMessages({ role: "system" }, user),
+    "messages[0].content",
+  ],
+  "a developer with null": [
+    withMessages({ role: "developer", content: null }, user),
+    "messages[0].content",
+  ],
+  "a tool with null": [
+    withMessages(user, { role: "tool", tool_call_id: "1", content: null }),
+    "messages[1].content",
+  ],
+  "an unknown role without content": [
+    withMessages(user, { role: "critic" }),
+    "messages[1].content",
+  ],
+  "a user with tool calls for content": [
+    withMessages({ role: "user", tool_calls: [call] }),
+    "messages[0].content",
+  ],
+  "an assistant without the key": [
+    withMessages(user, { role: "assistant" }),
+    "messages[1].content",
+  ],
   "an assistant with null for all": [
-    withMessages(user, { role: "assistant", tool_calls: null, function_call: null, refusal: null, audio: null }),
+    withMessages(user, {
+      role: "assistant",
+      tool_calls: null,
+      function_call: null,
+      refusal: null,
+      audio: null,
+    }),
     "messages[1].content",
   ],
   "an assistant with an empty array": [
     withMessages(user, { role: "assistant", content: [], tool_calls: [call] }),
     "messages[1].content",
   ],
-  "an assistant with nothing": [withMessages(user, { role: "assistant", content: null }), "messages[1].content"],
-  "a developer message alone": [withMessages({ role: "developer", content: "x" }), "messages[0].role"],
+  "an assistant with nothing": [
+    withMessages(user, { role: "assistant", content: null }),
+    "messages[1].content",
+  ],
+  "a developer message alone": [
+    withMessages({ role: "developer", content: "x" }),
+    "messages[0].role",
+  ],
   "two system messages alone": [withMessages(system, system), "messages[1].role"],
-  "a tool first": [withMessages({ role: "tool", tool_call_id: "1", content: "x" }, user), "messages[0].role"],
-  "an unknown role first": [withMessages({ role: "critic", content: "x" }, user), "messages[0].role"],
+  "a tool first": [
+    withMessages({ role: "tool", tool_call_id: "1", content: "x" }, user),
+    "messages[0].role",
+  ],
+  "an unknown role first": [
+    withMessages({ role: "critic", content: "x" }, user),
+    "messages[0].role",
+  ],
   "a role in capitals first": [withMessages({ role: "User", content: "x" }), "messages[0].role"],
   "a system message between others": [withMessages(user, system, user), "messages[1].role"],
   "a second system message late": [withMessages(system, user, system), "messages[2].role"],
   "a system message alone": [withMessages(system), "messages[0].role"],
-  "an assistant first": [withMessages({ role: "assistant", content: "x" }, user), "messages[0].role"],
-  "an assistant after the system": [withMessages(system, { role: "assistant", content: "x" }), "messages[1].role"],
+  "an assistant first": [
+    withMessages({ role: "assistant", content: "x" }, user),
+    "messages[0].role",
+  ],
+  "an assistant after the system": [
+    withMessages(system, { role: "assistant", content: "x" }),
+    "messages[1].role",
+  ],
   "a late system message": [withMessages(user, system), "messages[1].role"],
-  "a late developer message": [withMessages(user, user, { role: "developer", content: "x" }), "messages[2].role"],
+  "a late developer message": [
+    withMessages(user, user, { role: "developer", content: "x" }),
+    "messages[2].role",
+  ],
 };
 
 const PASSED: Readonly<Record<string, unknown>> = {
   "one user message": withMessages(user),
   "system and user": withMessages(system, user),
   "several system messages first": withMessages(system, { ...system, role: "developer" }, user),
-  "parts": withMessages({ role: "user", content: [{ type: "text", text: "x" }, { type: "image_url", image_url: {} }] }),
+  "parts": withMessages({
+    role: "user",
+    content: [{ type: "text", text: "x" }, { type: "image_url", image_url: {} }],
+  }),
   "unknown parts": withMessages({ role: "user", content: [{ type: "hologram", x: 1 }] }),
   "a tool turn": withMessages(user, { role: "assistant", content: null, tool_calls: [call] }, {
     role: "tool",
@@ -95,11 +158,26 @@ const PASSED: Readonly<Record<string, unknown>> = {
     content: "42",
   }),
   "an assistant without the key": withMessages(user, { role: "assistant", tool_calls: [call] }),
-  "a tool turn with an empty text": withMessages(user, { role: "assistant", content: "", tool_calls: [call] }),
-  "a function call": withMessages(user, { role: "assistant", content: null, function_call: { name: "f" } }),
+  "a tool turn with an empty text": withMessages(user, {
+    role: "assistant",
+    content: "",
+    tool_calls: [call],
+  }),
+  "a function call": withMessages(user, {
+    role: "assistant",
+    content: null,
+    function_call: { name: "f" },
+  }),
   "an assistant's audio": withMessages(user, { role: "assistant", audio: { id: "1" } }),
-  "an assistant's parts": withMessages(user, { role: "assistant", content: [{ type: "refusal", refusal: "no" }] }),
-  "a tool's parts": withMessages(user, { role: "tool", tool_call_id: "1", content: [{ type: "text", text: "x" }] }),
+  "an assistant's parts": withMessages(user, {
+    role: "assistant",
+    content: [{ type: "refusal", refusal: "no" }],
+  }),
+  "a tool's parts": withMessages(user, {
+    role: "tool",
+    tool_call_id: "1",
+    content: [{ type: "text", text: "x" }],
+  }),
   "an empty text": withMessages({ role: "user", content: "" }),
   "a function without the key": withMessages(user, { role: "function", name: "f" }),
   "a developer first": withMessages({ role: "developer", content: "x" }, user),
@@ -108,7 +186,12 @@ const PASSED: Readonly<Record<string, unknown>> = {
   "a refusal": withMessages(user, { role: "assistant", content: null, refusal: "no" }),
   "a function without content": withMessages(user, { role: "function", name: "f", content: null }),
   "an unknown role later on": withMessages(user, { role: "critic", content: "x" }),
-  "unknown fields": { ...withMessages({ ...user, name: "n", x: {} }), temperature: 99, tools: "odd", __proto__: null },
+  "unknown fields": {
+    ...withMessages({ ...user, name: "n", x: {} }),
+    temperature: 99,
+    tools: "odd",
+    __proto__: null,
+  },
   "a stream that is null": { ...withMessages(user), stream: null },
   "no stream": { ...withMessages(user), stream: false },
   "a stream that is a text": { ...withMessages(user), stream: "true" },
@@ -116,15 +199,25 @@ const PASSED: Readonly<Record<string, unknown>> = {
   "a stream that is an object": { ...withMessages(user), stream: {} },
 };
 
-/** What only a provider can judge: refused by the gateway's own rules, passed where they are off. */
+/**
+ * What only a provider can judge: refused by the gateway's own rules, passed where they are off.
+ */
 const LEFT_TO_PROVIDER: Readonly<Record<string, unknown>> = {
   "a system message alone": withMessages(system),
   "a late system message": withMessages(user, system),
   "an assistant first": withMessages({ role: "assistant", content: "x" }),
   "content without parts": withMessages({ role: "user", content: [] }),
-  "null beside reasoning": withMessages(user, { role: "assistant", content: null, reasoning_content: "x" }),
+  "null beside reasoning": withMessages(user, {
+    role: "assistant",
+    content: null,
+    reasoning_content: "x",
+  }),
   "null beside images": withMessages(user, { role: "assistant", content: null, images: [{}] }),
-  "null beside reasoning details": withMessages(user, { role: "assistant", content: null, reasoning_details: [{}] }),
+  "null beside reasoning details": withMessages(user, {
+    role: "assistant",
+    content: null,
+    reasoning_details: [{}],
+  }),
   "a tool with null": withMessages(user, { role: "tool", tool_call_id: "1", content: null }),
   "a message without a role": withMessages({ content: "x" }),
   "a message that is a text": withMessages("x"),
@@ -160,36 +253,45 @@ describe("a chat completion request", () => {
   });
 
   it("passes with any other fields, and with odd keys as JSON has them", () => {
-    fc.assert(fc.property(fc.dictionary(fc.string(), fc.jsonValue()), fc.jsonValue(), (extra, odd) => {
-      const json: unknown = JSON.parse(JSON.stringify({ ...extra, x: odd, messages: [{ ...extra, ...user }] }));
-      const before = JSON.stringify(json);
-      const { isInputWhole, ...facts } = readChatCompletion(
-        { ...Object(json), model: "m", stream: true, n: 2 },
-        "ordered",
-      );
-      assert.equal(typeof isInputWhole, "boolean");
-      assert.deepEqual(facts, {
-        model: "m",
-        otherModels: undefined,
-        isStream: true,
-        choices: 2,
-        generated: 2,
-        prompts: 1,
-        users: [extra.user, extra.safety_identifier].filter((name) => typeof name === "string"),
-        maxOutput: undefined,
-        inputBytes: 0,
-        isBackground: false,
-        hasStreamOptions: false,
-      });
-      assert.equal(JSON.stringify(json), before, "the view was changed");
-    }));
-    const hidden: unknown = JSON.parse('{"model":"m","messages":[{"__proto__":{"role":"user","content":"x"}}]}');
+    fc.assert(
+      fc.property(fc.dictionary(fc.string(), fc.jsonValue()), fc.jsonValue(), (extra, odd) => {
+        const json: unknown = JSON.parse(
+          JSON.stringify({ ...extra, x: odd, messages: [{ ...extra, ...user }] }),
+        );
+        const before = JSON.stringify(json);
+        const { isInputWhole, ...facts } = readChatCompletion(
+          { ...Object(json), model: "m", stream: true, n: 2 },
+          "ordered",
+        );
+        assert.equal(typeof isInputWhole, "boolean");
+        assert.deepEqual(facts, {
+          model: "m",
+          otherModels: undefined,
+          isStream: true,
+          choices: 2,
+          generated: 2,
+          prompts: 1,
+          users: [extra.user, extra.safety_identifier].filter((name) => typeof name === "string"),
+          maxOutput: undefined,
+          inputBytes: 0,
+          isBackground: false,
+          hasStreamOptions: false,
+        });
+        assert.equal(JSON.stringify(json), before, "the view was changed");
+      }),
+    );
+    const hidden: unknown = JSON.parse(
+      '{"model":"m","messages":[{"__proto__":{"role":"user","content":"x"}}]}',
+    );
     assert.equal(refusalOf(hidden).param, "messages[0].role");
   });
 
   it("never fails in any other way than with a refusal", () => {
     const entry = fc.record({
-      role: fc.oneof(fc.constantFrom("user", "system", "assistant", "tool", "function", ""), fc.jsonValue()),
+      role: fc.oneof(
+        fc.constantFrom("user", "system", "assistant", "tool", "function", ""),
+        fc.jsonValue(),
+      ),
       content: fc.oneof(
         fc.string(),
         fc.array(fc.record({ type: fc.oneof(fc.string(), fc.jsonValue()) })),
@@ -210,7 +312,10 @@ describe("a chat completion request", () => {
       fc.property(json, fc.constantFrom<MessageOrder>("ordered", "any"), (value, order) => {
         try {
           const { model, isStream, choices } = readChatCompletion(value, order);
-          assert.ok(model.length > 0 && (isStream === undefined || typeof isStream === "boolean") && choices >= 1);
+          assert.ok(
+            model.length > 0 && (isStream === undefined || typeof isStream === "boolean") &&
+              choices >= 1,
+          );
         } catch (error) {
           if (!GatewayError.is(error)) throw error;
           assert.match(
@@ -227,7 +332,10 @@ describe("a chat completion request", () => {
     it(`with ${name} is refused by a rule that says how it is turned off, and passes then`, () => {
       const { code, message } = refusalOf(json);
       assert.equal(code, "invalid_body");
-      assert.match(message, /This is a rule of the gateway: its operator turns it off with "messages": "any"/);
+      assert.match(
+        message,
+        /This is a rule of the gateway: its operator turns it off with "messages": "any"/,
+      );
       assert.equal(readChatCompletion(json, "any").model, "m");
     });
   }
@@ -244,12 +352,18 @@ describe("a chat completion request", () => {
   });
 
   it("leaves it to the provider what a stream is that is no boolean", () => {
-    const streams = [[true, true], [false, false], [null, false], [undefined, false], [1, undefined], [
+    const streams = [[true, true], [false, false], [null, false], [undefined, false], [
+      1,
+      undefined,
+    ], [
       "true",
       undefined,
     ]];
     for (const [stream, expected] of streams) {
-      assert.equal(readChatCompletion({ ...withMessages(user), stream }, "ordered").isStream, expected);
+      assert.equal(
+        readChatCompletion({ ...withMessages(user), stream }, "ordered").isStream,
+        expected,
+      );
     }
   });
 
@@ -284,8 +398,12 @@ describe("a chat completion request", () => {
       isBackground: false,
       hasStreamOptions: true,
     });
-    for (const n of [null, 0, -1]) assert.equal(readChatCompletion({ ...base, n }, "ordered").choices, 1);
-    for (const n of ["3", 1.5]) assert.ok(readChatCompletion({ ...base, n }, "ordered").choices > 128, "unknown");
+    for (const n of [null, 0, -1]) {
+      assert.equal(readChatCompletion({ ...base, n }, "ordered").choices, 1);
+    }
+    for (const n of ["3", 1.5]) {
+      assert.ok(readChatCompletion({ ...base, n }, "ordered").choices > 128, "unknown");
+    }
   });
 
   it("is refused without a word of what the caller sent", () => {

@@ -1,16 +1,25 @@
-/** Sizes of requests: the bytes that cost tokens, the largest output, and inputs that are bounded by their bytes. */
+/**
+ * Sizes of requests: the bytes that cost tokens, the largest output, and inputs that are bounded by
+ * their bytes.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe } from "@std/testing/bdd";
 import fc from "fast-check";
 import { readMaxOutput } from "../../src/operations/chat_completion.ts";
-import { countInputBytes, isInputBounded, lengthWithoutPadding } from "../../src/operations/request_size.ts";
+import {
+  countInputBytes,
+  isInputBounded,
+  lengthWithoutPadding,
+} from "../../src/operations/request_size.ts";
 import { it } from "../support/cases.ts";
 
 const user = { role: "user", content: "Hi" };
 const BASE64 = "iVBORw0KGgo/+A".repeat(5000);
-const part = (more: object) => ({ messages: [{ role: "user", content: [{ type: "text", text: "See:" }, more] }] });
+const part = (more: object) => ({
+  messages: [{ role: "user", content: [{ type: "text", text: "See:" }, more] }],
+});
 
 describe("the bytes of text in a request", () => {
   const count = (json: object) => {
@@ -38,7 +47,10 @@ describe("the bytes of text in a request", () => {
       part({ type: "image_url", image_url: { url: `data:image/png;base64,${BASE64}` } }),
       part({ type: "input_image", image_url: `data:image/png;base64,${BASE64}` }),
       part({ type: "input_audio", input_audio: { data: BASE64, format: "wav" } }),
-      part({ type: "file", file: { file_data: `data:application/pdf;base64,${BASE64}`, filename: "a.pdf" } }),
+      part({
+        type: "file",
+        file: { file_data: `data:application/pdf;base64,${BASE64}`, filename: "a.pdf" },
+      }),
       part({ type: "image", source: { type: "base64", media_type: "image/png", data: BASE64 } }),
     ];
     for (const body of bodies) {
@@ -50,27 +62,42 @@ describe("the bytes of text in a request", () => {
 
 describe("the largest output that a request asks for", () => {
   it("is the largest of its fields, if all of them are whole numbers above zero", () => {
-    const cases: readonly (readonly [values: readonly unknown[], expected: number | undefined])[] = [
-      [[9], 9],
-      [[9, 7], 9],
-      [[null, 7], 7],
-      [["9", 7], undefined],
-      [[], undefined],
-      ...[0, -1, 1.5, 1e300, NaN, "9", true, [9]].map((value) => [[value], undefined] as const),
-    ];
-    for (const [values, expected] of cases) assert.equal(readMaxOutput(...values), expected, JSON.stringify(values));
+    const cases: readonly (readonly [values: readonly unknown[], expected: number | undefined])[] =
+      [
+        [[9], 9],
+        [[9, 7], 9],
+        [[null, 7], 7],
+        [["9", 7], undefined],
+        [[], undefined],
+        ...[0, -1, 1.5, 1e300, NaN, "9", true, [9]].map((value) => [[value], undefined] as const),
+      ];
+    for (const [values, expected] of cases) {
+      assert.equal(readMaxOutput(...values), expected, JSON.stringify(values));
+    }
   });
 });
 
-const TOOL = { type: "function", function: { name: "f", parameters: { type: "object", file_id: { type: "string" } } } };
+const TOOL = {
+  type: "function",
+  function: { name: "f", parameters: { type: "object", file_id: { type: "string" } } },
+};
 const BOUNDED: Readonly<Record<string, object>> = {
-  "a chat": { model: "m", messages: [{ role: "system", content: "x" }, user], max_tokens: 9, stream: true },
+  "a chat": {
+    model: "m",
+    messages: [{ role: "system", content: "x" }, user],
+    max_tokens: 9,
+    stream: true,
+  },
   "parts of text": part({ type: "text", text: "file_id", cache_control: { type: "ephemeral" } }),
   "tools of the caller's own": { messages: [user], tools: [TOOL], tool_choice: "auto" },
   "a tool's answer": {
     messages: [
       user,
-      { role: "assistant", content: null, tool_calls: [{ id: "1", type: "function", function: { arguments: "{}" } }] },
+      {
+        role: "assistant",
+        content: null,
+        tool_calls: [{ id: "1", type: "function", function: { arguments: "{}" } }],
+      },
       { role: "tool", tool_call_id: "1", content: "x" },
     ],
   },
@@ -78,7 +105,10 @@ const BOUNDED: Readonly<Record<string, object>> = {
     system: [{ type: "text", text: "x" }],
     messages: [
       user,
-      { role: "assistant", content: [{ type: "tool_use", id: "1", name: "f", input: { type: "image", file_id: 1 } }] },
+      {
+        role: "assistant",
+        content: [{ type: "tool_use", id: "1", name: "f", input: { type: "image", file_id: 1 } }],
+      },
       { role: "user", content: [{ type: "tool_result", tool_use_id: "1", content: "x" }] },
     ],
     tools: [{ name: "f", input_schema: { type: "object" } }],
@@ -103,7 +133,10 @@ const UNBOUNDED: Readonly<Record<string, object>> = {
   "an item by its id": { input: [{ type: "item_reference", id: "msg_1" }] },
   "an item by nothing but its id": { input: [{ id: "msg_1" }] },
   "reasoning by its id": { input: [{ type: "reasoning", id: "rs_1", summary: [] }] },
-  "a picture by its URL": part({ type: "image_url", image_url: { url: "https://example.com/a.png" } }),
+  "a picture by its URL": part({
+    type: "image_url",
+    image_url: { url: "https://example.com/a.png" },
+  }),
   "a picture": part({ type: "image_url", image_url: { url: "data:image/png;base64,aaaa" } }),
   "a file by its id": part({ type: "file", file: { file_id: "file-1" } }),
   "a file in a message": part({ type: "document", source: { type: "file", file_id: "file_1" } }),
@@ -115,9 +148,17 @@ const UNBOUNDED: Readonly<Record<string, object>> = {
   "sound": part({ type: "input_audio", input_audio: { data: "aaaa", format: "wav" } }),
   "an earlier sound": { messages: [user, { role: "assistant", audio: { id: "audio_1" } }] },
   "a tool of the provider's": { input: "Hi", tools: [{ type: "web_search" }] },
-  "a dated tool of the provider's": { messages: [user], tools: [{ type: "web_search_20250305", name: "web_search" }] },
+  "a dated tool of the provider's": {
+    messages: [user],
+    tools: [{ type: "web_search_20250305", name: "web_search" }],
+  },
   "a field that is not known": { messages: [user], data_sources: [{}] },
-  "long base64 in a tool's input": part({ type: "tool_use", id: "1", name: "f", input: { data: BASE64 } }),
+  "long base64 in a tool's input": part({
+    type: "tool_use",
+    id: "1",
+    name: "f",
+    input: { data: BASE64 },
+  }),
 };
 
 describe("the input of a request", () => {
@@ -136,18 +177,29 @@ describe("the input of a request", () => {
   }
 
   it("is not bounded where a key is given twice: the provider may read the other one", () => {
-    assert.equal(check('{"messages":[{"role":"user","content":"Hi"}],"max_tokens":9,"max_tokens":10}'), false);
     assert.equal(
-      check('{"input":[{"role":"user","content":[{"type":"input_image","type":"text","text":"x"}]}]}'),
+      check('{"messages":[{"role":"user","content":"Hi"}],"max_tokens":9,"max_tokens":10}'),
       false,
     );
-    assert.equal(check('{"input":"Hi","previous_response_id":"x","previous_response_id":null}'), false);
+    assert.equal(
+      check(
+        '{"input":[{"role":"user","content":[{"type":"input_image","type":"text","text":"x"}]}]}',
+      ),
+      false,
+    );
+    assert.equal(
+      check('{"input":"Hi","previous_response_id":"x","previous_response_id":null}'),
+      false,
+    );
   });
 
   it.large("may hold any text", () => {
     fc.assert(fc.property(fc.string({ unit: "binary" }), fc.jsonValue(), (content, parameters) => {
       const tool = { type: "function", function: { name: "f", parameters } };
-      assert.equal(check(JSON.stringify({ messages: [{ role: "user", content }], tools: [tool] })), true);
+      assert.equal(
+        check(JSON.stringify({ messages: [{ role: "user", content }], tools: [tool] })),
+        true,
+      );
     }));
   });
 });

@@ -1,4 +1,7 @@
-/** Which operation a method and a URL name: the usual one has a way of its own, which must end like the router's. */
+/**
+ * Which operation a method and a URL name: the usual one has a way of its own, which must end like
+ * the router's.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -19,17 +22,34 @@ async function nameOf(method: string, url: string): Promise<string> {
 
 /** As a URL parser and the routes have it. */
 function expectedName(method: string, url: string): string {
-  const absolute = /^https?:/i.test(url) ? url : url.startsWith("/") ? `http://gateway${url}` : "http://gateway/";
+  const absolute = /^https?:/i.test(url)
+    ? url
+    : url.startsWith("/")
+    ? `http://gateway${url}`
+    : "http://gateway/";
   const path = URL.canParse(absolute) ? new URL(absolute).pathname : "";
   if (!/^\/v1\/chat\/completions\/*$/.test(path)) return "elsewhere";
-  return ({ POST: "chat.completions", GET: "chat.completions.list" })[method] ?? "method_not_allowed";
+  return ({ POST: "chat.completions", GET: "chat.completions.list" })[method] ??
+    "method_not_allowed";
 }
 
 describe("the operation", () => {
   it("of a URL is the same with and without an authority and a query", async () => {
-    for (const start of ["", "http://a.localhost:8080", "https://a.test", "http://[::1]:1", "http://u:p@a.test"]) {
+    for (
+      const start of [
+        "",
+        "http://a.localhost:8080",
+        "https://a.test",
+        "http://[::1]:1",
+        "http://u:p@a.test",
+      ]
+    ) {
       for (const end of ["", "?", "?a=b&c", "?/v1/models", "#x", "/", "//"]) {
-        assert.equal(await nameOf("POST", `${start}/v1/chat/completions${end}`), "chat.completions", start + end);
+        assert.equal(
+          await nameOf("POST", `${start}/v1/chat/completions${end}`),
+          "chat.completions",
+          start + end,
+        );
       }
     }
   });
@@ -44,7 +64,18 @@ describe("the operation", () => {
 
   it("is that of the parsed URL, whatever was written", async () => {
     const url = fc.tuple(
-      fc.constantFrom("", "/", "http:", "http:/", "http://", "http:///", "HTTP://", "https://", "ftp://", " http://"),
+      fc.constantFrom(
+        "",
+        "/",
+        "http:",
+        "http:/",
+        "http://",
+        "http:///",
+        "HTTP://",
+        "https://",
+        "ftp://",
+        " http://",
+      ),
       fc.constantFrom(
         "",
         "a.test",
@@ -75,18 +106,29 @@ describe("the operation", () => {
       ),
     ).map((pieces) => pieces.join(""));
     await fc.assert(
-      fc.asyncProperty(fc.constantFrom("POST", "GET", "post", "PUT"), url, async (method, written) => {
-        const [name, expected] = [await nameOf(method, written), expectedName(method, written)];
-        if (expected !== "elsewhere") assert.equal(name, expected, JSON.stringify(written));
-        else assert.ok(!/^chat\.completions(?:\.list)?$/.test(name), `${name} for ${JSON.stringify(written)}`);
-      }),
+      fc.asyncProperty(
+        fc.constantFrom("POST", "GET", "post", "PUT"),
+        url,
+        async (method, written) => {
+          const [name, expected] = [await nameOf(method, written), expectedName(method, written)];
+          if (expected !== "elsewhere") assert.equal(name, expected, JSON.stringify(written));
+          else {assert.ok(
+              !/^chat\.completions(?:\.list)?$/.test(name),
+              `${name} for ${JSON.stringify(written)}`,
+            );}
+        },
+      ),
       { numRuns: 3000 },
     );
   });
 
   /** Ways in which servers change a path before they look it up. */
   const READINGS: readonly ((path: string) => string)[] = [
-    (path) => path.replace(/%[0-9a-f]{2}/gi, (escape) => String.fromCharCode(parseInt(escape.slice(1), 16))),
+    (path) =>
+      path.replace(
+        /%[0-9a-f]{2}/gi,
+        (escape) => String.fromCharCode(parseInt(escape.slice(1), 16)),
+      ),
     (path) => path.replace(/;[^/]*/g, ""),
     (path) => path.replaceAll("\\", "/"),
     (path) => path.replace(/\/+/g, "/"),
@@ -100,12 +142,65 @@ describe("the operation", () => {
     const metered = OPERATIONS.filter(({ cost }) => cost === "tokens");
     const byPath = new Map(metered.map(({ path, name }) => [`/v1${path}`, name]));
     const pieces = [
-      ...["/", "/", "/", "//", "\\", ".", "..", ";", ";x", "?", "#", " ", "%", "x", "files", "models", "v1"],
-      ...["%2F", "%2f", "%5C", "%2e", "%2E%2e", "%3B", "%3bx", "%3F", "%23", "%20", "%25", "%2525", "%252F", "%252e"],
-      ...["chat", "completions", "Chat", "completion%73", "completion%2573", "responses", "embeddings", "%63hat"],
-      ...["/chat/completions", "chat%2Fcompletions", "/..", "/../", "/..%2F", "..;/", "%2F..%2F", "%252F..%252F"],
+      ...[
+        "/",
+        "/",
+        "/",
+        "//",
+        "\\",
+        ".",
+        "..",
+        ";",
+        ";x",
+        "?",
+        "#",
+        " ",
+        "%",
+        "x",
+        "files",
+        "models",
+        "v1",
+      ],
+      ...[
+        "%2F",
+        "%2f",
+        "%5C",
+        "%2e",
+        "%2E%2e",
+        "%3B",
+        "%3bx",
+        "%3F",
+        "%23",
+        "%20",
+        "%25",
+        "%2525",
+        "%252F",
+        "%252e",
+      ],
+      ...[
+        "chat",
+        "completions",
+        "Chat",
+        "completion%73",
+        "completion%2573",
+        "responses",
+        "embeddings",
+        "%63hat",
+      ],
+      ...[
+        "/chat/completions",
+        "chat%2Fcompletions",
+        "/..",
+        "/../",
+        "/..%2F",
+        "..;/",
+        "%2F..%2F",
+        "%252F..%252F",
+      ],
     ];
-    const written = fc.array(fc.constantFrom(...pieces), { maxLength: 7 }).map((parts) => `/v1/${parts.join("")}`);
+    const written = fc.array(fc.constantFrom(...pieces), { maxLength: 7 }).map((parts) =>
+      `/v1/${parts.join("")}`
+    );
     const readings = fc.array(fc.constantFrom(...READINGS), { maxLength: 8 });
     await fc.assert(
       fc.asyncProperty(written, readings, async (url, read) => {

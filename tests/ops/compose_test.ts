@@ -1,6 +1,7 @@
 /**
- * `ops/compose`: the same topology as processes of this machine, with the very files that the containers mount; Debian's
- * `redis-server` stands in for Valkey. That containers are started with them as it says is not tested: it takes Docker.
+ * `ops/compose`: the same topology as processes of this machine, with the very files that the
+ * containers mount; Debian's `redis-server` stands in for Valkey. That containers are started with
+ * them as it says is not tested: it takes Docker.
  */
 // runtimes: bun
 import assert from "node:assert/strict";
@@ -9,10 +10,23 @@ import { join, resolve } from "node:path";
 import { afterAll, beforeAll, describe } from "@std/testing/bdd";
 import { freePort } from "../support/free_port.ts";
 import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
-import { addressOf, hasLoopbacks, OPS_PROXIES, type Ports, withAddresses } from "../support/ops_files.ts";
+import {
+  addressOf,
+  hasLoopbacks,
+  OPS_PROXIES,
+  type Ports,
+  withAddresses,
+} from "../support/ops_files.ts";
 import { endPrograms, makeFolder, type Program, startProgram } from "../support/program.ts";
 import { type Prometheus, runPromtool, startPrometheusWith } from "../support/prometheus.ts";
-import { answerPlain, answerStream, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
+import {
+  answerPlain,
+  answerStream,
+  COMPLETION,
+  type Provider,
+  startProvider,
+  stream,
+} from "../support/provider.ts";
 import { type RedisServer, startRedis } from "../support/redis.ts";
 import { needs } from "../support/requires.ts";
 import { callRaw } from "../support/tcp_peer.ts";
@@ -24,7 +38,10 @@ const LIMIT = 30;
 const GATEWAYS = [1, 2, 3];
 /** Prometheus asks each gateway every 15 seconds, as its file says. Milliseconds. */
 const ASKED_MS = 40_000;
-/** Between the calls of one caller of the load: it is to go on all the while, not to be heavy. Milliseconds. */
+/**
+ * Between the calls of one caller of the load: it is to go on all the while, not to be heavy.
+ * Milliseconds.
+ */
 const PAUSE_MS = 10;
 
 const haproxy = OPS_PROXIES.find(({ name }) => name === "HAProxy") ?? assert.fail();
@@ -87,7 +104,9 @@ describe("the topology of ops/compose", () => {
       redis = await startRedis();
       closing.push(() => redis.stop());
       provider = await startProvider((response, { body }) =>
-        body.toString().includes('"stream":true') ? answerStream(response, stream("a")) : answerPlain(response)
+        body.toString().includes('"stream":true')
+          ? answerStream(response, stream("a"))
+          : answerPlain(response)
       );
       closing.push(() => provider.close());
       ports = { gateway: await freePort(), admin: await freePort() };
@@ -112,12 +131,19 @@ describe("the topology of ops/compose", () => {
     const { key } = await answer.json();
     return String(key);
   };
-  const call = (key: string, body = GOOD_BODY, to = url) => callRaw(to, { headers: headersOf(key), body });
+  const call = (key: string, body = GOOD_BODY, to = url) =>
+    callRaw(to, { headers: headersOf(key), body });
   /** Gateways that the provider was called by: each has a name of its own in `Via`. */
-  const callers = (from = 0) => new Set(provider.calls.slice(from).map(({ headers }) => headers.via));
-  /** How often gateways decided by themselves, since Redis did not answer in time: on a very busy machine. */
+  const callers = (from = 0) =>
+    new Set(provider.calls.slice(from).map(({ headers }) => headers.via));
+  /**
+   * How often gateways decided by themselves, since Redis did not answer in time: on a very busy
+   * machine.
+   */
   const localDecisions = async (): Promise<number> => {
-    const asked = GATEWAYS.map((number) => fetch(`http://${addressOf(number)}:${ports.admin}/readyz`));
+    const asked = GATEWAYS.map((number) =>
+      fetch(`http://${addressOf(number)}:${ports.admin}/readyz`)
+    );
     const told = await Promise.all(asked.map(async (answer) => await (await answer).json()));
     return told.reduce((sum, { redis }) => sum + redis.localDecisions, 0);
   };
@@ -153,7 +179,9 @@ describe("the topology of ops/compose", () => {
     let [isLoading, right] = [true, 0];
     const load = Array.from({ length: 4 }, async (_, worker) => {
       while (isLoading) {
-        const [body, answer] = worker % 2 === 0 ? [STREAM_BODY, stream("a")] : [GOOD_BODY, COMPLETION];
+        const [body, answer] = worker % 2 === 0
+          ? [STREAM_BODY, stream("a")]
+          : [GOOD_BODY, COMPLETION];
         const got = await call(key, body);
         if (got.status === 200 && got.body === answer) right++;
         else wrong.push(`${got.status} ${got.body}`);
@@ -165,12 +193,20 @@ describe("the topology of ops/compose", () => {
     assert.equal(await programs.get(2)?.ended, 0);
     await start(2);
     const restarted = provider.calls.length;
-    await until(() => callers(restarted).size === GATEWAYS.length, "the one that is back gets its part", 20_000);
+    await until(
+      () => callers(restarted).size === GATEWAYS.length,
+      "the one that is back gets its part",
+      20_000,
+    );
     isLoading = false;
     await Promise.all(load);
     assert.deepEqual(wrong, []);
     const direct = `http://${addressOf(2)}:${ports.gateway}`;
-    assert.equal((await call(spentKey, GOOD_BODY, direct)).status, 429, "it knows what was spent before");
+    assert.equal(
+      (await call(spentKey, GOOD_BODY, direct)).status,
+      429,
+      "it knows what was spent before",
+    );
   });
 
   test(`Prometheus sees all three`, async () => {

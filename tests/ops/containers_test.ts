@@ -1,6 +1,7 @@
 /**
- * `ops/Dockerfile` and `ops/compose/compose.yml`: what they name is there and fits together, and the image's commands do
- * what they are for where nothing can be written. That Docker builds and runs them is not tested: it takes Docker.
+ * `ops/Dockerfile` and `ops/compose/compose.yml`: what they name is there and fits together, and
+ * the image's commands do what they are for where nothing can be written. That Docker builds and
+ * runs them is not tested: it takes Docker.
  */
 // runtimes: bun
 import assert from "node:assert/strict";
@@ -24,7 +25,8 @@ const whyNot = hasNamespaces ? undefined : "this user may not make a mount names
 const dockerfile = readFileSync("ops/Dockerfile", "utf8").replaceAll("\\\n", "");
 /** The command that an instruction of the Dockerfile holds, as JSON. */
 const commandOf = (instruction: RegExp): string[] => {
-  const [, command] = new RegExp(`^${instruction.source}.*?(\\[.*\\])$`, "m").exec(dockerfile) ?? [];
+  const [, command] = new RegExp(`^${instruction.source}.*?(\\[.*\\])$`, "m").exec(dockerfile) ??
+    [];
   return JSON.parse(command ?? assert.fail(`no ${instruction}`));
 };
 
@@ -43,7 +45,11 @@ describe("the image", () => {
     const ignore = readFileSync("ops/Dockerfile.dockerignore", "utf8").trim().split("\n");
     assert.deepEqual(ignore, ["*", ...copied.split(" ").map((file) => `!${file}`)]);
     assert.equal(commandOf(/ENTRYPOINT/)[1], join(to, basename(ONE_FILE)));
-    assert.match(dockerfile, /^USER [1-9]\d*:[1-9]\d*$/m, "Kubernetes tells by a number that it is not root");
+    assert.match(
+      dockerfile,
+      /^USER [1-9]\d*:[1-9]\d*$/m,
+      "Kubernetes tells by a number that it is not root",
+    );
   });
 
   it.unless(
@@ -97,13 +103,18 @@ describe("compose.yml", () => {
     const [compose] = await readYaml(read("compose.yml"));
     const { services, secrets } = compose;
     const mounts = new Map<string, string>();
-    for (const [name, { volumes = [], depends_on: needed = {} }] of Object.entries<Service>(services)) {
+    for (
+      const [name, { volumes = [], depends_on: needed = {} }] of Object.entries<Service>(services)
+    ) {
       for (const [from = "", to = ""] of volumes.map((volume) => volume.split(":"))) {
-        if (from.startsWith(".")) assert.ok(existsSync(join(FOLDER, from)), `${name} mounts ${from}`);
-        else assert.ok(from in compose.volumes, `${name} mounts ${from}`);
+        if (from.startsWith(".")) {
+          assert.ok(existsSync(join(FOLDER, from)), `${name} mounts ${from}`);
+        } else assert.ok(from in compose.volumes, `${name} mounts ${from}`);
         mounts.set(`${name}:${from}`, to);
       }
-      for (const other of Object.keys(needed)) assert.ok(other in services, `${name} needs ${other}`);
+      for (const other of Object.keys(needed)) {
+        assert.ok(other in services, `${name} needs ${other}`);
+      }
     }
     const gateways = Object.keys(services).filter((name) => name.startsWith("gateway-"));
     assert.deepEqual(gateways, ["gateway-1", "gateway-2", "gateway-3"]);
@@ -126,12 +137,19 @@ describe("compose.yml", () => {
     );
     assert.ok(secrets[source].environment in services["gateway-1"].environment);
     const haproxy = readFileSync("ops/haproxy/haproxy.cfg", "utf8");
-    assert.deepEqual(Array.from(haproxy.matchAll(/^ +server (\S+) \1:8787$/gm), ([, name]) => name), gateways);
+    assert.deepEqual(
+      Array.from(haproxy.matchAll(/^ +server (\S+) \1:8787$/gm), ([, name]) => name),
+      gateways,
+    );
     const [, bound] = /^ +bind :(\d+)/m.exec(haproxy) ?? [];
     assert.deepEqual(services.haproxy.ports, [`${bound}:${bound}`]);
-    const [{ datasources: [{ url }] }] = await readYaml(readFileSync("ops/grafana/datasources.yml", "utf8"));
+    const [{ datasources: [{ url }] }] = await readYaml(
+      readFileSync("ops/grafana/datasources.yml", "utf8"),
+    );
     assert.ok(new URL(url).hostname in services);
-    const [{ providers: [{ options }] }] = await readYaml(readFileSync("ops/grafana/dashboards.yml", "utf8"));
+    const [{ providers: [{ options }] }] = await readYaml(
+      readFileSync("ops/grafana/dashboards.yml", "utf8"),
+    );
     assert.equal(dirname(mounts.get("grafana:../grafana/sallyport.json") ?? ""), options.path);
   });
 
@@ -143,7 +161,9 @@ describe("compose.yml", () => {
     assert.equal(status, 0, stderr);
     const { redis, drain } = JSON.parse(stdout);
     assert.ok(new URL(redis.url).hostname in services);
-    assert.ok(parseDuration(services["gateway-1"].stop_grace_period) > drain.delayMs + drain.limitMs + 1000);
+    assert.ok(
+      parseDuration(services["gateway-1"].stop_grace_period) > drain.delayMs + drain.limitMs + 1000,
+    );
   });
 });
 
@@ -152,7 +172,11 @@ describe("the page on operations", () => {
     const page = readFileSync("docs/operations.md", "utf8");
     const named = new Set(page.match(/(?<=`)ops\/[\w./-]+(?=`)/g));
     for (const file of named) assert.ok(existsSync(file), file);
-    const folders = readdirSync("ops", { withFileTypes: true }).filter((entry) => entry.isDirectory());
-    for (const { name } of folders) assert.ok(page.includes(`ops/${name}`), `ops/${name} is not on the page`);
+    const folders = readdirSync("ops", { withFileTypes: true }).filter((entry) =>
+      entry.isDirectory()
+    );
+    for (const { name } of folders) {
+      assert.ok(page.includes(`ops/${name}`), `ops/${name} is not on the page`);
+    }
   });
 });

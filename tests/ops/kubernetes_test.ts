@@ -1,6 +1,7 @@
 /**
- * `ops/kubernetes`: the manifests fit together, and with the gateway that they are for. Deployment and Service are read
- * by kubectl into what Kubernetes knows of them; the rest is not, and no cluster runs any of it here.
+ * `ops/kubernetes`: the manifests fit together, and with the gateway that they are for. Deployment
+ * and Service are read by kubectl into what Kubernetes knows of them; the rest is not, and no
+ * cluster runs any of it here.
  */
 // runtimes: bun
 import assert from "node:assert/strict";
@@ -17,7 +18,8 @@ import { readYaml } from "../support/ops_files.ts";
 import { runProgram } from "../support/program.ts";
 
 const FOLDER = "ops/kubernetes";
-// Debian has one too, but of a Kubernetes that knows no autoscaler of this version: CI does without.
+// Debian has one too, but of a Kubernetes that knows no autoscaler of this version: CI does
+// without.
 const hasKubectl = spawnSync("kubectl", ["version", "--client"]).status === 0;
 const whyNot = hasKubectl ? undefined : "kubectl is not installed";
 
@@ -29,11 +31,16 @@ function kubectl(...args: string[]): string {
   return stdout;
 }
 
-/** Fails where something of `given` is not in `known`: kubectl drops what Kubernetes has no word for. */
+/**
+ * Fails where something of `given` is not in `known`: kubectl drops what Kubernetes has no word
+ * for.
+ */
 function assertKnown(given: unknown, known: unknown, path = ""): void {
   if (typeof given !== "object" || given === null) return assert.deepEqual(known, given, path);
   for (const [name, value] of Object.entries(given)) {
-    const inner = typeof known === "object" && known !== null ? Reflect.get(known, name) : undefined;
+    const inner = typeof known === "object" && known !== null
+      ? Reflect.get(known, name)
+      : undefined;
     assertKnown(value, inner, `${path}/${name}`);
   }
 }
@@ -50,9 +57,19 @@ describe("the Kubernetes manifests", () => {
   });
 
   it("are all listed, and point at each other", () => {
-    const { Deployment, Service, HorizontalPodAutoscaler, PodDisruptionBudget, PodMonitor, Kustomization } = manifests;
+    const {
+      Deployment,
+      Service,
+      HorizontalPodAutoscaler,
+      PodDisruptionBudget,
+      PodMonitor,
+      Kustomization,
+    } = manifests;
     const files = readdirSync(FOLDER).filter((file) => file !== "kustomization.yaml").sort();
-    assert.deepEqual([...Kustomization.resources, ...Kustomization.configMapGenerator[0].files].sort(), files);
+    assert.deepEqual(
+      [...Kustomization.resources, ...Kustomization.configMapGenerator[0].files].sort(),
+      files,
+    );
     const pod = Deployment.spec.template;
     const [container] = pod.spec.containers;
     const { labels } = pod.metadata;
@@ -65,7 +82,11 @@ describe("the Kubernetes manifests", () => {
     ];
     for (const selector of selectors) assert.deepEqual(selector, labels);
     const { apiVersion, kind, name } = HorizontalPodAutoscaler.spec.scaleTargetRef;
-    assert.deepEqual([apiVersion, kind, name], [Deployment.apiVersion, "Deployment", Deployment.metadata.name]);
+    assert.deepEqual([apiVersion, kind, name], [
+      Deployment.apiVersion,
+      "Deployment",
+      Deployment.metadata.name,
+    ]);
     assert.equal(pod.spec.volumes[0].configMap.name, Kustomization.configMapGenerator[0].name);
     assert.equal(pod.spec.volumes[0].name, container.volumeMounts[0].name);
     const ports = container.ports.map(({ name }: { name: string }) => name);
@@ -75,25 +96,43 @@ describe("the Kubernetes manifests", () => {
     assert.equal(labels[PodMonitor.spec.jobLabel], job);
     assert.deepEqual(authorization.credentials, container.env[0].valueFrom.secretKeyRef);
     const { livenessProbe, readinessProbe } = container;
-    const named = [Service.spec.ports[0].targetPort, port, livenessProbe.httpGet.port, readinessProbe.httpGet.port];
+    const named = [
+      Service.spec.ports[0].targetPort,
+      port,
+      livenessProbe.httpGet.port,
+      readinessProbe.httpGet.port,
+    ];
     assert.deepEqual(named.filter((name) => !ports.includes(name)), []);
-    assert.deepEqual([livenessProbe.httpGet.path, readinessProbe.httpGet.path], ["/livez", "/readyz"]);
+    assert.deepEqual([livenessProbe.httpGet.path, readinessProbe.httpGet.path], [
+      "/livez",
+      "/readyz",
+    ]);
   });
 
   it("fit the gateway: its ports, its drain, its bodies, its metric", async () => {
-    const { Deployment: { spec: { template: { spec: pod } } }, HorizontalPodAutoscaler } = manifests;
+    const { Deployment: { spec: { template: { spec: pod } } }, HorizontalPodAutoscaler } =
+      manifests;
     const [container] = pod.containers;
     const env = { [container.env[0].name]: "an-admin-token-of-mine" };
-    const { status, stdout, stderr } = await runProgram(["check", "--config", resolve(FOLDER, "gateway.jsonc")], {
+    const { status, stdout, stderr } = await runProgram([
+      "check",
+      "--config",
+      resolve(FOLDER, "gateway.jsonc"),
+    ], {
       env,
     });
     assert.equal(status, 0, stderr);
     const { listen, admin, drain, limits } = JSON.parse(stdout);
-    const ports = container.ports.map(({ containerPort }: { containerPort: number }) => containerPort);
+    const ports = container.ports.map(({ containerPort }: { containerPort: number }) =>
+      containerPort
+    );
     assert.deepEqual(ports, [listen[0].port, admin.port]);
     assert.ok(pod.terminationGracePeriodSeconds * 1000 > drain.delayMs + drain.limitMs + 1000);
     const { periodSeconds, failureThreshold } = container.readinessProbe;
-    assert.ok(drain.delayMs > 2 * periodSeconds * failureThreshold * 1000, "it is served until it counts as not ready");
+    assert.ok(
+      drain.delayMs > 2 * periodSeconds * failureThreshold * 1000,
+      "it is served until it counts as not ready",
+    );
     const memory = parseSize(container.resources.limits.memory.replace("Gi", "GB"));
     assert.ok(memory >= limits.maxBodiesBytes * 2);
     const dockerfile = readFileSync("ops/Dockerfile", "utf8");
@@ -124,7 +163,9 @@ describe("the Kubernetes manifests", () => {
       const local = ["--local", "-o", "json", "-f"];
       assertKnown(
         Service,
-        JSON.parse(kubectl("set", "selector", ...local, join(FOLDER, "service.yaml"), "app=sallyport")),
+        JSON.parse(
+          kubectl("set", "selector", ...local, join(FOLDER, "service.yaml"), "app=sallyport"),
+        ),
       );
       assertKnown(
         Deployment,

@@ -1,4 +1,7 @@
-/** `ops/`: the dashboard and the alerts, against the real output of gateways under load and a real Prometheus. */
+/**
+ * `ops/`: the dashboard and the alerts, against the real output of gateways under load and a real
+ * Prometheus.
+ */
 // runtimes: bun
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -38,7 +41,9 @@ const startModels = () =>
       return void setTimeout(() => response.destroy(), 5);
     }
     if (text.includes("broken-1")) return response.writeHead(500).end("{}");
-    if (text.includes("silent-1")) return response.writeHead(200, { "content-type": "application/json" }).end("{}");
+    if (text.includes("silent-1")) {
+      return response.writeHead(200, { "content-type": "application/json" }).end("{}");
+    }
     if (!text.includes('"stream":true')) return answerPlain(response);
     answerStream(response, `${chunk("Hel")}${chunk("lo")}${chunk(null, "stop")}${last}`);
   });
@@ -68,7 +73,11 @@ describe("what operators are given", () => {
         keys: [
           { id: "me", key: "a-gateway-key-of-mine" },
           { id: "limited", key: "a-gateway-key-limited", limits: { requests: "1/h" } },
-          { id: "observed", key: "a-gateway-key-observed", limits: { requests: "1/h", mode: "observe" } },
+          {
+            id: "observed",
+            key: "a-gateway-key-observed",
+            limits: { requests: "1/h", mode: "observe" },
+          },
           { id: "spending", key: "a-gateway-key-spending", limits: { budget: "1M/month" } },
         ],
         metrics: { byKey: true },
@@ -126,10 +135,16 @@ describe("what operators are given", () => {
     ...dashboard.panels.flatMap(({ title, targets = [] }: { title: string; targets?: Target[] }) =>
       targets.map(({ expr }) => ({ title, expr }))
     ),
-    ...dashboard.annotations.list.map(({ name, expr }: { name: string; expr: string }) => ({ title: name, expr })),
+    ...dashboard.annotations.list.map(({ name, expr }: { name: string; expr: string }) => ({
+      title: name,
+      expr,
+    })),
   ];
   const toQuery = (expr: string) =>
-    expr.replaceAll("$__rate_interval", "5s").replaceAll(/"\$(?:job|instance|provider|model)"/g, '".*"');
+    expr.replaceAll("$__rate_interval", "5s").replaceAll(
+      /"\$(?:job|instance|provider|model)"/g,
+      '".*"',
+    );
 
   withPrometheus(`the rules of the alerts do what they say`, () => {
     assert.equal(runPromtool(["check", "rules", RULES]), "");
@@ -138,7 +153,11 @@ describe("what operators are given", () => {
     const [rules, tested] = [readFileSync(RULES, "utf8"), readFileSync(RULE_TESTS, "utf8")];
     const alerts = Array.from(rules.matchAll(/- alert: (\w+)/g), ([, name = ""]) => name);
     assert.ok(alerts.length > 15);
-    assert.deepEqual(alerts.filter((name) => !tested.includes(`"${name}"`)), [], "each is on in some test");
+    assert.deepEqual(
+      alerts.filter((name) => !tested.includes(`"${name}"`)),
+      [],
+      "each is on in some test",
+    );
   });
 
   withPrometheus(
@@ -147,13 +166,20 @@ describe("what operators are given", () => {
       const { gateways, load, read } = await startGateways();
       for (let round = 0; round < 3; round++) await load();
       const texts = await Promise.all(gateways.map((gateway) => read(gateway)));
-      for (const text of texts) assert.equal(runPromtool(["check", "metrics"], { input: text }), "");
-      const lines = texts.join("\n").split("\n").filter((line) => line !== "" && !line.startsWith("#"));
+      for (const text of texts) {
+        assert.equal(runPromtool(["check", "metrics"], { input: text }), "");
+      }
+      const lines = texts.join("\n").split("\n").filter((line) =>
+        line !== "" && !line.startsWith("#")
+      );
       const known = new Set(lines.flatMap((line) => {
         const [, name = "", labels = ""] = /^(\w+)(?:\{(.*)\})? /.exec(line) ?? [];
         return [name, ...Array.from(labels.matchAll(/(\w+)="/g), ([, label = ""]) => label)];
       }));
-      const asked = [...queries.map(({ expr }) => expr), readFileSync(RULES, "utf8").replace(/^\s*#.*$/gm, "")];
+      const asked = [
+        ...queries.map(({ expr }) => expr),
+        readFileSync(RULES, "utf8").replace(/^\s*#.*$/gm, ""),
+      ];
       const named = new Set(asked.join("\n").match(/(?<![\w:])(?:sallyport|gen_ai|process)_\w+/g));
       assert.ok(named.size > 25);
       assert.deepEqual([...named].filter((name) => !known.has(name)), []);
@@ -170,7 +196,8 @@ describe("what operators are given", () => {
       const targets = gateways.map(({ admin }) => new URL(admin).host);
       const prometheus = await startPrometheus(folder.path, { rules: [RULES], targets });
       closing.push(() => prometheus.stop());
-      const ask = async (query: string): Promise<unknown[]> => (await prometheus.ask("query", { query })).result;
+      const ask = async (query: string): Promise<unknown[]> =>
+        (await prometheus.ask("query", { query })).result;
       const until5s = async (query: string, title: string) => {
         await until(
           async () => {
@@ -188,7 +215,8 @@ describe("what operators are given", () => {
       }
       for (const { name, query } of dashboard.templating.list) {
         if (name === "datasource") continue;
-        const [, selector = "", label = ""] = /^label_values\((.*), (\w+)\)$/.exec(toQuery(query.query)) ?? [];
+        const [, selector = "", label = ""] =
+          /^label_values\((.*), (\w+)\)$/.exec(toQuery(query.query)) ?? [];
         const values = await prometheus.ask(`label/${label}/values`, { "match[]": selector });
         assert.ok(values.length > 0, name);
       }

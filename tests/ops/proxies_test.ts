@@ -1,4 +1,6 @@
-/** `ops/`: the files for HAProxy, nginx and Caddy, each started as it stands in front of a gateway. */
+/**
+ * `ops/`: the files for HAProxy, nginx and Caddy, each started as it stands in front of a gateway.
+ */
 // runtimes: bun
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -70,8 +72,9 @@ describe("the reverse proxies of ops/", () => {
   });
 
   it("wait longer for an answer than the gateway does", () => {
-    const { deadlines, keepAliveMs } = parseConfig({ providers: { a: { upstream: "openai" } } }).providers.a ??
-      assert.fail();
+    const { deadlines, keepAliveMs } =
+      parseConfig({ providers: { a: { upstream: "openai" } } }).providers.a ??
+        assert.fail();
     const timeouts: [file: string, pattern: RegExp][] = [
       ["haproxy/haproxy.cfg", /timeout server (\w+)/],
       ["haproxy/haproxy.cfg", /timeout client (\w+)/],
@@ -97,15 +100,25 @@ describe("the reverse proxies of ops/", () => {
           // A gateway that is known to be well: the others are found to be down first.
           await until(
             async () =>
-              (await callRaw(proxy.url, { ...post, headers: { ...headers, "gateway-auth": "" }, body: "{}" }))
+              (await callRaw(proxy.url, {
+                ...post,
+                headers: { ...headers, "gateway-auth": "" },
+                body: "{}",
+              }))
                 .status === 401,
             "the gateway's own refusal comes through",
           );
 
           const open = async () => {
             const count = provider.calls.length;
-            const connection = openRaw(proxy.url, toRawRequest(proxy.url, { ...post, body: STREAM_BODY }));
-            await until(() => provider.calls.length > count && answering !== undefined, "the call is at the provider");
+            const connection = openRaw(
+              proxy.url,
+              toRawRequest(proxy.url, { ...post, body: STREAM_BODY }),
+            );
+            await until(
+              () => provider.calls.length > count && answering !== undefined,
+              "the call is at the provider",
+            );
             const response = answering ?? assert.fail();
             answering = undefined;
             return { connection, response, call: provider.calls.at(-1) ?? assert.fail() };
@@ -127,7 +140,10 @@ describe("the reverse proxies of ops/", () => {
           const started = await open();
           started.response.writeHead(200, { "content-type": "text/event-stream" });
           started.response.write(chunk("one"));
-          await until(() => started.connection.received().includes(chunk("one")), "the first event");
+          await until(
+            () => started.connection.received().includes(chunk("one")),
+            "the first event",
+          );
           started.connection.socket.destroy();
           await until(() => started.call.isCut, "the provider is let go in the middle of a stream");
 
@@ -145,14 +161,19 @@ describe("the reverse proxies of ops/", () => {
       async () => {
         const proxy = await start(makeOwnFolder(), ports);
         try {
-          const call = (host: string) => callRaw(proxy.url, { headers: { ...headers, host }, body: GOOD_BODY });
+          const call = (host: string) =>
+            callRaw(proxy.url, { headers: { ...headers, host }, body: GOOD_BODY });
           await until(
             async () => (await call("c.example.com")).status === 421,
             "no provider is at the host without its port, and the gateway itself says so",
           );
           for (const [index, port] of [7001, 7002, 7001].entries()) {
             const before = others.map(({ calls }) => calls.length);
-            assert.equal((await call(`c.example.com:${port}`)).status, 200, `call ${index} of port ${port}`);
+            assert.equal(
+              (await call(`c.example.com:${port}`)).status,
+              200,
+              `call ${index} of port ${port}`,
+            );
             const more = others.map(({ calls }, at) => calls.length - (before[at] ?? 0));
             assert.deepEqual(more, port === 7001 ? [1, 0] : [0, 1]);
           }

@@ -1,7 +1,8 @@
 /**
- * `ops/compose/quickstart.yml`: its services fit together, and the commands of its first lines do what they say, as
- * processes of this machine with the very environment of its gateway; Debian's `redis-server` stands in for Valkey.
- * That containers are started with it is not tested: it takes Docker.
+ * `ops/compose/quickstart.yml`: its services fit together, and the commands of its first lines do
+ * what they say, as processes of this machine with the very environment of its gateway; Debian's
+ * `redis-server` stands in for Valkey. That containers are started with it is not tested: it takes
+ * Docker.
  */
 // runtimes: bun
 import assert from "node:assert/strict";
@@ -53,7 +54,10 @@ describe("the quick start by Docker Compose", () => {
     assert.deepEqual(gateway.depends_on, { valkey: { condition: "service_healthy" } });
     assert.ok(existsSync(join(FOLDER, gateway.build.context, gateway.build.dockerfile)));
     assert.equal(gateway.volumes, undefined, "there is nothing else to bring along");
-    assert.deepEqual(valkey.volumes.map((volume: string) => volume.split(":")[0]), Object.keys(volumes));
+    assert.deepEqual(
+      valkey.volumes.map((volume: string) => volume.split(":")[0]),
+      Object.keys(volumes),
+    );
     const [host, published, inside] = gateway.ports[0].split(":");
     assert.equal(host, "127.0.0.1", "callers of this machine alone: it is a try-out without TLS");
     assert.ok(gateway.environment.SALLYPORT_LISTEN.endsWith(`:${inside}`));
@@ -69,10 +73,18 @@ describe("the quick start by Docker Compose", () => {
     const [{ services: { gateway } }] = await readYaml(text);
     const port = await freePort();
     const variables: Record<string, string> = gateway.environment;
-    const redisUrl = replaceIn(variables.SALLYPORT_REDIS ?? "", /^redis:\/\/valkey:6379$/g, redis.url);
+    const redisUrl = replaceIn(
+      variables.SALLYPORT_REDIS ?? "",
+      /^redis:\/\/valkey:6379$/g,
+      redis.url,
+    );
     const env = {
       ...variables,
-      SALLYPORT_LISTEN: replaceIn(variables.SALLYPORT_LISTEN ?? "", /^0\.0\.0\.0:8787$/g, `127.0.0.1:${port}`),
+      SALLYPORT_LISTEN: replaceIn(
+        variables.SALLYPORT_LISTEN ?? "",
+        /^0\.0\.0\.0:8787$/g,
+        `127.0.0.1:${port}`,
+      ),
       SALLYPORT_ADMIN: `127.0.0.1:${await freePort()}`,
       SALLYPORT_PROVIDER_OPENAI: provider.url,
       SALLYPORT_REDIS: redisUrl,

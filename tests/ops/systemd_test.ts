@@ -1,6 +1,6 @@
 /**
- * `ops/systemd`: the unit is sound and hardened, and its command works where only its own folder can be written. That
- * systemd starts it is not tested: it takes a machine that systemd runs.
+ * `ops/systemd`: the unit is sound and hardened, and its command works where only its own folder
+ * can be written. That systemd starts it is not tested: it takes a machine that systemd runs.
  */
 // runtimes: bun
 import assert from "node:assert/strict";
@@ -17,12 +17,18 @@ import { needs } from "../support/requires.ts";
 
 const UNIT = readFileSync("ops/systemd/sallyport.service", "utf8");
 const PROGRAM = "/usr/local/bin/sallyport";
-/** Tenths, as `systemd-analyze security` counts: 1.2 are what a server of many addresses with a compiler can't do without. */
+/**
+ * Tenths, as `systemd-analyze security` counts: 1.2 are what a server of many addresses with a
+ * compiler can't do without.
+ */
 const MAX_EXPOSURE = 13;
 const TOKEN = "an-admin-token-of-32-characters!";
 
 const withSystemd = needs(["systemd"], hasLoopbacks ? undefined : "tested on Linux");
-const withReadOnly = needs([], hasNamespaces ? undefined : "this user may not make a mount namespace");
+const withReadOnly = needs(
+  [],
+  hasNamespaces ? undefined : "this user may not make a mount namespace",
+);
 
 const setting = (name: string): string =>
   new RegExp(`^${name}=(.*)$`, "m").exec(UNIT)?.[1] ?? assert.fail(`no ${name}`);
@@ -38,8 +44,13 @@ describe("the systemd unit", () => {
   /** Runs systemd-analyze on the unit, its program replaced by one that is there. */
   const analyze = (...args: string[]) => {
     const file = join(folder.path, "sallyport.service");
-    writeFileSync(file, replaceIn(UNIT, /(?<=^ExecStart=)\/usr\/local\/bin\/sallyport/gm, process.execPath));
-    const { status, stdout, stderr, error } = spawnSync("systemd-analyze", [...args, file], { encoding: "utf8" });
+    writeFileSync(
+      file,
+      replaceIn(UNIT, /(?<=^ExecStart=)\/usr\/local\/bin\/sallyport/gm, process.execPath),
+    );
+    const { status, stdout, stderr, error } = spawnSync("systemd-analyze", [...args, file], {
+      encoding: "utf8",
+    });
     return { status, told: `${error?.message ?? ""}${stdout}${stderr}` };
   };
 
@@ -48,13 +59,19 @@ describe("the systemd unit", () => {
   });
 
   withSystemd.it(`leaves no more open than ${MAX_EXPOSURE / 10} of 10`, () => {
-    const { status, told } = analyze("security", "--offline=true", `--threshold=${MAX_EXPOSURE}`, "--no-pager");
+    const { status, told } = analyze(
+      "security",
+      "--offline=true",
+      `--threshold=${MAX_EXPOSURE}`,
+      "--no-pager",
+    );
     assert.equal(status, 0, told);
     assert.match(told, /Overall exposure level/);
   });
 
   it("stops no gateway before its drain is over", () => {
-    const { delayMs, limitMs } = parseConfig({ admin: { port: 1 }, providers: { a: { upstream: "openai" } } }).drain;
+    const { delayMs, limitMs } =
+      parseConfig({ admin: { port: 1 }, providers: { a: { upstream: "openai" } } }).drain;
     const [, minutes = ""] = /^(\d+)min$/.exec(setting("TimeoutStopSec")) ?? [];
     assert.ok(Number(minutes) * 60_000 > delayMs + limitMs + 1000);
     assert.equal(setting("KillMode"), "mixed");
@@ -83,12 +100,19 @@ describe("the systemd unit", () => {
       assert.equal((await runProgram(["keys", "create", "--config", config])).status, 0);
       const [program, ...args] = setting("ExecStart").replaceAll("%d", credentials).split(" ");
       assert.equal(program, PROGRAM);
-      const on = { kind: "bun" as const, command: makeReadOnly(folder.path, process.execPath, state) };
+      const on = {
+        kind: "bun" as const,
+        command: makeReadOnly(folder.path, process.execPath, state),
+      };
       const running = startProgram(args, { on, cwd: state });
       await running.waitFor(/listening on (https:\S+)/);
       const admin = await running.waitFor(/admin on (http:\S+)/);
       const headers = { "authorization": `Bearer ${TOKEN}`, "content-type": "application/json" };
-      const made = await fetch(`${admin}/v1/keys`, { method: "POST", headers, body: `{"name":"made-while-it-runs"}` });
+      const made = await fetch(`${admin}/v1/keys`, {
+        method: "POST",
+        headers,
+        body: `{"name":"made-while-it-runs"}`,
+      });
       assert.equal(made.status, 201, await made.text());
       running.kill(setting("KillSignal") as "SIGTERM");
       assert.equal(await running.ended, 0, running.stderr());

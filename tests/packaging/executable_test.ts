@@ -12,7 +12,9 @@ import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
 import { answerPlain, COMPLETION, startProvider } from "../support/provider.ts";
 
 const KEY = "0123456789-secret-key";
-const node = findRuntimes().find(({ kind, runsTypeScript }) => kind === "node" && runsTypeScript)?.command ?? "node";
+const node =
+  findRuntimes().find(({ kind, runsTypeScript }) => kind === "node" && runsTypeScript)?.command ??
+    "node";
 
 describe("the executable", () => {
   let folder: ReturnType<typeof makeFolder>;
@@ -26,14 +28,28 @@ describe("the executable", () => {
     "answers by itself, with workers too",
     async () => {
       const file = join(folder.path, "sallyport");
-      execFileSync(node, ["scripts/executable.ts", "--out", file], { stdio: ["ignore", "ignore", "inherit"] });
+      execFileSync(node, ["scripts/executable.ts", "--out", file], {
+        stdio: ["ignore", "ignore", "inherit"],
+      });
       const { digest } = JSON.parse(execFileSync(file, ["--version", "--json"]).toString());
-      assert.equal(digest, `sha256:${createHash("sha256").update(readFileSync(file)).digest("hex")}`);
+      assert.equal(
+        digest,
+        `sha256:${createHash("sha256").update(readFileSync(file)).digest("hex")}`,
+      );
       const provider = await startProvider((response) => answerPlain(response));
-      const env = { SALLYPORT_PROVIDER_A: provider.url, SALLYPORT_KEYS: KEY, SALLYPORT_LISTEN: "127.0.0.1:0" };
+      const env = {
+        SALLYPORT_PROVIDER_A: provider.url,
+        SALLYPORT_KEYS: KEY,
+        SALLYPORT_LISTEN: "127.0.0.1:0",
+      };
       for (const workers of ["1", "2"]) {
         const on = { kind: "bun" as const, command: file };
-        const program = startProgram(["--workers", workers], { on, file: "serve", env, cwd: folder.path });
+        const program = startProgram(["--workers", workers], {
+          on,
+          file: "serve",
+          env,
+          cwd: folder.path,
+        });
         const url = await program.waitFor(/listening on (http:\S+)/);
         const response = await fetch(`${url}/v1/chat/completions`, {
           method: "POST",

@@ -1,4 +1,7 @@
-/** The package for JSR: what `deno publish` would send, and that its checks let it. Nothing of it asks the network. */
+/**
+ * The package for JSR: what `deno publish` would send, and that its checks let it. Nothing of it
+ * asks the network.
+ */
 // runtimes: deno
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -9,7 +12,9 @@ import { describe, it } from "@std/testing/bdd";
 
 describe("the package for JSR", () => {
   it("says who it is, the same as the one for npm", () => {
-    const [jsr, npm] = ["deno.json", "package.json"].map((file) => JSON.parse(readFileSync(file, "utf8")));
+    const [jsr, npm] = ["deno.json", "package.json"].map((file) =>
+      JSON.parse(readFileSync(file, "utf8"))
+    );
     assert.match(jsr.name, /^@[a-z0-9-]+\/[a-z0-9-]+$/);
     assert.equal(jsr.version, npm.version);
     assert.equal(jsr.license, npm.license);
@@ -29,7 +34,10 @@ describe("the package for JSR", () => {
     // But for the names of the files that it lists: one of them is about warnings.
     assert.doesNotMatch(told.replaceAll(/^\s+file:.*$/gm, ""), /warning/i);
     const root = `${pathToFileURL(process.cwd())}/`;
-    const sent = Array.from(told.matchAll(/^\s+(file:\S+) \(/gm), ([, url = ""]) => url.replace(root, ""));
+    const sent = Array.from(
+      told.matchAll(/^\s+(file:\S+) \(/gm),
+      ([, url = ""]) => url.replace(root, ""),
+    );
     for (const name of ["LICENSE", "README.md", "deno.json", "mod.ts", "src/cli/main.ts"]) {
       assert.ok(sent.includes(name));
     }

@@ -13,11 +13,17 @@ const MAX_PACKED_BYTES = 100_000;
 
 const page = unpackPage(PAGE_ASSETS);
 const sizeOf = (files: object) =>
-  Object.values(files).reduce((sum, text: string) => sum + new TextEncoder().encode(text).length, 0);
+  Object.values(files).reduce(
+    (sum, text: string) => sum + new TextEncoder().encode(text).length,
+    0,
+  );
 
 describe("the console's page", () => {
   it("is what its sources make: else run npm run build and commit what it wrote", async () => {
-    assert.ok(isDeepStrictEqual(page, await buildPage()), `${PAGE_MODULE} is not what the sources make`);
+    assert.ok(
+      isDeepStrictEqual(page, await buildPage()),
+      `${PAGE_MODULE} is not what the sources make`,
+    );
   });
 
   it("stays small", () => {
@@ -27,7 +33,9 @@ describe("the console's page", () => {
 
   it("names no other origin, evaluates nothing, and writes no markup from texts", () => {
     const { html, script, style, icon } = page;
-    const addresses = [html, script, style, icon].flatMap((text) => text.match(/(?:https?:)?\/\/[\w.-]+/g) ?? []);
+    const addresses = [html, script, style, icon].flatMap((text) =>
+      text.match(/(?:https?:)?\/\/[\w.-]+/g) ?? []
+    );
     assert.deepEqual(addresses.filter((address) => !address.includes("www.w3.org")), []);
     assert.doesNotMatch(script, /\beval\(|new Function\b|document\.write/);
     assert.doesNotMatch(style, /@import|url\(/);

@@ -1,4 +1,7 @@
-/** Deno's sandbox: the gateway runs with exactly the permissions that docs/security.md names, and none can be left out. */
+/**
+ * Deno's sandbox: the gateway runs with exactly the permissions that docs/security.md names, and
+ * none can be left out.
+ */
 // runtimes: deno
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
@@ -20,7 +23,14 @@ import {
   SOURCE,
   startProgram,
 } from "../support/program.ts";
-import { answerPlain, answerStream, COMPLETION, type Provider, startProvider, stream } from "../support/provider.ts";
+import {
+  answerPlain,
+  answerStream,
+  COMPLETION,
+  type Provider,
+  startProvider,
+  stream,
+} from "../support/provider.ts";
 
 const KEY = "0123456789-secret-key";
 /** The addresses in the page's command; the test puts its own in their place. */
@@ -32,7 +42,8 @@ function readCommand(): { flags: string[]; args: string[] } {
   const command = /deno run (--no-prompt [^]*?)\\\n\s+dist\/sallyport\.js (serve .*)/.exec(
     readFileSync("docs/security.md", "utf8"),
   );
-  const [, flags = "", args = ""] = command ?? assert.fail("docs/security.md names no command for Deno's sandbox");
+  const [, flags = "", args = ""] = command ??
+    assert.fail("docs/security.md names no command for Deno's sandbox");
   return { flags: flags.trim().split(/\s+/), args: args.trim().split(/\s+/) };
 }
 
@@ -42,7 +53,9 @@ describe("under Deno's narrowest permissions", () => {
   beforeEach(async () => {
     folder = makeFolder();
     provider = await startProvider((response, { body }) =>
-      body.toString().includes('"stream":true') ? answerStream(response, stream("a")) : answerPlain(response)
+      body.toString().includes('"stream":true')
+        ? answerStream(response, stream("a"))
+        : answerPlain(response)
     );
   });
   afterEach(async () => {
@@ -52,7 +65,10 @@ describe("under Deno's narrowest permissions", () => {
   });
 
   /** Starts the page's command with this machine's addresses, its flags changed. */
-  const start = async (change = (flag: string): string => flag, program = ONE_FILE): Promise<Program> => {
+  const start = async (
+    change = (flag: string): string => flag,
+    program = ONE_FILE,
+  ): Promise<Program> => {
     const listen = `127.0.0.1:${await freePort()}`;
     writeFileSync(
       join(folder.path, "gateway.jsonc"),
@@ -80,7 +96,11 @@ describe("under Deno's narrowest permissions", () => {
 
   it("the page allows two addresses and one file, nothing else", () => {
     assert.deepEqual(readCommand(), {
-      flags: ["--no-prompt", `--allow-net=${PAGE_LISTEN},${PAGE_UPSTREAM}`, "--allow-read=gateway.jsonc"],
+      flags: [
+        "--no-prompt",
+        `--allow-net=${PAGE_LISTEN},${PAGE_UPSTREAM}`,
+        "--allow-read=gateway.jsonc",
+      ],
       args: ["serve", "--config", "gateway.jsonc"],
     });
   });
@@ -101,15 +121,21 @@ describe("under Deno's narrowest permissions", () => {
   });
 
   const identity = process.env.SALLYPORT_TEST_TLS;
-  const needsIdentity = identity === undefined ? "a bare run has no certificate that is trusted" : undefined;
+  const needsIdentity = identity === undefined
+    ? "a bare run has no certificate that is trusted"
+    : undefined;
   it.unless(
     needsIdentity,
     "a provider over https needs no further permission",
     async () => {
-      const [cert, key] = ["cert.pem", "key.pem"].map((file) => readFileSync(join(identity ?? "", file), "utf8"));
+      const [cert, key] = ["cert.pem", "key.pem"].map((file) =>
+        readFileSync(join(identity ?? "", file), "utf8")
+      );
       const secure = createServer({ cert, key }, (_, response) => response.end(COMPLETION));
       await new Promise<void>((resolve) => secure.listen(0, "127.0.0.1", resolve));
-      provider = Object.assign(provider, { url: `https://localhost:${(secure.address() as AddressInfo).port}/v1` });
+      provider = Object.assign(provider, {
+        url: `https://localhost:${(secure.address() as AddressInfo).port}/v1`,
+      });
       const program = await start();
       assert.equal(await (await post(program, GOOD_BODY)).text(), COMPLETION);
       assert.equal(program.stderr(), "");
@@ -119,7 +145,10 @@ describe("under Deno's narrowest permissions", () => {
   );
 
   it("from its sources, it needs no variable either", async () => {
-    const program = await start((flag) => flag.startsWith("--allow-read") ? "--allow-read" : flag, SOURCE);
+    const program = await start(
+      (flag) => flag.startsWith("--allow-read") ? "--allow-read" : flag,
+      SOURCE,
+    );
     assert.equal(await (await post(program, GOOD_BODY)).text(), COMPLETION);
     assert.equal(await (await post(program, STREAM_BODY)).text(), stream("a"));
     assert.equal(program.stderr(), "");
@@ -139,8 +168,14 @@ describe("under Deno's narrowest permissions", () => {
 
   it("it says in one line that it may not listen, or not read its file", async () => {
     const cases: [(flag: string) => string, RegExp][] = [
-      [(flag) => flag.replace(`${PAGE_LISTEN},`, ""), /^sallyport: listen\[0\]: cannot listen on .*: NotCapable\n$/],
-      [(flag) => flag.startsWith("--allow-read") ? "" : flag, /^sallyport: config: cannot read the file .*\n$/],
+      [
+        (flag) => flag.replace(`${PAGE_LISTEN},`, ""),
+        /^sallyport: listen\[0\]: cannot listen on .*: NotCapable\n$/,
+      ],
+      [
+        (flag) => flag.startsWith("--allow-read") ? "" : flag,
+        /^sallyport: config: cannot read the file .*\n$/,
+      ],
     ];
     for (const [change, says] of cases) {
       const program = await start(change);
@@ -166,7 +201,12 @@ describe("sallyport check --deno-flags", () => {
   const file = () => join(folder.path, "gateway.jsonc");
   const write = (config: unknown) => writeFileSync(file(), JSON.stringify(config));
   const permissions = async (env: Record<string, string> = {}) => {
-    const { status, stdout, stderr } = await runProgram(["check", "--deno-flags", "--config", file()], { env });
+    const { status, stdout, stderr } = await runProgram([
+      "check",
+      "--deno-flags",
+      "--config",
+      file(),
+    ], { env });
     assert.equal(status, 0, stderr);
     return { flags: stdout.trimEnd().split(" "), stderr };
   };
@@ -174,7 +214,11 @@ describe("sallyport check --deno-flags", () => {
   it("names every address and file of a configuration, and nothing else", async () => {
     const [cert, key] = [join(folder.path, "a.crt"), join(folder.path, "a.key")];
     write({
-      listen: [{ port: 8787 }, { hostname: "::1", port: 8788, tls: { cert: "a.crt", key: "a.key" } }],
+      listen: [{ port: 8787 }, {
+        hostname: "::1",
+        port: 8788,
+        tls: { cert: "a.crt", key: "a.key" },
+      }],
       admin: { port: 8789 },
       providers: {
         a: { hosts: ["a"], upstream: "openai" },
@@ -193,18 +237,32 @@ describe("sallyport check --deno-flags", () => {
       "redis.example:6379",
     ];
     assert.deepEqual(await permissions(), {
-      flags: ["--no-prompt", `--allow-net=${net.join(",")}`, `--allow-read=${file()},${cert},${key}`],
+      flags: [
+        "--no-prompt",
+        `--allow-net=${net.join(",")}`,
+        `--allow-read=${file()},${cert},${key}`,
+      ],
       stderr: "",
     });
   });
 
   it("names the certificates and the socket of Redis, and says that it names more servers itself", async () => {
-    const base = { listen: [{ port: 8787 }], providers: { a: { upstream: "openai" } }, keys: "redis" };
-    write({ ...base, redis: { cluster: ["rediss://one", "rediss://two:7000"], tls: { ca: "ca.pem" } } });
+    const base = {
+      listen: [{ port: 8787 }],
+      providers: { a: { upstream: "openai" } },
+      keys: "redis",
+    };
+    write({
+      ...base,
+      redis: { cluster: ["rediss://one", "rediss://two:7000"], tls: { ca: "ca.pem" } },
+    });
     const { flags, stderr } = await permissions();
     assert.match(flags[1] ?? "", /,one:6379,two:7000$/);
     assert.deepEqual(flags.slice(2), [`--allow-read=${file()},${join(folder.path, "ca.pem")}`]);
-    assert.match(stderr, /Redis names more servers than the configuration: add each of them to --allow-net/);
+    assert.match(
+      stderr,
+      /Redis names more servers than the configuration: add each of them to --allow-net/,
+    );
     write({ ...base, redis: "unix:///run/redis.sock" });
     assert.deepEqual((await permissions()).flags.slice(2), [
       `--allow-read=${file()},/run/redis.sock`,
@@ -218,7 +276,11 @@ describe("sallyport check --deno-flags", () => {
     const own = `127.0.0.1:${listen[0]?.port}`;
     write({
       listen,
-      egress: { proxy: "http://proxy.example:3128", credentials: "proxy-credentials", ca: ["one.pem", "two.pem"] },
+      egress: {
+        proxy: "http://proxy.example:3128",
+        credentials: "proxy-credentials",
+        ca: ["one.pem", "two.pem"],
+      },
       providers: {
         a: { ...proxied, egress: { cert: "a.crt", key: "a.key" } },
         b: { ...proxied, hosts: ["b"], egress: { proxy: "https://user:secret@other.example" } },
@@ -229,16 +291,27 @@ describe("sallyport check --deno-flags", () => {
     const names = ["proxy-credentials", "one.pem", "two.pem", "a.crt", "a.key"];
     const identity = createSelfSignedCertificate(["localhost"]);
     const contents = ["user:password", identity.cert, identity.cert, identity.cert, identity.key];
-    for (const [index, name] of names.entries()) writeFileSync(join(folder.path, name), contents[index] ?? "");
-    assert.deepEqual((await permissions()).flags.slice(3), ["--allow-sys=ca", "--allow-env=NODE_USE_SYSTEM_CA"]);
+    for (const [index, name] of names.entries()) {
+      writeFileSync(join(folder.path, name), contents[index] ?? "");
+    }
+    assert.deepEqual((await permissions()).flags.slice(3), [
+      "--allow-sys=ca",
+      "--allow-env=NODE_USE_SYSTEM_CA",
+    ]);
     const env = { DENO_CERT: join(folder.path, "roots.pem") };
     writeFileSync(env.DENO_CERT, identity.cert);
     const { flags } = await permissions(env);
-    assert.equal(flags[1], `--allow-net=${own},proxy.example:3128,other.example:443,inside.example:80`);
+    assert.equal(
+      flags[1],
+      `--allow-net=${own},proxy.example:3128,other.example:443,inside.example:80`,
+    );
     const read = (flags[2] ?? "").replace("--allow-read=", "").split(",");
     const all = [file(), env.DENO_CERT, ...names.map((name) => join(folder.path, name))];
     assert.deepEqual(read.toSorted(), all.toSorted());
-    assert.deepEqual(flags.slice(3), ["--allow-sys=ca", "--allow-env=DENO_CERT,NODE_USE_SYSTEM_CA"]);
+    assert.deepEqual(flags.slice(3), [
+      "--allow-sys=ca",
+      "--allow-env=DENO_CERT,NODE_USE_SYSTEM_CA",
+    ]);
     const barred = flags.filter((flag) => !flag.startsWith("--allow-sys"));
     const refused = await runProgram(["serve", "--config", file()], { permissions: barred, env });
     assert.equal(refused.status, 2);
@@ -246,7 +319,9 @@ describe("sallyport check --deno-flags", () => {
       refused.stderr,
       /providers\.[ab]\.egress\.ca: cannot read the authorities .* sallyport check --deno-flags/,
     );
-    await startProgram(["serve", "--config", file()], { permissions: flags, env }).waitFor(/listening on (http:\S+)/);
+    await startProgram(["serve", "--config", file()], { permissions: flags, env }).waitFor(
+      /listening on (http:\S+)/,
+    );
 
     write({
       listen,
@@ -258,7 +333,16 @@ describe("sallyport check --deno-flags", () => {
     const told = (await permissions(variables)).flags;
     assert.equal(told[1], `--allow-net=${own},proxy.example:3128,inside.example:80`);
     const asked = (told.at(-1) ?? "").replace("--allow-env=", "").split(",");
-    for (const name of ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY", "no_proxy"]) {
+    for (
+      const name of [
+        "HTTPS_PROXY",
+        "https_proxy",
+        "HTTP_PROXY",
+        "ALL_PROXY",
+        "NO_PROXY",
+        "no_proxy",
+      ]
+    ) {
       assert.ok(asked.includes(name), name);
     }
   });
@@ -272,10 +356,20 @@ describe("sallyport check --deno-flags", () => {
   });
 
   it("says what is wider than it could be", async () => {
-    write({ listen: [{ port: 0 }], providers: { a: { upstream: "openai" } }, keys: { file: "keys.json" } });
+    write({
+      listen: [{ port: 0 }],
+      providers: { a: { upstream: "openai" } },
+      keys: { file: "keys.json" },
+    });
     const { flags, stderr } = await permissions();
-    assert.deepEqual(flags.slice(2), [`--allow-read=${file()},${folder.path}`, `--allow-write=${folder.path}`]);
-    assert.match(stderr, /port 0 takes any free one.*\n.*warning: the flags open the folder .*gateway\.jsonc.*\n$/);
+    assert.deepEqual(flags.slice(2), [
+      `--allow-read=${file()},${folder.path}`,
+      `--allow-write=${folder.path}`,
+    ]);
+    assert.match(
+      stderr,
+      /port 0 takes any free one.*\n.*warning: the flags open the folder .*gateway\.jsonc.*\n$/,
+    );
     // A link to the file is written through.
     const there = join(folder.path, "there");
     mkdirSync(there);
@@ -308,13 +402,18 @@ describe("sallyport check --deno-flags", () => {
         body: GOOD_BODY,
       });
     };
-    const start = (permissions: readonly string[]) => startProgram(["serve", "--config", file()], { permissions });
+    const start = (permissions: readonly string[]) =>
+      startProgram(["serve", "--config", file()], { permissions });
     const program = start(flags);
     assert.equal(await (await call(program)).text(), COMPLETION);
     program.kill("SIGTERM");
     assert.equal(await program.ended, 0, program.stderr());
     assert.equal(program.stderr(), "");
-    assert.match(readFileSync(join(folder.path, "keys", "keys.state.json"), "utf8"), /"/, "last uses were written");
+    assert.match(
+      readFileSync(join(folder.path, "keys", "keys.state.json"), "utf8"),
+      /"/,
+      "last uses were written",
+    );
 
     const without = async (part: string) => {
       const program = start(flags.map((flag) => flag.replace(part, "")));
@@ -328,7 +427,9 @@ describe("sallyport check --deno-flags", () => {
       assert.notEqual(program.stderr(), "", `it did well without ${part}`);
     };
     const { host } = new URL(provider.url);
-    for (const part of [`127.0.0.1:${port},`, `127.0.0.1:${adminPort},`, `,${host}`, `${file()},`]) await without(part);
+    for (
+      const part of [`127.0.0.1:${port},`, `127.0.0.1:${adminPort},`, `,${host}`, `${file()},`]
+    ) await without(part);
     await without(`--allow-write=${join(folder.path, "keys")}`);
   });
 
@@ -351,7 +452,11 @@ describe("sallyport check --deno-flags", () => {
       "gateway-auth": `Bearer ${KEY}`,
       "content-type": "application/json",
     };
-    const response = await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: GOOD_BODY });
+    const response = await fetch(`${url}/v1/chat/completions`, {
+      method: "POST",
+      headers,
+      body: GOOD_BODY,
+    });
     assert.equal((await response.json()).error.code, "upstream_unreachable");
     assert.equal(other.calls.length, 0);
     await other.close();

@@ -10,13 +10,21 @@ import { freePort } from "../support/free_port.ts";
 import { makeFolder, ONE_FILE, runProgram, runsTypeScript, SOURCE } from "../support/program.ts";
 
 /**
- * About 1,030 kB: 190 are the Redis client, which runs only where Redis is configured; 150 the admin API and the console's
- * page (packed; a third of it is uPlot, the charts); 110 the command line; 80 durable exchanges and their recordings; 80
- * listeners, reloads, workers and the fleet; 60 keys and identity tokens (17 of them `jose`); 50 the configuration; 50
- * calls to providers; 50 limits. A dependency that comes in by mistake would exceed the limit.
+ * About 1,030 kB: 190 are the Redis client, which runs only where Redis is configured; 150 the
+ * admin API and the console's page (packed; a third of it is uPlot, the charts); 110 the command
+ * line; 80 durable exchanges and their recordings; 80 listeners, reloads, workers and the fleet; 60
+ * keys and identity tokens (17 of them `jose`); 50 the configuration; 50 calls to providers; 50
+ * limits. A dependency that comes in by mistake would exceed the limit.
  */
 const MAX_BYTES = 1_050_000;
-const EXPORTS = ["ConfigError", "ERRORS", "GatewayError", "concernOf", "createGateway", "parseConfig"];
+const EXPORTS = [
+  "ConfigError",
+  "ERRORS",
+  "GatewayError",
+  "concernOf",
+  "createGateway",
+  "parseConfig",
+];
 
 describe("the one file", () => {
   let folder: ReturnType<typeof makeFolder>;
@@ -51,16 +59,26 @@ describe("the one file", () => {
     const file = join(folder.path, "program.mjs");
     writeFileSync(
       file,
-      `import { ERRORS } from ${JSON.stringify(pathToFileURL(ONE_FILE))}; console.log(typeof ERRORS);`,
+      `import { ERRORS } from ${
+        JSON.stringify(pathToFileURL(ONE_FILE))
+      }; console.log(typeof ERRORS);`,
     );
     for (const args of [["--version"], ["oops"]]) {
-      assert.deepEqual(await runProgram(args, { file }), { status: 0, stdout: "object\n", stderr: "" });
+      assert.deepEqual(await runProgram(args, { file }), {
+        status: 0,
+        stdout: "object\n",
+        stderr: "",
+      });
     }
   });
 
   it("prints no commands of the Redis client, whatever DEBUG asks for", async () => {
     const port = await freePort(); // nobody answers there: the client tells of its attempts all the same
-    const config = { redis: `redis://127.0.0.1:${port}`, keys: "redis", providers: { a: { upstream: "openai" } } };
+    const config = {
+      redis: `redis://127.0.0.1:${port}`,
+      keys: "redis",
+      providers: { a: { upstream: "openai" } },
+    };
     writeFileSync(join(folder.path, "gateway.json"), JSON.stringify(config));
     const { stderr } = await runProgram(["keys", "list"], {
       ...{ file: ONE_FILE, cwd: folder.path },
@@ -75,7 +93,11 @@ describe("the one file", () => {
     const link = join(folder.path, "sallyport.mjs");
     symlinkSync(ONE_FILE, link);
     for (const file of [ONE_FILE, link]) {
-      assert.deepEqual(await runProgram(["--version"], { file }), { status: 0, stdout: `${version}\n`, stderr: "" });
+      assert.deepEqual(await runProgram(["--version"], { file }), {
+        status: 0,
+        stdout: `${version}\n`,
+        stderr: "",
+      });
       const help = await runProgram(["--help"], { file });
       assert.equal(help.status, 0);
       assert.match(help.stdout, /^ {2}serve .*\n {2}demo .*\n {2}check /m);
@@ -84,12 +106,19 @@ describe("the one file", () => {
     }
   });
 
-  it.unless(runsTypeScript ? undefined : "this Node can't run TypeScript", "does what the sources do", async () => {
-    const env = { SALLYPORT_PROVIDER_A: "openai", SALLYPORT_KEYS: "0123456789abcdef" };
-    for (const args of [["--version"], ["--help"], ["check"], ["oops"]]) {
-      assert.deepEqual(await runProgram(args, { env, file: SOURCE }), await runProgram(args, { env }));
-    }
-  });
+  it.unless(
+    runsTypeScript ? undefined : "this Node can't run TypeScript",
+    "does what the sources do",
+    async () => {
+      const env = { SALLYPORT_PROVIDER_A: "openai", SALLYPORT_KEYS: "0123456789abcdef" };
+      for (const args of [["--version"], ["--help"], ["check"], ["oops"]]) {
+        assert.deepEqual(
+          await runProgram(args, { env, file: SOURCE }),
+          await runProgram(args, { env }),
+        );
+      }
+    },
+  );
 
   it("comes with a schema for editors", () => {
     const schema = JSON.parse(readFileSync("dist/gateway.schema.json", "utf8"));

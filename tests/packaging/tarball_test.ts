@@ -1,4 +1,7 @@
-/** The package as it ships: what is in it, and that it works in an empty folder with nothing else, on each runtime. */
+/**
+ * The package as it ships: what is in it, and that it works in an empty folder with nothing else,
+ * on each runtime.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -82,7 +85,9 @@ describe("the package", () => {
       const [folder, ending] = [dirname(pattern), pattern.split("*")[1]];
       const names = ending === undefined
         ? [pattern]
-        : readdirSync(folder).filter((name) => name.endsWith(ending)).map((name) => join(folder, name));
+        : readdirSync(folder).filter((name) => name.endsWith(ending)).map((name) =>
+          join(folder, name)
+        );
       for (const name of names) {
         cpSync(name, join(packed, name), {
           recursive: true,
@@ -90,7 +95,9 @@ describe("the package", () => {
         });
       }
     }
-    const [tarball] = JSON.parse(run("npm", ["pack", "--json", "--ignore-scripts", "--silent"], packed));
+    const [tarball] = JSON.parse(
+      run("npm", ["pack", "--json", "--ignore-scripts", "--silent"], packed),
+    );
     files = tarball.files.map(({ path }: { path: string }) => path);
     user = empty;
     writeFileSync(join(user, "package.json"), `{"name":"user","private":true,"type":"module"}`);
@@ -101,7 +108,9 @@ describe("the package", () => {
   it("holds what is built, its pages and what they show", () => {
     assert.ok(pages.includes("docs/embedding.md"));
     assert.deepEqual(pages.filter((page) => !files.includes(page)), []);
-    const rest = files.filter((file) => !/^(?:dist\/types|dist\/types-cjs|docs|examples|ops)\//.test(file)).sort();
+    const rest = files.filter((file) =>
+      !/^(?:dist\/types|dist\/types-cjs|docs|examples|ops)\//.test(file)
+    ).sort();
     assert.deepEqual(rest, [
       "CONTRIBUTING.md",
       "LICENSE",
@@ -129,7 +138,8 @@ describe("the package", () => {
       const read = async (cwd: string) => {
         const { status } = await runProgram(["init", "--force"], { cwd });
         assert.equal(status, 0);
-        const [, address = ""] = /"\$schema": "(.*)"/.exec(readFileSync(join(cwd, "gateway.jsonc"), "utf8")) ?? [];
+        const [, address = ""] =
+          /"\$schema": "(.*)"/.exec(readFileSync(join(cwd, "gateway.jsonc"), "utf8")) ?? [];
         return address;
       };
       const installed = await read(user);
@@ -153,14 +163,20 @@ describe("the package", () => {
     let count = 0;
     for (const page of texts) {
       const text = readFileSync(join(root, page), "utf8").replace(/```[^]*?```/g, "");
-      const links = text.matchAll(/\]\((?![a-z]+:|#)([^)\s#]+)[^)]*\)|(?:src|srcset|href)="(?![a-z]+:|#)([^"#]+)/g);
+      const links = text.matchAll(
+        /\]\((?![a-z]+:|#)([^)\s#]+)[^)]*\)|(?:src|srcset|href)="(?![a-z]+:|#)([^"#]+)/g,
+      );
       // What lies in tests/, src/ and scripts/ is named as part of the sources.
-      const names = page === "CONTRIBUTING.md" ? [] : text.matchAll(/`((?:docs|examples|ops)\/[\w./-]*)`/g);
+      const names = page === "CONTRIBUTING.md"
+        ? []
+        : text.matchAll(/`((?:docs|examples|ops)\/[\w./-]*)`/g);
       const targets = [
         ...Array.from(links, ([, link, picture]) => join(dirname(page), link ?? picture ?? "")),
         ...Array.from(names, ([, name = ""]) => name),
       ];
-      for (const target of targets) assert.ok(existsSync(join(root, target)), `${page} leads to ${target}`);
+      for (const target of targets) {
+        assert.ok(existsSync(join(root, target)), `${page} leads to ${target}`);
+      }
       count += targets.length;
     }
     assert.ok(count > 50, String(count));
@@ -175,7 +191,9 @@ describe("the package", () => {
 
   it("is built the same twice, and says by its digest what it is", async () => {
     const one = readFileSync(ONE_FILE);
-    assert.ok(one.equals(readFileSync(join(user, "node_modules", "sallyport", "dist", "sallyport.js"))));
+    assert.ok(
+      one.equals(readFileSync(join(user, "node_modules", "sallyport", "dist", "sallyport.js"))),
+    );
     for (const on of runtimes) {
       const { stdout } = await runProgram(["--version", "--json"], { on });
       const { version, runtime: told, digest } = JSON.parse(stdout);
@@ -186,9 +204,15 @@ describe("the package", () => {
   });
 
   it("runs by npx and by bunx", () => {
-    assert.equal(run("npx", ["--offline", "--no-install", "sallyport", "--version"]), `${manifest.version}\n`);
+    assert.equal(
+      run("npx", ["--offline", "--no-install", "sallyport", "--version"]),
+      `${manifest.version}\n`,
+    );
     const bun = commandOf("bun") ?? assert.fail("no Bun");
-    assert.equal(run(bun, ["x", "--no-install", "sallyport", "--version"]), `${manifest.version}\n`);
+    assert.equal(
+      run(bun, ["x", "--no-install", "sallyport", "--version"]),
+      `${manifest.version}\n`,
+    );
   });
 
   it("is imported on each runtime", () => {
@@ -203,8 +227,13 @@ describe("the package", () => {
   it("is required on each runtime, by a Node that can't require other modules too", () => {
     writeFileSync(join(user, "program.cjs"), COMMONJS_PROGRAM);
     for (const { label, kind, command } of runtimes) {
-      // From 20.19 on Node takes others too, unless it is told not to: before, there was nothing to tell.
-      const flags = { deno: ["run", "-A", "--node-modules-dir=manual"], bun: [], node: [ONLY_COMMONJS] };
+      // From 20.19 on Node takes others too, unless it is told not to: before, there was nothing to
+      // tell.
+      const flags = {
+        deno: ["run", "-A", "--node-modules-dir=manual"],
+        bun: [],
+        node: [ONLY_COMMONJS],
+      };
       assert.equal(run(command, [...flags[kind], "program.cjs"]), "401\n", label);
     }
   });
@@ -213,8 +242,13 @@ describe("the package", () => {
     for (const { label, kind, command } of runtimes) {
       if (kind !== "node") continue;
       for (const name of ["mod.js", "sallyport.js"]) {
-        const script = `console.log(typeof require("./node_modules/sallyport/dist/${name}").createGateway)`;
-        assert.equal(run(command, ["--no-warnings", "-e", script]), "function\n", `${name} on ${label}`);
+        const script =
+          `console.log(typeof require("./node_modules/sallyport/dist/${name}").createGateway)`;
+        assert.equal(
+          run(command, ["--no-warnings", "-e", script]),
+          "function\n",
+          `${name} on ${label}`,
+        );
       }
     }
   });
@@ -224,13 +258,27 @@ describe("the package", () => {
     writeFileSync(join(user, "program.cts"), COMMONJS_TYPES);
     writeFileSync(join(user, "program.mts"), PROGRAM);
     const names = ["program.cts", "program.mts"];
-    // The way of Node 16 is the strict one: there a module that is none of CommonJS can't be required.
+    // The way of Node 16 is the strict one: there a module that is none of CommonJS can't be
+    // required.
     for (const module of ["node16", "nodenext"]) {
-      const compilerOptions = { module, strict: true, noEmit: true, lib: ["ES2023", "DOM", "DOM.Iterable"], types: [] };
-      writeFileSync(project, JSON.stringify({ compilerOptions, files: names.map((name) => join(user, name)) }));
+      const compilerOptions = {
+        module,
+        strict: true,
+        noEmit: true,
+        lib: ["ES2023", "DOM", "DOM.Iterable"],
+        types: [],
+      };
+      writeFileSync(
+        project,
+        JSON.stringify({ compilerOptions, files: names.map((name) => join(user, name)) }),
+      );
       const told = run(node, [TSC, "-p", project, "--target", "es2023", "--listFiles"]);
-      const found = told.split("\n").filter((line) => line.endsWith("mod.d.ts")).map((line) => relative(user, line));
-      const types = ["types-cjs", "types"].map((name) => join("node_modules", "sallyport", "dist", name, "mod.d.ts"));
+      const found = told.split("\n").filter((line) => line.endsWith("mod.d.ts")).map((line) =>
+        relative(user, line)
+      );
+      const types = ["types-cjs", "types"].map((name) =>
+        join("node_modules", "sallyport", "dist", name, "mod.d.ts")
+      );
       assert.deepEqual(found.sort(), types.sort(), module);
     }
   });

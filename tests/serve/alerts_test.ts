@@ -1,4 +1,7 @@
-/** Messages about budgets of a program that serves: told once by all workers together, and once over a restart. */
+/**
+ * Messages about budgets of a program that serves: told once by all workers together, and once over
+ * a restart.
+ */
 // runtimes: all
 // long: messages are sent again after a time
 import assert from "node:assert/strict";
@@ -28,7 +31,9 @@ describe("alerts of a program", () => {
   });
   beforeEach(async () => {
     provider = await startProvider((response) => {
-      response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify({ choices: [], usage }));
+      response.writeHead(200, { "content-type": "application/json" }).end(
+        JSON.stringify({ choices: [], usage }),
+      );
     });
     receiver = await startProvider((response) => response.writeHead(200).end());
     at = makePlace(provider.url);
@@ -50,7 +55,11 @@ describe("alerts of a program", () => {
     return {
       program,
       call: async () => {
-        const sent = { "authorization": "Bearer sk-1", "gateway-auth": `Bearer ${key}`, "connection": "close" };
+        const sent = {
+          "authorization": "Bearer sk-1",
+          "gateway-auth": `Bearer ${key}`,
+          "connection": "close",
+        };
         const { status } = await callRaw(url, {
           headers: { ...sent, "content-type": "application/json" },
           body: GOOD_BODY,
@@ -60,7 +69,8 @@ describe("alerts of a program", () => {
       metrics: async () => await (await fetch(`${admin}/metrics`, { headers })).text(),
     };
   };
-  const thresholds = () => receiver.calls.map(({ body }) => JSON.parse(body.toString()).data.threshold).sort();
+  const thresholds = () =>
+    receiver.calls.map(({ body }) => JSON.parse(body.toString()).data.threshold).sort();
 
   it("workers tell each threshold once, and the gauge is what they have seen together", async () => {
     const { call, metrics, program } = await serve("--workers", "2");
@@ -81,7 +91,9 @@ describe("alerts of a program", () => {
       const gateways = [await serve(), await serve()];
       assert.deepEqual((await Promise.all(gateways.map(({ call }) => call()))).sort(), [200, 429]);
       await until(() => receiver.calls.length >= 2, "both messages");
-      for (const { call } of gateways) for (let count = 0; count < 3; count++) assert.equal(await call(), 429);
+      for (const { call } of gateways) {
+        for (let count = 0; count < 3; count++) assert.equal(await call(), 429);
+      }
       assert.deepEqual(thresholds(), [0.8, 1]);
     } finally {
       await endPrograms();
@@ -97,7 +109,10 @@ describe("alerts of a program", () => {
     await first.program.ended;
     const second = await serve();
     assert.equal(await second.call(), 429);
-    await until(async () => USED.test(await second.metrics()), "it knows that the budget is used up");
+    await until(
+      async () => USED.test(await second.metrics()),
+      "it knows that the budget is used up",
+    );
     assert.deepEqual(thresholds(), [0.8, 1]);
   });
 
@@ -124,36 +139,46 @@ describe("alerts of a program", () => {
       const second = await serve();
       await second.call();
       await until(() => receiver.calls.length >= 2, "both messages");
-      assert.deepEqual(idsOf(receiver.calls), idsOf(tried), "they have the ids by which a receiver knows them");
+      assert.deepEqual(
+        idsOf(receiver.calls),
+        idsOf(tried),
+        "they have the ids by which a receiver knows them",
+      );
       assert.deepEqual(thresholds(), [0.8, 1]);
       second.program.kill("SIGTERM");
       await second.program.ended;
       const third = await serve();
       await third.call();
-      await until(async () => USED.test(await third.metrics()) || receiver.calls.length > 2, "its use is known");
+      await until(
+        async () => USED.test(await third.metrics()) || receiver.calls.length > 2,
+        "its use is known",
+      );
       assert.equal(receiver.calls.length, 2);
     });
   }
 
-  withRedis.it("what a gateway that died had not delivered is sent by another one, once", async () => {
-    const redis = await startRedis();
-    try {
-      await refuseMessages();
-      at.configure({ ...settings(), redis: { url: redis.url, timeout: REDIS_TIMEOUT } });
-      const [dying, other] = [await serve(), await serve()];
-      assert.equal(await dying.call(), 200);
-      await until(() => receiver.calls.length >= 2, "both messages were tried");
-      assert.equal(await other.call(), 429);
-      dying.program.kill("SIGKILL");
-      await dying.program.ended;
-      const tried = receiver.calls.splice(0);
-      isRefusing = false;
-      await until(() => receiver.calls.length >= 2, "both messages", 30_000);
-      assert.deepEqual(idsOf(receiver.calls), idsOf(tried));
-      assert.deepEqual(thresholds(), [0.8, 1]);
-    } finally {
-      await endPrograms();
-      await redis.stop();
-    }
-  });
+  withRedis.it(
+    "what a gateway that died had not delivered is sent by another one, once",
+    async () => {
+      const redis = await startRedis();
+      try {
+        await refuseMessages();
+        at.configure({ ...settings(), redis: { url: redis.url, timeout: REDIS_TIMEOUT } });
+        const [dying, other] = [await serve(), await serve()];
+        assert.equal(await dying.call(), 200);
+        await until(() => receiver.calls.length >= 2, "both messages were tried");
+        assert.equal(await other.call(), 429);
+        dying.program.kill("SIGKILL");
+        await dying.program.ended;
+        const tried = receiver.calls.splice(0);
+        isRefusing = false;
+        await until(() => receiver.calls.length >= 2, "both messages", 30_000);
+        assert.deepEqual(idsOf(receiver.calls), idsOf(tried));
+        assert.deepEqual(thresholds(), [0.8, 1]);
+      } finally {
+        await endPrograms();
+        await redis.stop();
+      }
+    },
+  );
 });

@@ -91,7 +91,9 @@ describe("the listener of Node and Deno", () => {
   for (const type of ["text", "bytes"]) {
     it(`sends a large answer of ${type} in memory to its end, however long a caller that goes on reading takes`, async () => {
       const length = 24_000_000;
-      const { url } = await open(type === "text" ? "x".repeat(length) : new Uint8Array(length).fill(120));
+      const { url } = await open(
+        type === "text" ? "x".repeat(length) : new Uint8Array(length).fill(120),
+      );
       const caller = openRaw(url, "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
       const { socket } = caller;
       let got = 0;

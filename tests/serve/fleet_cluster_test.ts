@@ -39,9 +39,15 @@ withRedis.describe("a fleet on a Redis Cluster", () => {
     const reports = await watchUntil(node, "?scope=fleet", (seen) => countOf(seen) > 0);
     assert.deepEqual(reports.at(-1)?.scope, { gateways: 3, isStale: false });
     const metrics = await (await node.ask("/metrics?scope=fleet")).text();
-    for (const { name } of members) assert.ok(metrics.includes(`sallyport_gateway_answered{instance="${name}"} 1`));
+    for (const { name } of members) {
+      assert.ok(metrics.includes(`sallyport_gateway_answered{instance="${name}"} 1`));
+    }
     assert.equal((await node.ask("/v1/drain?gateway=all", "POST")).status, 200);
-    assert.deepEqual(await Promise.all(members.map((member) => member.isReady())), [false, false, false]);
+    assert.deepEqual(await Promise.all(members.map((member) => member.isReady())), [
+      false,
+      false,
+      false,
+    ]);
   });
 
   it("keeps everything in one slot, and leaves nothing for good", async () => {

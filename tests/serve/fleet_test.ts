@@ -6,7 +6,14 @@ import { hostname } from "node:os";
 import process from "node:process";
 import { afterAll, afterEach, beforeAll, it } from "@std/testing/bdd";
 import { VERSION } from "../../src/cli/command.ts";
-import { agree, AGREE_MS, type Kind, type Member, startMember, watchUntil } from "../support/fleet.ts";
+import {
+  agree,
+  AGREE_MS,
+  type Kind,
+  type Member,
+  startMember,
+  watchUntil,
+} from "../support/fleet.ts";
 import { endPrograms } from "../support/program.ts";
 import { answerPlain, type Provider, startProvider } from "../support/provider.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
@@ -33,8 +40,19 @@ withRedis.describe("a fleet on one Redis", () => {
     await redis.stop();
   });
 
-  const start = (name: string, on: Kind = "node", env: Record<string, string> = {}, args: readonly string[] = []) =>
-    startMember({ name, on, upstream: provider.url, env: { SALLYPORT_REDIS: redis.url, ...env }, args });
+  const start = (
+    name: string,
+    on: Kind = "node",
+    env: Record<string, string> = {},
+    args: readonly string[] = [],
+  ) =>
+    startMember({
+      name,
+      on,
+      upstream: provider.url,
+      env: { SALLYPORT_REDIS: redis.url, ...env },
+      args,
+    });
   const startThree = async (): Promise<[Member, Member, Member]> => {
     const [one, two, three] = await Promise.all(KINDS.map((kind) => start(`gw-${kind}`, kind)));
     if (one === undefined || two === undefined || three === undefined) return assert.fail();
@@ -49,25 +67,49 @@ withRedis.describe("a fleet on one Redis", () => {
     const [deno, bun, node] = await startThree();
     await chat(deno, 5);
     for (const member of [bun, node]) {
-      await until(async () => (await member.find("gw-deno"))?.p95 != null, "its figures arrive", AGREE_MS);
+      await until(
+        async () => (await member.find("gw-deno"))?.p95 != null,
+        "its figures arrive",
+        AGREE_MS,
+      );
       const { gateways, isShared, isStale } = await member.fleet();
       assert.deepEqual(gateways.map(({ name }) => name), ["gw-bun", "gw-deno", "gw-node"]);
-      assert.deepEqual(gateways.filter(({ isSelf }) => isSelf).map(({ name }) => name), [member.name]);
+      assert.deepEqual(gateways.filter(({ isSelf }) => isSelf).map(({ name }) => name), [
+        member.name,
+      ]);
       assert.deepEqual([isShared, isStale], [true, false]);
-      for (const { name, runtime, state, presence, version, isRedisUp, workers, memoryBytes } of gateways) {
+      for (
+        const { name, runtime, state, presence, version, isRedisUp, workers, memoryBytes }
+          of gateways
+      ) {
         assert.ok(runtime.startsWith(name.slice(3)), `${name} on ${runtime}`);
-        assert.deepEqual([state, presence, version, isRedisUp, workers], ["ready", "serving", VERSION, true, 1]);
+        assert.deepEqual([state, presence, version, isRedisUp, workers], [
+          "ready",
+          "serving",
+          VERSION,
+          true,
+          1,
+        ]);
         assert.ok(memoryBytes > 10_000_000, `${memoryBytes}`);
       }
-      assert.equal(new Set(gateways.map(({ digest }) => digest)).size, 1, "equal but for their names");
+      assert.equal(
+        new Set(gateways.map(({ digest }) => digest)).size,
+        1,
+        "equal but for their names",
+      );
       const { rate = 0, errorShare, p50, overhead } = await member.find("gw-deno") ?? assert.fail();
-      assert.ok(rate > 0 && errorShare === 0 && p50 !== null && overhead !== null && p50 >= overhead);
+      assert.ok(
+        rate > 0 && errorShare === 0 && p50 !== null && overhead !== null && p50 >= overhead,
+      );
     }
   });
 
   it("tells a gateway that has another configuration, one that left, one that is lost, and its successor", async () => {
     const one = await start("one");
-    const [two, three] = await Promise.all([start("two", "bun", { SALLYPORT_CURRENCY: "EUR" }), start("three")]);
+    const [two, three] = await Promise.all([
+      start("two", "bun", { SALLYPORT_CURRENCY: "EUR" }),
+      start("three"),
+    ]);
     await agree([one, two, three]);
     const digestOf = async (name: string) => (await one.find(name))?.digest;
     assert.notEqual(await digestOf("two"), await digestOf("one"));
@@ -82,14 +124,22 @@ withRedis.describe("a fleet on one Redis", () => {
     assert.match(metrics, /^sallyport_gateway_answered\{instance="three"\} 0$/m);
     assert.doesNotMatch(metrics, /instance="two"/);
     await start("three", "bun");
-    await until(async () => await presenceOf("three") === "serving", "its successor is there", AGREE_MS);
+    await until(
+      async () => await presenceOf("three") === "serving",
+      "its successor is there",
+      AGREE_MS,
+    );
     assert.equal((await one.fleet()).gateways.length, 3);
   });
 
   it("has a name by its host and port where none is configured, also when it has left", async () => {
     const [one, nameless] = await Promise.all([start("one"), start("", "bun")]);
     const name = `${hostname()}:${new URL(nameless.url).port}`;
-    await until(async () => (await one.find(name))?.presence === "serving", "it is there", AGREE_MS);
+    await until(
+      async () => (await one.find(name))?.presence === "serving",
+      "it is there",
+      AGREE_MS,
+    );
     nameless.program.kill("SIGTERM");
     await until(async () => (await one.find(name))?.presence === "left", "it left", AGREE_MS);
     assert.equal((await one.fleet()).gateways.length, 2);
@@ -105,13 +155,24 @@ withRedis.describe("a fleet on one Redis", () => {
     const namesOf = (reports: readonly { exchanges: readonly object[] }[]) =>
       exchangesOf(reports).map(({ gateway }) => gateway).sort();
     const before = [...Array(2).fill("gw-bun"), ...Array(3).fill("gw-deno"), "gw-node"];
-    const all = await watchUntil(node, "?scope=fleet", (reports) => exchangesOf(reports).length >= 6);
+    const all = await watchUntil(
+      node,
+      "?scope=fleet",
+      (reports) => exchangesOf(reports).length >= 6,
+    );
     assert.deepEqual(namesOf(all), before);
     const [first] = all;
     assert.deepEqual(first?.scope, { gateways: 3, isStale: false });
     assert.equal(first?.providers[0]?.replicas[0]?.inService, 3, "in all gateways");
-    assert.equal(all.flatMap(({ seconds }) => seconds).reduce((sum, { exchanges }) => sum + exchanges, 0), 6);
-    const one = await watchUntil(node, "?gateway=gw-deno", (reports) => exchangesOf(reports).length >= 3);
+    assert.equal(
+      all.flatMap(({ seconds }) => seconds).reduce((sum, { exchanges }) => sum + exchanges, 0),
+      6,
+    );
+    const one = await watchUntil(
+      node,
+      "?gateway=gw-deno",
+      (reports) => exchangesOf(reports).length >= 3,
+    );
     assert.deepEqual(namesOf(one), Array(3).fill("gw-deno"));
     assert.equal(one[0]?.scope?.gateway, "gw-deno");
     // What comes while it is watched comes once, from each gateway.
@@ -123,10 +184,17 @@ withRedis.describe("a fleet on one Redis", () => {
     });
     const ids = exchangesOf(later).map(({ id }) => id);
     assert.equal(new Set(ids).size, ids.length, "none twice");
-    assert.equal(later.flatMap(({ seconds }) => seconds).reduce((sum, { exchanges }) => sum + exchanges, 0), 18);
+    assert.equal(
+      later.flatMap(({ seconds }) => seconds).reduce((sum, { exchanges }) => sum + exchanges, 0),
+      18,
+    );
     assert.equal((await node.ask("/v1/live?gateway=nobody")).status, 404);
     const own = await watchUntil(node, "", (reports) => exchangesOf(reports).length >= 5);
-    assert.deepEqual([own[0]?.scope, new Set(namesOf(own))], [undefined, new Set([undefined])], "as without a fleet");
+    assert.deepEqual(
+      [own[0]?.scope, new Set(namesOf(own))],
+      [undefined, new Set([undefined])],
+      "as without a fleet",
+    );
   });
 
   it("lists the exchanges that one gateway keeps, or all, page by page", async () => {
@@ -141,9 +209,18 @@ withRedis.describe("a fleet on one Redis", () => {
     const gatewaysOf = ({ exchanges }: { exchanges: { gateway?: string }[] }) =>
       exchanges.map(({ gateway }) => gateway);
     const one = await list("gateway=gw-bun");
-    assert.deepEqual([one.status, gatewaysOf(one), one.next, one.missing], [200, Array(3).fill("gw-bun"), null, []]);
+    assert.deepEqual([one.status, gatewaysOf(one), one.next, one.missing], [
+      200,
+      Array(3).fill("gw-bun"),
+      null,
+      [],
+    ]);
     const own = await list("");
-    assert.deepEqual([gatewaysOf(own), own.missing], [Array(3).fill(undefined), undefined], "as without a fleet");
+    assert.deepEqual(
+      [gatewaysOf(own), own.missing],
+      [Array(3).fill(undefined), undefined],
+      "as without a fleet",
+    );
     const seen: { id: string; settledAt: number; gateway: string }[] = [];
     for (let next = ""; next !== null;) {
       const page = await list(`gateway=all&limit=4${next === "" ? "" : `&after=${next}`}`);
@@ -156,16 +233,25 @@ withRedis.describe("a fleet on one Redis", () => {
       seen.map(({ settledAt }) => settledAt),
       seen.map(({ settledAt }) => settledAt).toSorted().reverse(),
     );
-    assert.deepEqual(new Set(seen.map(({ gateway }) => gateway)), new Set(["gw-bun", "gw-deno", "gw-node"]));
+    assert.deepEqual(
+      new Set(seen.map(({ gateway }) => gateway)),
+      new Set(["gw-bun", "gw-deno", "gw-node"]),
+    );
     assert.equal(seen.every((each) => "keyName" in each || "keyId" in each), true);
     const [{ id = "" } = {}] = one.exchanges;
-    assert.deepEqual((await list(`gateway=all&id=${id}`)).exchanges.map((each: { id: string }) => each.id), [id]);
+    assert.deepEqual(
+      (await list(`gateway=all&id=${id}`)).exchanges.map((each: { id: string }) => each.id),
+      [id],
+    );
     assert.equal((await list("gateway=nobody")).status, 404);
 
     process.kill(bun.program.pid, "SIGSTOP");
     const [part, silent] = await Promise.all([list("gateway=all"), list("gateway=gw-bun")]);
     process.kill(bun.program.pid, "SIGCONT");
-    assert.deepEqual([part.missing, new Set(gatewaysOf(part))], [["gw-bun"], new Set(["gw-deno", "gw-node"])]);
+    assert.deepEqual([part.missing, new Set(gatewaysOf(part))], [
+      ["gw-bun"],
+      new Set(["gw-deno", "gw-node"]),
+    ]);
     assert.deepEqual([silent.status, silent.error?.code], [503, "fleet_unavailable"]);
   });
 
@@ -175,7 +261,10 @@ withRedis.describe("a fleet on one Redis", () => {
     await chat(bun, 2);
     const countOf = (text: string, instance: string) =>
       Number(
-        new RegExp(`^sallyport_exchanges_total\\{instance="${instance}",[^}]*outcome="ok"[^}]*\\} (\\d+)$`, "m")
+        new RegExp(
+          `^sallyport_exchanges_total\\{instance="${instance}",[^}]*outcome="ok"[^}]*\\} (\\d+)$`,
+          "m",
+        )
           .exec(text)?.[1] ?? 0,
       );
     const read = async (member: Member, path: string) => await (await member.ask(path)).text();
@@ -202,7 +291,11 @@ withRedis.describe("a fleet on one Redis", () => {
       return json.gateways as { name: string; state: string; isDone: boolean }[];
     };
     const one = await turn("/v1/drain?gateway=gw-bun");
-    assert.deepEqual(one.map(({ name, state, isDone }) => [name, state, isDone]), [["gw-bun", "draining", true]]);
+    assert.deepEqual(one.map(({ name, state, isDone }) => [name, state, isDone]), [[
+      "gw-bun",
+      "draining",
+      true,
+    ]]);
     assert.deepEqual(await readiness(), [true, false, true]);
     await chat(bun, 1); // who calls all the same is served
     const { id } = await node.find("gw-deno") ?? assert.fail();
@@ -213,7 +306,8 @@ withRedis.describe("a fleet on one Redis", () => {
     assert.deepEqual(await readiness(), [true, true, true]);
     await turn("/v1/drain?gateway=all");
     assert.deepEqual(await readiness(), [false, false, false]);
-    const isDraining = async () => (await deno.fleet()).gateways.every(({ state }) => state === "draining");
+    const isDraining = async () =>
+      (await deno.fleet()).gateways.every(({ state }) => state === "draining");
     await until(isDraining, "the others hear of it", AGREE_MS);
     assert.equal((await node.ask("/v1/drain?gateway=nobody", "POST")).status, 404);
   });
@@ -230,7 +324,8 @@ withRedis.describe("a fleet on one Redis", () => {
     await until(
       async () => {
         const found = await one.find("two");
-        return found?.presence === "serving" && found.p50 === null && found.startedAt > Date.now() - 15_000;
+        return found?.presence === "serving" && found.p50 === null &&
+          found.startedAt > Date.now() - 15_000;
       },
       "its successor",
       AGREE_MS,
@@ -271,7 +366,10 @@ withRedis.describe("a fleet on one Redis", () => {
   });
 
   it("a gateway with workers is one gateway", async () => {
-    const [one, two] = await Promise.all([start("one"), start("two", "bun", {}, ["--workers", "2"])]);
+    const [one, two] = await Promise.all([
+      start("one"),
+      start("two", "bun", {}, ["--workers", "2"]),
+    ]);
     await agree([one, two]);
     await chat(two, 6);
     await until(async () => ((await one.find("two"))?.rate ?? 0) > 0, "its traffic", AGREE_MS);
@@ -280,7 +378,10 @@ withRedis.describe("a fleet on one Redis", () => {
     assert.ok(memoryBytes > 10_000_000);
     const countOf = (reports: readonly { exchanges: readonly object[] }[]) =>
       reports.reduce((sum, { exchanges }) => sum + exchanges.length, 0);
-    assert.equal(countOf(await watchUntil(one, "?gateway=two", (reports) => countOf(reports) >= 6)), 6);
+    assert.equal(
+      countOf(await watchUntil(one, "?gateway=two", (reports) => countOf(reports) >= 6)),
+      6,
+    );
     assert.equal((await one.ask("/v1/drain?gateway=two", "POST")).status, 200);
     assert.equal(await two.isReady(), false);
   });

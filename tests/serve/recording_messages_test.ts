@@ -1,11 +1,17 @@
-/** Messages about recordings between a worker and its supervisor: one that can't be read fails alone. */
+/**
+ * Messages about recordings between a worker and its supervisor: one that can't be read fails
+ * alone.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
 import { SharedRecordings } from "../../src/durable/shared_recordings.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
-import type { RecordingAnswers, RecordingCalls } from "../../src/serve/workers/recording_messages.ts";
+import type {
+  RecordingAnswers,
+  RecordingCalls,
+} from "../../src/serve/workers/recording_messages.ts";
 import { SupervisedRecordings } from "../../src/serve/workers/supervised_recordings.ts";
 import { WorkerRecordings } from "../../src/serve/workers/worker_recordings.ts";
 import { until } from "../support/until.ts";
@@ -14,15 +20,23 @@ describe("a message about recordings that can't be read", () => {
   it("fails at the supervisor, which answers the others", async () => {
     const store = new MemoryRecordings({ clock: systemClock, maxBytes: 10_000 });
     const answers: RecordingAnswers[number][] = [];
-    const recordings = new WorkerRecordings(new SharedRecordings(store, systemClock), "1", (some) => {
-      answers.push(...some);
-    });
+    const recordings = new WorkerRecordings(
+      new SharedRecordings(store, systemClock),
+      "1",
+      (some) => {
+        answers.push(...some);
+      },
+    );
     const bad = [{ type: "append", id: "x", epoch: 1 }, { type: "nonsense" }, null];
     const calls = [...bad, { type: "list", limit: 1 }].map((message, call) => [call, message]);
     recordings.handle(calls as unknown as RecordingCalls);
     await until(() => answers.length === calls.length, "all answers");
     const byCall = new Map(answers);
-    assert.deepEqual([byCall.get(0), byCall.get(1), byCall.get(2)], [null, { failure: "lost" }, null]);
+    assert.deepEqual([byCall.get(0), byCall.get(1), byCall.get(2)], [
+      null,
+      { failure: "lost" },
+      null,
+    ]);
     assert.deepEqual(byCall.get(3), { recordings: [] });
   });
 
@@ -33,7 +47,9 @@ describe("a message about recordings that can't be read", () => {
     const listed = recordings.store.list(1);
     await until(() => sent.length === 2, "both calls");
     const [[first], [second]] = sent as [RecordingCalls[number], RecordingCalls[number]];
-    recordings.answered([[first, { recordings: [{ head: {} }] }], [second, { recordings: [] }]] as never);
+    recordings.answered(
+      [[first, { recordings: [{ head: {} }] }], [second, { recordings: [] }]] as never,
+    );
     await failed;
     assert.deepEqual(await listed, []);
     recordings.close();

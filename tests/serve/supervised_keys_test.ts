@@ -4,13 +4,20 @@ import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { readRecord } from "../../src/keys/key_record.ts";
-import { type KeyMessage, SupervisedKeys, WorkerKeys } from "../../src/serve/workers/supervised_keys.ts";
+import {
+  type KeyMessage,
+  SupervisedKeys,
+  WorkerKeys,
+} from "../../src/serve/workers/supervised_keys.ts";
 import { digest } from "../keys/key_store_suite.ts";
 import { until } from "../support/until.ts";
 
 const KEY = readRecord({ id: "one", digest: digest("one"), created: "2026-11-21T00:00:00.000Z" });
 
-/** Workers under one supervisor, the digests of each question that they were asked, and a clock that a test moves. */
+/**
+ * Workers under one supervisor, the digests of each question that they were asked, and a clock that
+ * a test moves.
+ */
 function startWorkers(count: number) {
   const asked: (readonly string[])[] = [];
   let now = 0;
@@ -57,14 +64,18 @@ describe("keys that workers ask each other for", () => {
   it("are asked for in one question, however many guesses come with them, and a known key is found", async () => {
     const { asked, workers: [first = assert.fail(), second = assert.fail()] } = startWorkers(3);
     second.onAsked((asking) => asking === KEY.digest ? { key: KEY, ageMs: 5 } : undefined);
-    const guesses = Array.from({ length: 2000 }, (_, index) => first.find(digest(`guess ${index}`)));
+    const guesses = Array.from(
+      { length: 2000 },
+      (_, index) => first.find(digest(`guess ${index}`)),
+    );
     assert.equal((await first.find(KEY.digest))?.key.id, "one");
     assert.deepEqual(await Promise.all(guesses), Array(2000).fill(undefined));
     assert.deepEqual(asked.map(({ length }) => length), [2001, 2001], "each other worker once");
   });
 
   it("are found although a worker does not answer", async () => {
-    const { workers: [first = assert.fail(), second = assert.fail(), silent = assert.fail()] } = startWorkers(3);
+    const { workers: [first = assert.fail(), second = assert.fail(), silent = assert.fail()] } =
+      startWorkers(3);
     silent.heard = () => {};
     second.onAsked((asking) => asking === KEY.digest ? { key: KEY, ageMs: 5 } : undefined);
     let isGuessAnswered = false;
@@ -77,8 +88,12 @@ describe("keys that workers ask each other for", () => {
   it("are waited for by ten thousand at once at most, and what was not asked is no miss", async () => {
     const sent: KeyMessage[] = [];
     const worker = new SupervisedKeys((message) => void sent.push(message));
-    const answer = (call: number) => worker.heard({ type: "foundKeys", call, found: [], isLast: true });
-    const open = Array.from({ length: 10_000 }, (_, index) => worker.find(digest(`guess ${index}`)));
+    const answer = (call: number) =>
+      worker.heard({ type: "foundKeys", call, found: [], isLast: true });
+    const open = Array.from(
+      { length: 10_000 },
+      (_, index) => worker.find(digest(`guess ${index}`)),
+    );
     assert.equal(await worker.find(KEY.digest), undefined);
     await until(() => sent.length === 1, "the first question");
     answer(1);

@@ -1,4 +1,7 @@
-/** Changes of the configuration over workers, and the states of a worker, with workers that answer when a test says so. */
+/**
+ * Changes of the configuration over workers, and the states of a worker, with workers that answer
+ * when a test says so.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { beforeEach, describe, it } from "@std/testing/bdd";
@@ -54,12 +57,21 @@ describe("the state of a worker", () => {
 
   it("has the other configuration only once that is applied", () => {
     const [, , , , prepared = assert.fail()] = STATES;
-    assert.deepEqual(nextWorkerState(prepared, { type: "applied" }), { name: "serving", source: AFTER });
-    assert.deepEqual(nextWorkerState(prepared, { type: "abandoned" }), { name: "serving", source: BEFORE });
+    assert.deepEqual(nextWorkerState(prepared, { type: "applied" }), {
+      name: "serving",
+      source: AFTER,
+    });
+    assert.deepEqual(nextWorkerState(prepared, { type: "abandoned" }), {
+      name: "serving",
+      source: BEFORE,
+    });
   });
 
   it("accepts callers while it serves, whatever it prepares", () => {
-    assert.equal(STATES.map((state) => acceptsCallers(state) ? "yes" : "no").join(" "), "no no yes yes yes no no");
+    assert.equal(
+      STATES.map((state) => acceptsCallers(state) ? "yes" : "no").join(" "),
+      "no no yes yes yes no no",
+    );
   });
 });
 
@@ -161,11 +173,16 @@ describe("a change of the configuration over workers", () => {
     assert.deepEqual([first.told(), behind.told()], ["prepare latest, apply", "apply"]);
     await clock.pass(60_000);
     assert.deepEqual(replaced, [], "no worker is replaced, however late it becomes");
-    assert.deepEqual(workers.map(({ state }) => state.name === "serving" && state.source), [LATEST, LATEST]);
+    assert.deepEqual(workers.map(({ state }) => state.name === "serving" && state.source), [
+      LATEST,
+      LATEST,
+    ]);
   });
 
   for (const why of [undefined, "listen[0]: cannot listen"]) {
-    const what = why === undefined ? "does not catch up in time" : "can't use the configuration in force";
+    const what = why === undefined
+      ? "does not catch up in time"
+      : "can't use the configuration in force";
     it(`replaces a worker that ${what}, and hinders no later change`, async () => {
       const { first, behind } = await beginWithOneBehind();
       if (why === undefined) await clock.pass(30_000);
@@ -190,8 +207,14 @@ describe("a change of the configuration over workers", () => {
     await answer(second, "no such file");
     await refused;
     await answer(second);
-    assert.deepEqual([first.told(), second.told()], ["prepare after, abandon", "prepare after, abandon"]);
-    assert.deepEqual(workers.map(({ state }) => state), workers.map(() => ({ name: "serving", source: BEFORE })));
+    assert.deepEqual([first.told(), second.told()], [
+      "prepare after, abandon",
+      "prepare after, abandon",
+    ]);
+    assert.deepEqual(
+      workers.map(({ state }) => state),
+      workers.map(() => ({ name: "serving", source: BEFORE })),
+    );
     assert.equal(clock.waiting, 0);
   });
 
@@ -269,7 +292,10 @@ describe("a change of the configuration over workers", () => {
     await begin(first);
     move(first, { type: "ended" });
     first.setEnded();
-    const refused = assert.rejects(changes.prepare(AFTER), /workers: no worker serves, so none could try/);
+    const refused = assert.rejects(
+      changes.prepare(AFTER),
+      /workers: no worker serves, so none could try/,
+    );
     await clock.pass(30_000);
     await refused;
     changes.configure(second);

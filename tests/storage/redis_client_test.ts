@@ -1,4 +1,6 @@
-/** The connection to Redis: deadlines, a failing Redis left alone, and what the operator is told. */
+/**
+ * The connection to Redis: deadlines, a failing Redis left alone, and what the operator is told.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -12,7 +14,10 @@ import { startLink } from "../support/redis_link.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 
-/** A clock that a test sets forward; its deadlines are kept on a busy machine too, unless they are fired by hand. */
+/**
+ * A clock that a test sets forward; its deadlines are kept on a busy machine too, unless they are
+ * fired by hand.
+ */
 class TestClock implements Clock {
   ahead = 0;
   isManual = false;
@@ -56,7 +61,9 @@ withRedis.describe("a connection to Redis", () => {
       return redis.ping();
     }, String);
   const failures = async (calls: Promise<unknown>[]): Promise<unknown[]> =>
-    (await Promise.allSettled(calls)).flatMap((call) => call.status === "rejected" ? [call.reason] : []);
+    (await Promise.allSettled(calls)).flatMap((call) =>
+      call.status === "rejected" ? [call.reason] : []
+    );
   const many = () => failures(Array.from({ length: 50 }, ping));
 
   it("carries the calls of one turn in one packet, texts and bytes in their order", async () => {
@@ -103,7 +110,10 @@ withRedis.describe("a connection to Redis", () => {
     clock.ahead += 30;
     deadlines[1]?.fire();
     const waits = clock.timers.map(({ ms }) => Math.floor(ms));
-    assert.ok((waits[0] ?? 0) >= 1 && (waits[1] ?? 0) >= 30 && (waits[1] ?? 0) <= REDIS_DEADLINE_MS, String(waits));
+    assert.ok(
+      (waits[0] ?? 0) >= 1 && (waits[1] ?? 0) >= 30 && (waits[1] ?? 0) <= REDIS_DEADLINE_MS,
+      String(waits),
+    );
     assert.deepEqual(await Promise.all([quick, late]), ["PONG", "PONG"]);
     for (const { fire } of clock.timers) fire();
     assert.equal(client.health.failures, 0);
@@ -138,7 +148,10 @@ withRedis.describe("a connection to Redis", () => {
     }
     for (const [index, most] of [20, 40, 80, 160, 250, 250].entries()) {
       const pause = pauses[index] ?? 0;
-      assert.ok(pause >= most / 2 && pause <= most, `${pauses}: gateways do not ask at the same time`);
+      assert.ok(
+        pause >= most / 2 && pause <= most,
+        `${pauses}: gateways do not ask at the same time`,
+      );
     }
     assert.equal(sent, 50, "no caller waited twice");
     server.resume();
@@ -150,7 +163,10 @@ withRedis.describe("a connection to Redis", () => {
     const probes = clock.durations.filter((ms) => ms === REDIS_DEADLINE_MS).length;
     assert.ok(probes >= 3, "one good answer is not enough");
     assert.equal((await many()).length, 0, "all are served again");
-    assert.deepEqual(reports.map((line) => line.split(" (")[0]), ["Redis fails", "Redis answers again"]);
+    assert.deepEqual(reports.map((line) => line.split(" (")[0]), [
+      "Redis fails",
+      "Redis answers again",
+    ]);
   });
 
   it("tells what comes late, and whether anything was sent at all", async () => {
@@ -189,9 +205,14 @@ withRedis.describe("a connection to Redis", () => {
     assert.deepEqual(reports.slice(3), ["Redis answers again"]);
   });
 
-  // ioredis gives a connection up when a Sentinel tells of a failover in the moment in which it looks for the primary.
+  // ioredis gives a connection up when a Sentinel tells of a failover in the moment in which it
+  // looks for the primary.
   it("makes connections again that the library has given up, until it is closed", async () => {
-    const servers = new OneServer({ url: server.url, timeoutMs: REDIS_DEADLINE_MS }, systemClock, () => {});
+    const servers = new OneServer(
+      { url: server.url, timeoutMs: REDIS_DEADLINE_MS },
+      systemClock,
+      () => {},
+    );
     const both = [servers.redis, servers.subscriber];
     const areReady = () => both.every(({ status }) => status === "ready");
     try {
@@ -206,7 +227,11 @@ withRedis.describe("a connection to Redis", () => {
     } finally {
       servers.close();
     }
-    await until(() => both.every(({ status }) => status === "end"), "they are closed for good", 20_000);
+    await until(
+      () => both.every(({ status }) => status === "end"),
+      "they are closed for good",
+      20_000,
+    );
   });
 
   it("goes to the new primary when the one it talks to has become a replica", async () => {
@@ -220,6 +245,10 @@ withRedis.describe("a connection to Redis", () => {
       clock.ahead += 300;
       return (await failures([client.run((redis) => redis.set("a", "b"), String)])).length === 0;
     }, "it may write again");
-    assert.notEqual(await client.run((redis) => redis.client("ID"), Number), idBefore, "the connection is another one");
+    assert.notEqual(
+      await client.run((redis) => redis.client("ID"), Number),
+      idBefore,
+      "the connection is another one",
+    );
   });
 });

@@ -1,4 +1,6 @@
-/** The health of one server of Redis: which answers end it, and how many it takes to be well again. */
+/**
+ * The health of one server of Redis: which answers end it, and how many it takes to be well again.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { setImmediate } from "node:timers/promises";

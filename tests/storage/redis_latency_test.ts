@@ -1,4 +1,7 @@
-/** A Redis that is far away: it is used as long as it answers in time, and it does not count as up and down in turn. */
+/**
+ * A Redis that is far away: it is used as long as it answers in time, and it does not count as up
+ * and down in turn.
+ */
 // runtimes: once
 // alone: it measures deadlines of tens of milliseconds
 // long: Redis is called over a slow link for seconds
@@ -41,10 +44,16 @@ withRedis.describe("row 67: a Redis that is far away", () => {
   });
   const connect = async (timeoutMs: number) => {
     reports = [];
-    client = new RedisClient({ url: link.url, timeoutMs }, systemClock, (text) => reports.push(text));
+    client = new RedisClient(
+      { url: link.url, timeoutMs },
+      systemClock,
+      (text) => reports.push(text),
+    );
     await client.ready();
   };
-  /** Makes calls one after the other, several at a time, and counts how often the health changes. */
+  /**
+   * Makes calls one after the other, several at a time, and counts how often the health changes.
+   */
   const load = async (ms = LOAD_MS): Promise<Found> => {
     let [changes, good, failed] = [0, 0, 0];
     let wasUp = client.health.isUp;
@@ -61,7 +70,10 @@ withRedis.describe("row 67: a Redis that is far away", () => {
     return { changes, good, failed };
   };
 
-  /** Returns the longest pause during some work in which Redis, asked without the link, or this process was away. */
+  /**
+   * Returns the longest pause during some work in which Redis, asked without the link, or this
+   * process was away.
+   */
   const awayDuring = async (work: () => Promise<void>): Promise<number> => {
     const direct = new Redis(redis.url);
     let [awayMs, isOver] = [0, false];
@@ -84,12 +96,17 @@ withRedis.describe("row 67: a Redis that is far away", () => {
   };
 
   /**
-   * Connects and makes calls over a link with a round trip, and checks what they find. It does so again as long as the
-   * machine was away for half of the time between the round trip and the timeout: then it has proven nothing.
+   * Connects and makes calls over a link with a round trip, and checks what they find. It does so
+   * again as long as the machine was away for half of the time between the round trip and the
+   * timeout: then it has proven nothing.
    *
    * @returns How often it connected
    */
-  const prove = async (rtt: number, timeoutMs: number, isRight: (found: Found) => boolean): Promise<number> => {
+  const prove = async (
+    rtt: number,
+    timeoutMs: number,
+    isRight: (found: Found) => boolean,
+  ): Promise<number> => {
     link.rtt = rtt;
     for (let tries = 1;; tries++) {
       let found: Found = { changes: 0, good: 0, failed: 0 };
@@ -99,20 +116,28 @@ withRedis.describe("row 67: a Redis that is far away", () => {
       });
       if (isRight(found)) return tries;
       const isDisturbed = awayMs > Math.abs(timeoutMs - rtt) / 2;
-      if (!isDisturbed || tries === MOST_TRIES) assert.fail(JSON.stringify({ ...found, awayMs, reports }));
+      if (!isDisturbed || tries === MOST_TRIES) {
+        assert.fail(JSON.stringify({ ...found, awayMs, reports }));
+      }
       client.close();
     }
   };
 
   for (const [rtt, timeoutMs] of [[20, 50], [40, 100], [80, 200]] as const) {
     it(`row 67: a round trip of ${rtt} ms is good with a timeout of ${timeoutMs} ms`, async () => {
-      await prove(rtt, timeoutMs, ({ changes, good, failed }) => good > 50 && failed <= good / 20 && changes <= 2);
+      await prove(
+        rtt,
+        timeoutMs,
+        ({ changes, good, failed }) => good > 50 && failed <= good / 20 && changes <= 2,
+      );
     });
   }
 
   it("row 67: a round trip of 250 ms with a timeout of 50 ms: never up, on the same connection, and told what to do", async () => {
-    // So far that it is late also where this process stands still meanwhile, which extends the timeout.
-    const told = /^Redis fails \(slow: it answers after \d+ ms; redis\.timeout is 50 ms: raise it[^\n]*$/;
+    // So far that it is late also where this process stands still meanwhile, which extends the
+    // timeout.
+    const told =
+      /^Redis fails \(slow: it answers after \d+ ms; redis\.timeout is 50 ms: raise it[^\n]*$/;
     const tries = await prove(
       250,
       50,

@@ -1,4 +1,7 @@
-/** The connection to Redis in all places where one can be: a Cluster, behind Sentinels, by TLS, at a Unix socket. */
+/**
+ * The connection to Redis in all places where one can be: a Cluster, behind Sentinels, by TLS, at a
+ * Unix socket.
+ */
 // runtimes: all
 // long: servers fail over, and connections are given up
 import assert from "node:assert/strict";
@@ -22,7 +25,10 @@ import { needs } from "../support/requires.ts";
 import { until } from "../support/until.ts";
 
 /** Deadlines that a busy machine keeps too. */
-const patient: Clock = { ...systemClock, timer: (ms, fire) => systemClock.timer(ms === 50 ? 20 * ms : ms, fire) };
+const patient: Clock = {
+  ...systemClock,
+  timer: (ms, fire) => systemClock.timer(ms === 50 ? 20 * ms : ms, fire),
+};
 /** How long a fleet may take to recover. Milliseconds. */
 const RECOVERY_MS = 20_000;
 /** It asks for the time too, as the limits do. */
@@ -50,7 +56,11 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     /** Tries until it can count again. */
     const countAgain = async (key: string): Promise<number> => {
       let counted = 0;
-      await until(async () => (counted = await count(key).catch(() => 0)) > 0, `${key} is counted again`, RECOVERY_MS);
+      await until(
+        async () => (counted = await count(key).catch(() => 0)) > 0,
+        `${key} is counted again`,
+        RECOVERY_MS,
+      );
       return counted;
     };
     await client.ready();
@@ -120,13 +130,16 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     const { urls, servers } = later(await startCluster());
     const connected = await connect({ cluster: urls.slice(0, 1) });
     assert.equal(connected.client.health.isUp, true);
-    for (let number = 0; number < 30; number++) assert.equal(await connected.count(`{${number}}`), 1);
+    for (let number = 0; number < 30; number++) {
+      assert.equal(await connected.count(`{${number}}`), 1);
+    }
     for (const { raw } of servers) assert.ok(await raw.dbsize() > 0, "each has some of them");
     for (const { raw } of servers) await hears(connected, raw);
     const [first, second] = servers as [AnyServer, AnyServer];
     const key = await first.raw.randomkey() ?? assert.fail();
     const slot = Number(await first.raw.cluster("KEYSLOT", key));
-    // On the move: keys that are gone already are asked for at the new place (ASK), then all are (MOVED).
+    // On the move: keys that are gone already are asked for at the new place (ASK), then all are
+    // (MOVED).
     const id = String(await second.raw.cluster("MYID"));
     await second.raw.cluster("SETSLOT", slot, "IMPORTING", String(await first.raw.cluster("MYID")));
     await first.raw.cluster("SETSLOT", slot, "MIGRATING", id);
@@ -147,10 +160,17 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     for (let number = 0; number < 30; number++) await connected.count(`{${number}}`);
     const lost = await first.raw.randomkey() ?? assert.fail();
     const kept = await second.raw.randomkey() ?? assert.fail();
-    await until(async () => await replica.raw.dbsize() === await first.raw.dbsize(), "the replica follows");
+    await until(
+      async () => await replica.raw.dbsize() === await first.raw.dbsize(),
+      "the replica follows",
+    );
 
     await replica.raw.cluster("FAILOVER");
-    await until(async () => (await replica.raw.role())[0] === "master", "the replica takes over", RECOVERY_MS);
+    await until(
+      async () => (await replica.raw.role())[0] === "master",
+      "the replica takes over",
+      RECOVERY_MS,
+    );
     assert.equal(await connected.countAgain(lost), 2, "planned: nothing is lost");
     await until(
       async () => (await first.raw.info("replication")).includes("master_link_status:up"),
@@ -185,7 +205,9 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     const nameless = await connect({ url, tls: { ca: tls.ca } });
     assert.equal(nameless.client.health.isUp, false, "the server wants a certificate");
     if (isElsewhere) return; // the same client to more servers
-    const cluster = later(await startCluster({ args: ["--tls-cluster", "yes", ...certificates.args], tls }));
+    const cluster = later(
+      await startCluster({ args: ["--tls-cluster", "yes", ...certificates.args], tls }),
+    );
     const sharded = await connect({ cluster: cluster.urls, tls });
     for (let number = 0; number < 30; number++) assert.equal(await sharded.count(`{${number}}`), 1);
     await hears(sharded, cluster.servers[0]?.raw ?? assert.fail());
@@ -243,7 +265,11 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     const named = await connect({ url: `redis://${address}`, username: "gate:way", password });
     assert.equal(await named.count("a"), 2);
     await hears(named, server.raw);
-    const wrong = await connect({ url: `redis://${address}`, username: "gate:way", password: "wrong" });
+    const wrong = await connect({
+      url: `redis://${address}`,
+      username: "gate:way",
+      password: "wrong",
+    });
     assert.equal(wrong.client.health.isUp, false);
     assert.match(wrong.reports[0] ?? "", /Redis fails \(WRONGPASS/);
     // One who may not even ask what server it is.
@@ -254,20 +280,36 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
 
   it.once("refuses what can't work: another kind of place, a replica, a version that is too old", async () => {
     const server = later(await startServer());
-    const cluster = later(await startServer(["--cluster-enabled", "yes", "--cluster-port", String(await freePort())]));
+    const cluster = later(
+      await startServer(["--cluster-enabled", "yes", "--cluster-port", String(await freePort())]),
+    );
     const replica = later(await startServer(["--replicaof", "127.0.0.1", "1"]));
-    const sentinel = later(await startServer([], { sentinel: `sentinel monitor x 127.0.0.1 ${server.port} 1\n` }));
-    const old = await startLink(server.port, (text) => text.replace(/redis_version:\d+\.\d+/, "redis_version:6.1"));
+    const sentinel = later(
+      await startServer([], { sentinel: `sentinel monitor x 127.0.0.1 ${server.port} 1\n` }),
+    );
+    const old = await startLink(
+      server.port,
+      (text) => text.replace(/redis_version:\d+\.\d+/, "redis_version:6.1"),
+    );
     closing.push(() => old.close());
     const refused: [Omit<RedisTarget, "timeoutMs">, RegExp][] = [
       [{ url: `redis://127.0.0.1:${cluster.port}` }, /node of a Cluster: configure redis\.cluster/],
-      [{ cluster: [`redis://127.0.0.1:${server.port}`] }, /no node of a Cluster: configure redis\.url/],
+      [
+        { cluster: [`redis://127.0.0.1:${server.port}`] },
+        /no node of a Cluster: configure redis\.url/,
+      ],
       [{ url: `redis://127.0.0.1:${sentinel.port}` }, /is a Sentinel: configure redis\.sentinel/],
-      [{ url: `redis://127.0.0.1:${replica.port}` }, /is a replica: configure its primary, or redis\.sentinel/],
+      [
+        { url: `redis://127.0.0.1:${replica.port}` },
+        /is a replica: configure its primary, or redis\.sentinel/,
+      ],
       [{ url: old.url }, /Redis 6\.1, which is too old: 6\.2 is needed/],
     ];
     for (const [target, says] of refused) {
-      await assert.rejects(connect(target), (error) => error instanceof RedisUnfit && says.test(error.message));
+      await assert.rejects(
+        connect(target),
+        (error) => error instanceof RedisUnfit && says.test(error.message),
+      );
     }
   });
 });

@@ -1,4 +1,7 @@
-/** Files that several processes share: one writer at a time, whatever becomes of it, and what stands beside. */
+/**
+ * Files that several processes share: one writer at a time, whatever becomes of it, and what stands
+ * beside.
+ */
 // runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -86,7 +89,10 @@ describe("a shared file", () => {
     assert.ok(tookMs >= LEASE_MS && tookMs < 3 * await lease, `${tookMs} ms`);
     abandon();
     await Promise.all(words.map((word) => append(word)));
-    assert.deepEqual(text().split(";").filter((word) => word !== "").sort(), ["first", ...words].sort());
+    assert.deepEqual(
+      text().split(";").filter((word) => word !== "").sort(),
+      ["first", ...words].sort(),
+    );
     assert.deepEqual(readdirSync(folder.path), ["shared.json"]);
   });
 
@@ -115,7 +121,10 @@ describe("a shared file", () => {
     renameSync(join(lock, readdirSync(lock)[0] ?? ""), `${lock}.taken.old`);
     const third = await hold();
     second.goOn();
-    await until(() => readdirSync(folder.path).some((name) => name.startsWith("shared.json.lock.")), "it waits");
+    await until(
+      () => readdirSync(folder.path).some((name) => name.startsWith("shared.json.lock.")),
+      "it waits",
+    );
     third.goOn();
     await Promise.all([second.done, third.done]);
     assert.deepEqual([text(), second.turns(), third.turns()], ["other;held;held;held;", 2, 1]);
@@ -131,7 +140,10 @@ describe("a shared file", () => {
     const { goOn, done } = await hold();
     await assert.rejects(() => withLock(path, () => Promise.resolve(), 100), (error) => {
       assert.ok(error instanceof FileUnavailable);
-      assert.equal(error.message, `Cannot change ${path}: others have held ${lock} for 1 s. Try again`);
+      assert.equal(
+        error.message,
+        `Cannot change ${path}: others have held ${lock} for 1 s. Try again`,
+      );
       return true;
     });
     goOn();
@@ -147,11 +159,15 @@ describe("a shared file", () => {
     };
     await assert.rejects(
       () => new SharedFile(path).change((replace) => replace(failing())),
-      (error) => error instanceof FileUnavailable && error.message === `Cannot write ${path}: ENOSPC`,
+      (error) =>
+        error instanceof FileUnavailable && error.message === `Cannot write ${path}: ENOSPC`,
     );
     assert.deepEqual([text(), readdirSync(folder.path)], ["before;", ["shared.json"]]);
     const missing = new SharedFile(join(folder.path, "no", "such", "file"));
-    await assert.rejects(() => missing.change(() => Promise.resolve()), /Cannot write \S+\.lock: ENOENT$/);
+    await assert.rejects(
+      () => missing.change(() => Promise.resolve()),
+      /Cannot write \S+\.lock: ENOENT$/,
+    );
     assert.deepEqual(readdirSync(folder.path), ["shared.json"]);
   });
 
@@ -164,7 +180,10 @@ describe("a shared file", () => {
     waiting.goOn();
     await Promise.all([waiting.done, through]);
     assert.equal(text(), "held;through;");
-    assert.ok(lstatSync(join(links, "two")).isSymbolicLink() && lstatSync(join(links, "one")).isSymbolicLink());
+    assert.ok(
+      lstatSync(join(links, "two")).isSymbolicLink() &&
+        lstatSync(join(links, "one")).isSymbolicLink(),
+    );
     assert.deepEqual(readdirSync(links).sort(), ["one", "two"]);
     rmSync(path);
     const first = new SharedFile(join(links, "two"));
@@ -174,7 +193,12 @@ describe("a shared file", () => {
   });
 
   it("is never opened to more users than it was, and stays its owner's", async () => {
-    for (const [mode, then] of [[0o644, 0o600], [0o600, 0o600], [0o400, 0o400], [0o777, 0o600]] as const) {
+    for (
+      const [mode, then] of [[0o644, 0o600], [0o600, 0o600], [0o400, 0o400], [
+        0o777,
+        0o600,
+      ]] as const
+    ) {
       chmodSync(path, mode);
       await append("x");
       assert.equal(statSync(path).mode & 0o777, then, mode.toString(8));
@@ -184,7 +208,9 @@ describe("a shared file", () => {
     chownSync(path, 4711, 4712);
     const { goOn, done } = await hold();
     const held = join(lock, readdirSync(lock)[0] ?? "");
-    for (const each of [lock, held]) assert.equal(statSync(each).uid, 4711, "the service may take over from root");
+    for (const each of [lock, held]) {
+      assert.equal(statSync(each).uid, 4711, "the service may take over from root");
+    }
     goOn();
     await done;
     const { uid, gid } = statSync(path);
@@ -196,7 +222,14 @@ describe("a shared file", () => {
     for (const left of ["shared.json.lock.1-x-600", "shared.json.lock.2-y-600.old"]) {
       mkdirSync(join(folder.path, left, "1-x-600"), { recursive: true });
     }
-    for (const name of ["shared.json.4711.draft", "shared.json.bak", "shared.json.draft", "other.json.1.draft"]) {
+    for (
+      const name of [
+        "shared.json.4711.draft",
+        "shared.json.bak",
+        "shared.json.draft",
+        "other.json.1.draft",
+      ]
+    ) {
       writeFileSync(join(folder.path, name), "");
     }
     const reports: string[] = [];
@@ -215,7 +248,12 @@ describe("a shared file", () => {
   });
 
   it("that is open to others is reported, with what to do", async () => {
-    for (const [mode, says] of [[0o600, ""], [0o400, ""], [0o640, "0640"], [0o604, "0604"], [0o620, "0620"]] as const) {
+    for (
+      const [mode, says] of [[0o600, ""], [0o400, ""], [0o640, "0640"], [0o604, "0604"], [
+        0o620,
+        "0620",
+      ]] as const
+    ) {
       chmodSync(path, mode);
       const reports: string[] = [];
       await new SharedFile(path).tidy((text) => void reports.push(text));

@@ -1,4 +1,6 @@
-/** The forms of what is stored: they belong to a version, and a later form is refused, not misread. */
+/**
+ * The forms of what is stored: they belong to a version, and a later form is refused, not misread.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -20,7 +22,9 @@ import { until } from "../support/until.ts";
 const FILE = new URL("stored_forms.json", import.meta.url);
 const HOW =
   "raise the version in package.json, deno.json and src/cli/command.ts, and run this test with UPDATE_FORMS=1";
-const NO_PREVIOUS = previousCommit === undefined ? "the history of the repository is not here" : undefined;
+const NO_PREVIOUS = previousCommit === undefined
+  ? "the history of the repository is not here"
+  : undefined;
 const withRedis = needs(["redis-server"]);
 
 const readAll = async (file: string) => ({
@@ -54,15 +58,18 @@ withRedis.describe("the forms of what is stored", () => {
     assert.deepEqual(forms, JSON.parse(readFileSync(FILE, "utf8")).forms, HOW);
   });
 
-  needs(["redis-server"], NO_PREVIOUS).it("the build before has another version if its forms differ", async () => {
-    const file = makePreviousBuild(previousCommit ?? assert.fail("no history"));
-    const { stdout } = await runProgram(["--version"], { file });
-    const { since, forms } = JSON.parse(readFileSync(FILE, "utf8"));
-    const before = await readAll(file);
-    if (JSON.stringify(before) === JSON.stringify(forms)) return;
-    assert.notEqual(stdout.trim(), VERSION, HOW);
-    assert.notEqual(stdout.trim(), since, HOW);
-  });
+  needs(["redis-server"], NO_PREVIOUS).it(
+    "the build before has another version if its forms differ",
+    async () => {
+      const file = makePreviousBuild(previousCommit ?? assert.fail("no history"));
+      const { stdout } = await runProgram(["--version"], { file });
+      const { since, forms } = JSON.parse(readFileSync(FILE, "utf8"));
+      const before = await readAll(file);
+      if (JSON.stringify(before) === JSON.stringify(forms)) return;
+      assert.notEqual(stdout.trim(), VERSION, HOW);
+      assert.notEqual(stdout.trim(), since, HOW);
+    },
+  );
 
   withRedis.it("a Redis of a later form is refused at the start, by commands too", async () => {
     redis = await startRedis();
@@ -73,7 +80,8 @@ withRedis.describe("the forms of what is stored", () => {
     await serve().waitFor(/listening on (http:\S+)/);
     assert.equal(await raw.get("sallyport:forms"), String(STORED_FORMS));
     await raw.set("sallyport:forms", STORED_FORMS + 1);
-    const says = /redis: this Redis is used by a later version, in a form that this one cannot read: run that version/;
+    const says =
+      /redis: this Redis is used by a later version, in a form that this one cannot read: run that version/;
     await assertRefused(["serve"], says);
     await assertRefused(["keys", "list"], says);
     assert.equal(await raw.get("sallyport:forms"), String(STORED_FORMS + 1));
@@ -87,7 +95,10 @@ withRedis.describe("the forms of what is stored", () => {
     raw = new Redis(redis.url, { retryStrategy: () => 20, maxRetriesPerRequest: null });
     raw.on("error", () => {});
     await redis.restart();
-    await until(async () => await raw?.set("sallyport:forms", STORED_FORMS + 1) === "OK", "Redis answers");
+    await until(
+      async () => await raw?.set("sallyport:forms", STORED_FORMS + 1) === "OK",
+      "Redis answers",
+    );
     await program.waitFor(/(this Redis is used by a later version)/);
   });
 

@@ -14,7 +14,9 @@ export interface Policy {
   readonly name: string;
   readonly providers: readonly string[];
   readonly models: readonly string[];
-  readonly limits: Readonly<Record<"requests" | "tokens" | "budget" | "mode", string> & { concurrency: number }>;
+  readonly limits: Readonly<
+    Record<"requests" | "tokens" | "budget" | "mode", string> & { concurrency: number }
+  >;
   readonly durable: {
     readonly keep: string;
     readonly linger: string;
@@ -30,7 +32,13 @@ export const POLICY: Policy = {
   name: "team-x",
   providers: ["a"],
   models: ["test-*", "o3"],
-  limits: { requests: "600/min", tokens: "2.3M/min", concurrency: 20, budget: "5M/month", mode: "observe" },
+  limits: {
+    requests: "600/min",
+    tokens: "2.3M/min",
+    concurrency: 20,
+    budget: "5M/month",
+    mode: "observe",
+  },
   durable: { keep: "1h", linger: "30s", size: "1.5MB", retries: true },
   metadata: { team: "x" },
   expires: "2099-01-31T00:00:00.000Z",
@@ -58,11 +66,18 @@ export interface CallOptions {
 export type Call = (method: string, path: string, options?: CallOptions) => Promise<Answered>;
 
 function callerOf(url: string): Call {
-  return async (method, path, { body, raw, type = "application/json", authorization = `Bearer ${TOKEN}` } = {}) => {
+  return async (
+    method,
+    path,
+    { body, raw, type = "application/json", authorization = `Bearer ${TOKEN}` } = {},
+  ) => {
     const sent = raw ?? (body === undefined ? undefined : JSON.stringify(body));
     const response = await fetch(`${url}${path}`, {
       method,
-      headers: { ...(authorization !== "" && { authorization }), ...(type !== "" && { "content-type": type }) },
+      headers: {
+        ...(authorization !== "" && { authorization }),
+        ...(type !== "" && { "content-type": type }),
+      },
       ...(sent !== undefined && { body: sent }),
     });
     const text = await response.text();
@@ -78,7 +93,11 @@ function callerOf(url: string): Call {
 }
 
 /** Codes of refusals that a store says in its own words. */
-const TOLD_BY_STORES: readonly ErrorCode[] = ["key_store_unavailable", "refused", "usage_unavailable"];
+const TOLD_BY_STORES: readonly ErrorCode[] = [
+  "key_store_unavailable",
+  "refused",
+  "usage_unavailable",
+];
 
 /** A refusal in the form that all have, as the table of errors has it. */
 export function assertRefusal(

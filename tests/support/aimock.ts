@@ -1,4 +1,7 @@
-/** What the client libraries talk to: a gateway before `@copilotkit/aimock` from npm, or before a provider of the test's own. */
+/**
+ * What the client libraries talk to: a gateway before `@copilotkit/aimock` from npm, or before a
+ * provider of the test's own.
+ */
 import assert from "node:assert/strict";
 import { isChatCompletionBody, LLMock } from "@copilotkit/aimock";
 import { startUnderTest, type UnderTest, type UnderTestOptions } from "./gateway.ts";
@@ -57,18 +60,26 @@ export async function startWith(
   return { provider, under: await startBefore(provider, options) };
 }
 
-/** A gateway before a mock that tells a tale, calls a tool when asked for the weather, and says what the tool found. */
+/**
+ * A gateway before a mock that tells a tale, calls a tool when asked for the weather, and says what
+ * the tool found.
+ */
 export async function startWithMock(options: Options = {}): Promise<BeforeMock> {
   const mock = new LLMock({ port: 0, host: "127.0.0.1", chunkSize: 7 });
   mock.on({ hasToolResult: true }, { content: "Sunny." });
-  mock.onMessage("weather", { toolCalls: [{ id: "call_1", name: "forecast", arguments: toolArguments }] });
+  mock.onMessage("weather", {
+    toolCalls: [{ id: "call_1", name: "forecast", arguments: toolArguments }],
+  });
   mock.onMessage("Tell me", { content: tale });
   await mock.start();
   const under = await startBefore({ url: `${mock.url}/v1`, close: () => mock.stop() }, options);
   return { mock, tale, toolArguments, under };
 }
 
-/** Asserts from the journal that so many calls arrived, each with the caller's own key and without the gateway's or a cookie. */
+/**
+ * Asserts from the journal that so many calls arrived, each with the caller's own key and without
+ * the gateway's or a cookie.
+ */
 export function assertJournal(
   mock: LLMock,
   { key }: UnderTest,
@@ -80,7 +91,9 @@ export function assertJournal(
   for (const { headers, path } of entries) {
     assert.equal(path, expectedPath);
     assert.ok("authorization" in headers || "x-api-key" in headers);
-    for (const name of ["gateway-auth", "cookie", "x-forwarded-for"]) assert.ok(!(name in headers), name);
+    for (const name of ["gateway-auth", "cookie", "x-forwarded-for"]) {
+      assert.ok(!(name in headers), name);
+    }
   }
   assert.ok(!JSON.stringify(entries).includes(key), "the gateway key arrived");
 }

@@ -1,6 +1,7 @@
 /**
- * Random answers of providers, read by parts of the gateway without a network: the parser of responses and the scanners of
- * events find the same however the bytes are cut, and the unpackers agree with `node:zlib`.
+ * Random answers of providers, read by parts of the gateway without a network: the parser of
+ * responses and the scanners of events find the same however the bytes are cut, and the unpackers
+ * agree with `node:zlib`.
  */
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -23,7 +24,11 @@ const cuts = fc.array(fc.noBias(fc.nat(9999)).map((part) => part / 10_000), { ma
 
 /** Cuts bytes into pieces, each in memory that belongs to it alone. */
 function toPieces(bytes: Uint8Array, cuts: readonly number[]): Buffer[] {
-  const edges = [0, ...cuts.map((cut) => Math.floor(cut * bytes.length)).sort((a, b) => a - b), bytes.length];
+  const edges = [
+    0,
+    ...cuts.map((cut) => Math.floor(cut * bytes.length)).sort((a, b) => a - b),
+    bytes.length,
+  ];
   return edges.slice(1).map((edge, index) => Buffer.from(bytes.slice(edges[index], edge)));
 }
 
@@ -45,21 +50,33 @@ function parse(pieces: readonly Buffer[]): unknown {
   return found;
 }
 
-/** Parses random responses whole and in pieces. @returns The number of responses that were refused */
+/**
+ * Parses random responses whole and in pieces. @returns The number of responses that were refused
+ */
 export function fuzzParser(cases: number, seed: number): number {
   let refused = 0;
   const property = fc.property(anyResponse, cuts, ({ text }, cuts) => {
     const bytes = Buffer.from(text, "latin1");
     const whole = parse([Buffer.from(bytes)]);
     assert.deepEqual(parse(toPieces(bytes, cuts)), whole);
-    assert.deepEqual(parse(toPieces(bytes, Array.from(bytes, (_, at) => at / bytes.length))), whole, "byte by byte");
+    assert.deepEqual(
+      parse(toPieces(bytes, Array.from(bytes, (_, at) => at / bytes.length))),
+      whole,
+      "byte by byte",
+    );
     if (whole === "refused") refused++;
   });
   fc.assert(property, { numRuns: cases, seed });
   return refused;
 }
 
-const DIALECTS: readonly Dialect[] = [OPENAI_CHAT, OPENAI_RESPONSES, OPENAI_EVENTS, ANTHROPIC, OPAQUE];
+const DIALECTS: readonly Dialect[] = [
+  OPENAI_CHAT,
+  OPENAI_RESPONSES,
+  OPENAI_EVENTS,
+  ANTHROPIC,
+  OPAQUE,
+];
 const eventParts = [
   ..."\r\n:",
   ...[
@@ -83,24 +100,42 @@ const eventParts = [
     '"}',
     '{"choices":[{"index":0,"finish_reason":"stop"}]}',
   ],
-  ...['{"usage":{"prompt_tokens":1,"completion_tokens":2}}', '"error":{}', "{", "}", "[", "]", '"', "\\", "1"],
+  ...[
+    '{"usage":{"prompt_tokens":1,"completion_tokens":2}}',
+    '"error":{}',
+    "{",
+    "}",
+    "[",
+    "]",
+    '"',
+    "\\",
+    "1",
+  ],
 ];
-const eventText = fc.array(fc.constantFrom(...eventParts), { maxLength: 25 }).map((parts) => parts.join(""));
+const eventText = fc.array(fc.constantFrom(...eventParts), { maxLength: 25 }).map((parts) =>
+  parts.join("")
+);
 
 function scan(dialect: Dialect, pieces: readonly Buffer[]): unknown {
   const scanner = dialect.createScanner(1);
   for (const piece of pieces) scanner.push(piece);
   scanner.end();
-  const { payloads, isDone, isComplete, hasError, usage, outputTokens, isAtBoundary, boundary } = scanner;
+  const { payloads, isDone, isComplete, hasError, usage, outputTokens, isAtBoundary, boundary } =
+    scanner;
   return { payloads, isDone, isComplete, hasError, usage, outputTokens, isAtBoundary, boundary };
 }
 
 /** Scans random streams of events whole and in pieces, in each dialect. */
 export function fuzzEvents(cases: number, seed: number): void {
-  const property = fc.property(eventText, cuts, fc.constantFrom(...DIALECTS), (text, cuts, dialect) => {
-    const bytes = Buffer.from(text);
-    assert.deepEqual(scan(dialect, toPieces(bytes, cuts)), scan(dialect, [bytes]));
-  });
+  const property = fc.property(
+    eventText,
+    cuts,
+    fc.constantFrom(...DIALECTS),
+    (text, cuts, dialect) => {
+      const bytes = Buffer.from(text);
+      assert.deepEqual(scan(dialect, toPieces(bytes, cuts)), scan(dialect, [bytes]));
+    },
+  );
   fc.assert(property, { numRuns: cases, seed });
 }
 
@@ -110,8 +145,16 @@ interface Packing {
   unpack(bytes: Uint8Array): Buffer;
 }
 const PACKINGS: readonly Packing[] = [
-  { coding: "gzip", pack: (bytes) => zlib.gzipSync(bytes), unpack: (bytes) => zlib.gunzipSync(bytes) },
-  { coding: "deflate", pack: (bytes) => zlib.deflateSync(bytes), unpack: (bytes) => zlib.inflateSync(bytes) },
+  {
+    coding: "gzip",
+    pack: (bytes) => zlib.gzipSync(bytes),
+    unpack: (bytes) => zlib.gunzipSync(bytes),
+  },
+  {
+    coding: "deflate",
+    pack: (bytes) => zlib.deflateSync(bytes),
+    unpack: (bytes) => zlib.inflateSync(bytes),
+  },
   {
     coding: "br",
     pack: (bytes) => zlib.brotliCompressSync(bytes),
@@ -120,14 +163,17 @@ const PACKINGS: readonly Packing[] = [
 ];
 
 async function unpackPieces(coding: string, pieces: Buffer[]): Promise<string> {
-  const body = unpackNode(coding, { read: () => Promise.resolve(pieces.shift()), cancel: () => {} });
+  const body = unpackNode(coding, {
+    read: () => Promise.resolve(pieces.shift()),
+    cancel: () => {},
+  });
   assert.ok(body !== undefined);
   return Buffer.from(await readAll(body)).toString("latin1");
 }
 
 /**
- * Unpacks random bodies. What is whole is read whole, what is cut or followed by something else is refused, and of what
- * is changed nothing is read that `node:zlib` does not read as well.
+ * Unpacks random bodies. What is whole is read whole, what is cut or followed by something else is
+ * refused, and of what is changed nothing is read that `node:zlib` does not read as well.
  */
 export async function fuzzPacked(cases: number, seed: number): Promise<void> {
   const plain = fc.oneof(
@@ -137,7 +183,14 @@ export async function fuzzPacked(cases: number, seed: number): Promise<void> {
   const change = fc.constantFrom("none", "none", "cut off", "append", "replace");
   const place = fc.noBias(fc.nat(9999)).map((part) => part / 10_000);
   const property = fc.asyncProperty(
-    fc.record({ plain, change, place, byte: fc.nat(255), cuts, packing: fc.constantFrom(...PACKINGS) }),
+    fc.record({
+      plain,
+      change,
+      place,
+      byte: fc.nat(255),
+      cuts,
+      packing: fc.constantFrom(...PACKINGS),
+    }),
     async ({ plain, change, place, byte, cuts, packing }) => {
       const whole = packing.pack(plain);
       const at = Math.floor(place * whole.length);
@@ -145,7 +198,9 @@ export async function fuzzPacked(cases: number, seed: number): Promise<void> {
       if (change === "cut off") sent = sent.subarray(0, Math.max(1, at));
       if (change === "append") sent = Buffer.concat([sent, Buffer.from([byte])]);
       if (change === "replace") sent[at] = byte;
-      const result = await unpackPieces(packing.coding, toPieces(sent, cuts)).catch(() => "refused");
+      const result = await unpackPieces(packing.coding, toPieces(sent, cuts)).catch(() =>
+        "refused"
+      );
       const expected = Buffer.from(plain).toString("latin1");
       if (sent.equals(whole)) assert.equal(result, expected);
       else if (change !== "replace") assert.equal(result, "refused");

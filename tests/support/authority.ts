@@ -1,4 +1,7 @@
-/** An authority of a company's own, and what it has signed: by `openssl`, since the gateway signs for itself alone. */
+/**
+ * An authority of a company's own, and what it has signed: by `openssl`, since the gateway signs
+ * for itself alone.
+ */
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -7,12 +10,16 @@ import { join } from "node:path";
 export interface Authority {
   /** Its own certificate. */
   readonly ca: string;
-  /** Makes a certificate, `NAME.pem`, and its key, `NAME.key`. Good for `localhost` and `127.0.0.1`. */
+  /**
+   * Makes a certificate, `NAME.pem`, and its key, `NAME.key`. Good for `localhost` and `127.0.0.1`.
+   */
   sign(name: string): { readonly cert: string; readonly key: string };
 }
 
 /** Reads both files of a certificate. */
-export function readIdentity({ cert, key }: { cert: string; key: string }): { cert: string; key: string } {
+export function readIdentity(
+  { cert, key }: { cert: string; key: string },
+): { cert: string; key: string } {
   return { cert: readFileSync(cert, "utf8"), key: readFileSync(key, "utf8") };
 }
 
@@ -22,7 +29,19 @@ export function createAuthority(folder: string, name = "authority"): Authority {
   const openssl = (...args: string[]) => void execFileSync("openssl", args, { stdio: "ignore" });
   const newKey = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
   const [ca, caKey] = [path(`${name}.pem`), path(`${name}.key`)];
-  openssl("req", "-x509", ...newKey, "-days", "30", "-subj", `/CN=${name}`, "-keyout", caKey, "-out", ca);
+  openssl(
+    "req",
+    "-x509",
+    ...newKey,
+    "-days",
+    "30",
+    "-subj",
+    `/CN=${name}`,
+    "-keyout",
+    caKey,
+    "-out",
+    ca,
+  );
   return {
     ca,
     sign(each) {
@@ -30,7 +49,17 @@ export function createAuthority(folder: string, name = "authority"): Authority {
       const [request, extensions] = [path(`${each}.csr`), path(`${each}.ext`)];
       openssl("req", ...newKey, "-subj", `/CN=${each}`, "-keyout", key, "-out", request);
       writeFileSync(extensions, "subjectAltName=DNS:localhost,IP:127.0.0.1\n");
-      const by = ["-CA", ca, "-CAkey", caKey, "-CAcreateserial", "-days", "30", "-extfile", extensions];
+      const by = [
+        "-CA",
+        ca,
+        "-CAkey",
+        caKey,
+        "-CAcreateserial",
+        "-days",
+        "30",
+        "-extfile",
+        extensions,
+      ];
       openssl("x509", "-req", "-in", request, ...by, "-out", cert);
       return { cert, key };
     },

@@ -1,6 +1,7 @@
 /**
- * JSON bodies, right and wrong, read in one pass and as a whole: whatever the one pass accepts, the other way accepts with
- * the same value. They are built and changed as bytes, a character each (latin-1).
+ * JSON bodies, right and wrong, read in one pass and as a whole: whatever the one pass accepts, the
+ * other way accepts with the same value. They are built and changed as bytes, a character each
+ * (latin-1).
  */
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -48,7 +49,9 @@ function isSame(one: unknown, other: unknown): boolean {
   const keys = Reflect.ownKeys(one);
   const otherKeys = Reflect.ownKeys(other);
   return keys.length === otherKeys.length &&
-    keys.every((key, index) => key === otherKeys[index] && isSame(Reflect.get(one, key), Reflect.get(other, key)));
+    keys.every((key, index) =>
+      key === otherKeys[index] && isSame(Reflect.get(one, key), Reflect.get(other, key))
+    );
 }
 
 const place = ({ body, before, after }: Placed): Uint8Array => {
@@ -56,7 +59,9 @@ const place = ({ body, before, after }: Placed): Uint8Array => {
   return pool.subarray(before.length, before.length + body.length);
 };
 
-/** Returns whether the one pass is sure of a body, after a comparison with the other way if it is. */
+/**
+ * Returns whether the one pass is sure of a body, after a comparison with the other way if it is.
+ */
 function isSure(readView: ReadView, placed: Placed): boolean {
   const bytes = place(placed);
   const view = readView(bytes);
@@ -68,11 +73,16 @@ function isSure(readView: ReadView, placed: Placed): boolean {
   } catch {
     assert.fail(`accepted what is refused: ${name}`);
   }
-  assert.ok(isSame(view, toView(whole)), `another value of ${name}: ${JSON.stringify(view)?.slice(-500)}`);
+  assert.ok(
+    isSame(view, toView(whole)),
+    `another value of ${name}: ${JSON.stringify(view)?.slice(-500)}`,
+  );
   return true;
 }
 
-const weighted = (...weights: [weight: number, text: fc.Arbitrary<string> | string][]): fc.Arbitrary<string> =>
+const weighted = (
+  ...weights: [weight: number, text: fc.Arbitrary<string> | string][]
+): fc.Arbitrary<string> =>
   fc.oneof(...weights.map(([weight, text]) => ({
     weight,
     arbitrary: typeof text === "string" ? fc.constant(text) : text,
@@ -93,8 +103,30 @@ const NO_UTF8 = [
   "\xe2\x82",
   "\xf0\x9f",
 ];
-const ESCAPES = ["\\n", '\\"', "\\\\", "\\/", "\\b", "\\u00e9", "\\ud83d\\ude00", "\\ud800", "\\uDFFF", "\\u0000"];
-const NO_ESCAPES = ["\\", "\\x", "\\N", "\\u", "\\u12", "\\u12g4", "\\u123", "\\\n", "\\\xff", "\\'"];
+const ESCAPES = [
+  "\\n",
+  '\\"',
+  "\\\\",
+  "\\/",
+  "\\b",
+  "\\u00e9",
+  "\\ud83d\\ude00",
+  "\\ud800",
+  "\\uDFFF",
+  "\\u0000",
+];
+const NO_ESCAPES = [
+  "\\",
+  "\\x",
+  "\\N",
+  "\\u",
+  "\\u12",
+  "\\u12g4",
+  "\\u123",
+  "\\\n",
+  "\\\xff",
+  "\\'",
+];
 const CONTROLS = ["\0", "\x01", "\t", "\n", "\x1f"];
 const OTHERS = ["é", "€", "😀", "\u2028", "\ufeff", "\ufffd", "\u0080", "ſ"].map(utf8);
 
@@ -108,7 +140,9 @@ const unit = (odd: number) =>
     [odd, fc.constantFrom(...CONTROLS)],
   );
 const text = (odd: number) =>
-  fc.oneof({ weight: 3, arbitrary: joined(unit(odd), 3) }, joined(unit(odd), 20)).map((content) => `"${content}"`);
+  fc.oneof({ weight: 3, arbitrary: joined(unit(odd), 3) }, joined(unit(odd), 20)).map((content) =>
+    `"${content}"`
+  );
 const KEYS = [
   "model",
   "Model",
@@ -138,7 +172,8 @@ const key = (odd: number) =>
     fc.constantFrom(...ODD_KEYS).map((name) => `"${utf8(name)}"`),
     text(odd),
   );
-const NUMBERS = "0 -0 7 -1 0.1 -0.0 1e5 1E+2 1e-7 1e999 -1e999 123456789012345 1234567890123456 12345678901234567";
+const NUMBERS =
+  "0 -0 7 -1 0.1 -0.0 1e5 1E+2 1e-7 1e999 -1e999 123456789012345 1234567890123456 12345678901234567";
 const MORE_NUMBERS =
   "75805930241174869 229881267796645757 9007199254740993 999999999999999 -999999999999999 0.30000000000000004 5e-324 1.7976931348623159e308";
 const NO_NUMBERS = [
@@ -159,20 +194,55 @@ const NO_NUMBERS = [
   "--1",
   "1.2.3",
 ];
-const NO_LITERALS = ["tru", "nul", "True", "nulll", "falsy", "undefined", "truf", "", "\xef\xbb\xbf1"];
+const NO_LITERALS = [
+  "tru",
+  "nul",
+  "True",
+  "nulll",
+  "falsy",
+  "undefined",
+  "truf",
+  "",
+  "\xef\xbb\xbf1",
+];
 const plain = (odd: number) =>
   fc.oneof(
     { weight: 8, arbitrary: text(odd) },
-    { weight: 4, arbitrary: fc.constantFrom("true", "false", "null", ...`${NUMBERS} ${MORE_NUMBERS}`.split(" ")) },
-    { weight: 2, arbitrary: fc.oneof(fc.integer(), fc.double({ noNaN: true, noDefaultInfinity: true })).map(String) },
-    ...odd === 0 ? [] : [{ weight: odd, arbitrary: fc.constantFrom(...NO_NUMBERS, ...NO_LITERALS) }],
+    {
+      weight: 4,
+      arbitrary: fc.constantFrom(
+        "true",
+        "false",
+        "null",
+        ...`${NUMBERS} ${MORE_NUMBERS}`.split(" "),
+      ),
+    },
+    {
+      weight: 2,
+      arbitrary: fc.oneof(fc.integer(), fc.double({ noNaN: true, noDefaultInfinity: true })).map(
+        String,
+      ),
+    },
+    ...odd === 0
+      ? []
+      : [{ weight: odd, arbitrary: fc.constantFrom(...NO_NUMBERS, ...NO_LITERALS) }],
   );
 
-/** A body. @param odd Weight of forms that are no JSON, beside some 20 of those that are; 0 for none of them */
+/**
+ * A body. @param odd Weight of forms that are no JSON, beside some 20 of those that are; 0 for none
+ * of them
+ */
 function bodyOf(odd: number): fc.Arbitrary<string> {
-  const blank = weighted([20, ""], [3, " "], [1, "\r\n\t "], [odd, fc.constantFrom("\x0b", "\0", "\xa0", "\x0c")]);
+  const blank = weighted([20, ""], [3, " "], [1, "\r\n\t "], [
+    odd,
+    fc.constantFrom("\x0b", "\0", "\xa0", "\x0c"),
+  ]);
   const spaced = (mark: string) =>
-    fc.tuple(blank, weighted([40, mark], [odd, fc.constantFrom("", ",", ":", "]", "}", mark + mark)]), blank)
+    fc.tuple(
+      blank,
+      weighted([40, mark], [odd, fc.constantFrom("", ",", ":", "]", "}", mark + mark)]),
+      blank,
+    )
       .map((all) => all.join(""));
   const { value } = fc.letrec<{ value: string }>((tie) => {
     const item = tie("value");
@@ -217,11 +287,24 @@ const BYTES = [
   "\xff",
 ];
 
-/** Any body, mostly as built, else changed anywhere, or in its last four bytes; anywhere in a pool of bytes. */
+/**
+ * Any body, mostly as built, else changed anywhere, or in its last four bytes; anywhere in a pool
+ * of bytes.
+ */
 const anyBody: fc.Arbitrary<Placed> = fc.record({
   body: fc.tuple(
     fc.oneof({ weight: 3, arbitrary: bodyOf(0) }, bodyOf(1)),
-    fc.constantFrom("none", "none", "none", "none", "insert", "replace", "delete", "cut off", "copy"),
+    fc.constantFrom(
+      "none",
+      "none",
+      "none",
+      "none",
+      "insert",
+      "replace",
+      "delete",
+      "cut off",
+      "copy",
+    ),
     fc.oneof(fc.nat(4), fc.nat(9999).map((part) => -part / 10_000)),
     fc.constantFrom(...BYTES),
   ).map(([body, change, place, byte]) => {
@@ -229,14 +312,16 @@ const anyBody: fc.Arbitrary<Placed> = fc.record({
     if (change === "none") return body;
     if (change === "cut off") return body.slice(0, at);
     if (change === "copy") return body.slice(0, at) + body.slice(at >> 1);
-    return body.slice(0, at) + (change === "delete" ? "" : byte) + body.slice(change === "insert" ? at : at + 1);
+    return body.slice(0, at) + (change === "delete" ? "" : byte) +
+      body.slice(change === "insert" ? at : at + 1);
   }),
   before: fc.constantFrom("", "x", '"\\', "\xff\xff\xff", '{"a"', '"""""'),
   after: fc.constantFrom("", '"', '"}', "]}]}]}", "0", "\\\\\\\\", "\xff\xff\xff\xff", "e", "null"),
 });
 
 /**
- * Reads random bodies both ways, and fails with the smallest one that it finds on which they disagree.
+ * Reads random bodies both ways, and fails with the smallest one that it finds on which they
+ * disagree.
  *
  * @param readView The one pass
  * @param cases The number of bodies
@@ -244,7 +329,12 @@ const anyBody: fc.Arbitrary<Placed> = fc.record({
  * @param endOnFailure True for an end at the first disagreement, where nobody reads which one it is
  * @returns How many of them the one pass accepted
  */
-export function fuzzBodies(readView: ReadView, cases: number, seed: number, endOnFailure = false): number {
+export function fuzzBodies(
+  readView: ReadView,
+  cases: number,
+  seed: number,
+  endOnFailure = false,
+): number {
   let accepted = 0;
   const isAlike = fc.property(anyBody, (placed) => {
     if (isSure(readView, placed)) accepted++;
@@ -253,14 +343,25 @@ export function fuzzBodies(readView: ReadView, cases: number, seed: number, endO
   return accepted;
 }
 
-/** Reads bodies that are usual and correct. @returns How many of them the one pass was not sure of */
+/**
+ * Reads bodies that are usual and correct. @returns How many of them the one pass was not sure of
+ */
 export function countUnsure(readView: ReadView, bodies: readonly string[]): number {
-  return bodies.filter((body) => !isSure(readView, { body: utf8(body), before: "", after: "" })).length;
+  return bodies.filter((body) => !isSure(readView, { body: utf8(body), before: "", after: "" }))
+    .length;
 }
 
-/** Every byte at every place of short bodies, which the last three bytes of a body are a part of. */
+/**
+ * Every byte at every place of short bodies, which the last three bytes of a body are a part of.
+ */
 function* shortBodies(): Generator<string> {
-  const whole = ['"abc\\nd\\u12aB"', '"12\xc3\xa967\xe2\x82\xac"', "-12.5e+3", "[true,null]", '{"abcd":1}'];
+  const whole = [
+    '"abc\\nd\\u12aB"',
+    '"12\xc3\xa967\xe2\x82\xac"',
+    "-12.5e+3",
+    "[true,null]",
+    '{"abcd":1}',
+  ];
   const cut = whole.flatMap((body) => Array.from(body, (_, at) => body.slice(0, at)));
   const texts = Array.from({ length: 10 }, (_, length) => `"${"abcdefghij".slice(0, length)}"`);
   const spaced = texts.map((text) => text + " ".repeat(16)); // far enough from the end to be looked up
@@ -268,7 +369,9 @@ function* shortBodies(): Generator<string> {
   for (const body of [...whole, ...cut, ...texts, ...spaced, ...unread]) {
     yield body;
     for (let at = 0; at < body.trimEnd().length; at++) {
-      for (let byte = 0; byte < 256; byte++) yield body.slice(0, at) + String.fromCharCode(byte) + body.slice(at + 1);
+      for (let byte = 0; byte < 256; byte++) {
+        yield body.slice(0, at) + String.fromCharCode(byte) + body.slice(at + 1);
+      }
     }
   }
 }
@@ -294,7 +397,9 @@ function* boundBodies(): Generator<string> {
 /** Bodies that one mistake in the reader each would get wrong. */
 function* knownBodies(): Generator<string> {
   for (const one of ["model", "messages", "stream", "n", "max_tokens"]) {
-    for (const two of [one, one.toUpperCase(), `\\u00${one.charCodeAt(0).toString(16)}${one.slice(1)}`]) {
+    for (
+      const two of [one, one.toUpperCase(), `\\u00${one.charCodeAt(0).toString(16)}${one.slice(1)}`]
+    ) {
       yield `{"${one}":1,"${two}":2}`;
       yield `{"x":{"${one}":1,"${two}":2},"${one}":3}`;
       yield `[{"${one}":1,"${two}":2}]`;
@@ -331,7 +436,8 @@ function* knownBodies(): Generator<string> {
 }
 
 /**
- * Reads bodies that aim at the edges both ways: at the last bytes, at each place where a body may be cut off, at the limits.
+ * Reads bodies that aim at the edges both ways: at the last bytes, at each place where a body may
+ * be cut off, at the limits.
  *
  * @param readView The one pass
  * @throws {AssertionError} Where they disagree
@@ -340,7 +446,10 @@ export function compareEdges(readView: ReadView): void {
   for (const body of knownBodies()) isSure(readView, { body, before: "", after: "" });
   for (const body of boundBodies()) isSure(readView, { body, before: "x", after: "" });
   for (const body of shortBodies()) isSure(readView, { body, before: "x", after: '"}' });
-  const long = `{"model":"m","messages":[{"role":"user","content":"${"a line\\n\\u00e9 \xc3\xa9 ".repeat(6)}"},` +
+  const long =
+    `{"model":"m","messages":[{"role":"user","content":"${
+      "a line\\n\\u00e9 \xc3\xa9 ".repeat(6)
+    }"},` +
     `{"role":"tool","tool_call_id":"call_1234567890123456","content":null,"n":[-1.5e3,0,true,false,{}]}],"n":1}`;
   for (let cut = 0; cut <= long.length; cut++) {
     for (const before of ["", "x", "xx", "xxx"]) {

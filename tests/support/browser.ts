@@ -13,12 +13,17 @@ const executablePath = findBrowser();
 const PATIENCE_MS = 15_000;
 
 // Its entry for `import` asks for names that Deno does not find in CommonJS.
-const { chromium }: typeof import("playwright-core") = createRequire(resolve("package.json"))("playwright-core");
+const { chromium }: typeof import("playwright-core") = createRequire(resolve("package.json"))(
+  "playwright-core",
+);
 
 /** Starts one; as root, as in a container, it can't have its own sandbox. */
 export async function startBrowser(): Promise<Browser> {
   if (executablePath === undefined) return assert.fail("no Chromium: install the package chromium");
-  return await chromium.launch({ executablePath, args: process.getuid?.() === 0 ? ["--no-sandbox"] : [] });
+  return await chromium.launch({
+    executablePath,
+    args: process.getuid?.() === 0 ? ["--no-sandbox"] : [],
+  });
 }
 
 /** A page that is watched. */
@@ -28,13 +33,19 @@ export interface Watched {
   readonly requests: string[];
   /** What its console said of errors, and what was thrown. */
   readonly errors: string[];
-  /** Asserts that nobody but its origin was asked, and that nothing went wrong but so many refusals of this status. */
+  /**
+   * Asserts that nobody but its origin was asked, and that nothing went wrong but so many refusals
+   * of this status.
+   */
   assertClean(origin: string, expected?: { readonly status: number; readonly times: number }): void;
   close(): Promise<void>;
 }
 
 /** Opens a page in a context of its own: no cookies, no storage. */
-export async function openPage(browser: Browser, options: BrowserContextOptions = {}): Promise<Watched> {
+export async function openPage(
+  browser: Browser,
+  options: BrowserContextOptions = {},
+): Promise<Watched> {
   const context = await browser.newContext({ viewport: { width: 1200, height: 800 }, ...options });
   context.setDefaultTimeout(PATIENCE_MS);
   const page = await context.newPage();
@@ -49,7 +60,11 @@ export async function openPage(browser: Browser, options: BrowserContextOptions 
     errors,
     assertClean(origin, { status, times } = { status: 0, times: 0 }) {
       assert.ok(requests.length > 0);
-      assert.deepEqual(requests.filter((url) => new URL(url).origin !== origin), [], "foreign requests");
+      assert.deepEqual(
+        requests.filter((url) => new URL(url).origin !== origin),
+        [],
+        "foreign requests",
+      );
       // Chromium puts each answer from 400 on into its console.
       const isExpected = (text: string) => text.includes(`responded with a status of ${status} `);
       assert.deepEqual(errors.filter((text) => !isExpected(text)), []);
@@ -87,5 +102,7 @@ export async function findBarriers(page: Page): Promise<string[]> {
 
 /** How much wider than its window a page is. */
 export function overflowOf(page: Page): Promise<number> {
-  return page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  return page.evaluate(() =>
+    document.documentElement.scrollWidth - document.documentElement.clientWidth
+  );
 }

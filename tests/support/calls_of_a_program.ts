@@ -1,4 +1,7 @@
-/** A program that makes calls and has nothing else to do: `URL` answers, `URL silent` does not. Told by `connections_test.ts`. */
+/**
+ * A program that makes calls and has nothing else to do: `URL` answers, `URL silent` does not. Told
+ * by `connections_test.ts`.
+ */
 import process from "node:process";
 import { runtimeParts } from "../../src/serve/compose.ts";
 import { textOf, toUpstreamCall } from "./upstream_call.ts";
@@ -11,7 +14,7 @@ for (let number = 0; number < 2; number++) {
 for (const url of silent) {
   const controller = new AbortController();
   setTimeout(() => controller.abort(new Error("left")), 100);
-  await transport.send(toUpstreamCall(url, { controller, connectMs: 60_000 })).then(textOf).catch((error: unknown) =>
-    process.stdout.write(`${error}\n`)
-  );
+  await transport.send(toUpstreamCall(url, { controller, connectMs: 60_000 })).then(textOf).catch((
+    error: unknown,
+  ) => process.stdout.write(`${error}\n`));
 }

@@ -1,4 +1,7 @@
-/** Test cases that know where they make no sense, or are proven once: `it` with `it.notOn` and `it.once`. */
+/**
+ * Test cases that know where they make no sense, or are proven once: `it` with `it.notOn` and
+ * `it.once`.
+ */
 import process from "node:process";
 import { it as register } from "@std/testing/bdd";
 import type { RuntimeName } from "../../src/runtime.ts";
@@ -16,9 +19,15 @@ const isQuick = process.env.SALLYPORT_TEST_QUICK === "1";
 /** Registers a case. */
 export interface Case {
   (title: string, fn: Body): void;
-  /** Leaves the case out in some places; the reason stands in the report, and for Workers in `docs/workers.md`. */
+  /**
+   * Leaves the case out in some places; the reason stands in the report, and for Workers in
+   * `docs/workers.md`.
+   */
   notOn(places: Place | readonly Place[], reason: string, title: string, fn: Body): void;
-  /** Leaves the case to the newest Node: it proves something that no runtime has a part in. It is no skipped one. */
+  /**
+   * Leaves the case to the newest Node: it proves something that no runtime has a part in. It is no
+   * skipped one.
+   */
   once(title: string, fn: Body): void;
   /** Leaves the case out of `npm test -- --quick`: its mass takes seconds of the CPU. */
   large(title: string, fn: Body): void;

@@ -1,10 +1,20 @@
-/** Client libraries that are built on others, each with the same four acts: a plain call, a stream, tools, embeddings. */
+/**
+ * Client libraries that are built on others, each with the same four acts: a plain call, a stream,
+ * tools, embeddings.
+ */
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
 import { HumanMessage, ToolMessage } from "@langchain/core/messages";
 import { ChatOpenAI, OpenAIEmbeddings } from "@langchain/openai";
 import { Agent, OpenAIProvider, Runner, tool as toAgentTool } from "@openai/agents";
-import { generateText, jsonSchema, type LanguageModel, stepCountIs, streamText, tool as toAiTool } from "ai";
+import {
+  generateText,
+  jsonSchema,
+  type LanguageModel,
+  stepCountIs,
+  streamText,
+  tool as toAiTool,
+} from "ai";
 import Groq from "groq-sdk";
 import OpenAI from "openai";
 import { UPSTREAM_KEY } from "./gateway.ts";
@@ -25,7 +35,12 @@ export interface ClientLibrary {
   readonly provider?: Record<string, unknown>;
   plain(at: At, prompt: string): Promise<string>;
   /** Returns the whole text. */
-  stream(at: At, prompt: string, onWord: (word: string) => void, signal?: AbortSignal): Promise<string>;
+  stream(
+    at: At,
+    prompt: string,
+    onWord: (word: string) => void,
+    signal?: AbortSignal,
+  ): Promise<string>;
   /** Asks with a tool `forecast`, and says what came of it. */
   useTool(at: At, prompt: string, onCall: (input: unknown) => void): Promise<string>;
 }
@@ -55,7 +70,10 @@ async function join(words: AsyncIterable<string>, onWord: (word: string) => void
   return text;
 }
 
-async function* pick<Item>(items: AsyncIterable<Item>, toWord: (item: Item) => string | null | undefined) {
+async function* pick<Item>(
+  items: AsyncIterable<Item>,
+  toWord: (item: Item) => string | null | undefined,
+) {
   for await (const item of items) yield toWord(item) ?? "";
 }
 
@@ -64,10 +82,17 @@ function aiSdk(name: string, path: string, toModel: (at: At) => LanguageModel): 
   return {
     name,
     path,
-    plain: async (at, prompt) => (await generateText({ model: toModel(at), prompt, ...LIMITS })).text,
+    plain: async (at, prompt) =>
+      (await generateText({ model: toModel(at), prompt, ...LIMITS })).text,
     stream(at, prompt, onWord, abortSignal) {
       const given = abortSignal === undefined ? {} : { abortSignal };
-      const { textStream } = streamText({ model: toModel(at), prompt, ...LIMITS, onError() {}, ...given });
+      const { textStream } = streamText({
+        model: toModel(at),
+        prompt,
+        ...LIMITS,
+        onError() {},
+        ...given,
+      });
       return join(textStream, onWord);
     },
     async useTool(at, prompt, onCall) {
@@ -79,7 +104,13 @@ function aiSdk(name: string, path: string, toModel: (at: At) => LanguageModel): 
           return "42";
         },
       });
-      const call = { model: toModel(at), prompt, tools: { forecast }, stopWhen: stepCountIs(3), ...LIMITS };
+      const call = {
+        model: toModel(at),
+        prompt,
+        tools: { forecast },
+        stopWhen: stepCountIs(3),
+        ...LIMITS,
+      };
       return (await generateText(call)).text;
     },
   };
@@ -87,9 +118,17 @@ function aiSdk(name: string, path: string, toModel: (at: At) => LanguageModel): 
 
 function agents(): ClientLibrary {
   const runnerOf = ({ url, defaultHeaders }: At) => {
-    const openAIClient = new OpenAI({ baseURL: `${url}/v1`, apiKey: UPSTREAM_KEY, defaultHeaders, maxRetries: 0 });
+    const openAIClient = new OpenAI({
+      baseURL: `${url}/v1`,
+      apiKey: UPSTREAM_KEY,
+      defaultHeaders,
+      maxRetries: 0,
+    });
     // Traces would go to OpenAI by themselves.
-    return new Runner({ modelProvider: new OpenAIProvider({ openAIClient }), tracingDisabled: true });
+    return new Runner({
+      modelProvider: new OpenAIProvider({ openAIClient }),
+      tracingDisabled: true,
+    });
   };
   const agent = new Agent({ name: "Teller", model: MODEL });
   return {
@@ -120,7 +159,8 @@ function agents(): ClientLibrary {
 function groq(): ClientLibrary {
   // The library writes /openai/v1 by itself.
   const completionsOf = ({ url, defaultHeaders }: At) =>
-    new Groq({ baseURL: url, apiKey: UPSTREAM_KEY, defaultHeaders, maxRetries: 0 }).chat.completions;
+    new Groq({ baseURL: url, apiKey: UPSTREAM_KEY, defaultHeaders, maxRetries: 0 }).chat
+      .completions;
   type Messages = Groq.Chat.ChatCompletionMessageParam[];
   const tools = [{ type: "function" as const, function: FORECAST }];
   return {
@@ -128,17 +168,28 @@ function groq(): ClientLibrary {
     path: "/v1/chat/completions",
     provider: { hosts: ["*/openai"] },
     async plain(at, content) {
-      const { choices } = await completionsOf(at).create({ model: MODEL, messages: [{ role: "user", content }] });
+      const { choices } = await completionsOf(at).create({
+        model: MODEL,
+        messages: [{ role: "user", content }],
+      });
       return choices[0]?.message.content ?? "";
     },
     async stream(at, content, onWord, signal) {
-      const body = { model: MODEL, messages: [{ role: "user" as const, content }], stream: true as const };
+      const body = {
+        model: MODEL,
+        messages: [{ role: "user" as const, content }],
+        stream: true as const,
+      };
       const chunks = await completionsOf(at).create(body, signal === undefined ? {} : { signal });
       return await join(pick(chunks, ({ choices }) => choices[0]?.delta.content), onWord);
     },
     async useTool(at, content, onCall) {
       const messages: Messages = [{ role: "user", content }];
-      const { choices: [first] } = await completionsOf(at).create({ model: MODEL, messages, tools });
+      const { choices: [first] } = await completionsOf(at).create({
+        model: MODEL,
+        messages,
+        tools,
+      });
       if (first === undefined) return "";
       messages.push(first.message as Messages[number]); // the library's types of both differ in fields nobody sets here
       for (const { id, function: { arguments: text } } of first.message.tool_calls ?? []) {
@@ -194,7 +245,10 @@ const anthropic = ({ url, defaultHeaders: headers }: At) =>
 /** All of them. */
 export const LIBRARIES: readonly ClientLibrary[] = [
   aiSdk("@ai-sdk/openai", "/v1/responses", openAi), // its default model is one of the responses interface
-  { ...aiSdk("@ai-sdk/anthropic", "/v1/messages", anthropic), provider: { credential: "x-api-key" } },
+  {
+    ...aiSdk("@ai-sdk/anthropic", "/v1/messages", anthropic),
+    provider: { credential: "x-api-key" },
+  },
   agents(),
   groq(),
   langChain(),

@@ -1,12 +1,17 @@
 /**
- * Calls of a client library's methods, with the provider at its own address and behind the gateway: the provider must get
- * the same, and the library must return the same.
+ * Calls of a client library's methods, with the provider at its own address and behind the gateway:
+ * the provider must get the same, and the library must return the same.
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import { startUnderTest, type UnderTest } from "./gateway.ts";
-import { type LibraryMethod, type LibraryName, listMethods, readMethods } from "./library_methods.ts";
+import {
+  type LibraryMethod,
+  type LibraryName,
+  listMethods,
+  readMethods,
+} from "./library_methods.ts";
 import type { Arrived, Provider } from "./provider.ts";
 import { startStandIn } from "./stand_in.ts";
 
@@ -68,22 +73,38 @@ function listeningFetch(sent: Headers[]): typeof fetch {
   };
 }
 
-/** The identifier that a call has for a parameter: with characters that a path holds only when they are encoded. */
+/**
+ * The identifier that a call has for a parameter: with characters that a path holds only when they
+ * are encoded.
+ */
 const idOf = (parameter: string) => `${parameter}:1 ü`;
-const parametersOf = (path: string) => Array.from(path.matchAll(/:(\w+)/g), ([, name = ""]) => name);
+const parametersOf = (path: string) =>
+  Array.from(path.matchAll(/:(\w+)/g), ([, name = ""]) => name);
 
-/** What a method is called with when nothing else is said: the last identifier, then the others beside what it sends. */
+/**
+ * What a method is called with when nothing else is said: the last identifier, then the others
+ * beside what it sends.
+ */
 function toArguments({ calls: [call], sends }: LibraryMethod, isStream: boolean): unknown[] {
   const { path = "", method = "" } = call ?? {};
   const names = parametersOf(path);
   const last = names.pop();
   const file = () =>
-    new File([new Uint8Array([0, 13, 10, 45, 45, 255])], "ä.bin", { type: "application/octet-stream" });
+    new File([new Uint8Array([0, 13, 10, 45, 45, 255])], "ä.bin", {
+      type: "application/octet-stream",
+    });
   const own = {
     "-": {},
     query: QUERY,
     body: BODY,
-    form: { model: "test-1", prompt: TEXT, file: file(), image: file(), files: [file()], name: TEXT },
+    form: {
+      model: "test-1",
+      prompt: TEXT,
+      file: file(),
+      image: file(),
+      files: [file()],
+      name: TEXT,
+    },
   }[sends];
   const streaming = path === "/audio/speech" ? { stream_format: "sse" } : { stream: true };
   const given = {
@@ -92,7 +113,10 @@ function toArguments({ calls: [call], sends }: LibraryMethod, isStream: boolean)
     ...(isStream ? { ...streaming, ...(method === "GET" ? { starting_after: 1 } : {}) } : {}),
   };
   // The options at the end tell some methods that the argument before them is none.
-  return [...(last === undefined ? [] : [idOf(last)]), ...(Object.keys(given).length === 0 ? [] : [given, {}])];
+  return [
+    ...(last === undefined ? [] : [idOf(last)]),
+    ...(Object.keys(given).length === 0 ? [] : [given, {}]),
+  ];
 }
 
 /** What a library returned, as data that can be compared. */
@@ -114,19 +138,27 @@ async function toData(returned: unknown): Promise<unknown> {
 
 const hash = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
 
-/** What arrived, as far as it must be the same. Every form has a boundary of its own, which is made the same here. */
+/**
+ * What arrived, as far as it must be the same. Every form has a boundary of its own, which is made
+ * the same here.
+ */
 function toReceived({ method, path, headers, body }: Arrived, sent: Headers): object {
   const type = headers["content-type"];
   const [, boundary] = /boundary=(.+)$/.exec(type ?? "") ?? [];
-  const same = (text: string) => boundary === undefined ? text : text.replaceAll(boundary, "the-boundary");
+  const same = (text: string) =>
+    boundary === undefined ? text : text.replaceAll(boundary, "the-boundary");
   for (const name of OURS) assert.ok(!(name in headers), `${name} arrived`);
   const extra = Object.keys(headers).filter((name) => !sent.has(name) && !ON_THE_WAY.test(name));
   assert.deepEqual(extra, [], "headers that the library did not send");
-  const own = [...sent.keys()].filter((name) => !/^(?:gateway-auth|content-length)$/.test(name)).sort();
+  const own = [...sent.keys()].filter((name) => !/^(?:gateway-auth|content-length)$/.test(name))
+    .sort();
   return {
     method,
     path,
-    headers: Object.fromEntries([...own.map((name) => [name, headers[name]]), ["content-type", type && same(type)]]),
+    headers: Object.fromEntries([...own.map((name) => [name, headers[name]]), [
+      "content-type",
+      type && same(type),
+    ]]),
     length: body.length,
     sha256: hash(new TextEncoder().encode(same(body.toString("latin1")))),
   };
@@ -148,7 +180,11 @@ function call<Client extends object>(
   return resource[last](...toArguments(row, isStream));
 }
 
-async function effectOf<Client>(side: Side<Client>, title: string, run: () => unknown): Promise<Effect> {
+async function effectOf<Client>(
+  side: Side<Client>,
+  title: string,
+  run: () => unknown,
+): Promise<Effect> {
   const [calls, sent] = [side.calls.length, side.sent.length];
   const result = await toData(run()).catch((cause) => {
     throw new Error(`${title}: ${cause}`, { cause });
@@ -190,7 +226,13 @@ function assertAsInRow({ name, calls, sends }: LibraryMethod, arrived: readonly 
   if (calls.length > 1) return;
   const [{ path = "", headers = {}, body = "" } = {}] = arrived;
   const isForm = headers["content-type"]?.startsWith("multipart/") === true;
-  const type = isForm ? "form" : body.length > 0 ? "body" : /limit=2|stream=true/.test(path) ? "query" : "-";
+  const type = isForm
+    ? "form"
+    : body.length > 0
+    ? "body"
+    : /limit=2|stream=true/.test(path)
+    ? "query"
+    : "-";
   assert.equal(type, sends, name);
 }
 
@@ -231,7 +273,9 @@ export function describeMatrix<Client extends object>(
         const [direct = assert.fail(), through = assert.fail()] = sides;
         const failures: string[] = [];
         for (const row of methods.filter(({ calls }) => calls.length > 0)) {
-          await assertSame(row, own, direct, through).catch((error) => failures.push(`${row.name}: ${error}`));
+          await assertSame(row, own, direct, through).catch((error) =>
+            failures.push(`${row.name}: ${error}`)
+          );
         }
         assert.deepEqual(failures, []);
       });

@@ -1,4 +1,7 @@
-/** Runs commands of the command line in the process of the test: a program of its own takes ten times as much. */
+/**
+ * Runs commands of the command line in the process of the test: a program of its own takes ten
+ * times as much.
+ */
 import process from "node:process";
 import { Writable } from "node:stream";
 import { cleanEnvironment, makeFolder, runProgram } from "./program.ts";
@@ -33,9 +36,14 @@ function lend(values: Readonly<Record<string, unknown>>): () => void {
   const names = Object.keys(values);
   const own = names.map((name) => Object.getOwnPropertyDescriptor(process, name));
   for (const name of names) {
-    Object.defineProperty(process, name, { value: values[name], writable: true, configurable: true });
+    Object.defineProperty(process, name, {
+      value: values[name],
+      writable: true,
+      configurable: true,
+    });
   }
-  return () => names.forEach((name, index) => Object.defineProperty(process, name, own[index] ?? {}));
+  return () =>
+    names.forEach((name, index) => Object.defineProperty(process, name, own[index] ?? {}));
 }
 
 async function run(args: readonly string[], { cwd, env = {} }: CommandOptions): Promise<Ran> {
@@ -58,9 +66,10 @@ async function run(args: readonly string[], { cwd, env = {} }: CommandOptions): 
 let last: Promise<unknown> = Promise.resolve();
 
 /**
- * Runs a command to its end, after those that run already: each has the environment, the folder and the outputs of the
- * whole process to itself. Node alone can do so: elsewhere, and for one that reads its standard input, waits for a signal
- * or writes beside another one, a program is started ({@link ./program.ts}).
+ * Runs a command to its end, after those that run already: each has the environment, the folder and
+ * the outputs of the whole process to itself. Node alone can do so: elsewhere, and for one that
+ * reads its standard input, waits for a signal or writes beside another one, a program is started
+ * ({@link ./program.ts}).
  */
 export function runCommand(args: readonly string[], options: CommandOptions = {}): Promise<Ran> {
   if (runtime !== "node") return runProgram(args, options);

@@ -26,7 +26,9 @@ export interface ConnectProxyOptions {
 const TARGET = /^CONNECT \[?([^\]\s]+?)\]?:(\d+) HTTP\/1\.1\r\n/;
 
 /** Starts one on a free port of loopback. */
-export async function startConnectProxy({ answer, identity }: ConnectProxyOptions = {}): Promise<ConnectProxy> {
+export async function startConnectProxy(
+  { answer, identity }: ConnectProxyOptions = {},
+): Promise<ConnectProxy> {
   const heads: string[] = [];
   const open = new Set<Socket>();
   const onConnection = (socket: Socket) => {
@@ -62,7 +64,9 @@ export async function startConnectProxy({ answer, identity }: ConnectProxyOption
     };
     socket.on("data", onData);
   };
-  const server = identity === undefined ? createServer(onConnection) : createTlsServer(identity, onConnection);
+  const server = identity === undefined
+    ? createServer(onConnection)
+    : createTlsServer(identity, onConnection);
   server.on("tlsClientError", () => {});
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address() as AddressInfo;

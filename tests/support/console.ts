@@ -1,4 +1,7 @@
-/** The console in Chromium, on a gateway that runs as a program of its own on the runtime that runs the test. */
+/**
+ * The console in Chromium, on a gateway that runs as a program of its own on the runtime that runs
+ * the test.
+ */
 import { afterAll, afterEach, beforeAll } from "@std/testing/bdd";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
 import { type AdminOptions, type Running, startAdmin, TOKEN } from "./admin.ts";
@@ -42,7 +45,9 @@ export const open = (page: Page, view: string): Promise<void> =>
 /** The names of the views, as the navigation has them: a new one is covered without a word here. */
 export const viewsOf = (page: Page): Promise<string[]> => page.locator("nav a").allInnerTexts();
 
-/** Does what a look at another tab and back does: what is loaded every few seconds is loaded now. */
+/**
+ * Does what a look at another tab and back does: what is loaded every few seconds is loaded now.
+ */
 export const lookAgain = (page: Page): Promise<boolean> =>
   page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
 
@@ -109,7 +114,11 @@ export function useConsole(): Console {
     async callGateway(key, body = GOOD_BODY) {
       const response = await fetch(`${isThere(running).url}/v1/chat/completions`, {
         method: "POST",
-        headers: { authorization: "Bearer sk-1", "gateway-auth": `Bearer ${key}`, "content-type": "application/json" },
+        headers: {
+          authorization: "Bearer sk-1",
+          "gateway-auth": `Bearer ${key}`,
+          "content-type": "application/json",
+        },
         body,
       });
       await response.text();

@@ -1,4 +1,7 @@
-/** Every view and every dialog of the console, as the navigation and the buttons name them, at one width. */
+/**
+ * Every view and every dialog of the console, as the navigation and the buttons name them, at one
+ * width.
+ */
 import assert from "node:assert/strict";
 import type { Page } from "playwright-core";
 import { findViolations } from "./browser.ts";
@@ -8,8 +11,12 @@ import { findFaults } from "./layout.ts";
 
 /** A name of a key, a model and a team that is longer than a telephone is wide. */
 export const LONG_NAME = "a-name-that-is-much-longer-than-a-telephone-is-wide-and-goes-on-and-on";
-const LONG_URL = "https://eu-central-1.a-very-long-host-name-of-a-cloud.example.com/deployments/with/a/long/path/v1";
-/** The least height that a window has: that of a small laptop, less what the browser takes, and of a telephone. */
+const LONG_URL =
+  "https://eu-central-1.a-very-long-host-name-of-a-cloud.example.com/deployments/with/a/long/path/v1";
+/**
+ * The least height that a window has: that of a small laptop, less what the browser takes, and of a
+ * telephone.
+ */
 const HEIGHT = 640;
 
 /** A configuration with much to show. */
@@ -22,11 +29,19 @@ export const FULL: Parameters<Console["start"]>[0] = {
   providers: (upstream) => ({
     a: {
       ...{ hosts: ["*"], upstream, maxOutput: 100 },
-      limits: { requests: "600/min", tokens: "100k/min", concurrency: 40, budget: ["50M/month", "500 USD/month"] },
+      limits: {
+        requests: "600/min",
+        tokens: "100k/min",
+        concurrency: 40,
+        budget: ["50M/month", "500 USD/month"],
+      },
     },
     b: { hosts: ["b.example", `b.example/${LONG_NAME}`], upstream: [upstream, LONG_URL] },
     ...Object.fromEntries(
-      Array.from({ length: 12 }, (_, index) => [`a-provider-with-a-long-name-${index}`, { upstream }]),
+      Array.from(
+        { length: 12 },
+        (_, index) => [`a-provider-with-a-long-name-${index}`, { upstream }],
+      ),
     ),
   }),
 };
@@ -37,7 +52,11 @@ export async function assertSound(page: Page, what: string): Promise<void> {
     await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
     const where = `${what}, ${colorScheme}`;
     // But for contrast, what axe-core looks at is the same in both.
-    assert.deepEqual(await findViolations(page, colorScheme === "dark" ? ["color-contrast"] : undefined), [], where);
+    assert.deepEqual(
+      await findViolations(page, colorScheme === "dark" ? ["color-contrast"] : undefined),
+      [],
+      where,
+    );
     assert.deepEqual(await findFaults(page), [], where);
   }
 }
@@ -62,15 +81,30 @@ async function assertDialogs(page: Page, where: string): Promise<string[]> {
 
 async function fill({ running, callGateway }: Console): Promise<string> {
   const make = async (body: unknown) => (await running.call("POST", "/v1/keys", { body })).json;
-  const limits = { requests: "600/min", tokens: "2M/min", budget: ["5M/month", "20 USD/day"], concurrency: 4 };
+  const limits = {
+    requests: "600/min",
+    tokens: "2M/min",
+    budget: ["5M/month", "20 USD/day"],
+    concurrency: 4,
+  };
   const policy = { team: "search", limits, models: ["test-*", "a-*"], providers: ["a", "b"] };
-  await make({ name: "night-batch", expires: "2099-01-01T00:00:00Z", limits: { requests: "5/10s", mode: "observe" } });
-  const [old, paused, rotated] = [await make({ name: "old" }), await make({}), await make({ name: "rotated" })];
+  await make({
+    name: "night-batch",
+    expires: "2099-01-01T00:00:00Z",
+    limits: { requests: "5/10s", mode: "observe" },
+  });
+  const [old, paused, rotated] = [
+    await make({ name: "old" }),
+    await make({}),
+    await make({ name: "rotated" }),
+  ];
   await running.call("POST", `/v1/keys/${old.id}/revoke`);
   await running.call("POST", `/v1/keys/${paused.id}/disable`);
   await running.call("POST", `/v1/keys/${rotated.id}/rotate`, { body: { overlap: "24h" } });
   const { key } = await make({ name: LONG_NAME, ...policy });
-  for (const body of [GOOD_BODY, STREAM_BODY, GOOD_BODY.replace("test-1", LONG_NAME)]) await callGateway(key, body);
+  for (const body of [GOOD_BODY, STREAM_BODY, GOOD_BODY.replace("test-1", LONG_NAME)]) {
+    await callGateway(key, body);
+  }
   await callGateway("a-wrong-key-of-some-length");
   return key;
 }

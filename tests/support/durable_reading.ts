@@ -1,4 +1,7 @@
-/** Callers of durable exchanges who read slowly, leave and come back, and the verdict on what they got. */
+/**
+ * Callers of durable exchanges who read slowly, leave and come back, and the verdict on what they
+ * got.
+ */
 import { type ClientRequest, type IncomingMessage, request as requestHttp } from "node:http";
 import { Buffer } from "node:buffer";
 
@@ -79,8 +82,9 @@ export interface Got {
 }
 
 /**
- * The verdict: `whole` is all that the provider sent; `told` has the code of the event that says that there is no more;
- * `cut` is a connection that broke after right bytes; everything else is `wrong`.
+ * The verdict: `whole` is all that the provider sent; `told` has the code of the event that says
+ * that there is no more; `cut` is a connection that broke after right bytes; everything else is
+ * `wrong`.
  */
 export type Verdict =
   | { readonly is: "whole" | "cut" }

@@ -1,8 +1,9 @@
 /**
- * A durable-streams server in front of a gateway, for the protocol's own conformance tests: the suite creates, appends
- * and closes by HTTP, and each of its streams becomes a durable exchange whose provider says exactly these bytes. All
- * reads go to the gateway as they are, but for one: a read without an offset, which the gateway answers natively with
- * the rest and what is still to come, asks for `-1`, which the protocol makes the same.
+ * A durable-streams server in front of a gateway, for the protocol's own conformance tests: the
+ * suite creates, appends and closes by HTTP, and each of its streams becomes a durable exchange
+ * whose provider says exactly these bytes. All reads go to the gateway as they are, but for one: a
+ * read without an offset, which the gateway answers natively with the rest and what is still to
+ * come, asks for `-1`, which the protocol makes the same.
  */
 import assert from "node:assert/strict";
 import type { IncomingMessage, ServerResponse } from "node:http";
@@ -36,7 +37,11 @@ async function readBody(request: IncomingMessage): Promise<Buffer> {
 }
 
 /** Appends to a stream, and waits until the gateway has it: the suite reads what it has written. */
-async function append(stream: CreatedStream, bytes: Uint8Array, isLast: boolean): Promise<Response> {
+async function append(
+  stream: CreatedStream,
+  bytes: Uint8Array,
+  isLast: boolean,
+): Promise<Response> {
   const { upstream, get } = stream.exchange;
   // A message of JSON is there when its answer has ended.
   const isAwaited = isLast || !stream.type.includes("json");
@@ -62,7 +67,11 @@ async function pass(answer: Response, response: ServerResponse): Promise<void> {
   response.end();
 }
 
-async function write(stage: DurableStage, streams: Map<string, CreatedStream>, request: IncomingMessage) {
+async function write(
+  stage: DurableStage,
+  streams: Map<string, CreatedStream>,
+  request: IncomingMessage,
+) {
   const { method, url = "", headers } = request;
   const { pathname } = new URL(url, "http://server");
   const body = await readBody(request);
@@ -70,7 +79,10 @@ async function write(stage: DurableStage, streams: Map<string, CreatedStream>, r
   const known = streams.get(pathname);
   if (method === "POST") {
     if (known === undefined) return { status: 404, headers: {} };
-    return { status: 204, headers: Object.fromEntries((await append(known, body, isLast)).headers) };
+    return {
+      status: 204,
+      headers: Object.fromEntries((await append(known, body, isLast)).headers),
+    };
   }
   if (known !== undefined) return { status: 200, headers: {} };
   const type = headers["content-type"] ?? "application/octet-stream";
@@ -99,7 +111,9 @@ export async function startDurableStreamsServer(): Promise<DurableStreamsServer>
     const wait = searchParams.get("live") === "long-poll" ? "&timeout=2" : "";
     const leave = new AbortController();
     response.on("close", () => leave.abort());
-    const sent = Object.entries(headers).filter(([name]) => /^(?:if-none-match|origin|access-control-.*)$/.test(name));
+    const sent = Object.entries(headers).filter(([name]) =>
+      /^(?:if-none-match|origin|access-control-.*)$/.test(name)
+    );
     const answer = await fetch(stage.under.a + location + query + wait, {
       method,
       headers: { ...stage.under.headers, ...Object.fromEntries(sent) as Record<string, string> },
@@ -109,7 +123,9 @@ export async function startDurableStreamsServer(): Promise<DurableStreamsServer>
   };
   const server = createServer(async (request, response) => {
     try {
-      if (request.method !== "PUT" && request.method !== "POST") return await read(request, response);
+      if (request.method !== "PUT" && request.method !== "POST") {
+        return await read(request, response);
+      }
       const { status, headers } = await write(stage, streams, request);
       const own = Object.entries(headers).filter(([name]) => !HOP.has(name));
       response.writeHead(status, Object.fromEntries(own)).end();

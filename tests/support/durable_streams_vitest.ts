@@ -1,4 +1,7 @@
-/** Settings of Vitest for the conformance tests of the durable-streams protocol, and for nothing else. */
+/**
+ * Settings of Vitest for the conformance tests of the durable-streams protocol, and for nothing
+ * else.
+ */
 const settings: { readonly test: Readonly<Record<string, unknown>> } = {
   test: {
     include: ["tests/support/durable_streams_suite.ts"],

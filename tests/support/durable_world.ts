@@ -14,10 +14,16 @@ import { FakeClock, ModelRecordings, quiet, toPlainKeys } from "./recording_mode
 
 const SETTINGS = { keepMs: 60_000, lingerMs: 5000, maxBytes: 40_000, retries: false };
 const WRITE_STALL_MS = 30_000;
-const DEADLINES = { idleMs: 300_000, firstEventMs: 300_000, keepAliveMs: 0, writeStallMs: WRITE_STALL_MS };
+const DEADLINES = {
+  idleMs: 300_000,
+  firstEventMs: 300_000,
+  keepAliveMs: 0,
+  writeStallMs: WRITE_STALL_MS,
+};
 export const KEYS: OwnerKeys = toPlainKeys();
 /** The head of an event that says that an answer is not complete. */
-const BROKEN = /^\n{0,2}data: \{"error":\{.*"code":"(exchange_lost|exchange_stopped|upstream_\w+)"\}\}\n\n$/s;
+const BROKEN =
+  /^\n{0,2}data: \{"error":\{.*"code":"(exchange_lost|exchange_stopped|upstream_\w+)"\}\}\n\n$/s;
 
 /** A call at the provider, which answers as the test says. */
 export class Call {
@@ -30,7 +36,10 @@ export class Call {
   readonly begun: Promise<boolean> = new Promise((resolve) => this.#begin = resolve);
 
   constructor(number: number, length: number) {
-    const words = Array.from({ length }, (_, at) => `call ${number} word ${at} ${"x".repeat((at * 37) % 400)}`);
+    const words = Array.from(
+      { length },
+      (_, at) => `call ${number} word ${at} ${"x".repeat((at * 37) % 400)}`,
+    );
     this.text = Buffer.from(stream(...words));
   }
 
@@ -159,7 +168,12 @@ export class World {
   async call(number: number, name: string, length: number): Promise<void> {
     const leave = new AbortController();
     this.waiting.add(leave);
-    const facts = { provider: "a", keyId: "me", operation: "chat.completions", startedAt: this.clock.now() };
+    const facts = {
+      provider: "a",
+      keyId: "me",
+      operation: "chat.completions",
+      startedAt: this.clock.now(),
+    };
     try {
       const begun = await this.gateway(number).begin({
         ...{ keys: KEYS, digest: "same", settings: SETTINGS, writeStallMs: WRITE_STALL_MS, facts },
@@ -182,12 +196,18 @@ export class World {
     this.waiting.add(leave);
     const caller = new Caller(from.id, number, from.bytes);
     try {
-      const options = { keys: KEYS, offset: caller.length, writeStallMs: WRITE_STALL_MS, signal: leave.signal };
+      const options = {
+        keys: KEYS,
+        offset: caller.length,
+        writeStallMs: WRITE_STALL_MS,
+        signal: leave.signal,
+      };
       const { reader } = await this.gateway(number).attach(caller.id, options);
       this.#read(caller, reader);
     } catch (error) {
-      if (GatewayError.is(error) && error.code === "exchange_not_found") assert.ok(this.store.deleted.has(caller.id));
-      else this.#accept(error);
+      if (GatewayError.is(error) && error.code === "exchange_not_found") {
+        assert.ok(this.store.deleted.has(caller.id));
+      } else this.#accept(error);
     } finally {
       this.waiting.delete(leave);
     }
@@ -221,7 +241,13 @@ export class World {
     }
     exchange.status = 200;
     const scanner = OPENAI_CHAT.createScanner(1);
-    const relay = new Relay(call, { exchange, scanner, isMetered: false, ...DEADLINES, clock: this.clock });
+    const relay = new Relay(call, {
+      exchange,
+      scanner,
+      isMetered: false,
+      ...DEADLINES,
+      clock: this.clock,
+    });
     recording.begin({ status: 200, headers: { "content-type": "text/event-stream" } });
     recorded.askForMore = relay.pushTo(recording);
     this.#read(new Caller(recording.id, number, Buffer.alloc(0)), reader);
@@ -256,7 +282,10 @@ export class World {
       if (end_ !== "ended" && rest === "") continue;
       const known = bytes.subarray(bytes.lastIndexOf('data: {"error"')).toString();
       assert.match(known, BROKEN, `${end_}: ${rest.slice(0, 200)}`);
-      const before = bytes.subarray(0, bytes.lastIndexOf('data: {"error"')).toString().replace(/\n{1,2}$/, "");
+      const before = bytes.subarray(0, bytes.lastIndexOf('data: {"error"')).toString().replace(
+        /\n{1,2}$/,
+        "",
+      );
       assert.ok(text.toString().startsWith(before), "other bytes before the event");
     }
   }

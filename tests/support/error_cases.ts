@@ -5,7 +5,13 @@ import { systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { createDurableExchanges } from "../../src/steps/durable_parts.ts";
 import { urlOfNobody } from "./free_port.ts";
-import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, type UnderTestOptions } from "./gateway.ts";
+import {
+  GOOD_BODY,
+  startUnderTest,
+  STREAM_BODY,
+  type UnderTest,
+  type UnderTestOptions,
+} from "./gateway.ts";
 import { type Answering, answerPlain, chunk, startProvider } from "./provider.ts";
 import { ObservedRecordings } from "./recordings.ts";
 import {
@@ -56,7 +62,9 @@ const limited = (limits: Record<string, unknown>): Case => ({
   },
 });
 const DURABLE: Case = { options: { provider: { durable: {} } } };
-const partsOf = (store: ObservedRecordings) => ({ durable: createDurableExchanges(store, systemClock) });
+const partsOf = (store: ObservedRecordings) => ({
+  durable: createDurableExchanges(store, systemClock),
+});
 /** Begins a stream with one event, then does something. */
 const begun = (then: (end: () => void, destroy: () => void) => void): Case => ({
   call: send(STREAM_BODY),
@@ -73,7 +81,9 @@ export type ListenerCode = "invalid_http" | "headers_too_large" | "headers_timeo
 export type PreflightCode = "origin_not_allowed";
 
 /** All the others that callers are told; those of the admin listener are in `tests/admin/`. */
-export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | PreflightCode | AdminErrorCode>, Case>> = {
+export const CASES: Readonly<
+  Record<Exclude<ErrorCode, ListenerCode | PreflightCode | AdminErrorCode>, Case>
+> = {
   invalid_host: {
     call: change({ host: "user@a.localhost" }),
     notOnWorkers: "workerd or the edge reads the bytes first",
@@ -87,21 +97,32 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | PreflightC
       method: "GET",
       path: "/v1/realtime?model=m",
       body: "",
-      headers: { connection: "upgrade", upgrade: "websocket", "content-length": undefined, "content-type": undefined },
+      headers: {
+        connection: "upgrade",
+        upgrade: "websocket",
+        "content-length": undefined,
+        "content-type": undefined,
+      },
     }),
   },
   method_not_allowed: { call: () => ({ method: "DELETE", body: "" }) },
   missing_gateway_key: { call: change({ "gateway-auth": undefined }) },
-  invalid_gateway_auth: { call: ({ key }) => ({ headers: { "gateway-auth": [`Bearer ${key}`, `Bearer ${key}`] } }) },
+  invalid_gateway_auth: {
+    call: ({ key }) => ({ headers: { "gateway-auth": [`Bearer ${key}`, `Bearer ${key}`] } }),
+  },
   invalid_gateway_key: { call: change({ "gateway-auth": "Bearer not-a-key-of-this-gateway" }) },
-  gateway_key_in_authorization: { call: ({ key }) => ({ headers: { authorization: `Bearer ${key}` } }) },
+  gateway_key_in_authorization: {
+    call: ({ key }) => ({ headers: { authorization: `Bearer ${key}` } }),
+  },
   missing_upstream_key: { call: change({ authorization: undefined }) },
   invalid_upstream_auth: { call: change({ authorization: "Basic dXNlcjpwYXNz" }) },
   gateway_key_misplaced: {
     call: ({ key }) => ({ body: JSON.stringify({ ...JSON.parse(GOOD_BODY), user: `me ${key}` }) }),
     param: "user",
   },
-  provider_key_in_gateway_auth: { call: change({ "gateway-auth": "Bearer sk-proj-0123456789abcdef" }) },
+  provider_key_in_gateway_auth: {
+    call: change({ "gateway-auth": "Bearer sk-proj-0123456789abcdef" }),
+  },
   rate_limit_exceeded: limited({ requests: "1/h" }),
   budget_exceeded: limited({ budget: "1/month" }),
   request_exceeds_limit: {
@@ -121,7 +142,9 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | PreflightC
     },
   },
   key_not_understood: {
-    options: { parts: { keys: { find: (digest) => ({ id: "team", digest, team: "not-configured" }) } } },
+    options: {
+      parts: { keys: { find: (digest) => ({ id: "team", digest, team: "not-configured" }) } },
+    },
     notOnWorkers: "a Worker takes no parts of a test",
   },
   concurrency_limit_exceeded: {
@@ -138,7 +161,10 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | PreflightC
   provider_not_allowed: restricted({ providers: ["b"] }),
   model_not_allowed: restricted({ models: ["gpt-*"] }),
   invalid_json: { call: send('{"model":') },
-  invalid_body: { call: send('{"model":"m","messages":[{"role":7,"content":"x"}]}'), param: "messages[0].role" },
+  invalid_body: {
+    call: send('{"model":"m","messages":[{"role":7,"content":"x"}]}'),
+    param: "messages[0].role",
+  },
   body_timeout: {
     options: { config: { limits: { bodyTime: "200ms" } } },
     call: () => ({ headers: { "content-length": "100" }, body: "{" }),
@@ -148,10 +174,14 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | PreflightC
   unsupported_content_encoding: { call: change({ "content-encoding": "gzip" }) },
   upstream_unreachable: { upstream: refusing },
   upstream_bad_response: {
-    upstream: answering((response) => response.writeHead(307, { location: "http://127.0.0.1:1/" }).end()),
+    upstream: answering((response) =>
+      response.writeHead(307, { location: "http://127.0.0.1:1/" }).end()
+    ),
   },
   upstream_unsupported_encoding: {
-    upstream: answering((response) => response.writeHead(200, { "content-encoding": "compress" }).end("{}")),
+    upstream: answering((response) =>
+      response.writeHead(200, { "content-encoding": "compress" }).end("{}")
+    ),
   },
   upstream_connect_timeout: {
     upstream: startBlackHole,
@@ -164,14 +194,23 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | PreflightC
   },
   upstream_timeout: {
     upstream: () => startTcpPeer(() => {}),
-    options: { provider: { deadlines: { connect: "200ms", firstByte: "300ms", idle: "300ms", total: "300ms" } } },
+    options: {
+      provider: {
+        deadlines: { connect: "200ms", firstByte: "300ms", idle: "300ms", total: "300ms" },
+      },
+    },
   },
-  upstream_loop: { call: change({ via: Array.from({ length: 8 }, () => "1.1 sallyport-0123abcd").join(", ") }) },
+  upstream_loop: {
+    call: change({ via: Array.from({ length: 8 }, () => "1.1 sallyport-0123abcd").join(", ") }),
+  },
   gateway_overloaded: {
     options: { config: { limits: { exchanges: 1 } } },
     upstream: () => startTcpPeer(() => {}),
     async before(under) {
-      const { socket } = openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }));
+      const { socket } = openRaw(
+        under.a,
+        toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }),
+      );
       closing.push(() => Promise.resolve(void socket.destroy()));
       await until(() => under.gateway.openExchanges === 1, "the one exchange is open");
     },
@@ -181,7 +220,9 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | PreflightC
     notOnWorkers: "the platform ends a Worker by itself",
   },
   key_store_unavailable: {
-    options: { parts: { keys: { find: () => Promise.reject(new GatewayError("key_store_unavailable")) } } },
+    options: {
+      parts: { keys: { find: () => Promise.reject(new GatewayError("key_store_unavailable")) } },
+    },
     notOnWorkers: "a Worker takes no parts of a test",
   },
   internal_error: {
@@ -207,37 +248,63 @@ export const CASES: Readonly<Record<Exclude<ErrorCode, ListenerCode | PreflightC
     options: { provider: { deadlines: { firstEvent: "300ms" } } },
   },
   upstream_stream_truncated: begun((end) => end()),
-  upstream_idle_timeout: { ...begun(() => {}), options: { provider: { deadlines: { idle: "200ms" } } } },
+  upstream_idle_timeout: {
+    ...begun(() => {}),
+    options: { provider: { deadlines: { idle: "200ms" } } },
+  },
   upstream_disconnected: begun((_end, destroy) => destroy()),
   invalid_idempotency_key: { ...DURABLE, call: change({ "idempotency-key": "a key" }) },
   idempotency_key_reused: {
     ...DURABLE,
-    before: (under) => callRaw(under.a, { headers: { ...under.headers, "idempotency-key": "one" }, body: GOOD_BODY }),
+    before: (under) =>
+      callRaw(under.a, {
+        headers: { ...under.headers, "idempotency-key": "one" },
+        body: GOOD_BODY,
+      }),
     call: () => ({ headers: { "idempotency-key": "one" }, body: STREAM_BODY }),
   },
-  exchange_not_found: { ...DURABLE, call: () => ({ method: "GET", path: "/v1/exchanges/nothing", body: "" }) },
+  exchange_not_found: {
+    ...DURABLE,
+    call: () => ({ method: "GET", path: "/v1/exchanges/nothing", body: "" }),
+  },
   exchange_expired: ((store) => ({
     options: { provider: { durable: { keep: "1ms" } }, parts: partsOf(store) },
     async before({ a, headers }) {
       await callRaw(a, { headers: { ...headers, "idempotency-key": "one" }, body: GOOD_BODY });
-      await until(async () => (await store.find(store.ids[0] ?? ""))?.state === "expired", "the recording expires");
+      await until(
+        async () => (await store.find(store.ids[0] ?? ""))?.state === "expired",
+        "the recording expires",
+      );
     },
     call: () => ({ method: "GET", path: `/v1/exchanges/${store.ids[0]}`, body: "" }),
     notOnWorkers: "a Worker takes no parts of a test",
   }))(new ObservedRecordings()),
-  invalid_offset: { ...DURABLE, call: () => ({ method: "GET", path: "/v1/exchanges/nothing?offset=x", body: "" }) },
-  invalid_read: { ...DURABLE, call: () => ({ method: "GET", path: "/v1/exchanges/nothing?live=x", body: "" }) },
+  invalid_offset: {
+    ...DURABLE,
+    call: () => ({ method: "GET", path: "/v1/exchanges/nothing?offset=x", body: "" }),
+  },
+  invalid_read: {
+    ...DURABLE,
+    call: () => ({ method: "GET", path: "/v1/exchanges/nothing?live=x", body: "" }),
+  },
   exchange_broken: ((store) => ({
     options: { provider: { durable: {} }, parts: partsOf(store) },
     upstream: answering((response) => {
       response.writeHead(200, { "content-type": "application/octet-stream" });
       response.write("Hel");
-      void until(async () => (await store.find(store.ids[0] ?? ""))?.head !== undefined, "the answer")
+      void until(
+        async () => (await store.find(store.ids[0] ?? ""))?.head !== undefined,
+        "the answer",
+      )
         .then(() => response.destroy());
     }),
     async before({ a, headers }) {
-      await callRaw(a, { headers: { ...headers, "sallyport-durable": "?1" }, body: GOOD_BODY }).catch(() => {});
-      await until(async () => (await store.find(store.ids[0] ?? ""))?.state === "broken", "the end");
+      await callRaw(a, { headers: { ...headers, "sallyport-durable": "?1" }, body: GOOD_BODY })
+        .catch(() => {});
+      await until(
+        async () => (await store.find(store.ids[0] ?? ""))?.state === "broken",
+        "the end",
+      );
     },
     call: () => ({ method: "GET", path: `/v1/exchanges/${store.ids[0]}?offset=now`, body: "" }),
     notOnWorkers: "a Worker takes no parts of a test",

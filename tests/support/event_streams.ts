@@ -1,4 +1,7 @@
-/** Streams of the interfaces whose events state their types, written from the types of the client libraries. */
+/**
+ * Streams of the interfaces whose events state their types, written from the types of the client
+ * libraries.
+ */
 import type Anthropic from "@anthropic-ai/sdk";
 import type OpenAI from "openai";
 
@@ -21,7 +24,8 @@ type ResponseEvent = OpenAI.Responses.ResponseStreamEvent;
 type Unnumbered<Event> = Event extends unknown ? Omit<Event, "sequence_number"> : never;
 
 /** Adds `output_text` to the type alone: the library makes it, and it is not on the wire. */
-const asResponse = (response: WireResponse): OpenAI.Responses.Response => response as OpenAI.Responses.Response;
+const asResponse = (response: WireResponse): OpenAI.Responses.Response =>
+  response as OpenAI.Responses.Response;
 type WireResponse = Omit<OpenAI.Responses.Response, "output_text">;
 
 const RESPONSE = asResponse({
@@ -39,7 +43,12 @@ const RESPONSE = asResponse({
   parallel_tool_calls: true,
   temperature: 1,
   tool_choice: "auto",
-  tools: [{ type: "function", name: "forecast", parameters: { type: "object", properties: {} }, strict: true }],
+  tools: [{
+    type: "function",
+    name: "forecast",
+    parameters: { type: "object", properties: {} },
+    strict: true,
+  }],
   top_p: 1,
 });
 const MESSAGE: OpenAI.Responses.ResponseOutputMessage = {
@@ -64,7 +73,10 @@ export const FINAL_RESPONSE: OpenAI.Responses.Response = {
   },
 };
 
-/** The events of a response that says hello. @param end The last one @param from The number of the first one */
+/**
+ * The events of a response that says hello. @param end The last one @param from The number of the
+ * first one
+ */
 export function responseEvents(
   end: Unnumbered<ResponseEvent> = { type: "response.completed", response: FINAL_RESPONSE },
   from = 0,
@@ -74,17 +86,32 @@ export function responseEvents(
   const events: readonly Unnumbered<ResponseEvent>[] = [
     { type: "response.created", response: RESPONSE },
     { type: "response.in_progress", response: RESPONSE },
-    { type: "response.output_item.added", output_index: 0, item: { ...MESSAGE, status: "in_progress", content: [] } },
+    {
+      type: "response.output_item.added",
+      output_index: 0,
+      item: { ...MESSAGE, status: "in_progress", content: [] },
+    },
     { type: "response.content_part.added", ...at, part: { ...part, annotations: [] } },
     { type: "response.output_text.delta", ...at, delta: "Hello", logprobs: [] },
-    { type: "response.output_text.delta", ...at, delta: ' 👋 "type":"response.completed"', logprobs: [] },
+    {
+      type: "response.output_text.delta",
+      ...at,
+      delta: ' 👋 "type":"response.completed"',
+      logprobs: [],
+    },
     { type: "response.output_text.done", ...at, text: "Hello 👋", logprobs: [] },
-    { type: "response.content_part.done", ...at, part: { ...part, text: "Hello 👋", annotations: [] } },
+    {
+      type: "response.content_part.done",
+      ...at,
+      part: { ...part, text: "Hello 👋", annotations: [] },
+    },
     { type: "response.output_item.done", output_index: 0, item: MESSAGE },
     end,
   ];
   // Providers number an event right after its type.
-  return events.map(({ type, ...rest }, index) => ({ type, sequence_number: from + index, ...rest }) as ResponseEvent);
+  return events.map(({ type, ...rest }, index) =>
+    ({ type, sequence_number: from + index, ...rest }) as ResponseEvent
+  );
 }
 
 const IMAGE = {
@@ -115,7 +142,10 @@ export const EDIT_EVENTS: readonly OpenAI.ImageEditStreamEvent[] = [
   { type: "image_edit.completed", ...IMAGE, usage: IMAGE_USAGE },
 ];
 
-/** The events of speech; the library has no types for them (https://platform.openai.com/docs/api-reference/audio). */
+/**
+ * The events of speech; the library has no types for them
+ * (https://platform.openai.com/docs/api-reference/audio).
+ */
 export const SPEECH_EVENTS: readonly (TypedEvent & Readonly<Record<string, unknown>>)[] = [
   { type: "speech.audio.delta", audio: "SUQzBAA=" },
   { type: "speech.audio.delta", audio: "AAAAAA==" },
@@ -160,32 +190,41 @@ export const FINAL_MESSAGE: Anthropic.Message = {
 };
 
 /** The events of a message that says hello. */
-export const MESSAGE_EVENTS: readonly (Anthropic.RawMessageStreamEvent | { readonly type: "ping" })[] = [
-  {
-    type: "message_start",
-    message: {
-      ...FINAL_MESSAGE,
-      content: [],
-      stop_reason: null,
-      usage: { ...FINAL_MESSAGE.usage, output_tokens: 1, output_tokens_details: null },
+export const MESSAGE_EVENTS:
+  readonly (Anthropic.RawMessageStreamEvent | { readonly type: "ping" })[] = [
+    {
+      type: "message_start",
+      message: {
+        ...FINAL_MESSAGE,
+        content: [],
+        stop_reason: null,
+        usage: { ...FINAL_MESSAGE.usage, output_tokens: 1, output_tokens_details: null },
+      },
     },
-  },
-  { type: "content_block_start", index: 0, content_block: { type: "text", text: "", citations: null } },
-  { type: "ping" },
-  { type: "content_block_delta", index: 0, delta: { type: "text_delta", text: "Hello" } },
-  { type: "content_block_delta", index: 0, delta: { type: "text_delta", text: ' 👋 {"type":"message_stop"}' } },
-  { type: "content_block_stop", index: 0 },
-  {
-    type: "message_delta",
-    delta: { stop_reason: "end_turn", stop_sequence: null, stop_details: null, container: null },
-    usage: {
-      input_tokens: null,
-      cache_creation_input_tokens: null,
-      cache_read_input_tokens: null,
-      output_tokens: 13,
-      output_tokens_details: { thinking_tokens: 2 },
-      server_tool_use: null,
+    {
+      type: "content_block_start",
+      index: 0,
+      content_block: { type: "text", text: "", citations: null },
     },
-  },
-  { type: "message_stop" },
-];
+    { type: "ping" },
+    { type: "content_block_delta", index: 0, delta: { type: "text_delta", text: "Hello" } },
+    {
+      type: "content_block_delta",
+      index: 0,
+      delta: { type: "text_delta", text: ' 👋 {"type":"message_stop"}' },
+    },
+    { type: "content_block_stop", index: 0 },
+    {
+      type: "message_delta",
+      delta: { stop_reason: "end_turn", stop_sequence: null, stop_details: null, container: null },
+      usage: {
+        input_tokens: null,
+        cache_creation_input_tokens: null,
+        cache_read_input_tokens: null,
+        output_tokens: 13,
+        output_tokens_details: { thinking_tokens: 2 },
+        server_tool_use: null,
+      },
+    },
+    { type: "message_stop" },
+  ];

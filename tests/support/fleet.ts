@@ -1,7 +1,11 @@
 /** Gateways that share a Redis, each a program of its own, on any runtime. */
 import assert from "node:assert/strict";
 import { findRuntimes } from "../../scripts/runtimes.ts";
-import type { FleetGateway, FleetLiveReport, FleetReport } from "../../src/observe/fleet/fleet_report.ts";
+import type {
+  FleetGateway,
+  FleetLiveReport,
+  FleetReport,
+} from "../../src/observe/fleet/fleet_report.ts";
 import { TOKEN } from "./admin.ts";
 import { GOOD_BODY } from "./gateway.ts";
 import { type Program, startProgram } from "./program.ts";

@@ -4,9 +4,15 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-/** Below the ports that systems give to outgoing connections (Linux from 32768 on), so that none of them takes it. */
+/**
+ * Below the ports that systems give to outgoing connections (Linux from 32768 on), so that none of
+ * them takes it.
+ */
 const [FIRST_PORT, PORTS] = [20_000, 12_000];
-/** Files that are named like the ports given out, so that tests which run side by side never get the same one. */
+/**
+ * Files that are named like the ports given out, so that tests which run side by side never get the
+ * same one.
+ */
 const GIVEN = join(tmpdir(), "sallyport-test-ports");
 /** How long a port counts as given out, in milliseconds: by then whoever has it listens. */
 const GIVEN_MS = 120_000;
@@ -46,7 +52,10 @@ export async function freePort(): Promise<number> {
   throw new Error("no port is free");
 }
 
-/** Base URL of a provider at a port where nobody listens, nor will: a port that was closed may be another test's next. */
+/**
+ * Base URL of a provider at a port where nobody listens, nor will: a port that was closed may be
+ * another test's next.
+ */
 export async function urlOfNobody(): Promise<string> {
   return `http://127.0.0.1:${await freePort()}/v1`;
 }

@@ -33,7 +33,11 @@ export async function startProxy(
   port: number,
   home?: string,
 ): Promise<() => Promise<void>> {
-  const env = { ...process.env, PATH, ...(home !== undefined && { HOME: home, XDG_DATA_HOME: home }) };
+  const env = {
+    ...process.env,
+    PATH,
+    ...(home !== undefined && { HOME: home, XDG_DATA_HOME: home }),
+  };
   const child = spawn(command, args, { env, stdio: "ignore" });
   const end = () => void child.kill("SIGKILL");
   process.on("exit", end);
@@ -41,8 +45,13 @@ export async function startProxy(
   child.once("error", (error) => fault = error.message);
   const ended = new Promise<void>((resolve) => child.once("close", () => resolve()));
   for (let isUp = false; !isUp;) {
-    if (fault !== "" || child.exitCode !== null) throw new Error(`${command} ended: ${fault || child.exitCode}`);
-    const probe = openRaw(`http://127.0.0.1:${port}`, "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    if (fault !== "" || child.exitCode !== null) {
+      throw new Error(`${command} ended: ${fault || child.exitCode}`);
+    }
+    const probe = openRaw(
+      `http://127.0.0.1:${port}`,
+      "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+    );
     isUp = (await probe.closed).startsWith("HTTP/1.1 ");
   }
   return async () => {
@@ -55,7 +64,10 @@ export async function startProxy(
 }
 
 /** nginx in front of one gateway, set up for streams; `folder` takes what it writes. */
-export async function startNginx(folder: string, backendPort: number): Promise<{ url: string; stop(): Promise<void> }> {
+export async function startNginx(
+  folder: string,
+  backendPort: number,
+): Promise<{ url: string; stop(): Promise<void> }> {
   const port = await freePort();
   const file = join(folder, "nginx.conf");
   writeFileSync(
@@ -86,7 +98,10 @@ http {
 }
 `,
   );
-  return { url: `http://127.0.0.1:${port}`, stop: await startProxy("nginx", ["-p", folder, "-c", file], port) };
+  return {
+    url: `http://127.0.0.1:${port}`,
+    stop: await startProxy("nginx", ["-p", folder, "-c", file], port),
+  };
 }
 
 /** Starts it; `folder` takes its configuration. */
@@ -131,7 +146,9 @@ ${servers.join("\n")}
     async upCount() {
       const request = "GET /stats;csv HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
       const table = await openRaw(`http://127.0.0.1:${port}`, request).closed;
-      return table.split("\n").filter((line) => /^gateways,g\d+,/.test(line) && line.split(",")[17] === "UP").length;
+      return table.split("\n").filter((line) =>
+        /^gateways,g\d+,/.test(line) && line.split(",")[17] === "UP"
+      ).length;
     },
     stop,
   };

@@ -50,7 +50,10 @@ export interface UnderTest {
   told(): Promise<string>;
   /** Waits until so many exchanges are over and returns the last one. */
   settled(count?: number): Promise<ExchangeRecord>;
-  /** Closes everything; fails when an exchange was still open, or when a key or a prompt was told to anybody. */
+  /**
+   * Closes everything; fails when an exchange was still open, or when a key or a prompt was told to
+   * anybody.
+   */
   close(): Promise<void>;
 }
 
@@ -59,7 +62,10 @@ export const PROMPT = "Hi, canary-of-a-prompt";
 /** The caller's key at provider a. */
 export const UPSTREAM_KEY = "sk-upstream-key-of-the-caller";
 /** A body that every check lets through. */
-export const GOOD_BODY: string = JSON.stringify({ model: "test-1", messages: [{ role: "user", content: PROMPT }] });
+export const GOOD_BODY: string = JSON.stringify({
+  model: "test-1",
+  messages: [{ role: "user", content: PROMPT }],
+});
 /** The same, asking for a stream. */
 export const STREAM_BODY: string = JSON.stringify({
   model: "test-1",
@@ -71,7 +77,10 @@ export const STREAM_BODY: string = JSON.stringify({
 export function testIdentity(): { cert: string; key: string } {
   const directory = process.env.SALLYPORT_TEST_TLS;
   if (directory === undefined) return createSelfSignedCertificate(["localhost", "127.0.0.1"]);
-  return { cert: readFileSync(`${directory}/cert.pem`, "utf8"), key: readFileSync(`${directory}/key.pem`, "utf8") };
+  return {
+    cert: readFileSync(`${directory}/cert.pem`, "utf8"),
+    key: readFileSync(`${directory}/key.pem`, "utf8"),
+  };
 }
 
 /** Observers as operators have them, and what they say. @param log The setting of that name */
@@ -91,12 +100,16 @@ function createWitness(log: Config["log"]) {
     observers: [...logs, metrics],
     told(): Promise<string> {
       for (const log of logs) log.flush();
-      return Promise.resolve([...told, metrics.toText("text"), metrics.toText("openmetrics")].join("\n"));
+      return Promise.resolve(
+        [...told, metrics.toText("text"), metrics.toText("openmetrics")].join("\n"),
+      );
     },
   };
 }
 
-/** A Worker tells nobody how it does while it is at work; what is open can be counted from outside. */
+/**
+ * A Worker tells nobody how it does while it is at work; what is open can be counted from outside.
+ */
 function hiddenGateway(countOpen: () => number): Gateway {
   const unknown = () => assert.fail("not to be known of a Worker: make the case by it.notOn");
   return {
@@ -120,7 +133,9 @@ function hiddenGateway(countOpen: () => number): Gateway {
 }
 
 /** The same in workerd: records are what its log says. */
-async function startWorkerUnderTest({ upstreams, provider = {}, config = {}, parts }: UnderTestOptions) {
+async function startWorkerUnderTest(
+  { upstreams, provider = {}, config = {}, parts }: UnderTestOptions,
+) {
   assert.equal(parts, undefined, "a Worker takes no parts: make the case by it.notOn");
   const { startWorkerd } = await import("./workerd.ts");
   const key = generateGatewayKey();
@@ -128,13 +143,22 @@ async function startWorkerUnderTest({ upstreams, provider = {}, config = {}, par
   const whole = {
     providers: {
       a: { hosts: ["a.localhost", `127.0.0.1:${port}`], upstream: upstreams.a, ...provider },
-      b: { hosts: ["b.localhost", `127.0.0.1:${tlsPort}`], upstream: upstreams.b ?? upstreams.a, ...provider },
+      b: {
+        hosts: ["b.localhost", `127.0.0.1:${tlsPort}`],
+        upstream: upstreams.b ?? upstreams.a,
+        ...provider,
+      },
     },
     keys: [{ id: "tester", key }],
     ...config,
   };
   const ownKeys = (whole.keys as { key?: string }[]).flatMap(({ key: own }) => own ?? []);
-  const { output, close } = await startWorkerd({ config: JSON.stringify(whole), port, tlsPort, tls: testIdentity() });
+  const { output, close } = await startWorkerd({
+    config: JSON.stringify(whole),
+    port,
+    tlsPort,
+    tls: testIdentity(),
+  });
   return toUnderTest({
     gateway: hiddenGateway(() => output.begun - output.records.length),
     a: `http://127.0.0.1:${port}`,
@@ -187,7 +211,11 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
     parseConfig({
       providers: {
         a: { hosts: ["a.localhost", new URL(a).host], upstream: upstreams.a, ...provider },
-        b: { hosts: ["b.localhost", new URL(b).host], upstream: upstreams.b ?? upstreams.a, ...provider },
+        b: {
+          hosts: ["b.localhost", new URL(b).host],
+          upstream: upstreams.b ?? upstreams.a,
+          ...provider,
+        },
       },
       keys: [{ id: "tester", key }],
       ...config,
@@ -206,7 +234,9 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
   listeners[0]?.adjust?.({ ...address, writeStallMs });
   listeners[1]?.adjust?.({ ...address, writeStallMs, tls: identity });
   const gateway = built.gateway = composeGateway(parsed, { ...parts, observers });
-  const ownKeys = Array.isArray(parsed.keys) ? parsed.keys.flatMap(({ key: own }) => own ?? []) : [];
+  const ownKeys = Array.isArray(parsed.keys)
+    ? parsed.keys.flatMap(({ key: own }) => own ?? [])
+    : [];
   return toUnderTest({
     gateway,
     a,
@@ -225,7 +255,9 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
 
 /** What is the same wherever it runs. */
 function toUnderTest(
-  { ownKeys, close, ...rest }: Omit<UnderTest, "headers" | "settled"> & { readonly ownKeys: readonly string[] },
+  { ownKeys, close, ...rest }: Omit<UnderTest, "headers" | "settled"> & {
+    readonly ownKeys: readonly string[];
+  },
 ): UnderTest {
   const { key, records, told } = rest;
   return {

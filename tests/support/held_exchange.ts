@@ -21,8 +21,15 @@ export interface HeldExchange {
 export interface DurableStage {
   readonly under: UnderTest;
   readonly provider: Provider;
-  /** Begins an exchange. Its first bytes should not be missing: Bun sends the head of an answer together with them. */
-  begin(type?: string, first?: string | Uint8Array, headers?: Record<string, string>): Promise<HeldExchange>;
+  /**
+   * Begins an exchange. Its first bytes should not be missing: Bun sends the head of an answer
+   * together with them.
+   */
+  begin(
+    type?: string,
+    first?: string | Uint8Array,
+    headers?: Record<string, string>,
+  ): Promise<HeldExchange>;
   close(): Promise<void>;
 }
 

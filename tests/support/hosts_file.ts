@@ -1,6 +1,6 @@
 /**
- * A program with an `/etc/hosts` of its own, and addresses that never answer: what a host looks like one of whose
- * addresses is gone.
+ * A program with an `/etc/hosts` of its own, and addresses that never answer: what a host looks
+ * like one of whose addresses is gone.
  */
 import { execFileSync, spawn } from "node:child_process";
 import { chmodSync, realpathSync, writeFileSync } from "node:fs";
@@ -38,7 +38,9 @@ export function withHosts(
   hosts: Readonly<Record<string, readonly string[]>>,
 ): NonNullable<ProgramOptions["on"]> {
   const [file, command] = [join(folder, "hosts"), join(folder, "with-hosts")];
-  const lines = Object.entries(hosts).flatMap(([name, all]) => all.map((address) => `${address} ${name}\n`));
+  const lines = Object.entries(hosts).flatMap(([name, all]) =>
+    all.map((address) => `${address} ${name}\n`)
+  );
   writeFileSync(file, `127.0.0.1 localhost\n${lines.join("")}`);
   const quoted = [...BIND, file, process.execPath].map((word) => `'${word}'`).join(" ");
   writeFileSync(command, `#!/bin/sh\nexec unshare ${quoted} "$@"\n`);
@@ -46,7 +48,10 @@ export function withHosts(
   return { kind: runtime, command };
 }
 
-/** Time after which an attempt to connect that is still under way is taken for one that nobody answers. Milliseconds. */
+/**
+ * Time after which an attempt to connect that is still under way is taken for one that nobody
+ * answers. Milliseconds.
+ */
 const SILENCE_MS = 300;
 
 /** Begins to connect. @returns The socket if nobody has answered */
@@ -62,17 +67,23 @@ function attempt(host: string, port: number): Promise<[socket: Socket, isSilent:
 }
 
 /**
- * Has ports of an address swallow whatever comes: somebody listens there who takes nothing, and whose queue is full, so
- * that the system drops each further SYN.
+ * Has ports of an address swallow whatever comes: somebody listens there who takes nothing, and
+ * whose queue is full, so that the system drops each further SYN.
  *
  * @param host The address
  * @param ports The ports
  */
-export async function swallow(host: string, ports: readonly number[]): Promise<{ close(): Promise<void> }> {
-  // Node from npm on any runtime: it hands the length of the queue on, and does nothing while it waits.
+export async function swallow(
+  host: string,
+  ports: readonly number[],
+): Promise<{ close(): Promise<void> }> {
+  // Node from npm on any runtime: it hands the length of the queue on, and does nothing while it
+  // waits.
   const listening = `let left = ${ports.length};
 for (const port of ${JSON.stringify(ports)}) {
-  require("node:net").createServer().listen({ host: ${JSON.stringify(host)}, port, backlog: 1 }, () => {
+  require("node:net").createServer().listen({ host: ${
+    JSON.stringify(host)
+  }, port, backlog: 1 }, () => {
     if (--left > 0) return;
     require("node:fs").writeSync(1, "up");
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);

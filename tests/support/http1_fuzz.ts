@@ -1,6 +1,7 @@
 /**
- * Compares the gateway's HTTP/1.1 client with that of `node:http`: both read the same random responses, valid and not,
- * from a server that cuts them into pieces anywhere. `tests/upstream/http1_fuzz_test.ts` runs a few, `npm run fuzz` many.
+ * Compares the gateway's HTTP/1.1 client with that of `node:http`: both read the same random
+ * responses, valid and not, from a server that cuts them into pieces anywhere.
+ * `tests/upstream/http1_fuzz_test.ts` runs a few, `npm run fuzz` many.
  */
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -13,7 +14,10 @@ import { runtimeParts } from "../../src/serve/compose.ts";
 import { MAX_HEADER_BYTES } from "../../src/upstream/http1/head_reader.ts";
 import { bytesOf, toUpstreamCall } from "./upstream_call.ts";
 
-/** A response as its server sends it: latin-1, one character for each byte. The connection ends after it. */
+/**
+ * A response as its server sends it: latin-1, one character for each byte. The connection ends
+ * after it.
+ */
 export interface SentResponse {
   readonly text: string;
   /** Where it is cut into pieces, as parts of its length. */
@@ -23,7 +27,9 @@ export interface SentResponse {
 /** A response as a client understood it; an error, wherever it occurred, is `undefined`. */
 type ReadResponse = { status: number; headers: Record<string, string>; body: string } | undefined;
 
-const weighted = (...weights: [weight: number, text: fc.Arbitrary<string> | string][]): fc.Arbitrary<string> =>
+const weighted = (
+  ...weights: [weight: number, text: fc.Arbitrary<string> | string][]
+): fc.Arbitrary<string> =>
   fc.oneof(
     ...weights.filter(([weight]) => weight > 0).map(([weight, text]) => ({
       weight,
@@ -31,13 +37,18 @@ const weighted = (...weights: [weight: number, text: fc.Arbitrary<string> | stri
     })),
   );
 const joined = (...parts: (fc.Arbitrary<string> | string)[]): fc.Arbitrary<string> =>
-  fc.tuple(...parts.map((part) => typeof part === "string" ? fc.constant(part) : part)).map((texts) => texts.join(""));
+  fc.tuple(...parts.map((part) => typeof part === "string" ? fc.constant(part) : part)).map((
+    texts,
+  ) => texts.join(""));
 const many = (part: fc.Arbitrary<string>, maxLength: number): fc.Arbitrary<string> =>
   fc.array(part, { maxLength }).map((parts) => parts.join(""));
 const textOf = (characters: string, maxLength: number): fc.Arbitrary<string> =>
   fc.string({ unit: fc.constantFrom(...characters), maxLength });
 
-const bytes = weighted([6, textOf("{}\r\n0;aF\0\xff", 60)], [1, fc.nat(3000).map((size) => "x\r\n".repeat(size))]);
+const bytes = weighted([6, textOf("{}\r\n0;aF\0\xff", 60)], [
+  1,
+  fc.nat(3000).map((size) => "x\r\n".repeat(size)),
+]);
 const blanks = weighted([6, " "], [2, ""], [1, "\t "], [1, "   "]);
 
 /** A framing of the body: its header fields, and the body as it is sent. */
@@ -46,15 +57,33 @@ interface Framed {
   readonly body: string;
 }
 
-/** Fields of a header or a trailer. @param odd Weight of forms that RFC 9110 forbids, beside 30 of those it allows */
+/**
+ * Fields of a header or a trailer. @param odd Weight of forms that RFC 9110 forbids, beside 30 of
+ * those it allows
+ */
 function fieldsOf(odd: number): fc.Arbitrary<string> {
   const end = weighted([60, "\r\n"], [odd, "\n"], [odd, "\r"], [odd, "\r\r\n"]);
   const name = weighted(
-    [30, fc.constantFrom("a", "X-B", "content-type", "Set-Cookie", "keep-alive", "__proto__", "constructor", "Date")],
+    [
+      30,
+      fc.constantFrom(
+        "a",
+        "X-B",
+        "content-type",
+        "Set-Cookie",
+        "keep-alive",
+        "__proto__",
+        "constructor",
+        "Date",
+      ),
+    ],
     [5, textOf("aZ09!#$%&'*+-.^_`|~", 8).map((text) => `x${text}`)],
     [odd, textOf("a :()\xe9\0/,", 4)],
   );
-  const value = weighted([30, textOf('aB 9,;="\t\xe9\x80\xff', 20)], [odd, textOf("a\0\x01\x0b\x7f\r\n", 3)]);
+  const value = weighted([30, textOf('aB 9,;="\t\xe9\x80\xff', 20)], [
+    odd,
+    textOf("a\0\x01\x0b\x7f\r\n", 3),
+  ]);
   const field = weighted(
     [30, joined(name, ":", blanks, value, blanks, end)],
     [2, joined("connection: ", fc.constantFrom("close", "keep-alive", "Close, x"), end)],
@@ -90,14 +119,26 @@ function chunkedOf(odd: number): fc.Arbitrary<Framed> {
     weighted([3, ""], [1, fieldsOf(odd)]),
     "\r\n",
   );
-  const coding = weighted([20, "chunked"], [2, "Chunked"], ...CODINGS.map((text): [number, string] => [odd, text]));
+  const coding = weighted(
+    [20, "chunked"],
+    [2, "Chunked"],
+    ...CODINGS.map((text): [number, string] => [odd, text]),
+  );
   return fc.tuple(coding, many(chunk, 4), last).map(([coding, chunks, last]) => ({
     framing: `Transfer-Encoding: ${coding}\r\n`,
     body: chunks + last,
   }));
 }
 const EXTENSIONS = ["; a", " ", ";", ";\xe9\t", ";a\x01", "x"];
-const CODINGS = ["gzip, chunked", "chunked, gzip", "identity", "", "chunked;a", "chunked, chunked", "xchunked"];
+const CODINGS = [
+  "gzip, chunked",
+  "chunked, gzip",
+  "identity",
+  "",
+  "chunked;a",
+  "chunked, chunked",
+  "xchunked",
+];
 
 function sizedOf(odd: number): fc.Arbitrary<Framed> {
   const size = (length: number) =>
@@ -109,7 +150,9 @@ function sizedOf(odd: number): fc.Arbitrary<Framed> {
         more,
       ): [number, string] => [odd, length + more]),
     );
-  return bytes.chain((body) => size(body.length).map((size) => ({ framing: `Content-Length: ${size}\r\n`, body })));
+  return bytes.chain((body) =>
+    size(body.length).map((size) => ({ framing: `Content-Length: ${size}\r\n`, body }))
+  );
 }
 
 function framedOf(odd: number): fc.Arbitrary<Framed> {
@@ -129,8 +172,17 @@ function framedOf(odd: number): fc.Arbitrary<Framed> {
 
 /** A response. @param odd Weight of forms that RFC 9112 forbids; 0 for none of them */
 function responseOf(odd: number): fc.Arbitrary<string> {
-  const reason = weighted([20, " OK"], [3, ""], [3, " "], [3, " Not \xe9\t found"], [odd, "  x"], [odd, " \x01"]);
-  const version = weighted([30, "HTTP/1.1"], [3, "HTTP/1.0"], [odd, "HTTP/2.0"], [odd, "HTTP/1.2"], [odd, "http/1.1"]);
+  const reason = weighted([20, " OK"], [3, ""], [3, " "], [3, " Not \xe9\t found"], [odd, "  x"], [
+    odd,
+    " \x01",
+  ]);
+  const version = weighted(
+    [30, "HTTP/1.1"],
+    [3, "HTTP/1.0"],
+    [odd, "HTTP/2.0"],
+    [odd, "HTTP/1.2"],
+    [odd, "http/1.1"],
+  );
   const status = weighted(
     [20, "200"],
     [3, "204"],
@@ -139,10 +191,26 @@ function responseOf(odd: number): fc.Arbitrary<string> {
     [odd, fc.constantFrom("99", "099", "1000", "101", "600", "2 0")],
   );
   const fields = fieldsOf(odd);
-  const interim = joined("HTTP/1.1 ", fc.constantFrom("100", "102", "103", "199"), reason, "\r\n", fields, "\r\n");
+  const interim = joined(
+    "HTTP/1.1 ",
+    fc.constantFrom("100", "102", "103", "199"),
+    reason,
+    "\r\n",
+    fields,
+    "\r\n",
+  );
   return fc.tuple(
-    weighted([20, ""], [3, interim], [1, joined(interim, interim)], [odd, fc.constantFrom("\r\n", "\n", " ")]),
-    joined(version, weighted([30, " "], [odd, "  "], [odd, ""]), status, reason, weighted([30, "\r\n"], [odd, "\n"])),
+    weighted([20, ""], [3, interim], [1, joined(interim, interim)], [
+      odd,
+      fc.constantFrom("\r\n", "\n", " "),
+    ]),
+    joined(
+      version,
+      weighted([30, " "], [odd, "  "], [odd, ""]),
+      status,
+      reason,
+      weighted([30, "\r\n"], [odd, "\n"]),
+    ),
     fields,
     framedOf(odd),
     fields,
@@ -167,15 +235,22 @@ export const anyResponse: fc.Arbitrary<SentResponse> = fc.record({
     const at = Math.floor(place * text.length);
     if (change === "none") return text;
     if (change === "cut off") return text.slice(0, at);
-    return text.slice(0, at) + (change === "delete" ? "" : byte) + text.slice(change === "insert" ? at : at + 1);
+    return text.slice(0, at) + (change === "delete" ? "" : byte) +
+      text.slice(change === "insert" ? at : at + 1);
   }),
   cuts: fc.array(place, { maxLength: 6 }),
 });
 
 /** Cuts a text into pieces, none of them empty. */
 function toPieces({ text, cuts }: SentResponse): string[] {
-  const edges = [0, ...cuts.map((cut) => Math.floor(cut * text.length)).sort((one, other) => one - other), text.length];
-  return edges.slice(1).map((edge, index) => text.slice(edges[index], edge)).filter((piece) => piece !== "");
+  const edges = [
+    0,
+    ...cuts.map((cut) => Math.floor(cut * text.length)).sort((one, other) => one - other),
+    text.length,
+  ];
+  return edges.slice(1).map((edge, index) => text.slice(edges[index], edge)).filter((piece) =>
+    piece !== ""
+  );
 }
 
 async function sendPieces(socket: Socket, pieces: readonly string[]): Promise<void> {
@@ -193,7 +268,11 @@ async function readOwn(url: string): Promise<ReadResponse> {
     const response = await runtimeParts().transport.send(toUpstreamCall(url, { method: "GET" }));
     const headers: Record<string, string> = {};
     response.headers.forEach((value, name) => headers[`${name}:`] = value);
-    return { status: response.status, headers, body: Buffer.from(await bytesOf(response)).toString("latin1") };
+    return {
+      status: response.status,
+      headers,
+      body: Buffer.from(await bytesOf(response)).toString("latin1"),
+    };
   } catch {
     return undefined;
   }
@@ -215,7 +294,11 @@ async function readReference(url: string): Promise<ReadResponse> {
     }
     const chunks: Buffer[] = [];
     for await (const chunk of response) chunks.push(chunk);
-    return { status: response.statusCode ?? 0, headers, body: Buffer.concat(chunks).toString("latin1") };
+    return {
+      status: response.statusCode ?? 0,
+      headers,
+      body: Buffer.concat(chunks).toString("latin1"),
+    };
   } catch {
     return undefined;
   }
@@ -238,9 +321,15 @@ const STRICTER: readonly Difference[] = [
     /(?:^|\r\n)HTTP\/1\.[01] \d{3} [^\r\n]*(?:[\0-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n))/,
   ],
   ["no other protocol is spoken after a 101", /(?:^|\r\n)HTTP\/1\.[01] 101/],
-  ["the only coding is chunked, once (RFC 9112 §6.1)", /\r\ntransfer-encoding:(?![\t ]*chunked[\t ]*\r\n)/i],
+  [
+    "the only coding is chunked, once (RFC 9112 §6.1)",
+    /\r\ntransfer-encoding:(?![\t ]*chunked[\t ]*\r\n)/i,
+  ],
   ["HTTP/1.0 has no codings (RFC 9112 §6.1)", /(?:^|\r\n)HTTP\/1\.0 [^]*\r\ntransfer-encoding:/i],
-  ["a length has at most 15 digits, which a number holds exactly", /\r\ncontent-length:[\t ]*\d{16}/i],
+  [
+    "a length has at most 15 digits, which a number holds exactly",
+    /\r\ncontent-length:[\t ]*\d{16}/i,
+  ],
 ];
 /** Responses that the gateway's client accepts although `node:http` refuses them. */
 const LOOSER: readonly Difference[] = [
@@ -249,7 +338,10 @@ const LOOSER: readonly Difference[] = [
     /\r\n[0-9a-f]+(?:[\t ]|;(?!a(?:=b|="b c")?\r\n))/i,
   ],
   ["an interim response of HTTP/1.0 does not announce a close", /(?:^|\r\n)HTTP\/1\.0 1\d\d/],
-  ["an interim response does not announce a close", /(?:^|\r\n)HTTP\/1\.[01] 1\d\d[^]*\r\nconnection:[^\r\n]*close/i],
+  [
+    "an interim response does not announce a close",
+    /(?:^|\r\n)HTTP\/1\.[01] 1\d\d[^]*\r\nconnection:[^\r\n]*close/i,
+  ],
 ];
 
 const EMPTY = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
@@ -262,7 +354,10 @@ const FOUND: readonly string[] = [
 
 /** Responses that both read, each in another way. */
 const OTHERWISE: readonly Difference[] = [
-  ["a tab after a coding is white space (RFC 9110 §5.6.3)", /\r\ntransfer-encoding:[\t ]*chunked *\t/i],
+  [
+    "a tab after a coding is white space (RFC 9110 §5.6.3)",
+    /\r\ntransfer-encoding:[\t ]*chunked *\t/i,
+  ],
 ];
 
 /** Returns the differences that can explain what the two have read; none if they agree. */
@@ -283,7 +378,8 @@ export interface FuzzCounts {
 }
 
 /**
- * Sends random responses to both clients, and fails with the smallest one that it finds on which they disagree.
+ * Sends random responses to both clients, and fails with the smallest one that it finds on which
+ * they disagree.
  *
  * @param cases The number of responses
  * @param seed The same one gives the same responses
@@ -301,9 +397,12 @@ export async function fuzzHttp1(cases: number, seed: number): Promise<FuzzCounts
       fc.asyncProperty(anyResponse, async (sent) => {
         pieces = toPieces(sent);
         const [own, reference] = [await readOwn(url), await readReference(url)];
-        const [reason] = differencesOf(own, reference).find(([, explained]) => explained.test(sent.text)) ?? [];
-        if (reason !== undefined) counts.differences[reason] = (counts.differences[reason] ?? 0) + 1;
-        else {
+        const [reason] = differencesOf(own, reference).find(([, explained]) =>
+          explained.test(sent.text)
+        ) ?? [];
+        if (reason !== undefined) {
+          counts.differences[reason] = (counts.differences[reason] ?? 0) + 1;
+        } else {
           assert.deepEqual(own, reference, JSON.stringify(sent.text));
           counts[own === undefined ? "refused" : "read"]++;
         }

@@ -1,4 +1,7 @@
-/** An issuer of identity tokens, as a real HTTP server: it rotates its keys, goes down, and serves nonsense. */
+/**
+ * An issuer of identity tokens, as a real HTTP server: it rotates its keys, goes down, and serves
+ * nonsense.
+ */
 import { createServer, type ServerResponse } from "node:http";
 import { exportJWK, generateKeyPair, type JWK, type JWTPayload, SignJWT } from "jose";
 import { freePort } from "./free_port.ts";
@@ -15,9 +18,17 @@ export interface IssuerKey {
 }
 
 /** Makes a key pair. */
-export async function makeIssuerKey(alg = "ES256", kid: string = crypto.randomUUID()): Promise<IssuerKey> {
+export async function makeIssuerKey(
+  alg = "ES256",
+  kid: string = crypto.randomUUID(),
+): Promise<IssuerKey> {
   const { privateKey, publicKey } = await generateKeyPair(alg, { extractable: true });
-  return { kid, alg, privateKey, publicJwk: { ...await exportJWK(publicKey), kid, alg, use: "sig" } };
+  return {
+    kid,
+    alg,
+    privateKey,
+    publicJwk: { ...await exportJWK(publicKey), kid, alg, use: "sig" },
+  };
 }
 
 /** How a token differs from a good one. */
@@ -72,10 +83,19 @@ export async function startIssuer(alg = "ES256"): Promise<TestIssuer> {
     async token({ claims = {}, header = {}, key = issuer.keys.at(-1) } = {}) {
       if (key === undefined) throw new Error("no key signs");
       const now = Math.floor(Date.now() / 1000);
-      const good = { iss: url, aud: AUDIENCE, sub: "ann", iat: now, exp: now + 600, jti: crypto.randomUUID() };
+      const good = {
+        iss: url,
+        aud: AUDIENCE,
+        sub: "ann",
+        iat: now,
+        exp: now + 600,
+        jti: crypto.randomUUID(),
+      };
       const all = Object.entries({ ...good, ...claims }).filter(([, value]) => value !== undefined);
       return await new SignJWT(Object.fromEntries(all) as JWTPayload)
-        .setProtectedHeader({ alg: key.alg, kid: key.kid, typ: "JWT", ...header }).sign(key.privateKey);
+        .setProtectedHeader({ alg: key.alg, kid: key.kid, typ: "JWT", ...header }).sign(
+          key.privateKey,
+        );
     },
     async rotate(next = alg) {
       const key = await makeIssuerKey(next);
@@ -97,7 +117,10 @@ export async function startIssuer(alg = "ES256"): Promise<TestIssuer> {
 
 /** Encodes a part of a token. */
 export const toPart = (value: unknown): string =>
-  btoa(typeof value === "string" ? value : JSON.stringify(value)).replace(/=+$/, "").replaceAll("+", "-").replaceAll(
+  btoa(typeof value === "string" ? value : JSON.stringify(value)).replace(/=+$/, "").replaceAll(
+    "+",
+    "-",
+  ).replaceAll(
     "/",
     "_",
   );

@@ -57,7 +57,9 @@ export function openKeptAlive(url: string, request: string): KeptAlive {
 export async function timeKept(url: string, request: string, count: number): Promise<number> {
   const { hostname, port, protocol } = new URL(url);
   const to = { host: hostname, port: Number(port) };
-  const socket = protocol === "https:" ? connectTls({ ...to, rejectUnauthorized: false }) : connect(to);
+  const socket = protocol === "https:"
+    ? connectTls({ ...to, rejectUnauthorized: false })
+    : connect(to);
   socket.setNoDelay(true);
   socket.setEncoding("latin1");
   let received = "";

@@ -34,7 +34,10 @@ export interface Place {
   remove(): Promise<void>;
 }
 
-async function withClient<T>({ url }: RedisServer, act: (client: RedisClient) => Promise<T>): Promise<T> {
+async function withClient<T>(
+  { url }: RedisServer,
+  act: (client: RedisClient) => Promise<T>,
+): Promise<T> {
   const client = new RedisClient(url, systemClock, assert.fail);
   await client.ready();
   return await act(client).finally(() => client.close());
@@ -46,7 +49,10 @@ function readFolder(path: string): string {
 
 function readRedis(redis: RedisServer): Promise<string> {
   return withClient(redis, async (client) => {
-    const names = await client.ask((connection) => connection.keys("sallyport:*"), (answer) => answer as string[]);
+    const names = await client.ask(
+      (connection) => connection.keys("sallyport:*"),
+      (answer) => answer as string[],
+    );
     const hashes = names.filter((name) => name !== "sallyport:created").map((name) =>
       client.ask((connection) => connection.hgetall(name), (all) => all)
     );
@@ -54,7 +60,10 @@ function readRedis(redis: RedisServer): Promise<string> {
   });
 }
 
-/** Far above what a gateway waits by default: on a busy machine a test must not see the rule for a slow Redis. */
+/**
+ * Far above what a gateway waits by default: on a busy machine a test must not see the rule for a
+ * slow Redis.
+ */
 export const REDIS_TIMEOUT = "3s";
 
 /** Everything that Redis holds, whatever its type. */

@@ -1,16 +1,26 @@
-/** The layout of a page: what no page of the console may do at any width. It looks at what is painted, not at styles. */
+/**
+ * The layout of a page: what no page of the console may do at any width. It looks at what is
+ * painted, not at styles.
+ */
 import type { Page } from "playwright-core";
 
-/** Finds faults of the layout in a page, in words: what sticks out, is cut off, squeezed, or lies on something else. */
+/**
+ * Finds faults of the layout in a page, in words: what sticks out, is cut off, squeezed, or lies on
+ * something else.
+ */
 export function findFaults(page: Page): Promise<string[]> {
   return page.evaluate(() => {
     const faults: string[] = [];
     const { clientWidth, scrollWidth, clientHeight } = document.documentElement;
-    if (scrollWidth > clientWidth) faults.push(`the page is ${scrollWidth - clientWidth} px wider than its window`);
+    if (scrollWidth > clientWidth) {
+      faults.push(`the page is ${scrollWidth - clientWidth} px wider than its window`);
+    }
     const dialog = document.querySelector("dialog[open]");
     const root = dialog ?? document.body;
     const describe = (element: Element) =>
-      `<${element.tagName.toLowerCase()} class="${element.className}">${element.textContent?.trim().slice(0, 40)}`;
+      `<${element.tagName.toLowerCase()} class="${element.className}">${
+        element.textContent?.trim().slice(0, 40)
+      }`;
     const isSeen = (element: Element) =>
       element.checkVisibility({ visibilityProperty: true, opacityProperty: true }) &&
       element.closest(".sr, .skip, [aria-hidden=true]") === null;
@@ -18,7 +28,11 @@ export function findFaults(page: Page): Promise<string[]> {
     /** The part of a box that is painted: what its containers cut off is not. */
     const toPainted = (box: DOMRect, from: Element): DOMRect => {
       let { left, top, right, bottom } = box;
-      for (let each: Element | null = from; each !== null && each !== document.body; each = each.parentElement) {
+      for (
+        let each: Element | null = from;
+        each !== null && each !== document.body;
+        each = each.parentElement
+      ) {
         if (getComputedStyle(each).overflow === "visible") continue;
         const frame = each.getBoundingClientRect();
         left = Math.max(left, frame.left);
@@ -30,7 +44,9 @@ export function findFaults(page: Page): Promise<string[]> {
     };
 
     // Controls are whole. Those in a part that scrolls sideways may be scrolled to.
-    for (const control of root.querySelectorAll("button, a, input, select, textarea, .pill, summary")) {
+    for (
+      const control of root.querySelectorAll("button, a, input, select, textarea, .pill, summary")
+    ) {
       if (!isSeen(control) || control.closest(".scroll") !== null) continue;
       const { left, right, top, bottom, width } = control.getBoundingClientRect();
       if (left < -0.5 || right > clientWidth + 0.5) faults.push(`sticks out: ${describe(control)}`);
@@ -43,7 +59,9 @@ export function findFaults(page: Page): Promise<string[]> {
     }
     if (dialog !== null) {
       const { left, top, right, bottom } = dialog.getBoundingClientRect();
-      if (left < 0 || top < 0 || right > clientWidth || bottom > clientHeight) faults.push("the dialog sticks out");
+      if (left < 0 || top < 0 || right > clientWidth || bottom > clientHeight) {
+        faults.push("the dialog sticks out");
+      }
     }
 
     // Lines of text: no two lie on each other, and none is squeezed to a column of letters.
@@ -51,7 +69,10 @@ export function findFaults(page: Page): Promise<string[]> {
     const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
     for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) {
       const element = node.parentElement;
-      if (element === null || node.textContent?.trim() === "" || element.closest("option, script, style") !== null) {
+      if (
+        element === null || node.textContent?.trim() === "" ||
+        element.closest("option, script, style") !== null
+      ) {
         continue;
       }
       if (!isSeen(element)) continue;
@@ -60,7 +81,9 @@ export function findFaults(page: Page): Promise<string[]> {
       const boxes = Array.from(range.getClientRects());
       const widest = Math.max(...boxes.map(({ width }) => width));
       const isLong = (node.textContent?.trim().length ?? 0) > 12;
-      if (isLong && boxes.length > 3 && widest < 60) faults.push(`is squeezed: ${describe(element)}`);
+      if (isLong && boxes.length > 3 && widest < 60) {
+        faults.push(`is squeezed: ${describe(element)}`);
+      }
       for (const each of boxes) {
         const box = toPainted(each, element);
         if (box.width > 1 && box.height > 1) lines.push({ box, element });
@@ -73,7 +96,9 @@ export function findFaults(page: Page): Promise<string[]> {
         if (other.element === element) continue;
         const width = Math.min(box.right, other.box.right) - Math.max(box.left, other.box.left);
         const height = Math.min(box.bottom, other.box.bottom) - Math.max(box.top, other.box.top);
-        if (width > 1 && height > SHARED_PX) faults.push(`lies on ${describe(other.element)}: ${describe(element)}`);
+        if (width > 1 && height > SHARED_PX) {
+          faults.push(`lies on ${describe(other.element)}: ${describe(element)}`);
+        }
       }
     }
     return faults;

@@ -1,6 +1,7 @@
 /**
- * The methods of the client libraries, as `tests/clients/methods/*.txt` lists them: one row a method, with the calls it
- * makes, what it sends and what it gets. The tests of the matrix call each, and `npm run docs` writes the page from them.
+ * The methods of the client libraries, as `tests/clients/methods/*.txt` lists them: one row a
+ * method, with the calls it makes, what it sends and what it gets. The tests of the matrix call
+ * each, and `npm run docs` writes the page from them.
  */
 import { readFileSync } from "node:fs";
 import process from "node:process";
@@ -24,7 +25,10 @@ export interface Call {
 export interface LibraryMethod {
   /** Such as `chat.completions.create`. */
   readonly name: string;
-  /** In their order; none where it calls nobody by itself, for the reason that the row states after `none: `. */
+  /**
+   * In their order; none where it calls nobody by itself, for the reason that the row states after
+   * `none: `.
+   */
   readonly calls: readonly Call[];
   readonly sends: Sends;
   /** How the last call is answered; in more than one form where the caller chooses. */
@@ -50,7 +54,10 @@ export function readMethods(library: LibraryName): LibraryMethod[] {
   });
 }
 
-/** Lists the methods that a library's client offers now: those of its resources, and of the resources within them. */
+/**
+ * Lists the methods that a library's client offers now: those of its resources, and of the
+ * resources within them.
+ */
 export function listMethods(client: object): string[] {
   const isResource = (value: unknown): value is object =>
     typeof value === "object" && value !== null && "_client" in value;
@@ -60,7 +67,9 @@ export function listMethods(client: object): string[] {
     const prototype = Object.getPrototypeOf(resource);
     const own = Object.getOwnPropertyNames(prototype)
       // A name that begins with _ is the library's own affair.
-      .filter((each) => !/^(?:constructor|_.*)$/.test(each) && typeof prototype[each] === "function");
+      .filter((each) =>
+        !/^(?:constructor|_.*)$/.test(each) && typeof prototype[each] === "function"
+      );
     return [
       ...own.map((each) => `${name}.${each}`),
       ...within(resource).flatMap(([inner, value]) => walk(`${name}.${inner}`, value)),

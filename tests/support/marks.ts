@@ -42,7 +42,10 @@ export function startMarkedProvider(): Promise<Provider> {
     if (!text.includes('"stream":true')) {
       response.writeHead(200, { "content-type": "application/json", "x-provider": MARKS.header });
       return response.end(
-        JSON.stringify({ choices: [{ message: { content: MARKS.answer } }], usage: { total_tokens: 3 } }),
+        JSON.stringify({
+          choices: [{ message: { content: MARKS.answer } }],
+          usage: { total_tokens: 3 },
+        }),
       );
     }
     response.writeHead(200, { "content-type": "text/event-stream" });
@@ -53,7 +56,10 @@ export function startMarkedProvider(): Promise<Provider> {
   });
 }
 
-/** Upstream keys in headers of their own, and both keys in one, where they are taken and where they are not. */
+/**
+ * Upstream keys in headers of their own, and both keys in one, where they are taken and where they
+ * are not.
+ */
 function credentialsOf(key: string): Record<string, string | undefined>[] {
   const own = { "authorization": undefined, "host": "own.localhost" };
   const combined = `${key}~${MARKS.upstreamKey}`;
@@ -76,14 +82,26 @@ function credentialsOf(key: string): Record<string, string | undefined>[] {
 /** Good and bad calls, all of them marked. */
 function callsOf(
   key: string,
-): { headers?: Record<string, string | undefined>; path?: string; method?: string; body?: string }[] {
+): {
+  headers?: Record<string, string | undefined>;
+  path?: string;
+  method?: string;
+  body?: string;
+}[] {
   const good = (model: string, more: Record<string, unknown> = {}): string =>
-    JSON.stringify({ model, messages: [{ role: "user", content: MARKS.prompt }], user: MARKS.user, ...more });
+    JSON.stringify({
+      model,
+      messages: [{ role: "user", content: MARKS.prompt }],
+      user: MARKS.user,
+      ...more,
+    });
   const plain = good("plain");
   const large = MARKS.prompt.repeat(60_000);
   return [
     ...["plain", "broken", "moved"].map((model) => ({ body: good(model) })),
-    ...["whole", "cut", "ended", "silent"].map((model) => ({ body: good(model, { stream: true }) })),
+    ...["whole", "cut", "ended", "silent"].map((model) => ({
+      body: good(model, { stream: true }),
+    })),
     ...["plain", "plain", "broken"].map((model) => ({
       body: good(model),
       headers: { "idempotency-key": MARKS.header },
@@ -133,11 +151,17 @@ export async function sendMarked(url: string, key: string): Promise<number[]> {
     "user-agent": MARKS.header,
   };
   const statuses: number[] = [];
-  for (const { body = "", path = "/v1/chat/completions", method = "POST", headers: more } of callsOf(key)) {
+  for (
+    const { body = "", path = "/v1/chat/completions", method = "POST", headers: more } of callsOf(
+      key,
+    )
+  ) {
     statuses.push(
       await new Promise((resolve) => {
         const marked = `${path}${path.includes("?") ? "&" : "?"}q=${MARKS.query}`;
-        const sent = Object.entries({ ...headers, ...more }).filter(([, value]) => value !== undefined);
+        const sent = Object.entries({ ...headers, ...more }).filter(([, value]) =>
+          value !== undefined
+        );
         const options = { hostname, port, method, path: marked, headers: Object.fromEntries(sent) };
         const call = request(options, (answer) => {
           answer.on("error", () => {});
@@ -154,7 +178,10 @@ export async function sendMarked(url: string, key: string): Promise<number[]> {
   await new Promise<void>((resolve) => inAnswer.socket.once("data", () => resolve()));
   inAnswer.socket.destroy();
   const inBody = openRaw(url, whole.slice(0, -20));
-  await until(() => inBody.received().startsWith("HTTP/1.1 408"), "the gateway does not wait for ever");
+  await until(
+    () => inBody.received().startsWith("HTTP/1.1 408"),
+    "the gateway does not wait for ever",
+  );
   inBody.socket.destroy();
   return statuses;
 }

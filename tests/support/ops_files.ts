@@ -1,6 +1,7 @@
 /**
- * The files of `ops/` as they stand, with nothing replaced in them but addresses. Gateway N, which they call
- * `gateway-N`, gets a loopback address of its own, so that all can have the same ports, as in containers.
+ * The files of `ops/` as they stand, with nothing replaced in them but addresses. Gateway N, which
+ * they call `gateway-N`, gets a loopback address of its own, so that all can have the same ports,
+ * as in containers.
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -27,8 +28,15 @@ export function addressOf(number: number): string {
   return `127.0.0.${10 + number}`;
 }
 
-/** Replaces, and fails where there is nothing to replace: else a test would pass on a file that it does not know. */
-export function replaceIn(text: string, pattern: RegExp, by: string | ((...groups: string[]) => string)): string {
+/**
+ * Replaces, and fails where there is nothing to replace: else a test would pass on a file that it
+ * does not know.
+ */
+export function replaceIn(
+  text: string,
+  pattern: RegExp,
+  by: string | ((...groups: string[]) => string),
+): string {
   assert.match(text, pattern);
   return typeof by === "string" ? text.replaceAll(pattern, by) : text.replaceAll(pattern, by);
 }
@@ -38,7 +46,8 @@ export function withAddresses(text: string, ports: Ports): string {
   return replaceIn(
     text,
     /gateway-(\d):(8787|8789)\b/g,
-    (_, number = "", port = "") => `${addressOf(Number(number))}:${port === "8787" ? ports.gateway : ports.admin}`,
+    (_, number = "", port = "") =>
+      `${addressOf(Number(number))}:${port === "8787" ? ports.gateway : ports.admin}`,
   );
 }
 
@@ -62,7 +71,10 @@ export const OPS_PROXIES: readonly OpsProxy[] = [
       text = replaceIn(text, /check port 8789/g, `check port ${ports.admin}`);
       const file = join(folder, "haproxy.cfg");
       writeFileSync(file, text);
-      return { url: `http://127.0.0.1:${port}`, stop: await startProxy("haproxy", ["-db", "-f", file], port) };
+      return {
+        url: `http://127.0.0.1:${port}`,
+        stop: await startProxy("haproxy", ["-db", "-f", file], port),
+      };
     },
   },
   {
@@ -96,7 +108,10 @@ include ${folder}/sallyport.conf; }`,
       const file = join(folder, "Caddyfile");
       writeFileSync(file, `{\n\tadmin off\n}\n${text}`);
       const args = ["run", "--config", file, "--adapter", "caddyfile"];
-      return { url: `http://127.0.0.1:${port}`, stop: await startProxy("caddy", args, port, folder) };
+      return {
+        url: `http://127.0.0.1:${port}`,
+        stop: await startProxy("caddy", args, port, folder),
+      };
     },
   },
 ];
@@ -115,13 +130,16 @@ export async function readYaml(text: string): Promise<any[]> {
   });
 }
 
-/** Whether this user may make a mount namespace, in which all can be made read-only. Not every kernel lets one. */
+/**
+ * Whether this user may make a mount namespace, in which all can be made read-only. Not every
+ * kernel lets one.
+ */
 export const hasNamespaces: boolean = hasLoopbacks &&
   spawnSync("unshare", ["--map-root-user", "--mount", "true"]).status === 0;
 
 /**
- * A command that starts a runtime where nothing can be written, as in a container with a read-only root or under
- * systemd's `ProtectSystem=strict`.
+ * A command that starts a runtime where nothing can be written, as in a container with a read-only
+ * root or under systemd's `ProtectSystem=strict`.
  *
  * @param folder Takes the command
  * @param command The runtime

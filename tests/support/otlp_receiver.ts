@@ -1,4 +1,7 @@
-/** Takes what OpenTelemetry exporters send, over real HTTP (OTLP, https://opentelemetry.io/docs/specs/otlp/, as JSON). */
+/**
+ * Takes what OpenTelemetry exporters send, over real HTTP (OTLP,
+ * https://opentelemetry.io/docs/specs/otlp/, as JSON).
+ */
 import { Buffer } from "node:buffer";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -76,7 +79,8 @@ const toAttributes = (attributes: readonly Attribute[] = []) =>
   Object.fromEntries(attributes.map(({ key, value }) => [key, toValue(value)]));
 
 function toSpan(span: ExportedSpan): Omit<ReceivedSpan, "scope" | "service"> {
-  const { name, kind, traceId, spanId, parentSpanId = "", attributes = [], links = [], status } = span;
+  const { name, kind, traceId, spanId, parentSpanId = "", attributes = [], links = [], status } =
+    span;
   const keys = attributes.map(({ key }) => key);
   return {
     name,
@@ -106,7 +110,9 @@ export async function startOtlpReceiver(): Promise<OtlpReceiver> {
     for (const { resource, scopeSpans } of resourceSpans) {
       const service = toAttributes(resource?.attributes)["service.name"];
       for (const { scope, spans: exported } of scopeSpans) {
-        spans.push(...exported.map((span) => ({ ...toSpan(span), scope: scope?.name ?? "", service })));
+        spans.push(
+          ...exported.map((span) => ({ ...toSpan(span), scope: scope?.name ?? "", service })),
+        );
       }
     }
     response.writeHead(200, { "content-type": "application/json" });

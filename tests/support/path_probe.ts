@@ -1,16 +1,23 @@
 /**
- * Preloaded into a gateway on Node (`--import`): tells, at each message of its parent, which functions of `src/` were
- * entered since the last one (V8's precise coverage).
+ * Preloaded into a gateway on Node (`--import`): tells, at each message of its parent, which
+ * functions of `src/` were entered since the last one (V8's precise coverage).
  */
 import { Session } from "node:inspector";
 import process from "node:process";
 
-/** The functions of one file that were entered, and those within that were not: offsets of characters. */
+/**
+ * The functions of one file that were entered, and those within that were not: offsets of
+ * characters.
+ */
 export interface EnteredFile {
   /** A `file:` URL. */
   readonly url: string;
   /** Outer functions before inner ones. */
-  readonly functions: readonly { readonly from: number; readonly to: number; readonly isEntered: boolean }[];
+  readonly functions: readonly {
+    readonly from: number;
+    readonly to: number;
+    readonly isEntered: boolean;
+  }[];
 }
 
 const session = new Session();
@@ -22,7 +29,9 @@ process.on("message", (message) => {
   if (message !== "entered") return;
   session.post("Profiler.takePreciseCoverage", (error, { result }) => {
     if (error !== null) throw error;
-    const files = result.filter(({ url }) => url.includes("/src/")).map(({ url, functions }): EnteredFile => ({
+    const files = result.filter(({ url }) => url.includes("/src/")).map((
+      { url, functions },
+    ): EnteredFile => ({
       url,
       functions: functions.flatMap(({ ranges }) =>
         ranges.slice(0, 1).map(({ startOffset, endOffset, count }) => ({

@@ -1,6 +1,6 @@
 /**
- * The build before this one, which tests run beside it: that of the last release, or of a commit before the first one. It
- * is made from the history of the repository, once, in `.cache/`.
+ * The build before this one, which tests run beside it: that of the last release, or of a commit
+ * before the first one. It is made from the history of the repository, once, in `.cache/`.
  */
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, renameSync, rmSync, symlinkSync } from "node:fs";
@@ -12,7 +12,8 @@ const BEFORE_RELEASES = "565159f93ccd7ac9d29d13ed7ed1dcfc8cf65b53";
 
 function git(...args: string[]): string | undefined {
   try {
-    return execFileSync("git", args, { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).trim();
+    return execFileSync("git", args, { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] })
+      .trim();
   } catch {
     return undefined;
   }

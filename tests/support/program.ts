@@ -1,4 +1,6 @@
-/** Starts the one file as a user does: as a program of its own, on the runtime that runs the test. */
+/**
+ * Starts the one file as a user does: as a program of its own, on the runtime that runs the test.
+ */
 import assert from "node:assert/strict";
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -16,7 +18,9 @@ export const ONE_FILE: string = resolve("dist/sallyport.js");
 export const SOURCE: string = resolve("mod.ts");
 /** Whether this runtime runs TypeScript as it is (Node does from 22.18 on). */
 export const runsTypeScript: boolean = runtime !== "node" || isNodeFrom(22, 18);
-/** A program that outlives this is ended, so that its test fails instead of hanging. Milliseconds. */
+/**
+ * A program that outlives this is ended, so that its test fails instead of hanging. Milliseconds.
+ */
 const LIFE_MS = 100_000;
 
 /** How a program is started. */
@@ -66,7 +70,9 @@ function isNodeFrom(major: number, minor: number): boolean {
   return ownMajor > major || (ownMajor === major && ownMinor >= minor);
 }
 
-/** Ends what a test left running, and waits until it is gone; fails when one of them told a prompt. */
+/**
+ * Ends what a test left running, and waits until it is gone; fails when one of them told a prompt.
+ */
 export async function endPrograms(): Promise<void> {
   for (const end of running.keys()) end();
   await Promise.all(running.values());
@@ -81,7 +87,9 @@ export function makeFolder(): { path: string; remove(): void } {
 
 /** The environment without settings of the gateway's. */
 export function cleanEnvironment(): Record<string, string | undefined> {
-  return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("SALLYPORT_")));
+  return Object.fromEntries(
+    Object.entries(process.env).filter(([name]) => !name.startsWith("SALLYPORT_")),
+  );
 }
 
 /** Starts the program with these arguments. */
@@ -118,7 +126,9 @@ export function startProgram(args: readonly string[], options: ProgramOptions = 
       clearTimeout(timer);
       running.delete(end);
       ownFolder?.remove();
-      if (`${output.stdout}${output.stderr}`.includes(PROMPT)) leaks.push(output.stdout + output.stderr);
+      if (`${output.stdout}${output.stderr}`.includes(PROMPT)) {
+        leaks.push(output.stdout + output.stderr);
+      }
       settle(code);
     })
   );
@@ -140,10 +150,12 @@ export function startProgram(args: readonly string[], options: ProgramOptions = 
     async waitFor(pattern) {
       const find = () => pattern.exec(output.stdout + output.stderr);
       await until(() => find() !== null || isOver, `${pattern} in the output`, 20_000);
-      const [, group = ""] = find() ?? assert.fail(`${pattern} never came: ${JSON.stringify(output)}`);
+      const [, group = ""] = find() ??
+        assert.fail(`${pattern} never came: ${JSON.stringify(output)}`);
       return group;
     },
-    // Not child.kill: on Deno the parent would then report the signal, whatever the child's own status was.
+    // Not child.kill: on Deno the parent would then report the signal, whatever the child's own
+    // status was.
     kill: (signal) => void process.kill(child.pid ?? assert.fail("it never started"), signal),
     ended,
   };

@@ -7,9 +7,17 @@ import { freePort } from "./free_port.ts";
 import { until } from "./until.ts";
 
 /** Runs promtool; what it has to complain of, or nothing. */
-export function runPromtool(args: readonly string[], options: { input?: string; cwd?: string } = {}): string {
-  const { status, stdout, stderr, error } = spawnSync("promtool", args, { encoding: "utf8", ...options });
-  return status === 0 && stderr === "" ? "" : `${error?.message ?? ""}${stdout}${stderr} (${status})`;
+export function runPromtool(
+  args: readonly string[],
+  options: { input?: string; cwd?: string } = {},
+): string {
+  const { status, stdout, stderr, error } = spawnSync("promtool", args, {
+    encoding: "utf8",
+    ...options,
+  });
+  return status === 0 && stderr === ""
+    ? ""
+    : `${error?.message ?? ""}${stdout}${stderr} (${status})`;
 }
 
 /** One that runs. */
@@ -75,7 +83,8 @@ export async function startPrometheusWith(folder: string, file: string): Promise
     await ended;
   };
   const url = `http://127.0.0.1:${port}`;
-  const isReady = () => fetch(`${url}/-/ready`).then((answer) => answer.text().then(() => answer.ok), () => false);
+  const isReady = () =>
+    fetch(`${url}/-/ready`).then((answer) => answer.text().then(() => answer.ok), () => false);
   try {
     await until(async () => isOver || await isReady(), "prometheus is ready", 20_000);
     if (isOver) throw new Error("prometheus ended at once");

@@ -1,6 +1,11 @@
 /** A stand-in provider over real HTTP whose answers a test writes itself. It keeps what arrived. */
 import { Buffer } from "node:buffer";
-import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from "node:http";
+import {
+  createServer,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  type ServerResponse,
+} from "node:http";
 import type { AddressInfo } from "node:net";
 
 /** What arrived. */
@@ -87,7 +92,10 @@ export function answerAsAsked(response: ServerResponse, { body }: Pick<Arrived, 
  * @param answering How it answers; a plain completion if left out
  * @param port A free one of loopback if left out
  */
-export async function startProvider(answering: Answering = answerPlain, port = 0): Promise<Provider> {
+export async function startProvider(
+  answering: Answering = answerPlain,
+  port = 0,
+): Promise<Provider> {
   const calls: Arrived[] = [];
   const server = createServer(async (request, response) => {
     try {

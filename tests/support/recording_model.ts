@@ -1,4 +1,7 @@
-/** A store of recordings for several gateways that fails as it is told to, and looks at what it is given; and its clock. */
+/**
+ * A store of recordings for several gateways that fails as it is told to, and looks at what it is
+ * given; and its clock.
+ */
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import {
@@ -54,7 +57,10 @@ export class FakeClock implements Clock {
     await quiet();
     const until = this.#now + ms;
     while (true) {
-      const [next] = Array.from(this.#timers).filter(([, { at }]) => at <= until).sort(([, a], [, b]) => a.at - b.at);
+      const [next] = Array.from(this.#timers).filter(([, { at }]) => at <= until).sort((
+        [, a],
+        [, b],
+      ) => a.at - b.at);
       if (next === undefined) break;
       const [number, { at, fire }] = next;
       this.#now = Math.max(this.#now, at);
@@ -77,11 +83,18 @@ export function toPlainKeys(): OwnerKeys {
     seal: (place: Omit<SealedEntry, "sealed">, content: Uint8Array) =>
       Promise.resolve({ ...place, sealed: new Uint8Array(Buffer.concat([tagOf(place), content])) }),
     open(entry: SealedEntry) {
-      assert.deepEqual(Buffer.from(entry.sealed.subarray(0, TAG_BYTES)), tagOf(entry), "an entry was moved");
+      assert.deepEqual(
+        Buffer.from(entry.sealed.subarray(0, TAG_BYTES)),
+        tagOf(entry),
+        "an entry was moved",
+      );
       return Promise.resolve(entry.sealed.slice(TAG_BYTES));
     },
   } as unknown as EntryCipher;
-  const keys = { ownerTag: (id: string) => `owner of ${id}`, cipher: () => Promise.resolve(cipher) };
+  const keys = {
+    ownerTag: (id: string) => `owner of ${id}`,
+    cipher: () => Promise.resolve(cipher),
+  };
   return keys as unknown as OwnerKeys;
 }
 
@@ -131,7 +144,9 @@ export class ModelRecordings {
     if (this.#faults[gateway] === "dead") return;
     if (fault === "dead") {
       for (const each of this.#all.values()) {
-        if (each.gateway === gateway) each.leaseUntil = this.#clock.monotonic() + RECORDING_LEASE_MS;
+        if (each.gateway === gateway) {
+          each.leaseUntil = this.#clock.monotonic() + RECORDING_LEASE_MS;
+        }
       }
     }
     this.#faults[gateway] = fault;
@@ -158,13 +173,20 @@ export class ModelRecordings {
       return act();
     };
     const find = (id: string) => this.#describe(this.#all.get(id));
-    const settled = async (id: string, isThere: (found: Recorded) => boolean, wait: Omit<RecordingRead, "offset">) => {
+    const settled = async (
+      id: string,
+      isThere: (found: Recorded) => boolean,
+      wait: Omit<RecordingRead, "offset">,
+    ) => {
       const found = this.#all.get(id);
-      if (found?.state === "running" && !isThere(found) && this.#isHeld(found)) await this.#change(found, wait);
+      if (found?.state === "running" && !isThere(found) && this.#isHeld(found)) {
+        await this.#change(found, wait);
+      }
     };
     return {
       gatherMs: 20,
-      claim: (claim, holder) => run(() => this.#lose(this.#claim(claim, { gateway, holder }), gateway)),
+      claim: (claim, holder) =>
+        run(() => this.#lose(this.#claim(claim, { gateway, holder }), gateway)),
       isNamed: (name) => run(() => this.#names.has(name)),
       find: (id) => run(() => find(id)),
       waitForHead: async (id, waitMs, signal) => {
@@ -176,7 +198,8 @@ export class ModelRecordings {
         await settled(id, ({ entries }) => from(entries, read.offset).length > 0, read);
         return await run(() => this.#read(id, read));
       },
-      takeOver: (id, holder) => run(() => this.#lose(this.#takeOver(id, { gateway, holder }), gateway)),
+      takeOver: (id, holder) =>
+        run(() => this.#lose(this.#takeOver(id, { gateway, holder }), gateway)),
       stop: (id) => run(() => this.#stop(id)),
       delete: (id) =>
         run(() => {
@@ -189,7 +212,10 @@ export class ModelRecordings {
   }
 
   /** Loses an answer, if it is to. Nobody renews the lease of which nobody has heard. */
-  #lose<Answer extends Claimed | HeldRecording | undefined>(answer: Answer, gateway: number): Answer {
+  #lose<Answer extends Claimed | HeldRecording | undefined>(
+    answer: Answer,
+    gateway: number,
+  ): Answer {
     if (this.#faults[gateway] !== "answers get lost") return answer;
     const held = answer !== undefined && "held" in answer ? answer.held : answer;
     const recorded = held !== undefined && "append" in held ? this.#all.get(held.id) : undefined;
@@ -197,7 +223,10 @@ export class ModelRecordings {
     throw new Error("The answer got lost");
   }
 
-  #claim({ id, name, facts }: RecordingClaim, owner: Pick<Recorded, "gateway" | "holder">): Claimed {
+  #claim(
+    { id, name, facts }: RecordingClaim,
+    owner: Pick<Recorded, "gateway" | "holder">,
+  ): Claimed {
     const named = name && this.#all.get(this.#names.get(name.text) ?? "");
     const isLost = named !== undefined && !this.#isHeld(named);
     if (named !== undefined && !isLost) return { found: this.#describe(named) ?? assert.fail() };
@@ -239,10 +268,13 @@ export class ModelRecordings {
       this.#look(id, entry);
       await Promise.resolve();
       const fault = this.#faults[gateway];
-      if (this.failAppends || fault === "dead" || fault === "fails") throw new Error("The store fails");
+      if (this.failAppends || fault === "dead" || fault === "fails") {
+        throw new Error("The store fails");
+      }
       if (fault === "full") throw new RecordingsFull();
       const last = found.entries.at(-1);
-      const isThere = found.epoch === epoch && last?.kind === entry.kind && last.offset === entry.offset;
+      const isThere = found.epoch === epoch && last?.kind === entry.kind &&
+        last.offset === entry.offset;
       if (!isThere && !isMine()) throw new RecordingLost();
       if (!isThere) {
         assert.equal(entry.offset, lengthOf(found.entries), "entries follow each other");
@@ -265,7 +297,10 @@ export class ModelRecordings {
     };
   }
 
-  /** Looks at an entry: a place of an epoch has one content only, whether or not the store could take it. */
+  /**
+   * Looks at an entry: a place of an epoch has one content only, whether or not the store could
+   * take it.
+   */
   #look(id: string, { kind, offset, epoch, sealed }: SealedEntry): void {
     const place = `${id} ${epoch} ${kind} ${offset}`;
     const content = Buffer.from(sealed).toString("latin1");
@@ -317,7 +352,15 @@ export class ModelRecordings {
   #describe(found: Recorded | undefined): StoredRecording | undefined {
     if (found === undefined) return undefined;
     const { id, facts, state, entries, expiresAt } = found;
-    return { id, facts, state, isHeld: this.#isHeld(found), length: lengthOf(entries), expiresAt, head: entries[0] };
+    return {
+      id,
+      facts,
+      state,
+      isHeld: this.#isHeld(found),
+      length: lengthOf(entries),
+      expiresAt,
+      head: entries[0],
+    };
   }
 }
 

@@ -7,7 +7,10 @@ import {
   type RecordingHolder,
   toRecordingId,
 } from "../../src/durable/recording_store.ts";
-import { type ClaimedInMemory, MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
+import {
+  type ClaimedInMemory,
+  MemoryRecordings,
+} from "../../src/durable/recording_store_memory.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import type { UnderTest } from "./gateway.ts";
 import { chunk } from "./provider.ts";
@@ -35,7 +38,9 @@ export class ObservedRecordings extends MemoryRecordings {
     return claimed;
   }
 
-  /** Records the beginning of a stream of the tester, as a gateway that then dies. @returns Its id */
+  /**
+   * Records the beginning of a stream of the tester, as a gateway that then dies. @returns Its id
+   */
   async beginAndDie({ key, headers }: UnderTest, keepMs = 1000): Promise<string> {
     const keys = new OwnerKeys({
       gatewayKey: key,
@@ -59,7 +64,9 @@ export class ObservedRecordings extends MemoryRecordings {
     const head = writeContent({ status: 200, headers: { "content-type": "text/event-stream" } });
     await claimed.held.append(await cipher.seal({ kind: ENTRY_KIND.head, offset: 0, epoch }, head));
     const bytes = new TextEncoder().encode(chunk("Hel"));
-    await claimed.held.append(await cipher.seal({ kind: ENTRY_KIND.bytes, offset: 0, epoch }, bytes));
+    await claimed.held.append(
+      await cipher.seal({ kind: ENTRY_KIND.bytes, offset: 0, epoch }, bytes),
+    );
     claimed.held.lapse();
     return id;
   }

@@ -1,4 +1,7 @@
-/** Debian's `redis-server`, each test's own: on a free port of the loopback, keeping nothing on disk. */
+/**
+ * Debian's `redis-server`, each test's own: on a free port of the loopback, keeping nothing on
+ * disk.
+ */
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { connect } from "node:net";
@@ -51,7 +54,9 @@ async function waitUntilUp(child: ChildProcess, port: number): Promise<number> {
   let fault = "";
   child.once("error", (error) => fault = error.message);
   for (const end = performance.now() + START_MS; performance.now() < end;) {
-    if (fault !== "" || child.exitCode !== null) throw new Error(`redis-server ended: ${fault || child.exitCode}`);
+    if (fault !== "" || child.exitCode !== null) {
+      throw new Error(`redis-server ended: ${fault || child.exitCode}`);
+    }
     if (await answers(port) && child.pid !== undefined) return child.pid;
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
@@ -60,10 +65,23 @@ async function waitUntilUp(child: ChildProcess, port: number): Promise<number> {
 }
 
 /** Starts one and waits until it answers. */
-export async function startRedis(options: { port?: number; args?: readonly string[] } = {}): Promise<RedisServer> {
+export async function startRedis(
+  options: { port?: number; args?: readonly string[] } = {},
+): Promise<RedisServer> {
   const port = options.port ?? await freePort();
   const folder = mkdtempSync(join(tmpdir(), "sallyport-redis-"));
-  const common = ["--port", String(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder];
+  const common = [
+    "--port",
+    String(port),
+    "--bind",
+    "127.0.0.1",
+    "--save",
+    "",
+    "--appendonly",
+    "no",
+    "--dir",
+    folder,
+  ];
   const args = [...common, ...options.args ?? []];
   let child: ChildProcess;
   let ended: Promise<void> = Promise.resolve();

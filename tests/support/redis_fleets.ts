@@ -1,6 +1,6 @@
 /**
- * Several servers of Debian's `redis-server` that belong together, each test's own: a Cluster, and a primary with a
- * replica and Sentinels. And servers that are reached by TLS or by a Unix socket.
+ * Several servers of Debian's `redis-server` that belong together, each test's own: a Cluster, and
+ * a primary with a replica and Sentinels. And servers that are reached by TLS or by a Unix socket.
  */
 import { execFile, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -137,10 +137,15 @@ const SLOTS = 16_384;
 /**
  * Starts a Cluster of three primaries.
  *
- * @param options Whether the first one has a replica, arguments for each server, and certificates for TLS
+ * @param options Whether the first one has a replica, arguments for each server, and certificates
+ * for TLS
  */
 export async function startCluster(
-  { hasReplica = false, args = [], tls }: { hasReplica?: boolean; args?: readonly string[]; tls?: Texts } = {},
+  { hasReplica = false, args = [], tls }: {
+    hasReplica?: boolean;
+    args?: readonly string[];
+    tls?: Texts;
+  } = {},
 ): Promise<RedisCluster> {
   const settings = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", ...args];
   // The port of its bus would be 10000 above, where systems take ports for outgoing connections.
@@ -154,7 +159,9 @@ export async function startCluster(
     const ends = [0, 5461, 10_923, SLOTS];
     for (const [index, { raw, port }] of servers.entries()) {
       await raw.cluster("SET-CONFIG-EPOCH", index + 1);
-      if (index < 3) await raw.call("CLUSTER", "ADDSLOTSRANGE", ends[index] ?? 0, (ends[index + 1] ?? 0) - 1);
+      if (index < 3) {
+        await raw.call("CLUSTER", "ADDSLOTSRANGE", ends[index] ?? 0, (ends[index + 1] ?? 0) - 1);
+      }
       if (index > 0) await first?.raw.call("CLUSTER", "MEET", "127.0.0.1", port, buses[index] ?? 0);
     }
     const knowsAll = async ({ raw }: AnyServer) =>
@@ -165,18 +172,28 @@ export async function startCluster(
       await until(() => isLinked(replica), "the replica follows", AGREE_MS);
     }
     for (const { raw } of servers) {
-      await until(async () => String(await raw.cluster("INFO")).includes("cluster_state:ok"), "all agree", AGREE_MS);
+      await until(
+        async () => String(await raw.cluster("INFO")).includes("cluster_state:ok"),
+        "all agree",
+        AGREE_MS,
+      );
     }
   } catch (error) {
     await stop();
     throw error;
   }
   const protocol = tls === undefined ? "redis" : "rediss";
-  return { urls: servers.slice(0, 3).map(({ port }) => `${protocol}://127.0.0.1:${port}`), servers, stop };
+  return {
+    urls: servers.slice(0, 3).map(({ port }) => `${protocol}://127.0.0.1:${port}`),
+    servers,
+    stop,
+  };
 }
 
 function given<T extends object>(members: T): { [K in keyof T]: Exclude<T[K], undefined> } {
-  return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as never;
+  return Object.fromEntries(
+    Object.entries(members).filter(([, value]) => value !== undefined),
+  ) as never;
 }
 
 async function isLinked({ raw }: AnyServer): Promise<boolean> {
@@ -184,7 +201,12 @@ async function isLinked({ raw }: AnyServer): Promise<boolean> {
 }
 
 /** Moves a slot of a Cluster from one of its servers to another, without keys. */
-export async function moveSlot(slot: number, from: AnyServer, to: AnyServer, all: readonly AnyServer[]): Promise<void> {
+export async function moveSlot(
+  slot: number,
+  from: AnyServer,
+  to: AnyServer,
+  all: readonly AnyServer[],
+): Promise<void> {
   const id = String(await to.raw.cluster("MYID"));
   await to.raw.cluster("SETSLOT", slot, "IMPORTING", String(await from.raw.cluster("MYID")));
   await from.raw.cluster("SETSLOT", slot, "MIGRATING", id);
@@ -193,7 +215,9 @@ export async function moveSlot(slot: number, from: AnyServer, to: AnyServer, all
     if (keys.length === 0) break;
     await from.raw.call("MIGRATE", "127.0.0.1", to.port, "", 0, 5000, "KEYS", ...keys);
   }
-  for (const { raw } of [to, from, ...all]) await raw.cluster("SETSLOT", slot, "NODE", id).catch(() => {});
+  for (const { raw } of [to, from, ...all]) {
+    await raw.cluster("SETSLOT", slot, "NODE", id).catch(() => {});
+  }
 }
 
 /** A primary and a replica, with Sentinels. */
@@ -226,16 +250,24 @@ interface SentinelFleetOptions {
  *
  * @param options What they want of whoever connects
  */
-export async function startSentinelFleet(options: SentinelFleetOptions = {}): Promise<SentinelFleet> {
+export async function startSentinelFleet(
+  options: SentinelFleetOptions = {},
+): Promise<SentinelFleet> {
   const name = "mymaster";
   const { servers: secret, sentinels: ownSecret, args: common = [], tls } = options;
-  const args = [...common, ...(secret === undefined ? [] : ["--requirepass", secret, "--masterauth", secret])];
+  const args = [
+    ...common,
+    ...(secret === undefined ? [] : ["--requirepass", secret, "--masterauth", secret]),
+  ];
   const login = given({ password: secret, tls });
   const primary = await startServer(args, login);
   const started = [primary];
   const stop = async () => void await Promise.all(started.map((server) => server.stop()));
   try {
-    const replica = await startServer(["--replicaof", "127.0.0.1", String(primary.port), ...args], login);
+    const replica = await startServer(
+      ["--replicaof", "127.0.0.1", String(primary.port), ...args],
+      login,
+    );
     started.push(replica);
     await until(() => isLinked(replica), "the replica follows", AGREE_MS);
     const sentinel = [
@@ -274,11 +306,17 @@ export async function startSentinelFleet(options: SentinelFleetOptions = {}): Pr
       const [first] = sentinels;
       // One that has just seen a failover refuses the next one for a while.
       await until(
-        async () => await first?.raw.call("SENTINEL", "FAILOVER", name).then(() => true, () => false) ?? false,
+        async () =>
+          await first?.raw.call("SENTINEL", "FAILOVER", name).then(() => true, () => false) ??
+            false,
         "a Sentinel takes it on",
         AGREE_MS,
       );
-      await until(async () => (await replica.raw.role())[0] === "master", "the replica takes over", AGREE_MS);
+      await until(
+        async () => (await replica.raw.role())[0] === "master",
+        "the replica takes over",
+        AGREE_MS,
+      );
     };
     const nodes = sentinels.map(({ port }) => `127.0.0.1:${port}`);
     return { name, nodes, servers: [primary, replica], sentinels, failOver, stop };
@@ -304,10 +342,31 @@ export async function makeCertificates(): Promise<Certificates> {
   const at = (file: string) => join(folder, file);
   const openssl = (...args: string[]) => run("openssl", args, { cwd: folder });
   const key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
-  await openssl("req", "-x509", ...key, "-keyout", "ca.key", "-out", "ca.crt", "-days", "2", "-subj", "/CN=authority");
+  await openssl(
+    "req",
+    "-x509",
+    ...key,
+    "-keyout",
+    "ca.key",
+    "-out",
+    "ca.crt",
+    "-days",
+    "2",
+    "-subj",
+    "/CN=authority",
+  );
   writeFileSync(at("names"), "subjectAltName=DNS:localhost,IP:127.0.0.1\n");
   for (const name of ["server", "client"]) {
-    await openssl("req", ...key, "-keyout", `${name}.key`, "-out", `${name}.csr`, "-subj", `/CN=${name}`);
+    await openssl(
+      "req",
+      ...key,
+      "-keyout",
+      `${name}.key`,
+      "-out",
+      `${name}.csr`,
+      "-subj",
+      `/CN=${name}`,
+    );
     await openssl(
       "x509",
       "-req",

@@ -18,7 +18,11 @@ export interface LimiterMember<Client> {
   renew(): Promise<void>;
 }
 
-type ClientClass<Client> = new (url: string, clock: Clock, report: (text: string) => void) => Client;
+type ClientClass<Client> = new (
+  url: string,
+  clock: Clock,
+  report: (text: string) => void,
+) => Client;
 
 /** A Redis, and the limiters of gateways over it. */
 export class RedisLimiters {
@@ -35,7 +39,10 @@ export class RedisLimiters {
     this.raw.on("error", () => {});
   }
 
-  /** Starts a Redis. @param patient Clock of connections, with deadlines that a busy machine keeps too */
+  /**
+   * Starts a Redis. @param patient Clock of connections, with deadlines that a busy machine keeps
+   * too
+   */
   static async start(patient: Clock): Promise<RedisLimiters> {
     return new RedisLimiters(await startRedis(), patient);
   }

@@ -20,7 +20,10 @@ export interface RedisLink {
  * @param target Port of the Redis on the loopback
  * @param change Changes the text of answers; it must keep its length
  */
-export async function startLink(target: number, change?: (text: string) => string): Promise<RedisLink> {
+export async function startLink(
+  target: number,
+  change?: (text: string) => string,
+): Promise<RedisLink> {
   const sockets = new Set<Socket>();
   let connections = 0;
   let packets = 0;
@@ -39,7 +42,9 @@ export async function startLink(target: number, change?: (text: string) => strin
     let written = Promise.resolve();
     far.on("data", (data) => {
       const due = performance.now() + (typeof link.rtt === "number" ? link.rtt : link.rtt());
-      const bytes = change === undefined ? data : Buffer.from(change(data.toString("latin1")), "latin1");
+      const bytes = change === undefined
+        ? data
+        : Buffer.from(change(data.toString("latin1")), "latin1");
       written = written.then(async () => {
         const left = due - performance.now();
         if (left > 0) await new Promise((resolve) => setTimeout(resolve, left));

@@ -1,6 +1,7 @@
 /**
- * The Debian packages that some tests need. Where one is missing, its tests are skipped, and `npm test` names them at its
- * end together with the line that installs it. In CI (`CI=true`) nothing is skipped for that: there the test fails.
+ * The Debian packages that some tests need. Where one is missing, its tests are skipped, and `npm
+ * test` names them at its end together with the line that installs it. In CI (`CI=true`) nothing is
+ * skipped for that: there the test fails.
  */
 import process from "node:process";
 import { describe, it } from "@std/testing/bdd";
@@ -22,7 +23,10 @@ export type DebianPackage =
   | "systemd"
   | "zsh";
 
-/** Programs that tests start, by the package that holds them. README and `.ci/run` name the same packages. */
+/**
+ * Programs that tests start, by the package that holds them. README and `.ci/run` name the same
+ * packages.
+ */
 const PROGRAMS: Readonly<Record<DebianPackage, readonly string[]>> = {
   bsdutils: ["script"],
   caddy: ["caddy"],

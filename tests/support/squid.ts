@@ -50,7 +50,8 @@ export async function startSquid(credentials: string): Promise<Squid> {
   chmodSync(folder, 0o755);
   chmodSync(logs, 0o777);
   const [user = "", ...password] = credentials.split(":");
-  const hash = execFileSync("openssl", ["passwd", "-apr1", "-stdin"], { input: password.join(":") }).toString().trim();
+  const hash = execFileSync("openssl", ["passwd", "-apr1", "-stdin"], { input: password.join(":") })
+    .toString().trim();
   writeFileSync(join(folder, "users"), `${user}:${hash}\n`);
   const file = join(folder, "squid.conf");
   writeFileSync(
@@ -87,10 +88,16 @@ shutdown_lifetime 0 seconds
     end();
     await ended;
   };
-  const log = () => existsSync(`${logs}/access.log`) ? readFileSync(`${logs}/access.log`, "utf8") : "";
+  const log = () =>
+    existsSync(`${logs}/access.log`) ? readFileSync(`${logs}/access.log`, "utf8") : "";
   const answers = async () => {
-    if (fault !== "" || child.exitCode !== null) throw new Error(`squid ended: ${fault || child.exitCode}`);
-    const probe = openRaw(`http://127.0.0.1:${port}`, "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    if (fault !== "" || child.exitCode !== null) {
+      throw new Error(`squid ended: ${fault || child.exitCode}`);
+    }
+    const probe = openRaw(
+      `http://127.0.0.1:${port}`,
+      "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+    );
     return (await probe.closed).startsWith("HTTP/1.1 ");
   };
   await until(answers, "squid answers", START_MS);

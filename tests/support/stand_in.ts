@@ -1,7 +1,7 @@
 /**
- * A stand-in provider that answers every operation of a client library in the form of that operation: JSON, pages,
- * streams of events, binary, or nothing. It refuses what the library's list of methods does not hold, and forms that
- * can't be read.
+ * A stand-in provider that answers every operation of a client library in the form of that
+ * operation: JSON, pages, streams of events, binary, or nothing. It refuses what the library's list
+ * of methods does not hold, and forms that can't be read.
  */
 import type { ServerResponse } from "node:http";
 import { type Arrived, type Provider, startProvider } from "./provider.ts";
@@ -42,18 +42,36 @@ function listRoutes(library: LibraryName): Route[] {
 async function readFields({ headers, body }: Arrived): Promise<Map<string, unknown>> {
   const type = headers["content-type"] ?? "";
   if (body.length === 0) return new Map();
-  if (type.startsWith("application/json")) return new Map(Object.entries(JSON.parse(body.toString())));
+  if (type.startsWith("application/json")) {
+    return new Map(Object.entries(JSON.parse(body.toString())));
+  }
   // Throws for a form that can't be read.
-  return new Map(await new Response(new Uint8Array(body), { headers: { "content-type": type } }).formData());
+  return new Map(
+    await new Response(new Uint8Array(body), { headers: { "content-type": type } }).formData(),
+  );
 }
 
 /** Whether a caller wants events, said in one of the ways that the interfaces know. */
-function asksForEvents({ headers }: Arrived, fields: ReadonlyMap<string, unknown>, query: URLSearchParams): boolean {
-  const said = [fields.get("stream"), query.get("stream"), fields.get("stream_format"), headers.accept];
+function asksForEvents(
+  { headers }: Arrived,
+  fields: ReadonlyMap<string, unknown>,
+  query: URLSearchParams,
+): boolean {
+  const said = [
+    fields.get("stream"),
+    query.get("stream"),
+    fields.get("stream_format"),
+    headers.accept,
+  ];
   return said.some((value) => ["true", "sse", "text/event-stream"].includes(`${value}`));
 }
 
-function answer(response: ServerResponse, status: number, type: string | undefined, body: string | Uint8Array): void {
+function answer(
+  response: ServerResponse,
+  status: number,
+  type: string | undefined,
+  body: string | Uint8Array,
+): void {
   const own = { "x-request-id": "req-of-the-provider", "request-id": "req-of-the-provider" };
   response.writeHead(status, type === undefined ? own : { ...own, "content-type": type });
   response.end(body);
@@ -65,17 +83,24 @@ export function startStandIn(library: LibraryName): Promise<Provider> {
   const answerJson = (response: ServerResponse, status: number, body: unknown) =>
     answer(response, status, "application/json", JSON.stringify(body));
   const refuse = (response: ServerResponse, status: number, message: string) =>
-    answerJson(response, status, { type: "error", error: { message, type: "invalid_request_error" } });
+    answerJson(response, status, {
+      type: "error",
+      error: { message, type: "invalid_request_error" },
+    });
   return startProvider(async (response, call) => {
     const { pathname, searchParams: query } = new URL(call.path, "http://localhost");
-    const route = routes.find(({ method, pattern }) => method === call.method && pattern.test(pathname));
+    const route = routes.find(({ method, pattern }) =>
+      method === call.method && pattern.test(pathname)
+    );
     if (route === undefined) return refuse(response, 404, "no such operation");
     const fields = await readFields(call).catch(() => undefined);
     if (fields === undefined) return refuse(response, 400, "a body that can't be read");
-    const isForm = call.headers["content-type"]?.startsWith("multipart/form-data; boundary=") === true;
+    const isForm =
+      call.headers["content-type"]?.startsWith("multipart/form-data; boundary=") === true;
     if ((route.sends === "form") !== isForm) return refuse(response, 415, "a body of another form");
     const { answers, method, path } = route;
-    const isStream = answers.has("sse") && (answers.size === 1 || asksForEvents(call, fields, query));
+    const isStream = answers.has("sse") &&
+      (answers.size === 1 || asksForEvents(call, fields, query));
     if (isStream) return answer(response, 200, "text/event-stream", toStream(path));
     if (answers.has("page")) return answerJson(response, 200, toPage(query));
     if (answers.has("binary")) return answer(response, 200, "application/octet-stream", BYTES);

@@ -1,4 +1,7 @@
-/** What the stand-in provider says: the answers of each operation, in the forms that the client libraries read. */
+/**
+ * What the stand-in provider says: the answers of each operation, in the forms that the client
+ * libraries read.
+ */
 import { Buffer } from "node:buffer";
 import { COMPLETION } from "./provider.ts";
 
@@ -14,12 +17,21 @@ export const BYTES: Uint8Array = Uint8Array.from({ length: 1024 }, (_, index) =>
 /** An answer of JSON lines. */
 export const LINES: string = [1, 2].map((index) =>
   `${
-    JSON.stringify({ custom_id: `row-${index}`, result: { type: "errored", error: { type: "error", message: TEXT } } })
+    JSON.stringify({
+      custom_id: `row-${index}`,
+      result: { type: "errored", error: { type: "error", message: TEXT } },
+    })
   }\n`
 ).join("");
 
 const CONTENT = { type: "output_text", text: TEXT, annotations: [], logprobs: [] };
-const MESSAGE = { id: "msg_1", type: "message", role: "assistant", status: "completed", content: [CONTENT] };
+const MESSAGE = {
+  id: "msg_1",
+  type: "message",
+  role: "assistant",
+  status: "completed",
+  content: [CONTENT],
+};
 const RESPONSE = {
   id: "resp_1",
   object: "response",
@@ -30,7 +42,11 @@ const RESPONSE = {
   incomplete_details: null,
   tools: [],
   output: [MESSAGE],
-  usage: { ...TOKENS, input_tokens_details: { cached_tokens: 0 }, output_tokens_details: { reasoning_tokens: 0 } },
+  usage: {
+    ...TOKENS,
+    input_tokens_details: { cached_tokens: 0 },
+    output_tokens_details: { reasoning_tokens: 0 },
+  },
 };
 const RUN = { id: "run_1", object: "thread.run", thread_id: "thread_1", status: "completed" };
 const IMAGES = { created: 1_700_000_000, data: [{ b64_json: IMAGE }], usage: TOKENS };
@@ -66,7 +82,11 @@ const OBJECTS: Readonly<Record<string, object>> = {
     }],
     usage: { prompt_tokens: 3, total_tokens: 3 },
   },
-  "/moderations": { id: "modr-1", model: "test-1", results: [{ flagged: false, categories: {}, category_scores: {} }] },
+  "/moderations": {
+    id: "modr-1",
+    model: "test-1",
+    results: [{ flagged: false, categories: {}, category_scores: {} }],
+  },
   "/images/generations": IMAGES,
   "/images/edits": IMAGES,
   "/images/variations": IMAGES,
@@ -81,7 +101,13 @@ const OBJECTS: Readonly<Record<string, object>> = {
   "/messages": ANTHROPIC_MESSAGE,
   "/messages/count_tokens": { input_tokens: 3 },
   "/agents/sessions/:session_id": { id: "session_1", object: "agent.session", status: "idle" },
-  "/files/:file_id": { id: "file-1", object: "file", bytes: 3, filename: "a.txt", status: "processed" },
+  "/files/:file_id": {
+    id: "file-1",
+    object: "file",
+    bytes: 3,
+    filename: "a.txt",
+    status: "processed",
+  },
 };
 
 /**
@@ -97,7 +123,8 @@ export function toObject(method: string, path: string, called: string): object {
   if (/^\/organization\/(?:usage|costs)/.test(path)) {
     return { object: "page", data: [], has_more: false, next_page: null };
   }
-  return OBJECTS[path] ?? { id, object: "thing", created_at: 1_700_000_000, status: "completed", name: TEXT };
+  return OBJECTS[path] ??
+    { id, object: "thing", created_at: 1_700_000_000, status: "completed", name: TEXT };
 }
 
 /** Two pages: what asks for the rest, by whichever cursor the library has, gets it. */
@@ -123,9 +150,16 @@ function streamResponse(): string {
   const begun = { ...RESPONSE, status: "in_progress", output: [], usage: null };
   const events: NamedEvent[] = [
     { type: "response.created", response: begun },
-    { type: "response.output_item.added", output_index: 0, item: { ...MESSAGE, status: "in_progress", content: [] } },
+    {
+      type: "response.output_item.added",
+      output_index: 0,
+      item: { ...MESSAGE, status: "in_progress", content: [] },
+    },
     { type: "response.content_part.added", ...place, part: { ...CONTENT, text: "" } },
-    ...Array.from(TEXT, (delta) => ({ type: "response.output_text.delta", ...place, delta, logprobs: [] })),
+    ...Array.from(
+      TEXT,
+      (delta) => ({ type: "response.output_text.delta", ...place, delta, logprobs: [] }),
+    ),
     { type: "response.output_text.done", ...place, text: TEXT, logprobs: [] },
     { type: "response.content_part.done", ...place, part: CONTENT },
     { type: "response.output_item.done", output_index: 0, item: MESSAGE },
@@ -135,7 +169,9 @@ function streamResponse(): string {
 }
 
 function streamRun(): string {
-  const runs = ["created", "in_progress", "completed"].map((status) => [`thread.run.${status}`, { ...RUN, status }]);
+  const runs = ["created", "in_progress", "completed"].map((
+    status,
+  ) => [`thread.run.${status}`, { ...RUN, status }]);
   const events = runs.map(([type, data]) => `event: ${type}\ndata: ${JSON.stringify(data)}\n\n`);
   return `${events.join("")}event: done\ndata: [DONE]\n\n`;
 }
@@ -143,7 +179,10 @@ function streamRun(): string {
 /** A stream without names of events, as both kinds of completions have it. */
 function streamChoices(object: string, choices: readonly object[]): string {
   const head = { id: "cmpl-1", object, created: 1_700_000_000, model: "test-1" };
-  const chunks = choices.map((choice) => ({ ...head, choices: [{ index: 0, finish_reason: null, ...choice }] }));
+  const chunks = choices.map((choice) => ({
+    ...head,
+    choices: [{ index: 0, finish_reason: null, ...choice }],
+  }));
   return `${chunks.map((chunk) => `data: ${JSON.stringify(chunk)}\n\n`).join("")}data: [DONE]\n\n`;
 }
 
@@ -165,9 +204,16 @@ function streamMessage(): string {
     { type: "message_start", message: { ...ANTHROPIC_MESSAGE, content: [], stop_reason: null } },
     { type: "content_block_start", index: 0, content_block: { type: "text", text: "" } },
     { type: "ping" },
-    ...Array.from(TEXT, (text) => ({ type: "content_block_delta", index: 0, delta: { type: "text_delta", text } })),
+    ...Array.from(
+      TEXT,
+      (text) => ({ type: "content_block_delta", index: 0, delta: { type: "text_delta", text } }),
+    ),
     { type: "content_block_stop", index: 0 },
-    { type: "message_delta", delta: { stop_reason: "end_turn", stop_sequence: null }, usage: { output_tokens: 2 } },
+    {
+      type: "message_delta",
+      delta: { stop_reason: "end_turn", stop_sequence: null },
+      usage: { output_tokens: 2 },
+    },
     { type: "message_stop" },
   ]);
 }
@@ -189,7 +235,10 @@ const STREAMS: Readonly<Record<string, () => string>> = {
   "/images/generations": () => streamImage("image_generation"),
   "/images/edits": () => streamImage("image_edit"),
   "/audio/speech": () =>
-    name([{ type: "speech.audio.delta", audio: IMAGE }, { type: "speech.audio.done", usage: TOKENS }]),
+    name([{ type: "speech.audio.delta", audio: IMAGE }, {
+      type: "speech.audio.done",
+      usage: TOKENS,
+    }]),
   "/audio/transcriptions": () =>
     name([
       ...Array.from(TEXT, (delta) => ({ type: "transcript.text.delta", delta })),
@@ -200,7 +249,12 @@ const STREAMS: Readonly<Record<string, () => string>> = {
   "/sessions/:session_id/threads/:thread_id/stream": streamSession,
   "/agents/sessions/:session_id/events": () =>
     name([
-      { type: "agent.session.turn.created", event_id: "1", turn_id: "turn_1", turn: { subagent_id: null } },
+      {
+        type: "agent.session.turn.created",
+        event_id: "1",
+        turn_id: "turn_1",
+        turn: { subagent_id: null },
+      },
       { type: "agent.session.turn.completed", event_id: "2", turn_id: "turn_1" },
       { type: "agent.session.idle", event_id: "3" },
     ]),

@@ -1,4 +1,6 @@
-/** The forms of all that a build stores in Redis and in files, after a session that uses each store. */
+/**
+ * The forms of all that a build stores in Redis and in files, after a session that uses each store.
+ */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -46,7 +48,9 @@ function toUnique(forms: unknown): unknown {
 function toForm(value: unknown): unknown {
   if (Array.isArray(value)) return toUnique(value.map(toForm));
   if (typeof value === "object" && value !== null) {
-    const members = Object.entries(value).map(([name, member]) => [toPattern(name), toForm(member)] as const);
+    const members = Object.entries(value).map(([name, member]) =>
+      [toPattern(name), toForm(member)] as const
+    );
     return Object.fromEntries(members.sort());
   }
   if (typeof value !== "string") return value === null ? "null" : typeof value;
@@ -54,7 +58,10 @@ function toForm(value: unknown): unknown {
   return /^[[{]/.test(value) ? toForm(toParsed(value)) : "text";
 }
 
-async function readName(raw: Redis, name: string): Promise<readonly [type: string, content: unknown]> {
+async function readName(
+  raw: Redis,
+  name: string,
+): Promise<readonly [type: string, content: unknown]> {
   const type = await raw.type(name);
   // The report of a running gateway: what it says depends on the moment.
   if (name.startsWith("sallyport:{fleet}:")) return [type, "report"];
@@ -70,15 +77,21 @@ async function readName(raw: Redis, name: string): Promise<readonly [type: strin
 type ReplaceIds = (text: string) => string;
 
 async function readRedis(raw: Redis, replaceIds: ReplaceIds): Promise<StoredForms> {
-  const contents = await Promise.all((await raw.keys("*")).map(async (name) => [name, await readName(raw, name)]));
+  const contents = await Promise.all(
+    (await raw.keys("*")).map(async (name) => [name, await readName(raw, name)]),
+  );
   const all: [string, [string, unknown]][] = JSON.parse(replaceIds(JSON.stringify(contents)));
   const forms: Record<string, unknown[]> = {};
-  for (const [name, [type, content]] of all.sort()) (forms[toPattern(name)] ??= []).push({ [type]: toForm(content) });
+  for (const [name, [type, content]] of all.sort()) {
+    (forms[toPattern(name)] ??= []).push({ [type]: toForm(content) });
+  }
   return forms;
 }
 
 function readFolder(folder: string, replaceIds: ReplaceIds): StoredForms {
-  const files = readdirSync(folder).filter((name) => name.startsWith("keys.") || name.startsWith("snapshot."));
+  const files = readdirSync(folder).filter((name) =>
+    name.startsWith("keys.") || name.startsWith("snapshot.")
+  );
   return Object.fromEntries(
     files.sort().map((name) => {
       const text = replaceIds(readFileSync(join(folder, name), "utf8"));
@@ -95,7 +108,10 @@ function readFolder(folder: string, replaceIds: ReplaceIds): StoredForms {
  * @param place Where it stores its state
  * @returns The forms of what it has stored
  */
-export async function readStoredForms(file: string, place: "redis" | "files"): Promise<StoredForms> {
+export async function readStoredForms(
+  file: string,
+  place: "redis" | "files",
+): Promise<StoredForms> {
   const redis = place === "redis" ? await startRedis() : undefined;
   const raw = redis && new Redis(redis.url);
   const open: ServerResponse[] = [];
@@ -123,21 +139,40 @@ export async function readStoredForms(file: string, place: "redis" | "files"): P
     // An earlier build can lack recordings.
     const { status } = await runProgram(["check"], { cwd: at.path, file });
     if (status !== 0) at.configure(settings(undefined));
-    // The same limits for both: one key's are counted call by call, the other's are large and taken in blocks.
+    // The same limits for both: one key's are counted call by call, the other's are large and taken
+    // in blocks.
     const create = (name: string, requests: string) => {
-      const limits = ["--requests", requests, "--tokens", "100M/h", "--budget", "1G/month", "--concurrency", "5"];
+      const limits = [
+        "--requests",
+        requests,
+        "--tokens",
+        "100M/h",
+        "--budget",
+        "1G/month",
+        "--concurrency",
+        "5",
+      ];
       return run("keys", "create", "--name", name, ...limits);
     };
     const keys = [await create("small", "10/h"), await create("large", "1M/h")];
     const ids = keys.map((key) => gatewayKeyId(key) ?? assert.fail("no key"));
-    const replaceIds = (text: string) => ids.reduce((replaced, id) => replaced.replaceAll(id, "KEY"), text);
+    const replaceIds = (text: string) =>
+      ids.reduce((replaced, id) => replaced.replaceAll(id, "KEY"), text);
     await run("tokens", "revoke", "--jti", "one", "--issuer", "corp");
     const program = startProgram(["serve"], { cwd: at.path, file });
     const url = await program.waitFor(/listening on (http:\S+)/);
     const answers = await Promise.all(keys.map(async (key) => {
-      const own = { "authorization": "Bearer sk-1", "gateway-auth": `Bearer ${key}`, "idempotency-key": "one" };
+      const own = {
+        "authorization": "Bearer sk-1",
+        "gateway-auth": `Bearer ${key}`,
+        "idempotency-key": "one",
+      };
       const headers = { ...own, "content-type": "application/json" };
-      const response = await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: STREAM_BODY });
+      const response = await fetch(`${url}/v1/chat/completions`, {
+        method: "POST",
+        headers,
+        body: STREAM_BODY,
+      });
       assert.equal(response.status, 200);
       return response;
     }));
@@ -146,10 +181,15 @@ export async function readStoredForms(file: string, place: "redis" | "files"): P
     await Promise.all(answers.map((response) => response.text()));
     program.kill("SIGTERM");
     assert.equal(await program.ended, 0);
-    await until(async () => JSON.parse(await run("usage", "--json")).totals.requests === 2, "usage is stored");
+    await until(
+      async () => JSON.parse(await run("usage", "--json")).totals.requests === 2,
+      "usage is stored",
+    );
     const after = raw && await readRedis(raw, replaceIds);
     const all = { ...during, ...after, ...readFolder(at.path, replaceIds) };
-    return Object.fromEntries(Object.entries(all).sort().map(([name, forms]) => [name, toUnique(forms)]));
+    return Object.fromEntries(
+      Object.entries(all).sort().map(([name, forms]) => [name, toUnique(forms)]),
+    );
   } finally {
     raw?.disconnect();
     await at.remove();

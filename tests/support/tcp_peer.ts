@@ -18,7 +18,8 @@ export interface TcpPeer {
 /**
  * An upstream that writes bytes of the test's choosing.
  *
- * @param onRequest Called with the socket once a whole request (header and body by content-length) has arrived
+ * @param onRequest Called with the socket once a whole request (header and body by content-length)
+ * has arrived
  * @param onConnection Called with each socket at once
  */
 export async function startTcpPeer(
@@ -35,7 +36,9 @@ export async function startTcpPeer(
       received = Buffer.concat([received, data]);
       const end = received.indexOf("\r\n\r\n");
       if (end === -1) return;
-      const length = Number(/^content-length: (\d+)/mi.exec(received.subarray(0, end).toString())?.[1] ?? 0);
+      const length = Number(
+        /^content-length: (\d+)/mi.exec(received.subarray(0, end).toString())?.[1] ?? 0,
+      );
       if (received.length < end + 4 + length) return;
       const request = received.subarray(0, end + 4 + length);
       received = received.subarray(end + 4 + length);
@@ -107,7 +110,10 @@ export async function startCuttablePeer(
     const behind = connect({ port, host: "127.0.0.1" });
     for (const each of [socket, behind]) sockets.push(each.on("error", () => {}));
     socket.on("data", (bytes) => behind.write(bytes)).on("close", () => behind.destroy());
-    behind.on("data", (bytes) => socket.writable && socket.write(bytes)).on("end", () => socket.end());
+    behind.on("data", (bytes) => socket.writable && socket.write(bytes)).on(
+      "end",
+      () => socket.end(),
+    );
   });
   return {
     url: `https://localhost:${await listen(relay)}/v1`,
@@ -138,8 +144,12 @@ export function openRaw(url: string, text: string): RawConnection {
   const { hostname, port } = new URL(url);
   const chunks: Buffer[] = [];
   let isClosed = false;
-  const socket = connect({ host: hostname, port: Number(port) }, () => socket.write(text, "latin1"));
-  // By itself workerd takes an end of what is sent (FIN) for half a close, and goes on answering: only a reset is leaving.
+  const socket = connect(
+    { host: hostname, port: Number(port) },
+    () => socket.write(text, "latin1"),
+  );
+  // By itself workerd takes an end of what is sent (FIN) for half a close, and goes on answering:
+  // only a reset is leaving.
   const destroy = socket.destroy.bind(socket);
   if (isWorkers) {
     socket.destroy = () => {
@@ -151,7 +161,10 @@ export function openRaw(url: string, text: string): RawConnection {
   socket.on("data", (data: Buffer) => {
     chunks.push(data);
     // Nor does it close a connection because it is asked to, but after 5 s of silence.
-    if (isWorkers && /^connection: close\r$/m.test(text) && data.toString("latin1").endsWith("0\r\n\r\n")) socket.end();
+    if (
+      isWorkers && /^connection: close\r$/m.test(text) &&
+      data.toString("latin1").endsWith("0\r\n\r\n")
+    ) socket.end();
   });
   socket.on("error", () => {});
   const closed = new Promise<string>((resolve) =>
@@ -167,11 +180,17 @@ export function openRaw(url: string, text: string): RawConnection {
 const CONNECTIONS = "/proc/net/tcp";
 
 /** Why {@link isHeld} can't tell; `undefined` where it can. */
-export const CANNOT_TELL: string | undefined = existsSync(CONNECTIONS) ? undefined : `there is no ${CONNECTIONS}`;
+export const CANNOT_TELL: string | undefined = existsSync(CONNECTIONS)
+  ? undefined
+  : `there is no ${CONNECTIONS}`;
 
-/** Whether the server still holds a connection: a caller that does not read does not notice its end. */
+/**
+ * Whether the server still holds a connection: a caller that does not read does not notice its end.
+ */
 export function isHeld({ localPort = 0, remotePort = 0 }: Socket): boolean {
-  const [server, caller] = [remotePort, localPort].map((port) => port.toString(16).toUpperCase().padStart(4, "0"));
+  const [server, caller] = [remotePort, localPort].map((port) =>
+    port.toString(16).toUpperCase().padStart(4, "0")
+  );
   const established = "01";
   return readFileSync(CONNECTIONS, "utf8").split("\n").some((line) => {
     const [, local = "", remote = "", state] = line.trim().split(/\s+/);
@@ -223,15 +242,28 @@ export interface RawCall {
 }
 
 /** The bytes of a request over http that asks for the connection to be closed. */
-export function toRawRequest(url: string, { method = "POST", path, headers = {}, body = "" }: RawCall): string {
-  const all = { host: new URL(url).host, connection: "close", "content-length": String(body.length), ...headers };
+export function toRawRequest(
+  url: string,
+  { method = "POST", path, headers = {}, body = "" }: RawCall,
+): string {
+  const all = {
+    host: new URL(url).host,
+    connection: "close",
+    "content-length": String(body.length),
+    ...headers,
+  };
   const lines = Object.entries(all).flatMap(([name, value]) =>
     value === undefined ? [] : [value].flat().map((each) => `${name}: ${each}`)
   );
-  return `${method} ${path ?? "/v1/chat/completions"} HTTP/1.1\r\n${lines.join("\r\n")}\r\n\r\n${body}`;
+  return `${method} ${path ?? "/v1/chat/completions"} HTTP/1.1\r\n${
+    lines.join("\r\n")
+  }\r\n\r\n${body}`;
 }
 
-/** One request over plain TCP, exactly as written, and its answer: up to its content-length, or to the close. */
+/**
+ * One request over plain TCP, exactly as written, and its answer: up to its content-length, or to
+ * the close.
+ */
 export async function callRaw(url: string, call: RawCall): Promise<RawAnswer> {
   const { socket, received, closed } = openRaw(url, toRawRequest(url, call));
   let size = 0;
@@ -261,7 +293,10 @@ function connectsWithin(socket: Socket, ms: number): Promise<boolean> {
   });
 }
 
-/** An address that accepts no connection and refuses none: a listener that never accepts, its backlog full. */
+/**
+ * An address that accepts no connection and refuses none: a listener that never accepts, its
+ * backlog full.
+ */
 export async function startBlackHole(): Promise<{ url: string; close(): Promise<void> }> {
   const worker = new Worker(
     `const { createServer } = require("node:net"), { parentPort } = require("node:worker_threads");
@@ -278,7 +313,8 @@ export async function startBlackHole(): Promise<{ url: string; close(): Promise<
     const socket = connect({ host: "127.0.0.1", port });
     socket.on("error", () => {});
     sockets.push(socket);
-    // After a stall of this process its timers run before its events: a second look tells a slow connection from none.
+    // After a stall of this process its timers run before its events: a second look tells a slow
+    // connection from none.
     isOpen = (await connectsWithin(socket, 150)) || (await connectsWithin(socket, 50));
   }
   return {

@@ -1,4 +1,7 @@
-/** nginx with TLS in front of a provider: on any runtime it asks for certificates, and tells what it saw. */
+/**
+ * nginx with TLS in front of a provider: on any runtime it asks for certificates, and tells what it
+ * saw.
+ */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Authority } from "./authority.ts";
@@ -14,8 +17,8 @@ export interface TlsFront {
 }
 
 /**
- * Starts one, which tells the provider whether a session was resumed (`x-resumed`), and whose certificate it saw
- * (`x-subject`).
+ * Starts one, which tells the provider whether a session was resumed (`x-resumed`), and whose
+ * certificate it saw (`x-subject`).
  *
  * @param folder Takes its files
  * @param provider The provider
@@ -41,7 +44,9 @@ events {}
 http {
   access_log off;
   ${
-      ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map((name) => `${name}_temp_path ${folder}/${name};`)
+      ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map((name) =>
+        `${name}_temp_path ${folder}/${name};`
+      )
         .join(" ")
     }
   server {

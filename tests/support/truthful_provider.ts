@@ -1,4 +1,7 @@
-/** A stand-in provider that knows the truth: the tokens that it has read and made, whatever it states of them. */
+/**
+ * A stand-in provider that knows the truth: the tokens that it has read and made, whatever it
+ * states of them.
+ */
 import type { ServerResponse } from "node:http";
 import { type Arrived, type Provider, startProvider } from "./provider.ts";
 
@@ -17,7 +20,10 @@ interface Tokens {
 interface Form {
   readonly path: string;
   /** The body of a request. */
-  request(prompt: string, more: { readonly stream: boolean; readonly max: number | undefined }): unknown;
+  request(
+    prompt: string,
+    more: { readonly stream: boolean; readonly max: number | undefined },
+  ): unknown;
   /** An answer. @param usage Tokens to state, if any */
   answer(tokens: Tokens, usage: Tokens | undefined): unknown;
   /** Events of a stream: before, for each token, and after the last one. */
@@ -38,7 +44,12 @@ const openAi = (usage: Tokens | undefined) =>
     },
   };
 const newer = (usage: Tokens | undefined) =>
-  usage && { input_tokens: usage.input, output_tokens: usage.output, total_tokens: usage.input + usage.output };
+  usage &&
+  {
+    input_tokens: usage.input,
+    output_tokens: usage.output,
+    total_tokens: usage.input + usage.output,
+  };
 const chunk = (delta: unknown, reason: string | null = null) => ({
   id: "chatcmpl-1",
   object: "chat.completion.chunk",
@@ -58,7 +69,11 @@ export const FORMS: Readonly<Record<Interface, Form>> = {
     }),
     answer: ({ output }, usage) => ({
       object: "chat.completion",
-      choices: [{ index: 0, message: { role: "assistant", content: textOf(output) }, finish_reason: "stop" }],
+      choices: [{
+        index: 0,
+        message: { role: "assistant", content: textOf(output) },
+        finish_reason: "stop",
+      }],
       ...openAi(usage),
     }),
     events: {
@@ -83,11 +98,24 @@ export const FORMS: Readonly<Record<Interface, Form>> = {
       usage: newer(usage) ?? null,
     }),
     events: {
-      before: () => [{ type: "response.created", sequence_number: 0, response: { status: "in_progress" } }],
-      each: { type: "response.output_text.delta", item_id: "m", output_index: 0, content_index: 0, delta: WORD },
+      before: () => [{
+        type: "response.created",
+        sequence_number: 0,
+        response: { status: "in_progress" },
+      }],
+      each: {
+        type: "response.output_text.delta",
+        item_id: "m",
+        output_index: 0,
+        content_index: 0,
+        delta: WORD,
+      },
       after: (
         usage,
-      ) => [{ type: "response.completed", response: { status: "completed", usage: newer(usage) ?? null } }],
+      ) => [{
+        type: "response.completed",
+        response: { status: "completed", usage: newer(usage) ?? null },
+      }],
       end: "",
     },
   },
@@ -110,10 +138,17 @@ export const FORMS: Readonly<Record<Interface, Form>> = {
     events: {
       before: (
         usage,
-      ) => [{ type: "message_start", message: { ...(usage && { usage: newer({ ...usage, output: 1 }) }) } }],
+      ) => [{
+        type: "message_start",
+        message: { ...(usage && { usage: newer({ ...usage, output: 1 }) }) },
+      }],
       each: { type: "content_block_delta", index: 0, delta: { type: "text_delta", text: WORD } },
       after: (usage) => [
-        { type: "message_delta", delta: { stop_reason: "end_turn" }, usage: usage && { output_tokens: usage.output } },
+        {
+          type: "message_delta",
+          delta: { stop_reason: "end_turn" },
+          usage: usage && { output_tokens: usage.output },
+        },
         { type: "message_stop" },
       ],
       end: "",
@@ -136,7 +171,10 @@ export interface Conduct {
   readonly output: number;
   /** Whether it states tokens. */
   readonly isStated: boolean;
-  /** What it does after so many tokens of a stream, instead of going on; `hold` waits for the caller to leave. */
+  /**
+   * What it does after so many tokens of a stream, instead of going on; `hold` waits for the caller
+   * to leave.
+   */
   readonly after?: { readonly tokens: number; readonly act: "hold" | "cut" };
   /** True if it makes an answer, and never sends it. */
   readonly isSilent?: boolean;
@@ -160,14 +198,22 @@ function countPrompt(body: string): number {
   return body.split(WORD).length - 1;
 }
 
-async function answerStream(response: ServerResponse, form: Form, input: number, conduct: Conduct, count: () => void) {
+async function answerStream(
+  response: ServerResponse,
+  form: Form,
+  input: number,
+  conduct: Conduct,
+  count: () => void,
+) {
   const { events } = form;
   if (events === undefined) throw new Error("Cannot stream: the interface has no streams");
   const { output, isStated, after } = conduct;
   const usage = isStated ? { input, output } : undefined;
   const send = (event: unknown) => {
     const { type } = event as { type?: string };
-    response.write(`${type === undefined ? "" : `event: ${type}\n`}data: ${JSON.stringify(event)}\n\n`);
+    response.write(
+      `${type === undefined ? "" : `event: ${type}\n`}data: ${JSON.stringify(event)}\n\n`,
+    );
   };
   response.writeHead(200, { "content-type": "text/event-stream" });
   for (const event of events.before(usage)) send(event);
@@ -197,7 +243,8 @@ export async function startTruthfulProvider(port = 0): Promise<TruthfulProvider>
         : void response.end(conduct.refusal.body);
     }
     const text = body.toString();
-    const form = Object.values(FORMS).find((each) => each.path === path) ?? FORMS["chat completions"];
+    const form = Object.values(FORMS).find((each) => each.path === path) ??
+      FORMS["chat completions"];
     const input = countPrompt(text);
     const index = truth.push(input) - 1;
     const count = (tokens = 1) => void (truth[index] = (truth[index] ?? 0) + tokens);
@@ -209,6 +256,9 @@ export async function startTruthfulProvider(port = 0): Promise<TruthfulProvider>
     const answer = form.answer({ input, output }, conduct.isStated ? { input, output } : undefined);
     response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(answer));
   }, port);
-  const truthful: TruthfulProvider = Object.assign(provider, { conduct: { output: 100, isStated: true }, truth });
+  const truthful: TruthfulProvider = Object.assign(provider, {
+    conduct: { output: 100, isStated: true },
+    truth,
+  });
   return truthful;
 }

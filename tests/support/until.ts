@@ -6,21 +6,29 @@ const LEAST_MS = 5;
 const MOST_MS = 50;
 
 /**
- * @param condition Polled every few milliseconds, and less often as time goes on: a look may cost a call
+ * @param condition Polled every few milliseconds, and less often as time goes on: a look may cost a
+ * call
  * @param what Named when it does not come true in time
  * @param ms How long to wait
  */
-export async function until(condition: () => boolean | Promise<boolean>, what: string, ms = 15_000): Promise<void> {
+export async function until(
+  condition: () => boolean | Promise<boolean>,
+  what: string,
+  ms = 15_000,
+): Promise<void> {
   const start = performance.now();
   while (!(await condition())) {
     const waited = performance.now() - start;
     if (waited > ms) assert.fail(`waited ${ms} ms in vain: ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, Math.min(MOST_MS, Math.max(LEAST_MS, waited / 20))));
+    await new Promise((resolve) =>
+      setTimeout(resolve, Math.min(MOST_MS, Math.max(LEAST_MS, waited / 20)))
+    );
   }
 }
 
 /**
- * Measures how long so many pauses in a row take at this moment, beside the work that they are compared with.
+ * Measures how long so many pauses in a row take at this moment, beside the work that they are
+ * compared with.
  *
  * @returns Milliseconds: `count` times `ms` on an idle machine, and more on a busy one
  */

@@ -19,9 +19,11 @@ export interface CallOptions {
 
 /** A call as a transport takes it. */
 export function toUpstreamCall(url: string, options: CallOptions = {}): UpstreamCall {
-  const { method = "POST", headers = { "content-type": "application/json" }, connectMs = 5000 } = options;
+  const { method = "POST", headers = { "content-type": "application/json" }, connectMs = 5000 } =
+    options;
   const { controller = new AbortController() } = options;
-  const { body = method === "POST" ? new TextEncoder().encode("{1}").subarray(1, 2) : null } = options;
+  const { body = method === "POST" ? new TextEncoder().encode("{1}").subarray(1, 2) : null } =
+    options;
   const base = new URL(url);
   return {
     base,

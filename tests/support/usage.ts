@@ -60,16 +60,22 @@ export class StillClock implements Clock {
 /** What was counted, by name: only what is not 0. */
 export type Told = Readonly<Record<string, Partial<Record<typeof USAGE_COUNTS[number], number>>>>;
 
-/** The rows of all hours or days, each as `key provider model`; those of several times are added up. */
+/**
+ * The rows of all hours or days, each as `key provider model`; those of several times are added up.
+ */
 export async function tell(
-  store: { read(range: { step: UsageStep; from: number; to: number }): AsyncIterable<readonly UsageRow[]> },
+  store: {
+    read(range: { step: UsageStep; from: number; to: number }): AsyncIterable<readonly UsageRow[]>;
+  },
   range: { step?: UsageStep; from?: number; to?: number } = {},
 ): Promise<Told> {
   const told: Record<string, Record<string, number>> = {};
   for await (const rows of store.read({ step: "hour", ...ALL, ...range })) {
     for (const { key, provider, model, counts } of rows) {
       const sums = told[`${key} ${provider} ${model}`] ??= {};
-      for (const name of USAGE_COUNTS) if (counts[name] > 0) sums[name] = (sums[name] ?? 0) + counts[name];
+      for (const name of USAGE_COUNTS) {
+        if (counts[name] > 0) sums[name] = (sums[name] ?? 0) + counts[name];
+      }
     }
   }
   return told;

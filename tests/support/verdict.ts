@@ -1,4 +1,7 @@
-/** What a client library makes of a stream: the events that it hands on, and the error that it throws. */
+/**
+ * What a client library makes of a stream: the events that it hands on, and the error that it
+ * throws.
+ */
 
 /** A verdict on one stream. */
 export interface Verdict {
@@ -7,7 +10,10 @@ export interface Verdict {
   readonly error: Record<string, unknown> | undefined;
 }
 
-/** Reads a stream to its end. @param open Makes the call @param read Its events; the stream itself if left out */
+/**
+ * Reads a stream to its end. @param open Makes the call @param read Its events; the stream itself
+ * if left out
+ */
 export async function verdictOf(open: () => PromiseLike<AsyncIterable<unknown>>): Promise<Verdict> {
   const events: unknown[] = [];
   try {
@@ -15,12 +21,20 @@ export async function verdictOf(open: () => PromiseLike<AsyncIterable<unknown>>)
     return { events, error: undefined };
   } catch (error) {
     if (!(error instanceof Error)) throw error;
-    const { message, status, code, param, type, errorCode } = error as Error & Record<string, unknown>;
-    return { events, error: { class: error.constructor.name, message, status, code, param, type, errorCode } };
+    const { message, status, code, param, type, errorCode } = error as
+      & Error
+      & Record<string, unknown>;
+    return {
+      events,
+      error: { class: error.constructor.name, message, status, code, param, type, errorCode },
+    };
   }
 }
 
-/** Lengths at which to cut a stream of this length: spread over all of it, and each of the last ones. */
+/**
+ * Lengths at which to cut a stream of this length: spread over all of it, and each of the last
+ * ones.
+ */
 export function cutsOf(length: number): readonly number[] {
   return Array.from({ length }, (_, at) => at).filter((at) => at % 97 === 41 || at >= length - 6);
 }

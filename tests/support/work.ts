@@ -1,6 +1,7 @@
 /**
- * Counts the work of a reader without a clock, on Node: how often each block of `src/` ran (V8's precise coverage), and
- * how many bytes or characters the built-in searches, copies and decoders went through.
+ * Counts the work of a reader without a clock, on Node: how often each block of `src/` ran (V8's
+ * precise coverage), and how many bytes or characters the built-in searches, copies and decoders
+ * went through.
  */
 import { Buffer } from "node:buffer";
 import { type Profiler, Session } from "node:inspector";
@@ -15,7 +16,9 @@ interface Counted {
 }
 
 const lengthOf = (value: unknown): number =>
-  typeof value === "string" || value instanceof Uint8Array || Array.isArray(value) ? value.length : 0;
+  typeof value === "string" || value instanceof Uint8Array || Array.isArray(value)
+    ? value.length
+    : 0;
 
 /** Bytes that a search went through: up to its hit, or to the end. */
 function searchCost(self: unknown, args: readonly unknown[], result: unknown): number {
@@ -24,7 +27,10 @@ function searchCost(self: unknown, args: readonly unknown[], result: unknown): n
   return Math.max(0, end - from) + lengthOf(args[0]);
 }
 
-/** Characters that a regular expression went through. One that begins with `^` stops at its first mismatch. */
+/**
+ * Characters that a regular expression went through. One that begins with `^` stops at its first
+ * mismatch.
+ */
 function matchCost(self: unknown, args: readonly unknown[], result: unknown): number {
   if (!(self instanceof RegExp)) return 0;
   if (Array.isArray(result) && typeof result[0] === "string") return result[0].length;
@@ -42,10 +48,16 @@ const COUNTED: readonly Counted[] = [
     names: ["slice", "fill", "copyWithin"],
     cost: (_, args, result) => {
       const [, from, to] = args;
-      return typeof from === "number" && typeof to === "number" ? Math.max(0, to - from) : lengthOf(result);
+      return typeof from === "number" && typeof to === "number"
+        ? Math.max(0, to - from)
+        : lengthOf(result);
     },
   },
-  { owner: Object.getPrototypeOf(Uint8Array.prototype), names: ["set"], cost: (_, [source]) => lengthOf(source) },
+  {
+    owner: Object.getPrototypeOf(Uint8Array.prototype),
+    names: ["set"],
+    cost: (_, [source]) => lengthOf(source),
+  },
   { owner: Buffer.prototype, names: ["indexOf", "includes", "lastIndexOf"], cost: searchCost },
   {
     owner: Buffer.prototype,

@@ -1,4 +1,7 @@
-/** Starts the gateway as a Cloudflare Worker in workerd, by miniflare, which brings KV and needs Node 22 or newer. */
+/**
+ * Starts the gateway as a Cloudflare Worker in workerd, by miniflare, which brings KV and needs
+ * Node 22 or newer.
+ */
 import { readFileSync } from "node:fs";
 import type { Readable } from "node:stream";
 import { Miniflare } from "miniflare";
@@ -56,7 +59,11 @@ export async function startWorker(options: WorkerOptions): Promise<TestWorker> {
   };
   const [port, ownPort] = [await freePort(), await freePort()];
   const output = new WorkerOutput();
-  const module = (path: string, contents: string) => ({ type: "ESModule" as const, path, contents });
+  const module = (path: string, contents: string) => ({
+    type: "ESModule" as const,
+    path,
+    contents,
+  });
   const built = module("workers.js", readFileSync(ONE_MODULE, "utf8"));
   const miniflare = new Miniflare({
     host: "127.0.0.1",

@@ -1,4 +1,7 @@
-/** `serve --workers` under the hand of a test: a provider whose streams stay open, programs, and calls to them. */
+/**
+ * `serve --workers` under the hand of a test: a provider whose streams stay open, programs, and
+ * calls to them.
+ */
 import assert from "node:assert/strict";
 import { answerPlain, chunk, type Provider, startProvider, stream } from "./provider.ts";
 import { GOOD_BODY, STREAM_BODY } from "./gateway.ts";
@@ -19,7 +22,11 @@ export interface Health {
   readonly status: string;
   readonly config: { readonly digest: string };
   readonly openExchanges: number;
-  readonly workers: readonly { readonly pid: number; readonly openExchanges: number; readonly digest: string }[];
+  readonly workers: readonly {
+    readonly pid: number;
+    readonly openExchanges: number;
+    readonly digest: string;
+  }[];
 }
 
 /** A program that serves. */
@@ -36,7 +43,10 @@ export async function waitUntilServed(program: Program): Promise<Served> {
   const admin = await program.waitFor(/admin on (http:\S+)/);
   await program.waitFor(/(\d+ workers)/);
   const health = async (): Promise<Health> =>
-    JSON.parse((await callRaw(admin, { method: "GET", path: "/readyz", headers: { connection: "close" } })).body);
+    JSON.parse(
+      (await callRaw(admin, { method: "GET", path: "/readyz", headers: { connection: "close" } }))
+        .body,
+    );
   return { program, url, health, admin };
 }
 
@@ -78,7 +88,9 @@ export class WorkerStage {
       { length: count },
       () => openRaw(url, toRawRequest(url, { headers, body: STREAM_BODY })),
     );
-    for (const each of streams) await until(() => each.received().includes("data: "), "a stream begins");
+    for (const each of streams) {
+      await until(() => each.received().includes("data: "), "a stream begins");
+    }
     return streams;
   }
 
@@ -90,7 +102,9 @@ export class WorkerStage {
   /** Ends all streams, and asserts that these are whole. */
   async assertWhole(streams: readonly RawConnection[]): Promise<void> {
     this.end();
-    for (const each of streams) assert.equal(parseAnswer(await each.closed).body, chunk("a") + stream("b"));
+    for (const each of streams) {
+      assert.equal(parseAnswer(await each.closed).body, chunk("a") + stream("b"));
+    }
   }
 
   /** Ends all: first streams, for which workers wait. */

@@ -1,6 +1,7 @@
 /**
- * Starts the gateway as a Cloudflare Worker in workerd alone, for the files of tests that all runtimes run: with nothing
- * in front of it, a start takes half of the CPU that it takes by miniflare.
+ * Starts the gateway as a Cloudflare Worker in workerd alone, for the files of tests that all
+ * runtimes run: with nothing in front of it, a start takes half of the CPU that it takes by
+ * miniflare.
  */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -19,13 +20,19 @@ export const COMPATIBILITY_FLAGS: readonly string[] = ["enable_request_signal"];
 /** The program for Workers. */
 export const ONE_MODULE: string = resolve("dist/workers.js");
 
-/** Path of workerd itself: its package is in CommonJS, and each runtime imports that differently. */
-const { default: WORKERD } = createRequire(import.meta.url)("workerd") as { readonly default: string };
+/**
+ * Path of workerd itself: its package is in CommonJS, and each runtime imports that differently.
+ */
+const { default: WORKERD } = createRequire(import.meta.url)("workerd") as {
+  readonly default: string;
+};
 
 /** What a Worker must not do, by the words with which workerd says that it did. */
 const UNSOUND = /Cannot perform I\/O|never generate a response|Disallowed operation/i;
 
-/** A module in front that says of each call that it has begun: a Worker tells nobody what is open. */
+/**
+ * A module in front that says of each call that it has begun: a Worker tells nobody what is open.
+ */
 const COUNTING = `import worker from "./workers.js";
 export { SallyportLimits, SallyportRecordings } from "./workers.js";
 export default { fetch: (request, env) => (console.log("begun"), worker.fetch(request, env)) };
@@ -40,7 +47,8 @@ function toRecord(line: string): ExchangeRecord | undefined {
     startedAt: Date.parse(time),
     ...(key !== undefined && { keyId: key }),
     ...(estimated === true && { isEstimated: true }),
-    ...(tokens !== undefined && { usage: { total: tokens, input: inputTokens, output: outputTokens } }),
+    ...(tokens !== undefined &&
+      { usage: { total: tokens, input: inputTokens, output: outputTokens } }),
   };
 }
 
@@ -71,7 +79,10 @@ export class WorkerOutput {
   }
 }
 
-/** A text of Cap'n Proto: its escapes are those of C, of which a text of JSON without control characters uses no others. */
+/**
+ * A text of Cap'n Proto: its escapes are those of C, of which a text of JSON without control
+ * characters uses no others.
+ */
 const toText = (text: string): string => JSON.stringify(text);
 
 /** What a Worker is started with. */
@@ -83,12 +94,17 @@ export interface WorkerdOptions {
   readonly tls: { readonly cert: string; readonly key: string };
 }
 
-/** Writes the configuration of workerd: https://github.com/cloudflare/workerd/blob/main/src/workerd/server/workerd.capnp */
+/**
+ * Writes the configuration of workerd:
+ * https://github.com/cloudflare/workerd/blob/main/src/workerd/server/workerd.capnp
+ */
 function toConfig({ config, port, tlsPort, tls: { cert, key } }: WorkerdOptions): string {
   const keypair = `(privateKey = ${toText(key)}, certificateChain = ${toText(cert)})`;
   const objects = { LIMITS: "SallyportLimits", RECORDINGS: "SallyportRecordings" };
   const bindings = Object.entries(objects)
-    .map(([name, object]) => `(name = "${name}", durableObjectNamespace = (className = "${object}"))`);
+    .map(([name, object]) =>
+      `(name = "${name}", durableObjectNamespace = (className = "${object}"))`
+    );
   const namespaces = Object.values(objects)
     .map((object) => `(className = "${object}", uniqueKey = "${object}", enableSql = true)`);
   return `using Workerd = import "/workerd/workerd.capnp";
@@ -122,7 +138,9 @@ const worker :Workerd.Worker = (
 }
 
 /** Starts it. @returns What it tells, and how to end it */
-export async function startWorkerd(options: WorkerdOptions): Promise<{ output: WorkerOutput; close(): Promise<void> }> {
+export async function startWorkerd(
+  options: WorkerdOptions,
+): Promise<{ output: WorkerOutput; close(): Promise<void> }> {
   const folder = makeFolder();
   symlinkSync(ONE_MODULE, join(folder.path, "workers.js"));
   mkdirSync(join(folder.path, "objects"));
@@ -144,7 +162,10 @@ export async function startWorkerd(options: WorkerdOptions): Promise<{ output: W
     folder.remove();
   };
   try {
-    await until(() => isOver || control.split('"listen"').length > 2, "workerd listens on both ports");
+    await until(
+      () => isOver || control.split('"listen"').length > 2,
+      "workerd listens on both ports",
+    );
     assert.ok(!isOver, `workerd has ended: ${output.told}`);
   } catch (error) {
     await end();

@@ -1,4 +1,7 @@
-/** What an editor offers of `parseConfig`: TypeScript's own language server completes, explains and marks mistakes. */
+/**
+ * What an editor offers of `parseConfig`: TypeScript's own language server completes, explains and
+ * marks mistakes.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -33,7 +36,11 @@ interface Item {
 
 /** The language server, as far as the test asks it. */
 class Editor {
-  readonly #server: ChildProcessWithoutNullStreams = spawn(process.execPath, [TSC, "--lsp", "--stdio"]);
+  readonly #server: ChildProcessWithoutNullStreams = spawn(process.execPath, [
+    TSC,
+    "--lsp",
+    "--stdio",
+  ]);
   readonly #waiting = new Map<number, (result: unknown) => void>();
   #rest = Buffer.alloc(0);
   #last = 0;
@@ -45,13 +52,19 @@ class Editor {
   #read(chunk: Buffer): void {
     this.#rest = Buffer.concat([this.#rest, chunk]);
     for (;;) {
-      const head = /^Content-Length: (\d+)\r\n(?:[^\r]+\r\n)*\r\n/.exec(this.#rest.toString("latin1"));
+      const head = /^Content-Length: (\d+)\r\n(?:[^\r]+\r\n)*\r\n/.exec(
+        this.#rest.toString("latin1"),
+      );
       const end = (head?.[0].length ?? 0) + Number(head?.[1]);
       if (head === null || this.#rest.length < end) return;
-      const { id, method, result, error } = JSON.parse(this.#rest.subarray(head[0].length, end).toString());
+      const { id, method, result, error } = JSON.parse(
+        this.#rest.subarray(head[0].length, end).toString(),
+      );
       this.#rest = this.#rest.subarray(end);
       if (method !== undefined && id !== undefined) this.#send({ id, result: null }); // it asks the editor
-      else if (id !== undefined) this.#waiting.get(id)?.(error === undefined ? result : assert.fail(error.message));
+      else if (id !== undefined) {
+        this.#waiting.get(id)?.(error === undefined ? result : assert.fail(error.message));
+      }
     }
   }
 
@@ -63,7 +76,9 @@ class Editor {
   /** Asks and waits for the answer. */
   ask<Result>(method: string, params: unknown): Promise<Result> {
     const id = ++this.#last;
-    const answer = new Promise<Result>((resolve) => this.#waiting.set(id, (result) => resolve(result as Result)));
+    const answer = new Promise<Result>((resolve) =>
+      this.#waiting.set(id, (result) => resolve(result as Result))
+    );
     this.#send({ id, method, params });
     return answer;
   }
@@ -74,7 +89,9 @@ class Editor {
 
   async close(): Promise<void> {
     this.#server.kill();
-    if (this.#server.exitCode === null && this.#server.signalCode === null) await once(this.#server, "exit");
+    if (this.#server.exitCode === null && this.#server.signalCode === null) {
+      await once(this.#server, "exit");
+    }
   }
 }
 
@@ -82,11 +99,20 @@ describe("parseConfig in an editor", () => {
   let editor: Editor;
   beforeAll(async () => {
     editor = new Editor();
-    const completionItem = { documentationFormat: ["markdown"], resolveSupport: { properties: ["documentation"] } };
+    const completionItem = {
+      documentationFormat: ["markdown"],
+      resolveSupport: { properties: ["documentation"] },
+    };
     const capabilities = { textDocument: { completion: { completionItem }, diagnostic: {} } };
-    await editor.ask("initialize", { processId: null, rootUri: pathToFileURL(resolve()).href, capabilities });
+    await editor.ask("initialize", {
+      processId: null,
+      rootUri: pathToFileURL(resolve()).href,
+      capabilities,
+    });
     editor.tell("initialized", {});
-    editor.tell("textDocument/didOpen", { textDocument: { uri, languageId: "typescript", version: 1, text: TEXT } });
+    editor.tell("textDocument/didOpen", {
+      textDocument: { uri, languageId: "typescript", version: 1, text: TEXT },
+    });
   });
   afterAll(() => editor.close());
 
@@ -100,12 +126,22 @@ describe("parseConfig in an editor", () => {
     });
     return items;
   }
-  const names = (items: readonly Item[]) => items.map(({ label }) => label.replace(/\?$/, "")).toSorted();
+  const names = (items: readonly Item[]) =>
+    items.map(({ label }) => label.replace(/\?$/, "")).toSorted();
 
   it("completes settings, each with its documentation", async () => {
     const offered: Record<string, readonly string[]> = {
       top: ["$schema", "alerts", "cors", "currency", "drain", "limits", "prices", "redis", "usage"],
-      provider: ["combinedKey", "credential", "headers", "hosts", "keepAlive", "messages", "operations", "prices"],
+      provider: [
+        "combinedKey",
+        "credential",
+        "headers",
+        "hosts",
+        "keepAlive",
+        "messages",
+        "operations",
+        "prices",
+      ],
       limits: ["budget", "concurrency", "mode", "requests", "tokens"],
       key: ["expires", "limits", "models", "name", "operations", "providers", "team"],
       team: ["limits"],
@@ -118,18 +154,29 @@ describe("parseConfig in an editor", () => {
       for (const name of some) assert.ok(found.includes(name), `${mark}: ${name} of ${found}`);
       for (const item of items) {
         const { documentation } = await editor.ask<Item>("completionItem/resolve", item);
-        assert.ok((documentation?.value ?? "").length > 10, `${mark}: ${item.label} has documentation`);
+        assert.ok(
+          (documentation?.value ?? "").length > 10,
+          `${mark}: ${item.label} has documentation`,
+        );
       }
     }
   });
 
   it("completes the names of deadlines and the values that a setting takes", async () => {
-    assert.deepEqual(names(await completeAt("deadlines")), ["connect", "firstByte", "firstEvent", "idle", "total"]);
+    assert.deepEqual(names(await completeAt("deadlines")), [
+      "connect",
+      "firstByte",
+      "firstEvent",
+      "idle",
+      "total",
+    ]);
     assert.deepEqual(names(await completeAt("log")), ["auto", "debug", "json", "off", "pretty"]);
   });
 
   it("marks a setting that there is not", async () => {
-    const { items } = await editor.ask<{ items: { message: string; range: { start: { line: number } } }[] }>(
+    const { items } = await editor.ask<
+      { items: { message: string; range: { start: { line: number } } }[] }
+    >(
       "textDocument/diagnostic",
       { textDocument: { uri } },
     );

@@ -30,14 +30,22 @@ const clock: Clock = { now: () => 0, monotonic: () => 0, timer: () => () => {} }
 const transport: Transport = {
   send: ({ base, exchange: { signal } }) => {
     signal.throwIfAborted();
-    return Promise.resolve({ status: base.port === "" ? 200 : 500, headers: new Headers(), body: null });
+    return Promise.resolve({
+      status: base.port === "" ? 200 : 500,
+      headers: new Headers(),
+      body: null,
+    });
   },
 };
-const settled = (record: ExchangeRecord): void => void [record.outcome, record.durationMs, record.code];
+const settled = (record: ExchangeRecord): void =>
+  void [record.outcome, record.durationMs, record.code];
 
 const tracer: Tracer = {
   begin: ({ startedAt, facts }, { headers }) => ({
-    called: (call) => ({ ...call.headers, traceparent: headers.get("traceparent") ?? `${startedAt} ${facts.model}` }),
+    called: (call) => ({
+      ...call.headers,
+      traceparent: headers.get("traceparent") ?? `${startedAt} ${facts.model}`,
+    }),
     answered: (status) => void status.toFixed(),
     failed: (reason) => void GatewayError.is(reason),
   }),
@@ -54,7 +62,11 @@ const gateway: Gateway = createGateway(config, {
 const users = new Map<string, { name: string; plan: "free" | "paid" }>();
 const byUser: KeyResolver = (presentedKey) => {
   const user = users.get(presentedKey);
-  return user && { id: user.name, limits: user.plan === "free" ? { requests: "10/min" } : { budget: "5M/month" } };
+  return user &&
+    {
+      id: user.name,
+      limits: user.plan === "free" ? { requests: "10/min" } : { budget: "5M/month" },
+    };
 };
 const later = (presentedKey: string): Promise<ResolvedKey | null> =>
   Promise.resolve(presentedKey === "" ? null : { id: presentedKey });
@@ -67,7 +79,9 @@ export const handler: (request: Request) => Promise<Response> = gateway.fetch;
 
 /** What a caller of the API may do with errors. */
 export function describeError(error: unknown): string {
-  if (error instanceof ConfigError) return error.issues.map(({ path, message }) => `${path}: ${message}`).join("\n");
+  if (error instanceof ConfigError) {
+    return error.issues.map(({ path, message }) => `${path}: ${message}`).join("\n");
+  }
   if (!GatewayError.is(error)) return "a bug";
   const code: ErrorCode = error.code;
   return `${ERRORS[code].status} ${error.param ?? ""}`;

@@ -26,7 +26,11 @@ function startReading(): { reader: ResponseParser; told(): Told } {
   let ends = 0;
   const reader: ResponseParser = new ResponseParser({
     head(status, headers) {
-      assert.deepEqual([heads.length, chunks.length, ends], [0, 0, 0], "a head comes first, and once");
+      assert.deepEqual(
+        [heads.length, chunks.length, ends],
+        [0, 0, 0],
+        "a head comes first, and once",
+      );
       heads.push([status, [...headers]]);
     },
     data(bytes) {
@@ -36,7 +40,12 @@ function startReading(): { reader: ResponseParser; told(): Told } {
     },
     end: () => void ends++,
   });
-  const told = () => ({ heads, body: Buffer.concat(chunks).toString("latin1"), ends, isReusable: reader.isReusable });
+  const told = () => ({
+    heads,
+    body: Buffer.concat(chunks).toString("latin1"),
+    ends,
+    isReusable: reader.isReusable,
+  });
   return { reader, told };
 }
 
@@ -58,15 +67,27 @@ function* cuts(text: string): Generator<string[]> {
 const OK = "HTTP/1.1 200 OK\r\n";
 const CHUNKED = `${OK}transfer-encoding: chunked\r\n\r\n`;
 
-type Expected = [head: string, body: string, more?: { status?: number; closes?: boolean; isReusable?: boolean }];
+type Expected = [
+  head: string,
+  body: string,
+  more?: { status?: number; closes?: boolean; isReusable?: boolean },
+];
 
 /** Name, bytes, and the headers (as lines), body and so on that they mean. */
 const VALID: Record<string, [answer: string, ...expected: Expected]> = {
   "a length": [`${OK}Content-Length: 5\r\n\r\nhello`, "content-length: 5", "hello"],
-  "a length with leading zeros": [`${OK}content-length: 005\r\n\r\nhello`, "content-length: 005", "hello"],
+  "a length with leading zeros": [
+    `${OK}content-length: 005\r\n\r\nhello`,
+    "content-length: 005",
+    "hello",
+  ],
   "no body": [`${OK}content-length: 0\r\n\r\n`, "content-length: 0", ""],
   "no reason": ["HTTP/1.1 200 \r\ncontent-length: 1\r\n\r\nx", "content-length: 1", "x"],
-  "neither reason nor space": ["HTTP/1.1 200\r\ncontent-length: 1\r\n\r\nx", "content-length: 1", "x"],
+  "neither reason nor space": [
+    "HTTP/1.1 200\r\ncontent-length: 1\r\n\r\nx",
+    "content-length: 1",
+    "x",
+  ],
   "obs-text, tabs and no space": [
     `HTTP/1.1 200 \xe9\r\na:\t\xa0b\xff \t\r\nb:\r\nc: d  e\tf\r\ncontent-length:1\r\n\r\n\x00`,
     "a: \xa0b\xff\nb: \nc: d  e\tf\ncontent-length: 1",
@@ -82,7 +103,11 @@ const VALID: Record<string, [answer: string, ...expected: Expected]> = {
     "__proto__: 1\nconstructor: 2\ncontent-length: 0",
     "",
   ],
-  "chunks": [`${CHUNKED}5\r\nhello\r\n1\r\n \r\n5\r\nworld\r\n0\r\n\r\n`, "transfer-encoding: chunked", "hello world"],
+  "chunks": [
+    `${CHUNKED}5\r\nhello\r\n1\r\n \r\n5\r\nworld\r\n0\r\n\r\n`,
+    "transfer-encoding: chunked",
+    "hello world",
+  ],
   "chunks that hold what looks like framing": [
     `${CHUNKED}9\r\n\r\n0\r\n\r\n\r\n\r\n7\r\nHTTP/1.\r\n0\r\n\r\n`,
     "transfer-encoding: chunked",
@@ -100,7 +125,9 @@ const VALID: Record<string, [answer: string, ...expected: Expected]> = {
     "abcdefg",
   ],
   "a trailer": [`${CHUNKED}1\r\nx\r\n0\r\na: b\r\nC:\r\n\r\n`, "transfer-encoding: chunked", "x"],
-  "up to the close": [`${OK}a: b\r\n\r\nhello\r\n0\r\n\r\n`, "a: b", "hello\r\n0\r\n\r\n", { closes: true }],
+  "up to the close": [`${OK}a: b\r\n\r\nhello\r\n0\r\n\r\n`, "a: b", "hello\r\n0\r\n\r\n", {
+    closes: true,
+  }],
   "nothing up to the close": [`${OK}\r\n`, "", "", { closes: true }],
   "no content": ["HTTP/1.1 204 No Content\r\na: b\r\n\r\n", "a: b", "", { status: 204 }],
   "not modified": ["HTTP/1.1 304 Not Modified\r\n\r\n", "", "", { status: 304 }],
@@ -178,7 +205,8 @@ const GARBLED: Readonly<Record<string, string>> = {
   "a field that ends in LF": `${OK}a: b\ncontent-length: 2\r\n\r\n{}`,
   "a header that ends in LF": `${OK}content-length: 2\n\n{}`,
   "another protocol from here on": "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n",
-  "a garbled interim answer": `HTTP/1.1 100 Continue\r\na b: c\r\n\r\n${OK}content-length: 0\r\n\r\n`,
+  "a garbled interim answer":
+    `HTTP/1.1 100 Continue\r\na b: c\r\n\r\n${OK}content-length: 0\r\n\r\n`,
   "a space before the colon": `${OK}content-length : 2\r\n\r\n{}`,
   "a space in a name": `${OK}a b: c\r\ncontent-length: 0\r\n\r\n`,
   "no name": `${OK}: b\r\ncontent-length: 0\r\n\r\n`,
@@ -205,10 +233,13 @@ const GARBLED: Readonly<Record<string, string>> = {
   "a broken length": `${OK}content-length: 2.0\r\n\r\n{}`,
   "a length beyond counting": `${OK}content-length: 9999999999999999\r\n\r\n{}`,
   "no length for no content": "HTTP/1.1 204 No Content\r\ncontent-length: none\r\n\r\n",
-  "a length beside chunks": `${OK}content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`,
-  "chunks beside a length": `${OK}transfer-encoding: chunked\r\ncontent-length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n`,
+  "a length beside chunks":
+    `${OK}content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`,
+  "chunks beside a length":
+    `${OK}transfer-encoding: chunked\r\ncontent-length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n`,
   "compression below chunks": `${OK}transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n`,
-  "chunks in chunks": `${OK}transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n`,
+  "chunks in chunks":
+    `${OK}transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n`,
   "chunks with parameters": `${OK}transfer-encoding: chunked;a\r\n\r\n0\r\n\r\n`,
   "chunks that are not last": `${OK}transfer-encoding: chunked, gzip\r\n\r\n0\r\n\r\n`,
   "no known coding": `${OK}transfer-encoding: identity\r\n\r\n{}`,
@@ -284,7 +315,9 @@ describe("the reader of answers", () => {
         return [line.slice(0, colon), line.slice(colon + 2)];
       });
       const expected: Told = { heads: [[status, headers]], body, ends: 1, isReusable };
-      for (const pieces of cuts(answer)) assert.deepEqual(read(pieces, closes), expected, JSON.stringify(pieces));
+      for (const pieces of cuts(answer)) {
+        assert.deepEqual(read(pieces, closes), expected, JSON.stringify(pieces));
+      }
       if (!closes) assert.equal(read([`${answer}x`]).isReusable, false, "what nobody asked for");
       for (let at = 0; at < answer.length; at++) {
         const { ends } = read([answer.slice(0, at)]);
@@ -295,7 +328,9 @@ describe("the reader of answers", () => {
 
   for (const [name, answer] of Object.entries(GARBLED)) {
     it(`refuses, however it is cut: ${name}`, () => {
-      for (const pieces of cuts(answer)) assert.throws(() => read(pieces), MalformedResponse, JSON.stringify(pieces));
+      for (const pieces of cuts(answer)) {
+        assert.throws(() => read(pieces), MalformedResponse, JSON.stringify(pieces));
+      }
     });
   }
 
@@ -315,7 +350,8 @@ describe("the reader of answers", () => {
     ];
     for (const [name, begin, end, isTooLarge] of cases) {
       for (let at = 0; at <= end.length; at++) {
-        const reading = () => read([begin + end.slice(0, at), end.slice(at)].filter((piece) => piece !== ""));
+        const reading = () =>
+          read([begin + end.slice(0, at), end.slice(at)].filter((piece) => piece !== ""));
         if (isTooLarge) assert.throws(reading, MalformedResponse, name);
         else assert.equal(reading().ends, 1, name);
       }
@@ -329,7 +365,13 @@ describe("the reader of answers", () => {
     const small = "HTTP/1.1 102 Processing\r\n\r\n";
     const large = `HTTP/1.1 103 Early Hints\r\nlink: ${"a".repeat(MAX_HEADER_BYTES / 2)}\r\n\r\n`;
     const isRead = (text: string) => {
-      for (const pieces of [[text], [text.slice(0, -1), text.slice(-1)], text.match(/[^]{1,1000}/g) ?? []]) {
+      for (
+        const pieces of [
+          [text],
+          [text.slice(0, -1), text.slice(-1)],
+          text.match(/[^]{1,1000}/g) ?? [],
+        ]
+      ) {
         assert.equal(read(pieces).ends, 1);
       }
     };
@@ -337,7 +379,11 @@ describe("the reader of answers", () => {
     isRead(large + final);
     assert.throws(() => read([small.repeat(MAX_INTERIM_RESPONSES + 1)]), MalformedResponse);
     assert.throws(() => read([large + large]), MalformedResponse);
-    assert.throws(() => read([large, large.slice(0, -1)]), MalformedResponse, "its end is not awaited");
+    assert.throws(
+      () => read([large, large.slice(0, -1)]),
+      MalformedResponse,
+      "its end is not awaited",
+    );
     const { reader, told } = startReading();
     for (let number = 0; number < 3; number++) {
       reader.next();
@@ -388,7 +434,11 @@ describe("the reader of answers", () => {
     whole.reader.feed(Buffer.from(`${OK}content-length: 0\r\n\r\n`));
     assert.equal(whole.reader.isReusable, true);
     assert.equal(whole.reader.close(), false);
-    assert.deepEqual([whole.told().ends, whole.reader.isReusable], [1, false], "nothing goes over a closed connection");
+    assert.deepEqual(
+      [whole.told().ends, whole.reader.isReusable],
+      [1, false],
+      "nothing goes over a closed connection",
+    );
   });
 
   it("reads one answer after another, and nothing of the one before tells of the next", () => {
@@ -430,7 +480,11 @@ describe("the reader of answers", () => {
     for (const fields of ["content-length: 5\r\n", "transfer-encoding: chunked\r\n", ""]) {
       assert.deepEqual(toHead(`${OK}${fields}\r\n`), [1, true], fields);
     }
-    assert.deepEqual(toHead(`${OK}content-length: 5\r\n\r\nhello`), [1, false], "a body that comes all the same");
+    assert.deepEqual(
+      toHead(`${OK}content-length: 5\r\n\r\nhello`),
+      [1, false],
+      "a body that comes all the same",
+    );
   });
 
   it("keeps no large piece of memory for a few bytes of a body", () => {
@@ -462,9 +516,12 @@ describe("the reader of answers", () => {
       let body = "";
       let framed = `HTTP/1.1 100 Continue\r\n\r\n${CHUNKED}`;
       for (let left = random(30); left > 0; left--) {
-        const chunk = Array.from({ length: 1 + random(largest) }, () => "\r\n0;aF \xff"[random(8)]).join("");
+        const chunk = Array.from({ length: 1 + random(largest) }, () => "\r\n0;aF \xff"[random(8)])
+          .join("");
         const size = chunk.length.toString(16).padStart(random(4), "0");
-        framed += `${random(2) === 0 ? size : size.toUpperCase()}${extensions[random(5)]}\r\n${chunk}\r\n`;
+        framed += `${random(2) === 0 ? size : size.toUpperCase()}${
+          extensions[random(5)]
+        }\r\n${chunk}\r\n`;
         body += chunk;
       }
       framed += `0${extensions[random(5)]}\r\n${random(2) === 0 ? "" : "a: b\r\n"}\r\n`;

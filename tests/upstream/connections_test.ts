@@ -1,4 +1,7 @@
-/** Calls over real connections whose other side does as it likes: large bodies, odd moments, certificates. */
+/**
+ * Calls over real connections whose other side does as it likes: large bodies, odd moments,
+ * certificates.
+ */
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -23,7 +26,13 @@ import { endPrograms, runsTypeScript, startProgram } from "../support/program.ts
 import { runtime } from "../support/runtimes.ts";
 import { startBlackHole, startTcpPeer } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
-import { bytesOf, type CallOptions, sourceOf, textOf, toUpstreamCall } from "../support/upstream_call.ts";
+import {
+  bytesOf,
+  type CallOptions,
+  sourceOf,
+  textOf,
+  toUpstreamCall,
+} from "../support/upstream_call.ts";
 
 const GOOD = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
 const OTHER = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nother";
@@ -31,7 +40,9 @@ const OTHER = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nother";
 /** Bytes that differ wherever one looks. */
 function toBytes(size: number): Buffer {
   const bytes = Buffer.alloc(size);
-  for (let at = 0; at + 4 <= size; at += 4) bytes.writeUInt32LE(Math.imul(at, 2654435761) >>> 0, at);
+  for (let at = 0; at + 4 <= size; at += 4) {
+    bytes.writeUInt32LE(Math.imul(at, 2654435761) >>> 0, at);
+  }
   return bytes;
 }
 const digestOf = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex");
@@ -82,7 +93,9 @@ for (const [way, dial] of Object.entries(DIALS)) {
       await new Promise<void>((done, fail) => server.on("error", fail).listen(0, host, done));
       return (server.address() as AddressInfo).port;
     };
-    const start = async (onConnection: (socket: Socket, number: number) => unknown): Promise<string> => {
+    const start = async (
+      onConnection: (socket: Socket, number: number) => unknown,
+    ): Promise<string> => {
       const server = createServer((socket) => {
         socket.on("error", () => {});
         onConnection(socket, sockets.push(socket));
@@ -104,7 +117,8 @@ for (const [way, dial] of Object.entries(DIALS)) {
       );
       return { url, calls: () => calls };
     };
-    const send = (url: string, options?: CallOptions) => transport.send(toUpstreamCall(url, options));
+    const send = (url: string, options?: CallOptions) =>
+      transport.send(toUpstreamCall(url, options));
     const isOpen = (socket: Socket | undefined) => socket !== undefined && !socket.destroyed;
 
     it("sends a large body to one who reads slowly, byte for byte, and reads an answer as large", async () => {
@@ -152,7 +166,10 @@ for (const [way, dial] of Object.entries(DIALS)) {
         const body = sourceOf(answer);
         const first = await body.read() ?? assert.fail("there is a body");
         await pause(50);
-        assert.equal(digestOf(Buffer.concat([first, await bytesOf({ ...answer, body })])), digestOf(bytes));
+        assert.equal(
+          digestOf(Buffer.concat([first, await bytesOf({ ...answer, body })])),
+          digestOf(bytes),
+        );
       }
     });
 
@@ -167,7 +184,9 @@ for (const [way, dial] of Object.entries(DIALS)) {
           });
         });
         // More than the system takes, which it does on both sides of a proxy.
-        const answer = await send(url, { body: toBytes(dial === dialThroughProxy ? 64_000_000 : 8_000_000) });
+        const answer = await send(url, {
+          body: toBytes(dial === dialThroughProxy ? 64_000_000 : 8_000_000),
+        });
         assert.equal(answer.status, 413);
         assert.equal(await textOf(answer), "{}");
         sockets[0]?.resume();
@@ -182,7 +201,10 @@ for (const [way, dial] of Object.entries(DIALS)) {
         ["more than an answer", (socket) => socket.write(GOOD + OTHER)],
         [
           "more than a chunked answer",
-          (socket) => socket.write(`HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n${OTHER}`),
+          (socket) =>
+            socket.write(
+              `HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n${OTHER}`,
+            ),
         ],
         ["a word on an idle connection", (socket) => {
           socket.write(GOOD);
@@ -190,15 +212,22 @@ for (const [way, dial] of Object.entries(DIALS)) {
         }],
         [
           "no more than a second",
-          (socket) => socket.write("HTTP/1.1 200 OK\r\nkeep-alive: timeout=1, max=9\r\ncontent-length: 2\r\n\r\n{}"),
+          (socket) =>
+            socket.write(
+              "HTTP/1.1 200 OK\r\nkeep-alive: timeout=1, max=9\r\ncontent-length: 2\r\n\r\n{}",
+            ),
         ],
         [
           "a request to close",
-          (socket) => socket.write("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}"),
+          (socket) =>
+            socket.write("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}"),
         ],
       ];
       for (const [name, first] of before) {
-        const { url, calls } = await answering(first, (socket) => socket.write("HTTP/1.1 204 No Content\r\n\r\n"));
+        const { url, calls } = await answering(
+          first,
+          (socket) => socket.write("HTTP/1.1 204 No Content\r\n\r\n"),
+        );
         const { length } = sockets;
         assert.equal(await textOf(await send(url)), "{}", name);
         await until(() => !isOpen(sockets[length]), `closed after ${name}`);
@@ -208,7 +237,10 @@ for (const [way, dial] of Object.entries(DIALS)) {
     });
 
     it("sends a call once over a kept connection that closes at that very moment", async () => {
-      const ends: ((socket: Socket) => unknown)[] = [(socket) => socket.end(), (socket) => socket.resetAndDestroy()];
+      const ends: ((socket: Socket) => unknown)[] = [
+        (socket) => socket.end(),
+        (socket) => socket.resetAndDestroy(),
+      ];
       for (const end of ends) {
         for (let turns = 0; turns < 6; turns++) {
           const { url, calls } = await answering();
@@ -218,7 +250,9 @@ for (const [way, dial] of Object.entries(DIALS)) {
           let came = 0;
           socket.on("data", () => came++);
           end(socket);
-          for (let turn = 0; turn < turns; turn++) await new Promise((resolve) => setImmediate(resolve));
+          for (let turn = 0; turn < turns; turn++) {
+            await new Promise((resolve) => setImmediate(resolve));
+          }
           const { length } = sockets;
           // Either nothing was known of it yet, or the call went over a fresh one: never both.
           const status = await send(url).then((answer) => answer.status, () => 0);
@@ -235,7 +269,9 @@ for (const [way, dial] of Object.entries(DIALS)) {
         "in the header": (socket) => socket.write("HTTP/1.1 200 OK\r\ncontent-"),
         "in the body": (socket) => socket.write("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{"),
         "in a body that waits for its reader": (socket) =>
-          socket.write(`HTTP/1.1 200 OK\r\ncontent-length: 9000000\r\n\r\n${"a".repeat(8_000_000)}`),
+          socket.write(
+            `HTTP/1.1 200 OK\r\ncontent-length: 9000000\r\n\r\n${"a".repeat(8_000_000)}`,
+          ),
       };
       for (const [stage, answer] of Object.entries(stages)) {
         const controller = new AbortController();
@@ -291,7 +327,14 @@ for (const [way, dial] of Object.entries(DIALS)) {
           socket.write(GOOD);
         })
       );
-      for (const body of [null, new Uint8Array(), Buffer.from("a"), Buffer.from("\xe9".repeat(200), "latin1")]) {
+      for (
+        const body of [
+          null,
+          new Uint8Array(),
+          Buffer.from("a"),
+          Buffer.from("\xe9".repeat(200), "latin1"),
+        ]
+      ) {
         came = "";
         await textOf(await send(url, { headers: { a: "caf\xe9 \x80\xff", b: "c" }, body }));
         assert.ok(came.includes("\r\na: caf\xe9 \x80\xff\r\nb: c\r\n"), came);
@@ -313,7 +356,10 @@ for (const [way, dial] of Object.entries(DIALS)) {
 
     it("speaks TLS with whom it can trust, and tells nobody else a byte", async () => {
       let heard = "";
-      const startTls = async (identity: { cert: string; key: string }, host: string): Promise<number> => {
+      const startTls = async (
+        identity: { cert: string; key: string },
+        host: string,
+      ): Promise<number> => {
         const server = createTlsServer(identity, (socket: TLSSocket) => {
           sockets.push(socket);
           socket.on("error", () => {}).on("data", (bytes) => {
@@ -325,10 +371,12 @@ for (const [way, dial] of Object.entries(DIALS)) {
         return await listen(server, host);
       };
       const isDistrust = (error: unknown) =>
-        error instanceof NeverSent && /certificate|altnames/i.test(`${error.reason}`) || assert.fail(`${error}`);
+        error instanceof NeverSent && /certificate|altnames/i.test(`${error.reason}`) ||
+        assert.fail(`${error}`);
       const misnamed = await startTls(trusted(), "127.0.0.2");
       await assert.rejects(send(`https://127.0.0.2:${misnamed}/`), isDistrust);
-      // A name of its own behind a proxy: this process has sessions for localhost by now, see below.
+      // A name of its own behind a proxy: this process has sessions for localhost by now, see
+      // below.
       const stranger = dial === dialThroughProxy ? "stranger.test" : "localhost";
       const unknown = await startTls(createSelfSignedCertificate([stranger]), "127.0.0.1");
       await assert.rejects(send(`https://${stranger}:${unknown}/`), isDistrust);
@@ -377,7 +425,9 @@ for (const [way, dial] of Object.entries(DIALS)) {
         assert.ok(left > 0, "the rest waits for the reader");
         let came = 0;
         if (!isWanted) body.cancel();
-        for (let chunk = await body.read(); chunk !== undefined; chunk = await body.read()) came += chunk.byteLength;
+        for (let chunk = await body.read(); chunk !== undefined; chunk = await body.read()) {
+          came += chunk.byteLength;
+        }
         assert.equal(came, isWanted ? size : 0);
       }
       await until(() => !isOpen(sockets[0]), "the connection is closed");

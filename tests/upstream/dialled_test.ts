@@ -120,7 +120,9 @@ describe("a transport, whatever its connections tell", () => {
   });
 
   it("gives up at once on an answer whose connection ends too early, even if it never closes", async () => {
-    for (const begun of ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{"]) {
+    for (
+      const begun of ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{"]
+    ) {
       const { answered, socket } = sent();
       socket.tell(begun);
       socket.events.ended();
@@ -192,7 +194,11 @@ describe("a transport, whatever its connections tell", () => {
       let bytes = 0;
       for (; !socket.isPaused && bytes < 1_000_000; bytes += 10_000) {
         socket.tell("\n".repeat(10_000));
-        assert.equal((await body.read())?.byteLength, 10_000, "its reader takes everything at once");
+        assert.equal(
+          (await body.read())?.byteLength,
+          10_000,
+          "its reader takes everything at once",
+        );
       }
       assert.ok(bytes < 300_000, `${bytes} bytes`);
       await new Promise((resolve) => setImmediate(resolve));

@@ -1,4 +1,7 @@
-/** The files of the way out to providers, for a program: what they add to, and when they are read again. */
+/**
+ * The files of the way out to providers, for a program: what they add to, and when they are read
+ * again.
+ */
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { copyFileSync, writeFileSync } from "node:fs";
@@ -16,7 +19,11 @@ import { startTlsFront } from "../support/tls_front.ts";
 import { until } from "../support/until.ts";
 
 const KEY = "0123456789-secret-key";
-const headers = { "authorization": "Bearer sk-1", "gateway-auth": `Bearer ${KEY}`, "content-type": "application/json" };
+const headers = {
+  "authorization": "Bearer sk-1",
+  "gateway-auth": `Bearer ${KEY}`,
+  "content-type": "application/json",
+};
 
 let folder: ReturnType<typeof makeFolder>;
 const closing: (() => unknown)[] = [];
@@ -33,13 +40,22 @@ async function serve(
   env: Record<string, string> = {},
 ): Promise<{ program: Program; statusOf: (name: string) => Promise<number> }> {
   const file = join(folder.path, "gateway.jsonc");
-  const addressed = Object.entries(providers).map(([name, each]) => [name, { hosts: [`127.0.0.1/${name}`], ...each }]);
+  const addressed = Object.entries(providers).map((
+    [name, each],
+  ) => [name, { hosts: [`127.0.0.1/${name}`], ...each }]);
   const keys = [{ id: "team", key: KEY }];
-  writeFileSync(file, JSON.stringify({ listen: [{ port: 0 }], providers: Object.fromEntries(addressed), keys }));
+  writeFileSync(
+    file,
+    JSON.stringify({ listen: [{ port: 0 }], providers: Object.fromEntries(addressed), keys }),
+  );
   const program = startProgram(["serve", "--config", file], { env });
   const url = await program.waitFor(/listening on (http:\S+)/);
   const statusOf = async (name: string) => {
-    const answer = await fetch(`${url}/${name}/v1/chat/completions`, { method: "POST", headers, body: GOOD_BODY });
+    const answer = await fetch(`${url}/${name}/v1/chat/completions`, {
+      method: "POST",
+      headers,
+      body: GOOD_BODY,
+    });
     await answer.text();
     return answer.status;
   };
@@ -50,15 +66,25 @@ needs(["openssl"]).describe("the authorities of egress.ca", () => {
   /** An upstream of an authority of its own. */
   async function startUpstream(name: string): Promise<{ upstream: string; ca: string }> {
     const authority = createAuthority(folder.path, name);
-    const server = createServer(readIdentity(authority.sign(`${name}-upstream`)), (request, response) => {
-      request.resume().on("end", () => answerPlain(response));
-    });
+    const server = createServer(
+      readIdentity(authority.sign(`${name}-upstream`)),
+      (request, response) => {
+        request.resume().on("end", () => answerPlain(response));
+      },
+    );
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
     closing.push(() => server.closeAllConnections(), () => server.close());
-    return { upstream: `https://127.0.0.1:${(server.address() as AddressInfo).port}/v1`, ca: authority.ca };
+    return {
+      upstream: `https://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
+      ca: authority.ca,
+    };
   }
 
-  for (const variable of runtime === "deno" ? ["NODE_EXTRA_CA_CERTS", "DENO_CERT"] : ["NODE_EXTRA_CA_CERTS"]) {
+  for (
+    const variable of runtime === "deno"
+      ? ["NODE_EXTRA_CA_CERTS", "DENO_CERT"]
+      : ["NODE_EXTRA_CA_CERTS"]
+  ) {
     it(`are trusted beside those of ${variable}, unless they are to be trusted alone`, async () => {
       const [company, runtimes, nobodys] = [
         await startUpstream("company"),
@@ -74,7 +100,9 @@ needs(["openssl"]).describe("the authorities of egress.ca", () => {
       }, { [variable]: runtimes.ca });
       const names = ["company", "both", "alone", "nobody", "without"];
       assert.deepEqual(
-        Object.fromEntries(await Promise.all(names.map(async (name) => [name, await statusOf(name)]))),
+        Object.fromEntries(
+          await Promise.all(names.map(async (name) => [name, await statusOf(name)])),
+        ),
         { company: 200, both: 200, alone: 502, nobody: 502, without: 200 },
       );
     });
@@ -85,7 +113,9 @@ needs(["openssl"]).describe("the authorities of egress.ca", () => {
     const broken = join(folder.path, "broken.pem");
     writeFileSync(broken, "-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----\n");
     for (const extra of [broken, join(folder.path, "missing.pem")]) {
-      const { statusOf } = await serve({ a: { upstream, egress: { ca } } }, { NODE_EXTRA_CA_CERTS: extra });
+      const { statusOf } = await serve({ a: { upstream, egress: { ca } } }, {
+        NODE_EXTRA_CA_CERTS: extra,
+      });
       assert.equal(await statusOf("a"), 200, extra);
     }
   });
@@ -96,7 +126,9 @@ needs(["nginx", "openssl"]).describe("a reload", () => {
     const [authority, provider] = [createAuthority(folder.path), await startProvider()];
     const front = await startTlsFront(folder.path, provider, authority, "on");
     closing.push(provider.close, front.close);
-    const [cert, key, ca] = ["cert", "key", "ca"].map((name) => join(folder.path, `own-${name}.pem`)) as [
+    const [cert, key, ca] = ["cert", "key", "ca"].map((name) =>
+      join(folder.path, `own-${name}.pem`)
+    ) as [
       string,
       string,
       string,
@@ -108,13 +140,16 @@ needs(["nginx", "openssl"]).describe("a reload", () => {
     };
     copyFileSync(authority.ca, ca);
     install("first");
-    const { program, statusOf } = await serve({ a: { upstream: front.url, egress: { ca, cert, key } } });
+    const { program, statusOf } = await serve({
+      a: { upstream: front.url, egress: { ca, cert, key } },
+    });
     let reloads = 0;
     const reload = async (says: RegExp) => {
       program.kill("SIGHUP");
       reloads++;
       const lines = () =>
-        (program.stdout() + program.stderr()).match(/the configuration was (?:not )?reloaded.*/g) ?? [];
+        (program.stdout() + program.stderr()).match(/the configuration was (?:not )?reloaded.*/g) ??
+          [];
       await until(() => lines().length === reloads, "the reload is told");
       assert.match(lines().at(-1) ?? "", says);
     };
@@ -122,7 +157,11 @@ needs(["nginx", "openssl"]).describe("a reload", () => {
 
     assert.deepEqual(await call(), [200, "CN=first"]);
     install("second");
-    assert.deepEqual(await call(), [200, "CN=first"], "files are read at a start and a reload alone");
+    assert.deepEqual(
+      await call(),
+      [200, "CN=first"],
+      "files are read at a start and a reload alone",
+    );
     await reload(/was reloaded/);
     assert.deepEqual(await call(), [200, "CN=second"], "not by a connection from before");
 

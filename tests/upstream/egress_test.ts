@@ -1,4 +1,6 @@
-/** The way out to providers: through a proxy, with authorities and a client certificate of its own. */
+/**
+ * The way out to providers: through a proxy, with authorities and a client certificate of its own.
+ */
 // runtimes: all, old node
 // long: proxies are waited for until they give up
 import assert from "node:assert/strict";
@@ -14,11 +16,28 @@ import { parseConfig } from "../../src/config/config.ts";
 import type { FailureCause } from "../../src/errors/outcomes.ts";
 import { readEgress } from "../../src/serve/egress.ts";
 import { type Authority, createAuthority, readIdentity } from "../support/authority.ts";
-import { type ConnectProxy, type ConnectProxyOptions, startConnectProxy } from "../support/connect_proxy.ts";
+import {
+  type ConnectProxy,
+  type ConnectProxyOptions,
+  startConnectProxy,
+} from "../support/connect_proxy.ts";
 import { freePort } from "../support/free_port.ts";
-import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
+import {
+  GOOD_BODY,
+  startUnderTest,
+  STREAM_BODY,
+  type UnderTest,
+  UPSTREAM_KEY,
+} from "../support/gateway.ts";
 import { makeFolder } from "../support/program.ts";
-import { type Answering, answerPlain, chunk, type Provider, startProvider, stream } from "../support/provider.ts";
+import {
+  type Answering,
+  answerPlain,
+  chunk,
+  type Provider,
+  startProvider,
+  stream,
+} from "../support/provider.ts";
 import { needs } from "../support/requires.ts";
 import { runtime } from "../support/runtimes.ts";
 import { type Squid, startSquid, withSquid } from "../support/squid.ts";
@@ -45,7 +64,8 @@ afterEach(async () => {
   folder.remove();
 });
 
-const provide = async (answering: Answering = answerPlain): Promise<Provider> => keep(await startProvider(answering));
+const provide = async (answering: Answering = answerPlain): Promise<Provider> =>
+  keep(await startProvider(answering));
 const proxy = async (options: ConnectProxyOptions = {}): Promise<ConnectProxy> =>
   keep(await startConnectProxy(options));
 const start = async (
@@ -70,9 +90,15 @@ const statusOf = async (under: UnderTest): Promise<number> => {
   return answer.status;
 };
 
-/** nginx with TLS in front of a provider. @param verify Whether it wants a certificate of the authority */
-const startSecure = async (provider: Provider, authority: Authority, verify: "on" | "off"): Promise<string> =>
-  keep(await startTlsFront(folder.path, provider, authority, verify)).url;
+/**
+ * nginx with TLS in front of a provider. @param verify Whether it wants a certificate of the
+ * authority
+ */
+const startSecure = async (
+  provider: Provider,
+  authority: Authority,
+  verify: "on" | "off",
+): Promise<string> => keep(await startTlsFront(folder.path, provider, authority, verify)).url;
 
 describe("through a proxy", () => {
   for (
@@ -111,9 +137,12 @@ describe("through a proxy", () => {
 
     it("lets calls to upstreams over http and https through", async () => {
       const authority = createAuthority(folder.path);
-      const server = createHttpsServer(readIdentity(authority.sign("upstream")), (request, response) => {
-        request.resume().on("end", () => answerPlain(response));
-      });
+      const server = createHttpsServer(
+        readIdentity(authority.sign("upstream")),
+        (request, response) => {
+          request.resume().on("end", () => answerPlain(response));
+        },
+      );
       await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
       closing.push(() => server.closeAllConnections(), () => server.close());
       const secureUrl = `https://localhost:${(server.address() as AddressInfo).port}/v1`;
@@ -129,7 +158,11 @@ describe("through a proxy", () => {
         [provider.url, { proxy: squid.url }, "proxy_auth"],
         [provider.url, { proxy: squid.url.replace("://", "://team:wrong@") }, "proxy_auth"],
         ["http://127.0.0.1:9/v1", { proxy: withCredentials(squid.url) }, "proxy_refused"],
-        [`http://127.0.0.1:${await freePort()}/v1`, { proxy: withCredentials(squid.url) }, "proxy_upstream"],
+        [
+          `http://127.0.0.1:${await freePort()}/v1`,
+          { proxy: withCredentials(squid.url) },
+          "proxy_upstream",
+        ],
       ];
       for (const [url, egress, cause] of wrong) {
         const under = await start(url, egress);
@@ -200,7 +233,10 @@ describe("through a proxy", () => {
   const ANSWERS: Readonly<Record<string, [answer: string, cause: FailureCause]>> = {
     "wants other credentials": ["HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "proxy_auth"],
     "forbids it": ["HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n", "proxy_refused"],
-    "leads elsewhere": ["HTTP/1.1 302 Found\r\nlocation: http://login.example\r\n\r\n", "proxy_refused"],
+    "leads elsewhere": [
+      "HTTP/1.1 302 Found\r\nlocation: http://login.example\r\n\r\n",
+      "proxy_refused",
+    ],
     "reaches nobody": ["HTTP/1.1 502 Bad Gateway\r\n\r\n", "proxy_upstream"],
     "is an old one that reaches nobody": ["HTTP/1.0 504 Late\r\n\r\n", "proxy_upstream"],
     "is none": ["SSH-2.0-OpenSSH\r\n", "proxy_failed"],
@@ -232,9 +268,13 @@ describe("through a proxy", () => {
 
   it("takes another replica where the proxy is silent until the deadline", async () => {
     const provider = await provide();
-    const between = await proxy({ answer: (target) => target === "gone.example:81" ? "" : undefined });
+    const between = await proxy({
+      answer: (target) => target === "gone.example:81" ? "" : undefined,
+    });
     const deadlines = { connect: "200ms" };
-    const under = await start(["http://gone.example:81/v1", provider.url], { proxy: between.url }, { deadlines });
+    const under = await start(["http://gone.example:81/v1", provider.url], { proxy: between.url }, {
+      deadlines,
+    });
     assert.equal(await statusOf(under), 200);
     assert.equal((await under.settled()).retryCause, "proxy_failed");
     await until(() => between.open.size === 1, "the silent connection is closed");
@@ -254,7 +294,8 @@ describe("through a proxy", () => {
   it("takes interim answers of a proxy for what they are", async () => {
     const provider = await provide();
     const between = await proxy({
-      answer: (_target, socket) => void socket.write("HTTP/1.1 102 Processing\r\n\r\n") as undefined,
+      answer: (_target, socket) =>
+        void socket.write("HTTP/1.1 102 Processing\r\n\r\n") as undefined,
     });
     const under = await start(provider.url, { proxy: between.url });
     assert.equal(await statusOf(under), 200);
@@ -276,15 +317,31 @@ describe("through a proxy", () => {
     };
     try {
       assert.equal(await through({ HTTP_PROXY: between.url }), true);
-      assert.equal(await through({ http_proxy: new URL(between.url).host }), true, "a proxy without a scheme");
+      assert.equal(
+        await through({ http_proxy: new URL(between.url).host }),
+        true,
+        "a proxy without a scheme",
+      );
       assert.equal(await through({ ALL_PROXY: between.url }), true);
-      assert.equal(await through({ HTTPS_PROXY: between.url }), false, "it is for upstreams over https");
-      assert.equal(await through({ HTTP_PROXY: between.url, NO_PROXY: "example.com, 127.0.0.0/8" }), false);
+      assert.equal(
+        await through({ HTTPS_PROXY: between.url }),
+        false,
+        "it is for upstreams over https",
+      );
+      assert.equal(
+        await through({ HTTP_PROXY: between.url, NO_PROXY: "example.com, 127.0.0.0/8" }),
+        false,
+      );
       assert.equal(await through({ HTTP_PROXY: between.url, no_proxy: "10.0.0.0/8" }), true);
       process.env.HTTP_PROXY = "socks5://canary@h:1";
-      const config = parseConfig({ providers: { a: { upstream: provider.url, egress: { fromEnvironment: true } } } });
+      const config = parseConfig({
+        providers: { a: { upstream: provider.url, egress: { fromEnvironment: true } } },
+      });
       assert.throws(() => readEgress(config, "."), (error: Error) => {
-        assert.match(error.message, /providers\.a\.egress\.fromEnvironment: .*SOCKS is not supported \(HTTP_PROXY\)/);
+        assert.match(
+          error.message,
+          /providers\.a\.egress\.fromEnvironment: .*SOCKS is not supported \(HTTP_PROXY\)/,
+        );
         return !error.message.includes("canary");
       });
     } finally {
@@ -369,7 +426,11 @@ withCertificates.describe("with certificates", () => {
       // Two at a time need a second connection.
       const statuses = await Promise.all([statusOf(under), statusOf(under), statusOf(under)]);
       assert.deepEqual(statuses, [200, 200, 200]);
-      assert.equal(resumed().filter((each) => each === "r").length >= 1, true, JSON.stringify(resumed()));
+      assert.equal(
+        resumed().filter((each) => each === "r").length >= 1,
+        true,
+        JSON.stringify(resumed()),
+      );
       assert.equal(resumed()[0], ".");
     }
   });

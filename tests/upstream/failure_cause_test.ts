@@ -1,4 +1,7 @@
-/** What the runtimes throw, as they were seen to: each has one cause. Real faults are in `tests/faults/causes_test.ts`. */
+/**
+ * What the runtimes throw, as they were seen to: each has one cause. Real faults are in
+ * `tests/faults/causes_test.ts`.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -13,7 +16,12 @@ const CODES: Readonly<Partial<Record<FailureCause, readonly string[]>>> = {
   unreachable: ["EHOSTUNREACH", "ENETUNREACH", "EHOSTDOWN", "ENETDOWN"],
   reset: ["ECONNRESET", "ECONNABORTED", "EPIPE"],
   closed: ["UND_ERR_SOCKET"],
-  timeout: ["ETIMEDOUT", "UND_ERR_CONNECT_TIMEOUT", "UND_ERR_HEADERS_TIMEOUT", "UND_ERR_BODY_TIMEOUT"],
+  timeout: [
+    "ETIMEDOUT",
+    "UND_ERR_CONNECT_TIMEOUT",
+    "UND_ERR_HEADERS_TIMEOUT",
+    "UND_ERR_BODY_TIMEOUT",
+  ],
   exhausted: ["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "EADDRNOTAVAIL"],
   tls: [
     "CERT_HAS_EXPIRED",
@@ -30,17 +38,28 @@ const CODES: Readonly<Partial<Record<FailureCause, readonly string[]>>> = {
     "INVALID_CA",
     "EPROTO",
   ],
-  malformed: ["HPE_INVALID_CONSTANT", "UND_ERR_HEADERS_OVERFLOW", "Malformed_HTTP_Response", "Z_DATA_ERROR"],
+  malformed: [
+    "HPE_INVALID_CONSTANT",
+    "UND_ERR_HEADERS_OVERFLOW",
+    "Malformed_HTTP_Response",
+    "Z_DATA_ERROR",
+  ],
   unknown: ["ERR_INVALID_ARG_TYPE", "UND_ERR_ABORTED", "", "EACCES"],
 };
 
 const sent = "error sending request for url (https://refused.example/v1): client error";
 const TEXTS: readonly (readonly [text: string, cause: FailureCause])[] = [
-  [`${sent} (Connect): dns error: failed to lookup address information: Name or service not known`, "dns"],
+  [
+    `${sent} (Connect): dns error: failed to lookup address information: Name or service not known`,
+    "dns",
+  ],
   [`${sent} (Connect): tcp connect error: Connection refused (os error 111)`, "refused"],
   [`${sent} (Connect): tcp connect error: No route to host (os error 113)`, "unreachable"],
   [`${sent} (Connect): tcp connect error: Network is unreachable (os error 101)`, "unreachable"],
-  [`${sent} (Connect): invalid peer certificate: certificate expired: verification time 1795312966`, "tls"],
+  [
+    `${sent} (Connect): invalid peer certificate: certificate expired: verification time 1795312966`,
+    "tls",
+  ],
   [`${sent} (Connect): invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))`, "tls"],
   [`${sent} (Connect): tls handshake eof`, "tls"],
   [`${sent} (Connect): received corrupt message of type InvalidContentType`, "tls"],
@@ -64,12 +83,19 @@ describe("the cause of what a runtime throws", () => {
 
   it("by the text of Deno's fetch, which has no code, and never by the URL in it", () => {
     for (const [text, cause] of TEXTS) {
-      assert.equal(toFailureCause(new TypeError("fetch failed", { cause: new Error(text) })), cause, text);
+      assert.equal(
+        toFailureCause(new TypeError("fetch failed", { cause: new Error(text) })),
+        cause,
+        text,
+      );
     }
   });
 
   it("by the look-up that failed, whatever its code", () => {
-    assert.equal(toFailureCause(Object.assign(new Error("x"), { code: "EBADRESP", syscall: "getaddrinfo" })), "dns");
+    assert.equal(
+      toFailureCause(Object.assign(new Error("x"), { code: "EBADRESP", syscall: "getaddrinfo" })),
+      "dns",
+    );
   });
 
   it("is the transport's word where it has one, also within another error", () => {
@@ -89,7 +115,8 @@ describe("the cause of what a runtime throws", () => {
 
   it("is one of the table, and every error about a provider that was called has one", () => {
     for (const [code, { failureCause }] of Object.entries(ERRORS)) {
-      const wasCalled = code.startsWith("upstream_") && !["upstream_unavailable", "upstream_loop"].includes(code);
+      const wasCalled = code.startsWith("upstream_") &&
+        !["upstream_unavailable", "upstream_loop"].includes(code);
       assert.equal(failureCause !== undefined, wasCalled, code);
       assert.ok(failureCause === undefined || failureCause in FAILURE_CAUSES, code);
     }

@@ -39,7 +39,9 @@ const name = fc.oneof(
   ),
   fc.stringMatching(/^[a-z][a-z0-9-]{0,20}$/),
 );
-const headers = fc.array(fc.tuple(name, fc.string({ unit: "binary", maxLength: 30 })), { maxLength: 20 });
+const headers = fc.array(fc.tuple(name, fc.string({ unit: "binary", maxLength: 30 })), {
+  maxLength: 20,
+});
 // deno-lint-ignore no-control-regex -- what must not cross
 const UNSAFE = /[\u0000-\u0008\u000a-\u001f\u007f]|[^\u0000-\u00ff]/;
 const UP =
@@ -52,9 +54,13 @@ const toRequest = (entries: Readonly<Record<string, string>>) => {
   const map = new Map(Object.entries(entries));
   return { get: (wanted: string) => map.get(wanted) ?? null, forEach: map.forEach.bind(map) };
 };
-const up = (entries: Readonly<Record<string, string>>, rules = RULES, credentials: Record<string, string> = {}) =>
-  toUpstreamHeaders(toRequest(entries), rules, credentials);
-const back = (name: string, value: string, rules = RULES) => toCallerHeaders(new Map([[name, value]]), false, rules);
+const up = (
+  entries: Readonly<Record<string, string>>,
+  rules = RULES,
+  credentials: Record<string, string> = {},
+) => toUpstreamHeaders(toRequest(entries), rules, credentials);
+const back = (name: string, value: string, rules = RULES) =>
+  toCallerHeaders(new Map([[name, value]]), false, rules);
 
 const GO_UP = (
   "content-type accept user-agent openai-organization openai-project openai-beta idempotency-key " +
@@ -82,13 +88,28 @@ const STAY_UP = (
   "www-authenticate proxy-authenticate strict-transport-security alt-svc access-control-allow-origin sallyport-error " +
   "cache-control x-accel-buffering x-content-type-options x-ratelimit xopenai-model __proto__ constructor"
 ).split(" ");
-const SPLITTERS = ["\r", "\n", "\r\nx: y", "\u0000", "\u0001", "\u001f", "\u007f", "\u0100", "\u2028", "😀"];
+const SPLITTERS = [
+  "\r",
+  "\n",
+  "\r\nx: y",
+  "\u0000",
+  "\u0001",
+  "\u001f",
+  "\u007f",
+  "\u0100",
+  "\u2028",
+  "😀",
+];
 
 describe("header filters", () => {
   it("carry up each header of the list, and none beside it", () => {
     const fixed = up({});
-    for (const wanted of GO_UP) assert.equal(up({ [wanted]: "a value\tü" })[wanted], "a value\tü", wanted);
-    for (const unwanted of STAY_DOWN) assert.deepEqual(up({ [unwanted]: "secret" }), fixed, unwanted);
+    for (const wanted of GO_UP) {
+      assert.equal(up({ [wanted]: "a value\tü" })[wanted], "a value\tü", wanted);
+    }
+    for (const unwanted of STAY_DOWN) {
+      assert.deepEqual(up({ [unwanted]: "secret" }), fixed, unwanted);
+    }
     assert.deepEqual(Object.keys(fixed).sort(), ["accept", "accept-encoding", "user-agent", "via"]);
     assert.equal(up({ "accept-encoding": "gzip" })["accept-encoding"], "identity");
   });
@@ -96,13 +117,18 @@ describe("header filters", () => {
   it("carry up the credentials that are passed in, whatever the caller sent under their names", () => {
     const sent = { "authorization": "Bearer gk~sk", "x-api-key": "gk~sk" };
     const credentials = { "authorization": "Bearer sk", "x-api-key": "sk" };
-    assert.deepEqual(up(sent, createHeaderRules({ pass: ["*"] }), credentials), { ...up({}), ...credentials });
+    assert.deepEqual(up(sent, createHeaderRules({ pass: ["*"] }), credentials), {
+      ...up({}),
+      ...credentials,
+    });
     assert.deepEqual(up(sent), up({}));
   });
 
   it("carry back each header of the list, and none beside it", () => {
     const fixed = toCallerHeaders(new Map(), false, RULES);
-    for (const wanted of COME_BACK) assert.equal(back(wanted, "a value\tü")[wanted], "a value\tü", wanted);
+    for (const wanted of COME_BACK) {
+      assert.equal(back(wanted, "a value\tü")[wanted], "a value\tü", wanted);
+    }
     for (const unwanted of STAY_UP) assert.deepEqual(back(unwanted, "secret"), fixed, unwanted);
     assert.deepEqual(back("x-request-id", "req_1"), { ...fixed, "x-upstream-request-id": "req_1" });
     assert.deepEqual(fixed, { "cache-control": "no-store", "x-content-type-options": "nosniff" });
@@ -114,7 +140,9 @@ describe("header filters", () => {
   });
 
   it("carry back the same from web Headers as from a map", () => {
-    const names = [...COME_BACK, ...STAY_UP, "x-request-id"].filter((name) => !name.startsWith("__"));
+    const names = [...COME_BACK, ...STAY_UP, "x-request-id"].filter((name) =>
+      !name.startsWith("__")
+    );
     const entries = names.map((name, index): [string, string] => [name, `value ${index}\tü`]);
     const [listed = {}, walked = {}] = [new Map(entries), new Headers(entries)].map((each) =>
       toCallerHeaders(each, true, RULES)
@@ -126,7 +154,11 @@ describe("header filters", () => {
   it("drop a value with a character that could split a header", () => {
     for (const splitter of SPLITTERS) {
       for (const value of [splitter, `a${splitter}`, `${splitter}a`, `a${splitter}b`]) {
-        assert.equal(up({ "openai-project": value })["openai-project"], undefined, JSON.stringify(value));
+        assert.equal(
+          up({ "openai-project": value })["openai-project"],
+          undefined,
+          JSON.stringify(value),
+        );
         assert.deepEqual(back("openai-model", value), back("x", "x"), JSON.stringify(value));
         assert.deepEqual(back("x-request-id", value), back("x", "x"), JSON.stringify(value));
       }
@@ -140,10 +172,24 @@ describe("header filters", () => {
     assert.equal(up({ via: `1.0 inner.corp, ${hop(1)}, 1.1 cdn` }).via, `${hop(1)}, ${own}`);
     assert.equal(up({ via: `1.1 sallyport-00000001\r\nx: y` }).via, `${hop(1)}, ${own}`);
     const loops = (via: string | null) => hasLooped({ get: () => via });
-    for (const via of [null, "", "1.1 cdn", hop(1), Array.from({ length: 7 }, (_, index) => hop(index)).join(", ")]) {
+    for (
+      const via of [
+        null,
+        "",
+        "1.1 cdn",
+        hop(1),
+        Array.from({ length: 7 }, (_, index) => hop(index)).join(", "),
+      ]
+    ) {
       assert.equal(loops(via), false, String(via));
     }
-    for (const via of [own, `1.1 cdn, ${own}`, Array.from({ length: 8 }, (_, index) => hop(index)).join(", ")]) {
+    for (
+      const via of [
+        own,
+        `1.1 cdn, ${own}`,
+        Array.from({ length: 8 }, (_, index) => hop(index)).join(", "),
+      ]
+    ) {
       assert.equal(loops(via), true, via);
     }
     const crowd = Array.from({ length: 5000 }, () => hop(1)).join(", ");
@@ -163,7 +209,9 @@ describe("header filters", () => {
 
   it("let back what is on the list and nothing else", () => {
     fc.assert(fc.property(headers, fc.boolean(), (entries, isStream) => {
-      for (const [crossed, value] of Object.entries(toCallerHeaders(new Map(entries), isStream, RULES))) {
+      for (
+        const [crossed, value] of Object.entries(toCallerHeaders(new Map(entries), isStream, RULES))
+      ) {
         assert.match(crossed, BACK);
         assert.doesNotMatch(value, UNSAFE);
       }
@@ -181,7 +229,11 @@ describe("header filters", () => {
         ["p", undefined, "2", isBoth ? undefined : "b"],
         connection,
       );
-      const answered = toCallerHeaders(new Map(Object.entries({ ...sent, connection })), false, rules);
+      const answered = toCallerHeaders(
+        new Map(Object.entries({ ...sent, connection })),
+        false,
+        rules,
+      );
       assert.deepEqual([answered["x-one"], answered["x-two"]], [undefined, "2"], connection);
     }
     for (const connection of ["close", "keep-alive", "Keep-Alive", ""]) {
@@ -190,22 +242,44 @@ describe("header filters", () => {
   });
 
   it("carry what a provider's configuration adds, and set what it sets", () => {
-    const rules = createHeaderRules({ pass: ["x-my-*", "x-one"], answer: ["x-their-*"], set: { "x-team": "blue" } });
-    const crossing = up({ "x-my-a": "1", "x-one": "2", "x-ones": "3", "x-team": "red", "x-their-a": "4" }, rules);
+    const rules = createHeaderRules({
+      pass: ["x-my-*", "x-one"],
+      answer: ["x-their-*"],
+      set: { "x-team": "blue" },
+    });
+    const crossing = up({
+      "x-my-a": "1",
+      "x-one": "2",
+      "x-ones": "3",
+      "x-team": "red",
+      "x-their-a": "4",
+    }, rules);
     assert.deepEqual(crossing, { ...up({}), "x-my-a": "1", "x-one": "2", "x-team": "blue" });
     assert.equal(back("x-their-a", "1", rules)["x-their-a"], "1");
     assert.deepEqual(back("x-my-a", "1", rules), back("x", "x"));
-    assert.equal(up({ "user-agent": "curl" }, createHeaderRules({ set: { "user-agent": "us" } }))["user-agent"], "us");
+    assert.equal(
+      up(
+        { "user-agent": "curl" },
+        createHeaderRules({ set: { "user-agent": "us" } }),
+      )["user-agent"],
+      "us",
+    );
     assert.equal(up({ "x-my-a": "a\r\nx: y" }, rules)["x-my-a"], undefined);
   });
 
   it("never carry what is barred, though a provider's configuration lets everything cross", () => {
     const named = BARRED.flatMap(({ names }) => names); // no configuration that was checked has these
-    const all: HeadersConfig = { pass: ["*", "x-*", ...named], answer: ["*", "s*", ...named], set: {} };
+    const all: HeadersConfig = {
+      pass: ["*", "x-*", ...named],
+      answer: ["*", "s*", ...named],
+      set: {},
+    };
     const rules = createHeaderRules(all);
     const barredFrom = (list: HeaderList) =>
       BARRED.filter(({ lists }) => lists.includes(list)).flatMap(({ names }) => names)
-        .flatMap((each) => each.endsWith("*") ? [each.replace("*", "for"), each.slice(0, -1)] : [each]);
+        .flatMap((each) =>
+          each.endsWith("*") ? [each.replace("*", "for"), each.slice(0, -1)] : [each]
+        );
     assert.equal(up({ "anything-else": "1" }, rules)["anything-else"], "1");
     assert.equal(back("anything-else", "1", rules)["anything-else"], "1");
     for (const name of barredFrom("pass")) {
@@ -229,7 +303,8 @@ describe("header filters", () => {
   });
 
   it("name what they withheld: names alone, a bounded number, and none that may be a key", () => {
-    const list = (entries: Readonly<Record<string, string>>) => listWithheld(toRequest(entries), up(entries));
+    const list = (entries: Readonly<Record<string, string>>) =>
+      listWithheld(toRequest(entries), up(entries));
     const routine = {
       host: "h",
       connection: "close",
@@ -237,12 +312,24 @@ describe("header filters", () => {
       "gateway-auth": "Bearer k",
       te: "trailers",
     };
-    assert.deepEqual(list({ ...routine, "accept-encoding": "gzip", via: "1.1 cdn", "user-agent": "u" }), []);
-    const missed = { cookie: "c", "x-one": "1", "x-forwarded-for": "::1", "openai-project": "a\nb" };
+    assert.deepEqual(
+      list({ ...routine, "accept-encoding": "gzip", via: "1.1 cdn", "user-agent": "u" }),
+      [],
+    );
+    const missed = {
+      cookie: "c",
+      "x-one": "1",
+      "x-forwarded-for": "::1",
+      "openai-project": "a\nb",
+    };
     assert.deepEqual(list({ ...routine, ...missed }), Object.keys(missed));
     const odd = ["x".repeat(65), "sk-proj-0123", "gsk_0123", "x-gk_0123", "a b", "", "ü", "a\nb"];
-    for (const name of odd) assert.deepEqual(list({ [name]: "1", "x-one": "1" }), ["x-one", "and 1 more"], name);
-    const many = Object.fromEntries(Array.from({ length: 5000 }, (_, index) => [`x-${index}`, "1"]));
+    for (const name of odd) {
+      assert.deepEqual(list({ [name]: "1", "x-one": "1" }), ["x-one", "and 1 more"], name);
+    }
+    const many = Object.fromEntries(
+      Array.from({ length: 5000 }, (_, index) => [`x-${index}`, "1"]),
+    );
     const told = list(many);
     assert.equal(told.length, 21);
     assert.equal(told.at(-1), "and 4980 more");

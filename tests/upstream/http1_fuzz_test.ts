@@ -1,4 +1,6 @@
-/** Random responses are read as `node:http` reads them, or refused where its parser is too lenient. */
+/**
+ * Random responses are read as `node:http` reads them, or refused where its parser is too lenient.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe } from "@std/testing/bdd";
@@ -12,17 +14,25 @@ const SEED = 20_261_122;
 describe("the client of upstream/http1", () => {
   it.large("agrees with node:http on random responses, but for the differences that are meant", async () => {
     const { read, refused } = await fuzzHttp1(CASES, SEED);
-    assert.ok(read > CASES / 5 && refused > CASES / 5, `${read} read and ${refused} refused: the mix tests both`);
+    assert.ok(
+      read > CASES / 5 && refused > CASES / 5,
+      `${read} read and ${refused} refused: the mix tests both`,
+    );
   });
 });
 
 describe("random answers", () => {
   it.large("are parsed alike, however they are cut", () => {
     const refused = fuzzParser(CASES, SEED);
-    assert.ok(refused > CASES / 10 && refused < CASES / 2, `${refused} refused: the mix tests both`);
+    assert.ok(
+      refused > CASES / 10 && refused < CASES / 2,
+      `${refused} refused: the mix tests both`,
+    );
   });
 
-  it.large("that are streams of events are scanned alike, however they are cut", () => fuzzEvents(CASES, SEED));
+  it.large("that are streams of events are scanned alike, however they are cut", () =>
+    fuzzEvents(CASES, SEED));
 
-  it.large("that are packed are unpacked as by node:zlib, or refused", () => fuzzPacked(CASES, SEED));
+  it.large("that are packed are unpacked as by node:zlib, or refused", () =>
+    fuzzPacked(CASES, SEED));
 });

@@ -1,4 +1,7 @@
-/** Deadlines of the relay of an answer whose caller has left, with a provider and a caller that do what a test says. */
+/**
+ * Deadlines of the relay of an answer whose caller has left, with a provider and a caller that do
+ * what a test says.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -70,7 +73,13 @@ describe("an answer that is read to its end although its caller has left", () =>
     exchange.goesOn = true;
     exchange.leave(new GatewayError("exchange_stopped"));
     const scanner = OPENAI_CHAT.createScanner(1);
-    const relay = new Relay(new Answer(), { exchange, scanner, isMetered: true, ...DEADLINES, clock });
+    const relay = new Relay(new Answer(), {
+      exchange,
+      scanner,
+      isMetered: true,
+      ...DEADLINES,
+      clock,
+    });
     let bytes = 0;
     relay.pushTo({ write: (chunk) => (bytes += chunk.byteLength) > 0, end() {}, fail() {} });
     assert.ok(bytes > 0);

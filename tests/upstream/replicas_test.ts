@@ -63,14 +63,18 @@ describe("replicas", () => {
 
   it("row 53: stay in service when there is one alone, whatever fails", () => {
     const replicas = new Replicas(URLS.slice(0, 1));
-    for (let call = 0; call < 100; call++) replicas.failed(replicas.pick(call), call, call % 2 === 0);
+    for (let call = 0; call < 100; call++) {
+      replicas.failed(replicas.pick(call), call, call % 2 === 0);
+    }
     assert.deepEqual(ejectedOf(replicas), []);
     assert.equal(replicas.pick(100).url, URLS[0]);
   });
 
   it("row 53: are ejected up to the half of them by connections that a caller can break", () => {
     for (const [count, most] of [[2, 1], [3, 1], [4, 2], [5, 2]] as const) {
-      const replicas = new Replicas(Array.from({ length: count }, (_, index) => `https://${index}.example`));
+      const replicas = new Replicas(
+        Array.from({ length: count }, (_, index) => `https://${index}.example`),
+      );
       for (let call = 0; call < 200; call++) replicas.failed(replicas.pick(0), 0);
       assert.equal(ejectedOf(replicas).length, most, `of ${count}`);
     }
@@ -87,16 +91,24 @@ describe("replicas", () => {
     const replicas = new Replicas(URLS);
     for (const _ of URLS) replicas.failed(replicas.pick(0), 0, false);
     assert.deepEqual(ejectedOf(replicas), [0, 1]);
-    assert.deepEqual([...new Set(nextOf(replicas, 1, 3))].sort(), [...URLS].sort(), "pauses are disregarded");
+    assert.deepEqual(
+      [...new Set(nextOf(replicas, 1, 3))].sort(),
+      [...URLS].sort(),
+      "pauses are disregarded",
+    );
     const last = replicas.report(1)[2] ?? assert.fail();
     assert.deepEqual([last.isEjected, last.failures], [false, 1]);
     const failed = new Replicas(URLS).pick(0);
-    const again = replicas.pickAgain(1, { ...failed, index: 2, url: URLS[2] ?? "" }) ?? assert.fail("another is tried");
+    const again = replicas.pickAgain(1, { ...failed, index: 2, url: URLS[2] ?? "" }) ??
+      assert.fail("another is tried");
     replicas.failed(again, 1, false);
     assert.equal(replicas.report(1)[again.index]?.ejections, 1, "its pause does not grow by that");
     const other = replicas.pick(1);
     replicas.succeeded(other);
-    assert.deepEqual(nextOf(replicas, 1, 2).filter((url) => url !== other.url && url !== URLS[2]), []);
+    assert.deepEqual(
+      nextOf(replicas, 1, 2).filter((url) => url !== other.url && url !== URLS[2]),
+      [],
+    );
   });
 
   it("are probed after a pause that grows with each ejection", () => {
@@ -111,7 +123,11 @@ describe("replicas", () => {
       const probes = [replicas.pick(now), replicas.pick(now)];
       assert.deepEqual(probes.map(({ url }) => url), [first, first]);
       for (const probe of probes) replicas.failed(probe, now);
-      assert.equal(replicas.report(now)[0]?.ejections, ejections + 1, "two that fail together count once");
+      assert.equal(
+        replicas.report(now)[0]?.ejections,
+        ejections + 1,
+        "two that fail together count once",
+      );
     }
     now += 300_000;
     replicas.succeeded(replicas.pick(now));
@@ -155,7 +171,8 @@ describe("replicas", () => {
 
   it("tell how they do", () => {
     const replicas = new Replicas(URLS.slice(0, 2));
-    const report = () => replicas.report(1000).map((each) => [each.isEjected, each.ejections, each.ejectedMs]);
+    const report = () =>
+      replicas.report(1000).map((each) => [each.isEjected, each.ejections, each.ejectedMs]);
     assert.deepEqual(report(), [[false, 0, 0], [false, 0, 0]]);
     replicas.failed(replicas.pick(0), 0, false);
     assert.deepEqual(report(), [[true, 1, 4000], [false, 0, 0]]);

@@ -1,4 +1,6 @@
-/** The port Transport over real connections: what leaves, how often, and what an answer has to be. */
+/**
+ * The port Transport over real connections: what leaves, how often, and what an answer has to be.
+ */
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -99,7 +101,10 @@ describe("a transport", () => {
     const hole = await startBlackHole();
     const late = new AbortController();
     await assert.rejects(send({ url: hole.url, connectMs: 200, controller: late }));
-    assert.equal((late.signal.reason as GatewayError).code, "upstream_connect_timeout" satisfies ErrorCode);
+    assert.equal(
+      (late.signal.reason as GatewayError).code,
+      "upstream_connect_timeout" satisfies ErrorCode,
+    );
     const left = new AbortController();
     setTimeout(() => left.abort(new Error("left")), 50);
     const started = performance.now();
@@ -113,9 +118,11 @@ describe("a transport", () => {
       "another protocol": "SSH-2.0-OpenSSH_9.2\r\n\r\n",
       "a folded field": `${HEAD}x-a: b\r\n c\r\ncontent-length: 2\r\n\r\n{}`,
       "two lengths": `${HEAD}content-length: 2\r\ncontent-length: 3\r\n\r\n{}`,
-      "a length beside chunks": `${HEAD}content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`,
+      "a length beside chunks":
+        `${HEAD}content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`,
       "headers without end": `${HEAD}x-a: ${"a".repeat(100_000)}\r\ncontent-length: 2\r\n\r\n{}`,
-      "another protocol from here on": "HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n",
+      "another protocol from here on":
+        "HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n",
     };
     for (const [name, bytes] of Object.entries(garbled)) {
       answer = (socket) => socket.write(bytes);
@@ -131,8 +138,14 @@ describe("a transport", () => {
 
   it("lets no answer that broke off look complete", async () => {
     const broken: Record<string, [head: string, end: (socket: Socket) => unknown]> = {
-      "a length that is not reached": [`${HEAD}content-length: 9\r\n\r\n{`, (socket) => socket.end()],
-      "chunks without the last one": [`${HEAD}transfer-encoding: chunked\r\n\r\n1\r\n{\r\n`, (socket) => socket.end()],
+      "a length that is not reached": [
+        `${HEAD}content-length: 9\r\n\r\n{`,
+        (socket) => socket.end(),
+      ],
+      "chunks without the last one": [
+        `${HEAD}transfer-encoding: chunked\r\n\r\n1\r\n{\r\n`,
+        (socket) => socket.end(),
+      ],
       "a reset where the end is a close": [`${HEAD}\r\n{`, (socket) => socket.resetAndDestroy()],
     };
     for (const [name, [head, end]] of Object.entries(broken)) {

@@ -1,4 +1,7 @@
-/** Content encodings: every body whole however it is cut, none that is broken takes itself for whole, nothing read ahead. */
+/**
+ * Content encodings: every body whole however it is cut, none that is broken takes itself for
+ * whole, nothing read ahead.
+ */
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -13,7 +16,10 @@ import { runtime } from "../support/runtimes.ts";
 import { textOf } from "../support/upstream_call.ts";
 
 /** A body in pieces of a size, and how many of them were taken. */
-function inPieces(bytes: Uint8Array, size: number): ByteSource & { taken: number; isCancelled: boolean } {
+function inPieces(
+  bytes: Uint8Array,
+  size: number,
+): ByteSource & { taken: number; isCancelled: boolean } {
   let at = 0;
   return {
     taken: 0,
@@ -30,7 +36,9 @@ function inPieces(bytes: Uint8Array, size: number): ByteSource & { taken: number
 }
 
 const hasZstd = runtime === "node" && "zstdCompressSync" in zlib;
-const PACKINGS: Readonly<Record<string, readonly [coding: string, pack: (text: string) => Buffer]>> = {
+const PACKINGS: Readonly<
+  Record<string, readonly [coding: string, pack: (text: string) => Buffer]>
+> = {
   "gzip": ["gzip", (text) => zlib.gzipSync(text)],
   "deflate": ["deflate", (text) => zlib.deflateSync(text)],
   "deflate without its header": ["deflate", (text) => zlib.deflateRawSync(text)],
@@ -39,10 +47,17 @@ const PACKINGS: Readonly<Record<string, readonly [coding: string, pack: (text: s
 };
 const SHORT = '{"object":"chat.completion","choices":[{"index":0,"message":{"content":"Hello"}}]}';
 /** Some of it packs well, some not at all. */
-const LONG = Array.from({ length: 3000 }, (_, line) => `${SHORT}${Math.imul(line, 2654435761) >>> 0}`).join("\n");
+const LONG = Array.from(
+  { length: 3000 },
+  (_, line) => `${SHORT}${Math.imul(line, 2654435761) >>> 0}`,
+).join("\n");
 
 const unpackWith = (unpack: typeof unpackNode, coding: string, source: ByteSource) =>
-  textOf({ status: 200, headers: new Map(), body: unpack(coding, source) ?? assert.fail(`no ${coding}`) });
+  textOf({
+    status: 200,
+    headers: new Map(),
+    body: unpack(coding, source) ?? assert.fail(`no ${coding}`),
+  });
 const unpacked = (coding: string, packed: Uint8Array, size = packed.byteLength) =>
   unpackWith(unpackNode, coding, inPieces(packed, Math.max(1, size)));
 
@@ -51,7 +66,9 @@ describe("a packed body", () => {
     it.large(`in ${name} is read whole, however it is cut`, async () => {
       for (const size of [1, 3, 1000, Infinity]) {
         assert.equal(await unpacked(coding, pack(SHORT), size), SHORT);
-        if (size > 1) assert.ok(await unpacked(coding, pack(LONG), size) === LONG, `pieces of ${size}`);
+        if (size > 1) {
+          assert.ok(await unpacked(coding, pack(LONG), size) === LONG, `pieces of ${size}`);
+        }
       }
       assert.equal(await unpacked(coding, pack("")), "");
     });
@@ -60,10 +77,16 @@ describe("a packed body", () => {
       const packed = pack(SHORT);
       for (const size of [1, Infinity]) {
         for (let length = 1; length < packed.byteLength; length++) {
-          await assert.rejects(unpacked(coding, packed.subarray(0, length), size), `${length} of ${packed.byteLength}`);
+          await assert.rejects(
+            unpacked(coding, packed.subarray(0, length), size),
+            `${length} of ${packed.byteLength}`,
+          );
         }
         for (const more of ["\0", "x", "more of it", "\x1f"]) {
-          await assert.rejects(unpacked(coding, Buffer.concat([packed, Buffer.from(more)]), size), `with ${more}`);
+          await assert.rejects(
+            unpacked(coding, Buffer.concat([packed, Buffer.from(more)]), size),
+            `with ${more}`,
+          );
         }
       }
     });
@@ -73,7 +96,9 @@ describe("a packed body", () => {
       const source = inPieces(packed, 512);
       const body = unpackNode(coding, source) ?? assert.fail();
       let bytes = 0;
-      while (bytes < 1_000_000) bytes += (await body.read())?.byteLength ?? assert.fail("too short");
+      while (bytes < 1_000_000) {
+        bytes += (await body.read())?.byteLength ?? assert.fail("too short");
+      }
       await new Promise((resolve) => setTimeout(resolve, 20));
       assert.ok(source.taken <= 8, `${source.taken} pieces taken`);
       body.cancel();
@@ -84,11 +109,15 @@ describe("a packed body", () => {
 
   it("in gzip may have several members", async () => {
     const packed = Buffer.concat(["a", SHORT, "", "b"].map((text) => zlib.gzipSync(text)));
-    for (const size of [1, 20, Infinity]) assert.equal(await unpacked("gzip", packed, size), `a${SHORT}b`);
+    for (const size of [1, 20, Infinity]) {
+      assert.equal(await unpacked("gzip", packed, size), `a${SHORT}b`);
+    }
   });
 
   it("without a byte is empty", async () => {
-    for (const coding of ["gzip", "deflate", "br"]) assert.equal(await unpacked(coding, new Uint8Array()), "");
+    for (const coding of ["gzip", "deflate", "br"]) {
+      assert.equal(await unpacked(coding, new Uint8Array()), "");
+    }
   });
 
   it("tells each event when it comes", async () => {
@@ -114,7 +143,9 @@ describe("a packed body", () => {
       for (const event of ["data: one\n\n", "data: two\n\n", "data: three\n\n"]) {
         packer.write(event);
         let came = "";
-        while (came.length < event.length) came += Buffer.from(await body.read() ?? assert.fail()).toString();
+        while (came.length < event.length) {
+          came += Buffer.from(await body.read() ?? assert.fail()).toString();
+        }
         assert.equal(came, event, coding);
       }
       body.cancel();
@@ -129,7 +160,8 @@ describe("a packed body", () => {
 
   it("over fetch is unpacked where it is gzip of one member, and otherwise rejects", async () => {
     const packed = zlib.gzipSync(LONG);
-    const read = (bytes: Uint8Array, size = 1000) => unpackWith(unpackGzip, "gzip", inPieces(bytes, size));
+    const read = (bytes: Uint8Array, size = 1000) =>
+      unpackWith(unpackGzip, "gzip", inPieces(bytes, size));
     assert.ok(await read(packed) === LONG);
     assert.ok(await read(packed, Infinity) === LONG);
     assert.equal(await read(Buffer.from(SHORT)), SHORT, "fetch has unpacked it");
@@ -143,7 +175,12 @@ describe("a packed body", () => {
   });
 
   it("is refused where its coding can't be read", () => {
-    for (const [coding, named] of [["gzip, br", true], ["ZSTD ", true], ["x".repeat(99), false]] as const) {
+    for (
+      const [coding, named] of [["gzip, br", true], ["ZSTD ", true], [
+        "x".repeat(99),
+        false,
+      ]] as const
+    ) {
       if (hasZstd && coding.startsWith("ZSTD")) continue;
       const body = inPieces(new Uint8Array(1), 1);
       const answer = { status: 200, headers: new Map([["content-encoding", coding]]), body };

@@ -1,4 +1,7 @@
-/** An upstream whose first address never answers: the second is tried beside it (RFC 8305, "happy eyeballs"). */
+/**
+ * An upstream whose first address never answers: the second is tried beside it (RFC 8305, "happy
+ * eyeballs").
+ */
 // runtimes: all, old node
 // alone: it measures time
 import assert from "node:assert/strict";
@@ -16,14 +19,21 @@ import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
 import { answerPlain, COMPLETION } from "../support/provider.ts";
 
 const KEY = "0123456789-secret-key";
-/** Neither is 127.0.0.1, from which sockets go out: `getaddrinfo` prefers the address that is most like that. */
+/**
+ * Neither is 127.0.0.1, from which sockets go out: `getaddrinfo` prefers the address that is most
+ * like that.
+ */
 const [GONE, GOOD] = ["127.0.0.2", "127.0.0.3"];
-/** Both orders, so that the first address is gone in one of them, whatever order the runtime takes them in. */
+/**
+ * Both orders, so that the first address is gone in one of them, whatever order the runtime takes
+ * them in.
+ */
 const HOSTS = { "gone-first.test": [GONE, GOOD], "gone-last.test": [GOOD, GONE] };
 /**
- * The longest time that a call may take. The second address is tried after 250 ms, and 300 ms is what an unreachable one
- * may cost; the rest is for a busy machine. A client that waits for the first address gives up after `deadlines.connect`,
- * which is thirty times as much here. Milliseconds.
+ * The longest time that a call may take. The second address is tried after 250 ms, and 300 ms is
+ * what an unreachable one may cost; the rest is for a busy machine. A client that waits for the
+ * first address gives up after `deadlines.connect`, which is thirty times as much here.
+ * Milliseconds.
  */
 const LONGEST_MS = 1000;
 const CONNECT = "30s";
@@ -65,10 +75,17 @@ describe("an upstream with an address that never answers", () => {
         upstreams.map((
           provider,
           index,
-        ) => [`p${index}`, { ...provider, hosts: [`127.0.0.1/p${index}`], deadlines: { connect: CONNECT } }]),
+        ) => [`p${index}`, {
+          ...provider,
+          hosts: [`127.0.0.1/p${index}`],
+          deadlines: { connect: CONNECT },
+        }]),
       );
       const file = join(folder.path, "gateway.jsonc");
-      writeFileSync(file, JSON.stringify({ listen: [{ port: 0 }], providers, keys: [{ id: "team", key: KEY }] }));
+      writeFileSync(
+        file,
+        JSON.stringify({ listen: [{ port: 0 }], providers, keys: [{ id: "team", key: KEY }] }),
+      );
       const program = startProgram(["serve", "--config", file], {
         on: withHosts(folder.path, HOSTS),
         env: { NODE_EXTRA_CA_CERTS: ca, DENO_CERT: ca },

@@ -44,7 +44,10 @@ function filter(pieces: readonly Uint8Array[]): { passed: string[]; bytesOut: nu
 
 function toPieces(text: string, size: number): Uint8Array[] {
   const bytes = Buffer.from(text, "latin1");
-  return Array.from({ length: Math.ceil(bytes.length / size) }, (_, at) => bytes.subarray(at * size, (at + 1) * size));
+  return Array.from(
+    { length: Math.ceil(bytes.length / size) },
+    (_, at) => bytes.subarray(at * size, (at + 1) * size),
+  );
 }
 
 /** The same for a whole text of events that are all finished. */
@@ -91,7 +94,11 @@ describe("a stream whose usage was asked for by the gateway", () => {
   it("passes each piece at once, but for the beginning of what may be that chunk", () => {
     const held = 'data: {"id":"x","choices" : [';
     const cases: readonly [pieces: string[], passed: string[]][] = [
-      [["data: {", '"choices":[{"a":1}', "]}\n", "\n"], ['data: {"choices":[{"a":1}', "]}\n", "\n"]],
+      [["data: {", '"choices":[{"a":1}', "]}\n", "\n"], [
+        'data: {"choices":[{"a":1}',
+        "]}\n",
+        "\n",
+      ]],
       [["data: [", "DONE]\n\n"], ["data: [", "DONE]\n\n"]],
       [[": qui", "et\n", "\n"], [": qui", "et\n", "\n"]],
       [[held, "{"], [`${held}{`]],

@@ -1,4 +1,7 @@
-/** Reports of many rows, by the clock: no turn of one keeps the process from its calls for more than 5 ms. Once on each engine. */
+/**
+ * Reports of many rows, by the clock: no turn of one keeps the process from its calls for more than
+ * 5 ms. Once on each engine.
+ */
 // runtimes: bun, node
 // alone: it measures turns of milliseconds
 import assert from "node:assert/strict";
@@ -16,7 +19,10 @@ import { NOON } from "../support/usage.ts";
 const MAX_MS = 5;
 const KEYS = 50_000;
 const MODELS = 4;
-/** Most runs of each report: what else the machine does hits a turn in some of them, what the report does in all. */
+/**
+ * Most runs of each report: what else the machine does hits a turn in some of them, what the report
+ * does in all.
+ */
 const MAX_RUNS = 8;
 
 /** Durations of the turns of one run, in their order: they are the same in each. Milliseconds. */
@@ -43,8 +49,13 @@ async function longestOf(run: (turns: Turns) => Promise<void>): Promise<number> 
     const turns = new Turns();
     await run(turns);
     turns.end();
-    assert.ok(number === 0 || turns.ms.length === fastest.length, "the turns of each run are the same");
-    for (const [index, ms] of turns.ms.entries()) fastest[index] = Math.min(fastest[index] ?? Infinity, ms);
+    assert.ok(
+      number === 0 || turns.ms.length === fastest.length,
+      "the turns of each run are the same",
+    );
+    for (const [index, ms] of turns.ms.entries()) {
+      fastest[index] = Math.min(fastest[index] ?? Infinity, ms);
+    }
     longest = fastest.reduce((most, ms) => Math.max(most, ms), 0);
   }
   assert.ok(fastest.length > KEYS * MODELS / ROWS_A_TURN, `${fastest.length} turns`);
@@ -83,7 +94,9 @@ describe("reports of 200,000 rows", () => {
     { ...base, by: ["key", "hour"], top: 20 },
   ];
   for (const query of queries) {
-    const what = `${query.by.join(" and ")}${query.top === undefined ? "" : `, the ${query.top} largest`}`;
+    const what = `${query.by.join(" and ")}${
+      query.top === undefined ? "" : `, the ${query.top} largest`
+    }`;
     it(`take no turn of more than ${MAX_MS} ms by ${what}`, async () => {
       const longest = await longestOf(async (turns) => {
         const report = await reports(turns).report(query);
@@ -100,7 +113,9 @@ describe("reports of 200,000 rows", () => {
     const query: UsageExportQuery = { lastMs: 24 * 3_600_000 };
     const longest = await longestOf(async (turns) => {
       let length = 0;
-      for await (const part of toExportText("csv", reports(turns).export(query))) length += part.length;
+      for await (const part of toExportText("csv", reports(turns).export(query))) {
+        length += part.length;
+      }
       assert.ok(length > KEYS * MODELS);
     });
     assert.ok(longest <= MAX_MS, `a turn of ${longest.toFixed(1)} ms`);

@@ -2,7 +2,15 @@
 // runtimes: once
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
-import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { ConfigError } from "../../src/config/config.ts";
@@ -41,7 +49,9 @@ describe("usage in a file", () => {
       const isDue = () => clock.timers.some(({ ms }) => ms >= 5000);
       if (!isDue()) clock.fire();
       await until(isDue, "what was counted is handed on");
-      const before = statSync(path, { throwIfNoEntry: false })?.isFile() ? readFileSync(path, "utf8") : "";
+      const before = statSync(path, { throwIfNoEntry: false })?.isFile()
+        ? readFileSync(path, "utf8")
+        : "";
       clock.fire();
       await until(() => {
         if (reports.length > 0) return true;
@@ -62,7 +72,9 @@ describe("usage in a file", () => {
     await second.meter.close();
     const third = await open();
     for (const step of ["hour", "day"] as const) {
-      assert.deepEqual(await tell(third.meter, { step }), { "team a gpt-4o": { requests: 2, input: 6, output: 8 } });
+      assert.deepEqual(await tell(third.meter, { step }), {
+        "team a gpt-4o": { requests: 2, input: 6, output: 8 },
+      });
     }
     assert.deepEqual(readdirSync(folder.path), ["keys.usage.jsonl"]);
     assert.equal(statSync(path).mode & 0o077, 0, "for its owner only");
@@ -108,7 +120,12 @@ describe("usage in a file", () => {
     for await (const some of store.read({ step: "hour", ...ALL })) {
       rows.push(...some.map(({ team, plan, counts }) => `${team} ${plan} ${counts.requests}`));
     }
-    assert.deepEqual(rows.sort(), ["ads undefined 1", "search gold 2", "undefined gold 8", "undefined undefined 6"]);
+    assert.deepEqual(rows.sort(), [
+      "ads undefined 1",
+      "search gold 2",
+      "undefined gold 8",
+      "undefined undefined 6",
+    ]);
     const lines = readFileSync(path, "utf8");
     assert.match(lines, /^\["hour",\d+,"jwt:corp:ann",.*,"chat\.completions","search","gold"\]$/m);
     assert.match(lines, /^\["hour",\d+,"jwt:corp:ann",.*,"chat\.completions"\]$/m);
@@ -166,7 +183,9 @@ describe("usage in a file", () => {
   const requestsOf = async (meter: UsageMeter) => {
     const rows = [];
     for await (const some of meter.read({ step: "hour", ...ALL })) rows.push(...some);
-    return rows.map(({ key, operation, counts }) => [key, operation, counts.requests, counts.estimated]);
+    return rows.map((
+      { key, operation, counts },
+    ) => [key, operation, counts.requests, counts.estimated]);
   };
   const HOUR = NOON - NOON % HOUR_MS;
 
@@ -188,13 +207,21 @@ describe("usage in a file", () => {
     next.meter.settled(exchange({ isEstimated: true }));
     assert.deepEqual((await requestsOf(next.meter))[0], ["team", "chat.completions", 4, 1]);
     await next.meter.close();
-    assert.match(readFileSync(path, "utf8"), /"team","a","gpt-4o",\[4,0,0,0,12,0,16,0,0,1,3,4\],"chat\.completions"\]/);
+    assert.match(
+      readFileSync(path, "utf8"),
+      /"team","a","gpt-4o",\[4,0,0,0,12,0,16,0,0,1,3,4\],"chat\.completions"\]/,
+    );
   });
 
   it("is read as it was before the tokens of estimates were counted", async () => {
-    writeFileSync(path, `["hour",${HOUR},"team","a","gpt-4o",[2,0,0,0,6,0,8,0,0,1],"chat.completions"]\n`);
+    writeFileSync(
+      path,
+      `["hour",${HOUR},"team","a","gpt-4o",[2,0,0,0,6,0,8,0,0,1],"chat.completions"]\n`,
+    );
     const { meter } = await open();
-    assert.deepEqual(await tell(meter), { "team a gpt-4o": { requests: 2, estimated: 1, input: 6, output: 8 } });
+    assert.deepEqual(await tell(meter), {
+      "team a gpt-4o": { requests: 2, estimated: 1, input: 6, output: 8 },
+    });
     meter.settled(exchange({ isEstimated: true }));
     await meter.close();
     assert.match(readFileSync(path, "utf8"), /\[3,0,0,0,9,0,12,0,0,2,3,4\]/);
@@ -211,7 +238,10 @@ describe("usage in a file", () => {
     meter.settled(exchange({ operation: "responses" }));
     await meter.close();
     const lines = readFileSync(path, "utf8").trim().split("\n");
-    assert.equal(lines[0], `["hour",${HOUR},"team","a","gpt-4o",[2,0,0,0,6,0,8,0,0,1,3,4,5,6],"responses"]`);
+    assert.equal(
+      lines[0],
+      `["hour",${HOUR},"team","a","gpt-4o",[2,0,0,0,6,0,8,0,0,1,3,4,5,6],"responses"]`,
+    );
     assert.equal(lines.at(-1), unknown);
   });
 
@@ -236,14 +266,21 @@ describe("usage in a file", () => {
   it("goes on with whole lines where its file was cut off, and says so", async () => {
     const line = `["hour",${HOUR},"team","a","gpt-4o",[1,0,0,0,3,0,4,0,0],"responses"]`;
     for (const cut of [line.slice(0, -1), line.slice(0, 20), '["hour",1,"\u00e9']) {
-      writeFileSync(path, Buffer.from(`${line}\n${cut}`).subarray(0, cut.endsWith("\u00e9") ? -1 : undefined));
+      writeFileSync(
+        path,
+        Buffer.from(`${line}\n${cut}`).subarray(0, cut.endsWith("\u00e9") ? -1 : undefined),
+      );
       const { meter, reports } = await open();
       assert.deepEqual(await requestsOf(meter), [["team", "responses", 1, 0]]);
       assert.deepEqual(reports, ["The file of usage ends within a line: that line is left out"]);
     }
     writeFileSync(path, `${line}\n${line}`);
     const { meter, reports } = await open();
-    assert.deepEqual(await requestsOf(meter), [["team", "responses", 2, 0]], "only the end of the line is missing");
+    assert.deepEqual(
+      await requestsOf(meter),
+      [["team", "responses", 2, 0]],
+      "only the end of the line is missing",
+    );
     assert.deepEqual(reports, []);
   });
 

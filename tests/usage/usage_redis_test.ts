@@ -7,8 +7,22 @@ import { DEFAULT_RETENTION } from "../../src/config/usage.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { UsageMeter } from "../../src/usage/meter.ts";
 import { RedisUsage } from "../../src/usage/usage_redis.ts";
-import { expiryOf, GROUPS, HASHES, hashName, indexName, placeOf } from "../../src/usage/usage_shards.ts";
-import { DAY_MS, HOUR_MS, MAX_MODELS, noCounts, OTHER, UsageUnavailable } from "../../src/usage/counts.ts";
+import {
+  expiryOf,
+  GROUPS,
+  HASHES,
+  hashName,
+  indexName,
+  placeOf,
+} from "../../src/usage/usage_shards.ts";
+import {
+  DAY_MS,
+  HOUR_MS,
+  MAX_MODELS,
+  noCounts,
+  OTHER,
+  UsageUnavailable,
+} from "../../src/usage/counts.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { startCluster } from "../support/redis_fleets.ts";
 import { exchange, rest, StillClock, tell } from "../support/usage.ts";
@@ -53,7 +67,8 @@ withRedis.describe("usage in Redis", () => {
     await tell(meter, range);
     const hash = hashName(placeOf("team"), "hour", HOUR);
     const field = '["team","a","gpt-4o","chat.completions"]';
-    const content = () => client.ask((redis) => redis.hgetall(hash), (all) => ({ ...all as Record<string, string> }));
+    const content = () =>
+      client.ask((redis) => redis.hgetall(hash), (all) => ({ ...all as Record<string, string> }));
     assert.deepEqual(await content(), { [field]: "2 0 1 0 3 0 4" });
     // The version before had ten counts; a later one has a thirteenth, and fields of another form.
     const odd = {
@@ -86,7 +101,9 @@ withRedis.describe("usage in Redis", () => {
     use({ ...ann, team: "search", plan: "gold" });
     use({ ...ann, team: "search", plan: "gold" });
     use({ ...ann, plan: "gold" });
-    for (let made = 0; made < MAX_MODELS + 5; made++) use({ ...ann, team: "ads", model: `o${made}` });
+    for (let made = 0; made < MAX_MODELS + 5; made++) {
+      use({ ...ann, team: "ads", model: `o${made}` });
+    }
     await tell(meter, range);
     const field = '["jwt:corp:ann","a","gpt-4o","chat.completions"]';
     const hash = hashName(placeOf(ann.keyId), "hour", HOUR);
@@ -106,7 +123,10 @@ withRedis.describe("usage in Redis", () => {
       "ads undefined o": MAX_MODELS,
       [`ads undefined ${OTHER}`]: 5,
     });
-    const all = await client.ask((redis) => redis.hgetall(hash), (found) => Object.keys(found as object));
+    const all = await client.ask(
+      (redis) => redis.hgetall(hash),
+      (found) => Object.keys(found as object),
+    );
     assert.ok(all.includes('["jwt:corp:ann","a","gpt-4o","chat.completions","search","gold"]'));
     assert.ok(all.includes('["jwt:corp:ann","a","gpt-4o","chat.completions",null,"gold"]'));
   });
@@ -133,7 +153,9 @@ withRedis.describe("usage in Redis", () => {
     await tell(meter, range);
     await client.ask((connection) => connection.config("RESETSTAT"), String);
     const rows = [];
-    for await (const some of meter.read({ step: "hour", ...range, key: "key-7" })) rows.push(...some);
+    for await (const some of meter.read({ step: "hour", ...range, key: "key-7" })) {
+      rows.push(...some);
+    }
     assert.equal(rows.find(({ key }) => key === "key-7")?.counts.requests, 1);
     const calls = await client.ask((connection) => connection.info("commandstats"), String);
     assert.match(calls, /cmdstat_hscan:calls=1,/, "the hash of the key");
@@ -148,7 +170,9 @@ withRedis.describe("usage in Redis", () => {
       assert.equal(Object.keys(told).length, 100);
       const slots = new Set<number>();
       for (const { raw } of cluster.servers) {
-        for (const name of await raw.keys("*")) slots.add(Number(await raw.cluster("KEYSLOT", name)));
+        for (const name of await raw.keys("*")) {
+          slots.add(Number(await raw.cluster("KEYSLOT", name)));
+        }
       }
       assert.equal(slots.size, GROUPS, "spread over as many slots as there are groups");
     } finally {
@@ -201,7 +225,8 @@ withRedis.describe("usage in Redis", () => {
     use();
     await meter.close();
     const lives = (key: string) => client.ask((connection) => connection.pttl(key), Number);
-    const isAbout = (ms: number, wanted: number) => assert.ok(ms > wanted && ms < wanted + 3 * DAY_MS, `${ms} ms`);
+    const isAbout = (ms: number, wanted: number) =>
+      assert.ok(ms > wanted && ms < wanted + 3 * DAY_MS, `${ms} ms`);
     const place = placeOf("team");
     for (const [step, at, kept] of [["hour", HOUR, hoursMs], ["day", DAY, daysMs]] as const) {
       isAbout(await lives(hashName(place, step, at)), kept);
@@ -247,7 +272,9 @@ withRedis.describe("usage in Redis", () => {
     await assert.rejects(tell(meter, range), UsageUnavailable);
     await redis.restart(); // it has forgotten the first one
     await isUp(client);
-    assert.deepEqual(await tell(meter, range), { "team a gpt-4o": { requests: 4, input: 12, output: 16 } });
+    assert.deepEqual(await tell(meter, range), {
+      "team a gpt-4o": { requests: 4, input: 12, output: 16 },
+    });
   });
 
   it("is not counted twice when Redis counts it late", async () => {
@@ -259,7 +286,9 @@ withRedis.describe("usage in Redis", () => {
     use();
     redis.resume();
     await isUp(client);
-    assert.deepEqual(await tell(meter, range), { "team a gpt-4o": { requests: 2, input: 6, output: 8 } });
+    assert.deepEqual(await tell(meter, range), {
+      "team a gpt-4o": { requests: 2, input: 6, output: 8 },
+    });
     await meter.close();
     assert.deepEqual(await tell((await open()).meter, range), {
       "team a gpt-4o": { requests: 2, input: 6, output: 8 },
@@ -271,8 +300,11 @@ withRedis.describe("usage in Redis", () => {
     for (let key = 0; key < 1000; key++) use({ keyId: `key-${key}` });
     const told = await tell(meter, range);
     assert.equal(Object.keys(told).length, 1000);
-    assert.ok(Object.values(told).every((counts) => JSON.stringify(counts) === JSON.stringify(one)));
-    // Each script says its number once: 50 rows at most, of one of 16 groups and of one of two batches.
+    assert.ok(
+      Object.values(told).every((counts) => JSON.stringify(counts) === JSON.stringify(one)),
+    );
+    // Each script says its number once: 50 rows at most, of one of 16 groups and of one of two
+    // batches.
     const calls = await client.ask((connection) => connection.info("commandstats"), String);
     assert.ok(Number(/cmdstat_set:calls=(\d+),/.exec(calls)?.[1]) <= 2 * GROUPS, calls);
     assert.match(calls, /cmdstat_hset:calls=2000,/);
@@ -287,7 +319,10 @@ describe("the places of usage in Redis", () => {
       { group: 14, hash: 47 },
       { group: 4, hash: 4 },
     ]);
-    assert.equal(hashName({ group: 3, hash: 57 }, "hour", HOUR), `sallyport:{usage:3}:hour:${HOUR}:57`);
+    assert.equal(
+      hashName({ group: 3, hash: 57 }, "hour", HOUR),
+      `sallyport:{usage:3}:hour:${HOUR}:57`,
+    );
     assert.equal(indexName(3, "hour", HOUR), `sallyport:{usage:3}:hour:${HOUR}`);
   });
 
@@ -304,11 +339,16 @@ describe("the places of usage in Redis", () => {
   it("are forgotten one by one", () => {
     const times = new Set<number>();
     for (let group = 0; group < GROUPS; group++) {
-      for (let hash = 0; hash < HASHES; hash++) times.add(expiryOf("hour", HOUR, hoursMs, { group, hash }));
+      for (let hash = 0; hash < HASHES; hash++) {
+        times.add(expiryOf("hour", HOUR, hoursMs, { group, hash }));
+      }
     }
     const sorted = Array.from(times).sort((one, other) => one - other);
     assert.equal(sorted.length, GROUPS * HASHES);
-    assert.ok(sorted.every((time, index) => index === 0 || time - (sorted[index - 1] ?? 0) >= 3000), "3 seconds apart");
+    assert.ok(
+      sorted.every((time, index) => index === 0 || time - (sorted[index - 1] ?? 0) >= 3000),
+      "3 seconds apart",
+    );
     assert.ok((sorted.at(-1) ?? 0) < expiryOf("hour", HOUR, hoursMs), "before their index");
   });
 });
@@ -327,7 +367,11 @@ describe("adding usage to Redis", () => {
       run: async (call, read) => read(await call(undefined as never)),
       ask: never,
     }, LISTED);
-    const { provider, model, operation } = { provider: "a", model: "gpt-4o", operation: "chat.completions" };
+    const { provider, model, operation } = {
+      provider: "a",
+      model: "gpt-4o",
+      operation: "chat.completions",
+    };
     const counts = { ...noCounts(), requests: 1 };
     const rows = Array.from(
       { length: 400 },
@@ -349,6 +393,10 @@ describe("adding usage to Redis", () => {
     assert.deepEqual(again.map(({ mark }) => mark).sort(), notRun.sort());
     assert.ok(again.every(({ number }) => number === 2));
     await store.add({ number: 3, rows });
-    assert.equal(scripts.filter(({ number }) => number === 3).length, GROUPS, "each group counts on by itself");
+    assert.equal(
+      scripts.filter(({ number }) => number === 3).length,
+      GROUPS,
+      "each group counts on by itself",
+    );
   });
 });

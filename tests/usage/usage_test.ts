@@ -1,4 +1,6 @@
-/** What is counted of usage, in memory: which exchanges, which tokens, and what keeps it bounded. */
+/**
+ * What is counted of usage, in memory: which exchanges, which tokens, and what keeps it bounded.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe } from "@std/testing/bdd";
@@ -33,14 +35,20 @@ function newMeter(listed: ReadonlySet<string> = NOBODY) {
 }
 
 /** Exchanges, and what is counted of each. */
-const COUNTED: readonly [what: string, more: Partial<ExchangeRecord>, counts: Record<string, number>][] = [
+const COUNTED: readonly [
+  what: string,
+  more: Partial<ExchangeRecord>,
+  counts: Record<string, number>,
+][] = [
   ["one with all its tokens", {}, { requests: 1, input: 3, output: 4 }],
   [
     "cached and reasoning tokens, which are parts",
     { usage: { total: 30, input: 20, output: 10, cached: 15, reasoning: 8 } },
     { requests: 1, input: 20, cached: 15, output: 10, reasoning: 8 },
   ],
-  ["a part that is larger than the whole", { usage: { total: 3, input: 3, output: 0, cached: 9, reasoning: 1 } }, {
+  ["a part that is larger than the whole", {
+    usage: { total: 3, input: 3, output: 0, cached: 9, reasoning: 1 },
+  }, {
     requests: 1,
     input: 3,
     cached: 3,
@@ -68,7 +76,10 @@ const COUNTED: readonly [what: string, more: Partial<ExchangeRecord>, counts: Re
     output: 4,
     other: 2,
   }],
-  ["an absurd statement", { usage: { total: 1e13, input: 1e13, output: 0 } }, { requests: 1, unmetered: 1 }],
+  ["an absurd statement", { usage: { total: 1e13, input: 1e13, output: 0 } }, {
+    requests: 1,
+    unmetered: 1,
+  }],
   ["one that stated nothing", { usage: undefined as never }, { requests: 1, unmetered: 1 }],
   ["a stream whose caller left after a statement", { outcome: "client_closed", stream: true }, {
     requests: 1,
@@ -80,15 +91,26 @@ const COUNTED: readonly [what: string, more: Partial<ExchangeRecord>, counts: Re
     requests: 1,
     unmetered: 1,
   }],
-  ["a caller that left before an answer", { outcome: "client_closed", status: 499, usage: undefined as never }, {
+  ["a caller that left before an answer", {
+    outcome: "client_closed",
+    status: 499,
+    usage: undefined as never,
+  }, {
     requests: 1,
     unmetered: 1,
   }],
-  ["the provider's own refusal", { outcome: "upstream_error", status: 404, usage: undefined as never }, {
+  ["the provider's own refusal", {
+    outcome: "upstream_error",
+    status: 404,
+    usage: undefined as never,
+  }, {
     requests: 1,
     failed: 1,
   }],
-  ["a stream that ended in the provider's error event", { outcome: "upstream_error", usage: undefined as never }, {
+  ["a stream that ended in the provider's error event", {
+    outcome: "upstream_error",
+    usage: undefined as never,
+  }, {
     requests: 1,
     unmetered: 1,
   }],
@@ -121,7 +143,9 @@ describe("usage", () => {
       const { meter } = newMeter(new Set(["gpt-4o"]));
       meter.settled(exchange(more));
       assert.deepEqual(await tell(meter), { "team a gpt-4o": counts });
-      assert.deepEqual(await tell(meter, { step: "day", from: DAY, to: DAY + 1 }), { "team a gpt-4o": counts });
+      assert.deepEqual(await tell(meter, { step: "day", from: DAY, to: DAY + 1 }), {
+        "team a gpt-4o": counts,
+      });
     });
   }
 
@@ -137,26 +161,42 @@ describe("usage", () => {
   it("counts every operation that costs tokens, and a call without a model among others", async () => {
     const { meter } = newMeter();
     meter.settled(exchange({ operation: "embeddings.create", genAi: "embeddings", model: "e-1" }));
-    meter.settled(exchange({ operation: "responses.create", model: undefined as never, replica: 0 }));
+    meter.settled(
+      exchange({ operation: "responses.create", model: undefined as never, replica: 0 }),
+    );
     const one = { requests: 1, input: 3, output: 4 };
     assert.deepEqual(await tell(meter), { "team a e-1": one, [`team a ${OTHER}`]: one });
   });
 
   it("tells keys, providers and models apart, and counts an exchange where it ends", async () => {
     const { meter } = newMeter();
-    for (const more of [{}, { keyId: "two" }, { provider: "b" }, { model: "o3" }]) meter.settled(exchange(more));
+    for (const more of [{}, { keyId: "two" }, { provider: "b" }, { model: "o3" }]) {
+      meter.settled(exchange(more));
+    }
     meter.settled(exchange({ startedAt: NOON + HOUR_MS - 5 }));
     const one = { requests: 1, input: 3, output: 4 };
-    const all = { "team a gpt-4o": one, "two a gpt-4o": one, "team b gpt-4o": one, "team a o3": one };
+    const all = {
+      "team a gpt-4o": one,
+      "two a gpt-4o": one,
+      "team b gpt-4o": one,
+      "team a o3": one,
+    };
     assert.deepEqual(await tell(meter, { from: NOON, to: NOON + 1 }), all);
-    assert.deepEqual(await tell(meter, { from: NOON + HOUR_MS, to: NOON + HOUR_MS + 1 }), { "team a gpt-4o": one });
+    assert.deepEqual(await tell(meter, { from: NOON + HOUR_MS, to: NOON + HOUR_MS + 1 }), {
+      "team a gpt-4o": one,
+    });
     const both = { requests: 2, input: 6, output: 8 };
     assert.deepEqual(await tell(meter, { step: "day" }), { ...all, "team a gpt-4o": both });
   });
 
   it("gives a name of its own to a model that its provider has answered for", async () => {
     const { meter } = newMeter();
-    const refused = { model: "o9", outcome: "upstream_error", status: 404, usage: undefined as never } as const;
+    const refused = {
+      model: "o9",
+      outcome: "upstream_error",
+      status: 404,
+      usage: undefined as never,
+    } as const;
     meter.settled(exchange(refused));
     meter.settled(exchange({ model: "o3" }));
     meter.settled(exchange({ ...refused, model: "o3" }));
@@ -191,7 +231,11 @@ describe("usage", () => {
     await until(() => tries.length === 3, "both batches");
     assert.deepEqual(tries.map(({ number }) => number), [1, 1, 2]);
     assert.equal(tries[0], tries[1]);
-    assert.deepEqual(tries.map(({ rows }) => rows.map(({ counts }) => counts.requests)), [[3], [3], [1]]);
+    assert.deepEqual(tries.map(({ rows }) => rows.map(({ counts }) => counts.requests)), [
+      [3],
+      [3],
+      [1],
+    ]);
     await meter.close();
     assert.equal(tries.length, 3);
   });
@@ -199,7 +243,14 @@ describe("usage", () => {
   it("hands on what is left when it closes, also what others have counted", async () => {
     const { meter, clock } = newMeter();
     const counts = { ...noCounts(), requests: 1, reasoning: 7 };
-    meter.add([{ at: NOON, key: "team", provider: "a", model: "o3", operation: "responses", counts }]);
+    meter.add([{
+      at: NOON,
+      key: "team",
+      provider: "a",
+      model: "o3",
+      operation: "responses",
+      counts,
+    }]);
     assert.equal(clock.timers.length, 1);
     await meter.close();
     assert.equal((await tell(meter))["team a o3"]?.reasoning, 7);
@@ -214,7 +265,9 @@ describe("usage", () => {
       const store = {
         backend: "memory" as const,
         add: (batch: UsageBatch) =>
-          ++tries > failures ? Promise.resolve(void added.push(batch)) : Promise.reject(new Error("busy")),
+          ++tries > failures
+            ? Promise.resolve(void added.push(batch))
+            : Promise.reject(new Error("busy")),
         async *read() {},
         close: () => Promise.resolve(void (isClosed = true)),
       };
@@ -224,7 +277,11 @@ describe("usage", () => {
       await until(() => tries === 1, "the first try");
       clock.timers.length = 0;
       const closing = meter.close();
-      while (!isClosed) await until(() => clock.timers.length > 0 || isClosed, "the next try").then(() => clock.fire());
+      while (!isClosed) {
+        await until(() => clock.timers.length > 0 || isClosed, "the next try").then(() =>
+          clock.fire()
+        );
+      }
       await closing;
       assert.deepEqual([tries, added.length], [failures === 3 ? 4 : 5, taken]);
     });
@@ -250,7 +307,8 @@ describe("usage", () => {
       assert.equal(rows.length, exchanges / 2 + MAX_MODELS + 2, "every key has its own");
       assert.equal(rows.filter((row) => row.startsWith("team ")).length, MAX_MODELS + 2);
       assert.equal(told["team a gpt-4o"]?.requests, 1, "what has a price is named");
-      const sum = (name: "requests" | "input") => rows.reduce((all, row) => all + (told[row]?.[name] ?? 0), 0);
+      const sum = (name: "requests" | "input") =>
+        rows.reduce((all, row) => all + (told[row]?.[name] ?? 0), 0);
       assert.equal(sum("requests"), exchanges + 1, "nothing is lost");
       assert.equal(sum("input"), 3 * (exchanges + 1));
     }
@@ -277,7 +335,11 @@ describe("usage", () => {
     isAway = false;
     await meter.close();
     assert.equal(taken.length, 48 * 3000);
-    assert.equal(taken.reduce((sum, { counts }) => sum + counts.requests, 0), 48 * 3000, "nothing is lost");
+    assert.equal(
+      taken.reduce((sum, { counts }) => sum + counts.requests, 0),
+      48 * 3000,
+      "nothing is lost",
+    );
   });
 });
 
@@ -297,7 +359,12 @@ describe("usage of 250,000 keys in an hour", () => {
       close: () => Promise.resolve(),
     };
     const counting = () => Promise.resolve(void rests++);
-    const meter = new UsageMeter({ store, clock: new StillClock(), rest: counting, listed: NOBODY });
+    const meter = new UsageMeter({
+      store,
+      clock: new StillClock(),
+      rest: counting,
+      listed: NOBODY,
+    });
     for (let key = 0; key < 250_000; key++) meter.settled(exchange({ keyId: `key-${key}` }));
     await meter.close();
     assert.equal(keys.size, 250_000);
@@ -325,19 +392,25 @@ describe("the book of usage", () => {
     book.add(row({ at: now - daysMs }));
     book.add(row({ at: now - daysMs - 3 * DAY_MS }));
     book.forget(now);
-    assert.deepEqual(Array.from(book.read({ step: "hour", ...ALL }), ({ at }) => now - at), [hoursMs]);
+    assert.deepEqual(Array.from(book.read({ step: "hour", ...ALL }), ({ at }) => now - at), [
+      hoursMs,
+    ]);
     assert.equal(Array.from(book.read({ step: "day", ...ALL })).length, 2);
   });
 
   it.large("forgets the oldest hours first when there is too much, and their days keep the sums", () => {
     const book = new UsageBook(NOBODY);
     for (let hour = 0; hour < 10; hour++) {
-      for (let key = 0; key < 150_000; key++) book.addTo("hour", row({ at: DAY + hour * HOUR_MS, key: `key-${key}` }));
+      for (let key = 0; key < 150_000; key++) {
+        book.addTo("hour", row({ at: DAY + hour * HOUR_MS, key: `key-${key}` }));
+      }
     }
     book.addTo("day", row({ at: DAY }));
     book.forget(NOON);
     assert.ok(book.rows <= MAX_ROWS);
-    const hours = new Set(Array.from(book.read({ step: "hour", ...ALL }), ({ at }) => (at - DAY) / HOUR_MS));
+    const hours = new Set(
+      Array.from(book.read({ step: "hour", ...ALL }), ({ at }) => (at - DAY) / HOUR_MS),
+    );
     assert.deepEqual(Array.from(hours), [4, 5, 6, 7, 8, 9]);
     assert.equal(Array.from(book.read({ step: "day", ...ALL })).length, 1);
   });
@@ -365,7 +438,10 @@ describe("the book of usage", () => {
         table.add(row({ provider, key: "one", counts: { ...noCounts(), requests: 1 } }));
       }
     }
-    const found = Array.from(table.rowsAt(0), ({ provider, counts }) => [provider, counts.requests]);
+    const found = Array.from(
+      table.rowsAt(0),
+      ({ provider, counts }) => [provider, counts.requests],
+    );
     assert.deepEqual(found, providers.map((provider) => [provider, 2]));
   });
 
@@ -373,9 +449,14 @@ describe("the book of usage", () => {
     const table = new UsageTable(new Set(["gpt-4o"]), 2);
     const once = { ...noCounts(), requests: 1 };
     const names = { provider: "a", model: "gpt-4o", operation: "chat.completions" };
-    for (const key of ["one", "two", "three", "four"]) addCounts(table.counts({ ...names, key }), once);
+    for (const key of ["one", "two", "three", "four"]) {
+      addCounts(table.counts({ ...names, key }), once);
+    }
     addCounts(table.counts({ ...names, key: "one" }), once);
-    const rows = Array.from(table.rowsAt(0), ({ key, model, counts }) => [key, model, counts.requests]);
+    const rows = Array.from(
+      table.rowsAt(0),
+      ({ key, model, counts }) => [key, model, counts.requests],
+    );
     assert.deepEqual(rows, [["one", "gpt-4o", 2], ["two", "gpt-4o", 1], [OTHER, "gpt-4o", 2]]);
   });
 });

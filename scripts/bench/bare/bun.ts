@@ -1,4 +1,7 @@
-/** Bun, ten bare lines: read the body, fetch, return the body. UPSTREAM and PORT come from the environment. */
+/**
+ * Bun, ten bare lines: read the body, fetch, return the body. UPSTREAM and PORT come from the
+ * environment.
+ */
 declare const Bun: { serve(options: object): unknown };
 import process from "node:process";
 
@@ -18,6 +21,9 @@ Bun.serve({
       headers,
       body: await request.arrayBuffer(),
     });
-    return new Response(body, { status, headers: { "content-type": answered.get("content-type") ?? "" } });
+    return new Response(body, {
+      status,
+      headers: { "content-type": answered.get("content-type") ?? "" },
+    });
   },
 });

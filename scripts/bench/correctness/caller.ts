@@ -16,7 +16,10 @@ export interface Outcome {
   readonly isEnded: boolean;
 }
 
-/** A body with whitespace, escapes, a long number and a trailing zero: parsed and written anew, it is another one. */
+/**
+ * A body with whitespace, escapes, a long number and a trailing zero: parsed and written anew, it
+ * is another one.
+ */
 export function toBody(scene: Scene): string {
   const isStream = !["plain", "slow", "cut-plain", "silent"].includes(scene);
   return `{"model":"stand-in", "user":"scene-${scene}","seed":1234567890123456789,"temperature":1.0 ,` +
@@ -27,8 +30,17 @@ export function toBody(scene: Scene): string {
 /** Begins a call. */
 export function begin(subject: RunningSubject, scene: Scene): ClientRequest {
   const body = Buffer.from(toBody(scene));
-  const headers = { ...subject.headers, "content-type": "application/json", "content-length": body.length };
-  const target = { host: "127.0.0.1", port: subject.port, method: "POST", path: "/v1/chat/completions" };
+  const headers = {
+    ...subject.headers,
+    "content-type": "application/json",
+    "content-length": body.length,
+  };
+  const target = {
+    host: "127.0.0.1",
+    port: subject.port,
+    method: "POST",
+    path: "/v1/chat/completions",
+  };
   const call = request({ ...target, headers, agent: false, timeout: TIMEOUT_MS });
   call.on("timeout", () => call.destroy());
   call.on("error", () => {}); // told by `close`

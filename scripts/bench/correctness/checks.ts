@@ -7,27 +7,43 @@ import { EXPECTED, type Scene, type SceneProvider, STATED_TOKENS } from "./provi
 
 /** Times that a caller leaves. */
 const LEAVES = 7;
-/** Milliseconds after which an upstream call counts as one that goes on although nobody waits for it. */
+/**
+ * Milliseconds after which an upstream call counts as one that goes on although nobody waits for
+ * it.
+ */
 const GONE_MS = 3000;
 /** Calls at once at the edge of a limit: more than each of them lets through. */
 const CALLS = 150;
 
-/** How a caller learns that its answer is not complete; `nothing` if it looks complete, `none` where nothing is streamed. */
+/**
+ * How a caller learns that its answer is not complete; `nothing` if it looks complete, `none` where
+ * nothing is streamed.
+ */
 export type Report = "error" | "broken" | "nothing" | "none";
 
 /** What was found about one subject. */
 export interface Correctness {
   readonly subject: string;
   /** Whether bytes arrive as they were sent; `null` where nothing is streamed. */
-  readonly isEqual: { readonly request: boolean; readonly plain: boolean; readonly stream: boolean | null };
-  /** The provider's connection breaks in a stream; a stream ends without its last event; a plain answer breaks. */
+  readonly isEqual: {
+    readonly request: boolean;
+    readonly plain: boolean;
+    readonly stream: boolean | null;
+  };
+  /**
+   * The provider's connection breaks in a stream; a stream ends without its last event; a plain
+   * answer breaks.
+   */
   readonly reported: { readonly cut: Report; readonly ended: Report; readonly plain: Report };
   /**
-   * Milliseconds from the caller's leaving to the close of its call at the provider; `null` for never, left out where
-   * nothing is streamed.
+   * Milliseconds from the caller's leaving to the close of its call at the provider; `null` for
+   * never, left out where nothing is streamed.
    */
   readonly leftMs: { readonly stream?: number | null; readonly plain: number | null };
-  /** By how much more than the limit got through, as a share of it; left out where there is no such limit. */
+  /**
+   * By how much more than the limit got through, as a share of it; left out where there is no such
+   * limit.
+   */
   readonly excess: Readonly<Partial<Record<LimitKind, number>>>;
 }
 
@@ -37,7 +53,10 @@ function toReport({ status, body, isEnded }: Outcome): Report {
   return isEnded ? "nothing" : "broken";
 }
 
-async function checkBytes(subject: RunningSubject, provider: SceneProvider): Promise<Correctness["isEqual"]> {
+async function checkBytes(
+  subject: RunningSubject,
+  provider: SceneProvider,
+): Promise<Correctness["isEqual"]> {
   const isSame = async (scene: "plain" | "stream") => {
     const { status, body, isEnded } = await callScene(subject, scene);
     return status === 200 ? isEnded && body.equals(EXPECTED[scene]) : null;
@@ -48,7 +67,10 @@ async function checkBytes(subject: RunningSubject, provider: SceneProvider): Pro
   return { request, plain, stream: await isSame("stream") };
 }
 
-async function checkCuts(subject: RunningSubject, hasStreams: boolean): Promise<Correctness["reported"]> {
+async function checkCuts(
+  subject: RunningSubject,
+  hasStreams: boolean,
+): Promise<Correctness["reported"]> {
   const report = async (scene: Scene) => toReport(await callScene(subject, scene));
   return {
     cut: hasStreams ? await report("cut") : "none",
@@ -67,7 +89,9 @@ async function checkLeaving(
   for (let index = 0; index < LEAVES; index++) {
     const next = provider.next();
     const call = begin(subject, scene);
-    const begun = new Promise<void>((resolve) => call.on("response", (answer) => answer.once("data", () => resolve())));
+    const begun = new Promise<void>((resolve) =>
+      call.on("response", (answer) => answer.once("data", () => resolve()))
+    );
     const { closed } = await next;
     if (scene === "quiet") await begun;
     const leftAt = performance.now();
@@ -81,7 +105,12 @@ async function checkLeaving(
 }
 
 /** @returns How much more got through than the limit says, as a share of it */
-async function checkLimit(kind: LimitKind, subject: Subject, provider: SceneProvider, url: string): Promise<number> {
+async function checkLimit(
+  kind: LimitKind,
+  subject: Subject,
+  provider: SceneProvider,
+  url: string,
+): Promise<number> {
   provider.reset();
   const running = await startSubject(subject, url); // its first call counts too
   try {
@@ -107,7 +136,11 @@ async function checkRunning(
     const hasStreams = isEqual.stream !== null;
     const reported = await checkCuts(running, hasStreams);
     const stream = hasStreams ? { stream: await checkLeaving(running, provider, "quiet") } : {};
-    return { isEqual, reported, leftMs: { ...stream, plain: await checkLeaving(running, provider, "silent") } };
+    return {
+      isEqual,
+      reported,
+      leftMs: { ...stream, plain: await checkLeaving(running, provider, "silent") },
+    };
   } finally {
     await running.process.stop();
   }
@@ -120,7 +153,11 @@ async function checkRunning(
  * @param provider Plays the scenes
  * @param url The provider's address
  */
-export async function checkSubject(subject: Subject, provider: SceneProvider, url: string): Promise<Correctness> {
+export async function checkSubject(
+  subject: Subject,
+  provider: SceneProvider,
+  url: string,
+): Promise<Correctness> {
   const found = await checkRunning(await startSubject(subject, url), provider);
   const excess: Partial<Record<LimitKind, number>> = {};
   for (const kind of Object.keys(LIMITS) as LimitKind[]) {

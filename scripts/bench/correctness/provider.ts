@@ -1,20 +1,34 @@
 /**
- * A provider that behaves as each check of correctness needs it, and notes what reaches it. The body's `user` names the
- * scene.
+ * A provider that behaves as each check of correctness needs it, and notes what reaches it. The
+ * body's `user` names the scene.
  */
 import { Buffer } from "node:buffer";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
 /** What the provider is asked to play. */
-export type Scene = "plain" | "stream" | "cut" | "ended" | "cut-plain" | "quiet" | "silent" | "slow";
+export type Scene =
+  | "plain"
+  | "stream"
+  | "cut"
+  | "ended"
+  | "cut-plain"
+  | "quiet"
+  | "silent"
+  | "slow";
 
-/** Tokens that a plain answer states: those of its question, and as many as the call may have at most. */
+/**
+ * Tokens that a plain answer states: those of its question, and as many as the call may have at
+ * most.
+ */
 export const STATED_TOKENS = { input: 30, output: 100 } as const;
 /** Milliseconds that a slow answer takes: all calls of a check are open at once by then. */
 const SLOW_MS = 500;
 
-/** Whitespace, escapes, a long number and a name that comes twice: a parser that writes them anew changes them. */
+/**
+ * Whitespace, escapes, a long number and a name that comes twice: a parser that writes them anew
+ * changes them.
+ */
 const PLAIN_ANSWER = Buffer.from(
   '{"id":"chatcmpl-1", "object":"chat.completion" ,"created":1700000000,"model":"stand-in","seed":12345678901234567890,' +
     '"x":1.0,"x":2.50,"choices":[{"index":0,"message":{"role":"assistant","content":"caf\\u00e9 \\/ café"},' +
@@ -27,14 +41,20 @@ const toEvent = (text: string, finish = "null") =>
   'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"stand-in","x":1.0,' +
   `"choices":[{"index":0,"delta":{"content":"${text}"},"finish_reason":${finish}}]}\n\n`;
 
-/** Comments, both kinds of line ends, an event without the space, and a character that two pieces share. */
+/**
+ * Comments, both kinds of line ends, an event without the space, and a character that two pieces
+ * share.
+ */
 const STREAM_ANSWER = Buffer.from(
   `: queued\n\n${toEvent("caf\\u00e9")}${toEvent("naïve 🦜").replaceAll("\n", "\r\n")}` +
     `${toEvent("x").replace("data: ", "data:")}${toEvent("", '"stop"')}data: [DONE]\n\n`,
 );
 
 /** What a caller is to get for a scene that is played to its end. */
-export const EXPECTED: Readonly<Record<"plain" | "stream", Buffer>> = { plain: PLAIN_ANSWER, stream: STREAM_ANSWER };
+export const EXPECTED: Readonly<Record<"plain" | "stream", Buffer>> = {
+  plain: PLAIN_ANSWER,
+  stream: STREAM_ANSWER,
+};
 
 /** A call that reached the provider. */
 export interface Arrival {
@@ -46,7 +66,9 @@ export interface Arrival {
 
 /** The provider, and its notes. */
 export class SceneProvider {
-  readonly #server: Server = createServer((request, response) => void this.#play(request, response));
+  readonly #server: Server = createServer((request, response) =>
+    void this.#play(request, response)
+  );
   readonly #waiting: ((arrival: Arrival) => void)[] = [];
   /** Plain answers that were given since the last {@link reset}. */
   answered = 0;
@@ -104,14 +126,18 @@ export class SceneProvider {
     };
     const plain = () => {
       this.answered++;
-      response.writeHead(200, { "content-type": "application/json", "content-length": PLAIN_ANSWER.length });
+      response.writeHead(200, {
+        "content-type": "application/json",
+        "content-length": PLAIN_ANSWER.length,
+      });
     };
     const half = PLAIN_ANSWER.length >> 1;
     const parrot = STREAM_ANSWER.indexOf("🦜") + 2;
     if (scene === "plain") plain(), response.end(PLAIN_ANSWER);
     else if (scene === "slow") setTimeout(() => (plain(), response.end(PLAIN_ANSWER)), SLOW_MS);
-    else if (scene === "cut-plain") plain(), response.write(PLAIN_ANSWER.subarray(0, half), () => response.destroy());
-    else if (scene === "stream") {
+    else if (scene === "cut-plain") {
+      plain(), response.write(PLAIN_ANSWER.subarray(0, half), () => response.destroy());
+    } else if (scene === "stream") {
       events(STREAM_ANSWER.subarray(0, parrot));
       setTimeout(() => response.end(STREAM_ANSWER.subarray(parrot)), 20);
     } else if (scene === "quiet") events(toEvent("x"));

@@ -1,4 +1,7 @@
-/** Whether answers are right, beside how fast they are: the same checks for the gateway and for each peer. */
+/**
+ * Whether answers are right, beside how fast they are: the same checks for the gateway and for each
+ * peer.
+ */
 import type { LimitKind } from "../gateway_config.ts";
 import type { Subject } from "../subjects.ts";
 import { checkSubject, type Correctness, type Report } from "./checks.ts";
@@ -32,7 +35,8 @@ function toTime(ms: number | null | undefined): string {
   if (ms === undefined) return "–";
   return ms === null ? "NEVER" : `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
 }
-const toShare = (excess: number | undefined): string => excess === undefined ? "–" : `${Math.round(excess * 100)} %`;
+const toShare = (excess: number | undefined): string =>
+  excess === undefined ? "–" : `${Math.round(excess * 100)} %`;
 
 /** What was found about a subject, for people. */
 export function toCells({ isEqual, reported, leftMs, excess }: Correctness): string[] {

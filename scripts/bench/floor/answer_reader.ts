@@ -1,4 +1,7 @@
-/** The least that reads HTTP/1.1 answers of one connection, one after the other: status, type, and the bytes of the body. */
+/**
+ * The least that reads HTTP/1.1 answers of one connection, one after the other: status, type, and
+ * the bytes of the body.
+ */
 import { Buffer } from "node:buffer";
 
 /** Takes an answer: a whole one, or one that comes in pieces. */
@@ -23,7 +26,10 @@ export function readAnswers(sink: () => Sink | undefined): (read: Uint8Array) =>
     const length = /\ncontent-length: (\d+)/i.exec(head)?.[1];
     [hasHead, isChunked, left] = [true, length === undefined, Number(length ?? 0)];
     [size, digits, isLast] = [0, 0, false];
-    [status, type] = [Number(head.slice(9, 12)), /\ncontent-type: ([^\r]*)/i.exec(head.slice(0, end))?.[1] ?? ""];
+    [status, type] = [
+      Number(head.slice(9, 12)),
+      /\ncontent-type: ([^\r]*)/i.exec(head.slice(0, end))?.[1] ?? "",
+    ];
     if (isChunked) sink()?.head(status, type);
     head = "";
     return end + 4 - before;
@@ -51,7 +57,9 @@ export function readAnswers(sink: () => Sink | undefined): (read: Uint8Array) =>
     }
     if (isOver) hasHead = false;
     if (isChunked) {
-      if (pieces.length > 0) sink()?.body(pieces.length === 1 ? pieces[0] as Uint8Array : Buffer.concat(pieces));
+      if (pieces.length > 0) {
+        sink()?.body(pieces.length === 1 ? pieces[0] as Uint8Array : Buffer.concat(pieces));
+      }
       if (isOver) sink()?.end();
     } else if (isOver) sink()?.whole(status, type, Buffer.concat([...kept.splice(0), ...pieces]));
     else kept.push(...pieces.map((piece) => piece.slice()));
@@ -60,7 +68,8 @@ export function readAnswers(sink: () => Sink | undefined): (read: Uint8Array) =>
 
 /** @returns A whole request for the provider */
 export function toRequest(authorization: string, body: Uint8Array): Uint8Array {
-  const head = `POST /v1/chat/completions HTTP/1.1\r\nhost: provider\r\nauthorization: ${authorization}\r\n` +
+  const head =
+    `POST /v1/chat/completions HTTP/1.1\r\nhost: provider\r\nauthorization: ${authorization}\r\n` +
     `content-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n`;
   return Buffer.concat([Buffer.from(head, "latin1"), body]);
 }

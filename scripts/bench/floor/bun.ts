@@ -1,4 +1,7 @@
-/** Bun, the floor: `Bun.connect` to the provider, a direct stream to callers, each read looked at and written on. The body is parsed, nothing else is checked. */
+/**
+ * Bun, the floor: `Bun.connect` to the provider, a direct stream to callers, each read looked at
+ * and written on. The body is parsed, nothing else is checked.
+ */
 import process from "node:process";
 import { readAnswers, type Sink, toRequest } from "./answer_reader.ts";
 
@@ -22,7 +25,11 @@ function send(socket: Socket, bytes: Uint8Array): void {
 }
 
 function dial(): Promise<Socket> {
-  const data: Socket["data"] = { sink: undefined, read: readAnswers(() => data.sink), rest: new Uint8Array() };
+  const data: Socket["data"] = {
+    sink: undefined,
+    read: readAnswers(() => data.sink),
+    rest: new Uint8Array(),
+  };
   return Bun.connect({
     hostname,
     port: Number(port),

@@ -1,4 +1,7 @@
-/** The least of a client over `node:net`: a connection is kept for the next call when its answer is over. */
+/**
+ * The least of a client over `node:net`: a connection is kept for the next call when its answer is
+ * over.
+ */
 import { connect, type Socket } from "node:net";
 import process from "node:process";
 import { readAnswers, type Sink, toRequest } from "./answer_reader.ts";
@@ -16,7 +19,10 @@ function dial(): Connection {
     socket: connect({ host: hostname, port: Number(port), noDelay: true }),
     sink: undefined,
   };
-  connection.socket.on("data", readAnswers(() => connection.sink)).on("error", () => connection.socket.destroy());
+  connection.socket.on("data", readAnswers(() => connection.sink)).on(
+    "error",
+    () => connection.socket.destroy(),
+  );
   return connection;
 }
 

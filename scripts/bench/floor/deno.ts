@@ -1,5 +1,10 @@
-/** Deno, the floor: `node:net` to the provider, `Deno.serve` to callers, each read looked at and enqueued. The body is parsed, nothing else is checked. */
-declare const Deno: { serve(options: object, handler: (request: Request) => Promise<Response>): unknown };
+/**
+ * Deno, the floor: `node:net` to the provider, `Deno.serve` to callers, each read looked at and
+ * enqueued. The body is parsed, nothing else is checked.
+ */
+declare const Deno: {
+  serve(options: object, handler: (request: Request) => Promise<Response>): unknown;
+};
 import process from "node:process";
 import { call } from "./client.ts";
 
@@ -11,7 +16,8 @@ Deno.serve({ hostname: "127.0.0.1", port: Number(process.env.PORT) }, async (req
     let controller: ReadableStreamDefaultController<Uint8Array>;
     let isOpen = true;
     const leave = call(request.headers.get("authorization") ?? "", body, {
-      whole: (status, type, body) => resolve(new Response(body.slice(), { status, headers: { "content-type": type } })),
+      whole: (status, type, body) =>
+        resolve(new Response(body.slice(), { status, headers: { "content-type": type } })),
       head(status, type) {
         const stream = new ReadableStream<Uint8Array>({
           start: (own) => void (controller = own),

@@ -1,4 +1,7 @@
-/** Node, the floor: `node:net` to the provider, `node:http` to callers, each read looked at and written on. The body is parsed, nothing else is checked. */
+/**
+ * Node, the floor: `node:net` to the provider, `node:http` to callers, each read looked at and
+ * written on. The body is parsed, nothing else is checked.
+ */
 import { Buffer } from "node:buffer";
 import { createServer } from "node:http";
 import process from "node:process";
@@ -11,7 +14,9 @@ createServer((inbound, response) => {
     JSON.parse(body.toString());
     const leave = call(inbound.headers.authorization ?? "", body, {
       whole: (status, type, body) =>
-        response.writeHead(status, { "content-type": type, "content-length": body.length }).end(body),
+        response.writeHead(status, { "content-type": type, "content-length": body.length }).end(
+          body,
+        ),
       head: (status, type) => response.writeHead(status, { "content-type": type }),
       body: (bytes) => response.write(bytes),
       end: () => response.end(),

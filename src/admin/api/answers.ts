@@ -76,18 +76,28 @@ export class TextParts {
  * @returns The answer
  */
 export function toTextAnswer(status: number, content: TextParts): GatewayResponse {
-  const headers = { "content-type": content.type, "cache-control": "no-store", "x-content-type-options": "nosniff" };
+  const headers = {
+    "content-type": content.type,
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+  };
   return { status, headers, body: content.toBody() };
 }
 
-/** Finds the code of what was thrown. The texts of stores are for operators, so they are passed on. */
+/**
+ * Finds the code of what was thrown. The texts of stores are for operators, so they are passed on.
+ */
 function toFacts(thrown: unknown): ErrorFacts {
   if (GatewayError.is(thrown)) return thrown;
   if (thrown instanceof UsageRefusal) {
     const { param, message } = thrown;
     return new GatewayError("invalid_query", { param, detail: `${param}: ${message}` });
   }
-  const withText = (code: ErrorFacts["code"], { message }: Error): ErrorFacts => ({ code, message, param: null });
+  const withText = (code: ErrorFacts["code"], { message }: Error): ErrorFacts => ({
+    code,
+    message,
+    param: null,
+  });
   if (thrown instanceof UnknownKey) return withText("key_not_found", thrown);
   if (thrown instanceof KeyStoreUnavailable) return withText("key_store_unavailable", thrown);
   if (thrown instanceof KeyStoreError) return withText("refused", thrown);

@@ -24,10 +24,16 @@ const amount = { type: "number", minimum: 0 };
 
 const properties = {
   of: { enum: ["key", "team"] },
-  id: { ...text, description: "Id of the key or of the caller with an identity token, or name of the team" },
+  id: {
+    ...text,
+    description: "Id of the key or of the caller with an identity token, or name of the team",
+  },
   name: { ...text, description: "That of the key" },
   team: { ...text, description: "That of the key" },
-  plan: { ...text, description: "That of the caller with an identity token, when it was last in use" },
+  plan: {
+    ...text,
+    description: "That of the caller with an identity token, when it was last in use",
+  },
   unit: { ...text, description: "tokens, or the currency" },
   limit: amount,
   used: { ...amount, description: "With what open calls have reserved" },
@@ -41,10 +47,14 @@ const properties = {
       "Use in a day at the pace of late: the average of the last 7 days, of a budget for a day that of the " +
       "last 24 hours, or since the first use in them, at least an hour; null where usage can't be read",
   },
-  paceSince: { ...time, description: "The time since when the pace is the average; null where nothing was used" },
+  paceSince: {
+    ...time,
+    description: "The time since when the pace is the average; null where nothing was used",
+  },
   runsOut: {
     ...time,
-    description: "When it will be used up at this pace; null where that is not before it renews, or is so already",
+    description:
+      "When it will be used up at this pace; null where that is not before it renews, or is so already",
   },
 };
 
@@ -58,7 +68,9 @@ export const budgetListSchema: Readonly<Record<string, unknown>> = {
       type: "array",
       items: {
         type: "object",
-        required: Object.keys(properties).filter((name) => !["name", "team", "plan"].includes(name)),
+        required: Object.keys(properties).filter((name) =>
+          !["name", "team", "plan"].includes(name)
+        ),
         additionalProperties: false,
         properties,
       },

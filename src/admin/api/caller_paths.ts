@@ -1,20 +1,29 @@
 /**
- * The operations that callers can use, for the description at the admin listener. They are made from their table.
+ * The operations that callers can use, for the description at the admin listener. They are made
+ * from their table.
  *
  * @module
  */
 import { GROUPS } from "../../config/operation_groups.ts";
 import { type Operation, OPERATIONS } from "../../operations/table.ts";
 
-/** Addresses of these paths: listeners for callers, not the one that this description is read from. */
+/**
+ * Addresses of these paths: listeners for callers, not the one that this description is read from.
+ */
 const SERVERS = [{
   url: "https://{host}",
-  variables: { host: { default: "a.example.com", description: "An address in providers.NAME.hosts" } },
+  variables: {
+    host: { default: "a.example.com", description: "An address in providers.NAME.hosts" },
+  },
 }];
 
 /** Contents of a request by its kind of body. */
-const CONTENTS: Readonly<Record<Exclude<Operation["body"], "none">, Readonly<Record<string, unknown>>>> = {
-  chat_completion: { "application/json": { schema: { $ref: "#/components/schemas/ChatCompletionRequest" } } },
+const CONTENTS: Readonly<
+  Record<Exclude<Operation["body"], "none">, Readonly<Record<string, unknown>>>
+> = {
+  chat_completion: {
+    "application/json": { schema: { $ref: "#/components/schemas/ChatCompletionRequest" } },
+  },
   json: { "application/json": { schema: { type: "object" } } },
   multipart: { "multipart/form-data": { schema: { type: "object" } } },
   any: { "*/*": {} },
@@ -27,7 +36,10 @@ function describe({ name, group, body }: Operation): unknown {
     ...(body !== "none" && { requestBody: { required: body !== "any", content: CONTENTS[body] } }),
     security: [{ upstreamKey: [], gatewayKey: [] }],
     responses: {
-      default: { description: "The provider's answer as it came, or an error of the gateway in the interface's form" },
+      default: {
+        description:
+          "The provider's answer as it came, or an error of the gateway in the interface's form",
+      },
     },
   };
 }
@@ -40,7 +52,10 @@ export function toCallerTags(): unknown[] {
   }));
 }
 
-/** Returns the paths of operations. Those that any method may be used on are described without operations. */
+/**
+ * Returns the paths of operations. Those that any method may be used on are described without
+ * operations.
+ */
 export function toCallerPaths(): Record<string, Record<string, unknown>> {
   const paths: Record<string, Record<string, unknown>> = {};
   for (const operation of OPERATIONS) {
@@ -52,7 +67,10 @@ export function toCallerPaths(): Record<string, Record<string, unknown>> {
       required: true,
       schema: { type: "string" },
     }));
-    const item = paths[`/v1${path.replace(/:(\w+)\+?/g, "{$1}")}`] ??= { servers: SERVERS, parameters };
+    const item = paths[`/v1${path.replace(/:(\w+)\+?/g, "{$1}")}`] ??= {
+      servers: SERVERS,
+      parameters,
+    };
     if (method === "*") item.summary = `Any method, where the group ${group} is allowed`;
     else item[method.toLowerCase()] = describe(operation);
   }

@@ -6,7 +6,10 @@
 import type { Clock } from "../../exchange/clock.ts";
 import type { ByteSource } from "../../http/message.ts";
 
-/** Interval at which the token is looked at. Revocations from elsewhere are known after 700 ms at most. Milliseconds. */
+/**
+ * Interval at which the token is looked at. Revocations from elsewhere are known after 700 ms at
+ * most. Milliseconds.
+ */
 const CHECK_MS = 250;
 
 /**
@@ -17,7 +20,11 @@ const CHECK_MS = 250;
  * @param clock Source of the interval
  * @returns The same source, which ends when the token does
  */
-export function endWithToken(source: ByteSource, isStillGood: () => Promise<boolean>, clock: Clock): ByteSource {
+export function endWithToken(
+  source: ByteSource,
+  isStillGood: () => Promise<boolean>,
+  clock: Clock,
+): ByteSource {
   let isOver = false;
   let cancelTimer = (): void => {};
   const end = (reason?: unknown): void => {

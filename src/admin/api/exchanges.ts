@@ -1,10 +1,15 @@
 /**
- * The route of settled exchanges at the admin API, and the form of their filters, which `sallyport log` takes too.
+ * The route of settled exchanges at the admin API, and the form of their filters, which `sallyport
+ * log` takes too.
  *
  * @module
  */
 import * as v from "valibot";
-import { END_KINDS, type ExchangeFilter, readDuration } from "../../observe/live/exchange_filter.ts";
+import {
+  END_KINDS,
+  type ExchangeFilter,
+  readDuration,
+} from "../../observe/live/exchange_filter.ts";
 import type { ExchangePlace } from "../../observe/live/exchange_page.ts";
 import { KEPT_EXCHANGES } from "../../observe/live/live_report.ts";
 import type { ExchangeLists } from "../exchange_lists.ts";
@@ -16,7 +21,9 @@ const MAX_LISTED = 500;
 /** The longest text to look for: a model has 256 characters at most. */
 const MAX_TEXT = 256;
 
-const text = v.optional(v.pipe(v.string(), v.maxLength(MAX_TEXT, `expected ${MAX_TEXT} characters at most`)));
+const text = v.optional(
+  v.pipe(v.string(), v.maxLength(MAX_TEXT, `expected ${MAX_TEXT} characters at most`)),
+);
 
 const durationForm = 'expected a duration such as "500ms" or "2s", or milliseconds';
 const duration = v.optional(v.pipe(
@@ -35,7 +42,10 @@ const FILTER_ENTRIES = {
   outcome: v.optional(v.picklist(END_KINDS, `expected one of ${END_KINDS.join(", ")}`)),
   code: text,
   status: v.optional(
-    v.pipe(v.string(), v.regex(/^[1-5][0-9x]{0,2}$/, "expected a status such as 429, or a class such as 5xx")),
+    v.pipe(
+      v.string(),
+      v.regex(/^[1-5][0-9x]{0,2}$/, "expected a status such as 429, or a class such as 5xx"),
+    ),
   ),
   stream: v.optional(v.picklist(["true", "false"], 'expected "true" or "false"')),
   minDuration: duration,
@@ -56,7 +66,10 @@ function toFilter(
 }
 
 /** Schema of a filter. Its input is text, of a query string or of the command line. */
-export const FilterSchema: v.GenericSchema<unknown, ExchangeFilter> = v.pipe(PartsSchema, v.transform(toFilter));
+export const FilterSchema: v.GenericSchema<unknown, ExchangeFilter> = v.pipe(
+  PartsSchema,
+  v.transform(toFilter),
+);
 
 const afterForm = "expected the next of the page before";
 
@@ -87,13 +100,15 @@ export const EXCHANGE_ROUTES: readonly AdminRoute<ExchangeLists>[] = [{
   query: {
     schema: QuerySchema,
     means: {
-      search: "Those with this text in one of their names: id, key, provider, model, operation, outcome, code, status",
+      search:
+        "Those with this text in one of their names: id, key, provider, model, operation, outcome, code, status",
       id: "The one with this x-request-id",
       key: "Those of keys with this text in their id or name",
       provider: "Those of this provider",
       model: "Those with this text in their model",
       operation: "Those with this text in their operation, such as embeddings",
-      outcome: "ok; errors, for the operator to act on; refused, by the gateway or with a 4xx; cancelled by the caller",
+      outcome:
+        "ok; errors, for the operator to act on; refused, by the gateway or with a 4xx; cancelled by the caller",
       code: "Those with this text in their code or cause, such as timeout",
       status: "Those of this status, such as 429, or of this class, such as 5xx",
       stream: "true for streams, false for the others",
@@ -110,6 +125,10 @@ export const EXCHANGE_ROUTES: readonly AdminRoute<ExchangeLists>[] = [{
     const { limit, after, gateway, ...parts } = query as v.InferOutput<typeof QuerySchema>; // as its schema leaves it
     const found = await lists.find({ filter: toFilter(parts), limit, before: after }, gateway);
     const { exchanges, reached, missing } = found;
-    return { exchanges, next: reached === undefined ? null : `${reached.settledAt}_${reached.id}`, missing };
+    return {
+      exchanges,
+      next: reached === undefined ? null : `${reached.settledAt}_${reached.id}`,
+      missing,
+    };
   },
 }];

@@ -1,5 +1,6 @@
 /**
- * The route of the fleet at the admin API, with the schema of its answer, and the queries that name a gateway.
+ * The route of the fleet at the admin API, with the schema of its answer, and the queries that name
+ * a gateway.
  *
  * @module
  */
@@ -8,7 +9,9 @@ import type { Fleet } from "../../observe/fleet/fleet.ts";
 import type { AdminRoute } from "./keys.ts";
 import { state } from "./live_schemas.ts";
 
-/** Gateways that a call is about: an id, a name or `all`; `undefined` for the one that is called. */
+/**
+ * Gateways that a call is about: an id, a name or `all`; `undefined` for the one that is called.
+ */
 export interface FleetQuery {
   readonly gateway?: string | undefined;
 }
@@ -22,12 +25,20 @@ export const gateway: v.OptionalSchema<v.GenericSchema<string, string>, undefine
 /** The query of what can be seen of all gateways. */
 export const FLEET_QUERY: NonNullable<AdminRoute["query"]> = {
   schema: v.pipe(
-    v.strictObject({ scope: v.optional(v.picklist(["gateway", "fleet"], 'expected "gateway" or "fleet"')), gateway }),
+    v.strictObject({
+      scope: v.optional(v.picklist(["gateway", "fleet"], 'expected "gateway" or "fleet"')),
+      gateway,
+    }),
     v.forward(
-      v.check(({ scope, gateway }) => scope !== "gateway" || gateway === undefined, "expected fleet beside gateway"),
+      v.check(
+        ({ scope, gateway }) => scope !== "gateway" || gateway === undefined,
+        "expected fleet beside gateway",
+      ),
       ["scope"],
     ),
-    v.transform(({ scope, gateway }): FleetQuery => ({ gateway: gateway ?? (scope === "fleet" ? "all" : undefined) })),
+    v.transform(({ scope, gateway }): FleetQuery => ({
+      gateway: gateway ?? (scope === "fleet" ? "all" : undefined),
+    })),
   ),
   means: {
     scope: "fleet for all gateways that share the Redis, gateway for this one; gateway if left out",
@@ -50,7 +61,10 @@ const is = { type: "boolean" };
 const gatewayProperties = {
   id: { ...text, description: "That of its process: a gateway that starts again has another one" },
   name: { ...text, description: "instance of its configuration, or its host and first port" },
-  presence: { enum: ["serving", "lost", "left"], description: "left: it ended as it should; lost: it fell silent" },
+  presence: {
+    enum: ["serving", "lost", "left"],
+    description: "left: it ended as it should; lost: it fell silent",
+  },
   silentMs: { ...ms, description: "Since it was last heard of" },
   isSelf: { ...is, description: "Whether it is the one that answers" },
   state,
@@ -62,13 +76,23 @@ const gatewayProperties = {
   workersWanted: count,
   openExchanges: count,
   openStreams: count,
-  rate: { type: "number", minimum: 0, description: "Exchanges a second, over the last ten seconds" },
+  rate: {
+    type: "number",
+    minimum: 0,
+    description: "Exchanges a second, over the last ten seconds",
+  },
   errorShare: { ...maybe, description: "Errors among the exchanges of the last minute" },
   p50: { ...maybe, description: "Duration of an exchange, over the last minute, milliseconds" },
   p95: maybe,
-  overhead: { ...maybe, description: "Half of all take less of the gateway's own time, milliseconds" },
+  overhead: {
+    ...maybe,
+    description: "Half of all take less of the gateway's own time, milliseconds",
+  },
   memoryBytes: count,
-  isRedisUp: { type: ["boolean", "null"], description: "Whether Redis answers it; null without one" },
+  isRedisUp: {
+    type: ["boolean", "null"],
+    description: "Whether Redis answers it; null without one",
+  },
   localDecisions: { ...count, description: "Limits that it decided without Redis" },
 };
 
@@ -79,11 +103,18 @@ export const fleetSchema: Readonly<Record<string, unknown>> = {
   properties: {
     now: { ...ms, description: "Wall clock, milliseconds since 1970" },
     isShared: { ...is, description: "Whether there is a Redis, which other gateways can share" },
-    isStale: { ...is, description: "True while Redis does not answer: the others are told as they were" },
+    isStale: {
+      ...is,
+      description: "True while Redis does not answer: the others are told as they were",
+    },
     asOf: { ...ms, description: "When the others were last heard of" },
     gateways: {
       type: "array",
-      items: { type: "object", required: Object.keys(gatewayProperties), properties: gatewayProperties },
+      items: {
+        type: "object",
+        required: Object.keys(gatewayProperties),
+        properties: gatewayProperties,
+      },
     },
   },
 };
@@ -93,7 +124,8 @@ export const FLEET_ROUTES: readonly AdminRoute<Fleet>[] = [{
   method: "get",
   path: "/v1/fleet",
   operationId: "listGateways",
-  summary: "List the gateways that share the Redis, side by side, and those that left or were lost lately",
+  summary:
+    "List the gateways that share the Redis, side by side, and those that left or were lost lately",
   status: 200,
   answers: "Fleet",
   run: (fleet) => fleet.list(),

@@ -1,6 +1,6 @@
 /**
- * Access control of the admin listener: checks the Host by which it is called, and finds the operator, by the admin
- * token or by an identity token with a role.
+ * Access control of the admin listener: checks the Host by which it is called, and finds the
+ * operator, by the admin token or by an identity token with a role.
  *
  * @module
  */
@@ -18,15 +18,22 @@ export interface Operator {
   /** Id of the operator's token, or `admin token`. */
   readonly who: string;
   readonly role: AdminRole;
-  /** Tells whether the token would still be let in: for what goes on after the request was answered. */
+  /**
+   * Tells whether the token would still be let in: for what goes on after the request was answered.
+   */
   readonly isStillGood: () => Promise<boolean>;
 }
 
-/** Parts of {@link Guard}. They may change with the configuration: each is read when it is needed. */
+/**
+ * Parts of {@link Guard}. They may change with the configuration: each is read when it is needed.
+ */
 export interface GuardParts {
   /** The admin token. */
   readonly token?: string | undefined;
-  /** Finds the operator of an identity token. Without this and {@link token}, whatever needs an operator is refused. */
+  /**
+   * Finds the operator of an identity token. Without this and {@link token}, whatever needs an
+   * operator is refused.
+   */
   readonly signIn?: ((token: string) => Promise<TokenOperator | undefined>) | undefined;
   /** The configured hostname of the listener. */
   readonly hostname?: string | undefined;
@@ -36,9 +43,14 @@ export interface GuardParts {
 
 /** Number of wrong tokens that are refused without delay, for an operator who mistypes one. */
 const FREE_REFUSALS = 10;
-/** Delay of any token after these, and time until one more is refused without delay. Milliseconds. */
+/**
+ * Delay of any token after these, and time until one more is refused without delay. Milliseconds.
+ */
 const DELAY_MS = 1000;
-/** Limit of tokens that are delayed at the same time, each with its connection and a timer; any further one is a 429. */
+/**
+ * Limit of tokens that are delayed at the same time, each with its connection and a timer; any
+ * further one is a 429.
+ */
 const MAX_WAITING = 64;
 /** The operator who shows the admin token, whoever that is. */
 const BY_ADMIN_TOKEN: TokenOperator = { id: "admin token", role: "admin" };
@@ -57,7 +69,10 @@ export class Guard {
   constructor(parts: GuardParts) {
     const { hostname = "localhost", clock } = parts;
     this.#parts = parts;
-    this.#names = [...LOOPBACK_NAMES, hostname.includes(":") ? `[${hostname}]` : hostname.toLowerCase()];
+    this.#names = [
+      ...LOOPBACK_NAMES,
+      hostname.includes(":") ? `[${hostname}]` : hostname.toLowerCase(),
+    ];
     this.#refilledAt = clock.monotonic();
   }
 
@@ -67,9 +82,10 @@ export class Guard {
   }
 
   /**
-   * Refuses pages of other sites at a listener that has no token, where anybody may read metrics. Such a page reaches
-   * the listener through a browser on this machine: by a name of its own that resolves to this machine (DNS rebinding),
-   * or directly. Requests without Host pass: no browser sends them.
+   * Refuses pages of other sites at a listener that has no token, where anybody may read metrics.
+   * Such a page reaches the listener through a browser on this machine: by a name of its own that
+   * resolves to this machine (DNS rebinding), or directly. Requests without Host pass: no browser
+   * sends them.
    *
    * @param request What arrived
    * @throws {GatewayError} For an unknown Host, or a request of another site's page
@@ -78,17 +94,22 @@ export class Guard {
     if (this.isGuarded) return;
     const host = headers.get("host");
     const { hostname } = HOST.exec(host?.toLowerCase() ?? "")?.groups ?? {};
-    if (host !== null && !this.#names.includes(hostname ?? "")) throw new GatewayError("unknown_admin_host");
+    if (host !== null && !this.#names.includes(hostname ?? "")) {
+      throw new GatewayError("unknown_admin_host");
+    }
     // A link to the console is followed; what a page fetches of its own accord is not answered.
-    if (headers.get("sec-fetch-site") === "cross-site" && headers.get("sec-fetch-mode") !== "navigate") {
+    if (
+      headers.get("sec-fetch-site") === "cross-site" && headers.get("sec-fetch-mode") !== "navigate"
+    ) {
       throw new GatewayError("cross_site_request");
     }
   }
 
   /**
-   * Finds the operator. Compares digests in constant time, so that timing reveals nothing of the admin token. While many
-   * wrong tokens are shown, the right one waits as long as they do, or is refused as they are: otherwise a guess would be
-   * answered at once. An identity token passes without delay, since its signature can't be guessed.
+   * Finds the operator. Compares digests in constant time, so that timing reveals nothing of the
+   * admin token. While many wrong tokens are shown, the right one waits as long as they do, or is
+   * refused as they are: otherwise a guess would be answered at once. An identity token passes
+   * without delay, since its signature can't be guessed.
    *
    * @param request What arrived
    * @param header Name of the header that holds the token
@@ -98,9 +119,11 @@ export class Guard {
   async authenticate({ headers }: GatewayRequest, header = "Authorization"): Promise<Operator> {
     if (!this.isGuarded) throw new GatewayError("no_admin_token");
     const presentedToken = parseBearer(headers.get(header.toLowerCase())) ?? "";
-    const operator = await this.#parts.signIn?.(presentedToken) ?? await this.#checkAdminToken(presentedToken);
+    const operator = await this.#parts.signIn?.(presentedToken) ??
+      await this.#checkAdminToken(presentedToken);
     if (operator !== undefined) {
-      const isStillGood = () => this.#find(presentedToken).then((found) => found !== undefined, () => false);
+      const isStillGood = () =>
+        this.#find(presentedToken).then((found) => found !== undefined, () => false);
       return { who: operator.id, role: operator.role, isStillGood };
     }
     throw new GatewayError("invalid_admin_token", {
@@ -111,7 +134,9 @@ export class Guard {
 
   /** Finds the operator of a token, at once. */
   async #find(presentedToken: string): Promise<TokenOperator | undefined> {
-    return this.#isAdminToken(presentedToken) ? BY_ADMIN_TOKEN : await this.#parts.signIn?.(presentedToken);
+    return this.#isAdminToken(presentedToken)
+      ? BY_ADMIN_TOKEN
+      : await this.#parts.signIn?.(presentedToken);
   }
 
   #isAdminToken(presentedToken: string): boolean {
@@ -119,7 +144,10 @@ export class Guard {
     return token !== undefined && equalDigests(digest(presentedToken), digest(token));
   }
 
-  /** Compares a token with the admin token, at a time that does not depend on whether it is the right one. */
+  /**
+   * Compares a token with the admin token, at a time that does not depend on whether it is the
+   * right one.
+   */
   async #checkAdminToken(presentedToken: string): Promise<TokenOperator | undefined> {
     if (presentedToken === "") return undefined;
     this.#refill();
@@ -129,7 +157,10 @@ export class Guard {
     return undefined;
   }
 
-  /** Adds the refusals without delay that have become due. All callers share the count: they are not told apart. */
+  /**
+   * Adds the refusals without delay that have become due. All callers share the count: they are not
+   * told apart.
+   */
   #refill(): void {
     const refilled = Math.floor((this.#parts.clock.monotonic() - this.#refilledAt) / DELAY_MS);
     this.#free = Math.min(FREE_REFUSALS, this.#free + refilled);
@@ -137,7 +168,9 @@ export class Guard {
   }
 
   async #wait(): Promise<void> {
-    if (this.#waiting >= MAX_WAITING) throw new GatewayError("too_many_wrong_tokens", { retryAfterMs: DELAY_MS });
+    if (this.#waiting >= MAX_WAITING) {
+      throw new GatewayError("too_many_wrong_tokens", { retryAfterMs: DELAY_MS });
+    }
     this.#waiting++;
     try {
       await new Promise<void>((resolve) => void this.#parts.clock.timer(DELAY_MS, resolve));

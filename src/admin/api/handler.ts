@@ -1,12 +1,17 @@
 /**
- * Handler of the admin listener, which operators and load balancers call: health, metrics, the console and the admin
- * API.
+ * Handler of the admin listener, which operators and load balancers call: health, metrics, the
+ * console and the admin API.
  *
  * @module
  */
 import { Router } from "itty-router";
 import * as v from "valibot";
-import { type GatewayRequest, type GatewayResponse, isDrainable, SMALL_BODY_BYTES } from "../../http/message.ts";
+import {
+  type GatewayRequest,
+  type GatewayResponse,
+  isDrainable,
+  SMALL_BODY_BYTES,
+} from "../../http/message.ts";
 import { readAll } from "../../http/read_all.ts";
 import { describeIssue, formatMistake } from "../../config/issue.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
@@ -53,11 +58,16 @@ const METRICS_TYPES = {
   text: "text/plain; version=0.0.4; charset=utf-8",
   openmetrics: "application/openmetrics-text; version=1.0.0; charset=utf-8",
 } as const;
-/** Matches an `Accept` that allows OpenMetrics 1.0.0; Prometheus asks for several versions, with weights. */
+/**
+ * Matches an `Accept` that allows OpenMetrics 1.0.0; Prometheus asks for several versions, with
+ * weights.
+ */
 const OPENMETRICS_ASKED =
   /application\/openmetrics-text(?!\s*;\s*version=(?!1\.0\.0))(?![^,]*;\s*q=0(?:\.0*)?\s*(?:[;,]|$))/i;
 
-/** Reads the whole body, which is bounded: an unread rest would block the connection's next request. */
+/**
+ * Reads the whole body, which is bounded: an unread rest would block the connection's next request.
+ */
 async function readBytes({ headers, body }: GatewayRequest): Promise<Uint8Array> {
   const accept = (byteLength: number) => {
     if (byteLength > SMALL_BODY_BYTES) throw new GatewayError("body_too_large");
@@ -78,8 +88,15 @@ async function readJson(request: GatewayRequest): Promise<unknown> {
   }
 }
 
-/** Checks a value by a schema and returns the schema's output. @throws {GatewayError} For the first mistake */
-function check(schema: v.GenericSchema, given: unknown, code: "invalid_body" | "invalid_query"): unknown {
+/**
+ * Checks a value by a schema and returns the schema's output. @throws {GatewayError} For the first
+ * mistake
+ */
+function check(
+  schema: v.GenericSchema,
+  given: unknown,
+  code: "invalid_body" | "invalid_query",
+): unknown {
   const result = v.safeParse(schema, given);
   if (result.success) return result.output;
   const mistake = describeIssue(result.issues[0]);
@@ -91,9 +108,13 @@ function readQuery({ schema }: NonNullable<AdminRoute["query"]>, url: string): u
   return check(schema, Object.fromEntries(new URL(url).searchParams), "invalid_query");
 }
 
-async function readBody({ body: wanted }: Pick<AdminRoute, "body">, request: GatewayRequest): Promise<unknown> {
+async function readBody(
+  { body: wanted }: Pick<AdminRoute, "body">,
+  request: GatewayRequest,
+): Promise<unknown> {
   if (wanted === undefined) return undefined;
-  // Also what keeps pages in a browser from writing here: this type makes it ask first, and nobody answers that.
+  // Also what keeps pages in a browser from writing here: this type makes it ask first, and nobody
+  // answers that.
   if (!/^application\/json\s*(?:;|$)/i.test(request.headers.get("content-type") ?? "")) {
     throw new GatewayError("unsupported_media_type");
   }
@@ -101,11 +122,21 @@ async function readBody({ body: wanted }: Pick<AdminRoute, "body">, request: Gat
 }
 
 /** Answers with the metrics of this gateway, or of those that the query names. */
-async function toMetricsAnswer({ metrics, fleet }: AdminParts, { headers: asked }: GatewayRequest, url: string) {
+async function toMetricsAnswer(
+  { metrics, fleet }: AdminParts,
+  { headers: asked }: GatewayRequest,
+  url: string,
+) {
   const format = OPENMETRICS_ASKED.test(asked.get("accept") ?? "") ? "openmetrics" : "text";
-  const headers = { "content-type": METRICS_TYPES[format], "cache-control": "no-store", vary: "accept" };
+  const headers = {
+    "content-type": METRICS_TYPES[format],
+    "cache-control": "no-store",
+    vary: "accept",
+  };
   const { gateway } = readQuery(FLEET_QUERY, url) as FleetQuery;
-  const body = gateway === undefined ? await metrics(format) : toFleetMetricsText(await fleet.metrics(gateway), format);
+  const body = gateway === undefined
+    ? await metrics(format)
+    : toFleetMetricsText(await fleet.metrics(gateway), format);
   return { status: 200, headers, body };
 }
 
@@ -133,7 +164,8 @@ function bind<Service>(routes: readonly AdminRoute<Service>[], service: Service)
 
 /** Binds all routes that answer with JSON or text. */
 function bindAll(parts: AdminParts) {
-  const { keys, tokens, teams, providerReports, budgets, usage, exchanges, recordings, fleet } = parts;
+  const { keys, tokens, teams, providerReports, budgets, usage, exchanges, recordings, fleet } =
+    parts;
   return [
     ...bind(KEY_ROUTES, keys),
     ...bind(TOKEN_ROUTES, tokens),
@@ -176,24 +208,38 @@ function createRouter(parts: AdminParts, guard: Guard) {
         const body = await readBody(route, inbound);
         return await route.run({ id, operator, query, body });
       });
-      return content instanceof TextParts ? toTextAnswer(route.status, content) : toAnswer(route.status, content);
+      return content instanceof TextParts
+        ? toTextAnswer(route.status, content)
+        : toAnswer(route.status, content);
     });
   }
   for (const path of PAGE_PATHS) {
     router.get(path, ({ inbound }) => toPageAnswer(path, inbound.headers.get("accept-encoding")));
   }
   for (const route of OPERATOR_ROUTES) {
-    router[route.method]?.(route.path.replace("{provider}", ":provider"), async ({ params, inbound, url }) => {
-      const operator = await guard.authenticate(inbound, route.tokenIn);
-      const provider = readName(params.provider);
-      const target = provider || (new URL(url).searchParams.get("gateway") ?? "");
-      return await supervise({ ...route, target }, operator, parts, () => {
-        const query = route.query === undefined ? {} : readQuery(route.query, url) as FleetQuery;
-        return route.run(actions, { provider, operator, query, inbound, readBytes: () => readBytes(inbound) });
-      });
-    });
+    router[route.method]?.(
+      route.path.replace("{provider}", ":provider"),
+      async ({ params, inbound, url }) => {
+        const operator = await guard.authenticate(inbound, route.tokenIn);
+        const provider = readName(params.provider);
+        const target = provider || (new URL(url).searchParams.get("gateway") ?? "");
+        return await supervise({ ...route, target }, operator, parts, () => {
+          const query = route.query === undefined ? {} : readQuery(route.query, url) as FleetQuery;
+          return route.run(actions, {
+            provider,
+            operator,
+            query,
+            inbound,
+            readBytes: () => readBytes(inbound),
+          });
+        });
+      },
+    );
   }
-  const allowed = new Map([["/livez", "GET, HEAD"], ["/readyz", "GET, HEAD"], ["/openapi.json", "GET"]]);
+  const allowed = new Map([["/livez", "GET, HEAD"], ["/readyz", "GET, HEAD"], [
+    "/openapi.json",
+    "GET",
+  ]]);
   for (const path of PAGE_PATHS) allowed.set(path, "GET");
   for (const { path, method } of [...routes, ...OPERATOR_ROUTES]) {
     const before = allowed.get(path);
@@ -208,9 +254,10 @@ function createRouter(parts: AdminParts, guard: Guard) {
 }
 
 /**
- * The admin listener's handler. `GET /livez` says that the process answers; `GET /readyz` says whether new requests
- * are welcome: 503 while the gateway drains, and until keys can be looked up; `GET /` is the console's page, which asks for the admin token; `GET
- * /openapi.json` describes the rest, which needs it.
+ * The admin listener's handler. `GET /livez` says that the process answers; `GET /readyz` says
+ * whether new requests are welcome: 503 while the gateway drains, and until keys can be looked up;
+ * `GET /` is the console's page, which asks for the admin token; `GET /openapi.json` describes the
+ * rest, which needs it.
  *
  * @param parts The parts that it works with
  * @returns The handler

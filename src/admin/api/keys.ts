@@ -1,5 +1,6 @@
 /**
- * The routes of gateway keys at the admin API: one table, which the handler and its description both read.
+ * The routes of gateway keys at the admin API: one table, which the handler and its description
+ * both read.
  *
  * @module
  */
@@ -36,12 +37,32 @@ export interface AdminRoute<Service = KeyAdministration> {
   /** Schema of the body, if there is one, and its name in the description. */
   readonly body?: { readonly schema: v.GenericSchema; readonly form: BodyForm };
   /** Schema of the query string's parameters, and the meaning of each. */
-  readonly query?: { readonly schema: v.GenericSchema; readonly means: Readonly<Record<string, string>> };
+  readonly query?: {
+    readonly schema: v.GenericSchema;
+    readonly means: Readonly<Record<string, string>>;
+  };
   readonly status: 200 | 201;
   /** Name of the answer's schema in the description. */
   readonly answers:
-    | ("Key" | "NewKey" | "KeyList" | "TeamList" | "ProviderList" | "BudgetList" | "UsageReport" | "UsageRow")
-    | ("RecordingList" | "StoppedRecording" | "ExchangeList" | "Fleet" | "Operator" | "Revocation" | "RevocationList");
+    | (
+      | "Key"
+      | "NewKey"
+      | "KeyList"
+      | "TeamList"
+      | "ProviderList"
+      | "BudgetList"
+      | "UsageReport"
+      | "UsageRow"
+    )
+    | (
+      | "RecordingList"
+      | "StoppedRecording"
+      | "ExchangeList"
+      | "Fleet"
+      | "Operator"
+      | "Revocation"
+      | "RevocationList"
+    );
   /** Media types of the answer, where it is no single JSON. */
   readonly types?: readonly string[];
   run(service: Service, call: AdminCall): Promise<unknown>;

@@ -21,7 +21,10 @@ export function listLimit(max: number): v.GenericSchema<string | undefined, numb
   );
 }
 
-/** Says what the parameter means, in the description of the API. @param max The largest number of items */
+/**
+ * Says what the parameter means, in the description of the API. @param max The largest number of
+ * items
+ */
 export function listLimitMeans(max: number): string {
   return `How many at most, up to ${max}; ${DEFAULT_LISTED} if left out`;
 }

@@ -16,7 +16,10 @@ const object = (properties: Record<string, unknown>, optional: readonly string[]
   properties,
 });
 
-const durations = { ...list(count), description: "Bin, how many, bin, how many: bin n ends at 2^(n/8 - 7) ms" };
+const durations = {
+  ...list(count),
+  description: "Bin, how many, bin, how many: bin n ends at 2^(n/8 - 7) ms",
+};
 
 const second = object({
   at: { ...count, description: "Seconds since 1970" },
@@ -73,7 +76,10 @@ const OPTIONAL_FACTS = [
 
 const exchange = object({
   id: { ...text, description: "x-request-id" },
-  settledAt: { ...ms, description: "When it ended, milliseconds since 1970; with the id its place in the order" },
+  settledAt: {
+    ...ms,
+    description: "When it ended, milliseconds since 1970; with the id its place in the order",
+  },
   startedAt: { ...ms, description: "Wall clock, milliseconds since 1970" },
   durationMs: ms,
   calledMs: { ...ms, description: "Until the provider was called" },
@@ -84,13 +90,19 @@ const exchange = object({
   status: count,
   code: text,
   cause: { enum: Object.keys(FAILURE_CAUSES), description: "Why the call to the provider failed" },
-  retryCause: { enum: Object.keys(FAILURE_CAUSES), description: "Why a call failed that was made again" },
+  retryCause: {
+    enum: Object.keys(FAILURE_CAUSES),
+    description: "Why a call failed that was made again",
+  },
   provider: text,
   keyId: text,
   keyName: { ...text, description: "Name of the key, where it has one and can be looked up" },
   gateway: { ...text, description: "Name of its gateway, where the report is about several" },
   operation: text,
-  genAi: { ...text, description: "Kind of a model's work, by OpenTelemetry's gen_ai.operation.name" },
+  genAi: {
+    ...text,
+    description: "Kind of a model's work, by OpenTelemetry's gen_ai.operation.name",
+  },
   isMetered: { type: "boolean", description: "Whether the operation costs tokens" },
   model: text,
   stream: { type: "boolean" },
@@ -109,7 +121,10 @@ const exchange = object({
     description: "Whether the gateway estimated `usage`, since the provider stated none",
   },
   limit: { ...text, description: "The limit that refused it" },
-  observedLimit: { ...text, description: "The limit that would have refused it, had it not been set to observe" },
+  observedLimit: {
+    ...text,
+    description: "The limit that would have refused it, had it not been set to observe",
+  },
 }, OPTIONAL_FACTS);
 
 const replica = object({
@@ -123,10 +138,16 @@ const replica = object({
 /** The state of a gateway. */
 export const state: Readonly<Record<string, unknown>> = {
   enum: ["starting", "ready", "draining", "leaving"],
-  description: "Whether callers are welcome, an operator turned them elsewhere, or the process was told to end",
+  description:
+    "Whether callers are welcome, an operator turned them elsewhere, or the process was told to end",
 };
 
-const turned = object({ id: text, name: text, state, isDone: { type: "boolean", description: "It has said so" } });
+const turned = object({
+  id: text,
+  name: text,
+  state,
+  isDone: { type: "boolean", description: "It has said so" },
+});
 
 const scope = {
   ...object({ gateway: text, gateways: count, isStale: { type: "boolean" } }, ["gateway"]),
@@ -141,21 +162,32 @@ export const liveSchemas: Readonly<Record<string, unknown>> = {
     from: { ...count, description: "Seconds from this one on, up to now, are told here" },
     state,
     version: text,
-    health: { type: "object", description: "How the engines behind keys and limits do, and each worker" },
-    since: { ...count, description: "First second that is known, since 1970; one before it was not idle, but unknown" },
+    health: {
+      type: "object",
+      description: "How the engines behind keys and limits do, and each worker",
+    },
+    since: {
+      ...count,
+      description:
+        "First second that is known, since 1970; one before it was not idle, but unknown",
+    },
     openExchanges: count,
     openStreams: count,
     providers: list(object({ name: text, hosts: list(text), replicas: list(replica) })),
     seconds: list(second),
     exchanges: {
       ...list(exchange),
-      description: `What settled, the newest ${REPORTED_EXCHANGES} at most; GET /v1/exchanges has the rest`,
+      description:
+        `What settled, the newest ${REPORTED_EXCHANGES} at most; GET /v1/exchanges has the rest`,
     },
     scope,
   }, ["scope"]),
   ExchangeList: object({
     exchanges: { ...list(exchange), description: "The newest first" },
-    next: { type: ["string", "null"], description: "What to give as after for the next page; null after the last" },
+    next: {
+      type: ["string", "null"],
+      description: "What to give as after for the next page; null after the last",
+    },
     missing: { ...list(text), description: "With gateway: the names of those that did not answer" },
   }, ["missing"]),
   ChatCompletionRequest: {

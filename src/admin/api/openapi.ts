@@ -1,5 +1,6 @@
 /**
- * The description of the admin API, made from the routes themselves, and of the operations for callers.
+ * The description of the admin API, made from the routes themselves, and of the operations for
+ * callers.
  *
  * @module
  */
@@ -30,7 +31,10 @@ function propertiesOf(schema: v.GenericSchema): Record<string, unknown> {
 
 /** The part of a view about a record that a later version wrote. */
 const NOT_UNDERSTOOD = {
-  unreadable: { ...text, description: "Why it is refused: what this version does not understand of its record" },
+  unreadable: {
+    ...text,
+    description: "Why it is refused: what this version does not understand of its record",
+  },
   unknown: {
     type: "array",
     items: text,
@@ -47,19 +51,34 @@ function schemas(): Record<string, unknown> {
     created: time,
     revoked: time,
     lastUsed: { ...time, description: "Written down lazily" },
-    previousExpires: { ...time, description: "Until when the secret before the last rotation is good" },
+    previousExpires: {
+      ...time,
+      description: "Until when the secret before the last rotation is good",
+    },
     use: useSchema,
   };
   const whole = { key: { ...text, description: "The key itself. No other answer shows it" } };
   return {
-    KeyPolicy: { type: "object", properties: propertiesOf(KeyPolicySchema), additionalProperties: false },
-    KeyPatch: { type: "object", properties: propertiesOf(KeyPatchSchema), additionalProperties: false },
+    KeyPolicy: {
+      type: "object",
+      properties: propertiesOf(KeyPolicySchema),
+      additionalProperties: false,
+    },
+    KeyPatch: {
+      type: "object",
+      properties: propertiesOf(KeyPatchSchema),
+      additionalProperties: false,
+    },
     Rotation: {
       type: "object",
       properties: { overlap: { ...text, default: DEFAULT_OVERLAP, examples: ["0s"] } },
       additionalProperties: false,
     },
-    RevokedTokens: { type: "object", properties: propertiesOf(RevokedTokensSchema), additionalProperties: false },
+    RevokedTokens: {
+      type: "object",
+      properties: propertiesOf(RevokedTokensSchema),
+      additionalProperties: false,
+    },
     ...tokenSchemas,
     ...recordingSchemas,
     Key: { type: "object", required: ["id", "state"], properties: key },
@@ -70,7 +89,10 @@ function schemas(): Record<string, unknown> {
       properties: {
         keys: { type: "array", items: { $ref: "#/components/schemas/Key" } },
         next: { type: ["string", "null"], description: "What to give as after for the next page" },
-        readOnly: { type: "boolean", description: "True if keys stand in the configuration: no call changes them" },
+        readOnly: {
+          type: "boolean",
+          description: "True if keys stand in the configuration: no call changes them",
+        },
       },
     },
     TeamList: teamListSchema,
@@ -87,7 +109,12 @@ function schemas(): Record<string, unknown> {
         error: {
           type: "object",
           required: ["message", "type", "param", "code"],
-          properties: { message: text, type: text, param: { type: ["string", "null"] }, code: text },
+          properties: {
+            message: text,
+            type: text,
+            param: { type: ["string", "null"] },
+            code: text,
+          },
         },
       },
     },
@@ -108,9 +135,14 @@ function toParameters(query: AdminRoute["query"]): unknown[] {
 }
 
 function describe(
-  { operationId, summary, path, query, body, status, answers, types = ["application/json"] }: Omit<AdminRoute, "run">,
+  { operationId, summary, path, query, body, status, answers, types = ["application/json"] }: Omit<
+    AdminRoute,
+    "run"
+  >,
 ): unknown {
-  const inPath = path.includes("{id}") ? [{ name: "id", in: "path", required: true, schema: text }] : [];
+  const inPath = path.includes("{id}")
+    ? [{ name: "id", in: "path", required: true, schema: text }]
+    : [];
   const inQuery = toParameters(query);
   return {
     operationId,
@@ -120,7 +152,10 @@ function describe(
       requestBody: { required: true, content: content(body.form) },
     }),
     responses: {
-      [status]: { description: "Done", content: Object.assign({}, ...types.map((type) => content(answers, type))) },
+      [status]: {
+        description: "Done",
+        content: Object.assign({}, ...types.map((type) => content(answers, type))),
+      },
       default: { description: "Refused, and why", content: content("Error") },
     },
   };
@@ -129,12 +164,15 @@ function describe(
 function describeAction(
   { operationId, summary, path, tokenIn, query, body, answers, type }: OperatorRoute,
 ): unknown {
-  const inPath = path.includes("{provider}") ? [{ name: "provider", in: "path", required: true, schema: text }] : [];
+  const inPath = path.includes("{provider}")
+    ? [{ name: "provider", in: "path", required: true, schema: text }]
+    : [];
   return {
     operationId,
     summary,
     parameters: [...inPath, ...toParameters(query)],
-    ...(tokenIn === TOKEN_HEADER && { security: [{ tokenBeside: [], upstreamKey: [], gatewayKey: [] }] }),
+    ...(tokenIn === TOKEN_HEADER &&
+      { security: [{ tokenBeside: [], upstreamKey: [], gatewayKey: [] }] }),
     ...(body !== undefined && { requestBody: { required: true, content: content(body) } }),
     responses: {
       200: { description: "Done", content: content(answers, type) },
@@ -149,19 +187,35 @@ function describeAction(
  */
 export function toOpenApi(version: string): Record<string, unknown> {
   const paths: Record<string, Record<string, unknown>> = {};
-  const reports = [...BUDGET_ROUTES, ...USAGE_ROUTES, ...EXCHANGE_ROUTES, ...RECORDING_ROUTES, ...FLEET_ROUTES];
-  for (const route of [...KEY_ROUTES, ...TOKEN_ROUTES, ...TEAM_ROUTES, ...PROVIDER_ROUTES, ...reports]) {
+  const reports = [
+    ...BUDGET_ROUTES,
+    ...USAGE_ROUTES,
+    ...EXCHANGE_ROUTES,
+    ...RECORDING_ROUTES,
+    ...FLEET_ROUTES,
+  ];
+  for (
+    const route of [...KEY_ROUTES, ...TOKEN_ROUTES, ...TEAM_ROUTES, ...PROVIDER_ROUTES, ...reports]
+  ) {
     (paths[route.path] ??= {})[route.method] = describe(route);
   }
-  for (const route of OPERATOR_ROUTES) (paths[route.path] ??= {})[route.method] = describeAction(route);
-  const inHeader = (name: string, description: string) => ({ type: "apiKey", in: "header", name, description });
+  for (const route of OPERATOR_ROUTES) {
+    (paths[route.path] ??= {})[route.method] = describeAction(route);
+  }
+  const inHeader = (name: string, description: string) => ({
+    type: "apiKey",
+    in: "header",
+    name,
+    description,
+  });
   return {
     openapi: "3.1.0",
     info: {
       title: "Sallyport",
       version,
       license: { name: "MIT", identifier: "MIT" },
-      description: "The admin API; and, with tags and servers of their own, the operations that callers can use",
+      description:
+        "The admin API; and, with tags and servers of their own, the operations that callers can use",
     },
     servers: [{ url: "/", description: "The admin listener" }],
     security: [{ token: [] }],
@@ -174,8 +228,15 @@ export function toOpenApi(version: string): Record<string, unknown> {
           scheme: "bearer",
           description: "admin.token of the configuration, or an identity token with a role",
         },
-        tokenBeside: inHeader(TOKEN_HEADER, "Bearer and admin.token, where Authorization holds the provider's key"),
-        upstreamKey: { type: "http", scheme: "bearer", description: "The caller's key at the provider" },
+        tokenBeside: inHeader(
+          TOKEN_HEADER,
+          "Bearer and admin.token, where Authorization holds the provider's key",
+        ),
+        upstreamKey: {
+          type: "http",
+          scheme: "bearer",
+          description: "The caller's key at the provider",
+        },
         gatewayKey: inHeader("Gateway-Auth", "Bearer and the caller's key at this gateway"),
       },
       schemas: schemas(),

@@ -1,13 +1,17 @@
 /**
- * Actions of operators on a running gateway through the admin API: watch its traffic, drain it and resume, and try a
- * call through it.
+ * Actions of operators on a running gateway through the admin API: watch its traffic, drain it and
+ * resume, and try a call through it.
  *
  * @module
  */
 import { type GatewayRequest, type GatewayResponse, whenGone } from "../../http/message.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import { type AddressParts, splitAddress } from "../../config/address.ts";
-import { CREDENTIAL_HEADERS, type CredentialHeader, toCredential } from "../../config/credential.ts";
+import {
+  CREDENTIAL_HEADERS,
+  type CredentialHeader,
+  toCredential,
+} from "../../config/credential.ts";
 import { parseBearer } from "../../inbound/credentials.ts";
 import { createHostTable } from "../../inbound/host.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
@@ -55,14 +59,22 @@ export interface OperatorState {
   watchers: number;
 }
 
-/** Returns the state for load balancers: ready for callers, drained by an operator, or about to end. */
-export function stateOf({ isReady, isStarting }: DrainableGateway, { isDrained }: OperatorState): LiveReport["state"] {
+/**
+ * Returns the state for load balancers: ready for callers, drained by an operator, or about to end.
+ */
+export function stateOf(
+  { isReady, isStarting }: DrainableGateway,
+  { isDrained }: OperatorState,
+): LiveReport["state"] {
   if (!isReady) return "leaving";
   if (isDrained) return "draining";
   return isStarting ? "starting" : "ready";
 }
 
-/** Header of the admin token in the playground's requests, whose `Authorization` holds the provider's key. */
+/**
+ * Header of the admin token in the playground's requests, whose `Authorization` holds the
+ * provider's key.
+ */
 export const TOKEN_HEADER = "Sallyport-Admin";
 /** Headers that pass from the playground to the gateway; all others are dropped. */
 export const PLAYGROUND_HEADERS: readonly string[] = [
@@ -113,7 +125,8 @@ export const OPERATOR_ROUTES: readonly OperatorRoute[] = [
     method: "get",
     path: "/v1/live",
     operationId: "watch",
-    summary: "Watch traffic, providers and the last exchanges: one event a second, the first with what is kept",
+    summary:
+      "Watch traffic, providers and the last exchanges: one event a second, the first with what is kept",
     tokenIn: "Authorization",
     answers: "LiveReport",
     type: "text/event-stream",
@@ -146,7 +159,8 @@ export const OPERATOR_ROUTES: readonly OperatorRoute[] = [
     method: "post",
     path: "/v1/playground/{provider}",
     operationId: "tryOut",
-    summary: `Make one call through the gateway; Authorization and Gateway-Auth are the caller's, the admin token ` +
+    summary:
+      `Make one call through the gateway; Authorization and Gateway-Auth are the caller's, the admin token ` +
       `stands in ${TOKEN_HEADER}`,
     tokenIn: TOKEN_HEADER,
     answers: "ChatCompletion",
@@ -156,7 +170,10 @@ export const OPERATOR_ROUTES: readonly OperatorRoute[] = [
   },
 ];
 
-/** Returns an address that leads to this provider; `undefined` if those of other providers take all of its own. */
+/**
+ * Returns an address that leads to this provider; `undefined` if those of other providers take all
+ * of its own.
+ */
 function addressOf(name: string, providers: OperatorParts["providers"]): AddressParts | undefined {
   const entries = Object.entries(providers).flatMap(([each, { hosts }]) =>
     hosts.map((host): [string, string] => [host, each])
@@ -204,7 +221,11 @@ export class OperatorActions {
     if (named !== undefined) {
       const gateways = await fleet.turn(named, isDrained);
       const status = gateways.every(({ isDone }) => isDone) ? 200 : 202;
-      return toAnswer(status, { state: this.state, openExchanges: gateway.openExchanges, gateways });
+      return toAnswer(status, {
+        state: this.state,
+        openExchanges: gateway.openExchanges,
+        gateways,
+      });
     }
     if (!gateway.isReady) throw new GatewayError("leaving");
     this.#state.isDrained = isDrained;
@@ -218,14 +239,24 @@ export class OperatorActions {
    */
   async watch(named: string | undefined, { isStillGood }: Operator): Promise<GatewayResponse> {
     const { fleet, exchanges: lists, health, version } = this.#parts;
-    const { lagMs, look } = named === undefined ? { lagMs: 0, look: this.#parts.look } : await fleet.watch(named);
+    const { lagMs, look } = named === undefined
+      ? { lagMs: 0, look: this.#parts.look }
+      : await fleet.watch(named);
     if (this.#state.watchers >= MAX_WATCHERS) throw new GatewayError("too_many_watchers");
     this.#state.watchers++;
     const clock = behind(this.#parts.clock, lagMs);
     const report = async (from: number, to: number): Promise<FleetLiveReport> => {
       const part = await look(from, to);
       const exchanges = await lists.withNames(part.exchanges);
-      return { now: clock.now(), from, state: this.state, version, health: health(), ...part, exchanges };
+      return {
+        now: clock.now(),
+        from,
+        state: this.state,
+        version,
+        health: health(),
+        ...part,
+        exchanges,
+      };
     };
     return {
       status: 200,
@@ -235,7 +266,11 @@ export class OperatorActions {
         "x-content-type-options": "nosniff",
         "x-accel-buffering": "no",
       },
-      body: endWithToken(createLiveEvents(report, clock, () => this.#state.watchers--), isStillGood, clock),
+      body: endWithToken(
+        createLiveEvents(report, clock, () => this.#state.watchers--),
+        isStillGood,
+        clock,
+      ),
     };
   }
 
@@ -245,7 +280,9 @@ export class OperatorActions {
     const known = Object.hasOwn(providers, provider) ? providers[provider] : undefined;
     const address = known && addressOf(provider, providers);
     if (known === undefined || address === undefined) {
-      throw new GatewayError("provider_not_found", { detail: `use one of ${Object.keys(providers).join(", ")}` });
+      throw new GatewayError("provider_not_found", {
+        detail: `use one of ${Object.keys(providers).join(", ")}`,
+      });
     }
     const bytes = await readBytes();
     const headers = new Headers(
@@ -256,7 +293,9 @@ export class OperatorActions {
     const upstreamKey = parseBearer(headers.get("authorization"));
     if (upstreamKey !== undefined && !headers.has(known.credential)) {
       headers.delete("authorization");
-      for (const [name, value] of Object.entries(toCredential(known.credential, upstreamKey))) headers.set(name, value);
+      for (const [name, value] of Object.entries(toCredential(known.credential, upstreamKey))) {
+        headers.set(name, value);
+      }
     }
     headers.set("host", address.host);
     headers.set("content-length", String(bytes.byteLength));

@@ -32,7 +32,8 @@ export const PROVIDER_ROUTES: readonly AdminRoute<ProviderReports>[] = [{
   method: "get",
   path: "/v1/providers",
   operationId: "listProviders",
-  summary: "List the configured providers, and what all keys together have taken of the limits of each",
+  summary:
+    "List the configured providers, and what all keys together have taken of the limits of each",
   status: 200,
   answers: "ProviderList",
   run: async (providers) => ({ providers: await providers.list() }),

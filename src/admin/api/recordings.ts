@@ -29,7 +29,11 @@ export const recordingSchemas: Readonly<Record<string, unknown>> = {
           type: "object",
           required: ["id", "state", "key", "provider", "operation", "started", "bytes"],
           properties: {
-            id: { ...text, description: "The last part of its address; without both keys of its caller of no use" },
+            id: {
+              ...text,
+              description:
+                "The last part of its address; without both keys of its caller of no use",
+            },
             state: {
               enum: ["running", "lost", "complete", "broken"],
               description: "lost: its gateway has died, and nobody has read it since",
@@ -49,7 +53,10 @@ export const recordingSchemas: Readonly<Record<string, unknown>> = {
   StoppedRecording: {
     type: "object",
     required: ["id", "stopped"],
-    properties: { id: text, stopped: { type: "boolean", description: "False if it had ended before" } },
+    properties: {
+      id: text,
+      stopped: { type: "boolean", description: "False if it had ended before" },
+    },
   },
 };
 
@@ -59,7 +66,8 @@ export const RECORDING_ROUTES: readonly AdminRoute<RecordingLists>[] = [
     method: "get",
     path: "/v1/recordings",
     operationId: "listRecordings",
-    summary: "List durable exchanges that run or are kept, the newest first: facts, never what was said",
+    summary:
+      "List durable exchanges that run or are kept, the newest first: facts, never what was said",
     query: {
       schema: ListSchema,
       means: { limit: listLimitMeans(MAX_LISTED) },
@@ -75,7 +83,8 @@ export const RECORDING_ROUTES: readonly AdminRoute<RecordingLists>[] = [
     method: "post",
     path: "/v1/recordings/{id}/stop",
     operationId: "stopRecording",
-    summary: "Stop a durable exchange that runs: the provider's call is cancelled, and its callers are told",
+    summary:
+      "Stop a durable exchange that runs: the provider's call is cancelled, and its callers are told",
     status: 200,
     answers: "StoppedRecording",
     run: (lists, { id }) => lists.stop(id),

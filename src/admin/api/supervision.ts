@@ -25,7 +25,10 @@ export interface SupervisionParts {
   readonly clock: Clock;
 }
 
-/** Runs a call if the operator's role allows it, and tells the audit of each that may change something. */
+/**
+ * Runs a call if the operator's role allows it, and tells the audit of each that may change
+ * something.
+ */
 export async function supervise<Answer>(
   { method, path, operationId: action, target }: SupervisedCall,
   { who, role }: Operator,
@@ -42,7 +45,11 @@ export async function supervise<Answer>(
     audit({ ...entry, target: target || made, outcome: headers?.["sallyport-error"] ?? "ok" });
     return answer;
   } catch (thrown) {
-    audit({ ...entry, target: target || undefined, outcome: toRefusal(thrown).headers["sallyport-error"] ?? "failed" });
+    audit({
+      ...entry,
+      target: target || undefined,
+      outcome: toRefusal(thrown).headers["sallyport-error"] ?? "failed",
+    });
     throw thrown;
   }
 }

@@ -17,7 +17,10 @@ export const useSchema: Readonly<Record<string, unknown>> = {
     required: ["name", "limit", "used"],
     properties: {
       name: { enum: ["requests", "tokens", "budget", "spend", "concurrency"] },
-      limit: { type: "number", description: "Of spend, which is a budget of money: in the currency" },
+      limit: {
+        type: "number",
+        description: "Of spend, which is a budget of money: in the currency",
+      },
       used: { type: "number", description: "With what open calls have reserved" },
       currency: { ...text, description: "That of spend" },
       resetsIn: text,
@@ -35,7 +38,11 @@ export const teamListSchema: Readonly<Record<string, unknown>> = {
       items: {
         type: "object",
         required: ["name", "limits", "use"],
-        properties: { name: text, limits: { type: "object", description: "As they are configured" }, use: useSchema },
+        properties: {
+          name: text,
+          limits: { type: "object", description: "As they are configured" },
+          use: useSchema,
+        },
       },
     },
   },

@@ -1,5 +1,6 @@
 /**
- * The routes of identity tokens at the admin API, with the schemas of their bodies and their answers.
+ * The routes of identity tokens at the admin API, with the schemas of their bodies and their
+ * answers.
  *
  * @module
  */
@@ -13,10 +14,16 @@ const time = { type: "string", format: "date-time" };
 
 /** @internal The body of a call that revokes tokens. */
 export const RevokedTokensSchema: v.GenericSchema<unknown, RevokedTokens> = v.strictObject({
-  issuer: v.optional(v.pipe(shortText, v.description("Name of the issuer; not needed where there is only one"))),
+  issuer: v.optional(
+    v.pipe(shortText, v.description("Name of the issuer; not needed where there is only one")),
+  ),
   jti: v.optional(v.pipe(shortText, v.description("`jti` of one token"))),
-  subject: v.optional(v.pipe(shortText, v.description("`sub` of tokens: all that were issued so far"))),
-  id: v.optional(v.pipe(shortText, v.description("Id of the caller in the log, such as `jwt:corp:ann`"))),
+  subject: v.optional(
+    v.pipe(shortText, v.description("`sub` of tokens: all that were issued so far")),
+  ),
+  id: v.optional(
+    v.pipe(shortText, v.description("Id of the caller in the log, such as `jwt:corp:ann`")),
+  ),
 }, "expected an object");
 
 /** JSON Schemas of the answers, for the description. */
@@ -72,7 +79,8 @@ export const TOKEN_ROUTES: readonly AdminRoute<TokenAdministration>[] = [
     method: "post",
     path: "/v1/tokens/revoke",
     operationId: "revokeTokens",
-    summary: "Revoke identity tokens by jti, by subject or by id; takes effect everywhere within a second",
+    summary:
+      "Revoke identity tokens by jti, by subject or by id; takes effect everywhere within a second",
     body: { schema: RevokedTokensSchema, form: "RevokedTokens" },
     status: 200,
     answers: "Revocation",

@@ -16,7 +16,12 @@ import {
   type UsageQuery,
 } from "../../usage/query.ts";
 import type { UsageReports } from "../../usage/report.ts";
-import { EXPORT_TYPES, type ExportFormat, toExportText, toReportText } from "../../usage/usage_text.ts";
+import {
+  EXPORT_TYPES,
+  type ExportFormat,
+  toExportText,
+  toReportText,
+} from "../../usage/usage_text.ts";
 import { TextParts } from "./answers.ts";
 import type { AdminRoute } from "./keys.ts";
 
@@ -28,13 +33,16 @@ const DEFAULT_LAST = "7d";
 /** Limit of the groups that have rows of their own where the others are added up. */
 const MAX_TOP = 100;
 
-const byForm = `expected one or several of ${USAGE_PARTS.join(", ")}, with commas between them; only one of ${
-  TIME_PARTS.join(", ")
-}`;
+const byForm = `expected one or several of ${
+  USAGE_PARTS.join(", ")
+}, with commas between them; only one of ${TIME_PARTS.join(", ")}`;
 const by = v.pipe(
   v.string(byForm),
   v.transform((text) => text.split(",").map((part) => part.trim())),
-  v.custom<UsagePart[]>((parts) => Array.isArray(parts) && parts.every((part) => USAGE_PARTS.includes(part)), byForm),
+  v.custom<UsagePart[]>(
+    (parts) => Array.isArray(parts) && parts.every((part) => USAGE_PARTS.includes(part)),
+    byForm,
+  ),
   v.check((parts) => new Set(parts).size === parts.length, "expected each only once"),
   v.check((parts) => parts.filter(isTimePart).length <= 1, byForm),
 );
@@ -42,10 +50,16 @@ const by = v.pipe(
 const timeForm = "expected a day such as 2027-01-31 or a time such as 2027-01-31T00:00:00Z";
 const time = v.pipe(
   v.string(timeForm),
-  v.regex(/^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,3})?)?Z)?$/, timeForm),
+  v.regex(
+    /^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,3})?)?Z)?$/,
+    timeForm,
+  ),
   v.transform((text) => ({ text, ms: Date.parse(text) })),
   // Calendars have no 30th of February, `Date.parse` has.
-  v.check(({ text, ms }) => !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(text.slice(0, 10)), timeForm),
+  v.check(
+    ({ text, ms }) => !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(text.slice(0, 10)),
+    timeForm,
+  ),
   v.transform(({ ms }) => ms),
 );
 
@@ -60,7 +74,12 @@ const last = v.pipe(
 /** Builds the schema of a whole number, written as text. */
 function wholeUpTo(most: number): v.GenericSchema<string, number> {
   const form = `expected a whole number from 1 to ${most}`;
-  return v.pipe(v.string(form), v.regex(/^[1-9][0-9]{0,4}$/, form), v.transform(Number), v.maxValue(most, form));
+  return v.pipe(
+    v.string(form),
+    v.regex(/^[1-9][0-9]{0,4}$/, form),
+    v.transform(Number),
+    v.maxValue(most, form),
+  );
 }
 
 const sortForm = `expected one of ${USAGE_ORDERS.join(", ")}`;
@@ -89,7 +108,9 @@ export const UsageQuerySchema: v.GenericSchema<unknown, UsageQuery> = v.pipe(
     top: v.optional(wholeUpTo(MAX_TOP)),
     limit: v.optional(wholeUpTo(MAX_ROWS), String(DEFAULT_ROWS)),
   }),
-  v.forward(v.check(({ from, last }) => from === undefined || last === undefined, eitherForm), ["last"]),
+  v.forward(v.check(({ from, last }) => from === undefined || last === undefined, eitherForm), [
+    "last",
+  ]),
   v.transform(({ last, ...query }) => ({ ...query, lastMs: last ?? parseDuration(DEFAULT_LAST) })),
 );
 
@@ -97,13 +118,18 @@ const stepForm = "expected hour or day";
 const formatForm = "expected jsonl or csv";
 
 /** Schema of a query for an export. Its input is text, as above. */
-export const UsageExportSchema: v.GenericSchema<unknown, UsageExportQuery & { readonly format: ExportFormat }> = v.pipe(
+export const UsageExportSchema: v.GenericSchema<
+  unknown,
+  UsageExportQuery & { readonly format: ExportFormat }
+> = v.pipe(
   v.strictObject({
     by: v.optional(v.picklist(["hour", "day"], stepForm)),
     ...selection,
     format: v.optional(v.picklist(["jsonl", "csv"], formatForm), "jsonl"),
   }),
-  v.forward(v.check(({ from, last }) => from === undefined || last === undefined, eitherForm), ["last"]),
+  v.forward(v.check(({ from, last }) => from === undefined || last === undefined, eitherForm), [
+    "last",
+  ]),
   v.transform(({ last, ...query }) => ({ ...query, lastMs: last ?? parseDuration(DEFAULT_LAST) })),
 );
 
@@ -127,7 +153,9 @@ const MEANINGS: Readonly<Record<typeof USAGE_COUNTS[number], string>> = {
 };
 
 const sums = {
-  ...Object.fromEntries(USAGE_COUNTS.map((name) => [name, { ...whole, description: MEANINGS[name] }])),
+  ...Object.fromEntries(
+    USAGE_COUNTS.map((name) => [name, { ...whole, description: MEANINGS[name] }]),
+  ),
   tokens: { ...whole, description: "Input, output and other" },
   unpriced: { ...whole, description: "Tokens that have no price" },
   cost: {
@@ -152,7 +180,10 @@ export const usageSchema: Readonly<Record<string, unknown>> = {
     to: { ...dateTime, description: "The end, which is no part of it" },
     by: { type: "array", items: { enum: USAGE_PARTS } },
     currency: text,
-    backend: { enum: ["memory", "file", "redis"], description: "Where it is kept; memory ends with the process" },
+    backend: {
+      enum: ["memory", "file", "redis"],
+      description: "Where it is kept; memory ends with the process",
+    },
     rows: {
       type: "array",
       items: {
@@ -168,7 +199,12 @@ export const usageSchema: Readonly<Record<string, unknown>> = {
     },
     left: { ...whole, description: "Rows after these" },
     next: { type: ["string", "null"], description: "What to give as after for the next page" },
-    totals: { type: "object", required: Object.keys(sums), additionalProperties: false, properties: sums },
+    totals: {
+      type: "object",
+      required: Object.keys(sums),
+      additionalProperties: false,
+      properties: sums,
+    },
   },
 };
 
@@ -212,9 +248,13 @@ export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [{
     means: {
       by: `One or several of ${USAGE_PARTS.join(", ")}, with commas between them; key if left out`,
       ...SELECTION,
-      sort: `The sum by which rows are ordered, the largest first: ${USAGE_ORDERS.join(", ")}; tokens if left out. ` +
+      sort:
+        `The sum by which rows are ordered, the largest first: ${
+          USAGE_ORDERS.join(", ")
+        }; tokens if left out. ` +
         "Times come first, in their order",
-      top: `Only so many groups have rows of their own, the largest over all times, up to ${MAX_TOP}; the others are ` +
+      top:
+        `Only so many groups have rows of their own, the largest over all times, up to ${MAX_TOP}; the others are ` +
         "added up as (other)",
       limit: `How many rows at most, up to ${MAX_ROWS}; ${DEFAULT_ROWS} if left out`,
       after: "The next of the page before, with the rest of the query as it was",
@@ -230,7 +270,8 @@ export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [{
   method: "get",
   path: "/v1/usage/export",
   operationId: "exportUsage",
-  summary: "Export what was used row by row: each hour or day of a key, provider, model and operation",
+  summary:
+    "Export what was used row by row: each hour or day of a key, provider, model and operation",
   query: {
     schema: UsageExportSchema,
     means: {

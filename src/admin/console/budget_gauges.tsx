@@ -1,5 +1,6 @@
 /**
- * Gauges of the budgets of teams and keys: what is used, when each renews, and when it will be used up.
+ * Gauges of the budgets of teams and keys: what is used, when each renews, and when it will be used
+ * up.
  *
  * @module
  */
@@ -24,7 +25,10 @@ async function readBudgets(): Promise<{ budgets: readonly Budget[]; isCut: boole
   const budgets: Budget[] = [];
   let after: string | null = null;
   for (let page = 0; page < MAX_PAGES; page++) {
-    const query: URLSearchParams = new URLSearchParams({ limit: "1000", ...(after !== null && { after }) });
+    const query: URLSearchParams = new URLSearchParams({
+      limit: "1000",
+      ...(after !== null && { after }),
+    });
     const found: BudgetList = await call<BudgetList>("GET", `v1/budgets?${query}`);
     budgets.push(...found.budgets);
     after = found.next;
@@ -58,12 +62,20 @@ function when(time: string, now: number): string {
   });
 }
 
-function Outlook({ of: { used, limit, unit, perDay, runsOut }, now }: { of: Budget; now: number }): JSX.Element {
+function Outlook(
+  { of: { used, limit, unit, perDay, runsOut }, now }: { of: Budget; now: number },
+): JSX.Element {
   if (used >= limit) return <Pill kind="bad">used up</Pill>;
   const text = (value: number) => unit === "tokens" ? amount(Math.round(value)) : cost(value);
-  const pace = perDay === null ? "pace unknown" : perDay === 0 ? "no use of late" : `${text(perDay)} ${unit} a day`;
+  const pace = perDay === null
+    ? "pace unknown"
+    : perDay === 0
+    ? "no use of late"
+    : `${text(perDay)} ${unit} a day`;
   if (runsOut === null) {
-    return <span class="hint">{pace}{perDay !== null && perDay > 0 && ": lasts until it renews"}</span>;
+    return (
+      <span class="hint">{pace}{perDay !== null && perDay > 0 && ": lasts until it renews"}</span>
+    );
   }
   return (
     <>
@@ -84,7 +96,13 @@ function Gauge({ of: budget, now }: { of: Budget; now: number }): JSX.Element {
         {of === "key" && name !== undefined && <span class="mono hint">{id}</span>}
         {team !== undefined && <span class="hint">team {team}</span>}
       </div>
-      <meter min={0} max={limit} high={limit * 0.9} value={Math.min(used, limit)} aria-label={`Budget of ${title}`}>
+      <meter
+        min={0}
+        max={limit}
+        high={limit * 0.9}
+        value={Math.min(used, limit)}
+        aria-label={`Budget of ${title}`}
+      >
         {shareText(used / limit)}
       </meter>
       <div class="whose">
@@ -92,7 +110,9 @@ function Gauge({ of: budget, now }: { of: Budget; now: number }): JSX.Element {
           <b>{text(used)}</b> of {text(limit)} {unit} {period === "day" ? "today" : "this month"}
         </span>
         <span class="hint">{shareText(used / limit)}</span>
-        {mode !== "enforce" && <span class="hint">{mode === "observe" ? "only observed" : mode}</span>}
+        {mode !== "enforce" && (
+          <span class="hint">{mode === "observe" ? "only observed" : mode}</span>
+        )}
       </div>
       <div class="outlook">
         <Outlook of={budget} now={now} />
@@ -156,12 +176,18 @@ export function BudgetGauges({ shown, now }: { shown: Shown; now: number }): JSX
         ))}
       </ul>
       {!isWhole && found.length > SHOWN_AT_ONCE && (
-        <button type="button" onClick={() => setWhole(true)}>Show all {found.length}</button>
+        <button
+          type="button"
+          onClick={() => setWhole(true)}
+        >
+          Show all {found.length}
+        </button>
       )}
       {found.length > 0 && (
         <p class="hint">
-          The pace is the average of the last 7 days (of a budget for a day: of the last 24 hours), or since the first
-          use in them, at least an hour.{list?.isCut && " There are more keys than were looked through."}
+          The pace is the average of the last 7 days (of a budget for a day: of the last 24 hours),
+          or since the first use in them, at least an hour.{list?.isCut &&
+            " There are more keys than were looked through."}
         </p>
       )}
     </section>

@@ -1,5 +1,6 @@
 /**
- * A chart of the last minutes, drawn by uPlot. Its legend shows the values at the pointer, or the last ones.
+ * A chart of the last minutes, drawn by uPlot. Its legend shows the values at the pointer, or the
+ * last ones.
  *
  * @module
  */
@@ -32,7 +33,10 @@ export function colorsOf(swatches: () => (Element | null)[]): (index: number) =>
   };
 }
 
-/** Returns what the axes of all charts share: the colours are those of the element that the chart stands in. */
+/**
+ * Returns what the axes of all charts share: the colours are those of the element that the chart
+ * stands in.
+ */
 export function axisOf(home: HTMLElement): uPlot.Axis {
   return {
     stroke: () => getComputedStyle(home).color,
@@ -43,7 +47,10 @@ export function axisOf(home: HTMLElement): uPlot.Axis {
   };
 }
 
-/** Creates a chart. Its colours are those of the legend's elements, which the style sheet sets for light and dark. */
+/**
+ * Creates a chart. Its colours are those of the legend's elements, which the style sheet sets for
+ * light and dark.
+ */
 function create(
   home: HTMLElement,
   { lines, format, swatches, onPoint }: {
@@ -67,9 +74,17 @@ function create(
         points: { size: 6, width: 1.5 },
         y: false,
       },
-      scales: { x: { time: false }, y: { range: (_self, _min, max) => [0, max > 0 ? max * 1.12 : 1] } },
+      scales: {
+        x: { time: false },
+        y: { range: (_self, _min, max) => [0, max > 0 ? max * 1.12 : 1] },
+      },
       axes: [
-        { ...axis, space: 84, size: 20, values: (_self, splits) => splits.map((at) => clock(at * 1000)) },
+        {
+          ...axis,
+          space: 84,
+          size: 20,
+          values: (_self, splits) => splits.map((at) => clock(at * 1000)),
+        },
         { ...axis, space: 32, size: 52, values: (_self, splits) => splits.map(format) },
       ],
       series: [
@@ -77,7 +92,8 @@ function create(
         ...lines.map(({ label, isFilled }, index): uPlot.Series => ({
           label,
           stroke: () => colorOf(index),
-          ...(isFilled === true && { fill: () => colorOf(index).replace(/^rgb\((.*)\)$/, "rgba($1, 0.14)") }),
+          ...(isFilled === true &&
+            { fill: () => colorOf(index).replace(/^rgb\((.*)\)$/, "rgba($1, 0.14)") }),
           width: 1.5,
           points: { show: false },
           spanGaps: false,
@@ -108,7 +124,9 @@ export function Chart({ title, lines, points, format, theme }: {
     if (element === null) return;
     const swatches = () => Array.from(legend.current?.querySelectorAll("i") ?? []);
     const made = plot.current = create(element, { lines, format, swatches, onPoint: setUnder });
-    const observer = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
+    const observer = new ResizeObserver(() =>
+      made.setSize({ width: element.clientWidth, height: HEIGHT })
+    );
     observer.observe(element);
     return () => {
       observer.disconnect();

@@ -1,5 +1,6 @@
 /**
- * The page's client of the admin API. The token is kept in memory only: it is never stored, and a reload forgets it.
+ * The page's client of the admin API. The token is kept in memory only: it is never stored, and a
+ * reload forgets it.
  *
  * @module
  */
@@ -43,7 +44,11 @@ async function send(path: string, init: RequestInit): Promise<Response> {
     response = await fetch(path, { cache: "no-store", credentials: "omit", ...init });
   } catch (error) {
     if (init.signal?.aborted === true) throw error;
-    throw new Refused(0, "unreachable", "Cannot reach the gateway: is it running, and is the network up?");
+    throw new Refused(
+      0,
+      "unreachable",
+      "Cannot reach the gateway: is it running, and is the network up?",
+    );
   }
   if (!response.ok) throw await toRefused(response);
   return response;
@@ -77,7 +82,11 @@ export async function call<T>(method: string, path: string, body?: unknown): Pro
 export async function fetchFile(path: string): Promise<Blob> {
   const response = await send(path, { headers: withToken() });
   return await response.blob().catch(() => {
-    throw new Refused(0, "broken_off", "Cannot read the file to its end: try again, or ask for less");
+    throw new Refused(
+      0,
+      "broken_off",
+      "Cannot read the file to its end: try again, or ask for less",
+    );
   });
 }
 
@@ -140,7 +149,9 @@ export function watch(scope: string, watcher: Watcher): () => void {
           signal,
         );
       } catch (error) {
-        if (error instanceof Refused && (error.status === 401 || error.status === 403)) return watcher.signedOut(error);
+        if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
+          return watcher.signedOut(error);
+        }
       }
       if (signal.aborted) return;
       watcher.connected(false);
@@ -237,7 +248,9 @@ export interface Trial {
 }
 
 /** Makes one call through the gateway. A refusal is returned as an answer, not thrown. */
-export async function tryOut({ provider, upstreamKey, gatewayKey, body, signal }: Trial): Promise<Response> {
+export async function tryOut(
+  { provider, upstreamKey, gatewayKey, body, signal }: Trial,
+): Promise<Response> {
   return await fetch(`v1/playground/${encodeURIComponent(provider)}`, {
     method: "POST",
     cache: "no-store",

@@ -26,10 +26,25 @@ const FIELDS: readonly {
   readonly hint: string;
   readonly known?: (exchange: LiveExchange) => string | undefined;
 }[] = [
-  { name: "key", label: "Key", hint: "name or id", known: ({ keyName, keyId }) => keyName ?? keyId },
+  {
+    name: "key",
+    label: "Key",
+    hint: "name or id",
+    known: ({ keyName, keyId }) => keyName ?? keyId,
+  },
   { name: "model", label: "Model", hint: "part of its name", known: ({ model }) => model },
-  { name: "operation", label: "Operation", hint: "embeddings", known: ({ operation }) => operation },
-  { name: "code", label: "Code or cause", hint: "such as timeout", known: ({ code, cause }) => code ?? cause },
+  {
+    name: "operation",
+    label: "Operation",
+    hint: "embeddings",
+    known: ({ operation }) => operation,
+  },
+  {
+    name: "code",
+    label: "Code or cause",
+    hint: "such as timeout",
+    known: ({ code, cause }) => code ?? cause,
+  },
   { name: "status", label: "Status", hint: "such as 429 or 5xx" },
 ];
 
@@ -50,8 +65,13 @@ interface FieldsProps {
   readonly known: readonly LiveExchange[];
 }
 
-function Suggestions({ id, words }: { id: string; words: readonly (string | undefined)[] }): JSX.Element {
-  const distinct = Array.from(new Set(words)).filter((word) => word !== undefined).slice(0, MAX_SUGGESTED);
+function Suggestions(
+  { id, words }: { id: string; words: readonly (string | undefined)[] },
+): JSX.Element {
+  const distinct = Array.from(new Set(words)).filter((word) => word !== undefined).slice(
+    0,
+    MAX_SUGGESTED,
+  );
   return <datalist id={id}>{distinct.map((word) => <option key={word} value={word} />)}</datalist>;
 }
 
@@ -67,9 +87,9 @@ function NameFields({ texts, onChange, providers, known }: FieldsProps): JSX.Ele
             onChange={(event) => onChange({ ...texts, provider: event.currentTarget.value })}
           >
             <option value="">all</option>
-            {Array.from(new Set([...providers, ...texts.provider ? [texts.provider] : []])).map((name) => (
-              <option key={name} value={name}>{name}</option>
-            ))}
+            {Array.from(new Set([...providers, ...texts.provider ? [texts.provider] : []])).map((
+              name,
+            ) => <option key={name} value={name}>{name}</option>)}
           </select>
         )}
       </Field>
@@ -104,7 +124,8 @@ function DurationFields({ texts, onChange }: Pick<FieldsProps, "texts" | "onChan
               {...attributes}
               placeholder="500ms, 2s"
               autocomplete="off"
-              aria-invalid={(texts[name] ?? "") !== "" && readDuration(texts[name] ?? "") === undefined}
+              aria-invalid={(texts[name] ?? "") !== "" &&
+                readDuration(texts[name] ?? "") === undefined}
               value={texts[name] ?? ""}
               onInput={(event) => onChange({ ...texts, [name]: event.currentTarget.value.trim() })}
             />
@@ -156,7 +177,12 @@ export function FilterFields(props: FieldsProps): JSX.Element {
           </button>
         ))}
       </div>
-      <button type="button" aria-expanded={isOpen} aria-controls="exchange-filters" onClick={() => setOpen(!isOpen)}>
+      <button
+        type="button"
+        aria-expanded={isOpen}
+        aria-controls="exchange-filters"
+        onClick={() => setOpen(!isOpen)}
+      >
         More filters{set > 0 ? ` (${set})` : ""}
       </button>
       {Object.values(texts).some((text) => text !== "") && (

@@ -1,11 +1,15 @@
 /**
- * The filter of the exchanges view, which the page's address holds: `#exchanges?outcome=errors&key=team-x`. The admin
- * API takes the same names.
+ * The filter of the exchanges view, which the page's address holds:
+ * `#exchanges?outcome=errors&key=team-x`. The admin API takes the same names.
  *
  * @module
  */
 import { useEffect, useState } from "preact/hooks";
-import { END_KINDS, type ExchangeFilter, readDuration } from "../../observe/live/exchange_filter.ts";
+import {
+  END_KINDS,
+  type ExchangeFilter,
+  readDuration,
+} from "../../observe/live/exchange_filter.ts";
 
 const FILTER_NAMES = [
   "search",
@@ -35,12 +39,16 @@ export function toUsable(texts: FilterTexts): FilterTexts {
     ...(/^[1-5][0-9x]{0,2}$/.test(status ?? "") && { status }),
   };
   return Object.fromEntries(
-    Object.entries(usable).map(([name, text]) => [name, text?.trim() ?? ""]).filter(([, text]) => text !== ""),
+    Object.entries(usable).map(([name, text]) => [name, text?.trim() ?? ""]).filter(([, text]) =>
+      text !== ""
+    ),
   );
 }
 
 /** Returns the filter of usable parts, for exchanges that the page has. */
-export function toFilter({ minDuration, minFirstToken, stream, outcome, ...texts }: FilterTexts): ExchangeFilter {
+export function toFilter(
+  { minDuration, minFirstToken, stream, outcome, ...texts }: FilterTexts,
+): ExchangeFilter {
   return {
     ...texts,
     outcome: END_KINDS.find((kind) => kind === outcome),
@@ -59,11 +67,16 @@ export function toAddress(texts: FilterTexts): string {
 function readAddress(): FilterTexts {
   const [, query = ""] = location.hash.split("?");
   const given = new URLSearchParams(query);
-  const texts = FILTER_NAMES.map((name) => [name, given.get(name) ?? ""]).filter(([, text]) => text !== "");
+  const texts = FILTER_NAMES.map((name) => [name, given.get(name) ?? ""]).filter(([, text]) =>
+    text !== ""
+  );
   return Object.fromEntries(texts);
 }
 
-/** The filter in the page's address, and how to change it. What is typed makes no entry in the browser's history. */
+/**
+ * The filter in the page's address, and how to change it. What is typed makes no entry in the
+ * browser's history.
+ */
 export function useFilter(): [FilterTexts, (texts: FilterTexts) => void] {
   const [texts, setTexts] = useState(readAddress);
   useEffect(() => {

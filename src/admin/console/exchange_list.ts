@@ -1,6 +1,6 @@
 /**
- * The list of the exchanges view: those that streamed in, older ones that the admin API is asked for, and a hold, so that
- * what somebody reads stays where it is.
+ * The list of the exchanges view: those that streamed in, older ones that the admin API is asked
+ * for, and a hold, so that what somebody reads stays where it is.
  *
  * @module
  */
@@ -32,14 +32,20 @@ export function useHold({ exchanges, gaps }: Snapshot): Hold {
   const [held, setHeld] = useState<Streamed & { readonly isAsked: boolean } | undefined>(undefined);
   const latest = useRef<Streamed>({ exchanges, gaps }); // a listener keeps the functions that it was given
   latest.current = { exchanges, gaps };
-  const since = held === undefined ? 0 : exchanges.findIndex(({ id }) => id === held.exchanges[0]?.id);
+  const since = held === undefined
+    ? 0
+    : exchanges.findIndex(({ id }) => id === held.exchanges[0]?.id);
   return {
     streamed: held ?? { exchanges, gaps },
     isHeld: held !== undefined,
     missed: since < 0 ? held?.exchanges.length === 0 ? exchanges.length : undefined : since,
     hold: (isAsked) =>
-      setHeld((before) => ({ ...(before ?? latest.current), isAsked: isAsked || before?.isAsked === true })),
-    release: (isAsked) => setHeld((before) => before?.isAsked === true && !isAsked ? before : undefined),
+      setHeld((before) => ({
+        ...(before ?? latest.current),
+        isAsked: isAsked || before?.isAsked === true,
+      })),
+    release: (isAsked) =>
+      setHeld((before) => before?.isAsked === true && !isAsked ? before : undefined),
   };
 }
 
@@ -116,14 +122,20 @@ export interface ExchangeList {
 }
 
 /**
- * Lists the exchanges that pass a filter. Where fewer than wanted have streamed in, older ones are asked for.
+ * Lists the exchanges that pass a filter. Where fewer than wanted have streamed in, older ones are
+ * asked for.
  *
  * @param streamed Those that streamed in
  * @param texts The filter
  * @param wanted Number of exchanges that are shown at most
  * @param scope The gateways whose exchanges they are
  */
-export function useExchangeList(streamed: Streamed, texts: FilterTexts, wanted: number, scope: Scope): ExchangeList {
+export function useExchangeList(
+  streamed: Streamed,
+  texts: FilterTexts,
+  wanted: number,
+  scope: Scope,
+): ExchangeList {
   const usable = toUsable(texts);
   const key = JSON.stringify(usable);
   const passes = useMemo(() => createTest(toFilter(usable)), [key]);
@@ -137,7 +149,10 @@ export function useExchangeList(streamed: Streamed, texts: FilterTexts, wanted: 
   const current = fitting?.gaps === streamed.gaps ? fitting : undefined;
   const matched = streamed.exchanges.filter(passes);
   const ids = new Set(matched.map(({ id }) => id));
-  const found = [...matched, ...[...fitting?.exchanges ?? [], ...fitting?.rest ?? []].filter(({ id }) => !ids.has(id))];
+  const found = [
+    ...matched,
+    ...[...fitting?.exchanges ?? [], ...fitting?.rest ?? []].filter(({ id }) => !ids.has(id)),
+  ];
   const isAll = current?.next === null;
   const others = current?.exchanges.filter(({ id }) => !ids.has(id)) ?? []; // one may have streamed in since
   const isShort = matched.length + others.length < wanted;
@@ -148,7 +163,12 @@ export function useExchangeList(streamed: Streamed, texts: FilterTexts, wanted: 
     setLoading(true);
     askedAt.current = Date.now();
     try {
-      const got = await askForOlder(usable, scope, from, current ?? { key, gaps: streamed.gaps, exchanges: [], rest });
+      const got = await askForOlder(
+        usable,
+        scope,
+        from,
+        current ?? { key, gaps: streamed.gaps, exchanges: [], rest },
+      );
       if (latestKey.current === key) setOlder(got);
     } catch (thrown) {
       setError(thrown);
@@ -166,5 +186,12 @@ export function useExchangeList(streamed: Streamed, texts: FilterTexts, wanted: 
     const timer = setTimeout(load, Math.max(0, pauseMs));
     return () => clearTimeout(timer);
   });
-  return { found, isLoading, isAll, error, missing: current?.missing ?? [], retry: () => setError(undefined) };
+  return {
+    found,
+    isLoading,
+    isAll,
+    error,
+    missing: current?.missing ?? [],
+    retry: () => setError(undefined),
+  };
 }

@@ -1,5 +1,6 @@
 /**
- * One exchange in the view of the last ones: a row with its timeline, and its details below it when it is open.
+ * One exchange in the view of the last ones: a row with its timeline, and its details below it when
+ * it is open.
  *
  * @module
  */
@@ -14,7 +15,9 @@ import { Pill } from "./parts.tsx";
 const LOOKS = { nobody: "good", caller: "warn", operator: "bad" } as const;
 
 /** Phases of an exchange in their order; `from` and `to` are milliseconds after its start. */
-function phasesOf(exchange: LiveExchange): { name: string; from: number; to: number; kind: string }[] {
+function phasesOf(
+  exchange: LiveExchange,
+): { name: string; from: number; to: number; kind: string }[] {
   const { durationMs, firstByteMs = durationMs, firstTokenMs, overheadMs } = exchange;
   const own = Math.min(overheadMs, firstByteMs);
   const body = firstTokenMs ?? firstByteMs;
@@ -31,14 +34,23 @@ function Timeline({ exchange, scaleMs }: { exchange: LiveExchange; scaleMs: numb
   return (
     <span class="timeline" aria-hidden="true">
       {phasesOf(exchange).map(({ kind, from, to }) => (
-        <i key={kind} class={kind} style={{ left: toPercent(from), width: toPercent(Math.min(to, scaleMs) - from) }} />
+        <i
+          key={kind}
+          class={kind}
+          style={{ left: toPercent(from), width: toPercent(Math.min(to, scaleMs) - from) }}
+        />
       ))}
     </span>
   );
 }
 
-function toTokens({ input, output, total }: NonNullable<LiveExchange["usage"]>, isEstimated: boolean): string {
-  return `${input ?? "–"} in, ${output ?? "–"} out, ${total} in all${isEstimated ? ", estimated by the gateway" : ""}`;
+function toTokens(
+  { input, output, total }: NonNullable<LiveExchange["usage"]>,
+  isEstimated: boolean,
+): string {
+  return `${input ?? "–"} in, ${output ?? "–"} out, ${total} in all${
+    isEstimated ? ", estimated by the gateway" : ""
+  }`;
 }
 
 /** A failure in plain words: what happened, why, on which side, and what to do. */
@@ -71,9 +83,23 @@ function Failure({ exchange }: { exchange: LiveExchange }): JSX.Element | null {
 }
 
 /** Facts of an exchange; those with an address lead to the exchanges that share them. */
-function factsOf(exchange: LiveExchange): [name: string, value: string | undefined, address?: string | undefined][] {
-  const { id, startedAt, outcome, operation, keyId, keyName, provider, replica, retries, bytesIn, bytesOut, gateway } =
-    exchange;
+function factsOf(
+  exchange: LiveExchange,
+): [name: string, value: string | undefined, address?: string | undefined][] {
+  const {
+    id,
+    startedAt,
+    outcome,
+    operation,
+    keyId,
+    keyName,
+    provider,
+    replica,
+    retries,
+    bytesIn,
+    bytesOut,
+    gateway,
+  } = exchange;
   const { usage, isEstimated, observedLimit, stream, retryCause, model, code } = exchange;
   const ofProvider = provider === undefined ? undefined : toAddress({ provider });
   return [
@@ -84,10 +110,19 @@ function factsOf(exchange: LiveExchange): [name: string, value: string | undefin
     ["Code", code, code && toAddress({ code })],
     ["Operation", operation, operation && toAddress({ operation })],
     ["Model", model, model && toAddress({ model })],
-    ["Key", keyName === undefined ? keyId : `${keyName} (${keyId})`, keyId && toAddress({ key: keyId })],
+    [
+      "Key",
+      keyName === undefined ? keyId : `${keyName} (${keyId})`,
+      keyId && toAddress({ key: keyId }),
+    ],
     ["Provider", replica === undefined ? provider : `${provider}, replica ${replica}`, ofProvider],
     ["Stream", stream === undefined ? undefined : stream ? "yes" : "no"],
-    ["Retries", retries > 0 ? `${retries}${retryCause === undefined ? "" : `, after ${retryCause}`}` : undefined],
+    [
+      "Retries",
+      retries > 0
+        ? `${retries}${retryCause === undefined ? "" : `, after ${retryCause}`}`
+        : undefined,
+    ],
     ["Body", `${bytes(bytesIn)} in, ${bytes(bytesOut)} out`],
     ["Tokens", usage && toTokens(usage, isEstimated === true)],
     ["Limit that was only observed", observedLimit],
@@ -109,7 +144,9 @@ function Details({ exchange }: { exchange: LiveExchange }): JSX.Element {
         ))}
       </ul>
       <dl class="facts">
-        {factsOf(exchange).filter(([, value]) => value !== undefined).map(([name, value, address]) => (
+        {factsOf(exchange).filter(([, value]) => value !== undefined).map((
+          [name, value, address],
+        ) => (
           <div key={name}>
             <dt>{name}</dt>
             <dd>{address === undefined ? value : <a href={address}>{value}</a>}</dd>
@@ -130,7 +167,10 @@ interface RowProps {
   readonly onFocus: (id: string) => void;
 }
 
-/** A row of the table. An exchange that is over never changes: only opening it or a new scale renders it again. */
+/**
+ * A row of the table. An exchange that is over never changes: only opening it or a new scale
+ * renders it again.
+ */
 export class Row extends Component<RowProps> {
   override shouldComponentUpdate(next: RowProps): boolean {
     const { isOpen, isReachable, scaleMs, exchange } = this.props;
@@ -173,13 +213,16 @@ export class Row extends Component<RowProps> {
           </td>
           <td class="model">{model ?? "–"}</td>
           <td class="wide key">
-            {keyName} <span class={keyName === undefined ? "mono" : "mono hint"}>{keyId ?? "–"}</span>
+            {keyName}{" "}
+            <span class={keyName === undefined ? "mono" : "mono hint"}>{keyId ?? "–"}</span>
           </td>
           <td class="way">
             <Timeline exchange={exchange} scaleMs={scaleMs} />
           </td>
           <td class="number">{duration(durationMs)}</td>
-          <td class="number wide">{usage === undefined ? "–" : (isEstimated ? "≈ " : "") + amount(usage.total)}</td>
+          <td class="number wide">
+            {usage === undefined ? "–" : (isEstimated ? "≈ " : "") + amount(usage.total)}
+          </td>
         </tr>
         {isOpen && (
           <tr class="more" id={`exchange-${id}`}>

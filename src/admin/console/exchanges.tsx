@@ -17,7 +17,10 @@ import type { Snapshot } from "./store.ts";
 
 const SHOWN_AT_ONCE = 100;
 
-/** Returns the scale of the timelines: a round duration that 95 % of the exchanges fit into. Milliseconds. */
+/**
+ * Returns the scale of the timelines: a round duration that 95 % of the exchanges fit into.
+ * Milliseconds.
+ */
 function scaleOf(exchanges: readonly LiveExchange[]): number {
   const lengths = exchanges.map(({ durationMs }) => durationMs).sort((one, other) => one - other);
   const most = Math.max(lengths[Math.floor(lengths.length * 0.95)] ?? 1, 1);
@@ -27,7 +30,9 @@ function scaleOf(exchanges: readonly LiveExchange[]): number {
 
 /** Moves the focus among the rows by the keys of lists. */
 function moveFocus(event: KeyboardEvent & { readonly currentTarget: HTMLElement }): void {
-  const rows = Array.from(event.currentTarget.querySelectorAll<HTMLElement>("button[aria-expanded]"));
+  const rows = Array.from(
+    event.currentTarget.querySelectorAll<HTMLElement>("button[aria-expanded]"),
+  );
   const at = rows.findIndex((row) => row === document.activeElement);
   const targets: Readonly<Record<string, number>> = {
     ArrowDown: Math.min(at + 1, rows.length - 1),
@@ -58,7 +63,9 @@ function Table({ shown, open, onToggle, hold }: TableProps): JSX.Element {
     setFocused(id);
     latest.current.hold(false); // what is read must not run away
   };
-  const onFocusOut = ({ currentTarget, relatedTarget }: FocusEvent & { readonly currentTarget: HTMLElement }) => {
+  const onFocusOut = (
+    { currentTarget, relatedTarget }: FocusEvent & { readonly currentTarget: HTMLElement },
+  ) => {
     if (open === "" && !currentTarget.contains(relatedTarget as Node | null)) hold.release(false);
   };
   return (
@@ -122,7 +129,10 @@ function tellWhyEmpty({ isAll, error }: ExchangeList, isFiltered: boolean): stri
     : "None yet. Each shows here within a second after its last byte; the last 10,000 are kept.";
 }
 
-/** Holds the list while the page is scrolled so far that its beginning is out of sight: rows must not move then. */
+/**
+ * Holds the list while the page is scrolled so far that its beginning is out of sight: rows must
+ * not move then.
+ */
 function useHoldWhileScrolled(hold: Hold, isReading: boolean) {
   const begin = useRef<HTMLElement>(null);
   const latest = useRef({ hold, isReading });
@@ -132,7 +142,9 @@ function useHoldWhileScrolled(hold: Hold, isReading: boolean) {
       const { hold, isReading } = latest.current;
       const isAway = (begin.current?.getBoundingClientRect().top ?? 0) < 0;
       if (isAway) hold.hold(false);
-      else if (!isReading && !begin.current?.querySelector("tbody")?.contains(document.activeElement)) {
+      else if (
+        !isReading && !begin.current?.querySelector("tbody")?.contains(document.activeElement)
+      ) {
         hold.release(false);
       }
     };
@@ -144,7 +156,11 @@ function useHoldWhileScrolled(hold: Hold, isReading: boolean) {
 
 function PauseButton({ hold, onResume }: { hold: Hold; onResume: () => void }): JSX.Element {
   if (!hold.isHeld) return <button type="button" onClick={() => hold.hold(true)}>Pause</button>;
-  const missed = hold.missed === undefined ? "many new" : hold.missed === 0 ? "" : `${hold.missed} new`;
+  const missed = hold.missed === undefined
+    ? "many new"
+    : hold.missed === 0
+    ? ""
+    : `${hold.missed} new`;
   return (
     <button type="button" class="held" onClick={onResume}>
       Resume{missed === "" ? "" : ` (${missed})`}
@@ -215,7 +231,14 @@ export function Exchanges({ snapshot, scope }: { snapshot: Snapshot; scope: Scop
       <section ref={begin} class="card flush">
         {shown.length > 0
           ? <Table shown={shown} open={open} onToggle={onToggle} hold={hold} />
-          : <p class="empty">{tellWhyEmpty(list, Object.values(texts).some((text) => text !== ""))}</p>}
+          : (
+            <p class="empty">
+              {tellWhyEmpty(
+                list,
+                Object.values(texts).some((text) => text !== ""),
+              )}
+            </p>
+          )}
       </section>
       {list.error !== undefined && (
         <div class="toolbar">

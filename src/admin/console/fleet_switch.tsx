@@ -10,7 +10,9 @@ import { call } from "./client.ts";
 
 const EVERY_MS = 1000;
 
-/** Asks for the fleet once a second, while the page is shown. @returns `undefined` until it is known */
+/**
+ * Asks for the fleet once a second, while the page is shown. @returns `undefined` until it is known
+ */
 export function useFleet(everyMs: number = EVERY_MS): FleetReport | undefined {
   const [report, setReport] = useState<FleetReport | undefined>(undefined);
   useEffect(() => {
@@ -18,7 +20,9 @@ export function useFleet(everyMs: number = EVERY_MS): FleetReport | undefined {
     let timer: ReturnType<typeof setTimeout> | undefined;
     const ask = async () => {
       // What went wrong stands in the head: the live feed breaks too.
-      const found = document.hidden ? undefined : await call<FleetReport>("GET", "v1/fleet").catch(() => undefined);
+      const found = document.hidden
+        ? undefined
+        : await call<FleetReport>("GET", "v1/fleet").catch(() => undefined);
       if (isOver) return;
       if (found !== undefined) setReport(found);
       timer = setTimeout(ask, everyMs);
@@ -32,7 +36,9 @@ export function useFleet(everyMs: number = EVERY_MS): FleetReport | undefined {
   return report;
 }
 
-/** The gateways whose traffic is shown: a name, `all`, or nothing for the one that serves the page. */
+/**
+ * The gateways whose traffic is shown: a name, `all`, or nothing for the one that serves the page.
+ */
 export type Scope = string;
 
 /** Interval at which the names of gateways are asked for. Milliseconds. */
@@ -45,7 +51,8 @@ export function FleetSwitch({ scope, live, onScope }: {
   onScope: (scope: Scope) => void;
 }): JSX.Element | null {
   const fleet = useFleet(NAMES_EVERY_MS);
-  const others = fleet?.gateways.filter(({ isSelf, presence }) => !isSelf && presence === "serving") ?? [];
+  const others =
+    fleet?.gateways.filter(({ isSelf, presence }) => !isSelf && presence === "serving") ?? [];
   const self = fleet?.gateways.find(({ isSelf }) => isSelf);
   if (others.length === 0 && scope === "") return null;
   const names = [...new Set(others.map(({ name }) => name))];
@@ -61,7 +68,8 @@ export function FleetSwitch({ scope, live, onScope }: {
       </select>
       <span class="hint" role="status">
         {live?.isStale === true ? "Redis does not answer: other gateways are missing here." : ""}
-        {live !== undefined && !live.isStale && scope === "all" && `${live.gateways} of them, 3 s behind`}
+        {live !== undefined && !live.isStale && scope === "all" &&
+          `${live.gateways} of them, 3 s behind`}
       </span>
     </div>
   );

@@ -1,5 +1,6 @@
 /**
- * The view of the fleet: every gateway that shares the Redis, side by side, and those that left or were lost lately.
+ * The view of the fleet: every gateway that shares the Redis, side by side, and those that left or
+ * were lost lately.
  *
  * @module
  */
@@ -25,7 +26,9 @@ function State({ gateway: { state, presence, silentMs } }: { gateway: FleetGatew
   return (
     <>
       <Pill kind={kind}>{word}</Pill>
-      {presence !== "serving" && <span class="hint">{duration(Math.floor(silentMs / 1000) * 1000)} ago</span>}
+      {presence !== "serving" && (
+        <span class="hint">{duration(Math.floor(silentMs / 1000) * 1000)} ago</span>
+      )}
     </>
   );
 }
@@ -38,7 +41,9 @@ function mostCommon(values: readonly string[]): string | undefined {
 }
 
 /** A value that should be the same everywhere, marked where it is not. */
-function Alike({ value, usual, short }: { value: string; usual: string | undefined; short: string }): JSX.Element {
+function Alike(
+  { value, usual, short }: { value: string; usual: string | undefined; short: string },
+): JSX.Element {
   if (usual === undefined || value === usual) return <span title={value}>{short}</span>;
   return <span class="differs" title={`${value}: others have ${usual}`}>{short} differs</span>;
 }
@@ -98,7 +103,11 @@ function Row({ gateway, now, usual, onTurn }: RowProps): JSX.Element {
         <span class="hint">{runtime}</span>
       </td>
       <td data-label="Configuration" class="mono">
-        <Alike value={digest} usual={isHere ? usual.digest : undefined} short={digest.slice(0, 8)} />
+        <Alike
+          value={digest}
+          usual={isHere ? usual.digest : undefined}
+          short={digest.slice(0, 8)}
+        />
       </td>
       <td class="number" data-label="Up">
         {isHere ? duration(Math.max(0, Math.floor((now - startedAt) / 1000)) * 1000) : "–"}
@@ -126,7 +135,9 @@ function Row({ gateway, now, usual, onTurn }: RowProps): JSX.Element {
 
 const wordOf = (state: string): "Drain" | "Resume" => state === "draining" ? "Resume" : "Drain";
 
-function Table({ report, onTurn }: { report: FleetReport; onTurn: RowProps["onTurn"] }): JSX.Element {
+function Table(
+  { report, onTurn }: { report: FleetReport; onTurn: RowProps["onTurn"] },
+): JSX.Element {
   const here = report.gateways.filter(({ presence }) => presence === "serving");
   const usual = {
     version: mostCommon(here.map(({ version }) => version)),
@@ -156,7 +167,13 @@ function Table({ report, onTurn }: { report: FleetReport; onTurn: RowProps["onTu
         </thead>
         <tbody>
           {report.gateways.map((gateway) => (
-            <Row key={gateway.id} gateway={gateway} now={report.now} usual={usual} onTurn={onTurn} />
+            <Row
+              key={gateway.id}
+              gateway={gateway}
+              now={report.now}
+              usual={usual}
+              onTurn={onTurn}
+            />
           ))}
         </tbody>
       </table>
@@ -176,12 +193,16 @@ interface Turned {
   readonly gateways: readonly { readonly name: string; readonly isDone: boolean }[];
 }
 
-function Ask({ turn: { gateway, name, verb }, onClose }: { turn: Turn; onClose: () => void }): JSX.Element {
+function Ask(
+  { turn: { gateway, name, verb }, onClose }: { turn: Turn; onClose: () => void },
+): JSX.Element {
   const onAct = async () => {
     const path = `v1/${verb.toLowerCase()}?gateway=${encodeURIComponent(gateway)}`;
     const { gateways } = await call<Turned>("POST", path);
     const silent = gateways.filter(({ isDone }) => !isDone).map((each) => each.name);
-    if (silent.length > 0) throw new Error(`${silent.join(", ")} did not say in time that it has done so.`);
+    if (silent.length > 0) {
+      throw new Error(`${silent.join(", ")} did not say in time that it has done so.`);
+    }
     onClose();
   };
   return (
@@ -190,9 +211,10 @@ function Ask({ turn: { gateway, name, verb }, onClose }: { turn: Turn; onClose: 
         ? (
           <p>
             <code>/readyz</code>{" "}
-            answers 503 there, so that load balancers send callers elsewhere. Who calls all the same is served, and
-            Resume takes it back.
-            {gateway === "all" && " With all gateways drained, load balancers have nowhere to send callers to."}
+            answers 503 there, so that load balancers send callers elsewhere. Who calls all the same
+            is served, and Resume takes it back.
+            {gateway === "all" &&
+              " With all gateways drained, load balancers have nowhere to send callers to."}
           </p>
         )
         : (
@@ -213,7 +235,8 @@ function Summary({ report }: { report: FleetReport }): JSX.Element {
     <span class="grow" role="status">
       {isStale && <Pill kind="bad">stale</Pill>}{" "}
       {isStale && `Redis does not answer: other gateways as they were at ${clock(asOf)}. `}
-      {!isShared && "This gateway alone: with redis in their configurations, gateways see each other here."}
+      {!isShared &&
+        "This gateway alone: with redis in their configurations, gateways see each other here."}
       {isShared && `${here.length} ${here.length === 1 ? "gateway serves" : "gateways serve"}`}
       {gone > 0 && `, ${gone} gone`}
       {differs && ", with different configurations"}
@@ -234,7 +257,8 @@ export function Fleet(): JSX.Element {
     );
   }
   const here = report.gateways.filter(({ presence }) => presence === "serving");
-  const onTurn = ({ id, name, state }: FleetGateway) => setTurn({ gateway: id, name, verb: wordOf(state) });
+  const onTurn = ({ id, name, state }: FleetGateway) =>
+    setTurn({ gateway: id, name, verb: wordOf(state) });
   const all = (verb: Turn["verb"]) => (
     <button
       type="button"
@@ -255,8 +279,9 @@ export function Fleet(): JSX.Element {
         <Table report={report} onTurn={onTurn} />
       </section>
       <p class="hint">
-        The rate is that of the last ten seconds; errors, latency and the gateway's own time (half of all calls take
-        less) are those of the last minute. A gateway that left or was lost shows here for ten minutes.
+        The rate is that of the last ten seconds; errors, latency and the gateway's own time (half
+        of all calls take less) are those of the last minute. A gateway that left or was lost shows
+        here for ten minutes.
       </p>
       {turn !== undefined && <Ask turn={turn} onClose={() => setTurn(undefined)} />}
     </>

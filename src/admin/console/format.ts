@@ -16,12 +16,17 @@ export function duration(ms: number | undefined | null): string {
   const seconds = ms / 1000;
   if (seconds < 60) return `${fixed(seconds, seconds < 10 ? 2 : 1)} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
-  if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds % 3600 / 60)} min`;
+  if (seconds < 86_400) {
+    return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds % 3600 / 60)} min`;
+  }
   return `${Math.floor(seconds / 86_400)} d ${Math.floor(seconds % 86_400 / 3600)} h`;
 }
 
 /** Units of {@link span}, the largest first, each with its length in seconds. */
-const UNITS: readonly [unit: string, seconds: number][] = [["day", 86_400], ["hour", 3600], ["minute", 60]];
+const UNITS: readonly [unit: string, seconds: number][] = [["day", 86_400], ["hour", 3600], [
+  "minute",
+  60,
+]];
 
 /** @returns A time to come or past in one unit, such as `9 days`, `1 hour`, `45 seconds` */
 export function span(ms: number): string {

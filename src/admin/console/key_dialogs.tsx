@@ -83,8 +83,9 @@ export function Revoke({ of: { id, name }, onDone, onClose }: {
       }}
     >
       <p>
-        Within a second every call with this key is refused, with its old secret too. Nothing takes that back: whoever
-        still needs to call will need a new key. Exchanges that are open go on to their end.
+        Within a second every call with this key is refused, with its old secret too. Nothing takes
+        that back: whoever still needs to call will need a new key. Exchanges that are open go on to
+        their end.
       </p>
     </Confirm>
   );

@@ -1,5 +1,6 @@
 /**
- * The part of a key's form that says whether its answers are recorded, so that callers can attach to them again.
+ * The part of a key's form that says whether its answers are recorded, so that callers can attach
+ * to them again.
  *
  * @module
  */
@@ -22,7 +23,10 @@ const FIELDS = [
   ["size", "Largest answer", "such as 8MB, which it is if empty"],
 ] as const;
 
-const RETRIES = [["", "make a call of their own"], ["true", "attach to the call that they repeat"]] as const;
+const RETRIES = [["", "make a call of their own"], [
+  "true",
+  "attach to the call that they repeat",
+]] as const;
 
 /** Returns the settings of a key as the fields of the form. */
 export function toDurableDraft(durable: Key["durable"]): Draft {
@@ -35,7 +39,9 @@ export function toDurableDraft(durable: Key["durable"]): Draft {
 export function toDurableBody(draft: Draft): Key["durable"] {
   if (draft.durable === "") return undefined;
   if (draft.durable === "never") return false;
-  const given = FIELDS.map(([name]) => [name, draft[name]?.trim() ?? ""] as const).filter(([, text]) => text !== "");
+  const given = FIELDS.map(([name]) => [name, draft[name]?.trim() ?? ""] as const).filter((
+    [, text],
+  ) => text !== "");
   return { ...Object.fromEntries(given), ...(draft.retries === "true" && { retries: true }) };
 }
 

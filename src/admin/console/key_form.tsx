@@ -48,10 +48,18 @@ function toDraft(key: Key | undefined): Draft {
   };
 }
 
-const split = (text = ""): string[] => text.split(",").map((each) => each.trim()).filter((each) => each !== "");
+const split = (text = ""): string[] =>
+  text.split(",").map((each) => each.trim()).filter((each) => each !== "");
 
-/** Returns a key's settings for the API. An empty one is left out of a new key, and removed from an old one. */
-function toBody(draft: Draft, providers: readonly string[], isNew: boolean): Record<string, unknown> {
+/**
+ * Returns a key's settings for the API. An empty one is left out of a new key, and removed from an
+ * old one.
+ */
+function toBody(
+  draft: Draft,
+  providers: readonly string[],
+  isNew: boolean,
+): Record<string, unknown> {
   const none = isNew ? undefined : null;
   const toText = (name: string) => draft[name]?.trim() || none;
   const toList = (list: readonly string[]) => list.length > 0 ? list : none;
@@ -60,7 +68,9 @@ function toBody(draft: Draft, providers: readonly string[], isNew: boolean): Rec
     requests: toText("requests"),
     tokens: toText("tokens"),
     concurrency: concurrency && Number(concurrency),
-    budget: toList(["budget", "spend"].map((name) => draft[name]?.trim() ?? "").filter((text) => text !== "")),
+    budget: toList(
+      ["budget", "spend"].map((name) => draft[name]?.trim() ?? "").filter((text) => text !== ""),
+    ),
   };
   const hasLimits = Object.values(limits).some((limit) => limit !== none);
   return {
@@ -99,7 +109,13 @@ function Providers({ names, chosen, onChoose }: {
       <legend>Providers</legend>
       <div class="checks names">
         {names.map((name) => (
-          <Check key={name} isChecked={chosen.includes(name)} onToggle={() => toggle(name)}>{name}</Check>
+          <Check
+            key={name}
+            isChecked={chosen.includes(name)}
+            onToggle={() => toggle(name)}
+          >
+            {name}
+          </Check>
         ))}
       </div>
       <span class="hint">None chosen: all of them</span>
@@ -107,10 +123,15 @@ function Providers({ names, chosen, onChoose }: {
   );
 }
 
-/** The team that a key belongs to. One that is not configured any more is shown as long as it is chosen. */
+/**
+ * The team that a key belongs to. One that is not configured any more is shown as long as it is
+ * chosen.
+ */
 function TeamChoice({ bind, teams }: { bind: Bind; teams: readonly Team[] }): JSX.Element | null {
   const chosen = bind("team");
-  const names = new Set([...teams.map(({ name }) => name), chosen.value].filter((name) => name !== ""));
+  const names = new Set(
+    [...teams.map(({ name }) => name), chosen.value].filter((name) => name !== ""),
+  );
   if (names.size === 0) return null;
   return (
     <Field label="Team" hint="Its limits hold for all of its keys together">
@@ -189,12 +210,16 @@ export function KeyForm({ editing, providers, teams, onDone, onClose }: {
       actions={
         <>
           <button type="button" onClick={onClose}>Cancel</button>
-          <button type="submit" class="primary" disabled={isBusy}>{isNew ? "Make the key" : "Save"}</button>
+          <button type="submit" class="primary" disabled={isBusy}>
+            {isNew ? "Make the key" : "Save"}
+          </button>
         </>
       }
     >
       <Field label="Name" hint="For people; logs and metrics name the key by its id">
-        {(attributes) => <input {...attributes} autocomplete="off" maxLength={256} {...bind("name")} />}
+        {(attributes) => (
+          <input {...attributes} autocomplete="off" maxLength={256} {...bind("name")} />
+        )}
       </Field>
       <Providers names={providers} chosen={chosen} onChoose={setChosen} />
       <Rights bind={bind} />

@@ -66,7 +66,18 @@ function KeyRow({ of: key, now, onDo }: {
   now: number;
   onDo: ((doing: Doing) => void) | undefined;
 }): JSX.Element {
-  const { id, name, state, team, providers, models, lastUsed, expires, previousExpires, unreadable } = key;
+  const {
+    id,
+    name,
+    state,
+    team,
+    providers,
+    models,
+    lastUsed,
+    expires,
+    previousExpires,
+    unreadable,
+  } = key;
   const isOver = state === "revoked";
   return (
     <tr class={isOver ? "over" : ""}>
@@ -79,7 +90,9 @@ function KeyRow({ of: key, now, onDo }: {
         <Pill kind={KINDS[state] ?? "quiet"}>{state}</Pill>
         {unreadable !== undefined && <span class="hint">{unreadable}</span>}
         {expires !== undefined && !isOver && <span class="hint">expires {day(expires)}</span>}
-        {previousExpires !== undefined && !isOver && <span class="hint">old secret until {day(previousExpires)}</span>}
+        {previousExpires !== undefined && !isOver && (
+          <span class="hint">old secret until {day(previousExpires)}</span>
+        )}
       </td>
       <td class="may" data-label="May call">
         <span>{providers?.join(", ") ?? "all providers"}</span>
@@ -127,7 +140,11 @@ function KeyTable({ keys, now, onDo }: {
 
 /** Loads the teams, and the newest keys that match a search. */
 function useKeys(search: string, limit: number) {
-  const query = new URLSearchParams({ limit: String(limit), use: "true", ...(search !== "" && { search }) });
+  const query = new URLSearchParams({
+    limit: String(limit),
+    use: "true",
+    ...(search !== "" && { search }),
+  });
   return usePolled(async () => {
     const [list, { teams }] = await Promise.all([
       call<KeyList>("GET", `v1/keys?${query}`),
@@ -174,7 +191,15 @@ function Dialogs({ doing, providers, teams, onDone, onClose }: {
       return <Revoke of={doing.key} onDone={onDone} onClose={onClose} />;
   }
   const editing = doing.what === "change" ? doing.key : undefined;
-  return <KeyForm editing={editing} providers={providers} teams={teams} onDone={onDone} onClose={onClose} />;
+  return (
+    <KeyForm
+      editing={editing}
+      providers={providers}
+      teams={teams}
+      onDone={onDone}
+      onClose={onClose}
+    />
+  );
 }
 
 /** The view. */
@@ -220,15 +245,29 @@ export function Keys({ snapshot: { report } }: { snapshot: Snapshot }): JSX.Elem
       <section class="card flush">
         {list === undefined || list.keys.length === 0
           ? <p class="empty">{whyEmpty(list, error, search)}</p>
-          : <KeyTable keys={list.keys} now={report?.now ?? Date.now()} onDo={canChange ? setDoing : undefined} />}
+          : (
+            <KeyTable
+              keys={list.keys}
+              now={report?.now ?? Date.now()}
+              onDo={canChange ? setDoing : undefined}
+            />
+          )}
       </section>
       {list?.next && (
         <div class="toolbar">
           <span class="hint grow">The newest {list.keys.length}</span>
-          <button type="button" onClick={() => setLimit(Math.min(limit + 2 * PAGE_SIZE, MAX_KEYS))}>Show more</button>
+          <button type="button" onClick={() => setLimit(Math.min(limit + 2 * PAGE_SIZE, MAX_KEYS))}>
+            Show more
+          </button>
         </div>
       )}
-      <Dialogs doing={doing} providers={providers} teams={teams} onDone={onDone} onClose={() => setDoing(undefined)} />
+      <Dialogs
+        doing={doing}
+        providers={providers}
+        teams={teams}
+        onDone={onDone}
+        onClose={() => setDoing(undefined)}
+      />
     </>
   );
 }

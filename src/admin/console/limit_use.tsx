@@ -21,10 +21,13 @@ const LABELS: Readonly<Record<string, string>> = {
 
 /** Finds the budget of tokens or of money among the written ones. */
 export function findBudget(limits: Limits | undefined, isMoney: boolean): string {
-  return [limits?.budget ?? []].flat().map(String).find((text) => text.includes(" ") === isMoney) ?? "";
+  return [limits?.budget ?? []].flat().map(String).find((text) => text.includes(" ") === isMoney) ??
+    "";
 }
 
-/** Describes the most that a limit allows: `600 per minute`, `5M tokens this month`, `50 USD today`. */
+/**
+ * Describes the most that a limit allows: `600 per minute`, `5M tokens this month`, `50 USD today`.
+ */
 function toMost({ name, limit }: Use, limits: Limits | undefined): string {
   if (name !== "budget" && name !== "spend") return rate(String(limits?.[name] ?? amount(limit)));
   const [whole, period] = findBudget(limits, name === "spend").split("/");
@@ -43,7 +46,13 @@ function Limit({ of, limits }: { of: Use; limits: Limits | undefined }): JSX.Ele
           <b>{name === "spend" ? money(used) : amount(used)}</b> of {toMost(of, limits)}
         </span>
       </span>
-      <meter min={0} max={limit} high={limit * HIGH} value={Math.min(used, limit)} aria-label={`${label} used`}>
+      <meter
+        min={0}
+        max={limit}
+        high={limit * HIGH}
+        value={Math.min(used, limit)}
+        aria-label={`${label} used`}
+      >
         {percent(used / limit)}
       </meter>
       {resetsIn !== undefined && used > 0 && (
@@ -65,7 +74,9 @@ export function LimitUse({ use, limits }: {
         {use.map((each) => <Limit key={each.name} of={each} limits={limits} />)}
       </ul>
       {limits?.mode === "observe" && <span class="hint">only observed: no call is refused</span>}
-      {limits?.mode === "strict" && <span class="hint">strict: calls that could exceed a limit are refused too</span>}
+      {limits?.mode === "strict" && (
+        <span class="hint">strict: calls that could exceed a limit are refused too</span>
+      )}
     </>
   );
 }

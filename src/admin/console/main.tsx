@@ -65,8 +65,8 @@ function skip(event: Event): void {
 const SCOPED: readonly View[] = ["traffic", "exchanges", "providers"];
 
 /**
- * Creates a store that takes reports while the page is open, another one for each scope. Renders once a report, but not
- * while it is hidden.
+ * Creates a store that takes reports while the page is open, another one for each scope. Renders
+ * once a report, but not while it is hidden.
  */
 function useStore(scope: Scope, onSignedOut: (told: string) => void): Store {
   const [, setTurn] = useState(0);
@@ -113,9 +113,13 @@ function Console({ onSignedOut }: { onSignedOut: (told: string) => void }): JSX.
         ))}
       </nav>
       <Banner snapshot={snapshot} />
-      {SCOPED.includes(view) && <FleetSwitch scope={scope} live={snapshot.report?.scope} onScope={setScope} />}
+      {SCOPED.includes(view) && (
+        <FleetSwitch scope={scope} live={snapshot.report?.scope} onScope={setScope} />
+      )}
       <main id="content" tabIndex={-1}>
-        {Shown !== undefined && <Shown key={scope} snapshot={snapshot} store={store} theme={shown} scope={scope} />}
+        {Shown !== undefined && (
+          <Shown key={scope} snapshot={snapshot} store={store} theme={shown} scope={scope} />
+        )}
         <Playground snapshot={snapshot} isHidden={view !== "playground"} />
       </main>
     </>

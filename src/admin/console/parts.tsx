@@ -20,11 +20,17 @@ interface DialogProps {
   readonly isWide?: boolean;
 }
 
-/** A window above the page, closed by Escape or its owner. Focus stays within it, and then goes back. */
-export function Dialog({ title, onClose, children, actions, error, onSubmit, isWide }: DialogProps): JSX.Element {
+/**
+ * A window above the page, closed by Escape or its owner. Focus stays within it, and then goes
+ * back.
+ */
+export function Dialog(
+  { title, onClose, children, actions, error, onSubmit, isWide }: DialogProps,
+): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   const heading = useId();
-  // The browser's `close` comes a task later than Escape, and would close what was opened in between.
+  // The browser's `close` comes a task later than Escape, and would close what was opened in
+  // between.
   const cancel = (event: Event) => {
     event.preventDefault();
     onClose();
@@ -44,7 +50,13 @@ export function Dialog({ title, onClose, children, actions, error, onSubmit, isW
     </>
   );
   return (
-    <dialog ref={dialog} class={isWide ? "wide" : ""} aria-labelledby={heading} onCancel={cancel} onClose={onClose}>
+    <dialog
+      ref={dialog}
+      class={isWide ? "wide" : ""}
+      aria-labelledby={heading}
+      onCancel={cancel}
+      onClose={onClose}
+    >
       <h2 id={heading}>{title}</h2>
       {onSubmit === undefined ? content : <form onSubmit={onSubmit}>{content}</form>}
     </dialog>
@@ -105,7 +117,10 @@ export function Pill({ kind, children }: {
   return <span class={`pill ${kind}`}>{children}</span>;
 }
 
-/** Runs an action at the gateway, and tells whether it is under way and the error that it ended with. */
+/**
+ * Runs an action at the gateway, and tells whether it is under way and the error that it ended
+ * with.
+ */
 export function useAct(): {
   isBusy: boolean;
   error: unknown;
@@ -129,15 +144,18 @@ export function useAct(): {
 const REFRESH_MS = 5000;
 
 /**
- * Loads something of the admin API, and again every few seconds while the page is seen, when it is seen again, and when
- * inputs change.
+ * Loads something of the admin API, and again every few seconds while the page is seen, when it is
+ * seen again, and when inputs change.
  */
 export function usePolled<T>(load: () => Promise<T>, inputs: readonly unknown[]): {
   value: T | undefined;
   error: unknown;
   reload: () => void;
 } {
-  const [state, setState] = useState<{ value: T | undefined; error: unknown }>({ value: undefined, error: undefined });
+  const [state, setState] = useState<{ value: T | undefined; error: unknown }>({
+    value: undefined,
+    error: undefined,
+  });
   const latest = useRef(0);
   const reload = () => {
     const turn = ++latest.current;
@@ -164,7 +182,9 @@ export function usePolled<T>(load: () => Promise<T>, inputs: readonly unknown[])
 async function copy(text: string, from: HTMLElement): Promise<void> {
   if (navigator.clipboard !== undefined) return await navigator.clipboard.writeText(text);
   getSelection()?.selectAllChildren(from);
-  if (!document.execCommand("copy")) throw new Error("the browser refused; select the text and copy it by hand");
+  if (!document.execCommand("copy")) {
+    throw new Error("the browser refused; select the text and copy it by hand");
+  }
 }
 
 /** A text with a button that copies it. */

@@ -1,6 +1,6 @@
 /**
- * One call through the gateway, as callers make it, with its timing. Both keys live in the fields of this form and
- * nowhere else.
+ * One call through the gateway, as callers make it, with its timing. Both keys live in the fields
+ * of this form and nowhere else.
  *
  * @module
  */
@@ -31,7 +31,11 @@ function Timing({ course }: { course: Course }): JSX.Element {
     ["Headers", duration(headersMs), ""],
     ["First token", duration(firstTokenMs), ""],
     ["Last byte", duration(totalMs), ""],
-    ["Output tokens", tokens === undefined ? "–" : String(tokens), rate || (pieces > 1 ? `${pieces} pieces` : "")],
+    [
+      "Output tokens",
+      tokens === undefined ? "–" : String(tokens),
+      rate || (pieces > 1 ? `${pieces} pieces` : ""),
+    ],
   ];
   return (
     <>
@@ -71,14 +75,26 @@ function Fields({ bind, names }: { bind: Bind; names: readonly string[] }): JSX.
           )}
         </Field>
         <Field label="Model">
-          {(attributes) => <input {...attributes} {...bind("model")} autocomplete="off" spellcheck={false} />}
+          {(attributes) => (
+            <input {...attributes} {...bind("model")} autocomplete="off" spellcheck={false} />
+          )}
         </Field>
       </div>
-      <Field label="Provider's key" hint="Sent in the header that the provider takes; goes on to it">
-        {(attributes) => <input {...attributes} {...bind("upstreamKey")} type="password" autocomplete="off" />}
+      <Field
+        label="Provider's key"
+        hint="Sent in the header that the provider takes; goes on to it"
+      >
+        {(attributes) => (
+          <input {...attributes} {...bind("upstreamKey")} type="password" autocomplete="off" />
+        )}
       </Field>
-      <Field label="Gateway key" hint="Sent as Gateway-Auth; stops here. The call counts against its limits">
-        {(attributes) => <input {...attributes} {...bind("gatewayKey")} type="password" autocomplete="off" />}
+      <Field
+        label="Gateway key"
+        hint="Sent as Gateway-Auth; stops here. The call counts against its limits"
+      >
+        {(attributes) => (
+          <input {...attributes} {...bind("gatewayKey")} type="password" autocomplete="off" />
+        )}
       </Field>
       <Field label="Message">
         {(attributes) => <textarea {...attributes} {...bind("message")} rows={4} />}
@@ -91,12 +107,18 @@ function Answer({ course }: { course: Course | undefined }): JSX.Element {
   return (
     <section class="card answer" aria-label="Answer">
       {course === undefined
-        ? <p class="empty">The answer and its timing show here. The call goes the way of any caller's call.</p>
+        ? (
+          <p class="empty">
+            The answer and its timing show here. The call goes the way of any caller's call.
+          </p>
+        )
         : (
           <>
             <Timing course={course} />
             {course.problem !== undefined && <p class="problem" role="alert">{course.problem}</p>}
-            <div class="said" role="region" aria-label="What the model said" tabIndex={0}>{course.text}</div>
+            <div class="said" role="region" aria-label="What the model said" tabIndex={0}>
+              {course.text}
+            </div>
           </>
         )}
     </section>
@@ -132,13 +154,18 @@ export function Playground({ snapshot: { report }, isHidden }: {
       <form class="card" onSubmit={onSubmit}>
         <Fields bind={bind} names={names} />
         <div class="checks">
-          <Check isChecked={draft.isStream} onToggle={() => setDraft({ ...draft, isStream: !draft.isStream })}>
+          <Check
+            isChecked={draft.isStream}
+            onToggle={() => setDraft({ ...draft, isStream: !draft.isStream })}
+          >
             Stream the answer
           </Check>
         </div>
         <div class="actions">
           <span class="hint grow">
-            {mayChange() ? "Keys are kept in this form only." : "To send calls takes the role admin."}
+            {mayChange()
+              ? "Keys are kept in this form only."
+              : "To send calls takes the role admin."}
           </span>
           {isRunning
             ? <button type="button" onClick={() => controller.current?.abort()}>Stop</button>

@@ -62,30 +62,50 @@ function addEvent(course: Course, completion: Completion, nowMs: number): Course
     pieces: course.pieces + (content === "" ? 0 : 1),
     ...(content !== "" && course.firstTokenMs === undefined && { firstTokenMs: nowMs }),
     ...(tokens !== undefined && { tokens }),
-    ...(completion.error !== undefined && { problem: completion.error.message ?? "The stream broke off" }),
+    ...(completion.error !== undefined &&
+      { problem: completion.error.message ?? "The stream broke off" }),
   };
 }
 
 /** Makes the call, and reports its progress. */
-export async function run(draft: Draft, signal: AbortSignal, tell: (course: Course) => void): Promise<void> {
+export async function run(
+  draft: Draft,
+  signal: AbortSignal,
+  tell: (course: Course) => void,
+): Promise<void> {
   const started = performance.now();
   const elapsed = () => performance.now() - started;
   const { provider, upstreamKey, gatewayKey } = draft;
   let course = START;
   const update = (change: Course) => tell(course = change);
   try {
-    const response = await tryOut({ provider, upstreamKey, gatewayKey, body: toBody(draft), signal });
+    const response = await tryOut({
+      provider,
+      upstreamKey,
+      gatewayKey,
+      body: toBody(draft),
+      signal,
+    });
     const { status, headers } = response;
     const requestId = headers.get("x-request-id") ?? undefined;
-    update({ ...course, status, headersMs: elapsed(), ...(requestId !== undefined && { requestId }) });
+    update({
+      ...course,
+      status,
+      headersMs: elapsed(),
+      ...(requestId !== undefined && { requestId }),
+    });
     if (!response.ok) update({ ...course, problem: (await toRefused(response)).message });
-    else if (headers.get("content-type")?.startsWith("text/event-stream") && response.body !== null) {
+    else if (
+      headers.get("content-type")?.startsWith("text/event-stream") && response.body !== null
+    ) {
       let isDone = false;
       for await (const data of eventsOf(response.body)) {
         if (data === "[DONE]") isDone = true;
         else update(addEvent(course, JSON.parse(data), elapsed()));
       }
-      if (!isDone && course.problem === undefined) update({ ...course, problem: "The stream ended without its end" });
+      if (!isDone && course.problem === undefined) {
+        update({ ...course, problem: "The stream ended without its end" });
+      }
     } else update(addEvent(course, await response.json(), elapsed()));
   } catch (error) {
     const problem = signal.aborted

@@ -24,7 +24,9 @@ function Health({ replica }: { replica: LiveReplica }): JSX.Element {
       </span>
     );
   }
-  const until = ejectedMs > 0 ? `tried again in ${duration(ejectedMs)}` : "tried again with the next call";
+  const until = ejectedMs > 0
+    ? `tried again in ${duration(ejectedMs)}`
+    : "tried again with the next call";
   return (
     <span class="state">
       <Pill kind={inService > 0 ? "warn" : "bad"}>
@@ -40,7 +42,9 @@ function Overall({ replicas }: { replicas: readonly LiveReplica[] }): JSX.Elemen
   const out = replicas.filter(({ ejected }) => ejected > 0).length;
   if (out === 0) return null;
   const isAll = replicas.every(({ inService }) => inService === 0);
-  return <Pill kind={isAll ? "bad" : "warn"}>{out} of {plural(replicas.length, "replica")} ejected</Pill>;
+  return (
+    <Pill kind={isAll ? "bad" : "warn"}>{out} of {plural(replicas.length, "replica")} ejected</Pill>
+  );
 }
 
 function Figure({ label, value, more, isBad = false }: {
@@ -63,15 +67,27 @@ function Figures({ of, seconds }: { of: ProviderSummary; seconds: number }): JSX
   const time = (what: "duration" | "firstToken", at: number) => duration(of.percentile(what, at));
   return (
     <dl class="figures">
-      <Figure label="Exchanges" value={`${amount(of.exchanges / seconds)}/s`} more={`${amount(of.exchanges)} in all`} />
+      <Figure
+        label="Exchanges"
+        value={`${amount(of.exchanges / seconds)}/s`}
+        more={`${amount(of.exchanges)} in all`}
+      />
       <Figure
         label="Errors"
         value={of.exchanges === 0 ? "–" : percent(share)}
         more={`${amount(of.errors)} in all`}
         isBad={share >= MANY_ERRORS}
       />
-      <Figure label="Latency p95" value={time("duration", 0.95)} more={`p50 ${time("duration", 0.5)}`} />
-      <Figure label="First token p95" value={time("firstToken", 0.95)} more={`p50 ${time("firstToken", 0.5)}`} />
+      <Figure
+        label="Latency p95"
+        value={time("duration", 0.95)}
+        more={`p50 ${time("duration", 0.5)}`}
+      />
+      <Figure
+        label="First token p95"
+        value={time("firstToken", 0.95)}
+        more={`p50 ${time("firstToken", 0.5)}`}
+      />
     </dl>
   );
 }
@@ -105,13 +121,17 @@ function Provider({ provider: { name, hosts, replicas }, limits, minute }: {
           <LimitUse use={limits.use} limits={limits.limits} />
         </div>
       )}
-      <p class="hint hosts">Callers reach it at {hosts.map((host) => host === "*" ? "any host" : host).join(", ")}</p>
+      <p class="hint hosts">
+        Callers reach it at {hosts.map((host) => host === "*" ? "any host" : host).join(", ")}
+      </p>
     </section>
   );
 }
 
 function Engines({ health }: { health: LiveReport["health"] }): JSX.Element | null {
-  const redis = health.redis as { isUp?: boolean; failures?: number; localDecisions?: number } | undefined;
+  const redis = health.redis as
+    | { isUp?: boolean; failures?: number; localDecisions?: number }
+    | undefined;
   const workers = health.workers as readonly { pid: number; openExchanges: number }[] | undefined;
   if (redis === undefined && workers === undefined) return null;
   return (
@@ -123,7 +143,8 @@ function Engines({ health }: { health: LiveReport["health"] }): JSX.Element | nu
             <Pill kind={redis.isUp ? "good" : "bad"}>{redis.isUp ? "answers" : "away"}</Pill>
           </header>
           <p class="hint">
-            {plural(redis.failures ?? 0, "call")} failed; {redis.localDecisions ?? 0} limits were decided without it.
+            {plural(redis.failures ?? 0, "call")} failed; {redis.localDecisions ?? 0}{" "}
+            limits were decided without it.
           </p>
         </section>
       )}
@@ -148,7 +169,9 @@ function Engines({ health }: { health: LiveReport["health"] }): JSX.Element | nu
 }
 
 /** The view. */
-export function Providers({ snapshot: { report }, store }: { snapshot: Snapshot; store: Store }): JSX.Element {
+export function Providers(
+  { snapshot: { report }, store }: { snapshot: Snapshot; store: Store },
+): JSX.Element {
   const { value, error } = usePolled(
     () => call<{ providers: readonly ProviderLimits[] }>("GET", "v1/providers"),
     [],
@@ -159,20 +182,25 @@ export function Providers({ snapshot: { report }, store }: { snapshot: Snapshot;
     <>
       <h1 class="sr">Providers</h1>
       <p class="hint">
-        Figures of the last minute. Latency is from a call's first byte to the last byte of its answer; the first token
-        is that of streams.
+        Figures of the last minute. Latency is from a call's first byte to the last byte of its
+        answer; the first token is that of streams.
       </p>
       <Problem error={error} />
       <div class="cards">
         {report?.providers.map((provider) => (
-          <Provider key={provider.name} provider={provider} limits={limitsOf(provider.name)} minute={minute} />
+          <Provider
+            key={provider.name}
+            provider={provider}
+            limits={limitsOf(provider.name)}
+            minute={minute}
+          />
         ))}
       </div>
       {report !== undefined && <Engines health={report.health} />}
       <p class="hint">
-        A replica that can't be connected to, or whose connections break five times in a row, is ejected while others
-        are in service: it gets no call for a while, then a few until one is answered. An error that it answers does not
-        count.
+        A replica that can't be connected to, or whose connections break five times in a row, is
+        ejected while others are in service: it gets no call for a while, then a few until one is
+        answered. An error that it answers does not count.
       </p>
     </>
   );

@@ -1,5 +1,6 @@
 /**
- * The view of durable exchanges: those that run and those that are kept, with what operators may know of them.
+ * The view of durable exchanges: those that run and those that are kept, with what operators may
+ * know of them.
  *
  * @module
  */
@@ -32,7 +33,8 @@ function Row({ of: recording, now, onStop }: {
   /** Left out for who may not stop it, and where nothing runs. */
   onStop: (() => void) | undefined;
 }): JSX.Element {
-  const { id, state, key, keyName, provider, operation, started, bytes: length, expires } = recording;
+  const { id, state, key, keyName, provider, operation, started, bytes: length, expires } =
+    recording;
   return (
     <tr>
       <td class="who">
@@ -41,7 +43,9 @@ function Row({ of: recording, now, onStop }: {
       </td>
       <td class="state">
         <Pill kind={KINDS[state]}>{state}</Pill>
-        {expires !== undefined && <span class="hint">kept for {span(Date.parse(expires) - now)}</span>}
+        {expires !== undefined && (
+          <span class="hint">kept for {span(Date.parse(expires) - now)}</span>
+        )}
       </td>
       <td class="may" data-label="Call">
         <span>{operation}</span>
@@ -51,7 +55,9 @@ function Row({ of: recording, now, onStop }: {
       <td class="last" data-label="Began">{ago(started, now)}</td>
       <td class="acts">
         {onStop !== undefined && (
-          <button type="button" aria-haspopup="dialog" aria-label={`Stop ${id}`} onClick={onStop}>Stop</button>
+          <button type="button" aria-haspopup="dialog" aria-label={`Stop ${id}`} onClick={onStop}>
+            Stop
+          </button>
         )}
       </td>
     </tr>
@@ -92,7 +98,9 @@ export function Recordings({ snapshot: { report } }: { snapshot: Snapshot }): JS
   );
   const now = report?.now ?? Date.now();
   const stopOf = (recording: Recording) =>
-    recording.state === "running" && recording.id !== stopped && mayChange() ? () => setStopping(recording) : undefined;
+    recording.state === "running" && recording.id !== stopped && mayChange()
+      ? () => setStopping(recording)
+      : undefined;
   const onClose = () => setStopping(undefined);
   const onDone = (id: string) => {
     setStopped(id); // its button goes with the dialog: it would take the focus along a moment later
@@ -103,8 +111,9 @@ export function Recordings({ snapshot: { report } }: { snapshot: Snapshot }): JS
     <>
       <h1 class="sr">Durable</h1>
       <p class="hint">
-        Exchanges that go on without their caller, and answers that are kept for callers who come back. Only who has
-        both keys can read them: neither this page nor the gateway's operator can.
+        Exchanges that go on without their caller, and answers that are kept for callers who come
+        back. Only who has both keys can read them: neither this page nor the gateway's operator
+        can.
       </p>
       <Problem error={error} />
       <section class="card flush">
@@ -121,21 +130,31 @@ export function Recordings({ snapshot: { report } }: { snapshot: Snapshot }): JS
               <table class="keys recordings">
                 <thead>
                   <tr>
-                    {["Key", "State", "Call", "Size", "Began"].map((title) => <th key={title} scope="col">{title}</th>)}
+                    {["Key", "State", "Call", "Size", "Began"].map((title) => (
+                      <th key={title} scope="col">{title}</th>
+                    ))}
                     <th scope="col">
                       <span class="sr">What can be done</span>
                     </th>
                   </tr>
                 </thead>
                 <tbody>
-                  {value.recordings.map((each) => <Row key={each.id} of={each} now={now} onStop={stopOf(each)} />)}
+                  {value.recordings.map((each) => (
+                    <Row key={each.id} of={each} now={now} onStop={stopOf(each)} />
+                  ))}
                 </tbody>
               </table>
             </div>
           )}
       </section>
       {value?.recordings.length === PAGE_SIZE && <p class="hint">The newest {PAGE_SIZE}</p>}
-      {stopping !== undefined && <Stop of={stopping} onDone={() => onDone(stopping.id)} onClose={onClose} />}
+      {stopping !== undefined && (
+        <Stop
+          of={stopping}
+          onDone={() => onDone(stopping.id)}
+          onClose={onClose}
+        />
+      )}
     </>
   );
 }

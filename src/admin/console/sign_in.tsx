@@ -9,7 +9,9 @@ import { Refused, signIn } from "./client.ts";
 import { Field, Mark, Problem, useAct } from "./parts.tsx";
 
 /** A form that signs an operator in. `told` is shown above it: why the last session ended. */
-export function SignIn({ told, onSignedIn }: { told: string; onSignedIn: () => void }): JSX.Element {
+export function SignIn(
+  { told, onSignedIn }: { told: string; onSignedIn: () => void },
+): JSX.Element {
   const [shown, setShown] = useState("");
   const { isBusy, error, act } = useAct();
   const onSubmit = (event: Event) => {
@@ -35,7 +37,14 @@ export function SignIn({ told, onSignedIn }: { told: string; onSignedIn: () => v
       <form class="card" onSubmit={onSubmit}>
         <Mark />
         <h1>Sallyport</h1>
-        <input class="sr" aria-hidden="true" tabIndex={-1} autocomplete="username" value="admin" readOnly />
+        <input
+          class="sr"
+          aria-hidden="true"
+          tabIndex={-1}
+          autocomplete="username"
+          value="admin"
+          readOnly
+        />
         <Field
           label="Admin token"
           hint="Or a token of your identity provider. Kept in this page's memory: a reload forgets it"

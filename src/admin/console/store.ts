@@ -1,5 +1,6 @@
 /**
- * Store of live traffic in the page: the last five minutes, second by second, and the last exchanges.
+ * Store of live traffic in the page: the last five minutes, second by second, and the last
+ * exchanges.
  *
  * @module
  */
@@ -13,7 +14,10 @@ import {
   percentile,
 } from "../../observe/live/live_report.ts";
 
-/** Number of seconds, up to its own, that a point's percentiles cover: one second alone may hold few exchanges. */
+/**
+ * Number of seconds, up to its own, that a point's percentiles cover: one second alone may hold few
+ * exchanges.
+ */
 const WINDOW_SECONDS = 10;
 
 /** One second as charts draw it; `null` is a gap. */
@@ -53,7 +57,10 @@ export interface ProviderSummary {
 
 /** Sums over some seconds. */
 export interface Summary {
-  /** Number of seconds that are summed up: fewer than were asked for if the gateway has not run for so long. */
+  /**
+   * Number of seconds that are summed up: fewer than were asked for if the gateway has not run for
+   * so long.
+   */
   readonly seconds: number;
   readonly exchanges: number;
   readonly errors: number;
@@ -68,12 +75,19 @@ export interface Summary {
   percentile(what: "duration" | "firstToken" | "overhead", share: number): number | undefined;
 }
 
-const sum = (counts: Iterable<number>): number => Array.from(counts).reduce((total, count) => total + count, 0);
+const sum = (counts: Iterable<number>): number =>
+  Array.from(counts).reduce((total, count) => total + count, 0);
 
 /** Collects reports. */
 export class Store {
   #seconds = new Map<number, LiveSecond>();
-  #snapshot: Snapshot = { report: undefined, points: [], exchanges: [], gaps: 0, isConnected: false };
+  #snapshot: Snapshot = {
+    report: undefined,
+    points: [],
+    exchanges: [],
+    gaps: 0,
+    isConnected: false,
+  };
 
   /** State of the store at this moment. */
   get snapshot(): Snapshot {
@@ -85,19 +99,25 @@ export class Store {
     this.#update({ isConnected });
   }
 
-  /** @param report The next report; the first of a connection holds all that the gateway has kept */
+  /**
+   * @param report The next report; the first of a connection holds all that the gateway has kept
+   */
   add(report: FleetLiveReport): void {
     const last = Math.floor(report.now / 1000) - 1;
     const first = last - KEPT_SECONDS + 2;
     for (const second of report.seconds) this.#seconds.set(second.at, second);
-    for (const at of this.#seconds.keys()) if (at < first - WINDOW_SECONDS || at > last) this.#seconds.delete(at);
+    for (const at of this.#seconds.keys()) {
+      if (at < first - WINDOW_SECONDS || at > last) this.#seconds.delete(at);
+    }
     const known = new Map(this.#snapshot.points.map((point) => [point.at, point]));
     const points: Point[] = [];
     for (let at = first; at <= last; at++) {
       const before = known.get(at);
       const isTold = at < report.from || at < report.since;
       const open = at === last ? report : before;
-      points.push(before !== undefined && isTold ? before : this.#toPoint(at, open, at >= report.since));
+      points.push(
+        before !== undefined && isTold ? before : this.#toPoint(at, open, at >= report.since),
+      );
     }
     this.#update({ report, points, ...this.#addExchanges(report), isConnected: true });
   }
@@ -105,10 +125,14 @@ export class Store {
   /** @param count How many seconds, up to the last one that is over */
   summary(count: number): Summary {
     const last = this.#snapshot.points.at(-1)?.at ?? 0;
-    const seconds = Array.from(this.#seconds.values()).filter(({ at }) => at > last - count && at <= last);
+    const seconds = Array.from(this.#seconds.values()).filter(({ at }) =>
+      at > last - count && at <= last
+    );
     const [byError, byCaller] = [new Map<string, number>(), new Map<string, number>()];
     const addTo = (sums: Map<string, number>, counts: Readonly<Record<string, number>>) => {
-      for (const [code, count] of Object.entries(counts)) sums.set(code, (sums.get(code) ?? 0) + count);
+      for (const [code, count] of Object.entries(counts)) {
+        sums.set(code, (sums.get(code) ?? 0) + count);
+      }
     };
     for (const { errors, callers } of seconds) {
       addTo(byError, errors);
@@ -124,23 +148,32 @@ export class Store {
       of: (provider) => ({
         exchanges: sum(seconds.map(({ providers }) => providers[provider]?.[0] ?? 0)),
         errors: sum(seconds.map(({ providers }) => providers[provider]?.[1] ?? 0)),
-        percentile: (what, share) => percentile(seconds.map(({ times }) => times[provider]?.[what] ?? []), share),
+        percentile: (what, share) =>
+          percentile(seconds.map(({ times }) => times[provider]?.[what] ?? []), share),
       }),
       tokens: sum(seconds.map(({ tokens }) => tokens)),
       outputTokens: sum(seconds.map(({ outputTokens }) => outputTokens)),
-      percentile: (what, share) => percentile(seconds.map((second): Durations => second[what]), share),
+      percentile: (what, share) =>
+        percentile(seconds.map((second): Durations => second[what]), share),
     };
   }
 
-  /** Puts the exchanges of a report before those that are known, or in their place where some between are missing. */
-  #addExchanges({ exchanges, seconds, from, scope }: FleetLiveReport): Pick<Snapshot, "exchanges" | "gaps"> {
+  /**
+   * Puts the exchanges of a report before those that are known, or in their place where some
+   * between are missing.
+   */
+  #addExchanges(
+    { exchanges, seconds, from, scope }: FleetLiveReport,
+  ): Pick<Snapshot, "exchanges" | "gaps"> {
     const { report: before, exchanges: known, gaps } = this.#snapshot;
     // A stream that was opened again tells some a second time.
     const told = new Set(exchanges.map(({ id }) => id));
     const newest = exchanges.toReversed();
     const older = known.filter(({ id }) => !told.has(id));
     // Those of several gateways are never all there, and no route has the others.
-    if (scope !== undefined) return { exchanges: [...newest, ...older].slice(0, KEPT_EXCHANGES), gaps };
+    if (scope !== undefined) {
+      return { exchanges: [...newest, ...older].slice(0, KEPT_EXCHANGES), gaps };
+    }
     const isWhole = sum(seconds.map((second) => second.exchanges)) <= exchanges.length;
     const isNext = before !== undefined && from * 1000 <= before.now;
     if (older.length < known.length || (isWhole && isNext)) {

@@ -6,7 +6,10 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
-/** Themes in the order of the switch; `auto` follows the system. The choice is no secret, so it is remembered. */
+/**
+ * Themes in the order of the switch; `auto` follows the system. The choice is no secret, so it is
+ * remembered.
+ */
 const THEMES = ["auto", "light", "dark"] as const;
 /** One of the themes. */
 export type Theme = (typeof THEMES)[number];

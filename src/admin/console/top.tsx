@@ -36,8 +36,8 @@ function Drain({ isDrained, onClose }: { isDrained: boolean; onClose: () => void
     <Confirm title="Turn callers elsewhere?" act="Drain" onAct={onAct} onClose={onClose}>
       <p>
         <code>/readyz</code>{" "}
-        answers 503 from now on, so that load balancers send callers elsewhere. Callers that come all the same are
-        served, open exchanges go on to their end, and Resume takes it back.
+        answers 503 from now on, so that load balancers send callers elsewhere. Callers that come
+        all the same are served, open exchanges go on to their end, and Resume takes it back.
       </p>
       <p class="hint">When nothing is open any more, end the process with SIGTERM.</p>
     </Confirm>
@@ -52,7 +52,9 @@ interface TopProps {
 }
 
 /** The head of each view. */
-export function Top({ snapshot: { report, isConnected }, theme, onTheme, onSignedOut }: TopProps): JSX.Element {
+export function Top(
+  { snapshot: { report, isConnected }, theme, onTheme, onSignedOut }: TopProps,
+): JSX.Element {
   const [isAsking, setAsking] = useState(false);
   const isDrained = report?.state === "draining";
   const [kind, word] = STATES[isConnected ? report?.state ?? "" : ""] ?? ["warn", "Connecting"];
@@ -87,13 +89,16 @@ export function Top({ snapshot: { report, isConnected }, theme, onTheme, onSigne
 }
 
 /** A line below the head while the gateway is not ready, or out of reach. */
-export function Banner({ snapshot: { report, isConnected } }: { snapshot: Snapshot }): JSX.Element | null {
+export function Banner(
+  { snapshot: { report, isConnected } }: { snapshot: Snapshot },
+): JSX.Element | null {
   if (report === undefined || (report.state === "ready" && isConnected)) return null;
   if (!isConnected) {
     return (
       <div class="banner" role="status">
         <span>
-          <b>The gateway cannot be reached.</b> These are the figures of {clock(report.now)}; trying again.
+          <b>The gateway cannot be reached.</b> These are the figures of{" "}
+          {clock(report.now)}; trying again.
         </span>
       </div>
     );

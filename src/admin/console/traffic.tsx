@@ -51,7 +51,8 @@ function Tiles({ minute, report }: { minute: Summary; report: Snapshot["report"]
   const perSecond = (count: number) => amount(count / minute.seconds);
   const time = minute.seconds < 60 ? plural(minute.seconds, "second") : "a minute";
   const share = minute.exchanges === 0 ? 0 : minute.errors / minute.exchanges;
-  const of = (what: "duration" | "firstToken" | "overhead", at: number) => duration(minute.percentile(what, at));
+  const of = (what: "duration" | "firstToken" | "overhead", at: number) =>
+    duration(minute.percentile(what, at));
   return (
     <dl class="tiles">
       <Tile
@@ -59,9 +60,18 @@ function Tiles({ minute, report }: { minute: Summary; report: Snapshot["report"]
         value={`${perSecond(minute.exchanges)}/s`}
         more={`${amount(minute.exchanges)} in ${time}`}
       />
-      <Tile label="Errors" value={percent(share)} more={`${amount(minute.errors)} in ${time}`} isBad={share >= 0.05} />
+      <Tile
+        label="Errors"
+        value={percent(share)}
+        more={`${amount(minute.errors)} in ${time}`}
+        isBad={share >= 0.05}
+      />
       <Tile label="Latency p95" value={of("duration", 0.95)} more={`p50 ${of("duration", 0.5)}`} />
-      <Tile label="First token p95" value={of("firstToken", 0.95)} more={`p50 ${of("firstToken", 0.5)}`} />
+      <Tile
+        label="First token p95"
+        value={of("firstToken", 0.95)}
+        more={`p50 ${of("firstToken", 0.5)}`}
+      />
       <Tile
         label="Tokens"
         value={`${perSecond(minute.tokens)}/s`}
@@ -72,7 +82,11 @@ function Tiles({ minute, report }: { minute: Summary; report: Snapshot["report"]
         value={amount(report?.openStreams ?? 0)}
         more={plural(report?.openExchanges ?? 0, "open exchange")}
       />
-      <Tile label="Gateway's own time" value={of("overhead", 0.5)} more={`p99 ${of("overhead", 0.99)}`} />
+      <Tile
+        label="Gateway's own time"
+        value={of("overhead", 0.5)}
+        more={`p99 ${of("overhead", 0.99)}`}
+      />
     </dl>
   );
 }
@@ -157,7 +171,8 @@ export function Traffic({ snapshot, store, theme }: {
         <>
           <div class="toolbar">
             <span class="hint grow">
-              Each point is a second; percentiles cover the ten seconds up to it. A gap means no data.
+              Each point is a second; percentiles cover the ten seconds up to it. A gap means no
+              data.
             </span>
             <div class="segments" role="group" aria-label="How far back">
               {[60, 300].map((each) => (

@@ -27,7 +27,11 @@ export type UsageSums = Readonly<Record<UsageCount | "tokens" | "unpriced", numb
 /** One row of a report: its values of the dimensions, and its sums. */
 export type UsageLine =
   & UsageSums
-  & Partial<Readonly<Record<"key" | "name" | "team" | "provider" | "model" | "operation" | TimePart, string>>>;
+  & Partial<
+    Readonly<
+      Record<"key" | "name" | "team" | "provider" | "model" | "operation" | TimePart, string>
+    >
+  >;
 
 /** A report. */
 export interface UsageReport {

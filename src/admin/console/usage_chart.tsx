@@ -1,5 +1,6 @@
 /**
- * A chart of usage over time, drawn by uPlot: a bar for each hour, day or month, in which the series lie on one another.
+ * A chart of usage over time, drawn by uPlot: a bar for each hour, day or month, in which the
+ * series lie on one another.
  *
  * @module
  */
@@ -23,7 +24,9 @@ export function bucketLabel(name: string, step: TimePart): string {
   return new Date(name).toLocaleString("en", { ...FORMATS[step], timeZone: "UTC" });
 }
 
-/** Adds the series up, one on the other: uPlot draws the highest first, and each lower one over it. */
+/**
+ * Adds the series up, one on the other: uPlot draws the highest first, and each lower one over it.
+ */
 function toStack(series: readonly Series[], length: number): number[][] {
   const stack: number[][] = [];
   let below: readonly number[] = Array.from({ length }, () => 0);
@@ -97,7 +100,9 @@ function create(
 const sumOf = (values: readonly number[]): number => values.reduce((sum, value) => sum + value, 0);
 
 /** The chart, with its title and its legend: the values at the pointer, or the sums. */
-export function UsageChart({ title, theme, ...drawn }: Drawn & { title: string; theme: string }): JSX.Element {
+export function UsageChart(
+  { title, theme, ...drawn }: Drawn & { title: string; theme: string },
+): JSX.Element {
   const { buckets, step, series, format } = drawn;
   const home = useRef<HTMLDivElement>(null);
   const legend = useRef<HTMLUListElement>(null);
@@ -109,7 +114,9 @@ export function UsageChart({ title, theme, ...drawn }: Drawn & { title: string; 
     if (element === null) return;
     const swatches = () => Array.from(legend.current?.querySelectorAll("i") ?? []);
     const made = plot.current = create(element, drawn, swatches, setUnder);
-    const observer = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
+    const observer = new ResizeObserver(() =>
+      made.setSize({ width: element.clientWidth, height: HEIGHT })
+    );
     observer.observe(element);
     return () => {
       observer.disconnect();
@@ -131,7 +138,8 @@ export function UsageChart({ title, theme, ...drawn }: Drawn & { title: string; 
         {series.map(({ id, label, isOther, values }, index) => (
           <li key={id}>
             <i class={isOther || index >= MAX_SERIES ? "series-other" : `series-${index + 1}`} />
-            <span class="label">{label}</span> <b>{format(under === undefined ? sumOf(values) : values[under] ?? 0)}</b>
+            <span class="label">{label}</span>{" "}
+            <b>{format(under === undefined ? sumOf(values) : values[under] ?? 0)}</b>
           </li>
         ))}
       </ul>

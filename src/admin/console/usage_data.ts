@@ -1,5 +1,6 @@
 /**
- * Data of the view of usage: its reports as the admin API returns them, the series of the chart, and texts to download.
+ * Data of the view of usage: its reports as the admin API returns them, the series of the chart,
+ * and texts to download.
  *
  * @module
  */
@@ -63,7 +64,9 @@ export function toBuckets({ from, to }: UsageReport, step: TimePart): string[] {
   if (step === "month") date.setUTCDate(1);
   while (date.getTime() < end) {
     const text = date.toISOString();
-    names.push(step === "hour" ? `${text.slice(0, 13)}:00Z` : text.slice(0, step === "day" ? 10 : 7));
+    names.push(
+      step === "hour" ? `${text.slice(0, 13)}:00Z` : text.slice(0, step === "day" ? 10 : 7),
+    );
     if (step === "month") date.setUTCMonth(date.getUTCMonth() + 1);
     else date.setTime(date.getTime() + (step === "hour" ? 3_600_000 : 86_400_000));
   }
@@ -71,15 +74,28 @@ export function toBuckets({ from, to }: UsageReport, step: TimePart): string[] {
 }
 
 /** Returns the series of the chart, the largest first and the others last. */
-export function toSeries(report: UsageReport, buckets: readonly string[], { by, measure }: Shown): Series[] {
+export function toSeries(
+  report: UsageReport,
+  buckets: readonly string[],
+  { by, measure }: Shown,
+): Series[] {
   const indexes = new Map(buckets.map((name, index) => [name, index]));
   const [step = "day"] = report.by;
-  const found = new Map<string, { id: string; label: string; isOther: boolean; values: number[]; sum: number }>();
+  const found = new Map<
+    string,
+    { id: string; label: string; isOther: boolean; values: number[]; sum: number }
+  >();
   for (const row of report.rows) {
     const name = row[by] ?? "";
     let series = found.get(name);
     if (series === undefined) {
-      series = { id: name, label: labelOf(row, by), isOther: name === OTHER, values: buckets.map(() => 0), sum: 0 };
+      series = {
+        id: name,
+        label: labelOf(row, by),
+        isOther: name === OTHER,
+        values: buckets.map(() => 0),
+        sum: 0,
+      };
       found.set(name, series);
     }
     const index = indexes.get(row[step] ?? "");
@@ -87,7 +103,9 @@ export function toSeries(report: UsageReport, buckets: readonly string[], { by, 
     if (index !== undefined) series.values[index] = amount;
     series.sum += amount;
   }
-  return [...found.values()].sort((one, other) => Number(one.isOther) - Number(other.isOther) || other.sum - one.sum);
+  return [...found.values()].sort((one, other) =>
+    Number(one.isOther) - Number(other.isOther) || other.sum - one.sum
+  );
 }
 
 async function load(shown: Shown, period: Period): Promise<UsageData> {
@@ -102,7 +120,9 @@ async function load(shown: Shown, period: Period): Promise<UsageData> {
 }
 
 /** Loads what is shown, and again every minute. */
-export function useUsage(shown: Shown): { data: UsageData | undefined; error: unknown; isLoading: boolean } {
+export function useUsage(
+  shown: Shown,
+): { data: UsageData | undefined; error: unknown; isLoading: boolean } {
   const [data, setData] = useState<UsageData | undefined>(undefined);
   const [error, setError] = useState<unknown>(undefined);
   const [isLoading, setLoading] = useState(false);
@@ -136,8 +156,17 @@ export function useUsage(shown: Shown): { data: UsageData | undefined; error: un
 /** Writes rows as they are shown as CSV, with the same columns as `sallyport usage --csv`. */
 export function toCsv({ by, currency }: UsageReport, rows: readonly UsageLine[]): string {
   const texts = by.flatMap((part) => part === "key" ? [part, "name" as const] : [part]);
-  const names: (keyof UsageLine)[] = [...texts, ...USAGE_COUNTS, "tokens", "unpriced", "cost", "estimatedCost"];
-  const lines = rows.map((row) => [...names.map((name) => row[name]), row.cost === null ? "" : currency]);
+  const names: (keyof UsageLine)[] = [
+    ...texts,
+    ...USAGE_COUNTS,
+    "tokens",
+    "unpriced",
+    "cost",
+    "estimatedCost",
+  ];
+  const lines = rows.map((
+    row,
+  ) => [...names.map((name) => row[name]), row.cost === null ? "" : currency]);
   return [[...names, "currency"], ...lines].map(toCsvLine).join("");
 }
 
@@ -152,5 +181,7 @@ export function saveFile(name: string, content: Blob): void {
 
 /** Returns whether a row has a text in one of its names. */
 export function hasText(line: UsageLine, dimensions: readonly Dimension[], text: string): boolean {
-  return [line.name, ...dimensions.map((each) => line[each])].some((each) => each?.toLowerCase().includes(text));
+  return [line.name, ...dimensions.map((each) => line[each])].some((each) =>
+    each?.toLowerCase().includes(text)
+  );
 }

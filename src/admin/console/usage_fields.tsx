@@ -84,7 +84,9 @@ export function RangeFields({ shown, onShown }: FieldProps): JSX.Element {
 }
 
 /** Fields of the dimensions and the amount. */
-export function DimensionFields({ shown, onShown, isLoading }: FieldProps & { isLoading: boolean }): JSX.Element {
+export function DimensionFields(
+  { shown, onShown, isLoading }: FieldProps & { isLoading: boolean },
+): JSX.Element {
   const { by, then, measure } = shown;
   return (
     <div class="toolbar">
@@ -97,7 +99,9 @@ export function DimensionFields({ shown, onShown, isLoading }: FieldProps & { is
           onShown({ ...shown, by: next, then: then === next ? undefined : then });
         }}
       >
-        {DIMENSION_NAMES.map((name) => <option key={name} value={name}>By {DIMENSIONS[name].toLowerCase()}</option>)}
+        {DIMENSION_NAMES.map((name) => (
+          <option key={name} value={name}>By {DIMENSIONS[name].toLowerCase()}</option>
+        ))}
       </select>
       <select
         class="narrow"

@@ -1,11 +1,15 @@
 /**
- * State of the view of usage: the time, the dimensions and the filters that are shown, and the queries for them.
+ * State of the view of usage: the time, the dimensions and the filters that are shown, and the
+ * queries for them.
  *
  * @module
  */
 import type { TimePart, UsageLine, UsageOrder } from "./usage_api.ts";
 
-/** Dimensions by which usage is told apart, with their titles, in the order in which one leads to the next. */
+/**
+ * Dimensions by which usage is told apart, with their titles, in the order in which one leads to
+ * the next.
+ */
 export const DIMENSIONS = {
   team: "Team",
   key: "Key",
@@ -69,7 +73,10 @@ const DAY_MS = 24 * HOUR_MS;
 /** The longest custom times that are drawn by the hour and by the day. Milliseconds. */
 const MAX_BY_HOUR_MS = 2 * DAY_MS;
 const MAX_BY_DAY_MS = 120 * DAY_MS;
-/** Age of a custom time up to which it is drawn by the hour: hours are kept for eight days by default. Milliseconds. */
+/**
+ * Age of a custom time up to which it is drawn by the hour: hours are kept for eight days by
+ * default. Milliseconds.
+ */
 const MAX_HOUR_AGE_MS = 7 * DAY_MS;
 const DAYS: Readonly<Partial<Record<Range, number>>> = { "7d": 7, "30d": 30, "90d": 90 };
 
@@ -106,7 +113,10 @@ function fittingStep({ range }: Shown, length: number, age: number): TimePart {
   return length <= MAX_BY_DAY_MS ? "day" : "month";
 }
 
-/** Returns the time that is shown, in whole steps where it ends now; `undefined` while its days are incomplete. */
+/**
+ * Returns the time that is shown, in whole steps where it ends now; `undefined` while its days are
+ * incomplete.
+ */
 export function toPeriod(shown: Shown, now: number): Period | undefined {
   const from = startOf(shown, now);
   const to = shown.range === "custom" ? Math.min(Date.parse(shown.last) + DAY_MS, now) : now;
@@ -115,8 +125,14 @@ export function toPeriod(shown: Shown, now: number): Period | undefined {
 }
 
 function selectionOf({ narrowed }: Shown, { from, to }: Period): Record<string, string> {
-  const values = Object.entries(narrowed).map(([name, { value }]): [string, string] => [name, value]);
-  return { from: new Date(from).toISOString(), to: new Date(to).toISOString(), ...Object.fromEntries(values) };
+  const values = Object.entries(narrowed).map((
+    [name, { value }],
+  ): [string, string] => [name, value]);
+  return {
+    from: new Date(from).toISOString(),
+    to: new Date(to).toISOString(),
+    ...Object.fromEntries(values),
+  };
 }
 
 /** Returns the query of the table. */
@@ -136,7 +152,12 @@ export function toChartQuery(shown: Shown, period: Period, top: number): string 
 
 /** Returns the query of the models with the most tokens that have no price. */
 export function toUnpricedQuery(shown: Shown, period: Period, limit: number): string {
-  const query = { by: "model", sort: "unpriced", limit: String(limit), ...selectionOf(shown, period) };
+  const query = {
+    by: "model",
+    sort: "unpriced",
+    limit: String(limit),
+    ...selectionOf(shown, period),
+  };
   return `v1/usage?${new URLSearchParams(query)}`;
 }
 
@@ -155,9 +176,14 @@ export function labelOf(line: UsageLine, dimension: Dimension): string {
   return (dimension === "key" ? line.name : undefined) ?? line[dimension] ?? "";
 }
 
-/** Returns the dimension to which the rows of others lead: the first that tells anything apart yet. */
+/**
+ * Returns the dimension to which the rows of others lead: the first that tells anything apart yet.
+ */
 export function nextDimension(shown: Shown): Dimension | undefined {
-  const fixed = new Set<Dimension>([...Object.keys(shown.narrowed) as Dimension[], ...dimensionsOf(shown)]);
+  const fixed = new Set<Dimension>([
+    ...Object.keys(shown.narrowed) as Dimension[],
+    ...dimensionsOf(shown),
+  ]);
   if (fixed.has("key")) fixed.add("team");
   return DIMENSION_NAMES.find((each) => !fixed.has(each));
 }
@@ -177,5 +203,10 @@ export function drillDown(shown: Shown, line: UsageLine): Shown {
 /** Takes one narrowing back, and tells the rows apart by it again. */
 export function widen(shown: Shown, dimension: Dimension): Shown {
   const { [dimension]: _, ...narrowed } = shown.narrowed;
-  return { ...shown, narrowed, by: dimension, then: shown.then === dimension ? undefined : shown.then };
+  return {
+    ...shown,
+    narrowed,
+    by: dimension,
+    then: shown.then === dimension ? undefined : shown.then,
+  };
 }

@@ -1,5 +1,6 @@
 /**
- * The table of usage: a row for each key, team, model, provider or operation, with its share and its cost.
+ * The table of usage: a row for each key, team, model, provider or operation, with its share and
+ * its cost.
  *
  * @module
  */
@@ -8,14 +9,25 @@ import { amount, percent } from "./format.ts";
 import type { UsageLine, UsageOrder, UsageSums } from "./usage_api.ts";
 import { bucketLabel } from "./usage_chart.tsx";
 import { amountOf, type UsageData } from "./usage_data.ts";
-import { type Dimension, DIMENSIONS, dimensionsOf, labelOf, MEASURES, nextDimension } from "./usage_query.ts";
+import {
+  type Dimension,
+  DIMENSIONS,
+  dimensionsOf,
+  labelOf,
+  MEASURES,
+  nextDimension,
+} from "./usage_query.ts";
 
 /** Columns of numbers, with their titles. */
 const COLUMNS: readonly [name: UsageOrder & keyof UsageSums, title: string, about: string][] = [
   ["tokens", "Tokens", "Input, output, and what was stated in sum only"],
   ["requests", "Calls", "Calls that were sent to a provider"],
   ["failed", "Failed", "Calls that the provider refused, or that never reached it"],
-  ["estimated", "Estimated", "Calls whose tokens the gateway estimated, because the provider stated none"],
+  [
+    "estimated",
+    "Estimated",
+    "Calls whose tokens the gateway estimated, because the provider stated none",
+  ],
   ["input", "Input", "Tokens of prompts"],
   ["cached", "Cached", "Input tokens from the provider's cache"],
   ["output", "Output", "Tokens of answers"],
@@ -36,7 +48,10 @@ const ESTIMATES: Readonly<Partial<Record<keyof UsageSums, (sums: UsageSums) => n
 export function cost(value: number): string {
   if (value > 0 && value < 0.0001) return "<0.0001";
   const digits = value === 0 || value >= 1 ? 2 : 4;
-  return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return value.toLocaleString("en", {
+    minimumFractionDigits: digits,
+    maximumFractionDigits: digits,
+  });
 }
 
 /** Formats a share; one above zero is never shown as zero. */
@@ -44,7 +59,9 @@ export function shareText(share: number): string {
   return share > 0 && share < 0.0005 ? "<0.1 %" : percent(share);
 }
 
-/** The mark of an amount that holds estimated tokens. Rows of earlier versions don't know how many. */
+/**
+ * The mark of an amount that holds estimated tokens. Rows of earlier versions don't know how many.
+ */
 function Estimated({ of: sums, part, toText }: {
   of: UsageSums;
   part: number;
@@ -120,7 +137,9 @@ function Name({ line, dimension, onOpen }: {
   );
 }
 
-/** Order of the rows: a column, and whether the smallest, or the first by the alphabet, comes first. */
+/**
+ * Order of the rows: a column, and whether the smallest, or the first by the alphabet, comes first.
+ */
 export interface Order {
   readonly name: UsageOrder | Dimension;
   readonly isUp: boolean;
@@ -176,9 +195,18 @@ export function UsageTable({ data, rows, order, onSort, onOpen }: {
               />
             ))}
             {then === "time" && <th scope="col">Time, UTC</th>}
-            <th scope="col" class="number" title={`Of ${MEASURES[measure].toLowerCase()}`}>Share</th>
-            <Heading name="cost" title={`Cost ${currency}`} about="By current prices" {...{ order, onSort }} />
-            {COLUMNS.map(([name, title, about]) => <Heading key={name} {...{ name, title, about, order, onSort }} />)}
+            <th scope="col" class="number" title={`Of ${MEASURES[measure].toLowerCase()}`}>
+              Share
+            </th>
+            <Heading
+              name="cost"
+              title={`Cost ${currency}`}
+              about="By current prices"
+              {...{ order, onSort }}
+            />
+            {COLUMNS.map(([name, title, about]) => (
+              <Heading key={name} {...{ name, title, about, order, onSort }} />
+            ))}
           </tr>
         </thead>
         <tbody>

@@ -12,7 +12,15 @@ import { Problem, useAct } from "./parts.tsx";
 import type { Snapshot } from "./store.ts";
 import type { UsageLine, UsageSums } from "./usage_api.ts";
 import { UsageChart } from "./usage_chart.tsx";
-import { hasText, saveFile, toBuckets, toCsv, toSeries, type UsageData, useUsage } from "./usage_data.ts";
+import {
+  hasText,
+  saveFile,
+  toBuckets,
+  toCsv,
+  toSeries,
+  type UsageData,
+  useUsage,
+} from "./usage_data.ts";
 import { DimensionFields, NarrowedList, RangeFields } from "./usage_fields.tsx";
 import {
   type Dimension,
@@ -44,7 +52,11 @@ function Tiles({ of: { table: { totals, currency } } }: { of: UsageData }): JSX.
   const calls = `${amount(estimated)} calls`;
   const spent = totals.cost === null ? "–" : mark + cost(Number(totals.cost));
   const tiles: [label: string, value: string, more: string][] = [
-    [`Cost ${currency}`, spent, totals.unpriced > 0 ? "without unpriced tokens" : "by current prices"],
+    [
+      `Cost ${currency}`,
+      spent,
+      totals.unpriced > 0 ? "without unpriced tokens" : "by current prices",
+    ],
     ["Tokens", mark + amount(tokens), `${amount(input)} input, ${amount(output)} output`],
     ["Calls", amount(requests), `${amount(failed)} failed`],
     ["Estimated", shareText(share), known > 0 ? `${amount(known)} tokens, ${calls}` : calls],
@@ -67,8 +79,12 @@ function tellEstimated(totals: UsageSums): string {
   const { estimated, requests, tokens, estimatedCost } = totals;
   const calls = `those of ${amount(estimated)} of ${amount(requests)} calls`;
   const known = estimatedTokens(totals);
-  if (known === 0) return `${calls}. How many tokens that are is not known of what earlier versions counted.`;
-  const money = totals.cost === null ? "" : `, ${cost(Number(estimatedCost))} of ${cost(Number(totals.cost))} in cost`;
+  if (known === 0) {
+    return `${calls}. How many tokens that are is not known of what earlier versions counted.`;
+  }
+  const money = totals.cost === null
+    ? ""
+    : `, ${cost(Number(estimatedCost))} of ${cost(Number(totals.cost))} in cost`;
   return `${calls}, ${amount(known)} of ${amount(tokens)} tokens${money}.`;
 }
 
@@ -80,20 +96,27 @@ function Hints({ of: { table: { totals, backend }, unpriced } }: { of: UsageData
       {totals.unpriced > 0 && (
         <p>
           <b>{amount(totals.unpriced)} tokens have no price</b>{" "}
-          and are no part of the cost{models !== "" && `, most of them of ${models}`}. Set <code>prices</code>{" "}
-          in the configuration: they hold for the past too.
+          and are no part of the cost{models !== "" && `, most of them of ${models}`}. Set{" "}
+          <code>prices</code> in the configuration: they hold for the past too.
         </p>
       )}
       {totals.estimated > 0 && (
         <p class="hint">
-          ~ marks amounts with tokens that the gateway estimated, because the provider stated none:{" "}
+          ~ marks amounts with tokens that the gateway estimated, because the provider stated none:
+          {" "}
           {tellEstimated(totals)}
         </p>
       )}
       {totals.unmetered > 0 && (
-        <p class="hint">{amount(totals.unmetered)} calls may have cost something that nobody stated.</p>
+        <p class="hint">
+          {amount(totals.unmetered)} calls may have cost something that nobody stated.
+        </p>
       )}
-      {backend === "memory" && <p class="hint">Kept in the gateway's memory: its end forgets it.</p>}
+      {backend === "memory" && (
+        <p class="hint">
+          Kept in the gateway's memory: its end forgets it.
+        </p>
+      )}
     </div>
   );
 }
@@ -104,8 +127,10 @@ function Downloads({ of: { table, shown, period }, rows }: {
 }): JSX.Element {
   const { isBusy, error, act } = useAct();
   const name = `usage-${table.from.slice(0, 10)}-${table.to.slice(0, 10)}`;
-  const saveShown = () => saveFile(`${name}.csv`, new Blob([toCsv(table, rows)], { type: "text/csv" }));
-  const saveAll = () => act(async () => saveFile(`${name}-full.csv`, await fetchFile(toExportQuery(shown, period))));
+  const saveShown = () =>
+    saveFile(`${name}.csv`, new Blob([toCsv(table, rows)], { type: "text/csv" }));
+  const saveAll = () =>
+    act(async () => saveFile(`${name}-full.csv`, await fetchFile(toExportQuery(shown, period))));
   return (
     <>
       <button type="button" onClick={saveShown}>CSV of these rows</button>
@@ -120,17 +145,23 @@ const isDimension = (name: Order["name"]): name is Dimension => name in DIMENSIO
 /** Arranges rows, which come with the largest first, in another order. */
 function arrange(rows: readonly UsageLine[], { name, isUp }: Order): readonly UsageLine[] {
   if (!isDimension(name)) return isUp ? rows.toReversed() : rows;
-  const sorted = rows.toSorted((one, other) => labelOf(one, name).localeCompare(labelOf(other, name)));
+  const sorted = rows.toSorted((one, other) =>
+    labelOf(one, name).localeCompare(labelOf(other, name))
+  );
   return isUp ? sorted : sorted.reverse();
 }
 
-function Rows({ data, onShown }: { data: UsageData; onShown: (shown: Shown) => void }): JSX.Element {
+function Rows(
+  { data, onShown }: { data: UsageData; onShown: (shown: Shown) => void },
+): JSX.Element {
   const [text, setText] = useState("");
   const [count, setCount] = useState(SHOWN_AT_ONCE);
   const [own, setOwn] = useState<Order | undefined>(undefined);
   const { table, shown } = data;
   const order = own ?? { name: shown.sort, isUp: false };
-  const named = table.rows.filter((line) => hasText(line, dimensionsOf(shown), text.trim().toLowerCase()));
+  const named = table.rows.filter((line) =>
+    hasText(line, dimensionsOf(shown), text.trim().toLowerCase())
+  );
   const found = arrange(named, order);
   const onSort = (name: Order["name"]) => {
     if (name === order.name) return setOwn({ name, isUp: !order.isUp });
@@ -152,7 +183,11 @@ function Rows({ data, onShown }: { data: UsageData; onShown: (shown: Shown) => v
       </div>
       <section class="card flush">
         {found.length === 0
-          ? <p class="empty">{table.rows.length === 0 ? "Nothing was used in this time." : "No row has this name."}</p>
+          ? (
+            <p class="empty">
+              {table.rows.length === 0 ? "Nothing was used in this time." : "No row has this name."}
+            </p>
+          )
           : (
             <UsageTable
               data={data}
@@ -166,9 +201,12 @@ function Rows({ data, onShown }: { data: UsageData; onShown: (shown: Shown) => v
       <div class="toolbar">
         <span class="hint grow">
           {Math.min(count, found.length)} of {found.length} rows
-          {table.left > 0 && `, the largest of ${amount(table.rows.length + table.left)}: the full export has all`}
+          {table.left > 0 &&
+            `, the largest of ${amount(table.rows.length + table.left)}: the full export has all`}
         </span>
-        {found.length > count && <button type="button" onClick={() => setCount(count * 4)}>Show more</button>}
+        {found.length > count && (
+          <button type="button" onClick={() => setCount(count * 4)}>Show more</button>
+        )}
       </div>
     </>
   );
@@ -185,19 +223,32 @@ function Report({ data, theme, onShown }: {
     const buckets = toBuckets(chart, step);
     return { buckets, step, series: toSeries(chart, buckets, shown) };
   }, [data]);
-  const title = `${MEASURES[measure]}${measure === "cost" ? ` in ${currency}` : ""} by ${shown.by} and ${step}`;
+  const title = `${MEASURES[measure]}${
+    measure === "cost" ? ` in ${currency}` : ""
+  } by ${shown.by} and ${step}`;
   return (
     <>
       <Tiles of={data} />
-      <UsageChart title={title} theme={theme} format={measure === "cost" ? cost : amount} {...drawn} />
+      <UsageChart
+        title={title}
+        theme={theme}
+        format={measure === "cost" ? cost : amount}
+        {...drawn}
+      />
       <Hints of={data} />
-      <Rows key={JSON.stringify([shown.by, shown.then, shown.narrowed])} data={data} onShown={onShown} />
+      <Rows
+        key={JSON.stringify([shown.by, shown.then, shown.narrowed])}
+        data={data}
+        onShown={onShown}
+      />
     </>
   );
 }
 
 /** The view. */
-export function Usage({ snapshot: { report }, theme }: { snapshot: Snapshot; theme: string }): JSX.Element {
+export function Usage(
+  { snapshot: { report }, theme }: { snapshot: Snapshot; theme: string },
+): JSX.Element {
   const now = report?.now ?? Date.now();
   const [shown, setShown] = useState<Shown>(() => left ?? newShown(Date.now()));
   const { data, error, isLoading } = useUsage(shown);

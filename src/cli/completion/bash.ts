@@ -21,7 +21,9 @@ import {
 export function toBash(): string {
   const values = optionsWithValues.map((name) => {
     const found = valuesOf(name);
-    return `    --${name}) ${found === "files" ? "_sallyport_files" : `_sallyport_offer ${quote(found.join(" "))}`} ;;`;
+    return `    --${name}) ${
+      found === "files" ? "_sallyport_files" : `_sallyport_offer ${quote(found.join(" "))}`
+    } ;;`;
   });
   return `# Completion of sallyport for bash. For this shell: source <(sallyport completion bash)
 # For every one: sallyport completion bash > ~/.local/share/bash-completion/completions/sallyport
@@ -40,13 +42,20 @@ ${values.join("\n")}
   [[ -n $option ]] && return
   if [[ $cur == -* ]]; then
     case $command in
-${byLength.map((name) => `      ${casesOf(name)}) _sallyport_offer ${plain(optionsOf(name))} ;;`).join("\n")}
+${
+    byLength.map((name) => `      ${casesOf(name)}) _sallyport_offer ${plain(optionsOf(name))} ;;`)
+      .join("\n")
+  }
       *) _sallyport_offer ${plain(general)} ;;
     esac
     return
   fi
   case $command in
-${[...listWords()].map(([before, words]) => `    ${quote(before)}) _sallyport_offer ${plain(words)} ;;`).join("\n")}
+${
+    [...listWords()].map(([before, words]) =>
+      `    ${quote(before)}) _sallyport_offer ${plain(words)} ;;`
+    ).join("\n")
+  }
 ${readers.map((name) => `    ${quote(name)}) _sallyport_files ;;`).join("\n")}
   esac
 }

@@ -17,11 +17,15 @@ function toOptions(): string[] {
       const word = option.slice(2) as OptionName; // from the table
       const { type, short }: OptionSpec = OPTIONS[word];
       const found = valuesOf(word);
-      const values = type === "boolean" ? "" : found === "files" ? " -rF" : ` -x -a ${text(found.join(" "))}`;
+      const values = type === "boolean"
+        ? ""
+        : found === "files"
+        ? " -rF"
+        : ` -x -a ${text(found.join(" "))}`;
       const condition = text(`__sallyport_in ${text(name)}`);
-      return `complete -c sallyport -n ${condition} -l ${word}${short === undefined ? "" : ` -s ${short}`}${values}${
-        describe(about)
-      }`;
+      return `complete -c sallyport -n ${condition} -l ${word}${
+        short === undefined ? "" : ` -s ${short}`
+      }${values}${describe(about)}`;
     })
   );
 }
@@ -30,7 +34,9 @@ function toOptions(): string[] {
 export function toFish(): string {
   const words = [...listWords()].flatMap(([before, found]) =>
     found.map(([word, about]) =>
-      `complete -c sallyport -n ${text(`__sallyport_at ${text(before)}`)} -a ${word}${describe(about)}`
+      `complete -c sallyport -n ${text(`__sallyport_at ${text(before)}`)} -a ${word}${
+        describe(about)
+      }`
     )
   );
   return `# Completion of sallyport for fish. For this shell: sallyport completion fish | source
@@ -70,7 +76,10 @@ ${
     ).join("\n")
   }
 ${words.join("\n")}
-${readers.map((name) => `complete -c sallyport -n ${text(`__sallyport_at ${text(name)}`)} -F`).join("\n")}
+${
+    readers.map((name) => `complete -c sallyport -n ${text(`__sallyport_at ${text(name)}`)} -F`)
+      .join("\n")
+  }
 ${toOptions().join("\n")}
 `;
 }

@@ -17,7 +17,10 @@ const VALUES: Readonly<Partial<Record<OptionName, readonly string[]>>> = {
   operations: [...Object.keys(GROUPS), "default", "all"],
 };
 
-/** Returns the lower-case words between bars, such as those of `json|debug|FILE`; none where there are no bars. */
+/**
+ * Returns the lower-case words between bars, such as those of `json|debug|FILE`; none where there
+ * are no bars.
+ */
 function toAlternatives(value = ""): string[] {
   return value.includes("|") ? value.split("|").filter((word) => /^[a-z]/.test(word)) : [];
 }
@@ -55,31 +58,47 @@ export function listWords(): Map<string, readonly Word[]> {
 }
 
 /** Commands whose operand is a file. */
-export const readers: readonly CommandName[] = COMMAND_NAMES.filter((name) => specOf(name).operand === "[FILE]");
+export const readers: readonly CommandName[] = COMMAND_NAMES.filter((name) =>
+  specOf(name).operand === "[FILE]"
+);
 
 /** Returns the options of a command, with their dashes. */
 export function optionsOf(name: CommandName): Word[] {
   const { options, texts } = specOf(name);
   return [...options, "help" as const].map((option): Word => {
-    const text = option === "help" ? "print the help of the command" : texts?.[option] ?? OPTIONS[option].text;
+    const text = option === "help"
+      ? "print the help of the command"
+      : texts?.[option] ?? OPTIONS[option].text;
     return [`--${option}`, text];
   });
 }
 
 /** The options that need no command. */
-export const general: readonly Word[] = GENERAL_OPTIONS.map((name): Word => [`--${name}`, OPTIONS[name].text]);
+export const general: readonly Word[] = GENERAL_OPTIONS.map((
+  name,
+): Word => [`--${name}`, OPTIONS[name].text]);
 /** @returns The text in single quotes, as bash and zsh read them */
 export const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 /** @returns The words alone, quoted */
-export const plain = (words: readonly Word[]): string => quote(words.map(([word]) => word).join(" "));
+export const plain = (words: readonly Word[]): string =>
+  quote(words.map(([word]) => word).join(" "));
 /** The patterns of a command in a shell's `case`: alone, and with its operand. */
 export const casesOf = (name: string): string => `${quote(name)}|${quote(`${name} `)}*`;
-/** Commands by falling length, so that of `usage export` and `usage` the longer one is found first. */
-export const byLength: readonly CommandName[] = COMMAND_NAMES.toSorted((one, other) => other.length - one.length);
+/**
+ * Commands by falling length, so that of `usage export` and `usage` the longer one is found first.
+ */
+export const byLength: readonly CommandName[] = COMMAND_NAMES.toSorted((one, other) =>
+  other.length - one.length
+);
 /** Those of them whose values a shell can know. */
-export const optionsWithValues: readonly OptionName[] = valued.filter((name) => valuesOf(name).length > 0);
+export const optionsWithValues: readonly OptionName[] = valued.filter((name) =>
+  valuesOf(name).length > 0
+);
 
-/** Reads the words before the one at the cursor, for bash and zsh: the command, and an option that waits for its value. */
+/**
+ * Reads the words before the one at the cursor, for bash and zsh: the command, and an option that
+ * waits for its value.
+ */
 export const SCAN: string = `  for word in "\${words[@]}"; do
     if [[ -n $option ]]; then
       [[ $word == '=' ]] || option=

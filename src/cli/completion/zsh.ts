@@ -20,7 +20,9 @@ import {
 /** @returns The script */
 export function toZsh(): string {
   const entries = (words: readonly Word[]) =>
-    words.map(([word, text]) => quote(`${word.replaceAll(":", "\\:")}${text === "" ? "" : `:${text}`}`)).join(" ");
+    words.map(([word, text]) =>
+      quote(`${word.replaceAll(":", "\\:")}${text === "" ? "" : `:${text}`}`)
+    ).join(" ");
   const values = optionsWithValues.map((name) => {
     const found = valuesOf(name);
     return `    --${name}) ${found === "files" ? "_files" : `compadd -- ${found.join(" ")}`} ;;`;
@@ -43,14 +45,22 @@ ${values.join("\n")}
   [[ -n $option ]] && return
   if [[ $PREFIX == -* ]]; then
     case $command in
-${byLength.map((name) => `      ${casesOf(name)}) entries=(${entries(optionsOf(name))}) ;;`).join("\n")}
+${
+    byLength.map((name) => `      ${casesOf(name)}) entries=(${entries(optionsOf(name))}) ;;`).join(
+      "\n",
+    )
+  }
       *) entries=(${entries(general)}) ;;
     esac
     _describe -o option entries
     return
   fi
   case $command in
-${[...listWords()].map(([before, words]) => `    ${quote(before)}) entries=(${entries(words)}) ;;`).join("\n")}
+${
+    [...listWords()].map(([before, words]) =>
+      `    ${quote(before)}) entries=(${entries(words)}) ;;`
+    ).join("\n")
+  }
 ${readers.map((name) => `    ${quote(name)}) _files; return ;;`).join("\n")}
   esac
   (( \${#entries} )) && _describe command entries

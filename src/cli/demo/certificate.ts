@@ -1,6 +1,6 @@
 /**
- * A certificate made on the fly, for the demo's https host and for a try-out: self-signed, P-256 (RFC 5280). The
- * libraries that do this are larger than the whole gateway.
+ * A certificate made on the fly, for the demo's https host and for a try-out: self-signed, P-256
+ * (RFC 5280). The libraries that do this are larger than the whole gateway.
  *
  * @module
  */
@@ -14,7 +14,11 @@ const WEEK_MS = 7 * 24 * 3_600_000;
 function der(tag: number, ...content: Uint8Array[]): Buffer {
   const body = Buffer.concat(content);
   const { length } = body;
-  const head = length < 128 ? [length] : length < 256 ? [0x81, length] : [0x82, length >> 8, length & 0xff];
+  const head = length < 128
+    ? [length]
+    : length < 256
+    ? [0x81, length]
+    : [0x82, length >> 8, length & 0xff];
   return Buffer.concat([Buffer.from([tag, ...head]), body]);
 }
 
@@ -25,7 +29,10 @@ const COMMON_NAME = oid("550403");
 const SUBJECT_ALT_NAME = oid("551d11");
 const SUBJECT_KEY_ID = oid("551d0e");
 
-/** Encodes a time as UTCTime, for years until 2049; later ones take GeneralizedTime (RFC 5280 §4.1.2.5). */
+/**
+ * Encodes a time as UTCTime, for years until 2049; later ones take GeneralizedTime (RFC 5280
+ * §4.1.2.5).
+ */
 function utcTime(ms: number): Buffer {
   return der(0x17, Buffer.from(new Date(ms).toISOString().replace(/[-:T]|\.\d+/g, "").slice(2)));
 }
@@ -34,7 +41,8 @@ function utcTime(ms: number): Buffer {
 function toBytes(address: string): Buffer {
   // The URL's own spelling has hexadecimal groups alone (RFC 5952).
   const [head = "", tail] = new URL(`http://[${address}]`).hostname.slice(1, -1).split("::");
-  const groupsOf = (text = "") => text === "" ? [] : text.split(":").map((group) => parseInt(group, 16));
+  const groupsOf = (text = "") =>
+    text === "" ? [] : text.split(":").map((group) => parseInt(group, 16));
   const [before, after] = [groupsOf(head), groupsOf(tail)];
   const groups = [...before, ...Array<number>(8 - before.length - after.length).fill(0), ...after];
   return Buffer.from(groups.flatMap((group) => [group >> 8, group & 0xff]));
@@ -49,7 +57,8 @@ function altName(host: string): Buffer {
  * Makes a key and a certificate that it signs itself.
  *
  * @param hosts Names and addresses it is good for, the first one also as its common name
- * @param lifeMs Its lifetime, milliseconds, negative for one that is expired; it must end by 2049, the last year of its
+ * @param lifeMs Its lifetime, milliseconds, negative for one that is expired; it must end by 2049,
+ * the last year of its
  *   date format
  * @returns Both as PEM
  */

@@ -14,7 +14,12 @@ import type { Handler } from "../../http/web.ts";
 import type { Gateway } from "../../gateway.ts";
 import { composeGateway, resolveServe } from "../../serve/compose.ts";
 import { createSwitch } from "../../serve/handler_switch.ts";
-import { closeListeners, containCrashes, openListener, waitForSignal } from "../../serve/lifecycle.ts";
+import {
+  closeListeners,
+  containCrashes,
+  openListener,
+  waitForSignal,
+} from "../../serve/lifecycle.ts";
 import type { Listener, ListenOptions, Serve, TlsIdentity } from "../../serve/listener.ts";
 import { createSelfSignedCertificate } from "./certificate.ts";
 import { report } from "../command.ts";
@@ -28,7 +33,10 @@ const MODELS = { a: "drawbridge-1", b: "portcullis-1" } as const;
 
 type Style = Parameters<typeof styleText>[0];
 
-/** Colours a text for a person at a terminal, but not for a pipe or with NO_COLOR (https://no-color.org). */
+/**
+ * Colours a text for a person at a terminal, but not for a pipe or with NO_COLOR
+ * (https://no-color.org).
+ */
 function paint(style: Style, text: string): string {
   return process.stdout.isTTY && !isSet("NO_COLOR") ? styleText(style, text) : text;
 }
@@ -64,7 +72,10 @@ function toBody(host: "a" | "b", isStream: boolean): string {
   return JSON.stringify({ model: MODELS[host], messages, ...(isStream && { stream: true }) });
 }
 
-/** Makes one call as any HTTP client does; the certificate made on the fly is trusted for this call only. */
+/**
+ * Makes one call as any HTTP client does; the certificate made on the fly is trusted for this call
+ * only.
+ */
 function call({ host, url, gatewayKey, ca, isStream, onText }: Call): Promise<Called> {
   const started = performance.now();
   return new Promise((resolve, reject) => {
@@ -114,20 +125,32 @@ function printResult({ status, requestId, firstByteMs, totalMs }: Called, standI
   if (status !== 200 || hasLeaked) process.exitCode = 1;
 }
 
-/** Yields the text deltas of a piece of a stream; the demo's stand-ins send one whole event a piece. */
+/**
+ * Yields the text deltas of a piece of a stream; the demo's stand-ins send one whole event a piece.
+ */
 function* deltasOf(events: string): Generator<string> {
   for (const [, json] of events.matchAll(/^data: (\{.*\})$/gm)) {
     yield JSON.parse(json ?? "").choices[0].delta.content ?? "";
   }
 }
 
-async function makeCalls(urls: { a: string; b: string }, standIns: { a: StandIn; b: StandIn }, shared: {
-  gatewayKey: string;
-  ca: string;
-}): Promise<void> {
+async function makeCalls(
+  urls: { a: string; b: string },
+  standIns: { a: StandIn; b: StandIn },
+  shared: {
+    gatewayKey: string;
+    ca: string;
+  },
+): Promise<void> {
   printCall("1  plain, host a over http     ", urls.a, "a");
   let plain = "";
-  const first = await call({ ...shared, host: "a", url: urls.a, isStream: false, onText: (text) => plain += text });
+  const first = await call({
+    ...shared,
+    host: "a",
+    url: urls.a,
+    isStream: false,
+    onText: (text) => plain += text,
+  });
   print(`  ${paint("cyan", JSON.parse(plain).choices[0].message.content)}`);
   printResult(first, standIns.a);
 
@@ -162,7 +185,10 @@ function printNext(urls: { a: string; b: string }, gatewayKey: string): void {
   print(`  ${line("b", "-kN")}`);
 }
 
-/** Listens on the wanted port, or on any if that is taken. It does not check first: another program could be faster. */
+/**
+ * Listens on the wanted port, or on any if that is taken. It does not check first: another program
+ * could be faster.
+ */
 async function listen(handler: Handler, serve: Serve, wanted: ListenOptions): Promise<Listener> {
   try {
     return await openListener(handler, serve, wanted, "listen");
@@ -172,7 +198,8 @@ async function listen(handler: Handler, serve: Serve, wanted: ListenOptions): Pr
 }
 
 /**
- * Opens the listeners first and then makes the gateway, since its hosts contain their ports. Early callers wait.
+ * Opens the listeners first and then makes the gateway, since its hosts contain their ports. Early
+ * callers wait.
  *
  * @param config Two providers; the hosts of its listener are added to those of each
  * @param tls Certificate and key for the second one, which speaks https
@@ -192,17 +219,20 @@ export async function openGateway(
     await listen(handler, serve, { ...address, port: PORTS[1], tls }),
   ];
   const ports = listeners.map(({ url }) => new URL(url).port);
-  const providers = Object.entries(config.providers).map(([name, provider], index): [string, ProviderConfig] => {
-    const hosts = [...provider.hosts, `localhost:${ports[index]}`, `127.0.0.1:${ports[index]}`];
-    return [name, { ...provider, hosts }];
-  });
+  const providers = Object.entries(config.providers).map(
+    ([name, provider], index): [string, ProviderConfig] => {
+      const hosts = [...provider.hosts, `localhost:${ports[index]}`, `127.0.0.1:${ports[index]}`];
+      return [name, { ...provider, hosts }];
+    },
+  );
   const gateway = composeGateway({ ...config, providers: Object.fromEntries(providers) });
   handler.turnTo(gateway);
   return { gateway, listeners };
 }
 
 /**
- * Starts two stand-in providers and both gateway hosts, makes a plain and a streamed call, and stays.
+ * Starts two stand-in providers and both gateway hosts, makes a plain and a streamed call, and
+ * stays.
  *
  * @param options Whether to end after the calls
  */
@@ -212,12 +242,14 @@ export async function demoCommand({ once }: CommandOptions): Promise<void> {
     a: await startStandIn({
       model: MODELS.a,
       key: UPSTREAM_KEYS.a,
-      words: "A sally port is an entrance with two doors: nobody passes without opening both.".split(" "),
+      words: "A sally port is an entrance with two doors: nobody passes without opening both."
+        .split(" "),
     }),
     b: await startStandIn({
       model: MODELS.b,
       key: UPSTREAM_KEYS.b,
-      words: "Two doors, two keys. The first stays here, the second goes on with you, word by word.".split(" "),
+      words: "Two doors, two keys. The first stays here, the second goes on with you, word by word."
+        .split(" "),
     }),
   };
   const gatewayKey = generateGatewayKey();

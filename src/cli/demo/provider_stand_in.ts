@@ -1,6 +1,6 @@
 /**
- * A stand-in for a model provider, for the demo alone: it speaks the chat-completion interface and says the same few
- * words to everyone. `serve` never reaches it.
+ * A stand-in for a model provider, for the demo alone: it speaks the chat-completion interface and
+ * says the same few words to everyone. `serve` never reaches it.
  *
  * @module
  */
@@ -42,7 +42,10 @@ function sendJson(response: ServerResponse, status: number, content: unknown): v
   response.end(JSON.stringify(content));
 }
 
-async function sendWords(response: ServerResponse, { model, words }: StandInOptions): Promise<void> {
+async function sendWords(
+  response: ServerResponse,
+  { model, words }: StandInOptions,
+): Promise<void> {
   response.writeHead(200, { "content-type": "text/event-stream", "x-request-id": "stand-in" });
   const send = (delta: unknown, reason: string | null = null) =>
     response.write(`data: ${
@@ -64,7 +67,11 @@ async function sendWords(response: ServerResponse, { model, words }: StandInOpti
   response.end("data: [DONE]\n\n");
 }
 
-async function answer(request: IncomingMessage, response: ServerResponse, options: StandInOptions): Promise<void> {
+async function answer(
+  request: IncomingMessage,
+  response: ServerResponse,
+  options: StandInOptions,
+): Promise<void> {
   if (request.headers.authorization !== `Bearer ${options.key}`) {
     const message = `Incorrect API key provided. This stand-in takes ${options.key} only.`;
     return sendJson(response, 401, {
@@ -72,7 +79,10 @@ async function answer(request: IncomingMessage, response: ServerResponse, option
     });
   }
   if (request.url === "/v1/models") {
-    return sendJson(response, 200, { object: "list", data: [{ id: options.model, object: "model" }] });
+    return sendJson(response, 200, {
+      object: "list",
+      data: [{ id: options.model, object: "model" }],
+    });
   }
   const { stream } = JSON.parse(await readText(request));
   if (stream === true) return await sendWords(response, options);
@@ -82,7 +92,11 @@ async function answer(request: IncomingMessage, response: ServerResponse, option
     object: "chat.completion",
     created: Math.floor(Date.now() / 1000),
     model,
-    choices: [{ index: 0, message: { role: "assistant", content: words.join(" ") }, finish_reason: "stop" }],
+    choices: [{
+      index: 0,
+      message: { role: "assistant", content: words.join(" ") },
+      finish_reason: "stop",
+    }],
     usage: { prompt_tokens: 4, completion_tokens: words.length, total_tokens: 4 + words.length },
   });
 }

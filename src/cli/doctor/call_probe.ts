@@ -132,7 +132,10 @@ function toReadable(answered: AnyBody | null): Readable {
   const body = answered && toByteSource(answered);
   return new Readable({
     read() {
-      Promise.resolve(body?.read()).then((bytes) => this.push(bytes ?? null), (error) => this.destroy(error));
+      Promise.resolve(body?.read()).then(
+        (bytes) => this.push(bytes ?? null),
+        (error) => this.destroy(error),
+      );
     },
     destroy(error, done) {
       body?.cancel();
@@ -142,7 +145,10 @@ function toReadable(answered: AnyBody | null): Readable {
 }
 
 /** Makes one call by a transport. */
-function callThrough(transport: Transport, { url, headers, body, ms, leaves = false }: Call): Promise<Step<Seen>> {
+function callThrough(
+  transport: Transport,
+  { url, headers, body, ms, leaves = false }: Call,
+): Promise<Step<Seen>> {
   return timed(async () => {
     const startedAt = performance.now();
     const controller = new AbortController();
@@ -194,7 +200,9 @@ export function probeCall(call: Call): Promise<Step<Seen>> {
       const startedAt = performance.now();
       const send = url.startsWith("https:") ? requestHttps : requestHttp;
       const calling = send(url, { method: "POST", headers, agent: false }, (response) => {
-        watch(toAnswer(response), leaves, startedAt).then(resolve, reject).finally(() => clearTimeout(timer));
+        watch(toAnswer(response), leaves, startedAt).then(resolve, reject).finally(() =>
+          clearTimeout(timer)
+        );
       });
       const timer = setTimeout(() => {
         reject(failure("ETIMEDOUT"));

@@ -1,6 +1,7 @@
 /**
- * `sallyport doctor`: calls a provider directly and through a gateway of its own, made from the configuration, and says
- * what differs. It costs five chat completions. No key and nothing of an answer is printed.
+ * `sallyport doctor`: calls a provider directly and through a gateway of its own, made from the
+ * configuration, and says what differs. It costs five chat completions. No key and nothing of an
+ * answer is printed.
  *
  * @module
  */
@@ -93,7 +94,9 @@ function readKey(name: string): string {
   }
   if (key !== undefined && /^[\x21-\x7e]+$/.test(key)) return key;
   throw new CommandLineError(
-    `doctor takes your key at the provider from the environment: set ${toPlain(name)}, or --key-env`,
+    `doctor takes your key at the provider from the environment: set ${
+      toPlain(name)
+    }, or --key-env`,
   );
 }
 
@@ -108,10 +111,14 @@ export async function doctorCommand(options: CommandOptions): Promise<void> {
   const { config, directory } = loadConfig(options.config);
   const provider = Object.entries(config.providers).find(([known]) => known === name)?.[1];
   if (name === undefined || provider === undefined) {
-    throw new CommandLineError(`doctor takes the name of a provider: ${Object.keys(config.providers).join(", ")}`);
+    throw new CommandLineError(
+      `doctor takes the name of a provider: ${Object.keys(config.providers).join(", ")}`,
+    );
   }
   if (model === undefined || model === "") {
-    throw new CommandLineError("doctor takes --model NAME: it makes five small calls of it, which cost what they cost");
+    throw new CommandLineError(
+      "doctor takes --model NAME: it makes five small calls of it, which cost what they cost",
+    );
   }
   const headers = {
     ...toCredential(provider.credential, readKey(options["key-env"] ?? UPSTREAM_KEY_VARIABLE)),
@@ -134,5 +141,7 @@ export async function doctorCommand(options: CommandOptions): Promise<void> {
     if (!json) print(`${upstream}\n${toLines(findings)}\n`);
   }
   if (json) print(`${JSON.stringify(reports, null, 2)}\n`);
-  if (reports.some(({ findings }) => findings.some(({ state }) => state === "failure"))) process.exitCode = 1;
+  if (reports.some(({ findings }) => findings.some(({ state }) => state === "failure"))) {
+    process.exitCode = 1;
+  }
 }

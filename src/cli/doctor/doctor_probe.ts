@@ -10,7 +10,9 @@ import type { Buffer } from "node:buffer";
 import { runtime } from "../../runtime.ts";
 
 /** Result of one step and its duration in milliseconds; of an error only the code is kept. */
-export type Step<Found> = { readonly ms: number } & ({ readonly found: Found } | { readonly error: string });
+export type Step<Found> =
+  & { readonly ms: number }
+  & ({ readonly found: Found } | { readonly error: string });
 
 /** Returns the code or the name of an error, and no message, which may quote foreign text. */
 function codeOf(error: unknown): string {
@@ -31,7 +33,8 @@ export async function timed<Found>(act: () => Promise<Found>): Promise<Step<Foun
 }
 
 const hostOf = ({ hostname }: URL): string => hostname.replace(/^\[|\]$/g, "");
-const portOf = ({ port, protocol }: URL): number => Number(port) || (protocol === "https:" ? 443 : 80);
+const portOf = ({ port, protocol }: URL): number =>
+  Number(port) || (protocol === "https:" ? 443 : 80);
 
 /** An error with a code of our own. */
 export function failure(code: string): Error {
@@ -69,24 +72,38 @@ export function probeConnection(url: URL, ms: number): Promise<Step<void>> {
 export interface Handshake {
   /** Version of TLS, for example `TLSv1.3`. */
   readonly protocol: string | undefined;
-  /** End of the certificate's validity, milliseconds since 1970; `undefined` where the runtime does not tell. */
+  /**
+   * End of the certificate's validity, milliseconds since 1970; `undefined` where the runtime does
+   * not tell.
+   */
   readonly expiresAt: number | undefined;
   /** Name of the authority that has signed the certificate. */
   readonly issuer: string | undefined;
   /** Duration of the handshake, milliseconds. */
   readonly handshakeMs: number;
-  /** True if the session that was given was resumed; `undefined` where the runtime does not tell. */
+  /**
+   * True if the session that was given was resumed; `undefined` where the runtime does not tell.
+   */
   readonly isResumed: boolean | undefined;
   /** The session to resume later, if one came. */
   readonly session: Buffer | undefined;
-  /** True if the other side broke off after the handshake, as it does where it misses a client certificate. */
+  /**
+   * True if the other side broke off after the handshake, as it does where it misses a client
+   * certificate.
+   */
   readonly isRefused: boolean;
 }
 
-/** Time in which a server says what it thinks of a client certificate, or sends a session. Milliseconds. */
+/**
+ * Time in which a server says what it thinks of a client certificate, or sends a session.
+ * Milliseconds.
+ */
 const VERDICT_MS = 500;
 
-/** Returns whether the runtime knows. Deno says yes to every session; Bun says no, over a socket that is given. */
+/**
+ * Returns whether the runtime knows. Deno says yes to every session; Bun says no, over a socket
+ * that is given.
+ */
 function tellsResumption(options: ConnectionOptions | undefined): boolean {
   return runtime === "node" || (runtime === "bun" && options?.socket === undefined);
 }
@@ -96,14 +113,24 @@ function tellsResumption(options: ConnectionOptions | undefined): boolean {
  *
  * @param url The host that has to identify itself
  * @param ms Time limit, milliseconds
- * @param options Settings of TLS, or a socket below it; with any of them the server's verdict is waited for
+ * @param options Settings of TLS, or a socket below it; with any of them the server's verdict is
+ * waited for
  */
-export function probeTls(url: URL, ms: number, options?: ConnectionOptions): Promise<Step<Handshake>> {
+export function probeTls(
+  url: URL,
+  ms: number,
+  options?: ConnectionOptions,
+): Promise<Step<Handshake>> {
   const startedAt = performance.now();
   return timed(() =>
     new Promise((resolve, reject) => {
       const host = hostOf(url);
-      const socket = connectTls({ host, port: portOf(url), ...(isIP(host) === 0 && { servername: host }), ...options });
+      const socket = connectTls({
+        host,
+        port: portOf(url),
+        ...(isIP(host) === 0 && { servername: host }),
+        ...options,
+      });
       const timer = setTimeout(() => socket.destroy(failure("ETIMEDOUT")), ms);
       let session: Buffer | undefined;
       let settle: ((isRefused: boolean) => void) | undefined;

@@ -1,5 +1,6 @@
 /**
- * Examination of calls by `sallyport doctor`: a plain one, a streamed one, and one that the caller leaves.
+ * Examination of calls by `sallyport doctor`: a plain one, a streamed one, and one that the caller
+ * leaves.
  *
  * @module
  */
@@ -17,11 +18,21 @@ const LEFT_MS = 1000;
 
 /** Explains a status other than 200. */
 function explain({ status, gatewayError }: Seen): string {
-  if (gatewayError !== undefined) return `the gateway made this answer: see ${gatewayError} in its table of errors`;
-  if (status === 401 || status === 403) return "the provider does not take this key: see that it is the right one";
-  if (status === 404) return "see that upstream ends in /v1 where the provider wants it, and that it has the model";
-  if (status === 429) return "the provider's own limit is reached, or nothing is left to pay with: try later";
-  return status >= 500 ? "the provider fails: try later" : "see what the provider wants of a chat completion";
+  if (gatewayError !== undefined) {
+    return `the gateway made this answer: see ${gatewayError} in its table of errors`;
+  }
+  if (status === 401 || status === 403) {
+    return "the provider does not take this key: see that it is the right one";
+  }
+  if (status === 404) {
+    return "see that upstream ends in /v1 where the provider wants it, and that it has the model";
+  }
+  if (status === 429) {
+    return "the provider's own limit is reached, or nothing is left to pay with: try later";
+  }
+  return status >= 500
+    ? "the provider fails: try later"
+    : "see what the provider wants of a chat completion";
 }
 
 /** Examines whether an answer came, and whether its status is 200. */
@@ -38,7 +49,10 @@ function examineAnswer(what: string, seen: Step<Seen>): { finding: Finding; seen
   const { found } = seen;
   const { status, gatewayError, firstByteMs } = found;
   if (status === 200) {
-    return { finding: ok(what, `200, first byte ${toMs(firstByteMs)}, whole ${toMs(seen.ms)}`), seen: found };
+    return {
+      finding: ok(what, `200, first byte ${toMs(firstByteMs)}, whole ${toMs(seen.ms)}`),
+      seen: found,
+    };
   }
   const code = gatewayError === undefined ? "" : ` ${gatewayError}`;
   return { finding: failed(what, `${status}${code}`, explain(found)) };
@@ -49,9 +63,15 @@ function examineStream(way: string, seen: Seen): Finding[] {
   const { mediaType, coding, events, comments, hasDone, isComplete, tokens } = seen;
   const name = (what: string) => `${what}, ${way}`;
   if (mediaType !== "text/event-stream" || events === 0) {
-    const says = mediaType === "text/event-stream" ? "no event" : `answered as ${toPlain(mediaType) || "nothing"}`;
+    const says = mediaType === "text/event-stream"
+      ? "no event"
+      : `answered as ${toPlain(mediaType) || "nothing"}`;
     return [
-      failed(name("events"), says, "the provider does not stream this model: callers that ask for a stream will fail"),
+      failed(
+        name("events"),
+        says,
+        "the provider does not stream this model: callers that ask for a stream will fail",
+      ),
     ];
   }
   return [
@@ -60,9 +80,16 @@ function examineStream(way: string, seen: Seen): Finding[] {
       `${events}, packed as ${toPlain(coding)} though nobody asked`,
       "the gateway unpacks gzip; events may come late",
     ),
-    ok(name("comments"), comments === 0 ? "none" : `${comments}, which are passed on and are no sign of life`),
+    ok(
+      name("comments"),
+      comments === 0 ? "none" : `${comments}, which are passed on and are no sign of life`,
+    ),
     tokens === undefined
-      ? warning(name("usage"), "no tokens are stated", "limits of tokens, budgets and usage do not see its streams")
+      ? warning(
+        name("usage"),
+        "no tokens are stated",
+        "limits of tokens, budgets and usage do not see its streams",
+      )
       : ok(name("usage"), `${tokens} tokens`),
     hasDone ? ok(name("[DONE]"), "there") : isComplete
       ? warning(
@@ -96,27 +123,38 @@ function toCall({ url, headers, transport }: Way, body: string, leaves = false):
 }
 
 /** Makes a plain call and a streamed one, and examines both. */
-export async function examineCalls(way: Way, model: string): Promise<{ findings: Finding[]; stream?: Seen }> {
-  const plain = examineAnswer(`plain call, ${way.name}`, await probeCall(toCall(way, toBody(model, "Say hello.", {}))));
+export async function examineCalls(
+  way: Way,
+  model: string,
+): Promise<{ findings: Finding[]; stream?: Seen }> {
+  const plain = examineAnswer(
+    `plain call, ${way.name}`,
+    await probeCall(toCall(way, toBody(model, "Say hello.", {}))),
+  );
   if (plain.seen === undefined) return { findings: [plain.finding] };
   const stream = examineAnswer(
     `stream, ${way.name}`,
     await probeCall(toCall(way, toBody(model, "Say hello.", STREAM))),
   );
   if (stream.seen === undefined) return { findings: [plain.finding, stream.finding] };
-  return { findings: [plain.finding, stream.finding, ...examineStream(way.name, stream.seen)], stream: stream.seen };
+  return {
+    findings: [plain.finding, stream.finding, ...examineStream(way.name, stream.seen)],
+    stream: stream.seen,
+  };
 }
 
 /** Compares the stream through the gateway with the one without it. */
 export function compare(direct: Seen, gateway: Seen): Finding[] {
-  const differing = (["status", "mediaType", "hasDone"] as const).filter((name) => direct[name] !== gateway[name]);
+  const differing = (["status", "mediaType", "hasDone"] as const).filter((name) =>
+    direct[name] !== gateway[name]
+  );
   if ((direct.tokens === undefined) !== (gateway.tokens === undefined)) {
     return [...toDifference([...differing, "usage"])];
   }
   const moreMs = gateway.firstByteMs - direct.firstByteMs;
-  const times = `first byte ${toMs(Math.abs(moreMs))} ${moreMs < 0 ? "sooner" : "later"} through the gateway, of ${
-    toMs(direct.firstByteMs)
-  }`;
+  const times = `first byte ${toMs(Math.abs(moreMs))} ${
+    moreMs < 0 ? "sooner" : "later"
+  } through the gateway, of ${toMs(direct.firstByteMs)}`;
   return [...toDifference(differing), ok("time", `${times}; single calls vary`)];
 }
 
@@ -131,8 +169,15 @@ function toDifference(names: readonly string[]): Finding[] {
   ];
 }
 
-/** Measures how soon the gateway notices that its caller has left, and cancels the call to the provider. */
-export async function examineCancel(way: Way, model: string, records: ExchangeRecord[]): Promise<Finding> {
+/**
+ * Measures how soon the gateway notices that its caller has left, and cancels the call to the
+ * provider.
+ */
+export async function examineCancel(
+  way: Way,
+  model: string,
+  records: ExchangeRecord[],
+): Promise<Finding> {
   const before = records.length;
   const call = toCall(way, toBody(model, "Count from 1 to 500, in words.", STREAM), true);
   const seen = await probeCall(call);
@@ -149,9 +194,15 @@ export async function examineCancel(way: Way, model: string, records: ExchangeRe
   }
   const ms = performance.now() - leftAt;
   const [record] = records.slice(before);
-  if (record?.outcome === "client_closed") return ok("cancel", `the provider was let go after ${toMs(ms)}`);
+  if (record?.outcome === "client_closed") {
+    return ok("cancel", `the provider was let go after ${toMs(ms)}`);
+  }
   if (record?.outcome === "ok") {
-    return warning("cancel", "not seen: the answer was over at once", "name a slower model by --model");
+    return warning(
+      "cancel",
+      "not seen: the answer was over at once",
+      "name a slower model by --model",
+    );
   }
   return failed(
     "cancel",

@@ -1,5 +1,6 @@
 /**
- * Examination of the connection to a provider by `sallyport doctor`: its name, the port and the certificate.
+ * Examination of the connection to a provider by `sallyport doctor`: its name, the port and the
+ * certificate.
  *
  * @module
  */
@@ -14,7 +15,13 @@ const SOON_MS = 14 * 86_400_000;
 export async function examinePort(url: URL, connectMs: number): Promise<Finding[]> {
   const name = await probeName(url);
   if ("error" in name) {
-    return [failed("DNS", `${url.hostname} can't be looked up (${name.error})`, "correct upstream, or the resolver")];
+    return [
+      failed(
+        "DNS",
+        `${url.hostname} can't be looked up (${name.error})`,
+        "correct upstream, or the resolver",
+      ),
+    ];
   }
   const [first] = name.found;
   const found = [

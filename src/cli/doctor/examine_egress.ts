@@ -1,6 +1,6 @@
 /**
- * Examination of a configured way out by `sallyport doctor`: the proxy, its answer to CONNECT, and TLS to the upstream
- * with the authorities and the client certificate of the configuration.
+ * Examination of a configured way out by `sallyport doctor`: the proxy, its answer to CONNECT, and
+ * TLS to the upstream with the authorities and the client certificate of the configuration.
  *
  * @module
  */
@@ -13,17 +13,28 @@ import { portOf } from "../../upstream/http1/dial_node.ts";
 import { Tunnel } from "../../upstream/http1/dial_proxy.ts";
 import { type Egress, findProxy, type Proxy } from "../../upstream/http1/egress.ts";
 import { CallFailed } from "../../upstream/transport.ts";
-import { failure, type Handshake, probeConnection, probeName, probeTls, type Step, timed } from "./doctor_probe.ts";
+import {
+  failure,
+  type Handshake,
+  probeConnection,
+  probeName,
+  probeTls,
+  type Step,
+  timed,
+} from "./doctor_probe.ts";
 import { failed, type Finding, ok, toMs, warning } from "./finding.ts";
 import { describeHandshake } from "./examine_connection.ts";
 
 /** Advice for each way in which a proxy fails. */
 const ADVICE: Partial<Readonly<Record<FailureCause, string>>> = {
-  proxy_unreachable: "see that egress.proxy is right; if its certificate is the company's own, name that by egress.ca",
-  proxy_auth: "correct the credentials of the proxy: in egress.proxy, or in the file of egress.credentials",
+  proxy_unreachable:
+    "see that egress.proxy is right; if its certificate is the company's own, name that by egress.ca",
+  proxy_auth:
+    "correct the credentials of the proxy: in egress.proxy, or in the file of egress.credentials",
   proxy_refused: "ask those who run the proxy to allow CONNECT to this host and port",
   proxy_upstream: "see that upstream is right; the proxy itself looks its name up and connects",
-  proxy_failed: "see that egress.proxy names a proxy for HTTP, not one for SOCKS, and its right scheme",
+  proxy_failed:
+    "see that egress.proxy names a proxy for HTTP, not one for SOCKS, and its right scheme",
 };
 
 const ignore = (): void => {};
@@ -39,7 +50,11 @@ function openTunnel(url: URL, proxy: Proxy, egress: Egress, ms: number): Promise
         },
         closed: (error) => {
           clearTimeout(timer);
-          reject(error instanceof CallFailed ? failure(error.failureCause) : error ?? failure("proxy_failed"));
+          reject(
+            error instanceof CallFailed
+              ? failure(error.failureCause)
+              : error ?? failure("proxy_failed"),
+          );
         },
         received: ignore,
         flushed: ignore,
@@ -62,15 +77,29 @@ function openTunnel(url: URL, proxy: Proxy, egress: Egress, ms: number): Promise
 }
 
 /** Examines the way to the proxy and the tunnel. */
-async function examineProxy(url: URL, proxy: Proxy, egress: Egress, ms: number): Promise<Finding[]> {
+async function examineProxy(
+  url: URL,
+  proxy: Proxy,
+  egress: Egress,
+  ms: number,
+): Promise<Finding[]> {
   const proxyUrl = new URL(proxy.url);
   const name = await probeName(proxyUrl);
   if ("error" in name) {
-    return [failed("proxy DNS", `${proxyUrl.hostname} can't be looked up (${name.error})`, "correct egress.proxy")];
+    return [
+      failed(
+        "proxy DNS",
+        `${proxyUrl.hostname} can't be looked up (${name.error})`,
+        "correct egress.proxy",
+      ),
+    ];
   }
   const [first] = name.found;
   const found = [
-    ok("proxy DNS", first === undefined ? "an address, nothing to look up" : `${first}, ${toMs(name.ms)}`),
+    ok(
+      "proxy DNS",
+      first === undefined ? "an address, nothing to look up" : `${first}, ${toMs(name.ms)}`,
+    ),
   ];
   const connection = await probeConnection(proxyUrl, ms);
   if ("error" in connection) {
@@ -84,7 +113,9 @@ async function examineProxy(url: URL, proxy: Proxy, egress: Egress, ms: number):
     return [...found, failed("CONNECT", `no tunnel (${tunnel.error}), ${toMs(tunnel.ms)}`, advice)];
   }
   tunnel.found.destroy();
-  const credentials = proxy.credentials === undefined ? "no credentials shown" : "credentials shown";
+  const credentials = proxy.credentials === undefined
+    ? "no credentials shown"
+    : "credentials shown";
   return [...found, ok("CONNECT", `the tunnel is open, ${credentials}, ${toMs(tunnel.ms)}`)];
 }
 
@@ -92,7 +123,10 @@ async function examineProxy(url: URL, proxy: Proxy, egress: Egress, ms: number):
 async function shake(
   url: URL,
   egress: Egress,
-  options: { readonly identity: Pick<Egress, "cert" | "key">; readonly session?: Handshake["session"] },
+  options: {
+    readonly identity: Pick<Egress, "cert" | "key">;
+    readonly session?: Handshake["session"];
+  },
   ms: number,
 ): Promise<Step<Handshake>> {
   const proxy = findProxy(egress, url);
@@ -112,9 +146,13 @@ async function examineIdentity(url: URL, egress: Egress, ms: number): Promise<Fi
   const { subject, validTo } = new X509Certificate(egress.cert); // the first one of the file
   const until = new Date(validTo).toISOString().slice(0, 10);
   const says = `${subject.replaceAll("\n", ", ")}, until ${until}`;
-  if (Date.parse(validTo) < Date.now()) return [failed("client certificate", `expired: ${says}`, "renew egress.cert")];
+  if (Date.parse(validTo) < Date.now()) {
+    return [failed("client certificate", `expired: ${says}`, "renew egress.cert")];
+  }
   const without = await shake(url, egress, { identity: {} }, ms);
-  if ("error" in without || without.found.isRefused) return [ok("client certificate", `asked for and shown: ${says}`)];
+  if ("error" in without || without.found.isRefused) {
+    return [ok("client certificate", `asked for and shown: ${says}`)];
+  }
   return [
     warning(
       "client certificate",
@@ -128,7 +166,9 @@ async function examineIdentity(url: URL, egress: Egress, ms: number): Promise<Fi
 function describeResumption(again: Step<Handshake>): string {
   if ("error" in again) return `session not resumed (${again.error})`;
   const { isResumed, handshakeMs } = again.found;
-  if (isResumed === undefined) return `${toMs(handshakeMs)}; this runtime does not tell whether a session is resumed`;
+  if (isResumed === undefined) {
+    return `${toMs(handshakeMs)}; this runtime does not tell whether a session is resumed`;
+  }
   return `session ${isResumed ? "" : "not "}resumed, ${toMs(handshakeMs)}`;
 }
 

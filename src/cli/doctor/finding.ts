@@ -19,9 +19,19 @@ export interface Finding {
 /** Makes a finding that all is well. */
 export const ok = (what: string, says: string): Finding => ({ state: "ok", what, says });
 /** Makes a warning. */
-export const warning = (what: string, says: string, fix: string): Finding => ({ state: "warning", what, says, fix });
+export const warning = (what: string, says: string, fix: string): Finding => ({
+  state: "warning",
+  what,
+  says,
+  fix,
+});
 /** Makes a finding that something fails. */
-export const failed = (what: string, says: string, fix: string): Finding => ({ state: "failure", what, says, fix });
+export const failed = (what: string, says: string, fix: string): Finding => ({
+  state: "failure",
+  what,
+  says,
+  fix,
+});
 
 /** Formats a duration. */
 export const toMs = (ms: number): string => `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
@@ -33,7 +43,9 @@ export function toLines(findings: readonly Finding[]): string {
   const width = Math.max(...findings.map(({ what }) => what.length));
   return findings.map(({ state, what, says, fix }) => {
     const sign = state.padEnd("warning".length);
-    const line = `${process.stdout.isTTY ? styleText(SIGNS[state], sign) : sign}  ${what.padEnd(width)}  ${says}`;
+    const line = `${process.stdout.isTTY ? styleText(SIGNS[state], sign) : sign}  ${
+      what.padEnd(width)
+    }  ${says}`;
     return `${line}${fix === undefined ? "" : `\n${" ".repeat(width + 11)}-> ${fix}`}`;
   }).join("\n");
 }

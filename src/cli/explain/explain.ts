@@ -1,6 +1,7 @@
 /**
- * `sallyport explain`: shows what the gateway would do with a request, and why, without any call to a provider. It
- * works by the configuration, so that nothing has to run; limits that only a running gateway knows are asked of it.
+ * `sallyport explain`: shows what the gateway would do with a request, and why, without any call to
+ * a provider. It works by the configuration, so that nothing has to run; limits that only a running
+ * gateway knows are asked of it.
  *
  * @module
  */
@@ -21,7 +22,9 @@ import { readWrittenRequest, toGatewayRequest } from "./written_request.ts";
 async function readInput(name: string): Promise<Uint8Array> {
   const chunks: Uint8Array[] = [];
   try {
-    for await (const chunk of name === "-" ? process.stdin : createReadStream(name)) chunks.push(chunk);
+    for await (const chunk of name === "-" ? process.stdin : createReadStream(name)) {
+      chunks.push(chunk);
+    }
   } catch (error) {
     const code = error instanceof Error && "code" in error ? ` (${error.code})` : "";
     throw new CommandLineError(`cannot read ${toPlain(name)}${code}`);
@@ -35,8 +38,12 @@ async function readInput(name: string): Promise<Uint8Array> {
  * @param options The file with the request, and the form of the output
  * @throws {CommandLineError} For a mistake in the command, or a file that holds no request
  */
-export async function explainCommand({ operand, config: file, json }: CommandOptions): Promise<void> {
-  if (operand === undefined) throw new CommandLineError("explain takes a file with a request, or - for standard input");
+export async function explainCommand(
+  { operand, config: file, json }: CommandOptions,
+): Promise<void> {
+  if (operand === undefined) {
+    throw new CommandLineError("explain takes a file with a request, or - for standard input");
+  }
   const request = toGatewayRequest(readWrittenRequest(await readInput(operand)));
   const { config, directory } = loadConfig(file);
   const assembly = await assemble(config, { directory, report: () => {}, isServing: false });
@@ -49,13 +56,28 @@ export async function explainCommand({ operand, config: file, json }: CommandOpt
     await identity?.revocations.list();
     const { status } = standing;
     const compose = composeGateway;
-    explanation = await explain(request, { config, keys, identity: identity?.verifier, status, digest, compose });
+    explanation = await explain(request, {
+      config,
+      keys,
+      identity: identity?.verifier,
+      status,
+      digest,
+      compose,
+    });
   } finally {
     await assembly.close();
   }
   const source = explanation.limits === undefined ? undefined : standing.source();
   if (json) {
-    print(`${JSON.stringify({ ...explanation, ...(source !== undefined && { limitsFrom: source }) }, null, 2)}\n`);
+    print(
+      `${
+        JSON.stringify(
+          { ...explanation, ...(source !== undefined && { limitsFrom: source }) },
+          null,
+          2,
+        )
+      }\n`,
+    );
   } else print(toExplanationText(explanation, source));
   if (explanation.outcome === "refused") process.exitCode = 1;
 }

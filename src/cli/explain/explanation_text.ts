@@ -3,7 +3,12 @@
  *
  * @module
  */
-import type { ExplainedCall, ExplainedLimit, ExplainedRefusal, Explanation } from "../../admin/explanation.ts";
+import type {
+  ExplainedCall,
+  ExplainedLimit,
+  ExplainedRefusal,
+  Explanation,
+} from "../../admin/explanation.ts";
 import { bold, toPlain } from "../table.ts";
 import type { StandingSource } from "./standing.ts";
 
@@ -34,9 +39,12 @@ function toRest(text: string): string {
 }
 
 /** Formats an amount, money to the millionth. */
-const toAmount = (amount: number): string => amount.toLocaleString("en-US", { maximumFractionDigits: 6 });
+const toAmount = (amount: number): string =>
+  amount.toLocaleString("en-US", { maximumFractionDigits: 6 });
 
-function toLimitLine({ subject, name, limit, used, takes, currency, resetsIn, mode }: ExplainedLimit): string {
+function toLimitLine(
+  { subject, name, limit, used, takes, currency, resetsIn, mode }: ExplainedLimit,
+): string {
   const unit = currency === undefined ? "" : ` ${currency}`;
   const [taken, all, more] = [used, limit, takes].map(toAmount);
   const reset = resetsIn === undefined ? "" : `, resets in ${toRest(resetsIn)}`;
@@ -48,13 +56,20 @@ function toLimitLine({ subject, name, limit, used, takes, currency, resetsIn, mo
 const SOURCES: Readonly<Record<StandingSource, readonly string[]>> = {
   redis: [],
   gateway: [],
-  nowhere: ["(no gateway could be asked how much is used: admin with a port and a token, or redis)"],
+  nowhere: [
+    "(no gateway could be asked how much is used: admin with a port and a token, or redis)",
+  ],
 };
 
-function toLimitFacts({ limits, reservation, observedLimit }: Explanation, source: StandingSource): Fact[] {
+function toLimitFacts(
+  { limits, reservation, observedLimit }: Explanation,
+  source: StandingSource,
+): Fact[] {
   if (limits === undefined || limits.length === 0) return [["limits", "none apply"]];
   const facts: Fact[] = [["limits", ...limits.map(toLimitLine), ...SOURCES[source]]];
-  if (observedLimit !== undefined) facts.push(["observed", `${observedLimit} is reached, and only observed`]);
+  if (observedLimit !== undefined) {
+    facts.push(["observed", `${observedLimit} is reached, and only observed`]);
+  }
   if (reservation !== undefined) {
     const { tokens, mostTokens, spend, currency } = reservation;
     const most = mostTokens === undefined ? "" : `, ${toAmount(mostTokens)} at most`;
@@ -75,7 +90,9 @@ function toCallFacts({ method, url, headers, bodyBytes, deadlines }: ExplainedCa
     ["body", bodyBytes === 0 ? "none" : `${toAmount(bodyBytes)} bytes`],
     [
       "deadlines",
-      `connect ${toTime(connectMs)}, first byte ${toTime(firstByteMs)}, first event ${toTime(firstEventMs)}, ` +
+      `connect ${toTime(connectMs)}, first byte ${toTime(firstByteMs)}, first event ${
+        toTime(firstEventMs)
+      }, ` +
       `idle ${toTime(idleMs)}, total ${toTime(totalMs)}`,
     ],
   ];
@@ -86,7 +103,9 @@ function toRefusalFacts({ status, code, message, fix }: ExplainedRefusal): Fact[
 }
 
 function toKeyLine({ id, name, team }: NonNullable<Explanation["key"]>): string {
-  return `${id}${name === undefined ? "" : ` “${name}”`}${team === undefined ? "" : `, team ${team}`}`;
+  return `${id}${name === undefined ? "" : ` “${name}”`}${
+    team === undefined ? "" : `, team ${team}`
+  }`;
 }
 
 /**
@@ -96,8 +115,22 @@ function toKeyLine({ id, name, team }: NonNullable<Explanation["key"]>): string 
  * @param source Where the standing of its limits is known; `undefined` if it met none
  * @returns Lines
  */
-export function toExplanationText(explanation: Explanation, source: StandingSource | undefined): string {
-  const { outcome, provider, operation, key, model, stream, replicas = [], call, withheld, refusal } = explanation;
+export function toExplanationText(
+  explanation: Explanation,
+  source: StandingSource | undefined,
+): string {
+  const {
+    outcome,
+    provider,
+    operation,
+    key,
+    model,
+    stream,
+    replicas = [],
+    call,
+    withheld,
+    refusal,
+  } = explanation;
   const facts: Fact[] = [];
   if (provider !== undefined) facts.push(["provider", provider], ["upstream", ...replicas]);
   if (operation !== undefined) facts.push(["operation", operation]);
@@ -116,7 +149,10 @@ export function toExplanationText(explanation: Explanation, source: StandingSour
   }
   return facts.map(([name, ...lines]) => {
     const [first = "", ...rest] = lines.map(toPlain);
-    return [`${bold(name.padEnd(NAME_WIDTH))}${first}`, ...rest.map((line) => " ".repeat(NAME_WIDTH) + line)].join(
+    return [
+      `${bold(name.padEnd(NAME_WIDTH))}${first}`,
+      ...rest.map((line) => " ".repeat(NAME_WIDTH) + line),
+    ].join(
       "\n",
     );
   }).join("\n") + "\n";

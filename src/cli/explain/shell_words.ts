@@ -1,5 +1,6 @@
 /**
- * Words of a command line as a POSIX shell splits it, for commands that are read and never run: nothing is expanded.
+ * Words of a command line as a POSIX shell splits it, for commands that are read and never run:
+ * nothing is expanded.
  *
  * @module
  */
@@ -12,19 +13,26 @@ function unescapeAnsi(text: string): string {
     /\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([^]))/g,
     (_, unicode?: string, hex?: string, character = "") => {
       const code = unicode ?? hex;
-      return code === undefined ? ESCAPES[character] ?? character : String.fromCharCode(parseInt(code, 16));
+      return code === undefined
+        ? ESCAPES[character] ?? character
+        : String.fromCharCode(parseInt(code, 16));
     },
   );
 }
 
-/** A piece of a word: quoted in one of three ways, an escaped character, the end of a line, or plain text. */
-const PIECE = /\$'((?:[^'\\]|\\[^])*)'|'([^']*)'|"((?:[^"\\]|\\[^])*)"|\\\r?(\n)|\\([^])|([^\s'"\\]+)|(\s+)/gy;
+/**
+ * A piece of a word: quoted in one of three ways, an escaped character, the end of a line, or plain
+ * text.
+ */
+const PIECE =
+  /\$'((?:[^'\\]|\\[^])*)'|'([^']*)'|"((?:[^"\\]|\\[^])*)"|\\\r?(\n)|\\([^])|([^\s'"\\]+)|(\s+)/gy;
 
 /**
  * Splits a command line.
  *
  * @param line One command; a backslash at the end of a line goes on with the next
- * @returns Its words, without their quotes. What stands after a quote that is not closed is left out
+ * @returns Its words, without their quotes. What stands after a quote that is not closed is left
+ * out
  */
 export function splitWords(line: string): string[] {
   const words: string[] = [];

@@ -1,6 +1,6 @@
 /**
- * Present standing of limits, for a command that is no gateway: Redis knows it where there is one, else the gateway
- * that runs, which is asked at its admin listener.
+ * Present standing of limits, for a command that is no gateway: Redis knows it where there is one,
+ * else the gateway that runs, which is asked at its admin listener.
  *
  * @module
  */
@@ -24,7 +24,10 @@ interface ToldUse {
 }
 
 /** Finds the use of a subject's limits in what the admin API answers. */
-function findUse(subject: string, answer: { use?: unknown; teams?: readonly { name?: unknown; use?: unknown }[] }) {
+function findUse(
+  subject: string,
+  answer: { use?: unknown; teams?: readonly { name?: unknown; use?: unknown }[] },
+) {
   const owner = subject.startsWith("team:")
     ? answer.teams?.find(({ name }) => name === subject.slice("team:".length))
     : answer;
@@ -33,7 +36,9 @@ function findUse(subject: string, answer: { use?: unknown; teams?: readonly { na
 
 /** Returns the path at which the admin API tells of a subject; `undefined` where it does not. */
 function toPath(subject: string): string | undefined {
-  if (subject.startsWith("key:")) return `/v1/keys/${encodeURIComponent(subject.slice("key:".length))}`;
+  if (subject.startsWith("key:")) {
+    return `/v1/keys/${encodeURIComponent(subject.slice("key:".length))}`;
+  }
   return subject.startsWith("team:") ? "/v1/teams" : undefined;
 }
 
@@ -41,7 +46,10 @@ async function askUse({ admin }: Config, subject: string): Promise<readonly Told
   const path = toPath(subject);
   if (admin?.token === undefined || admin.port === 0 || path === undefined) return undefined;
   try {
-    const answer = await askAdmin(toAdminUrl(admin) + path, { timeout: ASK_MS, token: admin.token });
+    const answer = await askAdmin(toAdminUrl(admin) + path, {
+      timeout: ASK_MS,
+      token: admin.token,
+    });
     return answer?.status === 200 ? findUse(subject, JSON.parse(answer.text)) : undefined;
   } catch {
     return undefined;

@@ -1,6 +1,6 @@
 /**
- * Requests as people have them at hand: raw HTTP as it is sent, an entry of a HAR file as browsers save it, or a
- * command line of curl as browsers and documentation copy it.
+ * Requests as people have them at hand: raw HTTP as it is sent, an entry of a HAR file as browsers
+ * save it, or a command line of curl as browsers and documentation copy it.
  *
  * @module
  */
@@ -38,9 +38,13 @@ function readRaw(bytes: Uint8Array): WrittenRequest {
   if (method === undefined || url === undefined) return refuse("its first line is no request line");
   const headers = lines.map((line): [string, string] => {
     const [, name, value] = HEADER_LINE.exec(line) ?? [];
-    return name === undefined || value === undefined ? refuse("a line of its header is no field") : [name, value];
+    return name === undefined || value === undefined
+      ? refuse("a line of its header is no field")
+      : [name, value];
   });
-  if (headers.some(([name, value]) => /^transfer-encoding$/i.test(name) && /chunked/i.test(value))) {
+  if (
+    headers.some(([name, value]) => /^transfer-encoding$/i.test(name) && /chunked/i.test(value))
+  ) {
     return refuse("its body is chunked: write it down whole, without Transfer-Encoding");
   }
   const body = end === null ? undefined : bytes.subarray(end.index + end[0].length);
@@ -64,7 +68,9 @@ function readHar(text: string): WrittenRequest {
   }
   const entry = content?.log?.entries?.[0] ?? content;
   const { method, url, headers, postData }: Har = entry?.request ?? entry ?? {};
-  if (typeof method !== "string" || typeof url !== "string") return refuse("its JSON has no method and url");
+  if (typeof method !== "string" || typeof url !== "string") {
+    return refuse("its JSON has no method and url");
+  }
   const fields = (Array.isArray(headers) ? headers : []).map((field): [string, string] => {
     const { name, value } = Object(field);
     return typeof name === "string" && typeof value === "string"
@@ -100,7 +106,8 @@ function readCurl(words: readonly string[]): WrittenRequest {
     const [, long, assigned] = /^(--[\w-]+)=([^]*)$/.exec(word) ?? [];
     const [, short, joined] = /^(-[XHdA])([^]+)$/.exec(word) ?? [];
     const option = long ?? short ?? word;
-    const value = () => assigned ?? joined ?? rest.shift() ?? refuse(`curl's ${option} has no value`);
+    const value = () =>
+      assigned ?? joined ?? rest.shift() ?? refuse(`curl's ${option} has no value`);
     if (option === "-X" || option === "--request") method = value();
     else if (option === "--url") url = value();
     else if (option === "-H" || option === "--header") {
@@ -109,9 +116,13 @@ function readCurl(words: readonly string[]): WrittenRequest {
     } else if (option === "-A" || option === "--user-agent") headers.push(["user-agent", value()]);
     else if (/^(?:-d|--data(?:-raw|-binary|-ascii)?|--json)$/.test(option)) {
       const text = value();
-      if (text.startsWith("@") && option !== "--data-raw") return refuse("its data is in a file: write it down here");
+      if (text.startsWith("@") && option !== "--data-raw") {
+        return refuse("its data is in a file: write it down here");
+      }
       data.push(text);
-      if (option === "--json" && !has("content-type")) headers.push(["content-type", "application/json"]);
+      if (option === "--json" && !has("content-type")) {
+        headers.push(["content-type", "application/json"]);
+      }
     } else if (/^(?:-F|--form|-T|--upload-file|-u|--user)/.test(option)) {
       return refuse(`curl's ${option} is not understood here`);
     } else if (IGNORED_WITH_VALUE.test(option)) value();
@@ -119,7 +130,9 @@ function readCurl(words: readonly string[]): WrittenRequest {
   }
   if (url === undefined) return refuse("curl's command line has no URL");
   const body = data.length === 0 ? undefined : Buffer.from(data.join("&"));
-  if (body !== undefined && !has("content-type")) headers.push(["content-type", "application/x-www-form-urlencoded"]);
+  if (body !== undefined && !has("content-type")) {
+    headers.push(["content-type", "application/x-www-form-urlencoded"]);
+  }
   const isBare = !/^[a-z]+:\/\//i.test(url);
   return {
     method: method ?? (body === undefined ? "GET" : "POST"),
@@ -162,9 +175,12 @@ function toSource(bytes: Uint8Array): ByteSource {
  * Converts a request to what a listener would have made of it.
  *
  * @param written The request as it was written down
- * @returns The request as the gateway takes it. Its length is that of its body, whatever it states: bodies are edited
+ * @returns The request as the gateway takes it. Its length is that of its body, whatever it states:
+ * bodies are edited
  */
-export function toGatewayRequest({ method, url, headers: given, body }: WrittenRequest): GatewayRequest {
+export function toGatewayRequest(
+  { method, url, headers: given, body }: WrittenRequest,
+): GatewayRequest {
   const headers = new Map<string, string>();
   const absolute = /^https?:\/\//i.test(url) && URL.canParse(url) ? new URL(url) : undefined;
   if (absolute !== undefined) headers.set("host", absolute.host);

@@ -52,8 +52,12 @@ function readUpstream(answer: string): string {
 function readHost(answer: string): string | undefined {
   if (answer === "local") return undefined;
   const host = answer.toLowerCase();
-  if (HOST.exec(host)?.groups?.port === undefined && HOST.test(host) && !host.startsWith("[")) return host;
-  throw new CommandLineError("--host takes local, or a host name without a port such as gw.example.com");
+  if (HOST.exec(host)?.groups?.port === undefined && HOST.test(host) && !host.startsWith("[")) {
+    return host;
+  }
+  throw new CommandLineError(
+    "--host takes local, or a host name without a port such as gw.example.com",
+  );
 }
 
 function readKeys(answer: string): string | undefined {
@@ -82,7 +86,8 @@ const QUESTIONS: readonly Question[] = [
   },
   {
     option: "keys",
-    text: "Where do gateway keys live? file (one machine), redis (several gateways), or\nthe URL of a Redis",
+    text:
+      "Where do gateway keys live? file (one machine), redis (several gateways), or\nthe URL of a Redis",
     fallback: "file",
     read: readKeys,
   },
@@ -118,11 +123,13 @@ function isAsking({ yes }: CommandOptions): boolean {
 }
 
 /**
- * Makes the choices. A question that an option answers is not asked; without a terminal, or with `--yes`, none is.
+ * Makes the choices. A question that an option answers is not asked; without a terminal, or with
+ * `--yes`, none is.
  *
  * @param options The options as given
  * @returns The choices
- * @throws {CommandLineError} For an option that can't be served, and when the person ends the questions
+ * @throws {CommandLineError} For an option that can't be served, and when the person ends the
+ * questions
  */
 export async function makeChoices(options: CommandOptions): Promise<Choices> {
   const chosen = new Map<string, string | undefined>();
@@ -137,7 +144,9 @@ export async function makeChoices(options: CommandOptions): Promise<Choices> {
     terminal.once("SIGINT", () => terminal.close());
     try {
       for (const question of QUESTIONS) {
-        if (!chosen.has(question.option)) chosen.set(question.option, await ask(question, terminal, ended.signal));
+        if (!chosen.has(question.option)) {
+          chosen.set(question.option, await ask(question, terminal, ended.signal));
+        }
       }
     } catch (error) {
       if (!ended.signal.aborted) throw error;
@@ -146,7 +155,8 @@ export async function makeChoices(options: CommandOptions): Promise<Choices> {
       terminal.close();
     }
   }
-  const choiceOf = ({ option, fallback, read }: Question) => chosen.has(option) ? chosen.get(option) : read(fallback);
+  const choiceOf = ({ option, fallback, read }: Question) =>
+    chosen.has(option) ? chosen.get(option) : read(fallback);
   const [upstream = "", host, redis] = QUESTIONS.map(choiceOf);
   return { upstream, host, redis };
 }

@@ -1,5 +1,6 @@
 /**
- * The configuration that `sallyport init` writes: few settings, each with a comment, and the next ones to think of.
+ * The configuration that `sallyport init` writes: few settings, each with a comment, and the next
+ * ones to think of.
  *
  * @module
  */
@@ -27,7 +28,10 @@ export interface NewGateway extends Choices {
   readonly port: number;
 }
 
-/** Returns the address of the schema for editors: in the project where the package is installed, else on the web. */
+/**
+ * Returns the address of the schema for editors: in the project where the package is installed,
+ * else on the web.
+ */
 function findSchema(directory: string): string {
   return existsSync(join(directory, INSTALLED_SCHEMA)) ? INSTALLED_SCHEMA : PUBLISHED_SCHEMA;
 }
@@ -85,15 +89,16 @@ export function toGatewayFile(gateway: NewGateway, file: string): string {
 
 ${toListen(gateway)}
 
-  // Providers by names of your own. The host that a caller addresses picks one, so that no two may share an address.
+  // Providers by names of your own. The host that a caller addresses picks one, so that no two may
+  // share an address.
   "providers": {
     ${JSON.stringify(nameProvider(upstream))}: {
       "hosts": ${JSON.stringify(hosts).replaceAll(",", ", ")},
       // A base URL, several of equal replicas, or the short name of a known provider.
       "upstream": ${JSON.stringify(upstream)},
-      // What callers may use: every call of a model. Files, batches and the like are off until they are named:
-      // "operations": ["default", "files", "batches"],
-      // "deadlines": { "connect": "5s", "firstByte": "10m", "idle": "2m" },
+      // What callers may use: every call of a model. Files, batches and the like are off until they
+      // are named: "operations": ["default", "files", "batches"], "deadlines": { "connect": "5s",
+      // "firstByte": "10m", "idle": "2m" },
     },
     // "second": { "hosts": ["second.localhost"], "upstream": "https://llm.example.com/v1" },
   },

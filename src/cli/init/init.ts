@@ -16,7 +16,13 @@ import { CommandLineError, print, report } from "../command.ts";
 import { readVariable } from "../env_file.ts";
 import type { CommandOptions } from "../options.ts";
 import { makeChoices } from "./choices.ts";
-import { CERTIFICATE_NAME, KEYS_FILE, LOCAL_NAMES, type NewGateway, toGatewayFile } from "./gateway_file.ts";
+import {
+  CERTIFICATE_NAME,
+  KEYS_FILE,
+  LOCAL_NAMES,
+  type NewGateway,
+  toGatewayFile,
+} from "./gateway_file.ts";
 import { toNextCommands } from "./next_commands.ts";
 
 const DEFAULT_FILE = "gateway.jsonc";
@@ -56,7 +62,10 @@ function toFiles(gateway: NewGateway, file: string): NewFile[] {
   const config = { path: file, text, mode: hasSecret ? 0o600 : 0o644, about: "the configuration" };
   if (host === undefined) return [config];
   const [name, lifeMs] = [join(dirname(file), CERTIFICATE_NAME), CERTIFICATE_DAYS * DAY_MS];
-  const { cert, key } = createSelfSignedCertificate([host, ...LOCAL_NAMES.filter((each) => each !== host)], lifeMs);
+  const { cert, key } = createSelfSignedCertificate([
+    host,
+    ...LOCAL_NAMES.filter((each) => each !== host),
+  ], lifeMs);
   const end = new Date(Date.now() + lifeMs).toISOString().slice(0, 10);
   return [
     config,
@@ -70,13 +79,18 @@ function toFiles(gateway: NewGateway, file: string): NewFile[] {
   ];
 }
 
-/** Makes the first key where the configuration keeps keys. @returns The key; `undefined` where Redis is away */
+/**
+ * Makes the first key where the configuration keeps keys. @returns The key; `undefined` where Redis
+ * is away
+ */
 async function makeKey(file: string): Promise<string | undefined> {
   const { config, directory } = loadConfig(file);
   const assembly = await assemble(config, { directory, report: () => {}, isServing: false });
   try {
     const { keys, parts: { digest } } = assembly;
-    const { key } = await new KeyAdministration({ keys, digest, now: Date.now, config }).create({ name: KEY_NAME });
+    const { key } = await new KeyAdministration({ keys, digest, now: Date.now, config }).create({
+      name: KEY_NAME,
+    });
     return key;
   } catch (error) {
     if (!(error instanceof KeyStoreError)) throw error;
@@ -88,12 +102,14 @@ async function makeKey(file: string): Promise<string | undefined> {
 }
 
 /**
- * Writes a configuration and what it names, makes a key, and prints the next commands. Nothing is replaced that is
- * there, unless it is told to; a file of keys is added to.
+ * Writes a configuration and what it names, makes a key, and prints the next commands. Nothing is
+ * replaced that is there, unless it is told to; a file of keys is added to.
  *
  * @param options The file, the answers, and whether to ask for the others
- * @throws {CommandLineError} For an option that can't be served, and where a file is there already or can't be written
- * @throws {ConfigError} For a mistake in the variables of the environment, which the gateway would start with
+ * @throws {CommandLineError} For an option that can't be served, and where a file is there already
+ * or can't be written
+ * @throws {ConfigError} For a mistake in the variables of the environment, which the gateway would
+ * start with
  */
 export async function initCommand(options: CommandOptions): Promise<void> {
   const isForced = options.force === true;
@@ -101,7 +117,10 @@ export async function initCommand(options: CommandOptions): Promise<void> {
   const file = resolve(given || DEFAULT_FILE);
   assertFree([file], isForced);
   const choices = await makeChoices(options);
-  const port = readPort(options.port, choices.host === undefined ? DEFAULT_PORT : DEFAULT_HTTPS_PORT);
+  const port = readPort(
+    options.port,
+    choices.host === undefined ? DEFAULT_PORT : DEFAULT_HTTPS_PORT,
+  );
   const gateway = { ...choices, port };
   const files = toFiles(gateway, file);
   assertFree(files.map(({ path }) => path), isForced);
@@ -111,7 +130,12 @@ export async function initCommand(options: CommandOptions): Promise<void> {
   const rows = [
     ...files.map(({ path, about }) => [relative("", path), about] as const),
     ...gateway.redis === undefined
-      ? [[relative("", join(dirname(file), KEYS_FILE)), "gateway keys as digests, for its owner alone"] as const]
+      ? [
+        [
+          relative("", join(dirname(file), KEYS_FILE)),
+          "gateway keys as digests, for its owner alone",
+        ] as const,
+      ]
       : [],
   ];
   const width = Math.max(...rows.map(([path]) => path.length));

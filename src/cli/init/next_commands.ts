@@ -22,13 +22,18 @@ function toPath(file: string): string {
   return quote(path.startsWith("..") ? file : path);
 }
 
-/** Returns the words by which this program was started, such as `npx sallyport` or `bun dist/sallyport.js`. */
+/**
+ * Returns the words by which this program was started, such as `npx sallyport` or `bun
+ * dist/sallyport.js`.
+ */
 function findProgram(): string {
   const [, script = ""] = process.argv;
   if (readVariable("npm_command") === "exec") return "npx sallyport";
   if (basename(script) === "sallyport") return "sallyport";
   // Within an executable that holds the runtime too, the script is no file.
-  if (!/\.[cm]?[jt]s$/.test(script) || script.startsWith("/$bunfs/")) return toPath(process.execPath);
+  if (!/\.[cm]?[jt]s$/.test(script) || script.startsWith("/$bunfs/")) {
+    return toPath(process.execPath);
+  }
   const file = toPath(script);
   return runtime === "deno" ? `deno run -A ${file}` : `${runtime} ${file}`;
 }
@@ -41,7 +46,10 @@ function toUpstreamHeaders(upstream: string): string[] {
   const key = isLocal ? "none" : `$${name}`;
   const credential = credentialOf([url]);
   const more = url === PRESETS.anthropic ? ["anthropic-version: 2023-06-01"] : [];
-  return [credential === "authorization" ? `Authorization: Bearer ${key}` : `${credential}: ${key}`, ...more];
+  return [
+    credential === "authorization" ? `Authorization: Bearer ${key}` : `${credential}: ${key}`,
+    ...more,
+  ];
 }
 
 /** Returns the options of curl by which it finds and trusts a host that only this machine knows. */

@@ -37,7 +37,9 @@ function readTime(option: "since" | "until", text: string): number {
   const ago = parseDuration(text);
   if (!Number.isNaN(ago)) return Date.now() - ago;
   const isTime = /^\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?Z?)?$/.test(text);
-  const time = isTime ? Date.parse(text.length === 10 ? text : `${text.replace(" ", "T").replace(/Z$/, "")}Z`) : NaN;
+  const time = isTime
+    ? Date.parse(text.length === 10 ? text : `${text.replace(" ", "T").replace(/Z$/, "")}Z`)
+    : NaN;
   if (Number.isNaN(time)) {
     throw new CommandLineError(
       `--${option}: expected a day or time in UTC such as 2027-01-31T10:00, or 2h for 2 hours ago`,
@@ -71,7 +73,9 @@ function readSum(text: string | undefined): LogSums | undefined {
   const parts = text.split(",");
   const wrong = parts.find((part) => !SUM_PARTS.includes(part as SumPart));
   if (wrong !== undefined || new Set(parts).size < parts.length) {
-    throw new CommandLineError(`--sum: expected one or several of ${SUM_PARTS.join(", ")}, with commas between them`);
+    throw new CommandLineError(
+      `--sum: expected one or several of ${SUM_PARTS.join(", ")}, with commas between them`,
+    );
   }
   return new LogSums(parts as SumPart[]); // each is one of them
 }
@@ -103,13 +107,17 @@ class LogReading {
     const read = parseLogLine(line);
     if (read === undefined) {
       // At a terminal such a line must not move the cursor: what is in it, others have chosen.
-      if (!this.#isSelecting) return `${process.stdout.isTTY ? toPlain(line.replaceAll("\t", "  ")) : line}\n`;
+      if (!this.#isSelecting) {
+        return `${process.stdout.isTTY ? toPlain(line.replaceAll("\t", "  ")) : line}\n`;
+      }
       if (line.trim() !== "") this.#foreign++;
       return "";
     }
     if ("dropped" in read) {
       this.#dropped += read.dropped;
-      return this.#isSelecting ? "" : `-- ${read.dropped} lines are missing here: the gateway dropped them\n`;
+      return this.#isSelecting
+        ? ""
+        : `-- ${read.dropped} lines are missing here: the gateway dropped them\n`;
     }
     const { entry } = read;
     if (this.#filter?.(entry) === false) return "";
@@ -118,10 +126,15 @@ class LogReading {
       return "";
     }
     if (this.#options.json === true) return `${line.slice(line.indexOf("{"))}\n`;
-    return `${this.#printer.toLine(entry)}\n${this.#options.id === undefined ? "" : explainEntry(entry)}`;
+    return `${this.#printer.toLine(entry)}\n${
+      this.#options.id === undefined ? "" : explainEntry(entry)
+    }`;
   }
 
-  /** Yields the parts of an input until {@link stop} is called. Destroyed, standard input would not end on every runtime. */
+  /**
+   * Yields the parts of an input until {@link stop} is called. Destroyed, standard input would not
+   * end on every runtime.
+   */
   async *#untilStopped<Part>(input: AsyncIterator<Part>): AsyncGenerator<Part> {
     while (!this.#isStopped) {
       const step = await new Promise<IteratorResult<Part> | undefined>((resolve, reject) => {
@@ -149,15 +162,23 @@ class LogReading {
       if (text !== "") yield text;
     }
     if (this.#sums === undefined) return;
-    yield this.#options.json === true ? `${JSON.stringify(this.#sums.toJson())}\n` : this.#sums.toTable();
+    yield this.#options.json === true
+      ? `${JSON.stringify(this.#sums.toJson())}\n`
+      : this.#sums.toTable();
   }
 
   /** Tells what is not in the output. */
   reportRest(): void {
     const lines = (count: number) => count === 1 ? "1 line" : `${count} lines`;
-    if (this.#foreign > 0) report(`left out ${lines(this.#foreign)} that the access log did not write`);
+    if (this.#foreign > 0) {
+      report(`left out ${lines(this.#foreign)} that the access log did not write`);
+    }
     if (this.#dropped > 0 && this.#isSelecting) {
-      report(`${lines(this.#dropped)} are missing in the log: the gateway dropped them, for its reader was slow`);
+      report(
+        `${
+          lines(this.#dropped)
+        } are missing in the log: the gateway dropped them, for its reader was slow`,
+      );
     }
   }
 }

@@ -20,16 +20,23 @@ export interface LogEntry extends FilteredExchange {
 /** Content of a line of the log: an exchange, or a number of lines that the gateway had to drop. */
 export type LogLine = { readonly entry: LogEntry } | { readonly dropped: number };
 
-const toText = (value: unknown): string | undefined => typeof value === "string" ? value : undefined;
-const toNumber = (value: unknown): number | undefined => typeof value === "number" ? value : undefined;
+const toText = (value: unknown): string | undefined =>
+  typeof value === "string" ? value : undefined;
+const toNumber = (value: unknown): number | undefined =>
+  typeof value === "number" ? value : undefined;
 
-/** Returns the JSON object of a line: the whole line, or its rest behind what a log collector put before it. */
+/**
+ * Returns the JSON object of a line: the whole line, or its rest behind what a log collector put
+ * before it.
+ */
 function findObject(line: string): Record<string, unknown> | undefined {
   const start = line.startsWith("{") ? 0 : line.indexOf('{"time":"');
   if (start < 0) return undefined;
   try {
     const value: unknown = JSON.parse(start === 0 ? line : line.slice(start));
-    return typeof value === "object" && value !== null ? value as Record<string, unknown> : undefined;
+    return typeof value === "object" && value !== null
+      ? value as Record<string, unknown>
+      : undefined;
   } catch {
     return undefined;
   }
@@ -47,7 +54,9 @@ export function parseLogLine(line: string): LogLine | undefined {
   if (object === undefined || Number.isNaN(startedAt)) return undefined;
   const { id, status, outcome, dropped, cause } = object;
   if (typeof dropped === "number") return { dropped };
-  if (typeof id !== "string" || typeof status !== "number" || typeof outcome !== "string") return undefined;
+  if (typeof id !== "string" || typeof status !== "number" || typeof outcome !== "string") {
+    return undefined;
+  }
   if (!Object.hasOwn(OUTCOMES, outcome)) return undefined;
   return {
     entry: {
@@ -60,7 +69,9 @@ export function parseLogLine(line: string): LogLine | undefined {
       model: toText(object.model),
       operation: toText(object.operation),
       code: toText(object.code) as ErrorCode | undefined, // that of another version is only compared and printed
-      cause: typeof cause === "string" && Object.hasOwn(FAILURE_CAUSES, cause) ? cause as FailureCause : undefined,
+      cause: typeof cause === "string" && Object.hasOwn(FAILURE_CAUSES, cause)
+        ? cause as FailureCause
+        : undefined,
       stream: object.stream === true,
       durationMs: toNumber(object.durationMs) ?? 0,
       firstTokenMs: toNumber(object.firstTokenMs),

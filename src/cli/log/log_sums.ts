@@ -9,7 +9,8 @@ import { alignColumns } from "../table.ts";
 import { toDuration } from "./print_entry.ts";
 import type { LogEntry } from "./log_entry.ts";
 
-const toTime = ({ startedAt }: LogEntry, length: number): string => new Date(startedAt).toISOString().slice(0, length);
+const toTime = ({ startedAt }: LogEntry, length: number): string =>
+  new Date(startedAt).toISOString().slice(0, length);
 
 /** Part to sum by. */
 export type SumPart =
@@ -34,12 +35,18 @@ export const SUM_PARTS: readonly SumPart[] = Object.keys(PARTS) as SumPart[]; //
 
 /** Groups of their own, of 2 kB each; entries of any further ones are summed up as one. */
 const MAX_GROUPS = 10_000;
-/** The longest name of a group. The access log writes none that is longer; what else does counts as other. */
+/**
+ * The longest name of a group. The access log writes none that is longer; what else does counts as
+ * other.
+ */
 const MAX_NAME = 300;
 const OTHER = "(other)";
 const NONE = "(none)";
 
-/** Durations as a histogram, so that any number of them takes the same memory. Percentiles are at most 5 % off. */
+/**
+ * Durations as a histogram, so that any number of them takes the same memory. Percentiles are at
+ * most 5 % off.
+ */
 class Durations {
   readonly #bins = new Uint32Array(BINS);
 
@@ -106,7 +113,9 @@ export class LogSums {
       const name = PARTS[part](entry) ?? NONE;
       return name.length > MAX_NAME ? OTHER : name;
     });
-    if (this.#groups.size >= MAX_GROUPS && !this.#groups.has(names.join("\0"))) names = names.map(() => OTHER);
+    if (this.#groups.size >= MAX_GROUPS && !this.#groups.has(names.join("\0"))) {
+      names = names.map(() => OTHER);
+    }
     const name = names.join("\0");
     let group = this.#groups.get(name);
     if (group === undefined) this.#groups.set(name, group = new Group(names));
@@ -118,7 +127,8 @@ export class LogSums {
     const time = this.#parts.findIndex((part) => part === "hour" || part === "day");
     const timeOf = ({ names }: Group) => names[time] ?? "";
     return Array.from(this.#groups.values()).sort((one, other) =>
-      (timeOf(one) < timeOf(other) ? -1 : timeOf(one) > timeOf(other) ? 1 : 0) || other.calls - one.calls
+      (timeOf(one) < timeOf(other) ? -1 : timeOf(one) > timeOf(other) ? 1 : 0) ||
+      other.calls - one.calls
     );
   }
 
@@ -155,6 +165,10 @@ export class LogSums {
       durationMs: duration.percentiles(),
       firstTokenMs: firstToken.percentiles(),
     });
-    return { by: this.#parts, rows: this.#sorted().map((group) => toGroup(group)), total: toGroup(this.#total, true) };
+    return {
+      by: this.#parts,
+      rows: this.#sorted().map((group) => toGroup(group)),
+      total: toGroup(this.#total, true),
+    };
   }
 }

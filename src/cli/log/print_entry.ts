@@ -24,10 +24,17 @@ const COLUMNS: readonly (readonly [title: string, width: number])[] = [
   ["ID", 36],
 ];
 const MAX_WIDTH = 40;
-/** The first of the columns with numbers, which are aligned to the right, and the one after them. */
+/**
+ * The first of the columns with numbers, which are aligned to the right, and the one after them.
+ */
 const [FIRST_NUMBER, AFTER_NUMBERS] = [7, 10];
 
-const STYLES: Readonly<Record<EndKind, Style>> = { ok: "green", errors: "red", refused: "yellow", cancelled: "gray" };
+const STYLES: Readonly<Record<EndKind, Style>> = {
+  ok: "green",
+  errors: "red",
+  refused: "yellow",
+  cancelled: "gray",
+};
 
 /** Formats a duration. */
 export function toDuration(ms: number | undefined): string {
@@ -47,7 +54,19 @@ export class EntryPrinter {
 
   /** Returns the line of an entry, without its end. */
   toLine(entry: LogEntry): string {
-    const { startedAt, status, code, outcome, cause, provider, operation, model, keyId, tokens, isEstimated } = entry;
+    const {
+      startedAt,
+      status,
+      code,
+      outcome,
+      cause,
+      provider,
+      operation,
+      model,
+      keyId,
+      tokens,
+      isEstimated,
+    } = entry;
     const cells = [
       new Date(startedAt).toISOString().slice(0, 23).replace("T", " "),
       String(status),
@@ -68,7 +87,9 @@ export class EntryPrinter {
     return cells.map((cell, column) => {
       const width = Math.max(this.#widths[column] ?? 0, Math.min(cell.length, MAX_WIDTH));
       this.#widths[column] = width;
-      const text = column >= FIRST_NUMBER && column < AFTER_NUMBERS ? cell.padStart(width) : cell.padEnd(width);
+      const text = column >= FIRST_NUMBER && column < AFTER_NUMBERS
+        ? cell.padStart(width)
+        : cell.padEnd(width);
       return style !== undefined && (column === 1 || column === 2) ? styled(style, text) : text;
     }).join("  ").trimEnd();
   }
@@ -80,6 +101,8 @@ export function explainEntry(entry: LogEntry): string {
   if (explained === undefined) return "";
   const { what, why, side, toDo } = explained;
   const facts = [["What", what], ["Why", why], ["Side", SIDES[side]], ["To do", toDo]];
-  return facts.filter(([, text]) => text !== undefined).map(([name = "", text]) => `  ${name.padEnd(6)}${text}\n`)
+  return facts.filter(([, text]) => text !== undefined).map(([name = "", text]) =>
+    `  ${name.padEnd(6)}${text}\n`
+  )
     .join("");
 }

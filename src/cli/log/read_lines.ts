@@ -10,12 +10,17 @@ import { CommandLineError } from "../command.ts";
 /** The longest line. What is longer is cut there, and so no line of the log. Characters. */
 const MAX_LINE = 1_000_000;
 
-async function* readFrom(input: AsyncIterable<Uint8Array | string>): AsyncGenerator<readonly string[]> {
+async function* readFrom(
+  input: AsyncIterable<Uint8Array | string>,
+): AsyncGenerator<readonly string[]> {
   const decoder = new TextDecoder();
   let rest = "";
   let isCut = false;
   for await (const part of input) {
-    const lines = (rest + (typeof part === "string" ? part : decoder.decode(part, { stream: true }))).split("\n");
+    const lines =
+      (rest + (typeof part === "string" ? part : decoder.decode(part, { stream: true }))).split(
+        "\n",
+      );
     rest = lines.pop() ?? "";
     if (isCut && lines.length > 0) lines.shift(); // the rest of a line whose beginning was handed on
     if (lines.length > 0) isCut = false;
@@ -34,7 +39,8 @@ async function* readFrom(input: AsyncIterable<Uint8Array | string>): AsyncGenera
  *
  * @param files Names of files, `-` for standard input; standard input alone if there are none
  * @returns Lines without their ends; bytes that are no UTF-8 are replaced
- * @throws {CommandLineError} For a file that can't be read, and where nobody writes to standard input
+ * @throws {CommandLineError} For a file that can't be read, and where nobody writes to standard
+ * input
  */
 export async function* readLines(files: readonly string[]): AsyncGenerator<readonly string[]> {
   for (const file of files.length === 0 ? ["-"] : files) {

@@ -1,5 +1,6 @@
 /**
- * The way from the claims of a verified token to what its bearer may do: a key for callers, a role for operators.
+ * The way from the claims of a verified token to what its bearer may do: a key for callers, a role
+ * for operators.
  *
  * @module
  */
@@ -25,16 +26,24 @@ export interface Claims {
 /** Role at the admin listener: a viewer reads, an admin changes things too. */
 export type AdminRole = "viewer" | "admin";
 
-/** A token whose claims are not those that the configuration asks for. Its message is for the operator. */
+/**
+ * A token whose claims are not those that the configuration asks for. Its message is for the
+ * operator.
+ */
 export class ClaimsRefused extends Error {
   override readonly name = "ClaimsRefused";
 }
 
 /** The longest id of a key, as the schema of keys has it. */
 const MAX_ID_LENGTH = 64;
-/** Characters of ids that stay as they are: those of URLs, mail addresses and the subjects of well-known issuers. */
+/**
+ * Characters of ids that stay as they are: those of URLs, mail addresses and the subjects of
+ * well-known issuers.
+ */
 const PLAIN = /^[\w.@:/|+=-]+$/;
-/** Digits of the digest in an id: 80 bits, so that nobody finds a second subject with the same id. */
+/**
+ * Digits of the digest in an id: 80 bits, so that nobody finds a second subject with the same id.
+ */
 const DIGEST_DIGITS = 20;
 /** The longest name for people, as the schema of keys has it. */
 const MAX_NAME_LENGTH = 256;
@@ -42,8 +51,9 @@ const MAX_NAME_LENGTH = 256;
 const MAX_NAMES = 1000;
 
 /**
- * Makes the id of a caller. Different names never have the same id: a name that is too long or has other characters than
- * those of ids ends with `~` and a digest, and `~` is no character of the others.
+ * Makes the id of a caller. Different names never have the same id: a name that is too long or has
+ * other characters than those of ids ends with `~` and a digest, and `~` is no character of the
+ * others.
  *
  * @param issuer Name of the issuer
  * @param name Name of the caller in its tokens
@@ -58,12 +68,17 @@ export function toTokenId(issuer: string, name: string, digest: Digest): string 
   return `${prefix}${readable}~${digest(name).slice(0, DIGEST_DIGITS)}`;
 }
 
-/** Reads a claim: one at the top by its whole name, else a nested one by its names with dots between them. */
+/**
+ * Reads a claim: one at the top by its whole name, else a nested one by its names with dots between
+ * them.
+ */
 function readClaim(claims: Claims, name: string): unknown {
   if (Object.hasOwn(claims, name)) return claims[name];
   let value: unknown = claims;
   for (const step of name.split(".")) {
-    if (typeof value !== "object" || value === null || !Object.hasOwn(value, step)) return undefined;
+    if (typeof value !== "object" || value === null || !Object.hasOwn(value, step)) {
+      return undefined;
+    }
     value = (value as Record<string, unknown>)[step];
   }
   return value;
@@ -72,7 +87,9 @@ function readClaim(claims: Claims, name: string): unknown {
 /** Returns the texts of a claim; numbers and booleans count as the texts that JSON has for them. */
 function toTexts(value: unknown): string[] {
   return [value].flat().slice(0, MAX_NAMES)
-    .filter((each) => typeof each === "string" || typeof each === "number" || typeof each === "boolean")
+    .filter((each) =>
+      typeof each === "string" || typeof each === "number" || typeof each === "boolean"
+    )
     .map(String);
 }
 
@@ -80,7 +97,9 @@ function toTexts(value: unknown): string[] {
 function apply({ claim, map, value, default: fallback }: ClaimRule, claims: Claims): string[] {
   if (claim === undefined) return toTexts(value);
   const given = toTexts(readClaim(claims, claim)).filter((text) => text !== "");
-  const found = map === undefined ? given : map.filter(([from]) => given.includes(from)).map(([, to]) => to);
+  const found = map === undefined
+    ? given
+    : map.filter(([from]) => given.includes(from)).map(([, to]) => to);
   return found.length > 0 || fallback === undefined ? found : toTexts(fallback);
 }
 
@@ -108,8 +127,8 @@ export interface TokenKey {
 }
 
 /**
- * Makes the key of a caller. A setting that comes from a claim is never left out: a token without the claim is refused,
- * since a setting that is left out means that everything is allowed.
+ * Makes the key of a caller. A setting that comes from a claim is never left out: a token without
+ * the claim is refused, since a setting that is left out means that everything is allowed.
  *
  * @param claims The claims of a verified token
  * @param config Its issuer
@@ -128,14 +147,20 @@ export function toTokenKey(
     const rule = rules[name];
     if (rule === undefined) return undefined;
     const found = apply(rule, claims);
-    if (found.length === 0) throw new ClaimsRefused(`claims.${name} yields nothing, and has no default`);
+    if (found.length === 0) {
+      throw new ClaimsRefused(`claims.${name} yields nothing, and has no default`);
+    }
     return found;
   };
   const id = toOneName(claims, config);
   const [team] = list("team") ?? [];
-  if (team !== undefined && !Object.hasOwn(teams, team)) throw new ClaimsRefused("claims.team yields an unknown team");
+  if (team !== undefined && !Object.hasOwn(teams, team)) {
+    throw new ClaimsRefused("claims.team yields an unknown team");
+  }
   const [plan] = list("limits") ?? [];
-  if (plan !== undefined && !Object.hasOwn(plans, plan)) throw new ClaimsRefused("claims.limits yields no plan");
+  if (plan !== undefined && !Object.hasOwn(plans, plan)) {
+    throw new ClaimsRefused("claims.limits yields no plan");
+  }
   const [name] = rules.name === undefined ? [] : apply(rules.name, claims);
   const key: KeyConfig = {
     id: toTokenId(config.name, id, digest),
@@ -150,7 +175,10 @@ export function toTokenKey(
 }
 
 /** Returns the name of a caller in a token. @throws {ClaimsRefused} If it is missing */
-function toOneName(claims: Claims, { claims: { id: rule = { claim: "sub" } } }: IdentityConfig): string {
+function toOneName(
+  claims: Claims,
+  { claims: { id: rule = { claim: "sub" } } }: IdentityConfig,
+): string {
   const [id] = apply(rule, claims);
   if (id === undefined) throw new ClaimsRefused("claims.id yields nothing");
   return id;
@@ -189,6 +217,8 @@ export function toRole(claims: Claims, { require, admin }: IdentityConfig): Admi
   } catch {
     return undefined;
   }
-  const roles = apply(admin.role, claims).filter((role): role is AdminRole => v.is(RoleSchema, role));
+  const roles = apply(admin.role, claims).filter((role): role is AdminRole =>
+    v.is(RoleSchema, role)
+  );
   return roles.includes("admin") ? "admin" : roles[0];
 }

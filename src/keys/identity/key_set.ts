@@ -1,6 +1,7 @@
 /**
- * The public keys of an issuer (JWKS): fetched ahead, fetched again before they are old, and kept while the issuer does
- * not answer. No request waits for them, unless its token names a key that is not known yet.
+ * The public keys of an issuer (JWKS): fetched ahead, fetched again before they are old, and kept
+ * while the issuer does not answer. No request waits for them, unless its token names a key that is
+ * not known yet.
  *
  * @module
  */
@@ -9,7 +10,9 @@ import { isTrustedAddress } from "../../config/identity.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import type { Clock } from "../../exchange/clock.ts";
 
-/** Fetches a document. @returns Its text; rejects for anything but a whole answer with status 200 */
+/**
+ * Fetches a document. @returns Its text; rejects for anything but a whole answer with status 200
+ */
 export type FetchDocument = (url: URL) => Promise<string>;
 
 /** Reads the text of a set of keys, wherever it is. */
@@ -17,7 +20,10 @@ export type ReadKeySet = () => Promise<string>;
 
 /** The keys that are in force. A new object means that they have changed. */
 export interface KeySet {
-  /** Finds the key of a token by its header: a `JWTVerifyGetKey` of `jose`, whose types no declaration may name. */
+  /**
+   * Finds the key of a token by its header: a `JWTVerifyGetKey` of `jose`, whose types no
+   * declaration may name.
+   */
   readonly find: unknown;
   readonly size: number;
 }
@@ -35,7 +41,10 @@ export interface KeySetHealth {
   readonly failure?: string;
 }
 
-/** Shortest time between two fetches for keys that are not known, and after the first failure. Milliseconds. */
+/**
+ * Shortest time between two fetches for keys that are not known, and after the first failure.
+ * Milliseconds.
+ */
 const COOLDOWN_MS = 10_000;
 const FIRST_PAUSE_MS = 1000;
 /** Limit of the number of keys: issuers have two to ten. */
@@ -64,7 +73,9 @@ export function discoverKeySet(issuer: string, fetchDocument: FetchDocument): Re
     const { issuer: stated, jwks_uri: url } = Object(found) as Record<string, unknown>;
     // §4.3: another issuer's description must not be used.
     if (stated !== issuer) throw new Error("the description is of another issuer");
-    if (typeof url !== "string" || !isTrustedAddress(url)) throw new Error("the description names no https jwks_uri");
+    if (typeof url !== "string" || !isTrustedAddress(url)) {
+      throw new Error("the description names no https jwks_uri");
+    }
     return await fetchDocument(new URL(url));
   };
 }
@@ -97,8 +108,8 @@ export interface IssuerKeysOptions {
   /** Receives one line for the operator when the keys can't be fetched, and when they can again. */
   readonly report: (text: string) => void;
   /**
-   * False where no timer outlives a request, as on Workers: then keys are fetched while requests use them, and
-   * requests do not share a fetch.
+   * False where no timer outlives a request, as on Workers: then keys are fetched while requests
+   * use them, and requests do not share a fetch.
    */
   readonly hasTimers: boolean;
   /** Takes work that has to be finished even when nobody waits for it. */
@@ -144,23 +155,29 @@ export class IssuerKeys {
    * @throws {GatewayError} `key_store_unavailable`: nothing can be said of a token
    */
   async first(): Promise<KeySet> {
-    if (this.#current === undefined && (this.#fetching !== undefined || this.#isCool(FIRST_PAUSE_MS))) {
+    if (
+      this.#current === undefined && (this.#fetching !== undefined || this.#isCool(FIRST_PAUSE_MS))
+    ) {
       await this.#fetch();
     }
     if (this.#current !== undefined) return this.#current;
-    const cause = new Error(`Cannot fetch the public keys of ${this.#options.issuer}: ${this.#failure ?? "unknown"}`);
+    const cause = new Error(
+      `Cannot fetch the public keys of ${this.#options.issuer}: ${this.#failure ?? "unknown"}`,
+    );
     throw new GatewayError("key_store_unavailable", { cause });
   }
 
   /**
-   * Fetches the keys for a token that names one that is not among them: at most once in a while, since anybody can send
-   * such a token.
+   * Fetches the keys for a token that names one that is not among them: at most once in a while,
+   * since anybody can send such a token.
    *
    * @returns The keys, if they have changed since `known`
    */
   async newer(known: KeySet): Promise<KeySet | undefined> {
     const cooldownMs = Math.min(COOLDOWN_MS, this.#options.refreshMs);
-    if (this.#current === known && (this.#fetching !== undefined || this.#isCool(cooldownMs))) await this.#fetch();
+    if (this.#current === known && (this.#fetching !== undefined || this.#isCool(cooldownMs))) {
+      await this.#fetch();
+    }
     return this.#current === known ? undefined : this.#current;
   }
 
@@ -184,14 +201,17 @@ export class IssuerKeys {
 
   get #dueAt(): number {
     const { refreshMs } = this.#options;
-    return this.#triedAt + (this.#failing === 0 ? refreshMs : Math.min(refreshMs, FIRST_PAUSE_MS * 2 ** this.#failing));
+    return this.#triedAt +
+      (this.#failing === 0 ? refreshMs : Math.min(refreshMs, FIRST_PAUSE_MS * 2 ** this.#failing));
   }
 
   #isCool(ms: number): boolean {
     return this.#options.clock.monotonic() - this.#triedAt >= ms;
   }
 
-  /** Fetches the keys; who comes meanwhile shares the fetch, where requests can. Does not reject. */
+  /**
+   * Fetches the keys; who comes meanwhile shares the fetch, where requests can. Does not reject.
+   */
   #fetch(): Promise<boolean> {
     if (this.#fetching !== undefined && this.#options.hasTimers) return this.#fetching;
     this.#triedAt = this.#options.clock.monotonic();
@@ -208,7 +228,9 @@ export class IssuerKeys {
       const keys = readKeys(await read());
       const text = JSON.stringify(keys);
       // Where nothing has changed, keys that are imported and tokens that are verified stay so.
-      if (text !== this.#text) this.#current = { find: createLocalJWKSet({ keys }), size: keys.length };
+      if (text !== this.#text) {
+        this.#current = { find: createLocalJWKSet({ keys }), size: keys.length };
+      }
       this.#text = text;
       this.#fetchedAt = clock.monotonic();
       this.#fetches++;

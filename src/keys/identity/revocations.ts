@@ -1,6 +1,7 @@
 /**
- * Revoked identity tokens: by their `jti`, by their subject, or by the id under which the gateway knows the subject.
- * A revocation of a subject ends the tokens that it has; those that are issued later are accepted.
+ * Revoked identity tokens: by their `jti`, by their subject, or by the id under which the gateway
+ * knows the subject. A revocation of a subject ends the tokens that it has; those that are issued
+ * later are accepted.
  *
  * @module
  */
@@ -52,7 +53,10 @@ export interface RevocableToken {
   readonly leewayMs: number;
 }
 
-/** Port: where revocations are kept. Every process has a copy in memory, which is at most a second old. */
+/**
+ * Port: where revocations are kept. Every process has a copy in memory, which is at most a second
+ * old.
+ */
 export interface RevocationRegistry {
   /**
    * Tells whether a token is revoked. In memory: no request waits for it.
@@ -101,9 +105,14 @@ export class RevocationIndex {
     return found !== undefined && found.at >= at;
   }
 
-  /** @param now Milliseconds since 1970 @returns Those whose tokens have not expired, the latest first */
+  /**
+   * @param now Milliseconds since 1970 @returns Those whose tokens have not expired, the latest
+   * first
+   */
   list(now: number): Revocation[] {
-    return Array.from(this.#all.values()).filter(({ until }) => until > now).sort((one, other) => other.at - one.at);
+    return Array.from(this.#all.values()).filter(({ until }) => until > now).sort((one, other) =>
+      other.at - one.at
+    );
   }
 
   /** Tells whether a token is revoked. */
@@ -111,8 +120,10 @@ export class RevocationIndex {
     const all = this.#all;
     if (all.size === 0) return false;
     if (jti !== undefined && all.has(toKey(issuer, "jti", jti))) return true;
-    // A token that was issued within the tolerated difference of clocks may have come before the revocation.
-    const isBefore = (found: Revocation | undefined) => found !== undefined && issuedAt <= found.at + leewayMs;
+    // A token that was issued within the tolerated difference of clocks may have come before the
+    // revocation.
+    const isBefore = (found: Revocation | undefined) =>
+      found !== undefined && issuedAt <= found.at + leewayMs;
     return (subject !== undefined && isBefore(all.get(toKey(issuer, "subject", subject)))) ||
       (id !== undefined && isBefore(all.get(toKey(undefined, "id", id))));
   }

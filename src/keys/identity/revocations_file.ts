@@ -50,7 +50,10 @@ export class FileRevocations implements RevocationRegistry {
    * @param file The file
    * @param options The clock; a function that is told in one line of a broken file
    */
-  constructor(file: SharedFile, { clock, report }: { clock: Clock; report: (text: string) => void }) {
+  constructor(
+    file: SharedFile,
+    { clock, report }: { clock: Clock; report: (text: string) => void },
+  ) {
     this.#file = file;
     this.#clock = clock;
     this.#report = report;
@@ -125,16 +128,22 @@ export class FileRevocations implements RevocationRegistry {
     const version = await this.#file.look();
     if (version === this.#version) return;
     // A file that is removed takes its revocations back.
-    this.#index.replace(version === "" ? [] : readFileText((await this.#file.read()).toString("utf8")));
+    this.#index.replace(
+      version === "" ? [] : readFileText((await this.#file.read()).toString("utf8")),
+    );
     this.#version = version;
     this.#isReady = true;
   }
 
   #watch(): void {
     if (this.#isClosed) return;
-    this.#cancelTimer = this.#clock.timer(WATCH_MS, () => void this.#follow().finally(() => this.#watch()), {
-      isBackground: true,
-    });
+    this.#cancelTimer = this.#clock.timer(
+      WATCH_MS,
+      () => void this.#follow().finally(() => this.#watch()),
+      {
+        isBackground: true,
+      },
+    );
   }
 
   /** Reads the file where it has changed. While it is broken, the revocations before hold. */

@@ -1,9 +1,10 @@
 /**
- * Revoked identity tokens in Redis, for many gateways. A change is announced, and looked for twice a second in case the
- * announcement got lost.
+ * Revoked identity tokens in Redis, for many gateways. A change is announced, and looked for twice
+ * a second in case the announcement got lost.
  *
- * Redis can lose its data. Each gateway keeps the revocations that it knows until they expire, and writes those back
- * that Redis lacks. A random generation next to the number of changes shows that the number belongs to other data.
+ * Redis can lose its data. Each gateway keeps the revocations that it knows until they expire, and
+ * writes those back that Redis lacks. A random generation next to the number of changes shows that
+ * the number belongs to other data.
  *
  * @module
  */
@@ -20,7 +21,10 @@ import {
   type RevocationRegistry,
 } from "./revocations.ts";
 
-/** Revocations by the time at which they end, the number of changes, and the generation: in one slot of a Cluster. */
+/**
+ * Revocations by the time at which they end, the number of changes, and the generation: in one slot
+ * of a Cluster.
+ */
 const REVOKED = "sallyport:{revoked}:tokens";
 const CHANGES = "sallyport:{revoked}:changes";
 const GENERATION = "sallyport:{revoked}:generation";
@@ -33,8 +37,9 @@ const WATCH_MS = 400;
 const BATCH = 1000;
 
 /**
- * Adds revocations and removes those that have ended. KEYS: tokens, changes, generation. ARGV: now, the limit, the
- * channel, a new generation, then the end and the record of each. Answers 0 if there are too many.
+ * Adds revocations and removes those that have ended. KEYS: tokens, changes, generation. ARGV: now,
+ * the limit, the channel, a new generation, then the end and the record of each. Answers 0 if there
+ * are too many.
  */
 const ADD = `redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
 if redis.call('ZCARD', KEYS[1]) + (#ARGV - 4) / 2 > tonumber(ARGV[2]) then return 0 end
@@ -53,7 +58,10 @@ export class RedisRevocations implements RevocationRegistry {
   readonly #clock: Clock;
   readonly #add: ReturnType<RedisClient["script"]>;
   readonly #index = new RevocationIndex();
-  /** Generation and number of changes of the data that is known; `undefined` before the first answer. */
+  /**
+   * Generation and number of changes of the data that is known; `undefined` before the first
+   * answer.
+   */
   #version: string | undefined;
   #reading: Promise<void> | undefined;
   #isClosed = false;
@@ -103,7 +111,10 @@ export class RedisRevocations implements RevocationRegistry {
     this.#cancelTimer();
   }
 
-  /** Looks for changes, and reads all where there is one; one that comes meanwhile is found by the next look. */
+  /**
+   * Looks for changes, and reads all where there is one; one that comes meanwhile is found by the
+   * next look.
+   */
   #follow(): Promise<void> {
     const run: RedisClient["ask"] = (call, read) => this.#client.run(call, read);
     this.#reading ??= this.#read(run).catch(() => {}).finally(() => this.#reading = undefined);
@@ -113,7 +124,10 @@ export class RedisRevocations implements RevocationRegistry {
   async #read(run: RedisClient["ask"]): Promise<void> {
     const version = await run((redis) => redis.mget(GENERATION, CHANGES), String);
     if (version === this.#version) return;
-    const texts = await run((redis) => redis.zrange(REVOKED, "0", "-1"), (answer) => answer as string[]);
+    const texts = await run(
+      (redis) => redis.zrange(REVOKED, "0", "-1"),
+      (answer) => answer as string[],
+    );
     const stored = texts.map((text) => readRevocation(JSON.parse(text)));
     const index = new RevocationIndex();
     index.replace(stored);
@@ -128,16 +142,22 @@ export class RedisRevocations implements RevocationRegistry {
   /** @returns False if there are too many */
   async #write(run: RedisClient["ask"], revocations: readonly Revocation[]): Promise<boolean> {
     // Several gateways can write one back: each has to write the same text.
-    const records = revocations.flatMap((each) => [each.until, JSON.stringify(readRevocation(each))]);
+    const records = revocations.flatMap((
+      each,
+    ) => [each.until, JSON.stringify(readRevocation(each))]);
     const args = [this.#clock.now(), MAX_REVOCATIONS, CHANNEL, crypto.randomUUID(), ...records];
     return await run((redis) => this.#add(redis, KEYS, args), Number) === 1;
   }
 
   #watch(): void {
     if (this.#isClosed) return;
-    this.#cancelTimer = this.#clock.timer(WATCH_MS, () => void this.#follow().finally(() => this.#watch()), {
-      isBackground: true,
-    });
+    this.#cancelTimer = this.#clock.timer(
+      WATCH_MS,
+      () => void this.#follow().finally(() => this.#watch()),
+      {
+        isBackground: true,
+      },
+    );
   }
 
   async #administer<T>(act: () => Promise<T>): Promise<T> {
@@ -145,7 +165,9 @@ export class RedisRevocations implements RevocationRegistry {
       return await act();
     } catch (cause) {
       if (!(cause instanceof RedisFailed)) throw cause;
-      throw new KeyStoreUnavailable("Cannot use the revoked tokens in Redis: check that it runs", { cause });
+      throw new KeyStoreUnavailable("Cannot use the revoked tokens in Redis: check that it runs", {
+        cause,
+      });
     }
   }
 }

@@ -37,14 +37,17 @@ const FAULTS_BY_CLAIM: Readonly<Record<string, TokenFault>> = {
 };
 
 /**
- * Returns the fault that made `jose` refuse a token. Anything else it throws is about the key: too short, or unknown here.
+ * Returns the fault that made `jose` refuse a token. Anything else it throws is about the key: too
+ * short, or unknown here.
  *
  * @param error The error
  */
 export function toRefused(error: unknown): TokenRefused {
   const { code, claim, reason, payload } = Object(error) as Record<string, unknown>;
   const claims = payload as Claims | undefined;
-  if (code !== "ERR_JWT_CLAIM_VALIDATION_FAILED") return new TokenRefused(FAULTS[String(code)] ?? "token_key", claims);
+  if (code !== "ERR_JWT_CLAIM_VALIDATION_FAILED") {
+    return new TokenRefused(FAULTS[String(code)] ?? "token_key", claims);
+  }
   return new TokenRefused(
     reason === "check_failed" ? FAULTS_BY_CLAIM[String(claim)] ?? "token_claims" : "token_claims",
     claims,
@@ -55,10 +58,16 @@ export function toRefused(error: unknown): TokenRefused {
 export const isWrongSignature = (error: unknown): boolean =>
   Object(error).code === "ERR_JWS_SIGNATURE_VERIFICATION_FAILED";
 
-/** Returns the keys that a token could mean, where it names none and several fit; `undefined` for any other error. */
+/**
+ * Returns the keys that a token could mean, where it names none and several fit; `undefined` for
+ * any other error.
+ */
 export function findCandidates<Key>(error: unknown): AsyncIterable<Key> | undefined {
-  return Object(error).code === "ERR_JWKS_MULTIPLE_MATCHING_KEYS" ? error as AsyncIterable<Key> : undefined;
+  return Object(error).code === "ERR_JWKS_MULTIPLE_MATCHING_KEYS"
+    ? error as AsyncIterable<Key>
+    : undefined;
 }
 
 /** Returns whether a token names a key that is not in the set. */
-export const isMissingKey = (error: unknown): boolean => Object(error).code === "ERR_JWKS_NO_MATCHING_KEY";
+export const isMissingKey = (error: unknown): boolean =>
+  Object(error).code === "ERR_JWKS_NO_MATCHING_KEY";

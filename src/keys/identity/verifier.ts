@@ -1,6 +1,7 @@
 /**
- * Verification of identity tokens: signature, issuer, audience and times, then what its claims stand for. A token that
- * was verified is remembered by its digest, so that its next use costs no signature check.
+ * Verification of identity tokens: signature, issuer, audience and times, then what its claims
+ * stand for. A token that was verified is remembered by its digest, so that its next use costs no
+ * signature check.
  *
  * @module
  */
@@ -18,18 +19,35 @@ import type { TokenFault } from "../../errors/outcomes.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import type { Digest } from "../key_format.ts";
 import { RecentMap } from "../recent_map.ts";
-import { type AdminRole, type Claims, ClaimsRefused, type KnownNames, type TokenKey } from "./claims.ts";
+import {
+  type AdminRole,
+  type Claims,
+  ClaimsRefused,
+  type KnownNames,
+  type TokenKey,
+} from "./claims.ts";
 import { toIdOf, toRole, toTokenKey } from "./claims.ts";
 import type { IssuerKeys, KeySet, KeySetHealth } from "./key_set.ts";
 import type { RevocableToken, RevocationRegistry } from "./revocations.ts";
-import { findCandidates, isMissingKey, isWrongSignature, TokenRefused, toRefused } from "./token_fault.ts";
+import {
+  findCandidates,
+  isMissingKey,
+  isWrongSignature,
+  TokenRefused,
+  toRefused,
+} from "./token_fault.ts";
 import { findClaims, hasTokenForm, MAX_TOKEN_LENGTH, peekClaims } from "./token_form.ts";
 
 /** Maximum number of verified tokens that are remembered: about a kilobyte each. */
 const MAX_CACHED = 10_000;
-/** Media types of tokens that stand for a bearer (RFC 7519 §5.1, RFC 9068 §2.1); a token need not say. */
+/**
+ * Media types of tokens that stand for a bearer (RFC 7519 §5.1, RFC 9068 §2.1); a token need not
+ * say.
+ */
 const TYPES: readonly unknown[] = [undefined, "jwt", "at+jwt"];
-/** Minimum interval between two messages about the same fault of an issuer's tokens. Milliseconds. */
+/**
+ * Minimum interval between two messages about the same fault of an issuer's tokens. Milliseconds.
+ */
 const COMPLAINT_EVERY_MS = 60_000;
 
 /** A caller's token: the key that it stands for, or why it is refused. */
@@ -68,7 +86,10 @@ interface Issuer {
   readonly options: JWTVerifyOptions;
 }
 
-/** A token whose signature is good. Of its claims only those are kept that the gateway needs: the others may be large. */
+/**
+ * A token whose signature is good. Of its claims only those are kept that the gateway needs: the
+ * others may be large.
+ */
 interface Verified extends RevocableToken {
   readonly source: Issuer;
   /** The set of keys that it was verified by: with another one it is verified again. */
@@ -134,8 +155,8 @@ export class TokenVerifier {
   }
 
   /**
-   * Returns whether a text holds a token for this gateway, whether or not it is good. Tokens of the same issuer for
-   * other audiences, such as a provider, are none.
+   * Returns whether a text holds a token for this gateway, whether or not it is good. Tokens of the
+   * same issuer for other audiences, such as a provider, are none.
    *
    * @param text Anything that is to leave the gateway
    */
@@ -149,7 +170,8 @@ export class TokenVerifier {
    *
    * @param token The token
    * @returns The key, or the fault; a promise where a signature has to be checked
-   * @throws {GatewayError} `key_store_unavailable` where its issuer's keys or the revocations were never read
+   * @throws {GatewayError} `key_store_unavailable` where its issuer's keys or the revocations were
+   * never read
    */
   resolve(token: string): ResolvedToken | Promise<ResolvedToken> {
     const cached = this.#recall(token);
@@ -191,7 +213,9 @@ export class TokenVerifier {
   #isRevoked(token: Verified): boolean {
     const { revocations } = this.#parts;
     if (!revocations.isReady) {
-      throw new GatewayError("key_store_unavailable", { cause: new Error("Cannot read which tokens are revoked") });
+      throw new GatewayError("key_store_unavailable", {
+        cause: new Error("Cannot read which tokens are revoked"),
+      });
     }
     return revocations.isRevoked(token);
   }
@@ -250,8 +274,13 @@ export class TokenVerifier {
     const { digest, clock } = this.#parts;
     const { config, options } = source;
     const currentDate = new Date(clock.now());
-    const { payload: claims, protectedHeader: { typ } } = await verifySignature(token, by, { ...options, currentDate });
-    if (!TYPES.includes(typ?.toLowerCase().replace(/^application\//, ""))) throw new TokenRefused("token_form", claims);
+    const { payload: claims, protectedHeader: { typ } } = await verifySignature(token, by, {
+      ...options,
+      currentDate,
+    });
+    if (!TYPES.includes(typ?.toLowerCase().replace(/^application\//, ""))) {
+      throw new TokenRefused("token_form", claims);
+    }
     const { exp = 0, iat = 0, jti, sub } = claims;
     const verified: Verified = {
       source,
@@ -295,10 +324,14 @@ export class TokenVerifier {
 export type CallerTokens = Pick<TokenVerifier, "isToken" | "isHeldIn" | "resolve" | "close">;
 
 /**
- * Verifies a token by the key that its header names. One that names no key is tried with each key that its algorithm can
- * use (RFC 7515 §4.1.4: `kid` is a hint, and optional).
+ * Verifies a token by the key that its header names. One that names no key is tried with each key
+ * that its algorithm can use (RFC 7515 §4.1.4: `kid` is a hint, and optional).
  */
-async function verifySignature(token: string, by: KeySet, options: JWTVerifyOptions): Promise<JWTVerifyResult> {
+async function verifySignature(
+  token: string,
+  by: KeySet,
+  options: JWTVerifyOptions,
+): Promise<JWTVerifyResult> {
   const find = by.find as JWTVerifyGetKey; // as createLocalJWKSet made it
   try {
     return await jwtVerify(token, find, options);

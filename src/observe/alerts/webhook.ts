@@ -9,9 +9,15 @@ import { sha256 } from "@noble/hashes/sha2.js";
 import { utf8ToBytes } from "@noble/hashes/utils.js";
 import type { Clock } from "../../exchange/clock.ts";
 
-/** Pauses before a message is sent again: it is given up after about a quarter of an hour. Milliseconds. */
+/**
+ * Pauses before a message is sent again: it is given up after about a quarter of an hour.
+ * Milliseconds.
+ */
 const PAUSES_MS = [1000, 5000, 30_000, 120_000, 600_000];
-/** The status by which a receiver says that it wants no more messages ("Delivery success and failure"). */
+/**
+ * The status by which a receiver says that it wants no more messages ("Delivery success and
+ * failure").
+ */
 const GONE = 410;
 
 /** Posts a message. @returns The status of the answer; rejects where there is none */
@@ -27,7 +33,9 @@ export interface WebhookParts {
 
 /** A message. */
 export interface WebhookMessage {
-  /** Names the event: the same for each attempt, so that a receiver can tell that it has it already. */
+  /**
+   * Names the event: the same for each attempt, so that a receiver can tell that it has it already.
+   */
   readonly id: string;
   /** Kind of the event, such as `budget.threshold_reached`. */
   readonly type: string;
@@ -51,7 +59,11 @@ export function signMessage(
   secret: string,
   { id, seconds, body }: { id: string; seconds: number; body: string },
 ): string {
-  const mac = hmac(sha256, toBytes(secret.replace(/^whsec_/, "")), utf8ToBytes(`${id}.${seconds}.${body}`));
+  const mac = hmac(
+    sha256,
+    toBytes(secret.replace(/^whsec_/, "")),
+    utf8ToBytes(`${id}.${seconds}.${body}`),
+  );
   return `v1,${btoa(String.fromCharCode(...mac))}`;
 }
 
@@ -82,7 +94,11 @@ export class Webhook {
       status = await this.#attempt(id, body);
     }
     if (isAccepted(status)) return;
-    report(`a message of type ${type} could not be delivered: ${status === 0 ? "no answer" : `status ${status}`}`);
+    report(
+      `a message of type ${type} could not be delivered: ${
+        status === 0 ? "no answer" : `status ${status}`
+      }`,
+    );
   }
 
   /** Sends a message once. @returns The status of the answer; 0 for none */

@@ -1,6 +1,7 @@
 /**
- * Questions for settled exchanges from one gateway to another, and the answers. Both pass through Redis, where anybody
- * who reaches it may have written them: what has another form is no question, and no answer.
+ * Questions for settled exchanges from one gateway to another, and the answers. Both pass through
+ * Redis, where anybody who reaches it may have written them: what has another form is no question,
+ * and no answer.
  *
  * @module
  */
@@ -25,14 +26,29 @@ const MAX_EXCHANGES = 500;
 const text = v.optional(v.pipe(v.string(), v.maxLength(256)));
 const ms = v.optional(v.pipe(v.number(), v.minValue(0)));
 const ids = v.optional(v.array(v.pipe(v.string(), v.maxLength(256))));
-const place = v.strictObject({ settledAt: v.pipe(v.number(), v.finite()), id: v.pipe(v.string(), v.maxLength(256)) });
+const place = v.strictObject({
+  settledAt: v.pipe(v.number(), v.finite()),
+  id: v.pipe(v.string(), v.maxLength(256)),
+});
 
-/** A part of a filter that is not known would let pass what nobody asked for: such a question is left unanswered. */
+/**
+ * A part of a filter that is not known would let pass what nobody asked for: such a question is
+ * left unanswered.
+ */
 const QuestionSchema: v.GenericSchema<unknown, ExchangeQuestion> = v.strictObject({
   id: v.pipe(v.string(), v.regex(/^[0-9a-f-]{1,40}$/)),
   query: v.strictObject({
     filter: v.strictObject({
-      ...v.entriesFromList(["search", "id", "key", "provider", "model", "operation", "code", "status"], text),
+      ...v.entriesFromList([
+        "search",
+        "id",
+        "key",
+        "provider",
+        "model",
+        "operation",
+        "code",
+        "status",
+      ], text),
       ...v.entriesFromList(["keyIds", "searchKeyIds"], ids),
       ...v.entriesFromList(["minDurationMs", "minFirstTokenMs"], ms),
       outcome: v.optional(v.picklist(END_KINDS)),

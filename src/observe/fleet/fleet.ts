@@ -11,7 +11,10 @@ import type { FleetGateway, FleetPart, FleetReport } from "./fleet_report.ts";
 export interface FleetWatch {
   /** Time by which it is behind: figures of other gateways arrive a little later. Milliseconds. */
   readonly lagMs: number;
-  /** Reads the exchanges that settled from the second `from` up to, but not including, `to`. Seconds since 1970. */
+  /**
+   * Reads the exchanges that settled from the second `from` up to, but not including, `to`. Seconds
+   * since 1970.
+   */
   look(from: number, to: number): Promise<FleetPart>;
 }
 
@@ -34,7 +37,10 @@ export interface TurnedGateway extends Pick<FleetGateway, "id" | "name" | "state
   readonly isDone: boolean;
 }
 
-/** The fleet. A gateway is named by its id or its name; all are meant by `all`. Without Redis it has one gateway. */
+/**
+ * The fleet. A gateway is named by its id or its name; all are meant by `all`. Without Redis it has
+ * one gateway.
+ */
 export interface Fleet {
   /** Lists the gateways, those included that were there lately. Never fails. */
   list(): Promise<FleetReport>;

@@ -11,8 +11,10 @@ const MINUTE = 60;
 /** Seconds that the rate is about: a drain shows within so long. */
 const RATE_SECONDS = 10;
 
-const sum = (counts: Iterable<number>): number => Array.from(counts).reduce((total, count) => total + count, 0);
-const rounded = (ms: number | undefined): number | null => ms === undefined ? null : Number(ms.toPrecision(3));
+const sum = (counts: Iterable<number>): number =>
+  Array.from(counts).reduce((total, count) => total + count, 0);
+const rounded = (ms: number | undefined): number | null =>
+  ms === undefined ? null : Number(ms.toPrecision(3));
 
 /** The seconds of the last minute. */
 export class LastMinute {
@@ -34,7 +36,10 @@ export class LastMinute {
    * @param to The second after the last, since 1970
    * @param age Time for which the gateway has run, seconds
    */
-  figures(to: number, age: number): Pick<FleetFigures, "rate" | "errorShare" | "p50" | "p95" | "overhead"> {
+  figures(
+    to: number,
+    age: number,
+  ): Pick<FleetFigures, "rate" | "errorShare" | "p50" | "p95" | "overhead"> {
     const seconds = this.#seconds;
     const exchanges = sum(seconds.map((second) => second.exchanges));
     const errors = sum(seconds.flatMap((second) => Object.values(second.errors)));

@@ -1,7 +1,7 @@
 /**
- * Metrics of several gateways as one text for Prometheus. Each series has the name of its gateway as `instance`, as in
- * a federation: sums are Prometheus' own business, and a gateway that does not answer makes a gap instead of a sum that
- * falls.
+ * Metrics of several gateways as one text for Prometheus. Each series has the name of its gateway
+ * as `instance`, as in a federation: sums are Prometheus' own business, and a gateway that does not
+ * answer makes a gap instead of a sum that falls.
  *
  * @module
  */
@@ -12,13 +12,22 @@ import type { GatewayMetrics } from "./fleet.ts";
 /** Names of metrics, and of series with their labels, as Prometheus reads them. */
 const [METRIC, SERIES] = [/^[a-zA-Z_:][\w:]*$/, /^[a-zA-Z_:][\w:]*(?:\{[^\n\r]*\})?$/];
 
-/** Tells whether a value is a metric whose text is no more than that: whoever reaches Redis may have written it. */
+/**
+ * Tells whether a value is a metric whose text is no more than that: whoever reaches Redis may have
+ * written it.
+ */
 function isMetric(value: unknown): value is MetricSnapshot {
-  const { name = "", help = "\n", type = "", aggregation = "", series } = (value ?? {}) as Partial<MetricSnapshot>;
+  const { name = "", help = "\n", type = "", aggregation = "", series } = (value ?? {}) as Partial<
+    MetricSnapshot
+  >;
   if (![name, help, type, aggregation].every((text) => typeof text === "string")) return false;
-  return METRIC.test(name) && /^[^\n\r]*$/.test(help) && ["counter", "gauge", "histogram"].includes(type) &&
-    ["sum", "max", "min", "average"].includes(aggregation) && typeof series === "object" && series !== null &&
-    Object.entries(series).every(([each, number]) => SERIES.test(each) && typeof number === "number");
+  return METRIC.test(name) && /^[^\n\r]*$/.test(help) &&
+    ["counter", "gauge", "histogram"].includes(type) &&
+    ["sum", "max", "min", "average"].includes(aggregation) && typeof series === "object" &&
+    series !== null &&
+    Object.entries(series).every(([each, number]) =>
+      SERIES.test(each) && typeof number === "number"
+    );
 }
 
 /** Returns what a gateway has published as metrics, without what is none. */
@@ -33,7 +42,10 @@ function label(series: string, instance: string): string {
   return `${series.slice(0, brace)}{instance="${instance}",${series.slice(brace + 1)}`;
 }
 
-function labelAll({ series }: MetricSnapshot, instance: string): (readonly [series: string, value: number])[] {
+function labelAll(
+  { series }: MetricSnapshot,
+  instance: string,
+): (readonly [series: string, value: number])[] {
   return Object.entries(series).map(([name, value]) => [label(name, instance), value] as const);
 }
 
@@ -43,8 +55,14 @@ function labelAll({ series }: MetricSnapshot, instance: string): (readonly [seri
  * @param gateways Metrics of each
  * @param format The format
  */
-export function toFleetMetricsText(gateways: readonly GatewayMetrics[], format: MetricsFormat): string {
-  const all = new Map<string, { readonly metric: MetricSnapshot; readonly series: Record<string, number> }>();
+export function toFleetMetricsText(
+  gateways: readonly GatewayMetrics[],
+  format: MetricsFormat,
+): string {
+  const all = new Map<
+    string,
+    { readonly metric: MetricSnapshot; readonly series: Record<string, number> }
+  >();
   const add = (metric: MetricSnapshot, instance: string) => {
     let found = all.get(metric.name);
     if (found === undefined) all.set(metric.name, found = { metric, series: {} });
@@ -54,8 +72,14 @@ export function toFleetMetricsText(gateways: readonly GatewayMetrics[], format: 
     const answered = "sallyport_gateway_answered";
     const help = "1 if the gateway has answered this scrape through Redis, else 0";
     const value = metrics === undefined ? 0 : 1;
-    add({ name: answered, help, type: "gauge", aggregation: "sum", series: { [answered]: value } }, name);
+    add(
+      { name: answered, help, type: "gauge", aggregation: "sum", series: { [answered]: value } },
+      name,
+    );
     for (const metric of metrics ?? []) add(metric, name);
   }
-  return toMetricsText(Array.from(all.values(), ({ metric, series }) => ({ ...metric, series })), format);
+  return toMetricsText(
+    Array.from(all.values(), ({ metric, series }) => ({ ...metric, series })),
+    format,
+  );
 }

@@ -1,15 +1,23 @@
 /**
- * Traffic as gateways publish it while somebody watches the fleet, and its merge. Gateways may have different
- * configurations and versions.
+ * Traffic as gateways publish it while somebody watches the fleet, and its merge. Gateways may have
+ * different configurations and versions.
  *
  * @module
  */
-import { type LiveExchange, type LivePart, type LiveSecond, mergeParts } from "../live/live_report.ts";
+import {
+  type LiveExchange,
+  type LivePart,
+  type LiveSecond,
+  mergeParts,
+} from "../live/live_report.ts";
 import { compact } from "./fleet_figures.ts";
 import { FLEET_FORM } from "./fleet_report.ts";
 import { count, isObject, list, readPart, type Unknown } from "./foreign_part.ts";
 
-/** Seconds of traffic in what a gateway publishes each second, so that a reader who is late misses none. */
+/**
+ * Seconds of traffic in what a gateway publishes each second, so that a reader who is late misses
+ * none.
+ */
 export const PUBLISHED_SECONDS = 8;
 /** Limit of the exchanges of one second that it publishes. */
 const SECOND_EXCHANGES = 100;
@@ -36,12 +44,16 @@ export class PublishedParts {
     this.#seconds = this.#seconds.filter(({ at }) => at >= to - PUBLISHED_SECONDS);
   }
 
-  /** Adds the exchanges of seconds that were added without, since nobody watched. @param part Traffic of all of them */
+  /**
+   * Adds the exchanges of seconds that were added without, since nobody watched. @param part
+   * Traffic of all of them
+   */
   fill({ exchanges }: LivePart): void {
     const last = this.#seconds.at(-1)?.at ?? 0;
     this.#seconds = this.#seconds.map((second) => ({
       ...second,
-      exchanges: exchanges.filter((exchange) => Math.min(endOf(exchange), last) === second.at).slice(-SECOND_EXCHANGES),
+      exchanges: exchanges.filter((exchange) => Math.min(endOf(exchange), last) === second.at)
+        .slice(-SECOND_EXCHANGES),
     }));
   }
 
@@ -54,10 +66,17 @@ export class PublishedParts {
 /** Returns the second in which an exchange ended. */
 const endOf = ({ settledAt }: LiveExchange): number => Math.floor(settledAt / 1000);
 
-/** Prepares the traffic of five minutes for publication. @param asked Number of the question that it answers */
+/**
+ * Prepares the traffic of five minutes for publication. @param asked Number of the question that it
+ * answers
+ */
 export function toHistory(part: LivePart, asked: number): unknown {
   const seconds = part.seconds.map(compactSecond);
-  return { v: FLEET_FORM, asked, part: { ...part, seconds, exchanges: part.exchanges.slice(-HISTORY_EXCHANGES) } };
+  return {
+    v: FLEET_FORM,
+    asked,
+    part: { ...part, seconds, exchanges: part.exchanges.slice(-HISTORY_EXCHANGES) },
+  };
 }
 
 /**
@@ -132,7 +151,9 @@ function mergeReplicas(all: readonly Replica[]): Replica[] {
 /** Merges providers by their names and replicas by their URLs: gateways may have different ones. */
 function mergeProviders(all: readonly Provider[]): Provider[] {
   const byName = new Map<string, Provider[]>();
-  for (const provider of all) byName.set(provider.name, [...byName.get(provider.name) ?? [], provider]);
+  for (const provider of all) {
+    byName.set(provider.name, [...byName.get(provider.name) ?? [], provider]);
+  }
   return Array.from(byName.values(), (same) => ({
     ...same[0] as Provider,
     hosts: [...new Set(same.flatMap(({ hosts }) => hosts))],
@@ -144,9 +165,12 @@ function mergeProviders(all: readonly Provider[]): Provider[] {
  * Merges the traffic of several gateways.
  *
  * @param gateways Traffic of each, with its name
- * @returns Counts added up; exchanges in the order in which they ended, each with the name of its gateway
+ * @returns Counts added up; exchanges in the order in which they ended, each with the name of its
+ * gateway
  */
-export function mergeGateways(gateways: readonly (readonly [name: string, part: LivePart])[]): LivePart {
+export function mergeGateways(
+  gateways: readonly (readonly [name: string, part: LivePart])[],
+): LivePart {
   const parts = gateways.map(([gateway, part]) => ({
     ...part,
     providers: [],

@@ -1,5 +1,6 @@
 /**
- * The gateways that share a Redis, side by side, as each of them reports itself and as operators see them.
+ * The gateways that share a Redis, side by side, as each of them reports itself and as operators
+ * see them.
  *
  * @module
  */
@@ -81,12 +82,18 @@ export interface FleetPart extends LivePart {
   readonly scope: LiveScope;
 }
 
-/** A live report about one gateway or all. Its state, version and health are those of the gateway that reports. */
+/**
+ * A live report about one gateway or all. Its state, version and health are those of the gateway
+ * that reports.
+ */
 export interface FleetLiveReport extends LiveReport {
   readonly scope?: LiveScope;
 }
 
-/** Version of the form in which gateways publish. A later version adds fields, and keeps these as they are. */
+/**
+ * Version of the form in which gateways publish. A later version adds fields, and keeps these as
+ * they are.
+ */
 export const FLEET_FORM = 1;
 /** Time after which a gateway that publishes nothing is lost. Milliseconds. */
 export const LOST_MS = 5000;
@@ -103,8 +110,8 @@ const count = (value: unknown): number => some(value) ?? 0;
 const ID = /^[0-9a-f-]{1,40}$/;
 
 /**
- * Returns a name that can stand in metrics, in queries and on the console, as `instance` of the configuration does: the
- * host of a machine may have another one.
+ * Returns a name that can stand in metrics, in queries and on the console, as `instance` of the
+ * configuration does: the host of a machine may have another one.
  *
  * @param name The name
  * @param id Id of the gateway, for a name of which nothing is left, and for that of all gateways
@@ -129,7 +136,8 @@ export function writeRecord(figures: FleetFigures, hasLeft = false): string {
 }
 
 /**
- * Reads the record of a gateway, which may be of another version: unknown fields are ignored, missing ones are empty.
+ * Reads the record of a gateway, which may be of another version: unknown fields are ignored,
+ * missing ones are empty.
  *
  * @returns The gateway; `undefined` for what is no record
  */
@@ -170,14 +178,17 @@ export function readRecord({ id, silentMs, text: json }: FleetRecord): FleetGate
 }
 
 /**
- * Sorts gateways by name, and drops those that are gone and that another one of their name has taken over from.
+ * Sorts gateways by name, and drops those that are gone and that another one of their name has
+ * taken over from.
  *
  * @param gateways In any order
  */
 export function arrange(gateways: readonly FleetGateway[]): FleetGateway[] {
   const isReplaced = (gone: FleetGateway) =>
     gone.presence !== "serving" &&
-    gateways.some(({ id, name, startedAt }) => name === gone.name && id !== gone.id && startedAt > gone.startedAt);
+    gateways.some(({ id, name, startedAt }) =>
+      name === gone.name && id !== gone.id && startedAt > gone.startedAt
+    );
   const byName = (one: FleetGateway, other: FleetGateway) =>
     one.name === other.name ? one.startedAt - other.startedAt : one.name < other.name ? -1 : 1;
   return gateways.filter((gateway) => !isReplaced(gateway)).sort(byName);

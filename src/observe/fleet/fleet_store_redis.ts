@@ -1,6 +1,6 @@
 /**
- * Messages between gateways, through Redis. Each publishes one small record a second. Traffic and metrics are
- * published only while somebody asks for them. All of it expires by itself.
+ * Messages between gateways, through Redis. Each publishes one small record a second. Traffic and
+ * metrics are published only while somebody asks for them. All of it expires by itself.
  *
  * All keys stand in one slot:
  *
@@ -31,16 +31,24 @@ const KEPT_MS = 10 * 60_000;
 const MAX_GATEWAYS = 256;
 /** Time for which a command waits for its gateway. Milliseconds. */
 export const COMMAND_MS = 5000;
-/** Time for which a question holds, and for which what was published for it is kept. Milliseconds. */
+/**
+ * Time for which a question holds, and for which what was published for it is kept. Milliseconds.
+ */
 const ASKED_MS = 5000;
 const PUBLISHED_MS = 10_000;
-/** Limit of the questions for exchanges that wait for a gateway: each takes it some milliseconds. */
+/**
+ * Limit of the questions for exchanges that wait for a gateway: each takes it some milliseconds.
+ */
 const MAX_ASKED = 8;
 /** Limit of a packed value; a larger one is not published. Bytes. */
 const MAX_PACKED_BYTES = 512_000;
-/** Limits of what is read: of one record, and of all values of a kind once they are unpacked. Bytes. */
+/**
+ * Limits of what is read: of one record, and of all values of a kind once they are unpacked. Bytes.
+ */
 const [MAX_RECORD_BYTES, MAX_UNPACKED_BYTES] = [4000, 64_000_000];
-/** Number of packed values that are read at once: what follows them on the connection waits as long. */
+/**
+ * Number of packed values that are read at once: what follows them on the connection waits as long.
+ */
 const READ_AT_ONCE = 4;
 /** Deadline of what no caller waits for. Milliseconds. */
 const DEADLINE_MS = 1000;
@@ -49,9 +57,9 @@ const NOW = `local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 `;
 
-// KEYS: seen, records, this gateway's command, the two questions, the questions to this gateway. ARGV: id, record, for
-// how long it is kept, how many are kept. Answer: the command or an empty text, the times of the questions to all, and
-// the questions to this one.
+// KEYS: seen, records, this gateway's command, the two questions, the questions to this gateway.
+// ARGV: id, record, for how long it is kept, how many are kept. Answer: the command or an empty
+// text, the times of the questions to all, and the questions to this one.
 const PUBLISH = `${NOW}redis.call('ZADD', KEYS[1], now, ARGV[1])
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 local gone = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[3])
@@ -68,9 +76,10 @@ local asked = redis.call('LRANGE', KEYS[6], 0, -1)
 if #asked > 0 then redis.call('DEL', KEYS[6]) end
 return {command or '', redis.call('GET', KEYS[4]) or '', redis.call('GET', KEYS[5]) or '', asked}`;
 
-// KEYS: seen, records. ARGV: how many gateways are read, and how long a record is at most. Answer: for each gateway its
-// id, the time since it was heard of, and its record.
-const READ = `${NOW}local reply, found = {}, redis.call('ZRANGE', KEYS[1], -ARGV[1], -1, 'WITHSCORES')
+// KEYS: seen, records. ARGV: how many gateways are read, and how long a record is at most. Answer:
+// for each gateway its id, the time since it was heard of, and its record.
+const READ =
+  `${NOW}local reply, found = {}, redis.call('ZRANGE', KEYS[1], -ARGV[1], -1, 'WITHSCORES')
 for i = 1, #found, 2 do
   local record = redis.call('HGET', KEYS[2], found[i])
   if record and #record <= tonumber(ARGV[2]) then
@@ -81,7 +90,8 @@ for i = 1, #found, 2 do
 end
 return reply`;
 
-// KEYS: the question. ARGV: for how long it holds, 1 for a new one. Answer: its time, by the clock of Redis.
+// KEYS: the question. ARGV: for how long it holds, 1 for a new one. Answer: its time, by the clock
+// of Redis.
 const ASK = `${NOW}local before = redis.call('GET', KEYS[1])
 if before and ARGV[2] == '0' then now = before
 elseif before then now = math.max(now, before + 1) end
@@ -134,32 +144,44 @@ export class FleetStore {
       `${PREFIX}scraped`,
       `${PREFIX}asked:${id}`,
     ];
-    return this.#run((redis) => this.#publish(redis, keys, [id, record, KEPT_MS, MAX_GATEWAYS]), (answer) => {
-      const [command, watched, scraped, asked] = answer as unknown[];
-      const isKnown = command === "drain" || command === "resume"; // that of a later version is left undone
-      return {
-        command: isKnown ? command : undefined,
-        watched: Number(watched),
-        scraped: Number(scraped),
-        asked: texts(asked),
-      };
-    });
+    return this.#run(
+      (redis) => this.#publish(redis, keys, [id, record, KEPT_MS, MAX_GATEWAYS]),
+      (answer) => {
+        const [command, watched, scraped, asked] = answer as unknown[];
+        const isKnown = command === "drain" || command === "resume"; // that of a later version is left undone
+        return {
+          command: isKnown ? command : undefined,
+          watched: Number(watched),
+          scraped: Number(scraped),
+          asked: texts(asked),
+        };
+      },
+    );
   }
 
   /** Reads the records of all gateways. */
   read(): Promise<FleetRecord[]> {
-    return this.#run((redis) => this.#read(redis, [SEEN, RECORDS], [MAX_GATEWAYS, MAX_RECORD_BYTES]), (answer) => {
-      const all = texts(answer);
-      return Array.from({ length: all.length / 3 }, (_, index) => {
-        const [id = "", silent, text = ""] = all.slice(index * 3, index * 3 + 3);
-        return { id, silentMs: Number(silent), text };
-      });
-    });
+    return this.#run(
+      (redis) => this.#read(redis, [SEEN, RECORDS], [MAX_GATEWAYS, MAX_RECORD_BYTES]),
+      (answer) => {
+        const all = texts(answer);
+        return Array.from({ length: all.length / 3 }, (_, index) => {
+          const [id = "", silent, text = ""] = all.slice(index * 3, index * 3 + 3);
+          return { id, silentMs: Number(silent), text };
+        });
+      },
+    );
   }
 
-  /** Asks all gateways to publish. @param isNew False to have them go on @returns The time of the question */
+  /**
+   * Asks all gateways to publish. @param isNew False to have them go on @returns The time of the
+   * question
+   */
   ask(question: Question, isNew: boolean): Promise<number> {
-    return this.#run((redis) => this.#ask(redis, [PREFIX + question], [ASKED_MS, isNew ? 1 : 0]), Number);
+    return this.#run(
+      (redis) => this.#ask(redis, [PREFIX + question], [ASKED_MS, isNew ? 1 : 0]),
+      Number,
+    );
   }
 
   /** Publishes what was asked for. One that is too large is left out. */
@@ -167,17 +189,27 @@ export class FleetStore {
     const packed = await packJson(value);
     if (packed.byteLength > MAX_PACKED_BYTES) return;
     const text = Buffer.from(packed.buffer, packed.byteOffset, packed.byteLength);
-    await this.#run((redis) => redis.set(`${PREFIX}${kind}:${id}`, text, "PX", PUBLISHED_MS), () => {});
+    await this.#run(
+      (redis) => redis.set(`${PREFIX}${kind}:${id}`, text, "PX", PUBLISHED_MS),
+      () => {},
+    );
   }
 
-  /** Reads what gateways have published, a few at a time. @returns By id, without those that have published nothing */
-  async *take(kind: Published, ids: readonly string[]): AsyncGenerator<readonly [id: string, value: unknown]> {
+  /**
+   * Reads what gateways have published, a few at a time. @returns By id, without those that have
+   * published nothing
+   */
+  async *take(
+    kind: Published,
+    ids: readonly string[],
+  ): AsyncGenerator<readonly [id: string, value: unknown]> {
     let left = MAX_UNPACKED_BYTES;
     const last = MAX_PACKED_BYTES; // what is longer is cut there, and can't be unpacked
     for (let index = 0; index < ids.length; index += READ_AT_ONCE) {
       const some = ids.slice(index, index + READ_AT_ONCE);
       const packed = await this.#run(
-        (redis) => Promise.all(some.map((id) => redis.getrangeBuffer(`${PREFIX}${kind}:${id}`, 0, last))),
+        (redis) =>
+          Promise.all(some.map((id) => redis.getrangeBuffer(`${PREFIX}${kind}:${id}`, 0, last))),
         (answer) => answer as Buffer[],
       );
       for (const [place, id] of some.entries()) {
@@ -189,7 +221,10 @@ export class FleetStore {
     }
   }
 
-  /** Tells gateways what to do. One that does not publish in time, or starts again, never learns of it. */
+  /**
+   * Tells gateways what to do. One that does not publish in time, or starts again, never learns of
+   * it.
+   */
   async command(ids: readonly string[], command: Command): Promise<void> {
     if (ids.length === 0) return;
     const send = (redis: Redis) =>
@@ -197,11 +232,16 @@ export class FleetStore {
     await this.#run(send, () => {});
   }
 
-  /** Asks a gateway for exchanges. Where many ask at once, the last questions stay. @param question JSON */
+  /**
+   * Asks a gateway for exchanges. Where many ask at once, the last questions stay. @param question
+   * JSON
+   */
   async askExchanges(id: string, question: string): Promise<void> {
     const key = `${PREFIX}asked:${id}`;
     await this.#run(
-      (redis) => redis.multi().lpush(key, question).ltrim(key, 0, MAX_ASKED - 1).pexpire(key, ASKED_MS).exec(),
+      (redis) =>
+        redis.multi().lpush(key, question).ltrim(key, 0, MAX_ASKED - 1).pexpire(key, ASKED_MS)
+          .exec(),
       () => {},
     );
   }

@@ -1,11 +1,19 @@
 /**
- * Traffic as it was found in Redis. A gateway of another version wrote it, or anybody who reaches that Redis: whatever
- * has not the form that is known is left out or empty, so that nothing of it breaks a merge or a page.
+ * Traffic as it was found in Redis. A gateway of another version wrote it, or anybody who reaches
+ * that Redis: whatever has not the form that is known is left out or empty, so that nothing of it
+ * breaks a merge or a page.
  *
  * @module
  */
 import { OUTCOMES } from "../../errors/outcomes.ts";
-import type { Durations, LiveExchange, LivePart, LiveReplica, LiveSecond, ProviderTimes } from "../live/live_report.ts";
+import type {
+  Durations,
+  LiveExchange,
+  LivePart,
+  LiveReplica,
+  LiveSecond,
+  ProviderTimes,
+} from "../live/live_report.ts";
 
 /** A value that may have the form of `T`. */
 export type Unknown<T> = { readonly [Name in keyof T]?: unknown };
@@ -16,16 +24,26 @@ const MAX_TEXT = 2000;
 const MAX_TIME = 8.64e15;
 
 export const list = (value: unknown): readonly unknown[] => Array.isArray(value) ? value : [];
-export const isObject = (value: unknown): value is object => typeof value === "object" && value !== null;
-const isCount = (value: unknown): value is number => typeof value === "number" && value >= 0 && value <= MAX_TIME;
+export const isObject = (value: unknown): value is object =>
+  typeof value === "object" && value !== null;
+const isCount = (value: unknown): value is number =>
+  typeof value === "number" && value >= 0 && value <= MAX_TIME;
 export const count = (value: unknown): number => isCount(value) ? value : 0;
-const isText = (value: unknown): value is string => typeof value === "string" && value.length <= MAX_TEXT;
+const isText = (value: unknown): value is string =>
+  typeof value === "string" && value.length <= MAX_TEXT;
 const isFlag = (value: unknown): value is boolean => typeof value === "boolean";
 
 /** Reads an object by names; entries that are none are left out. */
-function readEntries<T>(value: unknown, read: (entry: unknown) => T | undefined): Record<string, T> {
-  const found = Object.entries(isObject(value) ? value : {}).map(([name, entry]) => [name, read(entry)] as const);
-  return Object.fromEntries(found.filter((entry): entry is [string, T] => isText(entry[0]) && entry[1] !== undefined));
+function readEntries<T>(
+  value: unknown,
+  read: (entry: unknown) => T | undefined,
+): Record<string, T> {
+  const found = Object.entries(isObject(value) ? value : {}).map(([name, entry]) =>
+    [name, read(entry)] as const
+  );
+  return Object.fromEntries(
+    found.filter((entry): entry is [string, T] => isText(entry[0]) && entry[1] !== undefined),
+  );
 }
 
 const readCount = (value: unknown): number | undefined => isCount(value) ? value : undefined;
@@ -72,17 +90,39 @@ type Test = (value: unknown) => boolean;
 const NEEDED: readonly (readonly [name: keyof LiveExchange, test: Test])[] = [
   ["id", isText],
   ["outcome", (value) => isText(value) && Object.hasOwn(OUTCOMES, value)],
-  ...(["startedAt", "settledAt", "durationMs", "overheadMs", "status", "bytesIn", "bytesOut", "retries"] as const)
+  ...([
+    "startedAt",
+    "settledAt",
+    "durationMs",
+    "overheadMs",
+    "status",
+    "bytesIn",
+    "bytesOut",
+    "retries",
+  ] as const)
     .map((name) => [name, isCount] as const),
 ];
 const isUsage = (value: unknown) =>
-  isObject(value) && isCount((value as { total?: unknown }).total) && Object.values(value).every(isCount);
+  isObject(value) && isCount((value as { total?: unknown }).total) &&
+  Object.values(value).every(isCount);
 /** Facts that an exchange may have; one of another form is left out. */
 const ALLOWED: readonly (readonly [name: keyof LiveExchange, test: Test])[] = [
-  ...(["code", "cause", "retryCause", "provider", "keyId", "keyName", "operation", "genAi", "model"] as const)
+  ...([
+    "code",
+    "cause",
+    "retryCause",
+    "provider",
+    "keyId",
+    "keyName",
+    "operation",
+    "genAi",
+    "model",
+  ] as const)
     .map((name) => [name, isText] as const),
   ...(["limit", "observedLimit"] as const).map((name) => [name, isText] as const),
-  ...(["calledMs", "firstByteMs", "firstTokenMs", "replica"] as const).map((name) => [name, isCount] as const),
+  ...(["calledMs", "firstByteMs", "firstTokenMs", "replica"] as const).map((name) =>
+    [name, isCount] as const
+  ),
   ...(["isMetered", "isEstimated", "stream"] as const).map((name) => [name, isFlag] as const),
   ["usage", isUsage],
 ];
@@ -113,7 +153,11 @@ function readProvider(value: unknown): LivePart["providers"][number] | undefined
   if (!isObject(value)) return undefined;
   const { name, hosts, replicas }: Unknown<LivePart["providers"][number]> = value;
   if (!isText(name) || !Array.isArray(replicas)) return undefined;
-  return { name, hosts: list(hosts).filter(isText), replicas: replicas.flatMap((each) => readReplica(each) ?? []) };
+  return {
+    name,
+    hosts: list(hosts).filter(isText),
+    replicas: replicas.flatMap((each) => readReplica(each) ?? []),
+  };
 }
 
 /** Reads the traffic of a gateway. */

@@ -1,6 +1,6 @@
 /**
- * Filters of exchanges. The admin API, the console's page and `sallyport log` share them, so that the same words select
- * the same exchanges everywhere.
+ * Filters of exchanges. The admin API, the console's page and `sallyport log` share them, so that
+ * the same words select the same exchanges everywhere.
  *
  * @module
  */
@@ -33,14 +33,22 @@ export const END_KIND_MEANINGS: Readonly<Record<EndKind, string>> = {
   cancelled: "left by the caller",
 };
 
-/** A filter. An exchange has to pass each part that is set; texts are compared without regard to case. */
+/**
+ * A filter. An exchange has to pass each part that is set; texts are compared without regard to
+ * case.
+ */
 export interface ExchangeFilter {
-  /** Part of any of its names: id, key, provider, model, operation, outcome, code, cause or status. */
+  /**
+   * Part of any of its names: id, key, provider, model, operation, outcome, code, cause or status.
+   */
   readonly search?: string | undefined;
   readonly id?: string | undefined;
   /** Part of the key's id or name. */
   readonly key?: string | undefined;
-  /** Ids of keys whose name holds `key`, and those whose name holds `search`: for exchanges without their key's name. */
+  /**
+   * Ids of keys whose name holds `key`, and those whose name holds `search`: for exchanges without
+   * their key's name.
+   */
   readonly keyIds?: readonly string[] | undefined;
   readonly searchKeyIds?: readonly string[] | undefined;
   /** The whole name of the provider. */
@@ -63,7 +71,18 @@ export interface ExchangeFilter {
 export interface FilteredExchange extends
   Pick<
     ExchangeRecord,
-    | ("id" | "keyId" | "provider" | "model" | "operation" | "outcome" | "code" | "cause" | "status" | "stream")
+    | (
+      | "id"
+      | "keyId"
+      | "provider"
+      | "model"
+      | "operation"
+      | "outcome"
+      | "code"
+      | "cause"
+      | "status"
+      | "stream"
+    )
     | ("durationMs" | "firstTokenMs")
   > {
   /** Name of the key, where it is known. */
@@ -71,8 +90,8 @@ export interface FilteredExchange extends
 }
 
 /**
- * Returns the kind of an exchange's end. What the provider refused with a 4xx concerns its caller as much as what the
- * gateway refused.
+ * Returns the kind of an exchange's end. What the provider refused with a 4xx concerns its caller
+ * as much as what the gateway refused.
  *
  * @param end Its outcome and status
  * @returns The kind
@@ -91,9 +110,10 @@ function holds(text: string | undefined, part: string): boolean {
 
 /** Parts that are tested by themselves, and their tests. */
 const TESTS: {
-  readonly [Name in Exclude<keyof ExchangeFilter, "search" | "key" | "keyIds" | "searchKeyIds">]-?: (
-    wanted: NonNullable<ExchangeFilter[Name]>,
-  ) => Test;
+  readonly [Name in Exclude<keyof ExchangeFilter, "search" | "key" | "keyIds" | "searchKeyIds">]-?:
+    (
+      wanted: NonNullable<ExchangeFilter[Name]>,
+    ) => Test;
 } = {
   id: (wanted) => ({ id }) => id === wanted,
   provider: (wanted) => ({ provider }) => provider === wanted,
@@ -110,7 +130,8 @@ const TESTS: {
   },
   stream: (wanted) => ({ stream }) => (stream === true) === wanted,
   minDurationMs: (wanted) => ({ durationMs }) => durationMs >= wanted,
-  minFirstTokenMs: (wanted) => ({ firstTokenMs }) => firstTokenMs !== undefined && firstTokenMs >= wanted,
+  minFirstTokenMs: (wanted) => ({ firstTokenMs }) =>
+    firstTokenMs !== undefined && firstTokenMs >= wanted,
 };
 
 function testKey(wanted: string, keyIds: readonly string[] = []): Test {
@@ -125,7 +146,9 @@ function testAny(wanted: string, keyIds: readonly string[] | undefined): Test {
   const isOfKey = testKey(wanted, keyIds);
   return (exchange) => {
     const { id, provider, model, operation, outcome, code, cause, status } = exchange;
-    return [id, provider, model, operation, outcome, code, cause, String(status)].some((each) => holds(each, part)) ||
+    return [id, provider, model, operation, outcome, code, cause, String(status)].some((each) =>
+      holds(each, part)
+    ) ||
       isOfKey(exchange);
   };
 }

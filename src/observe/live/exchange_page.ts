@@ -32,8 +32,9 @@ export function comparePlaces(one: ExchangePlace, other: ExchangePlace): number 
 }
 
 /**
- * Merges pages of several processes that answer the same query. One process may have looked less far back than another:
- * exchanges beyond the nearest place that any has reached are left for the next page.
+ * Merges pages of several processes that answer the same query. One process may have looked less
+ * far back than another: exchanges beyond the nearest place that any has reached are left for the
+ * next page.
  *
  * @param pages The pages
  * @param limit Number of exchanges at most

@@ -1,26 +1,42 @@
 /**
- * The ring of settled exchanges: the last 10,000 in a fixed amount of memory, however long their names are.
+ * The ring of settled exchanges: the last 10,000 in a fixed amount of memory, however long their
+ * names are.
  *
- * A row is a run of numbers. Words of tables and of the configuration stand in it as numbers of a dictionary; ids and
- * models, which callers choose or which differ in each row, are characters of a second ring. An exchange leaves no
- * object behind that lives on, and nothing that its record refers to is kept.
+ * A row is a run of numbers. Words of tables and of the configuration stand in it as numbers of a
+ * dictionary; ids and models, which callers choose or which differ in each row, are characters of a
+ * second ring. An exchange leaves no object behind that lives on, and nothing that its record
+ * refers to is kept.
  *
  * @module
  */
 import type { ExchangeRecord, TokenUsage } from "../../exchange/record.ts";
 import { createTest } from "./exchange_filter.ts";
-import { comparePlaces, type ExchangePage, type ExchangePlace, type ExchangeQuery } from "./exchange_page.ts";
+import {
+  comparePlaces,
+  type ExchangePage,
+  type ExchangePlace,
+  type ExchangeQuery,
+} from "./exchange_page.ts";
 import { KEPT_EXCHANGES, type LiveExchange } from "./live_report.ts";
 
 /** Numbers of a row. */
 const CELLS = 34;
-/** Cells that are read by themselves: the place in the order, the second as the clock said it, and the text. */
+/**
+ * Cells that are read by themselves: the place in the order, the second as the clock said it, and
+ * the text.
+ */
 const [SETTLED_AT, SECOND, TEXT_AT] = [0, 1, 2];
-/** Characters of all rows: 104 of each. Where names are longer than that on average, fewer rows are kept. */
+/**
+ * Characters of all rows: 104 of each. Where names are longer than that on average, fewer rows are
+ * kept.
+ */
 const TEXT_CHARS = 2 ** 20;
 /** Rows that one query looks at: some milliseconds of work. */
 const MAX_LOOKED_AT = 2000;
-/** Distance of exchanges that settle within the same moment, so that each has a place of its own. Milliseconds. */
+/**
+ * Distance of exchanges that settle within the same moment, so that each has a place of its own.
+ * Milliseconds.
+ */
 const TICK_MS = 2 ** -10;
 
 /** Memory of a ring: 4.8 MB. */
@@ -117,7 +133,8 @@ export class ExchangeRing {
    * Finds exchanges.
    *
    * @param query The filter, and the place to go on from
-   * @returns A page; it may hold fewer than the limit, or none, though there are more, for the work of one page is bounded
+   * @returns A page; it may hold fewer than the limit, or none, though there are more, for the work
+   * of one page is bounded
    */
   find({ filter, limit, before }: ExchangeQuery): ExchangePage {
     const isWanted = createTest(filter);
@@ -184,20 +201,56 @@ export class ExchangeRing {
     const text = () => {
       const length = number();
       if (length < 0) return undefined;
-      const codes = Array.from({ length }, (_, index) => this.#text[(textAt + index) % TEXT_CHARS] ?? 0);
+      const codes = Array.from(
+        { length },
+        (_, index) => this.#text[(textAt + index) % TEXT_CHARS] ?? 0,
+      );
       textAt += length;
       return String.fromCharCode(...codes);
     };
     const names = { id: text(), keyId: text(), model: text() };
-    const times = { startedAt: number(), durationMs: number(), calledMs: value(), firstByteMs: value() };
+    const times = {
+      startedAt: number(),
+      durationMs: number(),
+      calledMs: value(),
+      firstByteMs: value(),
+    };
     const moreTimes = { firstTokenMs: value(), overheadMs: number() };
-    const counts = { status: number(), bytesIn: number(), bytesOut: number(), retries: number(), replica: value() };
-    const tokens = { total: value(), input: value(), output: value(), cached: value(), reasoning: value() };
+    const counts = {
+      status: number(),
+      bytesIn: number(),
+      bytesOut: number(),
+      retries: number(),
+      replica: value(),
+    };
+    const tokens = {
+      total: value(),
+      input: value(),
+      output: value(),
+      cached: value(),
+      reasoning: value(),
+    };
     const usage = tokens.total === undefined ? undefined : compact(tokens) as unknown as TokenUsage;
     const flags = { stream: flag(), isMetered: flag(), isEstimated: flag() };
     const ends = { outcome: word(), code: word(), cause: word(), retryCause: word() };
-    const words = { provider: word(), operation: word(), genAi: word(), limit: word(), observedLimit: word() };
-    const all = { settledAt, ...names, ...times, ...moreTimes, ...counts, usage, ...flags, ...ends, ...words };
+    const words = {
+      provider: word(),
+      operation: word(),
+      genAi: word(),
+      limit: word(),
+      observedLimit: word(),
+    };
+    const all = {
+      settledAt,
+      ...names,
+      ...times,
+      ...moreTimes,
+      ...counts,
+      usage,
+      ...flags,
+      ...ends,
+      ...words,
+    };
     return compact(all) as unknown as LiveExchange; // add() wrote it from a record
   }
 }

@@ -1,9 +1,9 @@
 /**
- * The live feed: collects settled exchanges in ring buffers of fixed size, reports them once a second to watchers, and
- * finds them again for those who ask.
+ * The live feed: collects settled exchanges in ring buffers of fixed size, reports them once a
+ * second to watchers, and finds them again for those who ask.
  *
- * Each exchange is stored in a ring of exchanges and counted in the current second of a ring of seconds. All other work
- * is done only while somebody watches.
+ * Each exchange is stored in a ring of exchanges and counted in the current second of a ring of
+ * seconds. All other work is done only while somebody watches.
  *
  * @module
  */
@@ -109,7 +109,10 @@ function addTo(bins: Uint32Array, ms: number): void {
   bins[bin] = (bins[bin] ?? 0) + 1;
 }
 
-/** Returns the name under which an end is counted: the gateway's code, the provider's status or the outcome. */
+/**
+ * Returns the name under which an end is counted: the gateway's code, the provider's status or the
+ * outcome.
+ */
 function endOf({ code, outcome, status }: ExchangeRecord): string {
   return code ?? (outcome === "upstream_error" && status >= 400 ? `upstream_${status}` : outcome);
 }
@@ -127,7 +130,10 @@ export interface WatchedGateway {
   }[];
 }
 
-/** Time after its end within which an exchange is told. Beyond it, the wall clock was set meanwhile. Milliseconds. */
+/**
+ * Time after its end within which an exchange is told. Beyond it, the wall clock was set meanwhile.
+ * Milliseconds.
+ */
 const MAX_LATE_MS = 1000;
 
 /** Rings of settled exchanges and of seconds. */
@@ -143,7 +149,10 @@ export class LiveFeed implements ExchangeObserver {
    * @param providers By name, with their hosts
    * @param now Wall clock, milliseconds since 1970
    */
-  constructor(providers: Readonly<Record<string, { readonly hosts: readonly string[] }>>, now: () => number) {
+  constructor(
+    providers: Readonly<Record<string, { readonly hosts: readonly string[] }>>,
+    now: () => number,
+  ) {
     this.#providers = Object.entries(providers);
     this.#now = now;
     this.#since = Math.floor(now() / 1000);
@@ -192,7 +201,12 @@ export class LiveFeed implements ExchangeObserver {
    * @param isBrief True without the exchanges themselves
    * @returns The part of this process
    */
-  look({ openExchanges, openStreams, replicas }: WatchedGateway, from: number, to: number, isBrief = false): LivePart {
+  look(
+    { openExchanges, openStreams, replicas }: WatchedGateway,
+    from: number,
+    to: number,
+    isBrief = false,
+  ): LivePart {
     const isWanted = (at: number) => at >= from && at < to;
     const timesOf = (at: number) => {
       const times = this.#times[at % TIMED_SECONDS];
@@ -205,7 +219,9 @@ export class LiveFeed implements ExchangeObserver {
       providers: this.#providers.map(([name, { hosts }]) => ({
         name,
         hosts,
-        replicas: replicas.filter(({ provider }) => provider === name).map((replica): LiveReplica => ({
+        replicas: replicas.filter(({ provider }) => provider === name).map((
+          replica,
+        ): LiveReplica => ({
           url: replica.url,
           inService: replica.isEjected ? 0 : 1,
           ejected: replica.isEjected ? 1 : 0,
@@ -213,23 +229,32 @@ export class LiveFeed implements ExchangeObserver {
           failures: replica.failures,
         })),
       })),
-      seconds: this.#seconds.filter(({ at }) => isWanted(at)).sort((one, other) => one.at - other.at)
+      seconds: this.#seconds.filter(({ at }) => isWanted(at)).sort((one, other) =>
+        one.at - other.at
+      )
         .map((second) => second.toJson(timesOf(second.at))),
       exchanges: isBrief ? [] : this.#exchanges.within(from, to, REPORTED_EXCHANGES),
     };
   }
 
-  /** Finds exchanges that are kept. @param query Which, and from where on @returns A page of them, the newest first */
+  /**
+   * Finds exchanges that are kept. @param query Which, and from where on @returns A page of them,
+   * the newest first
+   */
   find(query: ExchangeQuery): ExchangePage {
     return this.#exchanges.find(query);
   }
 }
 
-/** Delay from the end of a second to its report, so that exchanges of its last moment are included. Milliseconds. */
+/**
+ * Delay from the end of a second to its report, so that exchanges of its last moment are included.
+ * Milliseconds.
+ */
 const REPORT_DELAY_MS = 20;
 
 /**
- * The feed as server-sent events, one a second. It is pulled: a slow reader gets several seconds in one event.
+ * The feed as server-sent events, one a second. It is pulled: a slow reader gets several seconds in
+ * one event.
  *
  * @param look Reads the report of the seconds from `from` up to but without `to`
  * @param clock Source of the time

@@ -1,6 +1,6 @@
 /**
- * Reports of live traffic, second by second, and the merge of several processes' reports. The console's page uses the
- * same module.
+ * Reports of live traffic, second by second, and the merge of several processes' reports. The
+ * console's page uses the same module.
  *
  * @module
  */
@@ -17,7 +17,10 @@ export const KEPT_EXCHANGES = 10_000;
 /** Number of exchanges in one report, at most: the newest. The rest is there to be asked for. */
 export const REPORTED_EXCHANGES = 250;
 
-/** Bins per doubling of a duration. Each ends 9 % above the one before, so that its middle is at most 5 % off. */
+/**
+ * Bins per doubling of a duration. Each ends 9 % above the one before, so that its middle is at
+ * most 5 % off.
+ */
 const BINS_AN_OCTAVE = 8;
 /** The first bin ends at 2^-7 ms, 8 µs. */
 const FIRST_OCTAVE = -7;
@@ -74,9 +77,15 @@ export interface LiveSecond {
   /** Seconds since 1970. */
   readonly at: number;
   readonly exchanges: number;
-  /** Errors among them, by the gateway's code, or `upstream_` and the status that the provider answered. */
+  /**
+   * Errors among them, by the gateway's code, or `upstream_` and the status that the provider
+   * answered.
+   */
   readonly errors: Readonly<Record<string, number>>;
-  /** Ends that concern only the caller: refused, a provider's 4xx, or left by the caller (`client_closed`). */
+  /**
+   * Ends that concern only the caller: refused, a provider's 4xx, or left by the caller
+   * (`client_closed`).
+   */
   readonly callers: Readonly<Record<string, number>>;
   /** Tokens as providers stated them. */
   readonly tokens: number;
@@ -93,9 +102,15 @@ export interface LiveSecond {
   readonly times: Readonly<Record<string, ProviderTimes>>;
 }
 
-/** One exchange as an operator sees it: its record without the error behind it, which may name addresses. */
+/**
+ * One exchange as an operator sees it: its record without the error behind it, which may name
+ * addresses.
+ */
 export interface LiveExchange extends Omit<ExchangeRecord, "error" | "withheld"> {
-  /** Wall clock at its end, milliseconds since 1970; none is that of another exchange of the same process. */
+  /**
+   * Wall clock at its end, milliseconds since 1970; none is that of another exchange of the same
+   * process.
+   */
   readonly settledAt: number;
   /** Name of the key, where it has one. */
   readonly keyName?: string;
@@ -106,7 +121,9 @@ export interface LiveExchange extends Omit<ExchangeRecord, "error" | "withheld">
 /** State of a replica, over all processes. */
 export interface LiveReplica {
   readonly url: string;
-  /** Number of processes in which it is in service; `ejected` is the number in which it is paused. */
+  /**
+   * Number of processes in which it is in service; `ejected` is the number in which it is paused.
+   */
   readonly inService: number;
   readonly ejected: number;
   /** Time until the last of them tries it again. Milliseconds. */
@@ -145,7 +162,10 @@ export interface LiveReport extends LivePart {
   readonly health: Readonly<Record<string, unknown>>;
 }
 
-function addUp<T>(all: Iterable<readonly [string, T]>, add: (one: T, other: T) => T): Record<string, T> {
+function addUp<T>(
+  all: Iterable<readonly [string, T]>,
+  add: (one: T, other: T) => T,
+): Record<string, T> {
   const sums = new Map<string, T>();
   for (const [name, value] of all) {
     const before = sums.get(name);
@@ -158,8 +178,14 @@ function mergeSeconds(all: readonly LiveSecond[]): LiveSecond[] {
   const merged = addUp(all.map((second) => [String(second.at), second] as const), (one, other) => ({
     at: one.at,
     exchanges: one.exchanges + other.exchanges,
-    errors: addUp([...Object.entries(one.errors), ...Object.entries(other.errors)], (a, b) => a + b),
-    callers: addUp([...Object.entries(one.callers), ...Object.entries(other.callers)], (a, b) => a + b),
+    errors: addUp(
+      [...Object.entries(one.errors), ...Object.entries(other.errors)],
+      (a, b) => a + b,
+    ),
+    callers: addUp(
+      [...Object.entries(one.callers), ...Object.entries(other.callers)],
+      (a, b) => a + b,
+    ),
     tokens: one.tokens + other.tokens,
     outputTokens: one.outputTokens + other.outputTokens,
     duration: [...one.duration, ...other.duration],
@@ -200,7 +226,14 @@ function mergeReplicas(one: readonly LiveReplica[], other: readonly LiveReplica[
 export function mergeParts(parts: readonly LivePart[]): LivePart {
   const [first, ...rest] = parts;
   if (first === undefined) {
-    return { since: 0, openExchanges: 0, openStreams: 0, providers: [], seconds: [], exchanges: [] };
+    return {
+      since: 0,
+      openExchanges: 0,
+      openStreams: 0,
+      providers: [],
+      seconds: [],
+      exchanges: [],
+    };
   }
   if (rest.length === 0) return first;
   return {
@@ -215,7 +248,9 @@ export function mergeParts(parts: readonly LivePart[]): LivePart {
       ),
     })),
     seconds: mergeSeconds(parts.flatMap(({ seconds }) => seconds)),
-    exchanges: parts.flatMap(({ exchanges }) => exchanges).sort((one, other) => one.settledAt - other.settledAt)
+    exchanges: parts.flatMap(({ exchanges }) => exchanges).sort((one, other) =>
+      one.settledAt - other.settledAt
+    )
       .slice(-REPORTED_EXCHANGES),
   };
 }

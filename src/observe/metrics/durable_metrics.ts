@@ -1,6 +1,6 @@
 /**
- * Metrics of durable exchanges. Each call that attaches to one is an exchange of its own as well, by the operation
- * `exchange.attach`.
+ * Metrics of durable exchanges. Each call that attaches to one is an exchange of its own as well,
+ * by the operation `exchange.attach`.
  *
  * @module
  */
@@ -10,9 +10,13 @@ import type { MetricRegistry } from "./metric_registry.ts";
 export interface DurableReport {
   /** Recordings that are written here. */
   readonly running: number;
-  /** Bytes that all recordings take in this process's memory; `undefined` where they are elsewhere. */
+  /**
+   * Bytes that all recordings take in this process's memory; `undefined` where they are elsewhere.
+   */
   readonly bytes: number | undefined;
-  /** Callers that were attached, by the way in which they asked; one that reads by long-polls once. */
+  /**
+   * Callers that were attached, by the way in which they asked; one that reads by long-polls once.
+   */
   readonly attached: Readonly<Record<"replay" | "retry" | "resume", number>>;
   /** Recordings that were given up while their exchange went on, by cause. */
   readonly givenUp: Readonly<Record<"size" | "store" | "lost", number>>;
@@ -33,7 +37,10 @@ export const RECORDING_BYTES = {
  * @param registry Receives them
  * @param report Reads the counts; `undefined` where no call can be recorded
  */
-export function addDurableMetrics(registry: MetricRegistry, report: () => DurableReport | undefined): void {
+export function addDurableMetrics(
+  registry: MetricRegistry,
+  report: () => DurableReport | undefined,
+): void {
   registry.read({
     name: "sallyport_recordings_running",
     help: "Durable exchanges that run",
@@ -43,7 +50,8 @@ export function addDurableMetrics(registry: MetricRegistry, report: () => Durabl
   registry.read({ ...RECORDING_BYTES, read: () => report()?.bytes });
   registry.read({
     name: "sallyport_recordings_attached_total",
-    help: "Callers attached to a durable exchange: by its address (resume), by a retry while it ran, by a replay after",
+    help:
+      "Callers attached to a durable exchange: by its address (resume), by a retry while it ran, by a replay after",
     type: "counter",
     labels: ["by"],
     read: () => toSeries(report()?.attached),

@@ -1,6 +1,7 @@
 /**
- * Metrics of calls to models, by the names of OpenTelemetry's GenAI conventions in Prometheus's spelling. Tokens are
- * reported by two generations of them: `gen_ai_client_token_usage`, which most dashboards read, has been replaced.
+ * Metrics of calls to models, by the names of OpenTelemetry's GenAI conventions in Prometheus's
+ * spelling. Tokens are reported by two generations of them: `gen_ai_client_token_usage`, which most
+ * dashboards read, has been replaced.
  *
  * @module
  */
@@ -8,8 +9,40 @@ import type { ExchangeRecord, GenAiOperation } from "../../exchange/record.ts";
 import type { Counter, Histogram, MetricRegistry } from "./metric_registry.ts";
 
 // Bounds that the conventions recommend.
-const DURATION_BOUNDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
-const FIRST_TOKEN_BOUNDS = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10];
+const DURATION_BOUNDS = [
+  0.01,
+  0.02,
+  0.04,
+  0.08,
+  0.16,
+  0.32,
+  0.64,
+  1.28,
+  2.56,
+  5.12,
+  10.24,
+  20.48,
+  40.96,
+  81.92,
+];
+const FIRST_TOKEN_BOUNDS = [
+  0.001,
+  0.005,
+  0.01,
+  0.02,
+  0.04,
+  0.06,
+  0.08,
+  0.1,
+  0.25,
+  0.5,
+  0.75,
+  1,
+  2.5,
+  5,
+  7.5,
+  10,
+];
 const TOKEN_TIME_BOUNDS = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5];
 const TOKEN_BOUNDS = Array.from({ length: 14 }, (_, power) => 4 ** power);
 
@@ -38,7 +71,10 @@ interface TimeSeries {
   readonly firstChunk: Histogram | undefined;
 }
 
-/** Tokens of calls: their distribution, under the names of both generations of the conventions, and their sums. */
+/**
+ * Tokens of calls: their distribution, under the names of both generations of the conventions, and
+ * their sums.
+ */
 interface TokenSeries {
   readonly inputs: readonly Histogram[];
   readonly outputs: readonly Histogram[];
@@ -46,34 +82,79 @@ interface TokenSeries {
 }
 
 /** Resolves the labels of metrics. */
-type Resolve<Series> = (operation: GenAiOperation, provider: string, model: string, error: string) => Series;
+type Resolve<Series> = (
+  operation: GenAiOperation,
+  provider: string,
+  model: string,
+  error: string,
+) => Series;
 
 /** Creates functions that make histograms and counters with these labels. */
 function createMakers(registry: MetricRegistry) {
   return {
     histogram: (name: string, help: string, bounds: readonly number[], ...more: string[]) =>
-      registry.histogram({ name: `gen_ai_${name}`, help, labels: [...GEN_AI_LABELS, ...more] }, bounds),
+      registry.histogram(
+        { name: `gen_ai_${name}`, help, labels: [...GEN_AI_LABELS, ...more] },
+        bounds,
+      ),
     counter: (name: string, help: string) =>
-      registry.counter({ name: `gen_ai_${name}_total`, help, labels: [...GEN_AI_LABELS, "gen_ai_token_modality"] }),
+      registry.counter({
+        name: `gen_ai_${name}_total`,
+        help,
+        labels: [...GEN_AI_LABELS, "gen_ai_token_modality"],
+      }),
   };
 }
 
 function createTimes(registry: MetricRegistry): Resolve<TimeSeries> {
   const { histogram } = createMakers(registry);
-  const requestHelp = "Time from the first header to the last byte of requests that were forwarded to a model";
-  const request = histogram("server_request_duration_seconds", requestHelp, DURATION_BOUNDS, "error_type");
+  const requestHelp =
+    "Time from the first header to the last byte of requests that were forwarded to a model";
+  const request = histogram(
+    "server_request_duration_seconds",
+    requestHelp,
+    DURATION_BOUNDS,
+    "error_type",
+  );
   const firstTokenHelp = "Time from a request's first header to the first event of its stream";
-  const firstToken = histogram("server_time_to_first_token_seconds", firstTokenHelp, FIRST_TOKEN_BOUNDS);
+  const firstToken = histogram(
+    "server_time_to_first_token_seconds",
+    firstTokenHelp,
+    FIRST_TOKEN_BOUNDS,
+  );
   const tokenTimeHelp = "Time for each output token after a stream's first event";
-  const tokenTime = histogram("server_time_per_output_token_seconds", tokenTimeHelp, TOKEN_TIME_BOUNDS);
-  const inferenceHelp = "Time from the call of a model to the last byte of its answer, repeated calls included";
-  const inference = histogram("client_inference_duration_seconds", inferenceHelp, DURATION_BOUNDS, "error_type");
+  const tokenTime = histogram(
+    "server_time_per_output_token_seconds",
+    tokenTimeHelp,
+    TOKEN_TIME_BOUNDS,
+  );
+  const inferenceHelp =
+    "Time from the call of a model to the last byte of its answer, repeated calls included";
+  const inference = histogram(
+    "client_inference_duration_seconds",
+    inferenceHelp,
+    DURATION_BOUNDS,
+    "error_type",
+  );
   const embeddingsHelp = "Time from the call of a model to the last byte of its embeddings";
-  const embeddings = histogram("client_embeddings_duration_seconds", embeddingsHelp, DURATION_BOUNDS, "error_type");
+  const embeddings = histogram(
+    "client_embeddings_duration_seconds",
+    embeddingsHelp,
+    DURATION_BOUNDS,
+    "error_type",
+  );
   const firstChunkHelp = "Time from the call of a model to the first event of its stream";
-  const firstChunk = histogram("client_inference_time_to_first_chunk_seconds", firstChunkHelp, DURATION_BOUNDS);
+  const firstChunk = histogram(
+    "client_inference_time_to_first_chunk_seconds",
+    firstChunkHelp,
+    DURATION_BOUNDS,
+  );
   return (operation, provider, model, error) => {
-    const call = operation === "embeddings" ? embeddings : operation === "fetch_response" ? undefined : inference;
+    const call = operation === "embeddings"
+      ? embeddings
+      : operation === "fetch_response"
+      ? undefined
+      : inference;
     return {
       request: request(operation, provider, model, error),
       firstToken: firstToken(operation, provider, model),
@@ -86,15 +167,44 @@ function createTimes(registry: MetricRegistry): Resolve<TimeSeries> {
 
 function createTokens(registry: MetricRegistry): Resolve<TokenSeries> {
   const { histogram, counter } = createMakers(registry);
-  const both = histogram("client_token_usage", "Tokens of one call", TOKEN_BOUNDS, "gen_ai_token_type");
-  const input = histogram("client_inference_operation_input_tokens", "Input tokens of one call", TOKEN_BOUNDS);
-  const output = histogram("client_inference_operation_output_tokens", "Output tokens of one call", TOKEN_BOUNDS);
+  const both = histogram(
+    "client_token_usage",
+    "Tokens of one call",
+    TOKEN_BOUNDS,
+    "gen_ai_token_type",
+  );
+  const input = histogram(
+    "client_inference_operation_input_tokens",
+    "Input tokens of one call",
+    TOKEN_BOUNDS,
+  );
+  const output = histogram(
+    "client_inference_operation_output_tokens",
+    "Output tokens of one call",
+    TOKEN_BOUNDS,
+  );
   const embeddedHelp = "Input tokens of one call for embeddings";
-  const embedded = histogram("client_embeddings_operation_input_tokens", embeddedHelp, TOKEN_BOUNDS);
-  const inputSum = counter("client_inference_usage_input_tokens", "Input tokens, cached ones included");
-  const cachedSum = counter("client_inference_usage_cache_read_input_tokens", "Input tokens from a provider's cache");
-  const outputSum = counter("client_inference_usage_output_tokens", "Output tokens, those of reasoning included");
-  const reasoningSum = counter("client_inference_usage_reasoning_output_tokens", "Output tokens of reasoning");
+  const embedded = histogram(
+    "client_embeddings_operation_input_tokens",
+    embeddedHelp,
+    TOKEN_BOUNDS,
+  );
+  const inputSum = counter(
+    "client_inference_usage_input_tokens",
+    "Input tokens, cached ones included",
+  );
+  const cachedSum = counter(
+    "client_inference_usage_cache_read_input_tokens",
+    "Input tokens from a provider's cache",
+  );
+  const outputSum = counter(
+    "client_inference_usage_output_tokens",
+    "Output tokens, those of reasoning included",
+  );
+  const reasoningSum = counter(
+    "client_inference_usage_reasoning_output_tokens",
+    "Output tokens of reasoning",
+  );
   return (operation, provider, model) => {
     const labels = [operation, provider, model] as const;
     const isEmbeddings = operation === "embeddings";
@@ -123,7 +233,10 @@ export function createGenAiMetrics(registry: MetricRegistry): Resolve<GenAiSerie
   return (...labels) => ({ times: timesOf(...labels), tokens: tokensOf(...labels) });
 }
 
-/** Counts a call that was forwarded; of its tokens only stated ones, as the conventions ask. @param series The metrics with its labels @param record The record */
+/**
+ * Counts a call that was forwarded; of its tokens only stated ones, as the conventions ask. @param
+ * series The metrics with its labels @param record The record
+ */
 export function countGenAi({ times, tokens }: GenAiSeries, record: ExchangeRecord): void {
   const { durationMs, calledMs = 0, firstTokenMs, usage, isEstimated, outcome } = record;
   times.request.observe(durationMs / 1000);

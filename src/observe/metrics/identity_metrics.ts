@@ -27,7 +27,10 @@ export interface IdentityMetricSources {
  * @param registry Receives them
  * @param sources Where they are read
  */
-export function addIdentityMetrics(registry: MetricRegistry, { issuers, tokens }: IdentityMetricSources): void {
+export function addIdentityMetrics(
+  registry: MetricRegistry,
+  { issuers, tokens }: IdentityMetricSources,
+): void {
   const gauge = (name: string, help: string, get: (state: IssuerState) => number | null) =>
     registry.read({
       name: `sallyport_identity_${name}`,
@@ -42,7 +45,11 @@ export function addIdentityMetrics(registry: MetricRegistry, { issuers, tokens }
         }),
     });
   gauge("keys", "Public keys of the issuer; 0 if they could never be fetched", ({ keys }) => keys);
-  gauge("keys_age_seconds", "Time since the issuer's public keys were fetched", ({ ageSeconds }) => ageSeconds);
+  gauge(
+    "keys_age_seconds",
+    "Time since the issuer's public keys were fetched",
+    ({ ageSeconds }) => ageSeconds,
+  );
   registry.read({
     name: "sallyport_identity_fetches_total",
     help: "Fetches of the issuer's public keys",

@@ -1,6 +1,6 @@
 /**
- * Metrics by gateway key, for operators who ask for them. Keys are told apart by their ids, which never change; names
- * are for people and may, and a label that changes begins a new series.
+ * Metrics by gateway key, for operators who ask for them. Keys are told apart by their ids, which
+ * never change; names are for people and may, and a label that changes begins a new series.
  *
  * @module
  */
@@ -47,10 +47,18 @@ export class KeyMetrics {
     const counter = (name: string, help: string, ...labels: string[]) =>
       registry.counter({ name: `sallyport_key_${name}_total`, help, labels: ["key", ...labels] });
     const exchanges = counter("exchanges", "Settled exchanges of a gateway key", "concern");
-    this.#refused = counter("limits_refused", "Exchanges of a gateway key that a limit refused", "limit");
+    this.#refused = counter(
+      "limits_refused",
+      "Exchanges of a gateway key that a limit refused",
+      "limit",
+    );
     const tokens = counter("tokens", "Tokens of a gateway key as providers stated them", "type");
-    const estimated = counter("estimated_tokens", "Tokens of a gateway key as the gateway estimated them");
-    const costHelp = "Cost of a gateway key's tokens, estimated ones included, for models that have a price";
+    const estimated = counter(
+      "estimated_tokens",
+      "Tokens of a gateway key as the gateway estimated them",
+    );
+    const costHelp =
+      "Cost of a gateway key's tokens, estimated ones included, for models that have a price";
     this.#cost = counter("cost", costHelp, "currency");
     this.#createSeries = (key) => ({
       exchanges: {
@@ -111,7 +119,10 @@ function count(series: KeySeries, record: ExchangeRecord): void {
   series.output.add(output);
 }
 
-/** Computes the cost of tokens in the currency; those that are neither input nor output cost as input. */
+/**
+ * Computes the cost of tokens in the currency; those that are neither input nor output cost as
+ * input.
+ */
 function costIn(price: Price, { total, input = 0, output = 0, cached = 0 }: TokenUsage): number {
   const rest = Math.max(0, total - input - output);
   return Number(costOf(price, { input: input + rest, cached, output })) / COST_UNITS;

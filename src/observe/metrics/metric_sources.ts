@@ -25,12 +25,19 @@ export interface MetricSources {
     readonly replicas: readonly ReplicaState[];
   };
   readonly droppedLogLines: () => number;
-  /** Reads the decisions on limits made without Redis, and the failed calls of Redis; `undefined` without Redis. */
+  /**
+   * Reads the decisions on limits made without Redis, and the failed calls of Redis; `undefined`
+   * without Redis.
+   */
   readonly redis?:
-    | (() => { readonly localDecisions: number; readonly failures: number; readonly isUp: boolean } | undefined)
+    | (() =>
+      | { readonly localDecisions: number; readonly failures: number; readonly isUp: boolean }
+      | undefined)
     | undefined;
   /** Reads the used part of each budget, by subject and unit. */
-  readonly budgets?: (() => Iterable<readonly [labels: readonly string[], ratio: number]>) | undefined;
+  readonly budgets?:
+    | (() => Iterable<readonly [labels: readonly string[], ratio: number]>)
+    | undefined;
   readonly version: string;
   readonly runtime: string;
   readonly runtimeVersion: string;
@@ -44,29 +51,46 @@ export interface MetricSources {
  */
 export function addSources(registry: MetricRegistry, sources: MetricSources): void {
   const { gateway, droppedLogLines, redis, budgets, version, runtime, runtimeVersion } = sources;
-  const read =
-    (type: "counter" | "gauge") =>
-    (name: string, help: string, get: ReadMetricConfig["read"], more: Partial<ReadMetricConfig> = {}): void =>
-      registry.read({ name: `sallyport_${name}`, help, type, read: get, ...more });
+  const read = (type: "counter" | "gauge") =>
+  (
+    name: string,
+    help: string,
+    get: ReadMetricConfig["read"],
+    more: Partial<ReadMetricConfig> = {},
+  ): void => registry.read({ name: `sallyport_${name}`, help, type, read: get, ...more });
   const [counter, gauge] = [read("counter"), read("gauge")];
   gauge("open_exchanges", "Open exchanges", () => gateway().openExchanges);
   gauge("open_streams", "Open exchanges that are streams", () => gateway().openStreams);
-  counter("log_dropped_lines_total", "Lines of the access log that could not be written", droppedLogLines);
+  counter(
+    "log_dropped_lines_total",
+    "Lines of the access log that could not be written",
+    droppedLogLines,
+  );
   const labels = ["provider", "replica"];
   const ofReplicas = (get: (state: ReplicaState) => number) => () =>
-    gateway().replicas.map((state) => [[state.provider, String(state.replica)], get(state)] as const);
-  const ejectedHelp = "1 while the replica is paused after failures; with several workers their share";
+    gateway().replicas.map((state) =>
+      [[state.provider, String(state.replica)], get(state)] as const
+    );
+  const ejectedHelp =
+    "1 while the replica is paused after failures; with several workers their share";
   gauge("replica_ejected", ejectedHelp, ofReplicas(({ isEjected }) => Number(isEjected)), {
     labels,
     aggregation: "average",
   });
-  counter("replica_ejections_total", "Pauses of the replica", ofReplicas(({ ejections }) => ejections), { labels });
+  counter(
+    "replica_ejections_total",
+    "Pauses of the replica",
+    ofReplicas(({ ejections }) => ejections),
+    { labels },
+  );
   if (redis !== undefined) {
     const isUp = (): number | undefined => {
       const state = redis();
       return state && Number(state.isUp);
     };
-    gauge("redis_up", "1 if the last call of Redis succeeded, else 0", isUp, { aggregation: "min" });
+    gauge("redis_up", "1 if the last call of Redis succeeded, else 0", isUp, {
+      aggregation: "min",
+    });
     counter("redis_failures_total", "Failed calls of Redis", () => redis()?.failures);
     const localHelp = "Decisions on limits that were made without Redis";
     counter("limits_local_decisions_total", localHelp, () => redis()?.localDecisions);
@@ -74,10 +98,20 @@ export function addSources(registry: MetricRegistry, sources: MetricSources): vo
   if (budgets !== undefined) {
     // Workers share their limits: the highest of what they have seen is the latest.
     const more = { labels: ["subject", "unit"], aggregation: "max" } as const;
-    gauge("budget_used_ratio", "Used part of a budget in its period: 1 is all of it", budgets, more);
+    gauge(
+      "budget_used_ratio",
+      "Used part of a budget in its period: 1 is all of it",
+      budgets,
+      more,
+    );
   }
-  gauge("build_info", "Version of the gateway and its runtime", () => [[[version, runtime, runtimeVersion], 1]], {
-    labels: ["version", "runtime", "runtime_version"],
-    aggregation: "max",
-  });
+  gauge(
+    "build_info",
+    "Version of the gateway and its runtime",
+    () => [[[version, runtime, runtimeVersion], 1]],
+    {
+      labels: ["version", "runtime", "runtime_version"],
+      aggregation: "max",
+    },
+  );
 }

@@ -1,7 +1,8 @@
 /**
- * Metrics of exchanges for Prometheus (https://prometheus.io/docs/practices/naming/). `sallyport_*` are the gateway's
- * own; `gen_ai_*` are those of OpenTelemetry's GenAI conventions, in Prometheus's spelling. No label holds text of a
- * caller, except the name of a model that a provider has answered.
+ * Metrics of exchanges for Prometheus (https://prometheus.io/docs/practices/naming/). `sallyport_*`
+ * are the gateway's own; `gen_ai_*` are those of OpenTelemetry's GenAI conventions, in Prometheus's
+ * spelling. No label holds text of a caller, except the name of a model that a provider has
+ * answered.
  *
  * @module
  */
@@ -14,20 +15,59 @@ import type { MetricRegistry, MetricSnapshot } from "./metric_registry.ts";
 import { type MetricsFormat, toMetricsText } from "./metrics_text.ts";
 
 /** Bounds of buckets for the gateway's own overhead, and for whole exchanges. Seconds. */
-const OVERHEAD_BOUNDS = [...[10, 25, 50, 100, 250, 500].map((us) => us / 1e6), 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1];
-const DURATION_BOUNDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
+const OVERHEAD_BOUNDS = [
+  ...[10, 25, 50, 100, 250, 500].map((us) => us / 1e6),
+  0.001,
+  0.0025,
+  0.005,
+  0.01,
+  0.05,
+  0.1,
+];
+const DURATION_BOUNDS = [
+  0.01,
+  0.02,
+  0.04,
+  0.08,
+  0.16,
+  0.32,
+  0.64,
+  1.28,
+  2.56,
+  5.12,
+  10.24,
+  20.48,
+  40.96,
+  81.92,
+];
 
-/** Limit of the combinations of labels that are cached for a model. More are possible: codes times replicas. */
+/**
+ * Limit of the combinations of labels that are cached for a model. More are possible: codes times
+ * replicas.
+ */
 const MAX_CACHED = 50;
 
-type LabelFact = "provider" | "operation" | "outcome" | "code" | "cause" | "status" | "stream" | "replica";
+type LabelFact =
+  | "provider"
+  | "operation"
+  | "outcome"
+  | "code"
+  | "cause"
+  | "status"
+  | "stream"
+  | "replica";
 /** The facts that make the labels of an exchange, beside its model. */
 type LabelFacts = { readonly [Name in LabelFact]: ExchangeRecord[Name] | undefined };
 
-/** Compares facts one by one: a string of all eight took 1 % of a call on Bun (2026-11-22, CPU profile). */
+/**
+ * Compares facts one by one: a string of all eight took 1 % of a call on Bun (2026-11-22, CPU
+ * profile).
+ */
 function haveSameLabels(a: LabelFacts, b: ExchangeRecord): boolean {
-  return a.provider === b.provider && a.operation === b.operation && a.outcome === b.outcome && a.code === b.code &&
-    a.cause === b.cause && a.status === b.status && a.stream === b.stream && a.replica === b.replica;
+  return a.provider === b.provider && a.operation === b.operation && a.outcome === b.outcome &&
+    a.code === b.code &&
+    a.cause === b.cause && a.status === b.status && a.stream === b.stream &&
+    a.replica === b.replica;
 }
 
 type ExchangeMetrics = ReturnType<typeof createExchangeMetrics>;
@@ -42,7 +82,10 @@ export class Metrics implements ExchangeObserver {
   readonly #metrics: ExchangeMetrics;
   readonly #models: ModelNames = new ModelNames();
   /** Series by model. */
-  readonly #cache = new Map<string, { readonly labels: LabelFacts; readonly series: ExchangeSeries }[]>();
+  readonly #cache = new Map<
+    string,
+    { readonly labels: LabelFacts; readonly series: ExchangeSeries }[]
+  >();
 
   /** @param registry Receives the metrics of exchanges */
   constructor(registry: MetricRegistry) {
@@ -51,7 +94,14 @@ export class Metrics implements ExchangeObserver {
   }
 
   settled(record: ExchangeRecord): void {
-    const { provider = "none", operation = "none", retryCause = "unknown", firstByteMs, limit, observedLimit } = record;
+    const {
+      provider = "none",
+      operation = "none",
+      retryCause = "unknown",
+      firstByteMs,
+      limit,
+      observedLimit,
+    } = record;
     const series = this.#seriesOf(record);
     series.exchanges.add();
     series.duration.observe(record.durationMs / 1000);
@@ -62,7 +112,9 @@ export class Metrics implements ExchangeObserver {
     series.upstream?.add();
     if (series.tokens !== undefined) countTokens(series.tokens, record);
     if (series.genAi !== undefined) countGenAi(series.genAi, record);
-    if (record.retries > 0) this.#metrics.retries(provider, operation, retryCause).add(record.retries);
+    if (record.retries > 0) {
+      this.#metrics.retries(provider, operation, retryCause).add(record.retries);
+    }
     if (limit !== undefined) this.#metrics.refused(limit).add();
     if (observedLimit !== undefined) this.#metrics.observed(observedLimit).add();
   }
@@ -77,7 +129,10 @@ export class Metrics implements ExchangeObserver {
     return toMetricsText(this.toJson(), format);
   }
 
-  /** Resolves the labels of an exchange. Cached, for there are few combinations and they take a dozen look-ups. */
+  /**
+   * Resolves the labels of an exchange. Cached, for there are few combinations and they take a
+   * dozen look-ups.
+   */
   #seriesOf(record: ExchangeRecord): ExchangeSeries {
     const model = this.#models.labelOf(record);
     let ofModel = this.#cache.get(model);
@@ -87,18 +142,30 @@ export class Metrics implements ExchangeObserver {
     if (ofModel.length >= MAX_CACHED) ofModel.length = 0; // the counts themselves are in the registry
     const { provider, operation, outcome, code, cause, status, stream, replica } = record;
     const series = this.#metrics.seriesOf(record, model);
-    ofModel.push({ labels: { provider, operation, outcome, code, cause, status, stream, replica }, series });
+    ofModel.push({
+      labels: { provider, operation, outcome, code, cause, status, stream, replica },
+      series,
+    });
     return series;
   }
 }
 
 const NO_TOKENS: TokenUsage = { total: 0 };
 
-/** Counts the tokens of a call that was forwarded: estimated ones apart from those that the provider stated. */
-function countTokens(series: TokenSeries, { usage, isEstimated = false, outcome, status }: ExchangeRecord): void {
-  if ((usage === undefined || isEstimated) && outcome === "ok" && isSuccess(status)) series.unmetered.add();
+/**
+ * Counts the tokens of a call that was forwarded: estimated ones apart from those that the provider
+ * stated.
+ */
+function countTokens(
+  series: TokenSeries,
+  { usage, isEstimated = false, outcome, status }: ExchangeRecord,
+): void {
+  if ((usage === undefined || isEstimated) && outcome === "ok" && isSuccess(status)) {
+    series.unmetered.add();
+  }
   if (isEstimated) return series.estimated.add(usage?.total);
-  const { total, input = 0, output = total - input, cached = 0, reasoning = 0 } = usage ?? NO_TOKENS;
+  const { total, input = 0, output = total - input, cached = 0, reasoning = 0 } = usage ??
+    NO_TOKENS;
   series.input.add(input);
   series.output.add(output);
   series.cached.add(cached);
@@ -115,15 +182,34 @@ function createExchangeMetrics(registry: MetricRegistry) {
   const exchanges = counter("exchanges_total", "Settled exchanges", ...ofExchanges);
   const ofTimes = ["provider", "operation", "stream"];
   const durationHelp = "Time from a request's first header to the last byte of its answer";
-  const duration = histogram("exchange_duration_seconds", durationHelp, DURATION_BOUNDS, ...ofTimes);
+  const duration = histogram(
+    "exchange_duration_seconds",
+    durationHelp,
+    DURATION_BOUNDS,
+    ...ofTimes,
+  );
   const overheadHelp = "The gateway's own time until the answer began";
-  const overhead = histogram("overhead_seconds", overheadHelp, OVERHEAD_BOUNDS, "provider", "operation");
+  const overhead = histogram(
+    "overhead_seconds",
+    overheadHelp,
+    OVERHEAD_BOUNDS,
+    "provider",
+    "operation",
+  );
   const firstByteHelp = "Time from a request's first header until the provider's answer began";
   const firstByte = histogram("first_byte_seconds", firstByteHelp, DURATION_BOUNDS, ...ofTimes);
   const ofCalls = ["provider", "operation", "replica", "result", "cause"];
-  const upstream = counter("upstream_results_total", "Results of each exchange's last upstream call", ...ofCalls);
+  const upstream = counter(
+    "upstream_results_total",
+    "Results of each exchange's last upstream call",
+    ...ofCalls,
+  );
   const ofRetries = ["provider", "operation", "cause"];
-  const retries = counter("upstream_retries_total", "Upstream calls that were repeated", ...ofRetries);
+  const retries = counter(
+    "upstream_retries_total",
+    "Upstream calls that were repeated",
+    ...ofRetries,
+  );
   const ofBytes = ["provider", "operation", "direction"];
   const bytes = counter("bytes_total", "Bytes of request and response bodies", ...ofBytes);
   const refused = counter("limits_refused_total", "Exchanges that a limit refused", "limit");
@@ -137,48 +223,78 @@ function createExchangeMetrics(registry: MetricRegistry) {
     observed,
     /** Resolves the labels of an exchange. */
     seriesOf(record: ExchangeRecord, model: string) {
-      const { provider = "none", operation = "none", outcome, code = "none", status, cause = "none", replica } = record;
+      const {
+        provider = "none",
+        operation = "none",
+        outcome,
+        code = "none",
+        status,
+        cause = "none",
+        replica,
+      } = record;
       const { genAi, isMetered } = record;
       const stream = String(record.stream === true);
       const isForwarded = replica !== undefined;
       const result = resultOf(record);
       const error = result === "2xx" ? "" : result;
       return {
-        exchanges: exchanges(provider, operation, concernOf(record), outcome, code, String(status), cause),
+        exchanges: exchanges(
+          provider,
+          operation,
+          concernOf(record),
+          outcome,
+          code,
+          String(status),
+          cause,
+        ),
         duration: duration(provider, operation, stream),
         overhead: overhead(provider, operation),
         firstByte: firstByte(provider, operation, stream),
         bytesIn: bytes(provider, operation, "in"),
         bytesOut: bytes(provider, operation, "out"),
-        upstream: isForwarded ? upstream(provider, operation, String(replica), result, cause) : undefined,
-        tokens: isForwarded && isMetered === true ? tokensOf(provider, operation, model) : undefined,
-        genAi: isForwarded && genAi !== undefined ? genAiOf(genAi, provider, model, error) : undefined,
+        upstream: isForwarded
+          ? upstream(provider, operation, String(replica), result, cause)
+          : undefined,
+        tokens: isForwarded && isMetered === true
+          ? tokensOf(provider, operation, model)
+          : undefined,
+        genAi: isForwarded && genAi !== undefined
+          ? genAiOf(genAi, provider, model, error)
+          : undefined,
       };
     },
   };
 }
 
-/** Returns the result of a call to a provider: a class of statuses such as `2xx`, or the error's code or outcome. */
+/**
+ * Returns the result of a call to a provider: a class of statuses such as `2xx`, or the error's
+ * code or outcome.
+ */
 function resultOf({ code, outcome, status }: ExchangeRecord): string {
   const isStatus = outcome === "ok" || (outcome === "upstream_error" && status >= 400);
   return code ?? (isStatus ? `${Math.floor(status / 100)}xx` : outcome);
 }
 
-/** Creates the counters of tokens, and of answers that state none. @returns Resolves their labels */
+/**
+ * Creates the counters of tokens, and of answers that state none. @returns Resolves their labels
+ */
 function createTokenMetrics(registry: MetricRegistry) {
   const unmetered = registry.counter({
     name: "sallyport_unmetered_exchanges_total",
-    help: "Answers with status 200 of operations that cost tokens, in which the provider stated no usage",
+    help:
+      "Answers with status 200 of operations that cost tokens, in which the provider stated no usage",
     labels: ["provider", "operation"],
   });
   const tokens = registry.counter({
     name: "sallyport_tokens_total",
-    help: "Tokens as providers stated them; cached ones are part of the input, reasoning of the output",
+    help:
+      "Tokens as providers stated them; cached ones are part of the input, reasoning of the output",
     labels: ["provider", "operation", "model", "type"],
   });
   const estimated = registry.counter({
     name: "sallyport_estimated_tokens_total",
-    help: "Tokens as the gateway estimated them for calls whose usage was not stated, or not to its end",
+    help:
+      "Tokens as the gateway estimated them for calls whose usage was not stated, or not to its end",
     labels: ["provider", "operation", "model"],
   });
   return (provider: string, operation: string, model: string) => ({
@@ -192,22 +308,27 @@ function createTokenMetrics(registry: MetricRegistry) {
 }
 
 /**
- * Limit of models with a label of their own; any further one is `other`. A caller can name anything, and each value of a
- * label takes memory for good.
+ * Limit of models with a label of their own; any further one is `other`. A caller can name
+ * anything, and each value of a label takes memory for good.
  */
 export const MAX_MODELS = 100;
 /** Names as providers give them, such as `meta-llama/Llama-3.3-70B-Instruct:free`. */
 const NAME = /^[\w.:/@+-]{1,100}$/;
 
-/** Names of models that providers have answered: a provider's 2xx makes the requested name a label. */
+/**
+ * Names of models that providers have answered: a provider's 2xx makes the requested name a label.
+ */
 class ModelNames {
   readonly #known = new Set<string>();
 
   /**
    * @param record An exchange
-   * @returns Its model; `other` if no provider has answered it so far; `none` if the request named none
+   * @returns Its model; `other` if no provider has answered it so far; `none` if the request named
+   * none
    */
-  labelOf({ model, status, replica }: Pick<ExchangeRecord, "model" | "status" | "replica">): string {
+  labelOf(
+    { model, status, replica }: Pick<ExchangeRecord, "model" | "status" | "replica">,
+  ): string {
     if (model === undefined) return "none";
     if (this.#known.has(model)) return model;
     const isAnswered = isSuccess(status) && replica !== undefined;

@@ -1,6 +1,7 @@
 /**
  * Metrics of one or several processes as text for Prometheus
- * (https://prometheus.io/docs/instrumenting/exposition_formats/, https://prometheus.io/docs/specs/om/open_metrics_spec/).
+ * (https://prometheus.io/docs/instrumenting/exposition_formats/,
+ * https://prometheus.io/docs/specs/om/open_metrics_spec/).
  *
  * @module
  */
@@ -9,7 +10,8 @@ import type { Aggregation, MetricSnapshot } from "./metric_registry.ts";
 /** The two text formats of Prometheus. */
 export type MetricsFormat = "text" | "openmetrics";
 
-const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
+const sum = (values: readonly number[]): number =>
+  values.reduce((total, value) => total + value, 0);
 
 const AGGREGATIONS: Readonly<Record<Aggregation, (values: readonly number[]) => number>> = {
   sum,
@@ -18,7 +20,9 @@ const AGGREGATIONS: Readonly<Record<Aggregation, (values: readonly number[]) => 
   max: (values) => Math.max(...values),
 };
 
-function group<Value>(entries: Iterable<readonly [key: string, value: Value]>): Map<string, [Value, ...Value[]]> {
+function group<Value>(
+  entries: Iterable<readonly [key: string, value: Value]>,
+): Map<string, [Value, ...Value[]]> {
   const groups = new Map<string, [Value, ...Value[]]>();
   for (const [key, value] of entries) {
     const values = groups.get(key);
@@ -45,14 +49,17 @@ export function mergeMetrics(processes: readonly (readonly MetricSnapshot[])[]):
 }
 
 /**
- * Adds the last metrics of an ended process to those of processes that ended before. They stay in the sums: Prometheus
- * takes a sum that falls for a restart. Gauges end with their process.
+ * Adds the last metrics of an ended process to those of processes that ended before. They stay in
+ * the sums: Prometheus takes a sum that falls for a restart. Gauges end with their process.
  *
  * @param ended The result for earlier ones
  * @param last Snapshot of the process
  * @returns One snapshot
  */
-export function addEnded(ended: readonly MetricSnapshot[], last: readonly MetricSnapshot[]): MetricSnapshot[] {
+export function addEnded(
+  ended: readonly MetricSnapshot[],
+  last: readonly MetricSnapshot[],
+): MetricSnapshot[] {
   return mergeMetrics([ended, last.filter(({ type }) => type !== "gauge")]);
 }
 

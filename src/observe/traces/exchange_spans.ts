@@ -27,7 +27,13 @@ import {
   toExchangeAttributes,
   toExchangeStart,
 } from "./span_attributes.ts";
-import { RANDOM, readTraceParent, SAMPLED, type TraceParent, withTraceParent } from "./trace_context.ts";
+import {
+  RANDOM,
+  readTraceParent,
+  SAMPLED,
+  type TraceParent,
+  withTraceParent,
+} from "./trace_context.ts";
 
 /** The caller's trace, in the words of its headers and of OpenTelemetry. */
 interface CallerTrace {
@@ -44,7 +50,10 @@ function quietly<Result>(act: () => Result): Result | undefined {
   }
 }
 
-/** The spans of one exchange. All times are taken from the exchange, so that its spans nest correctly. */
+/**
+ * The spans of one exchange. All times are taken from the exchange, so that its spans nest
+ * correctly.
+ */
 export class ExchangeSpans implements ExchangeTrace {
   readonly #tracer: Tracer;
   readonly #routes: ReadonlyMap<string, string>;
@@ -95,12 +104,19 @@ export class ExchangeSpans implements ExchangeTrace {
     return this.#routes.get(this.#exchange.facts.operation ?? "");
   }
 
-  /** Starts the span of an upstream call. @returns The call's headers, with the trace context of the span */
+  /**
+   * Starts the span of an upstream call. @returns The call's headers, with the trace context of the
+   * span
+   */
   #startCall(call: TracedCall): Record<string, string> {
     this.#server ??= this.#startExchange(true);
     this.#calledMs = this.#exchange.elapsed();
     const { name, attributes } = toCallStart(call, this.#exchange, this.#route);
-    const options = { kind: SpanKind.CLIENT, attributes, startTime: this.#exchange.startedAt + this.#calledMs };
+    const options = {
+      kind: SpanKind.CLIENT,
+      attributes,
+      startTime: this.#exchange.startedAt + this.#calledMs,
+    };
     this.#client = this.#tracer.startSpan(name, options, trace.setSpan(ROOT_CONTEXT, this.#server));
     const context = this.#client.spanContext();
     if (!isSpanContextValid(context)) return call.headers;
@@ -113,7 +129,10 @@ export class ExchangeSpans implements ExchangeTrace {
     quietly(() => client?.end(this.#exchange.startedAt + ms));
   }
 
-  /** Starts the exchange's span. An unknown caller's trace is only linked: continued, it would decide on recording. */
+  /**
+   * Starts the exchange's span. An unknown caller's trace is only linked: continued, it would
+   * decide on recording.
+   */
   #startExchange(isKnownCaller: boolean): Span {
     const tracer = this.#tracer;
     const { name, attributes } = toExchangeStart(this.#request.method, this.#route);
@@ -121,7 +140,9 @@ export class ExchangeSpans implements ExchangeTrace {
     const parent = readTraceParent(this.#request.headers);
     if (parent === undefined) return tracer.startSpan(name, options, ROOT_CONTEXT);
     const context = toSpanContext(parent);
-    if (!isKnownCaller) return tracer.startSpan(name, { ...options, links: [{ context }] }, ROOT_CONTEXT);
+    if (!isKnownCaller) {
+      return tracer.startSpan(name, { ...options, links: [{ context }] }, ROOT_CONTEXT);
+    }
     this.#caller = { parent, context };
     return tracer.startSpan(name, options, trace.setSpanContext(ROOT_CONTEXT, context));
   }
@@ -145,7 +166,10 @@ export class ExchangeSpans implements ExchangeTrace {
   }
 }
 
-/** Marks a span as failed. Call it once for a span: Deno keeps every value that an attribute is given. */
+/**
+ * Marks a span as failed. Call it once for a span: Deno keeps every value that an attribute is
+ * given.
+ */
 function fail(span: Span | undefined, type: string): void {
   span?.setAttribute("error.type", type).setStatus({ code: SpanStatusCode.ERROR });
 }
@@ -160,7 +184,10 @@ function toSpanContext({ traceId, spanId, flags, state }: TraceParent): SpanCont
   };
 }
 
-/** Returns the trace context of a call. @param caller The caller's trace, if there is one that may be continued */
+/**
+ * Returns the trace context of a call. @param caller The caller's trace, if there is one that may
+ * be continued
+ */
 function toTraceParent(
   { traceId, spanId, traceFlags, traceState }: SpanContext,
   caller: CallerTrace | undefined,

@@ -1,7 +1,7 @@
 /**
  * Attributes and names of spans, by OpenTelemetry's conventions for HTTP
- * (https://opentelemetry.io/docs/specs/semconv/http/) and for generative AI (see `gen_ai.ts`). They hold no more than
- * the access log.
+ * (https://opentelemetry.io/docs/specs/semconv/http/) and for generative AI (see `gen_ai.ts`). They
+ * hold no more than the access log.
  *
  * @module
  */
@@ -37,7 +37,10 @@ export function toExchangeStart(method: string, route: string | undefined): Span
   const isKnown = METHODS.has(method);
   return {
     name: [isKnown ? method : "HTTP", route].filter((word) => word !== undefined).join(" "),
-    attributes: withValues({ "http.request.method": isKnown ? method : "_OTHER", "http.route": route }),
+    attributes: withValues({
+      "http.request.method": isKnown ? method : "_OTHER",
+      "http.route": route,
+    }),
   };
 }
 
@@ -45,7 +48,9 @@ export function toExchangeStart(method: string, route: string | undefined): Span
 export function toExchangeAttributes(record: ExchangeRecord): Attributes {
   const { outcome, status } = record;
   return withValues({
-    "http.response.status_code": status === NO_STATUS && outcome === "client_closed" ? undefined : status,
+    "http.response.status_code": status === NO_STATUS && outcome === "client_closed"
+      ? undefined
+      : status,
     "sallyport.provider": record.provider,
     "sallyport.operation": record.operation,
     "sallyport.key.id": record.keyId,
@@ -76,7 +81,9 @@ export function toCallStart(
     "http.request.resend_count": retries > 0 ? retries : undefined,
     "sallyport.operation": operation,
   };
-  if (genAi === undefined) return { name: `${method} ${route ?? ""}`.trimEnd(), attributes: withValues(attributes) };
+  if (genAi === undefined) {
+    return { name: `${method} ${route ?? ""}`.trimEnd(), attributes: withValues(attributes) };
+  }
   return {
     name: model === undefined ? genAi : `${genAi} ${model}`,
     attributes: withValues({
@@ -90,8 +97,9 @@ export function toCallStart(
 }
 
 /**
- * Returns the attributes of a call to a model whose answer is over. The attributes of the conventions hold tokens only as
- * the provider stated them; an estimate has an attribute of the gateway.
+ * Returns the attributes of a call to a model whose answer is over. The attributes of the
+ * conventions hold tokens only as the provider stated them; an estimate has an attribute of the
+ * gateway.
  *
  * @param record The record of its exchange
  * @param calledMs Start of the call, milliseconds after that of the exchange
@@ -112,8 +120,8 @@ export function toCallAttributes(record: ExchangeRecord, calledMs: number): Attr
 }
 
 /**
- * Returns the type of an exchange's error: the gateway's code, the provider's status, or `upstream_error` for an error
- * event.
+ * Returns the type of an exchange's error: the gateway's code, the provider's status, or
+ * `upstream_error` for an error event.
  *
  * @param record Its record
  */

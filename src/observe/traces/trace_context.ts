@@ -1,6 +1,6 @@
 /**
- * Headers that carry a trace from the caller on to the provider: `traceparent` and `tracestate` (W3C Trace Context,
- * https://www.w3.org/TR/trace-context-2/).
+ * Headers that carry a trace from the caller on to the provider: `traceparent` and `tracestate`
+ * (W3C Trace Context, https://www.w3.org/TR/trace-context-2/).
  *
  * @module
  */
@@ -25,7 +25,9 @@ export const RANDOM = 2;
 const PARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/;
 const NOTHING = /^0+$/;
 
-/** Limits of a `tracestate`: its members, and the characters that §3.3.1.3 asks to pass on at least. */
+/**
+ * Limits of a `tracestate`: its members, and the characters that §3.3.1.3 asks to pass on at least.
+ */
 const MAX_MEMBERS = 32;
 const MAX_STATE_LENGTH = 512;
 // §3.3.1.3.1: a key, or a tenant's key at a system; a value does not end in a space.
@@ -35,9 +37,12 @@ const MEMBER =
 /** Reads a `tracestate`; empty if it is too long, a member is malformed or a key occurs twice. */
 function readState(text: string): string {
   if (text.length > MAX_STATE_LENGTH) return "";
-  const members = text.split(",").map((member) => member.replace(/^[ \t]+|[ \t]+$/g, "")).filter((member) => member);
+  const members = text.split(",").map((member) => member.replace(/^[ \t]+|[ \t]+$/g, "")).filter((
+    member,
+  ) => member);
   const keys = members.map((member) => MEMBER.exec(member)?.[1]);
-  const isGood = members.length <= MAX_MEMBERS && !keys.includes(undefined) && new Set(keys).size === keys.length;
+  const isGood = members.length <= MAX_MEMBERS && !keys.includes(undefined) &&
+    new Set(keys).size === keys.length;
   return isGood ? members.join(",") : "";
 }
 
@@ -47,10 +52,15 @@ function readState(text: string): string {
  * @param headers The caller's; a field that was given twice is joined with `", "`
  * @returns The trace; `undefined` when there is none, or none that can be continued
  */
-export function readTraceParent(headers: { get(name: string): string | null }): TraceParent | undefined {
-  const [, version, traceId = "", spanId = "", flags = "", rest] = PARENT.exec(headers.get("traceparent") ?? "") ?? [];
+export function readTraceParent(
+  headers: { get(name: string): string | null },
+): TraceParent | undefined {
+  const [, version, traceId = "", spanId = "", flags = "", rest] =
+    PARENT.exec(headers.get("traceparent") ?? "") ?? [];
   // A later version may say more behind what is known; this one may not (§4.3).
-  if (version === undefined || version === "ff" || (version === "00" && rest !== undefined)) return undefined;
+  if (version === undefined || version === "ff" || (version === "00" && rest !== undefined)) {
+    return undefined;
+  }
   if (NOTHING.test(traceId) || NOTHING.test(spanId)) return undefined;
   return {
     traceId,

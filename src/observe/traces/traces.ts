@@ -1,13 +1,18 @@
 /**
- * Traces by OpenTelemetry: a span for each exchange and for each upstream call. They hold what the access log holds:
- * never a key, a prompt, an answer, a query or an address of the caller.
+ * Traces by OpenTelemetry: a span for each exchange and for each upstream call. They hold what the
+ * access log holds: never a key, a prompt, an answer, a query or an address of the caller.
  *
- * The gateway contains only OpenTelemetry's API. To get traces, register an SDK before the gateway starts, or use the
- * one in Deno; without an SDK no exchange is traced.
+ * The gateway contains only OpenTelemetry's API. To get traces, register an SDK before the gateway
+ * starts, or use the one in Deno; without an SDK no exchange is traced.
  *
  * @module
  */
-import { INVALID_SPAN_CONTEXT, ProxyTracerProvider, trace, type Tracer as ApiTracer } from "@opentelemetry/api";
+import {
+  INVALID_SPAN_CONTEXT,
+  ProxyTracerProvider,
+  trace,
+  type Tracer as ApiTracer,
+} from "@opentelemetry/api";
 import { systemClock } from "../../exchange/clock.ts";
 import type { Tracer } from "../../exchange/observer.ts";
 import { ExchangeSpans } from "./exchange_spans.ts";
@@ -33,11 +38,13 @@ export interface Traces extends Tracer {
 }
 
 /** Deno's global object, with the tracer provider of its own spans. */
-type DenoGlobal = { readonly Deno?: { readonly telemetry?: { readonly tracerProvider?: unknown } } };
+type DenoGlobal = {
+  readonly Deno?: { readonly telemetry?: { readonly tracerProvider?: unknown } };
+};
 
 /**
- * Turns off the spans that Deno makes for the requests that it serves. They hold the whole URL with its query; the
- * gateway's own spans replace them.
+ * Turns off the spans that Deno makes for the requests that it serves. They hold the whole URL with
+ * its query; the gateway's own spans replace them.
  */
 function replaceBuiltIn(tracer: ApiTracer): void {
   const prototype: ApiTracer = Object.getPrototypeOf(tracer);
@@ -52,30 +59,39 @@ function replaceBuiltIn(tracer: ApiTracer): void {
 export interface TracesOptions {
   /** The gateway's version. */
   readonly version: string;
-  /** Operations, with their paths below `/v1`: `:name` stands for an id, `:rest+` for whatever follows. */
+  /**
+   * Operations, with their paths below `/v1`: `:name` stands for an id, `:rest+` for whatever
+   * follows.
+   */
   readonly operations: readonly { readonly name: string; readonly path: string }[];
   /** Called with a message if an SDK can't be used. */
   readonly report: (text: string) => void;
 }
 
 /**
- * Creates a tracer if an SDK is registered. Called once, at start: an SDK that registers later is not seen.
+ * Creates a tracer if an SDK is registered. Called once, at start: an SDK that registers later is
+ * not seen.
  *
  * @returns `undefined` without an SDK
  */
 export function createTraces({ version, operations, report }: TracesOptions): Traces | undefined {
   const provider = trace.getTracerProvider();
   if (provider instanceof ProxyTracerProvider && provider.getDelegateTracer(NAME) === undefined) {
-    const global = (globalThis as { [API_GLOBAL]?: { version?: string; trace?: unknown } })[API_GLOBAL];
+    const global =
+      (globalThis as { [API_GLOBAL]?: { version?: string; trace?: unknown } })[API_GLOBAL];
     if (global?.trace !== undefined) {
-      report(`no traces: the registered OpenTelemetry API is ${global.version}, and 1.9 or later is needed`);
+      report(
+        `no traces: the registered OpenTelemetry API is ${global.version}, and 1.9 or later is needed`,
+      );
     }
     return undefined;
   }
   const tracer = trace.getTracer(NAME, version);
   const toRoute = (path: string) => `/v1${path.replace(":rest+", "*").replace(/:\w+\+?/g, "{id}")}`;
   const routes = new Map(operations.map(({ name, path }) => [name, toRoute(path)]));
-  if (provider === (globalThis as DenoGlobal).Deno?.telemetry?.tracerProvider) replaceBuiltIn(tracer);
+  if (provider === (globalThis as DenoGlobal).Deno?.telemetry?.tracerProvider) {
+    replaceBuiltIn(tracer);
+  }
   return {
     begin: (exchange, request) => new ExchangeSpans(tracer, routes, exchange, request),
     async flush(limitMs) {

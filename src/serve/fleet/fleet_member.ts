@@ -1,6 +1,7 @@
 /**
- * Membership of this gateway in the fleet: publishes its figures once a second, and carries out what operators tell it
- * through Redis. No caller waits for any of it, and all of it rests while Redis does.
+ * Membership of this gateway in the fleet: publishes its figures once a second, and carries out
+ * what operators tell it through Redis. No caller waits for any of it, and all of it rests while
+ * Redis does.
  *
  * @module
  */

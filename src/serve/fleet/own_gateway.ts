@@ -30,13 +30,18 @@ interface OwnSettings {
   readonly redis: RedisReport | undefined;
 }
 
-/** Returns the name of this machine; `undefined` where Deno may not tell it, which is looked at without a question. */
+/**
+ * Returns the name of this machine; `undefined` where Deno may not tell it, which is looked at
+ * without a question.
+ */
 function machineName(): string | undefined {
   if (runtime !== "deno") return hostname();
   const { permissions } = (globalThis as unknown as {
     Deno: { permissions: { querySync(wanted: { name: string; kind: string }): { state: string } } };
   }).Deno;
-  return permissions.querySync({ name: "sys", kind: "hostname" }).state === "granted" ? hostname() : undefined;
+  return permissions.querySync({ name: "sys", kind: "hostname" }).state === "granted"
+    ? hostname()
+    : undefined;
 }
 
 /** This gateway. */
@@ -66,7 +71,9 @@ export class OwnGateway {
     const { instance } = this.#settings;
     if (instance !== undefined) return instance;
     const [url] = this.served.urls; // there is none any more when it has left
-    if (url !== undefined) this.#address = toGatewayName(`${this.#host}:${new URL(url).port}`.slice(-100), this.id);
+    if (url !== undefined) {
+      this.#address = toGatewayName(`${this.#host}:${new URL(url).port}`.slice(-100), this.id);
+    }
     return this.#address;
   }
 
@@ -91,7 +98,9 @@ export class OwnGateway {
    * @param isBrief True without the exchanges themselves
    * @returns The traffic and the second after its last; `undefined` if no second is over since
    */
-  async lookAgain(isBrief: boolean): Promise<{ readonly part: LivePart; readonly to: number } | undefined> {
+  async lookAgain(
+    isBrief: boolean,
+  ): Promise<{ readonly part: LivePart; readonly to: number } | undefined> {
     const to = Math.floor(Date.now() / 1000);
     const from = this.#lookedTo;
     this.#lookedTo = to;

@@ -1,14 +1,26 @@
 /**
- * The fleet as this gateway reads and commands it. Its own traffic and metrics are read here, those of others in Redis.
+ * The fleet as this gateway reads and commands it. Its own traffic and metrics are read here, those
+ * of others in Redis.
  *
  * @module
  */
 import { systemClock } from "../../exchange/clock.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { readAnswer } from "../../observe/fleet/exchange_questions.ts";
-import type { Fleet, FleetPage, FleetWatch, GatewayMetrics, TurnedGateway } from "../../observe/fleet/fleet.ts";
+import type {
+  Fleet,
+  FleetPage,
+  FleetWatch,
+  GatewayMetrics,
+  TurnedGateway,
+} from "../../observe/fleet/fleet.ts";
 import { toMetrics } from "../../observe/fleet/fleet_metrics.ts";
-import { mergeGateways, PUBLISHED_SECONDS, readHistory, readPublished } from "../../observe/fleet/fleet_parts.ts";
+import {
+  mergeGateways,
+  PUBLISHED_SECONDS,
+  readHistory,
+  readPublished,
+} from "../../observe/fleet/fleet_parts.ts";
 import {
   arrange,
   type FleetGateway,
@@ -17,7 +29,11 @@ import {
   readRecord,
 } from "../../observe/fleet/fleet_report.ts";
 import type { FleetStore } from "../../observe/fleet/fleet_store_redis.ts";
-import { type ExchangePage, type ExchangeQuery, mergePages } from "../../observe/live/exchange_page.ts";
+import {
+  type ExchangePage,
+  type ExchangeQuery,
+  mergePages,
+} from "../../observe/live/exchange_page.ts";
 import type { LivePart } from "../../observe/live/live_report.ts";
 import type { MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
 import { mergeMetrics } from "../../observe/metrics/metrics_text.ts";
@@ -27,16 +43,23 @@ import { RecentValue } from "./recent_value.ts";
 
 /** All gateways. */
 const ALL = "all";
-/** Time by which watchers of several gateways are behind: each publishes once a second. Milliseconds. */
+/**
+ * Time by which watchers of several gateways are behind: each publishes once a second.
+ * Milliseconds.
+ */
 const LAG_MS = 3000;
 /** Time for which records and traffic that were read are used again. Milliseconds. */
 const FRESH_MS = 500;
-/** The longest time to wait for gateways to answer a question, or to do what they are told. Milliseconds. */
+/**
+ * The longest time to wait for gateways to answer a question, or to do what they are told.
+ * Milliseconds.
+ */
 const ANSWER_MS = 3000;
 /** Interval at which answers are looked for. Milliseconds. */
 const LOOK_MS = 100;
 
-const pause = (ms: number): Promise<void> => new Promise((resolve) => void systemClock.timer(ms, resolve));
+const pause = (ms: number): Promise<void> =>
+  new Promise((resolve) => void systemClock.timer(ms, resolve));
 
 /** The fleet, through Redis where there is one. */
 export class SharedFleet implements Fleet {
@@ -63,7 +86,9 @@ export class SharedFleet implements Fleet {
     const now = Date.now();
     const isShared = this.#member.store !== undefined;
     const late = this.#isStale ? now - this.#readAt : 0;
-    const others = isShared ? this.#others.map((each) => ({ ...each, silentMs: each.silentMs + late })) : [];
+    const others = isShared
+      ? this.#others.map((each) => ({ ...each, silentMs: each.silentMs + late }))
+      : [];
     return {
       now,
       isShared,
@@ -80,16 +105,23 @@ export class SharedFleet implements Fleet {
     const look = async (from: number, to: number): Promise<FleetPart> => {
       const { gateways, isStale } = await this.list();
       const isWanted = (each: FleetGateway) =>
-        each.presence === "serving" && (gateway === ALL || each.id === one?.id || each.name === one?.name);
+        each.presence === "serving" &&
+        (gateway === ALL || each.id === one?.id || each.name === one?.name);
       const wanted = gateways.filter(isWanted);
       const others = isOwn ? [] : wanted.filter(({ isSelf }) => !isSelf);
       const [own, found] = await Promise.all([
         wanted.some(({ isSelf }) => isSelf) ? this.#own.served.look(from, to) : undefined,
         this.#collect(others, from, to).catch(() => undefined),
       ]);
-      const parts = [...found ?? [], ...(own === undefined ? [] : [[this.#own.name, own] as const])];
+      const parts = [
+        ...found ?? [],
+        ...(own === undefined ? [] : [[this.#own.name, own] as const]),
+      ];
       const scope = { ...(name !== undefined && { gateway: name }), gateways: parts.length };
-      return { ...mergeGateways(parts), scope: { ...scope, isStale: !isOwn && (isStale || found === undefined) } };
+      return {
+        ...mergeGateways(parts),
+        scope: { ...scope, isStale: !isOwn && (isStale || found === undefined) },
+      };
     };
     return { lagMs: isOwn || this.#member.store === undefined ? 0 : LAG_MS, look };
   }
@@ -106,7 +138,10 @@ export class SharedFleet implements Fleet {
       const metrics = isSelf ? own : found.get(id);
       byName.set(name, [...byName.get(name) ?? [], ...(metrics === undefined ? [] : [metrics])]);
     }
-    return Array.from(byName, ([name, all]) => ({ name, metrics: all.length === 0 ? undefined : mergeMetrics(all) }));
+    return Array.from(
+      byName,
+      ([name, all]) => ({ name, metrics: all.length === 0 ? undefined : mergeMetrics(all) }),
+    );
   }
 
   async exchanges(gateway: string, query: ExchangeQuery): Promise<FleetPage> {
@@ -119,10 +154,16 @@ export class SharedFleet implements Fleet {
     ]);
     const missing = others.filter(({ id }) => !found.has(id)).map(({ name }) => name);
     if (missing.length === wanted.length) {
-      throw new GatewayError("fleet_unavailable", { detail: `no answer from ${missing.join(", ")}` });
+      throw new GatewayError("fleet_unavailable", {
+        detail: `no answer from ${missing.join(", ")}`,
+      });
     }
-    const ours = own && { ...own, exchanges: own.exchanges.map((each) => ({ ...each, gateway: this.#own.name })) };
-    return { ...mergePages([...found.values(), ...(ours === undefined ? [] : [ours])], query.limit), missing };
+    const ours = own &&
+      { ...own, exchanges: own.exchanges.map((each) => ({ ...each, gateway: this.#own.name })) };
+    return {
+      ...mergePages([...found.values(), ...(ours === undefined ? [] : [ours])], query.limit),
+      missing,
+    };
   }
 
   async turn(gateway: string, isDrained: boolean): Promise<readonly TurnedGateway[]> {
@@ -130,12 +171,16 @@ export class SharedFleet implements Fleet {
     const wanted = (await this.#find(gateway)).filter(({ presence }) => presence === "serving");
     if (gateway !== ALL && wanted.length > 1) {
       const ids = wanted.map(({ id }) => id).join(", ");
-      throw new GatewayError("gateway_not_found", { detail: `several have this name: name one by its id, of ${ids}` });
+      throw new GatewayError("gateway_not_found", {
+        detail: `several have this name: name one by its id, of ${ids}`,
+      });
     }
     const others = wanted.filter(({ isSelf }) => !isSelf).map(({ id }) => id);
     const store = this.#member.store;
     const needsRedis = others.length > 0 || gateway === ALL;
-    if (store !== undefined && needsRedis && this.#isStale) throw new GatewayError("fleet_unavailable");
+    if (store !== undefined && needsRedis && this.#isStale) {
+      throw new GatewayError("fleet_unavailable");
+    }
     try {
       await store?.command(others, isDrained ? "drain" : "resume");
     } catch (cause) {
@@ -146,7 +191,10 @@ export class SharedFleet implements Fleet {
   }
 
   /** Waits until gateways have published that they did what they were told. */
-  async #awaitTurned(ids: readonly string[], isDrained: boolean): Promise<readonly TurnedGateway[]> {
+  async #awaitTurned(
+    ids: readonly string[],
+    isDrained: boolean,
+  ): Promise<readonly TurnedGateway[]> {
     const end = systemClock.monotonic() + ANSWER_MS;
     while (true) {
       const { gateways } = await this.list();
@@ -173,7 +221,13 @@ export class SharedFleet implements Fleet {
   }
 
   #self(): FleetGateway {
-    return { ...this.#own.figures(), id: this.#own.id, presence: "serving", silentMs: 0, isSelf: true };
+    return {
+      ...this.#own.figures(),
+      id: this.#own.id,
+      presence: "serving",
+      silentMs: 0,
+      isSelf: true,
+    };
   }
 
   /** Reads the records of the others. While that fails, they stay as they were last seen. */
@@ -186,7 +240,9 @@ export class SharedFleet implements Fleet {
     if (store === undefined) return;
     try {
       const records = await store.read();
-      this.#others = records.filter(({ id }) => id !== this.#own.id).flatMap((record) => readRecord(record) ?? []);
+      this.#others = records.filter(({ id }) => id !== this.#own.id).flatMap((record) =>
+        readRecord(record) ?? []
+      );
       this.#readAt = Date.now();
       this.#isStale = false;
     } catch {
@@ -194,7 +250,10 @@ export class SharedFleet implements Fleet {
     }
   }
 
-  /** Collects the traffic of others. A watcher who has just come, or is late, gets what they have kept. */
+  /**
+   * Collects the traffic of others. A watcher who has just come, or is late, gets what they have
+   * kept.
+   */
   async #collect(others: readonly FleetGateway[], from: number, to: number) {
     const store = this.#member.store;
     if (store === undefined || others.length === 0) return [];
@@ -228,14 +287,19 @@ export class SharedFleet implements Fleet {
   }
 
   /** Asks gateways for exchanges. @returns The pages of those that answered in time, by id */
-  async #askExchanges(others: readonly FleetGateway[], query: ExchangeQuery): Promise<Map<string, ExchangePage>> {
+  async #askExchanges(
+    others: readonly FleetGateway[],
+    query: ExchangeQuery,
+  ): Promise<Map<string, ExchangePage>> {
     const found = new Map<string, ExchangePage>();
     const store = this.#member.store;
     if (store === undefined || others.length === 0) return found;
     // Each has a question of its own, so that nobody else's answer counts.
     const asked = new Map<string, { id: string; name: string }>();
     for (const { id, name } of others) asked.set(crypto.randomUUID(), { id, name });
-    await Promise.all(Array.from(asked, ([id, to]) => store.askExchanges(to.id, JSON.stringify({ id, query }))));
+    await Promise.all(
+      Array.from(asked, ([id, to]) => store.askExchanges(to.id, JSON.stringify({ id, query }))),
+    );
     const questions = Array.from(asked, ([id, { name }]) => ({ id, name }));
     await this.#await(store, "exchanges", questions, (name, value, question) => {
       const page = readAnswer(value, name);
@@ -244,21 +308,29 @@ export class SharedFleet implements Fleet {
     return found;
   }
 
-  async #askMetrics(others: readonly FleetGateway[]): Promise<Map<string, readonly MetricSnapshot[]>> {
+  async #askMetrics(
+    others: readonly FleetGateway[],
+  ): Promise<Map<string, readonly MetricSnapshot[]>> {
     const found = new Map<string, readonly MetricSnapshot[]>();
     const store = this.#member.store;
     const serving = others.filter(({ presence }) => presence === "serving");
     if (store === undefined || serving.length === 0) return found;
     const asked = await store.ask("scraped", true);
     await this.#await(store, "metrics", serving, (_name, value, id) => {
-      const { asked: answered = 0, metrics } = (value ?? {}) as { asked?: number; metrics?: unknown };
+      const { asked: answered = 0, metrics } = (value ?? {}) as {
+        asked?: number;
+        metrics?: unknown;
+      };
       if (answered < asked) return false;
       return found.set(id, toMetrics(metrics)).size > 0;
     });
     return found;
   }
 
-  /** Waits for the answers of gateways. @param read Takes an answer; returns false for one to an earlier question */
+  /**
+   * Waits for the answers of gateways. @param read Takes an answer; returns false for one to an
+   * earlier question
+   */
   async #await(
     store: FleetStore,
     kind: "history" | "metrics" | "exchanges",

@@ -1,5 +1,6 @@
 /**
- * The supervisor's half of a change of the configuration: all workers prepare it, and then either all or none apply it.
+ * The supervisor's half of a change of the configuration: all workers prepare it, and then either
+ * all or none apply it.
  *
  * @module
  */
@@ -34,16 +35,26 @@ export interface ChangingWorker {
   readonly urls: readonly string[];
 }
 
-/** A worker's answer to a configuration that it was told to prepare; `late` and `ended` stand for a missing one. */
-type Verdict = (WorkerMessage & { readonly type: "prepared" | "refused" }) | { readonly type: "late" | "ended" };
+/**
+ * A worker's answer to a configuration that it was told to prepare; `late` and `ended` stand for a
+ * missing one.
+ */
+type Verdict = (WorkerMessage & { readonly type: "prepared" | "refused" }) | {
+  readonly type: "late" | "ended";
+};
 
 /**
- * The longest time for a worker to prepare a configuration, with an unreachable Redis and large files. Milliseconds.
+ * The longest time for a worker to prepare a configuration, with an unreachable Redis and large
+ * files. Milliseconds.
  */
 const PREPARE_MS = 30_000;
-const UNTRIED = "no worker serves, so none could try the configuration. Reload when one does, or restart the gateway";
+const UNTRIED =
+  "no worker serves, so none could try the configuration. Reload when one does, or restart the gateway";
 
-/** Returns the ports of listeners, for the other workers. Not needed on Node, whose cluster shares the ports itself. */
+/**
+ * Returns the ports of listeners, for the other workers. Not needed on Node, whose cluster shares
+ * the ports itself.
+ */
 const toPorts = (urls: readonly string[]): number[] =>
   runtime === "node" ? [] : urls.map((url) => Number(new URL(url).port));
 
@@ -57,7 +68,9 @@ export class WorkerChanges<Worker extends ChangingWorker> {
   readonly #catchingUp = new Set<Promise<void>>();
   /** Tells a change that waits for it that a worker serves. */
   #served = (): void => {};
-  /** The addresses that the workers listen on by the configuration in force; empty until one does. */
+  /**
+   * The addresses that the workers listen on by the configuration in force; empty until one does.
+   */
   #urls: readonly string[] = [];
   #calls = 0;
 
@@ -91,14 +104,15 @@ export class WorkerChanges<Worker extends ChangingWorker> {
   }
 
   /**
-   * Makes all workers prepare another configuration, once those that were behind have caught up. The first does so
-   * alone, for the others take over its ports. A worker that starts or ends meanwhile is not asked: it, or its
-   * successor, gets the configuration that is then in force. Unless it is the first configuration, at least one worker
-   * has to try it.
+   * Makes all workers prepare another configuration, once those that were behind have caught up.
+   * The first does so alone, for the others take over its ports. A worker that starts or ends
+   * meanwhile is not asked: it, or its successor, gets the configuration that is then in force.
+   * Unless it is the first configuration, at least one worker has to try it.
    *
    * @param source The configuration
    * @returns The change
-   * @throws {ConfigError} When one of them can't use it, or no worker serves: then all go on as before
+   * @throws {ConfigError} When one of them can't use it, or no worker serves: then all go on as
+   * before
    */
   async prepare(source: Source): Promise<Change> {
     while (this.#catchingUp.size > 0) await Promise.all(this.#catchingUp);
@@ -111,7 +125,9 @@ export class WorkerChanges<Worker extends ChangingWorker> {
         urls = await this.#ask(worker, source, []);
         if (urls !== undefined) break;
       }
-      if (!isFirst && urls === undefined) throw new ConfigError([{ path: "workers", message: UNTRIED }]);
+      if (!isFirst && urls === undefined) {
+        throw new ConfigError([{ path: "workers", message: UNTRIED }]);
+      }
       const ports = toPorts(urls ?? []);
       await Promise.all(this.#serving.map((worker) => this.#ask(worker, source, ports)));
     } catch (error) {
@@ -129,7 +145,10 @@ export class WorkerChanges<Worker extends ChangingWorker> {
     return this.#options.all().filter(({ state }) => state.name === "serving");
   }
 
-  /** Waits until a worker serves, for a time: those that have just ended are started again after a pause. */
+  /**
+   * Waits until a worker serves, for a time: those that have just ended are started again after a
+   * pause.
+   */
   #untilServed(): Promise<void> {
     return new Promise((resolve) => {
       const cancelTimer = this.#options.clock.timer(PREPARE_MS, resolve, { isBackground: true });
@@ -145,15 +164,18 @@ export class WorkerChanges<Worker extends ChangingWorker> {
     this.#urls = urls;
     for (const worker of this.#options.all()) {
       const { state } = worker;
-      if (state.name === "prepared" && state.change.source === source) this.#tellToApply(worker, state.change);
-      else if (state.name === "serving") this.#beginCatchUp(worker); // it came to serve meanwhile
+      if (state.name === "prepared" && state.change.source === source) {
+        this.#tellToApply(worker, state.change);
+      } else if (state.name === "serving") this.#beginCatchUp(worker); // it came to serve meanwhile
     }
   }
 
   #abandon(source: Source): void {
     for (const worker of this.#options.all()) {
       const { state } = worker;
-      if ("change" in state && state.change.source === source) this.#tellToAbandon(worker, state.change);
+      if ("change" in state && state.change.source === source) {
+        this.#tellToAbandon(worker, state.change);
+      }
     }
   }
 
@@ -168,8 +190,9 @@ export class WorkerChanges<Worker extends ChangingWorker> {
   }
 
   /**
-   * Checks that new addresses can be listened on, before a worker tries to: a worker of Node's cluster that has once
-   * failed to listen on an address can't do so later, even if others can (Node 20 to 26).
+   * Checks that new addresses can be listened on, before a worker tries to: a worker of Node's
+   * cluster that has once failed to listen on an address can't do so later, even if others can
+   * (Node 20 to 26).
    */
   async #assertFree({ addresses }: Source): Promise<void> {
     const before = this.#source?.addresses ?? [];
@@ -177,7 +200,12 @@ export class WorkerChanges<Worker extends ChangingWorker> {
       const address = { hostname, port, bodyTimeMs: 0 };
       if (before.some((other) => areInConflict(other, address))) continue; // it stays, or the worker says why it can't
       const refuse = () => Promise.reject(new Error("this listener answers no one"));
-      const listener = await openListener({ fetch: refuse, handle: refuse }, serve, address, `listen[${index}]`);
+      const listener = await openListener(
+        { fetch: refuse, handle: refuse },
+        serve,
+        address,
+        `listen[${index}]`,
+      );
       listener.kill();
       await listener.stop();
     }
@@ -186,10 +214,15 @@ export class WorkerChanges<Worker extends ChangingWorker> {
   /**
    * Makes a worker that serves prepare a configuration.
    *
-   * @returns The addresses that it would listen on; `undefined` if it has ended, or was told to, meanwhile
+   * @returns The addresses that it would listen on; `undefined` if it has ended, or was told to,
+   * meanwhile
    * @throws {ConfigError} When it can't use the configuration, or does not answer in time
    */
-  async #ask(worker: Worker, source: Source, ports: readonly number[]): Promise<readonly string[] | undefined> {
+  async #ask(
+    worker: Worker,
+    source: Source,
+    ports: readonly number[],
+  ): Promise<readonly string[] | undefined> {
     const { move, say, clock } = this.#options;
     const call = ++this.#calls;
     if (!move(worker, { type: "asked", change: { call, source } })) return undefined;
@@ -232,13 +265,17 @@ export class WorkerChanges<Worker extends ChangingWorker> {
 
   /** If it can't use the configuration in force, it is replaced by a worker that starts with it. */
   async #catchUp(worker: Worker): Promise<void> {
-    const isBehind = ({ state }: Worker) => state.name === "serving" && state.source !== this.#source;
+    const isBehind = ({ state }: Worker) =>
+      state.name === "serving" && state.source !== this.#source;
     while (this.#source !== undefined && isBehind(worker)) {
       const source = this.#source;
       try {
         await this.#ask(worker, source, toPorts(this.#urls));
       } catch (error) {
-        return this.#options.replace(worker, error instanceof ConfigError ? error.message : String(error));
+        return this.#options.replace(
+          worker,
+          error instanceof ConfigError ? error.message : String(error),
+        );
       }
       const { state } = worker;
       if (state.name !== "prepared") return;

@@ -1,6 +1,6 @@
 /**
- * Calls from the supervisor to a listener of its own workers. A supervisor has no gateway itself: requests of the
- * playground reach a worker in the same way as any caller's.
+ * Calls from the supervisor to a listener of its own workers. A supervisor has no gateway itself:
+ * requests of the playground reach a worker in the same way as any caller's.
  *
  * @module
  */
@@ -8,7 +8,12 @@ import { type IncomingMessage, request as requestHttp } from "node:http";
 import { request as requestHttps } from "node:https";
 import { PLAYGROUND_HEADERS } from "../../admin/api/operator_actions.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
-import { type GatewayRequest, type GatewayResponse, type PushedBody, whenGone } from "../../http/message.ts";
+import {
+  type GatewayRequest,
+  type GatewayResponse,
+  type PushedBody,
+  whenGone,
+} from "../../http/message.ts";
 import { readAll } from "../../http/read_all.ts";
 import { IncomingBody } from "../incoming_body.ts";
 
@@ -24,7 +29,9 @@ function toLoopback(url: string): URL {
 }
 
 function toAnswer(response: IncomingMessage, body: PushedBody): GatewayResponse {
-  const headers = Object.entries(response.headers).filter(([name]) => !CONNECTION_HEADERS.includes(name));
+  const headers = Object.entries(response.headers).filter(([name]) =>
+    !CONNECTION_HEADERS.includes(name)
+  );
   return {
     status: response.statusCode ?? 502,
     headers: Object.fromEntries(headers.map(([name, value]) => [name, [value].flat().join(", ")])),
@@ -35,8 +42,10 @@ function toAnswer(response: IncomingMessage, body: PushedBody): GatewayResponse 
 /**
  * Sends a request to a listener of this program.
  *
- * @param url The listener's address, such as `https://0.0.0.0:8787`. Its certificate is not verified, for it is our own
- * @param request The request. Its body is sent whole, and of its headers only those of the playground
+ * @param url The listener's address, such as `https://0.0.0.0:8787`. Its certificate is not
+ * verified, for it is our own
+ * @param request The request. Its body is sent whole, and of its headers only those of the
+ * playground
  * @returns The answer, with its body as a stream
  * @throws {GatewayError} When no worker answers
  */

@@ -1,5 +1,6 @@
 /**
- * Messages about recordings as they go from process to process: as JSON, for which sealed bytes are in base64.
+ * Messages about recordings as they go from process to process: as JSON, for which sealed bytes are
+ * in base64.
  *
  * @module
  */
@@ -13,10 +14,12 @@ export type Packed<Value> = Value extends Uint8Array ? string
   : Value;
 
 /** Messages of a worker, each with the number of its call. */
-export type RecordingCalls = readonly (readonly [call: number, message: Packed<RecordingMessage>])[];
+export type RecordingCalls =
+  readonly (readonly [call: number, message: Packed<RecordingMessage>])[];
 
 /** Answers to calls of a worker; `null` to a message that failed. */
-export type RecordingAnswers = readonly (readonly [call: number, answer: Packed<RecordingAnswer> | null])[];
+export type RecordingAnswers =
+  readonly (readonly [call: number, answer: Packed<RecordingAnswer> | null])[];
 
 /** Makes what a process can be sent of a message. */
 export function packMessage(message: RecordingMessage): Packed<RecordingMessage> {
@@ -29,7 +32,9 @@ export function unpackMessage(message: Packed<RecordingMessage>): RecordingMessa
 }
 
 /** Makes what a process can be sent of an answer. */
-export function packAnswer({ found, part, recordings, ...rest }: RecordingAnswer): Packed<RecordingAnswer> {
+export function packAnswer(
+  { found, part, recordings, ...rest }: RecordingAnswer,
+): Packed<RecordingAnswer> {
   return {
     ...rest,
     ...(found && { found: packRecording(found) }),
@@ -39,7 +44,9 @@ export function packAnswer({ found, part, recordings, ...rest }: RecordingAnswer
 }
 
 /** Makes an answer of what {@link packAnswer} has made. */
-export function unpackAnswer({ found, part, recordings, ...rest }: Packed<RecordingAnswer>): RecordingAnswer {
+export function unpackAnswer(
+  { found, part, recordings, ...rest }: Packed<RecordingAnswer>,
+): RecordingAnswer {
   return {
     ...rest,
     ...(found && { found: unpackRecording(found) }),
@@ -49,7 +56,10 @@ export function unpackAnswer({ found, part, recordings, ...rest }: Packed<Record
 }
 
 function packEntry({ sealed, ...place }: SealedEntry): Packed<SealedEntry> {
-  return { ...place, sealed: Buffer.from(sealed.buffer, sealed.byteOffset, sealed.byteLength).toString("base64") };
+  return {
+    ...place,
+    sealed: Buffer.from(sealed.buffer, sealed.byteOffset, sealed.byteLength).toString("base64"),
+  };
 }
 
 function unpackEntry({ sealed, ...place }: Packed<SealedEntry>): SealedEntry {

@@ -1,6 +1,6 @@
 /**
- * The life of a worker: it serves callers by the configurations that its supervisor hands it, until that tells it to
- * end.
+ * The life of a worker: it serves callers by the configurations that its supervisor hands it, until
+ * that tells it to end.
  *
  * @module
  */

@@ -10,10 +10,15 @@ import { runtime } from "../../runtime.ts";
 import { ownProgram } from "../bun.ts";
 import { WORKER_VARIABLE } from "./worker.ts";
 
-/** Returns the permissions of Deno's workers. Only those granted as a whole: partial ones can't be read back. */
+/**
+ * Returns the permissions of Deno's workers. Only those granted as a whole: partial ones can't be
+ * read back.
+ */
 function denoFlags(): string[] {
   const { permissions } = (globalThis as unknown as {
-    Deno: { permissions: { querySync(wanted: { name: string }): { state: string; partial?: boolean } } };
+    Deno: {
+      permissions: { querySync(wanted: { name: string }): { state: string; partial?: boolean } };
+    };
   }).Deno;
   return ["read", "write", "net", "env", "sys", "run"]
     .filter((name) => permissions.querySync({ name }).state === "granted")
@@ -39,11 +44,13 @@ export function spawnWorker(): ChildProcess {
 
 function forkWorker(args: string[], env: NodeJS.ProcessEnv): ChildProcess {
   const [, program = ""] = process.argv;
-  // The kernel hands connections out. Node's own way keeps one for ever that it gave to a worker that then died.
+  // The kernel hands connections out. Node's own way keeps one for ever that it gave to a worker
+  // that then died.
   cluster.schedulingPolicy = cluster.SCHED_NONE;
   cluster.setupPrimary({ exec: program, args, execArgv: process.execArgv });
   const worker = cluster.fork(env);
-  // Without a listener the cluster throws the error of a process that could not be started. It never forgets that one.
+  // Without a listener the cluster throws the error of a process that could not be started. It
+  // never forgets that one.
   worker.on("error", () => {
     if (worker.process.pid === undefined) delete cluster.workers?.[worker.id];
   });

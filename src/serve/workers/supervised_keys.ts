@@ -1,6 +1,6 @@
 /**
- * Keys that workers know: while Redis is away, a worker asks the others through its supervisor for a key that it has not
- * met. The messages hold digests and records of keys, never a key.
+ * Keys that workers know: while Redis is away, a worker asks the others through its supervisor for
+ * a key that it has not met. The messages hold digests and records of keys, never a key.
  *
  * @module
  */
@@ -17,8 +17,9 @@ export interface FoundKey {
 }
 
 /**
- * A question for the keys with some digests, by a worker to its supervisor and by that to the other workers; or an
- * answer, in the order of the digests. Several workers answer a question: `isLast` marks the end.
+ * A question for the keys with some digests, by a worker to its supervisor and by that to the other
+ * workers; or an answer, in the order of the digests. Several workers answer a question: `isLast`
+ * marks the end.
  */
 export type KeyMessage =
   | { readonly type: "findKeys"; readonly call: number; readonly digests: readonly string[] }
@@ -31,9 +32,15 @@ export type KeyMessage =
 
 /** The longest time for which an answer is awaited. Milliseconds. */
 const ANSWER_MS = 500;
-/** Time for which digests are gathered to one question, so that guesses do not cost a message each. Milliseconds. */
+/**
+ * Time for which digests are gathered to one question, so that guesses do not cost a message each.
+ * Milliseconds.
+ */
 const GATHER_MS = 10;
-/** Digests of one worker that wait for answers; others are answered at once that no process knows the key. */
+/**
+ * Digests of one worker that wait for answers; others are answered at once that no process knows
+ * the key.
+ */
 const MAX_OPEN = 10_000;
 /** Time for which a worker does not ask again for a digest that no other one knew. Milliseconds. */
 const MISS_MS = 1000;
@@ -84,7 +91,9 @@ export class SupervisedKeys implements KeySiblings {
     const found = await new Promise<FoundKey | null>((answer) => this.#gather({ digest, answer }));
     // The callers of a guess that is repeated would ask all workers each time.
     if (found === null) this.#missed.set(digest, this.#clock.monotonic());
-    return found === null ? undefined : { key: readRecord(JSON.parse(found.record)), ageMs: found.ageMs };
+    return found === null
+      ? undefined
+      : { key: readRecord(JSON.parse(found.record)), ageMs: found.ageMs };
   }
 
   /** Handles a message of the supervisor: another worker's question, or an answer. */
@@ -107,7 +116,10 @@ export class SupervisedKeys implements KeySiblings {
     const asked = this.#gathered;
     this.#gathered = [];
     const call = ++this.#calls;
-    const cancelTimer = this.#clock.timer(ANSWER_MS, () => this.#answer({ call, found: [], isLast: true }));
+    const cancelTimer = this.#clock.timer(
+      ANSWER_MS,
+      () => this.#answer({ call, found: [], isLast: true }),
+    );
     this.#open.set(call, { asked, cancelTimer });
     this.#send({ type: "findKeys", call, digests: asked.map(({ digest }) => digest) });
   }

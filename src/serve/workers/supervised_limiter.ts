@@ -1,10 +1,10 @@
 /**
  * The limiter of a worker: it asks its supervisor, which counts for all workers.
  *
- * Most of the cost of a message is the same for one exchange or for twenty, so there are as few as latency allows: one
- * goes out when a turn of the event loop ends, with all that came in during it, and none while another waits for its
- * answer. On Node 26 and 64 connections the supervisor spends 0.24 of the CPU that a message for each exchange takes, on
- * Bun 0.5 (2026-11-22).
+ * Most of the cost of a message is the same for one exchange or for twenty, so there are as few as
+ * latency allows: one goes out when a turn of the event loop ends, with all that came in during it,
+ * and none while another waits for its answer. On Node 26 and 64 connections the supervisor spends
+ * 0.24 of the CPU that a message for each exchange takes, on Bun 0.5 (2026-11-22).
  *
  * @module
  */
@@ -24,7 +24,9 @@ import { countsAtEnd } from "../../limits/shared_limiter.ts";
 import { enforce, toLease } from "../../limits/verdict.ts";
 import type { LimitBatch, LimitStates } from "./worker_leases.ts";
 
-/** Number of subjects that are known to the supervisor by a number, before they are numbered anew. */
+/**
+ * Number of subjects that are known to the supervisor by a number, before they are numbered anew.
+ */
 const MAX_NUMBERS = 10_000;
 
 /** A question that waits for its answer. */
@@ -46,7 +48,10 @@ export class SupervisedLimiter implements Limiter {
   #draft: Draft | undefined;
   /** The questions of each batch that was sent: the supervisor answers one after the other. */
   readonly #sent: Waiting[][] = [];
-  readonly #numbers = new Map<string, { readonly number: number; readonly limits: LimitSubject["limits"] }>();
+  readonly #numbers = new Map<
+    string,
+    { readonly number: number; readonly limits: LimitSubject["limits"] }
+  >();
   #leases = 0;
   #isAlone = false;
 
@@ -63,7 +68,9 @@ export class SupervisedLimiter implements Limiter {
       if (!isOpen) return;
       isOpen = false;
       // What another lease holds is not given back by this one.
-      const undone = isUndone ? this.#toNumbers(subjects.filter((subject) => !isHeld(subject, reservation))) : null;
+      const undone = isUndone
+        ? this.#toNumbers(subjects.filter((subject) => !isHeld(subject, reservation)))
+        : null;
       const isOwed = isUndone || countsAtEnd(subjects);
       if (isOwed) this.#open().batch.releases.push([lease, tokens, spend, undone]);
       // The caller must not know of its refusal before the other workers can have its place.
@@ -103,19 +110,35 @@ export class SupervisedLimiter implements Limiter {
     this.#send(batch);
   }
 
-  /** Refuses waiting and later exchanges as at a shutdown, because the supervisor answers no more. */
+  /**
+   * Refuses waiting and later exchanges as at a shutdown, because the supervisor answers no more.
+   */
   close(): void {
     this.#isAlone = true;
     this.flush();
-    for (const { reject } of this.#sent.splice(0).flat()) reject(new GatewayError("gateway_draining"));
+    for (const { reject } of this.#sent.splice(0).flat()) {
+      reject(new GatewayError("gateway_draining"));
+    }
   }
 
-  async #ask(lease: number, subjects: readonly LimitSubject[], reservation: Reservation): Promise<Standing[]> {
+  async #ask(
+    lease: number,
+    subjects: readonly LimitSubject[],
+    reservation: Reservation,
+  ): Promise<Standing[]> {
     if (this.#isAlone) throw new GatewayError("gateway_draining");
     const numbers = this.#toNumbers(subjects);
     const { expected, most, admitted = null } = reservation;
     const { batch, waiting } = this.#open();
-    batch.questions.push([lease, numbers, expected.tokens, expected.spend, most.tokens, most.spend, admitted]);
+    batch.questions.push([
+      lease,
+      numbers,
+      expected.tokens,
+      expected.spend,
+      most.tokens,
+      most.spend,
+      admitted,
+    ]);
     return await new Promise((resolve, reject) => waiting.push({ subjects, resolve, reject }));
   }
 
@@ -128,14 +151,20 @@ export class SupervisedLimiter implements Limiter {
     return this.#draft;
   }
 
-  /** Sends the batch, unless an answer is awaited, which sends it. Where nobody waits for it, it takes a second turn. */
+  /**
+   * Sends the batch, unless an answer is awaited, which sends it. Where nobody waits for it, it
+   * takes a second turn.
+   */
   #endTurn(isSecond = false): void {
     if (this.#draft === undefined || this.#sent.length > 0) return;
     if (this.#draft.waiting.length > 0 || isSecond) this.flush();
     else setImmediate(() => this.#endTurn(true));
   }
 
-  /** Returns the numbers of subjects, and tells those that the supervisor does not know, or whose limits have changed. */
+  /**
+   * Returns the numbers of subjects, and tells those that the supervisor does not know, or whose
+   * limits have changed.
+   */
   #toNumbers(subjects: readonly LimitSubject[]): number[] {
     if (this.#numbers.size + subjects.length > MAX_NUMBERS) {
       this.flush(); // its questions name subjects by the old numbers

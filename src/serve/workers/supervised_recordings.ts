@@ -1,8 +1,9 @@
 /**
- * Recordings of a worker's durable exchanges: its supervisor keeps them, so that every worker finds them.
+ * Recordings of a worker's durable exchanges: its supervisor keeps them, so that every worker finds
+ * them.
  *
- * Most of the cost of a message is the same for one call or for twenty: one goes out when a turn of the event loop ends,
- * with all that came in during it.
+ * Most of the cost of a message is the same for one call or for twenty: one goes out when a turn of
+ * the event loop ends, with all that came in during it.
  *
  * @module
  */
@@ -11,7 +12,12 @@ import type { RecordingAnswer, RecordingMessage } from "../../durable/shared_rec
 import { RECORDING_LEASE_MS } from "../../durable/recording_store.ts";
 import { RemoteRecordings } from "../../durable/recording_store_remote.ts";
 import { systemClock } from "../../exchange/clock.ts";
-import { packMessage, type RecordingAnswers, type RecordingCalls, unpackAnswer } from "./recording_messages.ts";
+import {
+  packMessage,
+  type RecordingAnswers,
+  type RecordingCalls,
+  unpackAnswer,
+} from "./recording_messages.ts";
 
 /** The longest time for which a worker gathers bytes for an entry. Milliseconds. */
 const GATHER_MS = 20;
@@ -74,7 +80,10 @@ export class SupervisedRecordings {
     this.#draft.push([call, packMessage(message)]);
     return new Promise((resolve, reject) => {
       // No call waits longer at the supervisor than a lease lasts.
-      const cancelTimer = systemClock.timer(RECORDING_LEASE_MS, () => this.answered([[call, null]]));
+      const cancelTimer = systemClock.timer(
+        RECORDING_LEASE_MS,
+        () => this.answered([[call, null]]),
+      );
       this.#waiting.set(call, { resolve, reject, cancelTimer });
     });
   }

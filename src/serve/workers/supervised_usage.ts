@@ -7,7 +7,9 @@ import process from "node:process";
 import { systemClock } from "../../exchange/clock.ts";
 import type { UsageBatch, UsageRow, UsageStore } from "../../usage/counts.ts";
 
-/** The longest time for which a worker waits until its supervisor has received usage. Milliseconds. */
+/**
+ * The longest time for which a worker waits until its supervisor has received usage. Milliseconds.
+ */
 const USAGE_MS = 1000;
 
 /** Usage of a worker, which its supervisor stores. */
@@ -24,7 +26,10 @@ export class SupervisedUsage implements UsageStore {
   add(batch: UsageBatch): Promise<void> {
     return new Promise((resolve, reject) => {
       if (!process.connected) return reject(new Error("the supervisor is gone"));
-      const cancel = systemClock.timer(USAGE_MS, () => reject(new Error("the supervisor does not answer")));
+      const cancel = systemClock.timer(
+        USAGE_MS,
+        () => reject(new Error("the supervisor does not answer")),
+      );
       this.#received = (number) => {
         if (number !== batch.number) return;
         cancel();

@@ -57,7 +57,11 @@ export function createWorker(child: ChildProcess, { limiter, recordings }: Share
     child,
     startedAt: performance.now(),
     leases: new WorkerLeases(limiter),
-    recordings: new WorkerRecordings(recordings, name, (answers) => say(child, { type: "recordings", answers })),
+    recordings: new WorkerRecordings(
+      recordings,
+      name,
+      (answers) => say(child, { type: "recordings", answers }),
+    ),
     begun: new Promise((resolve) => setBegun = resolve),
     ended: new Promise((resolve) => setEnded = resolve),
     setBegun,

@@ -1,12 +1,17 @@
 /**
- * Several processes on the same addresses, to use all cores: a supervisor starts them, starts a dead one again,
- * replaces them one by one, and counts limits for all of them. It serves no caller itself.
+ * Several processes on the same addresses, to use all cores: a supervisor starts them, starts a
+ * dead one again, replaces them one by one, and counts limits for all of them. It serves no caller
+ * itself.
  *
  * @module
  */
 import { ConfigError } from "../../config/config.ts";
 import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
-import { type ExchangePage, type ExchangeQuery, mergePages } from "../../observe/live/exchange_page.ts";
+import {
+  type ExchangePage,
+  type ExchangeQuery,
+  mergePages,
+} from "../../observe/live/exchange_page.ts";
 import { type LivePart, mergeParts } from "../../observe/live/live_report.ts";
 import type { MemoryLimiter } from "../../limits/memory_limiter.ts";
 import { MetricRegistry, type MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
@@ -123,8 +128,9 @@ export class Workers implements Serving {
   }
 
   /**
-   * Reads the metrics of all workers, including those that have ended. For one that does not answer in time, its last
-   * report is used: a total that falls would look like a restart of the whole program.
+   * Reads the metrics of all workers, including those that have ended. For one that does not answer
+   * in time, its last report is used: a total that falls would look like a restart of the whole
+   * program.
    */
   async snapshot(): Promise<readonly MetricSnapshot[]> {
     const asked = this.#pool.all.filter(({ urls, child }) => urls.length > 0 && child.connected);
@@ -134,15 +140,18 @@ export class Workers implements Serving {
   }
 
   /**
-   * Collects the exchanges that settled at all workers from the second `from` up to, but not including, `to`. A worker
-   * that does not answer in time is left out. Seconds since 1970.
+   * Collects the exchanges that settled at all workers from the second `from` up to, but not
+   * including, `to`. A worker that does not answer in time is left out. Seconds since 1970.
    */
   async look(from: number, to: number, isBrief = false): Promise<LivePart> {
-    const ask = (worker: Worker, call: number) => this.#say(worker, { type: "watch", call, from, to, isBrief });
+    const ask = (worker: Worker, call: number) =>
+      this.#say(worker, { type: "watch", call, from, to, isBrief });
     return mergeParts(await this.#watching.ask(this.#serving, ask));
   }
 
-  /** Finds exchanges at all workers. One that does not answer in time, or has ended, is left out. */
+  /**
+   * Finds exchanges at all workers. One that does not answer in time, or has ended, is left out.
+   */
   async find(query: ExchangeQuery): Promise<ExchangePage> {
     const ask = (worker: Worker, call: number) => this.#say(worker, { type: "find", call, query });
     return mergePages(await this.#finding.ask(this.#serving, ask), query.limit);
@@ -181,10 +190,16 @@ export class Workers implements Serving {
   async start(): Promise<void> {
     const failure = await this.#pool.start(this.#options.count);
     if (failure === undefined) return;
-    throw new ConfigError([{ path: "workers", message: `the first worker could not start: ${failure}` }]);
+    throw new ConfigError([{
+      path: "workers",
+      message: `the first worker could not start: ${failure}`,
+    }]);
   }
 
-  /** Reports that it is not ready, and after the configured delay tells all workers to end and waits for them. */
+  /**
+   * Reports that it is not ready, and after the configured delay tells all workers to end and waits
+   * for them.
+   */
   async close(): Promise<void> {
     const delayMs = this.#current?.config.drain.delayMs ?? 0;
     this.#pool.beginClose();
@@ -229,7 +244,9 @@ export class Workers implements Serving {
         return;
       case "usage":
         // The same one may come twice.
-        if (message.batch.number > worker.batch) this.#current?.assembly.usage.add(message.batch.rows);
+        if (message.batch.number > worker.batch) {
+          this.#current?.assembly.usage.add(message.batch.rows);
+        }
         worker.batch = Math.max(worker.batch, message.batch.number);
         return this.#say(worker, { type: "counted", batch: message.batch.number });
       case "counts":

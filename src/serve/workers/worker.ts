@@ -1,5 +1,6 @@
 /**
- * The worker's half of `serve --workers`: its messages to the supervisor, and limits that are counted there.
+ * The worker's half of `serve --workers`: its messages to the supervisor, and limits that are
+ * counted there.
  *
  * @module
  */
@@ -32,7 +33,10 @@ export type WorkerMessage =
   | { readonly type: "hello" }
   /** The worker serves with a configuration: the first one, or one that it was told to apply. */
   | { readonly type: "listening"; readonly urls: readonly string[]; readonly digest: string }
-  /** The worker has prepared a configuration and could listen on these addresses; or `refused`: it can't use it. */
+  /**
+   * The worker has prepared a configuration and could listen on these addresses; or `refused`: it
+   * can't use it.
+   */
   | { readonly type: "prepared"; readonly call: number; readonly urls: readonly string[] }
   | { readonly type: "refused"; readonly call: number; readonly why: string }
   /** The number of open exchanges, and whether keys can be looked up. */
@@ -48,7 +52,10 @@ export type WorkerMessage =
 /** A configuration that several workers serve. */
 export interface SharedSource {
   readonly source: Source;
-  /** The ports that the first worker got, in the order of the addresses; empty for that one, and on Node. */
+  /**
+   * The ports that the first worker got, in the order of the addresses; empty for that one, and on
+   * Node.
+   */
   readonly ports: readonly number[];
 }
 
@@ -68,7 +75,9 @@ export type SupervisorMessage =
   | { readonly type: "limits"; readonly states: LimitStates }
   | { readonly type: "recordings"; readonly answers: RecordingAnswers }
   | ({ readonly type: "configure" } & SharedSource)
-  /** Another configuration to prepare, which is applied or abandoned when all workers have answered. */
+  /**
+   * Another configuration to prepare, which is applied or abandoned when all workers have answered.
+   */
   | ({ readonly type: "prepare"; readonly call: number } & SharedSource)
   | { readonly type: "apply"; readonly call: number }
   | { readonly type: "abandon"; readonly call: number }
@@ -89,10 +98,15 @@ export type SupervisorMessage =
 /** Interval at which a worker reports its number of open exchanges. Milliseconds. */
 const REPORT_MS = 500;
 
-/** Interval at which a worker reports its metrics: one that is killed loses no more. Milliseconds. */
+/**
+ * Interval at which a worker reports its metrics: one that is killed loses no more. Milliseconds.
+ */
 const COUNTS_MS = 1000;
 
-/** The longest time for which a worker that ends waits until its last metrics are sent. Milliseconds. */
+/**
+ * The longest time for which a worker that ends waits until its last metrics are sent.
+ * Milliseconds.
+ */
 const LAST_WORD_MS = 500;
 
 function say(message: WorkerMessage): void {
@@ -106,14 +120,20 @@ export interface WorkerState {
   /** Tells whether keys can be looked up. */
   isReady(): boolean;
   counts(): readonly MetricSnapshot[];
-  /** Reports the exchanges that settled from the second `from` up to, but not including, `to`. Seconds since 1970. */
+  /**
+   * Reports the exchanges that settled from the second `from` up to, but not including, `to`.
+   * Seconds since 1970.
+   */
   look(from: number, to: number, isBrief: boolean): Promise<LivePart>;
   /** Finds exchanges that are kept. */
   find(query: ExchangeQuery): Promise<ExchangePage>;
 }
 
 /** Prepares a configuration, with the ports that the first worker got. */
-export type PrepareInWorker = (source: Source, ports: readonly number[]) => Promise<ListeningChange>;
+export type PrepareInWorker = (
+  source: Source,
+  ports: readonly number[],
+) => Promise<ListeningChange>;
 
 /** A configuration that is prepared or being prepared. */
 interface Pending {
@@ -123,7 +143,8 @@ interface Pending {
   readonly digest: string;
 }
 
-const listening = (urls: readonly string[], digest: string): void => say({ type: "listening", urls, digest });
+const listening = (urls: readonly string[], digest: string): void =>
+  say({ type: "listening", urls, digest });
 
 /** Asks the supervisor for the first configuration. */
 function askForSource(): Promise<SharedSource> {
@@ -136,8 +157,8 @@ function askForSource(): Promise<SharedSource> {
 }
 
 /**
- * Follows changes of the configuration that the supervisor asks for: one at a time, since each begins with the addresses
- * that the one before has left open.
+ * Follows changes of the configuration that the supervisor asks for: one at a time, since each
+ * begins with the addresses that the one before has left open.
  *
  * @param prepare Prepares a configuration
  * @returns A function that abandons the change that is not applied yet
@@ -150,7 +171,11 @@ function followReloads(prepare: PrepareInWorker): () => void {
       say({ type: "prepared", call, urls: prepared.urls });
       return prepared;
     }, (error) => {
-      say({ type: "refused", call, why: error instanceof ConfigError ? error.message : String(error) });
+      say({
+        type: "refused",
+        call,
+        why: error instanceof ConfigError ? error.message : String(error),
+      });
       return undefined;
     });
     pending = { call, change, digest: source.digest };
@@ -180,7 +205,9 @@ function report({ open: countOpen, isReady, counts, look, find }: WorkerState): 
   let reported = { open: 0, isReady: false };
   const reportOpen = () => {
     const now = { open: countOpen(), isReady: isReady() };
-    if (now.open !== reported.open || now.isReady !== reported.isReady) say({ type: "open", ...now });
+    if (now.open !== reported.open || now.isReady !== reported.isReady) {
+      say({ type: "open", ...now });
+    }
     reported = now;
   };
   reportOpen();
@@ -210,7 +237,10 @@ export interface Supervised {
   readonly keys: KeySiblings;
   /** The first configuration. */
   readonly source: Promise<SharedSource>;
-  /** Reports the addresses that it listens on and its configuration. From then on it counts as serving. */
+  /**
+   * Reports the addresses that it listens on and its configuration. From then on it counts as
+   * serving.
+   */
   listening(urls: readonly string[], digest: string): void;
   /**
    * Sets the function that prepares another configuration.
@@ -219,7 +249,8 @@ export interface Supervised {
    */
   onPrepare(prepare: PrepareInWorker): () => void;
   /**
-   * Reports the number of open exchanges and its readiness regularly, and metrics and settled exchanges on request.
+   * Reports the number of open exchanges and its readiness regularly, and metrics and settled
+   * exchanges on request.
    *
    * @returns A function that stops the regular reports
    */
@@ -255,7 +286,8 @@ export function connectToSupervisor(): Supervised | undefined {
       resolve();
     };
     process.on("disconnect", lost);
-    // Deno does not always tell that the other end is gone; a process without its parent is given another one.
+    // Deno does not always tell that the other end is gone; a process without its parent is given
+    // another one.
     const watch = setInterval(() => process.ppid !== ppid && lost(), REPORT_MS);
     if (!process.connected) lost(); // it has gone while this process was starting
     process.on("message", (message: SupervisorMessage) => {

@@ -1,17 +1,26 @@
 /**
  * Limits that the supervisor counts for its workers, and the messages between them.
  *
- * A message holds what many exchanges ask and settle, and names each subject by a number once it was told. Nothing is
- * renewed and nothing expires, since the supervisor knows when a worker has ended.
+ * A message holds what many exchanges ask and settle, and names each subject by a number once it
+ * was told. Nothing is renewed and nothing expires, since the supervisor knows when a worker has
+ * ended.
  *
  * @module
  */
-import { type Amounts, type LimitSubject, NO_AMOUNTS, NO_RESERVATION } from "../../limits/limiter.ts";
+import {
+  type Amounts,
+  type LimitSubject,
+  NO_AMOUNTS,
+  NO_RESERVATION,
+} from "../../limits/limiter.ts";
 import type { MemoryLimiter, Release } from "../../limits/memory_limiter.ts";
 import { countsAtEnd } from "../../limits/shared_limiter.ts";
 import { findRefusing } from "../../limits/verdict.ts";
 
-/** A question about the limits of some subjects: the number of the lease that is to be acquired, and its reservation. */
+/**
+ * A question about the limits of some subjects: the number of the lease that is to be acquired, and
+ * its reservation.
+ */
 export type LimitQuestion = readonly [
   /** 0 only reads the state of the limits. */
   lease: number,
@@ -25,8 +34,16 @@ export type LimitQuestion = readonly [
   admitted: string | null,
 ];
 
-/** A lease that has ended, and what was used; with the numbers of its subjects if there was no call after all. */
-export type LimitRelease = readonly [lease: number, tokens: number, spend: number, undone: readonly number[] | null];
+/**
+ * A lease that has ended, and what was used; with the numbers of its subjects if there was no call
+ * after all.
+ */
+export type LimitRelease = readonly [
+  lease: number,
+  tokens: number,
+  spend: number,
+  undone: readonly number[] | null,
+];
 
 /** Questions and settlements of a worker. */
 export interface LimitBatch {
@@ -38,9 +55,9 @@ export interface LimitBatch {
 }
 
 /**
- * Answers to the questions of one batch: of each limit, in the order of the questions, of their subjects and of
- * `limitsOf`, the amount used and the time until it resets. They describe the state before the exchange: the worker
- * reaches the same verdict from them.
+ * Answers to the questions of one batch: of each limit, in the order of the questions, of their
+ * subjects and of `limitsOf`, the amount used and the time until it resets. They describe the state
+ * before the exchange: the worker reaches the same verdict from them.
  */
 export type LimitStates = readonly number[];
 
@@ -75,7 +92,8 @@ export class WorkerLeases {
   }
 
   #answer(question: LimitQuestion, states: number[]): void {
-    const [lease, numbers, expectedTokens, expectedSpend, mostTokens, mostSpend, admitted] = question;
+    const [lease, numbers, expectedTokens, expectedSpend, mostTokens, mostSpend, admitted] =
+      question;
     const subjects = this.#subjectsOf(numbers);
     const before = this.#limiter.standings(subjects);
     for (const { used, resetMs } of before) states.push(used, Math.ceil(resetMs));
@@ -92,7 +110,9 @@ export class WorkerLeases {
   }
 
   #subjectsOf(numbers: readonly number[]): LimitSubject[] {
-    return numbers.map((number) => this.#subjects[number]).filter((subject) => subject !== undefined);
+    return numbers.map((number) => this.#subjects[number]).filter((subject) =>
+      subject !== undefined
+    );
   }
 
   #settle([lease, tokens, spend, undone]: LimitRelease): void {

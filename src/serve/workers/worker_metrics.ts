@@ -11,7 +11,10 @@ const MEMORY = "process_resident_memory_bytes";
 /** The metric of limits that a worker decided without Redis. */
 const LOCAL_DECISIONS = "sallyport_limits_local_decisions_total";
 
-/** Reads the number of workers that serve, that should serve, and that ended unexpectedly, and what they share. */
+/**
+ * Reads the number of workers that serve, that should serve, and that ended unexpectedly, and what
+ * they share.
+ */
 export interface WorkerCounts {
   serving(): number;
   wanted(): number;

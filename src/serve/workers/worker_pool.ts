@@ -31,11 +31,15 @@ export interface WorkerPoolOptions {
   readonly report: (text: string) => void;
 }
 
-/** The age below which a worker that ends is replaced only after a pause, which grows. Milliseconds. */
+/**
+ * The age below which a worker that ends is replaced only after a pause, which grows. Milliseconds.
+ */
 const YOUNG_MS = 5000;
 const FIRST_PAUSE_MS = 200;
 const MAX_PAUSE_MS = 10_000;
-/** The time after the drain's limit at which a worker that has not ended is killed. Milliseconds. */
+/**
+ * The time after the drain's limit at which a worker that has not ended is killed. Milliseconds.
+ */
 const GRACE_MS = 5000;
 
 /** Reason of the loss of a worker, for the operator. */
@@ -47,7 +51,10 @@ interface Loss {
 }
 
 function toExit({ pid }: ChildProcess, status: unknown): Loss {
-  return { text: `worker ${pid} ended with ${status} and is started again`, textOfFirst: "it says why above" };
+  return {
+    text: `worker ${pid} ended with ${status} and is started again`,
+    textOfFirst: "it says why above",
+  };
 }
 
 function toSpawnFailure(error: unknown): Loss {
@@ -69,7 +76,8 @@ export class WorkerPool {
   /** @param options Options of the pool */
   constructor(options: WorkerPoolOptions) {
     this.#options = options;
-    // A second signal, or a terminal that was closed, ends the supervisor at once, and its workers with it.
+    // A second signal, or a terminal that was closed, ends the supervisor at once, and its workers
+    // with it.
     process.on("exit", () => this.kill());
   }
 
@@ -97,7 +105,8 @@ export class WorkerPool {
    * Starts all workers: first one alone, for the others take over its ports.
    *
    * @param count The number of workers
-   * @returns Why the first one could not start; `undefined` when each of them serves, or has ended since
+   * @returns Why the first one could not start; `undefined` when each of them serves, or has ended
+   * since
    */
   async start(count: number): Promise<string | undefined> {
     await this.#startOne()?.begun;
@@ -128,7 +137,9 @@ export class WorkerPool {
   replace(worker: Worker, why: string): void {
     if (this.#state !== "serving" || !this.move(worker, { type: "drained" })) return;
     const reason = why.replaceAll("\n", "; ");
-    this.#options.report(`${reason}; it finishes what it serves, and another worker takes its place`);
+    this.#options.report(
+      `${reason}; it finishes what it serves, and another worker takes its place`,
+    );
     this.#startOne();
   }
 

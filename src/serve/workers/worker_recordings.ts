@@ -5,7 +5,12 @@
  */
 import { setImmediate } from "node:timers";
 import type { SharedRecordings } from "../../durable/shared_recordings.ts";
-import { packAnswer, type RecordingAnswers, type RecordingCalls, unpackMessage } from "./recording_messages.ts";
+import {
+  packAnswer,
+  type RecordingAnswers,
+  type RecordingCalls,
+  unpackMessage,
+} from "./recording_messages.ts";
 
 /** The recordings, as one worker uses them. */
 export class WorkerRecordings {
@@ -35,10 +40,16 @@ export class WorkerRecordings {
     this.#shared.leave(this.#worker);
   }
 
-  /** Handles a call. One that can't be read fails like one that the recordings refuse: the supervisor goes on. */
+  /**
+   * Handles a call. One that can't be read fails like one that the recordings refuse: the
+   * supervisor goes on.
+   */
   async #handle([call, message]: RecordingCalls[number]): Promise<void> {
     try {
-      this.#answer([call, packAnswer(await this.#shared.handle(unpackMessage(message), this.#worker))]);
+      this.#answer([
+        call,
+        packAnswer(await this.#shared.handle(unpackMessage(message), this.#worker)),
+      ]);
     } catch {
       this.#answer([call, null]);
     }

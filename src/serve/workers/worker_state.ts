@@ -1,5 +1,6 @@
 /**
- * The states of the supervisor and of a worker as it sees it, and the transitions between them. README.md draws them.
+ * The states of the supervisor and of a worker as it sees it, and the transitions between them.
+ * README.md draws them.
  *
  * @module
  */
@@ -54,7 +55,8 @@ export type SupervisorState =
  *
  * @param state Its state
  * @param event The event
- * @returns The next state; the same object for an event that does not fit the state, such as a late answer
+ * @returns The next state; the same object for an event that does not fit the state, such as a late
+ * answer
  */
 export function nextWorkerState(state: WorkerState, event: WorkerEvent): WorkerState {
   const { name } = state;
@@ -65,9 +67,13 @@ export function nextWorkerState(state: WorkerState, event: WorkerEvent): WorkerS
     case "listening":
       return name === "opening" ? { name: "serving", source: state.source } : state;
     case "asked":
-      return name === "serving" ? { name: "preparing", source: state.source, change: event.change } : state;
+      return name === "serving"
+        ? { name: "preparing", source: state.source, change: event.change }
+        : state;
     case "prepared":
-      return name === "preparing" && state.change.call === event.call ? { ...state, name: "prepared" } : state;
+      return name === "preparing" && state.change.call === event.call
+        ? { ...state, name: "prepared" }
+        : state;
     case "refused":
       return name === "preparing" && state.change.call === event.call
         ? { name: "serving", source: state.source }
@@ -75,7 +81,9 @@ export function nextWorkerState(state: WorkerState, event: WorkerEvent): WorkerS
     case "applied":
       return name === "prepared" ? { name: "serving", source: state.change.source } : state;
     case "abandoned":
-      return name === "preparing" || name === "prepared" ? { name: "serving", source: state.source } : state;
+      return name === "preparing" || name === "prepared"
+        ? { name: "serving", source: state.source }
+        : state;
     case "drained":
       return name === "draining" ? state : { name: "draining" };
     case "ended":
@@ -91,7 +99,10 @@ export function nextWorkerState(state: WorkerState, event: WorkerEvent): WorkerS
  * @param state Its state
  * @param event A worker serves for the first time, or a signal ends the supervisor
  */
-export function nextSupervisorState(state: SupervisorState, event: "served" | "closed"): SupervisorState {
+export function nextSupervisorState(
+  state: SupervisorState,
+  event: "served" | "closed",
+): SupervisorState {
   switch (event) {
     case "served":
       return state === "starting" ? "serving" : state;

@@ -1,6 +1,6 @@
 /**
- * HTTP/1.1 client with connections of its own: the calls, each with its request and the body of its response. Its
- * guarantees and a map of its files are in the README beside it.
+ * HTTP/1.1 client with connections of its own: the calls, each with its request and the body of its
+ * response. Its guarantees and a map of its files are in the README beside it.
  *
  * @module
  */
@@ -9,8 +9,20 @@ import { GatewayError } from "../../errors/gateway_error.ts";
 import { type Clock, systemClock } from "../../exchange/clock.ts";
 import type { ByteSink, PushedBody } from "../../http/message.ts";
 import { joinChunks } from "../../http/read_all.ts";
-import { type HeldBody, NeverSent, type Transport, type UpstreamCall, type UpstreamResponse } from "../transport.ts";
-import { type Connection, type ConnectionCall, ConnectionPool, type Dial, PIECE_BYTES } from "./connection.ts";
+import {
+  type HeldBody,
+  NeverSent,
+  type Transport,
+  type UpstreamCall,
+  type UpstreamResponse,
+} from "../transport.ts";
+import {
+  type Connection,
+  type ConnectionCall,
+  ConnectionPool,
+  type Dial,
+  PIECE_BYTES,
+} from "./connection.ts";
 import { unpackNode } from "./unpack.ts";
 
 const NO_FIELD_TEXT = /[^\t\x20-\x7e\x80-\xff]/; // RFC 9110 §5.5
@@ -25,7 +37,10 @@ const ignore = (): void => {};
  * @returns One or two pieces: a small body is in one piece with the header
  * @throws For a header that could be read as two
  */
-function toRequest({ method, target, headers, body }: UpstreamCall, host: string): readonly Uint8Array[] {
+function toRequest(
+  { method, target, headers, body }: UpstreamCall,
+  host: string,
+): readonly Uint8Array[] {
   let head = `${method} ${target} HTTP/1.1\r\nhost: ${host}\r\n`;
   for (const name in headers) {
     const value = headers[name] ?? "";
@@ -36,7 +51,8 @@ function toRequest({ method, target, headers, body }: UpstreamCall, host: string
   }
   const bytes = body?.bytes ?? null;
   if (bytes === null) {
-    // RFC 9110 §8.6: of methods that usually have a body, servers may refuse a request without a length.
+    // RFC 9110 §8.6: of methods that usually have a body, servers may refuse a request without a
+    // length.
     if (method.startsWith("P")) head += "content-length: 0\r\n";
     return [Buffer.from(`${head}\r\n`, "latin1")];
   }
@@ -76,16 +92,25 @@ class Call implements PushedBody, ConnectionCall {
    * @param connection The connection that it uses, open or not
    * @param clock Watches the connect deadline
    */
-  constructor(call: UpstreamCall, request: readonly Uint8Array[], connection: Connection, clock: Clock) {
+  constructor(
+    call: UpstreamCall,
+    request: readonly Uint8Array[],
+    connection: Connection,
+    clock: Clock,
+  ) {
     const { method, body, exchange, connectMs } = call;
     this.isHead = method === "HEAD";
     this.#body = body;
     this.#request = request;
     this.#connection = connection;
-    this.#forgetAbort = exchange.onAbort(() => this.#stop(exchange.reason ?? new Error("The call was aborted")));
+    this.#forgetAbort = exchange.onAbort(() =>
+      this.#stop(exchange.reason ?? new Error("The call was aborted"))
+    );
     if (!connection.isOpen) {
       const onLate = () =>
-        exchange.abort(new GatewayError("upstream_connect_timeout", { failureCause: connection.lateCause }));
+        exchange.abort(
+          new GatewayError("upstream_connect_timeout", { failureCause: connection.lateCause }),
+        );
       this.#cancelConnectTimer = clock.timer(connectMs, onLate);
     }
   }
@@ -161,7 +186,10 @@ class Call implements PushedBody, ConnectionCall {
     };
   }
 
-  /** Hands over what has arrived, and the end. Not from within the parser: the receiver may begin another call. */
+  /**
+   * Hands over what has arrived, and the end. Not from within the parser: the receiver may begin
+   * another call.
+   */
   #deliver(): void {
     const sink = this.#sink;
     if (sink === undefined || this.#isHeld) return;

@@ -1,6 +1,6 @@
 /**
- * Connections to an upstream, each for one call at a time, the pool in which they wait for the next call, and the port
- * to the sockets below them.
+ * Connections to an upstream, each for one call at a time, the pool in which they wait for the next
+ * call, and the port to the sockets below them.
  *
  * @module
  */
@@ -14,10 +14,16 @@ import { MalformedResponse } from "./head_reader.ts";
 import { JsonEnd } from "./json_end.ts";
 import { ResponseParser, type ResponseSink } from "./response_parser.ts";
 
-/** Size of the pieces in which bytes move: of one read from a socket, and of a body sent together with its header. */
+/**
+ * Size of the pieces in which bytes move: of one read from a socket, and of a body sent together
+ * with its header.
+ */
 export const PIECE_BYTES = 65536;
 
-/** Bytes that a connection reads before all others have a turn: some of them cost 50 ms of work a megabyte. */
+/**
+ * Bytes that a connection reads before all others have a turn: some of them cost 50 ms of work a
+ * megabyte.
+ */
 const TURN_BYTES = 4 * PIECE_BYTES;
 
 /** Port: a connected or connecting socket, as narrow as the client needs it. */
@@ -44,9 +50,14 @@ export interface ClientSocket {
 
 /** Events of a socket. None is reported before {@link Dial} has returned. */
 export interface SocketEvents {
-  /** Reports that it is connected and, if it is encrypted, that the server's identity is verified. */
+  /**
+   * Reports that it is connected and, if it is encrypted, that the server's identity is verified.
+   */
   opened(): void;
-  /** Reports that bytes that had to wait have been sent. Not called from within {@link ClientSocket.write}. */
+  /**
+   * Reports that bytes that had to wait have been sent. Not called from within {@link
+   * ClientSocket.write}.
+   */
   flushed(): void;
   /** Delivers received bytes, which nobody else writes to. */
   received(bytes: Buffer): void;
@@ -81,17 +92,27 @@ export interface ConnectionCall extends ResponseSink {
 
 /** Idle connections kept for each upstream. */
 const MAX_IDLE_CONNECTIONS = 1024;
-/** Longest time a connection is used: a new one goes to the address that the host name has by then. Milliseconds. */
+/**
+ * Longest time a connection is used: a new one goes to the address that the host name has by then.
+ * Milliseconds.
+ */
 const MAX_AGE_MS = 300_000;
 /** Time between two looks for idle connections that have become old. Milliseconds. */
 const SWEEP_MS = 5000;
-/** Longest time an idle connection is kept: less than common load balancers keep them (60 s). Milliseconds. */
+/**
+ * Longest time an idle connection is kept: less than common load balancers keep them (60 s).
+ * Milliseconds.
+ */
 const IDLE_CONNECTION_MS = 50_000;
-/** Margin by which an idle connection is given up before the timeout that its server announces. Milliseconds. */
+/**
+ * Margin by which an idle connection is given up before the timeout that its server announces.
+ * Milliseconds.
+ */
 const IDLE_MARGIN_MS = 1000;
 /**
- * Time for which a connection takes no call after an error, which is a status from 400 on. Some servers close it some
- * milliseconds after such an answer without announcing it (uvicorn does), and the next call would be lost. Milliseconds.
+ * Time for which a connection takes no call after an error, which is a status from 400 on. Some
+ * servers close it some milliseconds after such an answer without announcing it (uvicorn does), and
+ * the next call would be lost. Milliseconds.
  */
 const REST_MS = 250;
 const FIRST_ERROR = 400;
@@ -125,7 +146,11 @@ export class Connection implements SocketEvents, ResponseSink {
    * @param pool The pool that keeps it between calls
    * @param usedUntil Time from which it is given to no further call. Monotonic, milliseconds
    */
-  constructor(connect: (events: SocketEvents) => ClientSocket, pool: ConnectionPool, usedUntil: number) {
+  constructor(
+    connect: (events: SocketEvents) => ClientSocket,
+    pool: ConnectionPool,
+    usedUntil: number,
+  ) {
     this.#pool = pool;
     this.usedUntil = usedUntil;
     this.#socket = connect(this);
@@ -207,7 +232,9 @@ export class Connection implements SocketEvents, ResponseSink {
 
   received(bytes: Buffer): void {
     const call = this.#call;
-    if (call === undefined || !this.#isOpen) return this.#fail(new Error("Bytes came that no call asked for"));
+    if (call === undefined || !this.#isOpen) {
+      return this.#fail(new Error("Bytes came that no call asked for"));
+    }
     try {
       this.#parser.feed(bytes);
     } catch (error) {
@@ -222,7 +249,8 @@ export class Connection implements SocketEvents, ResponseSink {
 
   ended(): void {
     const call = this.#call;
-    // No runtime says whether the end of a TLS connection was announced (close_notify) or anybody cut it, RFC 9112 §9.8.
+    // No runtime says whether the end of a TLS connection was announced (close_notify) or anybody
+    // cut it, RFC 9112 §9.8.
     const isUnsure = this.#end?.isReached === false;
     // It may still wait for something to be written before it closes: no response comes any more.
     if (isUnsure || !this.#parser.close()) {
@@ -244,7 +272,9 @@ export class Connection implements SocketEvents, ResponseSink {
 
   head(status: number, headers: Map<string, string>): void {
     const [, seconds] = KEEP_ALIVE_TIMEOUT.exec(headers.get("keep-alive") ?? "") ?? [];
-    if (seconds !== undefined) this.#idleMs = Math.min(IDLE_CONNECTION_MS, Number(seconds) * 1000 - IDLE_MARGIN_MS);
+    if (seconds !== undefined) {
+      this.#idleMs = Math.min(IDLE_CONNECTION_MS, Number(seconds) * 1000 - IDLE_MARGIN_MS);
+    }
     this.#restMs = status >= FIRST_ERROR ? REST_MS : 0;
     if (this.#pool.isSecure && this.#parser.endsWithConnection) this.#end = new JsonEnd();
     this.#call?.head(status, headers);
@@ -294,7 +324,10 @@ export class ConnectionPool {
     this.#clock = clock;
   }
 
-  /** Returns the idle connection that was used last, so that the others may grow old and close; else a new one. */
+  /**
+   * Returns the idle connection that was used last, so that the others may grow old and close; else
+   * a new one.
+   */
   acquire(): Connection {
     const now = this.#clock.monotonic();
     for (let kept = this.#idle.pop(); kept !== undefined; kept = this.#idle.pop()) {
@@ -318,7 +351,9 @@ export class ConnectionPool {
       return;
     }
     const now = this.#clock.monotonic();
-    if (this.#idle.length >= MAX_IDLE_CONNECTIONS || connection.usedUntil <= now) return connection.destroy();
+    if (this.#idle.length >= MAX_IDLE_CONNECTIONS || connection.usedUntil <= now) {
+      return connection.destroy();
+    }
     connection.idleUntil = Math.min(now + idleMs, connection.usedUntil);
     this.#idle.push(connection);
     if (!this.#isSweepDue) this.#sweepLater();

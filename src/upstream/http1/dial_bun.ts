@@ -9,7 +9,9 @@ import { checkServerIdentity, type PeerCertificate } from "node:tls";
 import { dialNode, KEEP_ALIVE_MS, ownSessions, toHandshakeError } from "./dial_node.ts";
 import type { ClientSocket, Dial, SocketEvents } from "./connection.ts";
 
-/** The part of Bun's types that is used here: the official ones clash with those of Node and Deno. */
+/**
+ * The part of Bun's types that is used here: the official ones clash with those of Node and Deno.
+ */
 interface BunTcpSocket {
   readonly data: BunSocket;
   readonly readyState: number;
@@ -48,7 +50,9 @@ declare const Bun: {
 /** `readyState` of an open socket. */
 const OPEN = 1;
 
-/** Number of attempts to connect that are still under way though they are no longer wanted, by host. */
+/**
+ * Number of attempts to connect that are still under way though they are no longer wanted, by host.
+ */
 const abandoned = new Map<string, number>();
 
 function countAbandoned(host: string, change: 1 | -1): void {
@@ -96,7 +100,10 @@ class BunSocket implements ClientSocket {
     return this.#waiting.length === 0;
   }
 
-  /** Takes the connected socket, or closes it if it is no longer wanted. @returns Whether it is still wanted */
+  /**
+   * Takes the connected socket, or closes it if it is no longer wanted. @returns Whether it is
+   * still wanted
+   */
   connected(socket: BunTcpSocket): boolean {
     this.#socket = socket;
     if (this.#isDestroyed) {
@@ -186,7 +193,8 @@ const HANDLERS: Parameters<typeof Bun.connect>[0]["socket"] = {
   },
   handshake(socket, isDone, error) {
     const { data: own } = socket;
-    // Bun looks at the name in the certificate too; a key that goes to the wrong host is worth a second look.
+    // Bun looks at the name in the certificate too; a key that goes to the wrong host is worth a
+    // second look.
     const found = error ??
       (isDone && socket.authorized
         ? checkServerIdentity(own.hostname, socket.getPeerCertificate())
@@ -210,9 +218,9 @@ const HANDLERS: Parameters<typeof Bun.connect>[0]["socket"] = {
 };
 
 /**
- * Connects with Bun's sockets. Bun can't cancel an attempt to connect, so that an unwanted one lasts until the system
- * gives up, after minutes. While there is one to a host, further connections to it use Bun's `node:net`, which can
- * cancel.
+ * Connects with Bun's sockets. Bun can't cancel an attempt to connect, so that an unwanted one
+ * lasts until the system gives up, after minutes. While there is one to a host, further connections
+ * to it use Bun's `node:net`, which can cancel.
  */
 export const dialBun: Dial = (url: URL, events: SocketEvents): ClientSocket =>
   abandoned.has(url.host) ? dialNode(url, events) : new BunSocket(url, events);

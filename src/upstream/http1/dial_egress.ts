@@ -1,5 +1,6 @@
 /**
- * Connections by a configured way out: through a proxy or not, with authorities and a client certificate of its own.
+ * Connections by a configured way out: through a proxy or not, with authorities and a client
+ * certificate of its own.
  *
  * @module
  */
@@ -14,14 +15,20 @@ import { Tunnel } from "./dial_proxy.ts";
 import { type Egress, findProxy, splitPem } from "./egress.ts";
 import { TlsSessions } from "./tls_sessions.ts";
 
-/** The variable whose file no function of the runtime tells of: that of Deno, and that of Node before 22.15. */
+/**
+ * The variable whose file no function of the runtime tells of: that of Deno, and that of Node
+ * before 22.15.
+ */
 export const UNTOLD_ROOTS: "DENO_CERT" | "NODE_EXTRA_CA_CERTS" | undefined = runtime === "deno"
   ? "DENO_CERT"
   : "getCACertificates" in tls
   ? undefined
   : "NODE_EXTRA_CA_CERTS";
 
-/** Reads the file of that variable. A runtime starts without one that can't be used, and so does the gateway. */
+/**
+ * Reads the file of that variable. A runtime starts without one that can't be used, and so does the
+ * gateway.
+ */
 function readUntoldRoots(): readonly string[] {
   try {
     const file = UNTOLD_ROOTS && process.env[UNTOLD_ROOTS];
@@ -31,7 +38,10 @@ function readUntoldRoots(): readonly string[] {
   }
 }
 
-/** Tells whether a certificate can be used: Deno 2.9 lists others too, and no handshake with one among them ever ends. */
+/**
+ * Tells whether a certificate can be used: Deno 2.9 lists others too, and no handshake with one
+ * among them ever ends.
+ */
 function isCertificate(pem: string): boolean {
   try {
     return new X509Certificate(pem).raw.byteLength > 0;
@@ -40,15 +50,23 @@ function isCertificate(pem: string): boolean {
   }
 }
 
-/** Returns the authorities that the runtime trusts, those of `NODE_EXTRA_CA_CERTS` and `--use-system-ca` among them. */
+/**
+ * Returns the authorities that the runtime trusts, those of `NODE_EXTRA_CA_CERTS` and
+ * `--use-system-ca` among them.
+ */
 function ownRoots(): readonly string[] {
   const { getCACertificates } = tls as Partial<typeof tls>;
   const told = getCACertificates?.("default") ?? tls.rootCertificates;
   return [...told, ...readUntoldRoots()].filter(isCertificate);
 }
 
-/** Makes the settings of TLS. @param identity The client certificate, for those that are shown one */
-function toContext({ ca, isCaOnly }: Egress, identity: Pick<Egress, "cert" | "key">): SecureContext | undefined {
+/**
+ * Makes the settings of TLS. @param identity The client certificate, for those that are shown one
+ */
+function toContext(
+  { ca, isCaOnly }: Egress,
+  identity: Pick<Egress, "cert" | "key">,
+): SecureContext | undefined {
   const { cert, key } = identity;
   if (ca === undefined && cert === undefined) return undefined;
   return createSecureContext({

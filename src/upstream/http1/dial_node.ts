@@ -5,13 +5,21 @@
  */
 import { Buffer } from "node:buffer";
 import { connect, isIP, type Socket, type TcpNetConnectOpts } from "node:net";
-import { connect as connectTls, type ConnectionOptions, type SecureContext, type TLSSocket } from "node:tls";
+import {
+  connect as connectTls,
+  type ConnectionOptions,
+  type SecureContext,
+  type TLSSocket,
+} from "node:tls";
 import { runtime } from "../../runtime.ts";
 import { CallFailed } from "../transport.ts";
 import { type ClientSocket, type Dial, PIECE_BYTES, type SocketEvents } from "./connection.ts";
 import { keepSessions, TlsSessions } from "./tls_sessions.ts";
 
-/** Silence of a connection after which the system probes whether its other side is still there. Milliseconds. */
+/**
+ * Silence of a connection after which the system probes whether its other side is still there.
+ * Milliseconds.
+ */
 export const KEEP_ALIVE_MS = 60_000;
 
 /** Buffer for one read, shared by all connections: its bytes are copied before the next read. */
@@ -19,8 +27,8 @@ const shared = new Uint8Array(PIECE_BYTES);
 const sharedBuffer = (): Uint8Array => shared;
 
 /**
- * Time after which the next address of a host is tried, beside or in place of one that does not answer: RFC 8305 §5
- * recommends it. Milliseconds.
+ * Time after which the next address of a host is tried, beside or in place of one that does not
+ * answer: RFC 8305 §5 recommends it. Milliseconds.
  */
 const ATTEMPT_DELAY_MS = 250;
 
@@ -38,7 +46,8 @@ export interface Security {
 /** Returns the host of a URL as sockets take it. */
 export const hostOf = ({ hostname }: URL): string => hostname.replace(/^\[|\]$/g, "");
 /** Returns the port of a URL. */
-export const portOf = ({ port, protocol }: URL): number => Number(port || (protocol === "https:" ? 443 : 80));
+export const portOf = ({ port, protocol }: URL): number =>
+  Number(port || (protocol === "https:" ? 443 : 80));
 
 /**
  * Begins a TLS connection.
@@ -79,7 +88,12 @@ export const connectionOptions = (url: URL): TcpNetConnectOpts => ({
 });
 
 /** Opens a connection to the host of a URL. Its bytes are read into one buffer. */
-function open(url: URL, security: Security, onOpen: () => void, onData: (bytes: Buffer) => void): Socket {
+function open(
+  url: URL,
+  security: Security,
+  onOpen: () => void,
+  onData: (bytes: Buffer) => void,
+): Socket {
   const options = {
     ...connectionOptions(url),
     onread: {
@@ -92,7 +106,9 @@ function open(url: URL, security: Security, onOpen: () => void, onData: (bytes: 
       },
     },
   };
-  return url.protocol === "https:" ? secure(url, security, options, onOpen) : connect(options, onOpen);
+  return url.protocol === "https:"
+    ? secure(url, security, options, onOpen)
+    : connect(options, onOpen);
 }
 
 /** The handle below Deno's TLS, from which it reads. */
@@ -102,9 +118,9 @@ interface Underneath {
 }
 
 /**
- * Returns the handle below a TLS socket on Deno. Deno's TLS (2.9) keeps reading into memory without bound while it is
- * paused, so that the handle below it has to stop. The handle has no public name: if it is renamed, nothing stops, and
- * a test detects it.
+ * Returns the handle below a TLS socket on Deno. Deno's TLS (2.9) keeps reading into memory without
+ * bound while it is paused, so that the handle below it has to stop. The handle has no public name:
+ * if it is renamed, nothing stops, and a test detects it.
  */
 function underneath(socket: Socket): Underneath | undefined {
   const { _handle: handle } = socket as { _handle?: { _parent?: Underneath } | null };
@@ -112,12 +128,15 @@ function underneath(socket: Socket): Underneath | undefined {
 }
 
 /**
- * Creates the error of a failed TLS handshake. Whatever ended it, a reset or a close included, counts as a TLS failure.
+ * Creates the error of a failed TLS handshake. Whatever ended it, a reset or a close included,
+ * counts as a TLS failure.
  *
  * @param cause The runtime's error, if any
  */
 export function toHandshakeError(cause: Error | undefined): CallFailed {
-  return new CallFailed("tls", cause?.message ?? "The connection ended in the TLS handshake", { cause });
+  return new CallFailed("tls", cause?.message ?? "The connection ended in the TLS handshake", {
+    cause,
+  });
 }
 
 /** Opens a socket, with whom to tell that it is open, and of its bytes. */
@@ -147,8 +166,13 @@ export class NodeSocket implements ClientSocket {
     this.socket = opening(opened, (bytes) => events.received(bytes))
       .on("end", () => this.#isInHandshake || events.ended()) // an error follows it there
       .on("error", (error) => this.#error = error)
-      .on("close", () => events.closed(this.#isInHandshake ? toHandshakeError(this.#error) : this.#error));
-    if (handshake === "connected") this.socket.prependOnceListener("connect", () => this.#isInHandshake = true);
+      .on(
+        "close",
+        () => events.closed(this.#isInHandshake ? toHandshakeError(this.#error) : this.#error),
+      );
+    if (handshake === "connected") {
+      this.socket.prependOnceListener("connect", () => this.#isInHandshake = true);
+    }
   }
 
   get isAlive(): boolean {
@@ -187,7 +211,9 @@ export class NodeSocket implements ClientSocket {
   }
 }
 
-/** Connects with Node's sockets. @param security Settings of TLS; those of the runtime if left out */
+/**
+ * Connects with Node's sockets. @param security Settings of TLS; those of the runtime if left out
+ */
 export function createNodeDial(security: Security = { sessions: ownSessions }): Dial {
   return (url, events) =>
     new NodeSocket(

@@ -1,6 +1,7 @@
 /**
- * Connections through a proxy: to the proxy, `CONNECT`, and what is inside the tunnel (RFC 9110 §9.3.6). The proxy is
- * shown the host and port of the upstream and its own credentials, nothing else; the upstream is shown neither.
+ * Connections through a proxy: to the proxy, `CONNECT`, and what is inside the tunnel (RFC 9110
+ * §9.3.6). The proxy is shown the host and port of the upstream and its own credentials, nothing
+ * else; the upstream is shown neither.
  *
  * @module
  */
@@ -26,8 +27,13 @@ export interface TunnelSecurity {
 /** Makes the request for a tunnel. */
 function toConnect(url: URL, { credentials }: Proxy): Buffer {
   const target = `${url.hostname}:${portOf(url)}`;
-  const authorization = credentials === undefined ? "" : `proxy-authorization: ${toBasic(credentials)}\r\n`;
-  return Buffer.from(`CONNECT ${target} HTTP/1.1\r\nhost: ${target}\r\n${authorization}\r\n`, "latin1");
+  const authorization = credentials === undefined
+    ? ""
+    : `proxy-authorization: ${toBasic(credentials)}\r\n`;
+  return Buffer.from(
+    `CONNECT ${target} HTTP/1.1\r\nhost: ${target}\r\n${authorization}\r\n`,
+    "latin1",
+  );
 }
 
 /** Reads the answer to `CONNECT`, which can come in pieces. */
@@ -38,7 +44,8 @@ class AnswerReader {
   /**
    * Reads the next bytes. Interim responses are skipped.
    *
-   * @returns Its status and the number of bytes behind its header; `undefined` while it is incomplete
+   * @returns Its status and the number of bytes behind its header; `undefined` while it is
+   * incomplete
    * @throws {MalformedResponse} For bytes that are no answer
    */
   read(received: Buffer): { readonly status: number; readonly restBytes: number } | undefined {
@@ -62,11 +69,18 @@ class AnswerReader {
 
 function toRefusal(status: number): CallFailed {
   const other: FailureCause = status >= 500 ? "proxy_upstream" : "proxy_refused";
-  return new CallFailed(status === 407 ? "proxy_auth" : other, `The proxy answered CONNECT with ${status}`);
+  return new CallFailed(
+    status === 407 ? "proxy_auth" : other,
+    `The proxy answered CONNECT with ${status}`,
+  );
 }
 
 function toProxyFailure(cause: MalformedResponse): CallFailed {
-  return new CallFailed("proxy_failed", `The proxy's answer to CONNECT can't be read: ${cause.message}`, { cause });
+  return new CallFailed(
+    "proxy_failed",
+    `The proxy's answer to CONNECT can't be read: ${cause.message}`,
+    { cause },
+  );
 }
 
 /** A connection through a proxy, at whatever stage it is. */
@@ -97,7 +111,9 @@ export class Tunnel implements ClientSocket {
     this.#outer = new NodeSocket(
       (onOpen, onData) => {
         const options = connectionOptions(proxyUrl);
-        const socket: Socket = isSecure ? secure(proxyUrl, security.proxy, options, onOpen) : connect(options, onOpen);
+        const socket: Socket = isSecure
+          ? secure(proxyUrl, security.proxy, options, onOpen)
+          : connect(options, onOpen);
         return socket.on("data", onData);
       },
       isSecure ? "connected" : "none",
@@ -121,7 +137,9 @@ export class Tunnel implements ClientSocket {
       const answer = this.#answer.read(bytes);
       if (answer === undefined) return;
       if (answer.status >= 300) throw toRefusal(answer.status);
-      if (answer.restBytes > 0) throw new CallFailed("proxy_failed", "Bytes came that no call asked for");
+      if (answer.restBytes > 0) {
+        throw new CallFailed("proxy_failed", "Bytes came that no call asked for");
+      }
       this.#enter();
     } catch (error) {
       const isMalformed = error instanceof MalformedResponse;
@@ -141,7 +159,8 @@ export class Tunnel implements ClientSocket {
     socket.removeAllListeners("data");
     const events = this.#events;
     this.#inner = new NodeSocket(
-      (onOpen, onData) => secure(this.#url, this.#security.upstream, { socket }, onOpen).on("data", onData),
+      (onOpen, onData) =>
+        secure(this.#url, this.#security.upstream, { socket }, onOpen).on("data", onData),
       "now",
       {
         opened: () => events.opened(),

@@ -1,5 +1,6 @@
 /**
- * The way out to upstreams, as the client needs it: proxies with their exceptions, authorities, a client certificate.
+ * The way out to upstreams, as the client needs it: proxies with their exceptions, authorities, a
+ * client certificate.
  *
  * @module
  */

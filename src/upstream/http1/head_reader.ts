@@ -1,14 +1,21 @@
 /**
- * Finds where the headers of responses end, in bytes that can be cut anywhere. A peer that sends single bytes costs no
- * more work a byte than a peer that sends them at once, and interim responses count against the limit of the header.
+ * Finds where the headers of responses end, in bytes that can be cut anywhere. A peer that sends
+ * single bytes costs no more work a byte than a peer that sends them at once, and interim responses
+ * count against the limit of the header.
  *
  * @module
  */
 import { Buffer } from "node:buffer";
 
-/** Maximum size of a response's header, its interim responses included, and of a line between chunks. Bytes. */
+/**
+ * Maximum size of a response's header, its interim responses included, and of a line between
+ * chunks. Bytes.
+ */
 export const MAX_HEADER_BYTES = 65536;
-/** Maximum number of interim responses: enough for a 102 every 20 seconds (RFC 2518 §10.1) in a quarter of an hour. */
+/**
+ * Maximum number of interim responses: enough for a 102 every 20 seconds (RFC 2518 §10.1) in a
+ * quarter of an hour.
+ */
 export const MAX_INTERIM_RESPONSES = 50;
 
 const STATUS_START = "HTTP/1.";
@@ -21,7 +28,10 @@ export class MalformedResponse extends Error {
   override readonly name = "MalformedResponse";
 }
 
-/** The received bytes of a header or a line that is not complete. Bytes that drip in are copied about twice each. */
+/**
+ * The received bytes of a header or a line that is not complete. Bytes that drip in are copied
+ * about twice each.
+ */
 export class IncompleteBytes {
   #bytes: Buffer | undefined;
   /** Memory with room behind these bytes; `undefined` if they are a part of what was received. */
@@ -85,11 +95,17 @@ export class HeadReader {
     const limit = at + this.#bytesLeft + HEAD_END.length;
     const text = bytes.toString("latin1", from, limit);
     const end = text.indexOf(HEAD_END); // in a text: bytes are searched slowly by Deno
-    if (end !== -1) return from === at ? text.slice(0, end) : bytes.toString("latin1", at, from + end);
+    if (end !== -1) {
+      return from === at ? text.slice(0, end) : bytes.toString("latin1", at, from + end);
+    }
     if (bytes.length >= limit) throw new MalformedResponse("The header is too large");
-    const start = searched < STATUS_START.length ? bytes.toString("latin1", at, at + STATUS_START.length) : "";
+    const start = searched < STATUS_START.length
+      ? bytes.toString("latin1", at, at + STATUS_START.length)
+      : "";
     if (!STATUS_START.startsWith(start)) throw new MalformedResponse("It is no HTTP/1.1");
-    if (BARE_LF.test(text)) throw new MalformedResponse("A line of the header does not end as it should");
+    if (BARE_LF.test(text)) {
+      throw new MalformedResponse("A line of the header does not end as it should");
+    }
     return undefined;
   }
 
@@ -102,6 +118,8 @@ export class HeadReader {
   countInterim(head: string): void {
     this.#bytesLeft -= head.length + HEAD_END.length;
     this.#interimLeft--;
-    if (this.#interimLeft < 0) throw new MalformedResponse("Too many interim responses come before the response");
+    if (this.#interimLeft < 0) {
+      throw new MalformedResponse("Too many interim responses come before the response");
+    }
   }
 }

@@ -1,5 +1,6 @@
 /**
- * Exceptions from a proxy, as `NO_PROXY` lists them: hosts with all below them, addresses, networks and ports.
+ * Exceptions from a proxy, as `NO_PROXY` lists them: hosts with all below them, addresses, networks
+ * and ports.
  *
  * @module
  */
@@ -8,21 +9,34 @@ import { isIPv4, isIPv6 } from "node:net";
 /** Bits of an address of IPv4, and of IPv6. */
 const [BITS_4, BITS_6] = [32, 128];
 const GROUP_BITS = 16n;
-/** An entry: a host, an address or a network, with or without a port. An address of IPv6 with a port is in brackets. */
+/**
+ * An entry: a host, an address or a network, with or without a port. An address of IPv6 with a port
+ * is in brackets.
+ */
 const ENTRY = /^(?:\[([^\]]+)\]|([^:]*)|(.*:.*:.*))(?::(\d+))?$/;
 
 /** Converts an address to a number. @returns `undefined` for what is no address */
 function toNumber(address: string): { readonly value: bigint; readonly bits: number } | undefined {
   if (isIPv4(address)) {
-    return { value: address.split(".").reduce((sum, part) => sum * 256n + BigInt(part), 0n), bits: BITS_4 };
+    return {
+      value: address.split(".").reduce((sum, part) => sum * 256n + BigInt(part), 0n),
+      bits: BITS_4,
+    };
   }
   if (!isIPv6(address) || address.includes("%")) return undefined;
   const [, plain = ""] = /^\[(.*)\]$/.exec(new URL(`http://[${address}]`).hostname) ?? []; // hexadecimal groups only
   const [head = "", tail] = plain.split("::");
   const groups = (text: string) => text === "" ? [] : text.split(":");
   const missing = 8 - groups(head).length - groups(tail ?? "").length;
-  const all = [...groups(head), ...Array(tail === undefined ? 0 : missing).fill("0"), ...groups(tail ?? "")];
-  return { value: all.reduce((sum, group) => (sum << GROUP_BITS) + BigInt(`0x${group}`), 0n), bits: BITS_6 };
+  const all = [
+    ...groups(head),
+    ...Array(tail === undefined ? 0 : missing).fill("0"),
+    ...groups(tail ?? ""),
+  ];
+  return {
+    value: all.reduce((sum, group) => (sum << GROUP_BITS) + BigInt(`0x${group}`), 0n),
+    bits: BITS_6,
+  };
 }
 
 /** Returns whether an address is that of an entry, or in its network. */
@@ -36,7 +50,10 @@ function isInNetwork(address: string, entry: string): boolean {
   return one.value >> rest === other.value >> rest;
 }
 
-/** Returns whether a name is that of an entry, or below it. A dot, or `*.`, before an entry changes nothing. */
+/**
+ * Returns whether a name is that of an entry, or below it. A dot, or `*.`, before an entry changes
+ * nothing.
+ */
 function isBelow(name: string, entry: string): boolean {
   const plain = entry.replace(/^\*?\./, "").replace(/\.$/, "");
   return plain !== "" && (name === plain || name.endsWith(`.${plain}`));

@@ -1,19 +1,28 @@
 /**
- * Parser of the HTTP/1.1 responses on a connection, one after another (RFC 9112, from the client's side). It is strict:
- * it refuses what a lenient parser would guess, for the end of each response must be beyond doubt. The next response is
- * another caller's.
+ * Parser of the HTTP/1.1 responses on a connection, one after another (RFC 9112, from the client's
+ * side). It is strict: it refuses what a lenient parser would guess, for the end of each response
+ * must be beyond doubt. The next response is another caller's.
  *
  * @module
  */
 import { Buffer } from "node:buffer";
-import { HEAD_END, HeadReader, IncompleteBytes, MalformedResponse, MAX_HEADER_BYTES } from "./head_reader.ts";
+import {
+  HEAD_END,
+  HeadReader,
+  IncompleteBytes,
+  MalformedResponse,
+  MAX_HEADER_BYTES,
+} from "./head_reader.ts";
 
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: [\t\x20-\x7e\x80-\xff]*)?$/;
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/; // RFC 9110 §5.6.2
 const NO_FIELD_TEXT = /[^\t\x20-\x7e\x80-\xff]/; // RFC 9110 §5.5
 const LENGTH = /^\d{1,15}$/;
 const MAX_SIZE_DIGITS = 12;
-/** Ratio of received bytes to the body's bytes in them above which the latter are copied, so that the rest is freed. */
+/**
+ * Ratio of received bytes to the body's bytes in them above which the latter are copied, so that
+ * the rest is freed.
+ */
 const MAX_KEPT_RATIO = 16;
 const EXTENSION = /^[\t ]*(?:;[\t\x20-\x7e\x80-\xff]*)?$/; // of a chunk, RFC 9112 §7.1.1: ignored
 const CR = 0x0d;
@@ -59,8 +68,8 @@ export class ResponseParser {
   }
 
   /**
-   * Returns whether the connection can carry another call: the last response is complete, nothing came after it, and the
-   * server did not say that it closes the connection.
+   * Returns whether the connection can carry another call: the last response is complete, nothing
+   * came after it, and the server did not say that it closes the connection.
    */
   get isReusable(): boolean {
     return this.#expected === "nothing" && this.#isPersistent;
@@ -150,10 +159,15 @@ export class ResponseParser {
   #frame(status: number, headers: ReadonlyMap<string, string>, isCurrent: boolean): void {
     const length = headers.get("content-length");
     const coding = headers.get("transfer-encoding");
-    if (coding !== undefined && (length !== undefined || !isCurrent || coding.toLowerCase() !== "chunked")) {
+    if (
+      coding !== undefined &&
+      (length !== undefined || !isCurrent || coding.toLowerCase() !== "chunked")
+    ) {
       throw new MalformedResponse("Where its body ends can't be told");
     }
-    if (length !== undefined && !LENGTH.test(length)) throw new MalformedResponse("Its length is no number");
+    if (length !== undefined && !LENGTH.test(length)) {
+      throw new MalformedResponse("Its length is no number");
+    }
     const isChunked = coding !== undefined;
     const isBodiless = this.#isHead || status === 204 || status === 304; // whatever its header says
     this.#left = isChunked ? 0 : Number(length ?? (isBodiless ? 0 : Infinity));
@@ -162,9 +176,11 @@ export class ResponseParser {
     else if (isChunked) this.#expected = "chunk";
     else this.#expected = this.#left === 0 ? "nothing" : "body";
     // A body that comes with a 204 or 304 all the same must not be taken for the next response.
-    const isEndKnown = this.#isHead || (isBodiless ? !isChunked && this.#left === 0 : this.#left < Infinity);
+    const isEndKnown = this.#isHead ||
+      (isBodiless ? !isChunked && this.#left === 0 : this.#left < Infinity);
     const options = (headers.get("connection") ?? "").toLowerCase().split(",");
-    this.#isPersistent = isCurrent && isEndKnown && !options.some((option) => option.trim() === "close");
+    this.#isPersistent = isCurrent && isEndKnown &&
+      !options.some((option) => option.trim() === "close");
   }
 
   /** Reads a line between the data of chunks. @returns Its end, or `at` while it is incomplete */
@@ -186,14 +202,17 @@ export class ResponseParser {
   /** Checks a field of the trailer, which is then dropped. */
   #checkTrailer(field: string): void {
     this.#trailerBytes += field.length;
-    if (this.#trailerBytes > MAX_HEADER_BYTES) throw new MalformedResponse("The trailer is too large");
+    if (this.#trailerBytes > MAX_HEADER_BYTES) {
+      throw new MalformedResponse("The trailer is too large");
+    }
     toHeaders([field]);
   }
 }
 
 /**
- * Returns the index of a line's CRLF, or -1 while it has not come. Lines between chunks are a few bytes: a loop is
- * cheaper than a call to search them. No line end is among the bytes that an earlier call has searched.
+ * Returns the index of a line's CRLF, or -1 while it has not come. Lines between chunks are a few
+ * bytes: a loop is cheaper than a call to search them. No line end is among the bytes that an
+ * earlier call has searched.
  */
 function endOfLine(bytes: Buffer, at: number, searched: number): number {
   const limit = Math.min(bytes.length, at + MAX_HEADER_BYTES + 2);
@@ -217,7 +236,9 @@ function readSize(bytes: Buffer, at: number, end: number): number {
     size = size * 16 + digit;
   }
   const isSize = index > at && index - at <= MAX_SIZE_DIGITS;
-  if (isSize && (index === end || EXTENSION.test(bytes.toString("latin1", index, end)))) return size;
+  if (isSize && (index === end || EXTENSION.test(bytes.toString("latin1", index, end)))) {
+    return size;
+  }
   throw new MalformedResponse("A chunk has no size");
 }
 
@@ -227,7 +248,9 @@ function toHeaders(fields: readonly string[]): Map<string, string> {
     const colon = field.indexOf(":");
     const name = field.slice(0, Math.max(0, colon));
     // A folded line begins with a space, which no name does.
-    if (!TOKEN.test(name) || NO_FIELD_TEXT.test(field)) throw new MalformedResponse("A header is malformed");
+    if (!TOKEN.test(name) || NO_FIELD_TEXT.test(field)) {
+      throw new MalformedResponse("A header is malformed");
+    }
     const value = trimBlanks(field.slice(colon + 1));
     const key = name.toLowerCase();
     const earlier = headers.get(key);
@@ -236,9 +259,13 @@ function toHeaders(fields: readonly string[]): Map<string, string> {
   return headers;
 }
 
-/** Removes spaces and tabs at both ends. Other characters that `trim` would remove are either refused or text here. */
+/**
+ * Removes spaces and tabs at both ends. Other characters that `trim` would remove are either
+ * refused or text here.
+ */
 function trimBlanks(text: string): string {
-  const isBlank = (index: number) => text.charCodeAt(index) === SPACE || text.charCodeAt(index) === TAB;
+  const isBlank = (index: number) =>
+    text.charCodeAt(index) === SPACE || text.charCodeAt(index) === TAB;
   let first = 0;
   let last = text.length;
   while (isBlank(first)) first++;

@@ -1,5 +1,6 @@
 /**
- * TLS sessions of earlier connections: a handshake that resumes one sends no certificates, and costs a tenth.
+ * TLS sessions of earlier connections: a handshake that resumes one sends no certificates, and
+ * costs a tenth.
  *
  * @module
  */
@@ -8,8 +9,9 @@ import type { TLSSocket } from "node:tls";
 import { runtime } from "../../runtime.ts";
 
 /**
- * The last session with each host. Hosts come from the configuration, so that they are few. A session is kept only from
- * a connection whose certificate was verified; connections that trust other authorities have sessions of their own.
+ * The last session with each host. Hosts come from the configuration, so that they are few. A
+ * session is kept only from a connection whose certificate was verified; connections that trust
+ * other authorities have sessions of their own.
  */
 export class TlsSessions {
   readonly #sessions = new Map<string, Buffer>();
@@ -31,8 +33,8 @@ export class TlsSessions {
 }
 
 /**
- * Keeps the sessions of a connection. Deno 2.9 resumes none, and takes a connection that is given one for resumed, with
- * no look at the name in its certificate.
+ * Keeps the sessions of a connection. Deno 2.9 resumes none, and takes a connection that is given
+ * one for resumed, with no look at the name in its certificate.
  *
  * @param socket The connection
  * @param host Host and port

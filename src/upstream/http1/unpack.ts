@@ -11,8 +11,8 @@ import { runtime } from "../../runtime.ts";
 type Inflater = Transform & zlib.Zlib;
 
 /**
- * Returns whether a body has the zlib format, whose first byte names the method "deflate" (RFC 1950 §2.2). Some servers
- * send raw deflate instead.
+ * Returns whether a body has the zlib format, whose first byte names the method "deflate" (RFC 1950
+ * §2.2). Some servers send raw deflate instead.
  */
 const isZlibFormat = (first: number | undefined): boolean => ((first ?? 0) & 0x0f) === 8;
 /** Largest Zstandard window for HTTP, 8 MB (RFC 9659), as a power of two. */
@@ -21,24 +21,30 @@ const ZSTD_WINDOW_LOG = 23;
 const hasZstd = "createZstdDecompress" in zlib && runtime === "node";
 
 /**
- * Byte fed after a Brotli body: a complete body does not consume it. Without it, Deno 2.9 takes a cut body for
- * complete.
+ * Byte fed after a Brotli body: a complete body does not consume it. Without it, Deno 2.9 takes a
+ * cut body for complete.
  */
 const PROBE = new Uint8Array(1);
 
-/** Functions by coding, which create the decompressor for a body that begins with the given byte. */
+/**
+ * Functions by coding, which create the decompressor for a body that begins with the given byte.
+ */
 const INFLATERS: Readonly<Record<string, (first: number | undefined) => Inflater>> = {
   gzip: () => zlib.createGunzip(),
   deflate: (first) => isZlibFormat(first) ? zlib.createInflate() : zlib.createInflateRaw(),
   br: () => zlib.createBrotliDecompress(),
   ...(hasZstd && {
-    zstd: () => zlib.createZstdDecompress({ params: { [zlib.constants.ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG } }),
+    zstd: () =>
+      zlib.createZstdDecompress({
+        params: { [zlib.constants.ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG },
+      }),
   }),
 };
 
 /**
- * A body that is unpacked as it is read. One chunk at a time is fed, when all that came of the one before has been
- * read: what waits unread is bounded by the stream's own buffers (64 KB), however much a chunk unpacks to.
+ * A body that is unpacked as it is read. One chunk at a time is fed, when all that came of the one
+ * before has been read: what waits unread is bounded by the stream's own buffers (64 KB), however
+ * much a chunk unpacks to.
  */
 class Unpacked implements ByteSource {
   readonly #packed: ByteSource;
@@ -99,12 +105,18 @@ class Unpacked implements ByteSource {
   #start(first: number | undefined): Inflater {
     const inflater = INFLATERS[this.#coding]?.(first);
     if (inflater === undefined) throw new TypeError("Cannot unpack this coding");
-    return inflater.on("readable", () => this.#wake()).on("error", (error) => this.#told(error)).on("end", () => {
-      this.#isOver = true;
-      // What zlib did not take is no part of the body: most decoders stop before it without a word.
-      const isWhole = inflater.bytesWritten === this.#fedBytes;
-      this.#told(isWhole ? undefined : new Error("The packed body is cut, or followed by something else"));
-    });
+    return inflater.on("readable", () => this.#wake()).on("error", (error) => this.#told(error)).on(
+      "end",
+      () => {
+        this.#isOver = true;
+        // What zlib did not take is no part of the body: most decoders stop before it without a
+        // word.
+        const isWhole = inflater.bytesWritten === this.#fedBytes;
+        this.#told(
+          isWhole ? undefined : new Error("The packed body is cut, or followed by something else"),
+        );
+      },
+    );
   }
 
   #told(error: Error | null | undefined): void {
