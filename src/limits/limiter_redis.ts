@@ -97,21 +97,14 @@ export class RedisLimiter implements Limiter {
     );
     this.#settlements = new Settlements(client, () => this.#open.doubt());
     this.#exhausted = new ExhaustedWindows(clock);
-    const [acquire, count, settlements, known] = [
-      this.#acquire,
-      this.#count,
-      this.#settlements,
-      this.#known,
-    ];
-    const gateways = () => this.#membership.gateways;
     this.#shares = new BorrowedShares({
       client,
       clock,
-      acquire,
-      count,
-      settlements,
-      known,
-      gateways,
+      acquire: this.#acquire,
+      count: this.#count,
+      settlements: this.#settlements,
+      known: this.#known,
+      gateways: () => this.#membership.gateways,
       division,
     });
   }
