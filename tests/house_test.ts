@@ -113,7 +113,7 @@ const WINGS: ReadonlySet<number> = new Set([2, 3]);
 
 /** Bound: may name a runtime or an engine. */
 const isBound = (file: string) =>
-  /_(?:file|redis|kv)\.ts$|^src\/(?:upstream\/http1|storage|serve|cloudflare|cli)\/|^src\/runtime\.ts$/
+  /_(?:file|redis|kv)\.ts$|\/redis\/|^src\/(?:upstream\/http1|storage|serve|cloudflare|cli)\/|^src\/runtime\.ts$/
     .test(file);
 
 /** A call that has one home. The pattern must not stand elsewhere in `src`. */
