@@ -25,8 +25,8 @@ import { MAX_ROWS, UsageTable } from "./usage_table.ts";
 
 /** Interval at which counts are handed to the store. Milliseconds. */
 const FLUSH_MS = 1000;
-/** Tries of one batch while the gateway closes, and the pause between them. Milliseconds. */
-const [CLOSE_TRIES, CLOSE_PAUSE_MS] = [4, 250];
+/** Tries of one batch while the gateway closes, and the pause between them: five seconds. Milliseconds. */
+const [CLOSE_TRIES, CLOSE_PAUSE_MS] = [20, 250];
 /**
  * Number of tokens above which the statement of a provider is a mistake: no model answers that much
  * at once.
@@ -167,8 +167,8 @@ export class UsageMeter implements ExchangeObserver {
   }
 
   /**
-   * Hands on what is left. A batch that is not taken is retried a few times: a store may be busy at
-   * this moment.
+   * Hands on the usage that is left. A batch that is not taken is retried: a store can be busy, or
+   * away for some seconds.
    */
   async close(): Promise<void> {
     this.#isClosed = true;
