@@ -14,10 +14,10 @@
  * @module
  */
 import type { Redis } from "ioredis";
-import type { Clock } from "../exchange/clock.ts";
-import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import { HeldRecordings, type RecordingTimes, toFailure } from "./held_recordings_redis.ts";
-import { PATIENT_MS } from "./removed_recordings_redis.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
+import { HeldRecordings, type RecordingTimes, toFailure } from "./held_recordings.ts";
+import { PATIENT_MS } from "./removed_recordings.ts";
 import {
   type FoundPart,
   type FoundRecording,
@@ -28,8 +28,8 @@ import {
   toLogKey,
   toNameKey,
   toRecordingKey,
-} from "./recording_replies_redis.ts";
-import { CHANNEL, CLAIM, FIND, INDEX, READ, STOP, TAKE_OVER } from "./recording_scripts_redis.ts";
+} from "./replies.ts";
+import { CHANNEL, CLAIM, FIND, INDEX, READ, STOP, TAKE_OVER } from "./scripts.ts";
 import {
   type Claimed,
   type HeldRecording,
@@ -43,8 +43,8 @@ import {
   type StoredRecording,
   TOMBSTONE_MS,
   toRecordingId,
-} from "./recording_store.ts";
-import { Waits } from "./recording_waits.ts";
+} from "../recording_store.ts";
+import { Waits } from "../recording_waits.ts";
 
 /** The longest time for which bytes are gathered for an entry. Milliseconds. */
 const GATHER_MS = 20;

@@ -1,6 +1,6 @@
 /**
  * The budget of recordings in Redis, as one gateway sees it: reports what this gateway writes, asks
- * for room, and removes recordings that make room. See `recording_budget_script_redis.ts`.
+ * for room, and removes recordings that make room. See `budget_script.ts`.
  *
  * Reports are gathered: the next recording that begins takes them along. A budget that does not
  * answer refuses nothing.
@@ -8,14 +8,14 @@
  * @module
  */
 import type { Redis } from "ioredis";
-import type { Clock } from "../exchange/clock.ts";
-import type { RedisClient } from "../storage/redis_client.ts";
-import { sizeOf } from "./memory_recording.ts";
-import { BUDGET_KEYS, REPORT } from "./recording_budget_script_redis.ts";
-import { toLogKey, toRecordingKey } from "./recording_replies_redis.ts";
-import { EVICT } from "./recording_scripts_redis.ts";
-import type { RecordingClaim, RecordingFacts } from "./recording_store.ts";
-import { PATIENT_MS } from "./removed_recordings_redis.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import type { RedisClient } from "../../storage/redis_client.ts";
+import { sizeOf } from "../memory_recording.ts";
+import { BUDGET_KEYS, REPORT } from "./budget_script.ts";
+import { toLogKey, toRecordingKey } from "./replies.ts";
+import { EVICT } from "./scripts.ts";
+import type { RecordingClaim, RecordingFacts } from "../recording_store.ts";
+import { PATIENT_MS } from "./removed_recordings.ts";
 
 /** The longest time for which reports are gathered. Milliseconds. */
 const GATHER_MS = 1000;

@@ -4,9 +4,9 @@
  *
  * @module
  */
-import type { ByteSink, PushedBody } from "../http/message.ts";
-import { joinChunks } from "../http/read_all.ts";
-import type { AnswerReader } from "./recording_reader.ts";
+import type { ByteSink, PushedBody } from "../../http/message.ts";
+import { joinChunks } from "../../http/read_all.ts";
+import type { AnswerReader } from "../recording_reader.ts";
 import { toToken } from "./stream_read.ts";
 
 /**

@@ -3,15 +3,15 @@
  *
  * @module
  */
-import type { Config } from "../config/config.ts";
-import { mayRecord, type RecordingSettings } from "../config/durable.ts";
-import type { StreamScanner } from "../dialects/dialect.ts";
-import type { AnswerHead } from "../durable/answer_log.ts";
-import { DurableExchanges } from "../durable/durable_exchanges.ts";
-import type { RecordingStore } from "../durable/recording_store.ts";
-import { MemoryRecordings } from "../durable/recording_store_memory.ts";
-import type { Clock } from "../exchange/clock.ts";
-import { OPERATIONS } from "../operations/table.ts";
+import type { Config } from "../../config/config.ts";
+import { mayRecord, type RecordingSettings } from "../../config/durable.ts";
+import type { StreamScanner } from "../../dialects/dialect.ts";
+import type { AnswerHead } from "../../durable/answer_log.ts";
+import { DurableExchanges } from "../../durable/durable_exchanges.ts";
+import type { RecordingStore } from "../../durable/recording_store.ts";
+import { MemoryRecordings } from "../../durable/recording_store_memory.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import { OPERATIONS } from "../../operations/table.ts";
 
 /**
  * Creates the scanner of a recorded answer, for the end of one whose gateway has died.

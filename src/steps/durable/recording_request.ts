@@ -4,15 +4,15 @@
  *
  * @module
  */
-import { type KeyConfig, TOKEN_ID_PREFIX } from "../config/key.ts";
-import { EventIds } from "../durable/event_ids.ts";
-import { type Owner, OwnerKeys } from "../durable/recording_keys.ts";
-import { toStreamRead } from "../durable/stream_read.ts";
-import { GatewayError } from "../errors/gateway_error.ts";
-import { type GatewayResponse, isWhole } from "../http/message.ts";
-import { type ResolvedOperation, toQuery } from "../operations/router.ts";
+import { type KeyConfig, TOKEN_ID_PREFIX } from "../../config/key.ts";
+import { EventIds } from "../../durable/reads/event_ids.ts";
+import { type Owner, OwnerKeys } from "../../durable/recording_keys.ts";
+import { toStreamRead } from "../../durable/reads/stream_read.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
+import { type GatewayResponse, isWhole } from "../../http/message.ts";
+import { type ResolvedOperation, toQuery } from "../../operations/router.ts";
 import { addressOf, answerWhole, attachTo, type DurableFlow } from "./attached_answer.ts";
-import { answerStream, type Attach, describeStream, isEvents } from "./stream_answer.ts";
+import { answerStream, type Attach, describeStream, isEvents } from "./protocol_answer.ts";
 
 /** The caller of a recording. */
 export interface Caller {

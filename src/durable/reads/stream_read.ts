@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { GatewayError } from "../errors/gateway_error.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
 
 /** Offset of the first byte that is wanted; `now` for the end of what there is. */
 export type WantedOffset = number | "now";

@@ -4,19 +4,19 @@
  *
  * @module
  */
-import type { AnswerHead } from "../durable/answer_log.ts";
-import type { Attachment, RecordedAnswer } from "../durable/attachment.ts";
-import { type EventForm, ProtocolEvents } from "../durable/protocol_events.ts";
-import { SnapshotBody } from "../durable/snapshot_body.ts";
+import type { AnswerHead } from "../../durable/answer_log.ts";
+import type { Attachment, RecordedAnswer } from "../../durable/attachment.ts";
+import { type EventForm, ProtocolEvents } from "../../durable/reads/protocol_events.ts";
+import { SnapshotBody } from "../../durable/reads/snapshot_body.ts";
 import {
   matchesTag,
   type StreamRead,
   toCursor,
   toToken,
   type WantedOffset,
-} from "../durable/stream_read.ts";
-import { GatewayError } from "../errors/gateway_error.ts";
-import type { GatewayResponse } from "../http/message.ts";
+} from "../../durable/reads/stream_read.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
+import type { GatewayResponse } from "../../http/message.ts";
 import { addressOf, answerWhole, attachTo, type DurableFlow } from "./attached_answer.ts";
 
 /** Attaches the caller to the answer at an offset. */

@@ -5,10 +5,10 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
-import { type RedisClient } from "../storage/redis_client.ts";
-import { toDeletedKey, toLogKey, toRecordingKey } from "./recording_replies_redis.ts";
-import { DELETE, DISCARD } from "./recording_scripts_redis.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import { type RedisClient } from "../../storage/redis_client.ts";
+import { toDeletedKey, toLogKey, toRecordingKey } from "./replies.ts";
+import { DELETE, DISCARD } from "./scripts.ts";
 import { RECENT_MS } from "./recent_entries.ts";
 
 /** Deadline of calls for which no caller waits, or which carry many bytes. Milliseconds. */

@@ -16,7 +16,7 @@ import {
   type StoredRecording,
   TAG_BYTES,
   tagOf,
-} from "./recording_store.ts";
+} from "../recording_store.ts";
 
 const STATES: Readonly<Record<string, RecordingState>> = {
   r: "running",

@@ -9,11 +9,11 @@
  */
 import type { Buffer } from "node:buffer";
 import type { Redis } from "ioredis";
-import type { Clock } from "../exchange/clock.ts";
-import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import { sizeOf } from "./memory_recording.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
+import { sizeOf } from "../memory_recording.ts";
 import { RecentEntries, RecentLog } from "./recent_entries.ts";
-import { type RecordingReport, RedisRecordingBudget } from "./recording_budget_redis.ts";
+import { type RecordingReport, RedisRecordingBudget } from "./budget.ts";
 import {
   readWritten,
   toBuffer,
@@ -23,8 +23,8 @@ import {
   toLogKey,
   toNameKey,
   toRecordingKey,
-} from "./recording_replies_redis.ts";
-import { APPEND, END, RENEW, RESTORE } from "./recording_scripts_redis.ts";
+} from "./replies.ts";
+import { APPEND, END, RENEW, RESTORE } from "./scripts.ts";
 import {
   type HeldRecording,
   type RecordingClaim,
@@ -33,8 +33,8 @@ import {
   RecordingLost,
   RecordingsFull,
   type SealedEntry,
-} from "./recording_store.ts";
-import { PATIENT_MS, RemovedRecordings } from "./removed_recordings_redis.ts";
+} from "../recording_store.ts";
+import { PATIENT_MS, RemovedRecordings } from "./removed_recordings.ts";
 
 /** Leases that are renewed at once: a long row of scripts would hold up Redis for everybody. */
 const BATCH = 100;

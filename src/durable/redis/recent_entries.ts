@@ -4,8 +4,8 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
-import type { SealedEntry } from "./recording_store.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import type { SealedEntry } from "../recording_store.ts";
 
 /**
  * Time for which entries are kept. Sentinels agree on another primary within a second or two; with

@@ -3,13 +3,13 @@
  *
  * @module
  */
-import type { Attachment } from "../durable/attachment.ts";
-import type { DurableExchanges } from "../durable/durable_exchanges.ts";
-import type { Clock } from "../exchange/clock.ts";
-import { type Exchange, toSettlement } from "../exchange/exchange.ts";
-import type { OpenExchanges } from "../exchange/open_exchanges.ts";
-import type { GatewayRequest, GatewayResponse } from "../http/message.ts";
-import { prefixOf } from "../inbound/host.ts";
+import type { Attachment } from "../../durable/attachment.ts";
+import type { DurableExchanges } from "../../durable/durable_exchanges.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import { type Exchange, toSettlement } from "../../exchange/exchange.ts";
+import type { OpenExchanges } from "../../exchange/open_exchanges.ts";
+import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
+import { prefixOf } from "../../inbound/host.ts";
 
 /** The request, its exchange and the parts of its gateway. */
 export interface DurableFlow {

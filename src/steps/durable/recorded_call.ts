@@ -4,27 +4,27 @@
  *
  * @module
  */
-import type { DurableConfig } from "../config/durable.ts";
-import type { NewRecording } from "../durable/durable_exchanges.ts";
-import { OwnerKeys } from "../durable/recording_keys.ts";
-import { type RecordingName, toBase64Url } from "../durable/recording_store.ts";
-import { GatewayError } from "../errors/gateway_error.ts";
-import { toSettlement } from "../exchange/exchange.ts";
-import type { ExchangeRecord } from "../exchange/record.ts";
+import type { DurableConfig } from "../../config/durable.ts";
+import type { NewRecording } from "../../durable/durable_exchanges.ts";
+import { OwnerKeys } from "../../durable/recording_keys.ts";
+import { type RecordingName, toBase64Url } from "../../durable/recording_store.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
+import { toSettlement } from "../../exchange/exchange.ts";
+import type { ExchangeRecord } from "../../exchange/record.ts";
 import {
   type AnyBody,
   type GatewayRequest,
   type GatewayResponse,
   isWhole,
   push,
-} from "../http/message.ts";
-import type { RequestBody } from "../inbound/body.ts";
-import { withoutBoundary } from "../inbound/multipart.ts";
-import type { RequestFacts } from "../operations/request_facts.ts";
-import { type ResolvedOperation, toQuery } from "../operations/router.ts";
-import { type Admission, type AdmissionParts, enter, giveBack } from "./admission.ts";
+} from "../../http/message.ts";
+import type { RequestBody } from "../../inbound/body.ts";
+import { withoutBoundary } from "../../inbound/multipart.ts";
+import type { RequestFacts } from "../../operations/request_facts.ts";
+import { type ResolvedOperation, toQuery } from "../../operations/router.ts";
+import { type Admission, type AdmissionParts, enter, giveBack } from "../admission.ts";
 import { addressOf, attachTo, type DurableFlow } from "./attached_answer.ts";
-import { type Caller, toOwner } from "./recorded_answer.ts";
+import { type Caller, toOwner } from "./recording_request.ts";
 
 /** The wish of a request to be recorded. */
 export interface AskedDurable {

@@ -15,9 +15,9 @@
  *
  * @module
  */
-import { TOMBSTONE_BYTES } from "./memory_recording.ts";
-import { CLASSES_A_DOUBLING, RUNNING_FACTOR } from "./recording_budget.ts";
-import { INDEX } from "./recording_scripts_redis.ts";
+import { TOMBSTONE_BYTES } from "../memory_recording.ts";
+import { CLASSES_A_DOUBLING, RUNNING_FACTOR } from "../recording_budget.ts";
+import { INDEX } from "./scripts.ts";
 
 /**
  * Names of the keys. The text in braces gives all of them the slot of the list, and users of the

@@ -14,7 +14,7 @@
  *
  * @module
  */
-import { FIRST_EPOCH, MAX_READ_BYTES } from "./recording_store.ts";
+import { FIRST_EPOCH, MAX_READ_BYTES } from "../recording_store.ts";
 
 /** Begin of the names of channels: each gateway hears one of its own. */
 export const CHANNEL = "sallyport:recordings:";
