@@ -8,7 +8,6 @@ import type { DurableConfig } from "../config/durable.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { type AnswerHead, readContent } from "./answer_log.ts";
-import { asked, unlessAborted } from "./answers_in_time.ts";
 import {
   type Attachment,
   type AttachOptions,
@@ -16,9 +15,8 @@ import {
   type RecordedAnswer,
   toOffsetError,
 } from "./attachment.ts";
-import { DurableCounts, type GiveUpCause } from "./durable_counts.ts";
 import { closeLost, findClosed, type ToScanner } from "./lost_recording.ts";
-import { Recording } from "./recording.ts";
+import { type GiveUpCause, Recording } from "./recording.ts";
 import { isSameTag, type OwnerKeys } from "./recording_keys.ts";
 import { AnswerReader, type AnswerSource } from "./recording_reader.ts";
 import {
@@ -45,6 +43,32 @@ const AGAIN_MS = 250;
  * Milliseconds.
  */
 const LAST_WRITES_MS = 2000;
+
+/** Counts of durable exchanges at one gateway since its start, for its metrics. */
+export class DurableCounts {
+  /**
+   * Callers that were attached: to an answer that was complete, to a call that ran, or by an
+   * address. A reader by long-polls counts once.
+   */
+  readonly attached: Record<"replay" | "retry" | "resume", number> = {
+    replay: 0,
+    retry: 0,
+    resume: 0,
+  };
+  /** Recordings that were given up while their exchange went on, by cause. */
+  readonly givenUp: Record<Exclude<GiveUpCause, "refused">, number> = {
+    size: 0,
+    store: 0,
+    lost: 0,
+  };
+  /** Calls that were made again, since the gateway of the first had died. */
+  restarted = 0;
+
+  /** Counts the end of a recording. @param cause Why it was given up; `undefined` if it was not */
+  over(cause: GiveUpCause | undefined): void {
+    if (cause !== undefined && cause !== "refused") this.givenUp[cause]++;
+  }
+}
 
 /** Parts of durable exchanges. */
 export interface DurableParts {
@@ -186,7 +210,7 @@ export class DurableExchanges {
    * `recordings_unavailable`
    */
   async find(id: string, keys: OwnerKeys): Promise<StoredRecording> {
-    const found = isRecordingId(id) ? await asked(this.#parts.store.find(id)) : undefined;
+    const found = isRecordingId(id) ? await fromStore(this.#parts.store.find(id)) : undefined;
     if (found === undefined || !isSameTag(found.facts.owner, keys.ownerTag(id))) {
       throw new GatewayError("exchange_not_found");
     }
@@ -217,7 +241,7 @@ export class DurableExchanges {
     if (here !== undefined && here.endState === undefined) return here.stop();
     if (state === "expired") throw new GatewayError("exchange_expired");
     await here?.stored;
-    if (!isHeld || !await asked(store.stop(id))) await asked(store.delete(id));
+    if (!isHeld || !await fromStore(store.stop(id))) await fromStore(store.delete(id));
   }
 
   /** Closes the store, once it has what was recorded here, or does not take it in time. */
@@ -272,7 +296,7 @@ export class DurableExchanges {
     this.#running.set(id, recording);
     let claimed: Claimed | undefined;
     try {
-      claimed = await asked<Claimed>(store.claim({ id, name, facts: all }, holder));
+      claimed = await fromStore(store.claim({ id, name, facts: all }, holder));
     } finally {
       if (claimed === undefined || "found" in claimed) recording.discard();
     }
@@ -337,14 +361,14 @@ export class DurableExchanges {
       : await unlessAborted(here.head, signal);
     if (head === undefined || begun === undefined) return undefined;
     const stored = here === undefined
-      ? await asked(findClosed(begun, { cipher, head }, this.#parts))
+      ? await fromStore(findClosed(begun, { cipher, head }, this.#parts))
       : begun;
     if (stored === undefined || stored.state === "expired") return undefined;
     const source = here ?? new StoredAnswer(stored, { ...this.#parts, cipher, head });
     const length = () => here?.length ?? stored.length;
     const isEnded = here === undefined ? stored.state !== "running" : here.endState !== undefined;
     const isStored = stored.state === "complete";
-    const end = isEnded && !isStored ? await asked(readEnd(source, length())) : undefined;
+    const end = isEnded && !isStored ? await fromStore(readEnd(source, length())) : undefined;
     const isCut = end?.isCut === true;
     const isComplete = isStored || (end?.outcome === "ok" && !isCut);
     const expiresAt = stored.expiresAt ?? this.#parts.clock.now() + facts.keepMs;
@@ -364,12 +388,41 @@ export class DurableExchanges {
       now !== undefined && now.state === "running" && now.head === undefined && now.isHeld &&
       !signal?.aborted
     ) {
-      now = await asked(this.#parts.store.waitForHead(found.id, WAIT_MS, signal));
+      now = await fromStore(this.#parts.store.waitForHead(found.id, WAIT_MS, signal));
     }
     if (now?.state === "running" && now.head === undefined && !now.isHeld) {
       await closeLost(now, undefined, this.#parts);
       return undefined;
     }
     return now;
+  }
+}
+
+/**
+ * Awaits something for as long as a caller waits for it. @throws The signal's reason when it is
+ * aborted
+ */
+async function unlessAborted<Value>(
+  value: Promise<Value>,
+  signal: AbortSignal | undefined,
+): Promise<Value> {
+  if (signal === undefined) return await value;
+  let onAbort = () => {};
+  const aborted = new Promise<never>((_, reject) => onAbort = () => reject(signal.reason));
+  signal.addEventListener("abort", onAbort);
+  try {
+    signal.throwIfAborted();
+    return await Promise.race([value, aborted]);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
+}
+
+/** Awaits the store. @throws {GatewayError} `recordings_unavailable` for whatever it fails with */
+async function fromStore<Answer>(answer: Promise<Answer>): Promise<Answer> {
+  try {
+    return await answer;
+  } catch (cause) {
+    throw new GatewayError("recordings_unavailable", { cause });
   }
 }

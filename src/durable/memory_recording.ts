@@ -10,6 +10,8 @@ import {
   ENTRY_KIND,
   FIRST_EPOCH,
   type HeldRecording,
+  lengthAfter,
+  MAX_READ_BYTES,
   type RecordingFacts,
   type RecordingHolder,
   type RecordingName,
@@ -17,7 +19,6 @@ import {
   type SealedEntry,
   type StoredRecording,
 } from "./recording_store.ts";
-import { lengthAfter } from "./sealed_log.ts";
 
 /** Size of an expired recording. Bytes. */
 export const TOMBSTONE_BYTES = 1024;
@@ -167,4 +168,21 @@ export class MemoryRecording implements BudgetedRecording {
       this.#waiting.add(wake);
     });
   }
+}
+
+/**
+ * Returns the entries from the one that has the byte at an offset on, within the size of a read.
+ */
+export function entriesFrom(entries: readonly SealedEntry[], offset: number): SealedEntry[] {
+  let start = entries.length;
+  while (start > 1 && reaches(entries[start - 1], offset)) start--;
+  let bytes = 0;
+  const isWithin = ({ sealed }: SealedEntry, index: number) =>
+    index === 0 || (bytes += sealed.byteLength) <= MAX_READ_BYTES;
+  return entries.slice(start).filter(isWithin);
+}
+
+/** Tells whether an entry has bytes from an offset on, or is the end. */
+function reaches(entry: SealedEntry | undefined, offset: number): boolean {
+  return entry !== undefined && (entry.kind === ENTRY_KIND.end || lengthAfter(entry) > offset);
 }

@@ -11,6 +11,7 @@
 import type { DurableConfig } from "../config/durable.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { ByteSink } from "../http/message.ts";
+import { joinChunks } from "../http/read_all.ts";
 import {
   type AnswerEnd,
   type AnswerHead,
@@ -18,9 +19,7 @@ import {
   openPart,
   writeContent,
 } from "./answer_log.ts";
-import { AnswerTail } from "./answer_tail.ts";
 import { EntryWriter } from "./entry_writer.ts";
-import type { GiveUpCause } from "./durable_counts.ts";
 import type { EntryCipher } from "./recording_keys.ts";
 import { AnswerReader, type AnswerSource } from "./recording_reader.ts";
 import { ENTRY_KIND, type HeldRecording, type RecordingStore } from "./recording_store.ts";
@@ -33,6 +32,12 @@ const ENTRY_BYTES = 16_384;
  * Milliseconds.
  */
 const READ_ELSEWHERE_MS = WAIT_MS + 2000;
+
+/**
+ * Cause to give a recording up: the answer is too large, the store fails, it was taken over, there
+ * is no answer.
+ */
+export type GiveUpCause = "size" | "store" | "lost" | "refused";
 
 /** Options of a recording. */
 export interface RecordingOptions {
@@ -331,5 +336,58 @@ export class Recording implements ByteSink, AnswerSource {
     if (this.#isSettled) return;
     this.#isSettled = true;
     this.#options.onOver(this.#givenUpFor);
+  }
+}
+
+/** A part of {@link AnswerTail}. */
+interface Piece {
+  readonly offset: number;
+  readonly bytes: Uint8Array;
+}
+
+/**
+ * The last bytes of an answer in the clear, from some offset to its present end: the store does not
+ * have them yet.
+ */
+class AnswerTail {
+  #pieces: Piece[] = [];
+  #end = 0;
+
+  /** Offset of the first byte that is here, or of the next one if there is none. */
+  get start(): number {
+    return this.#pieces[0]?.offset ?? this.#end;
+  }
+
+  /** Number of bytes of the answer so far. */
+  get end(): number {
+    return this.#end;
+  }
+
+  /** Takes the next bytes. @returns Their offset */
+  push(bytes: Uint8Array): number {
+    const offset = this.#end;
+    this.#end += bytes.byteLength;
+    this.#pieces.push({ offset, bytes });
+    return offset;
+  }
+
+  /** Returns the bytes from an offset on; `undefined` if the first of them are not here. */
+  from(offset: number): Uint8Array | undefined {
+    const index = this.#pieces.findLastIndex((piece) => piece.offset <= offset);
+    const piece = this.#pieces[index];
+    if (piece === undefined) return undefined;
+    const rest = this.#pieces.slice(index + 1).map(({ bytes }) => bytes);
+    return joinChunks([piece.bytes.subarray(offset - piece.offset), ...rest]);
+  }
+
+  /** Returns the pieces from an offset on, at which one begins. */
+  piecesFrom(offset: number): readonly Uint8Array[] {
+    return this.#pieces.filter((piece) => piece.offset >= offset).map(({ bytes }) => bytes);
+  }
+
+  /** Lets go of pieces that end before or at an offset. */
+  dropTo(offset: number): void {
+    const first = this.#pieces.findIndex((piece) => piece.offset + piece.bytes.byteLength > offset);
+    this.#pieces = first === -1 ? [] : this.#pieces.slice(first);
   }
 }

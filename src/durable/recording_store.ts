@@ -273,6 +273,11 @@ export function isRecordingId(text: string): boolean {
   return ID.test(text);
 }
 
+/** Returns the length of the answer's body after an entry. */
+export function lengthAfter({ kind, offset, sealed }: SealedEntry): number {
+  return kind === ENTRY_KIND.bytes ? offset + sealed.byteLength - TAG_BYTES : offset;
+}
+
 /** Returns bytes in base64url without padding (RFC 4648 §5). */
 export function toBase64Url(bytes: Uint8Array): string {
   return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll(

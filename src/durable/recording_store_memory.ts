@@ -6,6 +6,7 @@
  */
 import type { Clock } from "../exchange/clock.ts";
 import {
+  entriesFrom,
   type LeasedRecording,
   MemoryRecording,
   sizeOf,
@@ -13,11 +14,11 @@ import {
 } from "./memory_recording.ts";
 import { RecordingBudget } from "./recording_budget.ts";
 import type { LoadedRecording, RecordingJournal } from "./recording_journal.ts";
-import { RecordingNames } from "./recording_names.ts";
 import {
   type RecordingClaim,
   type RecordingHolder,
   RecordingLost,
+  type RecordingName,
   type RecordingPart,
   type RecordingRead,
   RecordingsFull,
@@ -26,7 +27,6 @@ import {
   type StoredRecording,
   TOMBSTONE_MS,
 } from "./recording_store.ts";
-import { entriesFrom } from "./sealed_log.ts";
 
 /** Options of the store. */
 export interface MemoryRecordingsOptions {
@@ -54,7 +54,7 @@ export class MemoryRecordings implements RecordingStore {
   #budget: RecordingBudget<MemoryRecording>;
   /** By id, oldest first. */
   readonly #all = new Map<string, MemoryRecording>();
-  #names = new RecordingNames<MemoryRecording>();
+  #names = new RecordingNames();
 
   constructor({ clock, maxBytes, journal }: MemoryRecordingsOptions) {
     this.#clock = clock;
@@ -351,4 +351,45 @@ export class MemoryRecordings implements RecordingStore {
     const endsAt = state === "running" ? lapsedAt && lapsedAt + keepMs : expiresAt;
     if (endsAt !== undefined) this.#endIn(recording, endsAt - this.#clock.now());
   }
+}
+
+/** Recordings by name: finds the recording that a request gets. */
+class RecordingNames {
+  /** Recordings of each name, oldest first. */
+  readonly #named = new Map<string, MemoryRecording[]>();
+
+  /** Finds the recording that a request with this name gets. */
+  find(name: RecordingName | undefined): MemoryRecording | undefined {
+    const named = name && this.#named.get(name.text);
+    if (name === undefined || named === undefined) return undefined;
+    if (name.kind === "key") return named.at(-1);
+    return name.isRetry ? findRetried(named) : undefined;
+  }
+
+  /** Adds a recording, newer than those before. */
+  add(recording: MemoryRecording): void {
+    const text = recording.name?.text;
+    if (text !== undefined) this.#named.set(text, [...this.#named.get(text) ?? [], recording]);
+  }
+
+  /** Takes the name from a recording: it is free, or another's. */
+  free(recording: MemoryRecording): void {
+    const text = recording.name?.text;
+    if (text === undefined) return;
+    recording.name = undefined;
+    const others = this.#named.get(text)?.filter((other) => other !== recording) ?? [];
+    if (others.length === 0) this.#named.delete(text);
+    else this.#named.set(text, others);
+  }
+}
+
+/**
+ * Finds the recording to which a retry by body belongs: the only one that runs, or one of several
+ * that have no reader; if none runs, the newest. Equal requests at the same time are no retries of
+ * each other.
+ */
+function findRetried(named: readonly MemoryRecording[]): MemoryRecording | undefined {
+  const running = named.filter(({ state }) => state === "running");
+  if (running.length === 1) return running[0];
+  return running.length === 0 ? named.at(-1) : running.find(({ isRead }) => !isRead);
 }

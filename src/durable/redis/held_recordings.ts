@@ -19,7 +19,6 @@ import {
   toBuffer,
   toDeletedKey,
   toEntryId,
-  toLength,
   toLogKey,
   toNameKey,
   toRecordingKey,
@@ -27,6 +26,7 @@ import {
 import { APPEND, END, RENEW, RESTORE } from "./scripts.ts";
 import {
   type HeldRecording,
+  lengthAfter,
   type RecordingClaim,
   type RecordingFacts,
   type RecordingHolder,
@@ -290,7 +290,12 @@ class RedisHeldRecording implements HeldRecording {
     const { leaseMs } = this.#all.times;
     const life = leaseMs + this.begun.facts.keepMs;
     this.#assertRoom();
-    await this.#write("append", [...this.#toArguments(entry), entry.kind, toLength(entry), life]);
+    await this.#write("append", [
+      ...this.#toArguments(entry),
+      entry.kind,
+      lengthAfter(entry),
+      life,
+    ]);
     this.#keep(entry);
     this.report(sizeOf(entry));
   }
@@ -414,7 +419,7 @@ class RedisHeldRecording implements HeldRecording {
         ],
         ...[facts.startedAt, keepMs, name?.kind ?? "-", name?.text ?? ""],
         ...this.log.entries.flatMap((entry) => [
-          ...[toEntryId(entry), entry.offset, toLength(entry), toBuffer(entry.sealed)],
+          ...[toEntryId(entry), entry.offset, lengthAfter(entry), toBuffer(entry.sealed)],
         ]),
       ];
       const keys = [toDeletedKey(id), ...(name === undefined ? [] : [toNameKey(id, name.text)])];

@@ -44,7 +44,7 @@ import {
   TOMBSTONE_MS,
   toRecordingId,
 } from "../recording_store.ts";
-import { Waits } from "../recording_waits.ts";
+import { Waits } from "./waits.ts";
 
 /** The longest time for which bytes are gathered for an entry. Milliseconds. */
 const GATHER_MS = 20;

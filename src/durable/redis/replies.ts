@@ -5,7 +5,6 @@
  */
 import { Buffer } from "node:buffer";
 import {
-  ENTRY_KIND,
   type EntryKind,
   type RecordingFacts,
   RecordingLost,
@@ -14,7 +13,6 @@ import {
   type RecordingState,
   type SealedEntry,
   type StoredRecording,
-  TAG_BYTES,
   tagOf,
 } from "../recording_store.ts";
 
@@ -67,11 +65,6 @@ export function toNameKey(id: string, name: string): string {
  */
 export function toEntryId({ offset, kind }: Pick<SealedEntry, "offset" | "kind">): string {
   return `${offset + 1}-${kind}`;
-}
-
-/** Returns the length of the body after an entry. */
-export function toLength({ kind, offset, sealed }: SealedEntry): number {
-  return kind === ENTRY_KIND.bytes ? offset + sealed.byteLength - TAG_BYTES : offset;
 }
 
 /** Returns bytes as the library sends them, without a copy. */

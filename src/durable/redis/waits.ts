@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
+import type { Clock } from "../../exchange/clock.ts";
 
 /**
  * A wait that is prepared: it is woken by what happens from then on, also before it begins to wait.
