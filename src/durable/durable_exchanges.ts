@@ -132,8 +132,6 @@ export class DurableExchanges {
   /**
    * Begins the recording of a call, unless an earlier one has its name.
    *
-   * @param asked The recording that is asked for
-   * @param signal Aborted when the caller leaves
    * @returns The new recording, or the caller's place at the earlier one, once that has an answer
    * @throws {GatewayError} `idempotency_key_reused`, `recordings_unavailable`
    */
@@ -190,9 +188,6 @@ export class DurableExchanges {
    * Attaches a caller to a recorded answer. It is not counted: a caller may attach several times
    * for one read.
    *
-   * @param id Id of the recording
-   * @param options Keys of the caller, and the offset of the first byte that it wants
-   * @returns The answer from there on
    * @throws {GatewayError} `exchange_not_found`, `exchange_expired`, `invalid_offset`,
    * `recordings_unavailable`
    */
@@ -237,7 +232,7 @@ export class DurableExchanges {
     const { store } = this.#parts;
     const { state, isHeld } = await this.find(id, keys);
     const here = this.#here(id);
-    // Also one that was given up: its call goes on for those who read it.
+    // Also one that was given up: its call goes on for its readers.
     if (here !== undefined && here.endState === undefined) return here.stop();
     if (state === "expired") throw new GatewayError("exchange_expired");
     await here?.stored;
@@ -265,8 +260,9 @@ export class DurableExchanges {
   }
 
   async #claim(
-    { keys, name, digest, settings, facts, writeStallMs }: AskedRecording,
+    asked: AskedRecording,
   ): Promise<NewRecording | { readonly found: StoredRecording }> {
+    const { keys, name, digest, settings, facts, writeStallMs } = asked;
     const { store, clock } = this.#parts;
     const id = toRecordingId(name?.text);
     const all = { ...facts, digest, owner: keys.ownerTag(id), keepMs: settings.keepMs };
@@ -292,7 +288,7 @@ export class DurableExchanges {
       writeStallMs,
       onOver,
     });
-    // Before the store has it, so that whoever finds it there finds it here too.
+    // Before the store has it: a request that finds it there must find it here too.
     this.#running.set(id, recording);
     let claimed: Claimed | undefined;
     try {
@@ -312,8 +308,9 @@ export class DurableExchanges {
    */
   async #attach(
     found: StoredRecording,
-    { keys, offset: wanted, signal, writeStallMs }: AttachOptions,
+    options: AttachOptions,
   ): Promise<Attachment | undefined> {
+    const { keys, offset: wanted, signal, writeStallMs } = options;
     const here = this.#here(found.id);
     if (found.state === "expired" || here?.isGivenUp) return undefined;
     const isRunning = here === undefined && found.state === "running";
@@ -384,18 +381,19 @@ export class DurableExchanges {
     signal: AbortSignal | undefined,
   ): Promise<StoredRecording | undefined> {
     let now: StoredRecording | undefined = found;
-    while (
-      now !== undefined && now.state === "running" && now.head === undefined && now.isHeld &&
-      !signal?.aborted
-    ) {
+    while (lacksHead(now) && now.isHeld) {
+      if (signal?.aborted) return now;
       now = await fromStore(this.#parts.store.waitForHead(found.id, WAIT_MS, signal));
     }
-    if (now?.state === "running" && now.head === undefined && !now.isHeld) {
-      await closeLost(now, undefined, this.#parts);
-      return undefined;
-    }
-    return now;
+    if (!lacksHead(now)) return now;
+    await closeLost(now, undefined, this.#parts);
+    return undefined;
   }
+}
+
+/** Tells whether a recording runs and its answer has not begun. */
+function lacksHead(found: StoredRecording | undefined): found is StoredRecording {
+  return found?.state === "running" && found.head === undefined;
 }
 
 /**

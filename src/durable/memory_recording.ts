@@ -32,7 +32,7 @@ const ENTRY_BYTES = 512;
 
 const nothing = (): void => {};
 /** Holder of a recording that is over, or was loaded and whose gateway has not asked for it. */
-const NOBODY: RecordingHolder = { onStop: nothing, onLost: nothing, onRead: nothing };
+const NO_HOLDER: RecordingHolder = { onStop: nothing, onLost: nothing, onRead: nothing };
 
 /** Returns the size that is counted for an entry; for a recording itself without one. Bytes. */
 export function sizeOf(entry?: SealedEntry): number {
@@ -85,17 +85,22 @@ export class MemoryRecording implements BudgetedRecording {
     this.expiresAt = expiresAt;
     this.lapsedAt = lapsedAt;
     this.entries = [];
-    this.holder = holder ?? NOBODY;
+    this.holder = holder ?? NO_HOLDER;
     this.isRead = holder !== undefined;
     for (const entry of entries) this.push(entry);
   }
 
-  /** Tells whether nobody may take it over: it has a holder, or needs none. */
+  /** Tells whether its holder writes it. */
+  get isWritten(): boolean {
+    return this.state === "running" && this.lapsedAt === undefined;
+  }
+
+  /** Tells whether it has a holder, or needs none: then no gateway may take it over. */
   get isHeld(): boolean {
     return this.state !== "running" || this.lapsedAt === undefined;
   }
 
-  /** Tells whether another gateway than the one that began it writes it. */
+  /** Tells whether another gateway has taken it over. */
   get isTakenOver(): boolean {
     return this.epoch > FIRST_EPOCH;
   }
@@ -108,7 +113,7 @@ export class MemoryRecording implements BudgetedRecording {
     return this.isHeld && this.state !== "broken" && this.state !== "expired";
   }
 
-  /** The part of it that a journal keeps beside its entries. */
+  /** The part of it that a journal keeps in addition to its entries. */
   get kept(): KeptRecording {
     const { id, facts, name, epoch, state, expiresAt, lapsedAt } = this;
     return { id, facts, name, epoch, state, expiresAt, lapsedAt };
@@ -142,7 +147,7 @@ export class MemoryRecording implements BudgetedRecording {
   end(state: "complete" | "broken" | "expired", expiresAt: number): void {
     this.state = state;
     this.expiresAt = expiresAt;
-    this.holder = NOBODY;
+    this.holder = NO_HOLDER;
     if (state !== "expired") return;
     this.entries = [];
     this.bytes = TOMBSTONE_BYTES;
@@ -171,7 +176,7 @@ export class MemoryRecording implements BudgetedRecording {
 }
 
 /**
- * Returns the entries from the one that has the byte at an offset on, within the size of a read.
+ * Returns the entries that have bytes from an offset on, and the end, within the size of a read.
  */
 export function entriesFrom(entries: readonly SealedEntry[], offset: number): SealedEntry[] {
   let start = entries.length;

@@ -3,8 +3,8 @@
  * at this gateway at once, and to the store in sealed entries.
  *
  * Bytes stand here in the clear only until the store has them. A store that fails does not disturb
- * the answer: the recording is given up, and its readers go on as those of an ordinary call, at the
- * pace of the slowest.
+ * the answer: the recording is given up, and its readers go on as those of an ordinary call: the
+ * slowest one sets the pace.
  *
  * @module
  */
@@ -51,15 +51,15 @@ export interface RecordingOptions {
   /** The longest time in which a reader takes nothing of what is there. Milliseconds. */
   readonly writeStallMs: number;
   /**
-   * Called when nothing more happens here: the store has all of it, or it was given up and nobody
-   * reads it.
+   * Called when nothing more happens here: the store has all of it, or it was given up and has
+   * no reader.
    */
   onOver(givenUpFor?: GiveUpCause): void;
 }
 
 /** The exchange that is recorded, as its recording sees it. */
 export interface RecordedExchange {
-  /** Stops it: nobody reads it, or somebody said so. */
+  /** Stops it: it has no reader, or somebody said so. */
   stop(): void;
   /** Asks for more of the answer, after a `write` that returned false. */
   askForMore(): void;
@@ -134,12 +134,12 @@ export class Recording implements ByteSink, AnswerSource {
     return this.#end && (!this.#end.isCut && this.#end.outcome === "ok" ? "complete" : "broken");
   }
 
-  /** True once it is that of an ordinary call: nobody can attach to it any more. */
+  /** True once it is that of an ordinary call: no caller can attach to it any more. */
   get isGivenUp(): boolean {
     return this.#givenUpFor !== undefined;
   }
 
-  /** Begins to write. @param held The recording in the store */
+  /** Begins to write to the store. */
   hold(held: HeldRecording): void {
     this.#held = held;
     const { cipher, clock } = this.#options;
@@ -174,7 +174,7 @@ export class Recording implements ByteSink, AnswerSource {
     return openPart(part, offset, cipher);
   }
 
-  /** Attaches a reader. @param offset Offset of its first byte */
+  /** Attaches a reader, from an offset on. */
   attach(offset: number): AnswerReader {
     const { clock, writeStallMs } = this.#options;
     const reader = new AnswerReader({ source: this, offset, clock, writeStallMs });
@@ -230,7 +230,7 @@ export class Recording implements ByteSink, AnswerSource {
     else this.linger();
   }
 
-  /** Waits for readers, from now on; without any the exchange is stopped. @param ms For so long */
+  /** Waits `ms` for readers, from now on; without any the exchange is stopped. */
   linger(ms: number = this.#options.settings.lingerMs): void {
     this.#cancelLinger();
     if (this.#readers.size > 0 || this.#end !== undefined) return;

@@ -88,13 +88,12 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
   readonly #classes = Array.from({ length: CLASSES }, () => new LinkedQueue<KeyShare>());
   readonly #expired = new LinkedQueue<BudgetedRecording>();
 
-  /** @param maxBytes Size of all recordings together */
   constructor(maxBytes: number) {
     this.#budget = new SharedBudget(maxBytes, () => new KeyShare());
     this.#running = new SharedBudget(maxBytes, createShare);
   }
 
-  /** @param maxBytes Size of all recordings together from now on; those that are there stay */
+  /** Changes the size of all recordings together. Those that are there stay. */
   resize(maxBytes: number): void {
     this.#budget.resize(maxBytes);
     this.#running.resize(maxBytes);
@@ -172,7 +171,6 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
    * fifth, and rather one of its own. So a key pushes out its own recordings, or those of a key
    * that holds more.
    *
-   * @param keyId Id of the key
    * @returns The recording; `undefined` if none makes room for this key
    */
   next(keyId: string): Recording | undefined {

@@ -85,9 +85,7 @@ export class MemoryRecordings implements RecordingStore {
 
   /** Recordings that run and whose holder has a lease. */
   get running(): readonly { readonly id: string; readonly epoch: number }[] {
-    return Array.from(this.#all.values()).filter(({ state, isHeld }) =>
-      state === "running" && isHeld
-    );
+    return Array.from(this.#all.values()).filter(({ isWritten }) => isWritten);
   }
 
   claim(claim: RecordingClaim, holder: RecordingHolder): Promise<ClaimedInMemory> {
@@ -119,7 +117,7 @@ export class MemoryRecordings implements RecordingStore {
     signal?: AbortSignal,
   ): Promise<StoredRecording | undefined> {
     const recording = this.#all.get(id);
-    if (recording?.state === "running" && recording.isHeld && recording.entries.length === 0) {
+    if (recording?.isWritten && recording.entries.length === 0) {
       await recording.change(this.#clock, waitMs, signal);
     }
     return this.find(id);
@@ -133,7 +131,7 @@ export class MemoryRecordings implements RecordingStore {
     if (recording === undefined || recording.state === "expired") return undefined;
     recording.holder.onRead();
     let entries = entriesFrom(recording.entries, offset);
-    if (entries.length === 0 && recording.state === "running" && recording.isHeld) {
+    if (entries.length === 0 && recording.isWritten) {
       await recording.change(this.#clock, waitMs, signal);
       if (this.#all.get(id)?.state === "expired") return undefined;
       entries = entriesFrom(recording.entries, offset);
@@ -160,9 +158,7 @@ export class MemoryRecordings implements RecordingStore {
    */
   resume(id: string, epoch: number, holder: RecordingHolder): LeasedRecording | undefined {
     const recording = this.#all.get(id);
-    if (recording === undefined || recording.epoch !== epoch || recording.state === "expired") {
-      return undefined;
-    }
+    if (recording?.epoch !== epoch || recording.state === "expired") return undefined;
     recording.holder = holder;
     return this.#toHeld(recording);
   }
@@ -198,7 +194,7 @@ export class MemoryRecordings implements RecordingStore {
     return Promise.resolve();
   }
 
-  /** Creates a recording. @param lost The one that loses its name to it */
+  /** Creates a recording. @param lost The earlier recording that loses its name to it */
   #create(
     { id, name, facts }: RecordingClaim,
     holder: RecordingHolder,
@@ -261,7 +257,7 @@ export class MemoryRecordings implements RecordingStore {
   }
 
   #lapse(recording: MemoryRecording): void {
-    if (recording.state !== "running" || !recording.isHeld) return;
+    if (!recording.isWritten) return;
     recording.lapsedAt = this.#clock.now();
     recording.isRead = false;
     this.#journal?.save(recording.kept);
@@ -303,7 +299,7 @@ export class MemoryRecordings implements RecordingStore {
     recording.wake();
   }
 
-  /** Expires a recording after a time, or forgets one that has expired. */
+  /** Expires a recording after a time, or forgets it if it has expired. */
   #endIn(recording: MemoryRecording, ms: number): void {
     const end = () =>
       recording.state === "expired" ? this.#forget(recording) : this.#expire(recording);
@@ -311,7 +307,7 @@ export class MemoryRecordings implements RecordingStore {
   }
 
   /**
-   * Deletes the entries; the id stays for some time. @param keepsName True if the name is to say
+   * Deletes the entries; the id stays for some time. @param keepsName True if the name has to say
    * that it was lost
    */
   #expire(recording: MemoryRecording, keepsName = false): void {

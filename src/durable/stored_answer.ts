@@ -60,9 +60,6 @@ export class StoredAnswer implements AnswerSource {
 /**
  * Reads entries, again and again while the store fails, for as long as a lease lasts.
  *
- * @param store The store
- * @param clock Source of the times
- * @param read The recording, and the read
  * @throws What the store failed with at last
  */
 export async function readPatiently(

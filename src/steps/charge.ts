@@ -78,18 +78,15 @@ const FREE: Charge = { usage: undefined, isEstimated: false };
  * call that did not end whole only if it covers at least half of the output that was relayed. Input
  * that was stated is charged as stated in every row. Input and output that were not stated are
  * estimates, see {@link CallEstimates}.
- *
- * @param end Facts of the call
- * @param estimates Estimates of its tokens
  */
 export function charge(end: CallEnd, estimates: CallEstimates): Charge {
   const { status, stated, counted, isWhole } = end;
   const isRefused = status !== undefined && !isSuccess(status);
   const isUnanswered = counted === undefined && stated === undefined && UNANSWERED.has(end.code);
-  if (!end.isCalled || isRefused || isUnanswered) return FREE;
-  if (stated !== undefined && (isWhole || coversRelayed(stated, counted))) {
-    return { usage: stated, isEstimated: false };
-  }
+  const isFree = !end.isCalled || isRefused || isUnanswered;
+  if (isFree) return FREE;
+  const isStated = stated !== undefined && (isWhole || coversRelayed(stated, counted));
+  if (isStated) return { usage: stated, isEstimated: false };
   const isRelayed = counted !== undefined && status !== ACCEPTED && (isWhole || end.isLive);
   const estimate = isRelayed ? estimates.used(counted) : estimates.reserved();
   const { input = estimate.input } = stated ?? {};

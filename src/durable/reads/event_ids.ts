@@ -25,7 +25,6 @@ export class EventIds implements PushedBody {
   #isLineStart = true;
   #isAfterCr = false;
 
-  /** @param reader Reads the stream */
   constructor(reader: AnswerReader) {
     this.#reader = reader;
     this.#id = reader.offset;

@@ -39,7 +39,7 @@ export interface RecordingReport {
   readonly change: "asked" | "running" | "ended" | "discarded" | "deleted";
   /** Size that is counted for it; left out if another gateway began it. Bytes. */
   readonly bytes?: number | undefined;
-  /** Left out for one that is removed. */
+  /** Left out for a recording that is removed. */
   readonly facts?: ReportedFacts | undefined;
 }
 
@@ -192,7 +192,7 @@ export class RedisRecordingBudget {
   }
 
   /**
-   * Removes recordings as the budget says. One that can't be removed expires by itself. Never
+   * Removes recordings as the budget says. If that fails, they expire by themselves. Never
    * rejects.
    */
   async #makeRoom(words: ReadonlyMap<string, Word>): Promise<void> {
@@ -206,7 +206,8 @@ export class RedisRecordingBudget {
   }
 }
 
-function toArguments({ id, change, bytes = -1, facts }: RecordingReport): (string | number)[] {
+function toArguments(report: RecordingReport): (string | number)[] {
+  const { id, change, bytes = -1, facts } = report;
   return [id, change, bytes, facts?.startedAt ?? 0, facts?.keepMs ?? 0, facts?.keyId ?? ""];
 }
 

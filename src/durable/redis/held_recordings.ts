@@ -19,6 +19,7 @@ import {
   toBuffer,
   toDeletedKey,
   toEntryId,
+  toFactArguments,
   toLogKey,
   toNameKey,
   toRecordingKey,
@@ -70,7 +71,7 @@ interface Begun {
   readonly holder: RecordingHolder;
   /** Generation of the server that has it. */
   readonly generation: number;
-  /** The claim; `undefined` for one that was taken over, which is not written again. */
+  /** The claim; `undefined` if it was taken over, and is not written again. */
   readonly claim?: RecordingClaim | undefined;
 }
 
@@ -119,7 +120,7 @@ export class HeldRecordings {
     return this.#options.client.generation;
   }
 
-  /** Adds one that was begun or taken over. */
+  /** Adds a recording that was begun or taken over. */
   add(begun: Begun): HeldRecording {
     const held = new RedisHeldRecording(this, begun);
     this.#held.get(begun.id)?.lose();
@@ -130,13 +131,13 @@ export class HeldRecordings {
     return held;
   }
 
-  /** Forgets one that is not written here any more. */
+  /** Forgets a recording that is not written here any more. */
   forget(held: RedisHeldRecording): void {
     if (this.#held.get(held.id) === held) this.#held.delete(held.id);
     this.#ended.delete(held);
   }
 
-  /** Notes one that has ended: a failover can still lose its end. */
+  /** Notes that a recording has ended: a failover can still lose its end. */
   ended(held: RedisHeldRecording): void {
     this.forget(held);
     this.#ended.add(held);
@@ -186,7 +187,7 @@ export class HeldRecordings {
   }
 
   /**
-   * Discards one that is written here, or that a failed claim may have begun. It is tried for as
+   * Discards a recording that is written here, or that a failed claim may have begun. It is tried for as
    * long as a lease.
    */
   async discard(id: string, epoch: number): Promise<void> {
@@ -194,7 +195,7 @@ export class HeldRecordings {
     this.#renewLater();
   }
 
-  /** Deletes a recording, also one that another gateway writes. */
+  /** Deletes a recording, also if another gateway writes it. */
   async delete(id: string): Promise<void> {
     await this.#removed.delete(id);
     this.budget.add({ id, change: "deleted" });
@@ -224,8 +225,8 @@ export class HeldRecordings {
   }
 
   #renewLater(): void {
-    const count = this.#held.size + this.#ended.size + this.#removed.size;
-    if (this.#cancelRenewal !== undefined || this.#isClosed || count === 0) return;
+    if (this.#cancelRenewal !== undefined || this.#isClosed) return;
+    if (this.#held.size + this.#ended.size + this.#removed.size === 0) return;
     const { clock, times } = this.#options;
     this.#cancelRenewal = clock.timer(times.leaseMs / RENEWALS, () => {
       void this.#renewAll().finally(() => {
@@ -399,28 +400,19 @@ class RedisHeldRecording implements HeldRecording {
       const { id, name, facts } = claim;
       const life = leaseMs + keepMs;
       const args = [
-        ...[
-          this.epoch,
-          gateway,
-          leaseMs,
-          life + tombstoneMs,
-          life,
-          this.log.isWhole ? 1 : 0,
-          this.#state,
-          tombstoneMs,
-        ],
-        ...[
-          this.#isRead ? 1 : 0,
-          facts.owner,
-          facts.digest,
-          facts.provider,
-          facts.keyId,
-          facts.operation,
-        ],
-        ...[facts.startedAt, keepMs, name?.kind ?? "-", name?.text ?? ""],
-        ...this.log.entries.flatMap((entry) => [
-          ...[toEntryId(entry), entry.offset, lengthAfter(entry), toBuffer(entry.sealed)],
-        ]),
+        this.epoch,
+        gateway,
+        leaseMs,
+        life + tombstoneMs,
+        life,
+        this.log.isWhole ? 1 : 0,
+        this.#state,
+        tombstoneMs,
+        this.#isRead ? 1 : 0,
+        ...toFactArguments(facts),
+        name?.kind ?? "-",
+        name?.text ?? "",
+        ...this.log.entries.flatMap(toRestoredEntry),
       ];
       const keys = [toDeletedKey(id), ...(name === undefined ? [] : [toNameKey(id, name.text)])];
       try {
@@ -455,6 +447,10 @@ class RedisHeldRecording implements HeldRecording {
   #toArguments(entry: SealedEntry): (string | number | Buffer)[] {
     return [this.epoch, toEntryId(entry), entry.offset, toBuffer(entry.sealed)];
   }
+}
+
+function toRestoredEntry(entry: SealedEntry): (string | number | Buffer)[] {
+  return [toEntryId(entry), entry.offset, lengthAfter(entry), toBuffer(entry.sealed)];
 }
 
 /** Returns the error of a store that has no room, where Redis fails for that. */

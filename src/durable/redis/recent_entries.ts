@@ -58,7 +58,8 @@ export class RecentEntries {
   /** Drops entries that are too old, or too many. */
   trim(): void {
     const from = this.#clock.monotonic() - RECENT_MS;
-    while (this.#oldest !== undefined && (this.#oldest.at < from || this.#bytes > MAX_BYTES)) {
+    const isDue = ({ at }: Kept) => at < from || this.#bytes > MAX_BYTES;
+    while (this.#oldest !== undefined && isDue(this.#oldest)) {
       const { log, bytes, next } = this.#oldest;
       log.entries.shift();
       log.isWhole = false;

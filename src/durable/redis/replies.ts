@@ -27,7 +27,7 @@ const STATES: Readonly<Record<string, RecordingState>> = {
 /** A recording, and the rest of its lease. */
 export interface FoundRecording {
   readonly stored: StoredRecording;
-  /** Milliseconds; none is left of one that has ended. */
+  /** Milliseconds; none once it has ended. */
   readonly leaseMs: number;
 }
 
@@ -70,6 +70,12 @@ export function toEntryId({ offset, kind }: Pick<SealedEntry, "offset" | "kind">
 /** Returns bytes as the library sends them, without a copy. */
 export function toBuffer({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
   return Buffer.from(buffer, byteOffset, byteLength);
+}
+
+/** Returns the facts of a recording in the order in which scripts take them. */
+export function toFactArguments(facts: RecordingFacts): (string | number)[] {
+  const { owner, digest, provider, keyId, operation, startedAt, keepMs } = facts;
+  return [owner, digest, provider, keyId, operation, startedAt, keepMs];
 }
 
 /** Reads the answer to a claim that belongs to an earlier recording, or to a look-up. */

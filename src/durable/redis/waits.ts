@@ -19,13 +19,7 @@ export class Wait {
     this.#resolve?.();
   }
 
-  /**
-   * Waits until it is woken.
-   *
-   * @param clock Source of time
-   * @param ms The longest time. Milliseconds
-   * @param signal Ends the wait
-   */
+  /** Waits until it is woken, or a signal is aborted, or for `ms` milliseconds. */
   async until(clock: Clock, ms: number, signal: AbortSignal | undefined): Promise<void> {
     if (this.#isWoken || signal?.aborted === true) return;
     let cancelTimer = (): void => {};
