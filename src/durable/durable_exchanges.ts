@@ -85,7 +85,7 @@ export interface DurableParts {
 /** Request for a recording of a call. */
 export interface AskedRecording {
   readonly keys: OwnerKeys;
-  /** Name by which a retry finds it; `undefined` for one that is found by its id alone. */
+  /** Name with which a retry finds it; `undefined` if only its id finds it. */
   readonly name: RecordingName | undefined;
   /** Tag of the request. */
   readonly digest: string;
@@ -97,7 +97,7 @@ export interface AskedRecording {
   readonly onFound?: () => void;
 }
 
-/** Recording of a new call, or an earlier one that the caller gets instead. */
+/** Recording of a new call, or the place at an earlier one, which the caller gets instead. */
 export type Begun = NewRecording | { readonly attachment: Attachment };
 
 /** Recording of a new call. */
@@ -224,7 +224,7 @@ export class DurableExchanges {
   }
 
   /**
-   * Stops a caller's exchange; one that has ended, or was lost, is deleted.
+   * Stops a caller's exchange; a recording that has ended, or was lost, is deleted.
    *
    * @throws {GatewayError} As {@link find}, and `exchange_expired`
    */
@@ -232,7 +232,7 @@ export class DurableExchanges {
     const { store } = this.#parts;
     const { state, isHeld } = await this.find(id, keys);
     const here = this.#here(id);
-    // Also one that was given up: its call goes on for its readers.
+    // Also if it was given up: its call goes on for its readers.
     if (here !== undefined && here.endState === undefined) return here.stop();
     if (state === "expired") throw new GatewayError("exchange_expired");
     await here?.stored;

@@ -74,7 +74,7 @@ export class MemoryRecording implements BudgetedRecording {
   cancelTimer: () => void = nothing;
   readonly #waiting = new Set<() => void>();
 
-  /** @param holder Its holder; left out for one that was loaded */
+  /** @param holder Its holder; left out if it was loaded */
   constructor({ entries, ...kept }: LoadedRecording, holder?: RecordingHolder) {
     const { id, facts, name, epoch, state, expiresAt, lapsedAt } = kept;
     this.id = id;
@@ -106,8 +106,8 @@ export class MemoryRecording implements BudgetedRecording {
   }
 
   /**
-   * Tells whether a request by its name gets it. One that broke has its name only if it was lost,
-   * to say so once.
+   * Tells whether a request by its name gets it. A broken one has its name only if it was lost, to
+   * say so once.
    */
   get isGiven(): boolean {
     return this.isHeld && this.state !== "broken" && this.state !== "expired";

@@ -168,8 +168,7 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
 
   /**
    * Finds the recording that makes room for a key: the oldest of the key that holds most, to a
-   * fifth, and rather one of its own. So a key pushes out its own recordings, or those of a key
-   * that holds more.
+   * fifth, and rather one of its own. So a key pushes out its own recordings, or a larger key's.
    *
    * @returns The recording; `undefined` if none makes room for this key
    */

@@ -47,7 +47,7 @@ export class OwnerKeys {
     return toBase64Url(this.#derive(parts));
   }
 
-  /** Returns the tag by which the owner of a recording is recognized. */
+  /** Returns the tag that identifies the owner of a recording. */
   ownerTag(id: string): string {
     return this.tag("owner", id);
   }

@@ -81,7 +81,7 @@ const nothing = (): void => {};
  */
 const ATTEND_MS = RECORDING_LEASE_MS / 3;
 /**
- * Interval at which a holder is told of readers: each of their reads would be too often.
+ * Interval at which a holder hears that there are readers: each of their reads would be too often.
  * Milliseconds.
  */
 const READ_MS = 500;

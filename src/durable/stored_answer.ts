@@ -1,6 +1,5 @@
 /**
- * A recorded answer as it is read from the store: one that another gateway writes, or that is
- * complete.
+ * A recorded answer as it is read from the store: another gateway writes it, or it is complete.
  *
  * @module
  */

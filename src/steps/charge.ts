@@ -62,17 +62,17 @@ const FREE: Charge = { usage: undefined, isEstimated: false };
 /**
  * Decides what a call is charged. The first row that fits decides:
  *
- * | the call                                                      | is charged                       |
- * | ------------------------------------------------------------- | -------------------------------- |
- * | was never sent                                                | nothing                          |
- * | got another status than 2xx, however that answer ended        | nothing                          |
- * | got no answer: the connection to the provider broke           | nothing                          |
- * | was answered whole, and its tokens were stated                | the tokens that were stated      |
- * | broke off or was left early, after its tokens were stated     | the tokens that were stated      |
- * | was answered whole, and no tokens were stated                 | the input, and the output so far |
- * | is a stream that broke off or was left early                  | the input, and the output so far |
- * | was left before an answer, or during a plain one              | the tokens that were reserved    |
- * | is finished by the provider later: in the background, or 202  | the tokens that were reserved    |
+ * | the call                                                  | is charged                       |
+ * | --------------------------------------------------------- | -------------------------------- |
+ * | was never sent                                            | nothing                          |
+ * | got another status than 2xx, however that answer ended    | nothing                          |
+ * | got no answer: the connection to the provider broke       | nothing                          |
+ * | was answered whole, and its tokens were stated            | the tokens that were stated      |
+ * | broke off or was left early, after its tokens were stated | the tokens that were stated      |
+ * | was answered whole, and no tokens were stated             | the input, and the output so far |
+ * | is a stream that broke off or was left early              | the input, and the output so far |
+ * | was left before an answer, or during a plain one          | the tokens that were reserved    |
+ * | is finished later, in the background or after a 202       | the tokens that were reserved    |
  *
  * In the last two rows the provider may go on with the call, and bill it. A statement counts for a
  * call that did not end whole only if it covers at least half of the output that was relayed. Input

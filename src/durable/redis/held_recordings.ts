@@ -187,8 +187,8 @@ export class HeldRecordings {
   }
 
   /**
-   * Discards a recording that is written here, or that a failed claim may have begun. It is tried for as
-   * long as a lease.
+   * Discards a recording that is written here, or that a failed claim may have begun. It is tried
+   * for as long as a lease.
    */
   async discard(id: string, epoch: number): Promise<void> {
     await this.#removed.discard(id, epoch);

@@ -3,8 +3,8 @@
  * Gateways tell each other by messages what happens to a recording: a reader that waits is woken by
  * the next entry, a holder is stopped.
  *
- * Messages can be lost. Readers that wait ask again once a second, and a holder learns all at its next
- * write or renewal.
+ * Messages can be lost. Readers that wait ask again once a second, and a holder learns all at its
+ * next write or renewal.
  *
  * Readers do not block in Redis (`XREAD BLOCK`): on a Cluster one connection can't wait for streams
  * of several slots, and a connection that waits for a thousand streams would name all of them again

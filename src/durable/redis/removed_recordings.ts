@@ -1,7 +1,7 @@
 /**
  * Recordings in Redis that this gateway has removed. A removal that fails is tried for as long as a
- * lease; a failover can lose a removal that was done, so it is repeated at the server that has taken
- * over.
+ * lease; a failover can lose a removal that was done, so it is repeated at the server that has
+ * taken over.
  *
  * @module
  */

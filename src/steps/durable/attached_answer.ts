@@ -73,8 +73,8 @@ export function answerWhole(
 
 /**
  * Returns the headers that say where an answer can be read again, and until when at least. The
- * address has no host: a proxy in front may have another one. It begins with the prefix of the path that
- * the request has.
+ * address has no host: a proxy in front may have another one. It begins with the prefix of the path
+ * that the request has.
  */
 export function addressOf(
   id: string,
