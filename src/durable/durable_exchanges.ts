@@ -70,7 +70,6 @@ export class DurableCounts {
   }
 }
 
-/** Parts of durable exchanges. */
 export interface DurableParts {
   readonly store: RecordingStore;
   readonly clock: Clock;
@@ -119,7 +118,6 @@ export class DurableExchanges {
     this.#parts = parts;
   }
 
-  /** The store of the recordings. */
   get store(): RecordingStore {
     return this.#parts.store;
   }

@@ -23,7 +23,6 @@ const MAX_CONTENT_BYTES = 65_536;
  */
 const FIRST_RETRY_MS = 50;
 
-/** Options of a writer. */
 export interface EntryWriterOptions {
   readonly held: HeldRecording;
   readonly cipher: EntryCipher;
@@ -97,7 +96,6 @@ export class EntryWriter {
     }
   }
 
-  /** Writes nothing more. */
   stop(): void {
     this.#isStopped = true;
   }

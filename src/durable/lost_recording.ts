@@ -20,7 +20,6 @@ import {
 /** Creates the scanner of a recorded stream of events; `undefined` for any other answer. */
 export type ToScanner = (operation: string, head: AnswerHead) => StreamScanner | undefined;
 
-/** Parts of {@link closeLost}. */
 export interface LossParts {
   readonly store: RecordingStore;
   readonly clock: Clock;

@@ -49,7 +49,6 @@ export interface LeasedRecording extends HeldRecording {
   renew(): boolean;
 }
 
-/** A recording in memory. */
 export class MemoryRecording implements BudgetedRecording {
   readonly id: string;
   readonly facts: RecordingFacts;
@@ -131,7 +130,6 @@ export class MemoryRecording implements BudgetedRecording {
     return last?.kind === kind && last.offset === offset;
   }
 
-  /** Adds an entry. */
   push(entry: SealedEntry): void {
     this.entries.push(entry);
     this.bytes += sizeOf(entry);

@@ -39,10 +39,8 @@ const READ_ELSEWHERE_MS = WAIT_MS + 2000;
  */
 export type GiveUpCause = "size" | "store" | "lost" | "refused";
 
-/** Options of a recording. */
 export interface RecordingOptions {
   readonly id: string;
-  /** Id of the gateway key. */
   readonly keyId: string;
   readonly cipher: EntryCipher;
   readonly store: Pick<RecordingStore, "read" | "gatherMs">;
@@ -155,13 +153,11 @@ export class Recording implements ByteSink, AnswerSource {
     if (this.#isStopAsked) exchange.stop();
   }
 
-  /** Stops the exchange. */
   stop(): void {
     this.#isStopAsked = true;
     this.#exchange?.stop();
   }
 
-  /** Begins the answer. */
   begin(head: AnswerHead): void {
     this.#writer?.write({ kind: ENTRY_KIND.head, offset: 0, content: () => writeContent(head) });
     this.#setHead(head);
@@ -339,7 +335,6 @@ export class Recording implements ByteSink, AnswerSource {
   }
 }
 
-/** A part of {@link AnswerTail}. */
 interface Piece {
   readonly offset: number;
   readonly bytes: Uint8Array;

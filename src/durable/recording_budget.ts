@@ -18,7 +18,6 @@ interface Linked<Item> {
  */
 class LinkedQueue<Item extends Linked<Item>> {
   #last: Item | undefined;
-  /** The oldest item. */
   first: Item | undefined;
 
   add(item: Item): void {
@@ -50,7 +49,6 @@ export interface BudgetedRecording extends Linked<BudgetedRecording> {
   queue: LinkedQueue<BudgetedRecording> | undefined;
 }
 
-/** The recordings of one gateway key. */
 class KeyShare implements Share, Linked<KeyShare> {
   held = 0;
   users = 0;
@@ -79,7 +77,6 @@ const classOf = (bytes: number): number =>
  */
 export const RUNNING_FACTOR = 9;
 
-/** Budget of recordings. */
 export class RecordingBudget<Recording extends BudgetedRecording> {
   readonly #budget: SharedBudget<KeyShare>;
   /** The part of the budget that recordings hold which run. */
@@ -99,12 +96,10 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
     this.#running.resize(maxBytes);
   }
 
-  /** Size of all recordings. Bytes. */
   get bytes(): number {
     return this.#budget.held;
   }
 
-  /** Tells whether there is room. */
   hasRoom(bytes: number): boolean {
     return bytes <= this.#budget.free;
   }
@@ -115,7 +110,6 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
     return bytes <= this.#running.room(running, RUNNING_FACTOR);
   }
 
-  /** Counts a new recording. */
   add(recording: Recording): void {
     recording.share = this.#budget.join(recording.facts.keyId);
     this.grow(recording, recording.bytes);

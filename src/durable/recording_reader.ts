@@ -25,7 +25,6 @@ export interface AnswerSource {
   announce?(): void;
 }
 
-/** Options of a reader. */
 export interface AnswerReaderOptions {
   readonly source: AnswerSource;
   /** Offset of its first byte. */
@@ -44,7 +43,6 @@ export type ReadOutcome = Pick<AnswerEnd, "outcome" | "code">;
 /** Outcome of a read that the store fails. */
 const UNREADABLE: ReadOutcome = { outcome: "shed", code: "recordings_unavailable" };
 
-/** A reader of an answer. */
 export class AnswerReader implements PushedBody {
   readonly #options: AnswerReaderOptions;
   #offset: number;

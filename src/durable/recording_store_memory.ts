@@ -28,7 +28,6 @@ import {
   TOMBSTONE_MS,
 } from "./recording_store.ts";
 
-/** Options of the store. */
 export interface MemoryRecordingsOptions {
   readonly clock: Clock;
   /** Maximum size of all recordings together. Bytes. */

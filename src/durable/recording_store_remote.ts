@@ -26,7 +26,6 @@ import type { HolderMessage, RecordingAnswer, RecordingMessage } from "./shared_
  */
 export type SendToRecordings = (message: RecordingMessage) => Promise<RecordingAnswer>;
 
-/** Options of the store. */
 export interface RemoteRecordingsOptions {
   readonly send: SendToRecordings;
   readonly clock: Clock;
@@ -49,7 +48,6 @@ type HeldMessage = HolderMessage extends infer Message
   ? Message extends unknown ? Omit<Message, "id" | "epoch"> : never
   : never;
 
-/** Store elsewhere. */
 export class RemoteRecordings implements RecordingStore {
   readonly gatherMs: number;
   readonly #options: RemoteRecordingsOptions;

@@ -175,7 +175,6 @@ function toMessage(reached: ReachedBudget, id: string, at: number): WebhookMessa
   return { id, type: "budget.threshold_reached", at, data };
 }
 
-/** Creates the function that posts messages to an address. */
 function createPost(url: string, clock: Clock): Post {
   const transport = createFetchTransport();
   const base = new URL(url);

@@ -56,7 +56,6 @@ export interface Charge {
 /** Status of an answer whose work the provider does later (RFC 9110 §15.3.3). */
 const ACCEPTED = 202;
 
-/** The charge of a call that costs nothing. */
 const FREE: Charge = { usage: undefined, isEstimated: false };
 
 /**

@@ -35,7 +35,6 @@ import {
 import { toQuery } from "../operations/router.ts";
 import type { Operation } from "../operations/table.ts";
 
-/** Content types by kind of body. */
 export const CONTENT_TYPES: Readonly<Record<Operation["body"], ContentTypes>> = {
   chat_completion: JSON_ONLY,
   json: JSON_ONLY,

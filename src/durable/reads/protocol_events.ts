@@ -15,7 +15,6 @@ import { toToken } from "./stream_read.ts";
  */
 export type EventForm = "text" | "base64" | "json";
 
-/** Options of the events. */
 export interface ProtocolEventsOptions {
   readonly reader: AnswerReader;
   readonly form: EventForm;
@@ -37,7 +36,6 @@ const LINE_OF_SPACE = encode("data: ");
 const LINE_END = encode("\n");
 const NOTHING = new Uint8Array(0);
 
-/** The events of one reader. */
 export class ProtocolEvents implements PushedBody {
   readonly #options: ProtocolEventsOptions;
   /** Offset of the next byte that belongs into an event; of JSON, of the message. */

@@ -47,7 +47,6 @@ type ReportedFacts =
   & Pick<RecordingFacts, "startedAt" | "keepMs">
   & Partial<Pick<RecordingFacts, "keyId">>;
 
-/** Parts of {@link RedisRecordingBudget}. */
 export interface RedisRecordingBudgetOptions {
   readonly client: RedisClient;
   readonly clock: Clock;
@@ -60,7 +59,6 @@ export interface RedisRecordingBudgetOptions {
 
 type Word = "full" | "expire" | "forget";
 
-/** Budget of recordings in Redis. */
 export class RedisRecordingBudget {
   readonly #options: RedisRecordingBudgetOptions;
   readonly #report: ReturnType<RedisClient["script"]>;

@@ -39,7 +39,6 @@ const ARGUMENTS_EACH = 6;
  * Redis waits for it.
  */
 const MAX_REMOVED = 100;
-/** Length of a recording's id. */
 const ID_LENGTH = 29;
 
 const SIZES = `local LIST, SIZES, EXPIRY, EXPIRED, SHARES, RUNNING, ROOM, ENDED = unpack(KEYS)

@@ -44,7 +44,6 @@ const RESTORED_AT_ONCE = 20;
 /** Renewals within the time of one lease. */
 const RENEWALS = 4;
 
-/** Times of recordings. */
 export interface RecordingTimes {
   /** Milliseconds. */
   readonly leaseMs: number;
@@ -52,12 +51,10 @@ export interface RecordingTimes {
   readonly tombstoneMs: number;
 }
 
-/** Parts of {@link HeldRecordings}. */
 export interface HeldRecordingsOptions {
   readonly client: RedisClient;
   readonly clock: Clock;
   readonly times: RecordingTimes;
-  /** Name of this gateway. */
   readonly gateway: string;
   /** Returns the maximum size of all recordings together, of all gateways. Bytes. */
   readonly maxBytes: () => number;
@@ -105,22 +102,18 @@ export class HeldRecordings {
     };
   }
 
-  /** Times of recordings. */
   get times(): RecordingTimes {
     return this.#options.times;
   }
 
-  /** Name of this gateway. */
   get gateway(): string {
     return this.#options.gateway;
   }
 
-  /** Generation of the server. */
   get generation(): number {
     return this.#options.client.generation;
   }
 
-  /** Adds a recording that was begun or taken over. */
   add(begun: Begun): HeldRecording {
     const held = new RedisHeldRecording(this, begun);
     this.#held.get(begun.id)?.lose();

@@ -59,7 +59,6 @@ const SETTLE_MS = 1000;
 /** Recordings that are looked up at once for a list. */
 const PAGE = 200;
 
-/** Options of {@link RedisRecordings}. */
 export interface RedisRecordingsOptions extends Partial<RecordingTimes> {
   readonly client: RedisClient;
   readonly clock: Clock;
@@ -69,7 +68,6 @@ export interface RedisRecordingsOptions extends Partial<RecordingTimes> {
 
 type Script = ReturnType<RedisClient["script"]>;
 
-/** Recordings in Redis. */
 export class RedisRecordings implements RecordingStore {
   readonly gatherMs: number = GATHER_MS;
   readonly #client: RedisClient;

@@ -15,10 +15,8 @@ import { RECENT_MS } from "./recent_entries.ts";
 export const PATIENT_MS = 1000;
 /** Removals that are repeated at once. */
 const REPEATED_AT_ONCE = 100;
-/** Attempts at a removal. */
 const TRIES = 4;
 
-/** Parts of {@link RemovedRecordings}. */
 export interface RemovedRecordingsOptions {
   readonly client: RedisClient;
   readonly clock: Clock;
@@ -27,12 +25,10 @@ export interface RemovedRecordingsOptions {
 }
 
 interface Removal {
-  /** Removes it. */
   readonly run: () => Promise<void>;
   triesLeft: number;
   /** The generation of the server where it was done. */
   doneAt: number | undefined;
-  /** Time at which it was asked for. */
   readonly askedAt: number;
 }
 

@@ -38,7 +38,6 @@ export class Wait {
 export class Waits {
   readonly #waits = new Map<string, Set<Wait>>();
 
-  /** Prepares a wait for a recording. */
   add(id: string): Wait {
     const wait = new Wait();
     const waits = this.#waits.get(id);
@@ -47,19 +46,16 @@ export class Waits {
     return wait;
   }
 
-  /** Gives a wait up. */
   delete(id: string, wait: Wait): void {
     const waits = this.#waits.get(id);
     waits?.delete(wait);
     if (waits?.size === 0) this.#waits.delete(id);
   }
 
-  /** Wakes all that wait for a recording. */
   wake(id: string): void {
     for (const wait of this.#waits.get(id) ?? []) wait.wake();
   }
 
-  /** Wakes all. */
   wakeAll(): void {
     for (const id of Array.from(this.#waits.keys())) this.wake(id);
   }

@@ -37,7 +37,6 @@ export interface AskedDurable {
   readonly isRetry: boolean | undefined;
 }
 
-/** Terms of one recording. */
 interface RecordingTerms extends Pick<DurableConfig, "keepMs"> {
   /** Number of answers that the call has asked for. */
   readonly answers: number;
