@@ -57,7 +57,7 @@ import {
   toUnknownError,
 } from "./operations/router.ts";
 import { NO_FACTS, type RequestFacts } from "./operations/request_facts.ts";
-import { answerDurable, askedDurable, enterDurable } from "./steps/durable.ts";
+import { answerDurable, askedDurable, enterDurable } from "./steps/durable/recorded_call.ts";
 import {
   assertNoKeyInCredentials,
   assertNoKeyInFields,
@@ -65,7 +65,7 @@ import {
   assertNoKeyInUrl,
   withoutKeys,
 } from "./steps/misplaced_keys.ts";
-import { answerRecorded } from "./steps/recorded_answer.ts";
+import { answerRecorded } from "./steps/durable/recording_request.ts";
 import { askForUsage, CONTENT_TYPES, readFacts } from "./steps/request_body.ts";
 import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
 import {

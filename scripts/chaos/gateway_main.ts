@@ -11,7 +11,7 @@ import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { type Config, parseConfig } from "../../src/config/config.ts";
 import type { ProviderInput } from "../../src/config/provider.ts";
 import type { DurableExchanges } from "../../src/durable/durable_exchanges.ts";
-import { RedisRecordings } from "../../src/durable/recording_store_redis.ts";
+import { RedisRecordings } from "../../src/durable/redis/recording_store.ts";
 import type { GatewayRequest } from "../../src/http/message.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
@@ -25,7 +25,7 @@ import {
   openListener,
 } from "../../src/serve/lifecycle.ts";
 import type { TlsIdentity } from "../../src/serve/listener.ts";
-import { createDurableExchanges, embedDurable } from "../../src/steps/durable_parts.ts";
+import { createDurableExchanges, embedDurable } from "../../src/steps/durable/setup.ts";
 import { RedisClient } from "../../src/storage/redis_client.ts";
 
 /** What to start. Each provider has a listener, and so a host, of its own. */

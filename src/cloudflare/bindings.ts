@@ -16,7 +16,7 @@ import type { Clock } from "../exchange/clock.ts";
 import type { GatewayParts } from "../gateway.ts";
 import { type Json, layVariable, PREFIX } from "../config/environment.ts";
 import type { GatewayKey } from "../keys/key_store.ts";
-import { createDurableExchanges } from "../steps/durable_parts.ts";
+import { createDurableExchanges } from "../steps/durable/setup.ts";
 import { KvKeyStore, type KvNamespace } from "./keys_kv.ts";
 
 /** The part of a namespace of Durable Objects that is used. */

@@ -15,7 +15,7 @@ import { GatewayError, toErrorResponse } from "../errors/gateway_error.ts";
 import type { ExchangeObserver, Tracer } from "../exchange/observer.ts";
 import { toResponse } from "../http/web.ts";
 import { createGateway, type Gateway, portableDigest } from "../gateway.ts";
-import { embedIdentity } from "../steps/identity.ts";
+import { embedIdentity } from "../steps/token_verifier_setup.ts";
 import { toJsonLine, toPrettyLine } from "../observe/access_log.ts";
 import { type Bindings, createParts, type ObjectState, readConfig } from "./bindings.ts";
 import { SallyportLimits as LimitsObject } from "./limits_object.ts";

@@ -43,6 +43,11 @@ export interface AnswerBytes {
   readonly next?: number;
 }
 
+/** Tells whether an answer is a stream of events. */
+export function isEvents({ headers }: AnswerHead): boolean {
+  return headers["content-type"]?.toLowerCase().startsWith("text/event-stream") === true;
+}
+
 /** Writes the content of an entry. */
 export function writeContent(content: AnswerHead | AnswerEnd): Uint8Array<ArrayBuffer> {
   return new TextEncoder().encode(JSON.stringify(content));
@@ -54,15 +59,12 @@ export function readContent<Content extends AnswerHead | AnswerEnd>(bytes: Uint8
 }
 
 /**
- * Opens the entries of a part.
+ * Opens the entries of a part, of which there is at least one.
  *
  * A gateway that takes a recording over adds at most one event, which says that the answer was
  * lost. Readers of the gateway that died may have more of the answer than the store: their offset
  * then lies within that event, and they get all of it.
  *
- * @param part Its entries; at least one
- * @param offset Offset of the first byte that is wanted
- * @param cipher Opens them
  * @returns The bytes from the offset on, or the end if that is where it stands
  * @throws {Error} If a byte between is missing, or an entry is not what its writer sealed
  */

@@ -8,7 +8,6 @@ import type { DurableConfig } from "../config/durable.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { type AnswerHead, readContent } from "./answer_log.ts";
-import { asked, unlessAborted } from "./answers_in_time.ts";
 import {
   type Attachment,
   type AttachOptions,
@@ -16,9 +15,8 @@ import {
   type RecordedAnswer,
   toOffsetError,
 } from "./attachment.ts";
-import { DurableCounts, type GiveUpCause } from "./durable_counts.ts";
 import { closeLost, findClosed, type ToScanner } from "./lost_recording.ts";
-import { Recording } from "./recording.ts";
+import { type GiveUpCause, Recording } from "./recording.ts";
 import { isSameTag, type OwnerKeys } from "./recording_keys.ts";
 import { AnswerReader, type AnswerSource } from "./recording_reader.ts";
 import {
@@ -46,7 +44,32 @@ const AGAIN_MS = 250;
  */
 const LAST_WRITES_MS = 2000;
 
-/** Parts of durable exchanges. */
+/** Counts of durable exchanges at one gateway since its start, for its metrics. */
+export class DurableCounts {
+  /**
+   * Callers that were attached: to an answer that was complete, to a call that ran, or by an
+   * address. A reader by long-polls counts once.
+   */
+  readonly attached: Record<"replay" | "retry" | "resume", number> = {
+    replay: 0,
+    retry: 0,
+    resume: 0,
+  };
+  /** Recordings that were given up while their exchange went on, by cause. */
+  readonly givenUp: Record<Exclude<GiveUpCause, "refused">, number> = {
+    size: 0,
+    store: 0,
+    lost: 0,
+  };
+  /** Calls that were made again, since the gateway of the first had died. */
+  restarted = 0;
+
+  /** Counts the end of a recording. @param cause Why it was given up; `undefined` if it was not */
+  over(cause: GiveUpCause | undefined): void {
+    if (cause !== undefined && cause !== "refused") this.givenUp[cause]++;
+  }
+}
+
 export interface DurableParts {
   readonly store: RecordingStore;
   readonly clock: Clock;
@@ -61,7 +84,7 @@ export interface DurableParts {
 /** Request for a recording of a call. */
 export interface AskedRecording {
   readonly keys: OwnerKeys;
-  /** Name by which a retry finds it; `undefined` for one that is found by its id alone. */
+  /** Name with which a retry finds it; `undefined` if only its id finds it. */
   readonly name: RecordingName | undefined;
   /** Tag of the request. */
   readonly digest: string;
@@ -73,7 +96,7 @@ export interface AskedRecording {
   readonly onFound?: () => void;
 }
 
-/** Recording of a new call, or an earlier one that the caller gets instead. */
+/** Recording of a new call, or the place at an earlier one, which the caller gets instead. */
 export type Begun = NewRecording | { readonly attachment: Attachment };
 
 /** Recording of a new call. */
@@ -95,7 +118,6 @@ export class DurableExchanges {
     this.#parts = parts;
   }
 
-  /** The store of the recordings. */
   get store(): RecordingStore {
     return this.#parts.store;
   }
@@ -108,8 +130,6 @@ export class DurableExchanges {
   /**
    * Begins the recording of a call, unless an earlier one has its name.
    *
-   * @param asked The recording that is asked for
-   * @param signal Aborted when the caller leaves
    * @returns The new recording, or the caller's place at the earlier one, once that has an answer
    * @throws {GatewayError} `idempotency_key_reused`, `recordings_unavailable`
    */
@@ -166,9 +186,6 @@ export class DurableExchanges {
    * Attaches a caller to a recorded answer. It is not counted: a caller may attach several times
    * for one read.
    *
-   * @param id Id of the recording
-   * @param options Keys of the caller, and the offset of the first byte that it wants
-   * @returns The answer from there on
    * @throws {GatewayError} `exchange_not_found`, `exchange_expired`, `invalid_offset`,
    * `recordings_unavailable`
    */
@@ -186,7 +203,7 @@ export class DurableExchanges {
    * `recordings_unavailable`
    */
   async find(id: string, keys: OwnerKeys): Promise<StoredRecording> {
-    const found = isRecordingId(id) ? await asked(this.#parts.store.find(id)) : undefined;
+    const found = isRecordingId(id) ? await fromStore(this.#parts.store.find(id)) : undefined;
     if (found === undefined || !isSameTag(found.facts.owner, keys.ownerTag(id))) {
       throw new GatewayError("exchange_not_found");
     }
@@ -205,7 +222,7 @@ export class DurableExchanges {
   }
 
   /**
-   * Stops a caller's exchange; one that has ended, or was lost, is deleted.
+   * Stops a caller's exchange; a recording that has ended, or was lost, is deleted.
    *
    * @throws {GatewayError} As {@link find}, and `exchange_expired`
    */
@@ -213,11 +230,11 @@ export class DurableExchanges {
     const { store } = this.#parts;
     const { state, isHeld } = await this.find(id, keys);
     const here = this.#here(id);
-    // Also one that was given up: its call goes on for those who read it.
+    // Also if it was given up: its call goes on for its readers.
     if (here !== undefined && here.endState === undefined) return here.stop();
     if (state === "expired") throw new GatewayError("exchange_expired");
     await here?.stored;
-    if (!isHeld || !await asked(store.stop(id))) await asked(store.delete(id));
+    if (!isHeld || !await fromStore(store.stop(id))) await fromStore(store.delete(id));
   }
 
   /** Closes the store, once it has what was recorded here, or does not take it in time. */
@@ -241,8 +258,9 @@ export class DurableExchanges {
   }
 
   async #claim(
-    { keys, name, digest, settings, facts, writeStallMs }: AskedRecording,
+    asked: AskedRecording,
   ): Promise<NewRecording | { readonly found: StoredRecording }> {
+    const { keys, name, digest, settings, facts, writeStallMs } = asked;
     const { store, clock } = this.#parts;
     const id = toRecordingId(name?.text);
     const all = { ...facts, digest, owner: keys.ownerTag(id), keepMs: settings.keepMs };
@@ -268,11 +286,11 @@ export class DurableExchanges {
       writeStallMs,
       onOver,
     });
-    // Before the store has it, so that whoever finds it there finds it here too.
+    // Before the store has it: a request that finds it there must find it here too.
     this.#running.set(id, recording);
     let claimed: Claimed | undefined;
     try {
-      claimed = await asked<Claimed>(store.claim({ id, name, facts: all }, holder));
+      claimed = await fromStore(store.claim({ id, name, facts: all }, holder));
     } finally {
       if (claimed === undefined || "found" in claimed) recording.discard();
     }
@@ -288,8 +306,9 @@ export class DurableExchanges {
    */
   async #attach(
     found: StoredRecording,
-    { keys, offset: wanted, signal, writeStallMs }: AttachOptions,
+    options: AttachOptions,
   ): Promise<Attachment | undefined> {
+    const { keys, offset: wanted, signal, writeStallMs } = options;
     const here = this.#here(found.id);
     if (found.state === "expired" || here?.isGivenUp) return undefined;
     const isRunning = here === undefined && found.state === "running";
@@ -337,14 +356,14 @@ export class DurableExchanges {
       : await unlessAborted(here.head, signal);
     if (head === undefined || begun === undefined) return undefined;
     const stored = here === undefined
-      ? await asked(findClosed(begun, { cipher, head }, this.#parts))
+      ? await fromStore(findClosed(begun, { cipher, head }, this.#parts))
       : begun;
     if (stored === undefined || stored.state === "expired") return undefined;
     const source = here ?? new StoredAnswer(stored, { ...this.#parts, cipher, head });
     const length = () => here?.length ?? stored.length;
     const isEnded = here === undefined ? stored.state !== "running" : here.endState !== undefined;
     const isStored = stored.state === "complete";
-    const end = isEnded && !isStored ? await asked(readEnd(source, length())) : undefined;
+    const end = isEnded && !isStored ? await fromStore(readEnd(source, length())) : undefined;
     const isCut = end?.isCut === true;
     const isComplete = isStored || (end?.outcome === "ok" && !isCut);
     const expiresAt = stored.expiresAt ?? this.#parts.clock.now() + facts.keepMs;
@@ -360,16 +379,46 @@ export class DurableExchanges {
     signal: AbortSignal | undefined,
   ): Promise<StoredRecording | undefined> {
     let now: StoredRecording | undefined = found;
-    while (
-      now !== undefined && now.state === "running" && now.head === undefined && now.isHeld &&
-      !signal?.aborted
-    ) {
-      now = await asked(this.#parts.store.waitForHead(found.id, WAIT_MS, signal));
+    while (lacksHead(now) && now.isHeld) {
+      if (signal?.aborted) return now;
+      now = await fromStore(this.#parts.store.waitForHead(found.id, WAIT_MS, signal));
     }
-    if (now?.state === "running" && now.head === undefined && !now.isHeld) {
-      await closeLost(now, undefined, this.#parts);
-      return undefined;
-    }
-    return now;
+    if (!lacksHead(now)) return now;
+    await closeLost(now, undefined, this.#parts);
+    return undefined;
+  }
+}
+
+/** Tells whether a recording runs and its answer has not begun. */
+function lacksHead(found: StoredRecording | undefined): found is StoredRecording {
+  return found?.state === "running" && found.head === undefined;
+}
+
+/**
+ * Awaits something for as long as a caller waits for it. @throws The signal's reason when it is
+ * aborted
+ */
+async function unlessAborted<Value>(
+  value: Promise<Value>,
+  signal: AbortSignal | undefined,
+): Promise<Value> {
+  if (signal === undefined) return await value;
+  let onAbort = () => {};
+  const aborted = new Promise<never>((_, reject) => onAbort = () => reject(signal.reason));
+  signal.addEventListener("abort", onAbort);
+  try {
+    signal.throwIfAborted();
+    return await Promise.race([value, aborted]);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
+}
+
+/** Awaits the store. @throws {GatewayError} `recordings_unavailable` for whatever it fails with */
+async function fromStore<Answer>(answer: Promise<Answer>): Promise<Answer> {
+  try {
+    return await answer;
+  } catch (cause) {
+    throw new GatewayError("recordings_unavailable", { cause });
   }
 }

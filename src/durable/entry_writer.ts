@@ -23,7 +23,6 @@ const MAX_CONTENT_BYTES = 65_536;
  */
 const FIRST_RETRY_MS = 50;
 
-/** Options of a writer. */
 export interface EntryWriterOptions {
   readonly held: HeldRecording;
   readonly cipher: EntryCipher;
@@ -44,7 +43,7 @@ export interface UnsealedEntry {
   readonly onStored?: () => unknown;
 }
 
-/** A part of an answer's body that is to be written. */
+/** A part of an answer's body that has to be written. */
 export interface UnsealedBytes {
   /** Offset of its first byte. */
   readonly from: number;
@@ -78,7 +77,7 @@ export class EntryWriter {
     });
   }
 
-  /** Writes a part of an answer's body, in as many entries as it takes. @param pieces The part */
+  /** Writes a part of an answer's body, in as many entries as it takes. */
   writeBytes(pieces: readonly Uint8Array[], { from, to, onStored }: UnsealedBytes): void {
     const kind = ENTRY_KIND.bytes;
     if (to - from <= MAX_CONTENT_BYTES) {
@@ -97,12 +96,12 @@ export class EntryWriter {
     }
   }
 
-  /** Writes nothing more. */
   stop(): void {
     this.#isStopped = true;
   }
 
-  async #write({ kind, offset, content, endState, onStored }: UnsealedEntry): Promise<void> {
+  async #write(unsealed: UnsealedEntry): Promise<void> {
+    const { kind, offset, content, endState, onStored } = unsealed;
     if (this.#isStopped) return;
     const { held, cipher } = this.#options;
     const bytes = content() as Uint8Array<ArrayBuffer>;
@@ -122,7 +121,8 @@ export class EntryWriter {
         return await write();
       } catch (error) {
         const isFinal = error instanceof RecordingLost || error instanceof RecordingsFull;
-        if (isFinal || this.#isStopped || clock.monotonic() + waitMs > until) throw error;
+        const isOver = this.#isStopped || clock.monotonic() + waitMs > until;
+        if (isFinal || isOver) throw error;
         await new Promise<void>((resolve) => clock.timer(waitMs, resolve));
       }
     }

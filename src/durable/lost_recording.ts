@@ -1,6 +1,6 @@
 /**
- * The end of a recording whose gateway has died: whoever reads it next takes it over and closes it,
- * so that it never looks complete unless it is.
+ * The end of a recording whose gateway has died: its next reader takes it over and closes it, so
+ * that it never looks complete unless it is.
  *
  * @module
  */
@@ -20,7 +20,6 @@ import {
 /** Creates the scanner of a recorded stream of events; `undefined` for any other answer. */
 export type ToScanner = (operation: string, head: AnswerHead) => StreamScanner | undefined;
 
-/** Parts of {@link closeLost}. */
 export interface LossParts {
   readonly store: RecordingStore;
   readonly clock: Clock;
@@ -34,7 +33,7 @@ interface OpenedAnswer {
 }
 
 const LOST = "exchange_lost";
-const NOBODY: RecordingHolder = { onStop: () => {}, onLost: () => {}, onRead: () => {} };
+const NO_HOLDER: RecordingHolder = { onStop: () => {}, onLost: () => {}, onRead: () => {} };
 
 /**
  * Closes a recording whose holder is gone. A stream of events gets the error event of its dialect,
@@ -43,14 +42,13 @@ const NOBODY: RecordingHolder = { onStop: () => {}, onLost: () => {}, onRead: ()
  *
  * @param recording The recording
  * @param opened Its answer; `undefined` if none had begun: then it is discarded
- * @param parts The store, and the dialects
  */
 export async function closeLost(
   recording: StoredRecording,
   opened: OpenedAnswer | undefined,
   parts: LossParts,
 ): Promise<void> {
-  const held = await parts.store.takeOver(recording.id, NOBODY);
+  const held = await parts.store.takeOver(recording.id, NO_HOLDER);
   if (held === undefined) return;
   if (opened === undefined) return held.discard();
   try {
@@ -62,12 +60,10 @@ export async function closeLost(
 }
 
 /**
- * Returns a recording as it is once it is closed, if its holder is gone: whoever attaches to it
- * learns that it is over.
+ * Returns a recording as it is once it is closed, if its holder is gone: callers that attach to it
+ * learn that it is over.
  *
  * @param recording The recording
- * @param opened Its answer
- * @param parts The store, and the dialects
  * @returns The recording; `undefined` if it is gone
  */
 export async function findClosed(
@@ -84,8 +80,9 @@ export async function findClosed(
 async function close(
   held: HeldRecording,
   { id, facts }: StoredRecording,
-  { store, toScanner, cipher, head }: LossParts & OpenedAnswer,
+  parts: LossParts & OpenedAnswer,
 ): Promise<void> {
+  const { store, toScanner, cipher, head } = parts;
   const scanner = toScanner(facts.operation, head);
   let length = 0;
   for (
@@ -100,9 +97,9 @@ async function close(
   }
   scanner?.end();
   const isComplete = scanner?.isDone === true;
-  if (scanner !== undefined && !isComplete && !scanner.hasError) {
-    // Ends any line and event: of readers that have more of the answer than the store, nobody knows
-    // where they are.
+  const lacksEnd = !isComplete && scanner?.hasError !== true;
+  if (scanner !== undefined && lacksEnd) {
+    // Ends any line and event: readers can have more of the answer than the store.
     const event = "\n\n" + scanner.toErrorEvent(new GatewayError(LOST));
     const bytes = new TextEncoder().encode(event);
     await held.append(

@@ -10,6 +10,8 @@ import {
   ENTRY_KIND,
   FIRST_EPOCH,
   type HeldRecording,
+  lengthAfter,
+  MAX_READ_BYTES,
   type RecordingFacts,
   type RecordingHolder,
   type RecordingName,
@@ -17,7 +19,6 @@ import {
   type SealedEntry,
   type StoredRecording,
 } from "./recording_store.ts";
-import { lengthAfter } from "./sealed_log.ts";
 
 /** Size of an expired recording. Bytes. */
 export const TOMBSTONE_BYTES = 1024;
@@ -31,7 +32,7 @@ const ENTRY_BYTES = 512;
 
 const nothing = (): void => {};
 /** Holder of a recording that is over, or was loaded and whose gateway has not asked for it. */
-const NOBODY: RecordingHolder = { onStop: nothing, onLost: nothing, onRead: nothing };
+const NO_HOLDER: RecordingHolder = { onStop: nothing, onLost: nothing, onRead: nothing };
 
 /** Returns the size that is counted for an entry; for a recording itself without one. Bytes. */
 export function sizeOf(entry?: SealedEntry): number {
@@ -48,7 +49,6 @@ export interface LeasedRecording extends HeldRecording {
   renew(): boolean;
 }
 
-/** A recording in memory. */
 export class MemoryRecording implements BudgetedRecording {
   readonly id: string;
   readonly facts: RecordingFacts;
@@ -73,7 +73,7 @@ export class MemoryRecording implements BudgetedRecording {
   cancelTimer: () => void = nothing;
   readonly #waiting = new Set<() => void>();
 
-  /** @param holder Its holder; left out for one that was loaded */
+  /** @param holder Its holder; left out if it was loaded */
   constructor({ entries, ...kept }: LoadedRecording, holder?: RecordingHolder) {
     const { id, facts, name, epoch, state, expiresAt, lapsedAt } = kept;
     this.id = id;
@@ -84,30 +84,35 @@ export class MemoryRecording implements BudgetedRecording {
     this.expiresAt = expiresAt;
     this.lapsedAt = lapsedAt;
     this.entries = [];
-    this.holder = holder ?? NOBODY;
+    this.holder = holder ?? NO_HOLDER;
     this.isRead = holder !== undefined;
     for (const entry of entries) this.push(entry);
   }
 
-  /** Tells whether nobody may take it over: it has a holder, or needs none. */
+  /** Tells whether its holder writes it. */
+  get isWritten(): boolean {
+    return this.state === "running" && this.lapsedAt === undefined;
+  }
+
+  /** Tells whether it has a holder, or needs none: then no gateway may take it over. */
   get isHeld(): boolean {
     return this.state !== "running" || this.lapsedAt === undefined;
   }
 
-  /** Tells whether another gateway than the one that began it writes it. */
+  /** Tells whether another gateway has taken it over. */
   get isTakenOver(): boolean {
     return this.epoch > FIRST_EPOCH;
   }
 
   /**
-   * Tells whether a request by its name gets it. One that broke has its name only if it was lost,
-   * to say so once.
+   * Tells whether a request by its name gets it. A broken one has its name only if it was lost, to
+   * say so once.
    */
   get isGiven(): boolean {
     return this.isHeld && this.state !== "broken" && this.state !== "expired";
   }
 
-  /** The part of it that a journal keeps beside its entries. */
+  /** The part of it that a journal keeps in addition to its entries. */
   get kept(): KeptRecording {
     const { id, facts, name, epoch, state, expiresAt, lapsedAt } = this;
     return { id, facts, name, epoch, state, expiresAt, lapsedAt };
@@ -125,7 +130,6 @@ export class MemoryRecording implements BudgetedRecording {
     return last?.kind === kind && last.offset === offset;
   }
 
-  /** Adds an entry. */
   push(entry: SealedEntry): void {
     this.entries.push(entry);
     this.bytes += sizeOf(entry);
@@ -141,7 +145,7 @@ export class MemoryRecording implements BudgetedRecording {
   end(state: "complete" | "broken" | "expired", expiresAt: number): void {
     this.state = state;
     this.expiresAt = expiresAt;
-    this.holder = NOBODY;
+    this.holder = NO_HOLDER;
     if (state !== "expired") return;
     this.entries = [];
     this.bytes = TOMBSTONE_BYTES;
@@ -167,4 +171,21 @@ export class MemoryRecording implements BudgetedRecording {
       this.#waiting.add(wake);
     });
   }
+}
+
+/**
+ * Returns the entries that have bytes from an offset on, and the end, within the size of a read.
+ */
+export function entriesFrom(entries: readonly SealedEntry[], offset: number): SealedEntry[] {
+  let start = entries.length;
+  while (start > 1 && reaches(entries[start - 1], offset)) start--;
+  let bytes = 0;
+  const isWithin = ({ sealed }: SealedEntry, index: number) =>
+    index === 0 || (bytes += sealed.byteLength) <= MAX_READ_BYTES;
+  return entries.slice(start).filter(isWithin);
+}
+
+/** Tells whether an entry has bytes from an offset on, or is the end. */
+function reaches(entry: SealedEntry | undefined, offset: number): boolean {
+  return entry !== undefined && (entry.kind === ENTRY_KIND.end || lengthAfter(entry) > offset);
 }

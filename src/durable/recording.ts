@@ -3,14 +3,15 @@
  * at this gateway at once, and to the store in sealed entries.
  *
  * Bytes stand here in the clear only until the store has them. A store that fails does not disturb
- * the answer: the recording is given up, and its readers go on as those of an ordinary call, at the
- * pace of the slowest.
+ * the answer: the recording is given up, and its readers go on as those of an ordinary call: the
+ * slowest one sets the pace.
  *
  * @module
  */
 import type { DurableConfig } from "../config/durable.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { ByteSink } from "../http/message.ts";
+import { joinChunks } from "../http/read_all.ts";
 import {
   type AnswerEnd,
   type AnswerHead,
@@ -18,9 +19,7 @@ import {
   openPart,
   writeContent,
 } from "./answer_log.ts";
-import { AnswerTail } from "./answer_tail.ts";
 import { EntryWriter } from "./entry_writer.ts";
-import type { GiveUpCause } from "./durable_counts.ts";
 import type { EntryCipher } from "./recording_keys.ts";
 import { AnswerReader, type AnswerSource } from "./recording_reader.ts";
 import { ENTRY_KIND, type HeldRecording, type RecordingStore } from "./recording_store.ts";
@@ -34,10 +33,14 @@ const ENTRY_BYTES = 16_384;
  */
 const READ_ELSEWHERE_MS = WAIT_MS + 2000;
 
-/** Options of a recording. */
+/**
+ * Cause to give a recording up: the answer is too large, the store fails, it was taken over, there
+ * is no answer.
+ */
+export type GiveUpCause = "size" | "store" | "lost" | "refused";
+
 export interface RecordingOptions {
   readonly id: string;
-  /** Id of the gateway key. */
   readonly keyId: string;
   readonly cipher: EntryCipher;
   readonly store: Pick<RecordingStore, "read" | "gatherMs">;
@@ -46,15 +49,15 @@ export interface RecordingOptions {
   /** The longest time in which a reader takes nothing of what is there. Milliseconds. */
   readonly writeStallMs: number;
   /**
-   * Called when nothing more happens here: the store has all of it, or it was given up and nobody
-   * reads it.
+   * Called when nothing more happens here: the store has all of it, or it was given up and has
+   * no reader.
    */
   onOver(givenUpFor?: GiveUpCause): void;
 }
 
 /** The exchange that is recorded, as its recording sees it. */
 export interface RecordedExchange {
-  /** Stops it: nobody reads it, or somebody said so. */
+  /** Stops it: it has no reader, or somebody said so. */
   stop(): void;
   /** Asks for more of the answer, after a `write` that returned false. */
   askForMore(): void;
@@ -129,12 +132,12 @@ export class Recording implements ByteSink, AnswerSource {
     return this.#end && (!this.#end.isCut && this.#end.outcome === "ok" ? "complete" : "broken");
   }
 
-  /** True once it is that of an ordinary call: nobody can attach to it any more. */
+  /** True once it is that of an ordinary call: no caller can attach to it any more. */
   get isGivenUp(): boolean {
     return this.#givenUpFor !== undefined;
   }
 
-  /** Begins to write. @param held The recording in the store */
+  /** Begins to write to the store. */
   hold(held: HeldRecording): void {
     this.#held = held;
     const { cipher, clock } = this.#options;
@@ -150,13 +153,11 @@ export class Recording implements ByteSink, AnswerSource {
     if (this.#isStopAsked) exchange.stop();
   }
 
-  /** Stops the exchange. */
   stop(): void {
     this.#isStopAsked = true;
     this.#exchange?.stop();
   }
 
-  /** Begins the answer. */
   begin(head: AnswerHead): void {
     this.#writer?.write({ kind: ENTRY_KIND.head, offset: 0, content: () => writeContent(head) });
     this.#setHead(head);
@@ -169,7 +170,7 @@ export class Recording implements ByteSink, AnswerSource {
     return openPart(part, offset, cipher);
   }
 
-  /** Attaches a reader. @param offset Offset of its first byte */
+  /** Attaches a reader, from an offset on. */
   attach(offset: number): AnswerReader {
     const { clock, writeStallMs } = this.#options;
     const reader = new AnswerReader({ source: this, offset, clock, writeStallMs });
@@ -225,7 +226,7 @@ export class Recording implements ByteSink, AnswerSource {
     else this.linger();
   }
 
-  /** Waits for readers, from now on; without any the exchange is stopped. @param ms For so long */
+  /** Waits `ms` for readers, from now on; without any the exchange is stopped. */
   linger(ms: number = this.#options.settings.lingerMs): void {
     this.#cancelLinger();
     if (this.#readers.size > 0 || this.#end !== undefined) return;
@@ -331,5 +332,57 @@ export class Recording implements ByteSink, AnswerSource {
     if (this.#isSettled) return;
     this.#isSettled = true;
     this.#options.onOver(this.#givenUpFor);
+  }
+}
+
+interface Piece {
+  readonly offset: number;
+  readonly bytes: Uint8Array;
+}
+
+/**
+ * The last bytes of an answer in the clear, from some offset to its present end: the store does not
+ * have them yet.
+ */
+class AnswerTail {
+  #pieces: Piece[] = [];
+  #end = 0;
+
+  /** Offset of the first byte that is here, or of the next one if there is none. */
+  get start(): number {
+    return this.#pieces[0]?.offset ?? this.#end;
+  }
+
+  /** Number of bytes of the answer so far. */
+  get end(): number {
+    return this.#end;
+  }
+
+  /** Takes the next bytes. @returns Their offset */
+  push(bytes: Uint8Array): number {
+    const offset = this.#end;
+    this.#end += bytes.byteLength;
+    this.#pieces.push({ offset, bytes });
+    return offset;
+  }
+
+  /** Returns the bytes from an offset on; `undefined` if the first of them are not here. */
+  from(offset: number): Uint8Array | undefined {
+    const index = this.#pieces.findLastIndex((piece) => piece.offset <= offset);
+    const piece = this.#pieces[index];
+    if (piece === undefined) return undefined;
+    const rest = this.#pieces.slice(index + 1).map(({ bytes }) => bytes);
+    return joinChunks([piece.bytes.subarray(offset - piece.offset), ...rest]);
+  }
+
+  /** Returns the pieces from an offset on, at which one begins. */
+  piecesFrom(offset: number): readonly Uint8Array[] {
+    return this.#pieces.filter((piece) => piece.offset >= offset).map(({ bytes }) => bytes);
+  }
+
+  /** Lets go of pieces that end before or at an offset. */
+  dropTo(offset: number): void {
+    const first = this.#pieces.findIndex((piece) => piece.offset + piece.bytes.byteLength > offset);
+    this.#pieces = first === -1 ? [] : this.#pieces.slice(first);
   }
 }

@@ -18,7 +18,6 @@ interface Linked<Item> {
  */
 class LinkedQueue<Item extends Linked<Item>> {
   #last: Item | undefined;
-  /** The oldest item. */
   first: Item | undefined;
 
   add(item: Item): void {
@@ -50,7 +49,6 @@ export interface BudgetedRecording extends Linked<BudgetedRecording> {
   queue: LinkedQueue<BudgetedRecording> | undefined;
 }
 
-/** The recordings of one gateway key. */
 class KeyShare implements Share, Linked<KeyShare> {
   held = 0;
   users = 0;
@@ -79,7 +77,6 @@ const classOf = (bytes: number): number =>
  */
 export const RUNNING_FACTOR = 9;
 
-/** Budget of recordings. */
 export class RecordingBudget<Recording extends BudgetedRecording> {
   readonly #budget: SharedBudget<KeyShare>;
   /** The part of the budget that recordings hold which run. */
@@ -88,24 +85,21 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
   readonly #classes = Array.from({ length: CLASSES }, () => new LinkedQueue<KeyShare>());
   readonly #expired = new LinkedQueue<BudgetedRecording>();
 
-  /** @param maxBytes Size of all recordings together */
   constructor(maxBytes: number) {
     this.#budget = new SharedBudget(maxBytes, () => new KeyShare());
     this.#running = new SharedBudget(maxBytes, createShare);
   }
 
-  /** @param maxBytes Size of all recordings together from now on; those that are there stay */
+  /** Changes the size of all recordings together. Those that are there stay. */
   resize(maxBytes: number): void {
     this.#budget.resize(maxBytes);
     this.#running.resize(maxBytes);
   }
 
-  /** Size of all recordings. Bytes. */
   get bytes(): number {
     return this.#budget.held;
   }
 
-  /** Tells whether there is room. */
   hasRoom(bytes: number): boolean {
     return bytes <= this.#budget.free;
   }
@@ -116,7 +110,6 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
     return bytes <= this.#running.room(running, RUNNING_FACTOR);
   }
 
-  /** Counts a new recording. */
   add(recording: Recording): void {
     recording.share = this.#budget.join(recording.facts.keyId);
     this.grow(recording, recording.bytes);
@@ -169,10 +162,8 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
 
   /**
    * Finds the recording that makes room for a key: the oldest of the key that holds most, to a
-   * fifth, and rather one of its own. So a key pushes out its own recordings, or those of a key
-   * that holds more.
+   * fifth, and rather one of its own. So a key pushes out its own recordings, or a larger key's.
    *
-   * @param keyId Id of the key
    * @returns The recording; `undefined` if none makes room for this key
    */
   next(keyId: string): Recording | undefined {

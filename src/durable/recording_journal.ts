@@ -11,11 +11,11 @@ import type {
   SealedEntry,
 } from "./recording_store.ts";
 
-/** A recording as a journal keeps it, beside its entries. */
+/** A recording as a journal keeps it, without its entries. */
 export interface KeptRecording {
   readonly id: string;
   readonly facts: RecordingFacts;
-  /** `undefined` for one that has no name, or has it no more. */
+  /** `undefined` if it has no name, or no longer. */
   readonly name: RecordingName | undefined;
   readonly epoch: number;
   readonly state: RecordingState;

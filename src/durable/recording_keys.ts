@@ -1,6 +1,6 @@
 /**
- * Keys of recordings, derived from both credentials of their owner: nobody who lacks one of them
- * can find, recognize or read a recording, and neither can the operator.
+ * Keys of recordings, derived from both credentials of their owner: a caller that lacks one of them
+ * cannot find, recognize or read a recording, and neither can the operator.
  *
  * @module
  */
@@ -41,14 +41,13 @@ export class OwnerKeys {
   /**
    * Returns a tag that says nothing without both credentials.
    *
-   * @param parts What it stands for
    * @returns 256 bits in base64url
    */
   tag(...parts: readonly string[]): string {
     return toBase64Url(this.#derive(parts));
   }
 
-  /** Returns the tag by which the owner of a recording is recognized. */
+  /** Returns the tag that identifies the owner of a recording. */
   ownerTag(id: string): string {
     return this.tag("owner", id);
   }
@@ -72,11 +71,10 @@ export class OwnerKeys {
  */
 type Place = Pick<SealedEntry, "kind" | "offset" | "epoch">;
 
-/** Seals and opens the entries of one recording by AES-256-GCM. */
+/** Seals and opens the entries of one recording by AES-256-GCM. See {@link OwnerKeys.cipher}. */
 export class EntryCipher {
   readonly #key: CryptoKey;
 
-  /** @param key Key of the recording, see {@link OwnerKeys.cipher} */
   constructor(key: CryptoKey) {
     this.#key = key;
   }
@@ -111,12 +109,7 @@ function toVector({ epoch, kind, offset }: Place): Uint8Array<ArrayBuffer> {
   return bytes;
 }
 
-/**
- * Compares two tags in a time that does not tell where they differ.
- *
- * @param left A tag
- * @param right Another one
- */
+/** Compares two tags in a time that does not tell where they differ. */
 export function isSameTag(left: string, right: string): boolean {
   let difference = left.length ^ right.length;
   for (let index = 0; index < left.length; index++) {

@@ -25,7 +25,6 @@ export interface AnswerSource {
   announce?(): void;
 }
 
-/** Options of a reader. */
 export interface AnswerReaderOptions {
   readonly source: AnswerSource;
   /** Offset of its first byte. */
@@ -44,7 +43,6 @@ export type ReadOutcome = Pick<AnswerEnd, "outcome" | "code">;
 /** Outcome of a read that the store fails. */
 const UNREADABLE: ReadOutcome = { outcome: "shed", code: "recordings_unavailable" };
 
-/** A reader of an answer. */
 export class AnswerReader implements PushedBody {
   readonly #options: AnswerReaderOptions;
   #offset: number;
@@ -105,14 +103,12 @@ export class AnswerReader implements PushedBody {
 
   /** Offers bytes as they come: for a reader that has all before them. */
   offer(bytes: Uint8Array, offset: number): void {
-    if (offset === this.#offset && !this.#isReading && !this.#isFull && this.#sink !== undefined) {
-      this.#push({ bytes });
-    }
+    if (offset === this.#offset && this.#isReady) this.#push({ bytes });
   }
 
   /** Reads what it can. */
   wake(): void {
-    while (!this.#isFull && !this.#isReading && !this.#isOver && this.#sink !== undefined) {
+    while (!this.#isOver && this.#isReady) {
       const part = this.#options.source.peek(this.#offset);
       if (part === "none") return this.#options.source.caughtUp();
       if (part === undefined) return void this.#read();
@@ -120,17 +116,17 @@ export class AnswerReader implements PushedBody {
     }
   }
 
-  /**
-   * Breaks the answer off.
-   *
-   * @param error Why
-   * @param outcome Outcome of the read
-   */
+  /** Breaks the answer off. */
   fail(error: unknown, outcome: ReadOutcome = UNREADABLE): void {
     if (this.#isOver) return;
     this.#end(outcome);
     if (this.#sink === undefined) this.#error = error;
     else this.#sink.fail(error);
+  }
+
+  /** True while its sink takes what is at hand. */
+  get #isReady(): boolean {
+    return !this.#isFull && !this.#isReading && this.#sink !== undefined;
   }
 
   async #read(): Promise<void> {

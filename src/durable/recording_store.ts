@@ -45,10 +45,10 @@ export interface SealedEntry {
 
 /** Facts of a recording that a store keeps in the clear. */
 export interface RecordingFacts {
-  /** Tag of its owner: nobody can make it without both keys. */
+  /** Tag of its owner: it cannot be made without both keys. */
   readonly owner: string;
   /**
-   * Tag of the request, by which a retry with another body is told. Without both keys it says
+   * Tag of the request: a retry with another body has another one. Without both keys it says
    * nothing.
    */
   readonly digest: string;
@@ -82,7 +82,7 @@ export interface StoredRecording {
   readonly head: SealedEntry | undefined;
 }
 
-/** Name by which a later request finds a recording. */
+/** Name with which a later request finds a recording. */
 export interface RecordingName {
   /** Tag of both keys, the operation, and the idempotency key or the body. */
   readonly text: string;
@@ -133,8 +133,8 @@ export interface HeldRecording {
   append(entry: SealedEntry): Promise<void>;
   /**
    * Appends the entry of kind `end` and gives the recording up: it is kept for its time. The name
-   * of a broken one is free from then on; the next claim of one that was taken over is told that
-   * the call is made again.
+   * of a broken one is free from then on; the next claim after a takeover learns that the call is
+   * made again.
    *
    * @throws As {@link append}
    */
@@ -145,12 +145,13 @@ export interface HeldRecording {
    */
   discard(): Promise<void>;
   /**
-   * Says whether anybody at this gateway reads it: a retry by body prefers one that nobody reads.
+   * Says whether anybody at this gateway reads it: a retry by body prefers a recording without
+   * readers.
    */
   setRead(isRead: boolean): void;
 }
 
-/** Answer to a claim: a new recording, to be written, or one that the name belongs to. */
+/** Answer to a claim: a new recording, to be written, or the recording that has the name. */
 export type Claimed =
   | {
     readonly held: HeldRecording;
@@ -161,7 +162,7 @@ export type Claimed =
 
 /** Entries of a recording from an offset on. */
 export interface RecordingPart {
-  /** Entries in order: first the one that has the offset's byte, at last perhaps the end. */
+  /** Entries in order: first the entry that has the offset's byte, at last perhaps the end. */
   readonly entries: readonly SealedEntry[];
   /** False if the recording runs and the lease of its holder has ended. */
   readonly isHeld: boolean;
@@ -182,13 +183,13 @@ export interface RecordingStore {
   /** Bytes that all recordings take in this process's memory; left out where they are elsewhere. */
   readonly bytes?: number;
   /**
-   * The longest time for which a writer gathers bytes for an entry; `undefined` where nobody else
-   * reads what this process writes, so that only size counts. Milliseconds.
+   * The longest time for which a writer gathers bytes for an entry; `undefined` where no other
+   * process reads what this process writes, so that only size counts. Milliseconds.
    */
   readonly gatherMs: number | undefined;
   /**
-   * Claims a name for a new recording, unless it belongs to one that runs or is complete. One that
-   * runs without a holder loses its name.
+   * Claims a name for a new recording, unless a recording has it that runs or is complete. A
+   * recording that runs without a holder loses its name.
    *
    * @throws {RecordingsFull} If there is no room for another
    * @throws What the store failed with
@@ -271,6 +272,11 @@ export function tagOf(id: string): string {
 /** Tells whether a text has the form of an id. */
 export function isRecordingId(text: string): boolean {
   return ID.test(text);
+}
+
+/** Returns the length of the answer's body after an entry. */
+export function lengthAfter({ kind, offset, sealed }: SealedEntry): number {
+  return kind === ENTRY_KIND.bytes ? offset + sealed.byteLength - TAG_BYTES : offset;
 }
 
 /** Returns bytes in base64url without padding (RFC 4648 §5). */

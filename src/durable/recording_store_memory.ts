@@ -6,6 +6,7 @@
  */
 import type { Clock } from "../exchange/clock.ts";
 import {
+  entriesFrom,
   type LeasedRecording,
   MemoryRecording,
   sizeOf,
@@ -13,11 +14,11 @@ import {
 } from "./memory_recording.ts";
 import { RecordingBudget } from "./recording_budget.ts";
 import type { LoadedRecording, RecordingJournal } from "./recording_journal.ts";
-import { RecordingNames } from "./recording_names.ts";
 import {
   type RecordingClaim,
   type RecordingHolder,
   RecordingLost,
+  type RecordingName,
   type RecordingPart,
   type RecordingRead,
   RecordingsFull,
@@ -26,9 +27,7 @@ import {
   type StoredRecording,
   TOMBSTONE_MS,
 } from "./recording_store.ts";
-import { entriesFrom } from "./sealed_log.ts";
 
-/** Options of the store. */
 export interface MemoryRecordingsOptions {
   readonly clock: Clock;
   /** Maximum size of all recordings together. Bytes. */
@@ -54,7 +53,7 @@ export class MemoryRecordings implements RecordingStore {
   #budget: RecordingBudget<MemoryRecording>;
   /** By id, oldest first. */
   readonly #all = new Map<string, MemoryRecording>();
-  #names = new RecordingNames<MemoryRecording>();
+  #names = new RecordingNames();
 
   constructor({ clock, maxBytes, journal }: MemoryRecordingsOptions) {
     this.#clock = clock;
@@ -85,9 +84,7 @@ export class MemoryRecordings implements RecordingStore {
 
   /** Recordings that run and whose holder has a lease. */
   get running(): readonly { readonly id: string; readonly epoch: number }[] {
-    return Array.from(this.#all.values()).filter(({ state, isHeld }) =>
-      state === "running" && isHeld
-    );
+    return Array.from(this.#all.values()).filter(({ isWritten }) => isWritten);
   }
 
   claim(claim: RecordingClaim, holder: RecordingHolder): Promise<ClaimedInMemory> {
@@ -119,7 +116,7 @@ export class MemoryRecordings implements RecordingStore {
     signal?: AbortSignal,
   ): Promise<StoredRecording | undefined> {
     const recording = this.#all.get(id);
-    if (recording?.state === "running" && recording.isHeld && recording.entries.length === 0) {
+    if (recording?.isWritten && recording.entries.length === 0) {
       await recording.change(this.#clock, waitMs, signal);
     }
     return this.find(id);
@@ -133,7 +130,7 @@ export class MemoryRecordings implements RecordingStore {
     if (recording === undefined || recording.state === "expired") return undefined;
     recording.holder.onRead();
     let entries = entriesFrom(recording.entries, offset);
-    if (entries.length === 0 && recording.state === "running" && recording.isHeld) {
+    if (entries.length === 0 && recording.isWritten) {
       await recording.change(this.#clock, waitMs, signal);
       if (this.#all.get(id)?.state === "expired") return undefined;
       entries = entriesFrom(recording.entries, offset);
@@ -160,9 +157,7 @@ export class MemoryRecordings implements RecordingStore {
    */
   resume(id: string, epoch: number, holder: RecordingHolder): LeasedRecording | undefined {
     const recording = this.#all.get(id);
-    if (recording === undefined || recording.epoch !== epoch || recording.state === "expired") {
-      return undefined;
-    }
+    if (recording?.epoch !== epoch || recording.state === "expired") return undefined;
     recording.holder = holder;
     return this.#toHeld(recording);
   }
@@ -198,7 +193,7 @@ export class MemoryRecordings implements RecordingStore {
     return Promise.resolve();
   }
 
-  /** Creates a recording. @param lost The one that loses its name to it */
+  /** Creates a recording. @param lost The earlier recording that loses its name to it */
   #create(
     { id, name, facts }: RecordingClaim,
     holder: RecordingHolder,
@@ -261,7 +256,7 @@ export class MemoryRecordings implements RecordingStore {
   }
 
   #lapse(recording: MemoryRecording): void {
-    if (recording.state !== "running" || !recording.isHeld) return;
+    if (!recording.isWritten) return;
     recording.lapsedAt = this.#clock.now();
     recording.isRead = false;
     this.#journal?.save(recording.kept);
@@ -303,7 +298,7 @@ export class MemoryRecordings implements RecordingStore {
     recording.wake();
   }
 
-  /** Expires a recording after a time, or forgets one that has expired. */
+  /** Expires a recording after a time, or forgets it if it has expired. */
   #endIn(recording: MemoryRecording, ms: number): void {
     const end = () =>
       recording.state === "expired" ? this.#forget(recording) : this.#expire(recording);
@@ -311,7 +306,7 @@ export class MemoryRecordings implements RecordingStore {
   }
 
   /**
-   * Deletes the entries; the id stays for some time. @param keepsName True if the name is to say
+   * Deletes the entries; the id stays for some time. @param keepsName True if the name has to say
    * that it was lost
    */
   #expire(recording: MemoryRecording, keepsName = false): void {
@@ -351,4 +346,45 @@ export class MemoryRecordings implements RecordingStore {
     const endsAt = state === "running" ? lapsedAt && lapsedAt + keepMs : expiresAt;
     if (endsAt !== undefined) this.#endIn(recording, endsAt - this.#clock.now());
   }
+}
+
+/** Recordings by name: finds the recording that a request gets. */
+class RecordingNames {
+  /** Recordings of each name, oldest first. */
+  readonly #named = new Map<string, MemoryRecording[]>();
+
+  /** Finds the recording that a request with this name gets. */
+  find(name: RecordingName | undefined): MemoryRecording | undefined {
+    const named = name && this.#named.get(name.text);
+    if (name === undefined || named === undefined) return undefined;
+    if (name.kind === "key") return named.at(-1);
+    return name.isRetry ? findRetried(named) : undefined;
+  }
+
+  /** Adds a recording, newer than those before. */
+  add(recording: MemoryRecording): void {
+    const text = recording.name?.text;
+    if (text !== undefined) this.#named.set(text, [...this.#named.get(text) ?? [], recording]);
+  }
+
+  /** Takes the name from a recording: it is free, or another's. */
+  free(recording: MemoryRecording): void {
+    const text = recording.name?.text;
+    if (text === undefined) return;
+    recording.name = undefined;
+    const others = this.#named.get(text)?.filter((other) => other !== recording) ?? [];
+    if (others.length === 0) this.#named.delete(text);
+    else this.#named.set(text, others);
+  }
+}
+
+/**
+ * Finds the recording to which a retry by body belongs: the only one that runs, or one of several
+ * that have no reader; if none runs, the newest. Equal requests at the same time are no retries of
+ * each other.
+ */
+function findRetried(named: readonly MemoryRecording[]): MemoryRecording | undefined {
+  const running = named.filter(({ state }) => state === "running");
+  if (running.length === 1) return running[0];
+  return running.length === 0 ? named.at(-1) : running.find(({ isRead }) => !isRead);
 }

@@ -26,7 +26,6 @@ import type { HolderMessage, RecordingAnswer, RecordingMessage } from "./shared_
  */
 export type SendToRecordings = (message: RecordingMessage) => Promise<RecordingAnswer>;
 
-/** Options of the store. */
 export interface RemoteRecordingsOptions {
   readonly send: SendToRecordings;
   readonly clock: Clock;
@@ -49,7 +48,6 @@ type HeldMessage = HolderMessage extends infer Message
   ? Message extends unknown ? Omit<Message, "id" | "epoch"> : never
   : never;
 
-/** Store elsewhere. */
 export class RemoteRecordings implements RecordingStore {
   readonly gatherMs: number;
   readonly #options: RemoteRecordingsOptions;
@@ -164,9 +162,16 @@ export class RemoteRecordings implements RecordingStore {
         this.#send(toMessage(Math.max(0, waitMs))),
         waitMs > 0 ? signal : undefined,
       );
-      if (answer === undefined || isOver(answer) || left() <= 0) return answer;
+      const isEnd = answer === undefined || isOver(answer);
+      if (isEnd || left() <= 0) return answer;
     }
   }
+}
+
+interface RemotelyHeldOptions extends Pick<HeldRecording, "id" | "epoch"> {
+  readonly holder: RecordingHolder;
+  readonly clock: Clock;
+  readonly send: SendToRecordings;
 }
 
 /** A recording that this gateway writes. */
@@ -181,18 +186,12 @@ class RemotelyHeld implements HeldRecording {
   /** Resolves when it is ended, discarded or lost. */
   readonly whenOver: Promise<void> = new Promise((resolve) => this.#setOver = resolve);
 
-  constructor(
-    { id, epoch, holder, clock, send }: Pick<HeldRecording, "id" | "epoch"> & {
-      readonly holder: RecordingHolder;
-      readonly clock: Clock;
-      readonly send: SendToRecordings;
-    },
-  ) {
-    this.id = id;
-    this.epoch = epoch;
-    this.#holder = holder;
-    this.#clock = clock;
-    this.#send = send;
+  constructor(options: RemotelyHeldOptions) {
+    this.id = options.id;
+    this.epoch = options.epoch;
+    this.#holder = options.holder;
+    this.#clock = options.clock;
+    this.#send = options.send;
     void this.#attend();
   }
 
@@ -208,7 +207,7 @@ class RemotelyHeld implements HeldRecording {
   async discard(): Promise<void> {
     const said = this.#say({ type: "discard" });
     this.#isOver = true;
-    await said.catch(() => {}); // one that is not told expires without its holder
+    await said.catch(() => {}); // without the message, it expires without its holder
     this.#setOver();
   }
 

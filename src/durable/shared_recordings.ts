@@ -1,5 +1,5 @@
 /**
- * Recordings kept in one place for gateways elsewhere, and the messages by which these use it.
+ * Recordings kept in one place for gateways elsewhere, and the messages with which these use it.
  *
  * Gateways may vanish without notice: each recording that is written has a lease, which every
  * message of its holder renews. A holder always has an `attend` under way, which is answered at
@@ -81,12 +81,12 @@ const nothing = (): void => {};
  */
 const ATTEND_MS = RECORDING_LEASE_MS / 3;
 /**
- * Interval at which a holder is told of readers: each of their reads would be too often.
+ * Interval at which a holder hears that there are readers: each of their reads would be too often.
  * Milliseconds.
  */
 const READ_MS = 500;
 
-/** The lease of a holder elsewhere, and what it is to be told. */
+/** The lease of a holder elsewhere, and the wishes that it has not heard yet. */
 class Lease implements RecordingHolder {
   readonly #clock: Clock;
   readonly gateway: string;
@@ -121,8 +121,9 @@ class Lease implements RecordingHolder {
 
   /** Waits until somebody wants something of the holder, or for some time. */
   async attend(): Promise<WantedOfHolder> {
-    const isDue = this.#isRead && this.#clock.monotonic() - this.#toldReadAt >= READ_MS;
-    if (!this.#isStopped && !this.#isLost && !isDue) {
+    const isReadDue = this.#isRead && this.#clock.monotonic() - this.#toldReadAt >= READ_MS;
+    const isWanted = this.#isStopped || this.#isLost || isReadDue;
+    if (!isWanted) {
       let cancel = nothing;
       await new Promise<void>((resolve) => {
         cancel = this.#clock.timer(ATTEND_MS, resolve, { isBackground: true });
@@ -151,23 +152,13 @@ export class SharedRecordings {
   /** Recordings with a holder that lives, by their ids. */
   readonly #held = new Map<string, Held>();
 
-  /**
-   * @param store The store that has them
-   * @param clock Clock by which leases end
-   */
   constructor(store: MemoryRecordings, clock: Clock) {
     this.#store = store;
     this.#clock = clock;
     for (const { id, epoch } of store.running) this.#resume(id, epoch, "");
   }
 
-  /**
-   * Handles a message.
-   *
-   * @param message The message
-   * @param gateway Name of its sender
-   * @returns The answer
-   */
+  /** Handles a message. @param gateway Name of its sender, see {@link SharedRecordings.leave} */
   async handle(message: RecordingMessage, gateway = ""): Promise<RecordingAnswer> {
     try {
       return await this.#answer(message, gateway);

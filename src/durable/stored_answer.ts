@@ -1,6 +1,5 @@
 /**
- * A recorded answer as it is read from the store: one that another gateway writes, or that is
- * complete.
+ * A recorded answer as it is read from the store: another gateway writes it, or it is complete.
  *
  * @module
  */
@@ -60,9 +59,6 @@ export class StoredAnswer implements AnswerSource {
 /**
  * Reads entries, again and again while the store fails, for as long as a lease lasts.
  *
- * @param store The store
- * @param clock Source of the times
- * @param read The recording, and the read
  * @throws What the store failed with at last
  */
 export async function readPatiently(

@@ -14,7 +14,7 @@ import type { RevocationRegistry } from "../keys/identity/revocations.ts";
 import { FileRevocations } from "../keys/identity/revocations_file.ts";
 import { TokenVerifier } from "../keys/identity/verifier.ts";
 import type { Digest } from "../keys/key_format.ts";
-import { createDocumentFetcher, toKeySetReader } from "../steps/identity.ts";
+import { createDocumentFetcher, toKeySetReader } from "../steps/token_verifier_setup.ts";
 import type { RedisClient } from "../storage/redis_client.ts";
 import { SharedFile } from "../storage/shared_file.ts";
 import type { EngineReferences, Engines } from "./engines.ts";

@@ -9,7 +9,7 @@ import { mayRecord } from "../config/durable.ts";
 import type { DurableExchanges } from "../durable/durable_exchanges.ts";
 import type { RecordingStore } from "../durable/recording_store.ts";
 import { systemClock } from "../exchange/clock.ts";
-import { createDurableExchanges } from "../steps/durable_parts.ts";
+import { createDurableExchanges } from "../steps/durable/setup.ts";
 import type { EngineReferences, Engines } from "./engines.ts";
 import type { RedisPlace } from "./identity_engines.ts";
 
@@ -42,7 +42,7 @@ export async function openDurable(
   const clock = systemClock;
   const open = async (): Promise<RecordingStore> => {
     if (redis === undefined) return engines.remote.recordings ?? engines.recordings;
-    const { RedisRecordings } = await import("../durable/recording_store_redis.ts");
+    const { RedisRecordings } = await import("../durable/redis/recording_store.ts");
     return new RedisRecordings({
       client: redis.client,
       clock,

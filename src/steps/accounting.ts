@@ -62,21 +62,13 @@ export class Accounting {
   readonly #currency: string;
   readonly #prices = new Map<string, Price | undefined>();
 
-  /**
-   * @param tables Returns the prices of a provider's models, those that take precedence first
-   * @param currency Currency of all prices
-   */
+  /** @param tables Returns the prices of a provider's models, those that take precedence first */
   constructor(tables: (provider: string) => readonly (Prices | undefined)[], currency: string) {
     this.#tables = tables;
     this.#currency = currency;
   }
 
-  /**
-   * Completes the usage of a call when its exchange ends, and learns from it.
-   *
-   * @param call The call
-   * @param exchange Its exchange
-   */
+  /** Completes the usage of a call when its exchange ends, and learns from it. */
   watch(call: CountedCall, exchange: Exchange): void {
     exchange.beforeSettled = this.#completionOf(call, exchange);
   }
@@ -94,11 +86,8 @@ export class Accounting {
   /**
    * Opens the account of a call whose tokens are limited.
    *
-   * @param subjects Subjects that it counts against
-   * @param call The call
-   * @returns Its account
    * @throws {GatewayError} `model_not_priced` under a budget of money; `request_exceeds_limit` if a
-   * limit is strict, and nobody can tell what the call could use at most; `key_not_understood` for
+   * limit is strict, and the most that the call could use is unknown; `key_not_understood` for
    * a budget in another currency
    */
   open(subjects: readonly LimitSubject[], call: LimitedCall): Account {
@@ -236,10 +225,8 @@ function mostOf(call: LimitedCall): EstimatedTokens {
 }
 
 /** Converts tokens to what limits count; those that are neither input nor output cost as input. */
-function toAmounts(
-  { input = 0, output = 0, cached = 0, total = input + output }: Partial<TokenUsage>,
-  price: Price | undefined,
-): Amounts {
+function toAmounts(usage: Partial<TokenUsage>, price: Price | undefined): Amounts {
+  const { input = 0, output = 0, cached = 0, total = input + output } = usage;
   if (price === undefined) return { tokens: total, spend: 0 };
   const cost = costOf(price, {
     input: input + Math.max(0, total - input - output),

@@ -30,12 +30,12 @@ import {
 import type { RequestFacts } from "../operations/request_facts.ts";
 import { isBodyBounded } from "./request_body.ts";
 
-/** The parts of a gateway by which calls are admitted. */
+/** The parts of a gateway that admit calls. */
 export interface AdmissionParts {
   readonly limiter: Limiter;
   readonly accounting: Accounting;
   readonly teams: Readonly<Record<string, TeamConfig>>;
-  /** Watch of the budgets; `undefined` where nobody wants to know. */
+  /** Watch of the budgets; `undefined` where none is wanted. */
   readonly budgets: BudgetNotes | undefined;
   readonly clock: Clock;
 }
@@ -67,9 +67,6 @@ export interface AskedCall {
 /**
  * Names the subjects whose limits count: the key, its team and the provider.
  *
- * @param key The gateway key
- * @param provider The provider, with its own subject if it has limits
- * @param gateway The teams
  * @throws {GatewayError} `key_not_understood` for a team that is not configured
  */
 export function subjectsOf(
@@ -111,7 +108,8 @@ const NO_ACCOUNT: Account = { reservation: NO_RESERVATION, toAmounts: () => NO_A
  * calls.
  */
 function ownOf([first]: readonly LimitSubject[]): readonly LimitSubject[] {
-  return first !== undefined && first.name.startsWith("key:") && limitsCalls(first) ? [first] : [];
+  const isKey = first !== undefined && first.name.startsWith("key:");
+  return isKey && limitsCalls(first) ? [first] : [];
 }
 
 /**
@@ -119,8 +117,6 @@ function ownOf([first]: readonly LimitSubject[]): readonly LimitSubject[] {
  * all limits, or from none. One with a body takes them from its key alone: a body that does not
  * arrive must cost other keys nothing.
  *
- * @param admission The admission
- * @param asking The exchange, and the parts of its gateway
  * @throws {GatewayError} As the limiter does
  */
 export async function enter(admission: Admission, asking: Asking): Promise<void> {
@@ -155,8 +151,6 @@ export function giveBack(admission: Admission, { exchange }: Pick<Asking, "excha
  * Admits a call whose body was read, and that reserves nothing: takes what {@link enter} has left.
  * A call that is refused gives all of it back.
  *
- * @param admission The admission
- * @param asking The exchange, and the parts of its gateway
  * @throws {GatewayError} As the limiter does
  */
 export function enterWhole(admission: Admission, asking: Asking): Promise<void> | undefined {
@@ -258,9 +252,6 @@ const smaller = (one: number | undefined, other: number | undefined): number | u
  * limits count of that, and takes what {@link enter} has left. A call that is refused gives all of
  * it back.
  *
- * @param admission The admission
- * @param call The call
- * @param asking The exchange, and the parts of its gateway
  * @throws {GatewayError} As the limiter and {@link Accounting.open} do
  */
 export function reserve(
@@ -275,10 +266,8 @@ export function reserve(
 }
 
 /** Returns a call as the accounting knows it. */
-function toLimitedCall(
-  { key, provider, body, facts }: AskedCall,
-  { request, exchange }: Asking,
-): LimitedCall {
+function toLimitedCall(call: AskedCall, { request, exchange }: Asking): LimitedCall {
+  const { key, provider, body, facts } = call;
   const { generated, prompts, inputBytes, isInputWhole, isBackground, otherModels } = facts;
   const stated = exchange.facts.genAi === "embeddings" ? 0 : toWhole(facts.maxOutput, generated);
   const outputBound = toWhole(provider.maxOutput, generated);

@@ -40,7 +40,6 @@ export interface BudgetNotes {
   /**
    * Notes the budgets of an admitted exchange.
    *
-   * @param lease Its lease
    * @returns Notes what it has used, when it is over; `undefined` if it counts against no budget
    */
   admitted(lease: Lease): ((used: Amounts) => void) | undefined;
@@ -48,7 +47,7 @@ export interface BudgetNotes {
   refused(error: unknown, subjects: readonly LimitSubject[]): void;
 }
 
-/** Parts by which budgets are watched, and messages about them sent. */
+/** Parts that watch budgets and send messages about them. */
 export interface BudgetNotesParts {
   /** Receiver of the messages; none are sent if left out. */
   readonly alerts: AlertsConfig | undefined;
@@ -64,8 +63,7 @@ export interface BudgetNotesParts {
 /**
  * Creates the watch of a gateway's budgets.
  *
- * @param parts Its parts
- * @returns The watch; `undefined` where nobody wants to know
+ * @returns The watch; `undefined` where none is wanted
  */
 export function createBudgetNotes(parts: BudgetNotesParts): BudgetNotes | undefined {
   const { alerts, limiter, clock } = parts;
@@ -86,10 +84,8 @@ export function createBudgetNotes(parts: BudgetNotesParts): BudgetNotes | undefi
  * Creates the function that tells an operator of a budget, once among all gateways that share a
  * limiter.
  */
-function createTeller(
-  { url, secret }: AlertsConfig,
-  { limiter, digest, clock, report = () => {} }: BudgetNotesParts,
-): OnReached {
+function createTeller({ url, secret }: AlertsConfig, parts: BudgetNotesParts): OnReached {
+  const { limiter, digest, clock, report = () => {} } = parts;
   const webhook = new Webhook(secret, { post: createPost(url, clock), clock, report });
   return (reached) => {
     const id = `budget_${digest(JSON.stringify(toIdentity(reached))).slice(0, 32)}`;
@@ -102,7 +98,8 @@ function createTeller(
  * Lists what makes one message: gateways that find the same, also after a restart, give it the same
  * id.
  */
-function toIdentity({ subject, unit, limit, period, until, threshold }: ReachedBudget): unknown {
+function toIdentity(reached: ReachedBudget): unknown {
+  const { subject, unit, limit, period, until, threshold } = reached;
   return [subject, unit, limit, period, until, threshold];
 }
 
@@ -136,7 +133,7 @@ async function tellOnce(
 }
 
 /**
- * Returns whether a message was told. If nobody can say, it was not: its id shows a receiver that
+ * Returns whether a message was told. If that is unknown, it was not: its id shows a receiver that
  * it came twice.
  */
 async function isTold(limiter: Limiter, told: LimitSubject): Promise<boolean> {
@@ -178,7 +175,6 @@ function toMessage(reached: ReachedBudget, id: string, at: number): WebhookMessa
   return { id, type: "budget.threshold_reached", at, data };
 }
 
-/** Creates the function that posts messages to an address. */
 function createPost(url: string, clock: Clock): Post {
   const transport = createFetchTransport();
   const base = new URL(url);

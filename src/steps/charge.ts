@@ -56,40 +56,36 @@ export interface Charge {
 /** Status of an answer whose work the provider does later (RFC 9110 §15.3.3). */
 const ACCEPTED = 202;
 
-/** The charge of a call that costs nothing. */
 const FREE: Charge = { usage: undefined, isEstimated: false };
 
 /**
  * Decides what a call is charged. The first row that fits decides:
  *
- * | the call                                                      | is charged                       |
- * | ------------------------------------------------------------- | -------------------------------- |
- * | was never sent                                                | nothing                          |
- * | got another status than 2xx, however that answer ended        | nothing                          |
- * | got no answer: the connection to the provider broke           | nothing                          |
- * | was answered whole, and its tokens were stated                | the tokens that were stated      |
- * | broke off or was left early, after its tokens were stated     | the tokens that were stated      |
- * | was answered whole, and no tokens were stated                 | the input, and the output so far |
- * | is a stream that broke off or was left early                  | the input, and the output so far |
- * | was left before an answer, or during a plain one              | the tokens that were reserved    |
- * | is finished by the provider later: in the background, or 202  | the tokens that were reserved    |
+ * | the call                                                  | is charged                       |
+ * | --------------------------------------------------------- | -------------------------------- |
+ * | was never sent                                            | nothing                          |
+ * | got another status than 2xx, however that answer ended    | nothing                          |
+ * | got no answer: the connection to the provider broke       | nothing                          |
+ * | was answered whole, and its tokens were stated            | the tokens that were stated      |
+ * | broke off or was left early, after its tokens were stated | the tokens that were stated      |
+ * | was answered whole, and no tokens were stated             | the input, and the output so far |
+ * | is a stream that broke off or was left early              | the input, and the output so far |
+ * | was left before an answer, or during a plain one          | the tokens that were reserved    |
+ * | is finished later, in the background or after a 202       | the tokens that were reserved    |
  *
  * In the last two rows the provider may go on with the call, and bill it. A statement counts for a
  * call that did not end whole only if it covers at least half of the output that was relayed. Input
  * that was stated is charged as stated in every row. Input and output that were not stated are
  * estimates, see {@link CallEstimates}.
- *
- * @param end Facts of the call
- * @param estimates Estimates of its tokens
  */
 export function charge(end: CallEnd, estimates: CallEstimates): Charge {
   const { status, stated, counted, isWhole } = end;
   const isRefused = status !== undefined && !isSuccess(status);
   const isUnanswered = counted === undefined && stated === undefined && UNANSWERED.has(end.code);
-  if (!end.isCalled || isRefused || isUnanswered) return FREE;
-  if (stated !== undefined && (isWhole || coversRelayed(stated, counted))) {
-    return { usage: stated, isEstimated: false };
-  }
+  const isFree = !end.isCalled || isRefused || isUnanswered;
+  if (isFree) return FREE;
+  const isStated = stated !== undefined && (isWhole || coversRelayed(stated, counted));
+  if (isStated) return { usage: stated, isEstimated: false };
   const isRelayed = counted !== undefined && status !== ACCEPTED && (isWhole || end.isLive);
   const estimate = isRelayed ? estimates.used(counted) : estimates.reserved();
   const { input = estimate.input } = stated ?? {};

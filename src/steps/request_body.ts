@@ -35,7 +35,6 @@ import {
 import { toQuery } from "../operations/router.ts";
 import type { Operation } from "../operations/table.ts";
 
-/** Content types by kind of body. */
 export const CONTENT_TYPES: Readonly<Record<Operation["body"], ContentTypes>> = {
   chat_completion: JSON_ONLY,
   json: JSON_ONLY,
@@ -47,10 +46,6 @@ export const CONTENT_TYPES: Readonly<Record<Operation["body"], ContentTypes>> = 
 /**
  * Reads the facts of a body, and whether the query can choose another model.
  *
- * @param bytes The whole body
- * @param request Its request
- * @param options The operation, and whether messages and their order are checked
- * @returns The facts
  * @throws {GatewayError} `invalid_json`, `invalid_body`
  */
 export function readFacts(
@@ -105,7 +100,6 @@ function readBodyFacts(
  * be exceeded.
  *
  * @param bytes The whole body, which was read before and is valid; empty where there is none
- * @param request Its request
  * @returns Whether its input is bounded; false for a body that is no JSON
  * @throws {GatewayError} `invalid_body` for a number of tokens or answers that is no whole number
  */
@@ -126,9 +120,6 @@ export function isBodyBounded(bytes: Uint8Array, { headers }: GatewayRequest): b
  * Asks for the usage of a stream, unless the caller itself says what its stream should state. This
  * is the only change that the gateway makes to a body.
  *
- * @param body The body
- * @param operation Its operation
- * @param facts Its facts
  * @returns The usage that was asked for, to be removed from the stream; `undefined` if nothing was
  */
 export function askForUsage(
@@ -136,9 +127,9 @@ export function askForUsage(
   { askedUsage }: Operation,
   { isStream, hasStreamOptions }: RequestFacts,
 ): AskedUsage | undefined {
-  if (askedUsage === undefined || isStream !== true || hasStreamOptions || body.bytes === null) {
-    return undefined;
-  }
+  const isUnstated = isStream === true && !hasStreamOptions;
+  if (askedUsage === undefined || !isUnstated) return undefined;
+  if (body.bytes === null) return undefined;
   body.keep(askedUsage.addTo(body.bytes));
   return askedUsage;
 }

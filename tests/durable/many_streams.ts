@@ -11,7 +11,7 @@ import type { RecordingStore } from "../../src/durable/recording_store.ts";
 import type { Clock } from "../../src/exchange/clock.ts";
 import { createGateway } from "../../src/gateway.ts";
 import type { ByteSink } from "../../src/http/message.ts";
-import { createDurableExchanges } from "../../src/steps/durable_parts.ts";
+import { createDurableExchanges } from "../../src/steps/durable/setup.ts";
 import type { Transport } from "../../src/upstream/transport.ts";
 import { STREAM_BODY } from "../support/gateway.ts";
 import { stream } from "../support/provider.ts";

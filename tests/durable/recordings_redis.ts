@@ -1,7 +1,7 @@
 /** Stores of recordings over a Redis of the test's own, whose time tests can move. */
 import type { Redis } from "ioredis";
 import type { RecordingStore } from "../../src/durable/recording_store.ts";
-import { RedisRecordings } from "../../src/durable/recording_store_redis.ts";
+import { RedisRecordings } from "../../src/durable/redis/recording_store.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { RedisClient, type RedisTarget } from "../../src/storage/redis_client.ts";
 import { until } from "../support/until.ts";

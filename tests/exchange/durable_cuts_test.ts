@@ -9,10 +9,10 @@ import { afterEach, beforeEach, describe } from "@std/testing/bdd";
 import { systemClock } from "../../src/exchange/clock.ts";
 import type { DurableExchanges } from "../../src/durable/durable_exchanges.ts";
 import type { RecordingStore } from "../../src/durable/recording_store.ts";
-import { RedisRecordings } from "../../src/durable/recording_store_redis.ts";
+import { RedisRecordings } from "../../src/durable/redis/recording_store.ts";
 import { RedisClient } from "../../src/storage/redis_client.ts";
 import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
-import { createDurableExchanges } from "../../src/steps/durable_parts.ts";
+import { createDurableExchanges } from "../../src/steps/durable/setup.ts";
 import {
   IMAGE_EVENTS,
   MESSAGE_EVENTS,

@@ -6,7 +6,7 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { systemClock } from "../../src/exchange/clock.ts";
-import { createDurableExchanges } from "../../src/steps/durable_parts.ts";
+import { createDurableExchanges } from "../../src/steps/durable/setup.ts";
 import { startUnderTest, type UnderTest } from "../support/gateway.ts";
 import { chunk, startProvider } from "../support/provider.ts";
 import { ObservedRecordings } from "../support/recordings.ts";

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
 import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
-import { createDurableExchanges } from "../../src/steps/durable_parts.ts";
+import { createDurableExchanges } from "../../src/steps/durable/setup.ts";
 import { it } from "../support/cases.ts";
 import { chunk, COMPLETION } from "../support/provider.ts";
 import { type DurableStage, startDurableStage } from "../support/held_exchange.ts";

@@ -8,7 +8,7 @@ import { afterEach, describe } from "@std/testing/bdd";
 import { ENTRY_KIND, TAG_BYTES } from "../../src/durable/recording_store.ts";
 import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
-import { createDurableExchanges } from "../../src/steps/durable_parts.ts";
+import { createDurableExchanges } from "../../src/steps/durable/setup.ts";
 import { it } from "../support/cases.ts";
 import { GOOD_BODY, startUnderTest } from "../support/gateway.ts";
 import {

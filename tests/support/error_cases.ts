@@ -3,7 +3,7 @@ import type { AdminErrorCode } from "../../src/errors/admin_errors.ts";
 import { type ErrorCode, GatewayError } from "../../src/errors/gateway_error.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
-import { createDurableExchanges } from "../../src/steps/durable_parts.ts";
+import { createDurableExchanges } from "../../src/steps/durable/setup.ts";
 import { urlOfNobody } from "./free_port.ts";
 import {
   GOOD_BODY,

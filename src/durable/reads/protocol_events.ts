@@ -4,9 +4,9 @@
  *
  * @module
  */
-import type { ByteSink, PushedBody } from "../http/message.ts";
-import { joinChunks } from "../http/read_all.ts";
-import type { AnswerReader } from "./recording_reader.ts";
+import type { ByteSink, PushedBody } from "../../http/message.ts";
+import { joinChunks } from "../../http/read_all.ts";
+import type { AnswerReader } from "../recording_reader.ts";
 import { toToken } from "./stream_read.ts";
 
 /**
@@ -15,7 +15,6 @@ import { toToken } from "./stream_read.ts";
  */
 export type EventForm = "text" | "base64" | "json";
 
-/** Options of the events. */
 export interface ProtocolEventsOptions {
   readonly reader: AnswerReader;
   readonly form: EventForm;
@@ -37,7 +36,6 @@ const LINE_OF_SPACE = encode("data: ");
 const LINE_END = encode("\n");
 const NOTHING = new Uint8Array(0);
 
-/** The events of one reader. */
 export class ProtocolEvents implements PushedBody {
   readonly #options: ProtocolEventsOptions;
   /** Offset of the next byte that belongs into an event; of JSON, of the message. */
@@ -66,9 +64,9 @@ export class ProtocolEvents implements PushedBody {
         fail: (error) => sink.fail(error),
       });
     };
-    const hasNothing = form === "json" || this.#offset >= length();
+    const isUpToDate = !isEnded && (form === "json" || this.#offset >= length());
     // A caller that has all there is learns that at once.
-    if (isEnded || !hasNothing || sink.write(this.#toControl(false))) start();
+    if (!isUpToDate || sink.write(this.#toControl(false))) start();
     else this.#askForMore = start;
     return () => this.#isEndDue ? this.#endNow(sink) : this.#askForMore();
   }
@@ -167,10 +165,15 @@ function lengthOfWhole(bytes: Uint8Array): number {
     const byte = bytes[byteLength - back] ?? 0;
     if (byte < 0x80) break;
     if (byte < 0xc0) continue;
-    const size = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : 2;
-    return size > back ? byteLength - back : byteLength;
+    return lengthOfCharacter(byte) > back ? byteLength - back : byteLength;
   }
   return byteLength;
+}
+
+/** Returns the length of a character of UTF-8 by its first byte. */
+function lengthOfCharacter(first: number): number {
+  if (first >= 0xf0) return 4;
+  return first >= 0xe0 ? 3 : 2;
 }
 
 /** Encodes bytes in base64 (RFC 4648 §4). */

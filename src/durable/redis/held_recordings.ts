@@ -9,32 +9,33 @@
  */
 import type { Buffer } from "node:buffer";
 import type { Redis } from "ioredis";
-import type { Clock } from "../exchange/clock.ts";
-import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import { sizeOf } from "./memory_recording.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
+import { sizeOf } from "../memory_recording.ts";
 import { RecentEntries, RecentLog } from "./recent_entries.ts";
-import { type RecordingReport, RedisRecordingBudget } from "./recording_budget_redis.ts";
+import { type RecordingReport, RedisRecordingBudget } from "./budget.ts";
 import {
   readWritten,
   toBuffer,
   toDeletedKey,
   toEntryId,
-  toLength,
+  toFactArguments,
   toLogKey,
   toNameKey,
   toRecordingKey,
-} from "./recording_replies_redis.ts";
-import { APPEND, END, RENEW, RESTORE } from "./recording_scripts_redis.ts";
+} from "./replies.ts";
+import { APPEND, END, RENEW, RESTORE } from "./scripts.ts";
 import {
   type HeldRecording,
+  lengthAfter,
   type RecordingClaim,
   type RecordingFacts,
   type RecordingHolder,
   RecordingLost,
   RecordingsFull,
   type SealedEntry,
-} from "./recording_store.ts";
-import { PATIENT_MS, RemovedRecordings } from "./removed_recordings_redis.ts";
+} from "../recording_store.ts";
+import { PATIENT_MS, RemovedRecordings } from "./removed_recordings.ts";
 
 /** Leases that are renewed at once: a long row of scripts would hold up Redis for everybody. */
 const BATCH = 100;
@@ -43,7 +44,6 @@ const RESTORED_AT_ONCE = 20;
 /** Renewals within the time of one lease. */
 const RENEWALS = 4;
 
-/** Times of recordings. */
 export interface RecordingTimes {
   /** Milliseconds. */
   readonly leaseMs: number;
@@ -51,12 +51,10 @@ export interface RecordingTimes {
   readonly tombstoneMs: number;
 }
 
-/** Parts of {@link HeldRecordings}. */
 export interface HeldRecordingsOptions {
   readonly client: RedisClient;
   readonly clock: Clock;
   readonly times: RecordingTimes;
-  /** Name of this gateway. */
   readonly gateway: string;
   /** Returns the maximum size of all recordings together, of all gateways. Bytes. */
   readonly maxBytes: () => number;
@@ -70,7 +68,7 @@ interface Begun {
   readonly holder: RecordingHolder;
   /** Generation of the server that has it. */
   readonly generation: number;
-  /** The claim; `undefined` for one that was taken over, which is not written again. */
+  /** The claim; `undefined` if it was taken over, and is not written again. */
   readonly claim?: RecordingClaim | undefined;
 }
 
@@ -104,22 +102,18 @@ export class HeldRecordings {
     };
   }
 
-  /** Times of recordings. */
   get times(): RecordingTimes {
     return this.#options.times;
   }
 
-  /** Name of this gateway. */
   get gateway(): string {
     return this.#options.gateway;
   }
 
-  /** Generation of the server. */
   get generation(): number {
     return this.#options.client.generation;
   }
 
-  /** Adds one that was begun or taken over. */
   add(begun: Begun): HeldRecording {
     const held = new RedisHeldRecording(this, begun);
     this.#held.get(begun.id)?.lose();
@@ -130,13 +124,13 @@ export class HeldRecordings {
     return held;
   }
 
-  /** Forgets one that is not written here any more. */
+  /** Forgets a recording that is not written here any more. */
   forget(held: RedisHeldRecording): void {
     if (this.#held.get(held.id) === held) this.#held.delete(held.id);
     this.#ended.delete(held);
   }
 
-  /** Notes one that has ended: a failover can still lose its end. */
+  /** Notes that a recording has ended: a failover can still lose its end. */
   ended(held: RedisHeldRecording): void {
     this.forget(held);
     this.#ended.add(held);
@@ -186,15 +180,15 @@ export class HeldRecordings {
   }
 
   /**
-   * Discards one that is written here, or that a failed claim may have begun. It is tried for as
-   * long as a lease.
+   * Discards a recording that is written here, or that a failed claim may have begun. It is tried
+   * for as long as a lease.
    */
   async discard(id: string, epoch: number): Promise<void> {
     await this.#removed.discard(id, epoch);
     this.#renewLater();
   }
 
-  /** Deletes a recording, also one that another gateway writes. */
+  /** Deletes a recording, also if another gateway writes it. */
   async delete(id: string): Promise<void> {
     await this.#removed.delete(id);
     this.budget.add({ id, change: "deleted" });
@@ -224,8 +218,8 @@ export class HeldRecordings {
   }
 
   #renewLater(): void {
-    const count = this.#held.size + this.#ended.size + this.#removed.size;
-    if (this.#cancelRenewal !== undefined || this.#isClosed || count === 0) return;
+    if (this.#cancelRenewal !== undefined || this.#isClosed) return;
+    if (this.#held.size + this.#ended.size + this.#removed.size === 0) return;
     const { clock, times } = this.#options;
     this.#cancelRenewal = clock.timer(times.leaseMs / RENEWALS, () => {
       void this.#renewAll().finally(() => {
@@ -290,7 +284,12 @@ class RedisHeldRecording implements HeldRecording {
     const { leaseMs } = this.#all.times;
     const life = leaseMs + this.begun.facts.keepMs;
     this.#assertRoom();
-    await this.#write("append", [...this.#toArguments(entry), entry.kind, toLength(entry), life]);
+    await this.#write("append", [
+      ...this.#toArguments(entry),
+      entry.kind,
+      lengthAfter(entry),
+      life,
+    ]);
     this.#keep(entry);
     this.report(sizeOf(entry));
   }
@@ -394,28 +393,19 @@ class RedisHeldRecording implements HeldRecording {
       const { id, name, facts } = claim;
       const life = leaseMs + keepMs;
       const args = [
-        ...[
-          this.epoch,
-          gateway,
-          leaseMs,
-          life + tombstoneMs,
-          life,
-          this.log.isWhole ? 1 : 0,
-          this.#state,
-          tombstoneMs,
-        ],
-        ...[
-          this.#isRead ? 1 : 0,
-          facts.owner,
-          facts.digest,
-          facts.provider,
-          facts.keyId,
-          facts.operation,
-        ],
-        ...[facts.startedAt, keepMs, name?.kind ?? "-", name?.text ?? ""],
-        ...this.log.entries.flatMap((entry) => [
-          ...[toEntryId(entry), entry.offset, toLength(entry), toBuffer(entry.sealed)],
-        ]),
+        this.epoch,
+        gateway,
+        leaseMs,
+        life + tombstoneMs,
+        life,
+        this.log.isWhole ? 1 : 0,
+        this.#state,
+        tombstoneMs,
+        this.#isRead ? 1 : 0,
+        ...toFactArguments(facts),
+        name?.kind ?? "-",
+        name?.text ?? "",
+        ...this.log.entries.flatMap(toRestoredEntry),
       ];
       const keys = [toDeletedKey(id), ...(name === undefined ? [] : [toNameKey(id, name.text)])];
       try {
@@ -450,6 +440,10 @@ class RedisHeldRecording implements HeldRecording {
   #toArguments(entry: SealedEntry): (string | number | Buffer)[] {
     return [this.epoch, toEntryId(entry), entry.offset, toBuffer(entry.sealed)];
   }
+}
+
+function toRestoredEntry(entry: SealedEntry): (string | number | Buffer)[] {
+  return [toEntryId(entry), entry.offset, lengthAfter(entry), toBuffer(entry.sealed)];
 }
 
 /** Returns the error of a store that has no room, where Redis fails for that. */

@@ -3,11 +3,10 @@
  *
  * @module
  */
-import type { ByteSink, PushedBody } from "../http/message.ts";
-import { joinChunks } from "../http/read_all.ts";
-import type { AnswerReader } from "./recording_reader.ts";
+import type { ByteSink, PushedBody } from "../../http/message.ts";
+import { joinChunks } from "../../http/read_all.ts";
+import type { AnswerReader } from "../recording_reader.ts";
 
-/** Options of a snapshot. */
 export interface SnapshotOptions {
   /** Reads from the first byte on. */
   readonly reader: AnswerReader;

@@ -4,15 +4,16 @@
  *
  * @module
  */
-import { type KeyConfig, TOKEN_ID_PREFIX } from "../config/key.ts";
-import { EventIds } from "../durable/event_ids.ts";
-import { type Owner, OwnerKeys } from "../durable/recording_keys.ts";
-import { toStreamRead } from "../durable/stream_read.ts";
-import { GatewayError } from "../errors/gateway_error.ts";
-import { type GatewayResponse, isWhole } from "../http/message.ts";
-import { type ResolvedOperation, toQuery } from "../operations/router.ts";
+import { type KeyConfig, TOKEN_ID_PREFIX } from "../../config/key.ts";
+import { isEvents } from "../../durable/answer_log.ts";
+import { EventIds } from "../../durable/reads/event_ids.ts";
+import { type Owner, OwnerKeys } from "../../durable/recording_keys.ts";
+import { toStreamRead } from "../../durable/reads/stream_read.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
+import { type GatewayResponse, isWhole } from "../../http/message.ts";
+import { type ResolvedOperation, toQuery } from "../../operations/router.ts";
 import { addressOf, answerWhole, attachTo, type DurableFlow } from "./attached_answer.ts";
-import { answerStream, type Attach, describeStream, isEvents } from "./stream_answer.ts";
+import { answerStream, type Attach, describeStream } from "./protocol_answer.ts";
 
 /** The caller of a recording. */
 export interface Caller {
@@ -35,9 +36,6 @@ const PRIVATE = {
 /**
  * Answers a request for the answer of a recorded call: attaches to it, describes it, or stops it.
  *
- * @param caller The caller
- * @param operation The operation, whose path has the id
- * @param flow The request
  * @throws {GatewayError} `exchange_not_found`, `exchange_expired`, `exchange_broken`,
  * `invalid_offset`, `invalid_read`,
  *   `recordings_unavailable`
@@ -78,12 +76,14 @@ export async function answerRecorded(
     return answer;
   }
   const { isEnded, isCut, length, reader, head } = attachment;
-  const isAll = isEnded && reader.offset === length();
-  if (isAll && (isCut || read.isReconnect)) {
+  const hasAll = isEnded && reader.offset === length();
+  const isLastRead = isCut || read.isReconnect;
+  if (hasAll && isLastRead) {
     reader.cancel();
     // Broken off again, it would look as if there was more to come.
     if (isCut) throw new GatewayError("exchange_broken");
-    return answerWhole(204, {}, exchange); // an EventSource would connect again and again after any other answer
+    // An EventSource would connect again and again after any other answer.
+    return answerWhole(204, {}, exchange);
   }
   durable.counts.attached.resume++;
   const answer = attachTo(attachment, flow);

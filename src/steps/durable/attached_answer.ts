@@ -3,13 +3,13 @@
  *
  * @module
  */
-import type { Attachment } from "../durable/attachment.ts";
-import type { DurableExchanges } from "../durable/durable_exchanges.ts";
-import type { Clock } from "../exchange/clock.ts";
-import { type Exchange, toSettlement } from "../exchange/exchange.ts";
-import type { OpenExchanges } from "../exchange/open_exchanges.ts";
-import type { GatewayRequest, GatewayResponse } from "../http/message.ts";
-import { prefixOf } from "../inbound/host.ts";
+import type { Attachment } from "../../durable/attachment.ts";
+import type { DurableExchanges } from "../../durable/durable_exchanges.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import { type Exchange, toSettlement } from "../../exchange/exchange.ts";
+import type { OpenExchanges } from "../../exchange/open_exchanges.ts";
+import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
+import { prefixOf } from "../../inbound/host.ts";
 
 /** The request, its exchange and the parts of its gateway. */
 export interface DurableFlow {
@@ -29,10 +29,12 @@ export interface DurableFlow {
  * does.
  */
 export function attachTo(
-  { id, head: { status, headers }, reader, expiresAt }: Attachment,
+  attachment: Attachment,
   { request, exchange }: Pick<DurableFlow, "request" | "exchange">,
   own: Readonly<Record<string, string>> = {},
 ): GatewayResponse {
+  const { id, head, reader, expiresAt } = attachment;
+  const { status, headers } = head;
   exchange.facts.operation = "exchange.attach";
   exchange.facts.isMetered = false;
   exchange.facts.genAi = undefined;
@@ -50,19 +52,13 @@ export function attachTo(
   if (status !== 204 && status !== 205) {
     return { status, headers: exchange.addHeaders(all), body: reader };
   }
-  const answer = answerWhole(status, all, exchange); // RFC 9110 §15.3.5 and §15.3.6: no body, not even an empty one
+  // RFC 9110 §15.3.5 and §15.3.6: no body, not even an empty one.
+  const answer = answerWhole(status, all, exchange);
   reader.cancel();
   return answer;
 }
 
-/**
- * Makes an answer that is there whole, and settles its exchange.
- *
- * @param status Status of the answer
- * @param headers Its headers
- * @param exchange The exchange
- * @param body Its body, if it has one
- */
+/** Makes an answer that is there whole, and settles its exchange. */
 export function answerWhole(
   status: number,
   headers: Readonly<Record<string, string>>,
@@ -77,8 +73,8 @@ export function answerWhole(
 
 /**
  * Returns the headers that say where an answer can be read again, and until when at least. The
- * address has no host: a proxy in front may have another one. It begins with the path by which the
- * caller addressed the provider.
+ * address has no host: a proxy in front may have another one. It begins with the prefix of the path
+ * that the request has.
  */
 export function addressOf(
   id: string,

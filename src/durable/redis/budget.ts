@@ -1,6 +1,6 @@
 /**
  * The budget of recordings in Redis, as one gateway sees it: reports what this gateway writes, asks
- * for room, and removes recordings that make room. See `recording_budget_script_redis.ts`.
+ * for room, and removes recordings that make room. See `budget_script.ts`.
  *
  * Reports are gathered: the next recording that begins takes them along. A budget that does not
  * answer refuses nothing.
@@ -8,14 +8,14 @@
  * @module
  */
 import type { Redis } from "ioredis";
-import type { Clock } from "../exchange/clock.ts";
-import type { RedisClient } from "../storage/redis_client.ts";
-import { sizeOf } from "./memory_recording.ts";
-import { BUDGET_KEYS, REPORT } from "./recording_budget_script_redis.ts";
-import { toLogKey, toRecordingKey } from "./recording_replies_redis.ts";
-import { EVICT } from "./recording_scripts_redis.ts";
-import type { RecordingClaim, RecordingFacts } from "./recording_store.ts";
-import { PATIENT_MS } from "./removed_recordings_redis.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import type { RedisClient } from "../../storage/redis_client.ts";
+import { sizeOf } from "../memory_recording.ts";
+import { BUDGET_KEYS, REPORT } from "./budget_script.ts";
+import { toLogKey, toRecordingKey } from "./replies.ts";
+import { EVICT } from "./scripts.ts";
+import type { RecordingClaim, RecordingFacts } from "../recording_store.ts";
+import { PATIENT_MS } from "./removed_recordings.ts";
 
 /** The longest time for which reports are gathered. Milliseconds. */
 const GATHER_MS = 1000;
@@ -39,7 +39,7 @@ export interface RecordingReport {
   readonly change: "asked" | "running" | "ended" | "discarded" | "deleted";
   /** Size that is counted for it; left out if another gateway began it. Bytes. */
   readonly bytes?: number | undefined;
-  /** Left out for one that is removed. */
+  /** Left out for a recording that is removed. */
   readonly facts?: ReportedFacts | undefined;
 }
 
@@ -47,7 +47,6 @@ type ReportedFacts =
   & Pick<RecordingFacts, "startedAt" | "keepMs">
   & Partial<Pick<RecordingFacts, "keyId">>;
 
-/** Parts of {@link RedisRecordingBudget}. */
 export interface RedisRecordingBudgetOptions {
   readonly client: RedisClient;
   readonly clock: Clock;
@@ -60,7 +59,6 @@ export interface RedisRecordingBudgetOptions {
 
 type Word = "full" | "expire" | "forget";
 
-/** Budget of recordings in Redis. */
 export class RedisRecordingBudget {
   readonly #options: RedisRecordingBudgetOptions;
   readonly #report: ReturnType<RedisClient["script"]>;
@@ -192,7 +190,7 @@ export class RedisRecordingBudget {
   }
 
   /**
-   * Removes recordings as the budget says. One that can't be removed expires by itself. Never
+   * Removes recordings as the budget says. If that fails, they expire by themselves. Never
    * rejects.
    */
   async #makeRoom(words: ReadonlyMap<string, Word>): Promise<void> {
@@ -206,7 +204,8 @@ export class RedisRecordingBudget {
   }
 }
 
-function toArguments({ id, change, bytes = -1, facts }: RecordingReport): (string | number)[] {
+function toArguments(report: RecordingReport): (string | number)[] {
+  const { id, change, bytes = -1, facts } = report;
   return [id, change, bytes, facts?.startedAt ?? 0, facts?.keepMs ?? 0, facts?.keyId ?? ""];
 }
 

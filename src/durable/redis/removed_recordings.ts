@@ -1,24 +1,22 @@
 /**
  * Recordings in Redis that this gateway has removed. A removal that fails is tried for as long as a
- * lease; a failover can lose one that was done, so it is repeated at the server that has taken
- * over.
+ * lease; a failover can lose a removal that was done, so it is repeated at the server that has
+ * taken over.
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
-import { type RedisClient } from "../storage/redis_client.ts";
-import { toDeletedKey, toLogKey, toRecordingKey } from "./recording_replies_redis.ts";
-import { DELETE, DISCARD } from "./recording_scripts_redis.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import { type RedisClient } from "../../storage/redis_client.ts";
+import { toDeletedKey, toLogKey, toRecordingKey } from "./replies.ts";
+import { DELETE, DISCARD } from "./scripts.ts";
 import { RECENT_MS } from "./recent_entries.ts";
 
 /** Deadline of calls for which no caller waits, or which carry many bytes. Milliseconds. */
 export const PATIENT_MS = 1000;
 /** Removals that are repeated at once. */
 const REPEATED_AT_ONCE = 100;
-/** Attempts at a removal. */
 const TRIES = 4;
 
-/** Parts of {@link RemovedRecordings}. */
 export interface RemovedRecordingsOptions {
   readonly client: RedisClient;
   readonly clock: Clock;
@@ -27,12 +25,10 @@ export interface RemovedRecordingsOptions {
 }
 
 interface Removal {
-  /** Removes it. */
   readonly run: () => Promise<void>;
   triesLeft: number;
   /** The generation of the server where it was done. */
   doneAt: number | undefined;
-  /** Time at which it was asked for. */
   readonly askedAt: number;
 }
 

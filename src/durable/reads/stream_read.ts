@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { GatewayError } from "../errors/gateway_error.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
 
 /** Offset of the first byte that is wanted; `now` for the end of what there is. */
 export type WantedOffset = number | "now";
@@ -48,7 +48,7 @@ const BYTES = /^\d{1,15}$/;
 const INTERVAL_MS = 20_000;
 /** Begin of the first interval (PROTOCOL.md §8.1). */
 const EPOCH = Date.UTC(2024, 9, 9);
-/** The most intervals by which a cursor jumps ahead: an hour (PROTOCOL.md §8.1). */
+/** The most intervals that a cursor jumps ahead: an hour (PROTOCOL.md §8.1). */
 const MAX_JUMP = 180;
 
 /**
@@ -62,8 +62,6 @@ export function toToken(offset: number): string {
 /**
  * Reads the read that a request states.
  *
- * @param query Query of its URL
- * @param lastEventId Value of its `Last-Event-ID`, if it has one
  * @throws {GatewayError} `invalid_offset`, `invalid_read`
  */
 export function toStreamRead(query: string, lastEventId: string | null): StreamRead {
@@ -87,10 +85,10 @@ export function toStreamRead(query: string, lastEventId: string | null): StreamR
 }
 
 /** Reads how a caller wants to get what is still to come. @throws {GatewayError} `invalid_read` */
-function toLive([live, ...more]: readonly string[]): "long-poll" | "sse" | undefined {
-  if (more.length === 0 && (live === undefined || live === "long-poll" || live === "sse")) {
-    return live;
-  }
+function toLive(sent: readonly string[]): "long-poll" | "sse" | undefined {
+  const [live] = sent;
+  const isKnown = live === undefined || live === "long-poll" || live === "sse";
+  if (sent.length <= 1 && isKnown) return live;
   throw new GatewayError("invalid_read");
 }
 
@@ -122,7 +120,6 @@ export function toCursor(now: number, had: number): string {
 /**
  * Tells whether a header `If-None-Match` names an entity tag (RFC 9110 §13.1.2).
  *
- * @param sent Its value
  * @param tag The tag, in its quotes
  */
 export function matchesTag(sent: string | null, tag: string): boolean {

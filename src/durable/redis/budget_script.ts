@@ -4,8 +4,8 @@
  *
  * The recordings are in many slots of a Cluster, and the budget is in one. So a gateway reports to
  * the budget what it writes, and removes the recordings that the budget names. Reports state sizes,
- * not differences: one that is lost or repeated changes nothing, and what a gateway that died has
- * reported ends by itself.
+ * not differences: a report that is lost or repeated changes nothing, and what a gateway that died
+ * has reported ends by itself.
  *
  * Keys, all of one slot: the list of recordings; `sizes`, a hash of `<bytes> <time of the end>
  * <gateway key>` by id, with the sums `total` and `running`; `expiry`, the end of the recordings;
@@ -15,9 +15,9 @@
  *
  * @module
  */
-import { TOMBSTONE_BYTES } from "./memory_recording.ts";
-import { CLASSES_A_DOUBLING, RUNNING_FACTOR } from "./recording_budget.ts";
-import { INDEX } from "./recording_scripts_redis.ts";
+import { TOMBSTONE_BYTES } from "../memory_recording.ts";
+import { CLASSES_A_DOUBLING, RUNNING_FACTOR } from "../recording_budget.ts";
+import { INDEX } from "./scripts.ts";
 
 /**
  * Names of the keys. The text in braces gives all of them the slot of the list, and users of the
@@ -39,7 +39,6 @@ const ARGUMENTS_EACH = 6;
  * Redis waits for it.
  */
 const MAX_REMOVED = 100;
-/** Length of a recording's id. */
 const ID_LENGTH = 29;
 
 const SIZES = `local LIST, SIZES, EXPIRY, EXPIRED, SHARES, RUNNING, ROOM, ENDED = unpack(KEYS)
@@ -151,7 +150,8 @@ local function report(id, change, bytes, startedAt, keepMs, owner)
   if isOver then change = 'ended' end
   bytes = math.max(bytes, size.bytes)
   local more = bytes - size.bytes
-  local mayGrow = change == 'ended' or more == 0 or (mayRun(more, size.owner) and makeRoom(more, size.owner))
+  local mayGrow = change == 'ended' or more == 0
+  if not mayGrow then mayGrow = mayRun(more, size.owner) and makeRoom(more, size.owner) end
   if not mayGrow then reply[#reply + 1], reply[#reply + 2] = id, 'full' end
   if not mayGrow and isNew then return end
   count(id, size, change, mayGrow and bytes or size.bytes)

@@ -5,7 +5,6 @@
  */
 import { Buffer } from "node:buffer";
 import {
-  ENTRY_KIND,
   type EntryKind,
   type RecordingFacts,
   RecordingLost,
@@ -14,9 +13,8 @@ import {
   type RecordingState,
   type SealedEntry,
   type StoredRecording,
-  TAG_BYTES,
   tagOf,
-} from "./recording_store.ts";
+} from "../recording_store.ts";
 
 const STATES: Readonly<Record<string, RecordingState>> = {
   r: "running",
@@ -29,7 +27,7 @@ const STATES: Readonly<Record<string, RecordingState>> = {
 /** A recording, and the rest of its lease. */
 export interface FoundRecording {
   readonly stored: StoredRecording;
-  /** Milliseconds; none is left of one that has ended. */
+  /** Milliseconds; none once it has ended. */
   readonly leaseMs: number;
 }
 
@@ -69,14 +67,15 @@ export function toEntryId({ offset, kind }: Pick<SealedEntry, "offset" | "kind">
   return `${offset + 1}-${kind}`;
 }
 
-/** Returns the length of the body after an entry. */
-export function toLength({ kind, offset, sealed }: SealedEntry): number {
-  return kind === ENTRY_KIND.bytes ? offset + sealed.byteLength - TAG_BYTES : offset;
-}
-
 /** Returns bytes as the library sends them, without a copy. */
 export function toBuffer({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
   return Buffer.from(buffer, byteOffset, byteLength);
+}
+
+/** Returns the facts of a recording in the order in which scripts take them. */
+export function toFactArguments(facts: RecordingFacts): (string | number)[] {
+  const { owner, digest, provider, keyId, operation, startedAt, keepMs } = facts;
+  return [owner, digest, provider, keyId, operation, startedAt, keepMs];
 }
 
 /** Reads the answer to a claim that belongs to an earlier recording, or to a look-up. */

@@ -3,8 +3,8 @@
  * Gateways tell each other by messages what happens to a recording: a reader that waits is woken by
  * the next entry, a holder is stopped.
  *
- * Messages can be lost. Whoever waits asks again once a second, and a holder learns all at its next
- * write or renewal.
+ * Messages can be lost. Readers that wait ask again once a second, and a holder learns all at its
+ * next write or renewal.
  *
  * Readers do not block in Redis (`XREAD BLOCK`): on a Cluster one connection can't wait for streams
  * of several slots, and a connection that waits for a thousand streams would name all of them again
@@ -14,10 +14,10 @@
  * @module
  */
 import type { Redis } from "ioredis";
-import type { Clock } from "../exchange/clock.ts";
-import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import { HeldRecordings, type RecordingTimes, toFailure } from "./held_recordings_redis.ts";
-import { PATIENT_MS } from "./removed_recordings_redis.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
+import { HeldRecordings, type RecordingTimes, toFailure } from "./held_recordings.ts";
+import { PATIENT_MS } from "./removed_recordings.ts";
 import {
   type FoundPart,
   type FoundRecording,
@@ -25,11 +25,12 @@ import {
   readNew,
   readPart,
   readTakenOver,
+  toFactArguments,
   toLogKey,
   toNameKey,
   toRecordingKey,
-} from "./recording_replies_redis.ts";
-import { CHANNEL, CLAIM, FIND, INDEX, READ, STOP, TAKE_OVER } from "./recording_scripts_redis.ts";
+} from "./replies.ts";
+import { CHANNEL, CLAIM, FIND, INDEX, READ, STOP, TAKE_OVER } from "./scripts.ts";
 import {
   type Claimed,
   type HeldRecording,
@@ -43,8 +44,8 @@ import {
   type StoredRecording,
   TOMBSTONE_MS,
   toRecordingId,
-} from "./recording_store.ts";
-import { Waits } from "./recording_waits.ts";
+} from "../recording_store.ts";
+import { Waits } from "./waits.ts";
 
 /** The longest time for which bytes are gathered for an entry. Milliseconds. */
 const GATHER_MS = 20;
@@ -58,7 +59,6 @@ const SETTLE_MS = 1000;
 /** Recordings that are looked up at once for a list. */
 const PAGE = 200;
 
-/** Options of {@link RedisRecordings}. */
 export interface RedisRecordingsOptions extends Partial<RecordingTimes> {
   readonly client: RedisClient;
   readonly clock: Clock;
@@ -68,7 +68,6 @@ export interface RedisRecordingsOptions extends Partial<RecordingTimes> {
 
 type Script = ReturnType<RedisClient["script"]>;
 
-/** Recordings in Redis. */
 export class RedisRecordings implements RecordingStore {
   readonly gatherMs: number = GATHER_MS;
   readonly #client: RedisClient;
@@ -82,14 +81,17 @@ export class RedisRecordings implements RecordingStore {
   #changedAt = -Infinity;
   #isClosed = false;
 
-  /** @param options The connection, and times where they are others than usual */
   constructor(options: RedisRecordingsOptions) {
     const { client, clock, maxBytes, leaseMs = RECORDING_LEASE_MS, tombstoneMs = TOMBSTONE_MS } =
       options;
     this.#client = client;
     this.#clock = clock;
     this.#held = new HeldRecordings({
-      ...{ client, clock, maxBytes, times: { leaseMs, tombstoneMs }, gateway: this.#gateway },
+      client,
+      clock,
+      maxBytes,
+      times: { leaseMs, tombstoneMs },
+      gateway: this.#gateway,
     });
     this.#generation = client.generation;
     client.onUp(() => this.#serverIsUp());
@@ -111,20 +113,18 @@ export class RedisRecordings implements RecordingStore {
   async claim(claim: RecordingClaim, holder: RecordingHolder): Promise<Claimed> {
     const { id, name, facts } = claim;
     const { leaseMs, tombstoneMs } = this.#held.times;
-    const { owner, digest, provider, keyId, operation, startedAt, keepMs } = facts;
-    const life = leaseMs + keepMs;
+    const life = leaseMs + facts.keepMs;
     const keys = [toRecordingKey(id), ...(name === undefined ? [] : [toNameKey(id, name.text)])];
     const args = [
-      ...[
-        id,
-        this.#gateway,
-        name?.kind ?? "-",
-        name?.isRetry === true ? 1 : 0,
-        leaseMs,
-        life + tombstoneMs,
-        life,
-      ],
-      ...[owner, digest, provider, keyId, operation, startedAt, keepMs, name?.text ?? ""],
+      id,
+      this.#gateway,
+      name?.kind ?? "-",
+      name?.isRetry === true ? 1 : 0,
+      leaseMs,
+      life + tombstoneMs,
+      life,
+      ...toFactArguments(facts),
+      name?.text ?? "",
     ];
     if (name?.kind === "key" || name?.isRetry === true) await this.#settled();
     const hasRoom = await this.#held.budget.hasRoom(claim);
@@ -146,7 +146,7 @@ export class RedisRecordings implements RecordingStore {
     } catch (error) {
       this.#held.budget.add({ id, change: "deleted" });
       const late = error instanceof RedisFailed ? error.late : undefined;
-      // Redis may have begun it after all; nobody writes it.
+      // Redis may have begun it after all; no gateway writes it.
       late?.catch(() => {}).then(() => this.#held.discard(id, 1));
       throw toFailure(error);
     }
@@ -163,9 +163,8 @@ export class RedisRecordings implements RecordingStore {
   ): Promise<StoredRecording | undefined> {
     const found = await this.#waitFor(id, { waitMs, signal }, async (isWaiting) => {
       const answer = await this.#find(id, isWaiting);
-      const { stored, leaseMs = 0 } = answer ?? {};
-      const isThere = stored?.state !== "running" || !stored.isHeld || stored.head !== undefined;
-      return { answer, restMs: isThere ? undefined : leaseMs };
+      const isDue = answer !== undefined && isHeadDue(answer.stored);
+      return { answer, restMs: isDue ? answer.leaseMs : undefined };
     });
     return found?.stored;
   }
@@ -209,10 +208,10 @@ export class RedisRecordings implements RecordingStore {
         (redis) => redis.zrevrange(INDEX, start, start + PAGE - 1),
         readIds,
       );
-      const all = await Promise.all(ids.map((id) => this.find(id)));
-      for (const [index, stored] of all.entries()) {
+      const all = await Promise.all(ids.map(async (id) => ({ id, stored: await this.find(id) })));
+      for (const { id, stored } of all) {
         if (stored !== undefined && stored.state !== "expired") listed.push(stored);
-        else gone.push(ids[index] ?? "");
+        else gone.push(id);
       }
       if (ids.length < PAGE) break;
     }
@@ -306,6 +305,11 @@ export class RedisRecordings implements RecordingStore {
     if (word === "more") this.#waits.wake(id);
     else this.#held.tell(word, id, Number(epoch));
   }
+}
+
+/** Tells whether a recording runs at its holder, and its answer has not begun. */
+function isHeadDue({ state, isHeld, head }: StoredRecording): boolean {
+  return state === "running" && isHeld && head === undefined;
 }
 
 function readClaimed(

@@ -28,7 +28,6 @@ const MAX_DOCUMENT_BYTES = 512 * 1024;
 /**
  * Creates the function that fetches the documents of issuers.
  *
- * @param clock Source of the deadline
  * @param transport The transport, which decides on the way out; the global `fetch` if left out
  * @returns Fetches a document; no redirect is followed
  */
@@ -97,8 +96,6 @@ async function fetchText(
 /**
  * Returns the function that reads the public keys of an issuer.
  *
- * @param config The issuer
- * @param fetchDocument Fetches a document
  * @param readFile Reads a file that the configuration names; left out where there are none
  * @throws {ConfigError} For a file where there are none
  */
@@ -128,16 +125,14 @@ export interface EmbeddedIdentityParts
 /**
  * Creates the verifier of a gateway that has no other. It begins to fetch the keys of the issuers.
  *
- * @param config The configuration
- * @param parts Its parts
  * @returns The verifier; `undefined` where the configuration has no issuers
  * @throws {ConfigError} For keys in a file
  */
 export function embedIdentity(
   { identity, teams }: Config,
-  { digest, clock, isRevoked, report = () => {}, hasTimers = true, keepAlive }:
-    EmbeddedIdentityParts,
+  parts: EmbeddedIdentityParts,
 ): TokenVerifier | undefined {
+  const { digest, clock, isRevoked, report = () => {}, hasTimers = true, keepAlive } = parts;
   if (identity === undefined || identity.length === 0) return undefined;
   const fetchDocument = createDocumentFetcher(clock);
   const all: IssuerKeys[] = [];

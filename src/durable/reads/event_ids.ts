@@ -4,9 +4,9 @@
  *
  * @module
  */
-import type { ByteSink, PushedBody } from "../http/message.ts";
-import { joinChunks } from "../http/read_all.ts";
-import type { AnswerReader } from "./recording_reader.ts";
+import type { ByteSink, PushedBody } from "../../http/message.ts";
+import { joinChunks } from "../../http/read_all.ts";
+import type { AnswerReader } from "../recording_reader.ts";
 
 const LF = 0x0a;
 const CR = 0x0d;
@@ -25,7 +25,6 @@ export class EventIds implements PushedBody {
   #isLineStart = true;
   #isAfterCr = false;
 
-  /** @param reader Reads the stream */
   constructor(reader: AnswerReader) {
     this.#reader = reader;
     this.#id = reader.offset;

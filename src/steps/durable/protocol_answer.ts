@@ -4,19 +4,19 @@
  *
  * @module
  */
-import type { AnswerHead } from "../durable/answer_log.ts";
-import type { Attachment, RecordedAnswer } from "../durable/attachment.ts";
-import { type EventForm, ProtocolEvents } from "../durable/protocol_events.ts";
-import { SnapshotBody } from "../durable/snapshot_body.ts";
+import { type AnswerHead, isEvents } from "../../durable/answer_log.ts";
+import type { Attachment, RecordedAnswer } from "../../durable/attachment.ts";
+import { type EventForm, ProtocolEvents } from "../../durable/reads/protocol_events.ts";
+import { SnapshotBody } from "../../durable/reads/snapshot_body.ts";
 import {
   matchesTag,
   type StreamRead,
   toCursor,
   toToken,
   type WantedOffset,
-} from "../durable/stream_read.ts";
-import { GatewayError } from "../errors/gateway_error.ts";
-import type { GatewayResponse } from "../http/message.ts";
+} from "../../durable/reads/stream_read.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
+import type { GatewayResponse } from "../../http/message.ts";
 import { addressOf, answerWhole, attachTo, type DurableFlow } from "./attached_answer.ts";
 
 /** Attaches the caller to the answer at an offset. */
@@ -34,17 +34,9 @@ interface Attached {
  */
 const EVENTS_AS_TEXT = "text/plain; charset=utf-8";
 
-/** Tells whether an answer is a stream of events. */
-export function isEvents({ headers }: AnswerHead): boolean {
-  return (headers["content-type"] ?? "").toLowerCase().startsWith("text/event-stream");
-}
-
 /**
  * Answers a read by the protocol.
  *
- * @param read The read
- * @param attached The caller's place at the answer
- * @param flow The request
  * @throws {GatewayError} `exchange_broken` at the end of an answer that is not complete,
  * `invalid_offset`
  */
@@ -75,9 +67,9 @@ function answerSnapshot(
   flow: DurableFlow,
 ): GatewayResponse {
   const { request, exchange, gateway: { clock } } = flow;
-  const { reader, head, isEnded, isCut, id, expiresAt } = attachment;
+  const { reader, head, isCut, id, expiresAt } = attachment;
   const to = Math.max(tailOf(attachment), reader.offset);
-  const isClosed = isEnded && !isCut;
+  const isClosed = isStreamClosed(attachment);
   const tag = `"${id}:${reader.offset}:${to}${isClosed ? ":closed" : ""}"`;
   const own: Record<string, string> = {
     ...(isEvents(head) && { "content-type": EVENTS_AS_TEXT }),
@@ -121,7 +113,7 @@ function answerEvents(
   const { head, reader, length, isEnded } = attachment;
   const form = formOf(head);
   const { exchange } = flow;
-  // As is usual for events, beside what holds for all of these answers.
+  // As is usual for events, in addition to the headers of all these answers.
   exchange.headers = { ...exchange.headers, "cache-control": "no-store, no-cache, no-transform" };
   const answer = attachTo(attachment, flow, {
     "content-type": "text/event-stream",
@@ -143,16 +135,22 @@ export function describeStream(answer: RecordedAnswer): Record<string, string> {
   return {
     ...answer.head.headers,
     "stream-next-offset": toToken(tailOf(answer)),
-    ...(answer.isEnded && !answer.isCut && { "stream-closed": "true" }),
+    ...(isStreamClosed(answer) && { "stream-closed": "true" }),
   };
+}
+
+/** Tells whether an answer has ended by the protocol. A cut answer never has. */
+function isStreamClosed({ isEnded, isCut }: RecordedAnswer): boolean {
+  return isEnded && !isCut;
 }
 
 /**
  * Returns the offset after what can be read of an answer now: JSON is one message, which comes as a
  * whole.
  */
-function tailOf({ head, length, isEnded, isCut }: RecordedAnswer): number {
-  return formOf(head) !== "json" || (isEnded && !isCut) ? length() : 0;
+function tailOf(answer: RecordedAnswer): number {
+  const isPartOfJson = formOf(answer.head) === "json" && !isStreamClosed(answer);
+  return isPartOfJson ? 0 : answer.length();
 }
 
 /**
@@ -163,7 +161,8 @@ function startOf({ offset }: StreamRead, attachment: Attachment): number {
   const { head, reader } = attachment;
   if (formOf(head) !== "json") return reader.offset;
   const tail = tailOf(attachment);
-  if (offset === "now" || offset === tail || offset === 0) return offset === "now" ? tail : offset;
+  if (offset === "now") return tail;
+  if (offset === tail || offset === 0) return offset;
   reader.cancel();
   throw new GatewayError("invalid_offset");
 }
@@ -176,7 +175,8 @@ async function atOffset(offset: number, { attachment, attach }: Attached): Promi
 }
 
 /**
- * Attaches the caller anew, before it leaves the place that it had: it is a reader all the while.
+ * Attaches the caller at another offset before it leaves its former place: so the recording never
+ * lacks a reader.
  */
 async function moveTo(offset: number, { attachment, attach }: Attached): Promise<Attachment> {
   try {
@@ -187,18 +187,16 @@ async function moveTo(offset: number, { attachment, attach }: Attached): Promise
 }
 
 /**
- * Waits until there is more, or the answer has ended, or for a time.
+ * Waits until there is more, or the answer has ended, or for `waitMs` milliseconds. The caller has
+ * all there is.
  *
- * @param attached The caller's place, which has all there is
- * @param waitMs The longest time
- * @param flow The request
  * @returns The caller's place then
  * @throws Why the exchange was aborted
  */
 async function waitForMore(
   attached: Attached,
   waitMs: number,
-  { exchange, gateway: { clock } }: DurableFlow,
+  { exchange, gateway }: DurableFlow,
 ): Promise<Attachment> {
   const { reader, head } = attached.attachment;
   const { offset } = reader;
@@ -209,7 +207,7 @@ async function waitForMore(
       forgetAbort();
       resolve();
     };
-    const cancelTimer = clock.timer(waitMs, wake, { isBackground: true });
+    const cancelTimer = gateway.clock.timer(waitMs, wake, { isBackground: true });
     const forgetAbort = exchange.onAbort(wake);
     const write = () => {
       if (!isJson) wake();
@@ -224,13 +222,11 @@ async function waitForMore(
 
 /** Returns the form in which an answer stands in events: text only if it is UTF-8. */
 function formOf({ headers }: AnswerHead): EventForm {
-  const [type = "", ...parameters] = (headers["content-type"] ?? "").toLowerCase().split(";").map((
-    part,
-  ) => part.trim());
+  const parts = (headers["content-type"] ?? "").toLowerCase().split(";").map((part) => part.trim());
+  const [type = "", ...parameters] = parts;
   if (type === "application/json") return "json";
-  const charset =
-    parameters.find((one) => one.startsWith("charset="))?.slice(8).replaceAll('"', "") ?? "utf-8";
-  return type.startsWith("text/") && (charset === "utf-8" || charset === "us-ascii")
-    ? "text"
-    : "base64";
+  const stated = parameters.find((parameter) => parameter.startsWith("charset="));
+  const charset = stated?.slice(8).replaceAll('"', "") ?? "utf-8";
+  const isUtf8 = charset === "utf-8" || charset === "us-ascii";
+  return type.startsWith("text/") && isUtf8 ? "text" : "base64";
 }

@@ -4,35 +4,42 @@
  *
  * @module
  */
-import type { DurableConfig } from "../config/durable.ts";
-import type { NewRecording } from "../durable/durable_exchanges.ts";
-import { OwnerKeys } from "../durable/recording_keys.ts";
-import { type RecordingName, toBase64Url } from "../durable/recording_store.ts";
-import { GatewayError } from "../errors/gateway_error.ts";
-import { toSettlement } from "../exchange/exchange.ts";
-import type { ExchangeRecord } from "../exchange/record.ts";
+import type { DurableConfig } from "../../config/durable.ts";
+import type { NewRecording } from "../../durable/durable_exchanges.ts";
+import type { RecordedExchange, Recording } from "../../durable/recording.ts";
+import { OwnerKeys } from "../../durable/recording_keys.ts";
+import { type RecordingName, toBase64Url } from "../../durable/recording_store.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
+import { type Exchange, toSettlement } from "../../exchange/exchange.ts";
+import type { ExchangeRecord } from "../../exchange/record.ts";
 import {
   type AnyBody,
   type GatewayRequest,
   type GatewayResponse,
+  isSuccess,
   isWhole,
   push,
-} from "../http/message.ts";
-import type { RequestBody } from "../inbound/body.ts";
-import { withoutBoundary } from "../inbound/multipart.ts";
-import type { RequestFacts } from "../operations/request_facts.ts";
-import { type ResolvedOperation, toQuery } from "../operations/router.ts";
-import { type Admission, type AdmissionParts, enter, giveBack } from "./admission.ts";
+} from "../../http/message.ts";
+import type { RequestBody } from "../../inbound/body.ts";
+import { withoutBoundary } from "../../inbound/multipart.ts";
+import type { RequestFacts } from "../../operations/request_facts.ts";
+import { type ResolvedOperation, toQuery } from "../../operations/router.ts";
+import { type Admission, type AdmissionParts, enter, giveBack } from "../admission.ts";
 import { addressOf, attachTo, type DurableFlow } from "./attached_answer.ts";
-import { type Caller, toOwner } from "./recorded_answer.ts";
+import { type Caller, toOwner } from "./recording_request.ts";
 
 /** The wish of a request to be recorded. */
 export interface AskedDurable {
   readonly settings: DurableConfig;
-  /** Key by which a retry finds its answer; `undefined` where the caller sent none. */
+  /** Key with which a retry finds its answer; `undefined` where the caller sent none. */
   readonly idempotencyKey: string | undefined;
   /** True if a client library sends the request again; `undefined` if that does not matter. */
   readonly isRetry: boolean | undefined;
+}
+
+interface RecordingTerms extends Pick<DurableConfig, "keepMs"> {
+  /** Number of answers that the call has asked for. */
+  readonly answers: number;
 }
 
 /** A call that is recorded. */
@@ -43,7 +50,7 @@ interface RecordedCall extends Caller {
 }
 
 /**
- * Header by which a caller asks for a recording without an idempotency key: a boolean of RFC 9651
+ * Header with which a caller asks for a recording without an idempotency key: a boolean of RFC 9651
  * §3.3.6.
  */
 const ASKING_HEADER = "sallyport-durable";
@@ -54,11 +61,8 @@ const RETRY_COUNT = "x-stainless-retry-count";
 const IDEMPOTENCY_KEY = /^(?:"([\x20\x21\x23-\x5b\x5d-\x7e]{1,256})"|([\x21\x23-\x7e]{1,256}))$/;
 
 /**
- * Reads whether a request asks to be recorded.
+ * Reads whether a request asks to be recorded. Only calls that cost tokens are recorded.
  *
- * @param request The request
- * @param operation Its operation: only calls that cost tokens are recorded
- * @param settings Settings of its provider
  * @throws {GatewayError} `invalid_idempotency_key`
  */
 export function askedDurable(
@@ -74,20 +78,20 @@ export function askedDurable(
     throw new GatewayError("invalid_idempotency_key");
   }
   const retries = settings.retries ? headers.get(RETRY_COUNT) : null;
-  if (idempotencyKey === undefined && retries === null && headers.get(ASKING_HEADER) !== "?1") {
-    return undefined;
-  }
+  const isNamed = idempotencyKey !== undefined || retries !== null;
+  if (!isNamed && !asksForRecording(headers)) return undefined;
   return { settings, idempotencyKey, isRetry: retries === null ? undefined : Number(retries) > 0 };
 }
 
+/** Tells whether a request asks for a recording in so many words. */
+function asksForRecording(headers: Pick<Headers, "get">): boolean {
+  return headers.get(ASKING_HEADER) === "?1";
+}
+
 /**
- * Admits a call that is to be recorded, before its body is read. Where a limit is reached, a retry
+ * Admits a call that will be recorded, before its body is read. Where a limit is reached, a retry
  * of a recorded call goes on: it gets that call's answer, and takes nothing.
  *
- * @param asked The wish to be recorded
- * @param caller The caller and the operation
- * @param admission The admission
- * @param flow The request
  * @throws {GatewayError} As `enter` does
  */
 export async function enterDurable(
@@ -129,11 +133,6 @@ export interface CallSteps<Flow> {
 /**
  * Answers a call that is recorded: makes it, unless an earlier one has its name.
  *
- * @param asked The wish to be recorded
- * @param call The call
- * @param steps Its admission, which is given back if an earlier call has its name, and the steps
- * that make it
- * @param flow The request
  * @returns The provider's answer, from its first byte
  * @throws {GatewayError} As `carry` does, and `idempotency_key_reused`, `recordings_unavailable`
  */
@@ -145,10 +144,8 @@ export async function answerDurable<Flow extends DurableFlow>(
 ): Promise<GatewayResponse> {
   const { request, exchange, gateway: { durable, limits: { writeStallMs } } } = flow;
   const { operation, provider, key } = call;
-  // A first attempt or a retry of a client library asks for no recording in so many words: it may
-  // go unrecorded.
-  const isNeeded = asked.idempotencyKey !== undefined ||
-    request.headers.get(ASKING_HEADER) === "?1";
+  // Any other call is a first attempt or a retry of a client library: it may go unrecorded.
+  const isNeeded = asked.idempotencyKey !== undefined || asksForRecording(request.headers);
   if (durable === undefined) {
     if (isNeeded) throw new GatewayError("recordings_unavailable");
     return carry(flow);
@@ -167,7 +164,8 @@ export async function answerDurable<Flow extends DurableFlow>(
   try {
     begun = await durable.begin(claim, exchange.signal);
   } catch (error) {
-    if (isNeeded || !GatewayError.is(error) || error.code !== "recordings_unavailable") throw error;
+    const isUnavailable = GatewayError.is(error) && error.code === "recordings_unavailable";
+    if (isNeeded || !isUnavailable) throw error;
     return carry(flow);
   }
   if ("attachment" in begun) {
@@ -189,63 +187,98 @@ export async function answerDurable<Flow extends DurableFlow>(
 
 /** Makes a call and records its answer. Only 2xx ones are: after any other, the name is free. */
 async function makeCall<Flow extends DurableFlow>(
-  { recording, isRestarted }: NewRecording,
-  { keepMs, answers }: Pick<DurableConfig, "keepMs"> & { readonly answers: number },
+  begun: NewRecording,
+  settings: RecordingTerms,
   flow: Flow,
   carry: (flow: Flow) => Promise<GatewayResponse>,
 ): Promise<GatewayResponse> {
-  const { exchange, gateway: { open } } = flow;
+  const { recording } = begun;
+  const { exchange, gateway } = flow;
   const reader = recording.attach(0);
-  reader.onOver(open.hold(exchange, (reason) => reader.fail(reason)));
-  let settled: Pick<ExchangeRecord, "outcome" | "code"> = { outcome: "failed" };
-  exchange.onSettled(({ outcome, code }) => settled = { outcome, ...(code && { code }) });
+  reader.onOver(gateway.open.hold(exchange, (reason) => reader.fail(reason)));
+  const call = new RunningCall(exchange);
   exchange.reader = reader;
-  const stop = () => {
-    const reason = new GatewayError("exchange_stopped");
-    if (exchange.goesOn && !exchange.isSettled) settled = toSettlement(reason); // it settles after its recording
-    exchange.leave(reason);
-  };
-  let relayed: AnyBody | undefined;
-  let askForMore = (): void => {};
-  recording.exchange = {
-    stop,
-    outcome: () => settled,
-    askForMore: () => askForMore(),
-    announce: () => relayed !== undefined && "announce" in relayed && relayed.announce?.(),
+  recording.exchange = call;
+  /** Frees the name: there is no answer to record. */
+  const giveBack = () => {
+    recording.discard();
+    reader.cancel();
   };
   try {
     const answer = await carry(flow);
-    const { status, headers, body } = answer;
-    if (status < 200 || status > 299) {
+    if (!isSuccess(answer.status)) {
       exchange.reader = undefined;
       giveBack();
       return answer;
     }
-    const own = ["x-request-id", "server-timing", ...Object.keys(exchange.headers)];
-    const kept = Object.entries(headers).filter(([name]) => !own.includes(name));
-    recording.begin({ status, headers: Object.fromEntries(kept), ...(answers > 1 && { answers }) });
-    Object.assign(headers, addressOf(recording.id, exchange.startedAt + keepMs, flow.request));
-    if (isRestarted) headers["idempotency-restarted"] = "true";
-    if (isWhole(body)) {
-      if (body !== null) {
-        recording.write(typeof body === "string" ? new TextEncoder().encode(body) : body);
-      }
-      recording.end();
-      reader.cancel();
-      return answer;
+    beginAnswer(answer, begun, settings, flow);
+    const { status, headers, body } = answer;
+    if (!isWhole(body)) {
+      call.relay(body, recording);
+      return { status, headers, body: reader };
     }
-    relayed = body;
-    askForMore = push(body, recording);
-    return { status, headers, body: reader };
+    if (body !== null) {
+      recording.write(typeof body === "string" ? new TextEncoder().encode(body) : body);
+    }
+    recording.end();
+    reader.cancel();
+    return answer;
   } catch (error) {
     giveBack();
     throw error;
   }
+}
 
-  /** Frees the name: there is no answer to record. */
-  function giveBack(): void {
-    recording.discard();
-    reader.cancel();
+/** Records the head of an answer, and adds the address of the recording to its headers. */
+function beginAnswer(
+  { status, headers }: GatewayResponse,
+  { recording, isRestarted }: NewRecording,
+  { keepMs, answers }: RecordingTerms,
+  { request, exchange }: DurableFlow,
+): void {
+  const own = ["x-request-id", "server-timing", ...Object.keys(exchange.headers)];
+  const kept = Object.entries(headers).filter(([name]) => !own.includes(name));
+  recording.begin({ status, headers: Object.fromEntries(kept), ...(answers > 1 && { answers }) });
+  Object.assign(headers, addressOf(recording.id, exchange.startedAt + keepMs, request));
+  if (isRestarted) headers["idempotency-restarted"] = "true";
+}
+
+/** The exchange of a call that runs, as its recording sees it. */
+class RunningCall implements RecordedExchange {
+  readonly #exchange: Exchange;
+  #settled: Pick<ExchangeRecord, "outcome" | "code"> = { outcome: "failed" };
+  #body: AnyBody | undefined;
+  #askForMore = (): void => {};
+
+  constructor(exchange: Exchange) {
+    this.#exchange = exchange;
+    exchange.onSettled(({ outcome, code }) => this.#settled = { outcome, ...(code && { code }) });
+  }
+
+  /** Relays the body of the answer to its recording. */
+  relay(body: AnyBody, recording: Recording): void {
+    this.#body = body;
+    this.#askForMore = push(body, recording);
+  }
+
+  stop(): void {
+    const reason = new GatewayError("exchange_stopped");
+    // It settles after its recording.
+    const settlesLater = this.#exchange.goesOn && !this.#exchange.isSettled;
+    if (settlesLater) this.#settled = toSettlement(reason);
+    this.#exchange.leave(reason);
+  }
+
+  outcome(): Pick<ExchangeRecord, "outcome" | "code"> {
+    return this.#settled;
+  }
+
+  askForMore(): void {
+    this.#askForMore();
+  }
+
+  announce(): void {
+    if (this.#body !== undefined && "announce" in this.#body) this.#body.announce?.();
   }
 }
 

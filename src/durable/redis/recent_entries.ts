@@ -4,8 +4,8 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
-import type { SealedEntry } from "./recording_store.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import type { SealedEntry } from "../recording_store.ts";
 
 /**
  * Time for which entries are kept. Sentinels agree on another primary within a second or two; with
@@ -58,7 +58,8 @@ export class RecentEntries {
   /** Drops entries that are too old, or too many. */
   trim(): void {
     const from = this.#clock.monotonic() - RECENT_MS;
-    while (this.#oldest !== undefined && (this.#oldest.at < from || this.#bytes > MAX_BYTES)) {
+    const isDue = ({ at }: Kept) => at < from || this.#bytes > MAX_BYTES;
+    while (this.#oldest !== undefined && isDue(this.#oldest)) {
       const { log, bytes, next } = this.#oldest;
       log.entries.shift();
       log.isWhole = false;

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
+import type { Clock } from "../../exchange/clock.ts";
 
 /**
  * A wait that is prepared: it is woken by what happens from then on, also before it begins to wait.
@@ -19,13 +19,7 @@ export class Wait {
     this.#resolve?.();
   }
 
-  /**
-   * Waits until it is woken.
-   *
-   * @param clock Source of time
-   * @param ms The longest time. Milliseconds
-   * @param signal Ends the wait
-   */
+  /** Waits until it is woken, or a signal is aborted, or for `ms` milliseconds. */
   async until(clock: Clock, ms: number, signal: AbortSignal | undefined): Promise<void> {
     if (this.#isWoken || signal?.aborted === true) return;
     let cancelTimer = (): void => {};
@@ -44,7 +38,6 @@ export class Wait {
 export class Waits {
   readonly #waits = new Map<string, Set<Wait>>();
 
-  /** Prepares a wait for a recording. */
   add(id: string): Wait {
     const wait = new Wait();
     const waits = this.#waits.get(id);
@@ -53,19 +46,16 @@ export class Waits {
     return wait;
   }
 
-  /** Gives a wait up. */
   delete(id: string, wait: Wait): void {
     const waits = this.#waits.get(id);
     waits?.delete(wait);
     if (waits?.size === 0) this.#waits.delete(id);
   }
 
-  /** Wakes all that wait for a recording. */
   wake(id: string): void {
     for (const wait of this.#waits.get(id) ?? []) wait.wake();
   }
 
-  /** Wakes all. */
   wakeAll(): void {
     for (const id of Array.from(this.#waits.keys())) this.wake(id);
   }

@@ -14,9 +14,9 @@
  *
  * @module
  */
-import { FIRST_EPOCH, MAX_READ_BYTES } from "./recording_store.ts";
+import { FIRST_EPOCH, MAX_READ_BYTES } from "../recording_store.ts";
 
-/** Begin of the names of channels: each gateway hears one of its own. */
+/** Begin of the names of channels: each gateway hears its own. */
 export const CHANNEL = "sallyport:recordings:";
 /** Name of the set of all recordings, for lists. */
 export const INDEX = "sallyport:recordings";
@@ -49,7 +49,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 const BEGIN = `${TELL}${NOW}`;
 
-// The state at this time; 'd' (dead) of one that runs without a holder.
+// The state at this time; 'd' (dead) if the recording runs without a holder.
 const STATE = `local function stateOf(s, u, x, m)
   if not s or s == 'x' then return s end
   if s ~= 'r' then return tonumber(x) > now and s or 'x' end
@@ -84,6 +84,11 @@ const NAME = `local function nameOf(name)
 end
 `;
 
+const PROLONG = `local function prolong(key, ms)
+  if redis.call('PTTL', key) < tonumber(ms) then redis.call('PEXPIRE', key, ms) end
+end
+`;
+
 // Keys of recordings that a name leads to can't be known before: they have the slot of the name.
 const KEY_OF = `local function keyOf(part, id)
   return 'sallyport:{' .. string.sub(id, 1, 6) .. '}:' .. part .. ':' .. string.sub(id, 8)
@@ -91,10 +96,11 @@ end
 `;
 
 const DESCRIBE = `${KEY_OF}local function describe(id)
-  local r = redis.call('HMGET', keyOf('recording', id), 's', 'u', 'x', 'm', 'l', 'o', 'd', 'v', 'k', 't', 'b')
+  local key = keyOf('recording', id)
+  local r = redis.call('HMGET', key, 's', 'u', 'x', 'm', 'l', 'o', 'd', 'v', 'k', 't', 'b')
   local state = stateOf(r[1], r[2], r[3], r[4])
   if not state then return false end
-  local reply = {state, id, r[2] - now, r[3] or '', r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11]}
+  local reply = {state, id, r[2] - now, r[3] or '', unpack(r, 4, 11)}
   if state == 'x' then return reply end
   local head = redis.call('XRANGE', keyOf('log', id), '1-1', '1-1')[1]
   if head then reply[13], reply[14] = head[2][1], head[2][2] end
@@ -110,7 +116,7 @@ end
  * and 1 if it is made again: of those that broke or were discarded, only lost ones still have their
  * name.
  */
-export const CLAIM: string = `${BEGIN}${STATE}${NOTE_READ}${DESCRIBE}
+export const CLAIM: string = `${BEGIN}${STATE}${NOTE_READ}${PROLONG}${DESCRIBE}
 local isRestarted, newest, running, unread = 0, nil, {}, nil
 local ids = {}
 if ARGV[3] == 'key' or ARGV[4] == '1' then ids = redis.call('LRANGE', KEYS[2], 0, -1) end
@@ -136,14 +142,15 @@ if found then
   return describe(found)
 end
 if ARGV[16] ~= '1' then return {'-', 0} end
-redis.call('HSET', KEYS[1], 's', 'r', 'e', 1, 'g', ARGV[2], 'u', now + ARGV[5], 'l', 0, 'i', 1, 'o', ARGV[8],
-  'd', ARGV[9], 'v', ARGV[10], 'k', ARGV[11], 't', ARGV[12], 'b', ARGV[13], 'm', ARGV[14])
+redis.call('HSET', KEYS[1], 's', 'r', 'e', 1, 'g', ARGV[2], 'u', now + ARGV[5], 'l', 0, 'i', 1)
+redis.call('HSET', KEYS[1], 'o', ARGV[8], 'd', ARGV[9], 'v', ARGV[10], 'k', ARGV[11],
+  't', ARGV[12], 'b', ARGV[13], 'm', ARGV[14])
 redis.call('PEXPIRE', KEYS[1], ARGV[6])
 if KEYS[2] then
   redis.call('HSET', KEYS[1], 'n', ARGV[15])
   redis.call('LPUSH', KEYS[2], ARGV[1])
   redis.call('LTRIM', KEYS[2], 0, ${MAX_NAMED - 1})
-  if redis.call('PTTL', KEYS[2]) < tonumber(ARGV[7]) then redis.call('PEXPIRE', KEYS[2], ARGV[7]) end
+  prolong(KEYS[2], ARGV[7])
 end
 return {'+', isRestarted}`;
 
@@ -178,20 +185,22 @@ local function add(entries)
   end
   return #entries > 0
 end
-if tonumber(ARGV[4]) <= tonumber(r[5]) and not add(redis.call('XREVRANGE', KEYS[2], from, '1-2', 'COUNT', 1)) then
+local isStored = tonumber(ARGV[4]) <= tonumber(r[5])
+if isStored and not add(redis.call('XREVRANGE', KEYS[2], from, '1-2', 'COUNT', 1)) then
   return false
 end
 repeat
   local entries = redis.call('XRANGE', KEYS[2], from, '+', 'COUNT', ${PAGE})
 until not add(entries) or #entries < ${PAGE} or #reply > ${3 * MAX_READ_ENTRIES}
-if #reply == 2 and (state == 'c' or state == 'b') and not add(redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)) then
+local isAtEnd = #reply == 2 and (state == 'c' or state == 'b')
+if isAtEnd and not add(redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)) then
   return false
 end
 if #reply == 2 and state == 'r' and ARGV[3] == '1' then wait(r[8], ARGV[2]) end
 return reply`;
 
-// A log that was lost is never begun anew in the middle, and an entry never follows a gap: both
-// look like a whole then.
+// A log that was lost never begins again in the middle, and an entry never follows a gap: both
+// would look like a whole.
 const ADD = `local id, epoch, offset = ARGV[3], ARGV[2], tonumber(ARGV[4])
 local function isThere()
   local entry = redis.call('XRANGE', KEYS[2], id, id)[1]
@@ -239,7 +248,8 @@ if added ~= 1 then return {added} end
 redis.call('HSET', KEYS[1], 's', ARGV[6], 'x', now + r[6])
 redis.call('PEXPIRE', KEYS[1], r[6] + ARGV[7])
 redis.call('PEXPIRE', KEYS[2], r[6])
-if ARGV[6] == 'b' and epoch == '${FIRST_EPOCH}' and r[7] then redis.call('LREM', nameOf(r[7]), 1, ARGV[1]) end
+local freed = ARGV[6] == 'b' and epoch == '${FIRST_EPOCH}' and r[7]
+if freed then redis.call('LREM', nameOf(freed), 1, ARGV[1]) end
 wake(r[4])
 return {1}`;
 
@@ -274,14 +284,13 @@ return 1`;
  * name, 1 if the holder has readers. Answer: 1, or 0 if the recording is lost; and 1 if somebody
  * stops it.
  */
-export const RENEW: string = `${NOW}${NAME}
+export const RENEW: string = `${NOW}${NAME}${PROLONG}
 local r = redis.call('HMGET', KEYS[1], 's', 'e', 'p', 'n')
 if r[1] ~= 'r' or r[2] ~= ARGV[2] then return {0} end
 redis.call('HSET', KEYS[1], 'u', now + ARGV[3], 'i', ARGV[6])
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
 redis.call('PEXPIRE', KEYS[2], ARGV[5])
-local name = r[4] and nameOf(r[4])
-if name and redis.call('PTTL', name) < tonumber(ARGV[5]) then redis.call('PEXPIRE', name, ARGV[5]) end
+if r[4] then prolong(nameOf(r[4]), ARGV[5]) end
 return {1, r[3] or 0}`;
 
 /** Number of arguments of {@link RESTORE} before those of its entries. */
@@ -295,7 +304,7 @@ const RESTORE_ARGUMENTS = 19;
  * time to keep; kind of the name (`-` for none), its text; and of each entry its id, offset, length
  * after it and ciphertext. Answer: 1, or 0 if the recording is lost; and 1 if somebody stops it.
  */
-export const RESTORE: string = `${BEGIN}${NAME}${WAKE}${KEY_OF}
+export const RESTORE: string = `${BEGIN}${NAME}${WAKE}${PROLONG}${KEY_OF}
 local function place(id)
   local offset, kind = string.match(id, '(%d+)-(%d+)')
   return offset * 4 + kind
@@ -312,7 +321,8 @@ local from, first = last and place(last[1]) or 0, ${RESTORE_ARGUMENTS + 1}
 while ARGV[first] and place(ARGV[first]) <= from do first = first + 4 end
 if ARGV[first] and tonumber(ARGV[first + 1]) ~= tonumber(r[3] or 0) then return {0} end
 if isNew then
-  redis.call('HSET', KEYS[1], 's', 'r', 'e', ARGV[2], 'l', 0, 'o', ARGV[11], 'd', ARGV[12], 'v', ARGV[13], 'k', ARGV[14],
+  redis.call('HSET', KEYS[1], 's', 'r', 'e', ARGV[2], 'l', 0)
+  redis.call('HSET', KEYS[1], 'o', ARGV[11], 'd', ARGV[12], 'v', ARGV[13], 'k', ARGV[14],
     't', ARGV[15], 'b', ARGV[16], 'm', ARGV[17])
 end
 if isNew and KEYS[4] and state ~= 'b' then
@@ -324,7 +334,7 @@ if isNew and KEYS[4] and state ~= 'b' then
   if isFree or ARGV[18] == 'body' then
     redis.call('RPUSH', KEYS[4], ARGV[1])
     redis.call('HSET', KEYS[1], 'n', ARGV[19])
-    if redis.call('PTTL', KEYS[4]) < tonumber(ARGV[6]) then redis.call('PEXPIRE', KEYS[4], ARGV[6]) end
+    prolong(KEYS[4], ARGV[6])
   end
 end
 redis.call('HSET', KEYS[1], 'g', ARGV[3], 'u', now + ARGV[4], 'i', ARGV[10])
