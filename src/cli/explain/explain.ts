@@ -15,7 +15,7 @@ import { CommandLineError, print } from "../command.ts";
 import type { CommandOptions } from "../options.ts";
 import { toPlain } from "../table.ts";
 import { toExplanationText } from "./explanation_text.ts";
-import { createStanding } from "./standing.ts";
+import { createRemoteStatus } from "./remote_status.ts";
 import { readWrittenRequest, toGatewayRequest } from "./written_request.ts";
 
 /** Reads a file, or standard input to its end. */
@@ -49,12 +49,12 @@ export async function explainCommand(
   const assembly = await assemble(config, { directory, report: () => {}, isServing: false });
   let explanation: Explanation;
   const { keys, identity, limiter, parts: { digest } } = assembly;
-  const standing = createStanding(config, limiter);
+  const remote = createRemoteStatus(config, limiter);
   try {
     // A command that ends follows no changes of files: this reads them once.
     await keys.get("");
     await identity?.revocations.list();
-    const { status } = standing;
+    const { status } = remote;
     const compose = composeGateway;
     explanation = await explain(request, {
       config,
@@ -67,7 +67,7 @@ export async function explainCommand(
   } finally {
     await assembly.close();
   }
-  const source = explanation.limits === undefined ? undefined : standing.source();
+  const source = explanation.limits === undefined ? undefined : remote.source();
   if (json) {
     print(
       `${

@@ -10,7 +10,7 @@ import type {
   Explanation,
 } from "../../admin/explanation.ts";
 import { bold, toPlain } from "../table.ts";
-import type { StandingSource } from "./standing.ts";
+import type { StatusSource } from "./remote_status.ts";
 
 /** Width of the names on the left. Characters. */
 const NAME_WIDTH = 13;
@@ -53,7 +53,7 @@ function toLimitLine(
   }`;
 }
 
-const SOURCES: Readonly<Record<StandingSource, readonly string[]>> = {
+const SOURCES: Readonly<Record<StatusSource, readonly string[]>> = {
   redis: [],
   gateway: [],
   nowhere: [
@@ -63,7 +63,7 @@ const SOURCES: Readonly<Record<StandingSource, readonly string[]>> = {
 
 function toLimitFacts(
   { limits, reservation, observedLimit }: Explanation,
-  source: StandingSource,
+  source: StatusSource,
 ): Fact[] {
   if (limits === undefined || limits.length === 0) return [["limits", "none apply"]];
   const facts: Fact[] = [["limits", ...limits.map(toLimitLine), ...SOURCES[source]]];
@@ -112,12 +112,12 @@ function toKeyLine({ id, name, team }: NonNullable<Explanation["key"]>): string 
  * Formats an explanation.
  *
  * @param explanation The explanation
- * @param source Where the standing of its limits is known; `undefined` if it met none
+ * @param source Where the status of its limits is known; `undefined` if it met none
  * @returns Lines
  */
 export function toExplanationText(
   explanation: Explanation,
-  source: StandingSource | undefined,
+  source: StatusSource | undefined,
 ): string {
   const {
     outcome,
