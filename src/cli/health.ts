@@ -7,7 +7,7 @@
 import process from "node:process";
 import * as v from "valibot";
 import { loadConfig } from "../serve/load_config.ts";
-import { type AdminAnswer, askAdmin, toAdminUrl } from "./ask_admin.ts";
+import { type AdminAnswer, askAdmin, toAdminUrl } from "./admin_client.ts";
 import { CommandLineError, print, report } from "./command.ts";
 import type { CommandOptions } from "./options.ts";
 

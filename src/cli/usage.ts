@@ -15,7 +15,7 @@ import type { UsageSums } from "../usage/sums.ts";
 import { toCsvLine } from "../usage/csv.ts";
 import { loadConfig } from "../serve/load_config.ts";
 import { USAGE_COUNTS } from "../usage/counts.ts";
-import { collect } from "./ask_admin.ts";
+import { collect } from "./admin_client.ts";
 import { CommandLineError, print } from "./command.ts";
 import type { CommandOptions } from "./options.ts";
 import { alignColumns, bold } from "./table.ts";

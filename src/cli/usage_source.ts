@@ -13,7 +13,7 @@ import type { LoadedConfig } from "../serve/load_config.ts";
 import { UsageUnavailable } from "../usage/counts.ts";
 import { UsageRefusal } from "../usage/query.ts";
 import { UsageReports } from "../usage/report.ts";
-import { type AdminParts, askAdminInParts, collect, toAdminUrl } from "./ask_admin.ts";
+import { askAdminInParts, collect, type StreamedAdminAnswer, toAdminUrl } from "./admin_client.ts";
 import { CommandLineError, print } from "./command.ts";
 import type { OptionValues } from "./option_table.ts";
 import type { CommandOptions } from "./options.ts";
@@ -75,7 +75,7 @@ export interface UsageAnswering<Answer> {
 }
 
 async function readRefusal(
-  { status, parts }: AdminParts,
+  { status, parts }: StreamedAdminAnswer,
   origin: string,
 ): Promise<CommandLineError> {
   if (status === 401) {

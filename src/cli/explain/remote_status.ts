@@ -6,7 +6,7 @@
  */
 import type { Config } from "../../config/config.ts";
 import { type Limiter, limitsOf, type LimitSubject, type Standing } from "../../limits/limiter.ts";
-import { askAdmin, toAdminUrl } from "../ask_admin.ts";
+import { askAdmin, toAdminUrl } from "../admin_client.ts";
 
 /** Where the status of limits is known; `nowhere` shows all of them as unused. */
 export type StatusSource = "redis" | "gateway" | "nowhere";

@@ -1,5 +1,5 @@
 /**
- * Asks the gateway that runs, at its admin listener.
+ * Client of the admin API of the gateway that runs.
  *
  * @module
  */
@@ -24,7 +24,7 @@ export function toAdminUrl({ hostname, port }: NonNullable<Config["admin"]>): st
 }
 
 /** Answer of an admin listener, part by part. */
-export interface AdminParts {
+export interface StreamedAdminAnswer {
   readonly status: number;
   /** The text. It throws where it breaks off, or comes to a standstill. */
   readonly parts: AsyncIterable<string>;
@@ -41,7 +41,7 @@ export interface AdminParts {
 export function askAdminInParts(
   url: string,
   { timeout, token }: { timeout: number; token?: string },
-): Promise<AdminParts | undefined> {
+): Promise<StreamedAdminAnswer | undefined> {
   return new Promise((resolve, reject) => {
     const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
     const asking = request(url, { headers, timeout, agent: false }, (response) => {
