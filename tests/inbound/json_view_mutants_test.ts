@@ -13,7 +13,7 @@ import { compareEdges, fuzzBodies, type ReadView } from "../support/body_fuzz.ts
 import { it } from "../support/cases.ts";
 
 const ROOM = "src/inbound";
-const FILES = ["json_view.ts", "known_texts.ts", "json_limits.ts"] as const;
+const FILES = ["json_view.ts", "interned_json_words.ts", "json_limits.ts"] as const;
 const CASES = 3000;
 const SEED = 19;
 
@@ -81,8 +81,8 @@ const MISTAKES: Readonly<Record<string, readonly [right: string, wrong: string]>
     "index < text.length; index++",
     "index < text.length - 1; index++",
   ],
-  "the end of a known text is not compared": [" && textWords[at + 3] === d", ""],
-  "the start of a known text is not compared": ["textWords[at] === a && ", ""],
+  "the end of an interned word is not compared": [" && textWords[at + 3] === d", ""],
+  "the start of an interned word is not compared": ["textWords[at] === a && ", ""],
   "a text of another key is left out": ['"content", "text"', '"content", "role"'],
 };
 
