@@ -50,3 +50,22 @@ export function print(text: string, stream: NodeJS.WriteStream = process.stdout)
 export function report(text: string): void {
   print(`sallyport: ${text}\n`, process.stderr);
 }
+
+/**
+ * Prints a text that can be larger than memory: part by part, waiting where its reader is slow. It
+ * ends early where its reader is gone.
+ */
+export async function printParts(parts: AsyncIterable<string>): Promise<void> {
+  const { stdout } = process;
+  let isGone = false;
+  stdout.once("error", () => isGone = true);
+  for await (const part of parts) {
+    print(part);
+    if (stdout.writableNeedDrain) {
+      await new Promise<void>((resolve) => {
+        for (const event of ["drain", "error", "close"]) stdout.once(event, () => resolve());
+      });
+    }
+    if (isGone) return; // its reader has closed its end, as `| head` does
+  }
+}

@@ -6,8 +6,8 @@
 import { UsageExportSchema } from "../admin/api/usage.ts";
 import { loadConfig } from "../serve/load_config.ts";
 import { toExportText } from "../usage/usage_text.ts";
+import { printParts } from "./command.ts";
 import type { CommandOptions } from "./options.ts";
-import { printParts } from "./print_parts.ts";
 import { readQuery, toRefusal, toTexts, withUsage } from "./usage_source.ts";
 
 const ASKED = [
