@@ -5,8 +5,7 @@
  */
 import { explainFailure, SIDES } from "../../errors/explanations.ts";
 import { type EndKind, endKindOf } from "../../observe/live/exchange_filter.ts";
-import { type Style, styled } from "../style.ts";
-import { toPlain } from "../table.ts";
+import { type Style, styled, toPlain } from "../table.ts";
 import type { LogEntry } from "./log_entry.ts";
 
 /** Columns: their titles, and their widths at first. They widen with what comes, up to a limit. */
