@@ -13,10 +13,8 @@ export interface AdminAnswer {
 }
 
 /**
- * Returns the address of the admin listener as it is called from this machine.
- *
- * @param admin Where it listens
- * @returns A URL without a path
+ * Returns the address of the admin listener as it is called from this machine: a URL without a
+ * path.
  */
 export function toAdminUrl({ hostname, port }: NonNullable<Config["admin"]>): string {
   const host = hostname === "0.0.0.0" ? "127.0.0.1" : hostname === "::" ? "::1" : hostname;
@@ -31,12 +29,11 @@ export interface StreamedAdminAnswer {
 }
 
 /**
- * Asks the gateway that runs, for an answer that may be long.
+ * Asks the gateway that runs, for an answer that may be long. Rejects when it does not answer as it
+ * should.
  *
- * @param url The URL to request
  * @param options The longest silence, milliseconds; the admin token, where one is needed
- * @returns Its answer; `undefined` where nobody listens. Rejects when it does not answer as it
- * should
+ * @returns `undefined` where nothing listens
  */
 export function askAdminInParts(
   url: string,
@@ -63,14 +60,7 @@ export function askAdminInParts(
   });
 }
 
-/**
- * Asks the gateway that runs.
- *
- * @param url The URL to request
- * @param options The longest silence, milliseconds; the admin token, where one is needed
- * @returns Its answer; `undefined` where nobody listens. Rejects when it does not answer as it
- * should
- */
+/** Asks the gateway that runs, as {@link askAdminInParts} does. */
 export async function askAdmin(
   url: string,
   options: { timeout: number; token?: string },

@@ -102,12 +102,7 @@ function isTold(address: string, url: URL): boolean {
   return ["*", url.host, url.hostname].includes(host) && url.pathname === `${prefix}/v1`;
 }
 
-/**
- * Writes the lines that `serve` prints.
- *
- * @param started What has started
- * @returns Lines with their ends
- */
+/** Writes the lines that `serve` prints, with their ends. */
 export function toBanner({ version, urls, admins, providers }: Started): string {
   const lines = [`sallyport ${version}`];
   const addresses = urls.map((url) => {

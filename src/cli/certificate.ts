@@ -63,8 +63,6 @@ export function writeNew(file: string, text: string, mode: number): void {
 /**
  * Writes a key and a certificate that it signs itself, and says how callers come to trust it.
  *
- * @param options The name of both files without their endings, the hosts, the lifetime, and whether
- * files are replaced
  * @throws {CommandLineError} Where a file is there already or can't be written, or an option is
  * wrong
  */

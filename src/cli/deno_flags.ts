@@ -140,8 +140,8 @@ function foldersOf(file: string): string[] {
 }
 
 /**
- * Finds something else in the folders of files that are written. @returns A folder, and the name of
- * what it also holds
+ * Finds something else in the folders of files that are written: a folder, and the name of what it
+ * also holds.
  */
 function findForeign(
   files: readonly string[],
@@ -176,8 +176,9 @@ function replacedFiles({ config, directory }: LoadedConfig): string[] {
 }
 
 /**
- * Returns the flags of `deno run` for one process. @param variables Environment variables that it
- * consists of
+ * Returns the flags of `deno run` for one process.
+ *
+ * @param variables Environment variables that the configuration consists of
  */
 function toDenoFlags(
   loaded: LoadedConfig,

@@ -37,10 +37,8 @@ class EnvSyntaxError extends Error {
  * Reads variables as dotenv files hold them: `NAME=value` lines with or without `export`. A value
  * ends at the end of its line, or before a `#` with white space in front. In single quotes or
  * backticks it is taken as it is; in double quotes `\n`, `\r`, `\t`, `\"` and `\\` stand for one
- * character. Values in quotes may have several lines. Nothing is expanded.
- *
- * @param content The text of a file
- * @returns The variables; a later line takes precedence over an earlier one
+ * character. Values in quotes may have several lines. Nothing is expanded. A later line takes
+ * precedence over an earlier one.
  */
 export function parseVariables(content: string): Map<string, string> {
   const text = content.replace(/^\uFEFF/, "").replaceAll("\r\n", "\n");
@@ -72,12 +70,7 @@ export function parseVariables(content: string): Map<string, string> {
   return variables;
 }
 
-/**
- * Reads a variable of the environment.
- *
- * @param name Its name
- * @returns Its value; `undefined` where it is not set, or Deno may not tell
- */
+/** Reads a variable of the environment; `undefined` where it is not set, or Deno may not tell. */
 export function readVariable(name: string): string | undefined {
   try {
     return process.env[name];
@@ -117,10 +110,8 @@ function readEnvFile(file: string): EnvFile {
 }
 
 /**
- * Reads the names of variables in files.
+ * Reads the names of variables in files, whether or not the environment sets them.
  *
- * @param files The files
- * @returns The names, whether or not the environment sets them
  * @throws {ConfigError} For a file that can't be read, and for the first mistake in one
  */
 export function readEnvNames(files: readonly string[]): string[] {

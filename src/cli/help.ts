@@ -91,10 +91,9 @@ function toGeneralHelp(): string[] {
 }
 
 /**
- * Returns the help.
+ * Returns the help, in lines of at most 80 characters.
  *
  * @param topic A command, or the first word of several; that of all commands if left out
- * @returns Lines of at most 80 characters
  */
 export function toHelp(topic = ""): string {
   const under = topic === "" ? [] : commandsUnder(topic);

@@ -342,7 +342,6 @@ async function run(
 /**
  * Manages gateway keys in the store that the configuration names.
  *
- * @param options The verb and what it takes
  * @throws {CommandLineError} For a mistake in the command, and when the change is refused
  */
 export async function keysCommand(options: CommandOptions): Promise<void> {

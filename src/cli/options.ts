@@ -49,7 +49,7 @@ function verbsOf(word: string): string[] {
   return commandsUnder(word).map((name) => name.slice(word.length + 1));
 }
 
-/** Finds the command that the first words name. @returns The command and the words after it */
+/** Finds the command that the first words name; the words after it are its operands. */
 function findCommand(
   [first = "", ...rest]: readonly string[],
 ): { command: CommandName; operands: readonly string[] } {
@@ -116,11 +116,10 @@ function parse(args: readonly string[]): { values: OptionValues; positionals: re
 }
 
 /**
- * Reads the command line.
+ * Reads the command line. Only options come back where one of them, such as `--help`, or nothing is
+ * asked for.
  *
  * @param args The arguments, without the program's own name
- * @returns The command with its options; only the options where one of them, such as `--help`, or
- * nothing is asked for
  * @throws {CommandLineError} For an unknown command or option, and for one that the command does
  * not take
  */

@@ -151,7 +151,6 @@ async function serveUntilSignal(
 /**
  * Starts the gateway and stays until a signal ends it.
  *
- * @param options The configuration's file, the server, the number of workers, and the log
  * @throws {ConfigError} For a mistake in the configuration
  */
 export async function serveCommand(command: CommandOptions): Promise<void> {

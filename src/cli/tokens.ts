@@ -30,7 +30,6 @@ async function revoke(tokens: TokenAdministration, options: CommandOptions): Pro
 /**
  * Revokes identity tokens, or lists the revocations, where the configuration keeps them.
  *
- * @param options The verb and what it takes
  * @throws {CommandLineError} For a mistake in the command, and when the change is refused
  */
 export async function tokensCommand(options: CommandOptions): Promise<void> {

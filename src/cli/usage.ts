@@ -214,7 +214,6 @@ function toCsv({ by, currency, rows }: UsageReport): string {
 /**
  * Shows what was used.
  *
- * @param options The query, and the format of the output
  * @throws {CommandLineError} For a mistake in the command, and when usage can't be read
  */
 export async function usageCommand(options: CommandOptions): Promise<void> {

@@ -25,7 +25,6 @@ const ASKED = [
 /**
  * Prints the rows of usage.
  *
- * @param options The query, and the format of the output
  * @throws {CommandLineError} For a mistake in the command, and when usage can't be read
  */
 export async function exportUsageCommand(options: CommandOptions): Promise<void> {

@@ -25,7 +25,6 @@ const ASK_MS = 30_000;
 /**
  * Returns the options of a query that were given, as texts.
  *
- * @param options The options
  * @param names The names of those that the query has
  * @throws {CommandLineError} For one without a value
  */
@@ -131,9 +130,6 @@ async function ofGateway<Answer>(
 /**
  * Answers a query where usage is known.
  *
- * @param loaded The configuration
- * @param answering Functions that answer
- * @returns The answer
  * @throws {CommandLineError} When nobody knows, or the gateway refuses
  */
 export async function withUsage<Answer>(

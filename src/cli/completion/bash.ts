@@ -17,7 +17,7 @@ import {
   valuesOf,
 } from "./words.ts";
 
-/** @returns The script */
+/** Makes the script. */
 export function toBash(): string {
   const values = optionsWithValues.map((name) => {
     const found = valuesOf(name);

@@ -30,7 +30,7 @@ function toOptions(): string[] {
   );
 }
 
-/** @returns The script */
+/** Makes the script. */
 export function toFish(): string {
   const words = [...listWords()].flatMap(([before, found]) =>
     found.map(([word, about]) =>

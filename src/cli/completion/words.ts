@@ -77,9 +77,9 @@ export function optionsOf(name: CommandName): Word[] {
 export const general: readonly Word[] = GENERAL_OPTIONS.map((
   name,
 ): Word => [`--${name}`, OPTIONS[name].text]);
-/** @returns The text in single quotes, as bash and zsh read them */
+/** Puts a text in single quotes, as bash and zsh read them. */
 export const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
-/** @returns The words alone, quoted */
+/** Lists the words alone, quoted as one. */
 export const plain = (words: readonly Word[]): string =>
   quote(words.map(([word]) => word).join(" "));
 /** The patterns of a command in a shell's `case`: alone, and with its operand. */

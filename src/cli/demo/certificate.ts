@@ -54,13 +54,11 @@ function altName(host: string): Buffer {
 }
 
 /**
- * Makes a key and a certificate that it signs itself.
+ * Makes a key and a certificate that it signs itself, both as PEM.
  *
  * @param hosts Names and addresses it is good for, the first one also as its common name
- * @param lifeMs Its lifetime, milliseconds, negative for one that is expired; it must end by 2049,
- * the last year of its
- *   date format
- * @returns Both as PEM
+ * @param lifeMs Milliseconds, negative for a certificate that is expired; it must end by 2049, the
+ * last year of its date format
  */
 export function createSelfSignedCertificate(
   hosts: readonly [string, ...string[]],

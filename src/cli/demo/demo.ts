@@ -203,7 +203,6 @@ async function listen(handler: Handler, serve: Serve, wanted: ListenOptions): Pr
  *
  * @param config Two providers; the hosts of its listener are added to those of each
  * @param tls Certificate and key for the second one, which speaks https
- * @param serve The runtime's listener
  * @returns The gateway, and its listeners in the order of the providers
  * @throws {ConfigError} When there is no port to be had
  */
@@ -233,8 +232,6 @@ export async function openGateway(
 /**
  * Starts two stand-in providers and both gateway hosts, makes a plain and a streamed call, and
  * stays.
- *
- * @param options Whether to end after the calls
  */
 export async function demoCommand({ once }: CommandOptions): Promise<void> {
   containCrashes((text) => report(`contained: ${text}`));

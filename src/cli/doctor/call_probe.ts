@@ -191,7 +191,7 @@ function callThrough(
   });
 }
 
-/** Makes one call, on a connection of its own unless a transport is given. @param call The call */
+/** Makes one call, on its own connection unless a transport is given. */
 export function probeCall(call: Call): Promise<Step<Seen>> {
   const { url, headers, body, ms, leaves = false, transport } = call;
   if (transport !== undefined) return callThrough(transport, call);

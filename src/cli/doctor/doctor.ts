@@ -103,7 +103,6 @@ function readKey(name: string): string {
 /**
  * Examines a provider, and ends with 1 where something fails.
  *
- * @param options The provider, the model, and the variable that holds the key
  * @throws {CommandLineError} For a mistake in the command
  */
 export async function doctorCommand(options: CommandOptions): Promise<void> {

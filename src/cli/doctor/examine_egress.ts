@@ -39,7 +39,7 @@ const ADVICE: Partial<Readonly<Record<FailureCause, string>>> = {
 
 const ignore = (): void => {};
 
-/** Opens a tunnel. @returns The connection in it */
+/** Opens a tunnel, and returns the connection in it. */
 function openTunnel(url: URL, proxy: Proxy, egress: Egress, ms: number): Promise<Step<Socket>> {
   return timed(() =>
     new Promise((resolve, reject) => {
@@ -189,8 +189,6 @@ async function examineSecurity(url: URL, egress: Egress, ms: number): Promise<Fi
 /**
  * Examines the way out to an upstream.
  *
- * @param url URL of the upstream
- * @param egress The way out
  * @param ms Time limit of each step, milliseconds
  * @param direct Examines name and port of an upstream that is connected to directly
  */

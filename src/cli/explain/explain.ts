@@ -35,7 +35,6 @@ async function readInput(name: string): Promise<Uint8Array> {
 /**
  * Explains a request, and ends with 1 where it would be refused.
  *
- * @param options The file with the request, and the form of the output
  * @throws {CommandLineError} For a mistake in the command, or a file that holds no request
  */
 export async function explainCommand(

@@ -109,11 +109,9 @@ function toKeyLine({ id, name, team }: NonNullable<Explanation["key"]>): string 
 }
 
 /**
- * Formats an explanation.
+ * Formats an explanation as lines.
  *
- * @param explanation The explanation
  * @param source Where the status of its limits is known; `undefined` if it met none
- * @returns Lines
  */
 export function toExplanationText(
   explanation: Explanation,

@@ -76,11 +76,8 @@ function toStanding(
 }
 
 /**
- * Creates the function that reads the status of limits.
- *
- * @param config The configuration
- * @param limiter Its limiter, which knows what is in Redis
- * @returns The function, and where it has found something so far
+ * Creates the function that reads the status of limits; `source` tells where it has found one so
+ * far.
  */
 export function createRemoteStatus(
   config: Config,

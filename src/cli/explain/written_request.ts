@@ -142,13 +142,7 @@ function readCurl(words: readonly string[]): WrittenRequest {
   };
 }
 
-/**
- * Reads a request.
- *
- * @param bytes The content of a file
- * @returns The request
- * @throws {CommandLineError} For another form
- */
+/** Reads a request from the content of a file. @throws {CommandLineError} For another form */
 export function readWrittenRequest(bytes: Uint8Array): WrittenRequest {
   const text = Buffer.from(bytes).toString("utf8").trimStart();
   if (text === "") return refuse("it is empty");
@@ -172,11 +166,8 @@ function toSource(bytes: Uint8Array): ByteSource {
 }
 
 /**
- * Converts a request to what a listener would have made of it.
- *
- * @param written The request as it was written down
- * @returns The request as the gateway takes it. Its length is that of its body, whatever it states:
- * bodies are edited
+ * Converts a request to what a listener would have made of it. Its length is that of its body,
+ * whatever it states: bodies are edited.
  */
 export function toGatewayRequest(
   { method, url, headers: given, body }: WrittenRequest,

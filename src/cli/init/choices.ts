@@ -126,8 +126,6 @@ function isAsking({ yes }: CommandOptions): boolean {
  * Makes the choices. A question that an option answers is not asked; without a terminal, or with
  * `--yes`, none is.
  *
- * @param options The options as given
- * @returns The choices
  * @throws {CommandLineError} For an option that can't be served, and when the person ends the
  * questions
  */

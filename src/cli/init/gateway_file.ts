@@ -36,11 +36,7 @@ function findSchema(directory: string): string {
   return existsSync(join(directory, INSTALLED_SCHEMA)) ? INSTALLED_SCHEMA : PUBLISHED_SCHEMA;
 }
 
-/**
- * Returns the name for a provider: that of its preset, else `main`.
- *
- * @param upstream The upstream as chosen
- */
+/** Returns the name for a provider: that of its preset, else `main`. */
 export function nameProvider(upstream: string): string {
   return Object.hasOwn(PRESETS, upstream) ? upstream.replace(/[^a-z0-9]+/g, "-") : "main";
 }
@@ -72,13 +68,7 @@ function toKeys({ redis }: NewGateway): string {
   "redis": ${JSON.stringify(redis)},`;
 }
 
-/**
- * Writes a configuration with comments.
- *
- * @param gateway The choices
- * @param file Path of the file that is to hold it
- * @returns The text
- */
+/** Writes a configuration with comments. @param file Path of the file to write it to */
 export function toGatewayFile(gateway: NewGateway, file: string): string {
   const { upstream, host } = gateway;
   const hosts = [...new Set([host ?? [], LOCAL_NAMES].flat())];

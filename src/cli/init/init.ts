@@ -79,10 +79,7 @@ function toFiles(gateway: NewGateway, file: string): NewFile[] {
   ];
 }
 
-/**
- * Makes the first key where the configuration keeps keys. @returns The key; `undefined` where Redis
- * is away
- */
+/** Makes the first key where the configuration keeps keys; `undefined` where Redis is away. */
 async function makeKey(file: string): Promise<string | undefined> {
   const { config, directory } = loadConfig(file);
   const assembly = await assemble(config, { directory, report: () => {}, isServing: false });
@@ -105,7 +102,6 @@ async function makeKey(file: string): Promise<string | undefined> {
  * Writes a configuration and what it names, makes a key, and prints the next commands. Nothing is
  * replaced that is there, unless it is told to; a file of keys is added to.
  *
- * @param options The file, the answers, and whether to ask for the others
  * @throws {CommandLineError} For an option that can't be served, and where a file is there already
  * or can't be written
  * @throws {ConfigError} For a mistake in the variables of the environment, which the gateway would

@@ -71,12 +71,7 @@ export interface Written {
   readonly key: string | undefined;
 }
 
-/**
- * Writes the commands.
- *
- * @param written The facts
- * @returns Lines, the new key among them
- */
+/** Writes the commands, the new key among them. */
 export function toNextCommands({ gateway, config, directory, key }: Written): string {
   const { host, port, upstream } = gateway;
   const program = findProgram();

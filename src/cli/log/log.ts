@@ -31,7 +31,7 @@ const FILTERS = {
   "min-first-token": "minFirstToken",
 } as const;
 
-/** Reads a time: a day or time in UTC, or how long ago. @returns Milliseconds since 1970 */
+/** Reads a time: a day or time in UTC, or how long ago. Milliseconds since 1970. */
 function readTime(option: "since" | "until", text: string): number {
   const ago = parseDuration(text);
   if (!Number.isNaN(ago)) return Date.now() - ago;
@@ -90,7 +90,6 @@ class LogReading {
   #foreign = 0;
   #dropped = 0;
 
-  /** @param options The options of the command */
   constructor(options: CommandOptions) {
     this.#options = options;
     this.#filter = readFilter(options);
@@ -185,7 +184,6 @@ class LogReading {
 /**
  * Prints the log.
  *
- * @param options The filter, the sums and the format
  * @throws {CommandLineError} For a mistake in the command, and for a file that can't be read
  */
 export async function logCommand(options: CommandOptions): Promise<void> {

@@ -100,7 +100,6 @@ export class LogSums {
   readonly #groups = new Map<string, Group>();
   readonly #total: Group;
 
-  /** @param parts Parts to sum by */
   constructor(parts: readonly SumPart[]) {
     this.#parts = parts;
     this.#total = new Group(parts.map((_, index) => index === 0 ? "total" : ""));

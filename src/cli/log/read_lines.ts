@@ -35,10 +35,10 @@ async function* readFrom(
 }
 
 /**
- * Reads lines, some at a time, as soon as they are there.
+ * Reads lines without their ends, some at a time, as soon as they are there. Bytes that are no
+ * UTF-8 are replaced.
  *
  * @param files Names of files, `-` for standard input; standard input alone if there are none
- * @returns Lines without their ends; bytes that are no UTF-8 are replaced
  * @throws {CommandLineError} For a file that can't be read, and where nobody writes to standard
  * input
  */
