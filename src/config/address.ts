@@ -41,12 +41,7 @@ export interface AddressParts {
   readonly prefix: string;
 }
 
-/**
- * Splits an address at its first slash.
- *
- * @param address Such as `gw.example.com/groq`
- * @returns Its host and its path
- */
+/** Splits an address such as `gw.example.com/groq` at its first slash. */
 export function splitAddress(address: string): AddressParts {
   const [host = ""] = address.split("/", 1);
   return { host, prefix: address.slice(host.length) };

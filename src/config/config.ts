@@ -284,10 +284,8 @@ function toPath(
 }
 
 /**
- * Checks a configuration of unknown form, such as the content of a file.
+ * Checks a configuration of unknown form, such as the content of `gateway.jsonc`.
  *
- * @param input What `gateway.jsonc` holds
- * @returns The whole configuration
  * @throws {ConfigError} With every mistake at once
  */
 export function checkConfig(input: unknown): Config {

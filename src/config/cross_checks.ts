@@ -74,13 +74,7 @@ function providersOf({ providers: named }: ReferringKey, { providers }: Surround
   return Object.keys(providers).filter((name) => named === undefined || named.includes(name));
 }
 
-/**
- * Finds what does not fit in the settings of a key.
- *
- * @param key The key
- * @param whole The configuration that it has to fit
- * @returns The misfits, with their paths in the key
- */
+/** Finds what does not fit in the settings of a key. The paths begin in the key. */
 export function findKeyMisfits(key: ReferringKey, whole: Surroundings): Misfit[] {
   const { providers, teams } = whole;
   const misfits: Misfit[] = [];
@@ -156,9 +150,6 @@ function findIdentityMisfits(issuer: IdentityConfig, whole: Surroundings): Misfi
 /**
  * Finds what does not fit in a whole configuration. Of keys that are kept elsewhere nothing is
  * known here: they may belong to any team, and use any provider.
- *
- * @param whole The configuration
- * @returns The misfits, with their paths
  */
 export function findMisfits(whole: WholeConfig): Misfit[] {
   const { providers, teams, keys, identity = [] } = whole;

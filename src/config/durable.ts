@@ -69,10 +69,7 @@ export const KeyDurableSchema: v.GenericSchema<DurableInput | false, DurableConf
   );
 
 /**
- * Writes settings as people write them.
- *
- * @param durable The settings
- * @returns What {@link KeyDurableSchema} reads as the same settings
+ * Writes settings as people write them; {@link KeyDurableSchema} reads them as the same settings.
  */
 export function toDurableJson(durable: DurableConfig | false): DurableInput | false {
   if (durable === false) return false;
@@ -86,11 +83,11 @@ export function toDurableJson(durable: DurableConfig | false): DurableInput | fa
 }
 
 /**
- * Reads settings that stand in one text, in a variable or at the command line.
+ * Reads settings that stand in one text, in a variable or at the command line. The schema checks
+ * them later.
  *
  * @param text `on` for the defaults, `never`, or some of them:
  * `keep=10m,linger=60s,size=8MB,retries=true`
- * @returns Settings, to be checked by the schema
  */
 export function readDurableText(text: string): Record<string, unknown> | false {
   if (text === "never") return false;
@@ -109,8 +106,6 @@ export function readDurableText(text: string): Record<string, unknown> | false {
 /**
  * Tells whether calls may be recorded: by the settings of a provider or of a key. Keys that are
  * kept elsewhere may have such settings at any time.
- *
- * @param config The providers, and the keys or their store
  */
 export function mayRecord({ providers, keys }: RecordingSettings): boolean {
   if (Object.values(providers).some(({ durable }) => durable !== undefined)) return true;

@@ -62,7 +62,6 @@ const PROXY_FORM = 'expected a URL such as "http://proxy.example:3128"';
 /**
  * Takes the URL of a proxy apart.
  *
- * @param text The URL
  * @returns The proxy, or in words what is wrong, which never quote the URL
  */
 export function readProxyUrl(text: string): ProxyAddress | string {
@@ -179,9 +178,7 @@ const GROUPS = [["proxy", "credentials", "fromEnvironment"], ["ca", "caOnly"], [
   "key",
 ]] as const;
 
-/**
- * Merges the settings of a provider with those for all. @returns `undefined` where nothing is set
- */
+/** Merges the settings of a provider with those for all; `undefined` where nothing is set. */
 function mergeEgress(
   own: "off" | StatedEgress | undefined,
   shared: StatedEgress | undefined,
@@ -200,13 +197,7 @@ function mergeEgress(
   return Object.keys(merged).length === 0 ? undefined : merged;
 }
 
-/**
- * Settles the way out to each provider.
- *
- * @param providers The providers, each with its own settings
- * @param shared The settings for all providers
- * @returns The providers, each with the settings in effect
- */
+/** Settles the way out to each provider. @param shared The settings for all providers */
 export function withEgress<Provider extends { readonly egress?: "off" | StatedEgress | undefined }>(
   providers: Readonly<Record<string, Provider>>,
   shared: StatedEgress | undefined,

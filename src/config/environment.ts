@@ -197,7 +197,6 @@ function addPairs(text: string, before: unknown): Json {
  * Lists the names of the variables that a configuration can be made with.
  *
  * @param providers Names of its providers
- * @returns The names
  */
 export function listVariableNames(providers: readonly string[]): string[] {
   const suffixes = providers.map((name) => name.toUpperCase().replaceAll("-", "_"));
@@ -210,8 +209,6 @@ export function listVariableNames(providers: readonly string[]): string[] {
  * Applies one variable to the settings.
  *
  * @param input The settings, changed in place
- * @param name Name of the variable
- * @param value Its text
  * @returns The path of the setting; `undefined` for an unknown variable
  */
 export function layVariable(input: Json, name: string, value: string): string | undefined {

@@ -45,12 +45,7 @@ export interface NameSet {
   readonly prefixes: readonly string[];
 }
 
-/**
- * Sorts names and patterns for look-ups.
- *
- * @param patterns Names, and beginnings of names, which end in `*`
- * @returns Both apart
- */
+/** Sorts names, and beginnings of names, which end in `*`, for look-ups. */
 export function toNameSet(patterns: readonly string[]): NameSet {
   return {
     names: new Set(patterns.filter((pattern) => !pattern.endsWith("*"))),
@@ -153,7 +148,6 @@ export const BARRED: readonly Barred[] = [
  * Returns the headers that never cross in one direction.
  *
  * @param list The list of the configuration that is about that direction
- * @returns Their names and beginnings of names
  */
 export function barredFrom(list: HeaderList): NameSet {
   return toNameSet(

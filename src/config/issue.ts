@@ -21,11 +21,9 @@ export function formatPath(keys: readonly unknown[]): string {
 }
 
 /**
- * Describes an issue of a schema.
+ * Describes an issue of a schema in words.
  *
- * @param issue The issue
  * @param root Path of the value that the schema looked at, such as `keys[0]`
- * @returns The mistake in words
  */
 export function describeIssue(issue: v.BaseIssue<unknown>, root = ""): Mistake {
   const { path = [], type, expected, input, received, message } = expandUnion(issue)[0] ?? issue;
@@ -38,17 +36,14 @@ export function describeIssue(issue: v.BaseIssue<unknown>, root = ""): Mistake {
   };
 }
 
-/** Joins a mistake's path and its message. @returns Such as `keys[0].id: expected a string` */
+/** Joins a mistake's path and its message, such as `keys[0].id: expected a string`. */
 export function formatMistake({ path, message }: Mistake): string {
   return path === "" ? message : `${path}: ${message}`;
 }
 
 /**
  * Finds, for a value that may have several forms, the mistakes inside the form that was meant, if
- * that one is clear.
- *
- * @param issue The issue
- * @returns Its mistakes; the issue itself if it is no such one
+ * that one is clear; else the issue stays as it is.
  */
 export function expandUnion(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[] {
   const isList = Array.isArray(issue.input);

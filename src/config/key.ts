@@ -270,10 +270,8 @@ const toTime = (ms: number | undefined): string | undefined =>
   ms === undefined ? undefined : new Date(ms).toISOString();
 
 /**
- * Writes a key as JSON; fields without a value are `undefined`, which JSON leaves out.
- *
- * @param key The key
- * @returns What {@link KeySchema} reads as the same key
+ * Writes a key as JSON that {@link KeySchema} reads as the same key; fields without a value are
+ * `undefined`, which JSON leaves out.
  */
 export function toKeyJson(key: KeyConfig): Record<string, unknown> {
   const { limits, durable, previous, expiresAt, revokedAt, createdAt, ...rest } = key;

@@ -146,12 +146,7 @@ export const LimitPatchSchema: v.GenericSchema<unknown, LimitSet> = v.pipe(
   }),
 );
 
-/**
- * Writes limits as people write them.
- *
- * @param limits The limits
- * @returns What {@link LimitSetSchema} reads as the same limits
- */
+/** Writes limits as people write them; {@link LimitSetSchema} reads them as the same limits. */
 export function toLimitsJson(limits: LimitSet): WrittenLimits {
   const { requests, tokens, concurrency, budget, spend, mode } = limits;
   const budgets = [

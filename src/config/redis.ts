@@ -77,12 +77,7 @@ const MAX_TIMEOUT_MS = 5000;
 const URL_FORM =
   'expected a URL such as "redis://127.0.0.1:6379", "rediss://…" or "unix:///run/redis.sock"';
 
-/**
- * Takes a URL of Redis apart.
- *
- * @param text The URL
- * @returns The address, or in words what is wrong
- */
+/** Takes a URL of Redis apart. @returns The address, or in words what is wrong */
 export function readRedisUrl(text: string): RedisAddress | string {
   const protocol = /^(rediss?|(?:redis\+)?unix):\/\//.exec(text)?.[1];
   if (protocol === undefined || !URL.canParse(text)) return URL_FORM;
@@ -122,7 +117,7 @@ export function readRedisUrl(text: string): RedisAddress | string {
   };
 }
 
-/** Decodes a part of a URL. @returns `undefined` if it can't be */
+/** Decodes a part of a URL; `undefined` if that fails. */
 function decode(text: string): string | undefined {
   try {
     return decodeURIComponent(text);

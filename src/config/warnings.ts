@@ -51,12 +51,7 @@ function findIdleMode([path, limits]: Found): Misfit[] {
   }];
 }
 
-/**
- * Finds settings without an effect.
- *
- * @param config A checked configuration
- * @returns The path of each, and why it has no effect
- */
+/** Finds settings without an effect, and why they have none. */
 export function findWarnings(config: Config): Misfit[] {
   const { admin, alerts, identity = [], keys, metrics } = config;
   const limits = listLimits(config);
