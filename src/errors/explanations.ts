@@ -259,12 +259,7 @@ function adviseOn({ outcome, status, code, cause }: FailedExchange): Advice {
   return ["gateway", "Look in the gateway's log for this request id"];
 }
 
-/**
- * Explains how an exchange failed.
- *
- * @param failed The facts of its end
- * @returns The explanation; `undefined` for one that did not fail
- */
+/** Explains how an exchange failed; `undefined` for one that did not fail. */
 export function explainFailure(failed: FailedExchange): Explanation | undefined {
   const { outcome, status, code, cause } = failed;
   if (outcome === "ok") return undefined;

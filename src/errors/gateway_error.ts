@@ -96,12 +96,7 @@ export type ErrorFacts =
   & Pick<GatewayError, "code" | "message" | "param">
   & Partial<Pick<GatewayError, "headers" | "retryAfterMs">>;
 
-/**
- * Makes the body of an answer for an error, with its four keys.
- *
- * @param error The refusal or failure
- * @returns JSON
- */
+/** Makes the body of an answer for an error, with its four keys. */
 export function toErrorJson(error: ErrorFacts): string {
   const { message, param, code } = error;
   return JSON.stringify({ error: { message, type: ERRORS[code].type, param, code } });
@@ -111,9 +106,7 @@ export function toErrorJson(error: ErrorFacts): string {
  * Makes the answer for an error when no header has been sent yet. `x-request-id` is added by the
  * exchange.
  *
- * @param error The refusal or failure
  * @param body Its body; the one with four keys if left out
- * @returns Status, headers and body
  */
 export function toErrorResponse(
   error: ErrorFacts,
