@@ -302,7 +302,7 @@ export const COMMANDS = {
 export type CommandName = keyof typeof COMMANDS;
 
 /** Names of all commands, in the order in which they are shown. */
-export const COMMAND_NAMES: readonly CommandName[] = Object.keys(COMMANDS) as CommandName[]; // of a constant
+export const COMMAND_NAMES = Object.keys(COMMANDS) as readonly CommandName[]; // of a constant
 
 /** Returns the row of a command. */
 export function specOf(command: CommandName): CommandSpec {

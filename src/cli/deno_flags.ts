@@ -98,7 +98,8 @@ function egressSources({ providers }: Config, directory: string): {
     ],
     variables: [
       ...(all.some(({ fromEnvironment }) => fromEnvironment) ? EGRESS_VARIABLES : []),
-      ...(addsRoots ? ["NODE_USE_SYSTEM_CA"] : []), // read by Deno itself, with a permission all the same
+      // Deno itself reads it, and needs a permission for that too.
+      ...(addsRoots ? ["NODE_USE_SYSTEM_CA"] : []),
       ...(roots === undefined ? [] : ["DENO_CERT"]),
     ],
   };
@@ -249,7 +250,8 @@ export function printDenoFlags(named: string | undefined, envFiles: readonly str
   const foreign = findForeign(replacedFiles(loaded));
   if (foreign !== undefined) {
     report(
-      `warning: the flags open the folder ${foreign.folder} to reading and writing, which also holds ${foreign.name}. ` +
+      `warning: the flags open the folder ${foreign.folder} to reading and writing, ` +
+        `which also holds ${foreign.name}. ` +
         "Give the key file a folder that holds nothing else, such as keys/gateway-keys.json",
     );
   }

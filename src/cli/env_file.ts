@@ -161,8 +161,8 @@ export function applyEnvFiles(names: readonly string[] = []): void {
       process.env[name] = value;
       fromFiles.add(name);
     } catch {
-      const message =
-        `cannot set ${name}: Deno has to be started with --allow-env=${name}, see sallyport check --deno-flags`;
+      const message = `cannot set ${name}: Deno has to be started with --allow-env=${name}, ` +
+        "see sallyport check --deno-flags";
       throw new ConfigError([{ path: "--env-file", message }]);
     }
   }

@@ -116,7 +116,8 @@ const NOTES: readonly [keyof UsageSums, string][] = [
   ["other", "other: tokens that were stated in sum only"],
   [
     "unpriced",
-    "unpriced: tokens without a price, which are no part of the cost; see prices in the configuration",
+    "unpriced: tokens without a price, which are no part of the cost; " +
+    "see prices in the configuration",
   ],
 ];
 

@@ -27,8 +27,8 @@ import { describeHandshake } from "./examine_connection.ts";
 
 /** Advice for each way in which a proxy fails. */
 const ADVICE: Partial<Readonly<Record<FailureCause, string>>> = {
-  proxy_unreachable:
-    "see that egress.proxy is right; if its certificate is the company's own, name that by egress.ca",
+  proxy_unreachable: "see that egress.proxy is right; if its certificate is the company's own, " +
+    "name that by egress.ca",
   proxy_auth:
     "correct the credentials of the proxy: in egress.proxy, or in the file of egress.credentials",
   proxy_refused: "ask those who run the proxy to allow CONNECT to this host and port",

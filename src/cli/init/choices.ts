@@ -79,15 +79,15 @@ const QUESTIONS: readonly Question[] = [
   },
   {
     option: "host",
-    text:
-      "Where do callers reach the gateway? local (http on this machine), or the\nhost name for https, such as gw.example.com",
+    text: "Where do callers reach the gateway? local (http on this machine), or the\n" +
+      "host name for https, such as gw.example.com",
     fallback: "local",
     read: readHost,
   },
   {
     option: "keys",
-    text:
-      "Where do gateway keys live? file (one machine), redis (several gateways), or\nthe URL of a Redis",
+    text: "Where do gateway keys live? file (one machine), redis (several gateways), or\n" +
+      "the URL of a Redis",
     fallback: "file",
     read: readKeys,
   },

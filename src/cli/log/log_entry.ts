@@ -63,7 +63,8 @@ export function parseLogLine(line: string): LogLine | undefined {
       provider: toText(object.provider),
       model: toText(object.model),
       operation: toText(object.operation),
-      code: toText(object.code) as ErrorCode | undefined, // that of another version is only compared and printed
+      // A code of another version is only compared and printed.
+      code: toText(object.code) as ErrorCode | undefined,
       cause: typeof cause === "string" && Object.hasOwn(FAILURE_CAUSES, cause)
         ? cause as FailureCause
         : undefined,

@@ -22,7 +22,8 @@ async function* readFrom(
         "\n",
       );
     rest = lines.pop() ?? "";
-    if (isCut && lines.length > 0) lines.shift(); // the rest of a line whose beginning was handed on
+    // The rest of a line whose beginning was handed on.
+    if (isCut && lines.length > 0) lines.shift();
     if (lines.length > 0) isCut = false;
     if (rest.length > MAX_LINE) {
       if (!isCut) lines.push(rest.slice(0, MAX_LINE));
