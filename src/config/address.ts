@@ -58,7 +58,8 @@ export const AddressSchema: v.GenericSchema<string> = v.pipe(
   v.transform((text) => text.replace(/^[^/]*/, (host) => host.toLowerCase())),
   v.check(
     isAddress,
-    'expected "host", "host:port", "*.suffix" or "*", or one of them with a plain path that ends before "/v1", ' +
+    'expected "host", "host:port", "*.suffix" or "*", ' +
+      'or one of them with a plain path that ends before "/v1", ' +
       'such as "host/path"',
   ),
 );

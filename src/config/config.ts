@@ -231,8 +231,8 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
           ["auto", "json", "debug", "pretty", "off"],
           'expected "auto", "json", "debug", "pretty" or "off"',
         ),
-        "The access log on standard output; pretty and auto are for a terminal: into a pipe they are json. `debug` is " +
-          "json with the names of withheld headers",
+        "The access log on standard output; pretty and auto are for a terminal: " +
+          "into a pipe they are json. `debug` is json with the names of withheld headers",
       ),
       "auto",
     ),

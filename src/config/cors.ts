@@ -58,14 +58,17 @@ export const CorsSchema: v.GenericSchema<CorsInput, CorsConfig> = v.pipe(
             v.string("expected a string"),
             v.check(
               isOrigin,
-              'expected an origin as browsers send it, such as "https://app.example.com" (no path, no slash at the end), "http://localhost:*" or "*"',
+              "expected an origin as browsers send it, " +
+                'such as "https://app.example.com" (no path, no slash at the end), ' +
+                '"http://localhost:*" or "*"',
             ),
           ),
           "expected an array of origins",
         ),
         v.nonEmpty("expected at least one origin"),
       ),
-      "Origins of the pages, such as `https://app.example.com`; `http://localhost:*` is any port, `*` any origin",
+      "Origins of the pages, such as `https://app.example.com`; " +
+        "`http://localhost:*` is any port, `*` any origin",
     ),
     maxAge: about(
       v.optional(anyDuration, "10m"),

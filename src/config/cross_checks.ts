@@ -54,8 +54,8 @@ function findLimitMisfits(
     spend !== undefined && isEmpty(prices) &&
     reached.every((name) => isEmpty(providers[name]?.prices))
   ) {
-    const message =
-      "expected prices, for all providers or at one that this budget applies to: money is counted by them";
+    const message = "expected prices, for all providers or at one that this budget applies to: " +
+      "money is counted by them";
     misfits.push({ path: ["budget"], message });
   }
   const isMeasured = spend !== undefined || tokens !== undefined || budget !== undefined;
@@ -172,8 +172,8 @@ export function findMisfits(whole: WholeConfig): Misfit[] {
   }
   for (const [name, { limits, transport, egress }] of Object.entries(providers)) {
     if (egress !== undefined && transport === "fetch") {
-      const message =
-        'expected "off": with transport "fetch" the runtime\'s own client calls, which knows none of it';
+      const message = 'expected "off": with transport "fetch" the runtime\'s own client calls, ' +
+        "which knows none of it";
       misfits.push({ path: ["providers", name, "egress"], message });
     }
     misfits.push(...under(["providers", name, "limits"], findLimitMisfits(limits, [name], whole)));

@@ -48,7 +48,8 @@ export const DurableSchema: v.GenericSchema<DurableInput, DurableConfig> = v.pip
     retries: v.optional(
       about(
         v.boolean("expected true or false"),
-        "With `true`, a retry of a client library attaches to the call that it repeats (`x-stainless-retry-count`)",
+        "With `true`, a retry of a client library attaches to the call that it repeats " +
+          "(`x-stainless-retry-count`)",
       ),
       false,
     ),

@@ -122,14 +122,16 @@ const settings = v.pipe(
   v.strictObject({
     proxy: v.optional(about(
       proxy,
-      "URL of the proxy, `http://` or `https://`, with `user:password@` if it wants that; `off` for none",
+      "URL of the proxy, `http://` or `https://`, with `user:password@` if it wants that; " +
+        "`off` for none",
     )),
     credentials: v.optional(
       about(nonEmpty, "File with `user:password` for the proxy, instead of in its URL"),
     ),
     fromEnvironment: v.optional(about(
       v.boolean(flagForm),
-      "With `true`, `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` decide on the proxy, as curl reads them",
+      "With `true`, `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` " +
+        "decide on the proxy, as curl reads them",
     )),
     ca: v.optional(about(
       v.union([

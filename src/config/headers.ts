@@ -93,8 +93,9 @@ export const BARRED: readonly Barred[] = [
   {
     reason: "says where a caller is",
     names: (
-      "x-real-ip x-client-ip x-cluster-client-ip true-client-ip cf-connecting-ip cf-connecting-ipv6 cf-pseudo-ipv4 " +
-      "cf-ipcountry fastly-client-ip fly-client-ip x-azure-clientip x-azure-socketip x-envoy-external-address"
+      "x-real-ip x-client-ip x-cluster-client-ip true-client-ip cf-connecting-ip " +
+      "cf-connecting-ipv6 cf-pseudo-ipv4 cf-ipcountry fastly-client-ip fly-client-ip " +
+      "x-azure-clientip x-azure-socketip x-envoy-external-address"
     ).split(" "),
     lists: ALL,
   },
@@ -129,7 +130,8 @@ export const BARRED: readonly Barred[] = [
   {
     reason: "is for the gateway to say",
     names: (
-      "cache-control date ratelimit ratelimit-policy server-timing x-accel-buffering x-content-type-options"
+      "cache-control date ratelimit ratelimit-policy server-timing x-accel-buffering " +
+      "x-content-type-options"
     ).split(" "),
     lists: ["answer"],
     isRoutine: true,
@@ -137,8 +139,8 @@ export const BARRED: readonly Barred[] = [
   {
     reason: "speaks to browsers for the whole origin, or leads elsewhere",
     names: (
-      "access-control-* alt-svc clear-site-data location nel public-key-pins refresh report-to reporting-endpoints " +
-      "strict-transport-security"
+      "access-control-* alt-svc clear-site-data location nel public-key-pins refresh " +
+      "report-to reporting-endpoints strict-transport-security"
     ).split(" "),
     lists: ["answer"],
   },

@@ -179,7 +179,8 @@ const policy = {
   limits: v.optional(about(LimitSetSchema, "How much it may take")),
   durable: v.optional(about(
     KeyDurableSchema,
-    "Records answers for callers that ask for it, instead of as its provider says; `false` for never",
+    "Records answers for callers that ask for it, instead of as its provider says; " +
+      "`false` for never",
   )),
   metadata: v.optional(
     about(

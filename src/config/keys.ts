@@ -56,7 +56,8 @@ export const KeysSchema: v.GenericSchema<
         snapshot: v.optional(
           about(
             nonEmpty,
-            "File with the keys that this gateway has used, with which it starts while Redis is away",
+            "File with the keys that this gateway has used, " +
+              "with which it starts while Redis is away",
           ),
         ),
       }),

@@ -39,7 +39,8 @@ export const MetricsSchema: v.GenericSchema<MetricsInput, MetricsConfig> = v.pip
         ], form),
         false,
       ),
-      `Metrics of each gateway key: for ${DEFAULT_MAX_KEYS} keys, or for so many; further ones count as \`(other)\``,
+      `Metrics of each gateway key: for ${DEFAULT_MAX_KEYS} keys, or for so many; ` +
+        "further ones count as `(other)`",
     ),
   }, "expected an object"),
   v.transform(({ byKey }) => ({

@@ -178,7 +178,8 @@ const deadlines = v.pipe(
     ),
     idle: about(
       duration(DEADLINES.idle),
-      "The longest silence in an answer; after the first event of a stream, comments do not count as speech",
+      "The longest silence in an answer; after the first event of a stream, " +
+        "comments do not count as speech",
     ),
     total: about(
       duration(DEADLINES.total),
@@ -231,8 +232,8 @@ const provider = v.strictObject({
     v.array(AddressSchema, "expected an array of hosts"),
     v.nonEmpty("expected at least one host"),
     v.description(
-      "`host`, `host:port`, `*.suffix` or `*`, each with or without a path before `/v1`: `host/path`. " +
-        "Left out: `NAME.localhost`, or `*` for the only provider",
+      "`host`, `host:port`, `*.suffix` or `*`, each with or without a path before `/v1`: " +
+        "`host/path`. Left out: `NAME.localhost`, or `*` for the only provider",
     ),
   )),
   upstream: about(
@@ -270,7 +271,8 @@ const provider = v.strictObject({
   operations: v.optional(
     about(
       OperationsSchema,
-      "Groups of operations that callers may use; `default` stands for those that call models, `all` for every path below `/v1`",
+      "Groups of operations that callers may use; " +
+        "`default` stands for those that call models, `all` for every path below `/v1`",
     ),
     ["default"],
   ),
@@ -292,18 +294,21 @@ const provider = v.strictObject({
       CREDENTIAL_HEADERS,
       `expected ${CREDENTIAL_HEADERS.map((name) => `"${name}"`).join(", ")}`,
     ),
-    "Header in which its interface takes the key, accepted beside `Authorization`. Left out: by the upstream",
+    "Header in which its interface takes the key, accepted beside `Authorization`. " +
+      "Left out: by the upstream",
   )),
   combinedKey: v.optional(
     about(
       v.boolean("expected true or false"),
-      "With `true`, `<gateway key>~<upstream key>` is accepted in the upstream key's place; off if left out",
+      "With `true`, `<gateway key>~<upstream key>` is accepted in the upstream key's place; " +
+        "off if left out",
     ),
     false,
   ),
   usage: v.optional(about(
     v.picklist(["ask"], 'expected "ask"'),
-    "With `ask` the gateway asks for the tokens of streamed completions whose callers do not, and removes the chunk that states them: the only change that it makes to bytes",
+    "With `ask` the gateway asks for the tokens of streamed completions whose callers do not, " +
+      "and removes the chunk that states them: the only change that it makes to bytes",
   )),
   headers: v.optional(HeadersSchema),
   durable: v.optional(
@@ -312,11 +317,13 @@ const provider = v.strictObject({
   limits: v.optional(about(LimitSetSchema, "What all keys together may take of it")),
   maxOutput: v.optional(about(
     tokenCount,
-    "The most tokens that one answer has: caps what callers state, and counts where they state none",
+    "The most tokens that one answer has: " +
+      "caps what callers state, and counts where they state none",
   )),
   maxInput: v.optional(about(
     tokenCount,
-    "The most tokens of input that one of its models takes: no call is estimated at more. Left out: 2,000,000",
+    "The most tokens of input that one of its models takes: no call is estimated at more. " +
+      "Left out: 2,000,000",
   )),
   prices: v.optional(
     about(PricesSchema, "What its models cost; these come before the prices for all providers"),

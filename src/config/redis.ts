@@ -251,7 +251,8 @@ const settings = v.pipe(
     ),
     gateways: v.optional(about(
       v.pipe(v.number(COUNT_FORM), v.integer(COUNT_FORM), v.minValue(1, COUNT_FORM)),
-      "Processes of gateways to go by until Redis has told the number, where none is remembered: 10 if left out",
+      "Processes of gateways to go by until Redis has told the number, " +
+        "where none is remembered: 10 if left out",
     )),
     timeout,
   }, URL_FORM),
