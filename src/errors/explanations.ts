@@ -252,7 +252,8 @@ function adviseOn({ outcome, status, code, cause }: FailedExchange): Advice {
   if (outcome === "client_closed") {
     return [
       "caller",
-      "Nothing, if callers may change their minds; else compare the time it took with their timeouts",
+      "Nothing, if callers may change their minds; " +
+      "else compare the time it took with their timeouts",
     ];
   }
   if (outcome === "upstream_error") return adviseOnStatus(status);
