@@ -12,12 +12,18 @@ export interface AdminAnswer {
   readonly text: string;
 }
 
+/** Returns the name of an interface as it is called from this machine. */
+function toCallable(hostname: string): string {
+  if (hostname === "0.0.0.0") return "127.0.0.1";
+  return hostname === "::" ? "::1" : hostname;
+}
+
 /**
  * Returns the address of the admin listener as it is called from this machine: a URL without a
  * path.
  */
 export function toAdminUrl({ hostname, port }: NonNullable<Config["admin"]>): string {
-  const host = hostname === "0.0.0.0" ? "127.0.0.1" : hostname === "::" ? "::1" : hostname;
+  const host = toCallable(hostname);
   return `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
 

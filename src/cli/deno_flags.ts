@@ -8,6 +8,7 @@ import { readdirSync, realpathSync } from "node:fs";
 import { basename, dirname, resolve } from "node:path";
 import process from "node:process";
 import type { Config } from "../config/config.ts";
+import type { IdentityConfig } from "../config/identity.ts";
 import { type KeysConfig, keysInRedis } from "../config/keys.ts";
 import {
   readRedisUrl,
@@ -52,7 +53,8 @@ function redisAddresses({ url, cluster = [] }: RedisConfig): RedisAddress[] {
  * others.
  */
 function redisPeers(redis: RedisConfig): { hostname: string; port: number }[] {
-  const nodes = [...redisAddresses(redis), ...redis.sentinel?.nodes.map(readSentinelNode) ?? []];
+  const sentinels = redis.sentinel?.nodes.map(readSentinelNode) ?? [];
+  const nodes = [...redisAddresses(redis), ...sentinels];
   return nodes.flatMap(({ host, port }) =>
     host === undefined || port === undefined ? [] : [{ hostname: host, port }]
   );
@@ -60,10 +62,9 @@ function redisPeers(redis: RedisConfig): { hostname: string; port: number }[] {
 
 /** Lists the files of TLS and the Unix sockets that the settings of Redis name. */
 function redisFiles(redis: RedisConfig, directory: string): { pems: string[]; sockets: string[] } {
+  const pems = Object.values(redis.tls ?? {}).filter((pem) => pem !== undefined);
   return {
-    pems: Object.values(redis.tls ?? {}).filter((pem) => pem !== undefined).map((pem) =>
-      resolve(directory, pem)
-    ),
+    pems: pems.map((pem) => resolve(directory, pem)),
     sockets: redisAddresses(redis).flatMap(({ path }) => path === undefined ? [] : [path]),
   };
 }
@@ -84,9 +85,7 @@ function egressSources({ providers }: Config, directory: string): {
   addsRoots: boolean;
 } {
   const all = Object.values(providers).flatMap(({ egress }) => egress ?? []);
-  const files = all.flatMap((
-    { ca = [], cert, key, credentials },
-  ) => [...ca, cert, key, credentials]);
+  const files = all.flatMap((each) => [...each.ca ?? [], each.cert, each.key, each.credentials]);
   // What Deno itself trusts is trusted beside ca, and must be read again for that.
   const addsRoots = all.some(({ ca, caOnly }) => ca !== undefined && !caOnly);
   const { DENO_CERT: roots } = addsRoots ? process.env : {};
@@ -105,6 +104,12 @@ function egressSources({ providers }: Config, directory: string): {
   };
 }
 
+/** Lists what an issuer's public keys are fetched from. */
+function issuerPeers({ issuer, jwks }: IdentityConfig): string[] {
+  if (jwks === undefined) return [toPeer(issuer)];
+  return typeof jwks === "string" && URL.canParse(jwks) ? [toPeer(jwks)] : [];
+}
+
 function netOf({ config, directory }: LoadedConfig): string[] {
   const { listen, admin, providers, redis, alerts, identity = [] } = config;
   const egress = readEgress(config, directory);
@@ -116,13 +121,7 @@ function netOf({ config, directory }: LoadedConfig): string[] {
     ),
     ...(redis === undefined ? [] : redisPeers(redis).map(toAddress)),
     ...(alerts === undefined ? [] : [toPeer(alerts.url)]),
-    ...identity.flatMap(({ issuer, jwks }) =>
-      jwks === undefined
-        ? [toPeer(issuer)]
-        : typeof jwks === "string" && URL.canParse(jwks)
-        ? [toPeer(jwks)]
-        : []
-    ),
+    ...identity.flatMap(issuerPeers),
   ];
 }
 

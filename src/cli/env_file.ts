@@ -85,15 +85,20 @@ interface EnvFile {
   readonly variables: ReadonlyMap<string, string>;
 }
 
+/** Returns the code or the name of an error. */
+function codeOf(error: unknown): unknown {
+  if (!(error instanceof Error)) return "unknown";
+  return "code" in error ? error.code : error.name;
+}
+
 function readEnvFile(file: string): EnvFile {
   let text: string;
   try {
     text = readFileSync(file, "utf8");
   } catch (error) {
-    const why = error instanceof Error ? ("code" in error ? error.code : error.name) : "unknown";
     throw new ConfigError([{
       path: "--env-file",
-      message: `cannot read the file (${why})`,
+      message: `cannot read the file (${codeOf(error)})`,
       source: file,
     }]);
   }
@@ -128,9 +133,10 @@ const fromFiles = new Set<string>();
  */
 function findSetByNode(files: readonly EnvFile[]): string[] {
   if (runtime !== "node") return [];
-  const read = Object.assign({}, ...files.map(({ text }) => util.parseEnv(text))) as NodeJS.Dict<
-    string
-  >;
+  const read: NodeJS.Dict<string> = Object.assign(
+    {},
+    ...files.map(({ text }) => util.parseEnv(text)),
+  );
   return Object.keys(read).filter((name) => process.env[name] === read[name]);
 }
 
@@ -147,7 +153,9 @@ let isFirst = true;
  */
 export function applyEnvFiles(names: readonly string[] = []): void {
   const files = names.map(readEnvFile);
-  if (isFirst) { for (const name of findSetByNode(files)) fromFiles.add(name); }
+  if (isFirst) {
+    for (const name of findSetByNode(files)) fromFiles.add(name);
+  }
   isFirst = false;
   const variables = new Map(files.flatMap((file) => [...file.variables]));
   for (const name of fromFiles) {

@@ -109,7 +109,7 @@ function parse(args: readonly string[]): { values: OptionValues; positionals: re
       throw new CommandLineError(message || "cannot read the arguments");
     }
     const words = args.filter((arg) => !arg.startsWith("-")).slice(0, 2);
-    const command = [words.join(" "), words[0] ?? ""].find(isCommand);
+    const command = [words.join(" "), ...words.slice(0, 1)].find(isCommand);
     const hint = suggest(unknown.replace(/^-+/, ""), listOptions(command), "--");
     throw new CommandLineError(`unknown option: ${unknown}${hint}`, command);
   }
@@ -132,9 +132,9 @@ export function readCommandLine(args: readonly string[]): CommandOptions | Bare 
   if (values.help) return { help: true, topic: findTopic(positionals) };
   const { command, operands } = findCommand(positionals);
   const { operand: wanted, options } = specOf(command);
-  const [operand, extra] = operands;
   const isList = wanted?.includes("...") === true;
-  const unexpected = wanted === undefined ? operand : isList ? undefined : extra;
+  const most = wanted === undefined ? 0 : 1;
+  const unexpected = isList ? undefined : operands[most];
   if (unexpected !== undefined) {
     const hint = suggest(unexpected, verbsOf(command), `${command} `);
     throw new CommandLineError(`unexpected argument: ${unexpected}${hint}`, command);
@@ -146,5 +146,5 @@ export function readCommandLine(args: readonly string[]): CommandOptions | Bare 
     const hint = suggest(stray, listOptions(command), "--");
     throw new CommandLineError(`${command} takes no --${stray}${hint}`, command);
   }
-  return { ...values, command, operand, ...(isList && { operands }) };
+  return { ...values, command, operand: operands[0], ...(isList && { operands }) };
 }

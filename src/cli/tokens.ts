@@ -15,9 +15,12 @@ async function list(tokens: TokenAdministration, isJson: boolean): Promise<void>
   const revoked = await tokens.list();
   if (isJson) return print(`${JSON.stringify(revoked, null, 2)}\n`);
   if (revoked.length === 0) return print("no tokens are revoked\n");
-  const rows = revoked.map((
-    { id, issuer = "", revoked: at, until },
-  ) => [toPlain(id), toPlain(issuer), at, until]);
+  const rows = revoked.map((each) => [
+    toPlain(each.id),
+    toPlain(each.issuer ?? ""),
+    each.revoked,
+    each.until,
+  ]);
   print(`${alignColumns(["TOKENS OF", "ISSUER", "REVOKED", "KEPT UNTIL"], rows)}\n`);
 }
 

@@ -138,19 +138,20 @@ const UNSHOWN: ReadonlySet<string> = new Set(["estimatedInput", "estimatedOutput
  * States how much of the sums is estimated. Counts of earlier versions know the number of calls
  * alone.
  */
-function toEstimatedNote(
-  { tokens, estimatedInput, estimatedOutput, cost, estimatedCost }: UsageSums,
-): string {
-  if (estimatedInput + estimatedOutput === 0) return "";
+function toEstimatedNote(sums: UsageSums): string {
+  const { tokens, cost, estimatedCost } = sums;
+  const estimated = sums.estimatedInput + sums.estimatedOutput;
+  if (estimated === 0) return "";
   const ofCost = cost === null ? "" : `, ${toMoney(estimatedCost)} of ${toMoney(cost)}`;
-  return `: ${toCount(estimatedInput + estimatedOutput)} of ${toCount(tokens)} tokens${ofCost}`;
+  return `: ${toCount(estimated)} of ${toCount(tokens)} tokens${ofCost}`;
 }
 
 function toDay(time: string): string {
   return time.slice(0, 16).replace("T", " ");
 }
 
-function toTable({ from, to, by, currency, backend, rows, left, totals }: UsageReport): string {
+function toTable(report: UsageReport): string {
+  const { from, to, by, currency, backend, rows, left, totals } = report;
   const period = `${toDay(from)} to ${toDay(to)} UTC`;
   const kept = backend === "memory" ? "\nkept in the gateway's memory: its end forgets it" : "";
   if (rows.length === 0) return `nothing was used from ${period}${kept}`;
@@ -171,14 +172,13 @@ function toTable({ from, to, by, currency, backend, rows, left, totals }: UsageR
     ...texts.map((_, index) => index === 0 ? "total" : ""),
     ...toRow(totals).slice(texts.length),
   ];
-  const lines = alignColumns(head, [...rows.map(toRow), total], (column) => column >= texts.length)
-    .split("\n");
-  const sum = lines.pop() ?? "";
+  const cells = [...rows.map(toRow), total];
+  const lines = alignColumns(head, cells, (column) => column >= texts.length).split("\n");
   return [
     period,
     "",
-    ...lines,
-    bold(sum),
+    ...lines.slice(0, -1),
+    ...lines.slice(-1).map(bold),
     ...(left > 0
       ? ["", `${toCount(left)} more rows are part of the total: --limit N shows more`]
       : []),

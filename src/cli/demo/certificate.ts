@@ -10,16 +10,16 @@ import { isIPv4, isIPv6 } from "node:net";
 
 const WEEK_MS = 7 * 24 * 3_600_000;
 
+/** Encodes a length of up to 65,535 bytes (X.690 §8.1.3). */
+function toLength(length: number): number[] {
+  if (length < 128) return [length];
+  return length < 256 ? [0x81, length] : [0x82, length >> 8, length & 0xff];
+}
+
 /** Encodes one DER value (X.690 §8.1): tag, length, content. */
 function der(tag: number, ...content: Uint8Array[]): Buffer {
   const body = Buffer.concat(content);
-  const { length } = body;
-  const head = length < 128
-    ? [length]
-    : length < 256
-    ? [0x81, length]
-    : [0x82, length >> 8, length & 0xff];
-  return Buffer.concat([Buffer.from([tag, ...head]), body]);
+  return Buffer.concat([Buffer.from([tag, ...toLength(body.length)]), body]);
 }
 
 const sequence = (...content: Uint8Array[]) => der(0x30, ...content);

@@ -76,7 +76,8 @@ function toBody(host: "a" | "b", isStream: boolean): string {
  * Makes one call as any HTTP client does; the certificate made on the fly is trusted for this call
  * only.
  */
-function call({ host, url, gatewayKey, ca, isStream, onText }: Call): Promise<Called> {
+function call(made: Call): Promise<Called> {
+  const { host, url, gatewayKey, ca, isStream, onText } = made;
   const started = performance.now();
   return new Promise((resolve, reject) => {
     const send = url.startsWith("https:") ? requestHttps : requestHttp;
@@ -116,7 +117,8 @@ function printCall(title: string, url: string, host: "a" | "b"): void {
   print(`  Gateway-Auth:  Bearer gk_…          ${paint("dim", "stops at the gateway")}`);
 }
 
-function printResult({ status, requestId, firstByteMs, totalMs }: Called, standIn: StandIn): void {
+function printResult(called: Called, standIn: StandIn): void {
+  const { status, requestId, firstByteMs, totalMs } = called;
   const hasLeaked = standIn.lastHeaders().includes("gateway-auth");
   const seen = `provider saw authorization: yes, gateway-auth: ${hasLeaked ? "YES" : "no"}`;
   const times = `first byte ${firstByteMs.toFixed(1)} ms, whole ${totalMs.toFixed(1)} ms`;
@@ -129,8 +131,8 @@ function printResult({ status, requestId, firstByteMs, totalMs }: Called, standI
  * Yields the text deltas of a piece of a stream; the demo's stand-ins send one whole event a piece.
  */
 function* deltasOf(events: string): Generator<string> {
-  for (const [, json] of events.matchAll(/^data: (\{.*\})$/gm)) {
-    yield JSON.parse(json ?? "").choices[0].delta.content ?? "";
+  for (const [, json = ""] of events.matchAll(/^data: (\{.*\})$/gm)) {
+    yield JSON.parse(json).choices[0].delta.content ?? "";
   }
 }
 

@@ -109,7 +109,8 @@ function watch(response: Answer, leaves: boolean, startedAt: number): Promise<Se
       scanner.push(chunk);
       meter.push(chunk);
       comments.push(chunk);
-      if (leaves && scanner.payloads > 0 && !scanner.isComplete) settle(true);
+      const isAmidEvents = scanner.payloads > 0 && !scanner.isComplete;
+      if (leaves && isAmidEvents) settle(true);
     });
     for (const stream of new Set([body, response.body])) stream.on("error", reject);
     body.on("end", () => {
@@ -145,10 +146,8 @@ function toReadable(answered: AnyBody | null): Readable {
 }
 
 /** Makes one call by a transport. */
-function callThrough(
-  transport: Transport,
-  { url, headers, body, ms, leaves = false }: Call,
-): Promise<Step<Seen>> {
+function callThrough(transport: Transport, call: Call): Promise<Step<Seen>> {
+  const { url, headers, body, ms, leaves = false } = call;
   return timed(async () => {
     const startedAt = performance.now();
     const controller = new AbortController();

@@ -53,30 +53,21 @@ export async function explainCommand(
     // A command that ends follows no changes of files: this reads them once.
     await keys.get("");
     await identity?.revocations.list();
-    const { status } = remote;
-    const compose = composeGateway;
     explanation = await explain(request, {
       config,
       keys,
       identity: identity?.verifier,
-      status,
+      status: remote.status,
       digest,
-      compose,
+      compose: composeGateway,
     });
   } finally {
     await assembly.close();
   }
   const source = explanation.limits === undefined ? undefined : remote.source();
   if (json) {
-    print(
-      `${
-        JSON.stringify(
-          { ...explanation, ...(source !== undefined && { limitsFrom: source }) },
-          null,
-          2,
-        )
-      }\n`,
-    );
+    const content = { ...explanation, ...(source !== undefined && { limitsFrom: source }) };
+    print(`${JSON.stringify(content, null, 2)}\n`);
   } else print(toExplanationText(explanation, source));
   if (explanation.outcome === "refused") process.exitCode = 1;
 }

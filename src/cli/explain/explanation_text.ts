@@ -42,15 +42,12 @@ function toRest(text: string): string {
 const toAmount = (amount: number): string =>
   amount.toLocaleString("en-US", { maximumFractionDigits: 6 });
 
-function toLimitLine(
-  { subject, name, limit, used, takes, currency, resetsIn, mode }: ExplainedLimit,
-): string {
+function toLimitLine(status: ExplainedLimit): string {
+  const { subject, name, limit, used, takes, currency, resetsIn, mode } = status;
   const unit = currency === undefined ? "" : ` ${currency}`;
-  const [taken, all, more] = [used, limit, takes].map(toAmount);
+  const use = `${toAmount(used)} of ${toAmount(limit)}${unit} used, this takes ${toAmount(takes)}`;
   const reset = resetsIn === undefined ? "" : `, resets in ${toRest(resetsIn)}`;
-  return `${subject} ${name}: ${taken} of ${all}${unit} used, this takes ${more}${reset}${
-    mode === undefined ? "" : ` (${mode})`
-  }`;
+  return `${subject} ${name}: ${use}${reset}${mode === undefined ? "" : ` (${mode})`}`;
 }
 
 const SOURCES: Readonly<Record<StatusSource, readonly string[]>> = {
@@ -82,30 +79,35 @@ function toLimitFacts(
   return facts;
 }
 
-function toCallFacts({ method, url, headers, bodyBytes, deadlines }: ExplainedCall): Fact[] {
+function toDeadlines(deadlines: ExplainedCall["deadlines"]): string {
   const { connectMs, firstByteMs, firstEventMs, idleMs, totalMs } = deadlines;
+  return [
+    `connect ${toTime(connectMs)}`,
+    `first byte ${toTime(firstByteMs)}`,
+    `first event ${toTime(firstEventMs)}`,
+    `idle ${toTime(idleMs)}`,
+    `total ${toTime(totalMs)}`,
+  ].join(", ");
+}
+
+function toCallFacts(call: ExplainedCall): Fact[] {
+  const { method, url, headers, bodyBytes, deadlines } = call;
   return [
     ["call", `${method} ${url}`],
     ["headers", ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`)],
     ["body", bodyBytes === 0 ? "none" : `${toAmount(bodyBytes)} bytes`],
-    [
-      "deadlines",
-      `connect ${toTime(connectMs)}, first byte ${toTime(firstByteMs)}, first event ${
-        toTime(firstEventMs)
-      }, ` +
-      `idle ${toTime(idleMs)}, total ${toTime(totalMs)}`,
-    ],
+    ["deadlines", toDeadlines(deadlines)],
   ];
 }
 
-function toRefusalFacts({ status, code, message, fix }: ExplainedRefusal): Fact[] {
+function toRefusalFacts(refusal: ExplainedRefusal): Fact[] {
+  const { status, code, message, fix } = refusal;
   return [["refused", `${status} ${code}`, message], ["to do", fix]];
 }
 
 function toKeyLine({ id, name, team }: NonNullable<Explanation["key"]>): string {
-  return `${id}${name === undefined ? "" : ` “${name}”`}${
-    team === undefined ? "" : `, team ${team}`
-  }`;
+  const quoted = name === undefined ? "" : ` “${name}”`;
+  return `${id}${quoted}${team === undefined ? "" : `, team ${team}`}`;
 }
 
 /**
@@ -145,13 +147,10 @@ export function toExplanationText(
   if (outcome === "forwarded") {
     facts.push(["forwarded", "nothing in the gateway's way; the provider has the last word"]);
   }
-  return facts.map(([name, ...lines]) => {
-    const [first = "", ...rest] = lines.map(toPlain);
-    return [
-      `${bold(name.padEnd(NAME_WIDTH))}${first}`,
-      ...rest.map((line) => " ".repeat(NAME_WIDTH) + line),
-    ].join(
-      "\n",
-    );
-  }).join("\n") + "\n";
+  return facts.map((fact) => `${toFactLines(fact)}\n`).join("");
+}
+
+function toFactLines([name, ...lines]: Fact): string {
+  const indent = " ".repeat(NAME_WIDTH);
+  return bold(name.padEnd(NAME_WIDTH)) + lines.map(toPlain).join(`\n${indent}`);
 }

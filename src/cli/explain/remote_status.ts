@@ -47,7 +47,8 @@ async function askUse(
   subject: string,
 ): Promise<readonly ReportedUse[] | undefined> {
   const path = toPath(subject);
-  if (admin?.token === undefined || admin.port === 0 || path === undefined) return undefined;
+  if (admin?.token === undefined || admin.port === 0) return undefined;
+  if (path === undefined) return undefined;
   try {
     const answer = await askAdmin(toAdminUrl(admin) + path, {
       timeout: ASK_MS,

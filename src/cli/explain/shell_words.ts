@@ -42,7 +42,8 @@ export function splitWords(line: string): string[] {
       word = undefined;
     } else if (continued === undefined) {
       const text = ansi !== undefined ? unescapeAnsi(ansi) : double?.replace(/\\(["\\$`])/g, "$1");
-      word = (word ?? "") + (text ?? single ?? escaped ?? plain ?? "");
+      const piece = text ?? single ?? escaped ?? plain ?? "";
+      word = word === undefined ? piece : word + piece;
     }
   }
   if (word !== undefined) words.push(word);

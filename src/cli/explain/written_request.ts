@@ -111,8 +111,8 @@ function readCurl(words: readonly string[]): WrittenRequest {
     if (option === "-X" || option === "--request") method = value();
     else if (option === "--url") url = value();
     else if (option === "-H" || option === "--header") {
-      const [, name, text] = HEADER_LINE.exec(value()) ?? [];
-      if (name !== undefined && text !== undefined && text !== "") headers.push([name, text]);
+      const [, name = "", text = ""] = HEADER_LINE.exec(value()) ?? [];
+      if (text !== "") headers.push([name, text]);
     } else if (option === "-A" || option === "--user-agent") headers.push(["user-agent", value()]);
     else if (/^(?:-d|--data(?:-raw|-binary|-ascii)?|--json)$/.test(option)) {
       const text = value();
@@ -169,9 +169,8 @@ function toSource(bytes: Uint8Array): ByteSource {
  * Converts a request to what a listener would have made of it. Its length is that of its body,
  * whatever it states: bodies are edited.
  */
-export function toGatewayRequest(
-  { method, url, headers: given, body }: WrittenRequest,
-): GatewayRequest {
+export function toGatewayRequest(written: WrittenRequest): GatewayRequest {
+  const { method, url, headers: given, body } = written;
   const headers = new Map<string, string>();
   const absolute = /^https?:\/\//i.test(url) && URL.canParse(url) ? new URL(url) : undefined;
   if (absolute !== undefined) headers.set("host", absolute.host);

@@ -52,9 +52,9 @@ function readUpstream(answer: string): string {
 function readHost(answer: string): string | undefined {
   if (answer === "local") return undefined;
   const host = answer.toLowerCase();
-  if (HOST.exec(host)?.groups?.port === undefined && HOST.test(host) && !host.startsWith("[")) {
-    return host;
-  }
+  const { hostname, port } = HOST.exec(host)?.groups ?? {};
+  const isName = hostname !== undefined && !hostname.startsWith("[");
+  if (isName && port === undefined) return host;
   throw new CommandLineError(
     "--host takes local, or a host name without a port such as gw.example.com",
   );

@@ -72,7 +72,8 @@ export interface Written {
 }
 
 /** Writes the commands, the new key among them. */
-export function toNextCommands({ gateway, config, directory, key }: Written): string {
+export function toNextCommands(written: Written): string {
+  const { gateway, config, directory, key } = written;
   const { host, port, upstream } = gateway;
   const program = findProgram();
   const option = config === undefined ? "" : ` --config ${quote(config)}`;

@@ -54,7 +54,8 @@ function readFilter(options: CommandOptions): ((entry: LogEntry) => boolean) | u
     return text === undefined ? [] : [[name, text]];
   });
   const { since, until } = options;
-  if (given.length === 0 && since === undefined && until === undefined) return undefined;
+  const hasPeriod = since !== undefined || until !== undefined;
+  if (given.length === 0 && !hasPeriod) return undefined;
   const result = v.safeParse(FilterSchema, Object.fromEntries(given));
   if (!result.success) {
     const { path, message } = describeIssue(result.issues[0]);
@@ -124,9 +125,8 @@ class LogReading {
       return "";
     }
     if (this.#options.json === true) return `${line.slice(line.indexOf("{"))}\n`;
-    return `${this.#printer.toLine(entry)}\n${
-      this.#options.id === undefined ? "" : explainEntry(entry)
-    }`;
+    const explanation = this.#options.id === undefined ? "" : explainEntry(entry);
+    return `${this.#printer.toLine(entry)}\n${explanation}`;
   }
 
   /**
@@ -152,9 +152,8 @@ class LogReading {
 
   /** Yields what is to be printed, as soon as lines come. */
   async *toText(files: readonly string[]): AsyncGenerator<string> {
-    if (process.stdout.isTTY && this.#sums === undefined && this.#options.json !== true) {
-      yield `${this.#printer.head()}\n`;
-    }
+    const hasColumns = this.#sums === undefined && this.#options.json !== true;
+    if (process.stdout.isTTY && hasColumns) yield `${this.#printer.head()}\n`;
     for await (const lines of this.#untilStopped(readLines(files))) {
       const text = lines.map((line) => this.#toOutput(line)).join("");
       if (text !== "") yield text;
@@ -172,10 +171,9 @@ class LogReading {
       report(`left out ${lines(this.#foreign)} that the access log did not write`);
     }
     if (this.#dropped > 0 && this.#isSelecting) {
+      const missing = lines(this.#dropped);
       report(
-        `${
-          lines(this.#dropped)
-        } are missing in the log: the gateway dropped them, for its reader was slow`,
+        `${missing} are missing in the log: the gateway dropped them, for its reader was slow`,
       );
     }
   }

@@ -49,10 +49,8 @@ export function parseLogLine(line: string): LogLine | undefined {
   if (object === undefined || Number.isNaN(startedAt)) return undefined;
   const { id, status, outcome, dropped, cause } = object;
   if (typeof dropped === "number") return { dropped };
-  if (typeof id !== "string" || typeof status !== "number" || typeof outcome !== "string") {
-    return undefined;
-  }
-  if (!Object.hasOwn(OUTCOMES, outcome)) return undefined;
+  if (typeof id !== "string" || typeof status !== "number") return undefined;
+  if (typeof outcome !== "string" || !Object.hasOwn(OUTCOMES, outcome)) return undefined;
   return {
     entry: {
       startedAt,

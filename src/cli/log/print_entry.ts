@@ -23,6 +23,8 @@ const COLUMNS: readonly (readonly [title: string, width: number])[] = [
   ["ID", 36],
 ];
 const MAX_WIDTH = 40;
+/** The columns that have the style of an entry. */
+const [STATUS_COLUMN, END_COLUMN] = [1, 2];
 /**
  * The first of the columns with numbers, which are aligned to the right, and the one after them.
  */
@@ -89,7 +91,8 @@ export class EntryPrinter {
       const text = column >= FIRST_NUMBER && column < AFTER_NUMBERS
         ? cell.padStart(width)
         : cell.padEnd(width);
-      return style !== undefined && (column === 1 || column === 2) ? styled(style, text) : text;
+      const hasStyle = column === STATUS_COLUMN || column === END_COLUMN;
+      return style !== undefined && hasStyle ? styled(style, text) : text;
     }).join("  ").trimEnd();
   }
 }
@@ -99,9 +102,13 @@ export function explainEntry(entry: LogEntry): string {
   const explained = explainFailure(entry);
   if (explained === undefined) return "";
   const { what, why, side, toDo } = explained;
-  const facts = [["What", what], ["Why", why], ["Side", SIDES[side]], ["To do", toDo]];
-  return facts.filter(([, text]) => text !== undefined).map(([name = "", text]) =>
-    `  ${name.padEnd(6)}${text}\n`
-  )
+  const facts = [
+    ["What", what],
+    ["Why", why],
+    ["Side", SIDES[side]],
+    ["To do", toDo],
+  ] as const;
+  return facts.filter(([, text]) => text !== undefined)
+    .map(([name, text]) => `  ${name.padEnd(6)}${text}\n`)
     .join("");
 }

@@ -17,10 +17,8 @@ async function* readFrom(
   let rest = "";
   let isCut = false;
   for await (const part of input) {
-    const lines =
-      (rest + (typeof part === "string" ? part : decoder.decode(part, { stream: true }))).split(
-        "\n",
-      );
+    const text = typeof part === "string" ? part : decoder.decode(part, { stream: true });
+    const lines = (rest + text).split("\n");
     rest = lines.pop() ?? "";
     // The rest of a line whose beginning was handed on.
     if (isCut && lines.length > 0) lines.shift();
