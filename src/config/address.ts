@@ -21,10 +21,10 @@ function isHostPattern(pattern: string): boolean {
   if (pattern === "*") return true;
   const isSuffix = pattern.startsWith("*.");
   const { hostname, port } = HOST.exec(isSuffix ? pattern.slice(2) : pattern)?.groups ?? {};
-  if (hostname === undefined || (isSuffix && hostname.startsWith("["))) return false;
-  if (isSuffix) return pattern === `*.${hostname}`;
-  return pattern === (port === undefined ? hostname : `${hostname}:${Number(port)}`) &&
-    Number(port ?? 0) <= 65535;
+  if (hostname === undefined) return false;
+  if (isSuffix) return !hostname.startsWith("[") && pattern === `*.${hostname}`;
+  if (port === undefined) return pattern === hostname;
+  return pattern === `${hostname}:${Number(port)}` && Number(port) <= 65535;
 }
 
 /**

@@ -172,11 +172,10 @@ export class ConfigError extends Error {
    * @param issues The mistakes, at least one
    */
   constructor(issues: readonly ConfigIssue[]) {
-    super(
-      issues.map((issue) =>
-        formatMistake(issue) + (issue.source === undefined ? "" : ` (${issue.source})`)
-      ).join("\n"),
+    const lines = issues.map((issue) =>
+      formatMistake(issue) + (issue.source === undefined ? "" : ` (${issue.source})`)
     );
+    super(lines.join("\n"));
     this.issues = issues;
   }
 }
@@ -247,16 +246,17 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
       {},
     ),
   }, "expected an object"),
-  v.transform(({ $schema: _, egress, drain: { delay, limit }, ...config }) => ({
-    ...config,
-    providers: withEgress(config.providers, egress),
-    // Without an admin listener nobody asks whether the gateway is ready: waiting would serve
-    // nobody.
-    drain: {
-      delayMs: delay ?? (config.admin === undefined ? 0 : DEFAULT_DRAIN_DELAY_MS),
-      limitMs: limit,
-    },
-  })),
+  v.transform((input) => {
+    const { $schema: _, egress, drain, ...config } = input;
+    // Without an admin listener no load balancer asks whether the gateway is ready: it does not
+    // wait.
+    const defaultDelayMs = config.admin === undefined ? 0 : DEFAULT_DRAIN_DELAY_MS;
+    return {
+      ...config,
+      providers: withEgress(config.providers, egress),
+      drain: { delayMs: drain.delay ?? defaultDelayMs, limitMs: drain.limit },
+    };
+  }),
   v.rawCheck(({ dataset, addIssue }) => {
     if (!dataset.typed) return;
     const { keys, redis } = dataset.value;
@@ -296,11 +296,9 @@ export function checkConfig(input: unknown): Config {
     return { path: path || "config", message };
   });
   // The first mistake of a setting explains the others.
-  throw new ConfigError(
-    issues.filter(({ path }, index) =>
-      issues.findIndex((earlier) => earlier.path === path) === index
-    ),
-  );
+  const isFirst = ({ path }: ConfigIssue, index: number) =>
+    issues.findIndex((earlier) => earlier.path === path) === index;
+  throw new ConfigError(issues.filter(isFirst));
 }
 
 /**

@@ -54,11 +54,11 @@ export const DurableSchema: v.GenericSchema<DurableInput, DurableConfig> = v.pip
       false,
     ),
   }, form),
-  v.transform(({ keep, linger, size, retries }) => ({
-    keepMs: keep,
-    lingerMs: linger,
-    maxBytes: size,
-    retries,
+  v.transform((input) => ({
+    keepMs: input.keep,
+    lingerMs: input.linger,
+    maxBytes: input.size,
+    retries: input.retries,
   })),
 );
 
@@ -96,10 +96,8 @@ export function readDurableText(text: string): Record<string, unknown> | false {
   return Object.fromEntries(
     text.split(",").map((pair) => {
       const [name = "", value = ""] = pair.split("=").map((side) => side.trim());
-      return [
-        name,
-        name === "retries" && /^(?:true|false)$/.test(value) ? value === "true" : value,
-      ];
+      const isFlag = name === "retries" && /^(?:true|false)$/.test(value);
+      return [name, isFlag ? value === "true" : value];
     }),
   );
 }

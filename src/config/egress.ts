@@ -69,7 +69,8 @@ export function readProxyUrl(text: string): ProxyAddress | string {
   const { protocol, host, hostname, username, password, pathname, search, hash } = new URL(text);
   if (protocol.startsWith("socks")) return `${PROXY_FORM}: SOCKS is not supported`;
   if (!/^https?:$/.test(protocol) || hostname === "") return PROXY_FORM;
-  if (pathname !== "/" || search !== "" || hash !== "") {
+  const rest = pathname + search + hash;
+  if (rest !== "/") {
     return "expected nothing after the port: /, ? and # are written %2f, %3f and %23 in a password";
   }
   const url = new URL(`${protocol}//${host}`);
@@ -113,7 +114,8 @@ function* findMistakes(
       yield ["credentials", "expected them once: they stand in the URL of the proxy too"];
     }
   }
-  if (caOnly && (ca === undefined || ca.length === 0)) yield ["caOnly", "expected ca beside it"];
+  const hasAuthorities = ca !== undefined && ca.length > 0;
+  if (caOnly && !hasAuthorities) yield ["caOnly", "expected ca beside it"];
   if (cert !== undefined && key === undefined) yield ["key", "expected to be there, for cert is"];
   if (key !== undefined && cert === undefined) yield ["cert", "expected to be there, for key is"];
 }
@@ -175,10 +177,17 @@ export const ProviderEgressSchema: v.GenericSchema<EgressInput, "off" | StatedEg
 );
 
 /** Groups of settings: a provider that states one of a group has none of that group's defaults. */
-const GROUPS = [["proxy", "credentials", "fromEnvironment"], ["ca", "caOnly"], [
-  "cert",
-  "key",
-]] as const;
+const GROUPS: readonly (readonly (keyof EgressConfig)[])[] = [
+  ["proxy", "credentials", "fromEnvironment"],
+  ["ca", "caOnly"],
+  ["cert", "key"],
+];
+
+/** Tells whether a setting says more than its absence would. */
+function isSet(value: StatedEgress[keyof StatedEgress]): boolean {
+  if (value === undefined || value === "off") return false;
+  return typeof value === "boolean" ? value : value.length > 0;
+}
 
 /** Merges the settings of a provider with those for all; `undefined` where nothing is set. */
 function mergeEgress(
@@ -191,9 +200,7 @@ function mergeEgress(
     const source = group.some((name) => own?.[name] !== undefined) ? own : shared;
     for (const name of group) {
       const value = source?.[name];
-      const isSet = value !== undefined && value !== false && value !== "off" &&
-        (value === true || value.length > 0);
-      if (isSet) merged[name] = value;
+      if (isSet(value)) merged[name] = value;
     }
   }
   return Object.keys(merged).length === 0 ? undefined : merged;
@@ -205,9 +212,10 @@ export function withEgress<Provider extends { readonly egress?: "off" | StatedEg
   shared: StatedEgress | undefined,
 ): Record<string, Omit<Provider, "egress"> & { readonly egress?: EgressConfig | undefined }> {
   return Object.fromEntries(
-    Object.entries(providers).map(([name, { egress, ...provider }]) => {
+    Object.entries(providers).map(([name, provider]) => {
+      const { egress, ...rest } = provider;
       const merged = mergeEgress(egress, shared);
-      return [name, { ...provider, ...(merged !== undefined && { egress: merged }) }];
+      return [name, { ...rest, ...(merged !== undefined && { egress: merged }) }];
     }),
   );
 }

@@ -122,7 +122,8 @@ export const VARIABLES: readonly Variable[] = [
  */
 function toObject(value: unknown): Json {
   if (value === "redis") return { store: value };
-  return typeof value === "object" && value !== null && !Array.isArray(value) ? value as Json : {};
+  if (typeof value !== "object" || value === null) return {};
+  return Array.isArray(value) ? {} : value as Json;
 }
 
 function splitList(text: string): string[] {
@@ -214,15 +215,16 @@ export function listVariableNames(providers: readonly string[]): string[] {
 export function layVariable(input: Json, name: string, value: string): string | undefined {
   const variable = VARIABLES.find((each) => each.name === name) ??
     VARIABLES.find((each) => each.name.endsWith("_") && name.startsWith(each.name));
-  const provider = name.slice(variable?.name.length).toLowerCase().replaceAll("_", "-");
-  if (variable === undefined || (variable.name.endsWith("_") && provider === "")) return undefined;
-  const steps = variable.path.split(".").map((step) => step === "NAME" ? provider : step);
-  const setting = steps.at(-1) ?? "";
-  if (steps[0] === "redis" && steps.length > 1 && typeof input.redis === "string") {
+  if (variable === undefined) return undefined;
+  const provider = name.slice(variable.name.length).toLowerCase().replaceAll("_", "-");
+  if (variable.name.endsWith("_") && provider === "") return undefined;
+  const path = variable.path.split(".").map((step) => step === "NAME" ? provider : step);
+  const setting = path.at(-1) as string; // a path has at least one step
+  if (variable.path.startsWith("redis.") && typeof input.redis === "string") {
     input.redis = { url: input.redis };
   }
   let place = input;
-  for (const step of steps.slice(0, -1)) place = (place[step] = toObject(place[step])) as Json;
+  for (const step of path.slice(0, -1)) place = (place[step] = toObject(place[step])) as Json;
   place[setting] = variable.read === undefined ? value : variable.read(value, place[setting]);
-  return steps.join(".");
+  return path.join(".");
 }

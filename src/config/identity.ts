@@ -333,14 +333,17 @@ const MAX_LEEWAY_MS = 300_000;
 
 const one = v.pipe(
   v.strictObject(entries, "expected an object with issuer and audience"),
-  v.transform(({ leeway, maxAge, refresh, audience, name, ...rest }): IdentityConfig => ({
-    ...rest,
-    name: name ?? (URL.canParse(rest.issuer) ? new URL(rest.issuer).hostname : ""),
-    audience: [audience].flat(),
-    leewayMs: leeway,
-    maxAgeMs: maxAge,
-    refreshMs: refresh,
-  })),
+  v.transform((input): IdentityConfig => {
+    const { leeway, maxAge, refresh, audience, name, ...rest } = input;
+    return {
+      ...rest,
+      name: name ?? (URL.canParse(rest.issuer) ? new URL(rest.issuer).hostname : ""),
+      audience: [audience].flat(),
+      leewayMs: leeway,
+      maxAgeMs: maxAge,
+      refreshMs: refresh,
+    };
+  }),
   v.check(({ name }) => NAME.test(name), nameForm),
   v.check(
     ({ plans, claims }) => Object.keys(plans).length === 0 || claims.limits !== undefined,

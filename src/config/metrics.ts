@@ -43,7 +43,8 @@ export const MetricsSchema: v.GenericSchema<MetricsInput, MetricsConfig> = v.pip
         "further ones count as `(other)`",
     ),
   }, "expected an object"),
-  v.transform(({ byKey }) => ({
-    maxKeys: typeof byKey === "number" ? byKey : byKey ? DEFAULT_MAX_KEYS : 0,
-  })),
+  v.transform(({ byKey }) => {
+    if (typeof byKey === "number") return { maxKeys: byKey };
+    return { maxKeys: byKey ? DEFAULT_MAX_KEYS : 0 };
+  }),
 );

@@ -91,9 +91,8 @@ export function findPrice(
   for (const prices of tables) {
     if (prices === undefined) continue;
     if (Object.hasOwn(prices, model)) return prices[model];
-    const [pattern] = Object.keys(prices).filter((name) =>
-      name.includes("*") && matchesGlob(model, name)
-    )
+    const [pattern] = Object.keys(prices)
+      .filter((name) => name.includes("*") && matchesGlob(model, name))
       .sort((one, other) => other.length - one.length);
     if (pattern !== undefined) return prices[pattern];
   }

@@ -161,12 +161,18 @@ const DEADLINES = {
   total: "30m",
 } as const;
 
+/** Deadlines by their names. Milliseconds. */
+type DeadlineSet = Readonly<Record<keyof typeof DEADLINES, number>>;
+
 /**
  * Checks a deadline against the one that bounds it. The default is never a mistake: it yields to a
  * shorter bound.
  */
-const isBounded = (name: keyof typeof DEADLINES, ms: number, boundMs: number): boolean =>
-  ms <= boundMs || ms === parseDuration(DEADLINES[name]);
+function checkBound(name: keyof typeof DEADLINES, bound: keyof typeof DEADLINES) {
+  const isBounded = (set: DeadlineSet) =>
+    set[name] <= set[bound] || set[name] === parseDuration(DEADLINES[name]);
+  return v.forward(v.check<DeadlineSet, string>(isBounded, `expected at most ${bound}`), [name]);
+}
 
 const deadlines = v.pipe(
   v.strictObject({
@@ -186,36 +192,16 @@ const deadlines = v.pipe(
       "For the answer as a whole; shortens the others that are left out",
     ),
   }, "expected an object"),
-  v.forward(
-    v.check(
-      (set) => isBounded("connect", set.connect, set.firstByte),
-      "expected at most firstByte",
-    ),
-    [
-      "connect",
-    ],
-  ),
-  v.forward(
-    v.check((set) => isBounded("firstByte", set.firstByte, set.total), "expected at most total"),
-    [
-      "firstByte",
-    ],
-  ),
-  v.forward(
-    v.check((set) => isBounded("firstEvent", set.firstEvent, set.total), "expected at most total"),
-    [
-      "firstEvent",
-    ],
-  ),
-  v.forward(v.check((set) => isBounded("idle", set.idle, set.total), "expected at most total"), [
-    "idle",
-  ]),
-  v.transform(({ connect, firstByte, firstEvent, idle, total }) => ({
-    connectMs: Math.min(connect, firstByte, total),
-    firstByteMs: Math.min(firstByte, total),
-    firstEventMs: Math.min(firstEvent, total),
-    idleMs: Math.min(idle, total),
-    totalMs: total,
+  checkBound("connect", "firstByte"),
+  checkBound("firstByte", "total"),
+  checkBound("firstEvent", "total"),
+  checkBound("idle", "total"),
+  v.transform((set) => ({
+    connectMs: Math.min(set.connect, set.firstByte, set.total),
+    firstByteMs: Math.min(set.firstByte, set.total),
+    firstEventMs: Math.min(set.firstEvent, set.total),
+    idleMs: Math.min(set.idle, set.total),
+    totalMs: set.total,
   })),
 );
 
@@ -343,18 +329,25 @@ export type LocalProvider = Omit<ProviderConfig, "egress"> & {
   readonly egress?: "off" | StatedEgress | undefined;
 };
 
+function toProvider(parsed: ParsedProvider, hostsElse: readonly string[]): LocalProvider {
+  const { hosts, upstream, keepAlive, credential, ...rest } = parsed;
+  const upstreams = [upstream].flat();
+  return {
+    ...rest,
+    hosts: hosts ?? hostsElse,
+    upstreams,
+    keepAliveMs: keepAlive,
+    credential: credential ?? credentialOf(upstreams),
+  };
+}
+
 function providersOf(
   parsed: Readonly<Record<string, ParsedProvider>>,
 ): Record<string, LocalProvider> {
   const entries = Object.entries(parsed);
+  const isOnly = entries.length === 1;
   return Object.fromEntries(
-    entries.map(([name, { hosts, upstream, keepAlive, credential, ...entry }]) => [name, {
-      ...entry,
-      hosts: hosts ?? defaultHosts(name, entries.length === 1),
-      upstreams: [upstream].flat(),
-      keepAliveMs: keepAlive,
-      credential: credential ?? credentialOf([upstream].flat()),
-    }]),
+    entries.map(([name, entry]) => [name, toProvider(entry, defaultHosts(name, isOnly))]),
   );
 }
 

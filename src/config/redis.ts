@@ -81,9 +81,8 @@ const URL_FORM =
 export function readRedisUrl(text: string): RedisAddress | string {
   const protocol = /^(rediss?|(?:redis\+)?unix):\/\//.exec(text)?.[1];
   if (protocol === undefined || !URL.canParse(text)) return URL_FORM;
-  const { hostname, port, username, password, pathname, search, searchParams, hash } = new URL(
-    text,
-  );
+  const parsed = new URL(text);
+  const { hostname, port, username, password, pathname, search, searchParams, hash } = parsed;
   if (hash !== "") return "expected no fragment: # is written %23 in a password";
   if (protocol.endsWith("unix")) {
     if (hostname !== "" || pathname.length < 2) {
@@ -198,8 +197,8 @@ function* findMistakes(config: RedisConfig): Generator<Mistake> {
     place === undefined ? [] : [name]
   );
   if (given.length !== 1) yield [[], "expected one of url, cluster and sentinel"];
-  const addresses = [...url === undefined ? [] : [url], ...cluster ?? []].map(readRedisUrl)
-    .filter((address) => typeof address === "object");
+  const addresses = [url, ...cluster ?? []].filter((each) => each !== undefined)
+    .map(readRedisUrl).filter((address) => typeof address === "object");
   for (const name of ["username", "password"] as const) {
     if (config[name] !== undefined && addresses.some((address) => address[name] !== undefined)) {
       yield [[name], `expected it once: ${name} stands in the URL too`];

@@ -109,7 +109,8 @@ export function parseMoneyBudget(text: string): MoneyBudget | undefined {
   const [, whole = "", decimals = "", currency = "", period] =
     /^([0-9]{1,7})(?:\.([0-9]{1,9}))? ([A-Z]{3})\/(day|month)$/.exec(text) ?? [];
   const limit = Number(whole + decimals.padEnd(MONEY_DECIMALS, "0"));
-  if (currency === "" || limit < 1 || limit > MAX_MONEY * 10 ** MONEY_DECIMALS) return undefined;
+  const isInRange = limit >= 1 && limit <= MAX_MONEY * 10 ** MONEY_DECIMALS;
+  if (currency === "" || !isInRange) return undefined;
   return { limit, period: period === "day" ? "day" : "month", currency };
 }
 
