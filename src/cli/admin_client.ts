@@ -53,7 +53,8 @@ export function askAdminInParts(
         for await (const part of response) yield String(part);
         if (!response.complete) throw new Error("the answer broke off");
       };
-      resolve({ status: response.statusCode ?? 0, parts: parts() });
+      const status = response.statusCode as number; // every response of a client has one
+      resolve({ status, parts: parts() });
     });
     asking.on("timeout", () => asking.destroy(new Error("no answer")));
     asking.on("error", (error) => {

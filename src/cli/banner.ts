@@ -51,7 +51,7 @@ const addressesIn = (providers: Started["providers"]) =>
   Object.values(providers).flatMap(({ hosts }) => hosts.map(splitAddress));
 
 /**
- * Finds, for each provider, the first address by which it can be called at a listener, by these
+ * Finds, for each provider, the first address at which a listener can be called for it, by these
  * names.
  */
 function addressesOf(

@@ -86,7 +86,7 @@ function egressSources({ providers }: Config, directory: string): {
 } {
   const all = Object.values(providers).flatMap(({ egress }) => egress ?? []);
   const files = all.flatMap((each) => [...each.ca ?? [], each.cert, each.key, each.credentials]);
-  // What Deno itself trusts is trusted beside ca, and must be read again for that.
+  // What Deno itself trusts is trusted in addition to ca, and must be read again for that.
   const addsRoots = all.some(({ ca, caOnly }) => ca !== undefined && !caOnly);
   const { DENO_CERT: roots } = addsRoots ? process.env : {};
   return {

@@ -128,7 +128,7 @@ const fromFiles = new Set<string>();
 
 /**
  * Finds the variables that Node has set by itself. It takes `--env-file` as its own wherever it
- * stands, also behind the program's name, and reads the files by rules of its own before the
+ * stands, also behind the program's name, and reads the files by its own rules before the
  * program begins.
  */
 function findSetByNode(files: readonly EnvFile[]): string[] {

@@ -120,8 +120,8 @@ function parse(args: readonly string[]): { values: OptionValues; positionals: re
  * asked for.
  *
  * @param args The arguments, without the program's own name
- * @throws {CommandLineError} For an unknown command or option, and for one that the command does
- * not take
+ * @throws {CommandLineError} For an unknown command or option, and for an option that the
+ * command does not take
  */
 export function readCommandLine(args: readonly string[]): CommandOptions | Bare {
   const { values, positionals } = parse(args);

@@ -74,13 +74,13 @@ export function alignColumns(
   rows: readonly (readonly string[])[],
   isNumber: (column: number) => boolean = () => false,
 ): string {
-  const plain = rows.map((row) => row.map(toPlain));
+  const plain = rows.map((row) => row.map(toPlain)); // each row has a cell for each title
   const widths = head.map((title, column) =>
-    plain.reduce((width, row) => Math.max(width, widthOf(row[column] ?? "")), title.length)
+    plain.reduce((width, row) => Math.max(width, widthOf(row[column] as string)), title.length)
   );
   const toLine = (row: readonly string[]) =>
     row.map((cell, column) => {
-      const space = " ".repeat((widths[column] ?? 0) - widthOf(cell));
+      const space = " ".repeat((widths[column] as number) - widthOf(cell));
       return isNumber(column) ? space + cell : cell + space;
     }).join("  ").trimEnd();
   return [bold(toLine(head)), ...plain.map(toLine)].join("\n");

@@ -130,7 +130,7 @@ async function ofGateway<Answer>(
 /**
  * Answers a query where usage is known.
  *
- * @throws {CommandLineError} When nobody knows, or the gateway refuses
+ * @throws {CommandLineError} When usage is known nowhere, or the gateway refuses
  */
 export async function withUsage<Answer>(
   loaded: LoadedConfig,

@@ -1,5 +1,5 @@
 /**
- * The script by which bash completes, from version 3.2 on.
+ * The completion script of bash, from version 3.2 on.
  *
  * @module
  */

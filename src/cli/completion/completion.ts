@@ -1,5 +1,5 @@
 /**
- * `sallyport completion`: scripts by which shells complete commands, options and their values.
+ * `sallyport completion`: scripts with which shells complete commands, options and their values.
  *
  * @module
  */

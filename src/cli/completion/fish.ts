@@ -1,5 +1,5 @@
 /**
- * The script by which fish completes.
+ * The completion script of fish.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * The script by which zsh completes.
+ * The completion script of zsh.
  *
  * @module
  */

@@ -87,7 +87,7 @@ export function createSelfSignedCertificate(
   );
   const signature = sign("sha256", content, privateKey);
   const certificate = sequence(content, ECDSA_WITH_SHA256, der(0x03, Buffer.from([0]), signature));
-  const lines = certificate.toString("base64").match(/.{1,64}/g) ?? [];
+  const lines = certificate.toString("base64").match(/.{1,64}/g) as string[]; // it is not empty
   return {
     cert: `-----BEGIN CERTIFICATE-----\n${lines.join("\n")}\n-----END CERTIFICATE-----\n`,
     key: String(privateKey.export({ type: "pkcs8", format: "pem" })),

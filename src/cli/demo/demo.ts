@@ -26,7 +26,7 @@ import { report } from "../command.ts";
 import type { CommandOptions } from "../options.ts";
 import { type StandIn, startStandIn } from "./provider_stand_in.ts";
 
-/** Ports of the demo; instead of one that is taken, it uses any free port. */
+/** Ports of the demo; if one is taken, it uses any free port. */
 const PORTS = [8787, 8788] as const;
 const UPSTREAM_KEYS = { a: "sk-demo-a", b: "sk-demo-b" } as const;
 const MODELS = { a: "drawbridge-1", b: "portcullis-1" } as const;
@@ -99,7 +99,7 @@ function call(made: Call): Promise<Called> {
       response.on("error", reject);
       response.on("end", () =>
         resolve({
-          status: response.statusCode ?? 0,
+          status: response.statusCode as number, // every response of a client has one
           requestId: String(response.headers["x-request-id"]),
           firstByteMs,
           totalMs: performance.now() - started,

@@ -65,7 +65,7 @@ class CommentCounter {
 
 /** The part of an answer that is watched. */
 interface Answer {
-  readonly statusCode?: number | undefined;
+  readonly status: number;
   readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>;
   /** Its body. */
   readonly body: Readable;
@@ -88,7 +88,7 @@ function watch(response: Answer, leaves: boolean, startedAt: number): Promise<Se
     const settle = (hasLeft: boolean) => {
       const isStream = mediaType === "text/event-stream";
       resolve({
-        status: response.statusCode ?? 0,
+        status: response.status,
         gatewayError: response.headers["sallyport-error"] === undefined
           ? undefined
           : fieldOf(response, "sallyport-error"),
@@ -122,7 +122,7 @@ function watch(response: Answer, leaves: boolean, startedAt: number): Promise<Se
 }
 
 const toAnswer = (response: IncomingMessage): Answer => ({
-  statusCode: response.statusCode,
+  status: response.statusCode as number, // every response of a client has one
   headers: response.headers,
   body: response,
   isComplete: () => response.complete,
@@ -178,7 +178,7 @@ function callThrough(transport: Transport, call: Call): Promise<Step<Seen>> {
       response.headers.forEach((value, name) => fields[name] = value);
       const stream = toReadable(response.body);
       const answer = {
-        statusCode: response.status,
+        status: response.status,
         headers: fields,
         body: stream,
         isComplete: () => stream.readableEnded,

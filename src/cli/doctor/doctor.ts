@@ -1,5 +1,5 @@
 /**
- * `sallyport doctor`: calls a provider directly and through a gateway of its own, made from the
+ * `sallyport doctor`: calls a provider directly and through its own gateway, made from the
  * configuration, and says what differs. It costs five chat completions. No key and nothing of an
  * answer is printed.
  *

@@ -41,7 +41,7 @@ export function failure(code: string): Error {
   return Object.assign(new Error(code), { code });
 }
 
-/** Looks up the addresses of a host; none for one that is an address itself. */
+/** Looks up the addresses of a host; none if the host is an address itself. */
 export function probeName(url: URL): Promise<Step<readonly string[]>> {
   return timed(async () => {
     if (isIP(hostOf(url)) !== 0) return [];

@@ -1,6 +1,6 @@
 /**
- * Examination of calls by `sallyport doctor`: a plain one, a streamed one, and one that the caller
- * leaves.
+ * Examination of calls by `sallyport doctor`: a plain one, a streamed one, and a call that its
+ * caller leaves.
  *
  * @module
  */

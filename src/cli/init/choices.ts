@@ -16,7 +16,7 @@ import { WIDTH, wrap } from "../table.ts";
 export interface Choices {
   /** Short name of a known provider, or a base URL. */
   readonly upstream: string;
-  /** Name by which callers reach the gateway over https; `undefined` for http on this machine. */
+  /** Name of the gateway for https; `undefined` for http on this machine. */
   readonly host: string | undefined;
   /** URL of the Redis that keeps keys; `undefined` for a file. */
   readonly redis: string | undefined;
@@ -27,7 +27,7 @@ interface Question {
   readonly option: "upstream" | "host" | "keys";
   readonly text: string;
   readonly fallback: string;
-  /** Reads an answer. @throws {CommandLineError} For one that can't be served */
+  /** Reads an answer. @throws {CommandLineError} For an answer that can't be served */
   readonly read: (answer: string) => string | undefined;
 }
 

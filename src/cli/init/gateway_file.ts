@@ -15,7 +15,7 @@ const INSTALLED_SCHEMA = "./node_modules/sallyport/dist/gateway.schema.json";
 /** The schema of this version at a host of npm's packages. */
 const PUBLISHED_SCHEMA = `https://unpkg.com/sallyport@${VERSION}/dist/gateway.schema.json`;
 
-/** File of keys that the configuration names, beside it. */
+/** File of keys that the configuration names, in its folder. */
 export const KEYS_FILE = "gateway-keys.json";
 /** Name of the certificate's files, without their endings. */
 export const CERTIFICATE_NAME = "gateway";
@@ -23,7 +23,7 @@ export const CERTIFICATE_NAME = "gateway";
 /** Names of this machine for itself. */
 export const LOCAL_NAMES: readonly string[] = ["localhost", "127.0.0.1"];
 
-/** A configuration that is to be written. */
+/** A configuration to write. */
 export interface NewGateway extends Choices {
   readonly port: number;
 }

@@ -23,7 +23,7 @@ function toPath(file: string): string {
 }
 
 /**
- * Returns the words by which this program was started, such as `npx sallyport` or `bun
+ * Returns the words that started this program, such as `npx sallyport` or `bun
  * dist/sallyport.js`.
  */
 function findProgram(): string {
@@ -52,7 +52,7 @@ function toUpstreamHeaders(upstream: string): string[] {
   ];
 }
 
-/** Returns the options of curl by which it finds and trusts a host that only this machine knows. */
+/** Returns the options with which curl finds and trusts a host that only this machine knows. */
 function toHostOptions({ host, port }: NewGateway, directory: string): string[] {
   if (host === undefined) return [];
   const isKnown = /(?:^|\.)localhost$|^[\d.]+$/.test(host);

@@ -150,7 +150,7 @@ class LogReading {
     this.#wake();
   }
 
-  /** Yields what is to be printed, as soon as lines come. */
+  /** Yields the text to print, as soon as lines come. */
   async *toText(files: readonly string[]): AsyncGenerator<string> {
     const hasColumns = this.#sums === undefined && this.#options.json !== true;
     if (process.stdout.isTTY && hasColumns) yield `${this.#printer.head()}\n`;

@@ -42,7 +42,7 @@ function findObject(line: string): Record<string, unknown> | undefined {
   }
 }
 
-/** Reads a line; `undefined` for one that the access log did not write. */
+/** Reads a line; `undefined` if the access log did not write it. */
 export function parseLogLine(line: string): LogLine | undefined {
   const object = findObject(line);
   const startedAt = Date.parse(toText(object?.time) ?? "");

@@ -86,7 +86,8 @@ export class EntryPrinter {
 
   #align(cells: readonly string[], style?: Style): string {
     return cells.map((cell, column) => {
-      const width = Math.max(this.#widths[column] ?? 0, Math.min(cell.length, MAX_WIDTH));
+      const before = this.#widths[column] as number; // each cell has a column
+      const width = Math.max(before, Math.min(cell.length, MAX_WIDTH));
       this.#widths[column] = width;
       const text = column >= FIRST_NUMBER && column < AFTER_NUMBERS
         ? cell.padStart(width)
@@ -97,7 +98,7 @@ export class EntryPrinter {
   }
 }
 
-/** Explains a failed exchange in some lines; empty for one that did not fail. */
+/** Explains a failed exchange in some lines; empty if it did not fail. */
 export function explainEntry(entry: LogEntry): string {
   const explained = explainFailure(entry);
   if (explained === undefined) return "";

@@ -19,7 +19,7 @@ async function* readFrom(
   for await (const part of input) {
     const text = typeof part === "string" ? part : decoder.decode(part, { stream: true });
     const lines = (rest + text).split("\n");
-    rest = lines.pop() ?? "";
+    rest = lines.pop() as string; // a text has at least one line
     // The rest of a line whose beginning was handed on.
     if (isCut && lines.length > 0) lines.shift();
     if (lines.length > 0) isCut = false;
@@ -38,8 +38,8 @@ async function* readFrom(
  * UTF-8 are replaced.
  *
  * @param files Names of files, `-` for standard input; standard input alone if there are none
- * @throws {CommandLineError} For a file that can't be read, and where nobody writes to standard
- * input
+ * @throws {CommandLineError} For a file that can't be read, and where standard input is a
+ * terminal
  */
 export async function* readLines(files: readonly string[]): AsyncGenerator<readonly string[]> {
   for (const file of files.length === 0 ? ["-"] : files) {
