@@ -69,7 +69,7 @@ export interface Config {
   readonly usage: { readonly hoursMs: number; readonly daysMs: number };
   /** Receiver of messages about budgets; there are none if left out. */
   readonly alerts?: AlertsConfig | undefined;
-  /** Metrics beside those that every gateway has: the most keys that have some of their own. */
+  /** Metrics in addition to those of every gateway: the most keys that have some of their own. */
   readonly metrics: { readonly maxKeys: number };
   /**
    * The access log on standard output; `auto` is for people at a terminal, else JSON lines. `debug`
@@ -137,7 +137,7 @@ export interface ConfigInput {
    * out.
    */
   readonly alerts?: AlertsConfig | undefined;
-  /** Metrics beside those that every gateway has, such as `{ "byKey": true }`. */
+  /** Metrics in addition to those of every gateway, such as `{ "byKey": true }`. */
   readonly metrics?: { readonly byKey?: boolean | number | undefined } | undefined;
   /** The access log on standard output; `auto` if left out. */
   readonly log?: Config["log"] | undefined;

@@ -29,7 +29,7 @@ export interface CorsInput {
 }
 
 /**
- * An origin of a scheme that browsers and their shells have beside http, such as
+ * An origin of a scheme that browsers and their shells have next to http, such as
  * `chrome-extension://id`.
  */
 const OTHER_ORIGIN = /^[a-z][a-z0-9+.-]*:\/\/[a-z0-9._-]+$/;

@@ -34,7 +34,7 @@ function headerOf(upstream: string): CredentialHeader {
 }
 
 /**
- * Returns the header for a provider's key where its configuration names none: the one that all
+ * Returns the header for a provider's key where its configuration names none: the header that all
  * upstreams have in common, or `authorization`.
  *
  * @param upstreams Base URLs of the provider

@@ -12,7 +12,7 @@ import { formatDuration, formatSize } from "./units.ts";
 export interface DurableConfig {
   /** Time for which an answer is kept after its end. Milliseconds. */
   readonly keepMs: number;
-  /** Time for which a call goes on that nobody reads. Milliseconds. */
+  /** Time for which a call goes on without a reader. Milliseconds. */
   readonly lingerMs: number;
   /** Maximum size of an answer that is recorded. Bytes. */
   readonly maxBytes: number;
@@ -24,7 +24,7 @@ export interface DurableConfig {
 export interface DurableInput {
   /** Time for which an answer is kept after its end, such as `10m`. */
   readonly keep?: string | undefined;
-  /** Time for which a call goes on that nobody reads, such as `60s`. */
+  /** Time for which a call goes on without a reader, such as `60s`. */
   readonly linger?: string | undefined;
   /** Maximum size of an answer that is recorded, such as `8MB`. */
   readonly size?: string | undefined;

@@ -15,7 +15,7 @@ export interface EgressConfig {
   readonly credentials?: string | undefined;
   /** True if `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` decide on the proxy. */
   readonly fromEnvironment?: true | undefined;
-  /** PEM files of authorities that are trusted beside those of the runtime. */
+  /** PEM files of authorities that are trusted in addition to those of the runtime. */
   readonly ca?: readonly string[] | undefined;
   /** True if the authorities of `ca` are trusted alone. */
   readonly caOnly?: true | undefined;
@@ -33,13 +33,13 @@ export type EgressInput = "off" | EgressSettings;
 
 /** Settings of the way out as they are written. */
 export interface EgressSettings {
-  /** URL of the proxy, or `off` to go without the one that is set for all providers. */
+  /** URL of the proxy, or `off` to go without the proxy for all providers. */
   readonly proxy?: string | undefined;
   /** File with `user:password` for the proxy. */
   readonly credentials?: string | undefined;
   /** True if `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` decide on the proxy. */
   readonly fromEnvironment?: boolean | undefined;
-  /** PEM file of authorities that are trusted beside those of the runtime, or several. */
+  /** PEM file of authorities that are trusted in addition to those of the runtime, or several. */
   readonly ca?: string | readonly string[] | undefined;
   /** True if the authorities of `ca` are trusted alone. */
   readonly caOnly?: boolean | undefined;

@@ -158,8 +158,8 @@ function toKeys(text: string): unknown {
 }
 
 /**
- * Reads the URL of Redis, which takes the place of another one, a Cluster or Sentinels; what stands
- * beside it stays.
+ * Reads the URL of Redis, which takes the place of another one, a Cluster or Sentinels; the other
+ * settings stay.
  */
 function toRedis(text: string, before: unknown): unknown {
   const { url: _, cluster: _cluster, sentinel: _sentinel, ...beside } = toObject(before);

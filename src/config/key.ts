@@ -53,7 +53,7 @@ export interface KeyConfig {
   readonly expiresAt?: number | undefined;
   /** Refused as long as this is true. */
   readonly disabled?: boolean | undefined;
-  /** Milliseconds since 1970 at which it was revoked, for good. */
+  /** Milliseconds since 1970 at which it was finally revoked. */
   readonly revokedAt?: number | undefined;
   /** Time of its creation, milliseconds since 1970. */
   readonly createdAt?: number | undefined;
@@ -98,7 +98,7 @@ export interface KeyInput extends ResolvedKey {
   readonly digest?: string | undefined;
   /** The secret before the last rotation: its digest, and the time until which it is good. */
   readonly previous?: { readonly digest: string; readonly expires: string } | undefined;
-  /** Date and time at which it was revoked, for good. */
+  /** Date and time at which it was finally revoked. */
   readonly revoked?: string | undefined;
   /** Date and time of its creation. */
   readonly created?: string | undefined;

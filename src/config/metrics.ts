@@ -1,12 +1,12 @@
 /**
- * The setting `metrics`: which metrics are kept beside those that every gateway has.
+ * The setting `metrics`: the metrics that are kept in addition to those of every gateway.
  *
  * @module
  */
 import * as v from "valibot";
 import { about } from "./schema.ts";
 
-/** Metrics that are kept beside those that every gateway has. */
+/** Metrics that are kept in addition to those of every gateway. */
 export interface MetricsConfig {
   /** Maximum number of gateway keys with metrics of their own; 0 for none. */
   readonly maxKeys: number;

@@ -54,7 +54,7 @@ export interface ProviderConfig {
    * if left out.
    */
   readonly egress?: EgressConfig | undefined;
-  /** Header in which its interface takes the key; `Authorization` is accepted beside it. */
+  /** Header in which its interface takes the key; `Authorization` is accepted too. */
   readonly credential: "authorization" | "x-api-key" | "api-key" | "x-goog-api-key";
   /** True if callers may send `<gateway key>~<upstream key>` in the upstream key's place. */
   readonly combinedKey: boolean;
@@ -105,7 +105,7 @@ export interface ProviderInput {
    */
   readonly egress?: EgressInput | undefined;
   /**
-   * Header in which its interface takes the key, accepted beside `Authorization`; left out, by the
+   * Header in which its interface takes the key, next to `Authorization`; left out, by the
    * upstream.
    */
   readonly credential?: ProviderConfig["credential"] | undefined;
@@ -165,7 +165,7 @@ const DEADLINES = {
 type DeadlineSet = Readonly<Record<keyof typeof DEADLINES, number>>;
 
 /**
- * Checks a deadline against the one that bounds it. The default is never a mistake: it yields to a
+ * Checks a deadline against its bound. The default is never a mistake: it yields to a
  * shorter bound.
  */
 function checkBound(name: keyof typeof DEADLINES, bound: keyof typeof DEADLINES) {
