@@ -1,5 +1,6 @@
 /**
- * Errors of the admin listener beside those that it shares with callers. Its readers are operators.
+ * Errors of the admin listener, in addition to those that it shares with callers. Operators read
+ * them.
  *
  * @module
  */

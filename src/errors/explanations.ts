@@ -269,7 +269,7 @@ function describe({ outcome, status, code }: FailedExchange): string {
   return OUTCOMES[outcome];
 }
 
-/** Explains how an exchange failed; `undefined` for one that did not fail. */
+/** Explains how an exchange failed; `undefined` if it did not fail. */
 export function explainFailure(failed: FailedExchange): Explanation | undefined {
   const { outcome, cause } = failed;
   if (outcome === "ok") return undefined;
