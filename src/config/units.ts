@@ -83,7 +83,8 @@ export function parseSize(text: string): number {
  */
 export function parseCount(text: string): number {
   const count = /^[0-9]{1,16}$/.test(text) ? Number(text) : measure(text, COUNTS);
-  return Number.isInteger(count) && count >= 1 && count <= 1e15 ? count : NaN;
+  const isInRange = count >= 1 && count <= 1e15;
+  return Number.isInteger(count) && isInRange ? count : NaN;
 }
 
 /** Reads a rate such as `600/min`, `100k/h` or `5/10s`; `undefined` for what is none. */

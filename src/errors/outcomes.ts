@@ -67,7 +67,8 @@ export function concernOf(
   { outcome, status }: { readonly outcome: Outcome; readonly status: number },
 ): Concern {
   const concern = CONCERNS[outcome];
-  return concern === "operator" && status >= 400 && status < 500 ? "caller" : concern;
+  const isCallersFault = status >= 400 && status < 500;
+  return concern === "operator" && isCallersFault ? "caller" : concern;
 }
 
 /**
