@@ -81,7 +81,7 @@ const MISTAKES: Readonly<Record<string, readonly [right: string, wrong: string]>
     "index < text.length; index++",
     "index < text.length - 1; index++",
   ],
-  "the end of an interned word is not compared": [" && textWords[at + 3] === d", ""],
+  "the end of an interned word is not compared": [" &&\n    textWords[at + 3] === d", ""],
   "the start of an interned word is not compared": ["textWords[at] === a && ", ""],
   "a text of another key is left out": ['"content", "text"', '"content", "role"'],
 };
