@@ -217,13 +217,17 @@ function toLines(view: KeyView): string {
  * standard error.
  */
 function printNew({ key, view }: { key: string; view: KeyView }, isJson: boolean): void {
-  if (isJson) return print({ ...view, key }, "");
+  if (isJson) return printJson({ ...view, key });
   process.stdout.write(`${key}\n`);
   process.stderr.write(`${toLines(view)}\n${bold("Keep the key now: it is shown this once.")}\n`);
 }
 
-function print(content: unknown, text: string): void {
-  process.stdout.write(text === "" ? `${JSON.stringify(content, null, 2)}\n` : `${text}\n`);
+function printJson(content: unknown): void {
+  process.stdout.write(`${JSON.stringify(content, null, 2)}\n`);
+}
+
+function printText(text: string): void {
+  process.stdout.write(`${text}\n`);
 }
 
 /** Reads the largest number of keys to list. */
@@ -238,15 +242,14 @@ async function list(keys: KeyAdministration, options: CommandOptions): Promise<v
   const limit = readLimit(options.limit);
   const found = await keys.list({ limit: limit + 1, search: options.search });
   const shown = found.slice(0, limit);
-  if (options.json) return print(shown, "");
+  if (options.json) return printJson(shown);
   if (shown.length === 0) {
     const isAll = options.search === undefined;
-    return print(
-      undefined,
+    return printText(
       isAll ? "no keys: make one by sallyport keys create --name NAME" : "no key is called so",
     );
   }
-  print(undefined, toTable(shown));
+  printText(toTable(shown));
   if (found.length > limit) {
     process.stderr.write(
       `the newest ${limit} are shown: --limit N shows more, --search TEXT finds\n`,
@@ -260,7 +263,7 @@ const PRINTED_AT_ONCE = 1000;
 async function printExport(keys: KeyRegistry): Promise<void> {
   const { lines, damaged } = await exportKeys(keys);
   for (let start = 0; start < lines.length; start += PRINTED_AT_ONCE) {
-    print(undefined, lines.slice(start, start + PRINTED_AT_ONCE).join("\n"));
+    printText(lines.slice(start, start + PRINTED_AT_ONCE).join("\n"));
   }
   if (damaged.length > 0) {
     process.stderr.write(`left out, for their records are damaged: ${damaged.join(", ")}\n`);
@@ -288,11 +291,9 @@ async function readLines(file: string | undefined): Promise<string[]> {
 async function printImport(keys: KeyRegistry, options: CommandOptions): Promise<void> {
   const records = readKeyLines(await readLines(options.operand));
   const counts = await importKeys(keys, records, { isReplacing: options.replace === true });
+  if (options.json) return printJson(counts);
   const { added, replaced, same } = counts;
-  print(
-    counts,
-    options.json ? "" : `${added} keys added, ${replaced} replaced, ${same} there already`,
-  );
+  printText(`${added} keys added, ${replaced} replaced, ${same} there already`);
 }
 
 async function confirm(keys: KeyRegistry): Promise<void> {
@@ -300,8 +301,7 @@ async function confirm(keys: KeyRegistry): Promise<void> {
     throw new CommandLineError("keys confirm is for keys in Redis: no others get lost");
   }
   const hasLost = await keys.confirm();
-  print(
-    undefined,
+  printText(
     hasLost
       ? "confirmed: callers with other keys are unknown from now on"
       : "no key was missed so far",
@@ -327,7 +327,7 @@ async function run(
 ): Promise<void> {
   const { operand: id = "" } = options;
   const isJson = options.json === true;
-  const show = (view: KeyView) => print(view, isJson ? "" : toLines(view));
+  const show = (view: KeyView) => isJson ? printJson(view) : printText(toLines(view));
   switch (options.command) {
     case "keys create":
       return printNew(await keys.create(readPolicy(options)), isJson);
