@@ -15,7 +15,7 @@ import {
 import type { Config } from "./config/config.ts";
 import type { KeyConfig } from "./config/key.ts";
 import type { ProviderConfig } from "./config/provider.ts";
-import type { AskedUsage, Dialect } from "./dialects/dialect.ts";
+import type { Dialect, UsageOptIn } from "./dialects/dialect.ts";
 import { OPAQUE } from "./dialects/opaque.ts";
 import { GatewayError, toErrorResponse } from "./errors/gateway_error.ts";
 import { ClientClosed, type Exchange, type Settlement, toSettlement } from "./exchange/exchange.ts";
@@ -143,7 +143,7 @@ interface Call {
   readonly body: RequestBody | null;
   readonly facts: RequestFacts;
   /** The usage that the gateway has asked for and the caller has not. */
-  readonly askedUsage: AskedUsage | undefined;
+  readonly usageOptIn: UsageOptIn | undefined;
 }
 
 /**
@@ -271,7 +271,7 @@ async function read(
   const isBodiless = operation.body === "none" ||
     (request.body === null && operation.body === "any");
   if (isBodiless) {
-    return { provider, operation, key, body: null, facts: NO_FACTS, askedUsage: undefined };
+    return { provider, operation, key, body: null, facts: NO_FACTS, usageOptIn: undefined };
   }
   const types = CONTENT_TYPES[operation.body];
   const body = await readBody(request, {
@@ -292,8 +292,8 @@ async function read(
   if (isStream !== undefined) exchange.facts.stream = isStream;
   if (operation.model === "body" || operation.model === "optional") admitModel(key, model);
   if (otherModels !== undefined) admitOtherModels(key, otherModels);
-  const askedUsage = provider.usage === "ask" ? askForUsage(body, operation, facts) : undefined;
-  return { provider, operation, key, body, facts, askedUsage };
+  const usageOptIn = provider.usage === "ask" ? askForUsage(body, operation, facts) : undefined;
+  return { provider, operation, key, body, facts, usageOptIn };
 }
 
 /**
@@ -390,7 +390,7 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
 function watch(
   body: AnyBody,
   { isMetered, isEvents, dialect }: { isMetered: boolean; isEvents: boolean; dialect: Dialect },
-  { provider: { deadlines, keepAliveMs }, facts: { choices }, askedUsage }: Call,
+  { provider: { deadlines, keepAliveMs }, facts: { choices }, usageOptIn }: Call,
   { exchange, gateway: { clock, limits: { writeStallMs } } }: Flow,
 ): PushedBody {
   const scanner = isEvents && isSuccess(exchange.status)
@@ -408,9 +408,9 @@ function watch(
     clock,
   };
   const relay = new Relay(body, options);
-  return askedUsage === undefined || scanner === undefined
+  return usageOptIn === undefined || scanner === undefined
     ? relay
-    : new UsageChunkFilter(relay, exchange, askedUsage);
+    : new UsageChunkFilter(relay, exchange, usageOptIn);
 }
 
 /** Turns whatever was thrown into an answer; the only place that does. */

@@ -24,7 +24,7 @@ import { subjectsOf } from "../steps/admission.ts";
 import { type Deadlines, shorten } from "../upstream/forward.ts";
 import type { Transport, UpstreamCall } from "../upstream/transport.ts";
 import { type LimitUse, toLimitUse } from "./limit_use.ts";
-import { findFix } from "./refusal_fix.ts";
+import { findAdvice } from "./refusal_advice.ts";
 
 /** The key that a request presents, as far as the gateway knows it. */
 export type ExplainedKey = Pick<KeyConfig, "id" | "name" | "team">;
@@ -300,5 +300,10 @@ function toExplainedRefusal(
   const told = answer.headers["sallyport-error"] ?? "";
   const code = isErrorCode(told) ? told : "internal_error";
   const facts = { config, provider: record?.provider, isLookedUp, key, cause: record?.cause };
-  return { status: answer.status, code, message: readMessage(answer), fix: findFix(code, facts) };
+  return {
+    status: answer.status,
+    code,
+    message: readMessage(answer),
+    fix: findAdvice(code, facts),
+  };
 }

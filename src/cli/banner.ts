@@ -33,8 +33,8 @@ type Finder = (host: string, prefix: string) => string | undefined;
 /** Makes a finder that looks addresses up in the gateway's own table. */
 function createFinder(providers: Started["providers"]): Finder {
   const table = createHostTable(
-    Object.entries(providers).flatMap(([name, { hosts }]) =>
-      hosts.map((host): [string, string] => [host, name])
+    Object.entries(providers).flatMap(([name, provider]) =>
+      provider.hosts.map((host): [string, string] => [host, name])
     ),
   );
   return (host, prefix) => {
@@ -51,7 +51,7 @@ const addressesIn = (providers: Started["providers"]) =>
   Object.values(providers).flatMap(({ hosts }) => hosts.map(splitAddress));
 
 /**
- * Finds, for each provider, the first address by which it can be called at a listener, by these
+ * Finds, for each provider, the first address at which a listener can be called for it, by these
  * names.
  */
 function addressesOf(
@@ -96,39 +96,31 @@ function toCallable(listener: string): string {
 const scope = (listener: string) =>
   ANY.includes(new URL(listener).hostname) ? " (all interfaces)" : "";
 
-/** Returns whether a URL of a provider already tells of one of its addresses. */
-function isTold(address: string, url: URL): boolean {
+/** Returns whether a URL of a provider already shows one of its addresses. */
+function isShown(address: string, url: URL): boolean {
   const { host, prefix } = splitAddress(address);
   return ["*", url.host, url.hostname].includes(host) && url.pathname === `${prefix}/v1`;
 }
 
-/**
- * Writes the lines that `serve` prints.
- *
- * @param started What has started
- * @returns Lines with their ends
- */
-export function toBanner({ version, urls, admins, providers }: Started): string {
+/** Writes the lines that `serve` prints, with their ends. */
+export function toBanner(started: Started): string {
+  const { version, urls, admins, providers } = started;
   const lines = [`sallyport ${version}`];
   const addresses = urls.map((url) => {
     const names = namesOf(new URL(url).hostname);
     const found = addressesOf(url, names, providers);
     const [first] = found.values();
+    const origin = first === undefined ? toCallable(url) : new URL(first).origin;
     const hint = first === undefined ? " (callers name a host of a provider)" : "";
-    lines.push(
-      `listening on ${first === undefined ? toCallable(url) : new URL(first).origin}${
-        scope(url)
-      }${hint}`,
-    );
+    lines.push(`listening on ${origin}${scope(url)}${hint}`);
     const isFound = first !== undefined || !names.includes("localhost");
     return isFound ? found : addressesOf(url, localHosts(providers), providers);
   });
   for (const url of admins) lines.push(`admin on ${toCallable(url)}${scope(url)}`);
   for (const [name, { hosts, upstreams }] of Object.entries(providers)) {
     const callable = addresses.flatMap((found) => found.get(name) ?? []).map((url) => `${url}/v1`);
-    const rest = hosts.filter((host) => !callable.some((url) => isTold(host, new URL(url)))).join(
-      ", ",
-    );
+    const others = hosts.filter((host) => !callable.some((url) => isShown(host, new URL(url))));
+    const rest = others.join(", ");
     const more = rest === "" ? [] : [callable.length > 0 ? `also ${rest}` : rest];
     lines.push(`provider ${name}: ${[...callable, ...more].join(", ")} -> ${upstreams.join(", ")}`);
   }

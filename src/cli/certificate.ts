@@ -63,14 +63,11 @@ export function writeNew(file: string, text: string, mode: number): void {
 /**
  * Writes a key and a certificate that it signs itself, and says how callers come to trust it.
  *
- * @param options The name of both files without their endings, the hosts, the lifetime, and whether
- * files are replaced
  * @throws {CommandLineError} Where a file is there already or can't be written, or an option is
  * wrong
  */
-export function certificateCommand(
-  { operand: name = DEFAULT_NAME, hosts, expires, force }: CommandOptions,
-): void {
+export function certificateCommand(options: CommandOptions): void {
+  const { operand: name = DEFAULT_NAME, hosts, expires, force } = options;
   const files = { cert: `${name}.crt`, key: `${name}.key` };
   const names = readHosts(hosts ?? DEFAULT_HOSTS);
   const lifeMs = readLife(expires ?? DEFAULT_LIFE);
@@ -83,10 +80,9 @@ export function certificateCommand(
   const { cert, key } = createSelfSignedCertificate(names, lifeMs);
   writeNew(files.key, key, 0o600);
   writeNew(files.cert, cert, 0o644);
+  const until = new Date(Date.now() + lifeMs).toISOString().slice(0, 10);
   print(
-    `${files.cert}  for ${names.join(", ")}, until ${
-      new Date(Date.now() + lifeMs).toISOString().slice(0, 10)
-    }
+    `${files.cert}  for ${names.join(", ")}, until ${until}
 ${files.key}  its private key, for its owner alone
 
 Nobody trusts it by itself. For a try-out, callers are told to:

@@ -19,7 +19,6 @@ import type { CommandOptions } from "./options.ts";
  * secrets masked, and on standard error the settings that have no effect. Or prints only the flags
  * of Deno for it.
  *
- * @param options The configuration's file, and what is asked
  * @throws {ConfigError} For a mistake in it
  */
 export async function checkCommand(options: CommandOptions): Promise<void> {

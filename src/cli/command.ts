@@ -32,7 +32,6 @@ export class CommandLineError extends Error {
  * the stream emits an `error` event. Node's streams do so by themselves; those of Deno throw.
  *
  * @param text Lines with their ends
- * @param stream Standard output if left out
  */
 export function print(text: string, stream: NodeJS.WriteStream = process.stdout): void {
   try {
@@ -42,11 +41,26 @@ export function print(text: string, stream: NodeJS.WriteStream = process.stdout)
   }
 }
 
-/**
- * Writes one line to standard error.
- *
- * @param text The line without the program's name and without its end
- */
+/** Writes one line to standard error. @param text Without the program's name and without its end */
 export function report(text: string): void {
   print(`sallyport: ${text}\n`, process.stderr);
+}
+
+/**
+ * Prints a text that can be larger than memory: part by part, waiting where its reader is slow. It
+ * ends early where its reader is gone.
+ */
+export async function printParts(parts: AsyncIterable<string>): Promise<void> {
+  const { stdout } = process;
+  let isGone = false;
+  stdout.once("error", () => isGone = true);
+  for await (const part of parts) {
+    print(part);
+    if (stdout.writableNeedDrain) {
+      await new Promise<void>((resolve) => {
+        for (const event of ["drain", "error", "close"]) stdout.once(event, () => resolve());
+      });
+    }
+    if (isGone) return; // its reader has closed its end, as `| head` does
+  }
 }

@@ -302,21 +302,21 @@ export const COMMANDS = {
 export type CommandName = keyof typeof COMMANDS;
 
 /** Names of all commands, in the order in which they are shown. */
-export const COMMAND_NAMES: readonly CommandName[] = Object.keys(COMMANDS) as CommandName[]; // of a constant
+export const COMMAND_NAMES = Object.keys(COMMANDS) as readonly CommandName[]; // of a constant
 
-/** @returns The row of a command */
+/** Returns the row of a command. */
 export function specOf(command: CommandName): CommandSpec {
   return COMMANDS[command];
 }
 
-/** @returns Whether a command of that name is in the table */
+/** Tells whether a command of that name is in the table. */
 export function isCommand(name: string): name is CommandName {
   return Object.hasOwn(COMMANDS, name);
 }
 
 /**
- * @returns The commands whose names begin with this word and have another one after it, such as the
- * verbs of `keys`
+ * Lists the commands whose names begin with this word and have another one after it, such as the
+ * verbs of `keys`.
  */
 export function commandsUnder(word: string): CommandName[] {
   return COMMAND_NAMES.filter((name) => name.startsWith(`${word} `));

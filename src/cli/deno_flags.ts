@@ -8,6 +8,7 @@ import { readdirSync, realpathSync } from "node:fs";
 import { basename, dirname, resolve } from "node:path";
 import process from "node:process";
 import type { Config } from "../config/config.ts";
+import type { IdentityConfig } from "../config/identity.ts";
 import { type KeysConfig, keysInRedis } from "../config/keys.ts";
 import {
   readRedisUrl,
@@ -52,7 +53,8 @@ function redisAddresses({ url, cluster = [] }: RedisConfig): RedisAddress[] {
  * others.
  */
 function redisPeers(redis: RedisConfig): { hostname: string; port: number }[] {
-  const nodes = [...redisAddresses(redis), ...redis.sentinel?.nodes.map(readSentinelNode) ?? []];
+  const sentinels = redis.sentinel?.nodes.map(readSentinelNode) ?? [];
+  const nodes = [...redisAddresses(redis), ...sentinels];
   return nodes.flatMap(({ host, port }) =>
     host === undefined || port === undefined ? [] : [{ hostname: host, port }]
   );
@@ -60,10 +62,9 @@ function redisPeers(redis: RedisConfig): { hostname: string; port: number }[] {
 
 /** Lists the files of TLS and the Unix sockets that the settings of Redis name. */
 function redisFiles(redis: RedisConfig, directory: string): { pems: string[]; sockets: string[] } {
+  const pems = Object.values(redis.tls ?? {}).filter((pem) => pem !== undefined);
   return {
-    pems: Object.values(redis.tls ?? {}).filter((pem) => pem !== undefined).map((pem) =>
-      resolve(directory, pem)
-    ),
+    pems: pems.map((pem) => resolve(directory, pem)),
     sockets: redisAddresses(redis).flatMap(({ path }) => path === undefined ? [] : [path]),
   };
 }
@@ -84,10 +85,8 @@ function egressSources({ providers }: Config, directory: string): {
   addsRoots: boolean;
 } {
   const all = Object.values(providers).flatMap(({ egress }) => egress ?? []);
-  const files = all.flatMap((
-    { ca = [], cert, key, credentials },
-  ) => [...ca, cert, key, credentials]);
-  // What Deno itself trusts is trusted beside ca, and must be read again for that.
+  const files = all.flatMap((each) => [...each.ca ?? [], each.cert, each.key, each.credentials]);
+  // What Deno itself trusts is trusted in addition to ca, and must be read again for that.
   const addsRoots = all.some(({ ca, caOnly }) => ca !== undefined && !caOnly);
   const { DENO_CERT: roots } = addsRoots ? process.env : {};
   return {
@@ -98,10 +97,17 @@ function egressSources({ providers }: Config, directory: string): {
     ],
     variables: [
       ...(all.some(({ fromEnvironment }) => fromEnvironment) ? EGRESS_VARIABLES : []),
-      ...(addsRoots ? ["NODE_USE_SYSTEM_CA"] : []), // read by Deno itself, with a permission all the same
+      // Deno itself reads it, and needs a permission for that too.
+      ...(addsRoots ? ["NODE_USE_SYSTEM_CA"] : []),
       ...(roots === undefined ? [] : ["DENO_CERT"]),
     ],
   };
+}
+
+/** Lists what an issuer's public keys are fetched from. */
+function issuerPeers({ issuer, jwks }: IdentityConfig): string[] {
+  if (jwks === undefined) return [toPeer(issuer)];
+  return typeof jwks === "string" && URL.canParse(jwks) ? [toPeer(jwks)] : [];
 }
 
 function netOf({ config, directory }: LoadedConfig): string[] {
@@ -115,13 +121,7 @@ function netOf({ config, directory }: LoadedConfig): string[] {
     ),
     ...(redis === undefined ? [] : redisPeers(redis).map(toAddress)),
     ...(alerts === undefined ? [] : [toPeer(alerts.url)]),
-    ...identity.flatMap(({ issuer, jwks }) =>
-      jwks === undefined
-        ? [toPeer(issuer)]
-        : typeof jwks === "string" && URL.canParse(jwks)
-        ? [toPeer(jwks)]
-        : []
-    ),
+    ...identity.flatMap(issuerPeers),
   ];
 }
 
@@ -140,8 +140,8 @@ function foldersOf(file: string): string[] {
 }
 
 /**
- * Finds something else in the folders of files that are written. @returns A folder, and the name of
- * what it also holds
+ * Finds something else in the folders of files that are written: a folder, and the name of what it
+ * also holds.
  */
 function findForeign(
   files: readonly string[],
@@ -176,8 +176,9 @@ function replacedFiles({ config, directory }: LoadedConfig): string[] {
 }
 
 /**
- * Returns the flags of `deno run` for one process. @param variables Environment variables that it
- * consists of
+ * Returns the flags of `deno run` for one process.
+ *
+ * @param variables Environment variables that the configuration consists of
  */
 function toDenoFlags(
   loaded: LoadedConfig,
@@ -248,7 +249,8 @@ export function printDenoFlags(named: string | undefined, envFiles: readonly str
   const foreign = findForeign(replacedFiles(loaded));
   if (foreign !== undefined) {
     report(
-      `warning: the flags open the folder ${foreign.folder} to reading and writing, which also holds ${foreign.name}. ` +
+      `warning: the flags open the folder ${foreign.folder} to reading and writing, ` +
+        `which also holds ${foreign.name}. ` +
         "Give the key file a folder that holds nothing else, such as keys/gateway-keys.json",
     );
   }

@@ -37,10 +37,8 @@ class EnvSyntaxError extends Error {
  * Reads variables as dotenv files hold them: `NAME=value` lines with or without `export`. A value
  * ends at the end of its line, or before a `#` with white space in front. In single quotes or
  * backticks it is taken as it is; in double quotes `\n`, `\r`, `\t`, `\"` and `\\` stand for one
- * character. Values in quotes may have several lines. Nothing is expanded.
- *
- * @param content The text of a file
- * @returns The variables; a later line takes precedence over an earlier one
+ * character. Values in quotes may have several lines. Nothing is expanded. A later line takes
+ * precedence over an earlier one.
  */
 export function parseVariables(content: string): Map<string, string> {
   const text = content.replace(/^\uFEFF/, "").replaceAll("\r\n", "\n");
@@ -72,12 +70,7 @@ export function parseVariables(content: string): Map<string, string> {
   return variables;
 }
 
-/**
- * Reads a variable of the environment.
- *
- * @param name Its name
- * @returns Its value; `undefined` where it is not set, or Deno may not tell
- */
+/** Reads a variable of the environment; `undefined` where it is not set, or Deno may not tell. */
 export function readVariable(name: string): string | undefined {
   try {
     return process.env[name];
@@ -92,15 +85,20 @@ interface EnvFile {
   readonly variables: ReadonlyMap<string, string>;
 }
 
+/** Returns the code or the name of an error. */
+function codeOf(error: unknown): unknown {
+  if (!(error instanceof Error)) return "unknown";
+  return "code" in error ? error.code : error.name;
+}
+
 function readEnvFile(file: string): EnvFile {
   let text: string;
   try {
     text = readFileSync(file, "utf8");
   } catch (error) {
-    const why = error instanceof Error ? ("code" in error ? error.code : error.name) : "unknown";
     throw new ConfigError([{
       path: "--env-file",
-      message: `cannot read the file (${why})`,
+      message: `cannot read the file (${codeOf(error)})`,
       source: file,
     }]);
   }
@@ -117,10 +115,8 @@ function readEnvFile(file: string): EnvFile {
 }
 
 /**
- * Reads the names of variables in files.
+ * Reads the names of variables in files, whether or not the environment sets them.
  *
- * @param files The files
- * @returns The names, whether or not the environment sets them
  * @throws {ConfigError} For a file that can't be read, and for the first mistake in one
  */
 export function readEnvNames(files: readonly string[]): string[] {
@@ -132,14 +128,15 @@ const fromFiles = new Set<string>();
 
 /**
  * Finds the variables that Node has set by itself. It takes `--env-file` as its own wherever it
- * stands, also behind the program's name, and reads the files by rules of its own before the
+ * stands, also behind the program's name, and reads the files by its own rules before the
  * program begins.
  */
 function findSetByNode(files: readonly EnvFile[]): string[] {
   if (runtime !== "node") return [];
-  const read = Object.assign({}, ...files.map(({ text }) => util.parseEnv(text))) as NodeJS.Dict<
-    string
-  >;
+  const read: NodeJS.Dict<string> = Object.assign(
+    {},
+    ...files.map(({ text }) => util.parseEnv(text)),
+  );
   return Object.keys(read).filter((name) => process.env[name] === read[name]);
 }
 
@@ -156,7 +153,9 @@ let isFirst = true;
  */
 export function applyEnvFiles(names: readonly string[] = []): void {
   const files = names.map(readEnvFile);
-  if (isFirst) { for (const name of findSetByNode(files)) fromFiles.add(name); }
+  if (isFirst) {
+    for (const name of findSetByNode(files)) fromFiles.add(name);
+  }
   isFirst = false;
   const variables = new Map(files.flatMap((file) => [...file.variables]));
   for (const name of fromFiles) {
@@ -170,8 +169,8 @@ export function applyEnvFiles(names: readonly string[] = []): void {
       process.env[name] = value;
       fromFiles.add(name);
     } catch {
-      const message =
-        `cannot set ${name}: Deno has to be started with --allow-env=${name}, see sallyport check --deno-flags`;
+      const message = `cannot set ${name}: Deno has to be started with --allow-env=${name}, ` +
+        "see sallyport check --deno-flags";
       throw new ConfigError([{ path: "--env-file", message }]);
     }
   }

@@ -7,7 +7,7 @@
 import process from "node:process";
 import * as v from "valibot";
 import { loadConfig } from "../serve/load_config.ts";
-import { type AdminAnswer, askAdmin, toAdminUrl } from "./ask_admin.ts";
+import { type AdminAnswer, askAdmin, toAdminUrl } from "./admin_client.ts";
 import { CommandLineError, print, report } from "./command.ts";
 import type { CommandOptions } from "./options.ts";
 
@@ -27,7 +27,7 @@ function readHealth({ text }: AdminAnswer): v.InferOutput<typeof HealthSchema> |
   }
 }
 
-/** Asks for the gateway's health. @returns The text to print, and whether all is well */
+/** Asks for the gateway's health. */
 async function look(origin: string, path: string): Promise<[text: string, isWell: boolean]> {
   const answer = await askAdmin(`${origin}${path}`, { timeout: ASK_MS }).catch(() => null);
   if (answer === undefined) return [`no gateway runs at ${origin}`, false];
@@ -47,7 +47,6 @@ async function look(origin: string, path: string): Promise<[text: string, isWell
  * Asks the gateway of this configuration whether it is ready, or only whether it is alive, and says
  * so; the exit status is 1 when it is not.
  *
- * @param options The configuration's file, and what is asked
  * @throws {CommandLineError} When the configuration has no admin listener that can be asked
  * @throws {ConfigError} For a mistake in the configuration
  */

@@ -64,18 +64,23 @@ function toCommands(names: readonly CommandName[]): string {
 /** Returns the help of one command. */
 function toCommandHelp(name: CommandName): string[] {
   const { operand, text, notes, options, texts, example, fails } = specOf(name);
-  const statuses = { 0: "success", 1: fails, 2: "a mistake in the command or the configuration" };
+  const usage = [
+    `sallyport ${name}`,
+    ...options.length > 0 ? ["[OPTIONS]"] : [],
+    ...operand === undefined ? [] : [operand],
+  ];
+  const exits: (readonly [status: string, why: string])[] = [
+    ["0", "success"],
+    ...fails === undefined ? [] : [["1", fails] as const],
+    ["2", "a mistake in the command or the configuration"],
+  ];
   return [
     wrap(`sallyport ${name}: ${text}`, WIDTH).join("\n"),
-    `Usage\n  sallyport ${name}${options.length > 0 ? " [OPTIONS]" : ""}${
-      operand === undefined ? "" : ` ${operand}`
-    }`,
+    `Usage\n  ${usage.join(" ")}`,
     ...notes === undefined ? [] : [wrap(notes, WIDTH).join("\n")],
     `Options\n${toOptions([...options, "help"], { ...texts, help: "print this text" })}`,
     `Example\n  ${example}`,
-    `Exit status\n${
-      toColumns(Object.entries(statuses).flatMap(([status, why]) => why ? [[status, why]] : []))
-    }`,
+    `Exit status\n${toColumns(exits)}`,
   ];
 }
 
@@ -90,17 +95,20 @@ function toGeneralHelp(): string[] {
   ];
 }
 
+function toParts(topic: string): string[] {
+  if (topic === "") return toGeneralHelp();
+  const parts = isCommand(topic)
+    ? toCommandHelp(topic)
+    : [`Usage\n  sallyport ${topic} COMMAND [OPTIONS]`];
+  const under = commandsUnder(topic);
+  return under.length === 0 ? parts : [...parts, `Commands\n${toCommands(under)}`];
+}
+
 /**
- * Returns the help.
+ * Returns the help, in lines of at most 80 characters.
  *
  * @param topic A command, or the first word of several; that of all commands if left out
- * @returns Lines of at most 80 characters
  */
 export function toHelp(topic = ""): string {
-  const under = topic === "" ? [] : commandsUnder(topic);
-  const parts = topic === "" ? toGeneralHelp() : isCommand(topic) ? toCommandHelp(topic) : [
-    `Usage\n  sallyport ${topic} COMMAND [OPTIONS]`,
-  ];
-  const more = under.length === 0 ? [] : [`Commands\n${toCommands(under)}`];
-  return `${[...parts, ...more].join("\n\n")}\n`;
+  return `${toParts(topic).join("\n\n")}\n`;
 }

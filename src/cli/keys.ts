@@ -109,9 +109,8 @@ function readOption(options: CommandOptions, name: SettingName): unknown {
 /** Reads the policy of a key from the options; a setting that is `undefined` is taken away. */
 function readPolicy(options: CommandOptions): Partial<KeyPolicy> {
   const read = (names: readonly SettingName[]) =>
-    names.filter((name) => options[name] !== undefined).map((name) =>
-      [name, readOption(options, name)] as const
-    );
+    names.filter((name) => options[name] !== undefined)
+      .map((name) => [name, readOption(options, name)] as const);
   const limits = read(LIMITS);
   const input = Object.fromEntries([
     ...read(SETTINGS),
@@ -141,18 +140,36 @@ function toNames(names: readonly string[] | undefined): string {
   return names === undefined ? "all" : names.join(",") || "none";
 }
 
-function toLimits(
-  { requests, tokens, concurrency, budget, mode }: NonNullable<KeyView["limits"]>,
-): string {
+/** Formats a budget: money names its currency, tokens have no unit. */
+const toBudget = (budget: string): string => budget.includes(" ") ? budget : `${budget} tokens`;
+
+function toLimits(limits: NonNullable<KeyView["limits"]>): string {
+  const { requests, tokens, concurrency, budget = [], mode } = limits;
   const parts = [
     requests && `${requests} requests`,
     tokens && `${tokens} tokens`,
     concurrency && `${concurrency} at once`,
-    ...[budget ?? []].flat().map((each) => `${each}${String(each).includes(" ") ? "" : " tokens"}`),
+    ...[budget].flat().map((each) => toBudget(String(each))),
     mode === "observe" && "(observed)",
     mode === "strict" && "(strict)",
   ];
   return parts.filter(Boolean).join(", ");
+}
+
+/** Returns the cells of a key, in the order of the titles in {@link toTable}. */
+function toCells(key: KeyView): string[] {
+  const { id, name = "", state, expires, lastUsed, team = "", providers, models, limits } = key;
+  return [
+    id,
+    Array.from(name).slice(0, MAX_NAME).join(""),
+    state,
+    toDay(expires),
+    toDay(lastUsed),
+    team,
+    toNames(providers),
+    toNames(models),
+    limits === undefined ? "" : toLimits(limits),
+  ];
 }
 
 /** Formats keys as a table. */
@@ -168,38 +185,31 @@ function toTable(keys: readonly KeyView[]): string {
     "MODELS",
     "LIMITS",
   ];
-  const rows = keys.map((
-    { id, name = "", state, expires, lastUsed, team = "", providers, models, limits },
-  ) => [
-    ...[id, Array.from(name).slice(0, MAX_NAME).join(""), state, toDay(expires), toDay(lastUsed)],
-    ...[team, toNames(providers), toNames(models), limits === undefined ? "" : toLimits(limits)],
-  ]);
-  return alignColumns(head, rows);
+  return alignColumns(head, keys.map(toCells));
+}
+
+/** Formats the use of a limit, as the admin API reports it. */
+function toUse(use: Readonly<Record<string, unknown>>): string {
+  const { name, used, limit, currency, resetsIn } = use;
+  const unit = currency === undefined ? "" : ` ${currency}`;
+  const reset = resetsIn === undefined ? "" : `, anew in ${resetsIn}`;
+  return `${name} ${used} of ${limit}${unit}${reset}`;
 }
 
 function toText(value: unknown): string {
-  if (Array.isArray(value) && typeof value[0] === "object") {
-    return value.map(({ name, used, limit, currency, resetsIn }) =>
-      `${name} ${used} of ${limit}${currency === undefined ? "" : ` ${currency}`}${
-        resetsIn === undefined ? "" : `, anew in ${resetsIn}`
-      }`
-    ).join("; ");
+  if (Array.isArray(value)) {
+    return typeof value[0] === "object" ? value.map(toUse).join("; ") : value.join(", ");
   }
-  if (Array.isArray(value)) return value.join(", ");
   if (typeof value !== "object" || value === null) return String(value);
-  return Object.entries(value).filter(([, part]) => part !== undefined).map(([name, part]) =>
-    `${name} ${part}`
-  ).join(
-    ", ",
-  );
+  const parts = Object.entries(value).filter(([, part]) => part !== undefined);
+  return parts.map(([name, part]) => `${name} ${part}`).join(", ");
 }
 
 function toLines(view: KeyView): string {
   const fields = Object.entries(view).filter(([, value]) => value !== undefined);
   const width = Math.max(...fields.map(([name]) => name.length));
-  return fields.map(([name, value]) => `${name.padEnd(width)}  ${toPlain(toText(value))}`).join(
-    "\n",
-  );
+  const lines = fields.map(([name, value]) => `${name.padEnd(width)}  ${toPlain(toText(value))}`);
+  return lines.join("\n");
 }
 
 /**
@@ -207,31 +217,39 @@ function toLines(view: KeyView): string {
  * standard error.
  */
 function printNew({ key, view }: { key: string; view: KeyView }, isJson: boolean): void {
-  if (isJson) return print({ ...view, key }, "");
+  if (isJson) return printJson({ ...view, key });
   process.stdout.write(`${key}\n`);
   process.stderr.write(`${toLines(view)}\n${bold("Keep the key now: it is shown this once.")}\n`);
 }
 
-function print(content: unknown, text: string): void {
-  process.stdout.write(text === "" ? `${JSON.stringify(content, null, 2)}\n` : `${text}\n`);
+function printJson(content: unknown): void {
+  process.stdout.write(`${JSON.stringify(content, null, 2)}\n`);
+}
+
+function printText(text: string): void {
+  process.stdout.write(`${text}\n`);
+}
+
+/** Reads the largest number of keys to list. */
+function readLimit(text: string | undefined): number {
+  const limit = text === undefined ? DEFAULT_LISTED : Number(text);
+  const isInRange = limit >= 1 && limit <= MAX_LISTED;
+  if (Number.isInteger(limit) && isInRange) return limit;
+  throw new CommandLineError("--limit takes a whole number from 1 to 1000000");
 }
 
 async function list(keys: KeyAdministration, options: CommandOptions): Promise<void> {
-  const limit = options.limit === undefined ? DEFAULT_LISTED : Number(options.limit);
-  if (!Number.isInteger(limit) || limit < 1 || limit > MAX_LISTED) {
-    throw new CommandLineError("--limit takes a whole number from 1 to 1000000");
-  }
+  const limit = readLimit(options.limit);
   const found = await keys.list({ limit: limit + 1, search: options.search });
   const shown = found.slice(0, limit);
-  if (options.json) return print(shown, "");
+  if (options.json) return printJson(shown);
   if (shown.length === 0) {
     const isAll = options.search === undefined;
-    return print(
-      undefined,
+    return printText(
       isAll ? "no keys: make one by sallyport keys create --name NAME" : "no key is called so",
     );
   }
-  print(undefined, toTable(shown));
+  printText(toTable(shown));
   if (found.length > limit) {
     process.stderr.write(
       `the newest ${limit} are shown: --limit N shows more, --search TEXT finds\n`,
@@ -245,7 +263,7 @@ const PRINTED_AT_ONCE = 1000;
 async function printExport(keys: KeyRegistry): Promise<void> {
   const { lines, damaged } = await exportKeys(keys);
   for (let start = 0; start < lines.length; start += PRINTED_AT_ONCE) {
-    print(undefined, lines.slice(start, start + PRINTED_AT_ONCE).join("\n"));
+    printText(lines.slice(start, start + PRINTED_AT_ONCE).join("\n"));
   }
   if (damaged.length > 0) {
     process.stderr.write(`left out, for their records are damaged: ${damaged.join(", ")}\n`);
@@ -273,11 +291,9 @@ async function readLines(file: string | undefined): Promise<string[]> {
 async function printImport(keys: KeyRegistry, options: CommandOptions): Promise<void> {
   const records = readKeyLines(await readLines(options.operand));
   const counts = await importKeys(keys, records, { isReplacing: options.replace === true });
+  if (options.json) return printJson(counts);
   const { added, replaced, same } = counts;
-  print(
-    counts,
-    options.json ? "" : `${added} keys added, ${replaced} replaced, ${same} there already`,
-  );
+  printText(`${added} keys added, ${replaced} replaced, ${same} there already`);
 }
 
 async function confirm(keys: KeyRegistry): Promise<void> {
@@ -285,8 +301,7 @@ async function confirm(keys: KeyRegistry): Promise<void> {
     throw new CommandLineError("keys confirm is for keys in Redis: no others get lost");
   }
   const hasLost = await keys.confirm();
-  print(
-    undefined,
+  printText(
     hasLost
       ? "confirmed: callers with other keys are unknown from now on"
       : "no key was missed so far",
@@ -312,7 +327,7 @@ async function run(
 ): Promise<void> {
   const { operand: id = "" } = options;
   const isJson = options.json === true;
-  const show = (view: KeyView) => print(view, isJson ? "" : toLines(view));
+  const show = (view: KeyView) => isJson ? printJson(view) : printText(toLines(view));
   switch (options.command) {
     case "keys create":
       return printNew(await keys.create(readPolicy(options)), isJson);
@@ -342,7 +357,6 @@ async function run(
 /**
  * Manages gateway keys in the store that the configuration names.
  *
- * @param options The verb and what it takes
  * @throws {CommandLineError} For a mistake in the command, and when the change is refused
  */
 export async function keysCommand(options: CommandOptions): Promise<void> {

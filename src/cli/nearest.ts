@@ -35,11 +35,7 @@ function distance(from: string, to: string): number {
 }
 
 /**
- * Finds the word that was probably meant.
- *
- * @param typed The word as it was typed
- * @param words The words that there are
- * @returns The nearest one; `undefined` where none is near, or it was typed as it is
+ * Finds the word that was probably meant; `undefined` where none is near, or it was typed as it is.
  */
 export function findNearest(typed: string, words: readonly string[]): string | undefined {
   const limit = Math.max(1, Math.floor(typed.length * MISTYPED_PART));

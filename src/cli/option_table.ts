@@ -192,7 +192,7 @@ export const OPTIONS = {
 /** Name of an option. */
 export type OptionName = keyof typeof OPTIONS;
 
-/** Options that can be given without a command and beside any. */
+/** Options that can be given without a command and with any. */
 export const GENERAL_OPTIONS: readonly OptionName[] = ["help", "version"];
 
 type ValueOf<Spec> = Spec extends { type: "boolean" } ? boolean

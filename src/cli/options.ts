@@ -49,7 +49,7 @@ function verbsOf(word: string): string[] {
   return commandsUnder(word).map((name) => name.slice(word.length + 1));
 }
 
-/** Finds the command that the first words name. @returns The command and the words after it */
+/** Finds the command that the first words name; the words after it are its operands. */
 function findCommand(
   [first = "", ...rest]: readonly string[],
 ): { command: CommandName; operands: readonly string[] } {
@@ -109,20 +109,19 @@ function parse(args: readonly string[]): { values: OptionValues; positionals: re
       throw new CommandLineError(message || "cannot read the arguments");
     }
     const words = args.filter((arg) => !arg.startsWith("-")).slice(0, 2);
-    const command = [words.join(" "), words[0] ?? ""].find(isCommand);
+    const command = [words.join(" "), ...words.slice(0, 1)].find(isCommand);
     const hint = suggest(unknown.replace(/^-+/, ""), listOptions(command), "--");
     throw new CommandLineError(`unknown option: ${unknown}${hint}`, command);
   }
 }
 
 /**
- * Reads the command line.
+ * Reads the command line. Only options come back where one of them, such as `--help`, or nothing is
+ * asked for.
  *
  * @param args The arguments, without the program's own name
- * @returns The command with its options; only the options where one of them, such as `--help`, or
- * nothing is asked for
- * @throws {CommandLineError} For an unknown command or option, and for one that the command does
- * not take
+ * @throws {CommandLineError} For an unknown command or option, and for an option that the
+ * command does not take
  */
 export function readCommandLine(args: readonly string[]): CommandOptions | Bare {
   const { values, positionals } = parse(args);
@@ -133,9 +132,9 @@ export function readCommandLine(args: readonly string[]): CommandOptions | Bare 
   if (values.help) return { help: true, topic: findTopic(positionals) };
   const { command, operands } = findCommand(positionals);
   const { operand: wanted, options } = specOf(command);
-  const [operand, extra] = operands;
   const isList = wanted?.includes("...") === true;
-  const unexpected = wanted === undefined ? operand : isList ? undefined : extra;
+  const most = wanted === undefined ? 0 : 1;
+  const unexpected = isList ? undefined : operands[most];
   if (unexpected !== undefined) {
     const hint = suggest(unexpected, verbsOf(command), `${command} `);
     throw new CommandLineError(`unexpected argument: ${unexpected}${hint}`, command);
@@ -147,5 +146,5 @@ export function readCommandLine(args: readonly string[]): CommandOptions | Bare 
     const hint = suggest(stray, listOptions(command), "--");
     throw new CommandLineError(`${command} takes no --${stray}${hint}`, command);
   }
-  return { ...values, command, operand, ...(isList && { operands }) };
+  return { ...values, command, operand: operands[0], ...(isList && { operands }) };
 }

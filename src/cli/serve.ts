@@ -52,26 +52,26 @@ function createKeyMaker(): () => KeyConfig | undefined {
 }
 
 function readServer(name: string | undefined): ServerName | undefined {
-  if (name !== undefined && name !== "native" && name !== "node") {
-    throw new CommandLineError("--server takes native or node");
-  }
-  return name;
+  if (name === undefined) return undefined;
+  if (name === "native" || name === "node") return name;
+  throw new CommandLineError("--server takes native or node");
 }
 
+/** Formats of the log that the command line can ask for. */
+const LOGS = ["json", "debug", "pretty", "off"] as const;
+
 function readLog(name: string | undefined): Config["log"] | undefined {
-  if (
-    name === undefined || name === "json" || name === "debug" || name === "pretty" || name === "off"
-  ) return name;
+  const log = LOGS.find((each) => each === name);
+  if (name === undefined || log !== undefined) return log;
   throw new CommandLineError("--log takes json, debug, pretty or off");
 }
 
 /** Reads the number of workers; `auto` is one a core. */
 function readWorkers(text = "1"): number {
   const count = text === "auto" ? availableParallelism() : Number(text);
-  if (!Number.isInteger(count) || count < 1 || count > MAX_WORKERS) {
-    throw new CommandLineError(`--workers takes auto or a whole number from 1 to ${MAX_WORKERS}`);
-  }
-  return count;
+  const isInRange = count >= 1 && count <= MAX_WORKERS;
+  if (Number.isInteger(count) && isInRange) return count;
+  throw new CommandLineError(`--workers takes auto or a whole number from 1 to ${MAX_WORKERS}`);
 }
 
 /** Parts of `serve` that stay when the configuration changes. */
@@ -92,9 +92,8 @@ interface Context {
 /**
  * Serves callers until a signal ends the process, and reads the configuration again at each SIGHUP.
  */
-async function serveUntilSignal(
-  { serving, engines, serve, read, count, logs, log }: Context,
-): Promise<void> {
+async function serveUntilSignal(context: Context): Promise<void> {
+  const { serving, engines, serve, read, count, logs, log } = context;
   const onHangup = catchHangups();
   let providers: Config["providers"] = {};
   const reloader: Reloader = new Reloader({
@@ -151,7 +150,6 @@ async function serveUntilSignal(
 /**
  * Starts the gateway and stays until a signal ends it.
  *
- * @param options The configuration's file, the server, the number of workers, and the log
  * @throws {ConfigError} For a mistake in the configuration
  */
 export async function serveCommand(command: CommandOptions): Promise<void> {

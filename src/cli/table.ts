@@ -1,5 +1,5 @@
 /**
- * Tables and lines for a terminal.
+ * Tables, lines and colours for a terminal.
  *
  * @module
  */
@@ -13,7 +13,7 @@ const WIDE =
 /** The longest line, as wide as a terminal is at least. Characters. */
 export const WIDTH = 80;
 
-/** @returns The text in lines of at most a number of characters, if no word is longer */
+/** Splits a text into lines of at most `width` characters, if no word is longer. */
 export function wrap(text: string, width: number): string[] {
   const lines: string[] = [];
   for (const word of text.split(" ")) {
@@ -25,12 +25,33 @@ export function wrap(text: string, width: number): string[] {
   return lines;
 }
 
-/** @returns The text, in bold where a person reads it */
+/** Returns a text in bold, where a person reads it. */
 export const bold = (text: string): string => process.stdout.isTTY ? styleText("bold", text) : text;
 
+/** Name of a style. */
+export type Style = "bold" | "green" | "red" | "yellow" | "gray";
+
+function isPlainWanted(): boolean {
+  try {
+    return (process.env.NO_COLOR ?? "") !== "";
+  } catch {
+    return false; // Deno: not allowed to know
+  }
+}
+
 /**
- * @returns The text, its control characters replaced: the name of a key or a model must not move
- * the cursor
+ * Returns a text in a style, where standard output is a terminal and NO_COLOR is not set
+ * (https://no-color.org).
+ */
+export function styled(style: Style, text: string): string {
+  // Its own look at the stream would take colours away in continuous integration, terminal or not.
+  return process.stdout.isTTY && !isPlainWanted()
+    ? styleText(style, text, { validateStream: false })
+    : text;
+}
+
+/**
+ * Replaces the control characters of a text: the name of a key or a model must not move the cursor.
  */
 export function toPlain(text: string): string {
   return text.replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\ufffd");
@@ -45,23 +66,21 @@ function widthOf(text: string): number {
 /**
  * Formats rows as columns, each as wide as its widest cell.
  *
- * @param head The titles
- * @param rows The cells, in the same order
+ * @param head The titles, in the order of the cells
  * @param isNumber Returns whether a column is aligned to the right
- * @returns The lines
  */
 export function alignColumns(
   head: readonly string[],
   rows: readonly (readonly string[])[],
   isNumber: (column: number) => boolean = () => false,
 ): string {
-  const plain = rows.map((row) => row.map(toPlain));
+  const plain = rows.map((row) => row.map(toPlain)); // each row has a cell for each title
   const widths = head.map((title, column) =>
-    plain.reduce((width, row) => Math.max(width, widthOf(row[column] ?? "")), title.length)
+    plain.reduce((width, row) => Math.max(width, widthOf(row[column] as string)), title.length)
   );
   const toLine = (row: readonly string[]) =>
     row.map((cell, column) => {
-      const space = " ".repeat((widths[column] ?? 0) - widthOf(cell));
+      const space = " ".repeat((widths[column] as number) - widthOf(cell));
       return isNumber(column) ? space + cell : cell + space;
     }).join("  ").trimEnd();
   return [bold(toLine(head)), ...plain.map(toLine)].join("\n");

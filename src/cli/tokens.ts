@@ -15,9 +15,12 @@ async function list(tokens: TokenAdministration, isJson: boolean): Promise<void>
   const revoked = await tokens.list();
   if (isJson) return print(`${JSON.stringify(revoked, null, 2)}\n`);
   if (revoked.length === 0) return print("no tokens are revoked\n");
-  const rows = revoked.map((
-    { id, issuer = "", revoked: at, until },
-  ) => [toPlain(id), toPlain(issuer), at, until]);
+  const rows = revoked.map((each) => [
+    toPlain(each.id),
+    toPlain(each.issuer ?? ""),
+    each.revoked,
+    each.until,
+  ]);
   print(`${alignColumns(["TOKENS OF", "ISSUER", "REVOKED", "KEPT UNTIL"], rows)}\n`);
 }
 
@@ -30,7 +33,6 @@ async function revoke(tokens: TokenAdministration, options: CommandOptions): Pro
 /**
  * Revokes identity tokens, or lists the revocations, where the configuration keeps them.
  *
- * @param options The verb and what it takes
  * @throws {CommandLineError} For a mistake in the command, and when the change is refused
  */
 export async function tokensCommand(options: CommandOptions): Promise<void> {

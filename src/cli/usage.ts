@@ -15,7 +15,7 @@ import type { UsageSums } from "../usage/sums.ts";
 import { toCsvLine } from "../usage/csv.ts";
 import { loadConfig } from "../serve/load_config.ts";
 import { USAGE_COUNTS } from "../usage/counts.ts";
-import { collect } from "./ask_admin.ts";
+import { collect } from "./admin_client.ts";
 import { CommandLineError, print } from "./command.ts";
 import type { CommandOptions } from "./options.ts";
 import { alignColumns, bold } from "./table.ts";
@@ -116,7 +116,8 @@ const NOTES: readonly [keyof UsageSums, string][] = [
   ["other", "other: tokens that were stated in sum only"],
   [
     "unpriced",
-    "unpriced: tokens without a price, which are no part of the cost; see prices in the configuration",
+    "unpriced: tokens without a price, which are no part of the cost; " +
+    "see prices in the configuration",
   ],
 ];
 
@@ -137,19 +138,20 @@ const UNSHOWN: ReadonlySet<string> = new Set(["estimatedInput", "estimatedOutput
  * States how much of the sums is estimated. Counts of earlier versions know the number of calls
  * alone.
  */
-function toEstimatedNote(
-  { tokens, estimatedInput, estimatedOutput, cost, estimatedCost }: UsageSums,
-): string {
-  if (estimatedInput + estimatedOutput === 0) return "";
+function toEstimatedNote(sums: UsageSums): string {
+  const { tokens, cost, estimatedCost } = sums;
+  const estimated = sums.estimatedInput + sums.estimatedOutput;
+  if (estimated === 0) return "";
   const ofCost = cost === null ? "" : `, ${toMoney(estimatedCost)} of ${toMoney(cost)}`;
-  return `: ${toCount(estimatedInput + estimatedOutput)} of ${toCount(tokens)} tokens${ofCost}`;
+  return `: ${toCount(estimated)} of ${toCount(tokens)} tokens${ofCost}`;
 }
 
 function toDay(time: string): string {
   return time.slice(0, 16).replace("T", " ");
 }
 
-function toTable({ from, to, by, currency, backend, rows, left, totals }: UsageReport): string {
+function toTable(report: UsageReport): string {
+  const { from, to, by, currency, backend, rows, left, totals } = report;
   const period = `${toDay(from)} to ${toDay(to)} UTC`;
   const kept = backend === "memory" ? "\nkept in the gateway's memory: its end forgets it" : "";
   if (rows.length === 0) return `nothing was used from ${period}${kept}`;
@@ -170,14 +172,13 @@ function toTable({ from, to, by, currency, backend, rows, left, totals }: UsageR
     ...texts.map((_, index) => index === 0 ? "total" : ""),
     ...toRow(totals).slice(texts.length),
   ];
-  const lines = alignColumns(head, [...rows.map(toRow), total], (column) => column >= texts.length)
-    .split("\n");
-  const sum = lines.pop() ?? "";
+  const cells = [...rows.map(toRow), total];
+  const lines = alignColumns(head, cells, (column) => column >= texts.length).split("\n");
   return [
     period,
     "",
-    ...lines,
-    bold(sum),
+    ...lines.slice(0, -1),
+    ...lines.slice(-1).map(bold),
     ...(left > 0
       ? ["", `${toCount(left)} more rows are part of the total: --limit N shows more`]
       : []),
@@ -214,7 +215,6 @@ function toCsv({ by, currency, rows }: UsageReport): string {
 /**
  * Shows what was used.
  *
- * @param options The query, and the format of the output
  * @throws {CommandLineError} For a mistake in the command, and when usage can't be read
  */
 export async function usageCommand(options: CommandOptions): Promise<void> {

@@ -6,8 +6,8 @@
 import { UsageExportSchema } from "../admin/api/usage.ts";
 import { loadConfig } from "../serve/load_config.ts";
 import { toExportText } from "../usage/usage_text.ts";
+import { printParts } from "./command.ts";
 import type { CommandOptions } from "./options.ts";
-import { printParts } from "./print_parts.ts";
 import { readQuery, toRefusal, toTexts, withUsage } from "./usage_source.ts";
 
 const ASKED = [
@@ -25,7 +25,6 @@ const ASKED = [
 /**
  * Prints the rows of usage.
  *
- * @param options The query, and the format of the output
  * @throws {CommandLineError} For a mistake in the command, and when usage can't be read
  */
 export async function exportUsageCommand(options: CommandOptions): Promise<void> {

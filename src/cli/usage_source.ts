@@ -13,7 +13,7 @@ import type { LoadedConfig } from "../serve/load_config.ts";
 import { UsageUnavailable } from "../usage/counts.ts";
 import { UsageRefusal } from "../usage/query.ts";
 import { UsageReports } from "../usage/report.ts";
-import { type AdminParts, askAdminInParts, collect, toAdminUrl } from "./ask_admin.ts";
+import { askAdminInParts, collect, type StreamedAdminAnswer, toAdminUrl } from "./admin_client.ts";
 import { CommandLineError, print } from "./command.ts";
 import type { OptionValues } from "./option_table.ts";
 import type { CommandOptions } from "./options.ts";
@@ -25,7 +25,6 @@ const ASK_MS = 30_000;
 /**
  * Returns the options of a query that were given, as texts.
  *
- * @param options The options
  * @param names The names of those that the query has
  * @throws {CommandLineError} For one without a value
  */
@@ -75,7 +74,7 @@ export interface UsageAnswering<Answer> {
 }
 
 async function readRefusal(
-  { status, parts }: AdminParts,
+  { status, parts }: StreamedAdminAnswer,
   origin: string,
 ): Promise<CommandLineError> {
   if (status === 401) {
@@ -131,10 +130,7 @@ async function ofGateway<Answer>(
 /**
  * Answers a query where usage is known.
  *
- * @param loaded The configuration
- * @param answering Functions that answer
- * @returns The answer
- * @throws {CommandLineError} When nobody knows, or the gateway refuses
+ * @throws {CommandLineError} When usage is known nowhere, or the gateway refuses
  */
 export async function withUsage<Answer>(
   loaded: LoadedConfig,

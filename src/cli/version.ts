@@ -28,10 +28,8 @@ function digestOfProgram(): string | null {
 }
 
 /**
- * Describes the program, for `--version --json`.
- *
- * @returns The version, the runtime with its own, and the digest of the running file, which the
- * build printed
+ * Describes the program, for `--version --json`: the digest is that of the running file, as the
+ * build printed it.
  */
 export function describeVersion(): { version: string; runtime: string; digest: string | null } {
   return {

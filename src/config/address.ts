@@ -21,10 +21,10 @@ function isHostPattern(pattern: string): boolean {
   if (pattern === "*") return true;
   const isSuffix = pattern.startsWith("*.");
   const { hostname, port } = HOST.exec(isSuffix ? pattern.slice(2) : pattern)?.groups ?? {};
-  if (hostname === undefined || (isSuffix && hostname.startsWith("["))) return false;
-  if (isSuffix) return pattern === `*.${hostname}`;
-  return pattern === (port === undefined ? hostname : `${hostname}:${Number(port)}`) &&
-    Number(port ?? 0) <= 65535;
+  if (hostname === undefined) return false;
+  if (isSuffix) return !hostname.startsWith("[") && pattern === `*.${hostname}`;
+  if (port === undefined) return pattern === hostname;
+  return pattern === `${hostname}:${Number(port)}` && Number(port) <= 65535;
 }
 
 /**
@@ -41,12 +41,7 @@ export interface AddressParts {
   readonly prefix: string;
 }
 
-/**
- * Splits an address at its first slash.
- *
- * @param address Such as `gw.example.com/groq`
- * @returns Its host and its path
- */
+/** Splits an address such as `gw.example.com/groq` at its first slash. */
 export function splitAddress(address: string): AddressParts {
   const [host = ""] = address.split("/", 1);
   return { host, prefix: address.slice(host.length) };
@@ -63,7 +58,8 @@ export const AddressSchema: v.GenericSchema<string> = v.pipe(
   v.transform((text) => text.replace(/^[^/]*/, (host) => host.toLowerCase())),
   v.check(
     isAddress,
-    'expected "host", "host:port", "*.suffix" or "*", or one of them with a plain path that ends before "/v1", ' +
+    'expected "host", "host:port", "*.suffix" or "*", ' +
+      'or one of them with a plain path that ends before "/v1", ' +
       'such as "host/path"',
   ),
 );

@@ -69,7 +69,7 @@ export interface Config {
   readonly usage: { readonly hoursMs: number; readonly daysMs: number };
   /** Receiver of messages about budgets; there are none if left out. */
   readonly alerts?: AlertsConfig | undefined;
-  /** Metrics beside those that every gateway has: the most keys that have some of their own. */
+  /** Metrics in addition to those of every gateway: the most keys that have some of their own. */
   readonly metrics: { readonly maxKeys: number };
   /**
    * The access log on standard output; `auto` is for people at a terminal, else JSON lines. `debug`
@@ -137,7 +137,7 @@ export interface ConfigInput {
    * out.
    */
   readonly alerts?: AlertsConfig | undefined;
-  /** Metrics beside those that every gateway has, such as `{ "byKey": true }`. */
+  /** Metrics in addition to those of every gateway, such as `{ "byKey": true }`. */
   readonly metrics?: { readonly byKey?: boolean | number | undefined } | undefined;
   /** The access log on standard output; `auto` if left out. */
   readonly log?: Config["log"] | undefined;
@@ -172,11 +172,10 @@ export class ConfigError extends Error {
    * @param issues The mistakes, at least one
    */
   constructor(issues: readonly ConfigIssue[]) {
-    super(
-      issues.map((issue) =>
-        formatMistake(issue) + (issue.source === undefined ? "" : ` (${issue.source})`)
-      ).join("\n"),
+    const lines = issues.map((issue) =>
+      formatMistake(issue) + (issue.source === undefined ? "" : ` (${issue.source})`)
     );
+    super(lines.join("\n"));
     this.issues = issues;
   }
 }
@@ -231,8 +230,8 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
           ["auto", "json", "debug", "pretty", "off"],
           'expected "auto", "json", "debug", "pretty" or "off"',
         ),
-        "The access log on standard output; pretty and auto are for a terminal: into a pipe they are json. `debug` is " +
-          "json with the names of withheld headers",
+        "The access log on standard output; pretty and auto are for a terminal: " +
+          "into a pipe they are json. `debug` is json with the names of withheld headers",
       ),
       "auto",
     ),
@@ -247,16 +246,17 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
       {},
     ),
   }, "expected an object"),
-  v.transform(({ $schema: _, egress, drain: { delay, limit }, ...config }) => ({
-    ...config,
-    providers: withEgress(config.providers, egress),
-    // Without an admin listener nobody asks whether the gateway is ready: waiting would serve
-    // nobody.
-    drain: {
-      delayMs: delay ?? (config.admin === undefined ? 0 : DEFAULT_DRAIN_DELAY_MS),
-      limitMs: limit,
-    },
-  })),
+  v.transform((input) => {
+    const { $schema: _, egress, drain, ...config } = input;
+    // Without an admin listener no load balancer asks whether the gateway is ready: it does not
+    // wait.
+    const defaultDelayMs = config.admin === undefined ? 0 : DEFAULT_DRAIN_DELAY_MS;
+    return {
+      ...config,
+      providers: withEgress(config.providers, egress),
+      drain: { delayMs: drain.delay ?? defaultDelayMs, limitMs: drain.limit },
+    };
+  }),
   v.rawCheck(({ dataset, addIssue }) => {
     if (!dataset.typed) return;
     const { keys, redis } = dataset.value;
@@ -284,10 +284,8 @@ function toPath(
 }
 
 /**
- * Checks a configuration of unknown form, such as the content of a file.
+ * Checks a configuration of unknown form, such as the content of `gateway.jsonc`.
  *
- * @param input What `gateway.jsonc` holds
- * @returns The whole configuration
  * @throws {ConfigError} With every mistake at once
  */
 export function checkConfig(input: unknown): Config {
@@ -298,11 +296,9 @@ export function checkConfig(input: unknown): Config {
     return { path: path || "config", message };
   });
   // The first mistake of a setting explains the others.
-  throw new ConfigError(
-    issues.filter(({ path }, index) =>
-      issues.findIndex((earlier) => earlier.path === path) === index
-    ),
-  );
+  const isFirst = ({ path }: ConfigIssue, index: number) =>
+    issues.findIndex((earlier) => earlier.path === path) === index;
+  throw new ConfigError(issues.filter(isFirst));
 }
 
 /**

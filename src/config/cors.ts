@@ -29,7 +29,7 @@ export interface CorsInput {
 }
 
 /**
- * An origin of a scheme that browsers and their shells have beside http, such as
+ * An origin of a scheme that browsers and their shells have next to http, such as
  * `chrome-extension://id`.
  */
 const OTHER_ORIGIN = /^[a-z][a-z0-9+.-]*:\/\/[a-z0-9._-]+$/;
@@ -58,14 +58,17 @@ export const CorsSchema: v.GenericSchema<CorsInput, CorsConfig> = v.pipe(
             v.string("expected a string"),
             v.check(
               isOrigin,
-              'expected an origin as browsers send it, such as "https://app.example.com" (no path, no slash at the end), "http://localhost:*" or "*"',
+              "expected an origin as browsers send it, " +
+                'such as "https://app.example.com" (no path, no slash at the end), ' +
+                '"http://localhost:*" or "*"',
             ),
           ),
           "expected an array of origins",
         ),
         v.nonEmpty("expected at least one origin"),
       ),
-      "Origins of the pages, such as `https://app.example.com`; `http://localhost:*` is any port, `*` any origin",
+      "Origins of the pages, such as `https://app.example.com`; " +
+        "`http://localhost:*` is any port, `*` any origin",
     ),
     maxAge: about(
       v.optional(anyDuration, "10m"),

@@ -22,11 +22,7 @@ const AZURE_SUFFIXES = [
   ".services.ai.azure.com",
 ];
 
-/**
- * Tells whether a host is a resource of Azure.
- *
- * @param hostname Name of the host, in lower case
- */
+/** Tells whether a host is a resource of Azure. @param hostname In lower case */
 export function isAzure(hostname: string): boolean {
   return AZURE_SUFFIXES.some((suffix) => hostname.endsWith(suffix));
 }
@@ -38,23 +34,17 @@ function headerOf(upstream: string): CredentialHeader {
 }
 
 /**
- * Returns the header for a provider's key where its configuration names none.
+ * Returns the header for a provider's key where its configuration names none: the header that all
+ * upstreams have in common, or `authorization`.
  *
  * @param upstreams Base URLs of the provider
- * @returns The header that all of them have in common, or `authorization`
  */
 export function credentialOf(upstreams: readonly string[]): CredentialHeader {
   const [first = "authorization", ...others] = new Set(upstreams.map(headerOf));
   return others.length === 0 ? first : "authorization";
 }
 
-/**
- * Writes a key as its interface takes it.
- *
- * @param header The interface's header
- * @param key The key alone
- * @returns Name and value of the header
- */
+/** Writes a key as its interface takes it: name and value of the header. */
 export function toCredential(header: CredentialHeader, key: string): Record<string, string> {
   return { [header]: header === "authorization" ? `Bearer ${key}` : key };
 }

@@ -43,24 +43,24 @@ function findLimitMisfits(
   reached: readonly string[],
   { providers, prices, currency }: Surroundings,
 ): Misfit[] {
-  const { spend, tokens, budget, mode } = limits ?? {};
+  if (limits === undefined) return [];
+  const { spend, tokens, budget, mode } = limits;
   const misfits: Misfit[] = [];
+  const hasPrices = !isEmpty(prices) || reached.some((name) => !isEmpty(providers[name]?.prices));
   if (spend !== undefined && spend.currency !== currency) {
     misfits.push({
       path: ["budget"],
       message: `expected a budget in ${currency}, the currency of all prices`,
     });
-  } else if (
-    spend !== undefined && isEmpty(prices) &&
-    reached.every((name) => isEmpty(providers[name]?.prices))
-  ) {
-    const message =
-      "expected prices, for all providers or at one that this budget applies to: money is counted by them";
+  } else if (spend !== undefined && !hasPrices) {
+    const message = "expected prices, for all providers or at one that this budget applies to: " +
+      "money is counted by them";
     misfits.push({ path: ["budget"], message });
   }
   const isMeasured = spend !== undefined || tokens !== undefined || budget !== undefined;
+  const isStrict = mode === "strict" && isMeasured;
   const unbounded = reached.filter((name) => providers[name]?.maxOutput === undefined);
-  if (mode === "strict" && isMeasured && unbounded.length > 0) {
+  if (isStrict && unbounded.length > 0) {
     const missing = unbounded.map((name) => `providers.${name}.maxOutput`).join(", ");
     const message =
       `expected ${missing} to be set: a strict limit has to know how much a call could use at most`;
@@ -74,23 +74,16 @@ function providersOf({ providers: named }: ReferringKey, { providers }: Surround
   return Object.keys(providers).filter((name) => named === undefined || named.includes(name));
 }
 
-/**
- * Finds what does not fit in the settings of a key.
- *
- * @param key The key
- * @param whole The configuration that it has to fit
- * @returns The misfits, with their paths in the key
- */
+/** Finds what does not fit in the settings of a key. The paths begin in the key. */
 export function findKeyMisfits(key: ReferringKey, whole: Surroundings): Misfit[] {
   const { providers, teams } = whole;
   const misfits: Misfit[] = [];
-  for (const [place, name] of (key.providers ?? []).entries()) {
-    if (Object.hasOwn(providers, name)) continue;
-    const message = `expected one of the configured providers: ${
-      Object.keys(providers).join(", ")
-    }`;
+  const known = Object.keys(providers).join(", ");
+  key.providers?.forEach((name, place) => {
+    if (Object.hasOwn(providers, name)) return;
+    const message = `expected one of the configured providers: ${known}`;
     misfits.push({ path: ["providers", place], message });
-  }
+  });
   if (key.team !== undefined && !Object.hasOwn(teams, key.team)) {
     const names = Object.keys(teams).join(", ");
     const message = names === ""
@@ -156,16 +149,14 @@ function findIdentityMisfits(issuer: IdentityConfig, whole: Surroundings): Misfi
 /**
  * Finds what does not fit in a whole configuration. Of keys that are kept elsewhere nothing is
  * known here: they may belong to any team, and use any provider.
- *
- * @param whole The configuration
- * @returns The misfits, with their paths
  */
 export function findMisfits(whole: WholeConfig): Misfit[] {
   const { providers, teams, keys, identity = [] } = whole;
   const inline: readonly KeyConfig[] | undefined = Array.isArray(keys) ? keys : undefined;
-  const misfits = (inline ?? []).flatMap((key, index) =>
-    under(["keys", index], findKeyMisfits(key, whole))
-  );
+  const misfits: Misfit[] = [];
+  inline?.forEach((key, index) => {
+    misfits.push(...under(["keys", index], findKeyMisfits(key, whole)));
+  });
   for (const [team, { limits }] of Object.entries(teams)) {
     const members = inline?.filter((key) => key.team === team) ?? [{}];
     const reached = [...new Set(members.flatMap((key) => providersOf(key, whole)))];
@@ -181,8 +172,8 @@ export function findMisfits(whole: WholeConfig): Misfit[] {
   }
   for (const [name, { limits, transport, egress }] of Object.entries(providers)) {
     if (egress !== undefined && transport === "fetch") {
-      const message =
-        'expected "off": with transport "fetch" the runtime\'s own client calls, which knows none of it';
+      const message = 'expected "off": with transport "fetch" the runtime\'s own client calls, ' +
+        "which knows none of it";
       misfits.push({ path: ["providers", name, "egress"], message });
     }
     misfits.push(...under(["providers", name, "limits"], findLimitMisfits(limits, [name], whole)));

@@ -12,7 +12,7 @@ import { formatDuration, formatSize } from "./units.ts";
 export interface DurableConfig {
   /** Time for which an answer is kept after its end. Milliseconds. */
   readonly keepMs: number;
-  /** Time for which a call goes on that nobody reads. Milliseconds. */
+  /** Time for which a call goes on without a reader. Milliseconds. */
   readonly lingerMs: number;
   /** Maximum size of an answer that is recorded. Bytes. */
   readonly maxBytes: number;
@@ -24,7 +24,7 @@ export interface DurableConfig {
 export interface DurableInput {
   /** Time for which an answer is kept after its end, such as `10m`. */
   readonly keep?: string | undefined;
-  /** Time for which a call goes on that nobody reads, such as `60s`. */
+  /** Time for which a call goes on without a reader, such as `60s`. */
   readonly linger?: string | undefined;
   /** Maximum size of an answer that is recorded, such as `8MB`. */
   readonly size?: string | undefined;
@@ -48,16 +48,17 @@ export const DurableSchema: v.GenericSchema<DurableInput, DurableConfig> = v.pip
     retries: v.optional(
       about(
         v.boolean("expected true or false"),
-        "With `true`, a retry of a client library attaches to the call that it repeats (`x-stainless-retry-count`)",
+        "With `true`, a retry of a client library attaches to the call that it repeats " +
+          "(`x-stainless-retry-count`)",
       ),
       false,
     ),
   }, form),
-  v.transform(({ keep, linger, size, retries }) => ({
-    keepMs: keep,
-    lingerMs: linger,
-    maxBytes: size,
-    retries,
+  v.transform((input) => ({
+    keepMs: input.keep,
+    lingerMs: input.linger,
+    maxBytes: input.size,
+    retries: input.retries,
   })),
 );
 
@@ -69,10 +70,7 @@ export const KeyDurableSchema: v.GenericSchema<DurableInput | false, DurableConf
   );
 
 /**
- * Writes settings as people write them.
- *
- * @param durable The settings
- * @returns What {@link KeyDurableSchema} reads as the same settings
+ * Writes settings as people write them; {@link KeyDurableSchema} reads them as the same settings.
  */
 export function toDurableJson(durable: DurableConfig | false): DurableInput | false {
   if (durable === false) return false;
@@ -86,11 +84,11 @@ export function toDurableJson(durable: DurableConfig | false): DurableInput | fa
 }
 
 /**
- * Reads settings that stand in one text, in a variable or at the command line.
+ * Reads settings that stand in one text, in a variable or at the command line. The schema checks
+ * them later.
  *
  * @param text `on` for the defaults, `never`, or some of them:
  * `keep=10m,linger=60s,size=8MB,retries=true`
- * @returns Settings, to be checked by the schema
  */
 export function readDurableText(text: string): Record<string, unknown> | false {
   if (text === "never") return false;
@@ -98,10 +96,8 @@ export function readDurableText(text: string): Record<string, unknown> | false {
   return Object.fromEntries(
     text.split(",").map((pair) => {
       const [name = "", value = ""] = pair.split("=").map((side) => side.trim());
-      return [
-        name,
-        name === "retries" && /^(?:true|false)$/.test(value) ? value === "true" : value,
-      ];
+      const isFlag = name === "retries" && /^(?:true|false)$/.test(value);
+      return [name, isFlag ? value === "true" : value];
     }),
   );
 }
@@ -109,8 +105,6 @@ export function readDurableText(text: string): Record<string, unknown> | false {
 /**
  * Tells whether calls may be recorded: by the settings of a provider or of a key. Keys that are
  * kept elsewhere may have such settings at any time.
- *
- * @param config The providers, and the keys or their store
  */
 export function mayRecord({ providers, keys }: RecordingSettings): boolean {
   if (Object.values(providers).some(({ durable }) => durable !== undefined)) return true;

@@ -15,7 +15,7 @@ export interface EgressConfig {
   readonly credentials?: string | undefined;
   /** True if `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` decide on the proxy. */
   readonly fromEnvironment?: true | undefined;
-  /** PEM files of authorities that are trusted beside those of the runtime. */
+  /** PEM files of authorities that are trusted in addition to those of the runtime. */
   readonly ca?: readonly string[] | undefined;
   /** True if the authorities of `ca` are trusted alone. */
   readonly caOnly?: true | undefined;
@@ -33,13 +33,13 @@ export type EgressInput = "off" | EgressSettings;
 
 /** Settings of the way out as they are written. */
 export interface EgressSettings {
-  /** URL of the proxy, or `off` to go without the one that is set for all providers. */
+  /** URL of the proxy, or `off` to go without the proxy for all providers. */
   readonly proxy?: string | undefined;
   /** File with `user:password` for the proxy. */
   readonly credentials?: string | undefined;
   /** True if `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` decide on the proxy. */
   readonly fromEnvironment?: boolean | undefined;
-  /** PEM file of authorities that are trusted beside those of the runtime, or several. */
+  /** PEM file of authorities that are trusted in addition to those of the runtime, or several. */
   readonly ca?: string | readonly string[] | undefined;
   /** True if the authorities of `ca` are trusted alone. */
   readonly caOnly?: boolean | undefined;
@@ -62,7 +62,6 @@ const PROXY_FORM = 'expected a URL such as "http://proxy.example:3128"';
 /**
  * Takes the URL of a proxy apart.
  *
- * @param text The URL
  * @returns The proxy, or in words what is wrong, which never quote the URL
  */
 export function readProxyUrl(text: string): ProxyAddress | string {
@@ -70,7 +69,8 @@ export function readProxyUrl(text: string): ProxyAddress | string {
   const { protocol, host, hostname, username, password, pathname, search, hash } = new URL(text);
   if (protocol.startsWith("socks")) return `${PROXY_FORM}: SOCKS is not supported`;
   if (!/^https?:$/.test(protocol) || hostname === "") return PROXY_FORM;
-  if (pathname !== "/" || search !== "" || hash !== "") {
+  const rest = pathname + search + hash;
+  if (rest !== "/") {
     return "expected nothing after the port: /, ? and # are written %2f, %3f and %23 in a password";
   }
   const url = new URL(`${protocol}//${host}`);
@@ -114,7 +114,8 @@ function* findMistakes(
       yield ["credentials", "expected them once: they stand in the URL of the proxy too"];
     }
   }
-  if (caOnly && (ca === undefined || ca.length === 0)) yield ["caOnly", "expected ca beside it"];
+  const hasAuthorities = ca !== undefined && ca.length > 0;
+  if (caOnly && !hasAuthorities) yield ["caOnly", "expected ca beside it"];
   if (cert !== undefined && key === undefined) yield ["key", "expected to be there, for cert is"];
   if (key !== undefined && cert === undefined) yield ["cert", "expected to be there, for key is"];
 }
@@ -123,14 +124,16 @@ const settings = v.pipe(
   v.strictObject({
     proxy: v.optional(about(
       proxy,
-      "URL of the proxy, `http://` or `https://`, with `user:password@` if it wants that; `off` for none",
+      "URL of the proxy, `http://` or `https://`, with `user:password@` if it wants that; " +
+        "`off` for none",
     )),
     credentials: v.optional(
       about(nonEmpty, "File with `user:password` for the proxy, instead of in its URL"),
     ),
     fromEnvironment: v.optional(about(
       v.boolean(flagForm),
-      "With `true`, `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` decide on the proxy, as curl reads them",
+      "With `true`, `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` " +
+        "decide on the proxy, as curl reads them",
     )),
     ca: v.optional(about(
       v.union([
@@ -174,14 +177,19 @@ export const ProviderEgressSchema: v.GenericSchema<EgressInput, "off" | StatedEg
 );
 
 /** Groups of settings: a provider that states one of a group has none of that group's defaults. */
-const GROUPS = [["proxy", "credentials", "fromEnvironment"], ["ca", "caOnly"], [
-  "cert",
-  "key",
-]] as const;
+const GROUPS: readonly (readonly (keyof EgressConfig)[])[] = [
+  ["proxy", "credentials", "fromEnvironment"],
+  ["ca", "caOnly"],
+  ["cert", "key"],
+];
 
-/**
- * Merges the settings of a provider with those for all. @returns `undefined` where nothing is set
- */
+/** Tells whether a setting says more than its absence would. */
+function isSet(value: StatedEgress[keyof StatedEgress]): boolean {
+  if (value === undefined || value === "off") return false;
+  return typeof value === "boolean" ? value : value.length > 0;
+}
+
+/** Merges the settings of a provider with those for all; `undefined` where nothing is set. */
 function mergeEgress(
   own: "off" | StatedEgress | undefined,
   shared: StatedEgress | undefined,
@@ -192,29 +200,22 @@ function mergeEgress(
     const source = group.some((name) => own?.[name] !== undefined) ? own : shared;
     for (const name of group) {
       const value = source?.[name];
-      const isSet = value !== undefined && value !== false && value !== "off" &&
-        (value === true || value.length > 0);
-      if (isSet) merged[name] = value;
+      if (isSet(value)) merged[name] = value;
     }
   }
   return Object.keys(merged).length === 0 ? undefined : merged;
 }
 
-/**
- * Settles the way out to each provider.
- *
- * @param providers The providers, each with its own settings
- * @param shared The settings for all providers
- * @returns The providers, each with the settings in effect
- */
+/** Settles the way out to each provider. @param shared The settings for all providers */
 export function withEgress<Provider extends { readonly egress?: "off" | StatedEgress | undefined }>(
   providers: Readonly<Record<string, Provider>>,
   shared: StatedEgress | undefined,
 ): Record<string, Omit<Provider, "egress"> & { readonly egress?: EgressConfig | undefined }> {
   return Object.fromEntries(
-    Object.entries(providers).map(([name, { egress, ...provider }]) => {
+    Object.entries(providers).map(([name, provider]) => {
+      const { egress, ...rest } = provider;
       const merged = mergeEgress(egress, shared);
-      return [name, { ...provider, ...(merged !== undefined && { egress: merged }) }];
+      return [name, { ...rest, ...(merged !== undefined && { egress: merged }) }];
     }),
   );
 }

@@ -122,7 +122,8 @@ export const VARIABLES: readonly Variable[] = [
  */
 function toObject(value: unknown): Json {
   if (value === "redis") return { store: value };
-  return typeof value === "object" && value !== null && !Array.isArray(value) ? value as Json : {};
+  if (typeof value !== "object" || value === null) return {};
+  return Array.isArray(value) ? {} : value as Json;
 }
 
 function splitList(text: string): string[] {
@@ -157,8 +158,8 @@ function toKeys(text: string): unknown {
 }
 
 /**
- * Reads the URL of Redis, which takes the place of another one, a Cluster or Sentinels; what stands
- * beside it stays.
+ * Reads the URL of Redis, which takes the place of another one, a Cluster or Sentinels; the other
+ * settings stay.
  */
 function toRedis(text: string, before: unknown): unknown {
   const { url: _, cluster: _cluster, sentinel: _sentinel, ...beside } = toObject(before);
@@ -197,7 +198,6 @@ function addPairs(text: string, before: unknown): Json {
  * Lists the names of the variables that a configuration can be made with.
  *
  * @param providers Names of its providers
- * @returns The names
  */
 export function listVariableNames(providers: readonly string[]): string[] {
   const suffixes = providers.map((name) => name.toUpperCase().replaceAll("-", "_"));
@@ -210,22 +210,21 @@ export function listVariableNames(providers: readonly string[]): string[] {
  * Applies one variable to the settings.
  *
  * @param input The settings, changed in place
- * @param name Name of the variable
- * @param value Its text
  * @returns The path of the setting; `undefined` for an unknown variable
  */
 export function layVariable(input: Json, name: string, value: string): string | undefined {
   const variable = VARIABLES.find((each) => each.name === name) ??
     VARIABLES.find((each) => each.name.endsWith("_") && name.startsWith(each.name));
-  const provider = name.slice(variable?.name.length).toLowerCase().replaceAll("_", "-");
-  if (variable === undefined || (variable.name.endsWith("_") && provider === "")) return undefined;
-  const steps = variable.path.split(".").map((step) => step === "NAME" ? provider : step);
-  const setting = steps.at(-1) ?? "";
-  if (steps[0] === "redis" && steps.length > 1 && typeof input.redis === "string") {
+  if (variable === undefined) return undefined;
+  const provider = name.slice(variable.name.length).toLowerCase().replaceAll("_", "-");
+  if (variable.name.endsWith("_") && provider === "") return undefined;
+  const path = variable.path.split(".").map((step) => step === "NAME" ? provider : step);
+  const setting = path.at(-1) as string; // a path has at least one step
+  if (variable.path.startsWith("redis.") && typeof input.redis === "string") {
     input.redis = { url: input.redis };
   }
   let place = input;
-  for (const step of steps.slice(0, -1)) place = (place[step] = toObject(place[step])) as Json;
+  for (const step of path.slice(0, -1)) place = (place[step] = toObject(place[step])) as Json;
   place[setting] = variable.read === undefined ? value : variable.read(value, place[setting]);
-  return steps.join(".");
+  return path.join(".");
 }

@@ -68,12 +68,12 @@ export const LimitsSchema: v.GenericSchema<LimitsInput, LimitsConfig> = v.pipe(
     ),
   }, "expected an object"),
   v.forward(v.check(({ body, bodies }) => body <= bodies, "expected at most bodies"), ["body"]),
-  v.transform(({ body, bodyTime, bodies, exchanges, writeStall, recordings }) => ({
-    maxBodyBytes: body,
-    bodyTimeMs: bodyTime,
-    maxBodiesBytes: bodies,
-    maxExchanges: exchanges,
-    writeStallMs: writeStall,
-    maxRecordingsBytes: recordings,
+  v.transform((input) => ({
+    maxBodyBytes: input.body,
+    bodyTimeMs: input.bodyTime,
+    maxBodiesBytes: input.bodies,
+    maxExchanges: input.exchanges,
+    writeStallMs: input.writeStall,
+    maxRecordingsBytes: input.recordings,
   })),
 );

@@ -15,9 +15,8 @@ export function matchesGlob(name: string, pattern: string): boolean {
   const [first = "", ...rest] = pattern.split("*");
   const last = rest.pop();
   if (last === undefined) return name === pattern;
-  if (!name.startsWith(first) || !name.endsWith(last) || name.length < first.length + last.length) {
-    return false;
-  }
+  if (name.length < first.length + last.length) return false;
+  if (!name.startsWith(first) || !name.endsWith(last)) return false;
   let from = first.length;
   for (const middle of rest) {
     const found = name.indexOf(middle, from);

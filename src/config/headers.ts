@@ -45,12 +45,7 @@ export interface NameSet {
   readonly prefixes: readonly string[];
 }
 
-/**
- * Sorts names and patterns for look-ups.
- *
- * @param patterns Names, and beginnings of names, which end in `*`
- * @returns Both apart
- */
+/** Sorts names, and beginnings of names, which end in `*`, for look-ups. */
 export function toNameSet(patterns: readonly string[]): NameSet {
   return {
     names: new Set(patterns.filter((pattern) => !pattern.endsWith("*"))),
@@ -98,8 +93,9 @@ export const BARRED: readonly Barred[] = [
   {
     reason: "says where a caller is",
     names: (
-      "x-real-ip x-client-ip x-cluster-client-ip true-client-ip cf-connecting-ip cf-connecting-ipv6 cf-pseudo-ipv4 " +
-      "cf-ipcountry fastly-client-ip fly-client-ip x-azure-clientip x-azure-socketip x-envoy-external-address"
+      "x-real-ip x-client-ip x-cluster-client-ip true-client-ip cf-connecting-ip " +
+      "cf-connecting-ipv6 cf-pseudo-ipv4 cf-ipcountry fastly-client-ip fly-client-ip " +
+      "x-azure-clientip x-azure-socketip x-envoy-external-address"
     ).split(" "),
     lists: ALL,
   },
@@ -134,7 +130,8 @@ export const BARRED: readonly Barred[] = [
   {
     reason: "is for the gateway to say",
     names: (
-      "cache-control date ratelimit ratelimit-policy server-timing x-accel-buffering x-content-type-options"
+      "cache-control date ratelimit ratelimit-policy server-timing x-accel-buffering " +
+      "x-content-type-options"
     ).split(" "),
     lists: ["answer"],
     isRoutine: true,
@@ -142,8 +139,8 @@ export const BARRED: readonly Barred[] = [
   {
     reason: "speaks to browsers for the whole origin, or leads elsewhere",
     names: (
-      "access-control-* alt-svc clear-site-data location nel public-key-pins refresh report-to reporting-endpoints " +
-      "strict-transport-security"
+      "access-control-* alt-svc clear-site-data location nel public-key-pins refresh " +
+      "report-to reporting-endpoints strict-transport-security"
     ).split(" "),
     lists: ["answer"],
   },
@@ -153,7 +150,6 @@ export const BARRED: readonly Barred[] = [
  * Returns the headers that never cross in one direction.
  *
  * @param list The list of the configuration that is about that direction
- * @returns Their names and beginnings of names
  */
 export function barredFrom(list: HeaderList): NameSet {
   return toNameSet(

@@ -166,10 +166,10 @@ const NAME = /^[a-z0-9][a-z0-9._-]{0,31}$/;
 const jwksForm = 'expected an https URL, a file, or an object such as { "keys": [ … ] }';
 
 const WHOLE_NUMBER = /^(?:0|[1-9]\d*)$/;
-const orderForm =
-  'expected pairs such as [["10", "ads"], ["9", "search"]]: an object does not keep the order of numbers';
-const mapForm =
-  'expected an object such as { "group-1": "search" }, or pairs such as [["10", "ads"], ["9", "search"]]';
+const orderForm = 'expected pairs such as [["10", "ads"], ["9", "search"]]: ' +
+  "an object does not keep the order of numbers";
+const mapForm = 'expected an object such as { "group-1": "search" }, ' +
+  'or pairs such as [["10", "ads"], ["9", "search"]]';
 const hasOrder = (map: object): boolean =>
   Array.isArray(map) || Object.keys(map).length < 2 ||
   !Object.keys(map).some((name) => WHOLE_NUMBER.test(name));
@@ -190,8 +190,8 @@ function mapOf(isOrdered: boolean) {
 }
 
 const texts = v.union([shortText, v.array(shortText)], "expected a string or an array of strings");
-const ruleForm =
-  'expected the name of a claim, or an object such as { "claim": "groups", "map": { "…": "search" } }';
+const ruleForm = "expected the name of a claim, " +
+  'or an object such as { "claim": "groups", "map": { "…": "search" } }';
 
 /** Builds the schema of a rule. @param isOrdered Whether the first match of its map decides */
 function ruleOf(isOrdered: boolean): v.GenericSchema<ClaimInput, ClaimRule> {
@@ -333,29 +333,35 @@ const MAX_LEEWAY_MS = 300_000;
 
 const one = v.pipe(
   v.strictObject(entries, "expected an object with issuer and audience"),
-  v.transform(({ leeway, maxAge, refresh, audience, name, ...rest }): IdentityConfig => ({
-    ...rest,
-    name: name ?? (URL.canParse(rest.issuer) ? new URL(rest.issuer).hostname : ""),
-    audience: [audience].flat(),
-    leewayMs: leeway,
-    maxAgeMs: maxAge,
-    refreshMs: refresh,
-  })),
+  v.transform((input): IdentityConfig => {
+    const { leeway, maxAge, refresh, audience, name, ...rest } = input;
+    return {
+      ...rest,
+      name: name ?? (URL.canParse(rest.issuer) ? new URL(rest.issuer).hostname : ""),
+      audience: [audience].flat(),
+      leewayMs: leeway,
+      maxAgeMs: maxAge,
+      refreshMs: refresh,
+    };
+  }),
   v.check(({ name }) => NAME.test(name), nameForm),
   v.check(
     ({ plans, claims }) => Object.keys(plans).length === 0 || claims.limits !== undefined,
-    "expected claims.limits, which names one of the plans: without it no plan applies, and callers have no limit",
+    "expected claims.limits, which names one of the plans: " +
+      "without it no plan applies, and callers have no limit",
   ),
   v.check(
     ({ callers, admin }) => callers || admin !== undefined,
-    "expected admin: with callers false, and without it, no token of this issuer is accepted anywhere",
+    "expected admin: with callers false, and without it, " +
+      "no token of this issuer is accepted anywhere",
   ),
   v.check(({ audience }) => audience.length > 0, "audience: expected at least one"),
   v.check(({ leewayMs }) => leewayMs <= MAX_LEEWAY_MS, "leeway: expected at most 5m"),
   v.check(({ refreshMs }) => refreshMs >= 1000, "refresh: expected at least 1s"),
   v.check(
     ({ issuer, require }) => !PUBLIC_ISSUERS.test(issuer) || Object.keys(require).length > 0,
-    'expected require: everybody can get a token of this issuer. Such as { "repository_owner": "my-org" }',
+    "expected require: everybody can get a token of this issuer. " +
+      'Such as { "repository_owner": "my-org" }',
   ),
 );
 
@@ -374,7 +380,8 @@ export const IdentitySchema: v.GenericSchema<readonly IdentityInput[], readonly 
         );
         return new Set(pairs).size === pairs.length;
       },
-      "expected audiences that differ where two have the same issuer: only the first one would be asked",
+      "expected audiences that differ where two have the same issuer: " +
+        "only the first one would be asked",
     ),
     v.description(
       "Issuers of identity tokens (JWT) that are accepted in the place of gateway keys",

@@ -21,41 +21,38 @@ export function formatPath(keys: readonly unknown[]): string {
 }
 
 /**
- * Describes an issue of a schema.
+ * Describes an issue of a schema in words.
  *
- * @param issue The issue
  * @param root Path of the value that the schema looked at, such as `keys[0]`
- * @returns The mistake in words
  */
 export function describeIssue(issue: v.BaseIssue<unknown>, root = ""): Mistake {
   const { path = [], type, expected, input, received, message } = expandUnion(issue)[0] ?? issue;
   const inner = formatPath(path.map(({ key }) => key));
-  const isUnknown = type === "strict_object" && expected === "never";
+  const hasDot = root !== "" && inner !== "" && !inner.startsWith("[");
+  const place = hasDot ? `${root}.${inner}` : root + inner;
+  if (type === "strict_object" && expected === "never") {
+    return { path: place, message: "unknown setting" };
+  }
   const isMissing = input === undefined && received === "undefined";
-  return {
-    path: root === "" || inner === "" || inner.startsWith("[") ? root + inner : `${root}.${inner}`,
-    message: isUnknown ? "unknown setting" : isMissing ? "expected to be there" : message,
-  };
+  return { path: place, message: isMissing ? "expected to be there" : message };
 }
 
-/** Joins a mistake's path and its message. @returns Such as `keys[0].id: expected a string` */
+/** Joins a mistake's path and its message, such as `keys[0].id: expected a string`. */
 export function formatMistake({ path, message }: Mistake): string {
   return path === "" ? message : `${path}: ${message}`;
 }
 
 /**
  * Finds, for a value that may have several forms, the mistakes inside the form that was meant, if
- * that one is clear.
- *
- * @param issue The issue
- * @returns Its mistakes; the issue itself if it is no such one
+ * that one is clear; else the issue stays as it is.
  */
 export function expandUnion(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[] {
+  if (issue.type !== "union" || issue.issues === undefined) return [issue];
   const isList = Array.isArray(issue.input);
-  const inner = (issue.issues ?? []).filter(({ path }) =>
+  const inner = issue.issues.filter(({ path }) =>
     path !== undefined && Number.isInteger(path[0].key) === isList
   );
-  if (issue.type !== "union" || inner.length === 0) return [issue];
+  if (inner.length === 0) return [issue];
   return inner.flatMap(expandUnion).map((sub) => ({
     ...sub,
     path: [...issue.path ?? [], ...sub.path ?? []] as never,

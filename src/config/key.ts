@@ -53,7 +53,7 @@ export interface KeyConfig {
   readonly expiresAt?: number | undefined;
   /** Refused as long as this is true. */
   readonly disabled?: boolean | undefined;
-  /** Milliseconds since 1970 at which it was revoked, for good. */
+  /** Milliseconds since 1970 at which it was finally revoked. */
   readonly revokedAt?: number | undefined;
   /** Time of its creation, milliseconds since 1970. */
   readonly createdAt?: number | undefined;
@@ -98,7 +98,7 @@ export interface KeyInput extends ResolvedKey {
   readonly digest?: string | undefined;
   /** The secret before the last rotation: its digest, and the time until which it is good. */
   readonly previous?: { readonly digest: string; readonly expires: string } | undefined;
-  /** Date and time at which it was revoked, for good. */
+  /** Date and time at which it was finally revoked. */
   readonly revoked?: string | undefined;
   /** Date and time of its creation. */
   readonly created?: string | undefined;
@@ -179,7 +179,8 @@ const policy = {
   limits: v.optional(about(LimitSetSchema, "How much it may take")),
   durable: v.optional(about(
     KeyDurableSchema,
-    "Records answers for callers that ask for it, instead of as its provider says; `false` for never",
+    "Records answers for callers that ask for it, instead of as its provider says; " +
+      "`false` for never",
   )),
   metadata: v.optional(
     about(
@@ -270,10 +271,8 @@ const toTime = (ms: number | undefined): string | undefined =>
   ms === undefined ? undefined : new Date(ms).toISOString();
 
 /**
- * Writes a key as JSON; fields without a value are `undefined`, which JSON leaves out.
- *
- * @param key The key
- * @returns What {@link KeySchema} reads as the same key
+ * Writes a key as JSON that {@link KeySchema} reads as the same key; fields without a value are
+ * `undefined`, which JSON leaves out.
  */
 export function toKeyJson(key: KeyConfig): Record<string, unknown> {
   const { limits, durable, previous, expiresAt, revokedAt, createdAt, ...rest } = key;

@@ -20,7 +20,7 @@ export interface RedisKeysConfig {
 
 /** Gateway keys in Redis, as they are written. */
 export interface RedisKeysInput {
-  /** `redis`, which may be left out beside `snapshot`. */
+  /** `redis`, which can be left out next to `snapshot`. */
   readonly store?: "redis" | undefined;
   /** File with the keys that this gateway has used, with which it starts while Redis is away. */
   readonly snapshot?: string | undefined;
@@ -56,7 +56,8 @@ export const KeysSchema: v.GenericSchema<
         snapshot: v.optional(
           about(
             nonEmpty,
-            "File with the keys that this gateway has used, with which it starts while Redis is away",
+            "File with the keys that this gateway has used, " +
+              "with which it starts while Redis is away",
           ),
         ),
       }),

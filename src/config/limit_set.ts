@@ -110,12 +110,13 @@ const entries = {
   )),
   budget: about(
     v.optional(budgets),
-    "Tokens or money in a day or month (UTC), such as 5M/month or 50 USD/month; a list for one of each",
+    "Tokens or money in a day or month (UTC), such as 5M/month or 50 USD/month; " +
+      "a list for one of each",
   ),
   mode: v.optional(about(
     v.picklist(["enforce", "observe", "strict"], 'expected "enforce", "observe" or "strict"'),
-    "`observe` counts without refusing; `strict` also refuses calls that could exceed a limit if they used all that " +
-      "they may; `enforce` if left out",
+    "`observe` counts without refusing; `strict` also refuses calls that could exceed a limit " +
+      "if they used all that they may; `enforce` if left out",
   )),
 };
 
@@ -146,12 +147,7 @@ export const LimitPatchSchema: v.GenericSchema<unknown, LimitSet> = v.pipe(
   }),
 );
 
-/**
- * Writes limits as people write them.
- *
- * @param limits The limits
- * @returns What {@link LimitSetSchema} reads as the same limits
- */
+/** Writes limits as people write them; {@link LimitSetSchema} reads them as the same limits. */
 export function toLimitsJson(limits: LimitSet): WrittenLimits {
   const { requests, tokens, concurrency, budget, spend, mode } = limits;
   const budgets = [

@@ -1,12 +1,12 @@
 /**
- * The setting `metrics`: which metrics are kept beside those that every gateway has.
+ * The setting `metrics`: the metrics that are kept in addition to those of every gateway.
  *
  * @module
  */
 import * as v from "valibot";
 import { about } from "./schema.ts";
 
-/** Metrics that are kept beside those that every gateway has. */
+/** Metrics that are kept in addition to those of every gateway. */
 export interface MetricsConfig {
   /** Maximum number of gateway keys with metrics of their own; 0 for none. */
   readonly maxKeys: number;
@@ -39,10 +39,12 @@ export const MetricsSchema: v.GenericSchema<MetricsInput, MetricsConfig> = v.pip
         ], form),
         false,
       ),
-      `Metrics of each gateway key: for ${DEFAULT_MAX_KEYS} keys, or for so many; further ones count as \`(other)\``,
+      `Metrics of each gateway key: for ${DEFAULT_MAX_KEYS} keys, or for so many; ` +
+        "further ones count as `(other)`",
     ),
   }, "expected an object"),
-  v.transform(({ byKey }) => ({
-    maxKeys: typeof byKey === "number" ? byKey : byKey ? DEFAULT_MAX_KEYS : 0,
-  })),
+  v.transform(({ byKey }) => {
+    if (typeof byKey === "number") return { maxKeys: byKey };
+    return { maxKeys: byKey ? DEFAULT_MAX_KEYS : 0 };
+  }),
 );

@@ -1,5 +1,5 @@
 /**
- * Groups of operations, by which an operator allows them for a provider or a key.
+ * Groups of operations, with which an operator allows them for a provider or a key.
  *
  * @module
  */

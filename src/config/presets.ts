@@ -16,7 +16,8 @@ export const PRESETS: Readonly<Record<string, string>> = {
   openrouter: "https://openrouter.ai/api/v1",
   cerebras: "https://api.cerebras.ai/v1",
   anthropic: "https://api.anthropic.com/v1",
-  gemini: "https://generativelanguage.googleapis.com/v1beta/openai", // its OpenAI-compatible interface
+  // its OpenAI-compatible interface
+  gemini: "https://generativelanguage.googleapis.com/v1beta/openai",
   ollama: "http://127.0.0.1:11434/v1",
   vllm: "http://127.0.0.1:8000/v1",
   "llama.cpp": "http://127.0.0.1:8080/v1",

@@ -82,9 +82,7 @@ function toUnits(value: number): bigint {
  * Finds the price of a model: by its name, else by the longest pattern that matches it; a
  * provider's own prices take precedence over those for all.
  *
- * @param model Name of the model
  * @param tables Prices, those that take precedence first
- * @returns Its price; `undefined` where it has none
  */
 export function findPrice(
   model: string,
@@ -93,20 +91,15 @@ export function findPrice(
   for (const prices of tables) {
     if (prices === undefined) continue;
     if (Object.hasOwn(prices, model)) return prices[model];
-    const [pattern] = Object.keys(prices).filter((name) =>
-      name.includes("*") && matchesGlob(model, name)
-    )
+    const [pattern] = Object.keys(prices)
+      .filter((name) => name.includes("*") && matchesGlob(model, name))
       .sort((one, other) => other.length - one.length);
     if (pattern !== undefined) return prices[pattern];
   }
   return undefined;
 }
 
-/**
- * Combines two prices, each part by the higher one.
- *
- * @returns A price that is at least either of them for any call
- */
+/** Combines two prices, each part by the higher one: at least either of them for any call. */
 export function dearestOf(one: Price, other: Price): Price {
   return {
     input: Math.max(one.input, other.input),
@@ -123,11 +116,10 @@ export interface PricedTokens {
 }
 
 /**
- * Computes the cost of tokens.
+ * Computes the cost of tokens, in 10^-12 of the currency.
  *
  * @param price Price of a million tokens
  * @param tokens Whole numbers; `cached` is part of `input`
- * @returns The cost, in 10^-12 of the currency
  */
 export function costOf({ input, output, cached = input }: Price, tokens: PricedTokens): bigint {
   const fromCache = Math.min(tokens.cached, tokens.input);
@@ -135,10 +127,7 @@ export function costOf({ input, output, cached = input }: Price, tokens: PricedT
     BigInt(tokens.output) * toUnits(output);
 }
 
-/**
- * @param cost The cost, in 10^-12 of the currency
- * @returns The same in the currency, exactly, such as `0.0125`
- */
+/** Writes a cost of 10^-12 of the currency in the currency, exactly, such as `0.0125`. */
 export function formatCost(cost: bigint): string {
   const digits = String(cost).padStart(COST_DECIMALS + 1, "0");
   const decimals = digits.slice(-COST_DECIMALS).replace(/0+$/, "");

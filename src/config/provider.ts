@@ -54,7 +54,7 @@ export interface ProviderConfig {
    * if left out.
    */
   readonly egress?: EgressConfig | undefined;
-  /** Header in which its interface takes the key; `Authorization` is accepted beside it. */
+  /** Header in which its interface takes the key; `Authorization` is accepted too. */
   readonly credential: "authorization" | "x-api-key" | "api-key" | "x-goog-api-key";
   /** True if callers may send `<gateway key>~<upstream key>` in the upstream key's place. */
   readonly combinedKey: boolean;
@@ -105,7 +105,7 @@ export interface ProviderInput {
    */
   readonly egress?: EgressInput | undefined;
   /**
-   * Header in which its interface takes the key, accepted beside `Authorization`; left out, by the
+   * Header in which its interface takes the key, next to `Authorization`; left out, by the
    * upstream.
    */
   readonly credential?: ProviderConfig["credential"] | undefined;
@@ -161,12 +161,18 @@ const DEADLINES = {
   total: "30m",
 } as const;
 
+/** Deadlines by their names. Milliseconds. */
+type DeadlineSet = Readonly<Record<keyof typeof DEADLINES, number>>;
+
 /**
- * Checks a deadline against the one that bounds it. The default is never a mistake: it yields to a
+ * Checks a deadline against its bound. The default is never a mistake: it yields to a
  * shorter bound.
  */
-const isBounded = (name: keyof typeof DEADLINES, ms: number, boundMs: number): boolean =>
-  ms <= boundMs || ms === parseDuration(DEADLINES[name]);
+function checkBound(name: keyof typeof DEADLINES, bound: keyof typeof DEADLINES) {
+  const isBounded = (set: DeadlineSet) =>
+    set[name] <= set[bound] || set[name] === parseDuration(DEADLINES[name]);
+  return v.forward(v.check<DeadlineSet, string>(isBounded, `expected at most ${bound}`), [name]);
+}
 
 const deadlines = v.pipe(
   v.strictObject({
@@ -178,43 +184,24 @@ const deadlines = v.pipe(
     ),
     idle: about(
       duration(DEADLINES.idle),
-      "The longest silence in an answer; after the first event of a stream, comments do not count as speech",
+      "The longest silence in an answer; after the first event of a stream, " +
+        "comments do not count as speech",
     ),
     total: about(
       duration(DEADLINES.total),
       "For the answer as a whole; shortens the others that are left out",
     ),
   }, "expected an object"),
-  v.forward(
-    v.check(
-      (set) => isBounded("connect", set.connect, set.firstByte),
-      "expected at most firstByte",
-    ),
-    [
-      "connect",
-    ],
-  ),
-  v.forward(
-    v.check((set) => isBounded("firstByte", set.firstByte, set.total), "expected at most total"),
-    [
-      "firstByte",
-    ],
-  ),
-  v.forward(
-    v.check((set) => isBounded("firstEvent", set.firstEvent, set.total), "expected at most total"),
-    [
-      "firstEvent",
-    ],
-  ),
-  v.forward(v.check((set) => isBounded("idle", set.idle, set.total), "expected at most total"), [
-    "idle",
-  ]),
-  v.transform(({ connect, firstByte, firstEvent, idle, total }) => ({
-    connectMs: Math.min(connect, firstByte, total),
-    firstByteMs: Math.min(firstByte, total),
-    firstEventMs: Math.min(firstEvent, total),
-    idleMs: Math.min(idle, total),
-    totalMs: total,
+  checkBound("connect", "firstByte"),
+  checkBound("firstByte", "total"),
+  checkBound("firstEvent", "total"),
+  checkBound("idle", "total"),
+  v.transform((set) => ({
+    connectMs: Math.min(set.connect, set.firstByte, set.total),
+    firstByteMs: Math.min(set.firstByte, set.total),
+    firstEventMs: Math.min(set.firstEvent, set.total),
+    idleMs: Math.min(set.idle, set.total),
+    totalMs: set.total,
   })),
 );
 
@@ -231,8 +218,8 @@ const provider = v.strictObject({
     v.array(AddressSchema, "expected an array of hosts"),
     v.nonEmpty("expected at least one host"),
     v.description(
-      "`host`, `host:port`, `*.suffix` or `*`, each with or without a path before `/v1`: `host/path`. " +
-        "Left out: `NAME.localhost`, or `*` for the only provider",
+      "`host`, `host:port`, `*.suffix` or `*`, each with or without a path before `/v1`: " +
+        "`host/path`. Left out: `NAME.localhost`, or `*` for the only provider",
     ),
   )),
   upstream: about(
@@ -270,7 +257,8 @@ const provider = v.strictObject({
   operations: v.optional(
     about(
       OperationsSchema,
-      "Groups of operations that callers may use; `default` stands for those that call models, `all` for every path below `/v1`",
+      "Groups of operations that callers may use; " +
+        "`default` stands for those that call models, `all` for every path below `/v1`",
     ),
     ["default"],
   ),
@@ -292,18 +280,21 @@ const provider = v.strictObject({
       CREDENTIAL_HEADERS,
       `expected ${CREDENTIAL_HEADERS.map((name) => `"${name}"`).join(", ")}`,
     ),
-    "Header in which its interface takes the key, accepted beside `Authorization`. Left out: by the upstream",
+    "Header in which its interface takes the key, accepted beside `Authorization`. " +
+      "Left out: by the upstream",
   )),
   combinedKey: v.optional(
     about(
       v.boolean("expected true or false"),
-      "With `true`, `<gateway key>~<upstream key>` is accepted in the upstream key's place; off if left out",
+      "With `true`, `<gateway key>~<upstream key>` is accepted in the upstream key's place; " +
+        "off if left out",
     ),
     false,
   ),
   usage: v.optional(about(
     v.picklist(["ask"], 'expected "ask"'),
-    "With `ask` the gateway asks for the tokens of streamed completions whose callers do not, and removes the chunk that states them: the only change that it makes to bytes",
+    "With `ask` the gateway asks for the tokens of streamed completions whose callers do not, " +
+      "and removes the chunk that states them: the only change that it makes to bytes",
   )),
   headers: v.optional(HeadersSchema),
   durable: v.optional(
@@ -312,11 +303,13 @@ const provider = v.strictObject({
   limits: v.optional(about(LimitSetSchema, "What all keys together may take of it")),
   maxOutput: v.optional(about(
     tokenCount,
-    "The most tokens that one answer has: caps what callers state, and counts where they state none",
+    "The most tokens that one answer has: " +
+      "caps what callers state, and counts where they state none",
   )),
   maxInput: v.optional(about(
     tokenCount,
-    "The most tokens of input that one of its models takes: no call is estimated at more. Left out: 2,000,000",
+    "The most tokens of input that one of its models takes: no call is estimated at more. " +
+      "Left out: 2,000,000",
   )),
   prices: v.optional(
     about(PricesSchema, "What its models cost; these come before the prices for all providers"),
@@ -336,18 +329,25 @@ export type LocalProvider = Omit<ProviderConfig, "egress"> & {
   readonly egress?: "off" | StatedEgress | undefined;
 };
 
+function toProvider(parsed: ParsedProvider, hostsElse: readonly string[]): LocalProvider {
+  const { hosts, upstream, keepAlive, credential, ...rest } = parsed;
+  const upstreams = [upstream].flat();
+  return {
+    ...rest,
+    hosts: hosts ?? hostsElse,
+    upstreams,
+    keepAliveMs: keepAlive,
+    credential: credential ?? credentialOf(upstreams),
+  };
+}
+
 function providersOf(
   parsed: Readonly<Record<string, ParsedProvider>>,
 ): Record<string, LocalProvider> {
   const entries = Object.entries(parsed);
+  const isOnly = entries.length === 1;
   return Object.fromEntries(
-    entries.map(([name, { hosts, upstream, keepAlive, credential, ...entry }]) => [name, {
-      ...entry,
-      hosts: hosts ?? defaultHosts(name, entries.length === 1),
-      upstreams: [upstream].flat(),
-      keepAliveMs: keepAlive,
-      credential: credential ?? credentialOf([upstream].flat()),
-    }]),
+    entries.map(([name, entry]) => [name, toProvider(entry, defaultHosts(name, isOnly))]),
   );
 }
 

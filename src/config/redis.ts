@@ -77,18 +77,12 @@ const MAX_TIMEOUT_MS = 5000;
 const URL_FORM =
   'expected a URL such as "redis://127.0.0.1:6379", "rediss://…" or "unix:///run/redis.sock"';
 
-/**
- * Takes a URL of Redis apart.
- *
- * @param text The URL
- * @returns The address, or in words what is wrong
- */
+/** Takes a URL of Redis apart. @returns The address, or in words what is wrong */
 export function readRedisUrl(text: string): RedisAddress | string {
   const protocol = /^(rediss?|(?:redis\+)?unix):\/\//.exec(text)?.[1];
   if (protocol === undefined || !URL.canParse(text)) return URL_FORM;
-  const { hostname, port, username, password, pathname, search, searchParams, hash } = new URL(
-    text,
-  );
+  const parsed = new URL(text);
+  const { hostname, port, username, password, pathname, search, searchParams, hash } = parsed;
   if (hash !== "") return "expected no fragment: # is written %23 in a password";
   if (protocol.endsWith("unix")) {
     if (hostname !== "" || pathname.length < 2) {
@@ -122,7 +116,7 @@ export function readRedisUrl(text: string): RedisAddress | string {
   };
 }
 
-/** Decodes a part of a URL. @returns `undefined` if it can't be */
+/** Decodes a part of a URL; `undefined` if that fails. */
 function decode(text: string): string | undefined {
   try {
     return decodeURIComponent(text);
@@ -203,8 +197,8 @@ function* findMistakes(config: RedisConfig): Generator<Mistake> {
     place === undefined ? [] : [name]
   );
   if (given.length !== 1) yield [[], "expected one of url, cluster and sentinel"];
-  const addresses = [...url === undefined ? [] : [url], ...cluster ?? []].map(readRedisUrl)
-    .filter((address) => typeof address === "object");
+  const addresses = [url, ...cluster ?? []].filter((each) => each !== undefined)
+    .map(readRedisUrl).filter((address) => typeof address === "object");
   for (const name of ["username", "password"] as const) {
     if (config[name] !== undefined && addresses.some((address) => address[name] !== undefined)) {
       yield [[name], `expected it once: ${name} stands in the URL too`];
@@ -256,7 +250,8 @@ const settings = v.pipe(
     ),
     gateways: v.optional(about(
       v.pipe(v.number(COUNT_FORM), v.integer(COUNT_FORM), v.minValue(1, COUNT_FORM)),
-      "Processes of gateways to go by until Redis has told the number, where none is remembered: 10 if left out",
+      "Processes of gateways to go by until Redis has told the number, " +
+        "where none is remembered: 10 if left out",
     )),
     timeout,
   }, URL_FORM),

@@ -10,8 +10,7 @@ import { parseDuration, parseSize } from "./units.ts";
  * Adds a description to the schema of a setting, for editors (`gateway.schema.json`) and for
  * `docs/configuration.md`.
  *
- * @param schema The schema of the setting
- * @param text What the setting does, without a full stop
+ * @param text The effect of the setting, without a full stop
  */
 export function about<Schema extends v.GenericSchema>(
   schema: Schema,
@@ -30,14 +29,14 @@ export const anyDuration: v.GenericSchema<string, number> = v.pipe(
   v.number(durationForm),
   v.maxValue(24 * 3_600_000, "expected at most 24h"),
 );
-/** A duration above zero, as milliseconds. @param fallback The default */
+/** A duration above zero, as milliseconds. */
 export const duration = (
   fallback: string,
 ): v.OptionalSchema<v.GenericSchema<string, number>, string> =>
   v.optional(v.pipe(anyDuration, v.minValue(1, "expected a duration above zero")), fallback);
 
 const sizeForm = 'expected a size with its unit, such as "32MB"';
-/** A size above zero and at most 1GB, as bytes. @param fallback The default */
+/** A size above zero and at most 1GB, as bytes. */
 export const size = (fallback: string): v.OptionalSchema<v.GenericSchema<string, number>, string> =>
   v.optional(
     v.pipe(

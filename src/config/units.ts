@@ -67,35 +67,27 @@ function measure(text: string, units: Readonly<Record<string, number>>): number 
   return factor === undefined ? NaN : Number((Number(amount) * factor).toPrecision(SOUND_DIGITS));
 }
 
-/**
- * @param text Such as `5s`, `500ms`, `90d`
- * @returns Milliseconds; `NaN` for what is no duration
- */
+/** Reads a duration such as `5s`, `500ms` or `90d`. Milliseconds; `NaN` for what is none. */
 export function parseDuration(text: string): number {
   return Math.floor(measure(text, DURATIONS));
 }
 
-/**
- * @param text Such as `32MB`
- * @returns Bytes; `NaN` for what is no size
- */
+/** Reads a size such as `32MB`. Bytes; `NaN` for what is none. */
 export function parseSize(text: string): number {
   return Math.floor(measure(text, SIZES));
 }
 
 /**
- * @param text Such as `600`, `100k`, `1.5M`
- * @returns A whole number from 1 to 10^15; `NaN` for anything else
+ * Reads a count such as `600`, `100k` or `1.5M`: a whole number from 1 to 10^15; `NaN` for anything
+ * else.
  */
 export function parseCount(text: string): number {
   const count = /^[0-9]{1,16}$/.test(text) ? Number(text) : measure(text, COUNTS);
-  return Number.isInteger(count) && count >= 1 && count <= 1e15 ? count : NaN;
+  const isInRange = count >= 1 && count <= 1e15;
+  return Number.isInteger(count) && isInRange ? count : NaN;
 }
 
-/**
- * @param text Such as `600/min`, `100k/h`, `5/10s`
- * @returns The rate; `undefined` for what is none
- */
+/** Reads a rate such as `600/min`, `100k/h` or `5/10s`; `undefined` for what is none. */
 export function parseRate(text: string): Rate | undefined {
   const [, count = "", times, unit = ""] =
     /^([^/]+)\/([1-9][0-9]{0,3})?(s|min|h|day)$/.exec(text) ?? [];
@@ -104,10 +96,7 @@ export function parseRate(text: string): Rate | undefined {
   return Number.isNaN(limit) || !(windowMs <= 31 * DAY_MS) ? undefined : { limit, windowMs };
 }
 
-/**
- * @param text Such as `5M/month`, `100k/day`
- * @returns The budget; `undefined` for what is none
- */
+/** Reads a budget such as `5M/month` or `100k/day`; `undefined` for what is none. */
 export function parseBudget(text: string): Budget | undefined {
   const [, count = "", period] = /^([^/]+)\/(day|month)$/.exec(text) ?? [];
   const limit = parseCount(count);
@@ -115,31 +104,25 @@ export function parseBudget(text: string): Budget | undefined {
 }
 
 /**
- * @param text Such as `50 USD/month`, `0.5 EUR/day`
- * @returns The budget; `undefined` for what is none
+ * Reads a budget of money such as `50 USD/month` or `0.5 EUR/day`; `undefined` for what is none.
  */
 export function parseMoneyBudget(text: string): MoneyBudget | undefined {
   const [, whole = "", decimals = "", currency = "", period] =
     /^([0-9]{1,7})(?:\.([0-9]{1,9}))? ([A-Z]{3})\/(day|month)$/.exec(text) ?? [];
   const limit = Number(whole + decimals.padEnd(MONEY_DECIMALS, "0"));
-  if (currency === "" || limit < 1 || limit > MAX_MONEY * 10 ** MONEY_DECIMALS) return undefined;
+  const isInRange = limit >= 1 && limit <= MAX_MONEY * 10 ** MONEY_DECIMALS;
+  if (currency === "" || !isInRange) return undefined;
   return { limit, period: period === "day" ? "day" : "month", currency };
 }
 
-/**
- * @param amount Whole units of 10^-9 of a currency
- * @returns The same in the currency, exactly, such as `0.5`
- */
+/** Writes an amount of 10^-9 of a currency in the currency, exactly, such as `0.5`. */
 export function formatMoney(amount: number): string {
   const digits = String(Math.max(0, Math.round(amount))).padStart(MONEY_DECIMALS + 1, "0");
   const decimals = digits.slice(-MONEY_DECIMALS).replace(/0+$/, "");
   return digits.slice(0, -MONEY_DECIMALS) + (decimals === "" ? "" : `.${decimals}`);
 }
 
-/**
- * @param count A whole number
- * @returns The shortest way to write it that says exactly the same, such as `100k`
- */
+/** Writes a whole number in the shortest way that says exactly the same, such as `100k`. */
 export function formatCount(count: number): string {
   for (const [unit, factor] of Object.entries(COUNTS).reverse()) {
     if (count >= factor && count % (factor / 10) === 0) return `${count / factor}${unit}`;
@@ -147,7 +130,7 @@ export function formatCount(count: number): string {
   return String(count);
 }
 
-/** @returns A size for people to read, exact to the byte, such as `32 MB` */
+/** Writes a size for people, exact to the byte, such as `32 MB`. */
 export function formatSize(bytes: number): string {
   for (const [unit, factor] of Object.entries(SIZES).reverse()) {
     if (bytes >= factor && (bytes * 10) % factor === 0) return `${bytes / factor} ${unit}`;
@@ -155,7 +138,7 @@ export function formatSize(bytes: number): string {
   return `${bytes} B`;
 }
 
-/** @returns What {@link parseDuration} reads as the same duration */
+/** Writes a duration as {@link parseDuration} reads it. */
 export function formatDuration(ms: number): string {
   for (const [unit, factor] of Object.entries(DURATIONS).reverse()) {
     if (ms >= factor && ms % factor === 0) return `${ms / factor}${unit}`;
@@ -163,7 +146,7 @@ export function formatDuration(ms: number): string {
   return `${ms}ms`;
 }
 
-/** @returns What {@link parseRate} reads as the same rate */
+/** Writes a rate as {@link parseRate} reads it. */
 export function formatRate({ limit, windowMs }: Rate): string {
   for (const [unit, factor] of Object.entries(WINDOWS).reverse()) {
     const times = windowMs / factor;
@@ -172,22 +155,19 @@ export function formatRate({ limit, windowMs }: Rate): string {
   return `${formatCount(limit)}/${windowMs}ms`;
 }
 
-/** @returns What {@link parseBudget} reads as the same budget */
+/** Writes a budget as {@link parseBudget} reads it. */
 export function formatBudget({ limit, period }: Budget): string {
   return `${formatCount(limit)}/${period}`;
 }
 
-/** @returns What {@link parseMoneyBudget} reads as the same budget */
+/** Writes a budget of money as {@link parseMoneyBudget} reads it. */
 export function formatMoneyBudget({ limit, period, currency }: MoneyBudget): string {
   return `${formatMoney(limit)} ${currency}/${period}`;
 }
 
 /**
- * The end of a budget's period.
- *
- * @param period Of the calendar, UTC
- * @param now Milliseconds since 1970
- * @returns Milliseconds since 1970 at which the next one begins
+ * Returns the end of a budget's period of the calendar (UTC), when the next one begins.
+ * Milliseconds since 1970, as `now` is.
  */
 export function periodEnd(period: Budget["period"], now: number): number {
   if (period === "day") return (Math.floor(now / DAY_MS) + 1) * DAY_MS;

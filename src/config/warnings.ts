@@ -15,7 +15,8 @@ type Found = readonly [path: Misfit["path"], limits: LimitSet];
  * Lists all limits that the configuration itself states. Keys in a file or in Redis may have
  * others.
  */
-function listLimits({ keys, teams, providers, identity = [] }: Config): Found[] {
+function listLimits(config: Config): Found[] {
+  const { keys, teams, providers, identity = [] } = config;
   const found: Found[] = [];
   const add = (limits: LimitSet | undefined, ...path: Misfit["path"]): void => {
     if (limits !== undefined) found.push([path, limits]);
@@ -51,12 +52,7 @@ function findIdleMode([path, limits]: Found): Misfit[] {
   }];
 }
 
-/**
- * Finds settings without an effect.
- *
- * @param config A checked configuration
- * @returns The path of each, and why it has no effect
- */
+/** Finds settings without an effect, and why they have none. */
 export function findWarnings(config: Config): Misfit[] {
   const { admin, alerts, identity = [], keys, metrics } = config;
   const limits = listLimits(config);
@@ -68,10 +64,9 @@ export function findWarnings(config: Config): Misfit[] {
       message: "has no effect without admin, the listener for operators",
     });
   }
-  const hasBudget = limits.some(([, { budget, spend }]) =>
-    budget !== undefined || spend !== undefined
-  );
-  if (alerts !== undefined && !hasBudget && Array.isArray(keys)) {
+  const hasBudget = limits.some(([, set]) => set.budget !== undefined || set.spend !== undefined);
+  const mayHaveBudget = hasBudget || !Array.isArray(keys);
+  if (alerts !== undefined && !mayHaveBudget) {
     warnings.push({
       path: ["alerts"],
       message: "has no effect without a budget of a key, a team or a provider",

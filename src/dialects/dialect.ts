@@ -63,7 +63,7 @@ export interface AnswerMeter {
 }
 
 /** Usage that the streams of an interface state only when they are asked to. */
-export interface AskedUsage {
+export interface UsageOptIn {
   /**
    * Adds the question to a body: the JSON of an object that has none yet. Every byte of it stays.
    */

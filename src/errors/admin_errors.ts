@@ -1,5 +1,6 @@
 /**
- * Errors of the admin listener beside those that it shares with callers. Its readers are operators.
+ * Errors of the admin listener, in addition to those that it shares with callers. Operators read
+ * them.
  *
  * @module
  */
@@ -34,14 +35,15 @@ export const ADMIN_ERRORS: Readonly<Record<AdminErrorCode, ErrorSpec>> = {
   unknown_admin_host: {
     ...INVALID,
     status: 421,
-    message:
-      "Cannot answer to this Host: without admin.token only localhost, 127.0.0.1 and [::1] are known here. Use one of them, or set a token",
+    message: "Cannot answer to this Host: " +
+      "without admin.token only localhost, 127.0.0.1 and [::1] are known here. " +
+      "Use one of them, or set a token",
   },
   unknown_admin_path: {
     ...INVALID,
     status: 404,
-    message:
-      "Cannot find this path: use /livez, /readyz, /openapi.json, /v1/keys, /v1/usage, or the console at /",
+    message: "Cannot find this path: use /livez, /readyz, /openapi.json, /v1/keys, /v1/usage, " +
+      "or the console at /",
   },
   cross_site_request: {
     ...INVALID,
@@ -94,8 +96,8 @@ export const ADMIN_ERRORS: Readonly<Record<AdminErrorCode, ErrorSpec>> = {
   recording_not_found: {
     ...INVALID,
     status: 404,
-    message:
-      "Cannot find a durable exchange with this id: GET /v1/recordings lists all that run or are kept",
+    message: "Cannot find a durable exchange with this id: " +
+      "GET /v1/recordings lists all that run or are kept",
   },
   gateway_not_found: {
     ...INVALID,

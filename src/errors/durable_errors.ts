@@ -24,16 +24,16 @@ export const DURABLE_ERRORS: Readonly<Record<DurableErrorCode, ErrorSpec>> = {
   invalid_idempotency_key: {
     ...INVALID,
     param: "Idempotency-Key",
-    message:
-      "Cannot read the idempotency key: expected 1 to 256 visible ASCII characters, in double quotes or bare",
+    message: "Cannot read the idempotency key: expected 1 to 256 visible ASCII characters, " +
+      "in double quotes or bare",
   },
   // draft-ietf-httpapi-idempotency-key-header-07 §2.7
   idempotency_key_reused: {
     ...INVALID,
     status: 422,
     param: "Idempotency-Key",
-    message:
-      "Cannot use this idempotency key: it belongs to another request. Send the same body, or a new key",
+    message: "Cannot use this idempotency key: it belongs to another request. " +
+      "Send the same body, or a new key",
   },
   exchange_not_found: {
     ...INVALID,
@@ -63,9 +63,8 @@ export const DURABLE_ERRORS: Readonly<Record<DurableErrorCode, ErrorSpec>> = {
   },
   recordings_unavailable: {
     ...UNAVAILABLE,
-    message:
-      "Cannot record the answer: the store of recordings does not answer or is full. Send the call again later, " +
-      "or without Idempotency-Key and Sallyport-Durable",
+    message: "Cannot record the answer: the store of recordings does not answer or is full. " +
+      "Send the call again later, or without Idempotency-Key and Sallyport-Durable",
   },
   exchange_stopped: {
     status: 409,
@@ -81,7 +80,7 @@ export const DURABLE_ERRORS: Readonly<Record<DurableErrorCode, ErrorSpec>> = {
     param: null,
     shouldRetry: false,
     outcome: "upstream_cut",
-    message:
-      "The exchange was lost with the gateway that held it. Sent again, the call is made and billed again",
+    message: "The exchange was lost with the gateway that held it. " +
+      "Sent again, the call is made and billed again",
   },
 };

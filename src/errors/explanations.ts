@@ -245,32 +245,35 @@ function adviseOnStatus(status: number): Advice {
   ];
 }
 
-function adviseOn({ outcome, status, code, cause }: FailedExchange): Advice {
+function adviseOn(failed: FailedExchange): Advice {
+  const { outcome, status, code, cause } = failed;
   const byCause = cause === undefined ? undefined : BY_CAUSE[cause];
   if (byCause !== undefined) return byCause;
   if (isCode(code)) return BY_CODE[code];
   if (outcome === "client_closed") {
     return [
       "caller",
-      "Nothing, if callers may change their minds; else compare the time it took with their timeouts",
+      "Nothing, if callers may change their minds; " +
+      "else compare the time it took with their timeouts",
     ];
   }
   if (outcome === "upstream_error") return adviseOnStatus(status);
   return ["gateway", "Look in the gateway's log for this request id"];
 }
 
-/**
- * Explains how an exchange failed.
- *
- * @param failed The facts of its end
- * @returns The explanation; `undefined` for one that did not fail
- */
+function describe({ outcome, status, code }: FailedExchange): string {
+  if (isCode(code)) return ERRORS[code].message;
+  if (outcome === "upstream_error" && status >= 400) {
+    return `The provider answered ${status}, and it was relayed as it came`;
+  }
+  return OUTCOMES[outcome];
+}
+
+/** Explains how an exchange failed; `undefined` if it did not fail. */
 export function explainFailure(failed: FailedExchange): Explanation | undefined {
-  const { outcome, status, code, cause } = failed;
+  const { outcome, cause } = failed;
   if (outcome === "ok") return undefined;
   const [side, toDo] = adviseOn(failed);
-  const isAnswered = outcome === "upstream_error" && status >= 400;
-  const answered = `The provider answered ${status}, and it was relayed as it came`;
-  const what = isCode(code) ? ERRORS[code].message : isAnswered ? answered : OUTCOMES[outcome];
-  return { side, what, why: cause === undefined ? undefined : FAILURE_CAUSES[cause], toDo };
+  const why = cause === undefined ? undefined : FAILURE_CAUSES[cause];
+  return { side, what: describe(failed), why, toDo };
 }

@@ -18,7 +18,7 @@ export interface GatewayErrorDetails {
    * the caller sent.
    */
   readonly detail?: string;
-  /** Headers that the answer carries beside its own, such as `allow`. */
+  /** Headers that the answer has in addition to its own, such as `allow`. */
   readonly headers?: Readonly<Record<string, string>>;
   /** Time after which to try again, milliseconds; that of the table if left out. */
   readonly retryAfterMs?: number;
@@ -31,7 +31,7 @@ export interface GatewayErrorDetails {
 }
 
 /**
- * A refusal or failure that the caller is told of. Its message comes from {@link ERRORS}, never
+ * A refusal or failure that the caller sees. Its message comes from {@link ERRORS}, never
  * from its cause.
  *
  * @example Answer 503 where a store of keys cannot be asked
@@ -44,13 +44,13 @@ export interface GatewayErrorDetails {
  * ```
  */
 export class GatewayError extends Error {
-  /** The name by which {@link GatewayError.is} recognises it. */
+  /** The name with which {@link GatewayError.is} recognises it. */
   override readonly name = "GatewayError";
   /** The code; its row in {@link ERRORS} decides everything else. */
   readonly code: ErrorCode;
   /** The header or the path in the body that is at fault. */
   readonly param: string | null;
-  /** Headers that the answer carries beside its own. */
+  /** Headers that the answer has in addition to its own. */
   readonly headers: Readonly<Record<string, string>>;
   /** Time after which to try again, milliseconds. */
   readonly retryAfterMs: number | undefined;
@@ -91,17 +91,12 @@ export class GatewayError extends Error {
   }
 }
 
-/** The facts that an answer tells of an error. */
+/** The facts of an error that its answer states. */
 export type ErrorFacts =
   & Pick<GatewayError, "code" | "message" | "param">
   & Partial<Pick<GatewayError, "headers" | "retryAfterMs">>;
 
-/**
- * Makes the body of an answer for an error, with its four keys.
- *
- * @param error The refusal or failure
- * @returns JSON
- */
+/** Makes the body of an answer for an error, with its four keys. */
 export function toErrorJson(error: ErrorFacts): string {
   const { message, param, code } = error;
   return JSON.stringify({ error: { message, type: ERRORS[code].type, param, code } });
@@ -111,9 +106,7 @@ export function toErrorJson(error: ErrorFacts): string {
  * Makes the answer for an error when no header has been sent yet. `x-request-id` is added by the
  * exchange.
  *
- * @param error The refusal or failure
  * @param body Its body; the one with four keys if left out
- * @returns Status, headers and body
  */
 export function toErrorResponse(
   error: ErrorFacts,

@@ -25,7 +25,8 @@ export type Outcome =
 export const OUTCOMES: Readonly<Record<Outcome, string>> = {
   ok: "The provider's answer was relayed whole",
   upstream_error:
-    "The provider answered with an error of its own, a 4xx, a 5xx or an error event, and it was relayed as it came",
+    "The provider answered with an error of its own, a 4xx, a 5xx or an error event, " +
+    "and it was relayed as it came",
   refused: "The gateway refused it: address, identity, policy, limits or body",
   client_closed: "The caller left first",
   upstream_failed: "The provider gave no usable answer",
@@ -66,7 +67,8 @@ export function concernOf(
   { outcome, status }: { readonly outcome: Outcome; readonly status: number },
 ): Concern {
   const concern = CONCERNS[outcome];
-  return concern === "operator" && status >= 400 && status < 500 ? "caller" : concern;
+  const isCallersFault = status >= 400 && status < 500;
+  return concern === "operator" && isCallersFault ? "caller" : concern;
 }
 
 /**
@@ -112,8 +114,8 @@ export const FAILURE_CAUSES: Readonly<Record<FailureCause, string>> = {
   dns: "The name of the upstream does not resolve",
   refused: "Nothing listens at the address and port",
   unreachable: "There is no route to the address",
-  tls:
-    "The TLS handshake failed, or the certificate is expired, for another name or of an unknown authority",
+  tls: "The TLS handshake failed, or the certificate is expired, " +
+    "for another name or of an unknown authority",
   reset: "The upstream reset the connection",
   closed: "The upstream closed the connection, or ended its stream, before the answer was complete",
   timeout: "A deadline passed, one of the gateway's or the system's own",
@@ -123,14 +125,14 @@ export const FAILURE_CAUSES: Readonly<Record<FailureCause, string>> = {
   exhausted: "This machine has no file descriptor, port or memory left for a connection",
   proxy_unreachable: "The proxy cannot be reached: its name, its port or its TLS",
   proxy_auth: "The proxy wants other credentials: it answered CONNECT with 407",
-  proxy_refused:
-    "The proxy does not allow the upstream: it answered CONNECT with a 3xx, or a 4xx other than 407",
+  proxy_refused: "The proxy does not allow the upstream: " +
+    "it answered CONNECT with a 3xx, or a 4xx other than 407",
   proxy_upstream: "The proxy could not reach the upstream: it answered CONNECT with a 5xx",
-  proxy_failed:
-    "The proxy closed, was silent until the connect deadline, or answered CONNECT with no readable HTTP",
+  proxy_failed: "The proxy closed, was silent until the connect deadline, " +
+    "or answered CONNECT with no readable HTTP",
   unknown: "The runtime does not tell",
-  token_form:
-    "The identity token is malformed, longer than 8192 characters, or of a type that is not for bearers",
+  token_form: "The identity token is malformed, longer than 8192 characters, " +
+    "or of a type that is not for bearers",
   token_issuer: "The identity token is of no configured issuer, or for another audience",
   token_algorithm:
     "The identity token is signed by an algorithm that is not accepted, or not at all",

@@ -77,19 +77,20 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   not_found: {
     ...INVALID,
     status: 404,
-    message:
-      "Cannot find this path: expected /v1 and the path of an operation, such as /v1/chat/completions",
+    message: "Cannot find this path: expected /v1 and the path of an operation, " +
+      "such as /v1/chat/completions",
   },
   ambiguous_path: {
     ...INVALID,
-    message:
-      "Cannot route the request: servers could read its path in different ways. Send it without encoded slashes or dots, semicolons, backslashes, empty segments and other capital letters",
+    message: "Cannot route the request: servers could read its path in different ways. " +
+      "Send it without encoded slashes or dots, semicolons, backslashes, " +
+      "empty segments and other capital letters",
   },
   websocket_not_supported: {
     ...INVALID,
     status: 426,
-    message:
-      "Cannot open a WebSocket: this gateway carries HTTP. Use the same operation over HTTP, or streaming",
+    message: "Cannot open a WebSocket: this gateway carries HTTP. " +
+      "Use the same operation over HTTP, or streaming",
   },
   method_not_allowed: {
     ...INVALID,
@@ -113,14 +114,14 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   missing_gateway_key: {
     ...UNAUTHENTICATED,
     param: "Gateway-Auth",
-    message:
-      "Cannot identify the caller: the Gateway-Auth header is missing. Send Gateway-Auth: Bearer <gateway key>",
+    message: "Cannot identify the caller: the Gateway-Auth header is missing. " +
+      "Send Gateway-Auth: Bearer <gateway key>",
   },
   invalid_gateway_auth: {
     ...UNAUTHENTICATED,
     param: "Gateway-Auth",
-    message:
-      "Cannot read the Gateway-Auth header: it must be the word Bearer, one space and one key, given once",
+    message: "Cannot read the Gateway-Auth header: " +
+      "it must be the word Bearer, one space and one key, given once",
   },
   invalid_gateway_key: {
     ...UNAUTHENTICATED,
@@ -130,8 +131,8 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   gateway_key_in_authorization: {
     ...UNAUTHENTICATED,
     param: "Authorization",
-    message:
-      "Cannot forward the provider's key: a gateway key stands in its place. Put the provider's key there and the gateway key in Gateway-Auth",
+    message: "Cannot forward the provider's key: a gateway key stands in its place. " +
+      "Put the provider's key there and the gateway key in Gateway-Auth",
   },
   missing_upstream_key: {
     ...UNAUTHENTICATED,
@@ -145,14 +146,14 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   },
   gateway_key_misplaced: {
     ...INVALID,
-    message:
-      "Cannot forward a gateway key: it belongs into the Gateway-Auth header only. Have it revoked if others may have seen it",
+    message: "Cannot forward a gateway key: it belongs into the Gateway-Auth header only. " +
+      "Have it revoked if others may have seen it",
   },
   provider_key_in_gateway_auth: {
     ...UNAUTHENTICATED,
     param: "Gateway-Auth",
-    message:
-      "Cannot use a provider's key as a gateway key: put it where the provider takes it, and the key of this gateway into Gateway-Auth",
+    message: "Cannot use a provider's key as a gateway key: " +
+      "put it where the provider takes it, and the key of this gateway into Gateway-Auth",
   },
   provider_not_allowed: {
     ...FORBIDDEN,
@@ -170,20 +171,20 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   origin_not_allowed: {
     ...FORBIDDEN,
     param: "Origin",
-    message:
-      "Cannot let pages of this origin call from a browser: the gateway's operator lists the origins in cors",
+    message: "Cannot let pages of this origin call from a browser: " +
+      "the gateway's operator lists the origins in cors",
   },
   model_not_priced: {
     ...FORBIDDEN,
     param: "model",
-    message:
-      "Cannot count the cost of this model, and a budget of money applies: the gateway's operator has to set its price",
+    message: "Cannot count the cost of this model, and a budget of money applies: " +
+      "the gateway's operator has to set its price",
   },
   key_not_understood: {
     ...FORBIDDEN,
     param: "Gateway-Auth",
-    message:
-      "Cannot apply a restriction of the gateway key: this gateway does not know it, so its operator has to act",
+    message: "Cannot apply a restriction of the gateway key: " +
+      "this gateway does not know it, so its operator has to act",
   },
   rate_limit_exceeded: {
     ...LIMITED,
@@ -205,8 +206,8 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   },
   request_exceeds_limit: {
     ...INVALID,
-    message:
-      "Cannot serve the request: it could use more than a whole limit of this gateway. Shorten it, or ask for fewer tokens",
+    message: "Cannot serve the request: it could use more than a whole limit of this gateway. " +
+      "Shorten it, or ask for fewer tokens",
   },
   invalid_json: {
     ...INVALID,
@@ -249,8 +250,8 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
   },
   key_store_unavailable: {
     ...UNAVAILABLE,
-    message:
-      "Cannot check the gateway key: the store of keys does not answer. Send the request again later",
+    message: "Cannot check the gateway key: the store of keys does not answer. " +
+      "Send the request again later",
   },
   internal_error: {
     outcome: "failed",
@@ -258,7 +259,7 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     type: "server_error",
     param: null,
     shouldRetry: true,
-    message:
-      "Cannot serve the request: the gateway failed. Its operator finds the cause under this request's id",
+    message: "Cannot serve the request: the gateway failed. " +
+      "Its operator finds the cause under this request's id",
   },
 };

@@ -61,20 +61,20 @@ export const UPSTREAM_ERRORS: Readonly<Record<UpstreamErrorCode, ErrorSpec>> = {
   },
   upstream_first_byte_timeout: {
     ...LATE,
-    message:
-      "Cannot wait longer for the provider: its answer did not begin in time. The call may have been billed",
+    message: "Cannot wait longer for the provider: its answer did not begin in time. " +
+      "The call may have been billed",
   },
   upstream_timeout: {
     ...LATE,
-    message:
-      "Cannot wait longer for the provider: the answer took too long as a whole. The call may have been billed",
+    message: "Cannot wait longer for the provider: the answer took too long as a whole. " +
+      "The call may have been billed",
   },
   upstream_loop: {
     ...UPSTREAM,
     outcome: "refused",
     status: 508,
-    message:
-      "Cannot forward the request: it has come through this gateway before. The upstream leads back to it",
+    message: "Cannot forward the request: it has come through this gateway before. " +
+      "The upstream leads back to it",
   },
   upstream_first_event_timeout: {
     ...LATE,

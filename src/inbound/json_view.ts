@@ -18,7 +18,7 @@
  * @module
  */
 import { MAX_DEPTH, MAX_MEMBERS, MAX_VALUES, SINGLE_KEYS, STRING_WEIGHT } from "./json_limits.ts";
-import { readKnownText } from "./known_texts.ts";
+import { readShortText } from "./interned_json_words.ts";
 
 /**
  * Keys of texts that no check reads: most of a conversation, and what is different in each message
@@ -262,8 +262,7 @@ class ViewReader {
 
   /** Returns a text of plain ASCII. */
   #ascii(from: number, end: number): string {
-    const known = readKnownText(this.#words, from, end - from);
-    return known ?? this.#decode(from, end);
+    return readShortText(this.#words, from, end - from) ?? this.#decode(from, end);
   }
 
   /** Returns a text of any characters, with its escapes as they are. */

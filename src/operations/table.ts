@@ -6,8 +6,8 @@
  */
 import type { OperationGroup } from "../config/operation_groups.ts";
 import { ANTHROPIC } from "../dialects/anthropic.ts";
-import { STREAM_OPTIONS } from "../dialects/asked_usage.ts";
-import type { AskedUsage, Dialect } from "../dialects/dialect.ts";
+import { STREAM_OPTIONS } from "../dialects/usage_opt_in.ts";
+import type { Dialect, UsageOptIn } from "../dialects/dialect.ts";
 import { OPAQUE } from "../dialects/opaque.ts";
 import { OPENAI_CHAT } from "../dialects/openai_chat.ts";
 import { OPENAI_EVENTS } from "../dialects/openai_events.ts";
@@ -49,7 +49,7 @@ export interface Operation {
    * Usage that its streams state only when they are asked to; left out where they state it anyway,
    * or never.
    */
-  readonly askedUsage?: AskedUsage;
+  readonly usageOptIn?: UsageOptIn;
   /** True if the gateway itself answers it: whoever may make a call may use it. */
   readonly isOwn?: true;
   /**
@@ -102,7 +102,7 @@ const NAMED: readonly Operation[] = [
     body: "chat_completion",
     model: "body",
     cost: "tokens",
-    askedUsage: STREAM_OPTIONS,
+    usageOptIn: STREAM_OPTIONS,
     genAi: "chat",
   },
   { ...chat, ...STORED, name: "chat.completions.list", method: "GET", path: "/chat/completions" },
@@ -190,7 +190,7 @@ const NAMED: readonly Operation[] = [
     name: "completions",
     method: "POST",
     path: "/completions",
-    askedUsage: STREAM_OPTIONS,
+    usageOptIn: STREAM_OPTIONS,
     genAi: "text_completion",
   },
   {

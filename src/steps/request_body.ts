@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { AskedUsage } from "../dialects/dialect.ts";
+import type { UsageOptIn } from "../dialects/dialect.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { GatewayRequest } from "../http/message.ts";
 import {
@@ -124,12 +124,12 @@ export function isBodyBounded(bytes: Uint8Array, { headers }: GatewayRequest): b
  */
 export function askForUsage(
   body: RequestBody,
-  { askedUsage }: Operation,
+  { usageOptIn }: Operation,
   { isStream, hasStreamOptions }: RequestFacts,
-): AskedUsage | undefined {
+): UsageOptIn | undefined {
   const isUnstated = isStream === true && !hasStreamOptions;
-  if (askedUsage === undefined || !isUnstated) return undefined;
+  if (usageOptIn === undefined || !isUnstated) return undefined;
   if (body.bytes === null) return undefined;
-  body.keep(askedUsage.addTo(body.bytes));
-  return askedUsage;
+  body.keep(usageOptIn.addTo(body.bytes));
+  return usageOptIn;
 }

@@ -5,7 +5,7 @@
  *
  * @module
  */
-import type { AskedUsage } from "../dialects/dialect.ts";
+import type { UsageOptIn } from "../dialects/dialect.ts";
 import type { ByteSink, PushedBody } from "../http/message.ts";
 import { joinChunks } from "../http/read_all.ts";
 
@@ -33,7 +33,7 @@ function endOfLine(bytes: Uint8Array, from: number): number {
 export class UsageChunkFilter implements PushedBody {
   readonly #source: PushedBody;
   readonly #exchange: { bytesOut: number };
-  readonly #asked: AskedUsage;
+  readonly #asked: UsageOptIn;
   /** The unfinished event, if it may be the chunk. */
   #held: Uint8Array = NOTHING;
   /** Pieces of its line that came since it was last looked at. */
@@ -51,7 +51,7 @@ export class UsageChunkFilter implements PushedBody {
    * @param exchange Its count of bytes is corrected
    * @param asked The chunk
    */
-  constructor(source: PushedBody, exchange: { bytesOut: number }, asked: AskedUsage) {
+  constructor(source: PushedBody, exchange: { bytesOut: number }, asked: UsageOptIn) {
     this.#source = source;
     this.#exchange = exchange;
     this.#asked = asked;

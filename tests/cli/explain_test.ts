@@ -13,7 +13,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { promisify } from "node:util";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
-import { findFix, type RefusedFacts } from "../../src/admin/refusal_fix.ts";
+import { findAdvice, type RefusedFacts } from "../../src/admin/refusal_advice.ts";
 import { readWrittenRequest, toGatewayRequest } from "../../src/cli/explain/written_request.ts";
 import { parseConfig } from "../../src/config/config.ts";
 import { readAll } from "../../src/http/read_all.ts";
@@ -516,7 +516,7 @@ describe("advice on refusals", () => {
       [{}, /ended when the key was rotated/],
     ];
     for (const [key, says] of states) {
-      assert.match(findFix("invalid_gateway_key", facts(key)), says);
+      assert.match(findAdvice("invalid_gateway_key", facts(key)), says);
     }
   });
 });

@@ -125,7 +125,7 @@ describe("the table of changes in CONTRIBUTING", () => {
     edit(change, explanations, /const BY_CODE\b.* = \{/, '$&\n  too_made_up: ["rule", "Nothing"],');
     const how =
       '{ options: { parts: { keys: { find: () => Promise.reject(new GatewayError("too_made_up")) } } } }';
-    edit(change, cases, /export const CASES\b.* = \{/, `$&\n  too_made_up: ${how},`);
+    edit(change, cases, /export const CASES\b[^=]*= \{/, `$&\n  too_made_up: ${how},`);
     testErrors("too_made_up answers 429");
   });
 

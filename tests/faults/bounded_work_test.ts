@@ -75,7 +75,7 @@ async function listCases(): Promise<readonly Case[]> {
   const { isInputBounded } = await import("../../src/operations/request_size.ts");
   const { ResponseParser } = await import("../../src/upstream/http1/response_parser.ts");
   const { UsageChunkFilter } = await import("../../src/upstream/usage_chunk.ts");
-  const { STREAM_OPTIONS } = await import("../../src/dialects/asked_usage.ts");
+  const { STREAM_OPTIONS } = await import("../../src/dialects/usage_opt_in.ts");
   const { unpackGzip } = await import("../../src/upstream/unpack.ts");
   const dialects = {
     chat: (await import("../../src/dialects/openai_chat.ts")).OPENAI_CHAT,

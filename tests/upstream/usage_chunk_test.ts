@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
-import { STREAM_OPTIONS } from "../../src/dialects/asked_usage.ts";
+import { STREAM_OPTIONS } from "../../src/dialects/usage_opt_in.ts";
 import type { ByteSink, PushedBody } from "../../src/http/message.ts";
 import { UsageChunkFilter } from "../../src/upstream/usage_chunk.ts";
 

@@ -1,5 +1,5 @@
 /**
- * The script by which bash completes, from version 3.2 on.
+ * The completion script of bash, from version 3.2 on.
  *
  * @module
  */
@@ -17,7 +17,7 @@ import {
   valuesOf,
 } from "./words.ts";
 
-/** @returns The script */
+/** Makes the script. */
 export function toBash(): string {
   const values = optionsWithValues.map((name) => {
     const found = valuesOf(name);

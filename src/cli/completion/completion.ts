@@ -1,5 +1,5 @@
 /**
- * `sallyport completion`: scripts by which shells complete commands, options and their values.
+ * `sallyport completion`: scripts with which shells complete commands, options and their values.
  *
  * @module
  */
@@ -12,12 +12,7 @@ import { toZsh } from "./zsh.ts";
 /** Makers of the scripts by the name of the shell. */
 const SHELLS: Readonly<Record<string, () => string>> = { bash: toBash, zsh: toZsh, fish: toFish };
 
-/**
- * Prints the script for a shell.
- *
- * @param options The name of the shell
- * @throws {CommandLineError} For another one
- */
+/** Prints the script for a shell. @throws {CommandLineError} For another one */
 export function completionCommand({ operand = "" }: CommandOptions): void {
   const make = Object.hasOwn(SHELLS, operand) ? SHELLS[operand] : undefined;
   if (make === undefined) throw new CommandLineError("completion takes bash, zsh or fish");

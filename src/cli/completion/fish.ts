@@ -1,5 +1,5 @@
 /**
- * The script by which fish completes.
+ * The completion script of fish.
  *
  * @module
  */
@@ -11,26 +11,27 @@ import { byLength, listWords, optionsOf, readers, valued, valuesOf } from "./wor
 const text = (words: string) => `'${words.replaceAll("\\", "\\\\").replaceAll("'", "\\'")}'`;
 const describe = (about: string) => about === "" ? "" : ` -d ${text(about)}`;
 
+/** Returns the arguments of `complete` that say which values an option takes. */
+function toValues(name: OptionName): string {
+  if (OPTIONS[name].type === "boolean") return "";
+  const found = valuesOf(name);
+  return found === "files" ? " -rF" : ` -x -a ${text(found.join(" "))}`;
+}
+
 function toOptions(): string[] {
   return COMMAND_NAMES.flatMap((name) =>
     optionsOf(name).map(([option, about]) => {
       const word = option.slice(2) as OptionName; // from the table
-      const { type, short }: OptionSpec = OPTIONS[word];
-      const found = valuesOf(word);
-      const values = type === "boolean"
-        ? ""
-        : found === "files"
-        ? " -rF"
-        : ` -x -a ${text(found.join(" "))}`;
+      const { short }: OptionSpec = OPTIONS[word];
+      const shortOption = short === undefined ? "" : ` -s ${short}`;
       const condition = text(`__sallyport_in ${text(name)}`);
-      return `complete -c sallyport -n ${condition} -l ${word}${
-        short === undefined ? "" : ` -s ${short}`
-      }${values}${describe(about)}`;
+      const start = `complete -c sallyport -n ${condition} -l ${word}`;
+      return `${start}${shortOption}${toValues(word)}${describe(about)}`;
     })
   );
 }
 
-/** @returns The script */
+/** Makes the script. */
 export function toFish(): string {
   const words = [...listWords()].flatMap(([before, found]) =>
     found.map(([word, about]) =>

@@ -5,7 +5,13 @@
  */
 import { GROUPS } from "../../config/operation_groups.ts";
 import { PRESETS } from "../../config/presets.ts";
-import { COMMAND_NAMES, type CommandName, commandsUnder, specOf } from "../command_table.ts";
+import {
+  COMMAND_NAMES,
+  type CommandName,
+  commandsUnder,
+  isCommand,
+  specOf,
+} from "../command_table.ts";
 import { GENERAL_OPTIONS, type OptionName, OPTIONS, type OptionSpec } from "../option_table.ts";
 
 /** A word that can come next, and its text. */
@@ -32,29 +38,37 @@ export function valuesOf(name: OptionName): readonly string[] | "files" {
 }
 
 /** Names of the options that take a value. */
-export const valued: readonly OptionName[] = (Object.keys(OPTIONS) as OptionName[]).filter((name) =>
-  OPTIONS[name].type === "string"
-); // of a constant
+export const valued: readonly OptionName[] = (Object.keys(OPTIONS) as OptionName[]) // of a constant
+  .filter((name) => OPTIONS[name].type === "string");
+
+/** Lists the words that can follow a first word, such as `create` after `keys`. */
+function verbsOf(first: string): Word[] {
+  return commandsUnder(first).map((name) => [name.slice(first.length + 1), specOf(name).text]);
+}
+
+/** Lists the first words of all commands. The text of a group names its verbs. */
+function listFirstWords(): Word[] {
+  const firsts = new Set(COMMAND_NAMES.map((name) => name.replace(/ .*/, "")));
+  return Array.from(firsts, (first): Word => {
+    if (isCommand(first)) return [first, specOf(first).text];
+    return [first, verbsOf(first).map(([verb]) => verb).join(", ")];
+  });
+}
 
 /** The words that can follow each sequence of words, which is empty for the first. */
 export function listWords(): Map<string, readonly Word[]> {
-  const firsts = [...new Set(COMMAND_NAMES.map((name) => name.replace(/ .*/, "")))];
-  const verbs = (word: string): Word[] =>
-    commandsUnder(word).map((name) => [name.slice(word.length + 1), specOf(name).text]);
-  const commands = firsts.map((word): Word => {
-    const [text] = COMMAND_NAMES.filter((name) => name === word).map((name) => specOf(name).text);
-    return [word, text ?? verbs(word).map(([verb]) => verb).join(", ")];
-  });
-  const groups = firsts.filter((word) => verbs(word).length > 0);
-  return new Map<string, readonly Word[]>([
-    ["", commands],
-    ...groups.map((word) => [word, verbs(word)] as const),
-    ["help", commands],
-    ...groups.map((word) => [`help ${word}`, verbs(word)] as const),
-    ...COMMAND_NAMES.map((name) => [name, toAlternatives(specOf(name).operand)] as const)
-      .filter(([, words]) => words.length > 0)
-      .map(([name, words]) => [name, words.map((word): Word => [word, ""])] as const),
-  ]);
+  const commands = listFirstWords();
+  const firsts = commands.map(([first]) => first);
+  const groups = firsts.filter((first) => verbsOf(first).length > 0);
+  const words = new Map<string, readonly Word[]>([["", commands]]);
+  for (const group of groups) words.set(group, verbsOf(group));
+  words.set("help", commands);
+  for (const group of groups) words.set(`help ${group}`, verbsOf(group));
+  for (const name of COMMAND_NAMES) {
+    const operands = toAlternatives(specOf(name).operand);
+    if (operands.length > 0) words.set(name, operands.map((operand): Word => [operand, ""]));
+  }
+  return words;
 }
 
 /** Commands whose operand is a file. */
@@ -74,22 +88,27 @@ export function optionsOf(name: CommandName): Word[] {
 }
 
 /** The options that need no command. */
-export const general: readonly Word[] = GENERAL_OPTIONS.map((
-  name,
-): Word => [`--${name}`, OPTIONS[name].text]);
-/** @returns The text in single quotes, as bash and zsh read them */
+export const general: readonly Word[] = GENERAL_OPTIONS.map((name) =>
+  [`--${name}`, OPTIONS[name].text] as const
+);
+
+/** Puts a text in single quotes, as bash and zsh read them. */
 export const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
-/** @returns The words alone, quoted */
+
+/** Lists the words alone, quoted as one. */
 export const plain = (words: readonly Word[]): string =>
   quote(words.map(([word]) => word).join(" "));
+
 /** The patterns of a command in a shell's `case`: alone, and with its operand. */
 export const casesOf = (name: string): string => `${quote(name)}|${quote(`${name} `)}*`;
+
 /**
  * Commands by falling length, so that of `usage export` and `usage` the longer one is found first.
  */
 export const byLength: readonly CommandName[] = COMMAND_NAMES.toSorted((one, other) =>
   other.length - one.length
 );
+
 /** Those of them whose values a shell can know. */
 export const optionsWithValues: readonly OptionName[] = valued.filter((name) =>
   valuesOf(name).length > 0

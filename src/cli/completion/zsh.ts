@@ -1,5 +1,5 @@
 /**
- * The script by which zsh completes.
+ * The completion script of zsh.
  *
  * @module
  */
@@ -17,7 +17,7 @@ import {
   type Word,
 } from "./words.ts";
 
-/** @returns The script */
+/** Makes the script. */
 export function toZsh(): string {
   const entries = (words: readonly Word[]) =>
     words.map(([word, text]) =>

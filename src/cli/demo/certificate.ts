@@ -10,16 +10,16 @@ import { isIPv4, isIPv6 } from "node:net";
 
 const WEEK_MS = 7 * 24 * 3_600_000;
 
+/** Encodes a length of up to 65,535 bytes (X.690 §8.1.3). */
+function toLength(length: number): number[] {
+  if (length < 128) return [length];
+  return length < 256 ? [0x81, length] : [0x82, length >> 8, length & 0xff];
+}
+
 /** Encodes one DER value (X.690 §8.1): tag, length, content. */
 function der(tag: number, ...content: Uint8Array[]): Buffer {
   const body = Buffer.concat(content);
-  const { length } = body;
-  const head = length < 128
-    ? [length]
-    : length < 256
-    ? [0x81, length]
-    : [0x82, length >> 8, length & 0xff];
-  return Buffer.concat([Buffer.from([tag, ...head]), body]);
+  return Buffer.concat([Buffer.from([tag, ...toLength(body.length)]), body]);
 }
 
 const sequence = (...content: Uint8Array[]) => der(0x30, ...content);
@@ -54,13 +54,11 @@ function altName(host: string): Buffer {
 }
 
 /**
- * Makes a key and a certificate that it signs itself.
+ * Makes a key and a certificate that it signs itself, both as PEM.
  *
  * @param hosts Names and addresses it is good for, the first one also as its common name
- * @param lifeMs Its lifetime, milliseconds, negative for one that is expired; it must end by 2049,
- * the last year of its
- *   date format
- * @returns Both as PEM
+ * @param lifeMs Milliseconds, negative for a certificate that is expired; it must end by 2049, the
+ * last year of its date format
  */
 export function createSelfSignedCertificate(
   hosts: readonly [string, ...string[]],
@@ -89,7 +87,7 @@ export function createSelfSignedCertificate(
   );
   const signature = sign("sha256", content, privateKey);
   const certificate = sequence(content, ECDSA_WITH_SHA256, der(0x03, Buffer.from([0]), signature));
-  const lines = certificate.toString("base64").match(/.{1,64}/g) ?? [];
+  const lines = certificate.toString("base64").match(/.{1,64}/g) as string[]; // it is not empty
   return {
     cert: `-----BEGIN CERTIFICATE-----\n${lines.join("\n")}\n-----END CERTIFICATE-----\n`,
     key: String(privateKey.export({ type: "pkcs8", format: "pem" })),

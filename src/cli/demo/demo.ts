@@ -26,7 +26,7 @@ import { report } from "../command.ts";
 import type { CommandOptions } from "../options.ts";
 import { type StandIn, startStandIn } from "./provider_stand_in.ts";
 
-/** Ports of the demo; instead of one that is taken, it uses any free port. */
+/** Ports of the demo; if one is taken, it uses any free port. */
 const PORTS = [8787, 8788] as const;
 const UPSTREAM_KEYS = { a: "sk-demo-a", b: "sk-demo-b" } as const;
 const MODELS = { a: "drawbridge-1", b: "portcullis-1" } as const;
@@ -76,7 +76,8 @@ function toBody(host: "a" | "b", isStream: boolean): string {
  * Makes one call as any HTTP client does; the certificate made on the fly is trusted for this call
  * only.
  */
-function call({ host, url, gatewayKey, ca, isStream, onText }: Call): Promise<Called> {
+function call(made: Call): Promise<Called> {
+  const { host, url, gatewayKey, ca, isStream, onText } = made;
   const started = performance.now();
   return new Promise((resolve, reject) => {
     const send = url.startsWith("https:") ? requestHttps : requestHttp;
@@ -98,7 +99,7 @@ function call({ host, url, gatewayKey, ca, isStream, onText }: Call): Promise<Ca
       response.on("error", reject);
       response.on("end", () =>
         resolve({
-          status: response.statusCode ?? 0,
+          status: response.statusCode as number, // every response of a client has one
           requestId: String(response.headers["x-request-id"]),
           firstByteMs,
           totalMs: performance.now() - started,
@@ -116,7 +117,8 @@ function printCall(title: string, url: string, host: "a" | "b"): void {
   print(`  Gateway-Auth:  Bearer gk_…          ${paint("dim", "stops at the gateway")}`);
 }
 
-function printResult({ status, requestId, firstByteMs, totalMs }: Called, standIn: StandIn): void {
+function printResult(called: Called, standIn: StandIn): void {
+  const { status, requestId, firstByteMs, totalMs } = called;
   const hasLeaked = standIn.lastHeaders().includes("gateway-auth");
   const seen = `provider saw authorization: yes, gateway-auth: ${hasLeaked ? "YES" : "no"}`;
   const times = `first byte ${firstByteMs.toFixed(1)} ms, whole ${totalMs.toFixed(1)} ms`;
@@ -129,8 +131,8 @@ function printResult({ status, requestId, firstByteMs, totalMs }: Called, standI
  * Yields the text deltas of a piece of a stream; the demo's stand-ins send one whole event a piece.
  */
 function* deltasOf(events: string): Generator<string> {
-  for (const [, json] of events.matchAll(/^data: (\{.*\})$/gm)) {
-    yield JSON.parse(json ?? "").choices[0].delta.content ?? "";
+  for (const [, json = ""] of events.matchAll(/^data: (\{.*\})$/gm)) {
+    yield JSON.parse(json).choices[0].delta.content ?? "";
   }
 }
 
@@ -203,7 +205,6 @@ async function listen(handler: Handler, serve: Serve, wanted: ListenOptions): Pr
  *
  * @param config Two providers; the hosts of its listener are added to those of each
  * @param tls Certificate and key for the second one, which speaks https
- * @param serve The runtime's listener
  * @returns The gateway, and its listeners in the order of the providers
  * @throws {ConfigError} When there is no port to be had
  */
@@ -233,8 +234,6 @@ export async function openGateway(
 /**
  * Starts two stand-in providers and both gateway hosts, makes a plain and a streamed call, and
  * stays.
- *
- * @param options Whether to end after the calls
  */
 export async function demoCommand({ once }: CommandOptions): Promise<void> {
   containCrashes((text) => report(`contained: ${text}`));

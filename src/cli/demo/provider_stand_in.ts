@@ -101,12 +101,7 @@ async function answer(
   });
 }
 
-/**
- * Starts a stand-in on a free port of this machine.
- *
- * @param options Its model, key and words
- * @returns The stand-in
- */
+/** Starts a stand-in on a free port of this machine. */
 export async function startStandIn(options: StandInOptions): Promise<StandIn> {
   let headers: readonly string[] = [];
   const server = createServer((request, response) => {

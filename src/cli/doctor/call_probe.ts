@@ -65,7 +65,7 @@ class CommentCounter {
 
 /** The part of an answer that is watched. */
 interface Answer {
-  readonly statusCode?: number | undefined;
+  readonly status: number;
   readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>;
   /** Its body. */
   readonly body: Readable;
@@ -88,7 +88,7 @@ function watch(response: Answer, leaves: boolean, startedAt: number): Promise<Se
     const settle = (hasLeft: boolean) => {
       const isStream = mediaType === "text/event-stream";
       resolve({
-        status: response.statusCode ?? 0,
+        status: response.status,
         gatewayError: response.headers["sallyport-error"] === undefined
           ? undefined
           : fieldOf(response, "sallyport-error"),
@@ -109,7 +109,8 @@ function watch(response: Answer, leaves: boolean, startedAt: number): Promise<Se
       scanner.push(chunk);
       meter.push(chunk);
       comments.push(chunk);
-      if (leaves && scanner.payloads > 0 && !scanner.isComplete) settle(true);
+      const isAmidEvents = scanner.payloads > 0 && !scanner.isComplete;
+      if (leaves && isAmidEvents) settle(true);
     });
     for (const stream of new Set([body, response.body])) stream.on("error", reject);
     body.on("end", () => {
@@ -121,7 +122,7 @@ function watch(response: Answer, leaves: boolean, startedAt: number): Promise<Se
 }
 
 const toAnswer = (response: IncomingMessage): Answer => ({
-  statusCode: response.statusCode,
+  status: response.statusCode as number, // every response of a client has one
   headers: response.headers,
   body: response,
   isComplete: () => response.complete,
@@ -145,10 +146,8 @@ function toReadable(answered: AnyBody | null): Readable {
 }
 
 /** Makes one call by a transport. */
-function callThrough(
-  transport: Transport,
-  { url, headers, body, ms, leaves = false }: Call,
-): Promise<Step<Seen>> {
+function callThrough(transport: Transport, call: Call): Promise<Step<Seen>> {
+  const { url, headers, body, ms, leaves = false } = call;
   return timed(async () => {
     const startedAt = performance.now();
     const controller = new AbortController();
@@ -179,7 +178,7 @@ function callThrough(
       response.headers.forEach((value, name) => fields[name] = value);
       const stream = toReadable(response.body);
       const answer = {
-        statusCode: response.status,
+        status: response.status,
         headers: fields,
         body: stream,
         isComplete: () => stream.readableEnded,
@@ -191,7 +190,7 @@ function callThrough(
   });
 }
 
-/** Makes one call, on a connection of its own unless a transport is given. @param call The call */
+/** Makes one call, on its own connection unless a transport is given. */
 export function probeCall(call: Call): Promise<Step<Seen>> {
   const { url, headers, body, ms, leaves = false, transport } = call;
   if (transport !== undefined) return callThrough(transport, call);

@@ -1,5 +1,5 @@
 /**
- * `sallyport doctor`: calls a provider directly and through a gateway of its own, made from the
+ * `sallyport doctor`: calls a provider directly and through its own gateway, made from the
  * configuration, and says what differs. It costs five chat completions. No key and nothing of an
  * answer is printed.
  *
@@ -103,7 +103,6 @@ function readKey(name: string): string {
 /**
  * Examines a provider, and ends with 1 where something fails.
  *
- * @param options The provider, the model, and the variable that holds the key
  * @throws {CommandLineError} For a mistake in the command
  */
 export async function doctorCommand(options: CommandOptions): Promise<void> {

@@ -41,7 +41,7 @@ export function failure(code: string): Error {
   return Object.assign(new Error(code), { code });
 }
 
-/** @returns The addresses of a host; none for one that is an address itself */
+/** Looks up the addresses of a host; none if the host is an address itself. */
 export function probeName(url: URL): Promise<Step<readonly string[]>> {
   return timed(async () => {
     if (isIP(hostOf(url)) !== 0) return [];
@@ -111,7 +111,6 @@ function tellsResumption(options: ConnectionOptions | undefined): boolean {
 /**
  * Makes a TLS handshake as every call does: the certificate has to be valid.
  *
- * @param url The host that has to identify itself
  * @param ms Time limit, milliseconds
  * @param options Settings of TLS, or a socket below it; with any of them the server's verdict is
  * waited for

@@ -1,6 +1,6 @@
 /**
- * Examination of calls by `sallyport doctor`: a plain one, a streamed one, and one that the caller
- * leaves.
+ * Examination of calls by `sallyport doctor`: a plain one, a streamed one, and a call that its
+ * caller leaves.
  *
  * @module
  */
@@ -58,9 +58,36 @@ function examineAnswer(what: string, seen: Step<Seen>): { finding: Finding; seen
   return { finding: failed(what, `${status}${code}`, explain(found)) };
 }
 
+/** Examines the end of a stream. */
+function examineDone(what: string, { hasDone, isComplete }: Seen): Finding {
+  if (hasDone) return ok(what, "there");
+  if (isComplete) {
+    return warning(
+      what,
+      "missing, but the answer says that it is finished",
+      "nothing: the gateway takes that for the end",
+    );
+  }
+  return failed(
+    what,
+    "missing, and no word that the answer is finished",
+    "the gateway ends such a stream with an error: tell the provider",
+  );
+}
+
+/** Examines whether the events of a stream come as they are sent. */
+function examineCoding(what: string, { events, coding }: Seen): Finding {
+  if (coding === "" || coding === "identity") return ok(what, `${events}, not packed`);
+  return warning(
+    what,
+    `${events}, packed as ${toPlain(coding)} though nobody asked`,
+    "the gateway unpacks gzip; events may come late",
+  );
+}
+
 /** Examines the content of a stream. */
 function examineStream(way: string, seen: Seen): Finding[] {
-  const { mediaType, coding, events, comments, hasDone, isComplete, tokens } = seen;
+  const { mediaType, events, comments, tokens } = seen;
   const name = (what: string) => `${what}, ${way}`;
   if (mediaType !== "text/event-stream" || events === 0) {
     const says = mediaType === "text/event-stream"
@@ -75,11 +102,7 @@ function examineStream(way: string, seen: Seen): Finding[] {
     ];
   }
   return [
-    coding === "" || coding === "identity" ? ok(name("events"), `${events}, not packed`) : warning(
-      name("events"),
-      `${events}, packed as ${toPlain(coding)} though nobody asked`,
-      "the gateway unpacks gzip; events may come late",
-    ),
+    examineCoding(name("events"), seen),
     ok(
       name("comments"),
       comments === 0 ? "none" : `${comments}, which are passed on and are no sign of life`,
@@ -91,17 +114,7 @@ function examineStream(way: string, seen: Seen): Finding[] {
         "limits of tokens, budgets and usage do not see its streams",
       )
       : ok(name("usage"), `${tokens} tokens`),
-    hasDone ? ok(name("[DONE]"), "there") : isComplete
-      ? warning(
-        name("[DONE]"),
-        "missing, but the answer says that it is finished",
-        "nothing: the gateway takes that for the end",
-      )
-      : failed(
-        name("[DONE]"),
-        "missing, and no word that the answer is finished",
-        "the gateway ends such a stream with an error: tell the provider",
-      ),
+    examineDone(name("[DONE]"), seen),
   ];
 }
 

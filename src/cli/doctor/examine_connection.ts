@@ -59,7 +59,8 @@ export function describeHandshake(shaken: Step<Handshake>): Finding {
     return failed(
       "TLS",
       `no safe connection (${shaken.error})`,
-      "correct the host, or trust who signed it: egress.ca, or NODE_EXTRA_CA_CERTS on Node and Bun, DENO_CERT on Deno",
+      "correct the host, or trust who signed it: " +
+        "egress.ca, or NODE_EXTRA_CA_CERTS on Node and Bun, DENO_CERT on Deno",
     );
   }
   const { protocol = "TLS", expiresAt, issuer, handshakeMs, isRefused } = shaken.found;

@@ -26,20 +26,24 @@ import { failed, type Finding, ok, toMs, warning } from "./finding.ts";
 import { describeHandshake } from "./examine_connection.ts";
 
 /** Advice for each way in which a proxy fails. */
-const ADVICE: Partial<Readonly<Record<FailureCause, string>>> = {
-  proxy_unreachable:
-    "see that egress.proxy is right; if its certificate is the company's own, name that by egress.ca",
+const ADVICE = {
+  proxy_unreachable: "see that egress.proxy is right; if its certificate is the company's own, " +
+    "name that by egress.ca",
   proxy_auth:
     "correct the credentials of the proxy: in egress.proxy, or in the file of egress.credentials",
   proxy_refused: "ask those who run the proxy to allow CONNECT to this host and port",
   proxy_upstream: "see that upstream is right; the proxy itself looks its name up and connects",
   proxy_failed:
     "see that egress.proxy names a proxy for HTTP, not one for SOCKS, and its right scheme",
-};
+} as const satisfies Partial<Record<FailureCause, string>>;
+
+function adviseOn(cause: string): string {
+  return Object.hasOwn(ADVICE, cause) ? ADVICE[cause as keyof typeof ADVICE] : ADVICE.proxy_failed;
+}
 
 const ignore = (): void => {};
 
-/** Opens a tunnel. @returns The connection in it */
+/** Opens a tunnel, and returns the connection in it. */
 function openTunnel(url: URL, proxy: Proxy, egress: Egress, ms: number): Promise<Step<Socket>> {
   return timed(() =>
     new Promise((resolve, reject) => {
@@ -104,13 +108,13 @@ async function examineProxy(
   const connection = await probeConnection(proxyUrl, ms);
   if ("error" in connection) {
     const says = `no connection (${connection.error}), ${toMs(connection.ms)}`;
-    return [...found, failed("proxy connect", says, ADVICE.proxy_unreachable ?? "")];
+    return [...found, failed("proxy connect", says, ADVICE.proxy_unreachable)];
   }
   found.push(ok("proxy connect", toMs(connection.ms)));
   const tunnel = await openTunnel(url, proxy, egress, ms);
   if ("error" in tunnel) {
-    const advice = ADVICE[tunnel.error as FailureCause] ?? ADVICE.proxy_failed ?? "";
-    return [...found, failed("CONNECT", `no tunnel (${tunnel.error}), ${toMs(tunnel.ms)}`, advice)];
+    const says = `no tunnel (${tunnel.error}), ${toMs(tunnel.ms)}`;
+    return [...found, failed("CONNECT", says, adviseOn(tunnel.error))];
   }
   tunnel.found.destroy();
   const credentials = proxy.credentials === undefined
@@ -189,8 +193,6 @@ async function examineSecurity(url: URL, egress: Egress, ms: number): Promise<Fi
 /**
  * Examines the way out to an upstream.
  *
- * @param url URL of the upstream
- * @param egress The way out
  * @param ms Time limit of each step, milliseconds
  * @param direct Examines name and port of an upstream that is connected to directly
  */

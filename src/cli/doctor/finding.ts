@@ -41,11 +41,11 @@ const SIGNS = { ok: "green", warning: "yellow", failure: "red" } as const;
 /** Formats findings, a line each. */
 export function toLines(findings: readonly Finding[]): string {
   const width = Math.max(...findings.map(({ what }) => what.length));
-  return findings.map(({ state, what, says, fix }) => {
-    const sign = state.padEnd("warning".length);
-    const line = `${process.stdout.isTTY ? styleText(SIGNS[state], sign) : sign}  ${
-      what.padEnd(width)
-    }  ${says}`;
-    return `${line}${fix === undefined ? "" : `\n${" ".repeat(width + 11)}-> ${fix}`}`;
+  return findings.map((finding) => {
+    const { state, what, says, fix } = finding;
+    const word = state.padEnd("warning".length);
+    const sign = process.stdout.isTTY ? styleText(SIGNS[state], word) : word;
+    const line = `${sign}  ${what.padEnd(width)}  ${says}`;
+    return fix === undefined ? line : `${line}\n${" ".repeat(width + 11)}-> ${fix}`;
   }).join("\n");
 }

@@ -15,7 +15,7 @@ import { CommandLineError, print } from "../command.ts";
 import type { CommandOptions } from "../options.ts";
 import { toPlain } from "../table.ts";
 import { toExplanationText } from "./explanation_text.ts";
-import { createStanding } from "./standing.ts";
+import { createRemoteStatus } from "./remote_status.ts";
 import { readWrittenRequest, toGatewayRequest } from "./written_request.ts";
 
 /** Reads a file, or standard input to its end. */
@@ -35,7 +35,6 @@ async function readInput(name: string): Promise<Uint8Array> {
 /**
  * Explains a request, and ends with 1 where it would be refused.
  *
- * @param options The file with the request, and the form of the output
  * @throws {CommandLineError} For a mistake in the command, or a file that holds no request
  */
 export async function explainCommand(
@@ -49,35 +48,26 @@ export async function explainCommand(
   const assembly = await assemble(config, { directory, report: () => {}, isServing: false });
   let explanation: Explanation;
   const { keys, identity, limiter, parts: { digest } } = assembly;
-  const standing = createStanding(config, limiter);
+  const remote = createRemoteStatus(config, limiter);
   try {
     // A command that ends follows no changes of files: this reads them once.
     await keys.get("");
     await identity?.revocations.list();
-    const { status } = standing;
-    const compose = composeGateway;
     explanation = await explain(request, {
       config,
       keys,
       identity: identity?.verifier,
-      status,
+      status: remote.status,
       digest,
-      compose,
+      compose: composeGateway,
     });
   } finally {
     await assembly.close();
   }
-  const source = explanation.limits === undefined ? undefined : standing.source();
+  const source = explanation.limits === undefined ? undefined : remote.source();
   if (json) {
-    print(
-      `${
-        JSON.stringify(
-          { ...explanation, ...(source !== undefined && { limitsFrom: source }) },
-          null,
-          2,
-        )
-      }\n`,
-    );
+    const content = { ...explanation, ...(source !== undefined && { limitsFrom: source }) };
+    print(`${JSON.stringify(content, null, 2)}\n`);
   } else print(toExplanationText(explanation, source));
   if (explanation.outcome === "refused") process.exitCode = 1;
 }

@@ -10,7 +10,7 @@ import type {
   Explanation,
 } from "../../admin/explanation.ts";
 import { bold, toPlain } from "../table.ts";
-import type { StandingSource } from "./standing.ts";
+import type { StatusSource } from "./remote_status.ts";
 
 /** Width of the names on the left. Characters. */
 const NAME_WIDTH = 13;
@@ -42,18 +42,15 @@ function toRest(text: string): string {
 const toAmount = (amount: number): string =>
   amount.toLocaleString("en-US", { maximumFractionDigits: 6 });
 
-function toLimitLine(
-  { subject, name, limit, used, takes, currency, resetsIn, mode }: ExplainedLimit,
-): string {
+function toLimitLine(status: ExplainedLimit): string {
+  const { subject, name, limit, used, takes, currency, resetsIn, mode } = status;
   const unit = currency === undefined ? "" : ` ${currency}`;
-  const [taken, all, more] = [used, limit, takes].map(toAmount);
+  const use = `${toAmount(used)} of ${toAmount(limit)}${unit} used, this takes ${toAmount(takes)}`;
   const reset = resetsIn === undefined ? "" : `, resets in ${toRest(resetsIn)}`;
-  return `${subject} ${name}: ${taken} of ${all}${unit} used, this takes ${more}${reset}${
-    mode === undefined ? "" : ` (${mode})`
-  }`;
+  return `${subject} ${name}: ${use}${reset}${mode === undefined ? "" : ` (${mode})`}`;
 }
 
-const SOURCES: Readonly<Record<StandingSource, readonly string[]>> = {
+const SOURCES: Readonly<Record<StatusSource, readonly string[]>> = {
   redis: [],
   gateway: [],
   nowhere: [
@@ -63,7 +60,7 @@ const SOURCES: Readonly<Record<StandingSource, readonly string[]>> = {
 
 function toLimitFacts(
   { limits, reservation, observedLimit }: Explanation,
-  source: StandingSource,
+  source: StatusSource,
 ): Fact[] {
   if (limits === undefined || limits.length === 0) return [["limits", "none apply"]];
   const facts: Fact[] = [["limits", ...limits.map(toLimitLine), ...SOURCES[source]]];
@@ -82,42 +79,45 @@ function toLimitFacts(
   return facts;
 }
 
-function toCallFacts({ method, url, headers, bodyBytes, deadlines }: ExplainedCall): Fact[] {
+function toDeadlines(deadlines: ExplainedCall["deadlines"]): string {
   const { connectMs, firstByteMs, firstEventMs, idleMs, totalMs } = deadlines;
+  return [
+    `connect ${toTime(connectMs)}`,
+    `first byte ${toTime(firstByteMs)}`,
+    `first event ${toTime(firstEventMs)}`,
+    `idle ${toTime(idleMs)}`,
+    `total ${toTime(totalMs)}`,
+  ].join(", ");
+}
+
+function toCallFacts(call: ExplainedCall): Fact[] {
+  const { method, url, headers, bodyBytes, deadlines } = call;
   return [
     ["call", `${method} ${url}`],
     ["headers", ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`)],
     ["body", bodyBytes === 0 ? "none" : `${toAmount(bodyBytes)} bytes`],
-    [
-      "deadlines",
-      `connect ${toTime(connectMs)}, first byte ${toTime(firstByteMs)}, first event ${
-        toTime(firstEventMs)
-      }, ` +
-      `idle ${toTime(idleMs)}, total ${toTime(totalMs)}`,
-    ],
+    ["deadlines", toDeadlines(deadlines)],
   ];
 }
 
-function toRefusalFacts({ status, code, message, fix }: ExplainedRefusal): Fact[] {
+function toRefusalFacts(refusal: ExplainedRefusal): Fact[] {
+  const { status, code, message, fix } = refusal;
   return [["refused", `${status} ${code}`, message], ["to do", fix]];
 }
 
 function toKeyLine({ id, name, team }: NonNullable<Explanation["key"]>): string {
-  return `${id}${name === undefined ? "" : ` “${name}”`}${
-    team === undefined ? "" : `, team ${team}`
-  }`;
+  const quoted = name === undefined ? "" : ` “${name}”`;
+  return `${id}${quoted}${team === undefined ? "" : `, team ${team}`}`;
 }
 
 /**
- * Formats an explanation.
+ * Formats an explanation as lines.
  *
- * @param explanation The explanation
- * @param source Where the standing of its limits is known; `undefined` if it met none
- * @returns Lines
+ * @param source Where the status of its limits is known; `undefined` if it met none
  */
 export function toExplanationText(
   explanation: Explanation,
-  source: StandingSource | undefined,
+  source: StatusSource | undefined,
 ): string {
   const {
     outcome,
@@ -147,13 +147,10 @@ export function toExplanationText(
   if (outcome === "forwarded") {
     facts.push(["forwarded", "nothing in the gateway's way; the provider has the last word"]);
   }
-  return facts.map(([name, ...lines]) => {
-    const [first = "", ...rest] = lines.map(toPlain);
-    return [
-      `${bold(name.padEnd(NAME_WIDTH))}${first}`,
-      ...rest.map((line) => " ".repeat(NAME_WIDTH) + line),
-    ].join(
-      "\n",
-    );
-  }).join("\n") + "\n";
+  return facts.map((fact) => `${toFactLines(fact)}\n`).join("");
+}
+
+function toFactLines([name, ...lines]: Fact): string {
+  const indent = " ".repeat(NAME_WIDTH);
+  return bold(name.padEnd(NAME_WIDTH)) + lines.map(toPlain).join(`\n${indent}`);
 }

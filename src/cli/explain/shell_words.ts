@@ -28,11 +28,10 @@ const PIECE =
   /\$'((?:[^'\\]|\\[^])*)'|'([^']*)'|"((?:[^"\\]|\\[^])*)"|\\\r?(\n)|\\([^])|([^\s'"\\]+)|(\s+)/gy;
 
 /**
- * Splits a command line.
+ * Splits a command line into its words, without their quotes.
  *
  * @param line One command; a backslash at the end of a line goes on with the next
- * @returns Its words, without their quotes. What stands after a quote that is not closed is left
- * out
+ * @returns Without the rest after a quote that is not closed
  */
 export function splitWords(line: string): string[] {
   const words: string[] = [];
@@ -43,7 +42,8 @@ export function splitWords(line: string): string[] {
       word = undefined;
     } else if (continued === undefined) {
       const text = ansi !== undefined ? unescapeAnsi(ansi) : double?.replace(/\\(["\\$`])/g, "$1");
-      word = (word ?? "") + (text ?? single ?? escaped ?? plain ?? "");
+      const piece = text ?? single ?? escaped ?? plain ?? "";
+      word = word === undefined ? piece : word + piece;
     }
   }
   if (word !== undefined) words.push(word);

@@ -94,43 +94,68 @@ function readHar(text: string): WrittenRequest {
 const IGNORED_WITH_VALUE =
   /^(?:-[mowxbcE]|--(?:max-time|output|write-out|proxy|cookie-jar|connect-timeout|cacert|cert|key|resolve|retry))$/;
 
+/** Options of curl for a body in a form that is not read here, and for credentials. */
+const NOT_UNDERSTOOD = /^(?:-F|--form|-T|--upload-file|-u|--user)/;
+const DATA = /^(?:-d|--data(?:-raw|-binary|-ascii)?|--json)$/;
+
+/** The parts of a request that the options of curl have stated so far. */
+interface CurlRequest {
+  method: string | undefined;
+  url: string | undefined;
+  readonly headers: [name: string, value: string][];
+  readonly data: string[];
+}
+
+function hasType({ headers }: CurlRequest): boolean {
+  return headers.some(([name]) => name.toLowerCase() === "content-type");
+}
+
+/** Splits an option from a value that is joined to it, as in `--request=POST` and `-XPOST`. */
+function splitOption(word: string): readonly [option: string, value: string | undefined] {
+  const [, long, assigned] = /^(--[\w-]+)=([^]*)$/.exec(word) ?? [];
+  if (long !== undefined) return [long, assigned];
+  const [, short = word, joined] = /^(-[XHdA])([^]+)$/.exec(word) ?? [];
+  return [short, joined];
+}
+
+function addData(request: CurlRequest, option: string, text: string): void {
+  if (text.startsWith("@") && option !== "--data-raw") {
+    refuse("its data is in a file: write it down here");
+  }
+  request.data.push(text);
+  if (option === "--json" && !hasType(request)) {
+    request.headers.push(["content-type", "application/json"]);
+  }
+}
+
+/** Reads one option, or an argument, which is the URL. */
+function addOption(request: CurlRequest, option: string, value: () => string): void {
+  if (option === "-X" || option === "--request") request.method = value();
+  else if (option === "--url") request.url = value();
+  else if (option === "-H" || option === "--header") {
+    const [, name = "", text = ""] = HEADER_LINE.exec(value()) ?? [];
+    if (text !== "") request.headers.push([name, text]);
+  } else if (option === "-A" || option === "--user-agent") {
+    request.headers.push(["user-agent", value()]);
+  } else if (DATA.test(option)) addData(request, option, value());
+  else if (NOT_UNDERSTOOD.test(option)) refuse(`curl's ${option} is not understood here`);
+  else if (IGNORED_WITH_VALUE.test(option)) value();
+  else if (!option.startsWith("-")) request.url ??= option;
+}
+
 /** Reads the options of curl that say what is sent. */
 function readCurl(words: readonly string[]): WrittenRequest {
-  let method: string | undefined;
-  let url: string | undefined;
-  const headers: [string, string][] = [];
-  const data: string[] = [];
-  const has = (name: string) => headers.some(([each]) => each.toLowerCase() === name);
+  const request: CurlRequest = { method: undefined, url: undefined, headers: [], data: [] };
   const rest = words.slice(1);
   for (let word = rest.shift(); word !== undefined; word = rest.shift()) {
-    const [, long, assigned] = /^(--[\w-]+)=([^]*)$/.exec(word) ?? [];
-    const [, short, joined] = /^(-[XHdA])([^]+)$/.exec(word) ?? [];
-    const option = long ?? short ?? word;
-    const value = () =>
-      assigned ?? joined ?? rest.shift() ?? refuse(`curl's ${option} has no value`);
-    if (option === "-X" || option === "--request") method = value();
-    else if (option === "--url") url = value();
-    else if (option === "-H" || option === "--header") {
-      const [, name, text] = HEADER_LINE.exec(value()) ?? [];
-      if (name !== undefined && text !== undefined && text !== "") headers.push([name, text]);
-    } else if (option === "-A" || option === "--user-agent") headers.push(["user-agent", value()]);
-    else if (/^(?:-d|--data(?:-raw|-binary|-ascii)?|--json)$/.test(option)) {
-      const text = value();
-      if (text.startsWith("@") && option !== "--data-raw") {
-        return refuse("its data is in a file: write it down here");
-      }
-      data.push(text);
-      if (option === "--json" && !has("content-type")) {
-        headers.push(["content-type", "application/json"]);
-      }
-    } else if (/^(?:-F|--form|-T|--upload-file|-u|--user)/.test(option)) {
-      return refuse(`curl's ${option} is not understood here`);
-    } else if (IGNORED_WITH_VALUE.test(option)) value();
-    else if (!option.startsWith("-")) url ??= option;
+    const [option, joined] = splitOption(word);
+    const value = () => joined ?? rest.shift() ?? refuse(`curl's ${option} has no value`);
+    addOption(request, option, value);
   }
+  const { method, url, headers, data } = request;
   if (url === undefined) return refuse("curl's command line has no URL");
   const body = data.length === 0 ? undefined : Buffer.from(data.join("&"));
-  if (body !== undefined && !has("content-type")) {
+  if (body !== undefined && !hasType(request)) {
     headers.push(["content-type", "application/x-www-form-urlencoded"]);
   }
   const isBare = !/^[a-z]+:\/\//i.test(url);
@@ -142,13 +167,7 @@ function readCurl(words: readonly string[]): WrittenRequest {
   };
 }
 
-/**
- * Reads a request.
- *
- * @param bytes The content of a file
- * @returns The request
- * @throws {CommandLineError} For another form
- */
+/** Reads a request from the content of a file. @throws {CommandLineError} For another form */
 export function readWrittenRequest(bytes: Uint8Array): WrittenRequest {
   const text = Buffer.from(bytes).toString("utf8").trimStart();
   if (text === "") return refuse("it is empty");
@@ -172,15 +191,11 @@ function toSource(bytes: Uint8Array): ByteSource {
 }
 
 /**
- * Converts a request to what a listener would have made of it.
- *
- * @param written The request as it was written down
- * @returns The request as the gateway takes it. Its length is that of its body, whatever it states:
- * bodies are edited
+ * Converts a request to what a listener would have made of it. Its length is that of its body,
+ * whatever it states: bodies are edited.
  */
-export function toGatewayRequest(
-  { method, url, headers: given, body }: WrittenRequest,
-): GatewayRequest {
+export function toGatewayRequest(written: WrittenRequest): GatewayRequest {
+  const { method, url, headers: given, body } = written;
   const headers = new Map<string, string>();
   const absolute = /^https?:\/\//i.test(url) && URL.canParse(url) ? new URL(url) : undefined;
   if (absolute !== undefined) headers.set("host", absolute.host);

@@ -16,7 +16,7 @@ import { WIDTH, wrap } from "../table.ts";
 export interface Choices {
   /** Short name of a known provider, or a base URL. */
   readonly upstream: string;
-  /** Name by which callers reach the gateway over https; `undefined` for http on this machine. */
+  /** Name of the gateway for https; `undefined` for http on this machine. */
   readonly host: string | undefined;
   /** URL of the Redis that keeps keys; `undefined` for a file. */
   readonly redis: string | undefined;
@@ -27,7 +27,7 @@ interface Question {
   readonly option: "upstream" | "host" | "keys";
   readonly text: string;
   readonly fallback: string;
-  /** Reads an answer. @throws {CommandLineError} For one that can't be served */
+  /** Reads an answer. @throws {CommandLineError} For an answer that can't be served */
   readonly read: (answer: string) => string | undefined;
 }
 
@@ -52,9 +52,9 @@ function readUpstream(answer: string): string {
 function readHost(answer: string): string | undefined {
   if (answer === "local") return undefined;
   const host = answer.toLowerCase();
-  if (HOST.exec(host)?.groups?.port === undefined && HOST.test(host) && !host.startsWith("[")) {
-    return host;
-  }
+  const { hostname, port } = HOST.exec(host)?.groups ?? {};
+  const isName = hostname !== undefined && !hostname.startsWith("[");
+  if (isName && port === undefined) return host;
   throw new CommandLineError(
     "--host takes local, or a host name without a port such as gw.example.com",
   );
@@ -79,15 +79,15 @@ const QUESTIONS: readonly Question[] = [
   },
   {
     option: "host",
-    text:
-      "Where do callers reach the gateway? local (http on this machine), or the\nhost name for https, such as gw.example.com",
+    text: "Where do callers reach the gateway? local (http on this machine), or the\n" +
+      "host name for https, such as gw.example.com",
     fallback: "local",
     read: readHost,
   },
   {
     option: "keys",
-    text:
-      "Where do gateway keys live? file (one machine), redis (several gateways), or\nthe URL of a Redis",
+    text: "Where do gateway keys live? file (one machine), redis (several gateways), or\n" +
+      "the URL of a Redis",
     fallback: "file",
     read: readKeys,
   },
@@ -126,8 +126,6 @@ function isAsking({ yes }: CommandOptions): boolean {
  * Makes the choices. A question that an option answers is not asked; without a terminal, or with
  * `--yes`, none is.
  *
- * @param options The options as given
- * @returns The choices
  * @throws {CommandLineError} For an option that can't be served, and when the person ends the
  * questions
  */

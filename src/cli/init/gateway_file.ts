@@ -15,7 +15,7 @@ const INSTALLED_SCHEMA = "./node_modules/sallyport/dist/gateway.schema.json";
 /** The schema of this version at a host of npm's packages. */
 const PUBLISHED_SCHEMA = `https://unpkg.com/sallyport@${VERSION}/dist/gateway.schema.json`;
 
-/** File of keys that the configuration names, beside it. */
+/** File of keys that the configuration names, in its folder. */
 export const KEYS_FILE = "gateway-keys.json";
 /** Name of the certificate's files, without their endings. */
 export const CERTIFICATE_NAME = "gateway";
@@ -23,7 +23,7 @@ export const CERTIFICATE_NAME = "gateway";
 /** Names of this machine for itself. */
 export const LOCAL_NAMES: readonly string[] = ["localhost", "127.0.0.1"];
 
-/** A configuration that is to be written. */
+/** A configuration to write. */
 export interface NewGateway extends Choices {
   readonly port: number;
 }
@@ -36,11 +36,7 @@ function findSchema(directory: string): string {
   return existsSync(join(directory, INSTALLED_SCHEMA)) ? INSTALLED_SCHEMA : PUBLISHED_SCHEMA;
 }
 
-/**
- * Returns the name for a provider: that of its preset, else `main`.
- *
- * @param upstream The upstream as chosen
- */
+/** Returns the name for a provider: that of its preset, else `main`. */
 export function nameProvider(upstream: string): string {
   return Object.hasOwn(PRESETS, upstream) ? upstream.replace(/[^a-z0-9]+/g, "-") : "main";
 }
@@ -72,13 +68,7 @@ function toKeys({ redis }: NewGateway): string {
   "redis": ${JSON.stringify(redis)},`;
 }
 
-/**
- * Writes a configuration with comments.
- *
- * @param gateway The choices
- * @param file Path of the file that is to hold it
- * @returns The text
- */
+/** Writes a configuration with comments. @param file Path of the file to write it to */
 export function toGatewayFile(gateway: NewGateway, file: string): string {
   const { upstream, host } = gateway;
   const hosts = [...new Set([host ?? [], LOCAL_NAMES].flat())];

@@ -32,7 +32,7 @@ const CERTIFICATE_DAYS = 90;
 /** Name of the first key. */
 const KEY_NAME = "first";
 
-/** A file to write, and the line that tells of it. */
+/** A file to write, and the line that describes it. */
 interface NewFile {
   readonly path: string;
   readonly text: string;
@@ -42,7 +42,8 @@ interface NewFile {
 
 function readPort(text: string | undefined, fallback: number): number {
   const port = Number(text ?? fallback);
-  if (Number.isInteger(port) && port > 0 && port <= 65535) return port;
+  const isInRange = port > 0 && port <= 65535;
+  if (Number.isInteger(port) && isInRange) return port;
   throw new CommandLineError("--port takes a whole number from 1 to 65535");
 }
 
@@ -61,11 +62,10 @@ function toFiles(gateway: NewGateway, file: string): NewFile[] {
   const text = toGatewayFile(gateway, file);
   const config = { path: file, text, mode: hasSecret ? 0o600 : 0o644, about: "the configuration" };
   if (host === undefined) return [config];
-  const [name, lifeMs] = [join(dirname(file), CERTIFICATE_NAME), CERTIFICATE_DAYS * DAY_MS];
-  const { cert, key } = createSelfSignedCertificate([
-    host,
-    ...LOCAL_NAMES.filter((each) => each !== host),
-  ], lifeMs);
+  const name = join(dirname(file), CERTIFICATE_NAME);
+  const lifeMs = CERTIFICATE_DAYS * DAY_MS;
+  const otherNames = LOCAL_NAMES.filter((each) => each !== host);
+  const { cert, key } = createSelfSignedCertificate([host, ...otherNames], lifeMs);
   const end = new Date(Date.now() + lifeMs).toISOString().slice(0, 10);
   return [
     config,
@@ -79,19 +79,14 @@ function toFiles(gateway: NewGateway, file: string): NewFile[] {
   ];
 }
 
-/**
- * Makes the first key where the configuration keeps keys. @returns The key; `undefined` where Redis
- * is away
- */
+/** Makes the first key where the configuration keeps keys; `undefined` where Redis is away. */
 async function makeKey(file: string): Promise<string | undefined> {
   const { config, directory } = loadConfig(file);
   const assembly = await assemble(config, { directory, report: () => {}, isServing: false });
   try {
     const { keys, parts: { digest } } = assembly;
-    const { key } = await new KeyAdministration({ keys, digest, now: Date.now, config }).create({
-      name: KEY_NAME,
-    });
-    return key;
+    const administration = new KeyAdministration({ keys, digest, now: Date.now, config });
+    return (await administration.create({ name: KEY_NAME })).key;
   } catch (error) {
     if (!(error instanceof KeyStoreError)) throw error;
     report(`${error.message}. All is written but a gateway key`);
@@ -105,7 +100,6 @@ async function makeKey(file: string): Promise<string | undefined> {
  * Writes a configuration and what it names, makes a key, and prints the next commands. Nothing is
  * replaced that is there, unless it is told to; a file of keys is added to.
  *
- * @param options The file, the answers, and whether to ask for the others
  * @throws {CommandLineError} For an option that can't be served, and where a file is there already
  * or can't be written
  * @throws {ConfigError} For a mistake in the variables of the environment, which the gateway would
@@ -127,26 +121,24 @@ export async function initCommand(options: CommandOptions): Promise<void> {
   for (const { path, text, mode } of files) writeNew(relative("", path), text, mode);
   const key = await makeKey(file);
   if (key === undefined) process.exitCode = 1;
-  const rows = [
-    ...files.map(({ path, about }) => [relative("", path), about] as const),
-    ...gateway.redis === undefined
-      ? [
-        [
-          relative("", join(dirname(file), KEYS_FILE)),
-          "gateway keys as digests, for its owner alone",
-        ] as const,
-      ]
-      : [],
-  ];
-  const width = Math.max(...rows.map(([path]) => path.length));
+  const written = files.map(({ path, about }) => ({ path, about }));
+  if (gateway.redis === undefined) {
+    const path = join(dirname(file), KEYS_FILE);
+    written.push({ path, about: "gateway keys as digests, for its owner alone" });
+  }
   const directory = relative("", dirname(file));
-  print(`${rows.map(([path, about]) => `${path.padEnd(width)}  ${about}\n`).join("")}
-${
-    toNextCommands({
-      gateway,
-      config: options.config === undefined ? undefined : relative("", file),
-      directory: directory === "" ? "" : `${directory}/`,
-      key,
-    })
-  }`);
+  const commands = toNextCommands({
+    gateway,
+    config: options.config === undefined ? undefined : relative("", file),
+    directory: directory === "" ? "" : `${directory}/`,
+    key,
+  });
+  print(`${toFileLines(written)}\n${commands}`);
+}
+
+/** Formats the names of files, relative to the working directory, and what is in them. */
+function toFileLines(files: readonly Pick<NewFile, "path" | "about">[]): string {
+  const rows = files.map(({ path, about }) => [relative("", path), about] as const);
+  const width = Math.max(...rows.map(([path]) => path.length));
+  return rows.map(([path, about]) => `${path.padEnd(width)}  ${about}\n`).join("");
 }

@@ -23,7 +23,7 @@ function toPath(file: string): string {
 }
 
 /**
- * Returns the words by which this program was started, such as `npx sallyport` or `bun
+ * Returns the words that started this program, such as `npx sallyport` or `bun
  * dist/sallyport.js`.
  */
 function findProgram(): string {
@@ -52,7 +52,7 @@ function toUpstreamHeaders(upstream: string): string[] {
   ];
 }
 
-/** Returns the options of curl by which it finds and trusts a host that only this machine knows. */
+/** Returns the options with which curl finds and trusts a host that only this machine knows. */
 function toHostOptions({ host, port }: NewGateway, directory: string): string[] {
   if (host === undefined) return [];
   const isKnown = /(?:^|\.)localhost$|^[\d.]+$/.test(host);
@@ -71,13 +71,9 @@ export interface Written {
   readonly key: string | undefined;
 }
 
-/**
- * Writes the commands.
- *
- * @param written The facts
- * @returns Lines, the new key among them
- */
-export function toNextCommands({ gateway, config, directory, key }: Written): string {
+/** Writes the commands, the new key among them. */
+export function toNextCommands(written: Written): string {
+  const { gateway, config, directory, key } = written;
   const { host, port, upstream } = gateway;
   const program = findProgram();
   const option = config === undefined ? "" : ` --config ${quote(config)}`;

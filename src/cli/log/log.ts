@@ -9,9 +9,8 @@ import { FilterSchema } from "../../admin/api/exchanges.ts";
 import { describeIssue } from "../../config/issue.ts";
 import { parseDuration } from "../../config/units.ts";
 import { createTest } from "../../observe/live/exchange_filter.ts";
-import { CommandLineError, report } from "../command.ts";
+import { CommandLineError, printParts, report } from "../command.ts";
 import type { CommandOptions } from "../options.ts";
-import { printParts } from "../print_parts.ts";
 import { toPlain } from "../table.ts";
 import { type LogEntry, parseLogLine } from "./log_entry.ts";
 import { LogSums, SUM_PARTS, type SumPart } from "./log_sums.ts";
@@ -32,7 +31,7 @@ const FILTERS = {
   "min-first-token": "minFirstToken",
 } as const;
 
-/** Reads a time: a day or time in UTC, or how long ago. @returns Milliseconds since 1970 */
+/** Reads a time: a day or time in UTC, or how long ago. Milliseconds since 1970. */
 function readTime(option: "since" | "until", text: string): number {
   const ago = parseDuration(text);
   if (!Number.isNaN(ago)) return Date.now() - ago;
@@ -55,7 +54,8 @@ function readFilter(options: CommandOptions): ((entry: LogEntry) => boolean) | u
     return text === undefined ? [] : [[name, text]];
   });
   const { since, until } = options;
-  if (given.length === 0 && since === undefined && until === undefined) return undefined;
+  const hasPeriod = since !== undefined || until !== undefined;
+  if (given.length === 0 && !hasPeriod) return undefined;
   const result = v.safeParse(FilterSchema, Object.fromEntries(given));
   if (!result.success) {
     const { path, message } = describeIssue(result.issues[0]);
@@ -91,7 +91,6 @@ class LogReading {
   #foreign = 0;
   #dropped = 0;
 
-  /** @param options The options of the command */
   constructor(options: CommandOptions) {
     this.#options = options;
     this.#filter = readFilter(options);
@@ -126,9 +125,8 @@ class LogReading {
       return "";
     }
     if (this.#options.json === true) return `${line.slice(line.indexOf("{"))}\n`;
-    return `${this.#printer.toLine(entry)}\n${
-      this.#options.id === undefined ? "" : explainEntry(entry)
-    }`;
+    const explanation = this.#options.id === undefined ? "" : explainEntry(entry);
+    return `${this.#printer.toLine(entry)}\n${explanation}`;
   }
 
   /**
@@ -152,11 +150,10 @@ class LogReading {
     this.#wake();
   }
 
-  /** Yields what is to be printed, as soon as lines come. */
+  /** Yields the text to print, as soon as lines come. */
   async *toText(files: readonly string[]): AsyncGenerator<string> {
-    if (process.stdout.isTTY && this.#sums === undefined && this.#options.json !== true) {
-      yield `${this.#printer.head()}\n`;
-    }
+    const hasColumns = this.#sums === undefined && this.#options.json !== true;
+    if (process.stdout.isTTY && hasColumns) yield `${this.#printer.head()}\n`;
     for await (const lines of this.#untilStopped(readLines(files))) {
       const text = lines.map((line) => this.#toOutput(line)).join("");
       if (text !== "") yield text;
@@ -174,10 +171,9 @@ class LogReading {
       report(`left out ${lines(this.#foreign)} that the access log did not write`);
     }
     if (this.#dropped > 0 && this.#isSelecting) {
+      const missing = lines(this.#dropped);
       report(
-        `${
-          lines(this.#dropped)
-        } are missing in the log: the gateway dropped them, for its reader was slow`,
+        `${missing} are missing in the log: the gateway dropped them, for its reader was slow`,
       );
     }
   }
@@ -186,7 +182,6 @@ class LogReading {
 /**
  * Prints the log.
  *
- * @param options The filter, the sums and the format
  * @throws {CommandLineError} For a mistake in the command, and for a file that can't be read
  */
 export async function logCommand(options: CommandOptions): Promise<void> {

@@ -42,22 +42,15 @@ function findObject(line: string): Record<string, unknown> | undefined {
   }
 }
 
-/**
- * Reads a line.
- *
- * @param line Any line
- * @returns Its content; `undefined` for a line that the access log did not write
- */
+/** Reads a line; `undefined` if the access log did not write it. */
 export function parseLogLine(line: string): LogLine | undefined {
   const object = findObject(line);
   const startedAt = Date.parse(toText(object?.time) ?? "");
   if (object === undefined || Number.isNaN(startedAt)) return undefined;
   const { id, status, outcome, dropped, cause } = object;
   if (typeof dropped === "number") return { dropped };
-  if (typeof id !== "string" || typeof status !== "number" || typeof outcome !== "string") {
-    return undefined;
-  }
-  if (!Object.hasOwn(OUTCOMES, outcome)) return undefined;
+  if (typeof id !== "string" || typeof status !== "number") return undefined;
+  if (typeof outcome !== "string" || !Object.hasOwn(OUTCOMES, outcome)) return undefined;
   return {
     entry: {
       startedAt,
@@ -68,7 +61,8 @@ export function parseLogLine(line: string): LogLine | undefined {
       provider: toText(object.provider),
       model: toText(object.model),
       operation: toText(object.operation),
-      code: toText(object.code) as ErrorCode | undefined, // that of another version is only compared and printed
+      // A code of another version is only compared and printed.
+      code: toText(object.code) as ErrorCode | undefined,
       cause: typeof cause === "string" && Object.hasOwn(FAILURE_CAUSES, cause)
         ? cause as FailureCause
         : undefined,

@@ -52,7 +52,7 @@ class Durations {
 
   add(ms: number): void {
     const bin = binOf(ms);
-    this.#bins[bin] = (this.#bins[bin] ?? 0) + 1;
+    this.#bins[bin] = (this.#bins[bin] as number) + 1; // each bin is below BINS
   }
 
   percentiles(): { p50: number | undefined; p95: number | undefined; p99: number | undefined } {
@@ -100,7 +100,6 @@ export class LogSums {
   readonly #groups = new Map<string, Group>();
   readonly #total: Group;
 
-  /** @param parts Parts to sum by */
   constructor(parts: readonly SumPart[]) {
     this.#parts = parts;
     this.#total = new Group(parts.map((_, index) => index === 0 ? "total" : ""));
@@ -126,10 +125,11 @@ export class LogSums {
   #sorted(): Group[] {
     const time = this.#parts.findIndex((part) => part === "hour" || part === "day");
     const timeOf = ({ names }: Group) => names[time] ?? "";
-    return Array.from(this.#groups.values()).sort((one, other) =>
-      (timeOf(one) < timeOf(other) ? -1 : timeOf(one) > timeOf(other) ? 1 : 0) ||
-      other.calls - one.calls
-    );
+    return Array.from(this.#groups.values()).sort((one, other) => {
+      const [oneTime, otherTime] = [timeOf(one), timeOf(other)];
+      if (oneTime !== otherTime) return oneTime < otherTime ? -1 : 1;
+      return other.calls - one.calls;
+    });
   }
 
   /** Returns the sums as a table. Tokens with `~` are, in part, estimated. */
@@ -156,19 +156,21 @@ export class LogSums {
 
   /** Returns the sums for programs: the groups and the total. */
   toJson(): unknown {
-    const toGroup = (
-      { names, calls, errors, refused, tokens, estimated, duration, firstToken }: Group,
-      isTotal = false,
-    ) => ({
-      ...(!isTotal && Object.fromEntries(this.#parts.map((part, index) => [part, names[index]]))),
-      ...{ calls, errors, refused, tokens, estimatedTokens: estimated },
-      durationMs: duration.percentiles(),
-      firstTokenMs: firstToken.percentiles(),
+    const toSums = (group: Group) => ({
+      calls: group.calls,
+      errors: group.errors,
+      refused: group.refused,
+      tokens: group.tokens,
+      estimatedTokens: group.estimated,
+      durationMs: group.duration.percentiles(),
+      firstTokenMs: group.firstToken.percentiles(),
     });
+    const toNames = (group: Group) =>
+      Object.fromEntries(this.#parts.map((part, index) => [part, group.names[index]]));
     return {
       by: this.#parts,
-      rows: this.#sorted().map((group) => toGroup(group)),
-      total: toGroup(this.#total, true),
+      rows: this.#sorted().map((group) => ({ ...toNames(group), ...toSums(group) })),
+      total: toSums(this.#total),
     };
   }
 }

@@ -5,8 +5,7 @@
  */
 import { explainFailure, SIDES } from "../../errors/explanations.ts";
 import { type EndKind, endKindOf } from "../../observe/live/exchange_filter.ts";
-import { type Style, styled } from "../style.ts";
-import { toPlain } from "../table.ts";
+import { type Style, styled, toPlain } from "../table.ts";
 import type { LogEntry } from "./log_entry.ts";
 
 /** Columns: their titles, and their widths at first. They widen with what comes, up to a limit. */
@@ -24,6 +23,8 @@ const COLUMNS: readonly (readonly [title: string, width: number])[] = [
   ["ID", 36],
 ];
 const MAX_WIDTH = 40;
+/** The columns that have the style of an entry. */
+const [STATUS_COLUMN, END_COLUMN] = [1, 2];
 /**
  * The first of the columns with numbers, which are aligned to the right, and the one after them.
  */
@@ -85,24 +86,30 @@ export class EntryPrinter {
 
   #align(cells: readonly string[], style?: Style): string {
     return cells.map((cell, column) => {
-      const width = Math.max(this.#widths[column] ?? 0, Math.min(cell.length, MAX_WIDTH));
+      const before = this.#widths[column] as number; // each cell has a column
+      const width = Math.max(before, Math.min(cell.length, MAX_WIDTH));
       this.#widths[column] = width;
       const text = column >= FIRST_NUMBER && column < AFTER_NUMBERS
         ? cell.padStart(width)
         : cell.padEnd(width);
-      return style !== undefined && (column === 1 || column === 2) ? styled(style, text) : text;
+      const hasStyle = column === STATUS_COLUMN || column === END_COLUMN;
+      return style !== undefined && hasStyle ? styled(style, text) : text;
     }).join("  ").trimEnd();
   }
 }
 
-/** Explains a failed exchange in some lines; empty for one that did not fail. */
+/** Explains a failed exchange in some lines; empty if it did not fail. */
 export function explainEntry(entry: LogEntry): string {
   const explained = explainFailure(entry);
   if (explained === undefined) return "";
   const { what, why, side, toDo } = explained;
-  const facts = [["What", what], ["Why", why], ["Side", SIDES[side]], ["To do", toDo]];
-  return facts.filter(([, text]) => text !== undefined).map(([name = "", text]) =>
-    `  ${name.padEnd(6)}${text}\n`
-  )
+  const facts = [
+    ["What", what],
+    ["Why", why],
+    ["Side", SIDES[side]],
+    ["To do", toDo],
+  ] as const;
+  return facts.filter(([, text]) => text !== undefined)
+    .map(([name, text]) => `  ${name.padEnd(6)}${text}\n`)
     .join("");
 }

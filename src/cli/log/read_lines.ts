@@ -17,12 +17,11 @@ async function* readFrom(
   let rest = "";
   let isCut = false;
   for await (const part of input) {
-    const lines =
-      (rest + (typeof part === "string" ? part : decoder.decode(part, { stream: true }))).split(
-        "\n",
-      );
-    rest = lines.pop() ?? "";
-    if (isCut && lines.length > 0) lines.shift(); // the rest of a line whose beginning was handed on
+    const text = typeof part === "string" ? part : decoder.decode(part, { stream: true });
+    const lines = (rest + text).split("\n");
+    rest = lines.pop() as string; // a text has at least one line
+    // The rest of a line whose beginning was handed on.
+    if (isCut && lines.length > 0) lines.shift();
     if (lines.length > 0) isCut = false;
     if (rest.length > MAX_LINE) {
       if (!isCut) lines.push(rest.slice(0, MAX_LINE));
@@ -35,12 +34,12 @@ async function* readFrom(
 }
 
 /**
- * Reads lines, some at a time, as soon as they are there.
+ * Reads lines without their ends, some at a time, as soon as they are there. Bytes that are no
+ * UTF-8 are replaced.
  *
  * @param files Names of files, `-` for standard input; standard input alone if there are none
- * @returns Lines without their ends; bytes that are no UTF-8 are replaced
- * @throws {CommandLineError} For a file that can't be read, and where nobody writes to standard
- * input
+ * @throws {CommandLineError} For a file that can't be read, and where standard input is a
+ * terminal
  */
 export async function* readLines(files: readonly string[]): AsyncGenerator<readonly string[]> {
   for (const file of files.length === 0 ? ["-"] : files) {

@@ -7,7 +7,7 @@
  * @module
  */
 import { skipSpace, startsWithAt } from "./byte_search.ts";
-import type { AskedUsage } from "./dialect.ts";
+import type { UsageOptIn } from "./dialect.ts";
 import { fieldOf } from "./token_usage.ts";
 
 const QUOTE = 0x22;
@@ -60,4 +60,4 @@ function addTo(body: Uint8Array): Uint8Array {
 }
 
 /** Usage of completions, of chats and of legacy ones. */
-export const STREAM_OPTIONS: AskedUsage = { addTo, mayBeChunk, isChunk };
+export const STREAM_OPTIONS: UsageOptIn = { addTo, mayBeChunk, isChunk };

@@ -123,7 +123,7 @@ const ADVICE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
  * @param facts Facts of the request
  * @returns One line; it holds nothing that is secret
  */
-export function findFix(code: ErrorCode, facts: RefusedFacts): string {
+export function findAdvice(code: ErrorCode, facts: RefusedFacts): string {
   const advice = ADVICE[code] ?? IN_THE_REQUEST;
   return typeof advice === "string" ? advice : advice(facts);
 }

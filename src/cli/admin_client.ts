@@ -1,5 +1,5 @@
 /**
- * Asks the gateway that runs, at its admin listener.
+ * Client of the admin API of the gateway that runs.
  *
  * @module
  */
@@ -12,36 +12,39 @@ export interface AdminAnswer {
   readonly text: string;
 }
 
+/** Returns the name of an interface as it is called from this machine. */
+function toCallable(hostname: string): string {
+  if (hostname === "0.0.0.0") return "127.0.0.1";
+  return hostname === "::" ? "::1" : hostname;
+}
+
 /**
- * Returns the address of the admin listener as it is called from this machine.
- *
- * @param admin Where it listens
- * @returns A URL without a path
+ * Returns the address of the admin listener as it is called from this machine: a URL without a
+ * path.
  */
 export function toAdminUrl({ hostname, port }: NonNullable<Config["admin"]>): string {
-  const host = hostname === "0.0.0.0" ? "127.0.0.1" : hostname === "::" ? "::1" : hostname;
+  const host = toCallable(hostname);
   return `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
 
 /** Answer of an admin listener, part by part. */
-export interface AdminParts {
+export interface StreamedAdminAnswer {
   readonly status: number;
   /** The text. It throws where it breaks off, or comes to a standstill. */
   readonly parts: AsyncIterable<string>;
 }
 
 /**
- * Asks the gateway that runs, for an answer that may be long.
+ * Asks the gateway that runs, for an answer that may be long. Rejects when it does not answer as it
+ * should.
  *
- * @param url The URL to request
  * @param options The longest silence, milliseconds; the admin token, where one is needed
- * @returns Its answer; `undefined` where nobody listens. Rejects when it does not answer as it
- * should
+ * @returns `undefined` where nothing listens
  */
 export function askAdminInParts(
   url: string,
   { timeout, token }: { timeout: number; token?: string },
-): Promise<AdminParts | undefined> {
+): Promise<StreamedAdminAnswer | undefined> {
   return new Promise((resolve, reject) => {
     const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
     const asking = request(url, { headers, timeout, agent: false }, (response) => {
@@ -50,7 +53,8 @@ export function askAdminInParts(
         for await (const part of response) yield String(part);
         if (!response.complete) throw new Error("the answer broke off");
       };
-      resolve({ status: response.statusCode ?? 0, parts: parts() });
+      const status = response.statusCode as number; // every response of a client has one
+      resolve({ status, parts: parts() });
     });
     asking.on("timeout", () => asking.destroy(new Error("no answer")));
     asking.on("error", (error) => {
@@ -63,14 +67,7 @@ export function askAdminInParts(
   });
 }
 
-/**
- * Asks the gateway that runs.
- *
- * @param url The URL to request
- * @param options The longest silence, milliseconds; the admin token, where one is needed
- * @returns Its answer; `undefined` where nobody listens. Rejects when it does not answer as it
- * should
- */
+/** Asks the gateway that runs, as {@link askAdminInParts} does. */
 export async function askAdmin(
   url: string,
   options: { timeout: number; token?: string },

@@ -1,23 +1,23 @@
 /**
- * Present standing of limits, for a command that is no gateway: Redis knows it where there is one,
+ * Present status of limits, for a command that is no gateway: Redis knows it where there is one,
  * else the gateway that runs, which is asked at its admin listener.
  *
  * @module
  */
 import type { Config } from "../../config/config.ts";
 import { type Limiter, limitsOf, type LimitSubject, type Standing } from "../../limits/limiter.ts";
-import { askAdmin, toAdminUrl } from "../ask_admin.ts";
+import { askAdmin, toAdminUrl } from "../admin_client.ts";
 
-/** Where the standing of limits is known; `nowhere` shows all of them as unused. */
-export type StandingSource = "redis" | "gateway" | "nowhere";
+/** Where the status of limits is known; `nowhere` shows all of them as unused. */
+export type StatusSource = "redis" | "gateway" | "nowhere";
 
 /** The longest silence of the gateway. Milliseconds. */
 const ASK_MS = 5000;
 /** Units of money in one of the currency. */
 const MONEY_UNITS = 1e9;
 
-/** The use of one limit, as the admin API tells it. */
-interface ToldUse {
+/** The use of one limit, as the admin API reports it. */
+interface ReportedUse {
   readonly name?: unknown;
   readonly used?: unknown;
   readonly resetsIn?: unknown;
@@ -31,10 +31,10 @@ function findUse(
   const owner = subject.startsWith("team:")
     ? answer.teams?.find(({ name }) => name === subject.slice("team:".length))
     : answer;
-  return Array.isArray(owner?.use) ? owner.use as readonly ToldUse[] : undefined;
+  return Array.isArray(owner?.use) ? owner.use as readonly ReportedUse[] : undefined;
 }
 
-/** Returns the path at which the admin API tells of a subject; `undefined` where it does not. */
+/** Returns the path at which the admin API reports a subject; `undefined` where it has none. */
 function toPath(subject: string): string | undefined {
   if (subject.startsWith("key:")) {
     return `/v1/keys/${encodeURIComponent(subject.slice("key:".length))}`;
@@ -42,9 +42,13 @@ function toPath(subject: string): string | undefined {
   return subject.startsWith("team:") ? "/v1/teams" : undefined;
 }
 
-async function askUse({ admin }: Config, subject: string): Promise<readonly ToldUse[] | undefined> {
+async function askUse(
+  { admin }: Config,
+  subject: string,
+): Promise<readonly ReportedUse[] | undefined> {
   const path = toPath(subject);
-  if (admin?.token === undefined || admin.port === 0 || path === undefined) return undefined;
+  if (admin?.token === undefined || admin.port === 0) return undefined;
+  if (path === undefined) return undefined;
   try {
     const answer = await askAdmin(toAdminUrl(admin) + path, {
       timeout: ASK_MS,
@@ -59,9 +63,9 @@ async function askUse({ admin }: Config, subject: string): Promise<readonly Told
 function toStanding(
   subject: LimitSubject,
   [name, limit]: ReturnType<typeof limitsOf>[number],
-  told: readonly ToldUse[],
+  reported: readonly ReportedUse[],
 ): Standing {
-  const { used, resetsIn } = told.find((each) => each.name === name) ?? {};
+  const { used, resetsIn } = reported.find((each) => each.name === name) ?? {};
   const units = name === "spend" ? MONEY_UNITS : 1;
   return {
     subject,
@@ -73,25 +77,22 @@ function toStanding(
 }
 
 /**
- * Creates the function that reads the standing of limits.
- *
- * @param config The configuration
- * @param limiter Its limiter, which knows what is in Redis
- * @returns The function, and where it has found something so far
+ * Creates the function that reads the status of limits; `source` tells where it has found one so
+ * far.
  */
-export function createStanding(
+export function createRemoteStatus(
   config: Config,
   limiter: Limiter,
-): { readonly status: Limiter["status"]; source(): StandingSource } {
-  let source: StandingSource = config.redis === undefined ? "nowhere" : "redis";
+): { readonly status: Limiter["status"]; source(): StatusSource } {
+  let source: StatusSource = config.redis === undefined ? "nowhere" : "redis";
   return {
     source: () => source,
     async status(subject) {
       if (config.redis !== undefined) return await limiter.status(subject);
-      const told = await askUse(config, subject.name);
-      if (told === undefined) return await limiter.status(subject);
+      const reported = await askUse(config, subject.name);
+      if (reported === undefined) return await limiter.status(subject);
       source = "gateway";
-      return limitsOf(subject).map((limit) => toStanding(subject, limit, told));
+      return limitsOf(subject).map((limit) => toStanding(subject, limit, reported));
     },
   };
 }

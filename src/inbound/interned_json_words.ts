@@ -1,5 +1,5 @@
 /**
- * Short texts that come over and over in bodies: keys, roles, types. Each is made once, and then
+ * Words that come over and over in JSON bodies: keys, roles, types. Each is made once, and then
  * found by its bytes, which takes a fifth of the time. They are a list, not what came last: nothing
  * that a caller sent stays here.
  *
@@ -58,14 +58,14 @@ for (const word of WORDS.split(" ").filter(({ length }) => length <= MAX_BYTES))
 }
 
 /**
- * Returns a short text.
+ * Reads a short text. Interned words are not made again.
  *
  * @param view The bytes in which it stands
  * @param from Its position there
  * @param length Its length in bytes, which are ASCII without control characters
  * @returns The text; `undefined` where it is too long, or too near to the end to be looked up
  */
-export function readKnownText(view: DataView, from: number, length: number): string | undefined {
+export function readShortText(view: DataView, from: number, length: number): string | undefined {
   if (length > MAX_BYTES || from + MAX_BYTES > view.byteLength) return undefined;
   const mask = length << 2;
   const a = view.getInt32(from, true) & (MASKS[mask] as number);
@@ -74,7 +74,7 @@ export function readKnownText(view: DataView, from: number, length: number): str
   const d = view.getInt32(from + 12, true) & (MASKS[mask + 3] as number);
   const slot = slotOf(a, b, c, d);
   const at = slot << 2;
-  const isKnown = textWords[at] === a && textWords[at + 1] === b && textWords[at + 2] === c &&
+  const isInterned = textWords[at] === a && textWords[at + 1] === b && textWords[at + 2] === c &&
     textWords[at + 3] === d;
-  return isKnown ? texts[slot] : makeText(view, from, length); // of the same length too: no byte of it is zero
+  return isInterned ? texts[slot] : makeText(view, from, length); // of the same length too: no byte of it is zero
 }
