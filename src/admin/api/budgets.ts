@@ -5,7 +5,7 @@
  */
 import * as v from "valibot";
 import type { BudgetQuery, BudgetReports } from "../budget_reports.ts";
-import type { AdminRoute } from "./keys.ts";
+import type { AdminRoute } from "./route.ts";
 import { DEFAULT_LISTED, listLimit } from "./list_limit.ts";
 
 /** Limit of the keys of a page. */

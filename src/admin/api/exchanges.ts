@@ -14,7 +14,7 @@ import type { ExchangePlace } from "../../observe/live/exchange_page.ts";
 import { KEPT_EXCHANGES } from "../../observe/live/live_report.ts";
 import type { ExchangeLists } from "../exchange_lists.ts";
 import { gateway } from "./fleet.ts";
-import type { AdminRoute } from "./keys.ts";
+import type { AdminRoute } from "./route.ts";
 import { listLimit, listLimitMeans } from "./list_limit.ts";
 
 const MAX_LISTED = 500;

@@ -155,7 +155,12 @@ const scope = {
 };
 
 /** Schemas by name. */
-export const liveSchemas: Readonly<Record<string, unknown>> = {
+export const liveSchemas: Readonly<
+  Record<
+    "State" | "LiveReport" | "ExchangeList" | "ChatCompletionRequest" | "ChatCompletion",
+    unknown
+  >
+> = {
   State: object({ state, openExchanges: count, gateways: list(turned) }, ["gateways"]),
   LiveReport: object({
     now: { ...ms, description: "Wall clock, milliseconds since 1970" },

@@ -5,7 +5,7 @@
  */
 import * as v from "valibot";
 import type { RecordingLists } from "../recording_lists.ts";
-import type { AdminRoute } from "./keys.ts";
+import type { AdminRoute } from "./route.ts";
 import { listLimit, listLimitMeans } from "./list_limit.ts";
 
 const MAX_LISTED = 500;
@@ -18,7 +18,9 @@ const text = { type: "string" };
 const time = { type: "string", format: "date-time" };
 
 /** JSON Schemas of the answers, for the description. */
-export const recordingSchemas: Readonly<Record<string, unknown>> = {
+export const recordingSchemas: Readonly<
+  Record<"RecordingList" | "StoppedRecording", unknown>
+> = {
   RecordingList: {
     type: "object",
     required: ["recordings"],

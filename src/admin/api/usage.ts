@@ -23,7 +23,7 @@ import {
   toReportText,
 } from "../../usage/usage_text.ts";
 import { TextParts } from "./answers.ts";
-import type { AdminRoute } from "./keys.ts";
+import type { AdminRoute } from "./route.ts";
 
 /** Limit of the rows of an answer. */
 const MAX_ROWS = 10_000;
