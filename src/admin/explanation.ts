@@ -42,7 +42,7 @@ export interface ExplainedLimit extends LimitUse {
 /** Amounts that are reserved for a request: an estimate, settled when its answer has come. */
 export interface ExplainedReservation {
   readonly tokens: number;
-  /** Tokens that it could use at most, by which strict limits decide. */
+  /** Tokens that it could use at most, which strict limits go by. */
   readonly mostTokens?: number;
   readonly spend?: number;
   readonly currency?: string;
@@ -91,7 +91,7 @@ export interface Explanation {
   readonly refusal?: ExplainedRefusal;
 }
 
-/** Parts by which a request is explained. */
+/** Parts of an explanation. */
 export interface ExplanationParts {
   readonly config: Config;
   readonly keys: KeyStore;
@@ -133,7 +133,7 @@ function notingTokens(identity: CallerTokens, noted: Noted): CallerTokens {
   };
 }
 
-/** Creates the parts of a gateway that calls nobody and counts nothing, and notes what it does. */
+/** Creates the parts of a gateway that makes no call and counts nothing, and notes what it does. */
 function createDryParts({ keys, identity, status, digest }: ExplanationParts) {
   const noted: Noted = { isLookedUp: false, bodyBytes: 0 };
   const limiter = new DryLimiter(status);
@@ -147,7 +147,7 @@ function createDryParts({ keys, identity, status, digest }: ExplanationParts) {
     send(call) {
       noted.call = call;
       noted.bodyBytes = call.body?.bytes?.byteLength ?? 0;
-      call.exchange.abort(new ClientClosed()); // as if the caller left now: nobody's failure
+      call.exchange.abort(new ClientClosed()); // as if the caller left now: no failure
       return Promise.reject(call.exchange.reason);
     },
   };
@@ -167,20 +167,14 @@ function createDryParts({ keys, identity, status, digest }: ExplanationParts) {
   return { noted, limiter, parts };
 }
 
-/**
- * Explains a request.
- *
- * @param request The request; its body is read
- * @param parts The configuration, and where keys and the use of limits are known
- * @returns What the gateway would do with it
- */
+/** Explains a request, and reads its body. */
 export async function explain(
   request: GatewayRequest,
   parts: ExplanationParts,
 ): Promise<Explanation> {
   const { config, compose } = parts;
   const { noted, limiter, parts: dry } = createDryParts(parts);
-  const gateway = compose({ ...config, alerts: undefined }, dry); // nobody is told of a budget
+  const gateway = compose({ ...config, alerts: undefined }, dry); // no alert is sent
   const answer = await gateway.handle(request);
   const { key, call, record } = noted;
   if (record === undefined && answer.status < 400) return { outcome: "answered" };
@@ -233,14 +227,15 @@ function toExplainedLimits(
   const currency = standings.map(({ subject }) => subject.limits.spend?.currency).find((each) =>
     each !== undefined
   );
-  const limits = toLimitUse(standings).map((use, index): ExplainedLimit => {
-    const standing = standings[index];
-    const amount = standing === undefined ? 0 : reservedOf(standing, reservation);
+  const limits = standings.map((standing): ExplainedLimit => {
+    const { subject, name } = standing;
+    const { mode } = subject.limits;
+    const amount = reservedOf(standing, reservation);
     return {
-      subject: standing?.subject.name ?? "",
-      ...use,
-      takes: use.name === "spend" ? Number(formatMoney(amount)) : amount,
-      ...(standing?.subject.limits.mode !== undefined && { mode: standing.subject.limits.mode }),
+      subject: subject.name,
+      ...toLimitUse(standing),
+      takes: name === "spend" ? Number(formatMoney(amount)) : amount,
+      ...(mode !== undefined && { mode }),
     };
   });
   if (expected.tokens === 0 && most.tokens === 0) return { limits };
@@ -254,28 +249,28 @@ function toExplainedLimits(
   };
 }
 
+const mask = (value: string): string => /^Bearer /i.test(value) ? `Bearer ${MASK}` : MASK;
+
 function toExplainedCall(
   { base, target, method, headers }: UpstreamCall,
   request: GatewayRequest,
-  { bodyBytes, record: { provider = "", stream } = {} }: {
-    readonly bodyBytes: number;
-    record?: Partial<ExchangeRecord>;
-  },
+  noted: Noted,
   { providers }: Config,
 ): ExplainedCall {
+  const { provider = "", stream }: Partial<ExchangeRecord> = noted.record ?? {};
   const { headers: own, deadlines } = providers[provider] ?? {};
   const isSecret = (name: string, value: string) =>
     Object.hasOwn(own?.set ?? {}, name) || SECRET_NAME.test(name) || PROVIDER_KEY.test(value) ||
     CREDENTIAL_HEADERS.some((each) => each === name);
   const shown = Object.entries(headers).map(([name, value]): [string, string] => [
     name,
-    isSecret(name, value) ? (/^Bearer /i.test(value) ? `Bearer ${MASK}` : MASK) : value,
+    isSecret(name, value) ? mask(value) : value,
   ]);
   return {
     method,
     url: base.origin + target.replace(/(?<=[?&][^=&]*=)[^&]+|(?<=[?&])[^=&]+(?=&|$)/g, MASK),
     headers: Object.fromEntries(shown),
-    bodyBytes,
+    bodyBytes: noted.bodyBytes,
     deadlines: shorten(deadlines as Deadlines, request.headers, stream ?? true),
   };
 }

@@ -21,7 +21,7 @@ export interface TokenAdministrationParts {
 /** The tokens to revoke: by one of three. */
 export interface RevokedTokens {
   /**
-   * Name of the issuer in the configuration; may be left out beside an id, and where there is only
+   * Name of the issuer in the configuration; may be left out with an id, and where there is only
    * one.
    */
   readonly issuer?: string | undefined;
@@ -62,7 +62,6 @@ function toView({ issuer, by, value, at, until }: Revocation): RevocationView {
 export class TokenAdministration {
   readonly #parts: TokenAdministrationParts;
 
-  /** @param parts The parts that it works with */
   constructor(parts: TokenAdministrationParts) {
     this.#parts = parts;
   }
@@ -119,7 +118,8 @@ export class TokenAdministration {
     throw new KeyStoreError(
       id === undefined
         ? `Cannot tell the issuer of these tokens: give one of ${names}`
-        : `Cannot find the issuer of this id: it begins with ${TOKEN_ID_PREFIX} and one of ${names}`,
+        : "Cannot find the issuer of this id: " +
+          `it begins with ${TOKEN_ID_PREFIX} and one of ${names}`,
     );
   }
 }

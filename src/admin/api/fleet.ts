@@ -10,7 +10,7 @@ import type { AdminRoute, RouteQuery } from "./route.ts";
 import { state } from "./live_schemas.ts";
 
 /**
- * Gateways that a call is about: an id, a name or `all`; `undefined` for the one that is called.
+ * Gateways that a call is about: an id, a name or `all`; `undefined` for the called one.
  */
 export interface FleetQuery {
   readonly gateway?: string | undefined;

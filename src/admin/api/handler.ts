@@ -112,7 +112,7 @@ function listOpenRoutes(parts: AdminParts, actions: OperatorActions): OpenRoute[
   ];
 }
 
-/** Returns what a call is about, for the audit: what the path names, or the gateways of the query. */
+/** Returns the target of a call for the audit: what the path names, or the query's gateways. */
 function toTarget({ query }: RouteFacts, id: string, url: string): string {
   const namesGateways = query !== undefined && "gateway" in query.means;
   if (id !== "" || !namesGateways) return id;

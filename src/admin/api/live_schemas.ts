@@ -138,8 +138,8 @@ const replica = object({
 /** The state of a gateway. */
 export const state: Readonly<Record<string, unknown>> = {
   enum: ["starting", "ready", "draining", "leaving"],
-  description:
-    "Whether callers are welcome, an operator turned them elsewhere, or the process was told to end",
+  description: "Whether callers are welcome, an operator turned them elsewhere, " +
+    "or the process was told to end",
 };
 
 const turned = object({

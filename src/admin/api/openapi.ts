@@ -196,8 +196,8 @@ export function toOpenApi(version: string): Record<string, unknown> {
       title: "Sallyport",
       version,
       license: { name: "MIT", identifier: "MIT" },
-      description:
-        "The admin API; and, with tags and servers of their own, the operations that callers can use",
+      description: "The admin API; and, with tags and servers of their own, " +
+        "the operations that callers can use",
     },
     servers: [{ url: "/", description: "The admin listener" }],
     security: [{ token: [] }],

@@ -95,8 +95,8 @@ export const OPERATOR_ROUTES: readonly AdminRoute<OperatorActions>[] = [
     method: "get",
     path: "/v1/live",
     operationId: "watch",
-    summary:
-      "Watch traffic, providers and the last exchanges: one event a second, the first with what is kept",
+    summary: "Watch traffic, providers and the last exchanges: " +
+      "one event a second, the first with what is kept",
     query: FLEET_QUERY,
     status: 200,
     answers: "LiveReport",
@@ -128,8 +128,8 @@ export const OPERATOR_ROUTES: readonly AdminRoute<OperatorActions>[] = [
     path: "/v1/playground/{provider}",
     operationId: "tryOut",
     summary:
-      `Make one call through the gateway; Authorization and Gateway-Auth are the caller's, the admin token ` +
-      `stands in ${TOKEN_HEADER}`,
+      "Make one call through the gateway; Authorization and Gateway-Auth are the caller's, " +
+      `the admin token stands in ${TOKEN_HEADER}`,
     tokenIn: TOKEN_HEADER,
     body: { form: "ChatCompletionRequest" },
     status: 200,
@@ -139,12 +139,12 @@ export const OPERATOR_ROUTES: readonly AdminRoute<OperatorActions>[] = [
 ];
 
 /**
- * Returns an address that leads to this provider; `undefined` if those of other providers take all
- * of its own.
+ * Returns an address that leads to this provider; `undefined` if other providers take all of its
+ * addresses.
  */
 function addressOf(name: string, providers: OperatorParts["providers"]): AddressParts | undefined {
-  const entries = Object.entries(providers).flatMap(([each, { hosts }]) =>
-    hosts.map((host): [string, string] => [host, each])
+  const entries = Object.entries(providers).flatMap(([each, provider]) =>
+    provider.hosts.map((host): [string, string] => [host, each])
   );
   const resolve = createHostTable(entries);
   const candidates = providers[name]?.hosts.map(splitAddress).map(({ host, prefix }) => ({
@@ -155,8 +155,8 @@ function addressOf(name: string, providers: OperatorParts["providers"]): Address
 }
 
 /**
- * Returns the headers that pass to the gateway. The page has one field for the provider's key: it is
- * sent in the header in which the provider's interface takes it.
+ * Returns the headers that pass to the gateway. The page has one field for the provider's key: it
+ * is sent in the header in which the provider's interface takes it.
  */
 function toPlaygroundHeaders(
   given: GatewayRequest["headers"],
@@ -204,7 +204,6 @@ export class OperatorActions {
   readonly #parts: OperatorParts;
   readonly #state: OperatorState;
 
-  /** @param parts The parts that it works with */
   constructor(parts: OperatorParts) {
     this.#parts = parts;
     this.#state = parts.state ?? { isDrained: false, watchers: 0 };

@@ -64,8 +64,8 @@ export async function readBody(
   request: GatewayRequest,
 ): Promise<unknown> {
   if (schema === undefined) return undefined;
-  // Also what keeps pages in a browser from writing here: this type makes it ask first, and nobody
-  // answers that.
+  // This also keeps pages in a browser from writing here: for this type the browser sends a
+  // preflight, which is not answered.
   if (!/^application\/json\s*(?:;|$)/i.test(request.headers.get("content-type") ?? "")) {
     throw new GatewayError("unsupported_media_type");
   }

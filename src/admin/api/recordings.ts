@@ -77,7 +77,7 @@ export const RECORDING_ROUTES: readonly AdminRoute<RecordingLists>[] = [
     status: 200,
     answers: "RecordingList",
     async run(lists, { query }) {
-      const { limit } = query as v.InferOutput<typeof ListSchema>; // as its schema leaves it
+      const { limit } = query as v.InferOutput<typeof ListSchema>;
       return { recordings: await lists.list(limit) };
     },
   },
@@ -85,8 +85,8 @@ export const RECORDING_ROUTES: readonly AdminRoute<RecordingLists>[] = [
     method: "post",
     path: "/v1/recordings/{id}/stop",
     operationId: "stopRecording",
-    summary:
-      "Stop a durable exchange that runs: the provider's call is cancelled, and its callers are told",
+    summary: "Stop a durable exchange that runs: the provider's call is cancelled, " +
+      "and its callers are told",
     status: 200,
     answers: "StoppedRecording",
     run: (lists, { id }) => lists.stop(id),
