@@ -10,9 +10,7 @@ import { call } from "./client.ts";
 
 const EVERY_MS = 1000;
 
-/**
- * Asks for the fleet once a second, while the page is shown. @returns `undefined` until it is known
- */
+/** Asks for the fleet once a second, while the page is shown; `undefined` until it is known. */
 export function useFleet(everyMs: number = EVERY_MS): FleetReport | undefined {
   const [report, setReport] = useState<FleetReport | undefined>(undefined);
   useEffect(() => {

@@ -67,7 +67,7 @@ function Choice({ label, choices, bound }: {
   );
 }
 
-/** Fields of durable exchanges; the details only where the key has settings of its own. */
+/** Fields of durable exchanges; the details only where the key has its own settings. */
 export function DurableFields({ bind }: { bind: Bind }): JSX.Element {
   return (
     <fieldset>
