@@ -119,6 +119,9 @@ const MASK = "(masked)";
 /** Names of headers whose values may be secret. */
 const SECRET_NAME = /auth|cookie|credential|key|password|secret|token/i;
 
+/** A value in a query string, or a name without a value. */
+const QUERY_VALUE = /(?<=[?&][^=&]*=)[^&]+|(?<=[?&])[^=&]+(?=&|$)/g;
+
 /** Verifies tokens as another one does, and notes the keys that they stand for. */
 function notingTokens(identity: CallerTokens, noted: Noted): CallerTokens {
   return {
@@ -252,23 +255,26 @@ function toExplainedLimits(
 const mask = (value: string): string => /^Bearer /i.test(value) ? `Bearer ${MASK}` : MASK;
 
 function toExplainedCall(
-  { base, target, method, headers }: UpstreamCall,
+  call: UpstreamCall,
   request: GatewayRequest,
   noted: Noted,
   { providers }: Config,
 ): ExplainedCall {
   const { provider = "", stream }: Partial<ExchangeRecord> = noted.record ?? {};
   const { headers: own, deadlines } = providers[provider] ?? {};
-  const isSecret = (name: string, value: string) =>
-    Object.hasOwn(own?.set ?? {}, name) || SECRET_NAME.test(name) || PROVIDER_KEY.test(value) ||
-    CREDENTIAL_HEADERS.some((each) => each === name);
-  const shown = Object.entries(headers).map(([name, value]): [string, string] => [
+  const isSecret = (name: string, value: string) => {
+    const isCredential = CREDENTIAL_HEADERS.some((each) => each === name);
+    const isSetHere = Object.hasOwn(own?.set ?? {}, name);
+    const looksSecret = SECRET_NAME.test(name) || PROVIDER_KEY.test(value);
+    return isCredential || isSetHere || looksSecret;
+  };
+  const shown = Object.entries(call.headers).map(([name, value]): [string, string] => [
     name,
     isSecret(name, value) ? mask(value) : value,
   ]);
   return {
-    method,
-    url: base.origin + target.replace(/(?<=[?&][^=&]*=)[^&]+|(?<=[?&])[^=&]+(?=&|$)/g, MASK),
+    method: call.method,
+    url: call.base.origin + call.target.replace(QUERY_VALUE, MASK),
     headers: Object.fromEntries(shown),
     bodyBytes: noted.bodyBytes,
     deadlines: shorten(deadlines as Deadlines, request.headers, stream ?? true),

@@ -21,8 +21,9 @@ export interface LimitUse {
 }
 
 /** Describes the state of one limit for administrators. */
-export function toLimitUse({ subject, name, limit, used, resetMs }: Standing): LimitUse {
-  const { spend } = subject.limits;
+export function toLimitUse(standing: Standing): LimitUse {
+  const { name, limit, used } = standing;
+  const { spend } = standing.subject.limits;
   const amounts = name === "spend" && spend !== undefined
     ? {
       limit: Number(formatMoney(limit)),
@@ -33,6 +34,6 @@ export function toLimitUse({ subject, name, limit, used, resetMs }: Standing): L
   return {
     name,
     ...amounts,
-    ...(name !== "concurrency" && { resetsIn: `${Math.ceil(resetMs / 1000)}s` }),
+    ...(name !== "concurrency" && { resetsIn: `${Math.ceil(standing.resetMs / 1000)}s` }),
   };
 }

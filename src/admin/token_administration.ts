@@ -46,15 +46,16 @@ export interface RevocationView {
   readonly until: string;
 }
 
-function toView({ issuer, by, value, at, until }: Revocation): RevocationView {
+function toView(revocation: Revocation): RevocationView {
+  const { issuer, by, value } = revocation;
   const id = by === "id" ? value : `${by} ${value}`;
   return {
     id,
     by,
     value,
     issuer,
-    revoked: new Date(at).toISOString(),
-    until: new Date(until).toISOString(),
+    revoked: new Date(revocation.at).toISOString(),
+    until: new Date(revocation.until).toISOString(),
   };
 }
 

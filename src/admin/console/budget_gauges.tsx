@@ -37,11 +37,14 @@ async function readBudgets(): Promise<{ budgets: readonly Budget[]; isCut: boole
   return { budgets, isCut: after !== null };
 }
 
+function endOf({ used, limit, runsOut }: Budget): number {
+  if (used >= limit) return 0;
+  return runsOut === null ? Infinity : Date.parse(runsOut);
+}
+
 /** Order of urgency: used up, then by the date at which it will be, then by the used part. */
 function compare(one: Budget, other: Budget): number {
-  const end = ({ used, limit, runsOut }: Budget) =>
-    used >= limit ? 0 : runsOut === null ? Infinity : Date.parse(runsOut);
-  const [first, second] = [end(one), end(other)];
+  const [first, second] = [endOf(one), endOf(other)];
   return first === second ? other.used / other.limit - one.used / one.limit : first - second;
 }
 

@@ -244,10 +244,9 @@ export interface Trial {
 }
 
 /** Makes one call through the gateway. A refusal is returned as an answer, not thrown. */
-export async function tryOut(
-  { provider, upstreamKey, gatewayKey, body, signal }: Trial,
-): Promise<Response> {
-  return await fetch(`v1/playground/${encodeURIComponent(provider)}`, {
+export async function tryOut(trial: Trial): Promise<Response> {
+  const { upstreamKey, gatewayKey, signal } = trial;
+  return await fetch(`v1/playground/${encodeURIComponent(trial.provider)}`, {
     method: "POST",
     cache: "no-store",
     credentials: "omit",
@@ -257,7 +256,7 @@ export async function tryOut(
       ...(gatewayKey !== "" && { "gateway-auth": `Bearer ${gatewayKey}` }),
       "content-type": "application/json",
     },
-    body: JSON.stringify(body),
+    body: JSON.stringify(trial.body),
     signal,
   });
 }

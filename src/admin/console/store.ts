@@ -160,9 +160,8 @@ export class Store {
    * Puts the exchanges of a report before those that are known, or in their place where some
    * between are missing.
    */
-  #addExchanges(
-    { exchanges, seconds, from, scope }: FleetLiveReport,
-  ): Pick<Snapshot, "exchanges" | "gaps"> {
+  #addExchanges(report: FleetLiveReport): Pick<Snapshot, "exchanges" | "gaps"> {
+    const { exchanges, seconds, from, scope } = report;
     const { report: before, exchanges: known, gaps } = this.#snapshot;
     // A stream that was opened again tells some a second time.
     const told = new Set(exchanges.map(({ id }) => id));
