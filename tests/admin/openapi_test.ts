@@ -1,7 +1,7 @@
 /** The description of the admin API: sound, complete, and true. */
 // runtimes: once
 import assert from "node:assert/strict";
-import { readdirSync } from "node:fs";
+import { globSync, readdirSync, readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { Ajv2020 } from "ajv/dist/2020.js";
@@ -197,6 +197,23 @@ describe("the description of the admin API", () => {
         assert.ok(Array.isArray(routes), name);
         for (const route of routes) assert.ok(ADMIN_ROUTES.includes(route), `${name} in ${file}`);
       }
+    }
+  });
+
+  it("has every route that the console calls", () => {
+    const called = globSync("src/admin/console/*.{ts,tsx}").flatMap((file) => {
+      const calls = readFileSync(file, "utf8").matchAll(
+        /\bcall(?:<.*>)?\(\s*"([A-Z]+)",\s*["`](v1\/[^"`?]*)/g,
+      );
+      return Array.from(calls, ([, method = "", path = ""]) => ({ method, path }));
+    });
+    assert.ok(called.length > 10);
+    for (const { method, path } of called) {
+      const pattern = new RegExp(`^/${path.replace(/\$\{[^}]*\}/g, "[^/]+")}$`);
+      const isServed = ADMIN_ROUTES.some((route) =>
+        route.method.toUpperCase() === method && pattern.test(route.path)
+      );
+      assert.ok(isServed, `${method} ${path}`);
     }
   });
 
