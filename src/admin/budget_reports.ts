@@ -1,6 +1,6 @@
 /**
  * Reports of budgets: what keys, teams and callers with identity tokens have used of each, when it
- * begins anew, and when it will be used up at the pace of late.
+ * renews, and when it will be used up at the recent pace.
  *
  * @module
  */
@@ -36,9 +36,9 @@ export interface BudgetView {
   readonly period: Budget["period"];
   /** Start of the next period, ISO 8601 in UTC. */
   readonly renews: string;
-  /** Use in a day at the pace of late; `null` where usage can't be read. */
+  /** Average daily use, of the last 7 days or 24 hours; `null` where usage can't be read. */
   readonly perDay: number | null;
-  /** Start of the time by which the pace was computed; `null` where nothing was used in it. */
+  /** Start of the time that the pace was computed from; `null` where nothing was used in it. */
   readonly paceSince: string | null;
   /**
    * The time at which it will be used up at this pace; `null` where that is not before it renews,
@@ -83,7 +83,7 @@ const MAX_SCANNED = 1000;
 /** Number of subjects whose limits are asked for at once. */
 const ASKED_AT_ONCE = 50;
 /**
- * Times by which the pace is computed: a week has each of its days once, a day each of its hours.
+ * Times that the pace is computed from: a week has each of its days once, a day each of its hours.
  * Milliseconds.
  */
 const PACE_MS: Readonly<Record<Budget["period"], number>> = { day: DAY_MS, month: 7 * DAY_MS };
@@ -93,7 +93,7 @@ const PACE_MS: Readonly<Record<Budget["period"], number>> = { day: DAY_MS, month
  */
 const LATELY_MS = 7 * DAY_MS;
 /**
- * The least time by which the pace is computed: a single call must not be taken for the pace of a
+ * The least time that the pace is computed from: a single call must not be taken for the pace of a
  * day. Milliseconds.
  */
 const MIN_PACE_MS = HOUR_MS;
@@ -116,6 +116,12 @@ interface Subject {
   };
 }
 
+/** A page of subjects, and the id after which the next page begins. */
+interface SubjectPage {
+  readonly subjects: readonly Subject[];
+  readonly next: string | null;
+}
+
 /** A budget and its use. */
 interface Standing {
   readonly subject: Subject;
@@ -133,16 +139,15 @@ const hasBudget = ({ budget, spend }: LimitSet): boolean =>
 export class BudgetReports {
   readonly #parts: BudgetReportParts;
 
-  /** @param parts Their dependencies */
   constructor(parts: BudgetReportParts) {
     this.#parts = parts;
   }
 
   /**
-   * @param query Which budgets
-   * @returns Those of teams first, in the order of the configuration, then those of keys, the
+   * Lists budgets: those of teams first, in the order of the configuration, then those of keys, the
    * newest first, then those of callers with identity tokens that were in use in the last week, by
-   * their ids
+   * their ids.
+   *
    * @throws {KeyStoreError} When the keys can't be read
    */
   async list(query: BudgetQuery): Promise<BudgetList> {
@@ -161,14 +166,13 @@ export class BudgetReports {
   }
 
   /** Finds the keys, callers and teams of a page. */
-  async #find(
-    { limit, after, key: id, team }: BudgetQuery,
-  ): Promise<{ subjects: readonly Subject[]; next: string | null }> {
+  async #find(query: BudgetQuery): Promise<SubjectPage> {
+    const { limit, after, key: id, team } = query;
     const { keys, teams } = this.#parts;
     const isWhole = id === undefined && team === undefined;
     const subjects = Object.entries(after === undefined ? teams : {})
-      .filter(([name, { limits }]) => hasBudget(limits) && (isWhole || name === team))
-      .map(([name, { limits }]): Subject => ({ of: "team", id: name, limits }));
+      .map(([id, team]): Subject => ({ of: "team", id, limits: team.limits }))
+      .filter((each) => hasBudget(each.limits) && (isWhole || each.id === team));
     if (id?.startsWith(TOKEN_ID_PREFIX)) return await this.#findCallers(subjects, { limit: 1, id });
     if (!isWhole) {
       const key = id === undefined ? undefined : await keys.get(id);
@@ -189,27 +193,21 @@ export class BudgetReports {
   }
 
   /**
-   * Adds the callers with identity tokens that were in use of late; none where usage can't be read.
+   * Adds the callers with identity tokens that were in use recently; none where usage can't be
+   * read.
    */
   async #findCallers(
     subjects: readonly Subject[],
     { limit, after, id }: Pick<BudgetQuery, "limit" | "after"> & { id?: string },
-  ): Promise<{ subjects: readonly Subject[]; next: string | null }> {
-    const { identity = [], now, config: { usage: { hoursMs } } } = this.#parts;
-    const plans = new Map(
-      identity.flatMap(({ name, plans }) =>
-        Object.entries(plans).filter(([, limits]) => hasBudget(limits))
-          .map((
-            [plan, limits],
-          ): [string, LimitSet] => [`${TOKEN_ID_PREFIX}${name}:${plan}`, limits])
-      ),
-    );
+  ): Promise<SubjectPage> {
+    const { identity = [], now, config } = this.#parts;
+    const plans = listPlans(identity);
     const limitsOf = (caller: string, plan: string) =>
       plans.get(caller.split(":", 2).join(":") + `:${plan}`);
     if (plans.size === 0) return { subjects, next: null };
     const isWanted = (caller: string, plan: string) => limitsOf(caller, plan) !== undefined;
     const query = {
-      from: now() - Math.min(LATELY_MS, hoursMs),
+      from: now() - Math.min(LATELY_MS, config.usage.hoursMs),
       limit: limit + 1,
       after,
       id,
@@ -221,9 +219,12 @@ export class BudgetReports {
         throw error;
       },
     );
-    const callers = found.slice(0, limit).map(({ id, team, plan }): Subject => {
-      return { of: "key", id, limits: limitsOf(id, plan) ?? {}, about: { team, plan } };
-    });
+    const callers = found.slice(0, limit).map(({ id, team, plan }): Subject => ({
+      of: "key",
+      id,
+      limits: limitsOf(id, plan) ?? {},
+      about: { team, plan },
+    }));
     return {
       subjects: [...subjects, ...callers],
       next: found.length > limit ? callers.at(-1)?.id ?? null : null,
@@ -234,28 +235,24 @@ export class BudgetReports {
     const { of, id, limits } = subject;
     const standings = await this.#parts.limiter.status({ name: `${of}:${id}`, limits });
     return standings.flatMap(({ name, used }) => {
-      const budget = name === "budget" || name === "spend" ? limits[name] : undefined;
-      if (budget === undefined || (name !== "budget" && name !== "spend")) return [];
-      return [{
-        subject,
-        name,
-        budget,
-        unit: limits.spend && name === "spend" ? limits.spend.currency : "tokens",
-        used,
-      }];
+      if (name !== "budget" && name !== "spend") return [];
+      const budget = limits[name];
+      if (budget === undefined) return [];
+      const unit = limits.spend && name === "spend" ? limits.spend.currency : "tokens";
+      return [{ subject, name, budget, unit, used }];
     });
   }
 
-  /** Reads the use by which the pace is computed; `undefined` where usage can't be read. */
+  /** Reads the use that the pace is computed from; `undefined` where usage can't be read. */
   async #readRecent(
     standings: readonly Standing[],
     now: number,
   ): Promise<readonly RecentUse[] | undefined> {
-    const { config: { usage: { hoursMs } } } = this.#parts;
-    const subjects = standings.map(({ subject: { of: kind, id }, budget: { period } }) => ({
-      kind,
-      id,
-      from: now - Math.min(PACE_MS[period], hoursMs),
+    const { hoursMs } = this.#parts.config.usage;
+    const subjects = standings.map(({ subject, budget }) => ({
+      kind: subject.of,
+      id: subject.id,
+      from: now - Math.min(PACE_MS[budget.period], hoursMs),
     }));
     try {
       return await readRecentUse(subjects, this.#parts);
@@ -272,28 +269,34 @@ function toSubjects(key: GatewayKey | undefined): Subject[] {
   return [{ of: "key", id: key.id, limits: key.limits, about: { name: key.name, team: key.team } }];
 }
 
+/** Returns the limits of each plan with a budget, by the beginning of its callers' ids. */
+function listPlans(identity: readonly IdentityConfig[]): ReadonlyMap<string, LimitSet> {
+  const plans = identity.flatMap((issuer) =>
+    Object.entries(issuer.plans).map(([plan, limits]): [string, LimitSet] => [
+      `${TOKEN_ID_PREFIX}${issuer.name}:${plan}`,
+      limits,
+    ])
+  );
+  return new Map(plans.filter(([, limits]) => hasBudget(limits)));
+}
+
+/** Returns the use since the start of the pace: in tokens, or in 10^-9 of the currency. */
+function recentAmount(recent: RecentUse | undefined, { name }: Standing): number {
+  if (recent === undefined) return 0;
+  return name === "spend" ? Number(recent.cost / COST_UNIT) : recent.tokens;
+}
+
 /** Describes a budget. */
-function toView(
-  {
-    subject: { of, id, about, limits: { mode = "enforce" } },
-    name,
-    budget: { limit, period },
-    unit,
-    used,
-  }: Standing,
-  recent: RecentUse | undefined,
-  now: number,
-): BudgetView {
+function toView(standing: Standing, recent: RecentUse | undefined, now: number): BudgetView {
+  const { subject, name, unit, used } = standing;
+  const { of, id, about } = subject;
+  const { limit, period } = standing.budget;
   const toAmount = (amount: number): number =>
     name === "spend" ? Number(formatMoney(amount)) : Math.round(amount);
   const renewsAt = periodEnd(period, now);
   const since = recent?.since;
-  const lately = recent === undefined
-    ? 0
-    : name === "spend"
-    ? Number(recent.cost / COST_UNIT)
-    : recent.tokens;
-  const perMs = since === undefined ? 0 : lately / Math.max(now - since, MIN_PACE_MS);
+  const amount = recentAmount(recent, standing);
+  const perMs = since === undefined ? 0 : amount / Math.max(now - since, MIN_PACE_MS);
   const runsOutAt = used < limit && perMs > 0 ? now + (limit - used) / perMs : Infinity;
   return {
     of,
@@ -304,7 +307,7 @@ function toView(
     unit,
     limit: toAmount(limit),
     used: toAmount(used),
-    mode,
+    mode: subject.limits.mode ?? "enforce",
     period,
     renews: new Date(renewsAt).toISOString(),
     perDay: recent === undefined ? null : toAmount(perMs * DAY_MS),

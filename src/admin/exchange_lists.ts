@@ -42,17 +42,14 @@ export class ExchangeLists {
   #names = new Map<string, Promise<string | undefined>>();
   #namesUntil = 0;
 
-  /** @param parts The parts that it works with */
   constructor(parts: ExchangeListParts) {
     this.#parts = parts;
   }
 
   /**
-   * Finds exchanges that are kept.
+   * Finds a page of the exchanges that are kept, the newest first.
    *
-   * @param query Which, and from where on
    * @param gateway Id or name of a gateway, or `all`; this one if left out
-   * @returns A page of them, the newest first
    */
   async find(query: ExchangeQuery, gateway?: string): Promise<ExchangePage & Partial<FleetPage>> {
     const { key, search } = query.filter;

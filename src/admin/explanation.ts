@@ -42,7 +42,7 @@ export interface ExplainedLimit extends LimitUse {
 /** Amounts that are reserved for a request: an estimate, settled when its answer has come. */
 export interface ExplainedReservation {
   readonly tokens: number;
-  /** Tokens that it could use at most, by which strict limits decide. */
+  /** Tokens that it could use at most, which strict limits go by. */
   readonly mostTokens?: number;
   readonly spend?: number;
   readonly currency?: string;
@@ -91,7 +91,7 @@ export interface Explanation {
   readonly refusal?: ExplainedRefusal;
 }
 
-/** Parts by which a request is explained. */
+/** Parts of an explanation. */
 export interface ExplanationParts {
   readonly config: Config;
   readonly keys: KeyStore;
@@ -119,6 +119,9 @@ const MASK = "(masked)";
 /** Names of headers whose values may be secret. */
 const SECRET_NAME = /auth|cookie|credential|key|password|secret|token/i;
 
+/** A value in a query string, or a name without a value. */
+const QUERY_VALUE = /(?<=[?&][^=&]*=)[^&]+|(?<=[?&])[^=&]+(?=&|$)/g;
+
 /** Verifies tokens as another one does, and notes the keys that they stand for. */
 function notingTokens(identity: CallerTokens, noted: Noted): CallerTokens {
   return {
@@ -133,7 +136,7 @@ function notingTokens(identity: CallerTokens, noted: Noted): CallerTokens {
   };
 }
 
-/** Creates the parts of a gateway that calls nobody and counts nothing, and notes what it does. */
+/** Creates the parts of a gateway that makes no call and counts nothing, and notes what it does. */
 function createDryParts({ keys, identity, status, digest }: ExplanationParts) {
   const noted: Noted = { isLookedUp: false, bodyBytes: 0 };
   const limiter = new DryLimiter(status);
@@ -147,7 +150,7 @@ function createDryParts({ keys, identity, status, digest }: ExplanationParts) {
     send(call) {
       noted.call = call;
       noted.bodyBytes = call.body?.bytes?.byteLength ?? 0;
-      call.exchange.abort(new ClientClosed()); // as if the caller left now: nobody's failure
+      call.exchange.abort(new ClientClosed()); // as if the caller left now: no failure
       return Promise.reject(call.exchange.reason);
     },
   };
@@ -167,20 +170,14 @@ function createDryParts({ keys, identity, status, digest }: ExplanationParts) {
   return { noted, limiter, parts };
 }
 
-/**
- * Explains a request.
- *
- * @param request The request; its body is read
- * @param parts The configuration, and where keys and the use of limits are known
- * @returns What the gateway would do with it
- */
+/** Explains a request, and reads its body. */
 export async function explain(
   request: GatewayRequest,
   parts: ExplanationParts,
 ): Promise<Explanation> {
   const { config, compose } = parts;
   const { noted, limiter, parts: dry } = createDryParts(parts);
-  const gateway = compose({ ...config, alerts: undefined }, dry); // nobody is told of a budget
+  const gateway = compose({ ...config, alerts: undefined }, dry); // no alert is sent
   const answer = await gateway.handle(request);
   const { key, call, record } = noted;
   if (record === undefined && answer.status < 400) return { outcome: "answered" };
@@ -233,14 +230,15 @@ function toExplainedLimits(
   const currency = standings.map(({ subject }) => subject.limits.spend?.currency).find((each) =>
     each !== undefined
   );
-  const limits = toLimitUse(standings).map((use, index): ExplainedLimit => {
-    const standing = standings[index];
-    const amount = standing === undefined ? 0 : reservedOf(standing, reservation);
+  const limits = standings.map((standing): ExplainedLimit => {
+    const { subject, name } = standing;
+    const { mode } = subject.limits;
+    const amount = reservedOf(standing, reservation);
     return {
-      subject: standing?.subject.name ?? "",
-      ...use,
-      takes: use.name === "spend" ? Number(formatMoney(amount)) : amount,
-      ...(standing?.subject.limits.mode !== undefined && { mode: standing.subject.limits.mode }),
+      subject: subject.name,
+      ...toLimitUse(standing),
+      takes: name === "spend" ? Number(formatMoney(amount)) : amount,
+      ...(mode !== undefined && { mode }),
     };
   });
   if (expected.tokens === 0 && most.tokens === 0) return { limits };
@@ -254,28 +252,31 @@ function toExplainedLimits(
   };
 }
 
+const mask = (value: string): string => /^Bearer /i.test(value) ? `Bearer ${MASK}` : MASK;
+
 function toExplainedCall(
-  { base, target, method, headers }: UpstreamCall,
+  call: UpstreamCall,
   request: GatewayRequest,
-  { bodyBytes, record: { provider = "", stream } = {} }: {
-    readonly bodyBytes: number;
-    record?: Partial<ExchangeRecord>;
-  },
+  noted: Noted,
   { providers }: Config,
 ): ExplainedCall {
+  const { provider = "", stream }: Partial<ExchangeRecord> = noted.record ?? {};
   const { headers: own, deadlines } = providers[provider] ?? {};
-  const isSecret = (name: string, value: string) =>
-    Object.hasOwn(own?.set ?? {}, name) || SECRET_NAME.test(name) || PROVIDER_KEY.test(value) ||
-    CREDENTIAL_HEADERS.some((each) => each === name);
-  const shown = Object.entries(headers).map(([name, value]): [string, string] => [
+  const isSecret = (name: string, value: string) => {
+    const isCredential = CREDENTIAL_HEADERS.some((each) => each === name);
+    const isSetHere = Object.hasOwn(own?.set ?? {}, name);
+    const looksSecret = SECRET_NAME.test(name) || PROVIDER_KEY.test(value);
+    return isCredential || isSetHere || looksSecret;
+  };
+  const shown = Object.entries(call.headers).map(([name, value]): [string, string] => [
     name,
-    isSecret(name, value) ? (/^Bearer /i.test(value) ? `Bearer ${MASK}` : MASK) : value,
+    isSecret(name, value) ? mask(value) : value,
   ]);
   return {
-    method,
-    url: base.origin + target.replace(/(?<=[?&][^=&]*=)[^&]+|(?<=[?&])[^=&]+(?=&|$)/g, MASK),
+    method: call.method,
+    url: call.base.origin + call.target.replace(QUERY_VALUE, MASK),
     headers: Object.fromEntries(shown),
-    bodyBytes,
+    bodyBytes: noted.bodyBytes,
     deadlines: shorten(deadlines as Deadlines, request.headers, stream ?? true),
   };
 }

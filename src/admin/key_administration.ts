@@ -51,7 +51,6 @@ export type KeyView = Readonly<Record<string, unknown>> & {
 export class KeyAdministration {
   readonly #parts: KeyAdministrationParts;
 
-  /** @param parts The parts that it works with */
   constructor(parts: KeyAdministrationParts) {
     this.#parts = parts;
   }
@@ -61,7 +60,7 @@ export class KeyAdministration {
     return this.#parts.keys.isReadOnly === true;
   }
 
-  /** Makes a key. @returns The key itself, which is shown only this once, and its view */
+  /** Makes a key. The key itself is shown only this once. */
   async create(policy: KeyPolicy): Promise<{ key: string; view: KeyView }> {
     const { keys, digest, now } = this.#parts;
     this.#assertFits(policy, Object.keys(policy));
@@ -75,11 +74,7 @@ export class KeyAdministration {
     };
   }
 
-  /**
-   * @param query Which keys
-   * @param options Whether to look up the use of each key's limits, too
-   * @returns The newest first
-   */
+  /** Lists keys, the newest first; with `withUse` each has the use of its limits too. */
   async list(query: KeyQuery, { withUse = false }: { withUse?: boolean } = {}): Promise<KeyView[]> {
     const { keys } = this.#parts;
     const found = await keys.list(query);
@@ -90,7 +85,7 @@ export class KeyAdministration {
     }));
   }
 
-  /** @returns The key, with the use of its limits if there is a limiter */
+  /** Shows a key, with the use of its limits if there is a limiter. */
   async show(id: string): Promise<KeyView> {
     const { keys } = this.#parts;
     const key = await keys.get(id) ?? refuseUnknown();
@@ -102,10 +97,10 @@ export class KeyAdministration {
     const { limiter } = this.#parts;
     if (limiter === undefined || limits === undefined) return view;
     const standings = await limiter.status({ name: `key:${id}`, limits });
-    return { ...view, use: toLimitUse(standings) };
+    return { ...view, use: standings.map(toLimitUse) };
   }
 
-  /** Changes the settings of a key. @param patch Settings to change; `undefined` removes one */
+  /** Changes the settings of a key; `undefined` removes one. */
   async update(id: string, patch: Partial<KeyPolicy>): Promise<KeyView> {
     return this.#view(
       await this.#parts.keys.change(id, (current = refuseUnknown()) => {
@@ -113,8 +108,8 @@ export class KeyAdministration {
           ? {}
           : { limits: mergeLimits(current.limits, patch.limits) };
         const changed = { ...current, ...patch, ...limits };
-        // What does not fit any more, since the configuration has changed, keeps nobody from
-        // changing the rest.
+        // Settings that no longer fit, since the configuration has changed, do not prevent a change
+        // of the others.
         this.#assertFits(
           changed,
           "providers" in patch ? [...Object.keys(patch), "limits"] : Object.keys(patch),
@@ -124,7 +119,7 @@ export class KeyAdministration {
     );
   }
 
-  /** Ends a key for good. */
+  /** Ends a key, with both its secrets. */
   async revoke(id: string): Promise<KeyView> {
     const { keys, now } = this.#parts;
     return this.#view(
@@ -146,9 +141,7 @@ export class KeyAdministration {
     );
   }
 
-  /**
-   * Gives a key a new secret. @param overlapMs Time for which the old one stays valid, milliseconds
-   */
+  /** Gives a key a new secret; the old one stays valid for `overlapMs`. */
   async rotate(id: string, overlapMs: number): Promise<{ key: string; view: KeyView }> {
     const { keys, digest, now } = this.#parts;
     let rotated: NewKey | undefined;
@@ -156,7 +149,8 @@ export class KeyAdministration {
       rotated = rotateKey(current, overlapMs, { digest, now: now() });
       return rotated.record;
     });
-    return { key: rotated?.key ?? "", view: this.#view(record) };
+    if (rotated === undefined) throw new Error("Cannot rotate the key: the store did not read it");
+    return { key: rotated.key, view: this.#view(record) };
   }
 
   #view(key: GatewayKey, lastUsed?: number): KeyView {
@@ -177,10 +171,7 @@ export class KeyAdministration {
     };
   }
 
-  /**
-   * @param changed Names of the settings that are looked at
-   * @throws {KeyStoreError} If one of them does not fit the configuration
-   */
+  /** Checks the changed settings. @throws {KeyStoreError} If one does not fit the configuration */
   #assertFits(policy: Partial<KeyPolicy>, changed: readonly string[]): void {
     const { config } = this.#parts;
     const misfit = findKeyMisfits(policy, config).find(({ path }) =>

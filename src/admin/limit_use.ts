@@ -20,22 +20,20 @@ export interface LimitUse {
   readonly resetsIn?: string;
 }
 
-/**
- * Describes the state of limits for administrators.
- *
- * @param standings State of the limits of one subject
- * @returns The use of each, in their order
- */
-export function toLimitUse(standings: readonly Standing[]): LimitUse[] {
-  return standings.map(({ subject: { limits: { spend } }, name, limit, used, resetMs }) => ({
+/** Describes the state of one limit for administrators. */
+export function toLimitUse(standing: Standing): LimitUse {
+  const { name, limit, used } = standing;
+  const { spend } = standing.subject.limits;
+  const amounts = name === "spend" && spend !== undefined
+    ? {
+      limit: Number(formatMoney(limit)),
+      used: Number(formatMoney(used)),
+      currency: spend.currency,
+    }
+    : { limit, used };
+  return {
     name,
-    ...(name === "spend" && spend !== undefined
-      ? {
-        limit: Number(formatMoney(limit)),
-        used: Number(formatMoney(used)),
-        currency: spend.currency,
-      }
-      : { limit, used }),
-    ...(name !== "concurrency" && { resetsIn: `${Math.ceil(resetMs / 1000)}s` }),
-  }));
+    ...amounts,
+    ...(name !== "concurrency" && { resetsIn: `${Math.ceil(standing.resetMs / 1000)}s` }),
+  };
 }

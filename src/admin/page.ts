@@ -64,11 +64,7 @@ function acceptsGzip(header: string | null): boolean {
   return codings.some(([coding, weight = "1"]) => coding === "gzip" && Number(weight) > 0);
 }
 
-/**
- * @param wanted One of {@link PAGE_PATHS}
- * @param acceptEncoding The request's `Accept-Encoding`, if it has one
- * @returns The file; `undefined` for any other path
- */
+/** Answers with a file of {@link PAGE_PATHS}; `undefined` for any other path. */
 export async function toPageAnswer(
   wanted: string,
   acceptEncoding: string | null,

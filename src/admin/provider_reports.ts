@@ -20,10 +20,6 @@ export class ProviderReports {
   readonly #providers: Readonly<Record<string, { readonly limits?: LimitSet | undefined }>>;
   readonly #limiter: Limiter;
 
-  /**
-   * @param providers The providers of the configuration
-   * @param limiter The limiter that counts their use
-   */
   constructor(
     providers: Readonly<Record<string, { readonly limits?: LimitSet | undefined }>>,
     limiter: Limiter,
@@ -35,10 +31,11 @@ export class ProviderReports {
   /** Reports all providers, in the order of the configuration. */
   async list(): Promise<ProviderView[]> {
     return await Promise.all(
-      Object.entries(this.#providers).map(async ([name, { limits }]) => {
+      Object.entries(this.#providers).map(async ([name, provider]) => {
+        const { limits } = provider;
         if (limits === undefined) return { name, use: [] };
         const standings = await this.#limiter.status({ name: `provider:${name}`, limits });
-        return { name, limits: toLimitsJson(limits), use: toLimitUse(standings) };
+        return { name, limits: toLimitsJson(limits), use: standings.map(toLimitUse) };
       }),
     );
   }

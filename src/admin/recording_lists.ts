@@ -37,14 +37,17 @@ export interface RecordingListParts {
   ) => Promise<readonly (Each & { readonly keyName?: string })[]>;
 }
 
-function toView(
-  { id, facts, state, isHeld, length, expiresAt }: StoredRecording,
-  keyName?: string,
-): RecordingView {
+function toShownState({ state, isHeld }: StoredRecording): RecordingView["state"] {
+  if (state === "running" && !isHeld) return "lost";
+  return state === "expired" ? "broken" : state;
+}
+
+function toView(recording: StoredRecording, keyName?: string): RecordingView {
+  const { id, facts, length, expiresAt } = recording;
   const { keyId, provider, operation, startedAt } = facts;
   return {
     id,
-    state: state === "running" && !isHeld ? "lost" : state === "expired" ? "broken" : state,
+    state: toShownState(recording),
     key: keyId,
     keyName,
     provider,
@@ -59,7 +62,6 @@ function toView(
 export class RecordingLists {
   readonly #parts: RecordingListParts;
 
-  /** @param parts The parts that it works with */
   constructor(parts: RecordingListParts) {
     this.#parts = parts;
   }
@@ -67,7 +69,6 @@ export class RecordingLists {
   /**
    * Lists those that run or are kept, the newest first.
    *
-   * @param limit The most that are returned
    * @throws {GatewayError} `recordings_unavailable`
    */
   async list(limit: number): Promise<RecordingView[]> {
@@ -80,9 +81,8 @@ export class RecordingLists {
   }
 
   /**
-   * Stops one that runs, at whichever gateway. One that has ended stays as it is.
+   * Stops a durable exchange that runs, at whichever gateway. If it has ended, it stays as it is.
    *
-   * @param id Its id
    * @throws {GatewayError} `recording_not_found`, `recordings_unavailable`
    */
   async stop(id: string): Promise<{ readonly id: string; readonly stopped: boolean }> {

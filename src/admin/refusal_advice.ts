@@ -38,12 +38,12 @@ const listHosts = ({ providers }: Config): string =>
 
 /** Advice on a refused identity token, by its fault. */
 const TOKEN_ADVICE: Readonly<Record<TokenFault, string>> = {
-  token_form:
-    "the identity token is cut or too long, or its typ is not that of a bearer token: send it whole",
+  token_form: "the identity token is cut or too long, or its typ is not that of a bearer token: " +
+    "send it whole",
   token_issuer: "no issuer in identity has the token's iss and aud, for callers: compare them",
   token_algorithm: "the token's algorithm is none of the issuer's algorithms in identity",
-  token_key:
-    "the issuer publishes no key with the token's kid: get a new token, or correct jwks in identity",
+  token_key: "the issuer publishes no key with the token's kid: " +
+    "get a new token, or correct jwks in identity",
   token_signature: "the token was changed, or signed by another issuer: get a new one",
   token_expired: "get a new token, or raise maxAge in identity if it has not expired",
   token_early: "set the clocks of the issuer and of this machine, or raise leeway in identity",
@@ -64,10 +64,12 @@ function explainKey({ isLookedUp, key, cause }: RefusedFacts): string {
     return TOKEN_ADVICE[cause as TokenFault];
   }
   if (!isLookedUp) {
-    return "the key is mistyped or cut, or is no key of this gateway: its checksum or its form is wrong";
+    return "the key is mistyped or cut, or is no key of this gateway: " +
+      "its checksum or its form is wrong";
   }
   if (key === undefined) {
-    return "no key has this secret here: it is of another gateway, was removed, or ended when its key was rotated";
+    return "no key has this secret here: it is of another gateway, was removed, " +
+      "or ended when its key was rotated";
   }
   const state = keyState(key, Date.now());
   if (state === "disabled") return `the key is disabled: sallyport keys enable ${key.id}`;
@@ -85,14 +87,13 @@ const ADVICE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
     "send a plain host or host:port in Host; a proxy in front has to pass it on as it came",
   unknown_host: ({ config }) =>
     `call one of these, or add the host to providers.NAME.hosts: ${listHosts(config)}`,
-  not_found:
-    "check the base URL, which ends in /v1, and the path before it; paths that are no operation need " +
-    '"all" in providers.NAME.operations',
+  not_found: "check the base URL, which ends in /v1, and the path before it; " +
+    'paths that are no operation need "all" in providers.NAME.operations',
   missing_gateway_key:
     "send the gateway key in Gateway-Auth, or set providers.NAME.combinedKey for both keys in one",
   invalid_gateway_key: explainKey,
-  key_not_understood:
-    "configure the key's team, or its budget in the currency of the prices; or upgrade this gateway",
+  key_not_understood: "configure the key's team, or its budget in the currency of the prices; " +
+    "or upgrade this gateway",
   provider_not_allowed: ({ key, provider }) =>
     `the key is for ${key?.providers?.join(", ")}: ${
       toChange(key, `--providers ${[...key?.providers ?? [], provider].join(",")}`)
@@ -116,13 +117,7 @@ const ADVICE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
   internal_error: "a bug of the gateway, or of a hook: its standard error names the place",
 };
 
-/**
- * Finds the advice on a refusal.
- *
- * @param code Code of the refusal
- * @param facts Facts of the request
- * @returns One line; it holds nothing that is secret
- */
+/** Finds the advice on a refusal: one line without secrets. */
 export function findAdvice(code: ErrorCode, facts: RefusedFacts): string {
   const advice = ADVICE[code] ?? IN_THE_REQUEST;
   return typeof advice === "string" ? advice : advice(facts);

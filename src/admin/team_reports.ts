@@ -20,10 +20,6 @@ export class TeamReports {
   readonly #teams: Readonly<Record<string, TeamConfig>>;
   readonly #limiter: Limiter;
 
-  /**
-   * @param teams The teams of the configuration
-   * @param limiter The limiter that counts their use
-   */
   constructor(teams: Readonly<Record<string, TeamConfig>>, limiter: Limiter) {
     this.#teams = teams;
     this.#limiter = limiter;
@@ -32,9 +28,10 @@ export class TeamReports {
   /** Reports all teams, in the order of the configuration. */
   async list(): Promise<TeamView[]> {
     return await Promise.all(
-      Object.entries(this.#teams).map(async ([name, { limits }]) => {
+      Object.entries(this.#teams).map(async ([name, team]) => {
+        const { limits } = team;
         const standings = await this.#limiter.status({ name: `team:${name}`, limits });
-        return { name, limits: toLimitsJson(limits), use: toLimitUse(standings) };
+        return { name, limits: toLimitsJson(limits), use: standings.map(toLimitUse) };
       }),
     );
   }

@@ -21,7 +21,7 @@ export interface TokenAdministrationParts {
 /** The tokens to revoke: by one of three. */
 export interface RevokedTokens {
   /**
-   * Name of the issuer in the configuration; may be left out beside an id, and where there is only
+   * Name of the issuer in the configuration; may be left out with an id, and where there is only
    * one.
    */
   readonly issuer?: string | undefined;
@@ -46,15 +46,16 @@ export interface RevocationView {
   readonly until: string;
 }
 
-function toView({ issuer, by, value, at, until }: Revocation): RevocationView {
+function toView(revocation: Revocation): RevocationView {
+  const { issuer, by, value } = revocation;
   const id = by === "id" ? value : `${by} ${value}`;
   return {
     id,
     by,
     value,
     issuer,
-    revoked: new Date(at).toISOString(),
-    until: new Date(until).toISOString(),
+    revoked: new Date(revocation.at).toISOString(),
+    until: new Date(revocation.until).toISOString(),
   };
 }
 
@@ -62,7 +63,6 @@ function toView({ issuer, by, value, at, until }: Revocation): RevocationView {
 export class TokenAdministration {
   readonly #parts: TokenAdministrationParts;
 
-  /** @param parts The parts that it works with */
   constructor(parts: TokenAdministrationParts) {
     this.#parts = parts;
   }
@@ -119,7 +119,8 @@ export class TokenAdministration {
     throw new KeyStoreError(
       id === undefined
         ? `Cannot tell the issuer of these tokens: give one of ${names}`
-        : `Cannot find the issuer of this id: it begins with ${TOKEN_ID_PREFIX} and one of ${names}`,
+        : "Cannot find the issuer of this id: " +
+          `it begins with ${TOKEN_ID_PREFIX} and one of ${names}`,
     );
   }
 }

@@ -1,20 +1,12 @@
 /** The description of the admin API: sound, complete, and true. */
 // runtimes: once
 import assert from "node:assert/strict";
+import { globSync, readdirSync, readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import formats from "ajv-formats";
-import { BUDGET_ROUTES } from "../../src/admin/api/budgets.ts";
-import { FLEET_ROUTES } from "../../src/admin/api/fleet.ts";
-import { KEY_ROUTES } from "../../src/admin/api/keys.ts";
-import { OPERATOR_ROUTES } from "../../src/admin/api/operator_actions.ts";
-import { PROVIDER_ROUTES } from "../../src/admin/api/providers.ts";
-import { RECORDING_ROUTES } from "../../src/admin/api/recordings.ts";
-import { TEAM_ROUTES } from "../../src/admin/api/teams.ts";
-import { EXCHANGE_ROUTES } from "../../src/admin/api/exchanges.ts";
-import { TOKEN_ROUTES } from "../../src/admin/api/tokens.ts";
-import { USAGE_ROUTES } from "../../src/admin/api/usage.ts";
+import { ADMIN_ROUTES } from "../../src/admin/api/routes.ts";
 import { OPERATIONS } from "../../src/operations/table.ts";
 import { type Answered, POLICY, type Running, startAdmin, TOKEN } from "../support/admin.ts";
 
@@ -180,31 +172,7 @@ describe("the description of the admin API", () => {
         `{${name}}`
       ),
     }));
-    const operatorRoutes = OPERATOR_ROUTES.map((
-      { path, method, operationId, body, answers, query },
-    ) => ({
-      path,
-      method,
-      operationId,
-      body: body as string | undefined,
-      answers: `200 ${answers}`,
-      query: Object.keys(query?.means ?? {}).sort(),
-      inPath: path.match(/\{\w+\}/g) ?? [],
-    }));
-    const reportRoutes = [
-      ...BUDGET_ROUTES,
-      ...USAGE_ROUTES,
-      ...EXCHANGE_ROUTES,
-      ...RECORDING_ROUTES,
-      ...FLEET_ROUTES,
-    ];
-    const keyRoutes = [
-      ...KEY_ROUTES,
-      ...TOKEN_ROUTES,
-      ...TEAM_ROUTES,
-      ...PROVIDER_ROUTES,
-      ...reportRoutes,
-    ].map((
+    const routes = ADMIN_ROUTES.map((
       { path, method, operationId, body, status, answers, query },
     ) => ({
       path,
@@ -215,11 +183,38 @@ describe("the description of the admin API", () => {
       query: Object.keys(query?.means ?? {}).sort(),
       inPath: path.match(/\{\w+\}/g) ?? [],
     }));
-    const routes = [...keyRoutes, ...operatorRoutes];
     const inOrder = <T extends { operationId: string }>(all: readonly T[]) =>
       all.toSorted((one, other) => one.operationId.localeCompare(other.operationId));
     assert.deepEqual(inOrder(described), inOrder(routes));
     assert.equal(new Set(routes.map(({ operationId }) => operationId)).size, routes.length);
+  });
+
+  it("has every route that a file of the admin API exports", async () => {
+    for (const file of readdirSync("src/admin/api").filter((name) => name !== "routes.ts")) {
+      const exported: Record<string, unknown> = await import(`../../src/admin/api/${file}`);
+      for (const [name, routes] of Object.entries(exported)) {
+        if (!name.endsWith("_ROUTES")) continue;
+        assert.ok(Array.isArray(routes), name);
+        for (const route of routes) assert.ok(ADMIN_ROUTES.includes(route), `${name} in ${file}`);
+      }
+    }
+  });
+
+  it("has every route that the console calls", () => {
+    const called = globSync("src/admin/console/*.{ts,tsx}").flatMap((file) => {
+      const calls = readFileSync(file, "utf8").matchAll(
+        /\bcall(?:<.*>)?\(\s*"([A-Z]+)",\s*["`](v1\/[^"`?]*)/g,
+      );
+      return Array.from(calls, ([, method = "", path = ""]) => ({ method, path }));
+    });
+    assert.ok(called.length > 10);
+    for (const { method, path } of called) {
+      const pattern = new RegExp(`^/${path.replace(/\$\{[^}]*\}/g, "[^/]+")}$`);
+      const isServed = ADMIN_ROUTES.some((route) =>
+        route.method.toUpperCase() === method && pattern.test(route.path)
+      );
+      assert.ok(isServed, `${method} ${path}`);
+    }
   });
 
   it("names what a query may say, all of which is taken", async () => {

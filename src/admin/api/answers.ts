@@ -10,13 +10,7 @@ import { UsageUnavailable } from "../../usage/counts.ts";
 import { UsageRefusal } from "../../usage/query.ts";
 import { UnknownKey } from "../key_administration.ts";
 
-/**
- * Creates an answer in JSON that is not to be cached.
- *
- * @param status HTTP status
- * @param content Content of the body
- * @returns The answer
- */
+/** Creates an answer in JSON that caches don't keep. */
 export function toAnswer(status: number, content: unknown): GatewayResponse {
   return {
     status,
@@ -44,9 +38,6 @@ export class TextParts {
   /**
    * Waits for the first part, so that what can't begin is refused as any call is.
    *
-   * @param type Media type
-   * @param parts The text
-   * @returns The content
    * @throws Whatever the first part throws
    */
   static async begin(type: string, parts: AsyncIterable<string>): Promise<TextParts> {
@@ -68,13 +59,7 @@ export class TextParts {
   }
 }
 
-/**
- * Creates an answer of text that is sent while it is made.
- *
- * @param status HTTP status
- * @param content The text
- * @returns The answer
- */
+/** Creates an answer of text that is sent while it is made. */
 export function toTextAnswer(status: number, content: TextParts): GatewayResponse {
   const headers = {
     "content-type": content.type,
@@ -105,12 +90,7 @@ function toFacts(thrown: unknown): ErrorFacts {
   return new GatewayError("admin_failed", { cause: thrown });
 }
 
-/**
- * Creates the answer for an error.
- *
- * @param thrown What was thrown
- * @returns The answer, by the table of errors
- */
+/** Creates the answer for whatever was thrown, by the table of errors. */
 export function toRefusal(thrown: unknown): GatewayResponse {
   return toErrorResponse(toFacts(thrown));
 }

@@ -5,7 +5,7 @@
  */
 import * as v from "valibot";
 import type { BudgetQuery, BudgetReports } from "../budget_reports.ts";
-import type { AdminRoute } from "./keys.ts";
+import type { AdminRoute } from "./route.ts";
 import { DEFAULT_LISTED, listLimit } from "./list_limit.ts";
 
 /** Limit of the keys of a page. */
@@ -43,9 +43,9 @@ const properties = {
   perDay: {
     type: ["number", "null"],
     minimum: 0,
-    description:
-      "Use in a day at the pace of late: the average of the last 7 days, of a budget for a day that of the " +
-      "last 24 hours, or since the first use in them, at least an hour; null where usage can't be read",
+    description: "Use in a day at the pace of late: the average of the last 7 days, " +
+      "of a budget for a day that of the last 24 hours, or since the first use in them, " +
+      "at least an hour; null where usage can't be read",
   },
   paceSince: {
     ...time,
@@ -53,8 +53,8 @@ const properties = {
   },
   runsOut: {
     ...time,
-    description:
-      "When it will be used up at this pace; null where that is not before it renews, or is so already",
+    description: "When it will be used up at this pace; " +
+      "null where that is not before it renews, or is so already",
   },
 };
 
@@ -85,14 +85,14 @@ export const BUDGET_ROUTES: readonly AdminRoute<BudgetReports>[] = [{
   path: "/v1/budgets",
   operationId: "listBudgets",
   summary:
-    "List the budgets of teams, of keys and of callers with identity tokens that were in use in the last 7 days: " +
-    "what is used, when they renew, and when they will be used up",
+    "List the budgets of teams, of keys and of callers with identity tokens that were in use in " +
+    "the last 7 days: what is used, when they renew, and when they will be used up",
   query: {
     schema: BudgetQuerySchema,
     means: {
-      limit:
-        `How many keys and callers with a budget at most, up to ${MAX_LISTED}; ${DEFAULT_LISTED} if left out. A page ends ` +
-        "after 1000 keys in any case; the first one has the teams too",
+      limit: `How many keys and callers with a budget at most, up to ${MAX_LISTED}; ` +
+        `${DEFAULT_LISTED} if left out. A page ends after 1000 keys in any case; ` +
+        "the first one has the teams too",
       after: "The next of the page before",
       key: "Only the budgets of the key or caller with this id",
       team: "Only the budgets of this team",
@@ -100,5 +100,5 @@ export const BUDGET_ROUTES: readonly AdminRoute<BudgetReports>[] = [{
   },
   status: 200,
   answers: "BudgetList",
-  run: (budgets, { query }) => budgets.list(query as BudgetQuery), // as its schema leaves it
+  run: (budgets, { query }) => budgets.list(query as BudgetQuery),
 }];

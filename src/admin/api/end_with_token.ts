@@ -12,14 +12,7 @@ import type { ByteSource } from "../../http/message.ts";
  */
 const CHECK_MS = 250;
 
-/**
- * Ends a source with the token that opened it.
- *
- * @param source The source
- * @param isStillGood Tells whether the token is still accepted
- * @param clock Source of the interval
- * @returns The same source, which ends when the token does
- */
+/** Returns the same source, which ends once the token that opened it is no longer accepted. */
 export function endWithToken(
   source: ByteSource,
   isStillGood: () => Promise<boolean>,

@@ -14,7 +14,7 @@ import type { ExchangePlace } from "../../observe/live/exchange_page.ts";
 import { KEPT_EXCHANGES } from "../../observe/live/live_report.ts";
 import type { ExchangeLists } from "../exchange_lists.ts";
 import { gateway } from "./fleet.ts";
-import type { AdminRoute } from "./keys.ts";
+import type { AdminRoute } from "./route.ts";
 import { listLimit, listLimitMeans } from "./list_limit.ts";
 
 const MAX_LISTED = 500;
@@ -96,19 +96,20 @@ export const EXCHANGE_ROUTES: readonly AdminRoute<ExchangeLists>[] = [{
   path: "/v1/exchanges",
   operationId: "listExchanges",
   summary: `List the last ${KEPT_EXCHANGES} exchanges of each process, the newest first. ` +
-    "A page may hold fewer than asked for, or none, though next names another: the work of each is bounded",
+    "A page may hold fewer than asked for, or none, though next names another: " +
+    "the work of each is bounded",
   query: {
     schema: QuerySchema,
     means: {
-      search:
-        "Those with this text in one of their names: id, key, provider, model, operation, outcome, code, status",
+      search: "Those with this text in one of their names: " +
+        "id, key, provider, model, operation, outcome, code, status",
       id: "The one with this x-request-id",
       key: "Those of keys with this text in their id or name",
       provider: "Those of this provider",
       model: "Those with this text in their model",
       operation: "Those with this text in their operation, such as embeddings",
-      outcome:
-        "ok; errors, for the operator to act on; refused, by the gateway or with a 4xx; cancelled by the caller",
+      outcome: "ok; errors, for the operator to act on; refused, by the gateway or with a 4xx; " +
+        "cancelled by the caller",
       code: "Those with this text in their code or cause, such as timeout",
       status: "Those of this status, such as 429, or of this class, such as 5xx",
       stream: "true for streams, false for the others",
@@ -122,7 +123,7 @@ export const EXCHANGE_ROUTES: readonly AdminRoute<ExchangeLists>[] = [{
   status: 200,
   answers: "ExchangeList",
   async run(lists, { query }) {
-    const { limit, after, gateway, ...parts } = query as v.InferOutput<typeof QuerySchema>; // as its schema leaves it
+    const { limit, after, gateway, ...parts } = query as v.InferOutput<typeof QuerySchema>;
     const found = await lists.find({ filter: toFilter(parts), limit, before: after }, gateway);
     const { exchanges, reached, missing } = found;
     return {

@@ -6,11 +6,11 @@
  */
 import * as v from "valibot";
 import type { Fleet } from "../../observe/fleet/fleet.ts";
-import type { AdminRoute } from "./keys.ts";
+import type { AdminRoute, RouteQuery } from "./route.ts";
 import { state } from "./live_schemas.ts";
 
 /**
- * Gateways that a call is about: an id, a name or `all`; `undefined` for the one that is called.
+ * Gateways that a call is about: an id, a name or `all`; `undefined` for the called one.
  */
 export interface FleetQuery {
   readonly gateway?: string | undefined;
@@ -23,7 +23,7 @@ export const gateway: v.OptionalSchema<v.GenericSchema<string, string>, undefine
 );
 
 /** The query of what can be seen of all gateways. */
-export const FLEET_QUERY: NonNullable<AdminRoute["query"]> = {
+export const FLEET_QUERY: RouteQuery = {
   schema: v.pipe(
     v.strictObject({
       scope: v.optional(v.picklist(["gateway", "fleet"], 'expected "gateway" or "fleet"')),
@@ -47,7 +47,7 @@ export const FLEET_QUERY: NonNullable<AdminRoute["query"]> = {
 };
 
 /** The query of what can be done to all gateways. */
-export const TURN_QUERY: NonNullable<AdminRoute["query"]> = {
+export const TURN_QUERY: RouteQuery = {
   schema: v.strictObject({ gateway }),
   means: { gateway: "The gateway with this id or name, or all; this one if left out" },
 };

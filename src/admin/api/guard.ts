@@ -1,6 +1,6 @@
 /**
- * Access control of the admin listener: checks the Host by which it is called, and finds the
- * operator, by the admin token or by an identity token with a role.
+ * Access control of the admin listener: checks the Host of the call, and finds the operator, by the
+ * admin token or by an identity token with a role.
  *
  * @module
  */
@@ -52,7 +52,7 @@ const DELAY_MS = 1000;
  * further one is a 429.
  */
 const MAX_WAITING = 64;
-/** The operator who shows the admin token, whoever that is. */
+/** The operator of the admin token. */
 const BY_ADMIN_TOKEN: TokenOperator = { id: "admin token", role: "admin" };
 /** Hosts that always stand for this machine, whatever the DNS answers. */
 const LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]"];
@@ -65,7 +65,6 @@ export class Guard {
   #refilledAt: number;
   #waiting = 0;
 
-  /** @param parts The parts that it works with */
   constructor(parts: GuardParts) {
     const { hostname = "localhost", clock } = parts;
     this.#parts = parts;
@@ -83,11 +82,10 @@ export class Guard {
 
   /**
    * Refuses pages of other sites at a listener that has no token, where anybody may read metrics.
-   * Such a page reaches the listener through a browser on this machine: by a name of its own that
+   * Such a page reaches the listener through a browser on this machine: by its own name that
    * resolves to this machine (DNS rebinding), or directly. Requests without Host pass: no browser
    * sends them.
    *
-   * @param request What arrived
    * @throws {GatewayError} For an unknown Host, or a request of another site's page
    */
   assertLocal({ headers }: GatewayRequest): void {
@@ -97,7 +95,7 @@ export class Guard {
     if (host !== null && !this.#names.includes(hostname ?? "")) {
       throw new GatewayError("unknown_admin_host");
     }
-    // A link to the console is followed; what a page fetches of its own accord is not answered.
+    // A link to the console is followed; what a page fetches by itself is not answered.
     if (
       headers.get("sec-fetch-site") === "cross-site" && headers.get("sec-fetch-mode") !== "navigate"
     ) {
@@ -111,9 +109,6 @@ export class Guard {
    * refused as they are: otherwise a guess would be answered at once. An identity token passes
    * without delay, since its signature can't be guessed.
    *
-   * @param request What arrived
-   * @param header Name of the header that holds the token
-   * @returns The operator
    * @throws {GatewayError} For no token, a wrong one, or one that was not checked
    */
   async authenticate({ headers }: GatewayRequest, header = "Authorization"): Promise<Operator> {

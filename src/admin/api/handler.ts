@@ -5,50 +5,24 @@
  * @module
  */
 import { Router } from "itty-router";
-import * as v from "valibot";
-import {
-  type GatewayRequest,
-  type GatewayResponse,
-  isDrainable,
-  SMALL_BODY_BYTES,
-} from "../../http/message.ts";
-import { readAll } from "../../http/read_all.ts";
-import { describeIssue, formatMistake } from "../../config/issue.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
-import type { KeyAdministration } from "../key_administration.ts";
+import { type GatewayRequest, type GatewayResponse, isDrainable } from "../../http/message.ts";
 import { type Handler, toHandler } from "../../http/web.ts";
-import { BUDGET_ROUTES } from "./budgets.ts";
-import { TextParts, toAnswer, toRefusal, toTextAnswer } from "./answers.ts";
-import { FLEET_QUERY, FLEET_ROUTES, type FleetQuery } from "./fleet.ts";
-import { Guard, type GuardParts } from "./guard.ts";
-import { EXCHANGE_ROUTES } from "./exchanges.ts";
-import { type AdminCall, type AdminRoute, KEY_ROUTES } from "./keys.ts";
-import { toOpenApi } from "./openapi.ts";
-import { OPERATOR_ROUTES, OperatorActions, type OperatorParts } from "./operator_actions.ts";
-import { PAGE_PATHS, toPageAnswer } from "../page.ts";
-import type { RecordingLists } from "../recording_lists.ts";
-import { RECORDING_ROUTES } from "./recordings.ts";
-import { PROVIDER_ROUTES } from "./providers.ts";
-import { supervise, type SupervisionParts } from "./supervision.ts";
-import { TEAM_ROUTES } from "./teams.ts";
-import { TOKEN_ROUTES } from "./tokens.ts";
-import type { TokenAdministration } from "../token_administration.ts";
-import { USAGE_ROUTES } from "./usage.ts";
-import type { BudgetReports } from "../budget_reports.ts";
-import type { ProviderReports } from "../provider_reports.ts";
-import type { TeamReports } from "../team_reports.ts";
 import { toFleetMetricsText } from "../../observe/fleet/fleet_metrics.ts";
-import type { UsageReports } from "../../usage/report.ts";
+import { PAGE_PATHS, toPageAnswer } from "../page.ts";
+import { toAnswer, toRefusal } from "./answers.ts";
+import { FLEET_QUERY, type FleetQuery } from "./fleet.ts";
+import { Guard, type GuardParts } from "./guard.ts";
+import { toOpenApi } from "./openapi.ts";
+import { OperatorActions, type OperatorParts } from "./operator_actions.ts";
+import { readBody, readQuery } from "./read_request.ts";
+import type { RouteFacts } from "./route.ts";
+import { bindRoutes, type BoundRoute, type RouteServices } from "./routes.ts";
+import { supervise, type SupervisionParts } from "./supervision.ts";
 
 /** Parts of the admin listener's handler. */
-export interface AdminParts extends OperatorParts, GuardParts, SupervisionParts {
-  readonly keys: KeyAdministration;
-  readonly teams: TeamReports;
-  readonly budgets: BudgetReports;
-  readonly providerReports: ProviderReports;
-  readonly usage: UsageReports;
-  readonly tokens: TokenAdministration;
-  readonly recordings: RecordingLists;
+export interface AdminParts
+  extends OperatorParts, GuardParts, SupervisionParts, Omit<RouteServices, "actions"> {
   /** Returns the metrics in a format of Prometheus. */
   readonly metrics: (format: "text" | "openmetrics") => Promise<string>;
 }
@@ -64,62 +38,6 @@ const METRICS_TYPES = {
  */
 const OPENMETRICS_ASKED =
   /application\/openmetrics-text(?!\s*;\s*version=(?!1\.0\.0))(?![^,]*;\s*q=0(?:\.0*)?\s*(?:[;,]|$))/i;
-
-/**
- * Reads the whole body, which is bounded: an unread rest would block the connection's next request.
- */
-async function readBytes({ headers, body }: GatewayRequest): Promise<Uint8Array> {
-  const accept = (byteLength: number) => {
-    if (byteLength > SMALL_BODY_BYTES) throw new GatewayError("body_too_large");
-  };
-  accept(Number(headers.get("content-length") ?? 0));
-  return body === null ? new Uint8Array() : await readAll(body, { accept });
-}
-
-async function readJson(request: GatewayRequest): Promise<unknown> {
-  try {
-    const text = new TextDecoder("utf-8", { fatal: true }).decode(await readBytes(request));
-    const content: unknown = JSON.parse(text || "{}");
-    // To valibot an array is an object too: one without settings.
-    if (Array.isArray(content)) throw new TypeError("an array");
-    return content;
-  } catch (error) {
-    throw GatewayError.is(error) ? error : new GatewayError("invalid_json");
-  }
-}
-
-/**
- * Checks a value by a schema and returns the schema's output. @throws {GatewayError} For the first
- * mistake
- */
-function check(
-  schema: v.GenericSchema,
-  given: unknown,
-  code: "invalid_body" | "invalid_query",
-): unknown {
-  const result = v.safeParse(schema, given);
-  if (result.success) return result.output;
-  const mistake = describeIssue(result.issues[0]);
-  const { path: param } = mistake;
-  throw new GatewayError(code, { detail: formatMistake(mistake), ...(param !== "" && { param }) });
-}
-
-function readQuery({ schema }: NonNullable<AdminRoute["query"]>, url: string): unknown {
-  return check(schema, Object.fromEntries(new URL(url).searchParams), "invalid_query");
-}
-
-async function readBody(
-  { body: wanted }: Pick<AdminRoute, "body">,
-  request: GatewayRequest,
-): Promise<unknown> {
-  if (wanted === undefined) return undefined;
-  // Also what keeps pages in a browser from writing here: this type makes it ask first, and nobody
-  // answers that.
-  if (!/^application\/json\s*(?:;|$)/i.test(request.headers.get("content-type") ?? "")) {
-    throw new GatewayError("unsupported_media_type");
-  }
-  return check(wanted.schema, await readJson(request), "invalid_body");
-}
 
 /** Answers with the metrics of this gateway, or of those that the query names. */
 async function toMetricsAnswer(
@@ -157,96 +75,104 @@ interface Routed {
   readonly inbound: GatewayRequest;
 }
 
-/** Binds routes to the service that runs them. */
-function bind<Service>(routes: readonly AdminRoute<Service>[], service: Service) {
-  return routes.map((route) => ({ ...route, run: (call: AdminCall) => route.run(service, call) }));
+/** A route that needs no token and is no part of the admin API. */
+interface OpenRoute {
+  readonly path: string;
+  readonly methods: readonly ("get" | "head")[];
+  answer(inbound: GatewayRequest): GatewayResponse | Promise<GatewayResponse | undefined>;
 }
 
-/** Binds all routes that answer with JSON or text. */
-function bindAll(parts: AdminParts) {
-  const { keys, tokens, teams, providerReports, budgets, usage, exchanges, recordings, fleet } =
-    parts;
+function toReadiness(parts: AdminParts, { state }: OperatorActions): GatewayResponse {
+  return toAnswer(state === "ready" ? 200 : 503, {
+    status: state === "leaving" ? "draining" : state,
+    openExchanges: parts.gateway.openExchanges,
+    ...parts.health(),
+  });
+}
+
+function listOpenRoutes(parts: AdminParts, actions: OperatorActions): OpenRoute[] {
+  const pages = PAGE_PATHS.map((path): OpenRoute => ({
+    path,
+    methods: ["get"],
+    answer: ({ headers }) => toPageAnswer(path, headers.get("accept-encoding")),
+  }));
   return [
-    ...bind(KEY_ROUTES, keys),
-    ...bind(TOKEN_ROUTES, tokens),
-    ...bind(TEAM_ROUTES, teams),
-    ...bind(PROVIDER_ROUTES, providerReports),
-    ...bind(BUDGET_ROUTES, budgets),
-    ...bind(USAGE_ROUTES, usage),
-    ...bind(EXCHANGE_ROUTES, exchanges),
-    ...bind(RECORDING_ROUTES, recordings),
-    ...bind(FLEET_ROUTES, fleet),
+    {
+      path: "/livez",
+      methods: ["get", "head"],
+      answer: () => toAnswer(200, { status: "alive" }),
+    },
+    { path: "/readyz", methods: ["get", "head"], answer: () => toReadiness(parts, actions) },
+    {
+      path: "/openapi.json",
+      methods: ["get"],
+      answer: () => toAnswer(200, toOpenApi(parts.version)),
+    },
+    ...pages,
   ];
 }
 
+/** Returns the target of a call for the audit: what the path names, or the query's gateways. */
+function toTarget({ query }: RouteFacts, id: string, url: string): string {
+  const namesGateways = query !== undefined && "gateway" in query.means;
+  if (id !== "" || !namesGateways) return id;
+  return new URL(url).searchParams.get("gateway") ?? "";
+}
+
+/** Answers a call of the admin API. */
+async function answerCall(
+  route: BoundRoute,
+  { params, inbound, url }: Routed,
+  guard: Guard,
+  parts: AdminParts,
+): Promise<GatewayResponse> {
+  const operator = await guard.authenticate(inbound, route.tokenIn);
+  const id = readName(Object.values(params)[0]);
+  const call = { ...route, target: toTarget(route, id, url) };
+  return await supervise(call, operator, parts, async () => {
+    const query = route.query && readQuery(route.query, url);
+    const body = await readBody(route.body?.schema, inbound);
+    return await route.answer({ id, operator, query, body, inbound });
+  });
+}
+
+const toPattern = (path: string): string => path.replace(/\{(\w+)\}/, ":$1");
+
+/** Returns the methods of each path, as the header `Allow` lists them. */
+function listAllowed(open: readonly OpenRoute[], routes: readonly RouteFacts[]) {
+  const allowed = new Map<string, string>();
+  const methods = [
+    ...open.flatMap(({ path, methods }) => methods.map((method) => ({ path, method }))),
+    ...routes,
+  ];
+  for (const { path, method } of methods) {
+    const before = allowed.get(path);
+    const name = method.toUpperCase();
+    allowed.set(path, before === undefined ? name : `${before}, ${name}`);
+  }
+  return allowed;
+}
+
 function createRouter(parts: AdminParts, guard: Guard) {
-  const { gateway, version } = parts;
-  const routes = bindAll(parts);
-  const router = Router<Routed>();
   const actions = new OperatorActions(parts);
-  const ready = (): GatewayResponse => {
-    const { openExchanges } = gateway;
-    const { state } = actions;
-    const status = state === "leaving" ? "draining" : state;
-    return toAnswer(state === "ready" ? 200 : 503, { status, openExchanges, ...parts.health() });
-  };
-  for (const method of ["get", "head"] as const) {
-    router[method]?.("/livez", () => toAnswer(200, { status: "alive" }));
-    router[method]?.("/readyz", ready);
+  const open = listOpenRoutes(parts, actions);
+  const routes = bindRoutes({ ...parts, actions });
+  const router = Router<Routed>();
+  for (const { path, methods, answer } of open) {
+    for (const method of methods) router[method]?.(path, ({ inbound }) => answer(inbound));
   }
   router.get("/metrics", async ({ inbound, url }) => {
     if (guard.isGuarded) await guard.authenticate(inbound);
     return await toMetricsAnswer(parts, inbound, url);
   });
-  router.get("/openapi.json", () => toAnswer(200, toOpenApi(version)));
   for (const route of routes) {
-    router[route.method]?.(route.path.replace("{id}", ":id"), async ({ params, inbound, url }) => {
-      const operator = await guard.authenticate(inbound);
-      const id = readName(params.id);
-      const content = await supervise({ ...route, target: id }, operator, parts, async () => {
-        const query = route.query && readQuery(route.query, url);
-        const body = await readBody(route, inbound);
-        return await route.run({ id, operator, query, body });
-      });
-      return content instanceof TextParts
-        ? toTextAnswer(route.status, content)
-        : toAnswer(route.status, content);
-    });
-  }
-  for (const path of PAGE_PATHS) {
-    router.get(path, ({ inbound }) => toPageAnswer(path, inbound.headers.get("accept-encoding")));
-  }
-  for (const route of OPERATOR_ROUTES) {
     router[route.method]?.(
-      route.path.replace("{provider}", ":provider"),
-      async ({ params, inbound, url }) => {
-        const operator = await guard.authenticate(inbound, route.tokenIn);
-        const provider = readName(params.provider);
-        const target = provider || (new URL(url).searchParams.get("gateway") ?? "");
-        return await supervise({ ...route, target }, operator, parts, () => {
-          const query = route.query === undefined ? {} : readQuery(route.query, url) as FleetQuery;
-          return route.run(actions, {
-            provider,
-            operator,
-            query,
-            inbound,
-            readBytes: () => readBytes(inbound),
-          });
-        });
-      },
+      toPattern(route.path),
+      (routed) => answerCall(route, routed, guard, parts),
     );
   }
-  const allowed = new Map([["/livez", "GET, HEAD"], ["/readyz", "GET, HEAD"], [
-    "/openapi.json",
-    "GET",
-  ]]);
-  for (const path of PAGE_PATHS) allowed.set(path, "GET");
-  for (const { path, method } of [...routes, ...OPERATOR_ROUTES]) {
-    const before = allowed.get(path);
-    allowed.set(path, `${before === undefined ? "" : `${before}, `}${method.toUpperCase()}`);
-  }
-  for (const [path, allow] of allowed) {
-    router.all(path.replace(/\{(\w+)\}/, ":$1"), () => {
+  for (const [path, allow] of listAllowed(open, routes)) {
+    router.all(toPattern(path), () => {
       throw new GatewayError("method_not_allowed", { headers: { allow } });
     });
   }
@@ -258,9 +184,6 @@ function createRouter(parts: AdminParts, guard: Guard) {
  * whether new requests are welcome: 503 while the gateway drains, and until keys can be looked up;
  * `GET /` is the console's page, which asks for the admin token; `GET /openapi.json` describes the
  * rest, which needs it.
- *
- * @param parts The parts that it works with
- * @returns The handler
  */
 export function createAdminHandler(parts: AdminParts): Handler {
   const guard = new Guard(parts);

@@ -1,6 +1,5 @@
 /**
- * The routes of gateway keys at the admin API: one table, which the handler and its description
- * both read.
+ * The routes of gateway keys at the admin API.
  *
  * @module
  */
@@ -9,64 +8,8 @@ import type { KeyAdministration } from "../key_administration.ts";
 import { DEFAULT_OVERLAP } from "../../keys/lifecycle.ts";
 import { KeyPatchSchema, KeyPolicySchema } from "../../config/key.ts";
 import { parseDuration } from "../../config/units.ts";
-import type { Operator } from "./guard.ts";
 import { listLimit, listLimitMeans } from "./list_limit.ts";
-
-/** Arguments of a route. */
-export interface AdminCall {
-  readonly id: string;
-  /** The operator who calls. */
-  readonly operator: Operator;
-  /** The query string's parameters, checked by the route's schema. */
-  readonly query: unknown;
-  /** The parsed body, checked by the route's schema. */
-  readonly body: unknown;
-}
-
-/** Names of the bodies' schemas in the description. */
-export type BodyForm = "KeyPolicy" | "KeyPatch" | "Rotation" | "RevokedTokens";
-
-/** One route, and the function that runs it. */
-export interface AdminRoute<Service = KeyAdministration> {
-  readonly method: "get" | "post" | "patch";
-  /** Path, with `{id}` for the id of a key. */
-  readonly path: string;
-  /** Names the operation in the description. */
-  readonly operationId: string;
-  readonly summary: string;
-  /** Schema of the body, if there is one, and its name in the description. */
-  readonly body?: { readonly schema: v.GenericSchema; readonly form: BodyForm };
-  /** Schema of the query string's parameters, and the meaning of each. */
-  readonly query?: {
-    readonly schema: v.GenericSchema;
-    readonly means: Readonly<Record<string, string>>;
-  };
-  readonly status: 200 | 201;
-  /** Name of the answer's schema in the description. */
-  readonly answers:
-    | (
-      | "Key"
-      | "NewKey"
-      | "KeyList"
-      | "TeamList"
-      | "ProviderList"
-      | "BudgetList"
-      | "UsageReport"
-      | "UsageRow"
-    )
-    | (
-      | "RecordingList"
-      | "StoppedRecording"
-      | "ExchangeList"
-      | "Fleet"
-      | "Operator"
-      | "Revocation"
-      | "RevocationList"
-    );
-  /** Media types of the answer, where it is no single JSON. */
-  readonly types?: readonly string[];
-  run(service: Service, call: AdminCall): Promise<unknown>;
-}
+import type { AdminRoute } from "./route.ts";
 
 const MAX_LISTED = 1000;
 
@@ -86,7 +29,7 @@ const ListSchema = v.strictObject({
 });
 
 /** The routes of keys. */
-export const KEY_ROUTES: readonly AdminRoute[] = [
+export const KEY_ROUTES: readonly AdminRoute<KeyAdministration>[] = [
   {
     method: "get",
     path: "/v1/keys",

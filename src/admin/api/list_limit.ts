@@ -8,11 +8,7 @@ import * as v from "valibot";
 /** Number of items of a list where the caller states none. */
 export const DEFAULT_LISTED = 100;
 
-/**
- * Makes the schema of the parameter.
- *
- * @param max The largest number of items
- */
+/** Makes the schema of the parameter. */
 export function listLimit(max: number): v.GenericSchema<string | undefined, number> {
   const form = `expected a whole number from 1 to ${max}`;
   return v.optional(
@@ -21,10 +17,7 @@ export function listLimit(max: number): v.GenericSchema<string | undefined, numb
   );
 }
 
-/**
- * Says what the parameter means, in the description of the API. @param max The largest number of
- * items
- */
+/** Returns the meaning of the parameter, for the description of the API. */
 export function listLimitMeans(max: number): string {
   return `How many at most, up to ${max}; ${DEFAULT_LISTED} if left out`;
 }

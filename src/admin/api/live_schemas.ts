@@ -138,8 +138,8 @@ const replica = object({
 /** The state of a gateway. */
 export const state: Readonly<Record<string, unknown>> = {
   enum: ["starting", "ready", "draining", "leaving"],
-  description:
-    "Whether callers are welcome, an operator turned them elsewhere, or the process was told to end",
+  description: "Whether callers are welcome, an operator turned them elsewhere, " +
+    "or the process was told to end",
 };
 
 const turned = object({
@@ -155,7 +155,12 @@ const scope = {
 };
 
 /** Schemas by name. */
-export const liveSchemas: Readonly<Record<string, unknown>> = {
+export const liveSchemas: Readonly<
+  Record<
+    "State" | "LiveReport" | "ExchangeList" | "ChatCompletionRequest" | "ChatCompletion",
+    unknown
+  >
+> = {
   State: object({ state, openExchanges: count, gateways: list(turned) }, ["gateways"]),
   LiveReport: object({
     now: { ...ms, description: "Wall clock, milliseconds since 1970" },

@@ -8,18 +8,17 @@ import { toJsonSchema } from "@valibot/to-json-schema";
 import type * as v from "valibot";
 import { DEFAULT_OVERLAP } from "../../keys/lifecycle.ts";
 import { KeyPatchSchema, KeyPolicySchema } from "../../config/key.ts";
-import { BUDGET_ROUTES, budgetListSchema } from "./budgets.ts";
+import { budgetListSchema } from "./budgets.ts";
 import { toCallerPaths, toCallerTags } from "./caller_paths.ts";
-import { EXCHANGE_ROUTES } from "./exchanges.ts";
-import { FLEET_ROUTES, fleetSchema } from "./fleet.ts";
-import { type AdminRoute, KEY_ROUTES } from "./keys.ts";
+import { fleetSchema } from "./fleet.ts";
 import { liveSchemas } from "./live_schemas.ts";
-import { OPERATOR_ROUTES, type OperatorRoute, TOKEN_HEADER } from "./operator_actions.ts";
-import { PROVIDER_ROUTES, providerListSchema } from "./providers.ts";
-import { RECORDING_ROUTES, recordingSchemas } from "./recordings.ts";
-import { RevokedTokensSchema, TOKEN_ROUTES, tokenSchemas } from "./tokens.ts";
-import { TEAM_ROUTES, teamListSchema, useSchema } from "./teams.ts";
-import { USAGE_ROUTES, usageRowSchema, usageSchema } from "./usage.ts";
+import { providerListSchema } from "./providers.ts";
+import { recordingSchemas } from "./recordings.ts";
+import { type RouteFacts, type RouteQuery, type SchemaName, TOKEN_HEADER } from "./route.ts";
+import { ADMIN_ROUTES } from "./routes.ts";
+import { RevokedTokensSchema, tokenSchemas } from "./tokens.ts";
+import { teamListSchema, useSchema } from "./teams.ts";
+import { usageRowSchema, usageSchema } from "./usage.ts";
 
 const text = { type: "string" };
 const time = { type: "string", format: "date-time" };
@@ -42,7 +41,13 @@ const NOT_UNDERSTOOD = {
   },
 };
 
-function schemas(): Record<string, unknown> {
+const ref = (name: SchemaName) => ({ $ref: `#/components/schemas/${name}` });
+
+function objectOf(properties: Record<string, unknown>): Record<string, unknown> {
+  return { type: "object", properties, additionalProperties: false };
+}
+
+function toKeySchemas(): Record<"Key" | "NewKey" | "KeyList", unknown> {
   const key = {
     ...propertiesOf(KeyPolicySchema),
     id: { ...text, description: "Names the key in logs and metrics" },
@@ -59,35 +64,13 @@ function schemas(): Record<string, unknown> {
   };
   const whole = { key: { ...text, description: "The key itself. No other answer shows it" } };
   return {
-    KeyPolicy: {
-      type: "object",
-      properties: propertiesOf(KeyPolicySchema),
-      additionalProperties: false,
-    },
-    KeyPatch: {
-      type: "object",
-      properties: propertiesOf(KeyPatchSchema),
-      additionalProperties: false,
-    },
-    Rotation: {
-      type: "object",
-      properties: { overlap: { ...text, default: DEFAULT_OVERLAP, examples: ["0s"] } },
-      additionalProperties: false,
-    },
-    RevokedTokens: {
-      type: "object",
-      properties: propertiesOf(RevokedTokensSchema),
-      additionalProperties: false,
-    },
-    ...tokenSchemas,
-    ...recordingSchemas,
     Key: { type: "object", required: ["id", "state"], properties: key },
     NewKey: { type: "object", required: ["id", "state", "key"], properties: { ...key, ...whole } },
     KeyList: {
       type: "object",
       required: ["keys", "next", "readOnly"],
       properties: {
-        keys: { type: "array", items: { $ref: "#/components/schemas/Key" } },
+        keys: { type: "array", items: ref("Key") },
         next: { type: ["string", "null"], description: "What to give as after for the next page" },
         readOnly: {
           type: "boolean",
@@ -95,6 +78,36 @@ function schemas(): Record<string, unknown> {
         },
       },
     },
+  };
+}
+
+const errorSchema = {
+  type: "object",
+  required: ["error"],
+  properties: {
+    error: {
+      type: "object",
+      required: ["message", "type", "param", "code"],
+      properties: {
+        message: text,
+        type: text,
+        param: { type: ["string", "null"] },
+        code: text,
+      },
+    },
+  },
+};
+
+/** Returns the schema of every body and answer. */
+function toSchemas(): Record<SchemaName, unknown> {
+  return {
+    KeyPolicy: objectOf(propertiesOf(KeyPolicySchema)),
+    KeyPatch: objectOf(propertiesOf(KeyPatchSchema)),
+    Rotation: objectOf({ overlap: { ...text, default: DEFAULT_OVERLAP, examples: ["0s"] } }),
+    RevokedTokens: objectOf(propertiesOf(RevokedTokensSchema)),
+    ...tokenSchemas,
+    ...recordingSchemas,
+    ...toKeySchemas(),
     TeamList: teamListSchema,
     BudgetList: budgetListSchema,
     ProviderList: providerListSchema,
@@ -102,30 +115,24 @@ function schemas(): Record<string, unknown> {
     UsageRow: usageRowSchema,
     Fleet: fleetSchema,
     ...liveSchemas,
-    Error: {
-      type: "object",
-      required: ["error"],
-      properties: {
-        error: {
-          type: "object",
-          required: ["message", "type", "param", "code"],
-          properties: {
-            message: text,
-            type: text,
-            param: { type: ["string", "null"] },
-            code: text,
-          },
-        },
-      },
-    },
+    Error: errorSchema,
   };
 }
 
-const content = (name: string, type = "application/json") => ({
-  [type]: { schema: { $ref: `#/components/schemas/${name}` } },
+const content = (name: SchemaName, type = "application/json") => ({
+  [type]: { schema: ref(name) },
 });
 
-function toParameters(query: AdminRoute["query"]): unknown[] {
+function toPathParameters(path: string): unknown[] {
+  return Array.from(path.matchAll(/\{(\w+)\}/g), ([, name]) => ({
+    name,
+    in: "path",
+    required: true,
+    schema: text,
+  }));
+}
+
+function toQueryParameters(query: RouteQuery | undefined): unknown[] {
   return Object.entries(query?.means ?? {}).map(([name, description]) => ({
     name,
     in: "query",
@@ -134,25 +141,17 @@ function toParameters(query: AdminRoute["query"]): unknown[] {
   }));
 }
 
-function describe(
-  { operationId, summary, path, query, body, status, answers, types = ["application/json"] }: Omit<
-    AdminRoute,
-    "run"
-  >,
-): unknown {
-  const inPath = path.includes("{id}")
-    ? [{ name: "id", in: "path", required: true, schema: text }]
-    : [];
-  const inQuery = toParameters(query);
+function describe(route: RouteFacts): unknown {
+  const { operationId, summary, body, answers, types = ["application/json"] } = route;
   return {
     operationId,
     summary,
-    parameters: [...inPath, ...inQuery],
-    ...(body !== undefined && {
-      requestBody: { required: true, content: content(body.form) },
-    }),
+    parameters: [...toPathParameters(route.path), ...toQueryParameters(route.query)],
+    ...(route.tokenIn === TOKEN_HEADER &&
+      { security: [{ tokenBeside: [], upstreamKey: [], gatewayKey: [] }] }),
+    ...(body !== undefined && { requestBody: { required: true, content: content(body.form) } }),
     responses: {
-      [status]: {
+      [route.status]: {
         description: "Done",
         content: Object.assign({}, ...types.map((type) => content(answers, type))),
       },
@@ -161,47 +160,7 @@ function describe(
   };
 }
 
-function describeAction(
-  { operationId, summary, path, tokenIn, query, body, answers, type }: OperatorRoute,
-): unknown {
-  const inPath = path.includes("{provider}")
-    ? [{ name: "provider", in: "path", required: true, schema: text }]
-    : [];
-  return {
-    operationId,
-    summary,
-    parameters: [...inPath, ...toParameters(query)],
-    ...(tokenIn === TOKEN_HEADER &&
-      { security: [{ tokenBeside: [], upstreamKey: [], gatewayKey: [] }] }),
-    ...(body !== undefined && { requestBody: { required: true, content: content(body) } }),
-    responses: {
-      200: { description: "Done", content: content(answers, type) },
-      default: { description: "Refused, and why", content: content("Error") },
-    },
-  };
-}
-
-/**
- * @param version The gateway's version
- * @returns An OpenAPI 3.1 document (https://spec.openapis.org/oas/v3.1.0)
- */
-export function toOpenApi(version: string): Record<string, unknown> {
-  const paths: Record<string, Record<string, unknown>> = {};
-  const reports = [
-    ...BUDGET_ROUTES,
-    ...USAGE_ROUTES,
-    ...EXCHANGE_ROUTES,
-    ...RECORDING_ROUTES,
-    ...FLEET_ROUTES,
-  ];
-  for (
-    const route of [...KEY_ROUTES, ...TOKEN_ROUTES, ...TEAM_ROUTES, ...PROVIDER_ROUTES, ...reports]
-  ) {
-    (paths[route.path] ??= {})[route.method] = describe(route);
-  }
-  for (const route of OPERATOR_ROUTES) {
-    (paths[route.path] ??= {})[route.method] = describeAction(route);
-  }
+function toSecuritySchemes(): Record<string, unknown> {
   const inHeader = (name: string, description: string) => ({
     type: "apiKey",
     in: "header",
@@ -209,37 +168,41 @@ export function toOpenApi(version: string): Record<string, unknown> {
     description,
   });
   return {
+    token: {
+      type: "http",
+      scheme: "bearer",
+      description: "admin.token of the configuration, or an identity token with a role",
+    },
+    tokenBeside: inHeader(
+      TOKEN_HEADER,
+      "Bearer and admin.token, where Authorization holds the provider's key",
+    ),
+    upstreamKey: {
+      type: "http",
+      scheme: "bearer",
+      description: "The caller's key at the provider",
+    },
+    gatewayKey: inHeader("Gateway-Auth", "Bearer and the caller's key at this gateway"),
+  };
+}
+
+/** Makes an OpenAPI 3.1 document (https://spec.openapis.org/oas/v3.1.0). */
+export function toOpenApi(version: string): Record<string, unknown> {
+  const paths: Record<string, Record<string, unknown>> = {};
+  for (const route of ADMIN_ROUTES) (paths[route.path] ??= {})[route.method] = describe(route);
+  return {
     openapi: "3.1.0",
     info: {
       title: "Sallyport",
       version,
       license: { name: "MIT", identifier: "MIT" },
-      description:
-        "The admin API; and, with tags and servers of their own, the operations that callers can use",
+      description: "The admin API; and, with tags and servers of their own, " +
+        "the operations that callers can use",
     },
     servers: [{ url: "/", description: "The admin listener" }],
     security: [{ token: [] }],
     tags: toCallerTags(),
     paths: { ...paths, ...toCallerPaths() },
-    components: {
-      securitySchemes: {
-        token: {
-          type: "http",
-          scheme: "bearer",
-          description: "admin.token of the configuration, or an identity token with a role",
-        },
-        tokenBeside: inHeader(
-          TOKEN_HEADER,
-          "Bearer and admin.token, where Authorization holds the provider's key",
-        ),
-        upstreamKey: {
-          type: "http",
-          scheme: "bearer",
-          description: "The caller's key at the provider",
-        },
-        gatewayKey: inHeader("Gateway-Auth", "Bearer and the caller's key at this gateway"),
-      },
-      schemas: schemas(),
-    },
+    components: { securitySchemes: toSecuritySchemes(), schemas: toSchemas() },
   };
 }

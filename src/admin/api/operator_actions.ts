@@ -4,7 +4,12 @@
  *
  * @module
  */
-import { type GatewayRequest, type GatewayResponse, whenGone } from "../../http/message.ts";
+import {
+  type ByteSource,
+  type GatewayRequest,
+  type GatewayResponse,
+  whenGone,
+} from "../../http/message.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import { type AddressParts, splitAddress } from "../../config/address.ts";
 import {
@@ -18,7 +23,8 @@ import { GatewayError } from "../../errors/gateway_error.ts";
 import { toAnswer } from "./answers.ts";
 import { endWithToken } from "./end_with_token.ts";
 import type { Operator } from "./guard.ts";
-import type { AdminRoute } from "./keys.ts";
+import { readBytes } from "./read_request.ts";
+import { type AdminCall, type AdminRoute, TOKEN_HEADER } from "./route.ts";
 import { createLiveEvents } from "../../observe/live/live_feed.ts";
 import type { Fleet } from "../../observe/fleet/fleet.ts";
 import type { FleetLiveReport } from "../../observe/fleet/fleet_report.ts";
@@ -71,11 +77,6 @@ export function stateOf(
   return isStarting ? "starting" : "ready";
 }
 
-/**
- * Header of the admin token in the playground's requests, whose `Authorization` holds the
- * provider's key.
- */
-export const TOKEN_HEADER = "Sallyport-Admin";
 /** Headers that pass from the playground to the gateway; all others are dropped. */
 export const PLAYGROUND_HEADERS: readonly string[] = [
   "host",
@@ -88,95 +89,62 @@ export const PLAYGROUND_HEADERS: readonly string[] = [
 /** Limit of watchers: each costs some time every second. */
 const MAX_WATCHERS = 32;
 
-/** One route. */
-export interface OperatorRoute {
-  readonly method: "get" | "post";
-  /** Path, with `{provider}` for the name of a provider. */
-  readonly path: string;
-  /** Names the operation in the description. */
-  readonly operationId: string;
-  readonly summary: string;
-  /** Header of the admin token. */
-  readonly tokenIn: "Authorization" | typeof TOKEN_HEADER;
-  /** Name of the answer's schema in the description; `type` is its media type. */
-  readonly answers: "State" | "LiveReport" | "ChatCompletion";
-  readonly type: "application/json" | "text/event-stream";
-  /** Name of the body's schema in the description, if there is a body. */
-  readonly body?: "ChatCompletionRequest";
-  /** Schema of the query string's parameters, and the meaning of each. */
-  readonly query?: AdminRoute["query"];
-  run(actions: OperatorActions, call: OperatorCall): Promise<GatewayResponse> | GatewayResponse;
-}
-
-/** Arguments of a route. */
-export interface OperatorCall {
-  readonly provider: string;
-  readonly operator: Operator;
-  /** Gateways that the call is about. */
-  readonly query: FleetQuery;
-  readonly inbound: GatewayRequest;
-  /** Reads the body, which is bounded. */
-  readonly readBytes: () => Promise<Uint8Array>;
-}
-
-/** All routes for operators. */
-export const OPERATOR_ROUTES: readonly OperatorRoute[] = [
+/** The routes of these actions. */
+export const OPERATOR_ROUTES: readonly AdminRoute<OperatorActions>[] = [
   {
     method: "get",
     path: "/v1/live",
     operationId: "watch",
-    summary:
-      "Watch traffic, providers and the last exchanges: one event a second, the first with what is kept",
-    tokenIn: "Authorization",
-    answers: "LiveReport",
-    type: "text/event-stream",
+    summary: "Watch traffic, providers and the last exchanges: " +
+      "one event a second, the first with what is kept",
     query: FLEET_QUERY,
-    run: (actions, { query, operator }) => actions.watch(query.gateway, operator),
+    status: 200,
+    answers: "LiveReport",
+    types: ["text/event-stream"],
+    respond: (actions, { query, operator }) => actions.watch(query as FleetQuery, operator),
   },
   {
     method: "post",
     path: "/v1/drain",
     operationId: "drain",
     summary: "Say at /readyz that callers are not welcome, and go on serving them, until resume",
-    tokenIn: "Authorization",
-    answers: "State",
-    type: "application/json",
     query: TURN_QUERY,
-    run: (actions, { query }) => actions.turn(true, query.gateway),
+    status: 200,
+    answers: "State",
+    respond: (actions, { query }) => actions.turn(true, query as FleetQuery),
   },
   {
     method: "post",
     path: "/v1/resume",
     operationId: "resume",
     summary: "Take a drain back",
-    tokenIn: "Authorization",
-    answers: "State",
-    type: "application/json",
     query: TURN_QUERY,
-    run: (actions, { query }) => actions.turn(false, query.gateway),
+    status: 200,
+    answers: "State",
+    respond: (actions, { query }) => actions.turn(false, query as FleetQuery),
   },
   {
     method: "post",
     path: "/v1/playground/{provider}",
     operationId: "tryOut",
     summary:
-      `Make one call through the gateway; Authorization and Gateway-Auth are the caller's, the admin token ` +
-      `stands in ${TOKEN_HEADER}`,
+      "Make one call through the gateway; Authorization and Gateway-Auth are the caller's, " +
+      `the admin token stands in ${TOKEN_HEADER}`,
     tokenIn: TOKEN_HEADER,
+    body: { form: "ChatCompletionRequest" },
+    status: 200,
     answers: "ChatCompletion",
-    type: "application/json",
-    body: "ChatCompletionRequest",
-    run: (actions, call) => actions.tryOut(call),
+    respond: (actions, call) => actions.tryOut(call),
   },
 ];
 
 /**
- * Returns an address that leads to this provider; `undefined` if those of other providers take all
- * of its own.
+ * Returns an address that leads to this provider; `undefined` if other providers take all of its
+ * addresses.
  */
 function addressOf(name: string, providers: OperatorParts["providers"]): AddressParts | undefined {
-  const entries = Object.entries(providers).flatMap(([each, { hosts }]) =>
-    hosts.map((host): [string, string] => [host, each])
+  const entries = Object.entries(providers).flatMap(([each, provider]) =>
+    provider.hosts.map((host): [string, string] => [host, each])
   );
   const resolve = createHostTable(entries);
   const candidates = providers[name]?.hosts.map(splitAddress).map(({ host, prefix }) => ({
@@ -184,6 +152,42 @@ function addressOf(name: string, providers: OperatorParts["providers"]): Address
     prefix,
   }));
   return candidates?.find(({ host, prefix }) => resolve(host, `${prefix}/v1`).provider === name);
+}
+
+/**
+ * Returns the headers that pass to the gateway. The page has one field for the provider's key: it
+ * is sent in the header in which the provider's interface takes it.
+ */
+function toPlaygroundHeaders(
+  given: GatewayRequest["headers"],
+  credential: CredentialHeader,
+): Headers {
+  const headers = new Headers();
+  for (const name of PLAYGROUND_HEADERS) {
+    const value = given.get(name);
+    if (value !== null && value !== "") headers.set(name, value);
+  }
+  const upstreamKey = parseBearer(headers.get("authorization"));
+  if (upstreamKey !== undefined && !headers.has(credential)) {
+    headers.delete("authorization");
+    for (const [name, value] of Object.entries(toCredential(credential, upstreamKey))) {
+      headers.set(name, value);
+    }
+  }
+  return headers;
+}
+
+/** Returns bytes as the body of a request. */
+function toSource(bytes: Uint8Array): ByteSource {
+  let isRead = false;
+  return {
+    read() {
+      const chunk = isRead ? undefined : bytes;
+      isRead = true;
+      return Promise.resolve(chunk);
+    },
+    cancel() {},
+  };
 }
 
 /** Returns a clock that is behind another one. */
@@ -200,7 +204,6 @@ export class OperatorActions {
   readonly #parts: OperatorParts;
   readonly #state: OperatorState;
 
-  /** @param parts The parts that it works with */
   constructor(parts: OperatorParts) {
     this.#parts = parts;
     this.#state = parts.state ?? { isDrained: false, watchers: 0 };
@@ -214,9 +217,9 @@ export class OperatorActions {
   /**
    * Drains gateways for load balancers, or resumes. Callers are still served, so no call is lost.
    *
-   * @param named The gateways; this one if left out
+   * @throws {GatewayError} `leaving`
    */
-  async turn(isDrained: boolean, named: string | undefined): Promise<GatewayResponse> {
+  async turn(isDrained: boolean, { gateway: named }: FleetQuery): Promise<GatewayResponse> {
     const { gateway, fleet } = this.#parts;
     if (named !== undefined) {
       const gateways = await fleet.turn(named, isDrained);
@@ -235,13 +238,13 @@ export class OperatorActions {
   /**
    * Opens the live feed for one more watcher. It ends when the watcher's token does.
    *
-   * @param named The gateways; this one if left out
+   * @throws {GatewayError} `too_many_watchers`
    */
-  async watch(named: string | undefined, { isStillGood }: Operator): Promise<GatewayResponse> {
+  async watch(query: FleetQuery, { isStillGood }: Operator): Promise<GatewayResponse> {
     const { fleet, exchanges: lists, health, version } = this.#parts;
-    const { lagMs, look } = named === undefined
+    const { lagMs, look } = query.gateway === undefined
       ? { lagMs: 0, look: this.#parts.look }
-      : await fleet.watch(named);
+      : await fleet.watch(query.gateway);
     if (this.#state.watchers >= MAX_WATCHERS) throw new GatewayError("too_many_watchers");
     this.#state.watchers++;
     const clock = behind(this.#parts.clock, lagMs);
@@ -274,9 +277,33 @@ export class OperatorActions {
     };
   }
 
-  /** Makes one call through the gateway, which counts and logs it like any other. */
-  async tryOut({ provider, inbound, readBytes }: OperatorCall): Promise<GatewayResponse> {
-    const { providers, handle } = this.#parts;
+  /**
+   * Makes one call through the gateway, which counts and logs it like any other.
+   *
+   * @throws {GatewayError} `provider_not_found`, `body_too_large`
+   */
+  async tryOut({ id: provider, inbound }: AdminCall): Promise<GatewayResponse> {
+    const { credential, host, prefix } = this.#addressOf(provider);
+    const bytes = await readBytes(inbound);
+    const headers = toPlaygroundHeaders(inbound.headers, credential);
+    headers.set("host", host);
+    headers.set("content-length", String(bytes.byteLength));
+    const answer = await this.#parts.handle({
+      method: "POST",
+      url: `${prefix}/v1/chat/completions`,
+      headers,
+      body: toSource(bytes),
+      get isGone() {
+        return inbound.isGone;
+      },
+      onGone: (act) => whenGone(inbound, act),
+    });
+    return { ...answer, headers: { ...answer.headers, "cache-control": "no-store" } };
+  }
+
+  /** Finds an address of a provider, and the header in which its interface takes its key. */
+  #addressOf(provider: string): AddressParts & { readonly credential: CredentialHeader } {
+    const { providers } = this.#parts;
     const known = Object.hasOwn(providers, provider) ? providers[provider] : undefined;
     const address = known && addressOf(provider, providers);
     if (known === undefined || address === undefined) {
@@ -284,39 +311,6 @@ export class OperatorActions {
         detail: `use one of ${Object.keys(providers).join(", ")}`,
       });
     }
-    const bytes = await readBytes();
-    const headers = new Headers(
-      PLAYGROUND_HEADERS.map((name): [string, string] => [name, inbound.headers.get(name) ?? ""])
-        .filter(([, value]) => value !== ""),
-    );
-    // The page knows one place for the key: it is sent where the provider's interface takes it.
-    const upstreamKey = parseBearer(headers.get("authorization"));
-    if (upstreamKey !== undefined && !headers.has(known.credential)) {
-      headers.delete("authorization");
-      for (const [name, value] of Object.entries(toCredential(known.credential, upstreamKey))) {
-        headers.set(name, value);
-      }
-    }
-    headers.set("host", address.host);
-    headers.set("content-length", String(bytes.byteLength));
-    let isRead = false;
-    const answer = await handle({
-      method: "POST",
-      url: `${address.prefix}/v1/chat/completions`,
-      headers,
-      body: {
-        read() {
-          const chunk = isRead ? undefined : bytes;
-          isRead = true;
-          return Promise.resolve(chunk);
-        },
-        cancel() {},
-      },
-      get isGone() {
-        return inbound.isGone;
-      },
-      onGone: (act) => whenGone(inbound, act),
-    });
-    return { ...answer, headers: { ...answer.headers, "cache-control": "no-store" } };
+    return { ...address, credential: known.credential };
   }
 }

@@ -4,7 +4,7 @@
  * @module
  */
 import type { ProviderReports } from "../provider_reports.ts";
-import type { AdminRoute } from "./keys.ts";
+import type { AdminRoute } from "./route.ts";
 import { useSchema } from "./teams.ts";
 
 /** JSON Schema of the answer, for the description. */

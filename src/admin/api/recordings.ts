@@ -5,7 +5,7 @@
  */
 import * as v from "valibot";
 import type { RecordingLists } from "../recording_lists.ts";
-import type { AdminRoute } from "./keys.ts";
+import type { AdminRoute } from "./route.ts";
 import { listLimit, listLimitMeans } from "./list_limit.ts";
 
 const MAX_LISTED = 500;
@@ -18,7 +18,9 @@ const text = { type: "string" };
 const time = { type: "string", format: "date-time" };
 
 /** JSON Schemas of the answers, for the description. */
-export const recordingSchemas: Readonly<Record<string, unknown>> = {
+export const recordingSchemas: Readonly<
+  Record<"RecordingList" | "StoppedRecording", unknown>
+> = {
   RecordingList: {
     type: "object",
     required: ["recordings"],
@@ -75,7 +77,7 @@ export const RECORDING_ROUTES: readonly AdminRoute<RecordingLists>[] = [
     status: 200,
     answers: "RecordingList",
     async run(lists, { query }) {
-      const { limit } = query as v.InferOutput<typeof ListSchema>; // as its schema leaves it
+      const { limit } = query as v.InferOutput<typeof ListSchema>;
       return { recordings: await lists.list(limit) };
     },
   },
@@ -83,8 +85,8 @@ export const RECORDING_ROUTES: readonly AdminRoute<RecordingLists>[] = [
     method: "post",
     path: "/v1/recordings/{id}/stop",
     operationId: "stopRecording",
-    summary:
-      "Stop a durable exchange that runs: the provider's call is cancelled, and its callers are told",
+    summary: "Stop a durable exchange that runs: the provider's call is cancelled, " +
+      "and its callers are told",
     status: 200,
     answers: "StoppedRecording",
     run: (lists, { id }) => lists.stop(id),

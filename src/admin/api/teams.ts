@@ -4,7 +4,7 @@
  * @module
  */
 import type { TeamReports } from "../team_reports.ts";
-import type { AdminRoute } from "./keys.ts";
+import type { AdminRoute } from "./route.ts";
 
 const text = { type: "string" };
 

@@ -7,7 +7,7 @@
 import * as v from "valibot";
 import { shortText } from "../../config/schema.ts";
 import type { RevokedTokens, TokenAdministration } from "../token_administration.ts";
-import type { AdminRoute } from "./keys.ts";
+import type { AdminRoute } from "./route.ts";
 
 const text = { type: "string" };
 const time = { type: "string", format: "date-time" };
@@ -27,7 +27,9 @@ export const RevokedTokensSchema: v.GenericSchema<unknown, RevokedTokens> = v.st
 }, "expected an object");
 
 /** JSON Schemas of the answers, for the description. */
-export const tokenSchemas: Readonly<Record<string, unknown>> = {
+export const tokenSchemas: Readonly<
+  Record<"Revocation" | "RevocationList" | "Operator", unknown>
+> = {
   Revocation: {
     type: "object",
     required: ["id", "by", "value", "revoked", "until"],
@@ -64,7 +66,10 @@ export const TOKEN_ROUTES: readonly AdminRoute<TokenAdministration>[] = [
     summary: "Show as whom this token signs in, and with which role",
     status: 200,
     answers: "Operator",
-    run: (_, { operator: { who, role } }) => Promise.resolve({ who, role }),
+    run(_, { operator }) {
+      const { who, role } = operator;
+      return Promise.resolve({ who, role });
+    },
   },
   {
     method: "get",

@@ -23,7 +23,7 @@ import {
   toReportText,
 } from "../../usage/usage_text.ts";
 import { TextParts } from "./answers.ts";
-import type { AdminRoute } from "./keys.ts";
+import type { AdminRoute } from "./route.ts";
 
 /** Limit of the rows of an answer. */
 const MAX_ROWS = 10_000;
@@ -230,8 +230,8 @@ const SELECTION = {
   from: "The first day, such as 2027-01-31, or time, in UTC; instead of last",
   to: "The day or time at which it ends, which is no part of it; now if left out",
   key: "Only the usage of the key with this id",
-  team:
-    "Only the usage of keys that are in this team now, and of identity tokens that named it; (none) for keys without, (removed) for keys that are gone",
+  team: "Only the usage of keys that are in this team now, and of identity tokens that named it; " +
+    "(none) for keys without, (removed) for keys that are gone",
   provider: "Only the usage of this provider",
   model: "Only the usage of this model",
   operation: "Only the usage of this operation, such as embeddings",
@@ -253,9 +253,8 @@ export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [{
           USAGE_ORDERS.join(", ")
         }; tokens if left out. ` +
         "Times come first, in their order",
-      top:
-        `Only so many groups have rows of their own, the largest over all times, up to ${MAX_TOP}; the others are ` +
-        "added up as (other)",
+      top: "Only so many groups have rows of their own, the largest over all times, " +
+        `up to ${MAX_TOP}; the others are added up as (other)`,
       limit: `How many rows at most, up to ${MAX_ROWS}; ${DEFAULT_ROWS} if left out`,
       after: "The next of the page before, with the rest of the query as it was",
     },
@@ -263,7 +262,7 @@ export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [{
   status: 200,
   answers: "UsageReport",
   run: async (reports, { query }) => {
-    const report = await reports.report(query as UsageQuery); // as its schema leaves it
+    const report = await reports.report(query as UsageQuery);
     return await TextParts.begin("application/json", toReportText(report, reports.rest));
   },
 }, {
@@ -284,7 +283,7 @@ export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [{
   answers: "UsageRow",
   types: Object.values(EXPORT_TYPES),
   run: async (reports, { query }) => {
-    const { format, ...rest } = query as v.InferOutput<typeof UsageExportSchema>; // as its schema leaves it
+    const { format, ...rest } = query as v.InferOutput<typeof UsageExportSchema>;
     return await TextParts.begin(EXPORT_TYPES[format], toExportText(format, reports.export(rest)));
   },
 }];

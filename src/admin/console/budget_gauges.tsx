@@ -20,7 +20,7 @@ const SHOWN_AT_ONCE = 12;
 /** Maximum number of pages that are read, each of up to 1000 keys. */
 const MAX_PAGES = 5;
 
-/** Reads the budgets. @returns Those of the first pages, and whether there are more */
+/** Reads the first pages of budgets; `isCut` if there are more. */
 async function readBudgets(): Promise<{ budgets: readonly Budget[]; isCut: boolean }> {
   const budgets: Budget[] = [];
   let after: string | null = null;
@@ -37,11 +37,14 @@ async function readBudgets(): Promise<{ budgets: readonly Budget[]; isCut: boole
   return { budgets, isCut: after !== null };
 }
 
+function endOf({ used, limit, runsOut }: Budget): number {
+  if (used >= limit) return 0;
+  return runsOut === null ? Infinity : Date.parse(runsOut);
+}
+
 /** Order of urgency: used up, then by the date at which it will be, then by the used part. */
 function compare(one: Budget, other: Budget): number {
-  const end = ({ used, limit, runsOut }: Budget) =>
-    used >= limit ? 0 : runsOut === null ? Infinity : Date.parse(runsOut);
-  const [first, second] = [end(one), end(other)];
+  const [first, second] = [endOf(one), endOf(other)];
   return first === second ? other.used / other.limit - one.used / one.limit : first - second;
 }
 
@@ -62,16 +65,18 @@ function when(time: string, now: number): string {
   });
 }
 
-function Outlook(
-  { of: { used, limit, unit, perDay, runsOut }, now }: { of: Budget; now: number },
-): JSX.Element {
+/** Tells the average use in a day. */
+function paceOf({ perDay, unit }: Budget): string {
+  if (perDay === null) return "pace unknown";
+  if (perDay === 0) return "no use of late";
+  const text = unit === "tokens" ? amount(Math.round(perDay)) : cost(perDay);
+  return `${text} ${unit} a day`;
+}
+
+function Outlook({ of: budget, now }: { of: Budget; now: number }): JSX.Element {
+  const { used, limit, perDay, runsOut } = budget;
   if (used >= limit) return <Pill kind="bad">used up</Pill>;
-  const text = (value: number) => unit === "tokens" ? amount(Math.round(value)) : cost(value);
-  const pace = perDay === null
-    ? "pace unknown"
-    : perDay === 0
-    ? "no use of late"
-    : `${text(perDay)} ${unit} a day`;
+  const pace = paceOf(budget);
   if (runsOut === null) {
     return (
       <span class="hint">{pace}{perDay !== null && perDay > 0 && ": lasts until it renews"}</span>

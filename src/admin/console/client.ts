@@ -57,10 +57,7 @@ async function send(path: string, init: RequestInit): Promise<Response> {
 /**
  * Calls the admin API.
  *
- * @param method Such as `POST`
  * @param path Such as `v1/keys`
- * @param body Sent as JSON
- * @returns The answer
  * @throws {Refused} If the API refuses or can't be reached
  */
 export async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
@@ -76,7 +73,6 @@ export async function call<T>(method: string, path: string, body?: unknown): Pro
  * Fetches a file of the admin API.
  *
  * @param path Such as `v1/usage/export`
- * @returns Its content
  * @throws {Refused} If the API refuses, can't be reached, or breaks off
  */
 export async function fetchFile(path: string): Promise<Blob> {
@@ -131,10 +127,10 @@ async function watchOnce(scope: string, watcher: Watcher, signal: AbortSignal): 
 }
 
 /**
- * Watches live traffic until stopped; a stream that breaks is opened again.
+ * Watches live traffic until the function is called that it returns; a stream that breaks is opened
+ * again.
  *
- * @param scope Name of a gateway, `all`, or nothing for the one that serves the page
- * @returns A function that stops it
+ * @param scope Name of a gateway, `all`, or `""` for the gateway that serves the page
  */
 export function watch(scope: string, watcher: Watcher): () => void {
   const controller = new AbortController();
@@ -248,10 +244,9 @@ export interface Trial {
 }
 
 /** Makes one call through the gateway. A refusal is returned as an answer, not thrown. */
-export async function tryOut(
-  { provider, upstreamKey, gatewayKey, body, signal }: Trial,
-): Promise<Response> {
-  return await fetch(`v1/playground/${encodeURIComponent(provider)}`, {
+export async function tryOut(trial: Trial): Promise<Response> {
+  const { upstreamKey, gatewayKey, signal } = trial;
+  return await fetch(`v1/playground/${encodeURIComponent(trial.provider)}`, {
     method: "POST",
     cache: "no-store",
     credentials: "omit",
@@ -261,7 +256,7 @@ export async function tryOut(
       ...(gatewayKey !== "" && { "gateway-auth": `Bearer ${gatewayKey}` }),
       "content-type": "application/json",
     },
-    body: JSON.stringify(body),
+    body: JSON.stringify(trial.body),
     signal,
   });
 }

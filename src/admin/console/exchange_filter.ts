@@ -46,9 +46,8 @@ export function toUsable(texts: FilterTexts): FilterTexts {
 }
 
 /** Returns the filter of usable parts, for exchanges that the page has. */
-export function toFilter(
-  { minDuration, minFirstToken, stream, outcome, ...texts }: FilterTexts,
-): ExchangeFilter {
+export function toFilter(given: FilterTexts): ExchangeFilter {
+  const { minDuration, minFirstToken, stream, outcome, ...texts } = given;
   return {
     ...texts,
     outcome: END_KINDS.find((kind) => kind === outcome),

@@ -12,7 +12,7 @@ import { type FilterTexts, toFilter, toUsable } from "./exchange_filter.ts";
 import type { Scope } from "./fleet_switch.tsx";
 import type { Snapshot } from "./store.ts";
 
-/** Exchanges without a gap, the newest first; `gaps` changes when they begin anew. */
+/** Exchanges without a gap, the newest first; `gaps` changes when the list starts over. */
 export type Streamed = Pick<Snapshot, "exchanges" | "gaps">;
 
 /** Streaming rows, which can be held. */
@@ -27,18 +27,24 @@ export interface Hold {
   release(isAsked: boolean): void;
 }
 
-/** @param snapshot The state of the page's store */
+/** Counts the exchanges that ended since others were held; `undefined` if they are too many. */
+function countMissed(held: Streamed | undefined, { exchanges }: Streamed): number | undefined {
+  if (held === undefined) return 0;
+  const [newest] = held.exchanges;
+  if (newest === undefined) return exchanges.length;
+  const since = exchanges.findIndex(({ id }) => id === newest.id);
+  return since < 0 ? undefined : since;
+}
+
+/** Lets the streaming rows of the page's store be held. */
 export function useHold({ exchanges, gaps }: Snapshot): Hold {
   const [held, setHeld] = useState<Streamed & { readonly isAsked: boolean } | undefined>(undefined);
-  const latest = useRef<Streamed>({ exchanges, gaps }); // a listener keeps the functions that it was given
+  const latest = useRef<Streamed>({ exchanges, gaps }); // a listener keeps its first functions
   latest.current = { exchanges, gaps };
-  const since = held === undefined
-    ? 0
-    : exchanges.findIndex(({ id }) => id === held.exchanges[0]?.id);
   return {
     streamed: held ?? { exchanges, gaps },
     isHeld: held !== undefined,
-    missed: since < 0 ? held?.exchanges.length === 0 ? exchanges.length : undefined : since,
+    missed: countMissed(held, latest.current),
     hold: (isAsked) =>
       setHeld((before) => ({
         ...(before ?? latest.current),
@@ -80,10 +86,8 @@ const GAP_MS = 2000;
 /**
  * Asks for the page that comes next.
  *
- * @param texts The filter
- * @param scope The gateways whose exchanges are wanted
  * @param from The place to go on from; the newest exchange if left out
- * @param before What is known so far
+ * @param before The older exchanges that are known so far
  */
 async function askForOlder(
   texts: FilterTexts,
@@ -121,14 +125,25 @@ export interface ExchangeList {
   retry(): void;
 }
 
+function everyOlder(older: Older | undefined): readonly LiveExchange[] {
+  return older === undefined ? [] : [...older.exchanges, ...older.rest];
+}
+
+/** Returns the time to wait before the next question, milliseconds. */
+function pauseBefore(
+  fitting: Older | undefined,
+  current: Older | undefined,
+  askedAt: number,
+): number {
+  if (fitting === undefined) return TYPING_MS;
+  return current === undefined ? Math.max(0, askedAt + GAP_MS - Date.now()) : 0;
+}
+
 /**
  * Lists the exchanges that pass a filter. Where fewer than wanted have streamed in, older ones are
  * asked for.
  *
- * @param streamed Those that streamed in
- * @param texts The filter
  * @param wanted Number of exchanges that are shown at most
- * @param scope The gateways whose exchanges they are
  */
 export function useExchangeList(
   streamed: Streamed,
@@ -149,26 +164,21 @@ export function useExchangeList(
   const current = fitting?.gaps === streamed.gaps ? fitting : undefined;
   const matched = streamed.exchanges.filter(passes);
   const ids = new Set(matched.map(({ id }) => id));
-  const found = [
-    ...matched,
-    ...[...fitting?.exchanges ?? [], ...fitting?.rest ?? []].filter(({ id }) => !ids.has(id)),
-  ];
+  // One that was asked for may have streamed in since.
+  const hasNotStreamed = ({ id }: LiveExchange) => !ids.has(id);
+  const found = [...matched, ...everyOlder(fitting).filter(hasNotStreamed)];
   const isAll = current?.next === null;
-  const others = current?.exchanges.filter(({ id }) => !ids.has(id)) ?? []; // one may have streamed in since
+  const others = current?.exchanges.filter(hasNotStreamed) ?? [];
   const isShort = matched.length + others.length < wanted;
   const load = async () => {
     const last = streamed.exchanges.at(-1);
     const from = current?.next ?? (last && `${last.settledAt}_${last.id}`);
-    const rest = [...fitting?.exchanges ?? [], ...fitting?.rest ?? []];
+    const rest = everyOlder(fitting);
+    const before = current ?? { key, gaps: streamed.gaps, exchanges: [], rest };
     setLoading(true);
     askedAt.current = Date.now();
     try {
-      const got = await askForOlder(
-        usable,
-        scope,
-        from,
-        current ?? { key, gaps: streamed.gaps, exchanges: [], rest },
-      );
+      const got = await askForOlder(usable, scope, from, before);
       if (latestKey.current === key) setOlder(got);
     } catch (thrown) {
       setError(thrown);
@@ -178,12 +188,7 @@ export function useExchangeList(
   useEffect(() => setError(undefined), [key]);
   useEffect(() => {
     if (!isShort || isAll || isLoading || error !== undefined) return;
-    const pauseMs = fitting === undefined
-      ? TYPING_MS
-      : current === undefined
-      ? askedAt.current + GAP_MS - Date.now()
-      : 0;
-    const timer = setTimeout(load, Math.max(0, pauseMs));
+    const timer = setTimeout(load, pauseBefore(fitting, current, askedAt.current));
     return () => clearTimeout(timer);
   });
   return {

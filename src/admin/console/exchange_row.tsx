@@ -29,6 +29,8 @@ function phasesOf(
   ].filter(({ from, to }) => to > from);
 }
 
+const yesOrNo = (is: boolean): string => is ? "yes" : "no";
+
 function Timeline({ exchange, scaleMs }: { exchange: LiveExchange; scaleMs: number }): JSX.Element {
   const toPercent = (ms: number) => `${Math.min(100, ms / scaleMs * 100)}%`;
   return (
@@ -116,7 +118,7 @@ function factsOf(
       keyId && toAddress({ key: keyId }),
     ],
     ["Provider", replica === undefined ? provider : `${provider}, replica ${replica}`, ofProvider],
-    ["Stream", stream === undefined ? undefined : stream ? "yes" : "no"],
+    ["Stream", stream === undefined ? undefined : yesOrNo(stream)],
     [
       "Retries",
       retries > 0
@@ -174,8 +176,8 @@ interface RowProps {
 export class Row extends Component<RowProps> {
   override shouldComponentUpdate(next: RowProps): boolean {
     const { isOpen, isReachable, scaleMs, exchange } = this.props;
-    return next.isOpen !== isOpen || next.isReachable !== isReachable || next.scaleMs !== scaleMs ||
-      next.exchange !== exchange;
+    const looksOther = next.isOpen !== isOpen || next.scaleMs !== scaleMs;
+    return looksOther || next.isReachable !== isReachable || next.exchange !== exchange;
   }
 
   /** Opens or closes the row, wherever it is clicked; the end of a selection is no click. */

@@ -129,6 +129,9 @@ function tellWhyEmpty({ isAll, error }: ExchangeList, isFiltered: boolean): stri
     : "None yet. Each shows here within a second after its last byte; the last 10,000 are kept.";
 }
 
+const hasFocus = (element: Element | null | undefined): boolean =>
+  element?.contains(document.activeElement) === true;
+
 /**
  * Holds the list while the page is scrolled so far that its beginning is out of sight: rows must
  * not move then.
@@ -142,11 +145,7 @@ function useHoldWhileScrolled(hold: Hold, isReading: boolean) {
       const { hold, isReading } = latest.current;
       const isAway = (begin.current?.getBoundingClientRect().top ?? 0) < 0;
       if (isAway) hold.hold(false);
-      else if (
-        !isReading && !begin.current?.querySelector("tbody")?.contains(document.activeElement)
-      ) {
-        hold.release(false);
-      }
+      else if (!isReading && !hasFocus(begin.current?.querySelector("tbody"))) hold.release(false);
     };
     addEventListener("scroll", onScroll, { passive: true });
     return () => removeEventListener("scroll", onScroll);
@@ -156,14 +155,9 @@ function useHoldWhileScrolled(hold: Hold, isReading: boolean) {
 
 function PauseButton({ hold, onResume }: { hold: Hold; onResume: () => void }): JSX.Element {
   if (!hold.isHeld) return <button type="button" onClick={() => hold.hold(true)}>Pause</button>;
-  const missed = hold.missed === undefined
-    ? "many new"
-    : hold.missed === 0
-    ? ""
-    : `${hold.missed} new`;
   return (
     <button type="button" class="held" onClick={onResume}>
-      Resume{missed === "" ? "" : ` (${missed})`}
+      Resume{hold.missed === 0 ? "" : ` (${hold.missed ?? "many"} new)`}
     </button>
   );
 }
@@ -177,7 +171,8 @@ interface FootProps {
 }
 
 /** Legend of the timelines, number of rows, and the way to older ones. */
-function Foot({ list: { found, isAll, missing }, shown, count, onMore }: FootProps): JSX.Element {
+function Foot({ list, shown, count, onMore }: FootProps): JSX.Element {
+  const { found, isAll, missing } = list;
   const isThereMore = found.length > count || (!isAll && shown >= count);
   return (
     <div class="toolbar">
@@ -187,6 +182,17 @@ function Foot({ list: { found, isAll, missing }, shown, count, onMore }: FootPro
         {missing.length > 0 && `; older ones of ${missing.join(", ")} are missing: no answer`}
       </span>
       {isThereMore && <button type="button" onClick={onMore}>Show older</button>}
+    </div>
+  );
+}
+
+/** The error of the last question for older exchanges. */
+function Failure({ list }: { list: ExchangeList }): JSX.Element | null {
+  if (list.error === undefined) return null;
+  return (
+    <div class="toolbar">
+      <Problem error={list.error} />
+      <button type="button" onClick={list.retry}>Try again</button>
     </div>
   );
 }
@@ -213,6 +219,7 @@ export function Exchanges({ snapshot, scope }: { snapshot: Snapshot; scope: Scop
     begin.current?.scrollIntoView?.({ block: "nearest" });
   };
   const providers = snapshot.report?.providers.map(({ name }) => name) ?? [];
+  const isFiltered = Object.values(texts).some((text) => text !== "");
   return (
     <>
       <h1 class="sr">Exchanges</h1>
@@ -231,21 +238,9 @@ export function Exchanges({ snapshot, scope }: { snapshot: Snapshot; scope: Scop
       <section ref={begin} class="card flush">
         {shown.length > 0
           ? <Table shown={shown} open={open} onToggle={onToggle} hold={hold} />
-          : (
-            <p class="empty">
-              {tellWhyEmpty(
-                list,
-                Object.values(texts).some((text) => text !== ""),
-              )}
-            </p>
-          )}
+          : <p class="empty">{tellWhyEmpty(list, isFiltered)}</p>}
       </section>
-      {list.error !== undefined && (
-        <div class="toolbar">
-          <Problem error={list.error} />
-          <button type="button" onClick={list.retry}>Try again</button>
-        </div>
-      )}
+      <Failure list={list} />
       <Foot
         list={list}
         shown={shown.length}

@@ -10,9 +10,7 @@ import { call } from "./client.ts";
 
 const EVERY_MS = 1000;
 
-/**
- * Asks for the fleet once a second, while the page is shown. @returns `undefined` until it is known
- */
+/** Asks for the fleet once a second, while the page is shown; `undefined` until it is known. */
 export function useFleet(everyMs: number = EVERY_MS): FleetReport | undefined {
   const [report, setReport] = useState<FleetReport | undefined>(undefined);
   useEffect(() => {
@@ -56,6 +54,7 @@ export function FleetSwitch({ scope, live, onScope }: {
   const self = fleet?.gateways.find(({ isSelf }) => isSelf);
   if (others.length === 0 && scope === "") return null;
   const names = [...new Set(others.map(({ name }) => name))];
+  const isOfAll = live !== undefined && !live.isStale && scope === "all";
   const isGone = scope !== "" && scope !== "all" && !names.includes(scope);
   return (
     <div class="scope">
@@ -68,8 +67,7 @@ export function FleetSwitch({ scope, live, onScope }: {
       </select>
       <span class="hint" role="status">
         {live?.isStale === true ? "Redis does not answer: other gateways are missing here." : ""}
-        {live !== undefined && !live.isStale && scope === "all" &&
-          `${live.gateways} of them, 3 s behind`}
+        {isOfAll && `${live.gateways} of them, 3 s behind`}
       </span>
     </div>
   );

@@ -21,7 +21,8 @@ const STATES: Readonly<Record<string, readonly ["good" | "warn" | "bad" | "quiet
   left: ["quiet", "left"],
 };
 
-function State({ gateway: { state, presence, silentMs } }: { gateway: FleetGateway }): JSX.Element {
+function State({ gateway }: { gateway: FleetGateway }): JSX.Element {
+  const { state, presence, silentMs } = gateway;
   const [kind, word] = STATES[presence === "serving" ? state : presence] ?? ["warn", state];
   return (
     <>
@@ -193,9 +194,8 @@ interface Turned {
   readonly gateways: readonly { readonly name: string; readonly isDone: boolean }[];
 }
 
-function Ask(
-  { turn: { gateway, name, verb }, onClose }: { turn: Turn; onClose: () => void },
-): JSX.Element {
+function Ask({ turn, onClose }: { turn: Turn; onClose: () => void }): JSX.Element {
+  const { gateway, name, verb } = turn;
   const onAct = async () => {
     const path = `v1/${verb.toLowerCase()}?gateway=${encodeURIComponent(gateway)}`;
     const { gateways } = await call<Turned>("POST", path);

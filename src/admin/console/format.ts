@@ -7,7 +7,7 @@
 /** Formats a number without trailing zeros. */
 const fixed = (value: number, digits: number): string => String(Number(value.toFixed(digits)));
 
-/** @returns Such as `85 µs`, `12 ms`, `3.4 s`, `9 d 13 h`; a dash for nothing */
+/** Formats milliseconds, such as `85 µs`, `12 ms`, `3.4 s`, `9 d 13 h`; a dash for nothing. */
 export function duration(ms: number | undefined | null): string {
   if (ms === undefined || ms === null) return "–";
   if (ms === 0) return "0 ms";
@@ -28,7 +28,7 @@ const UNITS: readonly [unit: string, seconds: number][] = [["day", 86_400], ["ho
   60,
 ]];
 
-/** @returns A time to come or past in one unit, such as `9 days`, `1 hour`, `45 seconds` */
+/** A time to come or past in one unit, such as `9 days`, `1 hour`, `45 seconds`. */
 export function span(ms: number): string {
   const seconds = Math.max(0, Math.ceil(ms / 1000));
   // From one and a half of a unit on: 90 minutes are told as 2 hours, 80 as 80 minutes.
@@ -36,7 +36,7 @@ export function span(ms: number): string {
   return plural(Math.round(seconds / length), unit);
 }
 
-/** @returns Such as `1 key`, `12 keys` */
+/** Returns a number with its noun, such as `1 key`, `12 keys`. */
 export function plural(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
@@ -50,7 +50,7 @@ const WINDOWS: Readonly<Record<string, string>> = {
   d: "day",
 };
 
-/** @returns A rate such as `600/min` in words: `600 per minute`, or `5 per 10 seconds` */
+/** A rate such as `600/min` in words: `600 per minute`, or `5 per 10 seconds`. */
 export function rate(written: string): string {
   const [, limit, count, unit = ""] = /^(\S+?)\/(\d*)([a-z]+)$/.exec(written) ?? [];
   const noun = WINDOWS[unit];
@@ -58,12 +58,12 @@ export function rate(written: string): string {
   return `${limit} per ${count === "" ? noun : plural(Number(count), noun)}`;
 }
 
-/** @returns Such as `2027-01-31` */
+/** Formats a day, such as `2027-01-31`. */
 export function day(time: string): string {
   return time.slice(0, 10);
 }
 
-/** @returns Such as `0.4`, `12`, `3.4k`, `5.1M` */
+/** Formats an amount, such as `0.4`, `12`, `3.4k`, `5.1M`. */
 export function amount(value: number): string {
   if (value >= 1e9) return `${(value / 1e9).toFixed(1)}G`;
   if (value >= 1e6) return `${(value / 1e6).toFixed(1)}M`;
@@ -72,31 +72,31 @@ export function amount(value: number): string {
   return value.toFixed(1);
 }
 
-/** @returns Such as `4.2 kB` */
+/** Formats a number of bytes, such as `4.2 kB`. */
 export function bytes(value: number): string {
   if (value < 1000) return `${value} B`;
   return value < 1e6 ? `${(value / 1e3).toFixed(1)} kB` : `${(value / 1e6).toFixed(1)} MB`;
 }
 
-/** @returns An amount of money without its currency, such as `12.40`, `0.0031` */
+/** An amount of money without its currency, such as `12.40`, `0.0031`. */
 export function money(value: number): string {
   return value.toFixed(value === 0 || value >= 0.1 ? 2 : 4);
 }
 
-/** @returns A share as `0.4 %` */
+/** A share as `0.4 %`. */
 export function percent(share: number): string {
   return `${(share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
 }
 
 const two = (value: number): string => String(value).padStart(2, "0");
 
-/** @returns Time of day, such as `14:03:59` */
+/** Time of day, such as `14:03:59`. */
 export function clock(ms: number): string {
   const date = new Date(ms);
   return [date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join(":");
 }
 
-/** @returns The time since then, such as `3 min ago` */
+/** The time since then, such as `3 min ago`. */
 export function ago(time: string | undefined, now: number): string {
   if (time === undefined) return "never";
   const seconds = Math.max(0, Math.round((now - Date.parse(time)) / 1000));
@@ -106,7 +106,7 @@ export function ago(time: string | undefined, now: number): string {
   return `${Math.floor(seconds / 86_400)} d ago`;
 }
 
-/** @returns A code such as `rate_limit_exceeded` in words */
+/** A code such as `rate_limit_exceeded` in words. */
 export function words(code: string): string {
   return code.replaceAll("_", " ");
 }

@@ -36,11 +36,12 @@ const OVERLAPS: readonly [value: string, label: string][] = [
 ];
 
 /** Gives a key a new secret. */
-export function Rotate({ of: { id, name }, onDone, onClose }: {
+export function Rotate({ of: key, onDone, onClose }: {
   of: Key;
   onDone: (made: MadeKey) => void;
   onClose: () => void;
 }): JSX.Element {
+  const { id, name } = key;
   const [overlap, setOverlap] = useState("24h");
   return (
     <Confirm
@@ -66,11 +67,12 @@ export function Rotate({ of: { id, name }, onDone, onClose }: {
 }
 
 /** Ends a key. */
-export function Revoke({ of: { id, name }, onDone, onClose }: {
+export function Revoke({ of: key, onDone, onClose }: {
   of: Key;
   onDone: () => void;
   onClose: () => void;
 }): JSX.Element {
+  const { id, name } = key;
   return (
     <Confirm
       title={`Revoke ${name ?? id}?`}

@@ -28,11 +28,15 @@ const RETRIES = [["", "make a call of their own"], [
   "attach to the call that they repeat",
 ]] as const;
 
+function choiceOf(durable: Key["durable"]): string {
+  if (durable === undefined) return "";
+  return durable === false ? "never" : "own";
+}
+
 /** Returns the settings of a key as the fields of the form. */
 export function toDurableDraft(durable: Key["durable"]): Draft {
   const { keep = "", linger = "", size = "", retries } = durable || {};
-  const choice = durable === undefined ? "" : durable === false ? "never" : "own";
-  return { durable: choice, keep, linger, size, retries: retries ? "true" : "" };
+  return { durable: choiceOf(durable), keep, linger, size, retries: retries ? "true" : "" };
 }
 
 /** Returns the settings for the API; `undefined` where the providers' hold. */
@@ -67,7 +71,7 @@ function Choice({ label, choices, bound }: {
   );
 }
 
-/** Fields of durable exchanges; the details only where the key has settings of its own. */
+/** Fields of durable exchanges; the details only where the key has its own settings. */
 export function DurableFields({ bind }: { bind: Bind }): JSX.Element {
   return (
     <fieldset>

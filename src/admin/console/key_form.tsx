@@ -1,5 +1,5 @@
 /**
- * The form by which a key is made or changed.
+ * The form that makes or changes a key.
  *
  * @module
  */
@@ -174,6 +174,28 @@ function Limits({ bind }: { bind: Bind }): JSX.Element {
   );
 }
 
+function Actions({ isNew, isBusy, onClose }: {
+  isNew: boolean;
+  isBusy: boolean;
+  onClose: () => void;
+}): JSX.Element {
+  return (
+    <>
+      <button type="button" onClick={onClose}>Cancel</button>
+      <button type="submit" class="primary" disabled={isBusy}>
+        {isNew ? "Make the key" : "Save"}
+      </button>
+    </>
+  );
+}
+
+/** Saves a new key, or the changes of one. */
+function save(editing: Key | undefined, body: Record<string, unknown>): Promise<MadeKey> {
+  return editing === undefined
+    ? call("POST", "v1/keys", body)
+    : call("PATCH", `v1/keys/${editing.id}`, body);
+}
+
 /** Makes a key, or changes one. */
 export function KeyForm({ editing, providers, teams, onDone, onClose }: {
   editing: Key | undefined;
@@ -192,13 +214,11 @@ export function KeyForm({ editing, providers, teams, onDone, onClose }: {
     value: draft[name] ?? "",
     onInput: (event) => set(name, event.currentTarget.value),
   });
-  const save = (body: Record<string, unknown>): Promise<MadeKey> =>
-    isNew
-      ? call("POST", "v1/keys", body)
-      : call("PATCH", `v1/keys/${editing.id}`, { ...body, disabled: isDisabled ? true : null });
   const onSubmit = (event: Event) => {
     event.preventDefault();
-    act(async () => onDone(await save(toBody(draft, chosen, isNew))));
+    const disabled = isDisabled ? true : null;
+    const body = toBody(draft, chosen, isNew);
+    act(async () => onDone(await save(editing, isNew ? body : { ...body, disabled })));
   };
   return (
     <Dialog
@@ -207,14 +227,7 @@ export function KeyForm({ editing, providers, teams, onDone, onClose }: {
       onSubmit={onSubmit}
       error={error}
       isWide
-      actions={
-        <>
-          <button type="button" onClick={onClose}>Cancel</button>
-          <button type="submit" class="primary" disabled={isBusy}>
-            {isNew ? "Make the key" : "Save"}
-          </button>
-        </>
-      }
+      actions={<Actions isNew={isNew} isBusy={isBusy} onClose={onClose} />}
     >
       <Field label="Name" hint="For people; logs and metrics name the key by its id">
         {(attributes) => (

@@ -170,7 +170,8 @@ function whyEmpty(list: KeyList | undefined, error: unknown, search: string): st
   if (search !== "") return "No key has this in its name or id.";
   return list.readOnly
     ? "No key stands in the configuration."
-    : "No keys yet. Make one for each team or program: limits, logs and metrics are told apart by key.";
+    : "No keys yet. Make one for each team or program: " +
+      "limits, logs and metrics are told apart by key.";
 }
 
 /** The dialog of what is being done with a key. */
@@ -202,8 +203,34 @@ function Dialogs({ doing, providers, teams, onDone, onClose }: {
   );
 }
 
+/** The field of the search, and the button that makes a key where that is possible. */
+function Head({ search, onSearch, onMake }: {
+  search: string;
+  onSearch: (text: string) => void;
+  onMake: (() => void) | undefined;
+}): JSX.Element {
+  return (
+    <div class="toolbar">
+      <input
+        type="search"
+        class="grow"
+        aria-label="Search"
+        placeholder="Search by name or id"
+        value={search}
+        onInput={(event) => onSearch(event.currentTarget.value)}
+      />
+      {onMake !== undefined && (
+        <button type="button" class="primary" aria-haspopup="dialog" onClick={onMake}>
+          Make a key
+        </button>
+      )}
+    </div>
+  );
+}
+
 /** The view. */
-export function Keys({ snapshot: { report } }: { snapshot: Snapshot }): JSX.Element {
+export function Keys({ snapshot }: { snapshot: Snapshot }): JSX.Element {
+  const { report } = snapshot;
   const [search, setSearch] = useState("");
   const [limit, setLimit] = useState(PAGE_SIZE);
   const [doing, setDoing] = useState<Doing | undefined>(undefined);
@@ -219,26 +246,11 @@ export function Keys({ snapshot: { report } }: { snapshot: Snapshot }): JSX.Elem
   return (
     <>
       <h1 class="sr">Keys</h1>
-      <div class="toolbar">
-        <input
-          type="search"
-          class="grow"
-          aria-label="Search"
-          placeholder="Search by name or id"
-          value={search}
-          onInput={(event) => setSearch(event.currentTarget.value)}
-        />
-        {list !== undefined && canChange && (
-          <button
-            type="button"
-            class="primary"
-            aria-haspopup="dialog"
-            onClick={() => setDoing({ what: "make" })}
-          >
-            Make a key
-          </button>
-        )}
-      </div>
+      <Head
+        search={search}
+        onSearch={setSearch}
+        onMake={list !== undefined && canChange ? () => setDoing({ what: "make" }) : undefined}
+      />
       <Problem error={error} />
       {isReadOnly && <ReadOnly />}
       <Teams teams={teams} />

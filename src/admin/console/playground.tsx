@@ -126,10 +126,11 @@ function Answer({ course }: { course: Course | undefined }): JSX.Element {
 }
 
 /** The view. It is kept while others are shown, and removed at sign-out. */
-export function Playground({ snapshot: { report }, isHidden }: {
+export function Playground({ snapshot, isHidden }: {
   snapshot: Snapshot;
   isHidden: boolean;
 }): JSX.Element {
+  const { report } = snapshot;
   const [draft, setDraft] = useState(FIRST_DRAFT);
   const [course, setCourse] = useState<Course | undefined>(undefined);
   const controller = useRef<AbortController | undefined>(undefined);

@@ -92,11 +92,12 @@ function Figures({ of, seconds }: { of: ProviderSummary; seconds: number }): JSX
   );
 }
 
-function Provider({ provider: { name, hosts, replicas }, limits, minute }: {
+function Provider({ provider, limits, minute }: {
   provider: LiveReport["providers"][number];
   limits: ProviderLimits | undefined;
   minute: Summary;
 }): JSX.Element {
+  const { name, hosts, replicas } = provider;
   return (
     <section class="card provider" aria-label={`Provider ${name}`}>
       <header>
@@ -170,8 +171,9 @@ function Engines({ health }: { health: LiveReport["health"] }): JSX.Element | nu
 
 /** The view. */
 export function Providers(
-  { snapshot: { report }, store }: { snapshot: Snapshot; store: Store },
+  { snapshot, store }: { snapshot: Snapshot; store: Store },
 ): JSX.Element {
+  const { report } = snapshot;
   const { value, error } = usePolled(
     () => call<{ providers: readonly ProviderLimits[] }>("GET", "v1/providers"),
     [],

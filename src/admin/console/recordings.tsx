@@ -64,11 +64,12 @@ function Row({ of: recording, now, onStop }: {
   );
 }
 
-function Stop({ of: { id, key, keyName, operation, provider }, onDone, onClose }: {
+function Stop({ of: recording, onDone, onClose }: {
   of: Recording;
   onDone: () => void;
   onClose: () => void;
 }): JSX.Element {
+  const { id, key, keyName, operation, provider } = recording;
   return (
     <Confirm
       title="Stop this exchange?"
@@ -88,15 +89,47 @@ function Stop({ of: { id, key, keyName, operation, provider }, onDone, onClose }
   );
 }
 
+function Table({ recordings, now, onStopOf }: {
+  recordings: readonly Recording[];
+  now: number;
+  onStopOf: (recording: Recording) => (() => void) | undefined;
+}): JSX.Element {
+  return (
+    <div class="scroll" role="region" aria-label="Durable exchanges" tabIndex={0}>
+      <table class="keys recordings">
+        <thead>
+          <tr>
+            {["Key", "State", "Call", "Size", "Began"].map((title) => (
+              <th key={title} scope="col">{title}</th>
+            ))}
+            <th scope="col">
+              <span class="sr">What can be done</span>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {recordings.map((each) => (
+            <Row key={each.id} of={each} now={now} onStop={onStopOf(each)} />
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+const NOTHING = "Nothing is recorded. " +
+  "Callers ask for it where durable is set, at their provider or key.";
+
 /** The view. */
-export function Recordings({ snapshot: { report } }: { snapshot: Snapshot }): JSX.Element {
+export function Recordings({ snapshot }: { snapshot: Snapshot }): JSX.Element {
   const [stopping, setStopping] = useState<Recording | undefined>(undefined);
   const [stopped, setStopped] = useState<string | undefined>(undefined);
   const { value, error, reload } = usePolled(
     () => call<{ recordings: readonly Recording[] }>("GET", `v1/recordings?limit=${PAGE_SIZE}`),
     [],
   );
-  const now = report?.now ?? Date.now();
+  const now = snapshot.report?.now ?? Date.now();
+  const isLoading = value === undefined && error === undefined;
   const stopOf = (recording: Recording) =>
     recording.state === "running" && recording.id !== stopped && mayChange()
       ? () => setStopping(recording)
@@ -118,34 +151,8 @@ export function Recordings({ snapshot: { report } }: { snapshot: Snapshot }): JS
       <Problem error={error} />
       <section class="card flush">
         {value === undefined || value.recordings.length === 0
-          ? (
-            <p class="empty">
-              {value === undefined && error === undefined
-                ? "Loading…"
-                : "Nothing is recorded. Callers ask for it where durable is set, at their provider or key."}
-            </p>
-          )
-          : (
-            <div class="scroll" role="region" aria-label="Durable exchanges" tabIndex={0}>
-              <table class="keys recordings">
-                <thead>
-                  <tr>
-                    {["Key", "State", "Call", "Size", "Began"].map((title) => (
-                      <th key={title} scope="col">{title}</th>
-                    ))}
-                    <th scope="col">
-                      <span class="sr">What can be done</span>
-                    </th>
-                  </tr>
-                </thead>
-                <tbody>
-                  {value.recordings.map((each) => (
-                    <Row key={each.id} of={each} now={now} onStop={stopOf(each)} />
-                  ))}
-                </tbody>
-              </table>
-            </div>
-          )}
+          ? <p class="empty">{isLoading ? "Loading…" : NOTHING}</p>
+          : <Table recordings={value.recordings} now={now} onStopOf={stopOf} />}
       </section>
       {value?.recordings.length === PAGE_SIZE && <p class="hint">The newest {PAGE_SIZE}</p>}
       {stopping !== undefined && (

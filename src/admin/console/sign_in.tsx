@@ -8,6 +8,10 @@ import { useState } from "preact/hooks";
 import { Refused, signIn } from "./client.ts";
 import { Field, Mark, Problem, useAct } from "./parts.tsx";
 
+const HINT = "Or a token of your identity provider. " +
+  "Kept in this page's memory: a reload forgets it";
+const WRONG = "This is not the admin token of the configuration, nor a token with a role here";
+
 /** A form that signs an operator in. `told` is shown above it: why the last session ended. */
 export function SignIn(
   { told, onSignedIn }: { told: string; onSignedIn: () => void },
@@ -20,13 +24,8 @@ export function SignIn(
       try {
         await signIn(shown.trim());
       } catch (thrown) {
-        const isWrong = thrown instanceof Refused && thrown.status === 401;
-        throw isWrong
-          ? new Refused(
-            401,
-            "wrong",
-            "This is not the admin token of the configuration, nor a token with a role here",
-          )
+        throw thrown instanceof Refused && thrown.status === 401
+          ? new Refused(401, "wrong", WRONG)
           : thrown;
       }
       onSignedIn();
@@ -47,7 +46,7 @@ export function SignIn(
         />
         <Field
           label="Admin token"
-          hint="Or a token of your identity provider. Kept in this page's memory: a reload forgets it"
+          hint={HINT}
         >
           {(attributes) => (
             <input

@@ -42,7 +42,7 @@ export interface Snapshot {
   readonly points: readonly Point[];
   /** The newest first, without a gap. */
   readonly exchanges: readonly LiveExchange[];
-  /** Number of gaps so far: after one, `exchanges` begins anew. */
+  /** Number of gaps so far: after each, `exchanges` starts over. */
   readonly gaps: number;
   readonly isConnected: boolean;
 }
@@ -94,14 +94,12 @@ export class Store {
     return this.#snapshot;
   }
 
-  /** @param isConnected Whether the stream of reports is open */
+  /** Notes whether the stream of reports is open. */
   connected(isConnected: boolean): void {
     this.#update({ isConnected });
   }
 
-  /**
-   * @param report The next report; the first of a connection holds all that the gateway has kept
-   */
+  /** Adds a report. The first of a connection holds all that the gateway has kept. */
   add(report: FleetLiveReport): void {
     const last = Math.floor(report.now / 1000) - 1;
     const first = last - KEPT_SECONDS + 2;
@@ -122,7 +120,7 @@ export class Store {
     this.#update({ report, points, ...this.#addExchanges(report), isConnected: true });
   }
 
-  /** @param count How many seconds, up to the last one that is over */
+  /** Sums up the last `count` seconds that are over. */
   summary(count: number): Summary {
     const last = this.#snapshot.points.at(-1)?.at ?? 0;
     const seconds = Array.from(this.#seconds.values()).filter(({ at }) =>
@@ -162,9 +160,8 @@ export class Store {
    * Puts the exchanges of a report before those that are known, or in their place where some
    * between are missing.
    */
-  #addExchanges(
-    { exchanges, seconds, from, scope }: FleetLiveReport,
-  ): Pick<Snapshot, "exchanges" | "gaps"> {
+  #addExchanges(report: FleetLiveReport): Pick<Snapshot, "exchanges" | "gaps"> {
+    const { exchanges, seconds, from, scope } = report;
     const { report: before, exchanges: known, gaps } = this.#snapshot;
     // A stream that was opened again tells some a second time.
     const told = new Set(exchanges.map(({ id }) => id));
@@ -182,7 +179,7 @@ export class Store {
     return { exchanges: newest, gaps: gaps + 1 };
   }
 
-  /** @param isKnown Whether the gateway was there: only then a second without figures was idle */
+  /** Makes a point. Only if the gateway is known to have run, a second without figures was idle. */
   #toPoint(
     at: number,
     open: { openStreams: number | null; openExchanges: number | null } | undefined,

@@ -45,7 +45,8 @@ export function useTheme(): { theme: Theme; shown: string; next: () => void } {
       // It is forgotten with the page then.
     }
   };
-  return { theme, shown: theme === "auto" ? (isSystemDark ? "dark" : "light") : theme, next };
+  const ofSystem = isSystemDark ? "dark" : "light";
+  return { theme, shown: theme === "auto" ? ofSystem : theme, next };
 }
 
 /** The button that changes the theme. */

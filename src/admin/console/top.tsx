@@ -52,9 +52,8 @@ interface TopProps {
 }
 
 /** The head of each view. */
-export function Top(
-  { snapshot: { report, isConnected }, theme, onTheme, onSignedOut }: TopProps,
-): JSX.Element {
+export function Top({ snapshot, theme, onTheme, onSignedOut }: TopProps): JSX.Element {
+  const { report, isConnected } = snapshot;
   const [isAsking, setAsking] = useState(false);
   const isDrained = report?.state === "draining";
   const [kind, word] = STATES[isConnected ? report?.state ?? "" : ""] ?? ["warn", "Connecting"];
@@ -89,9 +88,8 @@ export function Top(
 }
 
 /** A line below the head while the gateway is not ready, or out of reach. */
-export function Banner(
-  { snapshot: { report, isConnected } }: { snapshot: Snapshot },
-): JSX.Element | null {
+export function Banner({ snapshot }: { snapshot: Snapshot }): JSX.Element | null {
+  const { report, isConnected } = snapshot;
   if (report === undefined || (report.state === "ready" && isConnected)) return null;
   if (!isConnected) {
     return (

@@ -151,6 +151,11 @@ function FirstSteps({ report }: { report: Snapshot["report"] }): JSX.Element {
   );
 }
 
+const NO_ERRORS = "None. " +
+  "What the gateway or a provider owed a caller and did not give shows here by its code.";
+const NO_REFUSALS = "None. " +
+  "Refusals, a provider's 4xx and callers that left show here; they are no errors.";
+
 /** The view. */
 export function Traffic({ snapshot, store, theme }: {
   snapshot: Snapshot;
@@ -196,12 +201,12 @@ export function Traffic({ snapshot, store, theme }: {
             <Codes
               title="Errors by code"
               counts={all.byError}
-              none="None. What the gateway or a provider owed a caller and did not give shows here by its code."
+              none={NO_ERRORS}
             />
             <Codes
               title="Callers' own by code"
               counts={all.byCaller}
-              none="None. Refusals, a provider's 4xx and callers that left show here; they are no errors."
+              none={NO_REFUSALS}
             />
           </div>
         </>

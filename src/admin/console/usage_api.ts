@@ -9,7 +9,7 @@ import type { UsageCount } from "../../usage/counts.ts";
 /** Steps of time. */
 export type TimePart = "month" | "day" | "hour";
 
-/** Sums by which the API orders rows. */
+/** Sums that the API can order rows by. */
 export type UsageOrder =
   | Exclude<UsageCount, "partial" | "unmetered" | "other" | "estimatedInput" | "estimatedOutput">
   | "tokens"
@@ -61,7 +61,7 @@ export interface Budget {
   readonly mode: "enforce" | "observe" | "strict";
   readonly period: "day" | "month";
   readonly renews: string;
-  /** Use in a day at the pace of late; `null` where that is unknown. */
+  /** Average daily use; `null` where that is unknown. */
   readonly perDay: number | null;
   readonly runsOut: string | null;
 }

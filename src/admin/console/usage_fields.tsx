@@ -23,7 +23,7 @@ interface FieldProps {
   readonly onShown: (shown: Shown) => void;
 }
 
-/** Steps by which a time can be drawn; `undefined` for the one that fits. */
+/** Steps of the chart; `undefined` for the one that fits. */
 const STEPS: readonly [step: TimePart | undefined, title: string, ranges: readonly Range[]][] = [
   [undefined, "Automatic step", ["24h", "7d", "30d", "90d", "12m", "custom"]],
   ["hour", "By hour", ["24h", "7d", "custom"]],

@@ -7,7 +7,7 @@
 import type { TimePart, UsageLine, UsageOrder } from "./usage_api.ts";
 
 /**
- * Dimensions by which usage is told apart, with their titles, in the order in which one leads to
+ * Dimensions of usage, with their titles, in the order in which one leads to
  * the next.
  */
 export const DIMENSIONS = {
@@ -125,9 +125,7 @@ export function toPeriod(shown: Shown, now: number): Period | undefined {
 }
 
 function selectionOf({ narrowed }: Shown, { from, to }: Period): Record<string, string> {
-  const values = Object.entries(narrowed).map((
-    [name, { value }],
-  ): [string, string] => [name, value]);
+  const values = Object.entries(narrowed).map(([name, one]): [string, string] => [name, one.value]);
   return {
     from: new Date(from).toISOString(),
     to: new Date(to).toISOString(),

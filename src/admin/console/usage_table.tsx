@@ -145,7 +145,7 @@ export interface Order {
   readonly isUp: boolean;
 }
 
-/** The heading of a column, by which rows can be ordered. */
+/** The heading of a column, which orders the rows. */
 function Heading({ name, title, about, order, onSort }: {
   name: UsageOrder | Dimension;
   title: string;
@@ -154,17 +154,48 @@ function Heading({ name, title, about, order, onSort }: {
   onSort: (name: UsageOrder | Dimension) => void;
 }): JSX.Element {
   const isSorted = order.name === name;
+  const direction = order.isUp ? "ascending" : "descending";
   return (
     <th
       scope="col"
       class={name in DIMENSIONS ? "" : "number"}
-      aria-sort={isSorted ? order.isUp ? "ascending" : "descending" : undefined}
+      aria-sort={isSorted ? direction : undefined}
     >
       <button type="button" class="plain" title={about} onClick={() => onSort(name)}>
         {title}
         {isSorted && <span aria-hidden="true">{order.isUp ? "↑" : "↓"}</span>}
       </button>
     </th>
+  );
+}
+
+/** The headings of the table. */
+function Headings({ data, order, onSort }: {
+  data: UsageData;
+  order: Order;
+  onSort: (name: UsageOrder | Dimension) => void;
+}): JSX.Element {
+  const { shown, table } = data;
+  const title = `Of ${MEASURES[shown.measure].toLowerCase()}`;
+  return (
+    <thead>
+      <tr>
+        {dimensionsOf(shown).map((each) => (
+          <Heading key={each} name={each} title={DIMENSIONS[each]} {...{ order, onSort }} />
+        ))}
+        {shown.then === "time" && <th scope="col">Time, UTC</th>}
+        <th scope="col" class="number" title={title}>Share</th>
+        <Heading
+          name="cost"
+          title={`Cost ${table.currency}`}
+          about="By current prices"
+          {...{ order, onSort }}
+        />
+        {COLUMNS.map(([name, title, about]) => (
+          <Heading key={name} {...{ name, title, about, order, onSort }} />
+        ))}
+      </tr>
+    </thead>
   );
 }
 
@@ -176,7 +207,9 @@ export function UsageTable({ data, rows, order, onSort, onOpen }: {
   onSort: (name: UsageOrder | Dimension) => void;
   onOpen: (line: UsageLine) => void;
 }): JSX.Element {
-  const { shown, period: { step }, table: { totals, currency } } = data;
+  const { shown } = data;
+  const { step } = data.period;
+  const { totals } = data.table;
   const { measure, then } = shown;
   const dimensions = dimensionsOf(shown);
   const whole = amountOf(totals, measure);
@@ -184,31 +217,7 @@ export function UsageTable({ data, rows, order, onSort, onOpen }: {
   return (
     <div class="scroll" role="region" aria-label="Usage" tabIndex={0}>
       <table class="usage">
-        <thead>
-          <tr>
-            {dimensions.map((each) => (
-              <Heading
-                key={each}
-                name={each}
-                title={DIMENSIONS[each]}
-                {...{ order, onSort }}
-              />
-            ))}
-            {then === "time" && <th scope="col">Time, UTC</th>}
-            <th scope="col" class="number" title={`Of ${MEASURES[measure].toLowerCase()}`}>
-              Share
-            </th>
-            <Heading
-              name="cost"
-              title={`Cost ${currency}`}
-              about="By current prices"
-              {...{ order, onSort }}
-            />
-            {COLUMNS.map(([name, title, about]) => (
-              <Heading key={name} {...{ name, title, about, order, onSort }} />
-            ))}
-          </tr>
-        </thead>
+        <Headings data={data} order={order} onSort={onSort} />
         <tbody>
           {rows.map((line) => (
             <tr key={[...dimensions, step].map((each) => line[each]).join("\n")}>

@@ -40,10 +40,11 @@ const SHOWN_AT_ONCE = 50;
 /** Names in the place of a team. */
 const NO_TEAM: readonly string[] = ["(none)", "(removed)", "(identity tokens)"];
 
-/** State of the view when it was last left: whoever comes back finds it as it was. */
+/** State of the view when it was last left, to be restored on return. */
 let left: Shown | undefined;
 
-function Tiles({ of: { table: { totals, currency } } }: { of: UsageData }): JSX.Element {
+function Tiles({ of: data }: { of: UsageData }): JSX.Element {
+  const { totals, currency } = data.table;
   const { requests, tokens, input, output, estimated, failed } = totals;
   const mark = estimated > 0 ? "~" : "";
   const known = estimatedTokens(totals);
@@ -89,8 +90,9 @@ function tellEstimated(totals: UsageSums): string {
 }
 
 /** Hints on what the amounts do not say by themselves. */
-function Hints({ of: { table: { totals, backend }, unpriced } }: { of: UsageData }): JSX.Element {
-  const models = unpriced.map(({ model }) => model).join(", ");
+function Hints({ of: data }: { of: UsageData }): JSX.Element {
+  const { totals, backend } = data.table;
+  const models = data.unpriced.map(({ model }) => model).join(", ");
   return (
     <div class="hints">
       {totals.unpriced > 0 && (
@@ -121,10 +123,11 @@ function Hints({ of: { table: { totals, backend }, unpriced } }: { of: UsageData
   );
 }
 
-function Downloads({ of: { table, shown, period }, rows }: {
+function Downloads({ of: data, rows }: {
   of: UsageData;
   rows: UsageData["table"]["rows"];
 }): JSX.Element {
+  const { table, shown, period } = data;
   const { isBusy, error, act } = useAct();
   const name = `usage-${table.from.slice(0, 10)}-${table.to.slice(0, 10)}`;
   const saveShown = () =>
@@ -217,15 +220,15 @@ function Report({ data, theme, onShown }: {
   theme: string;
   onShown: (shown: Shown) => void;
 }): JSX.Element {
-  const { shown, chart, period: { step }, table: { currency } } = data;
-  const { measure } = shown;
+  const { shown, chart } = data;
+  const { step } = data.period;
+  const { by, measure } = shown;
   const drawn = useMemo(() => {
     const buckets = toBuckets(chart, step);
     return { buckets, step, series: toSeries(chart, buckets, shown) };
   }, [data]);
-  const title = `${MEASURES[measure]}${
-    measure === "cost" ? ` in ${currency}` : ""
-  } by ${shown.by} and ${step}`;
+  const unit = measure === "cost" ? ` in ${data.table.currency}` : "";
+  const title = `${MEASURES[measure]}${unit} by ${by} and ${step}`;
   return (
     <>
       <Tiles of={data} />
@@ -237,7 +240,7 @@ function Report({ data, theme, onShown }: {
       />
       <Hints of={data} />
       <Rows
-        key={JSON.stringify([shown.by, shown.then, shown.narrowed])}
+        key={JSON.stringify([by, shown.then, shown.narrowed])}
         data={data}
         onShown={onShown}
       />
@@ -247,9 +250,9 @@ function Report({ data, theme, onShown }: {
 
 /** The view. */
 export function Usage(
-  { snapshot: { report }, theme }: { snapshot: Snapshot; theme: string },
+  { snapshot, theme }: { snapshot: Snapshot; theme: string },
 ): JSX.Element {
-  const now = report?.now ?? Date.now();
+  const now = snapshot.report?.now ?? Date.now();
   const [shown, setShown] = useState<Shown>(() => left ?? newShown(Date.now()));
   const { data, error, isLoading } = useUsage(shown);
   const onShown = (next: Shown) => setShown(left = next);

@@ -1,0 +1,73 @@
+/**
+ * Reading of requests at the admin API: the query string and the body, checked by schemas.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { describeIssue, formatMistake } from "../../config/issue.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
+import { type GatewayRequest, SMALL_BODY_BYTES } from "../../http/message.ts";
+import { readAll } from "../../http/read_all.ts";
+import type { RouteQuery } from "./route.ts";
+
+/**
+ * Reads the whole body, which is bounded: an unread rest would block the connection's next request.
+ */
+export async function readBytes({ headers, body }: GatewayRequest): Promise<Uint8Array> {
+  const accept = (byteLength: number) => {
+    if (byteLength > SMALL_BODY_BYTES) throw new GatewayError("body_too_large");
+  };
+  accept(Number(headers.get("content-length") ?? 0));
+  return body === null ? new Uint8Array() : await readAll(body, { accept });
+}
+
+async function readJson(request: GatewayRequest): Promise<unknown> {
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(await readBytes(request));
+    const content: unknown = JSON.parse(text || "{}");
+    // To valibot an array is an object too: one without settings.
+    if (Array.isArray(content)) throw new TypeError("an array");
+    return content;
+  } catch (error) {
+    throw GatewayError.is(error) ? error : new GatewayError("invalid_json");
+  }
+}
+
+/**
+ * Checks a value by a schema and returns the schema's output. @throws {GatewayError} For the first
+ * mistake
+ */
+function check(
+  schema: v.GenericSchema,
+  given: unknown,
+  code: "invalid_body" | "invalid_query",
+): unknown {
+  const result = v.safeParse(schema, given);
+  if (result.success) return result.output;
+  const mistake = describeIssue(result.issues[0]);
+  const { path: param } = mistake;
+  throw new GatewayError(code, { detail: formatMistake(mistake), ...(param !== "" && { param }) });
+}
+
+/** Reads the query string of a URL. @throws {GatewayError} `invalid_query` */
+export function readQuery({ schema }: RouteQuery, url: string): unknown {
+  return check(schema, Object.fromEntries(new URL(url).searchParams), "invalid_query");
+}
+
+/**
+ * Reads the body of a route; `undefined` if it has no schema.
+ *
+ * @throws {GatewayError} `unsupported_media_type`, `body_too_large`, `invalid_json`, `invalid_body`
+ */
+export async function readBody(
+  schema: v.GenericSchema | undefined,
+  request: GatewayRequest,
+): Promise<unknown> {
+  if (schema === undefined) return undefined;
+  // This also keeps pages in a browser from writing here: for this type the browser sends a
+  // preflight, which is not answered.
+  if (!/^application\/json\s*(?:;|$)/i.test(request.headers.get("content-type") ?? "")) {
+    throw new GatewayError("unsupported_media_type");
+  }
+  return check(schema, await readJson(request), "invalid_body");
+}

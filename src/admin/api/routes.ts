@@ -1,0 +1,92 @@
+/**
+ * All routes of the admin API. A route that is missing here is neither served nor described.
+ *
+ * @module
+ */
+import type { Fleet } from "../../observe/fleet/fleet.ts";
+import type { UsageReports } from "../../usage/report.ts";
+import type { BudgetReports } from "../budget_reports.ts";
+import type { ExchangeLists } from "../exchange_lists.ts";
+import type { KeyAdministration } from "../key_administration.ts";
+import type { ProviderReports } from "../provider_reports.ts";
+import type { RecordingLists } from "../recording_lists.ts";
+import type { TeamReports } from "../team_reports.ts";
+import type { TokenAdministration } from "../token_administration.ts";
+import { TextParts, toAnswer, toTextAnswer } from "./answers.ts";
+import { BUDGET_ROUTES } from "./budgets.ts";
+import { EXCHANGE_ROUTES } from "./exchanges.ts";
+import { FLEET_ROUTES } from "./fleet.ts";
+import { KEY_ROUTES } from "./keys.ts";
+import { OPERATOR_ROUTES, type OperatorActions } from "./operator_actions.ts";
+import { PROVIDER_ROUTES } from "./providers.ts";
+import { RECORDING_ROUTES } from "./recordings.ts";
+import type { AdminCall, AdminRoute, RouteFacts } from "./route.ts";
+import type { Answered } from "./supervision.ts";
+import { TEAM_ROUTES } from "./teams.ts";
+import { TOKEN_ROUTES } from "./tokens.ts";
+import { USAGE_ROUTES } from "./usage.ts";
+
+/** The services that routes call. */
+export interface RouteServices {
+  readonly keys: KeyAdministration;
+  readonly tokens: TokenAdministration;
+  readonly teams: TeamReports;
+  readonly providerReports: ProviderReports;
+  readonly budgets: BudgetReports;
+  readonly usage: UsageReports;
+  readonly exchanges: ExchangeLists;
+  readonly recordings: RecordingLists;
+  readonly fleet: Fleet;
+  readonly actions: OperatorActions;
+}
+
+type RouteTable = {
+  readonly [Name in keyof RouteServices]: readonly AdminRoute<RouteServices[Name]>[];
+};
+
+/** The routes of each service, in the order of the description. */
+const ROUTES: RouteTable = {
+  keys: KEY_ROUTES,
+  tokens: TOKEN_ROUTES,
+  teams: TEAM_ROUTES,
+  providerReports: PROVIDER_ROUTES,
+  budgets: BUDGET_ROUTES,
+  usage: USAGE_ROUTES,
+  exchanges: EXCHANGE_ROUTES,
+  recordings: RECORDING_ROUTES,
+  fleet: FLEET_ROUTES,
+  actions: OPERATOR_ROUTES,
+};
+
+/** All routes, in the order of the description. */
+export const ADMIN_ROUTES: readonly RouteFacts[] = Object.values(ROUTES).flat();
+
+/** A route with the service that runs it. */
+export interface BoundRoute extends RouteFacts {
+  readonly answer: (call: AdminCall) => Promise<Answered>;
+}
+
+async function answerWith<Service>(
+  route: AdminRoute<Service>,
+  service: Service,
+  call: AdminCall,
+): Promise<Answered> {
+  if ("respond" in route) return { response: await route.respond(service, call) };
+  const content = await route.run(service, call);
+  if (content instanceof TextParts) return { response: toTextAnswer(route.status, content) };
+  const { id } = Object(content) as { readonly id?: unknown };
+  const response = toAnswer(route.status, content);
+  return { response, id: typeof id === "string" ? id : undefined };
+}
+
+/** Binds all routes to their services. */
+export function bindRoutes(services: RouteServices): BoundRoute[] {
+  const bind = <Name extends keyof RouteServices>(name: Name): BoundRoute[] => {
+    const routes: readonly AdminRoute<RouteServices[Name]>[] = ROUTES[name];
+    return routes.map((route) => ({
+      ...route,
+      answer: (call) => answerWith(route, services[name], call),
+    }));
+  };
+  return (Object.keys(ROUTES) as (keyof RouteServices)[]).flatMap((name) => bind(name));
+}
