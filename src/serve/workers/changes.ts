@@ -12,7 +12,7 @@ import { openListener } from "../lifecycle.ts";
 import { areInConflict } from "../listener_set.ts";
 import { serve } from "../node.ts";
 import type { Source } from "../prepare.ts";
-import type { SupervisorMessage, WorkerMessage } from "./worker.ts";
+import type { SupervisorMessage, WorkerMessage } from "./messages.ts";
 import type { AskedChange, WorkerEvent, WorkerState } from "./worker_state.ts";
 
 /** Options of {@link WorkerChanges}. */

@@ -7,7 +7,7 @@ import type { ChildProcess } from "node:child_process";
 import type { SharedRecordings } from "../../durable/shared_recordings.ts";
 import type { MemoryLimiter } from "../../limits/memory_limiter.ts";
 import type { MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
-import type { SupervisorMessage, WorkerHealth } from "./worker.ts";
+import type { SupervisorMessage, WorkerHealth } from "./messages.ts";
 import { WorkerLeases } from "./worker_leases.ts";
 import { WorkerRecordings } from "./worker_recordings.ts";
 import type { WorkerState } from "./worker_state.ts";

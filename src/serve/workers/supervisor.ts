@@ -27,7 +27,7 @@ import { callListener } from "./loopback.ts";
 import { Poll } from "./poll.ts";
 import { WorkerKeys } from "./supervised_keys.ts";
 import { say, toHealth, type Worker } from "./supervised_worker.ts";
-import type { SupervisorMessage, WorkerHealth, WorkerMessage } from "./worker.ts";
+import type { SupervisorMessage, WorkerHealth, WorkerMessage } from "./messages.ts";
 import { addWorkerMetrics, localDecisionsOf, memoryOf } from "./worker_metrics.ts";
 import { WorkerPool } from "./worker_pool.ts";
 

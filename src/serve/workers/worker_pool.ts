@@ -8,7 +8,7 @@ import process from "node:process";
 import { systemClock } from "../../exchange/clock.ts";
 import { spawnWorker } from "./spawn.ts";
 import { createWorker, say, type SharedParts, type Worker } from "./supervised_worker.ts";
-import type { WorkerMessage } from "./worker.ts";
+import type { WorkerMessage } from "./messages.ts";
 import {
   acceptsCallers,
   nextSupervisorState,
