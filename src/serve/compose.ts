@@ -226,7 +226,7 @@ async function redisEngines(
 
 /**
  * Opens keys from the configuration or a file, limits in this process, and usage in a given store
- * or beside the keys.
+ * or next to the keys.
  */
 async function localEngines(
   config: Config,

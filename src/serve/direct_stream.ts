@@ -107,7 +107,6 @@ class DirectBody implements ByteSink {
 /**
  * Pushes a body.
  *
- * @param source The body
  * @param onEnd Called when a stream is complete
  * @returns Its bytes, where all of it was there already, since Bun sends a whole body at far less
  * cost; else a stream

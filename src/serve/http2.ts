@@ -144,9 +144,6 @@ function releaseLate(stream: ServerHttp2Stream, rest: AnyBody): void {
 /**
  * Answers a request. curl reports a broken stream when an answer ends before its own body was sent:
  * the answer therefore waits for the body, for up to {@link DISCARD_FIRST_MS}.
- *
- * @param handler The handler that answers
- * @param request What arrived
  */
 export async function answerHttp2(
   handler: Handler,
@@ -211,16 +208,11 @@ export interface OpenedServer {
   kill(): void;
 }
 
-/**
- * Creates a server that speaks HTTP/2 and HTTP/1.1.
- *
- * @param settings Its options
- * @returns The server
- */
-export async function createHttp2Server(
-  { handler, onRequest, limits, tls, outputs }: Http2Options,
-): Promise<OpenedServer> {
-  const { createSecureServer } = await import("node:http2"); // only where it is needed: Node takes some time to load it
+/** Creates a server that speaks HTTP/2 and HTTP/1.1. */
+export async function createHttp2Server(options: Http2Options): Promise<OpenedServer> {
+  const { handler, onRequest, limits, tls, outputs } = options;
+  // Only where it is needed: Node takes some time to load it.
+  const { createSecureServer } = await import("node:http2");
   const sessions = new Set<Http2Session>();
   const sockets = new Set<TLSSocket>();
   const settings = { maxConcurrentStreams: MAX_STREAMS };

@@ -69,7 +69,8 @@ class NodeHeaders {
   }
 
   get(name: string): string | null {
-    return (this.#fields[name] as string | undefined) ?? null; // joinDuplicateHeaders: no arrays asked for
+    // By joinDuplicateHeaders it is no array for a name that is asked for.
+    return (this.#fields[name] as string | undefined) ?? null;
   }
 
   forEach(act: (value: string, name: string) => void): void {
@@ -267,9 +268,8 @@ function assertMayListen({ hostname, port }: ListenOptions): void {
 
 /**
  * Keeps a server of Deno accepting: without a word it stops when there are no file descriptors left
- * (2.9.5). To listen once more changes nothing where it does accept.
- *
- * @returns Ends it
+ * (2.9.5). To listen once more changes nothing where it does accept. Returns a function that ends
+ * it.
  */
 function keepAccepting(server: NetServer): () => void {
   const { _handle: handle } = server as NetServer & {

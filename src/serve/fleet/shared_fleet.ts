@@ -72,10 +72,6 @@ export class SharedFleet implements Fleet {
   #reading: Promise<void> | undefined;
   readonly #live = new RecentValue<ReadonlyMap<string, unknown>>(FRESH_MS);
 
-  /**
-   * @param own This gateway
-   * @param member Its membership
-   */
   constructor(own: OwnGateway, member: FleetMember) {
     this.#own = own;
     this.#member = member;
@@ -278,15 +274,14 @@ export class SharedFleet implements Fleet {
   async #askHistory(store: FleetStore, others: readonly FleetGateway[], to: number) {
     const asked = await store.ask("watched", true);
     const found: (readonly [name: string, part: LivePart])[] = [];
-    const read = (name: string, value: unknown) => {
+    await this.#await(store, "history", others, ({ name }, value) => {
       const part = readHistory(value, asked, to);
       return part === undefined ? false : found.push([name, part]) > 0;
-    };
-    await this.#await(store, "history", others, read);
+    });
     return found;
   }
 
-  /** Asks gateways for exchanges. @returns The pages of those that answered in time, by id */
+  /** Asks gateways for exchanges. Returns the pages of those that answered in time, by id. */
   async #askExchanges(
     others: readonly FleetGateway[],
     query: ExchangeQuery,
@@ -294,16 +289,14 @@ export class SharedFleet implements Fleet {
     const found = new Map<string, ExchangePage>();
     const store = this.#member.store;
     if (store === undefined || others.length === 0) return found;
-    // Each has a question of its own, so that nobody else's answer counts.
-    const asked = new Map<string, { id: string; name: string }>();
-    for (const { id, name } of others) asked.set(crypto.randomUUID(), { id, name });
+    // Each has its own question, so that no other gateway's answer counts.
+    const questions = others.map(({ id, name }) => ({ id: crypto.randomUUID(), to: id, name }));
     await Promise.all(
-      Array.from(asked, ([id, to]) => store.askExchanges(to.id, JSON.stringify({ id, query }))),
+      questions.map(({ id, to }) => store.askExchanges(to, JSON.stringify({ id, query }))),
     );
-    const questions = Array.from(asked, ([id, { name }]) => ({ id, name }));
-    await this.#await(store, "exchanges", questions, (name, value, question) => {
+    await this.#await(store, "exchanges", questions, ({ to, name }, value) => {
       const page = readAnswer(value, name);
-      return page !== undefined && found.set(asked.get(question)?.id ?? "", page).size > 0;
+      return page !== undefined && found.set(to, page).size > 0;
     });
     return found;
   }
@@ -316,7 +309,7 @@ export class SharedFleet implements Fleet {
     const serving = others.filter(({ presence }) => presence === "serving");
     if (store === undefined || serving.length === 0) return found;
     const asked = await store.ask("scraped", true);
-    await this.#await(store, "metrics", serving, (_name, value, id) => {
+    await this.#await(store, "metrics", serving, ({ id }, value) => {
       const { asked: answered = 0, metrics } = (value ?? {}) as {
         asked?: number;
         metrics?: unknown;
@@ -328,21 +321,22 @@ export class SharedFleet implements Fleet {
   }
 
   /**
-   * Waits for the answers of gateways. @param read Takes an answer; returns false for one to an
-   * earlier question
+   * Waits for answers, which gateways publish under the ids of those that are asked. `read` takes
+   * an answer, and returns false for the answer to an earlier question.
    */
-  async #await(
+  async #await<Asked extends { readonly id: string }>(
     store: FleetStore,
     kind: "history" | "metrics" | "exchanges",
-    gateways: readonly Pick<FleetGateway, "id" | "name">[],
-    read: (name: string, value: unknown, id: string) => boolean,
+    all: readonly Asked[],
+    read: (asked: Asked, value: unknown) => boolean,
   ): Promise<void> {
-    const missing = new Map(gateways.map(({ id, name }) => [id, name]));
+    const missing = new Map(all.map((asked) => [asked.id, asked]));
     const end = systemClock.monotonic() + ANSWER_MS;
     while (missing.size > 0 && systemClock.monotonic() < end) {
       await pause(LOOK_MS);
       for await (const [id, value] of store.take(kind, [...missing.keys()])) {
-        if (read(missing.get(id) ?? "", value, id)) missing.delete(id);
+        const asked = missing.get(id);
+        if (asked !== undefined && read(asked, value)) missing.delete(id);
       }
     }
   }

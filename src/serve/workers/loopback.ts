@@ -46,7 +46,6 @@ function toAnswer(response: IncomingMessage, body: PushedBody): GatewayResponse 
  * verified, for it is our own
  * @param request The request. Its body is sent whole, and of its headers only those of the
  * playground
- * @returns The answer, with its body as a stream
  * @throws {GatewayError} When no worker answers
  */
 export async function callListener(url: string, request: GatewayRequest): Promise<GatewayResponse> {

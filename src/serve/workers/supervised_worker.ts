@@ -43,12 +43,7 @@ export interface SharedParts {
   readonly recordings: SharedRecordings;
 }
 
-/**
- * Creates the record of a worker that has just been started.
- *
- * @param child The process
- * @param shared Parts that all workers share
- */
+/** Creates the record of a worker that has just been started. */
 export function createWorker(child: ChildProcess, { limiter, recordings }: SharedParts): Worker {
   const name = String(child.pid);
   let setBegun = (): void => {};
@@ -83,6 +78,6 @@ export function say(child: ChildProcess, message: SupervisorMessage): void {
 }
 
 /** Returns the health of a worker. */
-export function toHealth({ child: { pid }, open, isReady, digest }: Worker): WorkerHealth {
-  return { pid, openExchanges: open, isReady, digest };
+export function toHealth({ child, open, isReady, digest }: Worker): WorkerHealth {
+  return { pid: child.pid, openExchanges: open, isReady, digest };
 }

@@ -61,7 +61,6 @@ export class Workers implements Serving {
     say: (worker, message) => this.#say(worker, message),
   });
 
-  /** @param options Options of the supervisor */
   constructor(options: SuperviseOptions) {
     const { limiter, recordings, report, count } = options;
     this.#options = options;
@@ -165,8 +164,6 @@ export class Workers implements Serving {
   /**
    * Makes all workers prepare another configuration.
    *
-   * @param prepared The configuration
-   * @returns The change
    * @throws {ConfigError} When one of them can't use it: then all go on as before
    */
   prepare(prepared: Prepared): Promise<Change> {
@@ -216,8 +213,8 @@ export class Workers implements Serving {
     return this.#pool.accepting;
   }
 
-  #say({ child }: Worker, message: SupervisorMessage): void {
-    say(child, message);
+  #say(worker: Worker, message: SupervisorMessage): void {
+    say(worker.child, message);
   }
 
   /** Releases what a worker that has ended had acquired, and keeps its counts. */

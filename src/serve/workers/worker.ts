@@ -29,7 +29,7 @@ export const WORKER_VARIABLE = "_SALLYPORT_WORKER";
 /** Interval at which a worker reports its number of open exchanges. Milliseconds. */
 const REPORT_MS = 500;
 
-/** Interval at which a worker reports its metrics, which bounds what is lost with it. Milliseconds. */
+/** Interval at which a worker reports its metrics: no more is lost with it. Milliseconds. */
 const COUNTS_MS = 1000;
 
 /**
@@ -142,7 +142,8 @@ class WorkerReports {
     say({ type: "counts", call, counts: this.#state.counts() });
   }
 
-  async look({ call, from, to, isBrief }: SupervisorMessage & { type: "watch" }): Promise<void> {
+  async look(message: SupervisorMessage & { type: "watch" }): Promise<void> {
+    const { call, from, to, isBrief } = message;
     say({ type: "live", call, part: await this.#state.look(from, to, isBrief) });
   }
 
