@@ -78,6 +78,7 @@ export function say(child: ChildProcess, message: SupervisorMessage): void {
 }
 
 /** Returns the health of a worker. */
-export function toHealth({ child, open, isReady, digest }: Worker): WorkerHealth {
+export function toHealth(worker: Worker): WorkerHealth {
+  const { child, open, isReady, digest } = worker;
   return { pid: child.pid, openExchanges: open, isReady, digest };
 }

@@ -51,8 +51,8 @@ export type SupervisorState =
   | "closing";
 
 /**
- * Returns the next state of a worker: the same object for an event that does not fit the state, such
- * as a late answer.
+ * Returns the next state of a worker: the same object for an event that does not fit the state,
+ * such as a late answer.
  */
 export function nextWorkerState(state: WorkerState, event: WorkerEvent): WorkerState {
   const { name } = state;
