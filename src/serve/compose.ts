@@ -254,8 +254,8 @@ async function localEngines(
       await state.close();
     },
   );
-  // One that is open already goes on with its last good form; as part of a new configuration it has
-  // to be good now.
+  // A file that is open already goes on with its last good form. As part of a new configuration it
+  // has to be good now.
   if (isServing) await store.check();
   return {
     keys: store,

@@ -41,7 +41,7 @@ interface Shared {
 /** The references of one configuration to the engines that it uses. */
 export interface EngineReferences {
   /**
-   * Opens an engine, or takes the one that another configuration has opened under this name.
+   * Opens an engine, or returns the engine that another configuration has opened under this name.
    *
    * @param name Name under which configurations share the engine
    * @param open Opens the engine

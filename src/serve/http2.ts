@@ -162,10 +162,11 @@ export async function answerHttp2(
   if (isWhole(body) && body !== null) headers["content-length"] = String(Buffer.byteLength(body));
   stream.respond({ ...headers, ":status": status }, { endStream: body === null });
   if (rest !== null) releaseLate(stream, rest);
-  if (!isWhole(body)) writeBody(body, stream);
-  else if (body !== null && isAhead) writeBody(endLate(body, rest), stream);
-  else if (body !== null && isLarge(body)) writeBody(inPieces(body), stream);
-  else if (body !== null) stream.end(body);
+  if (!isWhole(body)) return writeBody(body, stream);
+  if (body === null) return;
+  if (isAhead) return writeBody(endLate(body, rest), stream);
+  if (isLarge(body)) return writeBody(inPieces(body), stream);
+  stream.end(body);
 }
 
 /**

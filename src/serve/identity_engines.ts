@@ -1,6 +1,6 @@
 /**
- * The parts by which a process verifies identity tokens: the public keys of issuers and the revoked
- * tokens, which outlive a change of the configuration.
+ * The parts with which a process verifies identity tokens: the public keys of issuers and the
+ * revoked tokens, which outlive a change of the configuration.
  *
  * @module
  */

@@ -26,7 +26,7 @@ export interface DurableEngines {
 
 /**
  * Opens the durable exchanges of a configuration. Once a process has them, they stay: after a
- * change to a configuration by which no call is recorded any more, what was recorded before can
+ * change to a configuration without recording, what was recorded before can
  * still be read and stopped. Returns `undefined` where no call can be recorded.
  */
 export async function openDurable(

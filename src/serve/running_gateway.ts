@@ -1,6 +1,6 @@
 /**
  * A gateway whose configuration can change while it serves: new requests are served by the new
- * configuration, and open exchanges end under the one that they began with.
+ * configuration, and open exchanges end under the configuration that they began with.
  *
  * @module
  */

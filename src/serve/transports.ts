@@ -1,6 +1,6 @@
 /**
- * Transports of this runtime: the one that most providers share, and those of providers with a way
- * out of their own.
+ * Transports of this runtime: most providers share one, providers with their own way out have their
+ * own.
  *
  * @module
  */

@@ -129,15 +129,13 @@ export class SharedFleet implements Fleet {
       wanted.length > others.length ? this.#own.served.snapshot() : undefined,
       this.#askMetrics(others).catch(() => new Map<string, readonly MetricSnapshot[]>()),
     ]);
-    const byName = new Map<string, (readonly MetricSnapshot[])[]>();
-    for (const { id, name, isSelf } of wanted) {
-      const metrics = isSelf ? own : found.get(id);
-      byName.set(name, [...byName.get(name) ?? [], ...(metrics === undefined ? [] : [metrics])]);
-    }
-    return Array.from(
-      byName,
-      ([name, all]) => ({ name, metrics: all.length === 0 ? undefined : mergeMetrics(all) }),
-    );
+    const names = new Set(wanted.map(({ name }) => name));
+    return Array.from(names, (name) => {
+      const all = wanted.filter((each) => each.name === name)
+        .map(({ id, isSelf }) => isSelf ? own : found.get(id))
+        .filter((metrics) => metrics !== undefined);
+      return { name, metrics: all.length === 0 ? undefined : mergeMetrics(all) };
+    });
   }
 
   async exchanges(gateway: string, query: ExchangeQuery): Promise<FleetPage> {
@@ -154,12 +152,12 @@ export class SharedFleet implements Fleet {
         detail: `no answer from ${missing.join(", ")}`,
       });
     }
-    const ours = own &&
-      { ...own, exchanges: own.exchanges.map((each) => ({ ...each, gateway: this.#own.name })) };
-    return {
-      ...mergePages([...found.values(), ...(ours === undefined ? [] : [ours])], query.limit),
-      missing,
-    };
+    const pages = Array.from(found.values());
+    if (own !== undefined) {
+      const exchanges = own.exchanges.map((each) => ({ ...each, gateway: this.#own.name }));
+      pages.push({ ...own, exchanges });
+    }
+    return { ...mergePages(pages, query.limit), missing };
   }
 
   async turn(gateway: string, isDrained: boolean): Promise<readonly TurnedGateway[]> {
@@ -191,15 +189,13 @@ export class SharedFleet implements Fleet {
     ids: readonly string[],
     isDrained: boolean,
   ): Promise<readonly TurnedGateway[]> {
+    const wanted = isDrained ? ["draining", "leaving"] : ["ready", "starting"];
     const end = systemClock.monotonic() + ANSWER_MS;
     while (true) {
       const { gateways } = await this.list();
-      const turned = gateways.filter(({ id }) => ids.includes(id)).map(({ id, name, state }) => ({
-        id,
-        name,
-        state,
-        isDone: (isDrained ? ["draining", "leaving"] : ["ready", "starting"]).includes(state),
-      }));
+      const turned = gateways.filter(({ id }) => ids.includes(id)).map(({ id, name, state }) => {
+        return { id, name, state, isDone: wanted.includes(state) };
+      });
       if (turned.every(({ isDone }) => isDone) || systemClock.monotonic() > end) return turned;
       await pause(LOOK_MS);
       await this.#read();

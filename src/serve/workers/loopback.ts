@@ -1,5 +1,5 @@
 /**
- * Calls from the supervisor to a listener of its own workers. A supervisor has no gateway itself:
+ * Calls from the supervisor to a listener of its workers. A supervisor has no gateway itself:
  * requests of the playground reach a worker in the same way as any caller's.
  *
  * @module

@@ -17,7 +17,7 @@ import type { LimitBatch, LimitStates } from "./worker_leases.ts";
 export type WorkerMessage =
   /** The worker has started and needs a configuration. */
   | { readonly type: "hello" }
-  /** The worker serves with a configuration: the first one, or one that it was told to apply. */
+  /** The worker serves with a configuration: the first one, or another that it has applied. */
   | { readonly type: "listening"; readonly urls: readonly string[]; readonly digest: string }
   /**
    * The worker has prepared a configuration and could listen on these addresses; or `refused`: it

@@ -127,9 +127,9 @@ export class Workers implements Serving {
   }
 
   /**
-   * Reads the metrics of all workers, including those that have ended. For one that does not answer
-   * in time, its last report is used: a total that falls would look like a restart of the whole
-   * program.
+   * Reads the metrics of all workers, including those that have ended. For a worker that does not
+   * answer in time, its last report is used: a total that falls would look like a restart of the
+   * whole program.
    */
   async snapshot(): Promise<readonly MetricSnapshot[]> {
     const asked = this.#pool.all.filter(({ urls, child }) => urls.length > 0 && child.connected);
@@ -149,7 +149,8 @@ export class Workers implements Serving {
   }
 
   /**
-   * Finds exchanges at all workers. One that does not answer in time, or has ended, is left out.
+   * Finds exchanges at all workers. A worker that does not answer in time, or has ended, is left
+   * out.
    */
   async find(query: ExchangeQuery): Promise<ExchangePage> {
     const ask = (worker: Worker, call: number) => this.#say(worker, { type: "find", call, query });

@@ -17,7 +17,10 @@ import type { MemoryLimiter, Release } from "../../limits/memory_limiter.ts";
 import { countsAtEnd } from "../../limits/shared_limiter.ts";
 import { findRefusing } from "../../limits/verdict.ts";
 
-/** A question about the limits of some subjects, which may ask for a lease. */
+/**
+ * A question about the limits of some subjects, which may ask for a lease. Its fields have no inner
+ * objects, which JSON is slower to read. Compared with tuples: +0.2 us CPU a call (2026-11-24).
+ */
 export interface LimitQuestion {
   /** Number of the lease that is acquired; 0 only reads the state of the limits. */
   readonly lease: number;
