@@ -1,6 +1,6 @@
 /**
  * The clock of a Durable Object. Its longer timers are alarms, which go off also after the object
- * left the memory: one that is created anew sets the same timers again, from what it has stored.
+ * left the memory: an object that is created again sets the same timers, from what it has stored.
  *
  * @module
  */
@@ -20,7 +20,6 @@ export class AlarmClock implements Clock {
   #alarmAt = Infinity;
 
   /**
-   * @param base The clock of the runtime
    * @param setAlarm Sets the alarm, of which there is one. Milliseconds since 1970
    */
   constructor(base: Clock, setAlarm: (at: number) => void) {

@@ -11,6 +11,7 @@ import { checkConfig, type Config, ConfigError, type ConfigIssue } from "../conf
 import { mayRecord } from "../config/durable.ts";
 import type { DurableExchanges } from "../durable/durable_exchanges.ts";
 import { RECORDING_LEASE_MS, tagOf } from "../durable/recording_store.ts";
+import type { RecordingMessage } from "../durable/shared_recordings.ts";
 import { RemoteRecordings, type SendToRecordings } from "../durable/recording_store_remote.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { GatewayParts } from "../gateway.ts";
@@ -21,7 +22,7 @@ import { KvKeyStore, type KvNamespace } from "./keys_kv.ts";
 
 /** The part of a namespace of Durable Objects that is used. */
 export interface ObjectNamespace {
-  /** @returns The object of this name, for the request that is being handled */
+  /** Returns the object of this name, for the request that is being handled. */
   getByName(name: string): unknown;
 }
 
@@ -85,7 +86,7 @@ function readInput(given: unknown): Json {
   throw new SyntaxError();
 }
 
-/** Overrides the settings by the variables. @returns The variable for each path that was set */
+/** Overrides the settings by the variables. Returns the variable for each path that was set. */
 function layVariables(input: Json, env: Bindings, issues: ConfigIssue[]): Map<string, string> {
   const sources = new Map<string, string>();
   for (const [name, value] of Object.entries(env)) {
@@ -118,17 +119,16 @@ function findForeign(input: Json, { KEYS }: Bindings): ConfigIssue[] {
 }
 
 /** Returns whether limits have to be counted across isolates. Keys in KV always may have limits. */
-function needsCounting(
-  { keys, teams, providers, identity = [] }: Config,
-  { KEYS }: Bindings,
-): boolean {
+function needsCounting(config: Config, { KEYS }: Bindings): boolean {
+  if (KEYS !== undefined) return true;
+  const { keys, teams, providers, identity = [] } = config;
   const owners = [
     ...(Array.isArray(keys) ? keys : []),
     ...Object.values(teams),
     ...Object.values(providers),
   ];
-  return KEYS !== undefined || identity.some(({ plans }) => Object.keys(plans).length > 0) ||
-    owners.some(({ limits }) => limits !== undefined);
+  const hasPlans = identity.some(({ plans }) => Object.keys(plans).length > 0);
+  return hasPlans || owners.some(({ limits }) => limits !== undefined);
 }
 
 /**
@@ -136,27 +136,19 @@ function needsCounting(
  * at any time.
  */
 function findDurable({ providers, keys }: Config): ConfigIssue[] {
-  const ofProviders = Object.entries(providers).map(([name, { durable }]) => ({
-    path: `providers.${name}`,
-    durable,
-  }));
-  const ofKeys = Array.isArray(keys)
-    ? keys.map(({ durable }, at) => ({ path: `keys.${at}`, durable }))
-    : [];
-  return [...ofProviders, ...ofKeys].filter(({ durable }) => typeof durable === "object").map((
-    { path },
-  ) => ({
-    path: `${path}.durable`,
-    message:
-      "expected a binding RECORDINGS to the Durable Object SallyportRecordings: add it, or leave this out",
-  }));
+  const owners = [
+    ...Object.entries(providers).map(([name, each]) => ({ path: `providers.${name}`, each })),
+    ...(Array.isArray(keys) ? keys : []).map((each, at) => ({ path: `keys.${at}`, each })),
+  ];
+  const recorded = owners.filter(({ each }) => typeof each.durable === "object");
+  const message = "expected a binding RECORDINGS to the Durable Object SallyportRecordings: " +
+    "add it, or leave this out";
+  return recorded.map(({ path }) => ({ path: `${path}.durable`, message }));
 }
 
 /**
  * Reads the configuration of a Worker.
  *
- * @param env The environment of the Worker
- * @returns The configuration
  * @throws {ConfigError} With every mistake at once
  */
 export function readConfig(env: Bindings): Config {
@@ -189,10 +181,9 @@ export function readConfig(env: Bindings): Config {
   }
   if (config !== undefined && env.RECORDINGS === undefined) issues.push(...findDurable(config));
   if (config !== undefined && issues.length === 0) return config;
+  const all = Array.from(sources);
   throw new ConfigError(issues.map((issue) => {
-    const [, source = issue.source] = Array.from(sources).find(([prefix]) =>
-      issue.path.startsWith(prefix)
-    ) ?? [];
+    const [, source = issue.source] = all.find(([path]) => issue.path.startsWith(path)) ?? [];
     return { ...issue, source };
   }));
 }
@@ -207,7 +198,7 @@ export interface WorkerRuntime {
 }
 
 /**
- * Longest wait for a Durable Object: one that was never called before may start on another
+ * Longest wait for a Durable Object: an object that was never called may start on another
  * continent. Milliseconds.
  */
 const OBJECT_MS = 2000;
@@ -229,7 +220,6 @@ async function inTime<Answer>(answer: Promise<Answer>, ms: number, clock: Clock)
  *
  * @param objectOf Returns the object that counts a subject, and all that are counted together with
  * it
- * @param runtime The clock, and `keepAlive`
  * @returns Sends a message; rejects if the answer takes longer than {@link OBJECT_MS}
  */
 export function createSend(
@@ -252,27 +242,25 @@ export function createSend(
  */
 const GATHER_MS = 100;
 
+/** The longest time for which the recordings may delay the answer to a message. Milliseconds. */
+function waitOf(message: RecordingMessage): number {
+  if ("waitMs" in message) return message.waitMs;
+  return message.type === "attend" ? RECORDING_LEASE_MS : 0;
+}
+
 /**
  * Creates the durable exchanges of a Worker. No request touches what another one has opened: each
  * reads the recording, also where the same isolate writes it.
- *
- * @param namespace The namespace of the objects that keep recordings
- * @param runtime The clock, and `keepAlive`
  */
 function createDurable(
   namespace: ObjectNamespace,
   { clock, keepAlive }: WorkerRuntime,
 ): DurableExchanges {
   const send: SendToRecordings = async (message) => {
-    if (message.type === "list") return {}; // nobody can ask all objects
+    if (message.type === "list") return {}; // there is no way to ask all objects
     const id = message.type === "claim" ? message.claim.id : message.id;
     const object = namespace.getByName(tagOf(id)) as { handle: SendToRecordings };
-    const waitMs = "waitMs" in message
-      ? message.waitMs
-      : message.type === "attend"
-      ? RECORDING_LEASE_MS
-      : 0;
-    return await inTime(object.handle(message), OBJECT_MS + waitMs, clock);
+    return await inTime(object.handle(message), OBJECT_MS + waitOf(message), clock);
   };
   const store = new RemoteRecordings({ send, clock, gatherMs: GATHER_MS, keepAlive });
   return createDurableExchanges(store, clock, { isLocal: false });
@@ -288,19 +276,13 @@ function createKeyCheck({ report }: WorkerRuntime): (key: GatewayKey) => void {
     if (typeof durable !== "object" || isReported) return;
     isReported = true;
     report(
-      `key ${id} has durable, but there is no binding RECORDINGS: no call is recorded. Add it, or leave durable out`,
+      `key ${id} has durable, but there is no binding RECORDINGS: no call is recorded. ` +
+        "Add it, or leave durable out",
     );
   };
 }
 
-/**
- * Creates the key store, the limiter and the durable exchanges of a Worker.
- *
- * @param env The environment of the Worker
- * @param config Its configuration
- * @param runtime The clock, and `keepAlive`
- * @returns Parts of a gateway
- */
+/** Creates the key store, the limiter and the durable exchanges of a Worker. */
 export function createParts(
   env: Bindings,
   config: Config,
@@ -308,7 +290,7 @@ export function createParts(
 ): Partial<GatewayParts> {
   const { KEYS, LIMITS, RECORDINGS } = env;
   // A provider's limits are for all keys together: then one object counts all. Else one counts a
-  // team with its keys, or a key without a team. So a decision is one call, nobody's counts are
+  // team with its keys, or a key without a team. So a decision is one call, no counts are
   // divided, and a refusal has nothing to give back.
   const isOne = Object.values(config.providers).some(({ limits }) => limits !== undefined);
   const toSend = (namespace: ObjectNamespace) =>

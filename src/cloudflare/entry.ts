@@ -2,7 +2,7 @@
  * The gateway as a Cloudflare Worker. `ops/workers/main.js` is all of it.
  *
  * On that platform, objects of one request, such as timers and streams, must not be used by another
- * request. Each deadline is therefore a timer of its own, and an isolate keeps only plain data
+ * request. Each deadline therefore has its own timer, and an isolate keeps only plain data
  * between requests.
  *
  * @module
@@ -106,12 +106,9 @@ const worker: { fetch(request: Request, env: Bindings): Promise<Response> } = {
     try {
       gateway ??= create(env);
     } catch (error) {
+      const why = error instanceof ConfigError ? error.message : "Cannot start: an internal error";
       // deno-lint-ignore no-console -- as above
-      console.error(
-        `sallyport: ${
-          error instanceof ConfigError ? error.message : "Cannot start: an internal error"
-        }`,
-      );
+      console.error(`sallyport: ${why}`);
       return toResponse(toErrorResponse(new GatewayError("internal_error")));
     }
     return await gateway.fetch(request);

@@ -13,7 +13,7 @@ import { GatewayError } from "../errors/gateway_error.ts";
 
 /** The part of a namespace of Workers KV that is used. */
 export interface KvNamespace {
-  /** Reads a value. @returns The value, or `null` where there is none */
+  /** Reads a value; `null` where there is none. */
   get(name: string): Promise<string | null>;
 }
 
@@ -22,10 +22,7 @@ export class KvKeyStore implements KeyStore {
   readonly #namespace: KvNamespace;
   readonly #onFound: (key: GatewayKey) => void;
 
-  /**
-   * @param namespace The namespace of the keys
-   * @param onFound Called with each key that is found
-   */
+  /** @param onFound Called with each key that is found */
   constructor(namespace: KvNamespace, onFound: (key: GatewayKey) => void = () => {}) {
     this.#namespace = namespace;
     this.#onFound = onFound;

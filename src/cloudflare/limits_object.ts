@@ -33,10 +33,6 @@ export class SallyportLimits extends DurableObject {
   readonly #limiter: SharedLimiter;
   #alarmAt = 0;
 
-  /**
-   * @param ctx State of the object, given by the runtime
-   * @param env Not used
-   */
   constructor(ctx: ObjectState, env: unknown) {
     super(ctx, env);
     const { kv } = ctx.storage;

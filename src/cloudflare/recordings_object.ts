@@ -13,14 +13,10 @@ import { clock } from "./worker_clock.ts";
 export class SallyportRecordings extends DurableObject {
   readonly #recordings: StoredRecordings;
 
-  /**
-   * @param ctx State of the object, given by the runtime
-   * @param env The environment of the Worker
-   */
   constructor(ctx: ObjectState, env: unknown) {
     super(ctx, env);
-    const { limits: { maxRecordingsBytes } } = readConfig(env as Bindings);
-    this.#recordings = new StoredRecordings(ctx.storage, clock, maxRecordingsBytes);
+    const { limits } = readConfig(env as Bindings);
+    this.#recordings = new StoredRecordings(ctx.storage, clock, limits.maxRecordingsBytes);
   }
 
   /** Handles a message of a gateway. */

@@ -23,8 +23,6 @@ export class StoredRecordings {
   readonly #shared: SharedRecordings;
 
   /**
-   * @param storage The storage of the object
-   * @param base The clock of the runtime
    * @param maxBytes Maximum size of all of its recordings together. Bytes
    */
   constructor(storage: ObjectStorage, base: Clock, maxBytes: number) {

@@ -31,10 +31,9 @@ function toDenoOutput({ stdout }: DenoOutput): WriteLog {
 }
 
 /**
- * Writes to standard output without ever blocking the process: `process.stdout` is synchronous for
- * pipes on Linux, and would wait for a reader that has stopped reading.
- *
- * @returns A function that writes a whole text
+ * Returns a function that writes a whole text to standard output without ever blocking the process:
+ * `process.stdout` is synchronous for pipes on Linux, and would wait for a reader that has stopped
+ * reading.
  */
 function createStandardOutput(): WriteLog {
   // Deno's node:fs waits for the reader too; its own output does not.
@@ -52,6 +51,12 @@ function createStandardOutput(): WriteLog {
   };
 }
 
+function toFormat(wanted: Config["log"]): LogFormat {
+  if (wanted === "debug") return "debug";
+  const mayBePretty = wanted === "pretty" || wanted === "auto";
+  return mayBePretty && process.stdout.isTTY ? "pretty" : "json";
+}
+
 /**
  * The access logs of a process: JSON lines for programs, pretty lines for a person at a terminal.
  */
@@ -61,11 +66,10 @@ export class AccessLogs {
    */
   readonly #logs = new Map<LogFormat, AccessLog>();
 
-  /** Returns the log that a configuration asks for. @param wanted The setting */
+  /** Returns the log that a configuration asks for. */
   of(wanted: Config["log"]): AccessLog | undefined {
     if (wanted === "off") return undefined;
-    const isPretty = (wanted === "pretty" || wanted === "auto") && process.stdout.isTTY;
-    const format = isPretty ? "pretty" : wanted === "debug" ? "debug" : "json";
+    const format = toFormat(wanted);
     let log = this.#logs.get(format);
     if (log === undefined) {
       this.#logs.set(format, log = new AccessLog(format, createStandardOutput(), systemClock));
@@ -73,12 +77,7 @@ export class AccessLogs {
     return log;
   }
 
-  /**
-   * Writes a line about an operator's change, also where no exchanges are logged.
-   *
-   * @param wanted The setting of the log
-   * @param entry The change
-   */
+  /** Writes a line about an operator's change, also where no exchanges are logged. */
   audit(wanted: Config["log"], entry: AuditEntry): void {
     this.of(wanted === "off" ? "json" : wanted)?.audit(entry);
   }

@@ -22,6 +22,7 @@ import { UsageReports } from "../usage/report.ts";
 import { systemClock } from "../exchange/clock.ts";
 import { type Handler, toHandler } from "../http/web.ts";
 import type { Fleet } from "../observe/fleet/fleet.ts";
+import type { AuditEntry } from "../observe/audit_line.ts";
 import type { MetricSnapshot } from "../observe/metrics/metric_registry.ts";
 import { toMetricsText } from "../observe/metrics/metrics_text.ts";
 import type { Change } from "./change.ts";
@@ -92,7 +93,6 @@ export class AdminListener {
   readonly #options: AdminListenerOptions;
   #current: Prepared | undefined;
 
-  /** @param options Options of the listener */
   constructor(options: AdminListenerOptions) {
     const { serve, report } = options;
     const handler = this.#handler = createSwitch();
@@ -108,15 +108,12 @@ export class AdminListener {
   /**
    * Prepares the listener for a configuration.
    *
-   * @param prepared The configuration
-   * @returns The change
    * @throws {ConfigError} When its address can't be listened on
    */
   async prepare(prepared: Prepared): Promise<Change> {
-    const { admin, limits: { bodyTimeMs } } = prepared.config;
-    const change = await this.#listeners.prepare(
-      admin === undefined ? [] : [{ ...admin, bodyTimeMs }],
-    );
+    const { admin, limits } = prepared.config;
+    const addresses = admin === undefined ? [] : [{ ...admin, bodyTimeMs: limits.bodyTimeMs }];
+    const change = await this.#listeners.prepare(addresses);
     const handler = this.#createHandler(prepared);
     const apply = () => {
       this.#current = prepared;
@@ -132,41 +129,13 @@ export class AdminListener {
   }
 
   #createHandler(prepared: Prepared): Handler {
-    const { config, assembly: { parts: { digest, durable }, keys, limiter, usage, identity } } =
-      prepared;
-    const { admin, providers } = config;
-    const reported = { usage, config, keys, now: Date.now, rest: setImmediate };
-    const { served, fleet, state, version, inForce, logs, log = config.log } = this.#options;
-    // What was opened before the configuration changed is judged by the one in force.
-    const credentials = () => {
-      const { config: { admin }, assembly: { identity } } = this.#current ?? prepared;
-      return { token: admin?.token, verifier: identity?.verifier };
-    };
-    const exchanges = new ExchangeLists({
-      find: (query) => served.find(query),
-      findInFleet: (gateway, query) => fleet.exchanges(gateway, query),
-      keys,
-      now: Date.now,
-    });
+    const { served, fleet, state, version, inForce } = this.#options;
+    const { hostname } = prepared.config.admin ?? {};
+    const credentials = () => this.#credentials(prepared);
     const { handle } = createAdminHandler({
+      ...this.#reports(prepared),
       gateway: served,
       fleet,
-      keys: new KeyAdministration({ keys, limiter, digest, now: Date.now, config }),
-      teams: new TeamReports(config.teams, limiter),
-      providerReports: new ProviderReports(providers, limiter),
-      budgets: new BudgetReports({
-        ...reported,
-        limiter,
-        teams: config.teams,
-        identity: config.identity,
-      }),
-      usage: new UsageReports(reported),
-      tokens: new TokenAdministration({
-        identity: config.identity,
-        revocations: identity?.revocations,
-        now: Date.now,
-      }),
-      audit: (entry) => logs.audit(log, entry),
       get token() {
         return credentials().token;
       },
@@ -174,18 +143,13 @@ export class AdminListener {
         const { verifier } = credentials();
         return verifier?.hasOperators ? (token: string) => verifier.signIn(token) : undefined;
       },
-      hostname: admin?.hostname,
-      digest,
+      hostname,
+      digest: prepared.assembly.parts.digest,
       version,
       metrics: async (format) => toMetricsText(await served.snapshot(), format),
       look: (from, to) => served.look(from, to),
-      exchanges,
-      recordings: new RecordingLists({
-        store: durable?.store,
-        withNames: (all) => exchanges.withNames(all),
-      }),
       handle: (request) => served.handle(request),
-      providers,
+      providers: prepared.config.providers,
       clock: systemClock,
       state,
       health: () => ({
@@ -198,5 +162,47 @@ export class AdminListener {
       served.flushObservers?.();
       return handle(request);
     });
+  }
+
+  /**
+   * Returns what authenticates operators. For a handler that was opened before the configuration
+   * changed, that is the configuration in force.
+   */
+  #credentials(prepared: Prepared) {
+    const { config, assembly } = this.#current ?? prepared;
+    return { token: config.admin?.token, verifier: assembly.identity?.verifier };
+  }
+
+  /** Creates the reports, lists and changes that operators ask for. */
+  #reports({ config, assembly }: Prepared) {
+    const { served, fleet, logs, log = config.log } = this.#options;
+    const { keys, limiter, usage, parts } = assembly;
+    const { identity, providers, teams } = config;
+    const now = Date.now;
+    const reported = { usage, config, keys, now, rest: setImmediate };
+    const exchanges = new ExchangeLists({
+      find: (query) => served.find(query),
+      findInFleet: (gateway, query) => fleet.exchanges(gateway, query),
+      keys,
+      now,
+    });
+    return {
+      keys: new KeyAdministration({ keys, limiter, digest: parts.digest, now, config }),
+      teams: new TeamReports(teams, limiter),
+      providerReports: new ProviderReports(providers, limiter),
+      budgets: new BudgetReports({ ...reported, limiter, teams, identity }),
+      usage: new UsageReports(reported),
+      tokens: new TokenAdministration({
+        identity,
+        revocations: assembly.identity?.revocations,
+        now,
+      }),
+      audit: (entry: AuditEntry) => logs.audit(log, entry),
+      exchanges,
+      recordings: new RecordingLists({
+        store: parts.durable?.store,
+        withNames: (all) => exchanges.withNames(all),
+      }),
+    };
   }
 }

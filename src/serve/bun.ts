@@ -129,7 +129,7 @@ const toStallSeconds = (writeStallMs: number): number =>
 export function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
   const { hostname, port, tls, bodyTimeMs, headersMs = HEADERS_MS, writeStallMs = WRITE_STALL_MS } =
     options;
-  const idleSeconds = Math.ceil(headersMs / 1000); // for an idle connection too; Bun looks every four
+  const idleSeconds = Math.ceil(headersMs / 1000); // for idle connections too; checked every 4 s
   const toBodySeconds = (bodyTimeMs: number): number => Math.ceil(bodyTimeMs / 1000) + idleSeconds;
   let bodySeconds = toBodySeconds(bodyTimeMs);
   let stallSeconds = toStallSeconds(writeStallMs);
@@ -167,7 +167,8 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
       if (relayed !== null && rest !== null) answer.body = endLate(relayed, rest);
       return toResponse(answer);
     },
-    error: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default shows the error
+    // Nothing thrown reaches it. Its default shows the error.
+    error: () => new Response(null, { status: 500 }),
   });
   return Promise.resolve({
     url: toListenerUrl(options, server.port),
@@ -184,8 +185,6 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
 /**
  * Returns the arguments that start this program again, after those of the runtime itself. There are
  * none in an executable of `bun build --compile`, where `process.argv` names a virtual path.
- *
- * @returns The program's file, if there is one
  */
 export function ownProgram(): string[] {
   const [, program = ""] = process.argv;

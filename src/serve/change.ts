@@ -17,7 +17,6 @@ export interface Change {
  *
  * @param steps Functions that each prepare one change; the changes are prepared and made in this
  * order
- * @returns All of them as one change
  */
 export async function prepareAll(...steps: readonly (() => Promise<Change>)[]): Promise<Change> {
   const changes: Change[] = [];

@@ -39,11 +39,7 @@ const digest: Digest = runtime !== "deno" && typeof nodeCrypto.hash === "functio
   ? (text) => nodeCrypto.hash("sha256", text, "hex")
   : (text) => nodeCrypto.createHash("sha256").update(text).digest("hex");
 
-/**
- * The parts that differ by runtime.
- *
- * @returns Transport and digest
- */
+/** Returns the transport and the digest of this runtime. */
 export function runtimeParts(): Pick<GatewayParts, "transport" | "digest"> {
   return { transport: createTransport(), digest };
 }
@@ -52,10 +48,8 @@ export function runtimeParts(): Pick<GatewayParts, "transport" | "digest"> {
  * Creates the gateway of a configuration on this runtime. `serve`, `demo` and `doctor` all get
  * theirs here.
  *
- * @param config The configuration
  * @param parts Parts to use instead of the runtime's
- * @param directory Directory that relative paths start from; the working directory if left out
- * @returns The gateway
+ * @param directory Directory that relative paths start from
  * @throws {ConfigError} For a mistake that only the whole shows, such as a host of two providers
  */
 export function composeGateway(
@@ -197,7 +191,8 @@ async function redisEngines(
   options: EngineOptions,
 ): Promise<Engine> {
   const target = readRedisFiles(redisConfig, options.directory);
-  const name = `redis ${digest(JSON.stringify(target))}`; // with the content of its files: new ones take effect
+  // With the content of its files: new ones take effect.
+  const name = `redis ${digest(JSON.stringify(target))}`;
   const { client, limiter, usage } = await options.references.use(
     name,
     () => openRedis(target, options),
@@ -218,16 +213,20 @@ async function redisEngines(
   }
   const { openRedisKeys } = await import("./redis_keys.ts");
   const keys = await openRedisKeys({ name, client, snapshot: inRedis.snapshot }, options);
-  const [keyHealth, begin] = [
-    () => keys.health,
-    () => limiter.remember(keys.snapshot, redisConfig.gateways),
-  ];
-  return { keys, limiter, redis, place: { name, client }, usage, keyHealth, begin };
+  return {
+    keys,
+    limiter,
+    redis,
+    place: { name, client },
+    usage,
+    keyHealth: () => keys.health,
+    begin: () => limiter.remember(keys.snapshot, redisConfig.gateways),
+  };
 }
 
 /**
  * Opens keys from the configuration or a file, limits in this process, and usage in a given store
- * or beside the keys.
+ * or next to the keys.
  */
 async function localEngines(
   config: Config,
@@ -255,8 +254,8 @@ async function localEngines(
       await state.close();
     },
   );
-  // One that is open already goes on with its last good form; as part of a new configuration it has
-  // to be good now.
+  // A file that is open already goes on with its last good form. As part of a new configuration it
+  // has to be good now.
   if (isServing) await store.check();
   return {
     keys: store,
@@ -266,92 +265,102 @@ async function localEngines(
   };
 }
 
-/**
- * Makes the parts that a configuration asks for, on this runtime.
- *
- * @param config The configuration
- * @param options Directory of relative paths, receiver of messages, engines
- * @returns The parts, with a method to close them
- * @throws {ConfigError} When a file of keys can't be used
- */
-export async function assemble(config: Config, options: AssembleOptions): Promise<Assembly> {
-  const engines = options.engines ?? new Engines();
-  const references = engines.createReferences();
-  const all: EngineOptions = { ...options, engines, references };
-  let engine: Engine;
-  let identity: Identity | undefined;
-  let durable: DurableExchanges | undefined;
-  let transports: Record<string, Transport>;
+/** The engines of a configuration, open. */
+interface Opened {
+  readonly engine: Engine;
+  readonly identity: Identity | undefined;
+  readonly durable: DurableExchanges | undefined;
+  readonly transports: Record<string, Transport>;
+}
+
+/** Opens all engines of a configuration, or none. @throws {ConfigError} */
+async function openAll(config: Config, options: EngineOptions): Promise<Opened> {
+  const { references, directory, isServing } = options;
   try {
-    if (options.engines === undefined) engines.list(config);
-    transports = options.isServing ? await openTransports(config, all.directory, references) : {};
-    engine = config.redis === undefined
-      ? await localEngines(config, all)
-      : await redisEngines(config, config.redis, all);
-    identity = await openIdentity(config, { ...all, digest, redis: engine.place });
-    durable = await openDurable(config, { ...all, redis: engine.place });
+    const transports = isServing ? await openTransports(config, directory, references) : {};
+    const engine = config.redis === undefined
+      ? await localEngines(config, options)
+      : await redisEngines(config, config.redis, options);
+    const redis = engine.place;
+    const identity = await openIdentity(config, { ...options, digest, redis });
+    const durable = await openDurable(config, { ...options, redis });
+    return { engine, identity, durable, transports };
   } catch (error) {
     await references.release();
     throw error;
   }
-  const { keys, limiter, redis, keyHealth, usage: store, begin: beginEngine } = engine;
-  const lastUse: ExchangeObserver = {
-    settled: ({ keyId, startedAt }) => {
+}
+
+/** Notes the last use of each key. */
+function createLastUse(keys: KeyRegistry): ExchangeObserver {
+  return {
+    settled({ keyId, startedAt }) {
       if (keyId !== undefined && !keyId.startsWith(TOKEN_ID_PREFIX)) keys.used(keyId, startedAt);
     },
   };
-  const bugReporter: ExchangeObserver = {
+}
+
+/** Reports exchanges that failed by a bug. */
+function createBugReporter(report: (text: string) => void): ExchangeObserver {
+  return {
     settled({ id, outcome, error }) {
-      if (outcome === "failed") {
-        options.report(`internal_error in request ${id}: ${describeBug(error)}`);
-      }
+      if (outcome === "failed") report(`internal_error in request ${id}: ${describeBug(error)}`);
     },
   };
-  const usage = engines.meter(store);
-  const transport = engines.transport ??= runtimeParts().transport;
-  const observers = [lastUse, bugReporter, usage];
+}
+
+function toHealth({ engine, identity }: Opened, elsewhere: number): ReturnType<Assembly["health"]> {
+  const { redis, keyHealth } = engine;
+  const own = redis?.();
+  return {
+    ...(own && { redis: { ...own, localDecisions: own.localDecisions + elsewhere } }),
+    ...(keyHealth && { keys: keyHealth() }),
+    ...(identity && { identity: identity.verifier.health }),
+  };
+}
+
+/**
+ * Makes the parts that a configuration asks for, on this runtime.
+ *
+ * @throws {ConfigError} When a file of keys can't be used
+ */
+export async function assemble(config: Config, options: AssembleOptions): Promise<Assembly> {
+  const engines = options.engines ?? new Engines();
+  if (options.engines === undefined) engines.list(config);
+  const references = engines.createReferences();
+  const opened = await openAll(config, { ...options, engines, references });
+  const { engine, identity, durable, transports } = opened;
+  const { keys, limiter, redis } = engine;
+  const usage = engines.meter(engine.usage);
   const parts = {
-    transport,
+    transport: engines.transport ??= createTransport(),
     transports,
     digest,
     keys,
     identity: identity?.verifier,
     limiter,
     durable,
-    observers,
+    observers: [createLastUse(keys), createBugReporter(options.report), usage],
   };
-  const report = (elsewhere: number) => {
-    const own = redis?.();
-    return own && { ...own, localDecisions: own.localDecisions + elsewhere };
-  };
-  const health = (elsewhere = 0) => ({
-    ...(redis && { redis: report(elsewhere) }),
-    ...(keyHealth && { keys: keyHealth() }),
-    ...(identity && { identity: identity.verifier.health }),
-  });
-  const isReady = () => keyHealth?.().isReady ?? true;
-  const begin = async () => {
-    engines.list(config);
-    beginEngine?.();
-    await usage.moveTo(store);
-  };
-  const close = async () => {
-    if (options.engines === undefined) await engines.close();
-    await references.release();
-  };
-  const redisClient = engine.place?.client;
   return {
     parts,
     keys,
     identity,
     limiter,
     usage,
-    health,
-    isReady,
+    health: (elsewhere = 0) => toHealth(opened, elsewhere),
+    isReady: () => engine.keyHealth?.().isReady ?? true,
     redis,
-    redisClient,
-    begin,
-    close,
+    redisClient: engine.place?.client,
+    async begin() {
+      engines.list(config);
+      engine.begin?.();
+      await usage.moveTo(engine.usage);
+    },
+    async close() {
+      if (options.engines === undefined) await engines.close();
+      await references.release();
+    },
   };
 }
 
@@ -359,12 +368,9 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
 export type ServerName = "native" | "node";
 
 /**
- * Loads the listener of this runtime.
- *
- * @param server The server that listens. On Deno that is `node:http` if left out: `Deno.serve`
- * can't close the connection
- *   of a caller that does not read, and closes that of each request with a body of more than 400 bytes (2.9.5)
- * @returns Its `serve` function
+ * Loads the listener of this runtime. On Deno it is `node:http` unless another one is named:
+ * `Deno.serve` can't close the connection of a caller that does not read, and closes that of each
+ * request with a body of more than 400 bytes (2.9.5).
  */
 export async function resolveServe(
   server: ServerName = runtime === "deno" ? "node" : "native",

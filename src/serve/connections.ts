@@ -28,7 +28,8 @@ const MAX_WAITING = 100;
  */
 export function reset(socket: Socket): void {
   if (socket.destroyed) return;
-  const { _parent: parent } = socket as Socket & { readonly _parent?: Socket }; // Node resets no socket of TLS itself
+  // Node resets no socket of TLS itself.
+  const { _parent: parent } = socket as Socket & { readonly _parent?: Socket };
   (parent ?? socket).resetAndDestroy();
   socket.destroy();
 }
@@ -60,7 +61,6 @@ export class OutputWatch {
   /**
    * @param stallMs The longest time in which an output with bytes that wait does not move,
    * milliseconds
-   * @param clock Source of its times
    */
   constructor(stallMs: number, clock: Clock = systemClock) {
     this.#stallMs = stallMs;
@@ -77,8 +77,7 @@ export class OutputWatch {
   /**
    * Watches an output until it is closed.
    *
-   * @param output The output
-   * @param close Closes it, or the connection that it belongs to
+   * @param close Closes the output, or the connection that it belongs to
    */
   add(output: Output, close: () => void): void {
     this.#outputs.set(output, { close, sent: 0, since: this.#clock.monotonic() });
@@ -162,9 +161,7 @@ export class Pipelines {
    * Starts a request that arrived before the answer to an earlier one was sent: at once, or when
    * its turn is near.
    *
-   * @param socket The connection
    * @param response The answer, which has no socket yet
-   * @param start Starts the work
    */
   add(socket: Socket, response: ServerResponse, start: () => void): void {
     let pipeline = this.#bySocket.get(socket);

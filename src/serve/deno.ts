@@ -77,11 +77,11 @@ function servePlain(handler: Handler, options: ListenOptions): Promise<Listener>
       port,
       reusePort: options.isShared === true,
       onListen() {},
-      onError: () => new Response(null, { status: 500 }), // nothing thrown reaches it; its default prints the error
+      // Nothing thrown reaches it. Its default prints the error.
+      onError: () => new Response(null, { status: 500 }),
     }, (request) => {
-      return request.headers.has("host")
-        ? handler.fetch(request)
-        : answerHostless(handler, request);
+      if (!request.headers.has("host")) return answerHostless(handler, request);
+      return handler.fetch(request);
     });
     server.finished.catch(() => isStopped || reopen(server.addr.port));
     return server;

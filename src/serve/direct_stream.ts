@@ -1,5 +1,5 @@
 /**
- * Bodies as direct streams, into which Bun takes bytes without a queue of its own: an event costs
+ * Bodies as direct streams, into which Bun writes bytes without a queue in between: an event costs
  * 0.6 of what it does in a stream that pulls (500 streams of 20 events a second, Bun 1.4.5;
  * docs/performance.md).
  *
@@ -107,7 +107,6 @@ class DirectBody implements ByteSink {
 /**
  * Pushes a body.
  *
- * @param source The body
  * @param onEnd Called when a stream is complete
  * @returns Its bytes, where all of it was there already, since Bun sends a whole body at far less
  * cost; else a stream

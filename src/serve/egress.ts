@@ -12,6 +12,7 @@ import { type Config, ConfigError, type ConfigIssue } from "../config/config.ts"
 import { type EgressConfig, readProxyUrl } from "../config/egress.ts";
 import { type Egress, type Proxy, splitPem } from "../upstream/http1/egress.ts";
 import { checkTls } from "./load_config.ts";
+import { codeOf } from "./system_error.ts";
 
 /**
  * Variables that name a proxy, by the scheme of upstreams. As in curl, the lower case comes first.
@@ -73,8 +74,7 @@ class EgressReader {
     try {
       return readFileSync(path, "utf8");
     } catch (error) {
-      const why = error instanceof Error ? "code" in error ? error.code : error.name : "unknown";
-      this.#report(setting, `cannot read the file (${why})`, path);
+      this.#report(setting, `cannot read the file (${codeOf(error)})`, path);
       return undefined;
     }
   }
@@ -128,14 +128,12 @@ class EgressReader {
       }
       return found;
     });
-    const [cert, key] = [
-      certFile && this.#read("cert", certFile),
-      keyFile && this.#read("key", keyFile),
-    ];
+    const cert = certFile && this.#read("cert", certFile);
+    const key = keyFile && this.#read("key", keyFile);
     if (cert && key) {
       const paths = { cert: certFile, key: keyFile };
       for (const [name, message] of checkTls({ cert, key })) {
-        this.#report(name, message, resolve(this.#directory, paths[name] ?? ""));
+        this.#report(name, message, resolve(this.#directory, paths[name]));
       }
     }
     return { ...this.#route(config), ca, isCaOnly: caOnly, cert, key };
@@ -145,7 +143,6 @@ class EgressReader {
 /**
  * Reads the way out to each provider that has one.
  *
- * @param config The configuration
  * @param directory Directory that relative paths start from
  * @returns The ways out, by the names of the providers
  * @throws {ConfigError} For every file that can't be read, and whatever else is not as expected

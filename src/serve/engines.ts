@@ -41,7 +41,7 @@ interface Shared {
 /** The references of one configuration to the engines that it uses. */
 export interface EngineReferences {
   /**
-   * Opens an engine, or takes the one that another configuration has opened under this name.
+   * Opens an engine, or returns the engine that another configuration has opened under this name.
    *
    * @param name Name under which configurations share the engine
    * @param open Opens the engine
@@ -83,7 +83,6 @@ export class Engines {
   #meter: UsageMeter | undefined;
   readonly #shared = new Map<string, Shared>();
 
-  /** @param remote Engines that another process runs */
   constructor(remote: RemoteEngines = {}) {
     this.remote = remote;
   }
@@ -92,9 +91,8 @@ export class Engines {
    * Takes over models with a price, times of usage and the bound of recordings of the configuration
    * in force.
    */
-  list(
-    { prices, providers, usage, limits }: Pick<Config, "prices" | "providers" | "usage" | "limits">,
-  ): void {
+  list(config: Pick<Config, "prices" | "providers" | "usage" | "limits">): void {
+    const { prices, providers, usage, limits } = config;
     this.recordings.maxBytes = limits.maxRecordingsBytes;
     const all = [prices, ...Object.values(providers).map((provider) => provider.prices ?? {})];
     this.listed.clear();
@@ -149,7 +147,8 @@ export class Engines {
     const shared = this.#shared.get(name);
     if (shared === undefined || --shared.users > 0) return;
     this.#shared.delete(name);
-    const engine = await shared.engine.catch(() => undefined); // one that could not be opened needs no closing
+    // An engine that could not be opened needs no closing.
+    const engine = await shared.engine.catch(() => undefined);
     if (engine !== undefined) await shared.close(engine as never);
   }
 }

@@ -7,8 +7,8 @@
 import type { Handler } from "../http/web.ts";
 
 /**
- * A handler that stands for another one. Listeners read its functions anew at each request, so that
- * the switch costs nothing.
+ * A handler that stands for another one. Listeners read its functions at each request, so that the
+ * switch costs nothing.
  */
 export interface HandlerSwitch extends Handler {
   /** Passes all further requests to another handler. */

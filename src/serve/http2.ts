@@ -144,9 +144,6 @@ function releaseLate(stream: ServerHttp2Stream, rest: AnyBody): void {
 /**
  * Answers a request. curl reports a broken stream when an answer ends before its own body was sent:
  * the answer therefore waits for the body, for up to {@link DISCARD_FIRST_MS}.
- *
- * @param handler The handler that answers
- * @param request What arrived
  */
 export async function answerHttp2(
   handler: Handler,
@@ -165,10 +162,11 @@ export async function answerHttp2(
   if (isWhole(body) && body !== null) headers["content-length"] = String(Buffer.byteLength(body));
   stream.respond({ ...headers, ":status": status }, { endStream: body === null });
   if (rest !== null) releaseLate(stream, rest);
-  if (!isWhole(body)) writeBody(body, stream);
-  else if (body !== null && isAhead) writeBody(endLate(body, rest), stream);
-  else if (body !== null && isLarge(body)) writeBody(inPieces(body), stream);
-  else if (body !== null) stream.end(body);
+  if (!isWhole(body)) return writeBody(body, stream);
+  if (body === null) return;
+  if (isAhead) return writeBody(endLate(body, rest), stream);
+  if (isLarge(body)) return writeBody(inPieces(body), stream);
+  stream.end(body);
 }
 
 /**
@@ -211,16 +209,11 @@ export interface OpenedServer {
   kill(): void;
 }
 
-/**
- * Creates a server that speaks HTTP/2 and HTTP/1.1.
- *
- * @param settings Its options
- * @returns The server
- */
-export async function createHttp2Server(
-  { handler, onRequest, limits, tls, outputs }: Http2Options,
-): Promise<OpenedServer> {
-  const { createSecureServer } = await import("node:http2"); // only where it is needed: Node takes some time to load it
+/** Creates a server that speaks HTTP/2 and HTTP/1.1. */
+export async function createHttp2Server(options: Http2Options): Promise<OpenedServer> {
+  const { handler, onRequest, limits, tls, outputs } = options;
+  // Only where it is needed: Node takes some time to load it.
+  const { createSecureServer } = await import("node:http2");
   const sessions = new Set<Http2Session>();
   const sockets = new Set<TLSSocket>();
   const settings = { maxConcurrentStreams: MAX_STREAMS };

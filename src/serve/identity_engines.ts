@@ -1,6 +1,6 @@
 /**
- * The parts by which a process verifies identity tokens: the public keys of issuers and the revoked
- * tokens, which outlive a change of the configuration.
+ * The parts with which a process verifies identity tokens: the public keys of issuers and the
+ * revoked tokens, which outlive a change of the configuration.
  *
  * @module
  */
@@ -48,7 +48,7 @@ export interface Identity {
   readonly revocations: RevocationRegistry;
 }
 
-/** Returns the file of revoked tokens: beside the file of keys, or beside the configuration. */
+/** Returns the file of revoked tokens: next to the file of keys, or next to the configuration. */
 export function revocationsFile({ keys }: Pick<Config, "keys">, directory: string): string {
   const isFile = typeof keys === "object" && "file" in keys;
   return resolve(
@@ -60,8 +60,9 @@ export function revocationsFile({ keys }: Pick<Config, "keys">, directory: strin
 /** Opens the revoked tokens. */
 async function openRevocations(
   config: Config,
-  { directory, report, isServing, references, redis }: IdentityOptions,
+  options: IdentityOptions,
 ): Promise<RevocationRegistry> {
+  const { directory, report, isServing, references, redis } = options;
   if (redis !== undefined) {
     const open = async () => {
       const { RedisRevocations } = await import("../keys/identity/revocations_redis.ts");
@@ -91,8 +92,9 @@ async function openRevocations(
 /** Opens the public keys of an issuer, and begins to fetch them. */
 function openKeys(
   config: IdentityConfig,
-  { directory, report, isServing, references }: IdentityOptions,
+  options: IdentityOptions,
 ): Promise<{ keys: IssuerKeys; started: Promise<void> }> {
+  const { directory, report, isServing, references } = options;
   const { issuer, jwks, refreshMs } = config;
   const open = () => {
     const readText = (path: string) => readFile(resolve(directory, path), "utf8");
@@ -115,8 +117,6 @@ function openKeys(
  * Opens what a configuration needs to verify identity tokens. A gateway starts while an issuer does
  * not answer, too.
  *
- * @param config The configuration
- * @param options Directory of relative paths, receiver of messages, engines
  * @returns The parts; `undefined` where the configuration has no issuers
  * @throws {ConfigError} When the revoked tokens can't be read
  */

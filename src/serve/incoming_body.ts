@@ -36,8 +36,8 @@ export class IncomingBody implements PushedBody {
   }
 
   /**
-   * Adds the listeners, only when the body is read: the server never discards an unread one that
-   * has listeners.
+   * Adds the listeners, only when the body is read: the server never discards an unread body
+   * that has listeners.
    */
   #watch(): void {
     const stream = this.#stream;

@@ -1,5 +1,5 @@
 /**
- * The file of keys and the files beside it: opened once, however many configurations name it.
+ * The file of keys and the files next to it: opened once, however many configurations name it.
  *
  * @module
  */
@@ -23,12 +23,12 @@ export interface KeyFileOptions {
 }
 
 /**
- * The file of keys and the two beside it: the state of keys, such as spent budgets, and their
+ * The file of keys and the two next to it: the state of keys, such as spent budgets, and their
  * usage.
  */
 export type KeyFiles = Readonly<Record<"keys" | "state" | "usage", SharedFile>>;
 
-/** Names the files that belong to a file of keys. @param path Its path */
+/** Names the files that belong to a file of keys. */
 export function keyFiles(path: string): KeyFiles {
   const stem = path.replace(/\.json$/, "");
   return {
@@ -38,11 +38,12 @@ export function keyFiles(path: string): KeyFiles {
   };
 }
 
-/** Opens the file of usage beside the file of keys. */
+/** Opens the file of usage next to the file of keys. */
 export async function usageBeside(
   file: SharedFile,
-  { report, isServing, engines, references }: KeyFileOptions,
+  options: KeyFileOptions,
 ): Promise<UsageStore> {
+  const { report, isServing, engines, references } = options;
   const open = async () => {
     const { listed, retention: keep } = engines;
     const usage = new FileUsage(file, { clock: systemClock, report, listed, keep });
@@ -52,7 +53,7 @@ export async function usageBeside(
   return await references.use(`usage ${file.path}`, open, (usage) => usage.close());
 }
 
-/** Opens a file of keys, and beside it the file of their state. */
+/** Opens a file of keys, and next to it the file of their state. */
 export async function openKeyFile(
   files: KeyFiles,
   { report, isServing, engines }: KeyFileOptions,

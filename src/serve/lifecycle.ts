@@ -10,6 +10,7 @@ import type { Handler } from "../http/web.ts";
 import type { Gateway } from "../gateway.ts";
 import { runtime } from "../runtime.ts";
 import { type Listener, type ListenOptions, type Serve, toListenerUrl } from "./listener.ts";
+import { codeOf } from "./system_error.ts";
 
 /** Time for the last bytes of ended exchanges to be sent. Milliseconds. */
 const LAST_WRITES_MS = 250;
@@ -34,11 +35,7 @@ export function disablePretenuring(): void {
 /**
  * Opens a listener.
  *
- * @param handler The handler that answers
- * @param serve The runtime's listener
- * @param address The address to listen on
  * @param path The setting of this address, for errors
- * @returns The open listener
  * @throws {ConfigError} When the address can't be listened on; names the address and the system's
  * error code
  */
@@ -51,18 +48,14 @@ export async function openListener(
   try {
     return await serve(handler, address);
   } catch (error) {
-    const why = error instanceof Error
-      ? "code" in error ? String(error.code) : error.name
-      : "unknown";
     const url = toListenerUrl(address, address.port);
-    throw new ConfigError([{ path, message: `cannot listen on ${url}: ${why}` }]);
+    throw new ConfigError([{ path, message: `cannot listen on ${url}: ${codeOf(error)}` }]);
   }
 }
 
 /**
  * Stops listeners from accepting connections. Requests that are open are still served to their end.
  *
- * @param listeners The listeners
  * @returns Resolves when their last connection is closed
  */
 export async function stopListeners(listeners: readonly Listener[]): Promise<void> {
@@ -88,11 +81,8 @@ async function stopAccepting(
  * serves everything, then the listeners close, then open exchanges finish. Those that are left
  * after the limit are ended with an error.
  *
- * @param gateway The gateway
- * @param listeners Its listeners
  * @param drain Durations of the two phases: the delay before listeners close, and the limit for
- * open exchanges.
- *   Milliseconds
+ * open exchanges. Milliseconds
  */
 export async function closeListeners(
   gateway: Pick<Gateway, "drain" | "close">,
@@ -110,9 +100,8 @@ export async function closeListeners(
 }
 
 /**
- * Waits for the first SIGINT or SIGTERM. A second one ends the process at once.
- *
- * @returns The signal's name
+ * Waits for the first SIGINT or SIGTERM, and returns its name. A second one ends the process at
+ * once.
  */
 export function waitForSignal(): Promise<string> {
   return new Promise((resolve) => {
@@ -127,12 +116,7 @@ export function waitForSignal(): Promise<string> {
   });
 }
 
-/**
- * Describes a bug.
- *
- * @param thrown The value that was thrown
- * @returns Its name and stack, without its message, which may quote what a caller sent
- */
+/** Describes a bug, without its message, which may quote what a caller sent. */
 export function describeBug(thrown: unknown): string {
   const { name, stack = "" } = thrown instanceof Error ? thrown : new Error();
   return `${name}\n${stack.split("\n").filter((line) => /^\s+at /.test(line)).join("\n")}`;
@@ -141,8 +125,6 @@ export function describeBug(thrown: unknown): string {
 /**
  * Keeps the process alive after an uncaught exception or an unhandled rejection, which costs one
  * exchange at most.
- *
- * @param report Receives a description of the error
  */
 export function containCrashes(report: (text: string) => void): void {
   for (const event of ["uncaughtException", "unhandledRejection"]) {

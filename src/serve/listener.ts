@@ -68,7 +68,7 @@ export interface Listener {
    * connections.
    *
    * @param options The new options, for the same address
-   * @returns Whether all of them were applied; if not, the listener has to be opened anew
+   * @returns Whether all of them were applied; if not, the listener has to be opened again
    */
   adjust?(options: ListenOptions): boolean;
   /** Closes idle connections, where stopping alone leaves them open. */
@@ -80,23 +80,16 @@ export interface Listener {
 /** Opens a listener. Each runtime has its own function of this type. */
 export type Serve = (handler: Handler, options: ListenOptions) => Promise<Listener>;
 
-/**
- * Formats the address of a listener.
- *
- * @param options The options that it was opened with
- * @param port The port that it got
- * @returns The URL, such as `https://127.0.0.1:8788`
- */
+/** Formats the address of a listener that got a port, such as `https://127.0.0.1:8788`. */
 export function toListenerUrl({ hostname, tls }: ListenOptions, port: number): string {
-  return `${tls === undefined ? "http" : "https"}://${
-    hostname.includes(":") ? `[${hostname}]` : hostname
-  }:${port}`;
+  const scheme = tls === undefined ? "http" : "https";
+  const host = hostname.includes(":") ? `[${hostname}]` : hostname;
+  return `${scheme}://${host}:${port}`;
 }
 
 /**
  * Reads the rest of a body and discards it. Never rejects.
  *
- * @param body The body
  * @param maxMs The longest time to read, milliseconds; less where nothing arrives
  * @returns Whether the body came to its end
  */
@@ -130,7 +123,6 @@ export function discard(body: AnyBody, maxMs: number = DISCARD_MS): Promise<bool
 /**
  * Returns the part of a web request's body that was not read.
  *
- * @param request The request
  * @param body Its body, as it was given to the handler
  * @returns The rest, possibly empty; `null` where there certainly is none
  */
@@ -145,9 +137,7 @@ export function bodyLeft(request: Request, body: ByteSource | null): ByteSource 
  * discarded: a connection that is closed with unread bytes is reset, and the caller may then never
  * see the answer.
  *
- * @param answer The body of the answer
- * @param rest What is left of the caller's body
- * @returns The same bytes as a source that ends late
+ * @param rest The part of the caller's body that was not read
  */
 export function endLate(answer: string | Uint8Array, rest: AnyBody): ByteSource {
   let isSent = false;
@@ -162,8 +152,8 @@ export function endLate(answer: string | Uint8Array, rest: AnyBody): ByteSource 
 }
 
 /**
- * Returns whether a body in memory is sent in pieces: one long write that moves looks like one that
- * stalls.
+ * Returns whether a body in memory is sent in pieces: a long write that moves looks like a write
+ * that stalls.
  */
 export function isLarge(body: string | Uint8Array): boolean {
   return body.length > SMALL_BODY_BYTES;

@@ -43,20 +43,22 @@ interface Binding {
 }
 
 const WILDCARDS = ["0.0.0.0", "::"];
-/** Pause between two attempts to open a listener anew. Milliseconds. */
+/** Pause between two attempts to open a listener again. Milliseconds. */
 const AGAIN_MS = 20;
-
-const isSame = (one: ListenOptions, other: ListenOptions): boolean =>
-  one.hostname === other.hostname && one.port === other.port &&
-  (one.tls === undefined) === (other.tls === undefined);
 
 type Endpoint = Pick<ListenOptions, "hostname" | "port">;
 
+function isSame(one: ListenOptions, other: ListenOptions): boolean {
+  const isSameEndpoint = one.hostname === other.hostname && one.port === other.port;
+  return isSameEndpoint && (one.tls === undefined) === (other.tls === undefined);
+}
+
 /** Returns whether two endpoints conflict: both can't be listened on at the same time. */
-export const areInConflict = (one: Endpoint, other: Endpoint): boolean =>
-  one.port !== 0 && one.port === other.port &&
-  (one.hostname === other.hostname ||
-    [one, other].some(({ hostname }) => WILDCARDS.includes(hostname)));
+export function areInConflict(one: Endpoint, other: Endpoint): boolean {
+  if (one.port === 0 || one.port !== other.port) return false;
+  const hostnames = [one.hostname, other.hostname];
+  return one.hostname === other.hostname || hostnames.some((name) => WILDCARDS.includes(name));
+}
 
 /** The listeners of one handler. */
 export class ListenerSet {
@@ -65,7 +67,6 @@ export class ListenerSet {
   readonly #leaving = new Set<Listener>();
   #isClosed = false;
 
-  /** @param options Options of the set */
   constructor(options: ListenerSetOptions) {
     this.#options = options;
   }
@@ -88,8 +89,6 @@ export class ListenerSet {
    * Opens the addresses that are new. Those that are no longer wanted are closed when the change is
    * made.
    *
-   * @param addresses All addresses that are wanted
-   * @returns The change, and the addresses that are listened on after it
    * @throws {ConfigError} For an address that can't be listened on
    */
   async prepare(addresses: readonly WantedAddress[]): Promise<ListeningChange> {
@@ -180,8 +179,7 @@ export class ListenerSet {
   }
 
   /**
-   * Opens the port of a binding again. @returns The listener; `undefined` while the port is not
-   * free
+   * Opens the port of a binding again. Returns `undefined` while the port is not free.
    */
   async #tryOpen({ listener, wanted }: Binding): Promise<Listener | undefined> {
     const { handler, serve } = this.#options;

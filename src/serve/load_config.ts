@@ -10,14 +10,15 @@ import { dirname, resolve } from "node:path";
 import process from "node:process";
 import {
   findNodeAtLocation,
+  getNodeValue,
   type Node,
   type ParseError,
   parseTree,
   printParseErrorCode,
 } from "jsonc-parser";
-import { getNodeValue } from "jsonc-parser";
 import { checkConfig, type Config, ConfigError, type ConfigIssue } from "../config/config.ts";
 import type { TlsIdentity } from "./listener.ts";
+import { codeOf } from "./system_error.ts";
 import { type Json, layVariable, listVariableNames, PREFIX } from "../config/environment.ts";
 
 /** File that is looked for in the working directory when no other one is named. */
@@ -152,10 +153,7 @@ function readVariables(providers: readonly string[]): Map<string, string> {
 }
 
 /**
- * Returns the variables of the environment that a configuration was made with.
- *
- * @param loaded The configuration
- * @returns Their names
+ * Returns the names of the variables of the environment that a configuration was made with.
  */
 export function readSetVariables({ config }: LoadedConfig): string[] {
   return Array.from(readVariables(Object.keys(config.providers)).keys());
@@ -163,19 +161,18 @@ export function readSetVariables({ config }: LoadedConfig): string[] {
 
 const isLoopback = (hostname: string) => /^(?:localhost|127(?:\.\d+){3}|::1)$/.test(hostname);
 
-function assertSafeBind({ listen, keys, admin, identity = [] }: Config): void {
+function assertSafeBind(config: Config): void {
+  const { listen, keys, admin, identity = [] } = config;
   const wide = listen.findIndex(({ hostname }) => !isLoopback(hostname));
-  if (wide !== -1 && Array.isArray(keys) && keys.length === 0 && identity.length === 0) {
-    throw new ConfigError([{
-      path: `listen[${wide}].hostname`,
-      message:
-        "cannot listen beyond this machine without a gateway key: configure keys, or set SALLYPORT_KEYS",
-    }]);
+  const hasNoCallers = Array.isArray(keys) && keys.length === 0 && identity.length === 0;
+  if (wide !== -1 && hasNoCallers) {
+    const message = "cannot listen beyond this machine without a gateway key: " +
+      "configure keys, or set SALLYPORT_KEYS";
+    throw new ConfigError([{ path: `listen[${wide}].hostname`, message }]);
   }
-  if (
-    admin !== undefined && !isLoopback(admin.hostname) && admin.token === undefined &&
-    !identity.some((issuer) => issuer.admin !== undefined)
-  ) {
+  const isOpenAdmin = admin !== undefined && !isLoopback(admin.hostname);
+  const hasOperators = identity.some((issuer) => issuer.admin !== undefined);
+  if (isOpenAdmin && admin.token === undefined && !hasOperators) {
     const message = "expected a token: the admin listener is open beyond this machine";
     throw new ConfigError([{ path: "admin.token", message }]);
   }
@@ -186,7 +183,6 @@ function assertSafeBind({ listen, keys, admin, identity = [] }: Config): void {
  *
  * @param named The file named on the command line; else `SALLYPORT_CONFIG`, else `gateway.jsonc`
  * where it exists
- * @returns The configuration
  * @throws {ConfigError} With every mistake and its place
  */
 export function loadConfig(named?: string): LoadedConfig {
@@ -216,8 +212,10 @@ export function loadConfig(named?: string): LoadedConfig {
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     issues.push(...error.issues.map(({ path, message }) => {
-      const [, variable] = Array.from(sources).filter(([prefix]) => path.startsWith(prefix))
-        .toSorted(([a], [b]) => b.length - a.length)[0] ?? []; // of admin and admin.token the one that is meant
+      // Of `admin` and `admin.token` the longer one is meant.
+      const [longest] = Array.from(sources.keys()).filter((prefix) => path.startsWith(prefix))
+        .toSorted((one, other) => other.length - one.length);
+      const variable = longest === undefined ? undefined : sources.get(longest);
       return { path, message, source: variable ?? found?.lineOf(path) };
     }));
   }
@@ -261,9 +259,8 @@ export function* checkTls(
 }
 
 /**
- * Reads the certificate and key of each listener.
+ * Reads the certificate and key of each listener. Relative paths start at the directory.
  *
- * @param loaded The configuration; relative paths start at its directory
  * @returns The addresses, with files replaced by their text
  * @throws {ConfigError} For every file that can't be read, or whose content is not as expected
  */
@@ -284,8 +281,7 @@ export function readTlsFiles(
       try {
         return readFileSync(resolve(directory, files[name]), "utf8");
       } catch (error) {
-        const why = error instanceof Error ? "code" in error ? error.code : error.name : "unknown";
-        report(name, `cannot read the PEM file (${why})`);
+        report(name, `cannot read the PEM file (${codeOf(error)})`);
         return "";
       }
     };

@@ -12,7 +12,8 @@ import type { RedisConfig } from "../config/redis.ts";
 
 const MASK = "(masked)";
 
-function maskKey({ key, digest, previous, ...rest }: KeyConfig): Record<string, unknown> {
+function maskKey(config: KeyConfig): Record<string, unknown> {
+  const { key, digest, previous, ...rest } = config;
   return {
     ...rest,
     ...(key !== undefined && { key: MASK }),
@@ -42,7 +43,8 @@ function maskProvider({ headers, egress, ...rest }: ProviderConfig): Record<stri
 }
 
 /** Masks passwords, and what a URL says before its host. */
-function maskRedis({ url, sentinel, password, ...rest }: RedisConfig): Record<string, unknown> {
+function maskRedis(config: RedisConfig): Record<string, unknown> {
+  const { url, sentinel, password, ...rest } = config;
   return {
     ...(url !== undefined && { url: url.replace(/\/\/[^/]*@/, `//${MASK}@`) }),
     ...(sentinel !== undefined && {
@@ -53,17 +55,11 @@ function maskRedis({ url, sentinel, password, ...rest }: RedisConfig): Record<st
   };
 }
 
-/**
- * Masks the secrets of a configuration.
- *
- * @param config The configuration
- * @returns The configuration with its secrets masked
- */
-export function maskSecrets(
-  { providers, keys, admin, redis, alerts, ...config }: Config,
-): Record<string, unknown> {
+/** Masks the secrets of a configuration. */
+export function maskSecrets(config: Config): Record<string, unknown> {
+  const { providers, keys, admin, redis, alerts, ...rest } = config;
   return {
-    ...config,
+    ...rest,
     providers: Object.fromEntries(
       Object.entries(providers).map(([name, each]) => [name, maskProvider(each)]),
     ),
@@ -91,7 +87,6 @@ function sortMembers(_name: string, value: unknown): unknown {
  * and runtime. It is made of the result of {@link maskSecrets}: no secret can be guessed from it,
  * and a changed secret does not change it. The name of a gateway is no part of it.
  *
- * @param config The configuration
  * @returns SHA-256 in hexadecimal
  */
 export function digestConfig({ instance: _, ...config }: Config): string {

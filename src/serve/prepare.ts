@@ -47,7 +47,6 @@ const acceptsTokens = ({ identity = [] }: Config): boolean =>
  * @param named The file; found as `loadConfig` does if left out
  * @param makeKey Makes a key where none is configured. Where it makes none, a missing key is a
  * mistake
- * @returns The configuration
  * @throws {ConfigError} With every mistake and its place
  */
 export function readSource(
@@ -79,11 +78,8 @@ export function readSource(
 /**
  * Opens the engines that a configuration asks for.
  *
- * @param source The configuration
  * @param options The engines of the process, the receiver of one-line messages for the operator,
- * and whether to leave
- *   Redis alone
- * @returns The configuration with its open engines
+ * and whether to leave Redis alone
  * @throws {ConfigError} For a file of keys, budgets or usage that can't be used
  */
 export async function prepare(
@@ -96,7 +92,7 @@ export async function prepare(
   const assembled = isOffline ? withoutRedis(config) : config;
   const assembly = await assemble(assembled, { directory, report, isServing: true, engines });
   try {
-    composeGateway(config, assembly.parts); // what only the whole shows, such as a host of two providers
+    composeGateway(config, assembly.parts); // for mistakes that only the whole shows
   } catch (error) {
     await assembly.close();
     throw error;

@@ -25,12 +25,7 @@ function ask<Answer>(question: () => Answer): Answer | undefined {
   }
 }
 
-/**
- * Adds memory, processor time, file descriptors and the delay of the event loop.
- *
- * @param registry Receives the metrics
- * @param clock Source of time
- */
+/** Adds memory, processor time, file descriptors and the delay of the event loop. */
 export function addProcessMetrics(registry: MetricRegistry, clock: Clock): void {
   const startedAt = Date.now() / 1000 - process.uptime();
   const seconds = (): number => {
@@ -38,7 +33,7 @@ export function addProcessMetrics(registry: MetricRegistry, clock: Clock): void 
     return (user + system) / 1e6;
   };
   const memory = () => process.memoryUsage();
-  const countFiles = () => readdirSync("/proc/self/fd").length - 1; // one of them is the folder itself
+  const countFiles = () => readdirSync("/proc/self/fd").length - 1; // without the folder itself
   const limit = ask(() =>
     Number(/^Max open files\s+(\d+)/m.exec(readFileSync("/proc/self/limits", "utf8"))?.[1] ?? NaN)
   );

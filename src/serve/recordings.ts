@@ -26,19 +26,17 @@ export interface DurableEngines {
 
 /**
  * Opens the durable exchanges of a configuration. Once a process has them, they stay: after a
- * change to a configuration by which no call is recorded any more, what was recorded before can
- * still be read and stopped.
- *
- * @param config The configuration
- * @param options The engines
- * @returns They; `undefined` where no call can be recorded
+ * change to a configuration without recording, what was recorded before can
+ * still be read and stopped. Returns `undefined` where no call can be recorded.
  */
 export async function openDurable(
   config: Config,
-  { engines, references, redis, isServing }: DurableEngines,
+  options: DurableEngines,
 ): Promise<DurableExchanges | undefined> {
+  const { engines, references, redis, isServing } = options;
   const name = redis === undefined ? "recordings" : `recordings ${redis.name}`;
-  if (!isServing || !(mayRecord(config) || engines.isOpen(name))) return undefined;
+  const isNeeded = mayRecord(config) || engines.isOpen(name);
+  if (!isServing || !isNeeded) return undefined;
   const clock = systemClock;
   const open = async (): Promise<RecordingStore> => {
     if (redis === undefined) return engines.remote.recordings ?? engines.recordings;

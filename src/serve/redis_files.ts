@@ -10,13 +10,13 @@ import { ConfigError, type ConfigIssue } from "../config/config.ts";
 import type { RedisConfig } from "../config/redis.ts";
 import type { RedisTarget } from "../storage/redis_client.ts";
 import { checkTls } from "./load_config.ts";
+import { codeOf } from "./system_error.ts";
 
 type PemName = "ca" | "cert" | "key";
 
 /**
  * Reads the files.
  *
- * @param config The connection to Redis
  * @param directory Directory that relative paths start from
  * @returns The connection, with files replaced by their text
  * @throws {ConfigError} For every file that can't be read, or whose content is not as expected
@@ -36,8 +36,7 @@ export function readRedisFiles(config: RedisConfig, directory: string): RedisTar
     try {
       return readFileSync(resolve(directory, tls[name]), "utf8");
     } catch (error) {
-      const why = error instanceof Error ? "code" in error ? error.code : error.name : "unknown";
-      report(name, `cannot read the PEM file (${why})`);
+      report(name, `cannot read the PEM file (${codeOf(error)})`);
       return undefined;
     }
   };

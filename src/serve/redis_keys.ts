@@ -17,7 +17,7 @@ export interface RedisKeysPlace {
   /** Name under which configurations share the connection. */
   readonly name: string;
   readonly client: RedisClient;
-  /** File of the snapshot, if there is to be one. */
+  /** File of the snapshot, if one is configured. */
   readonly snapshot: string | undefined;
 }
 
@@ -33,18 +33,19 @@ interface RedisKeysOptions {
 /**
  * Opens the keys.
  *
- * @param place Where they are
- * @param options Directory of relative paths, receiver of messages, engines
  * @returns Their store; a gateway has tried a look-up by then, a command has not
  */
 export async function openRedisKeys(
-  { name, client, snapshot }: RedisKeysPlace,
-  { directory, report, isServing, engines, references }: RedisKeysOptions,
+  place: RedisKeysPlace,
+  options: RedisKeysOptions,
 ): Promise<RedisKeyStore> {
+  const { name, client, snapshot } = place;
+  const { directory, report, isServing, engines, references } = options;
   const file = snapshot === undefined ? undefined : new SharedFile(resolve(directory, snapshot));
   const open = async () => {
     if (!isServing) return new RedisKeyStore(client, systemClock, { isCluster: client.isCluster });
-    if (engines.remote.limiter === undefined) await file?.tidy(report); // a worker's supervisor has done so
+    // A worker's supervisor has done so.
+    if (engines.remote.limiter === undefined) await file?.tidy(report);
     const clock = systemClock;
     const store = new RedisKeyStore(client, clock, {
       snapshot: file && new KeySnapshot(file, { clock, report }),

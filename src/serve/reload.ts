@@ -9,6 +9,7 @@ import process from "node:process";
 import { ConfigError } from "../config/config.ts";
 import type { Change } from "./change.ts";
 import type { Source } from "./prepare.ts";
+import { codeOf } from "./system_error.ts";
 
 /** The configuration in force, as it is shown to operators. */
 export interface InForce {
@@ -20,7 +21,7 @@ export interface InForce {
 
 /** Options of a {@link Reloader}. */
 export interface ReloaderOptions {
-  /** Reads the configuration. @param file The one that is in force */
+  /** Reads the configuration. `file` is the one in force. */
   readonly read: (file: string | undefined) => Source;
   /** Prepares the change to the configuration. */
   readonly prepare: (source: Source) => Promise<Change>;
@@ -37,7 +38,6 @@ export class Reloader {
   #isWanted = false;
   #isOver = false;
 
-  /** @param options Options of the reloader */
   constructor(options: ReloaderOptions) {
     this.#options = options;
   }
@@ -49,8 +49,6 @@ export class Reloader {
 
   /**
    * Puts the first configuration into force.
-   *
-   * @param source The configuration
    * @throws {ConfigError} When it can't be served
    */
   async start(source: Source): Promise<void> {
@@ -110,8 +108,7 @@ function hasLostTerminal(): boolean {
     closeSync(openSync("/dev/tty", "r"));
     return false;
   } catch (error) {
-    return error instanceof Error && "code" in error &&
-      (error.code === "ENXIO" || error.code === "EIO");
+    return ["ENXIO", "EIO"].includes(codeOf(error));
   }
 }
 

@@ -1,6 +1,6 @@
 /**
  * A gateway whose configuration can change while it serves: new requests are served by the new
- * configuration, and open exchanges end under the one that they began with.
+ * configuration, and open exchanges end under the configuration that they began with.
  *
  * @module
  */
@@ -33,7 +33,7 @@ export interface RunningGatewayOptions {
   /** Returns the observers of settled exchanges under a configuration. */
   readonly observe: (prepared: Prepared) => readonly ExchangeObserver[];
   readonly tracer: Tracer | undefined;
-  /** Watch of budgets, and who is told of messages that get lost. */
+  /** Watch of budgets, and the receiver of reports about lost messages. */
   readonly budgets: GatewayParts["budgets"];
 }
 
@@ -48,7 +48,6 @@ export class RunningGateway {
   /** Ejections of replicas that earlier gateways have counted, by provider and replica. */
   readonly #ejections = new Map<string, number>();
 
-  /** @param options Options of the gateway */
   constructor(options: RunningGatewayOptions) {
     this.#options = options;
     this.handler = createSwitch();
@@ -81,10 +80,8 @@ export class RunningGateway {
   }
 
   /**
-   * Prepares the gateway of another configuration.
-   *
-   * @param prepared The configuration; its engines are closed when its last exchange is over
-   * @returns The change
+   * Prepares the gateway of another configuration, whose engines are closed when its last exchange
+   * is over.
    */
   prepare(prepared: Prepared): Promise<Change> {
     const { config, assembly } = prepared;
@@ -112,7 +109,7 @@ export class RunningGateway {
     return Promise.resolve({ apply, abandon: () => assembly.close() });
   }
 
-  /** Tells the observers of all exchanges that have settled until now: they are told in batches. */
+  /** Passes all exchanges that have settled until now to the observers, which get batches. */
   flushObservers(): void {
     for (const { observers } of this.#generations) observers.flush();
   }
@@ -122,10 +119,7 @@ export class RunningGateway {
     this.#current?.gateway.drain();
   }
 
-  /**
-   * Waits for open exchanges, and ends those left after the limit. @param limitMs The limit,
-   * milliseconds
-   */
+  /** Waits for open exchanges, and ends those left after the limit. Milliseconds. */
   async close(limitMs?: number): Promise<void> {
     await Promise.all(this.#generations.map(({ gateway }) => gateway.close(limitMs)));
     this.flushObservers();

@@ -78,7 +78,6 @@ export class ServingHere implements Serving {
   #feed: LiveFeed | undefined;
   #current: Prepared | undefined;
 
-  /** @param options Options that stay when the configuration changes */
   constructor(options: ServingOptions) {
     const { serve, version, report } = options;
     this.#options = options;
@@ -168,17 +167,15 @@ export class ServingHere implements Serving {
   /**
    * Prepares another configuration.
    *
-   * @param prepared The configuration
    * @param ports The ports that another process got for its addresses
-   * @returns The change
    * @throws {ConfigError} When an address can't be listened on
    */
   async prepare(prepared: Prepared, ports: readonly number[] = []): Promise<ListeningChange> {
-    const { config: { limits, providers }, source: { addresses } } = prepared;
-    const { bodyTimeMs, writeStallMs } = limits;
+    const { config, source } = prepared;
+    const { bodyTimeMs, writeStallMs } = config.limits;
     const { isShared } = this.#options;
     const options = { bodyTimeMs, writeStallMs, isShared };
-    const wanted = addresses.map((address, index) => ({
+    const wanted = source.addresses.map((address, index) => ({
       ...address,
       ...options,
       givenPort: ports[index],
@@ -195,7 +192,7 @@ export class ServingHere implements Serving {
       apply: () => {
         apply();
         this.#current = prepared;
-        this.#feed?.show(providers);
+        this.#feed?.show(config.providers);
       },
     };
   }
@@ -204,10 +201,7 @@ export class ServingHere implements Serving {
     return Promise.resolve(); // it has served since its first configuration came into force
   }
 
-  /**
-   * Ends serving. @param delayMs The time for which it still accepts; the configured one if left
-   * out, milliseconds
-   */
+  /** Ends serving. @param delayMs The time for which it still accepts, milliseconds */
   async close(delayMs: number = this.#current?.config.drain.delayMs ?? 0): Promise<void> {
     const { limitMs } = this.#current?.config.drain ?? { limitMs: 0 };
     await closeListeners(this.#gateway, this.#listeners.close(), { delayMs, limitMs });
@@ -220,11 +214,11 @@ export class ServingHere implements Serving {
   }
 
   /** Returns the observers of settled exchanges under a configuration. */
-  #observersOf({ config, assembly: { identity } }: Prepared): readonly ExchangeObserver[] {
+  #observersOf({ config, assembly }: Prepared): readonly ExchangeObserver[] {
     const { admin, log, providers, redis } = config;
-    const hasOperators = admin?.token !== undefined ||
-      (admin !== undefined && identity?.verifier.hasOperators === true);
-    // Without a token nobody may watch here; with Redis the other gateways do.
+    const hasIdentities = assembly.identity?.verifier.hasOperators === true;
+    const hasOperators = admin !== undefined && (admin.token !== undefined || hasIdentities);
+    // Without operators no one may watch here. With Redis the other gateways do.
     const isWatchable = hasOperators || redis !== undefined;
     if (isWatchable) this.#feed ??= new LiveFeed(providers, Date.now);
     const feed = isWatchable ? this.#feed : undefined;
@@ -236,9 +230,9 @@ export class ServingHere implements Serving {
    * Returns the observer that counts by key; `undefined` where the configuration does not ask for
    * it.
    */
-  #countKeys(
-    { metrics: { maxKeys }, providers, prices, currency }: Config,
-  ): ExchangeObserver | undefined {
+  #countKeys(config: Config): ExchangeObserver | undefined {
+    const { providers, prices, currency } = config;
+    const { maxKeys } = config.metrics;
     if (maxKeys === 0) return undefined;
     this.#keyMetrics ??= new KeyMetrics(this.#registry);
     return this.#keyMetrics.under({

@@ -1,6 +1,6 @@
 /**
- * Transports of this runtime: the one that most providers share, and those of providers with a way
- * out of their own.
+ * Transports of this runtime: most providers share one, providers with their own way out have their
+ * own.
  *
  * @module
  */
@@ -47,7 +47,6 @@ function createProviderTransport(name: string, egress: Egress): Transport {
 /**
  * Creates the transports of the providers that have a way out of their own.
  *
- * @param config The configuration
  * @param directory Directory that relative paths start from
  * @returns The transports by the names of the providers
  * @throws {ConfigError} For a file that can't be used
@@ -64,8 +63,6 @@ export function createTransports(config: Config, directory: string): Record<stri
 /**
  * Does the same for a process whose configuration can change: while a way out stays the same, with
  * the content of its files, its connections stay open.
- *
- * @param references The references of this configuration
  */
 export async function openTransports(
   config: Config,

@@ -59,7 +59,7 @@ describe("limits of workers", () => {
     );
     assert.deepEqual(batches.map(({ questions }) => questions.length), [50]);
     assert.deepEqual(
-      batches[0]?.subjects.map(([number]) => number),
+      batches[0]?.subjects.map(({ number }) => number),
       [0],
       "its limits are told once",
     );
@@ -112,7 +112,7 @@ describe("limits of workers", () => {
       () => keyWith({ requests: { limit: 1, windowMs: HOUR } }),
     );
     await Promise.all(many.map((each) => worker.acquire([each], NO_RESERVATION)));
-    const numbers = batches.flatMap(({ subjects }) => subjects.map(([number]) => number));
+    const numbers = batches.flatMap(({ subjects }) => subjects.map(({ number }) => number));
     assert.ok(Math.max(...numbers) < 10_000, "they are bounded");
     for (const each of [subject, wider, many[0], many.at(-1)]) {
       const { used, limit } = (await worker.status(each ?? assert.fail()))[0] ?? assert.fail();

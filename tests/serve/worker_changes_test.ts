@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { beforeEach, describe, it } from "@std/testing/bdd";
 import type { Source } from "../../src/serve/prepare.ts";
 import { WorkerChanges } from "../../src/serve/workers/changes.ts";
-import type { SupervisorMessage } from "../../src/serve/workers/worker.ts";
+import type { SupervisorMessage } from "../../src/serve/workers/messages.ts";
 import {
   acceptsCallers,
   nextWorkerState,

@@ -36,7 +36,6 @@ export class FleetMember {
   #isOver = false;
   #cancel = (): void => {};
 
-  /** @param own This gateway */
   constructor(own: OwnGateway) {
     this.#own = own;
   }
@@ -47,9 +46,10 @@ export class FleetMember {
   }
 
   /** Prepares another configuration. */
-  prepare({ config: { instance }, assembly: { redis, redisClient } }: Prepared): Promise<Change> {
+  prepare({ config, assembly }: Prepared): Promise<Change> {
+    const { redis, redisClient } = assembly;
     const apply = () => {
-      this.#own.use({ instance, redis });
+      this.#own.use({ instance: config.instance, redis });
       if (redisClient === this.#client) return;
       void this.#sayLeft();
       this.#client = redisClient;

@@ -59,7 +59,6 @@ export class OwnGateway {
   /** Host and first port. */
   #address = this.#host;
 
-  /** @param parts The parts that it works with */
   constructor(parts: OwnGatewayParts) {
     this.#parts = parts;
     this.served = parts.served;

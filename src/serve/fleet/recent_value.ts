@@ -16,7 +16,7 @@ export class RecentValue<T> {
     this.#freshMs = freshMs;
   }
 
-  /** @returns The last value if it is recent, else the one that `read` returns */
+  /** Returns the last value if it is recent, else the value that `read` returns. */
   get(read: () => Promise<T>): Promise<T> {
     const now = systemClock.monotonic();
     if (this.#value !== undefined && now - this.#readAt < this.#freshMs) return this.#value;

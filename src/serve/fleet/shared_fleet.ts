@@ -72,10 +72,6 @@ export class SharedFleet implements Fleet {
   #reading: Promise<void> | undefined;
   readonly #live = new RecentValue<ReadonlyMap<string, unknown>>(FRESH_MS);
 
-  /**
-   * @param own This gateway
-   * @param member Its membership
-   */
   constructor(own: OwnGateway, member: FleetMember) {
     this.#own = own;
     this.#member = member;
@@ -133,15 +129,13 @@ export class SharedFleet implements Fleet {
       wanted.length > others.length ? this.#own.served.snapshot() : undefined,
       this.#askMetrics(others).catch(() => new Map<string, readonly MetricSnapshot[]>()),
     ]);
-    const byName = new Map<string, (readonly MetricSnapshot[])[]>();
-    for (const { id, name, isSelf } of wanted) {
-      const metrics = isSelf ? own : found.get(id);
-      byName.set(name, [...byName.get(name) ?? [], ...(metrics === undefined ? [] : [metrics])]);
-    }
-    return Array.from(
-      byName,
-      ([name, all]) => ({ name, metrics: all.length === 0 ? undefined : mergeMetrics(all) }),
-    );
+    const names = new Set(wanted.map(({ name }) => name));
+    return Array.from(names, (name) => {
+      const all = wanted.filter((each) => each.name === name)
+        .map(({ id, isSelf }) => isSelf ? own : found.get(id))
+        .filter((metrics) => metrics !== undefined);
+      return { name, metrics: all.length === 0 ? undefined : mergeMetrics(all) };
+    });
   }
 
   async exchanges(gateway: string, query: ExchangeQuery): Promise<FleetPage> {
@@ -158,12 +152,12 @@ export class SharedFleet implements Fleet {
         detail: `no answer from ${missing.join(", ")}`,
       });
     }
-    const ours = own &&
-      { ...own, exchanges: own.exchanges.map((each) => ({ ...each, gateway: this.#own.name })) };
-    return {
-      ...mergePages([...found.values(), ...(ours === undefined ? [] : [ours])], query.limit),
-      missing,
-    };
+    const pages = Array.from(found.values());
+    if (own !== undefined) {
+      const exchanges = own.exchanges.map((each) => ({ ...each, gateway: this.#own.name }));
+      pages.push({ ...own, exchanges });
+    }
+    return { ...mergePages(pages, query.limit), missing };
   }
 
   async turn(gateway: string, isDrained: boolean): Promise<readonly TurnedGateway[]> {
@@ -195,15 +189,13 @@ export class SharedFleet implements Fleet {
     ids: readonly string[],
     isDrained: boolean,
   ): Promise<readonly TurnedGateway[]> {
+    const wanted = isDrained ? ["draining", "leaving"] : ["ready", "starting"];
     const end = systemClock.monotonic() + ANSWER_MS;
     while (true) {
       const { gateways } = await this.list();
-      const turned = gateways.filter(({ id }) => ids.includes(id)).map(({ id, name, state }) => ({
-        id,
-        name,
-        state,
-        isDone: (isDrained ? ["draining", "leaving"] : ["ready", "starting"]).includes(state),
-      }));
+      const turned = gateways.filter(({ id }) => ids.includes(id)).map(({ id, name, state }) => {
+        return { id, name, state, isDone: wanted.includes(state) };
+      });
       if (turned.every(({ isDone }) => isDone) || systemClock.monotonic() > end) return turned;
       await pause(LOOK_MS);
       await this.#read();
@@ -278,15 +270,14 @@ export class SharedFleet implements Fleet {
   async #askHistory(store: FleetStore, others: readonly FleetGateway[], to: number) {
     const asked = await store.ask("watched", true);
     const found: (readonly [name: string, part: LivePart])[] = [];
-    const read = (name: string, value: unknown) => {
+    await this.#await(store, "history", others, ({ name }, value) => {
       const part = readHistory(value, asked, to);
       return part === undefined ? false : found.push([name, part]) > 0;
-    };
-    await this.#await(store, "history", others, read);
+    });
     return found;
   }
 
-  /** Asks gateways for exchanges. @returns The pages of those that answered in time, by id */
+  /** Asks gateways for exchanges. Returns the pages of those that answered in time, by id. */
   async #askExchanges(
     others: readonly FleetGateway[],
     query: ExchangeQuery,
@@ -294,16 +285,14 @@ export class SharedFleet implements Fleet {
     const found = new Map<string, ExchangePage>();
     const store = this.#member.store;
     if (store === undefined || others.length === 0) return found;
-    // Each has a question of its own, so that nobody else's answer counts.
-    const asked = new Map<string, { id: string; name: string }>();
-    for (const { id, name } of others) asked.set(crypto.randomUUID(), { id, name });
+    // Each has its own question, so that no other gateway's answer counts.
+    const questions = others.map(({ id, name }) => ({ id: crypto.randomUUID(), to: id, name }));
     await Promise.all(
-      Array.from(asked, ([id, to]) => store.askExchanges(to.id, JSON.stringify({ id, query }))),
+      questions.map(({ id, to }) => store.askExchanges(to, JSON.stringify({ id, query }))),
     );
-    const questions = Array.from(asked, ([id, { name }]) => ({ id, name }));
-    await this.#await(store, "exchanges", questions, (name, value, question) => {
+    await this.#await(store, "exchanges", questions, ({ to, name }, value) => {
       const page = readAnswer(value, name);
-      return page !== undefined && found.set(asked.get(question)?.id ?? "", page).size > 0;
+      return page !== undefined && found.set(to, page).size > 0;
     });
     return found;
   }
@@ -316,7 +305,7 @@ export class SharedFleet implements Fleet {
     const serving = others.filter(({ presence }) => presence === "serving");
     if (store === undefined || serving.length === 0) return found;
     const asked = await store.ask("scraped", true);
-    await this.#await(store, "metrics", serving, (_name, value, id) => {
+    await this.#await(store, "metrics", serving, ({ id }, value) => {
       const { asked: answered = 0, metrics } = (value ?? {}) as {
         asked?: number;
         metrics?: unknown;
@@ -328,21 +317,22 @@ export class SharedFleet implements Fleet {
   }
 
   /**
-   * Waits for the answers of gateways. @param read Takes an answer; returns false for one to an
-   * earlier question
+   * Waits for answers, which gateways publish under the ids of those that are asked. `read` takes
+   * an answer, and returns false for the answer to an earlier question.
    */
-  async #await(
+  async #await<Asked extends { readonly id: string }>(
     store: FleetStore,
     kind: "history" | "metrics" | "exchanges",
-    gateways: readonly Pick<FleetGateway, "id" | "name">[],
-    read: (name: string, value: unknown, id: string) => boolean,
+    all: readonly Asked[],
+    read: (asked: Asked, value: unknown) => boolean,
   ): Promise<void> {
-    const missing = new Map(gateways.map(({ id, name }) => [id, name]));
+    const missing = new Map(all.map((asked) => [asked.id, asked]));
     const end = systemClock.monotonic() + ANSWER_MS;
     while (missing.size > 0 && systemClock.monotonic() < end) {
       await pause(LOOK_MS);
       for await (const [id, value] of store.take(kind, [...missing.keys()])) {
-        if (read(missing.get(id) ?? "", value, id)) missing.delete(id);
+        const asked = missing.get(id);
+        if (asked !== undefined && read(asked, value)) missing.delete(id);
       }
     }
   }

@@ -12,7 +12,7 @@ import { openListener } from "../lifecycle.ts";
 import { areInConflict } from "../listener_set.ts";
 import { serve } from "../node.ts";
 import type { Source } from "../prepare.ts";
-import type { SupervisorMessage, WorkerMessage } from "./worker.ts";
+import type { SupervisorMessage, WorkerMessage } from "./messages.ts";
 import type { AskedChange, WorkerEvent, WorkerState } from "./worker_state.ts";
 
 /** Options of {@link WorkerChanges}. */
@@ -48,8 +48,8 @@ type Verdict = (WorkerMessage & { readonly type: "prepared" | "refused" }) | {
  * files. Milliseconds.
  */
 const PREPARE_MS = 30_000;
-const UNTRIED =
-  "no worker serves, so none could try the configuration. Reload when one does, or restart the gateway";
+const UNTRIED = "no worker serves, so none could try the configuration. " +
+  "Reload when one does, or restart the gateway";
 
 /**
  * Returns the ports of listeners, for the other workers. Not needed on Node, whose cluster shares
@@ -74,7 +74,6 @@ export class WorkerChanges<Worker extends ChangingWorker> {
   #urls: readonly string[] = [];
   #calls = 0;
 
-  /** @param options Options of the changes */
   constructor(options: WorkerChangesOptions<Worker>) {
     this.#options = options;
   }
@@ -109,8 +108,6 @@ export class WorkerChanges<Worker extends ChangingWorker> {
    * meanwhile is not asked: it, or its successor, gets the configuration that is then in force.
    * Unless it is the first configuration, at least one worker has to try it.
    *
-   * @param source The configuration
-   * @returns The change
    * @throws {ConfigError} When one of them can't use it, or no worker serves: then all go on as
    * before
    */
@@ -198,7 +195,8 @@ export class WorkerChanges<Worker extends ChangingWorker> {
     const before = this.#source?.addresses ?? [];
     for (const [index, { hostname, port }] of addresses.entries()) {
       const address = { hostname, port, bodyTimeMs: 0 };
-      if (before.some((other) => areInConflict(other, address))) continue; // it stays, or the worker says why it can't
+      // It stays, or the worker reports why it can't.
+      if (before.some((other) => areInConflict(other, address))) continue;
       const refuse = () => Promise.reject(new Error("this listener answers no one"));
       const listener = await openListener(
         { fetch: refuse, handle: refuse },

@@ -1,5 +1,5 @@
 /**
- * Calls from the supervisor to a listener of its own workers. A supervisor has no gateway itself:
+ * Calls from the supervisor to a listener of its workers. A supervisor has no gateway itself:
  * requests of the playground reach a worker in the same way as any caller's.
  *
  * @module
@@ -46,7 +46,6 @@ function toAnswer(response: IncomingMessage, body: PushedBody): GatewayResponse 
  * verified, for it is our own
  * @param request The request. Its body is sent whole, and of its headers only those of the
  * playground
- * @returns The answer, with its body as a stream
  * @throws {GatewayError} When no worker answers
  */
 export async function callListener(url: string, request: GatewayRequest): Promise<GatewayResponse> {

@@ -15,9 +15,7 @@ export class Poll<Answer> {
   /**
    * Asks workers, and waits for their answers. A worker that does not answer in time is left out.
    *
-   * @param workers The workers
    * @param ask Asks one of them, with the number of the call
-   * @returns The answers
    */
   async ask<Worker>(
     workers: readonly Worker[],
@@ -39,7 +37,7 @@ export class Poll<Answer> {
     return answers;
   }
 
-  /** Handles a worker's answer. @param call The number of the call that it answers */
+  /** Handles a worker's answer to a call. */
   answered(call: number, answer: Answer): void {
     this.#open.get(call)?.(answer);
   }

@@ -32,9 +32,8 @@ export function unpackMessage(message: Packed<RecordingMessage>): RecordingMessa
 }
 
 /** Makes what a process can be sent of an answer. */
-export function packAnswer(
-  { found, part, recordings, ...rest }: RecordingAnswer,
-): Packed<RecordingAnswer> {
+export function packAnswer(answer: RecordingAnswer): Packed<RecordingAnswer> {
+  const { found, part, recordings, ...rest } = answer;
   return {
     ...rest,
     ...(found && { found: packRecording(found) }),
@@ -44,9 +43,8 @@ export function packAnswer(
 }
 
 /** Makes an answer of what {@link packAnswer} has made. */
-export function unpackAnswer(
-  { found, part, recordings, ...rest }: Packed<RecordingAnswer>,
-): RecordingAnswer {
+export function unpackAnswer(answer: Packed<RecordingAnswer>): RecordingAnswer {
+  const { found, part, recordings, ...rest } = answer;
   return {
     ...rest,
     ...(found && { found: unpackRecording(found) }),

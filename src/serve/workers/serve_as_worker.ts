@@ -11,11 +11,9 @@ import { ServingHere, type ServingOptions } from "../serving.ts";
 import type { Supervised } from "./worker.ts";
 
 /**
- * Serves callers as a worker of a supervisor.
+ * Serves callers as a worker of a supervisor. Resolves when the worker has ended.
  *
- * @param supervised The connection to the supervisor
  * @param options The engines of the process, and options that stay when the configuration changes
- * @returns Resolves when the worker has ended
  * @throws {ConfigError} When the first configuration can't be served
  */
 export async function serveAsWorker(

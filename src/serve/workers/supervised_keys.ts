@@ -71,10 +71,6 @@ export class SupervisedKeys implements KeySiblings {
   #waiting = 0;
   #calls = 0;
 
-  /**
-   * @param send Sends a message to the supervisor
-   * @param clock Source of times
-   */
   constructor(send: (message: KeyMessage) => void, clock: Clock = systemClock) {
     this.#send = send;
     this.#clock = clock;

@@ -25,7 +25,7 @@ import { enforce, toLease } from "../../limits/verdict.ts";
 import type { LimitBatch, LimitStates } from "./worker_leases.ts";
 
 /**
- * Number of subjects that are known to the supervisor by a number, before they are numbered anew.
+ * Number of subjects that are known to the supervisor by a number, before they are numbered again.
  */
 const MAX_NUMBERS = 10_000;
 
@@ -55,7 +55,6 @@ export class SupervisedLimiter implements Limiter {
   #leases = 0;
   #isAlone = false;
 
-  /** @param send Sends a batch to the supervisor */
   constructor(send: (batch: LimitBatch) => void) {
     this.#send = send;
   }
@@ -70,9 +69,9 @@ export class SupervisedLimiter implements Limiter {
       // What another lease holds is not given back by this one.
       const undone = isUndone
         ? this.#toNumbers(subjects.filter((subject) => !isHeld(subject, reservation)))
-        : null;
+        : undefined;
       const isOwed = isUndone || countsAtEnd(subjects);
-      if (isOwed) this.#open().batch.releases.push([lease, tokens, spend, undone]);
+      if (isOwed) this.#open().batch.releases.push({ lease, tokens, spend, undone });
       // The caller must not know of its refusal before the other workers can have its place.
       if (isUndone) this.flush();
     });
@@ -101,7 +100,7 @@ export class SupervisedLimiter implements Limiter {
     }
   }
 
-  /** Sends what is to be sent, rather than at the end of this turn. */
+  /** Sends the batch now, rather than at the end of this turn. */
   flush(): void {
     if (this.#draft === undefined) return;
     const { batch, waiting } = this.#draft;
@@ -128,17 +127,17 @@ export class SupervisedLimiter implements Limiter {
   ): Promise<Standing[]> {
     if (this.#isAlone) throw new GatewayError("gateway_draining");
     const numbers = this.#toNumbers(subjects);
-    const { expected, most, admitted = null } = reservation;
+    const { expected, most, admitted } = reservation;
     const { batch, waiting } = this.#open();
-    batch.questions.push([
+    batch.questions.push({
       lease,
-      numbers,
-      expected.tokens,
-      expected.spend,
-      most.tokens,
-      most.spend,
+      subjects: numbers,
+      expectedTokens: expected.tokens,
+      expectedSpend: expected.spend,
+      mostTokens: most.tokens,
+      mostSpend: most.spend,
       admitted,
-    ]);
+    });
     return await new Promise((resolve, reject) => waiting.push({ subjects, resolve, reject }));
   }
 
@@ -152,8 +151,8 @@ export class SupervisedLimiter implements Limiter {
   }
 
   /**
-   * Sends the batch, unless an answer is awaited, which sends it. Where nobody waits for it, it
-   * takes a second turn.
+   * Sends the batch, unless an answer is awaited, which sends it. If no question waits for
+   * it, it takes a second turn.
    */
   #endTurn(isSecond = false): void {
     if (this.#draft === undefined || this.#sent.length > 0) return;
@@ -176,7 +175,7 @@ export class SupervisedLimiter implements Limiter {
       if (known?.limits === limits) return known.number;
       const number = known?.number ?? this.#numbers.size;
       this.#numbers.set(name, { number, limits });
-      this.#open().batch.subjects.push([number, subject]);
+      this.#open().batch.subjects.push({ number, subject });
       return number;
     });
   }

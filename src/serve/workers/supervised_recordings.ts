@@ -43,7 +43,6 @@ export class SupervisedRecordings {
   #calls = 0;
   #isAlone = false;
 
-  /** @param send Sends calls to the supervisor */
   constructor(send: (calls: RecordingCalls) => void) {
     this.#send = send;
   }

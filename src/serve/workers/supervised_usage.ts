@@ -18,7 +18,6 @@ export class SupervisedUsage implements UsageStore {
   readonly #send: (batch: UsageBatch) => void;
   #received = (_batch: number): void => {};
 
-  /** @param send Sends a batch to the supervisor */
   constructor(send: (batch: UsageBatch) => void) {
     this.#send = send;
   }
@@ -39,7 +38,7 @@ export class SupervisedUsage implements UsageStore {
     });
   }
 
-  /** Confirms a batch. @param batch Number of the batch that the supervisor has received */
+  /** Confirms that the supervisor has received the batch with this number. */
   received(batch: number): void {
     this.#received(batch);
   }

@@ -7,7 +7,7 @@ import type { ChildProcess } from "node:child_process";
 import type { SharedRecordings } from "../../durable/shared_recordings.ts";
 import type { MemoryLimiter } from "../../limits/memory_limiter.ts";
 import type { MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
-import type { SupervisorMessage, WorkerHealth } from "./worker.ts";
+import type { SupervisorMessage, WorkerHealth } from "./messages.ts";
 import { WorkerLeases } from "./worker_leases.ts";
 import { WorkerRecordings } from "./worker_recordings.ts";
 import type { WorkerState } from "./worker_state.ts";
@@ -43,12 +43,7 @@ export interface SharedParts {
   readonly recordings: SharedRecordings;
 }
 
-/**
- * Creates the record of a worker that has just been started.
- *
- * @param child The process
- * @param shared Parts that all workers share
- */
+/** Creates the record of a worker that has just been started. */
 export function createWorker(child: ChildProcess, { limiter, recordings }: SharedParts): Worker {
   const name = String(child.pid);
   let setBegun = (): void => {};
@@ -83,6 +78,7 @@ export function say(child: ChildProcess, message: SupervisorMessage): void {
 }
 
 /** Returns the health of a worker. */
-export function toHealth({ child: { pid }, open, isReady, digest }: Worker): WorkerHealth {
-  return { pid, openExchanges: open, isReady, digest };
+export function toHealth(worker: Worker): WorkerHealth {
+  const { child, open, isReady, digest } = worker;
+  return { pid: child.pid, openExchanges: open, isReady, digest };
 }

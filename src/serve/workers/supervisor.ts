@@ -27,7 +27,7 @@ import { callListener } from "./loopback.ts";
 import { Poll } from "./poll.ts";
 import { WorkerKeys } from "./supervised_keys.ts";
 import { say, toHealth, type Worker } from "./supervised_worker.ts";
-import type { SupervisorMessage, WorkerHealth, WorkerMessage } from "./worker.ts";
+import type { SupervisorMessage, WorkerHealth, WorkerMessage } from "./messages.ts";
 import { addWorkerMetrics, localDecisionsOf, memoryOf } from "./worker_metrics.ts";
 import { WorkerPool } from "./worker_pool.ts";
 
@@ -61,7 +61,6 @@ export class Workers implements Serving {
     say: (worker, message) => this.#say(worker, message),
   });
 
-  /** @param options Options of the supervisor */
   constructor(options: SuperviseOptions) {
     const { limiter, recordings, report, count } = options;
     this.#options = options;
@@ -128,9 +127,9 @@ export class Workers implements Serving {
   }
 
   /**
-   * Reads the metrics of all workers, including those that have ended. For one that does not answer
-   * in time, its last report is used: a total that falls would look like a restart of the whole
-   * program.
+   * Reads the metrics of all workers, including those that have ended. For a worker that does not
+   * answer in time, its last report is used: a total that falls would look like a restart of the
+   * whole program.
    */
   async snapshot(): Promise<readonly MetricSnapshot[]> {
     const asked = this.#pool.all.filter(({ urls, child }) => urls.length > 0 && child.connected);
@@ -150,7 +149,8 @@ export class Workers implements Serving {
   }
 
   /**
-   * Finds exchanges at all workers. One that does not answer in time, or has ended, is left out.
+   * Finds exchanges at all workers. A worker that does not answer in time, or has ended, is left
+   * out.
    */
   async find(query: ExchangeQuery): Promise<ExchangePage> {
     const ask = (worker: Worker, call: number) => this.#say(worker, { type: "find", call, query });
@@ -165,8 +165,6 @@ export class Workers implements Serving {
   /**
    * Makes all workers prepare another configuration.
    *
-   * @param prepared The configuration
-   * @returns The change
    * @throws {ConfigError} When one of them can't use it: then all go on as before
    */
   prepare(prepared: Prepared): Promise<Change> {
@@ -216,8 +214,8 @@ export class Workers implements Serving {
     return this.#pool.accepting;
   }
 
-  #say({ child }: Worker, message: SupervisorMessage): void {
-    say(child, message);
+  #say(worker: Worker, message: SupervisorMessage): void {
+    say(worker.child, message);
   }
 
   /** Releases what a worker that has ended had acquired, and keeps its counts. */

@@ -1,6 +1,6 @@
 /**
- * The worker's half of `serve --workers`: its messages to the supervisor, and limits that are
- * counted there.
+ * A worker's connection to its supervisor: messages, the change of the configuration that it
+ * prepares, and engines that the supervisor runs.
  *
  * @module
  */
@@ -12,95 +12,24 @@ import type { Limiter } from "../../limits/limiter.ts";
 import type { ExchangePage, ExchangeQuery } from "../../observe/live/exchange_page.ts";
 import type { LivePart } from "../../observe/live/live_report.ts";
 import { systemClock } from "../../exchange/clock.ts";
-import type { UsageBatch, UsageStore } from "../../usage/counts.ts";
+import type { UsageStore } from "../../usage/counts.ts";
 import type { MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
 import { ConfigError } from "../../config/config.ts";
 import type { ListeningChange } from "../listener_set.ts";
 import type { Source } from "../prepare.ts";
-import type { RecordingAnswers, RecordingCalls } from "./recording_messages.ts";
-import { type KeyMessage, SupervisedKeys } from "./supervised_keys.ts";
+import type { SharedSource, SupervisorMessage, WorkerMessage } from "./messages.ts";
+import { SupervisedKeys } from "./supervised_keys.ts";
 import { SupervisedLimiter } from "./supervised_limiter.ts";
 import { SupervisedRecordings } from "./supervised_recordings.ts";
 import { SupervisedUsage } from "./supervised_usage.ts";
-import type { LimitBatch, LimitStates } from "./worker_leases.ts";
 
 /** Variable that marks a process as a worker. */
 export const WORKER_VARIABLE = "_SALLYPORT_WORKER";
 
-/** A message from a worker to its supervisor. */
-export type WorkerMessage =
-  /** The worker has started and needs a configuration. */
-  | { readonly type: "hello" }
-  /** The worker serves with a configuration: the first one, or one that it was told to apply. */
-  | { readonly type: "listening"; readonly urls: readonly string[]; readonly digest: string }
-  /**
-   * The worker has prepared a configuration and could listen on these addresses; or `refused`: it
-   * can't use it.
-   */
-  | { readonly type: "prepared"; readonly call: number; readonly urls: readonly string[] }
-  | { readonly type: "refused"; readonly call: number; readonly why: string }
-  /** The number of open exchanges, and whether keys can be looked up. */
-  | { readonly type: "open"; readonly open: number; readonly isReady: boolean }
-  | { readonly type: "counts"; readonly call: number; readonly counts: readonly MetricSnapshot[] }
-  | { readonly type: "live"; readonly call: number; readonly part: LivePart }
-  | { readonly type: "found"; readonly call: number; readonly page: ExchangePage }
-  | { readonly type: "limits"; readonly batch: LimitBatch }
-  | { readonly type: "recordings"; readonly calls: RecordingCalls }
-  | { readonly type: "usage"; readonly batch: UsageBatch }
-  | KeyMessage;
-
-/** A configuration that several workers serve. */
-export interface SharedSource {
-  readonly source: Source;
-  /**
-   * The ports that the first worker got, in the order of the addresses; empty for that one, and on
-   * Node.
-   */
-  readonly ports: readonly number[];
-}
-
-/** The health of a worker. */
-export interface WorkerHealth {
-  readonly pid: number | undefined;
-  readonly openExchanges: number;
-  /** True when it can look keys up. */
-  readonly isReady: boolean;
-  /** Digest of its configuration. */
-  readonly digest: string;
-}
-
-/** A message from the supervisor to a worker. */
-export type SupervisorMessage =
-  /** Answers to a batch that asks something. Batches are answered in their order. */
-  | { readonly type: "limits"; readonly states: LimitStates }
-  | { readonly type: "recordings"; readonly answers: RecordingAnswers }
-  | ({ readonly type: "configure" } & SharedSource)
-  /**
-   * Another configuration to prepare, which is applied or abandoned when all workers have answered.
-   */
-  | ({ readonly type: "prepare"; readonly call: number } & SharedSource)
-  | { readonly type: "apply"; readonly call: number }
-  | { readonly type: "abandon"; readonly call: number }
-  | { readonly type: "count"; readonly call: number }
-  /** The supervisor has received the batch of usage with this number. */
-  | { readonly type: "counted"; readonly batch: number }
-  | {
-    readonly type: "watch";
-    readonly call: number;
-    readonly from: number;
-    readonly to: number;
-    readonly isBrief: boolean;
-  }
-  | { readonly type: "find"; readonly call: number; readonly query: ExchangeQuery }
-  | KeyMessage
-  | { readonly type: "close" };
-
 /** Interval at which a worker reports its number of open exchanges. Milliseconds. */
 const REPORT_MS = 500;
 
-/**
- * Interval at which a worker reports its metrics: one that is killed loses no more. Milliseconds.
- */
+/** Interval at which a worker reports its metrics: no more is lost with it. Milliseconds. */
 const COUNTS_MS = 1000;
 
 /**
@@ -143,89 +72,95 @@ interface Pending {
   readonly digest: string;
 }
 
-const listening = (urls: readonly string[], digest: string): void =>
-  say({ type: "listening", urls, digest });
-
-/** Asks the supervisor for the first configuration. */
-function askForSource(): Promise<SharedSource> {
-  return new Promise((resolve) => {
-    process.on("message", (message: SupervisorMessage) => {
-      if (message.type === "configure") resolve(message);
-    });
-    say({ type: "hello" });
-  });
-}
-
 /**
- * Follows changes of the configuration that the supervisor asks for: one at a time, since each
- * begins with the addresses that the one before has left open.
- *
- * @param prepare Prepares a configuration
- * @returns A function that abandons the change that is not applied yet
+ * Changes of the configuration that the supervisor asks for: one at a time, since each begins with
+ * the addresses that the one before has left open.
  */
-function followReloads(prepare: PrepareInWorker): () => void {
-  let pending: Pending | undefined;
-  let last: Promise<unknown> = Promise.resolve();
-  const begin = ({ call, source, ports }: SupervisorMessage & { type: "prepare" }) => {
-    const change = last.then(() => prepare(source, ports)).then((prepared) => {
+class AskedChanges {
+  readonly #prepare: PrepareInWorker;
+  #pending: Pending | undefined;
+  #last: Promise<unknown> = Promise.resolve();
+
+  constructor(prepare: PrepareInWorker) {
+    this.#prepare = prepare;
+  }
+
+  /** Prepares a configuration, and tells the supervisor whether this worker can use it. */
+  begin({ call, source, ports }: SupervisorMessage & { type: "prepare" }): void {
+    const change = this.#last.then(() => this.#prepare(source, ports)).then((prepared) => {
       say({ type: "prepared", call, urls: prepared.urls });
       return prepared;
     }, (error) => {
-      say({
-        type: "refused",
-        call,
-        why: error instanceof ConfigError ? error.message : String(error),
-      });
+      const why = error instanceof ConfigError ? error.message : String(error);
+      say({ type: "refused", call, why });
       return undefined;
     });
-    pending = { call, change, digest: source.digest };
-    last = change;
-  };
-  const end = (type: "apply" | "abandon") => {
-    if (pending === undefined) return;
-    const { change, digest } = pending;
-    pending = undefined;
-    last = change.then((prepared) => {
+    this.#pending = { call, change, digest: source.digest };
+    this.#last = change;
+  }
+
+  /** Ends the change that a call has begun, unless it has ended. */
+  end({ type, call }: SupervisorMessage & { type: "apply" | "abandon" }): void {
+    if (this.#pending?.call === call) this.#end(type);
+  }
+
+  /** Abandons the change that is not applied yet. */
+  abandon(): void {
+    this.#end("abandon");
+  }
+
+  #end(type: "apply" | "abandon"): void {
+    if (this.#pending === undefined) return;
+    const { change, digest } = this.#pending;
+    this.#pending = undefined;
+    this.#last = change.then((prepared) => {
       if (prepared === undefined) return;
-      if (type === "abandon") return void prepared.abandon(); // its ports are closed at once, its connections when idle
+      // Its ports are closed at once, its connections when they are idle.
+      if (type === "abandon") return void prepared.abandon();
       prepared.apply();
-      listening(prepared.urls, digest);
+      say({ type: "listening", urls: prepared.urls, digest });
     });
-  };
-  process.on("message", (message: SupervisorMessage) => {
-    if (message.type === "prepare") begin(message);
-    if (message.type !== "apply" && message.type !== "abandon") return;
-    if (pending?.call === message.call) end(message.type);
-  });
-  return () => end("abandon");
+  }
 }
 
-/** Reports the state of a worker, see {@link Supervised}. */
-function report({ open: countOpen, isReady, counts, look, find }: WorkerState): () => void {
-  let reported = { open: 0, isReady: false };
-  const reportOpen = () => {
-    const now = { open: countOpen(), isReady: isReady() };
-    if (now.open !== reported.open || now.isReady !== reported.isReady) {
-      say({ type: "open", ...now });
-    }
-    reported = now;
-  };
-  reportOpen();
-  const timer = setInterval(reportOpen, REPORT_MS);
-  const pushing = setInterval(() => say({ type: "counts", call: 0, counts: counts() }), COUNTS_MS);
-  process.on("message", (message: SupervisorMessage) => {
-    if (message.type === "count") say({ type: "counts", call: message.call, counts: counts() });
-    if (message.type === "find") {
-      void find(message.query).then((page) => say({ type: "found", call: message.call, page }));
-    }
-    if (message.type !== "watch") return;
+/** Reports the state of a worker: regularly, and when the supervisor asks. */
+class WorkerReports {
+  readonly #state: WorkerState;
+  readonly #timers: readonly NodeJS.Timeout[];
+  #reported = { open: 0, isReady: false };
+
+  constructor(state: WorkerState) {
+    this.#state = state;
+    this.#reportOpen();
+    this.#timers = [
+      setInterval(() => this.#reportOpen(), REPORT_MS),
+      setInterval(() => this.count(0), COUNTS_MS),
+    ];
+  }
+
+  count(call: number): void {
+    say({ type: "counts", call, counts: this.#state.counts() });
+  }
+
+  async look(message: SupervisorMessage & { type: "watch" }): Promise<void> {
     const { call, from, to, isBrief } = message;
-    void look(from, to, isBrief).then((part) => say({ type: "live", call, part }));
-  });
-  return () => {
-    clearInterval(timer);
-    clearInterval(pushing);
-  };
+    say({ type: "live", call, part: await this.#state.look(from, to, isBrief) });
+  }
+
+  async find({ call, query }: SupervisorMessage & { type: "find" }): Promise<void> {
+    say({ type: "found", call, page: await this.#state.find(query) });
+  }
+
+  /** Stops the regular reports. */
+  stop(): void {
+    for (const timer of this.#timers) clearInterval(timer);
+  }
+
+  #reportOpen(): void {
+    const before = this.#reported;
+    const now = this.#reported = { open: this.#state.open(), isReady: this.#state.isReady() };
+    if (now.open !== before.open || now.isReady !== before.isReady) say({ type: "open", ...now });
+  }
 }
 
 /** A worker's connection to its supervisor. */
@@ -261,62 +196,110 @@ export interface Supervised {
   readonly leave: Promise<void>;
 }
 
+class SupervisorConnection implements Supervised {
+  readonly limiter = new SupervisedLimiter((batch) => say({ type: "limits", batch }));
+  readonly usage = new SupervisedUsage((batch) => say({ type: "usage", batch }));
+  readonly keys = new SupervisedKeys(say);
+  readonly source: Promise<SharedSource>;
+  readonly leave: Promise<void>;
+  readonly #recordings = new SupervisedRecordings((calls) => say({ type: "recordings", calls }));
+  readonly #watch: NodeJS.Timeout;
+  #setSource = (_source: SharedSource): void => {};
+  #setLeave = (): void => {};
+  #changes: AskedChanges | undefined;
+  #reports: WorkerReports | undefined;
+
+  constructor() {
+    this.source = new Promise((resolve) => this.#setSource = resolve);
+    this.leave = new Promise((resolve) => this.#setLeave = resolve);
+    process.on("message", (message: SupervisorMessage) => this.#heard(message));
+    say({ type: "hello" });
+    process.on("disconnect", () => this.#lost());
+    const { ppid } = process;
+    // Deno does not always report that the other end is gone. A process without its parent gets
+    // another one.
+    this.#watch = setInterval(() => process.ppid !== ppid && this.#lost(), REPORT_MS);
+    if (!process.connected) this.#lost(); // it has gone while this process was starting
+  }
+
+  get recordings(): RecordingStore {
+    return this.#recordings.store;
+  }
+
+  listening(urls: readonly string[], digest: string): void {
+    say({ type: "listening", urls, digest });
+  }
+
+  onPrepare(prepare: PrepareInWorker): () => void {
+    const changes = this.#changes = new AskedChanges(prepare);
+    return () => changes.abandon();
+  }
+
+  report(state: WorkerState): () => void {
+    const reports = this.#reports = new WorkerReports(state);
+    return () => reports.stop();
+  }
+
+  async reportLast(counts: readonly MetricSnapshot[]): Promise<void> {
+    this.limiter.flush();
+    await new Promise<void>((resolve) => {
+      if (!process.connected) return resolve();
+      // A supervisor that has just gone does not always report that.
+      systemClock.timer(LAST_WORD_MS, resolve);
+      process.send?.({ type: "counts", call: 0, counts }, undefined, undefined, () => resolve());
+    });
+  }
+
+  #lost(): void {
+    this.limiter.close();
+    this.#recordings.close();
+    this.#setLeave();
+  }
+
+  #heard(message: SupervisorMessage): void {
+    switch (message.type) {
+      case "configure":
+        return this.#setSource(message);
+      case "prepare":
+        return this.#changes?.begin(message);
+      case "apply":
+      case "abandon":
+        return this.#changes?.end(message);
+      case "limits":
+        return this.limiter.answered(message.states);
+      case "recordings":
+        return this.#recordings.answered(message.answers);
+      case "findKeys":
+      case "foundKeys":
+        return this.keys.heard(message);
+      case "counted":
+        return this.usage.received(message.batch);
+      case "count":
+        return this.#reports?.count(message.call);
+      case "watch":
+        return void this.#reports?.look(message);
+      case "find":
+        return void this.#reports?.find(message);
+      case "close":
+        clearInterval(this.#watch);
+        return this.#setLeave();
+      default:
+        return message satisfies never;
+    }
+  }
+}
+
 /**
  * Connects a worker with its supervisor.
  *
  * @returns The connection; `undefined` for a process that is no worker
  */
 export function connectToSupervisor(): Supervised | undefined {
-  if (process.send === undefined) return undefined; // the question that needs no permission of Deno's comes first
+  if (process.send === undefined) return undefined; // needs no permission of Deno's, so it is first
   if (process.env[WORKER_VARIABLE] === undefined) return undefined;
   // Node's cluster would end this process with its supervisor, and all streams with it.
   if (cluster.worker !== undefined) cluster.worker.exitedAfterDisconnect = true;
-  const limits = new SupervisedLimiter((batch) => say({ type: "limits", batch }));
-  const usage = new SupervisedUsage((batch) => say({ type: "usage", batch }));
-  const recordings = new SupervisedRecordings((calls) => say({ type: "recordings", calls }));
-  const keys = new SupervisedKeys(say);
-  // The terminal signals all processes of a group; when to leave is the supervisor's to say.
+  // The terminal signals all processes of a group. The supervisor decides when to leave.
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => {});
-  const source = askForSource();
-  const { ppid } = process;
-  const leave = new Promise<void>((resolve) => {
-    const lost = () => {
-      limits.close();
-      recordings.close();
-      resolve();
-    };
-    process.on("disconnect", lost);
-    // Deno does not always tell that the other end is gone; a process without its parent is given
-    // another one.
-    const watch = setInterval(() => process.ppid !== ppid && lost(), REPORT_MS);
-    if (!process.connected) lost(); // it has gone while this process was starting
-    process.on("message", (message: SupervisorMessage) => {
-      if (message.type === "limits") return limits.answered(message.states);
-      if (message.type === "recordings") return recordings.answered(message.answers);
-      if (message.type === "findKeys" || message.type === "foundKeys") return keys.heard(message);
-      if (message.type === "counted") return usage.received(message.batch);
-      if (message.type !== "close") return;
-      clearInterval(watch);
-      resolve();
-    });
-  });
-  return {
-    limiter: limits,
-    usage,
-    recordings: recordings.store,
-    keys,
-    source,
-    listening,
-    onPrepare: followReloads,
-    report,
-    async reportLast(counts) {
-      limits.flush();
-      await new Promise<void>((resolve) => {
-        if (!process.connected) return resolve();
-        systemClock.timer(LAST_WORD_MS, resolve); // a supervisor that has just gone does not always say so
-        process.send?.({ type: "counts", call: 0, counts }, undefined, undefined, () => resolve());
-      });
-    },
-    leave,
-  };
+  return new SupervisorConnection();
 }

@@ -1,9 +1,9 @@
 /**
  * Limits that the supervisor counts for its workers, and the messages between them.
  *
- * A message holds what many exchanges ask and settle, and names each subject by a number once it
- * was told. Nothing is renewed and nothing expires, since the supervisor knows when a worker has
- * ended.
+ * A message contains what many exchanges ask and settle, and names each subject by a number after
+ * its first use. Nothing is renewed and nothing expires, since the supervisor knows when a worker
+ * has ended.
  *
  * @module
  */
@@ -18,37 +18,35 @@ import { countsAtEnd } from "../../limits/shared_limiter.ts";
 import { findRefusing } from "../../limits/verdict.ts";
 
 /**
- * A question about the limits of some subjects: the number of the lease that is to be acquired, and
- * its reservation.
+ * A question about the limits of some subjects, which may ask for a lease. Its fields have no inner
+ * objects, which JSON is slower to read. Compared with tuples: +0.2 us CPU a call (2026-11-24).
  */
-export type LimitQuestion = readonly [
-  /** 0 only reads the state of the limits. */
-  lease: number,
+export interface LimitQuestion {
+  /** Number of the lease that is acquired; 0 only reads the state of the limits. */
+  readonly lease: number;
   /** Numbers of the subjects. */
-  subjects: readonly number[],
-  expectedTokens: number,
-  expectedSpend: number,
-  mostTokens: number,
-  mostSpend: number,
-  /** Name of the subject of which another lease holds the request and the place. */
-  admitted: string | null,
-];
+  readonly subjects: readonly number[];
+  readonly expectedTokens: number;
+  readonly expectedSpend: number;
+  readonly mostTokens: number;
+  readonly mostSpend: number;
+  /** Name of the subject of which another lease holds the request and the place, if any. */
+  readonly admitted?: string | undefined;
+}
 
-/**
- * A lease that has ended, and what was used; with the numbers of its subjects if there was no call
- * after all.
- */
-export type LimitRelease = readonly [
-  lease: number,
-  tokens: number,
-  spend: number,
-  undone: readonly number[] | null,
-];
+/** A lease that has ended, and what was used. */
+export interface LimitRelease {
+  readonly lease: number;
+  readonly tokens: number;
+  readonly spend: number;
+  /** Numbers of its subjects if there was no call after all. */
+  readonly undone?: readonly number[] | undefined;
+}
 
 /** Questions and settlements of a worker. */
 export interface LimitBatch {
   /** Subjects by the numbers that they have from now on. */
-  readonly subjects: readonly (readonly [number: number, subject: LimitSubject])[];
+  readonly subjects: readonly { readonly number: number; readonly subject: LimitSubject }[];
   /** Leases that have ended, and what was used. */
   readonly releases: readonly LimitRelease[];
   readonly questions: readonly LimitQuestion[];
@@ -67,19 +65,13 @@ export class WorkerLeases {
   readonly #subjects: LimitSubject[] = [];
   readonly #held = new Map<number, Release>();
 
-  /** @param limiter Counts limits for all workers */
   constructor(limiter: MemoryLimiter) {
     this.#limiter = limiter;
   }
 
-  /**
-   * Handles a batch, in one go: no other message comes between a decision and its count.
-   *
-   * @param batch The batch
-   * @returns The answers
-   */
+  /** Handles a batch, in one go: no other message comes between a decision and its count. */
   handle({ subjects, releases, questions }: LimitBatch): LimitStates {
-    for (const [number, subject] of subjects) this.#subjects[number] = subject;
+    for (const { number, subject } of subjects) this.#subjects[number] = subject;
     for (const release of releases) this.#settle(release);
     const states: number[] = [];
     for (const question of questions) this.#answer(question, states);
@@ -92,20 +84,18 @@ export class WorkerLeases {
   }
 
   #answer(question: LimitQuestion, states: number[]): void {
-    const [lease, numbers, expectedTokens, expectedSpend, mostTokens, mostSpend, admitted] =
-      question;
-    const subjects = this.#subjectsOf(numbers);
+    const subjects = this.#subjectsOf(question.subjects);
     const before = this.#limiter.standings(subjects);
     for (const { used, resetMs } of before) states.push(used, Math.ceil(resetMs));
-    if (lease === 0) return;
+    if (question.lease === 0) return;
     const reservation = {
-      expected: { tokens: expectedTokens, spend: expectedSpend },
-      most: { tokens: mostTokens, spend: mostSpend },
-      admitted: admitted ?? undefined,
+      expected: { tokens: question.expectedTokens, spend: question.expectedSpend },
+      most: { tokens: question.mostTokens, spend: question.mostSpend },
+      admitted: question.admitted,
     };
     if (findRefusing(before, reservation).length > 0) return;
     const release = this.#limiter.admit(subjects, reservation);
-    if (countsAtEnd(subjects)) this.#held.set(lease, release);
+    if (countsAtEnd(subjects)) this.#held.set(question.lease, release);
     else release(NO_AMOUNTS);
   }
 
@@ -115,12 +105,13 @@ export class WorkerLeases {
     );
   }
 
-  #settle([lease, tokens, spend, undone]: LimitRelease): void {
+  #settle(release: LimitRelease): void {
+    const { lease, tokens, spend, undone } = release;
     // A lease of requests alone was released when it was acquired.
-    if (undone !== null && !this.#held.has(lease)) {
+    if (undone !== undefined && !this.#held.has(lease)) {
       this.#held.set(lease, this.#limiter.hold(this.#subjectsOf(undone), NO_RESERVATION, 0));
     }
-    this.#release(lease, { tokens, spend }, undone !== null);
+    this.#release(lease, { tokens, spend }, undone !== undefined);
   }
 
   #release(lease: number, used?: Amounts, isUndone?: boolean): void {

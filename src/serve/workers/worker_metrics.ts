@@ -24,16 +24,13 @@ export interface WorkerCounts {
 }
 
 /** Adds the metrics of the workers. */
-export function addWorkerMetrics(
-  registry: MetricRegistry,
-  { serving, wanted, deaths, recordingBytes }: WorkerCounts,
-): void {
+export function addWorkerMetrics(registry: MetricRegistry, counts: WorkerCounts): void {
   const read = (name: string, help: string, type: "counter" | "gauge", get: () => number) =>
     registry.read({ name: `sallyport_${name}`, help, type, read: get });
-  read("workers", "Workers that serve", "gauge", serving);
-  read("workers_wanted", "Workers that should serve", "gauge", wanted);
-  read("worker_deaths_total", "Workers that ended unexpectedly", "counter", deaths);
-  registry.read({ ...RECORDING_BYTES, read: recordingBytes });
+  read("workers", "Workers that serve", "gauge", counts.serving);
+  read("workers_wanted", "Workers that should serve", "gauge", counts.wanted);
+  read("worker_deaths_total", "Workers that ended unexpectedly", "counter", counts.deaths);
+  registry.read({ ...RECORDING_BYTES, read: counts.recordingBytes });
 }
 
 /** Returns the memory of a worker by its metrics. Bytes. */

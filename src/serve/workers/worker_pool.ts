@@ -8,7 +8,7 @@ import process from "node:process";
 import { systemClock } from "../../exchange/clock.ts";
 import { spawnWorker } from "./spawn.ts";
 import { createWorker, say, type SharedParts, type Worker } from "./supervised_worker.ts";
-import type { WorkerMessage } from "./worker.ts";
+import type { WorkerMessage } from "./messages.ts";
 import {
   acceptsCallers,
   nextSupervisorState,
@@ -73,7 +73,6 @@ export class WorkerPool {
   /** Why the first worker could not start. */
   #failure: string | undefined;
 
-  /** @param options Options of the pool */
   constructor(options: WorkerPoolOptions) {
     this.#options = options;
     // A second signal, or a terminal that was closed, ends the supervisor at once, and its workers
@@ -104,7 +103,6 @@ export class WorkerPool {
   /**
    * Starts all workers: first one alone, for the others take over its ports.
    *
-   * @param count The number of workers
    * @returns Why the first one could not start; `undefined` when each of them serves, or has ended
    * since
    */
@@ -116,11 +114,7 @@ export class WorkerPool {
     return undefined;
   }
 
-  /**
-   * Passes an event to a worker.
-   *
-   * @returns Whether it has changed the worker's state
-   */
+  /** Passes an event to a worker. Returns whether it has changed the worker's state. */
   move(worker: Worker, event: WorkerEvent): boolean {
     const before = worker.state;
     worker.state = nextWorkerState(before, event);
@@ -165,7 +159,7 @@ export class WorkerPool {
     for (const { child } of this.#all) child.kill("SIGKILL");
   }
 
-  /** Starts a worker. @returns The worker; `undefined` if the system refused at once */
+  /** Starts a worker. Returns `undefined` if the system refused at once. */
   #startOne(): Worker | undefined {
     const startedAt = performance.now();
     let child: ChildProcess;

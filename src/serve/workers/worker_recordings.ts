@@ -19,11 +19,6 @@ export class WorkerRecordings {
   readonly #send: (answers: RecordingAnswers) => void;
   #draft: RecordingAnswers[number][] = [];
 
-  /**
-   * @param shared The recordings of all workers
-   * @param worker Name of the worker
-   * @param send Sends answers to it
-   */
   constructor(shared: SharedRecordings, worker: string, send: (answers: RecordingAnswers) => void) {
     this.#shared = shared;
     this.#worker = worker;
@@ -41,15 +36,13 @@ export class WorkerRecordings {
   }
 
   /**
-   * Handles a call. One that can't be read fails like one that the recordings refuse: the
+   * Handles a call. A call that can't be read fails like a call that the recordings refuse: the
    * supervisor goes on.
    */
   async #handle([call, message]: RecordingCalls[number]): Promise<void> {
     try {
-      this.#answer([
-        call,
-        packAnswer(await this.#shared.handle(unpackMessage(message), this.#worker)),
-      ]);
+      const answer = await this.#shared.handle(unpackMessage(message), this.#worker);
+      this.#answer([call, packAnswer(answer)]);
     } catch {
       this.#answer([call, null]);
     }

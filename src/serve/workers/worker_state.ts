@@ -51,12 +51,8 @@ export type SupervisorState =
   | "closing";
 
 /**
- * Returns the next state of a worker.
- *
- * @param state Its state
- * @param event The event
- * @returns The next state; the same object for an event that does not fit the state, such as a late
- * answer
+ * Returns the next state of a worker: the same object for an event that does not fit the state,
+ * such as a late answer.
  */
 export function nextWorkerState(state: WorkerState, event: WorkerEvent): WorkerState {
   const { name } = state;
@@ -96,7 +92,6 @@ export function nextWorkerState(state: WorkerState, event: WorkerEvent): WorkerS
 /**
  * Returns the next state of the supervisor.
  *
- * @param state Its state
  * @param event A worker serves for the first time, or a signal ends the supervisor
  */
 export function nextSupervisorState(

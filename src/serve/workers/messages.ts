@@ -1,0 +1,82 @@
+/**
+ * Messages between a supervisor and its workers. Each end handles all of them in one `switch`: a
+ * message that it forgets is a compile error.
+ *
+ * @module
+ */
+import type { ExchangePage, ExchangeQuery } from "../../observe/live/exchange_page.ts";
+import type { LivePart } from "../../observe/live/live_report.ts";
+import type { MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
+import type { UsageBatch } from "../../usage/counts.ts";
+import type { Source } from "../prepare.ts";
+import type { RecordingAnswers, RecordingCalls } from "./recording_messages.ts";
+import type { KeyMessage } from "./supervised_keys.ts";
+import type { LimitBatch, LimitStates } from "./worker_leases.ts";
+
+/** A message from a worker to its supervisor. */
+export type WorkerMessage =
+  /** The worker has started and needs a configuration. */
+  | { readonly type: "hello" }
+  /** The worker serves with a configuration: the first one, or another that it has applied. */
+  | { readonly type: "listening"; readonly urls: readonly string[]; readonly digest: string }
+  /**
+   * The worker has prepared a configuration and could listen on these addresses; or `refused`: it
+   * can't use it.
+   */
+  | { readonly type: "prepared"; readonly call: number; readonly urls: readonly string[] }
+  | { readonly type: "refused"; readonly call: number; readonly why: string }
+  /** The number of open exchanges, and whether keys can be looked up. */
+  | { readonly type: "open"; readonly open: number; readonly isReady: boolean }
+  | { readonly type: "counts"; readonly call: number; readonly counts: readonly MetricSnapshot[] }
+  | { readonly type: "live"; readonly call: number; readonly part: LivePart }
+  | { readonly type: "found"; readonly call: number; readonly page: ExchangePage }
+  | { readonly type: "limits"; readonly batch: LimitBatch }
+  | { readonly type: "recordings"; readonly calls: RecordingCalls }
+  | { readonly type: "usage"; readonly batch: UsageBatch }
+  | KeyMessage;
+
+/** A configuration that several workers serve. */
+export interface SharedSource {
+  readonly source: Source;
+  /**
+   * The ports that the first worker got, in the order of the addresses; empty for that one, and on
+   * Node.
+   */
+  readonly ports: readonly number[];
+}
+
+/** The health of a worker. */
+export interface WorkerHealth {
+  readonly pid: number | undefined;
+  readonly openExchanges: number;
+  /** True when it can look keys up. */
+  readonly isReady: boolean;
+  /** Digest of its configuration. */
+  readonly digest: string;
+}
+
+/** A message from the supervisor to a worker. */
+export type SupervisorMessage =
+  /** Answers to a batch that asks something. Batches are answered in their order. */
+  | { readonly type: "limits"; readonly states: LimitStates }
+  | { readonly type: "recordings"; readonly answers: RecordingAnswers }
+  | ({ readonly type: "configure" } & SharedSource)
+  /**
+   * Another configuration to prepare, which is applied or abandoned when all workers have answered.
+   */
+  | ({ readonly type: "prepare"; readonly call: number } & SharedSource)
+  | { readonly type: "apply"; readonly call: number }
+  | { readonly type: "abandon"; readonly call: number }
+  | { readonly type: "count"; readonly call: number }
+  /** The supervisor has received the batch of usage with this number. */
+  | { readonly type: "counted"; readonly batch: number }
+  | {
+    readonly type: "watch";
+    readonly call: number;
+    readonly from: number;
+    readonly to: number;
+    readonly isBrief: boolean;
+  }
+  | { readonly type: "find"; readonly call: number; readonly query: ExchangeQuery }
+  | KeyMessage
+  | { readonly type: "close" };
