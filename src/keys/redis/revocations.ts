@@ -19,7 +19,7 @@ import {
   type Revocation,
   RevocationIndex,
   type RevocationRegistry,
-} from "./revocations.ts";
+} from "../identity/revocations.ts";
 
 /**
  * Revocations by the time at which they end, the number of changes, and the generation: in one slot

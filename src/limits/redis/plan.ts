@@ -14,9 +14,9 @@ import {
   reservedOf,
   roomFor,
   type Standing,
-} from "./limiter.ts";
-import type { WindowCounts } from "./memory_limiter.ts";
-import { MOST_COUNTED } from "./redis_scripts.ts";
+} from "../limiter.ts";
+import type { WindowCounts } from "../memory_limiter.ts";
+import { MOST_COUNTED } from "./scripts.ts";
 
 /** Name of a limit that has a window, or a period of the calendar. */
 export type Windowed = keyof WindowCounts;

@@ -6,11 +6,11 @@
  *
  * @module
  */
-import { GatewayError } from "../errors/gateway_error.ts";
-import type { Clock } from "../exchange/clock.ts";
-import type { KeySiblings, KnownKey } from "./key_siblings.ts";
-import type { GatewayKey } from "./key_store.ts";
-import { RecentMap } from "./recent_map.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import type { KeySiblings, KnownKey } from "../key_siblings.ts";
+import type { GatewayKey } from "../key_store.ts";
+import { RecentMap } from "../recent_map.ts";
 
 /**
  * Age up to which a cached key is used without waiting, and age from which it is refreshed.

@@ -5,8 +5,8 @@
  *
  * @module
  */
-import { periodEnd } from "../config/units.ts";
-import type { Clock } from "../exchange/clock.ts";
+import { periodEnd } from "../../config/units.ts";
+import type { Clock } from "../../exchange/clock.ts";
 import {
   addTo,
   type KnownSubject,
@@ -21,7 +21,7 @@ import {
   reservedOf,
   type Standing,
   unitOf,
-} from "./limiter.ts";
+} from "../limiter.ts";
 import {
   type Change,
   type CountedLimit,
@@ -29,7 +29,7 @@ import {
   type Plan,
   type Settled,
   toWhole,
-} from "./redis_plan.ts";
+} from "./plan.ts";
 
 /** Maximum number of subjects that are charged, and read again, after an outage. */
 const MAX_SUBJECTS = 100_000;

@@ -4,16 +4,16 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
+import type { Clock } from "../../exchange/clock.ts";
 import {
   isHeld,
   type LimitSubject,
   NO_RESERVATION,
   type Reservation,
   type Standing,
-} from "./limiter.ts";
-import type { Plan, Taken } from "./redis_plan.ts";
-import { enforce } from "./verdict.ts";
+} from "../limiter.ts";
+import type { Plan, Taken } from "./plan.ts";
+import { enforce } from "../verdict.ts";
 
 /** Maximum number of subjects that are remembered; beyond it the oldest is forgotten. */
 const MAX_SUBJECTS = 10_000;

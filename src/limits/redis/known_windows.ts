@@ -4,8 +4,8 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
-import type { Change, Plan, Taken, Windowed } from "./redis_plan.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import type { Change, Plan, Taken, Windowed } from "./plan.ts";
 
 /**
  * Number of subjects that are remembered for sure, those that were in use last. At most twice as

@@ -4,11 +4,11 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
-import type { RedisClient } from "../storage/redis_client.ts";
-import { LEASE_MS } from "./limiter.ts";
-import { JOIN } from "./redis_scripts.ts";
-import { BACKGROUND_MS } from "./settlements_redis.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import type { RedisClient } from "../../storage/redis_client.ts";
+import { LEASE_MS } from "../limiter.ts";
+import { JOIN } from "./scripts.ts";
+import { BACKGROUND_MS } from "./settlements.ts";
 
 /** The gateways, and their rates: keys of one slot. */
 const KEYS = ["sallyport:gateways", "{sallyport:gateways}:rates"];

@@ -4,12 +4,12 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
-import type { RedisClient } from "../storage/redis_client.ts";
-import { readRecord } from "./key_record.ts";
-import { FIND, type KeyNames } from "./key_scripts_redis.ts";
-import type { KeySnapshot } from "./key_snapshot_file.ts";
-import { type GatewayKey, KeyStoreUnavailable } from "./key_store.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import type { RedisClient } from "../../storage/redis_client.ts";
+import { readRecord } from "../key_record.ts";
+import { FIND, type KeyNames } from "./key_scripts.ts";
+import type { KeySnapshot } from "../key_snapshot_file.ts";
+import { type GatewayKey, KeyStoreUnavailable } from "../key_store.ts";
 
 /** A digest that nobody has: a look-up shows that Redis answers, and has what it had. */
 const NOBODY = "0".repeat(64);

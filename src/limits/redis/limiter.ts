@@ -8,12 +8,12 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
-import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import type { Division } from "./borrowed_share_redis.ts";
-import { type Asked, BorrowedShares, DIVISION } from "./borrowed_shares_redis.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
+import type { Division } from "./borrowed_share.ts";
+import { type Asked, BorrowedShares, DIVISION } from "./borrowed_shares.ts";
 import { ExhaustedWindows } from "./exhausted_windows.ts";
-import { type FleetMemory, Membership } from "./fleet_redis.ts";
+import { type FleetMemory, Membership } from "./membership.ts";
 import {
   type Amounts,
   isHeld,
@@ -23,10 +23,10 @@ import {
   NO_RESERVATION,
   type Reservation,
   type Standing,
-} from "./limiter.ts";
+} from "../limiter.ts";
 import { KnownWindows } from "./known_windows.ts";
 import { LocalDecisions } from "./local_decisions.ts";
-import { OpenLeases } from "./open_leases_redis.ts";
+import { OpenLeases } from "./open_leases.ts";
 import {
   type Plan,
   planOf,
@@ -36,16 +36,10 @@ import {
   toAmountsTaken,
   toCountArguments,
   toCounted,
-} from "./redis_plan.ts";
-import { ACQUIRE, COUNT } from "./redis_scripts.ts";
-import {
-  BACKGROUND_MS,
-  mayBeDone,
-  Settlements,
-  toCorrections,
-  toUndoing,
-} from "./settlements_redis.ts";
-import { enforce, findRefusing, toLease } from "./verdict.ts";
+} from "./plan.ts";
+import { ACQUIRE, COUNT } from "./scripts.ts";
+import { BACKGROUND_MS, mayBeDone, Settlements, toCorrections, toUndoing } from "./settlements.ts";
+import { enforce, findRefusing, toLease } from "../verdict.ts";
 
 /** Interval at which a gateway renews its membership and its open exchanges. Milliseconds. */
 const RENEW_MS = 3000;

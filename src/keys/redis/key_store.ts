@@ -4,21 +4,14 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
-import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
 import { KeyCache } from "./key_cache.ts";
-import { readRecord, writeRecord } from "./key_record.ts";
-import { BROKEN, KeyLookUps, type RedisKeyHealth, toKey } from "./key_lookups_redis.ts";
-import {
-  CHANGE,
-  CHANNEL,
-  CONFIRM,
-  type KeyNames,
-  NOTE_USED,
-  toKeyNames,
-} from "./key_scripts_redis.ts";
-import type { KeySiblings } from "./key_siblings.ts";
-import type { KeySnapshot } from "./key_snapshot_file.ts";
+import { readRecord, writeRecord } from "../key_record.ts";
+import { BROKEN, KeyLookUps, type RedisKeyHealth, toKey } from "./key_lookups.ts";
+import { CHANGE, CHANNEL, CONFIRM, type KeyNames, NOTE_USED, toKeyNames } from "./key_scripts.ts";
+import type { KeySiblings } from "../key_siblings.ts";
+import type { KeySnapshot } from "../key_snapshot_file.ts";
 import {
   digestsOf,
   type GatewayKey,
@@ -29,7 +22,7 @@ import {
   KeyStoreUnavailable,
   matchesSearch,
   refuseAfter,
-} from "./key_store.ts";
+} from "../key_store.ts";
 
 /** Maximum number of last uses that are not written yet. */
 const MAX_USED = 50_000;

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { SKEW_MS } from "./limiter.ts";
+import { SKEW_MS } from "../limiter.ts";
 
 /**
  * The largest count. Below 2^53, so that sums are exact, and so far below that the client library

@@ -5,11 +5,11 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
-import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import { Block } from "./block_redis.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
+import { Block } from "./block.ts";
 import type { KnownWindows } from "./known_windows.ts";
-import { type Amounts, roomFor, type Standing, unitOf } from "./limiter.ts";
+import { type Amounts, roomFor, type Standing, unitOf } from "../limiter.ts";
 import {
   type CountedLimit,
   type Plan,
@@ -18,8 +18,8 @@ import {
   toAcquireArguments,
   toCountArguments,
   type Windowed,
-} from "./redis_plan.ts";
-import { type Settlements, toUndoing } from "./settlements_redis.ts";
+} from "./plan.ts";
+import { type Settlements, toUndoing } from "./settlements.ts";
 
 /** Time after which a share that is not used is given back. Milliseconds. */
 const IDLE_MS = 2000;

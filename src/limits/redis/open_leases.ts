@@ -4,11 +4,11 @@
  *
  * @module
  */
-import type { RedisClient } from "../storage/redis_client.ts";
-import { LEASE_MS } from "./limiter.ts";
-import type { Plan } from "./redis_plan.ts";
-import { RENEW } from "./redis_scripts.ts";
-import { BACKGROUND_MS, BATCH } from "./settlements_redis.ts";
+import type { RedisClient } from "../../storage/redis_client.ts";
+import { LEASE_MS } from "../limiter.ts";
+import type { Plan } from "./plan.ts";
+import { RENEW } from "./scripts.ts";
+import { BACKGROUND_MS, BATCH } from "./settlements.ts";
 
 /**
  * Maximum number of ended exchanges that are remembered: those of the last seconds. Older ones have

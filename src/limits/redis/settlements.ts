@@ -6,19 +6,12 @@
  * @module
  */
 import { setImmediate } from "node:timers";
-import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import { firstLine, isReply } from "../storage/redis_deadline.ts";
-import { type Amounts, unitOf } from "./limiter.ts";
+import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
+import { firstLine, isReply } from "../../storage/redis_deadline.ts";
+import { type Amounts, unitOf } from "../limiter.ts";
 import type { Bill } from "./local_decisions.ts";
-import {
-  type Change,
-  type Outcome,
-  type Plan,
-  type Settled,
-  type Taken,
-  toWhole,
-} from "./redis_plan.ts";
-import { SETTLE } from "./redis_scripts.ts";
+import { type Change, type Outcome, type Plan, type Settled, type Taken, toWhole } from "./plan.ts";
+import { SETTLE } from "./scripts.ts";
 
 /** Maximum number of subjects whose settlements are kept while Redis is away. */
 const MAX_OWED = 100_000;

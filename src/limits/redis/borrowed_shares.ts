@@ -3,10 +3,10 @@
  *
  * @module
  */
-import { BorrowedShare, type Division, type Lender } from "./borrowed_share_redis.ts";
+import { BorrowedShare, type Division, type Lender } from "./borrowed_share.ts";
 import type { LocalLease } from "./local_decisions.ts";
-import type { LimitSubject, Reservation } from "./limiter.ts";
-import { type Plan, type Taken, toAmountsTaken } from "./redis_plan.ts";
+import type { LimitSubject, Reservation } from "../limiter.ts";
+import { type Plan, type Taken, toAmountsTaken } from "./plan.ts";
 
 /**
  * Limits of about a thousand calls each are divided: of requests, of tokens, and of 10^-9 of a
