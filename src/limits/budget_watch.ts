@@ -9,6 +9,7 @@
  */
 import { type Budget, periodEnd } from "../config/units.ts";
 import type { Clock } from "../exchange/clock.ts";
+import { BUDGET_NAMES, type BudgetName, isBudget } from "./limit_kinds.ts";
 import { type Amounts, type Limiter, type LimitSubject, type Standing, unitOf } from "./limiter.ts";
 
 /** Parts of a budget at which it is told, in ascending order. */
@@ -17,8 +18,6 @@ export const THRESHOLDS: readonly number[] = [0.8, 1];
 export const MAX_WATCHED = 1000;
 /** Time between two questions about a budget that refuses calls. Milliseconds. */
 const ASK_EVERY_MS = 1000;
-
-type BudgetName = "budget" | "spend";
 
 /** A budget whose use has reached a threshold. Amounts are tokens, or 10^-9 of the currency. */
 export interface ReachedBudget {
@@ -51,12 +50,17 @@ interface Watched extends Omit<ReachedBudget, "threshold"> {
   askedAt: number;
 }
 
+interface BudgetStanding extends Standing {
+  readonly name: BudgetName;
+}
+
 /**
  * Returns whether a limit is a budget that is counted as a whole: a gateway that counts alone knows
  * its share only.
  */
-function isWholeBudget({ subject: { limits }, name, limit }: Standing): boolean {
-  return (name === "budget" || name === "spend") && limits[name]?.limit === limit;
+function isWholeBudget(standing: Standing): standing is BudgetStanding {
+  const { subject, name, limit } = standing;
+  return isBudget(name) && subject.limits[name]?.limit === limit;
 }
 
 /** Watch of the budgets that calls use. */
@@ -96,7 +100,7 @@ export class BudgetWatch {
     let found: [Watched, Standing][] | undefined;
     for (const standing of standings) {
       if (!isWholeBudget(standing)) continue;
-      const watched = this.#watch(standing.subject, standing.name as BudgetName);
+      const watched = this.#watch(standing.subject, standing.name);
       setUsed(watched, standing.used, onReached);
       (found ??= []).push([watched, standing]);
     }
@@ -124,7 +128,7 @@ export class BudgetWatch {
     onReached: OnReached | undefined,
   ): void {
     for (const subject of subjects) {
-      for (const name of ["budget", "spend"] as const) {
+      for (const name of BUDGET_NAMES) {
         if (subject.limits[name] === undefined) continue;
         const watched = this.#watch(subject, name);
         const now = this.#clock.monotonic();

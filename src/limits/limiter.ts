@@ -9,9 +9,15 @@ import type { Clock } from "../exchange/clock.ts";
 import type { Exchange } from "../exchange/exchange.ts";
 import { withDeadline } from "../exchange/deadline.ts";
 import type { LimitSet } from "../config/limit_set.ts";
-
-/** Kinds of limit. */
-export type LimitName = "requests" | "tokens" | "budget" | "spend" | "concurrency";
+import {
+  CALL_LIMITS,
+  isOfCalls,
+  LIMIT_KINDS,
+  LIMIT_NAMES,
+  type LimitName,
+  SETTLED_LIMITS,
+  type SettledLimit,
+} from "./limit_kinds.ts";
 
 /** Amounts of what limits count, beside requests. Whole numbers. */
 export interface Amounts {
@@ -183,53 +189,28 @@ export const SKEW_MS = 1000;
  */
 export const LEASE_MS = { redis: 10_000, shared: 30_000 } as const;
 
-/** Names of all limits, in the order in which limiters report them. */
-export const LIMIT_NAMES: readonly LimitName[] = [
-  "requests",
-  "tokens",
-  "budget",
-  "spend",
-  "concurrency",
-];
-
-/** A limit that is reserved before a call, and settled after it. */
-export type SettledLimit = "tokens" | "budget" | "spend";
-/** Names of the limits that are settled. */
-export const SETTLED_LIMITS: readonly SettledLimit[] = ["tokens", "budget", "spend"];
-
-/**
- * Returns whether a subject limits tokens or money.
- *
- * @param subject The subject
- */
+/** Returns whether a subject limits tokens or money. */
 export function limitsAmounts({ limits }: LimitSubject): boolean {
-  return limits.tokens !== undefined || limits.budget !== undefined || limits.spend !== undefined;
+  return SETTLED_LIMITS.some((name) => limits[name] !== undefined);
 }
 
-/**
- * Returns whether a subject limits requests or concurrency.
- *
- * @param subject The subject
- */
+/** Returns whether a subject limits requests or concurrency. */
 export function limitsCalls({ limits }: LimitSubject): boolean {
-  return limits.requests !== undefined || limits.concurrency !== undefined;
+  return CALL_LIMITS.some((name) => limits[name] !== undefined);
 }
 
-/** Tells whether a limit counts calls, and not what they use. */
-export const isOfCalls = (name: LimitName): name is "requests" | "concurrency" =>
-  name === "requests" || name === "concurrency";
+/** Returns the maximum of a limit, or `undefined` where it is not set. */
+export function limitOf({ limits }: LimitSubject, name: LimitName): number | undefined {
+  const limit = limits[name];
+  return typeof limit === "number" ? limit : limit?.limit;
+}
 
-/**
- * Returns whether another lease of the same exchange holds the request and the place of a subject.
- *
- * @param subject The subject
- * @param reservation Reservation of this lease
- */
+/** Returns whether another lease of the same exchange holds the request and the place of a subject. */
 export const isHeld = ({ name }: LimitSubject, { admitted }: Reservation): boolean =>
   name === admitted;
 
 /** Unit in which a limit is counted. */
-export const unitOf = (name: SettledLimit): keyof Amounts => name === "spend" ? "spend" : "tokens";
+export const unitOf = (name: SettledLimit): keyof Amounts => LIMIT_KINDS[name].unit;
 
 /**
  * Returns the amount that an exchange takes of a limit when it is admitted. A call that is expected
@@ -260,17 +241,12 @@ export function roomFor(name: LimitName, amount: number = 0): number {
   return isOfCalls(name) ? amount : Math.max(1, amount);
 }
 
-/**
- * Lists the limits of a subject, in the order of {@link LIMIT_NAMES}.
- *
- * @param subject The subject
- * @returns Each limit that is set
- */
-export function limitsOf({ limits }: LimitSubject): [name: LimitName, limit: number][] {
+/** Lists the limits of a subject that are set, in the order of {@link LIMIT_NAMES}. */
+export function limitsOf(subject: LimitSubject): [name: LimitName, limit: number][] {
   const all: [LimitName, number][] = [];
   for (const name of LIMIT_NAMES) {
-    const limit = limits[name];
-    if (limit !== undefined) all.push([name, typeof limit === "number" ? limit : limit.limit]);
+    const limit = limitOf(subject, name);
+    if (limit !== undefined) all.push([name, limit]);
   }
   return all;
 }

@@ -11,13 +11,22 @@ import type { Clock } from "../exchange/clock.ts";
 import type { LimitSet } from "../config/limit_set.ts";
 import { periodEnd } from "../config/units.ts";
 import {
+  BUDGET_NAMES,
+  type BudgetName,
+  isBudget,
+  isOfCalls,
+  isWindowed,
+  LIMIT_NAMES,
+  WINDOWED_LIMITS,
+  type WindowedLimit,
+} from "./limit_kinds.ts";
+import {
   type Amounts,
   ASK_AGAIN_MS,
   isHeld,
   type Lease,
-  LIMIT_NAMES,
   type Limiter,
-  type LimitName,
+  limitOf,
   type LimitSubject,
   type Reservation,
   reservedOf,
@@ -27,10 +36,6 @@ import {
 } from "./limiter.ts";
 import { enforce, toLease } from "./verdict.ts";
 
-/** Limits that have a window, or a period of the calendar. */
-const WINDOWED = ["requests", "tokens", "budget", "spend"] as const;
-type Windowed = typeof WINDOWED[number];
-
 /** Amount used in a window or period, which ends at a point in time. */
 export interface Count {
   readonly used: number;
@@ -39,12 +44,7 @@ export interface Count {
 }
 
 /** Counts of one subject, for engines that store them, see {@link MemoryLimiter.counts}. */
-export interface WindowCounts {
-  readonly requests: Count;
-  readonly tokens: Count;
-  readonly budget: Count;
-  readonly spend: Count;
-}
+export type WindowCounts = Readonly<Record<WindowedLimit, Count>>;
 
 interface Counts extends Mutable<WindowCounts> {
   open: number;
@@ -54,7 +54,7 @@ interface Counts extends Mutable<WindowCounts> {
  * The time by which each limit is counted, read once for a call: clocks took 2 % of it (2026-11-22,
  * CPU profile).
  */
-type Now = Readonly<Record<Windowed, number>>;
+type Now = Readonly<Record<WindowedLimit, number>>;
 
 type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
 
@@ -63,7 +63,7 @@ const NOTHING: Count = { used: 0, until: 0 };
 /** An amount that was charged in advance. */
 interface Charge {
   readonly subject: LimitSubject;
-  readonly name: Windowed;
+  readonly name: WindowedLimit;
   readonly reserved: number;
   /** End of the window or period in which it was charged. */
   readonly until: number;
@@ -75,8 +75,8 @@ interface Charge {
  */
 export type Release = (used?: Amounts, isUndone?: boolean) => void;
 
-/** Beginning of the names of budgets of money in {@link Spent}. */
-const MONEY = "spend:";
+/** Beginnings of the names of budgets in {@link Spent}. */
+const PREFIXES: Readonly<Record<BudgetName, string>> = { budget: "", spend: "spend:" };
 
 /**
  * The used part of one budget, to be kept beyond the end of the process, see {@link
@@ -130,11 +130,11 @@ export class MemoryLimiter implements Limiter {
       for (const name of LIMIT_NAMES) {
         const limit = limitOf(subject, name);
         if (limit === undefined) continue;
-        if (name === "concurrency") {
-          standings.push({ subject, name, limit, used: counts?.open ?? 0, resetMs: ASK_AGAIN_MS });
-        } else {
+        if (isWindowed(name)) {
           const { used, until } = windowOf(name, counts, subject.limits, now[name]);
           standings.push({ subject, name, limit, used, resetMs: until - now[name] });
+        } else {
+          standings.push({ subject, name, limit, used: counts?.open ?? 0, resetMs: ASK_AGAIN_MS });
         }
       }
     }
@@ -160,7 +160,7 @@ export class MemoryLimiter implements Limiter {
       const { limits } = subject;
       const counts = this.#countsOf(subject.name);
       if (!isHeld(subject, reservation)) counts.open++;
-      for (const name of WINDOWED) {
+      for (const name of WINDOWED_LIMITS) {
         const limit = limitOf(subject, name);
         if (limit === undefined) continue;
         const { used, until } = windowOf(name, counts, limits, now[name]);
@@ -187,7 +187,7 @@ export class MemoryLimiter implements Limiter {
     for (const subject of subjects) {
       const counts = this.#countsOf(subject.name);
       if (!isHeld(subject, reservation)) counts.open++;
-      for (const name of WINDOWED) {
+      for (const name of WINDOWED_LIMITS) {
         const limit = limitOf(subject, name);
         if (limit === undefined) continue;
         const { until } = windowOf(name, counts, subject.limits, now[name]);
@@ -226,19 +226,19 @@ export class MemoryLimiter implements Limiter {
 
   /** Lists the used part of each budget, to be kept beyond the end of the process. */
   *budgets(): Iterable<Spent> {
-    for (const [subject, { budget, spend }] of this.#counts) {
-      if (budget.used > 0) yield { subject, ...budget };
-      if (spend.used > 0) yield { subject: MONEY + subject, ...spend };
+    for (const [subject, counts] of this.#counts) {
+      for (const name of BUDGET_NAMES) {
+        if (counts[name].used > 0) yield { subject: PREFIXES[name] + subject, ...counts[name] };
+      }
     }
   }
 
   /** Restores what {@link budgets} returned, unless more was counted since. */
   restore(spent: Iterable<Spent>): void {
     for (const { subject: named, used, until } of spent) {
-      const [name, subject] = named.startsWith(MONEY)
-        ? ["spend", named.slice(MONEY.length)] as const
-        : ["budget", named] as const;
-      const { [name]: count = NOTHING } = this.#counts.get(subject) ?? {};
+      const name = named.startsWith(PREFIXES.spend) ? "spend" : "budget";
+      const subject = named.slice(PREFIXES[name].length);
+      const count = this.#counts.get(subject)?.[name] ?? NOTHING;
       const isMore = until > count.until || (until === count.until && used > count.used);
       if (isMore && until > this.#clock.now()) this.#countsOf(subject)[name] = { used, until };
     }
@@ -273,7 +273,7 @@ export class MemoryLimiter implements Limiter {
       }
       if (used === undefined) return;
       for (const charge of charges) {
-        if (charge.name !== "requests") this.#settle(charge, used[unitOf(charge.name)]);
+        if (!isOfCalls(charge.name)) this.#settle(charge, used[unitOf(charge.name)]);
         else if (isUndone) this.#settle(charge, 0);
       }
     };
@@ -283,15 +283,10 @@ export class MemoryLimiter implements Limiter {
    * Corrects a charge. Where its window is over, only what was used beyond it counts, in the window
    * of now.
    */
-  #settle(
-    { subject: { name: subject, limits }, name, reserved, until }: Charge,
-    used: number,
-  ): void {
-    const counts = this.#countsOf(subject);
-    const now = name === "tokens" || name === "requests"
-      ? this.#clock.monotonic()
-      : this.#clock.now();
-    const current = windowOf(name, counts, limits, now);
+  #settle({ subject, name, reserved, until }: Charge, used: number): void {
+    const counts = this.#countsOf(subject.name);
+    const now = isBudget(name) ? this.#clock.now() : this.#clock.monotonic();
+    const current = windowOf(name, counts, subject.limits, now);
     const change = used - reserved;
     if (until === current.until || change > 0) {
       counts[name] = { used: Math.max(0, current.used + change), until: current.until };
@@ -303,17 +298,11 @@ export class MemoryLimiter implements Limiter {
       const next = this.#sweep.next();
       if (next.done === true) return void (this.#sweep = this.#counts.entries());
       const [subject, counts] = next.value;
-      if (counts.open === 0 && WINDOWED.every((name) => counts[name].until <= now[name])) {
+      if (counts.open === 0 && WINDOWED_LIMITS.every((name) => counts[name].until <= now[name])) {
         this.#counts.delete(subject);
       }
     }
   }
-}
-
-/** Returns the maximum of a limit, or `undefined` where it is not set. */
-function limitOf({ limits }: LimitSubject, name: LimitName): number | undefined {
-  const limit = limits[name];
-  return typeof limit === "number" ? limit : limit?.limit;
 }
 
 /**
@@ -321,7 +310,7 @@ function limitOf({ limits }: LimitSubject, name: LimitName): number | undefined 
  * now.
  */
 function windowOf(
-  name: Windowed,
+  name: WindowedLimit,
   counts: Counts | undefined,
   limits: LimitSet,
   now: number,
@@ -332,8 +321,8 @@ function windowOf(
 }
 
 /** Returns the end of a window that begins now, or of the budget's current period. */
-function endOf(name: Windowed, limits: LimitSet, now: number): number {
-  if (name === "requests" || name === "tokens") return now + (limits[name]?.windowMs ?? 0);
+function endOf(name: WindowedLimit, limits: LimitSet, now: number): number {
+  if (!isBudget(name)) return now + (limits[name]?.windowMs ?? 0);
   const { period } = limits[name] ?? {};
   return period === undefined ? now : periodEnd(period, now);
 }

@@ -8,6 +8,7 @@
  *
  * @module
  */
+import { WINDOWED_LIMITS } from "./limit_kinds.ts";
 import {
   type Amounts,
   LEASE_MS,
@@ -75,8 +76,8 @@ interface Held {
  * Returns whether a subject has counts to store. Open exchanges are not stored, for they are
  * renewed.
  */
-const hasWindow = (subject: LimitSubject): boolean =>
-  subject.limits.requests !== undefined || limitsAmounts(subject);
+const hasWindow = ({ limits }: LimitSubject): boolean =>
+  WINDOWED_LIMITS.some((name) => limits[name] !== undefined);
 
 /**
  * Returns whether something is left to count when an exchange ends: requests were counted when it

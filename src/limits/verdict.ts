@@ -5,24 +5,17 @@
  * @module
  */
 import { formatBudget, formatMoneyBudget, formatRate } from "../config/units.ts";
+import type { LimitSet } from "../config/limit_set.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
+import { isOfCalls, isWindowed, LIMIT_KINDS, type LimitName } from "./limit_kinds.ts";
 import {
   isHeld,
-  isOfCalls,
   type Lease,
   type Reservation,
   reservedOf,
   roomFor,
   type Standing,
 } from "./limiter.ts";
-
-const CODES = {
-  requests: "rate_limit_exceeded",
-  tokens: "rate_limit_exceeded",
-  budget: "budget_exceeded",
-  spend: "budget_exceeded",
-  concurrency: "concurrency_limit_exceeded",
-} as const;
 
 /** Structured fields hold integers of 15 digits at most (RFC 9651 §3.3.1). */
 const MAX_FIELD_INTEGER = 999_999_999_999_999;
@@ -118,7 +111,8 @@ function toRefusal(
     reservedOf(standing, reservation) > wholeLimit(standing)
   );
   const worst = never ?? refusing.reduce((one, other) => other.resetMs > one.resetMs ? other : one);
-  return new GatewayError(never === undefined ? CODES[worst.name] : "request_exceeds_limit", {
+  const code = never === undefined ? LIMIT_KINDS[worst.name].code : "request_exceeds_limit";
+  return new GatewayError(code, {
     detail: describe(worst),
     ...(never === undefined && { retryAfterMs: Math.max(1, worst.resetMs) }),
     limit: toPolicyName(worst),
@@ -144,15 +138,21 @@ const OWNERS: Readonly<Record<string, string>> = {
 /** Returns the kind of a subject: `key`, `team` or `provider`. */
 const kindOf = ({ subject: { name } }: Standing): string => name.slice(0, name.indexOf(":"));
 
-/** Describes a limit for an error message, in the notation of the config. */
+/** Texts of limits in error messages, in the notation of the config. */
+const TEXTS: Readonly<Record<LimitName, (limits: LimitSet, limit: number) => string | undefined>> =
+  {
+    requests: ({ requests }) => requests && `${formatRate(requests)} requests`,
+    tokens: ({ tokens }) => tokens && `${formatRate(tokens)} tokens`,
+    budget: ({ budget }) => budget && `${formatBudget(budget)} tokens`,
+    spend: ({ spend }) => spend && formatMoneyBudget(spend),
+    concurrency: (_, limit) => `${limit} at once`,
+  };
+
+/** Describes a limit for an error message. */
 function describe(standing: Standing): string {
-  const { subject: { limits: { requests, tokens, budget, spend } }, name, limit } = standing;
+  const { subject, name, limit } = standing;
   const owner = OWNERS[kindOf(standing)] ?? "this subject";
-  if (name === "requests" && requests) return `${formatRate(requests)} requests for ${owner}`;
-  if (name === "tokens" && tokens) return `${formatRate(tokens)} tokens for ${owner}`;
-  if (name === "budget" && budget) return `${formatBudget(budget)} tokens for ${owner}`;
-  if (name === "spend" && spend) return `${formatMoneyBudget(spend)} for ${owner}`;
-  return `${limit} at once for ${owner}`;
+  return `${TEXTS[name](subject.limits, limit) ?? limit} for ${owner}`;
 }
 
 /** Returns the name of a limit in headers, log and metrics. */
@@ -161,14 +161,15 @@ function toPolicyName(standing: Standing): string {
   return kind === "key" ? standing.name : `${kind}-${standing.name}`;
 }
 
-/** Quota units of each limit in the header fields; requests are the default. */
-const UNITS = {
-  requests: "",
-  tokens: ';qu="tokens"',
-  budget: ';qu="tokens"',
-  spend: ';qu="nano-currency"',
-  concurrency: ';qu="concurrent-requests"',
-} as const;
+/** Writes the parameters of a limit's policy: its quota, and of a window its unit and length. */
+function toPolicy({ subject: { limits }, name, limit }: Standing): string {
+  const { quotaUnit } = LIMIT_KINDS[name];
+  const unit = quotaUnit === undefined ? "" : `;qu="${quotaUnit}"`;
+  const rule = limits[name];
+  const hasWindow = typeof rule === "object" && "windowMs" in rule;
+  const every = hasWindow ? `;w=${Math.ceil(rule.windowMs / 1000)}` : "";
+  return `;q=${toInteger(limit)}${unit}${every}`;
+}
 
 /**
  * Writes the two fields of draft-ietf-httpapi-ratelimit-headers-10, which do not collide with a
@@ -187,17 +188,12 @@ function toHeaders(
   let policies = "";
   let rests = "";
   for (const standing of standings) {
-    const { subject: { limits }, name, limit, used, resetMs } = standing;
+    const { name, limit, used, resetMs } = standing;
     const policy = `${policies === "" ? "" : ", "}"${toPolicyName(standing)}"`;
-    const window = name === "requests"
-      ? limits.requests
-      : name === "tokens"
-      ? limits.tokens
-      : undefined;
-    const every = window === undefined ? "" : `;w=${Math.ceil(window.windowMs / 1000)}`;
-    policies += `${policy};q=${toInteger(limit)}${UNITS[name]}${every}`;
-    const reset = name === "concurrency" ? "" : `;t=${Math.ceil(resetMs / 1000)}`;
-    rests += `${policy};r=${toInteger(Math.max(0, limit - used - takenOf(standing)))}${reset}`;
+    const rest = Math.max(0, limit - used - takenOf(standing));
+    const reset = isWindowed(name) ? `;t=${Math.ceil(resetMs / 1000)}` : "";
+    policies += policy + toPolicy(standing);
+    rests += `${policy};r=${toInteger(rest)}${reset}`;
   }
   return { "ratelimit-policy": policies, ratelimit: rests };
 }

@@ -9,6 +9,7 @@ import type { Clock } from "../../exchange/clock.ts";
 import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
 import { Block } from "./block.ts";
 import type { KnownWindows } from "./known_windows.ts";
+import { isOfCalls, type WindowedLimit } from "../limit_kinds.ts";
 import { type Amounts, roomFor, type Standing, unitOf } from "../limiter.ts";
 import {
   type CountedLimit,
@@ -17,7 +18,6 @@ import {
   type Taken,
   toAcquireArguments,
   toCountArguments,
-  type Windowed,
 } from "./plan.ts";
 import { type Settlements, toUndoing } from "./settlements.ts";
 
@@ -27,7 +27,7 @@ const IDLE_MS = 2000;
 /** Division of limits into blocks. */
 export interface Division {
   /** The smallest limits that are divided. */
-  readonly min: Readonly<Record<Windowed, number>>;
+  readonly min: Readonly<Record<WindowedLimit, number>>;
   /** Number of parts of a limit of which a block is at most one. */
   readonly parts: number;
 }
@@ -139,7 +139,7 @@ export class BorrowedShare {
     const now = this.#lender.clock.monotonic();
     for (let index = 0; index < counted.length; index++) {
       const limit = counted[index];
-      if (limit === undefined || limit.name === "requests") continue;
+      if (limit === undefined || isOfCalls(limit.name)) continue;
       this.#correct(index, ends[index] ?? 0, used[unitOf(limit.name)] - (amounts[index] ?? 0), now);
     }
   }

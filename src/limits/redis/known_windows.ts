@@ -5,7 +5,8 @@
  * @module
  */
 import type { Clock } from "../../exchange/clock.ts";
-import type { Change, Plan, Taken, Windowed } from "./plan.ts";
+import type { WindowedLimit } from "../limit_kinds.ts";
+import type { Change, Plan, Taken } from "./plan.ts";
 
 /**
  * Number of subjects that are remembered for sure, those that were in use last. At most twice as
@@ -40,7 +41,7 @@ export interface OwnShare {
 /** Windows of one subject. */
 export interface KnownSubject {
   plan: Plan;
-  readonly windows: Partial<Record<Windowed, KnownWindow>>;
+  readonly windows: Partial<Record<WindowedLimit, KnownWindow>>;
   /** Time at which Redis said its state last. Monotonic milliseconds. */
   heardAt: number;
   /** True if this gateway has decided alone in an outage, and Redis has not decided since. */
@@ -176,7 +177,12 @@ export class KnownWindows {
   }
 
   /** Begins a window. If this gateway has begun it before Redis did, it is the same window. */
-  #begin({ windows }: KnownSubject, name: Windowed, ends: number, resetMs: number): KnownWindow {
+  #begin(
+    { windows }: KnownSubject,
+    name: WindowedLimit,
+    ends: number,
+    resetMs: number,
+  ): KnownWindow {
     const now = this.#clock.monotonic();
     const known = windows[name];
     if (known?.ends !== 0 || known.until <= now) {

@@ -14,6 +14,7 @@ import {
   type KnownWindows,
   type OwnShare,
 } from "./known_windows.ts";
+import { isOfCalls } from "../limit_kinds.ts";
 import {
   type Amounts,
   ASK_AGAIN_MS,
@@ -319,6 +320,6 @@ export class LocalDecisions {
  * call after all.
  */
 function usedOf({ limit: { name }, reserved }: Charge, used: Amounts, isUndone: boolean): number {
-  if (name !== "requests") return used[unitOf(name)];
+  if (!isOfCalls(name)) return used[unitOf(name)];
   return isUndone ? 0 : reserved;
 }

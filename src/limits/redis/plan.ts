@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { isWindowed, type WindowedLimit } from "../limit_kinds.ts";
 import {
   type Amounts,
   ASK_AGAIN_MS,
@@ -15,16 +16,12 @@ import {
   roomFor,
   type Standing,
 } from "../limiter.ts";
-import type { WindowCounts } from "../memory_limiter.ts";
 import { MOST_COUNTED } from "./scripts.ts";
-
-/** Name of a limit that has a window, or a period of the calendar. */
-export type Windowed = keyof WindowCounts;
 
 /**
  * Names of the fields in which counts stand; the end of each window stands in the same with a `u`.
  */
-const FIELDS: Readonly<Record<Windowed, string>> = {
+const FIELDS: Readonly<Record<WindowedLimit, string>> = {
   requests: "r",
   tokens: "t",
   budget: "b",
@@ -33,7 +30,7 @@ const FIELDS: Readonly<Record<Windowed, string>> = {
 
 /** A limit that is counted. */
 export interface CountedLimit {
-  readonly name: Windowed;
+  readonly name: WindowedLimit;
   readonly field: string;
   readonly limit: number;
   /** Length of its window in milliseconds, or `day` or `month`. */
@@ -109,7 +106,7 @@ export function planOf(subject: LimitSubject): Plan {
   const { name, limits } = subject;
   const counted: CountedLimit[] = [];
   for (const [limitName, limit] of limitsOf(subject)) {
-    if (limitName === "concurrency") continue;
+    if (!isWindowed(limitName)) continue;
     const rule = limits[limitName];
     if (rule === undefined) continue;
     const window = "period" in rule ? rule.period : rule.windowMs;

@@ -8,6 +8,7 @@
 import { setImmediate } from "node:timers";
 import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
 import { firstLine, isReply } from "../../storage/redis_deadline.ts";
+import { isOfCalls } from "../limit_kinds.ts";
 import { type Amounts, unitOf } from "../limiter.ts";
 import type { Bill } from "./local_decisions.ts";
 import { type Change, type Outcome, type Plan, type Settled, type Taken, toWhole } from "./plan.ts";
@@ -181,7 +182,7 @@ export function toCorrections(
   const changes: Change[] = [];
   for (let index = 0; index < counted.length; index++) {
     const limit = counted[index];
-    if (limit === undefined || limit.name === "requests") continue;
+    if (limit === undefined || isOfCalls(limit.name)) continue;
     const change = used[unitOf(limit.name)] - (reserved[index] ?? 0);
     if (change !== 0) changes.push({ limit, ends: ends[index] ?? OVER, change });
   }
