@@ -4,6 +4,7 @@
  * @module
  */
 import { formatMoney } from "../config/units.ts";
+import { isWindowed } from "../limits/limit_kinds.ts";
 import type { Standing } from "../limits/limiter.ts";
 
 /** The use of one limit. */
@@ -36,6 +37,6 @@ export function toLimitUse(standings: readonly Standing[]): LimitUse[] {
         currency: spend.currency,
       }
       : { limit, used }),
-    ...(name !== "concurrency" && { resetsIn: `${Math.ceil(resetMs / 1000)}s` }),
+    ...(isWindowed(name) && { resetsIn: `${Math.ceil(resetMs / 1000)}s` }),
   }));
 }
