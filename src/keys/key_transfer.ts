@@ -34,11 +34,7 @@ export interface KeyExport {
   readonly damaged: readonly string[];
 }
 
-/**
- * Writes down all keys of a store.
- *
- * @param keys The store
- */
+/** Writes down all keys of a store. */
 export async function exportKeys(keys: KeyRegistry): Promise<KeyExport> {
   const lines: string[] = [];
   const damaged: string[] = [];
@@ -76,7 +72,6 @@ function readLine(line: string, location: string): GatewayKey {
  * Reads what {@link exportKeys} wrote, or a snapshot.
  *
  * @param lines The lines; empty ones and the head of a snapshot are left out
- * @returns The keys by their ids
  * @throws {KeyStoreError} With the number of a line that is no key, or that stands there twice
  */
 export function readKeyLines(lines: readonly string[]): ReadonlyMap<string, GatewayKey> {
@@ -99,8 +94,6 @@ export function readKeyLines(lines: readonly string[]): ReadonlyMap<string, Gate
  * Adds keys to a store. What is there already, and the same, stays as it is: an import can be
  * repeated.
  *
- * @param keys The store
- * @param records The keys, by their ids
  * @param options Whether keys that are there with the same id and differ are replaced, or refused
  * @returns The number of keys that were added, replaced and left
  * @throws {KeyStoreError} When a key is refused

@@ -1,5 +1,5 @@
 /**
- * The state that survives a restart, in a file beside the file of keys: when each key was last
+ * The state that survives a restart, in a file next to the file of keys: when each key was last
  * used, how much of each budget is spent, and the number of gateways where they share limits.
  *
  * @module
@@ -113,7 +113,7 @@ async function* toLines<T>(
   yield Buffer.from(text);
 }
 
-/** The state in a file of its own. */
+/** The state in a separate file. */
 export class FileKeyUsageState implements KeyUsageState {
   readonly #file: LazyFile;
   readonly #clock: Clock;
@@ -124,7 +124,7 @@ export class FileKeyUsageState implements KeyUsageState {
   #gateways: number | undefined;
 
   /**
-   * @param file The file, beside that of the keys
+   * @param file The file, next to the file of keys
    * @param options The clock; a function that is told in one line when the file can't be written;
    * the limiter, if any
    */

@@ -69,7 +69,6 @@ export class BudgetWatch {
   /** Budgets by subject and name, those used last at the end. */
   readonly #watched = new Map<string, Watched>();
 
-  /** @param clock Source of its times */
   constructor(clock: Clock) {
     this.#clock = clock;
   }
@@ -89,7 +88,6 @@ export class BudgetWatch {
    * Notes the budgets of an admitted exchange.
    *
    * @param standings State of its limits before
-   * @param onReached Receives those that have reached a threshold
    * @returns Notes the use of the exchange itself, when it is over; `undefined` if it counts
    * against no budget
    */
@@ -117,10 +115,6 @@ export class BudgetWatch {
   /**
    * Notes that a budget has refused an exchange: asks for its state where it is not known to be
    * used up.
-   *
-   * @param subjects Subjects of the exchange
-   * @param limiter The limiter
-   * @param onReached Receives budgets that have reached a threshold
    */
   refused(
     subjects: readonly LimitSubject[],
@@ -156,7 +150,7 @@ export class BudgetWatch {
     this.#watched.set(key, watched);
     if (this.#watched.size > MAX_WATCHED) {
       const [oldest] = this.#watched.keys();
-      this.#watched.delete(oldest ?? "");
+      if (oldest !== undefined) this.#watched.delete(oldest);
     }
     return watched;
   }

@@ -19,7 +19,7 @@ import {
   type SettledLimit,
 } from "./limit_kinds.ts";
 
-/** Amounts of what limits count, beside requests. Whole numbers. */
+/** Amounts of what limits count, in addition to requests. Whole numbers. */
 export interface Amounts {
   /** Tokens, of input and output together. */
   readonly tokens: number;
@@ -102,7 +102,7 @@ export interface Lease {
 /**
  * Port: the limiter, which counts usage and admits exchanges.
  *
- * @example Admit one exchange at a time, whoever calls
+ * @example Admit one exchange at a time, of all callers together
  * ```ts
  * import { createGateway, GatewayError, type Lease, type Limiter, parseConfig } from "sallyport";
  *
@@ -142,11 +142,6 @@ export interface Limiter {
  * Acquires a lease, and waits for it no longer than its exchange lasts. A lease that comes later is
  * released.
  *
- * @param limiter The limiter
- * @param subjects Subjects to count against
- * @param reservation Amounts to reserve
- * @param options The exchange that acquires the lease, and the clock
- * @returns The lease of the exchange
  * @throws {GatewayError} As {@link Limiter.acquire} does; `internal_error` for a limiter that never
  * answers
  */
@@ -175,7 +170,7 @@ export const ASK_AGAIN_MS = 1000;
 /**
  * Tolerance for a count that ends later than its window allows, since the clocks of servers differ.
  * Beyond it, the count was begun under another limit, or before the clock was set back, and it
- * begins anew. Milliseconds.
+ * starts again. Milliseconds.
  */
 export const SKEW_MS = 1000;
 
@@ -183,7 +178,7 @@ export const SKEW_MS = 1000;
  * Time after which an exchange no longer counts as open unless its gateway renews it. Gateways do
  * so at a third of that time: two renewals may get lost. Milliseconds.
  *
- * In Redis it is short, so that a killed gateway blocks nobody for long: one call renews all
+ * In Redis it is short, so that a killed gateway blocks no caller for long: one call renews all
  * exchanges of a gateway. To a {@link SharedLimiter} each exchange is renewed by a message of its
  * own, and an exchange of a Worker may send few (Cloudflare, "Limits": 50 or 1000 subrequests).
  */
@@ -214,11 +209,9 @@ export const unitOf = (name: SettledLimit): keyof Amounts => LIMIT_KINDS[name].u
 
 /**
  * Returns the amount that an exchange takes of a limit when it is admitted. A call that is expected
- * to need more than the whole limit takes all of it: it passes alone, in a window that nobody has
- * used. Strict limits reserve what the call could use at most.
+ * to need more than the whole limit takes all of it: it passes alone, in an unused window. Strict limits reserve what the call could use at most.
  *
  * @param limit The limit: its subject, name, and maximum
- * @param reservation Amounts to reserve
  */
 export function reservedOf(
   { subject, name, limit }: Pick<Standing, "subject" | "name" | "limit">,
@@ -233,9 +226,6 @@ export function reservedOf(
 /**
  * Returns the room that an amount needs in a limit. A limit of tokens or money that is used up has
  * none for a call that needs nothing.
- *
- * @param name Name of the limit
- * @param amount Amount to take
  */
 export function roomFor(name: LimitName, amount: number = 0): number {
   return isOfCalls(name) ? amount : Math.max(1, amount);

@@ -51,8 +51,8 @@ interface Counts extends Mutable<WindowCounts> {
 }
 
 /**
- * The time by which each limit is counted, read once for a call: clocks took 2 % of it (2026-11-22,
- * CPU profile).
+ * The time of each limit's clock, read once for a call. Clocks took 2 % of a call (2026-11-22, CPU
+ * profile).
  */
 type Now = Readonly<Record<WindowedLimit, number>>;
 
@@ -70,8 +70,8 @@ interface Charge {
 }
 
 /**
- * Releases an exchange, as {@link Lease.release} does. Where nobody knows what was used, what was
- * reserved stays charged.
+ * Releases an exchange, as {@link Lease.release} does. If usage is unknown, the reservation
+ * stays charged.
  */
 export type Release = (used?: Amounts, isUndone?: boolean) => void;
 
@@ -101,7 +101,6 @@ export class MemoryLimiter implements Limiter {
   readonly #counts = new Map<string, Counts>();
   #sweep: Iterator<[string, Counts]> = this.#counts.entries();
 
-  /** @param clock Source of its times */
   constructor(clock: Clock) {
     this.#clock = clock;
   }
@@ -117,12 +116,7 @@ export class MemoryLimiter implements Limiter {
     return this.standings([subject]);
   }
 
-  /**
-   * Returns the state of the limits of several subjects, in their order.
-   *
-   * @param subjects The subjects
-   * @param now The time, where it was read already
-   */
+  /** Returns the state of the limits of several subjects, in their order. */
   standings(subjects: readonly LimitSubject[], now: Now = this.#now()): Standing[] {
     const standings: Standing[] = [];
     for (const subject of subjects) {
@@ -141,14 +135,7 @@ export class MemoryLimiter implements Limiter {
     return standings;
   }
 
-  /**
-   * Counts an exchange that is admitted, whatever its limits say.
-   *
-   * @param subjects Subjects to count against
-   * @param reservation Amounts to reserve
-   * @param now The time, where it was read already
-   * @returns Releases the exchange
-   */
+  /** Counts an exchange that is admitted, whatever its limits say. */
   admit(
     subjects: readonly LimitSubject[],
     reservation: Reservation,
@@ -175,11 +162,8 @@ export class MemoryLimiter implements Limiter {
   /**
    * Counts an exchange as open that was admitted before, by a limiter that has since forgotten it.
    *
-   * @param subjects Subjects to count against
-   * @param reservation Amounts that were reserved
-   * @param ageMs Time since they were reserved: a window that began later is not the one that was
+   * @param ageMs Time since they were reserved: a window that began later was not
    * charged
-   * @returns Releases the exchange
    */
   hold(subjects: readonly LimitSubject[], reservation: Reservation, ageMs: number): Release {
     const now = this.#now();
@@ -306,8 +290,8 @@ export class MemoryLimiter implements Limiter {
 }
 
 /**
- * Returns the current window of a subject. One that is over is replaced by a new one, which begins
- * now.
+ * Returns the current window of a subject. A window that is over is replaced by a new one, which
+ * begins now.
  */
 function windowOf(
   name: WindowedLimit,

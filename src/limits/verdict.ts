@@ -11,6 +11,7 @@ import { isOfCalls, isWindowed, LIMIT_KINDS, type LimitName } from "./limit_kind
 import {
   isHeld,
   type Lease,
+  limitOf,
   type Reservation,
   reservedOf,
   roomFor,
@@ -54,11 +55,8 @@ export interface Terms {
 }
 
 /**
- * Enforces limits: one that is reached refuses the exchange, or is only noted in observe mode.
+ * Enforces limits: a reached limit refuses the exchange, or is only noted in observe mode.
  *
- * @param standings State of all limits, without this exchange
- * @param reservation Amounts to reserve for it
- * @returns The terms of its lease
  * @throws {GatewayError} If an enforced limit is reached, or the exchange could use more than a
  * whole strict limit
  */
@@ -74,18 +72,12 @@ export function enforce(standings: readonly Standing[], reservation: Reservation
   return { standings, reservation, observed };
 }
 
-/** Makes the lease of an exchange. @param release Ends it */
+/** Makes the lease of an exchange. */
 export function toLease(terms: Terms, release: Lease["release"]): Lease {
   return new AdmittedLease(terms, release);
 }
 
-/**
- * Finds the limits that refuse an exchange.
- *
- * @param standings State of all limits, without this exchange
- * @param reservation Amounts to reserve for it
- * @returns Those that are reached and enforced
- */
+/** Finds the limits that refuse an exchange. */
 export function findRefusing(standings: readonly Standing[], reservation: Reservation): Standing[] {
   return standings.filter((standing) =>
     standing.subject.limits.mode !== "observe" && isReached(standing, reservation)
@@ -99,8 +91,8 @@ function isReached(standing: Standing, reservation: Reservation): boolean {
 }
 
 /**
- * Creates the refusal, for the limit that takes longest to reset; for one that has never room for
- * it, if there is one.
+ * Creates the refusal, for the limit that takes longest to reset; for a limit that never has room
+ * for it, if there is one.
  */
 function toRefusal(
   refusing: readonly Standing[],
@@ -124,9 +116,8 @@ function toRefusal(
 }
 
 /** Returns the whole limit: a gateway that decides alone knows the limit by its share of it. */
-function wholeLimit({ subject: { limits }, name }: Standing): number {
-  const limit = limits[name];
-  return typeof limit === "number" ? limit : limit?.limit ?? 0;
+function wholeLimit({ subject, name, limit }: Standing): number {
+  return limitOf(subject, name) ?? limit;
 }
 
 const OWNERS: Readonly<Record<string, string>> = {
@@ -136,7 +127,7 @@ const OWNERS: Readonly<Record<string, string>> = {
 };
 
 /** Returns the kind of a subject: `key`, `team` or `provider`. */
-const kindOf = ({ subject: { name } }: Standing): string => name.slice(0, name.indexOf(":"));
+const kindOf = ({ subject }: Standing): string => subject.name.slice(0, subject.name.indexOf(":"));
 
 /** Texts of limits in error messages, in the notation of the config. */
 const TEXTS: Readonly<Record<LimitName, (limits: LimitSet, limit: number) => string | undefined>> =
@@ -162,10 +153,10 @@ function toPolicyName(standing: Standing): string {
 }
 
 /** Writes the parameters of a limit's policy: its quota, and of a window its unit and length. */
-function toPolicy({ subject: { limits }, name, limit }: Standing): string {
+function toPolicy({ subject, name, limit }: Standing): string {
   const { quotaUnit } = LIMIT_KINDS[name];
   const unit = quotaUnit === undefined ? "" : `;qu="${quotaUnit}"`;
-  const rule = limits[name];
+  const rule = subject.limits[name];
   const hasWindow = typeof rule === "object" && "windowMs" in rule;
   const every = hasWindow ? `;w=${Math.ceil(rule.windowMs / 1000)}` : "";
   return `;q=${toInteger(limit)}${unit}${every}`;
@@ -175,7 +166,6 @@ function toPolicy({ subject: { limits }, name, limit }: Standing): string {
  * Writes the two fields of draft-ietf-httpapi-ratelimit-headers-10, which do not collide with a
  * provider's `x-ratelimit-*`.
  *
- * @param standings State of the limits, without this exchange
  * @param takenOf Returns what the exchange takes of a limit; -1 for what it gives back, since it is
  * refused
  * @returns `ratelimit-policy` and `ratelimit`, or nothing where nothing is limited

@@ -52,21 +52,12 @@ const MAX_KEYS = 100;
 /** Kinds of asymmetric keys (RFC 7518 §6.1, RFC 8037 §2). */
 const KINDS: readonly unknown[] = ["RSA", "EC", "OKP"];
 
-/**
- * Returns the address of an issuer's description (OpenID Connect Discovery 1.0 §4).
- *
- * @param issuer The issuer
- */
+/** Returns the address of an issuer's description (OpenID Connect Discovery 1.0 §4). */
 export function toDiscoveryUrl(issuer: string): URL {
   return new URL(`${issuer.replace(/\/$/, "")}/.well-known/openid-configuration`);
 }
 
-/**
- * Creates the function that finds and fetches the keys of an issuer by its description.
- *
- * @param issuer The issuer
- * @param fetchDocument Fetches a document
- */
+/** Creates the function that finds and fetches the keys of an issuer by its description. */
 export function discoverKeySet(issuer: string, fetchDocument: FetchDocument): ReadKeySet {
   return async () => {
     const found: unknown = JSON.parse(await fetchDocument(toDiscoveryUrl(issuer)));
@@ -112,7 +103,7 @@ export interface IssuerKeysOptions {
    * use them, and requests do not share a fetch.
    */
   readonly hasTimers: boolean;
-  /** Takes work that has to be finished even when nobody waits for it. */
+  /** Takes work that has to be finished even when no request waits for it. */
   readonly keepAlive?: ((work: Promise<unknown>) => void) | undefined;
 }
 
@@ -132,7 +123,6 @@ export class IssuerKeys {
   #cancelTimer = (): void => {};
   #isClosed = false;
 
-  /** @param options Where the keys are, and when they are old */
   constructor(options: IssuerKeysOptions) {
     this.#options = options;
   }
@@ -168,7 +158,7 @@ export class IssuerKeys {
   }
 
   /**
-   * Fetches the keys for a token that names one that is not among them: at most once in a while,
+   * Fetches the keys for a token that names a key that is not among them: at most once in a while,
    * since anybody can send such a token.
    *
    * @returns The keys, if they have changed since `known`

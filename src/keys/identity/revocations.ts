@@ -140,8 +140,6 @@ const RevocationSchema: v.GenericSchema<unknown, Revocation> = v.object({
 /**
  * Reads one revocation as it is stored.
  *
- * @param stored The JSON, parsed
- * @returns The revocation
  * @throws {Error} For anything else
  */
 export function readRevocation(stored: unknown): Revocation {

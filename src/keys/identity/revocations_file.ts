@@ -1,5 +1,5 @@
 /**
- * Revoked identity tokens in a JSON file beside the keys, which is replaced as a whole and watched.
+ * Revoked identity tokens in a JSON file next to the keys, which is replaced as a whole and watched.
  *
  * @module
  */
@@ -46,10 +46,7 @@ export class FileRevocations implements RevocationRegistry {
   #isClosed = false;
   #cancelTimer = (): void => {};
 
-  /**
-   * @param file The file
-   * @param options The clock; a function that is told in one line of a broken file
-   */
+  /** @param options The clock; a function that is told in one line of a broken file */
   constructor(
     file: SharedFile,
     { clock, report }: { clock: Clock; report: (text: string) => void },

@@ -67,10 +67,6 @@ export class RedisRevocations implements RevocationRegistry {
   #isClosed = false;
   #cancelTimer = (): void => {};
 
-  /**
-   * @param client The connection
-   * @param clock Source of times
-   */
   constructor(client: RedisClient, clock: Clock) {
     this.#client = client;
     this.#clock = clock;
@@ -112,7 +108,7 @@ export class RedisRevocations implements RevocationRegistry {
   }
 
   /**
-   * Looks for changes, and reads all where there is one; one that comes meanwhile is found by the
+   * Looks for changes, and reads all where there is one; a change that comes meanwhile is found by the
    * next look.
    */
   #follow(): Promise<void> {

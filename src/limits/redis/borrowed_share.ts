@@ -50,7 +50,7 @@ export interface Lender {
 
 /** Share of the limits of one subject. */
 export class BorrowedShare {
-  /** The plan of the subject. Keys that are read anew have a new one, with the same limits. */
+  /** The plan of the subject. A key that is read again has a new one, with the same limits. */
   plan: Plan;
   readonly #lender: Lender;
   /** A block of each limit, in the order of {@link Plan.counted}. */
@@ -63,10 +63,6 @@ export class BorrowedShare {
   #usedAt = -Infinity;
   #isOver = false;
 
-  /**
-   * @param plan The plan of the subject
-   * @param lender Source of its blocks
-   */
   constructor(plan: Plan, lender: Lender) {
     this.plan = plan;
     this.#lender = lender;
@@ -129,10 +125,6 @@ export class BorrowedShare {
   /**
    * Settles what was taken for an exchange: blocks get back what it did not use, and pay what it
    * used beyond.
-   *
-   * @param taken The verdict by which it was taken
-   * @param amounts Amounts that were taken
-   * @param used Amounts that were used
    */
   settle({ ends }: Taken, amounts: readonly number[], used: Amounts): void {
     const { counted } = this.plan;
@@ -144,12 +136,7 @@ export class BorrowedShare {
     }
   }
 
-  /**
-   * Gives back what was taken in vain.
-   *
-   * @param taken The verdict by which it was taken
-   * @param amounts Amounts that were taken
-   */
+  /** Gives back what was taken for an exchange that is not carried out. */
   giveBack({ ends, begun }: Taken, amounts: readonly number[]): void {
     const now = this.#lender.clock.monotonic();
     for (const [index, amount] of amounts.entries()) {

@@ -53,7 +53,6 @@ export interface KnownSubject {
 /**
  * Adds an amount to a window.
  *
- * @param window The window
  * @param change The amount; negative where less was used
  */
 export function addTo(window: KnownWindow, change: number): void {
@@ -71,7 +70,6 @@ export class KnownWindows {
   #lostAt: number | undefined;
   #sweep: Iterator<KnownSubject> = this.#young.values();
 
-  /** @param clock Source of its times */
   constructor(clock: Clock) {
     this.#clock = clock;
   }
@@ -118,8 +116,6 @@ export class KnownWindows {
   /**
    * Notes what Redis said.
    *
-   * @param plan The plan of the subject
-   * @param taken The verdict
    * @param amounts Amounts that were taken, if it admits, in the order of {@link Plan.counted}
    */
   learn(plan: Plan, taken: Taken, amounts: readonly number[] = []): void {
@@ -161,12 +157,7 @@ export class KnownWindows {
     }
   }
 
-  /**
-   * Notes corrections of amounts that Redis has counted.
-   *
-   * @param plan The plan of the subject
-   * @param changes The corrections
-   */
+  /** Notes corrections of amounts that Redis has counted. */
   correct(plan: Plan, changes: readonly Change[]): void {
     const windows = this.find(plan.subject.name)?.windows;
     if (windows === undefined) return;

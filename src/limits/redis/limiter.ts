@@ -1,5 +1,5 @@
 /**
- * Limits that many gateways share through Redis. Each subject has a slot of its own: an exchange
+ * Limits that many gateways share through Redis. Each subject has its own slot: an exchange
  * asks for its key, its team and its provider in this order, one script each, by the server's
  * clock. Those that have admitted it before another one refuses it get back what it took.
  *
@@ -70,11 +70,6 @@ export class RedisLimiter implements Limiter {
   #isClosed = false;
   #cancelRenewal = (): void => {};
 
-  /**
-   * @param client The connection
-   * @param clock Source of its times
-   * @param division Division of large limits into blocks
-   */
   constructor(client: RedisClient, clock: Clock, division: Division = DIVISION) {
     this.#client = client;
     this.#clock = clock;
@@ -283,7 +278,8 @@ export class RedisLimiter implements Limiter {
       this.#exhausted.remember(refusing.plan.subject, standings, reservation);
     }
     enforce(standings, reservation);
-    throw new Error("Cannot count: Redis refuses, and no limit is reached"); // its standings are those of its verdict
+    // Redis refuses by the same standings.
+    throw new Error("Cannot count: Redis refuses, and no limit is reached");
   }
 
   /**
@@ -350,7 +346,6 @@ export class RedisLimiter implements Limiter {
   /**
    * Gives back what an exchange has taken of one subject.
    *
-   * @param asked The verdict about the subject
    * @param isLate True if it was decided here meanwhile, so that it may still be open
    */
   #giveBack({ plan, id, taken, share, reserved }: Asked, isLate = false): void {

@@ -1,6 +1,6 @@
 /**
- * Open exchanges of subjects whose concurrency is limited. Redis forgets one that is not renewed:
- * its gateway has died.
+ * Open exchanges of subjects whose concurrency is limited. Redis forgets an exchange that is not
+ * renewed: its gateway has died.
  *
  * @module
  */
@@ -31,7 +31,6 @@ export class OpenLeases {
   #ended: Ended[] = [];
   #isDoubtful = false;
 
-  /** @param client The connection */
   constructor(client: RedisClient) {
     this.#client = client;
     this.#renew = client.script("sallyportRenew", RENEW);

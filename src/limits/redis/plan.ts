@@ -66,8 +66,8 @@ export interface Taken {
 export interface Change {
   readonly limit: CountedLimit;
   /**
-   * End of the window in which was reserved; 0 for the current one, -1 for one that is not known
-   * any more.
+   * End of the window in which was reserved; 0 for the current window, -1 for a window that is not
+   * known any more.
    */
   readonly ends: number;
   /** Used - reserved. */
@@ -95,11 +95,7 @@ export type Outcome = readonly Settled[] | "unknown" | undefined;
 
 const plans = new WeakMap<LimitSubject["limits"], Plan>();
 
-/**
- * Returns the plan of a subject; the same one for as long as its limits are the same object.
- *
- * @param subject The subject
- */
+/** Returns the plan of a subject; the same one for as long as its limits are the same object. */
 export function planOf(subject: LimitSubject): Plan {
   const known = plans.get(subject.limits);
   if (known?.subject.name === subject.name) return known;
@@ -139,12 +135,7 @@ export function toCounted(amounts: Amounts): Amounts {
   return isCounted ? amounts : { tokens: toWhole(tokens), spend: toWhole(spend) };
 }
 
-/**
- * Returns the amounts that an exchange takes, in the order of {@link Plan.counted}.
- *
- * @param plan The plan of the subject
- * @param reservation Amounts to reserve
- */
+/** Returns the amounts that an exchange takes, in the order of {@link Plan.counted}. */
 export function toAmountsTaken({ subject, counted }: Plan, reservation: Reservation): number[] {
   const amounts: number[] = [];
   for (let index = 0; index < counted.length; index++) {
@@ -156,16 +147,9 @@ export function toAmountsTaken({ subject, counted }: Plan, reservation: Reservat
   return amounts;
 }
 
-/**
- * Returns the arguments of the script that counts requests.
- *
- * @param plan The plan of the subject
- * @param wanted Number of requests
- */
-export function toCountArguments(
-  { counted: [requests], isObserved }: Plan,
-  wanted: number,
-): number[] {
+/** Returns the arguments of the script that counts requests. */
+export function toCountArguments({ counted, isObserved }: Plan, wanted: number): number[] {
+  const [requests] = counted;
   const limit = isObserved ? Number.MAX_SAFE_INTEGER : requests?.limit ?? 0;
   return [limit, Number(requests?.window), wanted];
 }
@@ -173,9 +157,7 @@ export function toCountArguments(
 /**
  * Returns the arguments of the script that takes from all limits of a subject.
  *
- * @param plan The plan of the subject
  * @param id Id of the exchange; empty to look only, `-` for one that takes no place
- * @param amounts Amounts to take
  * @param wanted The least of each with which a gateway can go on that takes them in advance; left
  * out for one exchange, which takes all or nothing
  */
@@ -201,12 +183,7 @@ export function toAcquireArguments(
   return args;
 }
 
-/**
- * Reads the answer of both scripts.
- *
- * @param answer The answer
- * @param plan The plan of the subject that it is about
- */
+/** Reads the answer of both scripts. */
 export function readTaken(answer: unknown, { subject, counted, concurrency }: Plan): Taken {
   const isSound = Array.isArray(answer) && answer.length === 3 + 2 * counted.length &&
     answer.every((value) => typeof value === "number");

@@ -1,5 +1,5 @@
 /**
- * Scripts by which limits are counted in Redis. Each of them touches the keys of one subject, or
+ * Scripts that count limits in Redis. Each of them touches the keys of one subject, or
  * those of the gateways: one slot of a Cluster.
  *
  * @module

@@ -50,10 +50,7 @@ export class Settlements {
   /** Those that could not be sent. */
   readonly #owed = new Map<string, Settlement>();
 
-  /**
-   * @param client The connection
-   * @param keptOpen Told when Redis may still count ended exchanges as open
-   */
+  /** @param keptOpen Told when Redis may still count ended exchanges as open */
   constructor(client: RedisClient, keptOpen: () => void) {
     this.#client = client;
     this.#keptOpen = keptOpen;
@@ -63,9 +60,7 @@ export class Settlements {
   /**
    * Adds a settlement, to be sent with the others of this moment.
    *
-   * @param plan The plan of the subject
    * @param id Id of an exchange that is over and was counted as open
-   * @param changes Changes of its counts
    */
   add(plan: Plan, id: string | undefined, changes: readonly Change[]): void {
     if (this.#pending.size === 0) setImmediate(() => void this.flush());
@@ -105,11 +100,7 @@ export class Settlements {
     }
   }
 
-  /**
-   * Charges what a gateway has admitted on its own.
-   *
-   * @param bills The bills
-   */
+  /** Charges what a gateway has admitted on its own. */
   async charge(bills: Iterable<Bill>): Promise<void> {
     const all = Array.from(bills);
     for (let start = 0; start < all.length; start += BATCH) {
@@ -125,8 +116,6 @@ export class Settlements {
   /**
    * Sends a settlement at once.
    *
-   * @param settlement The settlement
-   * @param report Receives what became of it, also after the deadline
    * @param deadlineMs Deadline, milliseconds
    */
   async send(settlement: Settlement, report: Report, deadlineMs?: number): Promise<void> {
@@ -170,9 +159,7 @@ export class Settlements {
 /**
  * Returns the changes at the end of an exchange.
  *
- * @param plan The plan of the subject
  * @param taken Amounts that were reserved, and the ends of the windows in which they were
- * @param used Amounts that were used
  */
 export function toCorrections(
   { counted }: Plan,
@@ -189,13 +176,7 @@ export function toCorrections(
   return changes;
 }
 
-/**
- * Returns the changes by which an exchange gives back what it has taken.
- *
- * @param plan The plan of the subject
- * @param taken The verdict by which it was taken
- * @param reserved Amounts that were taken
- */
+/** Returns the changes by which an exchange gives back what it has taken. */
 export function toUndoing(
   { counted }: Plan,
   { ends, begun }: Taken,
@@ -214,8 +195,6 @@ export function toUndoing(
 /**
  * Returns whether Redis may have carried out a call that failed: the connection broke before the
  * answer came.
- *
- * @param cause The failure
  */
 export function mayBeDone(cause: unknown): boolean {
   if (!(cause instanceof Error)) return false;
