@@ -92,7 +92,7 @@ function readLater(record: Json, location: string): GatewayKey {
       const later: LaterPart = {
         fields: pick(record, [...fields, "requires"]),
         limits: isObject(record["limits"]) ? pick(record["limits"], limits) : {},
-        ...(faults.length > 0 && { refusal: toRefusal(faults) }),
+        ...(faults.length > 0 && { refusal: listFaults(faults) }),
       };
       const isEmpty = Object.keys({ ...later.fields, ...later.limits }).length === 0;
       return isEmpty ? key : { ...key, later };
@@ -104,7 +104,8 @@ function readLater(record: Json, location: string): GatewayKey {
       }
       const isUnknown = issue.type === "strict_object" && issue.expected === "never" &&
         limit === undefined;
-      if (name === "limits" && limit !== undefined && isObject(known["limits"])) limits.push(limit);
+      const isLimit = name === "limits" && limit !== undefined;
+      if (isLimit && isObject(known["limits"])) limits.push(limit);
       else fields.push(name);
       if (!isUnknown && !HARMLESS.includes(name)) faults.push(formatMistake(describeIssue(issue)));
     }
@@ -126,24 +127,23 @@ function faultsOf({ version, requires }: Json): string[] {
   return faults;
 }
 
-function toRefusal(faults: readonly string[]): string {
+function listFaults(faults: readonly string[]): string {
   return Array.from(new Set(faults)).slice(0, MAX_NAMED).join("; ");
 }
 
 /**
- * Returns a record of a later version, whose digest is not understood, as a key that no caller has: it
- * can be listed, and is kept as it is.
+ * Returns a record of a later version, whose digest is not understood, as a key that no caller has:
+ * it can be listed, and is kept as it is.
  *
  * @returns The key; `undefined` for a record of this version, which is mistyped then, for a value
  * without an id, and for a record that holds a key itself
  */
 export function keepUnreadable(value: unknown, fault: string): GatewayKey | undefined {
-  if (!isObject(value) || typeof value["id"] !== "string" || value["id"] === "" || "key" in value) {
-    return undefined;
-  }
-  if (!(Number(value["version"]) > VERSION)) return undefined;
+  if (!isObject(value) || "key" in value) return undefined;
   const { id, ...fields } = value;
-  return { id: String(id), digest: "", later: { fields, limits: {}, refusal: fault } };
+  if (typeof id !== "string" || id === "") return undefined;
+  if (!(Number(value["version"]) > VERSION)) return undefined;
+  return { id, digest: "", later: { fields, limits: {}, refusal: fault } };
 }
 
 /** Returns the lowest version that understands a record. */

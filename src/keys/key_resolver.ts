@@ -63,8 +63,9 @@ const NO_DIGEST = "0".repeat(64);
 export function findGatewayKey(
   presentedKey: string,
   keys: KeyStore | KeyResolver,
-  { digest, exchange, clock, identity }: FindOptions,
+  options: FindOptions,
 ): KeyConfig | undefined | Promise<KeyConfig | undefined> {
+  const { digest, exchange, clock, identity } = options;
   const wait = { exchange, clock, toError: () => new GatewayError("key_store_unavailable") };
   if (identity?.isToken(presentedKey)) {
     return findByToken(withDeadline(identity.resolve(presentedKey), wait), exchange);
@@ -135,5 +136,6 @@ function isGood(storedKey: GatewayKey | undefined, presentedDigest: string, now:
   const isCurrent = equalDigests(storedKey?.digest ?? NO_DIGEST, presentedDigest);
   const previous = storedKey?.previous;
   if (previous === undefined) return isCurrent;
-  return equalDigests(previous.digest, presentedDigest) && now < previous.expiresAt || isCurrent;
+  const isPrevious = equalDigests(previous.digest, presentedDigest) && now < previous.expiresAt;
+  return isPrevious || isCurrent;
 }

@@ -1,7 +1,7 @@
 /**
  * A snapshot of gateway keys in a file, with which a gateway starts while its store is away:
- * digests and settings of the keys that this gateway was asked for recently, never a key itself. Of a
- * million keys a gateway knows those that it uses, at most 50,000.
+ * digests and settings of the keys that this gateway was asked for recently, never a key itself. Of
+ * a million keys a gateway knows those that it uses, at most 50,000.
  *
  * Its lines are JSON: a head, then a key a line, which `sallyport keys import` reads too. The head
  * also has the number of gateways that share limits. It is written some seconds after a change.

@@ -19,10 +19,12 @@ export type ImportCounts = Readonly<Record<"added" | "replaced" | "same", number
 function toCanonical(key: GatewayKey): string {
   return JSON.stringify(
     toRecordJson(key),
-    (_, value: unknown) =>
-      typeof value !== "object" || value === null || Array.isArray(value)
-        ? value
-        : Object.fromEntries(Object.entries(value).sort(([one], [other]) => one < other ? -1 : 1)),
+    (_, value: unknown) => {
+      if (!isObject(value) || Array.isArray(value)) return value;
+      return Object.fromEntries(
+        Object.entries(value).sort(([one], [other]) => one < other ? -1 : 1),
+      );
+    },
   );
 }
 
@@ -78,7 +80,8 @@ export function readKeyLines(lines: readonly string[]): ReadonlyMap<string, Gate
   const records = new Map<string, GatewayKey>();
   const digests = new Set<string>();
   for (const [index, line] of lines.entries()) {
-    if (line.trim() === "" || (index === 0 && line.startsWith(SNAPSHOT_HEAD))) continue;
+    const isHead = index === 0 && line.startsWith(SNAPSHOT_HEAD);
+    if (isHead || line.trim() === "") continue;
     const location = `line ${index + 1}`;
     const key = readLine(line, location);
     if (records.has(key.id) || digestsOf(key).some((digest) => digests.has(digest))) {

@@ -64,9 +64,8 @@ export interface Budgets {
 /** Keeps the later period of two budgets of one subject, and the larger sum within one period. */
 function keepLater(budgets: Map<string, Spent>, spent: Spent): void {
   const { until = 0, used = -1 } = budgets.get(spent.subject) ?? {};
-  if (spent.until > until || (spent.until === until && spent.used > used)) {
-    budgets.set(spent.subject, spent);
-  }
+  const isMore = spent.until === until && spent.used > used;
+  if (spent.until > until || isMore) budgets.set(spent.subject, spent);
 }
 
 /** Cuts the lines between two positions into parts. */
@@ -86,7 +85,8 @@ function* cut(text: string, start: number, end: number): Iterable<string> {
 function* parse(text: string): Iterable<unknown> {
   const middle = text.lastIndexOf(MIDDLE);
   const [tail, number] = /\n\](?:,"gateways":(\d+))?\}\n$/.exec(text.slice(-MAX_TAIL)) ?? [];
-  if (!text.startsWith(HEAD) || middle < 0 || tail === undefined) return yield JSON.parse(text);
+  const hasLines = text.startsWith(HEAD) && middle >= 0;
+  if (!hasLines || tail === undefined) return yield JSON.parse(text);
   yield { used: {}, budgets: [], gateways: number === undefined ? undefined : Number(number) };
   for (const part of cut(text, HEAD.length, middle)) {
     yield { used: JSON.parse(`{${part}}`), budgets: [] };

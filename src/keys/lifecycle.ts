@@ -59,7 +59,8 @@ export function rotateKey(
     );
   }
   const { previous } = record;
-  if (overlapMs > 0 && previous !== undefined && previous.expiresAt > now) {
+  const hasPrevious = previous !== undefined && previous.expiresAt > now;
+  if (overlapMs > 0 && hasPrevious) {
     const until = new Date(previous.expiresAt).toISOString();
     throw new KeyStoreError(
       `Cannot rotate a key twice: the secret before is good until ${until}. Wait, or end both at once: ` +

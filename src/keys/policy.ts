@@ -12,7 +12,11 @@ import type { GatewayKey } from "./key_store.ts";
 /** State of a key. Only an active one is accepted. */
 export type KeyState = "active" | "disabled" | "revoked" | "expired";
 
-/** @param now Milliseconds since 1970 */
+/**
+ * Returns the state of a key.
+ *
+ * @param now Milliseconds since 1970
+ */
 export function keyState({ revokedAt, disabled, expiresAt }: KeyConfig, now: number): KeyState {
   if (revokedAt !== undefined) return "revoked";
   if (expiresAt !== undefined && expiresAt <= now) return "expired";
@@ -68,9 +72,8 @@ export function admitOperation(
   const { group, model } = operation;
   const isAllowed = allowsGroup(group, provider.operations) &&
     (!key.operations || allowsGroup(group, key.operations));
-  if (!isAllowed || (model === "none" && key.models !== undefined)) {
-    throw toRefusal(operation, provider, isAllowed);
-  }
+  const isUnknowable = model === "none" && key.models !== undefined;
+  if (!isAllowed || isUnknowable) throw toOperationError(operation, provider, isAllowed);
 }
 
 /** The part of an operation that decides who may use it. */
@@ -86,7 +89,7 @@ interface AdmittingProvider {
   readonly operations: readonly WrittenGroup[];
 }
 
-function toRefusal(
+function toOperationError(
   { group = "all" as const }: { readonly group?: OperationGroup | "all" | undefined },
   { name, operations }: AdmittingProvider,
   isAllowed: boolean,

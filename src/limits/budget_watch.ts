@@ -140,13 +140,20 @@ export class BudgetWatch {
     const unit = limits.spend !== undefined && name === "spend" ? limits.spend.currency : "tokens";
     const known = this.#watched.get(key);
     this.#watched.delete(key);
-    const isCurrent = known !== undefined && known.until > this.#clock.now() &&
-      known.limit === limit &&
-      known.period === period && known.unit === unit;
-    const until = isCurrent ? known.until : periodEnd(period, this.#clock.now());
-    const watched = isCurrent
-      ? known
-      : { subject, name, unit, limit, used: 0, period, until, told: 0, askedAt: -Infinity };
+    const now = this.#clock.now();
+    const isSame = known?.limit === limit && known.period === period && known.unit === unit;
+    const isCurrent = isSame && known.until > now;
+    const watched = isCurrent ? known : {
+      subject,
+      name,
+      unit,
+      limit,
+      used: 0,
+      period,
+      until: periodEnd(period, now),
+      told: 0,
+      askedAt: -Infinity,
+    };
     this.#watched.set(key, watched);
     if (this.#watched.size > MAX_WATCHED) {
       const [oldest] = this.#watched.keys();

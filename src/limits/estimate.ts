@@ -193,7 +193,8 @@ export class TokenEstimator {
       const ratio = clamp(input / call.inputBytes, MIN_INPUT_RATIO, MAX_INPUT_RATIO);
       learned.inputRatio = blend(learned.inputRatio, ratio);
     }
-    if (output > 0 && counted !== undefined && counted > 0) {
+    const isCounted = counted !== undefined && counted > 0;
+    if (output > 0 && isCounted) {
       const factor = clamp(output / counted, MIN_OUTPUT_FACTOR, MAX_OUTPUT_FACTOR);
       learned.outputFactor = blend(learned.outputFactor, factor);
     }

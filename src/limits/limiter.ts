@@ -200,7 +200,7 @@ export function limitOf({ limits }: LimitSubject, name: LimitName): number | und
   return typeof limit === "number" ? limit : limit?.limit;
 }
 
-/** Returns whether another lease of the same exchange holds the request and the place of a subject. */
+/** Returns whether another lease of the exchange holds the request and the place of a subject. */
 export const isHeld = ({ name }: LimitSubject, { admitted }: Reservation): boolean =>
   name === admitted;
 
@@ -209,7 +209,8 @@ export const unitOf = (name: SettledLimit): keyof Amounts => LIMIT_KINDS[name].u
 
 /**
  * Returns the amount that an exchange takes of a limit when it is admitted. A call that is expected
- * to need more than the whole limit takes all of it: it passes alone, in an unused window. Strict limits reserve what the call could use at most.
+ * to need more than the whole limit takes all of it: it passes alone, in an unused window. Strict
+ * limits reserve what the call could use at most.
  *
  * @param limit The limit: its subject, name, and maximum
  */

@@ -267,7 +267,8 @@ export class MemoryLimiter implements Limiter {
    * Corrects a charge. Where its window is over, only what was used beyond it counts, in the window
    * of now.
    */
-  #settle({ subject, name, reserved, until }: Charge, used: number): void {
+  #settle(charge: Charge, used: number): void {
+    const { subject, name, reserved, until } = charge;
     const counts = this.#countsOf(subject.name);
     const now = isBudget(name) ? this.#clock.now() : this.#clock.monotonic();
     const current = windowOf(name, counts, subject.limits, now);

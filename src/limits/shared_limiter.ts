@@ -143,8 +143,10 @@ export class SharedLimiter {
    * Returns the function that releases an exchange, also an exchange that is not known here any
    * more.
    */
-  #releaseOf({ id, subjects, reservation, ageMs }: HeldMessage): Release {
-    return this.#held.get(id)?.release ?? this.#limiter.hold(subjects, reservation, ageMs);
+  #releaseOf(message: HeldMessage): Release {
+    const held = this.#held.get(message.id);
+    if (held !== undefined) return held.release;
+    return this.#limiter.hold(message.subjects, message.reservation, message.ageMs);
   }
 
   #hold(id: string, release: Release): void {

@@ -65,7 +65,7 @@ export function enforce(standings: readonly Standing[], reservation: Reservation
   for (const standing of standings) {
     if (!isReached(standing, reservation)) continue;
     if (standing.subject.limits.mode !== "observe") {
-      throw toRefusal(findRefusing(standings, reservation), standings, reservation);
+      throw toLimitError(findRefusing(standings, reservation), standings, reservation);
     }
     observed ??= standing.name;
   }
@@ -94,7 +94,7 @@ function isReached(standing: Standing, reservation: Reservation): boolean {
  * Creates the refusal, for the limit that takes longest to reset; for a limit that never has room
  * for it, if there is one.
  */
-function toRefusal(
+function toLimitError(
   refusing: readonly Standing[],
   standings: readonly Standing[],
   reservation: Reservation,

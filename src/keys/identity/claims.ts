@@ -92,7 +92,8 @@ function toTexts(value: unknown): string[] {
 }
 
 /** Applies a rule. @returns The values; none where the claim is absent and has no default */
-function apply({ claim, map, value, default: fallback }: ClaimRule, claims: Claims): string[] {
+function apply(rule: ClaimRule, claims: Claims): string[] {
+  const { claim, map, value, default: fallback } = rule;
   if (claim === undefined) return toTexts(value);
   const given = toTexts(readClaim(claims, claim)).filter((text) => text !== "");
   const found = map === undefined

@@ -145,11 +145,7 @@ export class IssuerKeys {
    * @throws {GatewayError} `key_store_unavailable`: nothing can be said of a token
    */
   async first(): Promise<KeySet> {
-    if (
-      this.#current === undefined && (this.#fetching !== undefined || this.#isCool(FIRST_PAUSE_MS))
-    ) {
-      await this.#fetch();
-    }
+    if (this.#current === undefined) await this.#fetchIfCool(FIRST_PAUSE_MS);
     if (this.#current !== undefined) return this.#current;
     const cause = new Error(
       `Cannot fetch the public keys of ${this.#options.issuer}: ${this.#failure ?? "unknown"}`,
@@ -165,9 +161,7 @@ export class IssuerKeys {
    */
   async newer(known: KeySet): Promise<KeySet | undefined> {
     const cooldownMs = Math.min(COOLDOWN_MS, this.#options.refreshMs);
-    if (this.#current === known && (this.#fetching !== undefined || this.#isCool(cooldownMs))) {
-      await this.#fetch();
-    }
+    if (this.#current === known) await this.#fetchIfCool(cooldownMs);
     return this.#current === known ? undefined : this.#current;
   }
 
@@ -195,8 +189,10 @@ export class IssuerKeys {
       (this.#failing === 0 ? refreshMs : Math.min(refreshMs, FIRST_PAUSE_MS * 2 ** this.#failing));
   }
 
-  #isCool(ms: number): boolean {
-    return this.#options.clock.monotonic() - this.#triedAt >= ms;
+  /** Fetches the keys, or shares the fetch under way; not within a time after the last one. */
+  async #fetchIfCool(cooldownMs: number): Promise<void> {
+    const isCool = this.#options.clock.monotonic() - this.#triedAt >= cooldownMs;
+    if (isCool || this.#fetching !== undefined) await this.#fetch();
   }
 
   /**

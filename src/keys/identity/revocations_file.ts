@@ -1,5 +1,5 @@
 /**
- * Revoked identity tokens in a JSON file next to the keys, which is replaced as a whole and watched.
+ * Revoked identity tokens in a JSON file next to the keys, replaced as a whole and watched.
  *
  * @module
  */
@@ -114,7 +114,8 @@ export class FileRevocations implements RevocationRegistry {
       if (cause instanceof FileUnavailable || cause instanceof LaterForms) {
         throw new KeyStoreUnavailable(cause.message, { cause });
       }
-      if (cause instanceof SyntaxError || (cause instanceof Error && cause.name === "ValiError")) {
+      const isMistyped = cause instanceof Error && cause.name === "ValiError";
+      if (cause instanceof SyntaxError || isMistyped) {
         throw new KeyStoreUnavailable(`Cannot use ${this.#file.path}: it is broken`, { cause });
       }
       throw cause;

@@ -226,7 +226,8 @@ export class TokenVerifier {
     const { fault, claims } = thrown;
     const config = this.#find(peekClaims(token))?.config;
     this.#count(config?.name ?? "unknown", fault);
-    return { fault, keyId: claims && config && toIdOf(claims, config, this.#parts.digest) };
+    if (claims === undefined || config === undefined) return { fault, keyId: undefined };
+    return { fault, keyId: toIdOf(claims, config, this.#parts.digest) };
   }
 
   #count(name: string, result: string): void {
@@ -316,8 +317,8 @@ export class TokenVerifier {
 export type CallerTokens = Pick<TokenVerifier, "isToken" | "isHeldIn" | "resolve" | "close">;
 
 /**
- * Verifies a token by the key that its header names. A token that names no key is tried with each key
- * that its algorithm can use (RFC 7515 §4.1.4: `kid` is a hint, and optional).
+ * Verifies a token by the key that its header names. A token that names no key is tried with each
+ * key that its algorithm can use (RFC 7515 §4.1.4: `kid` is a hint, and optional).
  */
 async function verifySignature(
   token: string,

@@ -108,8 +108,8 @@ export class RedisRevocations implements RevocationRegistry {
   }
 
   /**
-   * Looks for changes, and reads all where there is one; a change that comes meanwhile is found by the
-   * next look.
+   * Looks for changes, and reads all where there is one. A change that comes meanwhile is found by
+   * the next look.
    */
   #follow(): Promise<void> {
     const run: RedisClient["ask"] = (call, read) => this.#client.run(call, read);

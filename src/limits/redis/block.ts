@@ -138,13 +138,13 @@ export class Block {
   }
 
   /** Adds what was lent. */
-  add(granted: number, { used, ends, endsAt, latestEnd, askedAt }: Lent): void {
-    if (ends !== this.#ends) this.#left = 0;
+  add(granted: number, lent: Lent): void {
+    if (lent.ends !== this.#ends) this.#left = 0;
     this.#left += granted;
-    this.#used = used + granted;
-    this.#ends = ends;
-    this.#endsAt = endsAt;
-    this.#latestEnd = latestEnd;
-    if (granted > 0) this.#borrowedAt = askedAt;
+    this.#used = lent.used + granted;
+    this.#ends = lent.ends;
+    this.#endsAt = lent.endsAt;
+    this.#latestEnd = lent.latestEnd;
+    if (granted > 0) this.#borrowedAt = lent.askedAt;
   }
 }

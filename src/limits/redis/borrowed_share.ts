@@ -197,16 +197,13 @@ export class BorrowedShare {
     return this.#blocks.some((block, index) => block.isReached(this.#roomFor(index, amounts), now));
   }
 
-  /**
-   * Corrects what was taken of a block, in its own window; in Redis, where the block is of another
-   * one.
-   */
+  /** Corrects what was taken: in the block, or in Redis where the block is of another window. */
   #correct(index: number, ends: number, change: number, now: number, isUndone = false): void {
+    if (change === 0 && !isUndone) return;
     const [limit, block] = [this.plan.counted[index], this.#blocks[index]];
-    if (limit === undefined || block === undefined || (change === 0 && !isUndone)) return;
-    if (this.#isOver || block.ends !== ends || !block.isLive(now)) {
-      return this.#pay(limit, ends, change, isUndone);
-    }
+    if (limit === undefined || block === undefined) return;
+    const isOfBlock = block.ends === ends && block.isLive(now);
+    if (this.#isOver || !isOfBlock) return this.#pay(limit, ends, change, isUndone);
     const owed = block.correct(change);
     const rest = owed > 0 ? owed : -block.reduce(this.#mostOf(block, index, now));
     this.#pay(limit, ends, rest, isUndone);

@@ -68,9 +68,8 @@ export class ExhaustedWindows {
     if (isHeld(subject, reservation)) return;
     const { name, limits } = subject;
     const requests = standings.find((one) => one.subject === subject && one.name === "requests");
-    if (requests === undefined || requests.used < requests.limit || limits.mode === "observe") {
-      return;
-    }
+    if (requests === undefined || limits.mode === "observe") return;
+    if (requests.used < requests.limit) return;
     const knownAt = this.#clock.monotonic();
     this.#known.delete(name);
     this.#known.set(name, {
@@ -90,9 +89,8 @@ export class ExhaustedWindows {
    * exhausted any more.
    */
   forget({ isAdmitted }: Taken, { subject }: Plan, reservation: Reservation): void {
-    if (isAdmitted && this.#known.size > 0 && !isHeld(subject, reservation)) {
-      this.#known.delete(subject.name);
-    }
+    if (!isAdmitted || this.#known.size === 0) return;
+    if (!isHeld(subject, reservation)) this.#known.delete(subject.name);
   }
 
   /** Repeats the refusal, as far as it was about the same subjects. */

@@ -149,10 +149,8 @@ export class Settlements {
   #owe(settlement: Settlement): void {
     const { plan, ids, sums } = settlement;
     if (ids.length > 0) this.#keptOpen();
-    if (sums.length === 0 || (!this.#owed.has(plan.subject.name) && this.#owed.size >= MAX_OWED)) {
-      return;
-    }
-    merge(this.#owed, { plan, ids: [], sums });
+    const hasRoom = this.#owed.has(plan.subject.name) || this.#owed.size < MAX_OWED;
+    if (sums.length > 0 && hasRoom) merge(this.#owed, { plan, ids: [], sums });
   }
 }
 
