@@ -124,7 +124,8 @@ export async function importKeys(
     }
     if (!isReplacing) {
       throw new KeyStoreError(
-        `Cannot import the key ${id}: another record with this id is there already. --replace takes the imported one`,
+        `Cannot import the key ${id}: another record with this id is there already. ` +
+          "--replace takes the imported one",
       );
     }
     outcomes.set(id, "replaced");

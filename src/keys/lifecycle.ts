@@ -63,8 +63,8 @@ export function rotateKey(
   if (overlapMs > 0 && hasPrevious) {
     const until = new Date(previous.expiresAt).toISOString();
     throw new KeyStoreError(
-      `Cannot rotate a key twice: the secret before is good until ${until}. Wait, or end both at once: ` +
-        "keys rotate --now, or an overlap of 0s",
+      `Cannot rotate a key twice: the secret before is good until ${until}. ` +
+        "Wait, or end both at once: keys rotate --now, or an overlap of 0s",
     );
   }
   // An operator's own key has an id of any form: its successor has the gateway's.

@@ -176,8 +176,9 @@ export class KeyLookUps {
     const { path } = this.#snapshot ?? {};
     const file = path === undefined ? "" : ` (${path} has those that this gateway used)`;
     this.#report(
-      "Redis has lost keys: callers whose keys it does not have get key_store_unavailable. Restore its own backup; or " +
-        `add keys by sallyport keys import FILE${file}, then say by sallyport keys confirm that no others are to come`,
+      "Redis has lost keys: callers whose keys it does not have get key_store_unavailable. " +
+        `Restore its own backup; or add keys by sallyport keys import FILE${file}, ` +
+        "then say by sallyport keys confirm that no others are to come",
     );
   }
 

@@ -1,16 +1,16 @@
 /**
  * The subjects of an exchange: asking Redis for each, deciding alone where it fails, and the end.
  *
- * | state      | by                                       | its end                                    |
- * | ---------- | ---------------------------------------- | ------------------------------------------ |
- * | admitted   | `taken`, from Redis or from a `share`    | settled, or given back                     |
- * | refused    | `taken`, with `isAdmitted` false         | nothing to do                              |
- * | unanswered | `taken` is `undefined`                   | decided here, or the exchange is refused   |
- * | decided    | `local`                                  | charged to Redis when it answers           |
+ * | state      | by                           | its end                                  |
+ * | ---------- | ---------------------------- | ---------------------------------------- |
+ * | admitted   | `taken`, from Redis or share | settled, or given back                   |
+ * | refused    | `taken`, not admitted        | nothing to do                            |
+ * | unanswered | `taken` is `undefined`       | decided here, or the exchange is refused |
+ * | decided    | `local`                      | charged to Redis when it answers         |
  *
- * The answer of an unanswered subject may still come. If it admits the exchange, that is given back.
- * If it is unknown what Redis did, `isUnclear` is set, and what was reserved here is waived: nothing
- * is charged twice.
+ * The answer of an unanswered subject may still come. If it admits the exchange, that is given
+ * back. If it is unknown what Redis did, `isUnclear` is set, and what was reserved here is waived:
+ * nothing is charged twice.
  *
  * @module
  */
@@ -188,7 +188,7 @@ export class AskedSubjects {
     });
   }
 
-  /** Gives back what Redis admitted too late. Its place stays for as long as the exchange is open. */
+  /** Gives back what Redis admitted too late. A place stays while the exchange is open. */
   #giveBackLate({ plan, id, reserved }: Asked, taken: Taken): void {
     if (!taken.isAdmitted) return;
     const { open, settlements } = this.#parts;

@@ -37,8 +37,12 @@ type Script = ReturnType<RedisClient["script"]>;
 type Report = (settlement: Settlement, outcome: Outcome) => void;
 
 /** Answers of a Redis that can't carry out any call now. The same call may succeed later. */
-const STATES =
-  /READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|OOM|MISCONF|NOREPLICAS|BUSY|NOPERM|NOAUTH|TRYAGAIN|WRONGTYPE/;
+const STATES = new RegExp(
+  [
+    "READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|OOM|MISCONF|NOREPLICAS",
+    "BUSY|NOPERM|NOAUTH|TRYAGAIN|WRONGTYPE",
+  ].join("|"),
+);
 
 /** Sends settlements. */
 export class Settlements {
