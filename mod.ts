@@ -96,11 +96,11 @@ export type { ResolvedKey } from "./src/config/key.ts";
 export type { RevocableToken } from "./src/keys/identity/revocations.ts";
 export type { KeyResolver } from "./src/keys/key_resolver.ts";
 export type { GatewayKey, KeyStore, LaterPart } from "./src/keys/key_store.ts";
+export type { LimitName } from "./src/limits/limit_kinds.ts";
 export type {
   Amounts,
   Lease,
   Limiter,
-  LimitName,
   LimitSubject,
   Reservation,
   Standing,

@@ -9,7 +9,7 @@ import { setImmediate } from "node:timers";
 import { Redis } from "ioredis";
 import { systemClock } from "../../src/exchange/clock.ts";
 import type { LimitSubject, Reservation } from "../../src/limits/limiter.ts";
-import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
+import { RedisLimiter } from "../../src/limits/redis/limiter.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
 import { RedisClient } from "../../src/storage/redis_client.ts";
 import { startRedis } from "../../tests/support/redis.ts";

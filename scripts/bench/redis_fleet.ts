@@ -11,7 +11,7 @@ import { parseArgs } from "node:util";
 import { Redis } from "ioredis";
 import { systemClock } from "../../src/exchange/clock.ts";
 import type { LimitSubject, Reservation } from "../../src/limits/limiter.ts";
-import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
+import { RedisLimiter } from "../../src/limits/redis/limiter.ts";
 import { RedisClient, type RedisTarget } from "../../src/storage/redis_client.ts";
 import { startRedis } from "../../tests/support/redis.ts";
 import { startCluster } from "../../tests/support/redis_fleets.ts";

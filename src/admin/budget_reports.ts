@@ -10,6 +10,7 @@ import type { LimitMode, LimitSet } from "../config/limit_set.ts";
 import type { TeamConfig } from "../config/team.ts";
 import { type Budget, formatMoney, periodEnd } from "../config/units.ts";
 import type { GatewayKey, KeyRegistry } from "../keys/key_store.ts";
+import { BUDGET_NAMES, type BudgetName, isBudget } from "../limits/limit_kinds.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { DAY_MS, HOUR_MS, UsageUnavailable } from "../usage/counts.ts";
 import { readRecentCallers, type RecentCaller } from "../usage/recent_callers.ts";
@@ -125,15 +126,15 @@ interface SubjectPage {
 /** A budget and its use. */
 interface Standing {
   readonly subject: Subject;
-  readonly name: "budget" | "spend";
+  readonly name: BudgetName;
   readonly budget: Budget;
   readonly unit: string;
   /** In tokens, or in 10^-9 of the currency. */
   readonly used: number;
 }
 
-const hasBudget = ({ budget, spend }: LimitSet): boolean =>
-  budget !== undefined || spend !== undefined;
+const hasBudget = (limits: LimitSet): boolean =>
+  BUDGET_NAMES.some((name) => limits[name] !== undefined);
 
 /** Reports of the budgets of keys, callers and teams. */
 export class BudgetReports {
@@ -235,7 +236,7 @@ export class BudgetReports {
     const { of, id, limits } = subject;
     const standings = await this.#parts.limiter.status({ name: `${of}:${id}`, limits });
     return standings.flatMap(({ name, used }) => {
-      if (name !== "budget" && name !== "spend") return [];
+      if (!isBudget(name)) return [];
       const budget = limits[name];
       if (budget === undefined) return [];
       const unit = limits.spend && name === "spend" ? limits.spend.currency : "tokens";

@@ -4,6 +4,7 @@
  * @module
  */
 import { formatMoney } from "../config/units.ts";
+import { isWindowed } from "../limits/limit_kinds.ts";
 import type { Standing } from "../limits/limiter.ts";
 
 /** The use of one limit. */
@@ -34,6 +35,6 @@ export function toLimitUse(standing: Standing): LimitUse {
   return {
     name,
     ...amounts,
-    ...(name !== "concurrency" && { resetsIn: `${Math.ceil(standing.resetMs / 1000)}s` }),
+    ...(isWindowed(name) && { resetsIn: `${Math.ceil(standing.resetMs / 1000)}s` }),
   };
 }

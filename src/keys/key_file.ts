@@ -1,6 +1,6 @@
 /**
  * The content of a file of keys: `{ "keys": [ … ] }`. The gateway writes one key a line, and a
- * checksum at the end, by which every change shows in the file's last bytes. It reads any JSON that
+ * checksum at the end, so that every change shows in the file's last bytes. It reads any JSON that
  * people write. A record that this version does not understand refuses its key alone, and is kept.
  *
  * All keys are objects in memory. 100,000 of them take 1.2 s of processor time at the start and 118
@@ -53,8 +53,6 @@ function addKey(keys: MemoryKeyStore, value: unknown, location: string): void {
 /**
  * Reads the content of a file, in turns.
  *
- * @param bytes The content
- * @returns Its keys
  * @throws {BrokenFile} With the location of the first mistake
  */
 export async function readKeyFile(bytes: Buffer): Promise<MemoryKeyStore> {

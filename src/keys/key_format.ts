@@ -89,7 +89,6 @@ function randomText(length: number): string {
  *
  * @param id The id inside it, where a key of the gateway's own form has one already; any other gets
  * a new one
- * @returns A new key
  */
 export function generateGatewayKey(id = ""): string {
   const stem = `gk_${ID_FORM.test(id) ? id : randomText(ID_LENGTH)}_${randomText(SECRET_LENGTH)}`;
@@ -113,9 +112,6 @@ export function gatewayKeyId(key: string): string | undefined {
 /**
  * Tells whether a text contains a gateway key, also one with a wrong checksum: a tripwire must
  * catch mistyped keys too.
- *
- * @param text Anything that is to leave the gateway
- * @returns Whether it contains one
  */
 export function holdsGatewayKey(text: string): boolean {
   return text.includes("gk_") && FORM.test(text);
@@ -124,9 +120,6 @@ export function holdsGatewayKey(text: string): boolean {
 /**
  * Tells whether a key is worth a look-up: one of the gateway's form with a right checksum, or one
  * of the operator's own of 16 to 512 visible ASCII characters.
- *
- * @param key A credential
- * @returns Whether to look it up
  */
 export function isPlausibleKey(key: string): boolean {
   return key.startsWith("gk_") ? gatewayKeyId(key) !== undefined : SECRET.test(key);

@@ -7,15 +7,15 @@
  * - `version` is the lowest version of this form that understands the whole record; 1 is not
  *   written. Version 2 has teams, budgets in money, two budgets, and strict limits.
  * - An unknown field is kept and ignored. A later version that adds a restriction as a field of its
- *   own names it in `requires`, a list: whoever does not understand all of its names refuses the
- *   key.
+ *   own names it in `requires`, a list: a version that does not understand all of its names
+ *   refuses the key.
  * - A limit that is unknown, and a restriction whose value is not understood, refuse the key. Both
  *   are kept.
  * - A record whose digest is not understood is listed and kept. In a file it has to say that a
  *   later version wrote it; otherwise it is a mistake of who edited the file, and the keys before
  *   hold on.
- * - Whatever rewrites a record keeps what it does not understand, except for a setting that it is
- *   given anew by name.
+ * - Whatever rewrites a record keeps what it does not understand, except for a setting that is
+ *   given again by name.
  *
  * @module
  */
@@ -26,7 +26,7 @@ import type { GatewayKey, LaterPart } from "./key_store.ts";
 
 /** The version of the form that this module writes at most, and understands whole. */
 const VERSION = 2;
-/** Fields without which nobody can tell whose record it is. */
+/** Fields without which it is unknown whose record it is. */
 const IDENTITY: readonly unknown[] = ["id", "key", "digest"];
 /**
  * Fields that restrict nothing: a value that is not understood is ignored, and of `durable` the
@@ -48,8 +48,6 @@ function isObject(value: unknown): value is Json {
 /**
  * Reads a record.
  *
- * @param value The JSON, parsed
- * @param location Where the record stands, for the error
  * @returns The key, with what this version does not understand
  * @throws {InvalidRecord} For anything without an id and a digest, and for a key itself
  */
@@ -94,7 +92,7 @@ function readLater(record: Json, location: string): GatewayKey {
       const later: LaterPart = {
         fields: pick(record, [...fields, "requires"]),
         limits: isObject(record["limits"]) ? pick(record["limits"], limits) : {},
-        ...(faults.length > 0 && { refusal: toRefusal(faults) }),
+        ...(faults.length > 0 && { refusal: listFaults(faults) }),
       };
       const isEmpty = Object.keys({ ...later.fields, ...later.limits }).length === 0;
       return isEmpty ? key : { ...key, later };
@@ -106,7 +104,8 @@ function readLater(record: Json, location: string): GatewayKey {
       }
       const isUnknown = issue.type === "strict_object" && issue.expected === "never" &&
         limit === undefined;
-      if (name === "limits" && limit !== undefined && isObject(known["limits"])) limits.push(limit);
+      const isLimit = name === "limits" && limit !== undefined;
+      if (isLimit && isObject(known["limits"])) limits.push(limit);
       else fields.push(name);
       if (!isUnknown && !HARMLESS.includes(name)) faults.push(formatMistake(describeIssue(issue)));
     }
@@ -128,27 +127,23 @@ function faultsOf({ version, requires }: Json): string[] {
   return faults;
 }
 
-function toRefusal(faults: readonly string[]): string {
+function listFaults(faults: readonly string[]): string {
   return Array.from(new Set(faults)).slice(0, MAX_NAMED).join("; ");
 }
 
 /**
- * Returns a record of a later version, whose digest is not understood, as a key that nobody has: it
- * can be listed, and is kept as it is.
+ * Returns a record of a later version, whose digest is not understood, as a key that no caller has:
+ * it can be listed, and is kept as it is.
  *
- * @param value The JSON, parsed
- * @param fault What is wrong with it
  * @returns The key; `undefined` for a record of this version, which is mistyped then, for a value
- * without an id, and for
- *   one that holds a key itself
+ * without an id, and for a record that holds a key itself
  */
 export function keepUnreadable(value: unknown, fault: string): GatewayKey | undefined {
-  if (!isObject(value) || typeof value["id"] !== "string" || value["id"] === "" || "key" in value) {
-    return undefined;
-  }
-  if (!(Number(value["version"]) > VERSION)) return undefined;
+  if (!isObject(value) || "key" in value) return undefined;
   const { id, ...fields } = value;
-  return { id: String(id), digest: "", later: { fields, limits: {}, refusal: fault } };
+  if (typeof id !== "string" || id === "") return undefined;
+  if (!(Number(value["version"]) > VERSION)) return undefined;
+  return { id, digest: "", later: { fields, limits: {}, refusal: fault } };
 }
 
 /** Returns the lowest version that understands a record. */
@@ -161,7 +156,6 @@ function versionOf({ team, limits }: Json): number {
 /**
  * Writes a record as JSON.
  *
- * @param key The key
  * @returns What {@link readRecord} reads as the same key
  */
 export function toRecordJson({ later, ...key }: GatewayKey): Record<string, unknown> {
@@ -184,7 +178,6 @@ export function toRecordJson({ later, ...key }: GatewayKey): Record<string, unkn
 /**
  * Writes a record.
  *
- * @param key The key
  * @returns One line of JSON, which {@link readRecord} reads as the same key
  */
 export function writeRecord(key: GatewayKey): string {
@@ -192,12 +185,10 @@ export function writeRecord(key: GatewayKey): string {
 }
 
 /**
- * Reads a key again after some of its settings were given anew: what was not understood of them is
+ * Reads a key again after some of its settings were given again: what was not understood of them is
  * gone, the rest stays.
  *
- * @param key The key
  * @param names Names of the settings, `limits.NAME` for one of the limits
- * @returns The key
  */
 export function replaceLater(key: GatewayKey, names: readonly string[]): GatewayKey {
   const { later } = key;
@@ -210,12 +201,7 @@ export function replaceLater(key: GatewayKey, names: readonly string[]): Gateway
   return readRecord(JSON.parse(writeRecord({ ...key, later: left })));
 }
 
-/**
- * Describes the keys whose records this version does not understand whole, for the operator.
- *
- * @param keys The keys
- * @returns Lines of text; none where all are understood
- */
+/** Describes the keys whose records this version does not understand whole, for the operator. */
 export function describeLater(keys: Iterable<GatewayKey>): string[] {
   const [refused, ignoring]: [string[], string[]] = [[], []];
   for (const { id, later } of keys) {

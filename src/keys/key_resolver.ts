@@ -52,21 +52,20 @@ const NO_DIGEST = "0".repeat(64);
 /**
  * Finds the key that a caller presented. Waits no longer than the exchange lasts.
  *
- * @param presentedKey The credential
  * @param keys Where to look: a store, or the function that an embedder gave
  * @param options SHA-256, the exchange of the caller, the clock, and what verifies identity tokens,
  * if any are accepted
  * @returns The key, or `undefined`: for a malformed one without hashing or a look-up; a promise
  * where the store gives one
  * @throws {GatewayError} `key_store_unavailable`, also for a store that never answers;
- * `invalid_gateway_key` for an
- *   identity token
+ * `invalid_gateway_key` for an identity token
  */
 export function findGatewayKey(
   presentedKey: string,
   keys: KeyStore | KeyResolver,
-  { digest, exchange, clock, identity }: FindOptions,
+  options: FindOptions,
 ): KeyConfig | undefined | Promise<KeyConfig | undefined> {
+  const { digest, exchange, clock, identity } = options;
   const wait = { exchange, clock, toError: () => new GatewayError("key_store_unavailable") };
   if (identity?.isToken(presentedKey)) {
     return findByToken(withDeadline(identity.resolve(presentedKey), wait), exchange);
@@ -80,7 +79,7 @@ export function findGatewayKey(
   return isPromise(found) ? found.then(check) : check(found);
 }
 
-/** Parts by which a key is found. */
+/** Parts that find a key. */
 interface FindOptions {
   readonly digest: Digest;
   readonly exchange: Exchange;
@@ -137,5 +136,6 @@ function isGood(storedKey: GatewayKey | undefined, presentedDigest: string, now:
   const isCurrent = equalDigests(storedKey?.digest ?? NO_DIGEST, presentedDigest);
   const previous = storedKey?.previous;
   if (previous === undefined) return isCurrent;
-  return equalDigests(previous.digest, presentedDigest) && now < previous.expiresAt || isCurrent;
+  const isPrevious = equalDigests(previous.digest, presentedDigest) && now < previous.expiresAt;
+  return isPrevious || isCurrent;
 }

@@ -1,7 +1,7 @@
 /**
  * A snapshot of gateway keys in a file, with which a gateway starts while its store is away:
- * digests and settings of the keys that this gateway was asked for lately, never a key itself. Of a
- * million keys a gateway knows those that it uses, at most 50,000.
+ * digests and settings of the keys that this gateway was asked for recently, never a key itself. Of
+ * a million keys a gateway knows those that it uses, at most 50,000.
  *
  * Its lines are JSON: a head, then a key a line, which `sallyport keys import` reads too. The head
  * also has the number of gateways that share limits. It is written some seconds after a change.
@@ -20,10 +20,10 @@ import { RecentMap } from "./recent_map.ts";
 
 /** Time for which a key is used after it was last seen in the store. Milliseconds. */
 export const SNAPSHOT_MS: number = 24 * 3_600_000;
-/** Age from which the time at which a key was seen is written anew. Milliseconds. */
+/** Age from which the time at which a key was seen is written again. Milliseconds. */
 const RENEW_MS = 3_600_000;
 /**
- * Maximum number of keys, and the number by which it may be exceeded until the oldest are dropped.
+ * Maximum number of keys, and the excess that is allowed until the oldest are dropped.
  */
 const MAX_KEYS = 50_000;
 const SLACK = 5000;
@@ -61,10 +61,6 @@ export class KeySnapshot {
   #generation: string | undefined;
   #gateways: number | undefined;
 
-  /**
-   * @param file The file
-   * @param options The clock; a function that is told in one line when the file can't be used
-   */
   constructor(file: SharedFile, options: { clock: Clock; report: (text: string) => void }) {
     this.#clock = options.clock;
     this.#report = options.report;
@@ -127,7 +123,6 @@ export class KeySnapshot {
   /**
    * Notes that a key was seen in the store.
    *
-   * @param key The key
    * @param text Its record there
    * @param askedAt When the store was asked, milliseconds since 1970: what has changed since is
    * newer
@@ -185,7 +180,7 @@ export class KeySnapshot {
     }
   }
 
-  /** Takes over what the file has; one that is broken is replaced by the next write. */
+  /** Takes over what the file has. A broken file is replaced by the next write. */
   async #merge(bytes: Buffer): Promise<void> {
     try {
       for (const entry of await this.#read(bytes.toString("utf8"))) {

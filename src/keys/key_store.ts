@@ -98,7 +98,7 @@ export interface KeyRegistry extends KeyStore {
    */
   used(id: string, at: number): void;
   /**
-   * Changes one key, or adds it. Nobody else changes it meanwhile.
+   * Changes one key, or adds it. No other change of it comes between.
    *
    * @param id Its id
    * @param change From what it is (`undefined` for a new one) to what it becomes; an error ends the
@@ -140,11 +140,11 @@ export class KeyStoreUnavailable extends KeyStoreError {
   override readonly name = "KeyStoreUnavailable";
 }
 
-/** The digests by which a key is found; none for a damaged record. */
+/** The digests that find a key; none for a damaged record. */
 export function digestsOf(
   { digest, previous }: Pick<GatewayKey, "digest" | "previous">,
 ): readonly string[] {
-  if (digest === "") return []; // a damaged record
+  if (digest === "") return [];
   return previous === undefined ? [digest] : [digest, previous.digest];
 }
 

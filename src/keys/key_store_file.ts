@@ -49,7 +49,7 @@ export class FileKeyStore implements KeyRegistry {
   #version = "";
   /** Version of the file that was last found broken, and its error. */
   #fault: { readonly version: string; readonly error: unknown } | undefined;
-  /** Version of the file that the operator was last told of. */
+  /** Version of the file that was last reported to the operator. */
   #reported = "";
   #refreshing: Promise<void> | undefined;
   /** The result of a glance at the file when it was last read for an unknown key. */
@@ -62,7 +62,6 @@ export class FileKeyStore implements KeyRegistry {
   #cancelWatch = (): void => {};
 
   /**
-   * @param file The file
    * @param options The clock; the state of keys; a function that is told in one line of a changed
    * or broken file
    */

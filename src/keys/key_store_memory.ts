@@ -118,10 +118,7 @@ export class MemoryKeyStore implements KeyRegistry {
 /**
  * Creates the store of the keys in the configuration.
  *
- * @param keys The keys
- * @param digest SHA-256
- * @returns Their store
- * @throws {ConfigError} For a key that could never be used, and for one that stands there twice
+ * @throws {ConfigError} For a key that could never be used, and for a key that stands there twice
  */
 export function createInlineKeyStore(keys: readonly KeyConfig[], digest: Digest): MemoryKeyStore {
   const store = new MemoryKeyStore();

@@ -19,10 +19,12 @@ export type ImportCounts = Readonly<Record<"added" | "replaced" | "same", number
 function toCanonical(key: GatewayKey): string {
   return JSON.stringify(
     toRecordJson(key),
-    (_, value: unknown) =>
-      typeof value !== "object" || value === null || Array.isArray(value)
-        ? value
-        : Object.fromEntries(Object.entries(value).sort(([one], [other]) => one < other ? -1 : 1)),
+    (_, value: unknown) => {
+      if (!isObject(value) || Array.isArray(value)) return value;
+      return Object.fromEntries(
+        Object.entries(value).sort(([one], [other]) => one < other ? -1 : 1),
+      );
+    },
   );
 }
 
@@ -34,11 +36,7 @@ export interface KeyExport {
   readonly damaged: readonly string[];
 }
 
-/**
- * Writes down all keys of a store.
- *
- * @param keys The store
- */
+/** Writes down all keys of a store. */
 export async function exportKeys(keys: KeyRegistry): Promise<KeyExport> {
   const lines: string[] = [];
   const damaged: string[] = [];
@@ -76,14 +74,14 @@ function readLine(line: string, location: string): GatewayKey {
  * Reads what {@link exportKeys} wrote, or a snapshot.
  *
  * @param lines The lines; empty ones and the head of a snapshot are left out
- * @returns The keys by their ids
  * @throws {KeyStoreError} With the number of a line that is no key, or that stands there twice
  */
 export function readKeyLines(lines: readonly string[]): ReadonlyMap<string, GatewayKey> {
   const records = new Map<string, GatewayKey>();
   const digests = new Set<string>();
   for (const [index, line] of lines.entries()) {
-    if (line.trim() === "" || (index === 0 && line.startsWith(SNAPSHOT_HEAD))) continue;
+    const isHead = index === 0 && line.startsWith(SNAPSHOT_HEAD);
+    if (isHead || line.trim() === "") continue;
     const location = `line ${index + 1}`;
     const key = readLine(line, location);
     if (records.has(key.id) || digestsOf(key).some((digest) => digests.has(digest))) {
@@ -99,8 +97,6 @@ export function readKeyLines(lines: readonly string[]): ReadonlyMap<string, Gate
  * Adds keys to a store. What is there already, and the same, stays as it is: an import can be
  * repeated.
  *
- * @param keys The store
- * @param records The keys, by their ids
  * @param options Whether keys that are there with the same id and differ are replaced, or refused
  * @returns The number of keys that were added, replaced and left
  * @throws {KeyStoreError} When a key is refused
@@ -128,7 +124,8 @@ export async function importKeys(
     }
     if (!isReplacing) {
       throw new KeyStoreError(
-        `Cannot import the key ${id}: another record with this id is there already. --replace takes the imported one`,
+        `Cannot import the key ${id}: another record with this id is there already. ` +
+          "--replace takes the imported one",
       );
     }
     outcomes.set(id, "replaced");

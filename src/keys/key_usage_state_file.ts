@@ -1,5 +1,5 @@
 /**
- * The state that survives a restart, in a file beside the file of keys: when each key was last
+ * The state that survives a restart, in a file next to the file of keys: when each key was last
  * used, how much of each budget is spent, and the number of gateways where they share limits.
  *
  * @module
@@ -64,9 +64,8 @@ export interface Budgets {
 /** Keeps the later period of two budgets of one subject, and the larger sum within one period. */
 function keepLater(budgets: Map<string, Spent>, spent: Spent): void {
   const { until = 0, used = -1 } = budgets.get(spent.subject) ?? {};
-  if (spent.until > until || (spent.until === until && spent.used > used)) {
-    budgets.set(spent.subject, spent);
-  }
+  const isMore = spent.until === until && spent.used > used;
+  if (spent.until > until || isMore) budgets.set(spent.subject, spent);
 }
 
 /** Cuts the lines between two positions into parts. */
@@ -86,7 +85,8 @@ function* cut(text: string, start: number, end: number): Iterable<string> {
 function* parse(text: string): Iterable<unknown> {
   const middle = text.lastIndexOf(MIDDLE);
   const [tail, number] = /\n\](?:,"gateways":(\d+))?\}\n$/.exec(text.slice(-MAX_TAIL)) ?? [];
-  if (!text.startsWith(HEAD) || middle < 0 || tail === undefined) return yield JSON.parse(text);
+  const hasLines = text.startsWith(HEAD) && middle >= 0;
+  if (!hasLines || tail === undefined) return yield JSON.parse(text);
   yield { used: {}, budgets: [], gateways: number === undefined ? undefined : Number(number) };
   for (const part of cut(text, HEAD.length, middle)) {
     yield { used: JSON.parse(`{${part}}`), budgets: [] };
@@ -113,7 +113,7 @@ async function* toLines<T>(
   yield Buffer.from(text);
 }
 
-/** The state in a file of its own. */
+/** The state in a separate file. */
 export class FileKeyUsageState implements KeyUsageState {
   readonly #file: LazyFile;
   readonly #clock: Clock;
@@ -124,7 +124,7 @@ export class FileKeyUsageState implements KeyUsageState {
   #gateways: number | undefined;
 
   /**
-   * @param file The file, beside that of the keys
+   * @param file The file, next to the file of keys
    * @param options The clock; a function that is told in one line when the file can't be written;
    * the limiter, if any
    */

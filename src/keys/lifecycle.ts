@@ -27,28 +27,18 @@ export interface NewKey {
   readonly record: GatewayKey;
 }
 
-/**
- * Makes a key.
- *
- * @param policy What it may do
- * @param parts SHA-256 and the time
- * @returns The key and its record
- */
+/** Makes a key. */
 export function createKey(policy: KeyPolicy, { digest, now }: LifecycleParts): NewKey {
   const key = generateGatewayKey();
-  return {
-    key,
-    record: { id: gatewayKeyId(key) ?? "", ...policy, digest: digest(key), createdAt: now },
-  };
+  const id = gatewayKeyId(key);
+  if (id === undefined) throw new Error("a key of the gateway's own form has an id");
+  return { key, record: { id, ...policy, digest: digest(key), createdAt: now } };
 }
 
 /**
  * Gives a key a new secret; the one before stays good for a while.
  *
- * @param record The key
  * @param overlapMs For how long the old secret stays good, milliseconds; 0 ends it at once
- * @param parts SHA-256 and the time
- * @returns The new key and its record
  * @throws {KeyStoreError} For a revoked key, for too long an overlap, and when two secrets are good
  * already
  */
@@ -69,11 +59,12 @@ export function rotateKey(
     );
   }
   const { previous } = record;
-  if (overlapMs > 0 && previous !== undefined && previous.expiresAt > now) {
+  const hasPrevious = previous !== undefined && previous.expiresAt > now;
+  if (overlapMs > 0 && hasPrevious) {
     const until = new Date(previous.expiresAt).toISOString();
     throw new KeyStoreError(
-      `Cannot rotate a key twice: the secret before is good until ${until}. Wait, or end both at once: ` +
-        "keys rotate --now, or an overlap of 0s",
+      `Cannot rotate a key twice: the secret before is good until ${until}. ` +
+        "Wait, or end both at once: keys rotate --now, or an overlap of 0s",
     );
   }
   // An operator's own key has an id of any form: its successor has the gateway's.
@@ -86,11 +77,9 @@ export function rotateKey(
 }
 
 /**
- * Ends a key for good, with both its secrets.
+ * Ends a key irrevocably, with both its secrets.
  *
- * @param record The key
  * @param now Milliseconds since 1970
- * @returns The changed record
  */
 export function revokeKey(record: GatewayKey, now: number): GatewayKey {
   return { ...record, revokedAt: record.revokedAt ?? now };
@@ -99,9 +88,6 @@ export function revokeKey(record: GatewayKey, now: number): GatewayKey {
 /**
  * Suspends a key, or ends its suspension.
  *
- * @param record The key
- * @param isDisabled Whether it is refused from now on
- * @returns The changed record
  * @throws {KeyStoreError} For a revoked key, whose end can't be taken back
  */
 export function suspendKey(record: GatewayKey, isDisabled: boolean): GatewayKey {

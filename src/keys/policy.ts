@@ -13,9 +13,9 @@ import type { GatewayKey } from "./key_store.ts";
 export type KeyState = "active" | "disabled" | "revoked" | "expired";
 
 /**
- * @param key The key
+ * Returns the state of a key.
+ *
  * @param now Milliseconds since 1970
- * @returns Its state
  */
 export function keyState({ revokedAt, disabled, expiresAt }: KeyConfig, now: number): KeyState {
   if (revokedAt !== undefined) return "revoked";
@@ -26,13 +26,9 @@ export function keyState({ revokedAt, disabled, expiresAt }: KeyConfig, now: num
 /**
  * Admits a key to a provider.
  *
- * @param key The key, if there is one
- * @param provider Name of the provider
  * @param now Wall clock, milliseconds since 1970
- * @returns The key
  * @throws {GatewayError} `invalid_gateway_key` for unknown, revoked and expired alike,
- * `key_not_understood`,
- *   `provider_not_allowed`
+ * `key_not_understood`, `provider_not_allowed`
  */
 export function admitKey(
   key: KeyConfig | GatewayKey | undefined,
@@ -63,12 +59,10 @@ function allowsGroup(group: OperationGroup | undefined, allowed: readonly Writte
 /**
  * Admits a key to an operation.
  *
- * @param key The key
  * @param operation Its group, and whether its model can be known
  * @param provider Name of the provider, and the operations that it allows
  * @throws {GatewayError} `operation_not_allowed`, `model_not_allowed` for a key that is limited to
- * models where no
- *   model can be known
+ * models where no model can be known
  */
 export function admitOperation(
   key: KeyConfig,
@@ -78,9 +72,8 @@ export function admitOperation(
   const { group, model } = operation;
   const isAllowed = allowsGroup(group, provider.operations) &&
     (!key.operations || allowsGroup(group, key.operations));
-  if (!isAllowed || (model === "none" && key.models !== undefined)) {
-    throw toRefusal(operation, provider, isAllowed);
-  }
+  const isUnknowable = model === "none" && key.models !== undefined;
+  if (!isAllowed || isUnknowable) throw toOperationError(operation, provider, isAllowed);
 }
 
 /** The part of an operation that decides who may use it. */
@@ -96,7 +89,7 @@ interface AdmittingProvider {
   readonly operations: readonly WrittenGroup[];
 }
 
-function toRefusal(
+function toOperationError(
   { group = "all" as const }: { readonly group?: OperationGroup | "all" | undefined },
   { name, operations }: AdmittingProvider,
   isAllowed: boolean,
@@ -115,7 +108,6 @@ function toRefusal(
 /**
  * Admits a key to a model.
  *
- * @param key The key
  * @param model As the caller named it; `undefined` if it named none
  * @throws {GatewayError} `model_not_allowed`
  */
@@ -128,7 +120,6 @@ export function admitModel(key: KeyConfig, model: string | undefined): void {
 /**
  * Admits a key to the models that a body names in addition to its own.
  *
- * @param key The key
  * @param others Their names, and the field that can stand for a model without its name
  * @throws {GatewayError} `model_not_allowed`
  */
@@ -144,12 +135,7 @@ export function admitOtherModels(
   for (const name of others.names) admitModel(key, name);
 }
 
-/**
- * Tells whether a key may use a model.
- *
- * @param key The key
- * @param model As the caller or the provider named it
- */
+/** Tells whether a key may use a model. */
 export function allowsModel({ models }: KeyConfig, model: string): boolean {
   return models === undefined || models.some((pattern) => matchesGlob(model, pattern));
 }

@@ -5,7 +5,7 @@
  */
 
 /**
- * Keeps entries in two generations: those that nobody asks for during a whole generation are
+ * Keeps entries in two generations: those that are not asked for during a whole generation are
  * dropped, all at once. To delete the oldest entry of a single `Map` instead costs 20 µs on every
  * runtime, because the search for it walks over the holes that earlier deletions left.
  */

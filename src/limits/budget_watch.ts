@@ -9,6 +9,7 @@
  */
 import { type Budget, periodEnd } from "../config/units.ts";
 import type { Clock } from "../exchange/clock.ts";
+import { BUDGET_NAMES, type BudgetName, isBudget } from "./limit_kinds.ts";
 import { type Amounts, type Limiter, type LimitSubject, type Standing, unitOf } from "./limiter.ts";
 
 /** Parts of a budget at which it is told, in ascending order. */
@@ -17,8 +18,6 @@ export const THRESHOLDS: readonly number[] = [0.8, 1];
 export const MAX_WATCHED = 1000;
 /** Time between two questions about a budget that refuses calls. Milliseconds. */
 const ASK_EVERY_MS = 1000;
-
-type BudgetName = "budget" | "spend";
 
 /** A budget whose use has reached a threshold. Amounts are tokens, or 10^-9 of the currency. */
 export interface ReachedBudget {
@@ -51,12 +50,17 @@ interface Watched extends Omit<ReachedBudget, "threshold"> {
   askedAt: number;
 }
 
+interface BudgetStanding extends Standing {
+  readonly name: BudgetName;
+}
+
 /**
  * Returns whether a limit is a budget that is counted as a whole: a gateway that counts alone knows
  * its share only.
  */
-function isWholeBudget({ subject: { limits }, name, limit }: Standing): boolean {
-  return (name === "budget" || name === "spend") && limits[name]?.limit === limit;
+function isWholeBudget(standing: Standing): standing is BudgetStanding {
+  const { subject, name, limit } = standing;
+  return isBudget(name) && subject.limits[name]?.limit === limit;
 }
 
 /** Watch of the budgets that calls use. */
@@ -65,7 +69,6 @@ export class BudgetWatch {
   /** Budgets by subject and name, those used last at the end. */
   readonly #watched = new Map<string, Watched>();
 
-  /** @param clock Source of its times */
   constructor(clock: Clock) {
     this.#clock = clock;
   }
@@ -85,7 +88,6 @@ export class BudgetWatch {
    * Notes the budgets of an admitted exchange.
    *
    * @param standings State of its limits before
-   * @param onReached Receives those that have reached a threshold
    * @returns Notes the use of the exchange itself, when it is over; `undefined` if it counts
    * against no budget
    */
@@ -96,7 +98,7 @@ export class BudgetWatch {
     let found: [Watched, Standing][] | undefined;
     for (const standing of standings) {
       if (!isWholeBudget(standing)) continue;
-      const watched = this.#watch(standing.subject, standing.name as BudgetName);
+      const watched = this.#watch(standing.subject, standing.name);
       setUsed(watched, standing.used, onReached);
       (found ??= []).push([watched, standing]);
     }
@@ -113,10 +115,6 @@ export class BudgetWatch {
   /**
    * Notes that a budget has refused an exchange: asks for its state where it is not known to be
    * used up.
-   *
-   * @param subjects Subjects of the exchange
-   * @param limiter The limiter
-   * @param onReached Receives budgets that have reached a threshold
    */
   refused(
     subjects: readonly LimitSubject[],
@@ -124,7 +122,7 @@ export class BudgetWatch {
     onReached: OnReached | undefined,
   ): void {
     for (const subject of subjects) {
-      for (const name of ["budget", "spend"] as const) {
+      for (const name of BUDGET_NAMES) {
         if (subject.limits[name] === undefined) continue;
         const watched = this.#watch(subject, name);
         const now = this.#clock.monotonic();
@@ -142,17 +140,24 @@ export class BudgetWatch {
     const unit = limits.spend !== undefined && name === "spend" ? limits.spend.currency : "tokens";
     const known = this.#watched.get(key);
     this.#watched.delete(key);
-    const isCurrent = known !== undefined && known.until > this.#clock.now() &&
-      known.limit === limit &&
-      known.period === period && known.unit === unit;
-    const until = isCurrent ? known.until : periodEnd(period, this.#clock.now());
-    const watched = isCurrent
-      ? known
-      : { subject, name, unit, limit, used: 0, period, until, told: 0, askedAt: -Infinity };
+    const now = this.#clock.now();
+    const isSame = known?.limit === limit && known.period === period && known.unit === unit;
+    const isCurrent = isSame && known.until > now;
+    const watched = isCurrent ? known : {
+      subject,
+      name,
+      unit,
+      limit,
+      used: 0,
+      period,
+      until: periodEnd(period, now),
+      told: 0,
+      askedAt: -Infinity,
+    };
     this.#watched.set(key, watched);
     if (this.#watched.size > MAX_WATCHED) {
       const [oldest] = this.#watched.keys();
-      this.#watched.delete(oldest ?? "");
+      if (oldest !== undefined) this.#watched.delete(oldest);
     }
     return watched;
   }

@@ -7,8 +7,8 @@ import type { Lease, Limiter, LimitSubject, Reservation, Standing } from "./limi
 import { enforce, toLease } from "./verdict.ts";
 
 /**
- * The questions that a {@link DryLimiter} was asked about one exchange, and the state by which they
- * were decided.
+ * The questions that a {@link DryLimiter} was asked about one exchange, and the state that decided
+ * them.
  */
 export interface LimitQuestion {
   /** State of all limits, without the exchange. */
@@ -23,7 +23,6 @@ export class DryLimiter implements Limiter {
   /** `undefined` before the first question. */
   asked: LimitQuestion | undefined;
 
-  /** @param status Reads the state of a subject's limits */
   constructor(status: Limiter["status"]) {
     this.#status = status;
   }

@@ -13,8 +13,8 @@ import type { TokenUsage } from "../exchange/record.ts";
  */
 const INPUT_RATIO = 0.25;
 /**
- * Bounds of the learned ratio. No tokenizer makes more than one token of a byte; and nobody may
- * teach the gateway, by bodies full of what a model never reads, that text is free.
+ * Bounds of the learned ratio. No tokenizer makes more than one token of a byte; and no
+ * caller may teach the gateway, with bodies full of what a model never reads, that text is free.
  */
 const MIN_INPUT_RATIO = 0.125;
 const MAX_INPUT_RATIO = 1;
@@ -41,7 +41,7 @@ const MANY = 20;
 /** The most pairs of key and model of which something is remembered: about 3 MB in all. */
 const MAX_PAIRS = 10_000;
 
-/** Facts of a call by which its tokens are estimated. */
+/** Facts of a call from which its tokens are estimated. */
 export interface EstimatedCall {
   /** Name of the provider. */
   readonly provider: string;
@@ -154,8 +154,6 @@ export class TokenEstimator {
   /**
    * Estimates what a call will use: its input by its bytes; its output by the maximum that the
    * caller set, else by recent calls of the same key and model.
-   *
-   * @param call The call
    */
   expect(call: EstimatedCall): EstimatedTokens {
     const learned = this.#pairs.get(pairOf(call));
@@ -167,7 +165,6 @@ export class TokenEstimator {
    * Estimates what a call has used: no more than the maximum that the caller set, unless more was
    * counted.
    *
-   * @param call The call
    * @param counted Tokens of output as its dialect counted them
    */
   consumed(call: EstimatedCall, counted: number): EstimatedTokens {
@@ -183,8 +180,6 @@ export class TokenEstimator {
   /**
    * Learns from a call whose tokens were stated.
    *
-   * @param call The call
-   * @param usage Tokens as stated
    * @param counted Tokens of output as its dialect counted them; `undefined` if it did not
    */
   learn(
@@ -198,7 +193,8 @@ export class TokenEstimator {
       const ratio = clamp(input / call.inputBytes, MIN_INPUT_RATIO, MAX_INPUT_RATIO);
       learned.inputRatio = blend(learned.inputRatio, ratio);
     }
-    if (output > 0 && counted !== undefined && counted > 0) {
+    const isCounted = counted !== undefined && counted > 0;
+    if (output > 0 && isCounted) {
       const factor = clamp(output / counted, MIN_OUTPUT_FACTOR, MAX_OUTPUT_FACTOR);
       learned.outputFactor = blend(learned.outputFactor, factor);
     }

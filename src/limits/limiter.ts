@@ -9,11 +9,17 @@ import type { Clock } from "../exchange/clock.ts";
 import type { Exchange } from "../exchange/exchange.ts";
 import { withDeadline } from "../exchange/deadline.ts";
 import type { LimitSet } from "../config/limit_set.ts";
+import {
+  CALL_LIMITS,
+  isOfCalls,
+  LIMIT_KINDS,
+  LIMIT_NAMES,
+  type LimitName,
+  SETTLED_LIMITS,
+  type SettledLimit,
+} from "./limit_kinds.ts";
 
-/** Kinds of limit. */
-export type LimitName = "requests" | "tokens" | "budget" | "spend" | "concurrency";
-
-/** Amounts of what limits count, beside requests. Whole numbers. */
+/** Amounts of what limits count, in addition to requests. Whole numbers. */
 export interface Amounts {
   /** Tokens, of input and output together. */
   readonly tokens: number;
@@ -96,7 +102,7 @@ export interface Lease {
 /**
  * Port: the limiter, which counts usage and admits exchanges.
  *
- * @example Admit one exchange at a time, whoever calls
+ * @example Admit one exchange at a time, of all callers together
  * ```ts
  * import { createGateway, GatewayError, type Lease, type Limiter, parseConfig } from "sallyport";
  *
@@ -136,11 +142,6 @@ export interface Limiter {
  * Acquires a lease, and waits for it no longer than its exchange lasts. A lease that comes later is
  * released.
  *
- * @param limiter The limiter
- * @param subjects Subjects to count against
- * @param reservation Amounts to reserve
- * @param options The exchange that acquires the lease, and the clock
- * @returns The lease of the exchange
  * @throws {GatewayError} As {@link Limiter.acquire} does; `internal_error` for a limiter that never
  * answers
  */
@@ -169,7 +170,7 @@ export const ASK_AGAIN_MS = 1000;
 /**
  * Tolerance for a count that ends later than its window allows, since the clocks of servers differ.
  * Beyond it, the count was begun under another limit, or before the clock was set back, and it
- * begins anew. Milliseconds.
+ * starts again. Milliseconds.
  */
 export const SKEW_MS = 1000;
 
@@ -177,67 +178,41 @@ export const SKEW_MS = 1000;
  * Time after which an exchange no longer counts as open unless its gateway renews it. Gateways do
  * so at a third of that time: two renewals may get lost. Milliseconds.
  *
- * In Redis it is short, so that a killed gateway blocks nobody for long: one call renews all
+ * In Redis it is short, so that a killed gateway blocks no caller for long: one call renews all
  * exchanges of a gateway. To a {@link SharedLimiter} each exchange is renewed by a message of its
  * own, and an exchange of a Worker may send few (Cloudflare, "Limits": 50 or 1000 subrequests).
  */
 export const LEASE_MS = { redis: 10_000, shared: 30_000 } as const;
 
-/** Names of all limits, in the order in which limiters report them. */
-export const LIMIT_NAMES: readonly LimitName[] = [
-  "requests",
-  "tokens",
-  "budget",
-  "spend",
-  "concurrency",
-];
-
-/** A limit that is reserved before a call, and settled after it. */
-export type SettledLimit = "tokens" | "budget" | "spend";
-/** Names of the limits that are settled. */
-export const SETTLED_LIMITS: readonly SettledLimit[] = ["tokens", "budget", "spend"];
-
-/**
- * Returns whether a subject limits tokens or money.
- *
- * @param subject The subject
- */
+/** Returns whether a subject limits tokens or money. */
 export function limitsAmounts({ limits }: LimitSubject): boolean {
-  return limits.tokens !== undefined || limits.budget !== undefined || limits.spend !== undefined;
+  return SETTLED_LIMITS.some((name) => limits[name] !== undefined);
 }
 
-/**
- * Returns whether a subject limits requests or concurrency.
- *
- * @param subject The subject
- */
+/** Returns whether a subject limits requests or concurrency. */
 export function limitsCalls({ limits }: LimitSubject): boolean {
-  return limits.requests !== undefined || limits.concurrency !== undefined;
+  return CALL_LIMITS.some((name) => limits[name] !== undefined);
 }
 
-/** Tells whether a limit counts calls, and not what they use. */
-export const isOfCalls = (name: LimitName): name is "requests" | "concurrency" =>
-  name === "requests" || name === "concurrency";
+/** Returns the maximum of a limit, or `undefined` where it is not set. */
+export function limitOf({ limits }: LimitSubject, name: LimitName): number | undefined {
+  const limit = limits[name];
+  return typeof limit === "number" ? limit : limit?.limit;
+}
 
-/**
- * Returns whether another lease of the same exchange holds the request and the place of a subject.
- *
- * @param subject The subject
- * @param reservation Reservation of this lease
- */
+/** Returns whether another lease of the exchange holds the request and the place of a subject. */
 export const isHeld = ({ name }: LimitSubject, { admitted }: Reservation): boolean =>
   name === admitted;
 
 /** Unit in which a limit is counted. */
-export const unitOf = (name: SettledLimit): keyof Amounts => name === "spend" ? "spend" : "tokens";
+export const unitOf = (name: SettledLimit): keyof Amounts => LIMIT_KINDS[name].unit;
 
 /**
  * Returns the amount that an exchange takes of a limit when it is admitted. A call that is expected
- * to need more than the whole limit takes all of it: it passes alone, in a window that nobody has
- * used. Strict limits reserve what the call could use at most.
+ * to need more than the whole limit takes all of it: it passes alone, in an unused window. Strict
+ * limits reserve what the call could use at most.
  *
  * @param limit The limit: its subject, name, and maximum
- * @param reservation Amounts to reserve
  */
 export function reservedOf(
   { subject, name, limit }: Pick<Standing, "subject" | "name" | "limit">,
@@ -252,25 +227,17 @@ export function reservedOf(
 /**
  * Returns the room that an amount needs in a limit. A limit of tokens or money that is used up has
  * none for a call that needs nothing.
- *
- * @param name Name of the limit
- * @param amount Amount to take
  */
 export function roomFor(name: LimitName, amount: number = 0): number {
   return isOfCalls(name) ? amount : Math.max(1, amount);
 }
 
-/**
- * Lists the limits of a subject, in the order of {@link LIMIT_NAMES}.
- *
- * @param subject The subject
- * @returns Each limit that is set
- */
-export function limitsOf({ limits }: LimitSubject): [name: LimitName, limit: number][] {
+/** Lists the limits of a subject that are set, in the order of {@link LIMIT_NAMES}. */
+export function limitsOf(subject: LimitSubject): [name: LimitName, limit: number][] {
   const all: [LimitName, number][] = [];
   for (const name of LIMIT_NAMES) {
-    const limit = limits[name];
-    if (limit !== undefined) all.push([name, typeof limit === "number" ? limit : limit.limit]);
+    const limit = limitOf(subject, name);
+    if (limit !== undefined) all.push([name, limit]);
   }
   return all;
 }

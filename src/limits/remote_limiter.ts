@@ -41,10 +41,6 @@ export class RemoteLimiter implements Limiter {
   readonly #id = crypto.randomUUID();
   #acquired = 0;
 
-  /**
-   * @param send Sends a message to the shared limiter
-   * @param clock Source of its times
-   */
   constructor(send: SendToLimiter, clock: Clock) {
     this.#send = send;
     this.#clock = clock;
@@ -58,7 +54,7 @@ export class RemoteLimiter implements Limiter {
       standings = toStandings(subjects, await this.#send({ type: "acquire", ...held }));
     } catch (error) {
       if (GatewayError.is(error)) throw error;
-      // The message may have arrived all the same: then its lease is renewed and released like any
+      // The message may have arrived nevertheless: then its lease is renewed and released like any
       // other. If it did not, nothing is reserved there, and all that the exchange uses is charged
       // in the end.
       const terms = enforce(this.#local.standings(subjects), reservation);
@@ -81,8 +77,7 @@ export class RemoteLimiter implements Limiter {
   }
 
   /**
-   * Sees to it that a lease is renewed for as long as it is held, and that the shared limiter is
-   * told of its end.
+   * Renews a lease for as long as it is held, and sends the shared limiter its end.
    */
   #hold(
     held: {

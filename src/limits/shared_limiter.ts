@@ -1,13 +1,14 @@
 /**
- * Limits counted in one place for gateways elsewhere, and the messages by which these use it.
+ * Limits counted in one place for gateways elsewhere, and the messages that these send to it.
  *
  * Gateways may vanish without notice: the lease of an exchange has an id, and expires unless it is
  * renewed. What it reserved then stays charged. Counts outlive the place where they are stored with
  * every change; leases don't, and each message therefore says all that is needed to hold or to
- * settle one that is not known any more.
+ * settle an unknown lease.
  *
  * @module
  */
+import { WINDOWED_LIMITS } from "./limit_kinds.ts";
 import {
   type Amounts,
   LEASE_MS,
@@ -30,7 +31,7 @@ export type LimiterMessage =
    */
   | ({ readonly type: "acquire" } & LeaseMessage)
   /**
-   * Renews the lease of an open exchange, also of one that is not known here any more. Needs no
+   * Renews the lease of an open exchange, also an unknown one. Needs no
    * answer.
    */
   | ({ readonly type: "renew" } & HeldMessage)
@@ -75,14 +76,12 @@ interface Held {
  * Returns whether a subject has counts to store. Open exchanges are not stored, for they are
  * renewed.
  */
-const hasWindow = (subject: LimitSubject): boolean =>
-  subject.limits.requests !== undefined || limitsAmounts(subject);
+const hasWindow = ({ limits }: LimitSubject): boolean =>
+  WINDOWED_LIMITS.some((name) => limits[name] !== undefined);
 
 /**
  * Returns whether something is left to count when an exchange ends: requests were counted when it
  * came.
- *
- * @param subjects Subjects to count against
  */
 export function countsAtEnd(subjects: readonly LimitSubject[]): boolean {
   return subjects.some((subject) =>
@@ -99,8 +98,7 @@ export class SharedLimiter {
   readonly #held = new Map<string, Held>();
 
   /**
-   * @param limiter The limiter that counts
-   * @param now Clock by which leases expire, milliseconds
+   * @param now Clock of the expiry of leases, milliseconds
    * @param storage Storage for counts; left out, they last as long as `limiter`
    */
   constructor(limiter: MemoryLimiter, now: () => number, storage?: CountStorage) {
@@ -109,12 +107,7 @@ export class SharedLimiter {
     this.#storage = storage;
   }
 
-  /**
-   * Handles a message, in one go: no other message comes between a decision and its count.
-   *
-   * @param message The message
-   * @returns The answer
-   */
+  /** Handles a message, in one go: no other message comes between a decision and its count. */
   handle(message: LimiterMessage): LimiterAnswer {
     const { subjects } = message;
     this.#expire();
@@ -147,11 +140,13 @@ export class SharedLimiter {
   }
 
   /**
-   * Returns the function that releases an exchange, which may be one that is not known here any
+   * Returns the function that releases an exchange, also an exchange that is not known here any
    * more.
    */
-  #releaseOf({ id, subjects, reservation, ageMs }: HeldMessage): Release {
-    return this.#held.get(id)?.release ?? this.#limiter.hold(subjects, reservation, ageMs);
+  #releaseOf(message: HeldMessage): Release {
+    const held = this.#held.get(message.id);
+    if (held !== undefined) return held.release;
+    return this.#limiter.hold(message.subjects, message.reservation, message.ageMs);
   }
 
   #hold(id: string, release: Release): void {

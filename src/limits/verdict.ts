@@ -5,24 +5,18 @@
  * @module
  */
 import { formatBudget, formatMoneyBudget, formatRate } from "../config/units.ts";
+import type { LimitSet } from "../config/limit_set.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
+import { isOfCalls, isWindowed, LIMIT_KINDS, type LimitName } from "./limit_kinds.ts";
 import {
   isHeld,
-  isOfCalls,
   type Lease,
+  limitOf,
   type Reservation,
   reservedOf,
   roomFor,
   type Standing,
 } from "./limiter.ts";
-
-const CODES = {
-  requests: "rate_limit_exceeded",
-  tokens: "rate_limit_exceeded",
-  budget: "budget_exceeded",
-  spend: "budget_exceeded",
-  concurrency: "concurrency_limit_exceeded",
-} as const;
 
 /** Structured fields hold integers of 15 digits at most (RFC 9651 §3.3.1). */
 const MAX_FIELD_INTEGER = 999_999_999_999_999;
@@ -61,11 +55,8 @@ export interface Terms {
 }
 
 /**
- * Enforces limits: one that is reached refuses the exchange, or is only noted in observe mode.
+ * Enforces limits: a reached limit refuses the exchange, or is only noted in observe mode.
  *
- * @param standings State of all limits, without this exchange
- * @param reservation Amounts to reserve for it
- * @returns The terms of its lease
  * @throws {GatewayError} If an enforced limit is reached, or the exchange could use more than a
  * whole strict limit
  */
@@ -74,25 +65,19 @@ export function enforce(standings: readonly Standing[], reservation: Reservation
   for (const standing of standings) {
     if (!isReached(standing, reservation)) continue;
     if (standing.subject.limits.mode !== "observe") {
-      throw toRefusal(findRefusing(standings, reservation), standings, reservation);
+      throw toLimitError(findRefusing(standings, reservation), standings, reservation);
     }
     observed ??= standing.name;
   }
   return { standings, reservation, observed };
 }
 
-/** Makes the lease of an exchange. @param release Ends it */
+/** Makes the lease of an exchange. */
 export function toLease(terms: Terms, release: Lease["release"]): Lease {
   return new AdmittedLease(terms, release);
 }
 
-/**
- * Finds the limits that refuse an exchange.
- *
- * @param standings State of all limits, without this exchange
- * @param reservation Amounts to reserve for it
- * @returns Those that are reached and enforced
- */
+/** Finds the limits that refuse an exchange. */
 export function findRefusing(standings: readonly Standing[], reservation: Reservation): Standing[] {
   return standings.filter((standing) =>
     standing.subject.limits.mode !== "observe" && isReached(standing, reservation)
@@ -106,10 +91,10 @@ function isReached(standing: Standing, reservation: Reservation): boolean {
 }
 
 /**
- * Creates the refusal, for the limit that takes longest to reset; for one that has never room for
- * it, if there is one.
+ * Creates the refusal, for the limit that takes longest to reset; for a limit that never has room
+ * for it, if there is one.
  */
-function toRefusal(
+function toLimitError(
   refusing: readonly Standing[],
   standings: readonly Standing[],
   reservation: Reservation,
@@ -118,7 +103,8 @@ function toRefusal(
     reservedOf(standing, reservation) > wholeLimit(standing)
   );
   const worst = never ?? refusing.reduce((one, other) => other.resetMs > one.resetMs ? other : one);
-  return new GatewayError(never === undefined ? CODES[worst.name] : "request_exceeds_limit", {
+  const code = never === undefined ? LIMIT_KINDS[worst.name].code : "request_exceeds_limit";
+  return new GatewayError(code, {
     detail: describe(worst),
     ...(never === undefined && { retryAfterMs: Math.max(1, worst.resetMs) }),
     limit: toPolicyName(worst),
@@ -130,9 +116,8 @@ function toRefusal(
 }
 
 /** Returns the whole limit: a gateway that decides alone knows the limit by its share of it. */
-function wholeLimit({ subject: { limits }, name }: Standing): number {
-  const limit = limits[name];
-  return typeof limit === "number" ? limit : limit?.limit ?? 0;
+function wholeLimit({ subject, name, limit }: Standing): number {
+  return limitOf(subject, name) ?? limit;
 }
 
 const OWNERS: Readonly<Record<string, string>> = {
@@ -142,17 +127,23 @@ const OWNERS: Readonly<Record<string, string>> = {
 };
 
 /** Returns the kind of a subject: `key`, `team` or `provider`. */
-const kindOf = ({ subject: { name } }: Standing): string => name.slice(0, name.indexOf(":"));
+const kindOf = ({ subject }: Standing): string => subject.name.slice(0, subject.name.indexOf(":"));
 
-/** Describes a limit for an error message, in the notation of the config. */
+/** Texts of limits in error messages, in the notation of the config. */
+const TEXTS: Readonly<Record<LimitName, (limits: LimitSet, limit: number) => string | undefined>> =
+  {
+    requests: ({ requests }) => requests && `${formatRate(requests)} requests`,
+    tokens: ({ tokens }) => tokens && `${formatRate(tokens)} tokens`,
+    budget: ({ budget }) => budget && `${formatBudget(budget)} tokens`,
+    spend: ({ spend }) => spend && formatMoneyBudget(spend),
+    concurrency: (_, limit) => `${limit} at once`,
+  };
+
+/** Describes a limit for an error message. */
 function describe(standing: Standing): string {
-  const { subject: { limits: { requests, tokens, budget, spend } }, name, limit } = standing;
+  const { subject, name, limit } = standing;
   const owner = OWNERS[kindOf(standing)] ?? "this subject";
-  if (name === "requests" && requests) return `${formatRate(requests)} requests for ${owner}`;
-  if (name === "tokens" && tokens) return `${formatRate(tokens)} tokens for ${owner}`;
-  if (name === "budget" && budget) return `${formatBudget(budget)} tokens for ${owner}`;
-  if (name === "spend" && spend) return `${formatMoneyBudget(spend)} for ${owner}`;
-  return `${limit} at once for ${owner}`;
+  return `${TEXTS[name](subject.limits, limit) ?? limit} for ${owner}`;
 }
 
 /** Returns the name of a limit in headers, log and metrics. */
@@ -161,20 +152,20 @@ function toPolicyName(standing: Standing): string {
   return kind === "key" ? standing.name : `${kind}-${standing.name}`;
 }
 
-/** Quota units of each limit in the header fields; requests are the default. */
-const UNITS = {
-  requests: "",
-  tokens: ';qu="tokens"',
-  budget: ';qu="tokens"',
-  spend: ';qu="nano-currency"',
-  concurrency: ';qu="concurrent-requests"',
-} as const;
+/** Writes the parameters of a limit's policy: its quota, and of a window its unit and length. */
+function toPolicy({ subject, name, limit }: Standing): string {
+  const { quotaUnit } = LIMIT_KINDS[name];
+  const unit = quotaUnit === undefined ? "" : `;qu="${quotaUnit}"`;
+  const rule = subject.limits[name];
+  const hasWindow = typeof rule === "object" && "windowMs" in rule;
+  const every = hasWindow ? `;w=${Math.ceil(rule.windowMs / 1000)}` : "";
+  return `;q=${toInteger(limit)}${unit}${every}`;
+}
 
 /**
  * Writes the two fields of draft-ietf-httpapi-ratelimit-headers-10, which do not collide with a
  * provider's `x-ratelimit-*`.
  *
- * @param standings State of the limits, without this exchange
  * @param takenOf Returns what the exchange takes of a limit; -1 for what it gives back, since it is
  * refused
  * @returns `ratelimit-policy` and `ratelimit`, or nothing where nothing is limited
@@ -187,17 +178,12 @@ function toHeaders(
   let policies = "";
   let rests = "";
   for (const standing of standings) {
-    const { subject: { limits }, name, limit, used, resetMs } = standing;
+    const { name, limit, used, resetMs } = standing;
     const policy = `${policies === "" ? "" : ", "}"${toPolicyName(standing)}"`;
-    const window = name === "requests"
-      ? limits.requests
-      : name === "tokens"
-      ? limits.tokens
-      : undefined;
-    const every = window === undefined ? "" : `;w=${Math.ceil(window.windowMs / 1000)}`;
-    policies += `${policy};q=${toInteger(limit)}${UNITS[name]}${every}`;
-    const reset = name === "concurrency" ? "" : `;t=${Math.ceil(resetMs / 1000)}`;
-    rests += `${policy};r=${toInteger(Math.max(0, limit - used - takenOf(standing)))}${reset}`;
+    const rest = Math.max(0, limit - used - takenOf(standing));
+    const reset = isWindowed(name) ? `;t=${Math.ceil(resetMs / 1000)}` : "";
+    policies += policy + toPolicy(standing);
+    rests += `${policy};r=${toInteger(rest)}${reset}`;
   }
   return { "ratelimit-policy": policies, ratelimit: rests };
 }

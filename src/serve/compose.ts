@@ -10,9 +10,9 @@ import { LaterForms } from "../storage/stored_forms.ts";
 import type { Digest } from "../keys/key_format.ts";
 import type { DurableExchanges } from "../durable/durable_exchanges.ts";
 import type { KeyRegistry } from "../keys/key_store.ts";
-import type { RedisKeyHealth } from "../keys/key_lookups_redis.ts";
+import type { RedisKeyHealth } from "../keys/redis/key_lookups.ts";
 import { createInlineKeyStore } from "../keys/key_store_memory.ts";
-import type { FleetMemory } from "../limits/fleet_redis.ts";
+import type { FleetMemory } from "../limits/redis/membership.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { type Config, ConfigError } from "../config/config.ts";
 import { TOKEN_ID_PREFIX } from "../config/key.ts";
@@ -167,7 +167,7 @@ async function checkForms(
 /** Opens limits and usage in Redis. The modules for Redis are loaded only when it is configured. */
 async function openRedis(target: RedisTarget, { report, isServing, engines }: EngineOptions) {
   const { RedisClient, RedisUnfit } = await import("../storage/redis_client.ts");
-  const { RedisLimiter } = await import("../limits/limiter_redis.ts");
+  const { RedisLimiter } = await import("../limits/redis/limiter.ts");
   const { RedisUsage } = await import("../usage/usage_redis.ts");
   const client: RedisClient = new RedisClient(target, systemClock, report);
   await client.ready().catch((error) => {

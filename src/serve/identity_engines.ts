@@ -65,7 +65,7 @@ async function openRevocations(
   const { directory, report, isServing, references, redis } = options;
   if (redis !== undefined) {
     const open = async () => {
-      const { RedisRevocations } = await import("../keys/identity/revocations_redis.ts");
+      const { RedisRevocations } = await import("../keys/redis/revocations.ts");
       const revocations = new RedisRevocations(redis.client, systemClock);
       if (isServing) await revocations.start();
       return revocations;

@@ -7,7 +7,7 @@
 import { resolve } from "node:path";
 import { systemClock } from "../exchange/clock.ts";
 import { KeySnapshot } from "../keys/key_snapshot_file.ts";
-import { RedisKeyStore } from "../keys/key_store_redis.ts";
+import { RedisKeyStore } from "../keys/redis/key_store.ts";
 import type { RedisClient } from "../storage/redis_client.ts";
 import { SharedFile } from "../storage/shared_file.ts";
 import type { EngineReferences, Engines } from "./engines.ts";

@@ -9,13 +9,13 @@ import { GatewayError } from "../errors/gateway_error.ts";
 import type { Exchange, Settlement } from "../exchange/exchange.ts";
 import type { TokenUsage } from "../exchange/record.ts";
 import { type EstimatedCall, type EstimatedTokens, TokenEstimator } from "../limits/estimate.ts";
+import { SETTLED_LIMITS } from "../limits/limit_kinds.ts";
 import {
   type Amounts,
   limitsAmounts,
   type LimitSubject,
   NO_AMOUNTS,
   type Reservation,
-  SETTLED_LIMITS,
   unitOf,
 } from "../limits/limiter.ts";
 import type { OtherModels } from "../operations/other_models.ts";

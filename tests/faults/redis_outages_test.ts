@@ -8,7 +8,7 @@ import { afterEach, beforeEach, it } from "@std/testing/bdd";
 import { generateGatewayKey } from "../../src/keys/key_format.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { LimitSubject } from "../../src/limits/limiter.ts";
-import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
+import { RedisLimiter } from "../../src/limits/redis/limiter.ts";
 import { RedisClient } from "../../src/storage/redis_client.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
 import { startUnderTest, type UnderTest } from "../support/gateway.ts";

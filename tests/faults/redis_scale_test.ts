@@ -10,7 +10,7 @@ import { Redis } from "ioredis";
 import { DEFAULT_RETENTION } from "../../src/config/usage.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { NO_RESERVATION } from "../../src/limits/limiter.ts";
-import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
+import { RedisLimiter } from "../../src/limits/redis/limiter.ts";
 import { RedisClient } from "../../src/storage/redis_client.ts";
 import { HOUR_MS } from "../../src/usage/counts.ts";
 import { UsageMeter } from "../../src/usage/meter.ts";

@@ -10,7 +10,7 @@ import process from "node:process";
 import { setImmediate } from "node:timers/promises";
 import { it } from "@std/testing/bdd";
 import { REDIS_DEADLINE_MS, RedisFailed } from "../../src/storage/redis_client.ts";
-import { STALE_MS } from "../../src/keys/key_cache.ts";
+import { STALE_MS } from "../../src/keys/redis/key_cache.ts";
 import { KeyStoreUnavailable } from "../../src/keys/key_store.ts";
 import { freePort } from "../support/free_port.ts";
 import { startRedis, withRedis } from "../support/redis.ts";

@@ -7,7 +7,7 @@ import {
 } from "../../src/storage/redis_client.ts";
 import type { GatewayKey } from "../../src/keys/key_store.ts";
 import { KeySnapshot } from "../../src/keys/key_snapshot_file.ts";
-import { RedisKeyStore } from "../../src/keys/key_store_redis.ts";
+import { RedisKeyStore } from "../../src/keys/redis/key_store.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { SharedFile } from "../../src/storage/shared_file.ts";

@@ -7,7 +7,7 @@ import { Redis } from "ioredis";
 import type { RedisClient } from "../../src/storage/redis_client.ts";
 import { revokeKey } from "../../src/keys/lifecycle.ts";
 import { type GatewayKey, KeyStoreUnavailable } from "../../src/keys/key_store.ts";
-import { RedisKeyStore } from "../../src/keys/key_store_redis.ts";
+import { RedisKeyStore } from "../../src/keys/redis/key_store.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { toKeyJson } from "../../src/config/key.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";

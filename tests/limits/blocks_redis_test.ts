@@ -11,7 +11,7 @@ import { checkHistory, type HistoricCall } from "../../scripts/fleet/history.ts"
 import type { LimitSet } from "../../src/config/limit_set.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { Lease, LimitSubject } from "../../src/limits/limiter.ts";
-import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
+import { RedisLimiter } from "../../src/limits/redis/limiter.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { REDIS_DEADLINE_MS as CALL_MS, RedisClient } from "../../src/storage/redis_client.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";

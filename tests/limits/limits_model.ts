@@ -5,6 +5,7 @@
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import { enforce } from "../../src/limits/verdict.ts";
+import type { SettledLimit } from "../../src/limits/limit_kinds.ts";
 import {
   type Amounts,
   ASK_AGAIN_MS,
@@ -15,7 +16,6 @@ import {
   NO_RESERVATION,
   type Reservation,
   reservedOf,
-  type SettledLimit,
   type Standing,
   unitOf,
 } from "../../src/limits/limiter.ts";

@@ -17,11 +17,11 @@ import {
   type Reservation,
 } from "../../src/limits/limiter.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
-import type { Division } from "../../src/limits/borrowed_share_redis.ts";
+import type { Division } from "../../src/limits/redis/borrowed_share.ts";
 import { DryLimiter } from "../../src/limits/dry_limiter.ts";
 import { MemoryLimiter } from "../../src/limits/memory_limiter.ts";
-import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
-import { END_OF } from "../../src/limits/redis_scripts.ts";
+import { RedisLimiter } from "../../src/limits/redis/limiter.ts";
+import { END_OF } from "../../src/limits/redis/scripts.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { LimitSet } from "../../src/config/limit_set.ts";
 import { periodEnd } from "../../src/config/units.ts";

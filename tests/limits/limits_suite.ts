@@ -3,11 +3,11 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import { parseList } from "structured-headers";
+import type { LimitName } from "../../src/limits/limit_kinds.ts";
 import {
   type Amounts,
   type Lease,
   type Limiter,
-  type LimitName,
   type LimitSubject,
   NO_RESERVATION,
   type Reservation,

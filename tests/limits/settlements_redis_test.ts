@@ -8,7 +8,7 @@ import { afterEach, beforeEach, it } from "@std/testing/bdd";
 import type { Redis } from "ioredis";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { LimitSubject } from "../../src/limits/limiter.ts";
-import { MOST_COUNTED } from "../../src/limits/redis_scripts.ts";
+import { MOST_COUNTED } from "../../src/limits/redis/scripts.ts";
 import { REDIS_DEADLINE_MS, RedisClient } from "../../src/storage/redis_client.ts";
 import { type RedisServer, withRedis } from "../support/redis.ts";
 import { RedisLimiters } from "../support/redis_limiters.ts";

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { RedisClient } from "../../src/storage/redis_client.ts";
 import { gatewayKeyId } from "../../src/keys/key_format.ts";
 import type { GatewayKey } from "../../src/keys/key_store.ts";
-import { RedisKeyStore } from "../../src/keys/key_store_redis.ts";
+import { RedisKeyStore } from "../../src/keys/redis/key_store.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { toKeyJson } from "../../src/config/key.ts";
 import { type Ran, runCommand } from "./command.ts";

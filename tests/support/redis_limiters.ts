@@ -1,7 +1,7 @@
 /** Limiters over a Redis of the test's own, each as a gateway has it. */
 import { Redis } from "ioredis";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
-import { RedisLimiter } from "../../src/limits/limiter_redis.ts";
+import { RedisLimiter } from "../../src/limits/redis/limiter.ts";
 import type { RedisClient } from "../../src/storage/redis_client.ts";
 import { type RedisServer, startRedis } from "./redis.ts";
 

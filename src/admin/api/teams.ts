@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { LIMIT_NAMES } from "../../limits/limit_kinds.ts";
 import type { TeamReports } from "../team_reports.ts";
 import type { AdminRoute } from "./route.ts";
 
@@ -16,7 +17,7 @@ export const useSchema: Readonly<Record<string, unknown>> = {
     type: "object",
     required: ["name", "limit", "used"],
     properties: {
-      name: { enum: ["requests", "tokens", "budget", "spend", "concurrency"] },
+      name: { enum: LIMIT_NAMES },
       limit: {
         type: "number",
         description: "Of spend, which is a budget of money: in the currency",

@@ -42,7 +42,7 @@ const MAX_ID_LENGTH = 64;
  */
 const PLAIN = /^[\w.@:/|+=-]+$/;
 /**
- * Digits of the digest in an id: 80 bits, so that nobody finds a second subject with the same id.
+ * Digits of the digest in an id: 80 bits, so that no second subject with the same id can be found.
  */
 const DIGEST_DIGITS = 20;
 /** The longest name for people, as the schema of keys has it. */
@@ -55,9 +55,7 @@ const MAX_NAMES = 1000;
  * other characters than those of ids ends with `~` and a digest, and `~` is no character of the
  * others.
  *
- * @param issuer Name of the issuer
  * @param name Name of the caller in its tokens
- * @param digest SHA-256
  * @returns An id that no stored key has
  */
 export function toTokenId(issuer: string, name: string, digest: Digest): string {
@@ -94,7 +92,8 @@ function toTexts(value: unknown): string[] {
 }
 
 /** Applies a rule. @returns The values; none where the claim is absent and has no default */
-function apply({ claim, map, value, default: fallback }: ClaimRule, claims: Claims): string[] {
+function apply(rule: ClaimRule, claims: Claims): string[] {
+  const { claim, map, value, default: fallback } = rule;
   if (claim === undefined) return toTexts(value);
   const given = toTexts(readClaim(claims, claim)).filter((text) => text !== "");
   const found = map === undefined
@@ -130,9 +129,6 @@ export interface TokenKey {
  * Makes the key of a caller. A setting that comes from a claim is never left out: a token without
  * the claim is refused, since a setting that is left out means that everything is allowed.
  *
- * @param claims The claims of a verified token
- * @param config Its issuer
- * @param parts SHA-256, and the teams
  * @returns The key, without an expiry, and its plan
  * @throws {ClaimsRefused} If a claim is missing, or names something that is not configured
  */
@@ -175,10 +171,8 @@ export function toTokenKey(
 }
 
 /** Returns the name of a caller in a token. @throws {ClaimsRefused} If it is missing */
-function toOneName(
-  claims: Claims,
-  { claims: { id: rule = { claim: "sub" } } }: IdentityConfig,
-): string {
+function toOneName(claims: Claims, config: IdentityConfig): string {
+  const { id: rule = { claim: "sub" } } = config.claims;
   const [id] = apply(rule, claims);
   if (id === undefined) throw new ClaimsRefused("claims.id yields nothing");
   return id;
@@ -187,9 +181,6 @@ function toOneName(
 /**
  * Makes the id of a caller, also of one whose token is refused for another reason.
  *
- * @param claims The claims of a token whose signature is good
- * @param config Its issuer
- * @param digest SHA-256
  * @returns The id; `undefined` if the claims yield none
  */
 export function toIdOf(claims: Claims, config: IdentityConfig, digest: Digest): string | undefined {
@@ -205,8 +196,6 @@ const RoleSchema = v.picklist(["viewer", "admin"]);
 /**
  * Finds the role of an operator.
  *
- * @param claims The claims of a verified token
- * @param config Its issuer
  * @returns The higher one of its roles; `undefined` if it has none
  */
 export function toRole(claims: Claims, { require, admin }: IdentityConfig): AdminRole | undefined {

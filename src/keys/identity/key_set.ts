@@ -52,21 +52,12 @@ const MAX_KEYS = 100;
 /** Kinds of asymmetric keys (RFC 7518 §6.1, RFC 8037 §2). */
 const KINDS: readonly unknown[] = ["RSA", "EC", "OKP"];
 
-/**
- * Returns the address of an issuer's description (OpenID Connect Discovery 1.0 §4).
- *
- * @param issuer The issuer
- */
+/** Returns the address of an issuer's description (OpenID Connect Discovery 1.0 §4). */
 export function toDiscoveryUrl(issuer: string): URL {
   return new URL(`${issuer.replace(/\/$/, "")}/.well-known/openid-configuration`);
 }
 
-/**
- * Creates the function that finds and fetches the keys of an issuer by its description.
- *
- * @param issuer The issuer
- * @param fetchDocument Fetches a document
- */
+/** Creates the function that finds and fetches the keys of an issuer by its description. */
 export function discoverKeySet(issuer: string, fetchDocument: FetchDocument): ReadKeySet {
   return async () => {
     const found: unknown = JSON.parse(await fetchDocument(toDiscoveryUrl(issuer)));
@@ -112,7 +103,7 @@ export interface IssuerKeysOptions {
    * use them, and requests do not share a fetch.
    */
   readonly hasTimers: boolean;
-  /** Takes work that has to be finished even when nobody waits for it. */
+  /** Takes work that has to be finished even when no request waits for it. */
   readonly keepAlive?: ((work: Promise<unknown>) => void) | undefined;
 }
 
@@ -132,7 +123,6 @@ export class IssuerKeys {
   #cancelTimer = (): void => {};
   #isClosed = false;
 
-  /** @param options Where the keys are, and when they are old */
   constructor(options: IssuerKeysOptions) {
     this.#options = options;
   }
@@ -155,11 +145,7 @@ export class IssuerKeys {
    * @throws {GatewayError} `key_store_unavailable`: nothing can be said of a token
    */
   async first(): Promise<KeySet> {
-    if (
-      this.#current === undefined && (this.#fetching !== undefined || this.#isCool(FIRST_PAUSE_MS))
-    ) {
-      await this.#fetch();
-    }
+    if (this.#current === undefined) await this.#fetchIfCool(FIRST_PAUSE_MS);
     if (this.#current !== undefined) return this.#current;
     const cause = new Error(
       `Cannot fetch the public keys of ${this.#options.issuer}: ${this.#failure ?? "unknown"}`,
@@ -168,16 +154,14 @@ export class IssuerKeys {
   }
 
   /**
-   * Fetches the keys for a token that names one that is not among them: at most once in a while,
+   * Fetches the keys for a token that names a key that is not among them: at most once in a while,
    * since anybody can send such a token.
    *
    * @returns The keys, if they have changed since `known`
    */
   async newer(known: KeySet): Promise<KeySet | undefined> {
     const cooldownMs = Math.min(COOLDOWN_MS, this.#options.refreshMs);
-    if (this.#current === known && (this.#fetching !== undefined || this.#isCool(cooldownMs))) {
-      await this.#fetch();
-    }
+    if (this.#current === known) await this.#fetchIfCool(cooldownMs);
     return this.#current === known ? undefined : this.#current;
   }
 
@@ -205,8 +189,10 @@ export class IssuerKeys {
       (this.#failing === 0 ? refreshMs : Math.min(refreshMs, FIRST_PAUSE_MS * 2 ** this.#failing));
   }
 
-  #isCool(ms: number): boolean {
-    return this.#options.clock.monotonic() - this.#triedAt >= ms;
+  /** Fetches the keys, or shares the fetch under way; not within a time after the last one. */
+  async #fetchIfCool(cooldownMs: number): Promise<void> {
+    const isCool = this.#options.clock.monotonic() - this.#triedAt >= cooldownMs;
+    if (isCool || this.#fetching !== undefined) await this.#fetch();
   }
 
   /**

@@ -100,14 +100,15 @@ export class RevocationIndex {
   }
 
   /** Tells whether it has a revocation, or a later one of the same tokens. */
-  has({ issuer, by, value, at }: Revocation): boolean {
-    const found = this.#all.get(toKey(issuer, by, value));
-    return found !== undefined && found.at >= at;
+  has(revocation: Revocation): boolean {
+    const found = this.#all.get(toKey(revocation.issuer, revocation.by, revocation.value));
+    return found !== undefined && found.at >= revocation.at;
   }
 
   /**
-   * @param now Milliseconds since 1970 @returns Those whose tokens have not expired, the latest
-   * first
+   * Lists the revocations whose tokens have not expired, the latest first.
+   *
+   * @param now Milliseconds since 1970
    */
   list(now: number): Revocation[] {
     return Array.from(this.#all.values()).filter(({ until }) => until > now).sort((one, other) =>
@@ -116,7 +117,8 @@ export class RevocationIndex {
   }
 
   /** Tells whether a token is revoked. */
-  isRevoked({ issuer, jti, subject, id, issuedAt, leewayMs }: RevocableToken): boolean {
+  isRevoked(token: RevocableToken): boolean {
+    const { issuer, jti, subject, id, issuedAt, leewayMs } = token;
     const all = this.#all;
     if (all.size === 0) return false;
     if (jti !== undefined && all.has(toKey(issuer, "jti", jti))) return true;
@@ -124,8 +126,8 @@ export class RevocationIndex {
     // revocation.
     const isBefore = (found: Revocation | undefined) =>
       found !== undefined && issuedAt <= found.at + leewayMs;
-    return (subject !== undefined && isBefore(all.get(toKey(issuer, "subject", subject)))) ||
-      (id !== undefined && isBefore(all.get(toKey(undefined, "id", id))));
+    if (subject !== undefined && isBefore(all.get(toKey(issuer, "subject", subject)))) return true;
+    return id !== undefined && isBefore(all.get(toKey(undefined, "id", id)));
   }
 }
 
@@ -140,8 +142,6 @@ const RevocationSchema: v.GenericSchema<unknown, Revocation> = v.object({
 /**
  * Reads one revocation as it is stored.
  *
- * @param stored The JSON, parsed
- * @returns The revocation
  * @throws {Error} For anything else
  */
 export function readRevocation(stored: unknown): Revocation {

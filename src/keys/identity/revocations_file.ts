@@ -1,5 +1,5 @@
 /**
- * Revoked identity tokens in a JSON file beside the keys, which is replaced as a whole and watched.
+ * Revoked identity tokens in a JSON file next to the keys, replaced as a whole and watched.
  *
  * @module
  */
@@ -46,10 +46,7 @@ export class FileRevocations implements RevocationRegistry {
   #isClosed = false;
   #cancelTimer = (): void => {};
 
-  /**
-   * @param file The file
-   * @param options The clock; a function that is told in one line of a broken file
-   */
+  /** @param options The clock; a function that is told in one line of a broken file */
   constructor(
     file: SharedFile,
     { clock, report }: { clock: Clock; report: (text: string) => void },
@@ -117,7 +114,8 @@ export class FileRevocations implements RevocationRegistry {
       if (cause instanceof FileUnavailable || cause instanceof LaterForms) {
         throw new KeyStoreUnavailable(cause.message, { cause });
       }
-      if (cause instanceof SyntaxError || (cause instanceof Error && cause.name === "ValiError")) {
+      const isMistyped = cause instanceof Error && cause.name === "ValiError";
+      if (cause instanceof SyntaxError || isMistyped) {
         throw new KeyStoreUnavailable(`Cannot use ${this.#file.path}: it is broken`, { cause });
       }
       throw cause;

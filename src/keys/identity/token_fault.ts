@@ -39,8 +39,6 @@ const FAULTS_BY_CLAIM: Readonly<Record<string, TokenFault>> = {
 /**
  * Returns the fault that made `jose` refuse a token. Anything else it throws is about the key: too
  * short, or unknown here.
- *
- * @param error The error
  */
 export function toRefused(error: unknown): TokenRefused {
   const { code, claim, reason, payload } = Object(error) as Record<string, unknown>;

@@ -18,11 +18,7 @@ export const MAX_TOKEN_LENGTH = 8192;
  */
 const FORM = /^e[yw][\w-]+\.e[yw][\w-]+\.[\w-]*$/;
 
-/**
- * Returns whether a credential has the form of an identity token.
- *
- * @param text The credential
- */
+/** Returns whether a credential has the form of an identity token. */
 export function hasTokenForm(text: string): boolean {
   return text.startsWith("e") && FORM.test(text);
 }
@@ -30,7 +26,6 @@ export function hasTokenForm(text: string): boolean {
 /**
  * Reads the claims of a token without verifying it.
  *
- * @param token A token
  * @returns The claims; `undefined` where there are none to read
  */
 export function peekClaims(token: string): Claims | undefined {
@@ -51,7 +46,6 @@ const MAX_DECODED = 20;
  * Reads the claims of what in a text may be a token, whatever stands before and after it: of the
  * first ones, if there are many.
  *
- * @param text Anything
  * @returns Claims of tokens, which may be of anybody
  */
 export function* findClaims(text: string): Generator<Claims> {

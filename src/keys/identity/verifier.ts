@@ -79,7 +79,7 @@ export interface VerifierParts extends KnownNames {
   readonly close?: (() => void) | undefined;
 }
 
-/** An issuer with the parts by which its tokens are verified. */
+/** An issuer with the parts that verify its tokens. */
 interface Issuer {
   readonly config: IdentityConfig;
   readonly keys: IssuerKeys;
@@ -109,10 +109,6 @@ export class TokenVerifier {
   readonly #verified = new RecentMap<string, Verified>(MAX_CACHED);
   readonly #complainedAt = new Map<string, number>();
 
-  /**
-   * @param configs The issuers
-   * @param parts The parts that it works with
-   */
   constructor(configs: readonly IdentityConfig[], parts: VerifierParts) {
     this.#parts = parts;
     this.#issuers = configs.map((config) => ({
@@ -141,7 +137,7 @@ export class TokenVerifier {
 
   /** The state of the public keys of each issuer. */
   get health(): readonly ({ readonly name: string } & KeySetHealth)[] {
-    return this.#issuers.map(({ config: { name }, keys }) => ({ name, ...keys.health }));
+    return this.#issuers.map(({ config, keys }) => ({ name: config.name, ...keys.health }));
   }
 
   /** Ends the fetches of public keys, unless others use these too. */
@@ -149,7 +145,7 @@ export class TokenVerifier {
     this.#parts.close?.();
   }
 
-  /** Returns whether a credential has the form of a token. @param credential The credential */
+  /** Returns whether a credential has the form of a token. */
   isToken(credential: string): boolean {
     return hasTokenForm(credential);
   }
@@ -157,8 +153,6 @@ export class TokenVerifier {
   /**
    * Returns whether a text holds a token for this gateway, whether or not it is good. Tokens of the
    * same issuer for other audiences, such as a provider, are none.
-   *
-   * @param text Anything that is to leave the gateway
    */
   isHeldIn(text: string): boolean {
     for (const claims of findClaims(text)) if (this.#find(claims) !== undefined) return true;
@@ -168,7 +162,6 @@ export class TokenVerifier {
   /**
    * Finds the key that a caller's token stands for.
    *
-   * @param token The token
    * @returns The key, or the fault; a promise where a signature has to be checked
    * @throws {GatewayError} `key_store_unavailable` where its issuer's keys or the revocations were
    * never read
@@ -185,7 +178,6 @@ export class TokenVerifier {
   /**
    * Finds the operator whom a token signs in.
    *
-   * @param token The token
    * @returns The operator; `undefined` for any other token
    * @throws {GatewayError} `key_store_unavailable`
    */
@@ -234,7 +226,8 @@ export class TokenVerifier {
     const { fault, claims } = thrown;
     const config = this.#find(peekClaims(token))?.config;
     this.#count(config?.name ?? "unknown", fault);
-    return { fault, keyId: claims && config && toIdOf(claims, config, this.#parts.digest) };
+    if (claims === undefined || config === undefined) return { fault, keyId: undefined };
+    return { fault, keyId: toIdOf(claims, config, this.#parts.digest) };
   }
 
   #count(name: string, result: string): void {
@@ -248,8 +241,8 @@ export class TokenVerifier {
   /** Finds the issuer that claims name, with an audience of this gateway. */
   #find(claims: Claims | undefined): Issuer | undefined {
     const audiences = [claims?.aud].flat();
-    return this.#issuers.find(({ config: { issuer, audience } }) =>
-      claims?.iss === issuer && audience.some((each) => audiences.includes(each))
+    return this.#issuers.find(({ config }) =>
+      claims?.iss === config.issuer && config.audience.some((each) => audiences.includes(each))
     );
   }
 
@@ -324,8 +317,8 @@ export class TokenVerifier {
 export type CallerTokens = Pick<TokenVerifier, "isToken" | "isHeldIn" | "resolve" | "close">;
 
 /**
- * Verifies a token by the key that its header names. One that names no key is tried with each key
- * that its algorithm can use (RFC 7515 §4.1.4: `kid` is a hint, and optional).
+ * Verifies a token by the key that its header names. A token that names no key is tried with each
+ * key that its algorithm can use (RFC 7515 §4.1.4: `kid` is a hint, and optional).
  */
 async function verifySignature(
   token: string,

@@ -5,8 +5,8 @@
  *
  * @module
  */
-import { periodEnd } from "../config/units.ts";
-import type { Clock } from "../exchange/clock.ts";
+import { periodEnd } from "../../config/units.ts";
+import type { Clock } from "../../exchange/clock.ts";
 import {
   addTo,
   type KnownSubject,
@@ -14,6 +14,7 @@ import {
   type KnownWindows,
   type OwnShare,
 } from "./known_windows.ts";
+import { isOfCalls } from "../limit_kinds.ts";
 import {
   type Amounts,
   ASK_AGAIN_MS,
@@ -21,7 +22,7 @@ import {
   reservedOf,
   type Standing,
   unitOf,
-} from "./limiter.ts";
+} from "../limiter.ts";
 import {
   type Change,
   type CountedLimit,
@@ -29,7 +30,7 @@ import {
   type Plan,
   type Settled,
   toWhole,
-} from "./redis_plan.ts";
+} from "./plan.ts";
 
 /** Maximum number of subjects that are charged, and read again, after an outage. */
 const MAX_SUBJECTS = 100_000;
@@ -81,12 +82,7 @@ export class LocalDecisions {
   readonly #owing = new Set<KnownSubject>();
   readonly #lost = new Set<KnownSubject>();
 
-  /**
-   * @param clock Source of its times
-   * @param known What is known of windows
-   * @param sharing The gateways
-   * @param open Counts the open exchanges of a subject at this gateway
-   */
+  /** @param open Counts the open exchanges of a subject at this gateway */
   constructor(clock: Clock, known: KnownWindows, sharing: Sharing, open: (plan: Plan) => number) {
     this.#clock = clock;
     this.#known = known;
@@ -133,13 +129,7 @@ export class LocalDecisions {
     if (this.#lost.size < MAX_SUBJECTS) this.#lost.add(subject);
   }
 
-  /**
-   * Counts an exchange that is admitted.
-   *
-   * @param plan The plan of the subject
-   * @param standings State of its limits
-   * @param reservation Amounts to reserve
-   */
+  /** Counts an exchange that is admitted. */
   admit(plan: Plan, standings: readonly Standing[], reservation: Reservation): LocalLease {
     const subject = this.#known.of(plan);
     const charges = plan.counted.map((limit, index): Charge => {
@@ -205,11 +195,9 @@ export class LocalDecisions {
     isReview = false,
   ): Bill {
     subject.isBeingPaid = true;
-    const changes = billed.map(([{ ends, unpaid }, limit]): Change => ({
-      limit,
-      ends,
-      change: unpaid,
-    }));
+    const changes = billed.map(([window, limit]): Change => {
+      return { limit, ends: window.ends, change: window.unpaid };
+    });
     return {
       plan: subject.plan,
       changes,
@@ -318,7 +306,8 @@ export class LocalDecisions {
  * Returns the amount of a limit that an exchange has used. A request counts unless there was no
  * call after all.
  */
-function usedOf({ limit: { name }, reserved }: Charge, used: Amounts, isUndone: boolean): number {
-  if (name !== "requests") return used[unitOf(name)];
+function usedOf({ limit, reserved }: Charge, used: Amounts, isUndone: boolean): number {
+  const { name } = limit;
+  if (!isOfCalls(name)) return used[unitOf(name)];
   return isUndone ? 0 : reserved;
 }

@@ -4,20 +4,20 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
-import type { RedisClient } from "../storage/redis_client.ts";
-import { readRecord } from "./key_record.ts";
-import { FIND, type KeyNames } from "./key_scripts_redis.ts";
-import type { KeySnapshot } from "./key_snapshot_file.ts";
-import { type GatewayKey, KeyStoreUnavailable } from "./key_store.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import type { RedisClient } from "../../storage/redis_client.ts";
+import { readRecord } from "../key_record.ts";
+import { FIND, type KeyNames } from "./key_scripts.ts";
+import type { KeySnapshot } from "../key_snapshot_file.ts";
+import { type GatewayKey, KeyStoreUnavailable } from "../key_store.ts";
 
-/** A digest that nobody has: a look-up shows that Redis answers, and has what it had. */
-const NOBODY = "0".repeat(64);
+/** A digest that no key has: a look-up shows that Redis answers, and has what it had. */
+const NO_KEY = "0".repeat(64);
 /** Interval between two such look-ups. Milliseconds. */
 const WATCH_MS = 500;
 
 /**
- * The answers of a look-up where Redis has lost keys, and where it has none that anybody remembers.
+ * The answers of a look-up where Redis has lost keys, and where it has no keys and no generation.
  */
 const [LOST, EMPTY] = [-1, 0];
 /** The fault of a text that is no record. */
@@ -27,7 +27,7 @@ export const BROKEN = "its record is broken";
 export interface RedisKeyHealth {
   /** True when keys can be looked up: Redis has answered once, or there is a snapshot. */
   readonly isReady: boolean;
-  /** True when Redis has lost keys, so that nobody is called unknown. */
+  /** True when Redis has lost keys, so that no caller is called unknown. */
   readonly isLost: boolean;
 }
 
@@ -64,8 +64,6 @@ export class KeyLookUps {
   #cancelWatch = (): void => {};
 
   /**
-   * @param client The connection
-   * @param clock Where its times come from
    * @param options The names of keys; the snapshot, if there is one; a function that is told in one
    * line of lost keys
    */
@@ -120,8 +118,7 @@ export class KeyLookUps {
   /**
    * Looks a key up. Where that fails, one of the snapshot is good for its time.
    *
-   * @param digest Its digest
-   * @returns The key; `undefined` where nobody has this digest for certain
+   * @returns The key; `undefined` where certainly no key has this digest
    * @throws When Redis does not answer, has lost keys, or has none
    */
   async find(digest: string): Promise<GatewayKey | undefined> {
@@ -139,12 +136,12 @@ export class KeyLookUps {
     const { keys, digests, generations } = this.#names;
     const askedAt = this.#clock.now();
     const args = [digest, own, own === "" ? crypto.randomUUID() : ""];
-    const { state, key, text } = await this.#client.run(
+    const { state, found } = await this.#client.run(
       (redis) => this.#find(redis, [keys, digests, generations], args),
       (answer) => {
         if (!Array.isArray(answer)) return { state: answer };
-        const [id, text, generation] = answer.map(String);
-        return { state: generation, text, key: toKey(text, id ?? "", this.#names) };
+        const [id = "", text = "", generation] = answer.map(String);
+        return { state: generation, found: { key: toKey(text, id, this.#names), text } };
       },
     );
     if (state === LOST) {
@@ -159,12 +156,12 @@ export class KeyLookUps {
     this.#isEmpty = false;
     if (typeof state === "string" && state !== "") this.#generation ??= state;
     if (this.#generation !== undefined) this.#snapshot?.mark(this.#generation);
-    if (key !== undefined) this.#snapshot?.see(key, text ?? "", askedAt);
+    if (found !== undefined) this.#snapshot?.see(found.key, found.text, askedAt);
     else this.#noteUnknown(digest);
-    return key;
+    return found?.key;
   }
 
-  /** Nobody has this digest, and that is certain. */
+  /** Notes that certainly no key has this digest. */
   #noteUnknown(digest: string): void {
     if (this.#snapshot?.find(digest) !== undefined) this.#snapshot.forget(digest);
     if (this.#isLost) {
@@ -179,12 +176,13 @@ export class KeyLookUps {
     const { path } = this.#snapshot ?? {};
     const file = path === undefined ? "" : ` (${path} has those that this gateway used)`;
     this.#report(
-      "Redis has lost keys: callers whose keys it does not have get key_store_unavailable. Restore its own backup; or " +
-        `add keys by sallyport keys import FILE${file}, then say by sallyport keys confirm that no others are to come`,
+      "Redis has lost keys: callers whose keys it does not have get key_store_unavailable. " +
+        `Restore its own backup; or add keys by sallyport keys import FILE${file}, ` +
+        "then say by sallyport keys confirm that no others are to come",
     );
   }
 
-  /** Nobody can tell whether there never were keys, or all are lost with what told of them. */
+  /** Notes that there are no keys: never, or all are lost together with their generation. */
   #noteEmpty(): void {
     if (!this.#isEmpty) {
       this.#report("Redis has no keys: until the first is made, callers get key_store_unavailable");
@@ -193,7 +191,7 @@ export class KeyLookUps {
   }
 
   async #watch(): Promise<void> {
-    await this.#lookUp(NOBODY).catch(() => {});
+    await this.#lookUp(NO_KEY).catch(() => {});
     if (!this.#isClosed) this.#cancelWatch = this.#clock.timer(WATCH_MS, () => void this.#watch());
   }
 }

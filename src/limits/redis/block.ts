@@ -39,10 +39,7 @@ export class Block {
   #size = 1;
   #borrowedAt = -Infinity;
 
-  /**
-   * @param limit The limit
-   * @param parts Number of its parts of which a block is at most one
-   */
+  /** @param parts Number of its parts of which a block is at most one */
   constructor(limit: number, parts: number) {
     this.#limit = limit;
     this.#parts = parts;
@@ -60,7 +57,7 @@ export class Block {
     return this.#used - this.#left;
   }
 
-  /** Returns the time after which its window is over for sure. Whole milliseconds. */
+  /** Returns the time after which its window is certainly over. Whole milliseconds. */
   resetMs(now: number): number {
     return Math.max(1, Math.ceil(this.#latestEnd - now));
   }
@@ -80,7 +77,7 @@ export class Block {
     return this.used + amount > this.#limit && now < this.#endsAt;
   }
 
-  /** Takes an amount. @returns The end of the window */
+  /** Takes an amount, and returns the end of the window. */
   take(amount: number): number {
     this.#left -= amount;
     return this.#ends;
@@ -102,23 +99,23 @@ export class Block {
     return beyond;
   }
 
-  /**
-   * Returns the size of the largest block that may be taken.
-   *
-   * @param gateways Number of gateways that share the limit
-   * @param now The time
-   */
+  /** Returns the size of the largest block that may be taken. */
   largest(gateways: number, now: number): number {
     const left = this.isLive(now) ? Math.max(0, this.#limit - this.#used) : this.#limit;
     return Math.floor(Math.min(this.#limit / this.#parts, left / (PARTS_LEFT * gateways)));
+  }
+
+  /** Returns the size of the next block, by the time for which the last one has lasted. */
+  #nextSize(now: number): number {
+    const lastedMs = now - this.#borrowedAt;
+    if (lastedMs < TOO_SHORT_MS) return 2 * this.#size;
+    return lastedMs > TOO_LONG_MS ? this.#size / 2 : this.#size;
   }
 
   /**
    * Returns the amount to ask for.
    *
    * @param rooms Room that exchanges wait for
-   * @param now The time
-   * @param gateways Number of gateways that share the limit
    * @returns The least with which one of them can go on, and the most that is wanted
    */
   want(
@@ -133,31 +130,21 @@ export class Block {
       sum += room;
     }
     if (sum <= left) return { least: 0, most: 0 };
-    const lastedMs = now - this.#borrowedAt;
-    const size = lastedMs < TOO_SHORT_MS
-      ? 2 * this.#size
-      : lastedMs > TOO_LONG_MS
-      ? this.#size / 2
-      : this.#size;
-    // Those who wait would each have asked for its own.
-    const most = Math.max(1, Math.floor(Math.min(size, this.largest(gateways, now))), sum - left);
+    const size = Math.floor(Math.min(this.#nextSize(now), this.largest(gateways, now)));
+    // Each waiting exchange would have asked for its own amount.
+    const most = Math.max(1, size, sum - left);
     this.#size = most;
     return { least: Math.max(0, smallest - left), most };
   }
 
-  /**
-   * Adds what was lent.
-   *
-   * @param granted The amount
-   * @param lent State of the limit before
-   */
-  add(granted: number, { used, ends, endsAt, latestEnd, askedAt }: Lent): void {
-    if (ends !== this.#ends) this.#left = 0;
+  /** Adds what was lent. */
+  add(granted: number, lent: Lent): void {
+    if (lent.ends !== this.#ends) this.#left = 0;
     this.#left += granted;
-    this.#used = used + granted;
-    this.#ends = ends;
-    this.#endsAt = endsAt;
-    this.#latestEnd = latestEnd;
-    if (granted > 0) this.#borrowedAt = askedAt;
+    this.#used = lent.used + granted;
+    this.#ends = lent.ends;
+    this.#endsAt = lent.endsAt;
+    this.#latestEnd = lent.latestEnd;
+    if (granted > 0) this.#borrowedAt = lent.askedAt;
   }
 }

@@ -1,32 +1,31 @@
 /**
- * Limits that many gateways share through Redis. Each subject has a slot of its own: an exchange
- * asks for its key, its team and its provider in this order, one script each, by the server's
- * clock. Those that have admitted it before another one refuses it get back what it took.
+ * Limits that many gateways share through Redis. Each subject has its own slot: an exchange asks
+ * for its key, its team and its provider in this order, one script each, by the server's clock.
+ * Those that have admitted it before another one refuses it get back what it took.
  *
  * While Redis fails, each gateway counts alone against its share of every limit; what was used
  * meanwhile is charged when Redis is back.
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
-import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import type { Division } from "./borrowed_share_redis.ts";
-import { type Asked, BorrowedShares, DIVISION } from "./borrowed_shares_redis.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import type { RedisClient } from "../../storage/redis_client.ts";
+import { AskedSubjects } from "./asked_subjects.ts";
+import type { Division } from "./borrowed_share.ts";
+import { type Asked, BorrowedShares, DIVISION } from "./borrowed_shares.ts";
 import { ExhaustedWindows } from "./exhausted_windows.ts";
-import { type FleetMemory, Membership } from "./fleet_redis.ts";
+import { type FleetMemory, Membership } from "./membership.ts";
 import {
-  type Amounts,
-  isHeld,
   type Lease,
   type Limiter,
   type LimitSubject,
   NO_RESERVATION,
   type Reservation,
   type Standing,
-} from "./limiter.ts";
+} from "../limiter.ts";
 import { KnownWindows } from "./known_windows.ts";
 import { LocalDecisions } from "./local_decisions.ts";
-import { OpenLeases } from "./open_leases_redis.ts";
+import { OpenLeases } from "./open_leases.ts";
 import {
   type Plan,
   planOf,
@@ -34,18 +33,11 @@ import {
   type Taken,
   toAcquireArguments,
   toAmountsTaken,
-  toCountArguments,
   toCounted,
-} from "./redis_plan.ts";
-import { ACQUIRE, COUNT } from "./redis_scripts.ts";
-import {
-  BACKGROUND_MS,
-  mayBeDone,
-  Settlements,
-  toCorrections,
-  toUndoing,
-} from "./settlements_redis.ts";
-import { enforce, findRefusing, toLease } from "./verdict.ts";
+} from "./plan.ts";
+import { ACQUIRE, COUNT } from "./scripts.ts";
+import { BACKGROUND_MS, Settlements } from "./settlements.ts";
+import { enforce, findRefusing, toLease } from "../verdict.ts";
 
 /** Interval at which a gateway renews its membership and its open exchanges. Milliseconds. */
 const RENEW_MS = 3000;
@@ -60,7 +52,6 @@ export class RedisLimiter implements Limiter {
   readonly #client: RedisClient;
   readonly #clock: Clock;
   readonly #acquire: ReturnType<RedisClient["script"]>;
-  readonly #count: ReturnType<RedisClient["script"]>;
   readonly #id = crypto.randomUUID().slice(0, 13);
   readonly #membership: Membership;
   readonly #known: KnownWindows;
@@ -69,23 +60,17 @@ export class RedisLimiter implements Limiter {
   readonly #settlements: Settlements;
   readonly #exhausted: ExhaustedWindows;
   readonly #shares: BorrowedShares;
-  #acquired = 0;
+  readonly #subjects: AskedSubjects;
   #fallbacks = 0;
   #isStarted = false;
   #isResuming = false;
   #isClosed = false;
   #cancelRenewal = (): void => {};
 
-  /**
-   * @param client The connection
-   * @param clock Source of its times
-   * @param division Division of large limits into blocks
-   */
   constructor(client: RedisClient, clock: Clock, division: Division = DIVISION) {
     this.#client = client;
     this.#clock = clock;
     this.#acquire = client.script("sallyportAcquire", ACQUIRE);
-    this.#count = client.script("sallyportCount", COUNT);
     this.#membership = new Membership(client, clock, this.#id);
     this.#open = new OpenLeases(client);
     this.#known = new KnownWindows(clock);
@@ -97,15 +82,23 @@ export class RedisLimiter implements Limiter {
     );
     this.#settlements = new Settlements(client, () => this.#open.doubt());
     this.#exhausted = new ExhaustedWindows(clock);
-    this.#shares = new BorrowedShares({
+    const parts = {
       client,
-      clock,
       acquire: this.#acquire,
-      count: this.#count,
+      count: client.script("sallyportCount", COUNT),
       settlements: this.#settlements,
       known: this.#known,
-      gateways: () => this.#membership.gateways,
-      division,
+    };
+    const gateways = () => this.#membership.gateways;
+    this.#shares = new BorrowedShares({ ...parts, clock, gateways, division });
+    this.#subjects = new AskedSubjects({
+      ...parts,
+      id: this.#id,
+      local: this.#local,
+      open: this.#open,
+      shares: this.#shares,
+      exhausted: this.#exhausted,
+      isWaiting: () => this.#isWaiting,
     });
   }
 
@@ -168,7 +161,8 @@ export class RedisLimiter implements Limiter {
   ): Promise<Lease> {
     let isAnswered = true;
     for (const subject of subjects.slice(asked.length)) {
-      const one = this.#shares.take(subject, reservation) ?? await this.#ask(subject, reservation);
+      const one = this.#shares.take(subject, reservation) ??
+        await this.#subjects.ask(subject, reservation);
       asked.push(one);
       if (one.taken?.isAdmitted === false) return await this.#refuse(subjects, asked, reservation);
       isAnswered &&= one.taken !== undefined;
@@ -185,78 +179,6 @@ export class RedisLimiter implements Limiter {
       reservation,
     );
     return toLease(terms, this.#toRelease(asked));
-  }
-
-  /** Asks Redis to admit an exchange to one subject. */
-  async #ask(subject: LimitSubject, reservation: Reservation): Promise<Asked> {
-    const plan = planOf(subject);
-    if (this.#settlements.hasPending(subject.name)) void this.#settlements.flush();
-    const isLost = this.#known.find(subject.name)?.isLost === true;
-    const isAlone = isLost && this.#isWaiting;
-    // What was let through in an outage has to be there before Redis says what is left.
-    if (isLost && !isAlone) void this.#charge();
-    if (!isAlone && this.#shares.divides(plan)) return await this.#takeNextShare(plan, reservation);
-    const isNew = !isHeld(subject, reservation);
-    const id = isNew && plan.concurrency !== undefined
-      ? `${this.#id}-${++this.#acquired}`
-      : undefined;
-    const reserved = toAmountsTaken(plan, reservation);
-    const one: Asked = { plan, id, reserved, taken: undefined };
-    if (isAlone) return one;
-    const read = (answer: unknown) => readTaken(answer, plan);
-    try {
-      const taken = await this.#client.run((redis) => {
-        if (isNew && plan.isCounter) {
-          return this.#count(redis, [plan.countsKey], toCountArguments(plan, 1));
-        }
-        return this.#acquire(
-          redis,
-          [plan.countsKey, plan.openKey],
-          toAcquireArguments(plan, id ?? "-", reserved),
-        );
-      }, read);
-      this.#known.learn(plan, taken, reserved);
-      if (id !== undefined && taken.isAdmitted) this.#open.add(plan, id);
-      this.#exhausted.forget(taken, plan, reservation);
-      return { ...one, taken };
-    } catch (error) {
-      // Where Redis admits the exchange after all, it gets that back: the decision of this gateway
-      // is charged instead.
-      this.#awaitLate(
-        one,
-        error,
-        (answer) => this.#giveBack({ ...one, taken: read(answer) }, true),
-      );
-      return one;
-    }
-  }
-
-  /** Takes what an exchange needs of the next blocks of a share. */
-  async #takeNextShare(plan: Plan, reservation: Reservation): Promise<Asked> {
-    const share = this.#shares.of(plan);
-    const reserved = toAmountsTaken(plan, reservation);
-    const one: Asked = { plan, id: undefined, reserved, taken: undefined };
-    try {
-      const taken = await share.takeNext(reserved);
-      this.#exhausted.forget(taken, plan, reservation);
-      return { ...one, taken, share };
-    } catch (error) {
-      this.#awaitLate(one, error, () => {});
-      return one;
-    }
-  }
-
-  /**
-   * Waits for the answer to a call that failed. What Redis may have counted is not charged once
-   * more.
-   */
-  #awaitLate(one: Asked, error: unknown, answered: (answer: unknown) => void): void {
-    const late = error instanceof RedisFailed ? error.late : undefined;
-    late?.then(answered).catch((cause: unknown) => {
-      if (!mayBeDone(cause)) return;
-      one.isUnclear = true;
-      one.local?.waive();
-    });
   }
 
   /** Reads the state of a subject's limits. */
@@ -280,7 +202,7 @@ export class RedisLimiter implements Limiter {
     asked: readonly Asked[],
     reservation: Reservation,
   ): Promise<Lease> {
-    for (const one of asked) this.#giveBack(one);
+    for (const one of asked) this.#subjects.giveBack(one);
     const rest = subjects.slice(asked.length).map((subject) => this.status(subject));
     const known = asked.map(({ taken, plan }) => taken?.standings ?? this.#local.standings(plan));
     const standings = [...known, ...await Promise.all(rest)].flat();
@@ -289,7 +211,8 @@ export class RedisLimiter implements Limiter {
       this.#exhausted.remember(refusing.plan.subject, standings, reservation);
     }
     enforce(standings, reservation);
-    throw new Error("Cannot count: Redis refuses, and no limit is reached"); // its standings are those of its verdict
+    // Redis refuses by the same standings.
+    throw new Error("Cannot count: Redis refuses, and no limit is reached");
   }
 
   /**
@@ -305,16 +228,13 @@ export class RedisLimiter implements Limiter {
     const known = asked.map(({ taken, plan }) => taken?.standings ?? this.#local.standings(plan));
     const standings = known.flat();
     if (findRefusing(standings, reservation).length > 0) {
-      for (const one of asked) this.#giveBack(one);
+      for (const one of asked) this.#subjects.giveBack(one);
     }
     const terms = enforce(standings, reservation);
     for (const [index, one] of asked.entries()) {
-      if (one.taken !== undefined) continue;
-      one.local = this.#local.admit(one.plan, known[index] ?? [], reservation);
-      if (one.isUnclear === true) one.local.waive();
-      if (one.id !== undefined) this.#open.add(one.plan, one.id);
+      if (one.taken === undefined) this.#subjects.decide(one, known[index] ?? [], reservation);
     }
-    this.#chargeIfUp();
+    this.#subjects.chargeIfUp();
     return toLease(terms, this.#toRelease(asked));
   }
 
@@ -329,44 +249,8 @@ export class RedisLimiter implements Limiter {
       if (!isOpen) return;
       isOpen = false;
       const counted = toCounted(used);
-      for (const one of asked) {
-        if (isUndone && one.local === undefined) this.#giveBack(one);
-        else this.#release(one, counted, isUndone);
-      }
+      for (const one of asked) this.#subjects.release(one, counted, isUndone);
     };
-  }
-
-  #release(
-    { plan, id, taken, share, local, reserved }: Asked,
-    used: Amounts,
-    isUndone: boolean,
-  ): void {
-    if (share !== undefined && taken !== undefined) return share.settle(taken, reserved, used);
-    if (id !== undefined) this.#open.delete(plan, id);
-    if (local !== undefined) {
-      local.release(used, isUndone);
-      if (id !== undefined) this.#settlements.add(plan, id, []);
-      return this.#chargeIfUp();
-    }
-    const changes = toCorrections(plan, { ends: taken?.ends ?? [], reserved }, used);
-    this.#known.correct(plan, changes);
-    if (id !== undefined || changes.length > 0) this.#settlements.add(plan, id, changes);
-  }
-
-  /**
-   * Gives back what an exchange has taken of one subject.
-   *
-   * @param asked The verdict about the subject
-   * @param isLate True if it was decided here meanwhile, so that it may still be open
-   */
-  #giveBack({ plan, id, taken, share, reserved }: Asked, isLate = false): void {
-    if (taken?.isAdmitted !== true) return;
-    if (share !== undefined) return share.giveBack(taken, reserved);
-    const isOver = !isLate || (id !== undefined && !this.#open.has(plan, id));
-    if (isOver && id !== undefined) this.#open.delete(plan, id);
-    const changes = toUndoing(plan, taken, reserved);
-    if (!isLate) this.#known.correct(plan, changes);
-    this.#settlements.add(plan, isOver ? id : undefined, changes);
   }
 
   /**
@@ -415,15 +299,6 @@ export class RedisLimiter implements Limiter {
   async #payOwed(): Promise<void> {
     await this.#settlements.flush();
     await this.#settlements.payOwed();
-    await this.#charge();
-  }
-
-  /** Charges what this gateway has let through alone. */
-  #charge(): Promise<void> {
-    return this.#settlements.charge(this.#local.bills());
-  }
-
-  #chargeIfUp(): void {
-    if (this.#client.health.isUp) void this.#charge();
+    await this.#subjects.charge();
   }
 }

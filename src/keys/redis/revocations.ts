@@ -19,7 +19,7 @@ import {
   type Revocation,
   RevocationIndex,
   type RevocationRegistry,
-} from "./revocations.ts";
+} from "../identity/revocations.ts";
 
 /**
  * Revocations by the time at which they end, the number of changes, and the generation: in one slot
@@ -67,10 +67,6 @@ export class RedisRevocations implements RevocationRegistry {
   #isClosed = false;
   #cancelTimer = (): void => {};
 
-  /**
-   * @param client The connection
-   * @param clock Source of times
-   */
   constructor(client: RedisClient, clock: Clock) {
     this.#client = client;
     this.#clock = clock;
@@ -112,8 +108,8 @@ export class RedisRevocations implements RevocationRegistry {
   }
 
   /**
-   * Looks for changes, and reads all where there is one; one that comes meanwhile is found by the
-   * next look.
+   * Looks for changes, and reads all where there is one. A change that comes meanwhile is found by
+   * the next look.
    */
   #follow(): Promise<void> {
     const run: RedisClient["ask"] = (call, read) => this.#client.run(call, read);

@@ -4,21 +4,14 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
-import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
 import { KeyCache } from "./key_cache.ts";
-import { readRecord, writeRecord } from "./key_record.ts";
-import { BROKEN, KeyLookUps, type RedisKeyHealth, toKey } from "./key_lookups_redis.ts";
-import {
-  CHANGE,
-  CHANNEL,
-  CONFIRM,
-  type KeyNames,
-  NOTE_USED,
-  toKeyNames,
-} from "./key_scripts_redis.ts";
-import type { KeySiblings } from "./key_siblings.ts";
-import type { KeySnapshot } from "./key_snapshot_file.ts";
+import { readRecord, writeRecord } from "../key_record.ts";
+import { BROKEN, KeyLookUps, type RedisKeyHealth, toKey } from "./key_lookups.ts";
+import { CHANGE, CHANNEL, CONFIRM, type KeyNames, NOTE_USED, toKeyNames } from "./key_scripts.ts";
+import type { KeySiblings } from "../key_siblings.ts";
+import type { KeySnapshot } from "../key_snapshot_file.ts";
 import {
   digestsOf,
   type GatewayKey,
@@ -29,7 +22,7 @@ import {
   KeyStoreUnavailable,
   matchesSearch,
   refuseAfter,
-} from "./key_store.ts";
+} from "../key_store.ts";
 
 /** Maximum number of last uses that are not written yet. */
 const MAX_USED = 50_000;
@@ -93,11 +86,6 @@ export class RedisKeyStore implements KeyRegistry {
   #isClosed = false;
   #cancelWrite = (): void => {};
 
-  /**
-   * @param client The connection
-   * @param clock Where its times come from
-   * @param options Names, snapshot, messages
-   */
   constructor(client: RedisClient, clock: Clock, options: RedisKeyStoreOptions = {}) {
     this.#client = client;
     this.#clock = clock;
@@ -150,7 +138,8 @@ export class RedisKeyStore implements KeyRegistry {
   async list({ limit, after, search }: KeyQuery): Promise<readonly GatewayKey[]> {
     return await this.#administer(async () => {
       let start = after === undefined ? 0 : await this.#rankAfter(after);
-      const found = new Map<string, GatewayKey>(); // a key that is made meanwhile moves the others on
+      // By id: a key that is made meanwhile moves the others on.
+      const found = new Map<string, GatewayKey>();
       while (found.size < limit) {
         const page = search === undefined ? Math.min(PAGE, limit - found.size) : PAGE;
         const ids = await this.#client.ask(
@@ -233,7 +222,8 @@ export class RedisKeyStore implements KeyRegistry {
           (answer) => answer as 0 | 1 | string,
         );
         if (answer === 1) {
-          for (const digest of [...digestsOf(next), ...before.split(" ")]) this.#forget(digest); // here at once
+          // Here at once, before the announcement comes back.
+          for (const digest of [...digestsOf(next), ...before.split(" ")]) this.#forget(digest);
           return next;
         }
         if (answer !== 0) {
@@ -252,7 +242,7 @@ export class RedisKeyStore implements KeyRegistry {
       }
       return done;
     };
-    // Redis changes one key at a time: what is to be refused is refused before the first of them.
+    // Redis changes one key at a time: refusals have to come before the first change.
     await ofEach(async (id) => change(id, await this.get(id)));
     return await ofEach((id) => this.change(id, (current) => change(id, current)));
   }

@@ -3,10 +3,10 @@
  *
  * @module
  */
-import { BorrowedShare, type Division, type Lender } from "./borrowed_share_redis.ts";
+import { BorrowedShare, type Division, type Lender } from "./borrowed_share.ts";
 import type { LocalLease } from "./local_decisions.ts";
-import type { LimitSubject, Reservation } from "./limiter.ts";
-import { type Plan, type Taken, toAmountsTaken } from "./redis_plan.ts";
+import type { LimitSubject, Reservation } from "../limiter.ts";
+import { type Plan, type Taken, toAmountsTaken } from "./plan.ts";
 
 /**
  * Limits of about a thousand calls each are divided: of requests, of tokens, and of 10^-9 of a
@@ -30,7 +30,7 @@ export interface Asked {
   readonly share?: BorrowedShare | undefined;
   /** Decision of this gateway, where Redis failed. */
   local?: LocalLease;
-  /** True if Redis may have counted it all the same. */
+  /** True if Redis may have counted it although it failed. */
   isUnclear?: boolean;
 }
 
@@ -53,7 +53,6 @@ export class BorrowedShares {
   #young = new Map<string, BorrowedShare>();
   #old = new Map<string, BorrowedShare>();
 
-  /** @param lender Source of their blocks */
   constructor(lender: Lender) {
     this.#lender = lender;
   }
@@ -61,19 +60,13 @@ export class BorrowedShares {
   /**
    * Returns whether the limits of a subject are divided into blocks: all of them are large, and
    * none is of concurrency.
-   *
-   * @param plan The plan of the subject
    */
   divides({ concurrency, counted }: Plan): boolean {
     return concurrency === undefined && counted.length > 0 &&
       counted.every(({ name, limit }) => limit >= this.#lender.division.min[name]);
   }
 
-  /**
-   * Returns the share of a subject.
-   *
-   * @param plan The plan of the subject
-   */
+  /** Returns the share of a subject. */
   of(plan: Plan): BorrowedShare {
     const known = this.#get(plan.subject.name);
     if (known !== undefined && isSameLimits(known.plan, plan)) {

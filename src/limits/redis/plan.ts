@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { isWindowed, type WindowedLimit } from "../limit_kinds.ts";
 import {
   type Amounts,
   ASK_AGAIN_MS,
@@ -14,17 +15,13 @@ import {
   reservedOf,
   roomFor,
   type Standing,
-} from "./limiter.ts";
-import type { WindowCounts } from "./memory_limiter.ts";
-import { MOST_COUNTED } from "./redis_scripts.ts";
-
-/** Name of a limit that has a window, or a period of the calendar. */
-export type Windowed = keyof WindowCounts;
+} from "../limiter.ts";
+import { MOST_COUNTED } from "./scripts.ts";
 
 /**
  * Names of the fields in which counts stand; the end of each window stands in the same with a `u`.
  */
-const FIELDS: Readonly<Record<Windowed, string>> = {
+const FIELDS: Readonly<Record<WindowedLimit, string>> = {
   requests: "r",
   tokens: "t",
   budget: "b",
@@ -33,7 +30,7 @@ const FIELDS: Readonly<Record<Windowed, string>> = {
 
 /** A limit that is counted. */
 export interface CountedLimit {
-  readonly name: Windowed;
+  readonly name: WindowedLimit;
   readonly field: string;
   readonly limit: number;
   /** Length of its window in milliseconds, or `day` or `month`. */
@@ -69,8 +66,8 @@ export interface Taken {
 export interface Change {
   readonly limit: CountedLimit;
   /**
-   * End of the window in which was reserved; 0 for the current one, -1 for one that is not known
-   * any more.
+   * End of the window in which was reserved; 0 for the current window, -1 for a window that is not
+   * known any more.
    */
   readonly ends: number;
   /** Used - reserved. */
@@ -98,18 +95,14 @@ export type Outcome = readonly Settled[] | "unknown" | undefined;
 
 const plans = new WeakMap<LimitSubject["limits"], Plan>();
 
-/**
- * Returns the plan of a subject; the same one for as long as its limits are the same object.
- *
- * @param subject The subject
- */
+/** Returns the plan of a subject; the same one for as long as its limits are the same object. */
 export function planOf(subject: LimitSubject): Plan {
   const known = plans.get(subject.limits);
   if (known?.subject.name === subject.name) return known;
   const { name, limits } = subject;
   const counted: CountedLimit[] = [];
   for (const [limitName, limit] of limitsOf(subject)) {
-    if (limitName === "concurrency") continue;
+    if (!isWindowed(limitName)) continue;
     const rule = limits[limitName];
     if (rule === undefined) continue;
     const window = "period" in rule ? rule.period : rule.windowMs;
@@ -142,12 +135,7 @@ export function toCounted(amounts: Amounts): Amounts {
   return isCounted ? amounts : { tokens: toWhole(tokens), spend: toWhole(spend) };
 }
 
-/**
- * Returns the amounts that an exchange takes, in the order of {@link Plan.counted}.
- *
- * @param plan The plan of the subject
- * @param reservation Amounts to reserve
- */
+/** Returns the amounts that an exchange takes, in the order of {@link Plan.counted}. */
 export function toAmountsTaken({ subject, counted }: Plan, reservation: Reservation): number[] {
   const amounts: number[] = [];
   for (let index = 0; index < counted.length; index++) {
@@ -159,16 +147,9 @@ export function toAmountsTaken({ subject, counted }: Plan, reservation: Reservat
   return amounts;
 }
 
-/**
- * Returns the arguments of the script that counts requests.
- *
- * @param plan The plan of the subject
- * @param wanted Number of requests
- */
-export function toCountArguments(
-  { counted: [requests], isObserved }: Plan,
-  wanted: number,
-): number[] {
+/** Returns the arguments of the script that counts requests. */
+export function toCountArguments({ counted, isObserved }: Plan, wanted: number): number[] {
+  const [requests] = counted;
   const limit = isObserved ? Number.MAX_SAFE_INTEGER : requests?.limit ?? 0;
   return [limit, Number(requests?.window), wanted];
 }
@@ -176,9 +157,7 @@ export function toCountArguments(
 /**
  * Returns the arguments of the script that takes from all limits of a subject.
  *
- * @param plan The plan of the subject
  * @param id Id of the exchange; empty to look only, `-` for one that takes no place
- * @param amounts Amounts to take
  * @param wanted The least of each with which a gateway can go on that takes them in advance; left
  * out for one exchange, which takes all or nothing
  */
@@ -204,12 +183,7 @@ export function toAcquireArguments(
   return args;
 }
 
-/**
- * Reads the answer of both scripts.
- *
- * @param answer The answer
- * @param plan The plan of the subject that it is about
- */
+/** Reads the answer of both scripts. */
 export function readTaken(answer: unknown, { subject, counted, concurrency }: Plan): Taken {
   const isSound = Array.isArray(answer) && answer.length === 3 + 2 * counted.length &&
     answer.every((value) => typeof value === "number");

@@ -4,11 +4,11 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
-import type { RedisClient } from "../storage/redis_client.ts";
-import { LEASE_MS } from "./limiter.ts";
-import { JOIN } from "./redis_scripts.ts";
-import { BACKGROUND_MS } from "./settlements_redis.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import type { RedisClient } from "../../storage/redis_client.ts";
+import { LEASE_MS } from "../limiter.ts";
+import { JOIN } from "./scripts.ts";
+import { BACKGROUND_MS } from "./settlements.ts";
 
 /** The gateways, and their rates: keys of one slot. */
 const KEYS = ["sallyport:gateways", "{sallyport:gateways}:rates"];
@@ -18,7 +18,7 @@ const KEYS = ["sallyport:gateways", "{sallyport:gateways}:rates"];
  */
 export const UNKNOWN_GATEWAYS = 10;
 /**
- * Time by which rates are measured, and for which a gateway that was seen is remembered at least.
+ * Time over which rates are measured, and for which a gateway that was seen is remembered at least.
  * Milliseconds.
  */
 const PERIOD_MS = 60_000;
@@ -50,7 +50,7 @@ interface Joined extends Fleet {
   readonly back: number;
 }
 
-const NOBODY: Fleet = { gateways: 0, others: 0 };
+const NO_FLEET: Fleet = { gateways: 0, others: 0 };
 const larger = (one: Fleet, other: Fleet): Fleet => ({
   gateways: Math.max(one.gateways, other.gateways),
   others: Math.max(one.others, other.others),
@@ -69,8 +69,8 @@ export class Membership {
    * The most that was seen in the period, and in the one before: who just left, or was just
    * forgotten, still counts.
    */
-  #seen = NOBODY;
-  #seenBefore = NOBODY;
+  #seen = NO_FLEET;
+  #seenBefore = NO_FLEET;
   #periodEnd: number;
   /** Rates of this gateway that others may know: the last one, and the one before. */
   #published: readonly number[] = [];
@@ -81,11 +81,6 @@ export class Membership {
   #memory: FleetMemory | undefined;
   #expected = UNKNOWN_GATEWAYS;
 
-  /**
-   * @param client The connection
-   * @param clock Source of its times
-   * @param id Id of this gateway
-   */
   constructor(client: RedisClient, clock: Clock, id: string) {
     this.#client = client;
     this.#clock = clock;
@@ -150,12 +145,11 @@ export class Membership {
    * Remembers the number of gateways of an earlier process until it has reached Redis, and notes it
    * from then on.
    *
-   * @param memory Where it is noted, if anywhere
    * @param expected The number where none was noted
    */
   remember(memory: FleetMemory | undefined, expected: number = UNKNOWN_GATEWAYS): void {
     [this.#memory, this.#expected] = [memory, expected];
-    if (this.#seen !== NOBODY) memory?.noteGateways(this.gateways);
+    if (this.#seen !== NO_FLEET) memory?.noteGateways(this.gateways);
   }
 
   /** Joins, or stays; and learns of the others. */
@@ -211,7 +205,7 @@ export class Membership {
     this.#callsBefore = lateMs < PERIOD_MS ? this.#calls : 0;
     this.#calls = 0;
     // Where Redis is away for longer, what was known last stays known.
-    if (this.#seen !== NOBODY) [this.#seenBefore, this.#seen] = [this.#seen, NOBODY];
+    if (this.#seen !== NO_FLEET) [this.#seenBefore, this.#seen] = [this.#seen, NO_FLEET];
     this.#periodEnd = this.#clock.monotonic() + PERIOD_MS;
   }
 }

@@ -3,9 +3,9 @@
  *
  * A generation marks the data: a hash of the ids of generations, each `here` or `lost`. The first
  * key makes one, and every gateway remembers the one that it met. Where Redis does not have it any
- * more, Redis has lost keys, though others may have been made since: then nobody is called unknown
- * until an operator confirms the keys that are there. Nor is anybody where there is neither a key
- * nor a generation: nobody can tell whether there ever was one.
+ * more, Redis has lost keys, though others may have been made since: then no caller is called
+ * unknown until an operator confirms the keys that are there; nor where there is neither a key nor
+ * a generation, since there may have been keys before.
  *
  * @module
  */
@@ -30,8 +30,6 @@ export const CHANNEL = "sallyport:changed";
 /**
  * Returns the names. On a Cluster all are in one slot, since one script uses several; on a single
  * server they stay what they always were, so that gateways of several versions share them.
- *
- * @param isCluster True for a Cluster
  */
 export function toKeyNames(isCluster: boolean): KeyNames {
   const prefix = isCluster ? "sallyport:{keys}:" : "sallyport:";
@@ -50,7 +48,7 @@ export function toKeyNames(isCluster: boolean): KeyNames {
  * remembers ('' for none), one for keys that an earlier version made.
  *
  * Answers id and record, and a generation where none was remembered. Or without a key: a text,
- * which is a generation: nobody has this digest; 0: there are no keys, and nothing tells of any;
+ * which is a generation: no key has this digest; 0: there are no keys and no generations;
  * -1: keys were lost.
  */
 export const FIND = `local id = redis.call('HGET', KEYS[2], ARGV[1])
@@ -103,8 +101,8 @@ redis.call('PUBLISH', ARGV[7], ARGV[5] .. ' ' .. ARGV[6])
 return 1`;
 
 /**
- * Notes last uses. KEYS: used. ARGV: id and time, in turn. An exchange may end after one that began
- * later: the latest time stays.
+ * Notes last uses. KEYS: used. ARGV: id and time, in turn. An exchange may end after another one that
+ * began later: the latest time stays.
  */
 export const NOTE_USED = `for i = 1, #ARGV, 2 do
   if tonumber(ARGV[i + 1]) > tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or 0) then

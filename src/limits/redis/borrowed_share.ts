@@ -5,11 +5,12 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
-import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import { Block } from "./block_redis.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
+import { Block } from "./block.ts";
 import type { KnownWindows } from "./known_windows.ts";
-import { type Amounts, roomFor, type Standing, unitOf } from "./limiter.ts";
+import { isOfCalls, type WindowedLimit } from "../limit_kinds.ts";
+import { type Amounts, roomFor, type Standing, unitOf } from "../limiter.ts";
 import {
   type CountedLimit,
   type Plan,
@@ -17,9 +18,8 @@ import {
   type Taken,
   toAcquireArguments,
   toCountArguments,
-  type Windowed,
-} from "./redis_plan.ts";
-import { type Settlements, toUndoing } from "./settlements_redis.ts";
+} from "./plan.ts";
+import { type Settlements, toUndoing } from "./settlements.ts";
 
 /** Time after which a share that is not used is given back. Milliseconds. */
 const IDLE_MS = 2000;
@@ -27,7 +27,7 @@ const IDLE_MS = 2000;
 /** Division of limits into blocks. */
 export interface Division {
   /** The smallest limits that are divided. */
-  readonly min: Readonly<Record<Windowed, number>>;
+  readonly min: Readonly<Record<WindowedLimit, number>>;
   /** Number of parts of a limit of which a block is at most one. */
   readonly parts: number;
 }
@@ -50,7 +50,7 @@ export interface Lender {
 
 /** Share of the limits of one subject. */
 export class BorrowedShare {
-  /** The plan of the subject. Keys that are read anew have a new one, with the same limits. */
+  /** The plan of the subject. A key that is read again has a new one, with the same limits. */
   plan: Plan;
   readonly #lender: Lender;
   /** A block of each limit, in the order of {@link Plan.counted}. */
@@ -63,10 +63,6 @@ export class BorrowedShare {
   #usedAt = -Infinity;
   #isOver = false;
 
-  /**
-   * @param plan The plan of the subject
-   * @param lender Source of its blocks
-   */
   constructor(plan: Plan, lender: Lender) {
     this.plan = plan;
     this.#lender = lender;
@@ -129,27 +125,18 @@ export class BorrowedShare {
   /**
    * Settles what was taken for an exchange: blocks get back what it did not use, and pay what it
    * used beyond.
-   *
-   * @param taken The verdict by which it was taken
-   * @param amounts Amounts that were taken
-   * @param used Amounts that were used
    */
   settle({ ends }: Taken, amounts: readonly number[], used: Amounts): void {
     const { counted } = this.plan;
     const now = this.#lender.clock.monotonic();
     for (let index = 0; index < counted.length; index++) {
       const limit = counted[index];
-      if (limit === undefined || limit.name === "requests") continue;
+      if (limit === undefined || isOfCalls(limit.name)) continue;
       this.#correct(index, ends[index] ?? 0, used[unitOf(limit.name)] - (amounts[index] ?? 0), now);
     }
   }
 
-  /**
-   * Gives back what was taken in vain.
-   *
-   * @param taken The verdict by which it was taken
-   * @param amounts Amounts that were taken
-   */
+  /** Gives back what was taken for an exchange that is not carried out. */
   giveBack({ ends, begun }: Taken, amounts: readonly number[]): void {
     const now = this.#lender.clock.monotonic();
     for (const [index, amount] of amounts.entries()) {
@@ -210,16 +197,13 @@ export class BorrowedShare {
     return this.#blocks.some((block, index) => block.isReached(this.#roomFor(index, amounts), now));
   }
 
-  /**
-   * Corrects what was taken of a block, in its own window; in Redis, where the block is of another
-   * one.
-   */
+  /** Corrects what was taken: in the block, or in Redis where the block is of another window. */
   #correct(index: number, ends: number, change: number, now: number, isUndone = false): void {
+    if (change === 0 && !isUndone) return;
     const [limit, block] = [this.plan.counted[index], this.#blocks[index]];
-    if (limit === undefined || block === undefined || (change === 0 && !isUndone)) return;
-    if (this.#isOver || block.ends !== ends || !block.isLive(now)) {
-      return this.#pay(limit, ends, change, isUndone);
-    }
+    if (limit === undefined || block === undefined) return;
+    const isOfBlock = block.ends === ends && block.isLive(now);
+    if (this.#isOver || !isOfBlock) return this.#pay(limit, ends, change, isUndone);
     const owed = block.correct(change);
     const rest = owed > 0 ? owed : -block.reduce(this.#mostOf(block, index, now));
     this.#pay(limit, ends, rest, isUndone);

@@ -6,11 +6,11 @@
  *
  * @module
  */
-import { GatewayError } from "../errors/gateway_error.ts";
-import type { Clock } from "../exchange/clock.ts";
-import type { KeySiblings, KnownKey } from "./key_siblings.ts";
-import type { GatewayKey } from "./key_store.ts";
-import { RecentMap } from "./recent_map.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import type { KeySiblings, KnownKey } from "../key_siblings.ts";
+import type { GatewayKey } from "../key_store.ts";
+import { RecentMap } from "../recent_map.ts";
 
 /**
  * Age up to which a cached key is used without waiting, and age from which it is refreshed.
@@ -37,16 +37,11 @@ export class KeyCache {
   readonly #clock: Clock;
   readonly #siblings: KeySiblings | undefined;
   // By digest, never by id: who knows an id must not profit from what another presented. Apart, so
-  // that a flood of digests that nobody has does not push out the keys.
+  // that a flood of unknown digests does not push out the keys.
   readonly #keys = new RecentMap<string, Cached>(MAX_CACHED);
   readonly #unknown = new RecentMap<string, Cached>(MAX_CACHED);
   readonly #pending = new Map<string, Promise<GatewayKey | undefined>>();
 
-  /**
-   * @param fetch Fetches a key from its store
-   * @param clock Source of times
-   * @param siblings The other processes of the gateway, if there are any
-   */
   constructor(fetch: FetchKey, clock: Clock, siblings?: KeySiblings) {
     this.#fetch = fetch;
     this.#clock = clock;
@@ -57,8 +52,6 @@ export class KeyCache {
   /**
    * Finds a key.
    *
-   * @param digest Its digest
-   * @returns The key, or `undefined` where there is none
    * @throws {GatewayError} `key_store_unavailable`
    */
   find(digest: string): GatewayKey | undefined | Promise<GatewayKey | undefined> {

@@ -1,10 +1,10 @@
 /**
- * Scripts by which limits are counted in Redis. Each of them touches the keys of one subject, or
+ * Scripts that count limits in Redis. Each of them touches the keys of one subject, or
  * those of the gateways: one slot of a Cluster.
  *
  * @module
  */
-import { SKEW_MS } from "./limiter.ts";
+import { SKEW_MS } from "../limiter.ts";
 
 /**
  * The largest count. Below 2^53, so that sums are exact, and so far below that the client library

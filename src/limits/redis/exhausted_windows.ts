@@ -4,21 +4,21 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
+import type { Clock } from "../../exchange/clock.ts";
 import {
   isHeld,
   type LimitSubject,
   NO_RESERVATION,
   type Reservation,
   type Standing,
-} from "./limiter.ts";
-import type { Plan, Taken } from "./redis_plan.ts";
-import { enforce } from "./verdict.ts";
+} from "../limiter.ts";
+import type { Plan, Taken } from "./plan.ts";
+import { enforce } from "../verdict.ts";
 
 /** Maximum number of subjects that are remembered; beyond it the oldest is forgotten. */
 const MAX_SUBJECTS = 10_000;
 /**
- * Interval at which one exchange is asked for all the same: a place may have been given back, or
+ * Interval at which one exchange is asked for nevertheless: a place may have been given back, or
  * the counts be lost. Milliseconds.
  */
 const RECHECK_MS = 1000;
@@ -36,7 +36,6 @@ export class ExhaustedWindows {
   readonly #clock: Clock;
   readonly #known = new Map<string, Exhausted>();
 
-  /** @param clock Source of its times */
   constructor(clock: Clock) {
     this.#clock = clock;
   }
@@ -44,7 +43,6 @@ export class ExhaustedWindows {
   /**
    * Refuses an exchange if a window of one of its subjects is known to be exhausted.
    *
-   * @param subjects The subjects
    * @param reservation Its reservation: what another lease holds is not asked for again
    * @throws {GatewayError} `rate_limit_exceeded`
    */
@@ -63,8 +61,6 @@ export class ExhaustedWindows {
   /**
    * Remembers the window of requests of a subject if it is exhausted and enforced.
    *
-   * @param subject The subject that refused
-   * @param standings State of all limits of the exchange
    * @param reservation Its reservation: a request that another lease holds is given back with this
    * refusal
    */
@@ -72,9 +68,8 @@ export class ExhaustedWindows {
     if (isHeld(subject, reservation)) return;
     const { name, limits } = subject;
     const requests = standings.find((one) => one.subject === subject && one.name === "requests");
-    if (requests === undefined || requests.used < requests.limit || limits.mode === "observe") {
-      return;
-    }
+    if (requests === undefined || limits.mode === "observe") return;
+    if (requests.used < requests.limit) return;
     const knownAt = this.#clock.monotonic();
     this.#known.delete(name);
     this.#known.set(name, {
@@ -94,12 +89,11 @@ export class ExhaustedWindows {
    * exhausted any more.
    */
   forget({ isAdmitted }: Taken, { subject }: Plan, reservation: Reservation): void {
-    if (isAdmitted && this.#known.size > 0 && !isHeld(subject, reservation)) {
-      this.#known.delete(subject.name);
-    }
+    if (!isAdmitted || this.#known.size === 0) return;
+    if (!isHeld(subject, reservation)) this.#known.delete(subject.name);
   }
 
-  /** Throws the refusal anew, as far as it was about the same subjects. */
+  /** Repeats the refusal, as far as it was about the same subjects. */
   #repeat(
     { standings, knownAt }: Exhausted,
     subjects: readonly LimitSubject[],

@@ -1,14 +1,14 @@
 /**
- * Open exchanges of subjects whose concurrency is limited. Redis forgets one that is not renewed:
- * its gateway has died.
+ * Open exchanges of subjects whose concurrency is limited. Redis forgets an exchange that is not
+ * renewed: its gateway has died.
  *
  * @module
  */
-import type { RedisClient } from "../storage/redis_client.ts";
-import { LEASE_MS } from "./limiter.ts";
-import type { Plan } from "./redis_plan.ts";
-import { RENEW } from "./redis_scripts.ts";
-import { BACKGROUND_MS, BATCH } from "./settlements_redis.ts";
+import type { RedisClient } from "../../storage/redis_client.ts";
+import { LEASE_MS } from "../limiter.ts";
+import type { Plan } from "./plan.ts";
+import { RENEW } from "./scripts.ts";
+import { BACKGROUND_MS, BATCH } from "./settlements.ts";
 
 /**
  * Maximum number of ended exchanges that are remembered: those of the last seconds. Older ones have
@@ -31,7 +31,6 @@ export class OpenLeases {
   #ended: Ended[] = [];
   #isDoubtful = false;
 
-  /** @param client The connection */
   constructor(client: RedisClient) {
     this.#client = client;
     this.#renew = client.script("sallyportRenew", RENEW);

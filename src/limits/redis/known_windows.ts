@@ -4,8 +4,9 @@
  *
  * @module
  */
-import type { Clock } from "../exchange/clock.ts";
-import type { Change, Plan, Taken, Windowed } from "./redis_plan.ts";
+import type { Clock } from "../../exchange/clock.ts";
+import type { WindowedLimit } from "../limit_kinds.ts";
+import type { Change, Plan, Taken } from "./plan.ts";
 
 /**
  * Number of subjects that are remembered for sure, those that were in use last. At most twice as
@@ -40,7 +41,7 @@ export interface OwnShare {
 /** Windows of one subject. */
 export interface KnownSubject {
   plan: Plan;
-  readonly windows: Partial<Record<Windowed, KnownWindow>>;
+  readonly windows: Partial<Record<WindowedLimit, KnownWindow>>;
   /** Time at which Redis said its state last. Monotonic milliseconds. */
   heardAt: number;
   /** True if this gateway has decided alone in an outage, and Redis has not decided since. */
@@ -52,7 +53,6 @@ export interface KnownSubject {
 /**
  * Adds an amount to a window.
  *
- * @param window The window
  * @param change The amount; negative where less was used
  */
 export function addTo(window: KnownWindow, change: number): void {
@@ -70,7 +70,6 @@ export class KnownWindows {
   #lostAt: number | undefined;
   #sweep: Iterator<KnownSubject> = this.#young.values();
 
-  /** @param clock Source of its times */
   constructor(clock: Clock) {
     this.#clock = clock;
   }
@@ -117,8 +116,6 @@ export class KnownWindows {
   /**
    * Notes what Redis said.
    *
-   * @param plan The plan of the subject
-   * @param taken The verdict
    * @param amounts Amounts that were taken, if it admits, in the order of {@link Plan.counted}
    */
   learn(plan: Plan, taken: Taken, amounts: readonly number[] = []): void {
@@ -160,12 +157,7 @@ export class KnownWindows {
     }
   }
 
-  /**
-   * Notes corrections of amounts that Redis has counted.
-   *
-   * @param plan The plan of the subject
-   * @param changes The corrections
-   */
+  /** Notes corrections of amounts that Redis has counted. */
   correct(plan: Plan, changes: readonly Change[]): void {
     const windows = this.find(plan.subject.name)?.windows;
     if (windows === undefined) return;
@@ -176,7 +168,12 @@ export class KnownWindows {
   }
 
   /** Begins a window. If this gateway has begun it before Redis did, it is the same window. */
-  #begin({ windows }: KnownSubject, name: Windowed, ends: number, resetMs: number): KnownWindow {
+  #begin(
+    { windows }: KnownSubject,
+    name: WindowedLimit,
+    ends: number,
+    resetMs: number,
+  ): KnownWindow {
     const now = this.#clock.monotonic();
     const known = windows[name];
     if (known?.ends !== 0 || known.until <= now) {

@@ -6,19 +6,13 @@
  * @module
  */
 import { setImmediate } from "node:timers";
-import { type RedisClient, RedisFailed } from "../storage/redis_client.ts";
-import { firstLine, isReply } from "../storage/redis_deadline.ts";
-import { type Amounts, unitOf } from "./limiter.ts";
+import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
+import { firstLine, isReply } from "../../storage/redis_deadline.ts";
+import { isOfCalls } from "../limit_kinds.ts";
+import { type Amounts, unitOf } from "../limiter.ts";
 import type { Bill } from "./local_decisions.ts";
-import {
-  type Change,
-  type Outcome,
-  type Plan,
-  type Settled,
-  type Taken,
-  toWhole,
-} from "./redis_plan.ts";
-import { SETTLE } from "./redis_scripts.ts";
+import { type Change, type Outcome, type Plan, type Settled, type Taken, toWhole } from "./plan.ts";
+import { SETTLE } from "./scripts.ts";
 
 /** Maximum number of subjects whose settlements are kept while Redis is away. */
 const MAX_OWED = 100_000;
@@ -43,8 +37,12 @@ type Script = ReturnType<RedisClient["script"]>;
 type Report = (settlement: Settlement, outcome: Outcome) => void;
 
 /** Answers of a Redis that can't carry out any call now. The same call may succeed later. */
-const STATES =
-  /READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|OOM|MISCONF|NOREPLICAS|BUSY|NOPERM|NOAUTH|TRYAGAIN|WRONGTYPE/;
+const STATES = new RegExp(
+  [
+    "READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|OOM|MISCONF|NOREPLICAS",
+    "BUSY|NOPERM|NOAUTH|TRYAGAIN|WRONGTYPE",
+  ].join("|"),
+);
 
 /** Sends settlements. */
 export class Settlements {
@@ -56,10 +54,7 @@ export class Settlements {
   /** Those that could not be sent. */
   readonly #owed = new Map<string, Settlement>();
 
-  /**
-   * @param client The connection
-   * @param keptOpen Told when Redis may still count ended exchanges as open
-   */
+  /** @param keptOpen Told when Redis may still count ended exchanges as open */
   constructor(client: RedisClient, keptOpen: () => void) {
     this.#client = client;
     this.#keptOpen = keptOpen;
@@ -69,9 +64,7 @@ export class Settlements {
   /**
    * Adds a settlement, to be sent with the others of this moment.
    *
-   * @param plan The plan of the subject
    * @param id Id of an exchange that is over and was counted as open
-   * @param changes Changes of its counts
    */
   add(plan: Plan, id: string | undefined, changes: readonly Change[]): void {
     if (this.#pending.size === 0) setImmediate(() => void this.flush());
@@ -111,11 +104,7 @@ export class Settlements {
     }
   }
 
-  /**
-   * Charges what a gateway has admitted on its own.
-   *
-   * @param bills The bills
-   */
+  /** Charges what a gateway has admitted on its own. */
   async charge(bills: Iterable<Bill>): Promise<void> {
     const all = Array.from(bills);
     for (let start = 0; start < all.length; start += BATCH) {
@@ -131,8 +120,6 @@ export class Settlements {
   /**
    * Sends a settlement at once.
    *
-   * @param settlement The settlement
-   * @param report Receives what became of it, also after the deadline
    * @param deadlineMs Deadline, milliseconds
    */
   async send(settlement: Settlement, report: Report, deadlineMs?: number): Promise<void> {
@@ -166,19 +153,15 @@ export class Settlements {
   #owe(settlement: Settlement): void {
     const { plan, ids, sums } = settlement;
     if (ids.length > 0) this.#keptOpen();
-    if (sums.length === 0 || (!this.#owed.has(plan.subject.name) && this.#owed.size >= MAX_OWED)) {
-      return;
-    }
-    merge(this.#owed, { plan, ids: [], sums });
+    const hasRoom = this.#owed.has(plan.subject.name) || this.#owed.size < MAX_OWED;
+    if (sums.length > 0 && hasRoom) merge(this.#owed, { plan, ids: [], sums });
   }
 }
 
 /**
  * Returns the changes at the end of an exchange.
  *
- * @param plan The plan of the subject
  * @param taken Amounts that were reserved, and the ends of the windows in which they were
- * @param used Amounts that were used
  */
 export function toCorrections(
   { counted }: Plan,
@@ -188,20 +171,14 @@ export function toCorrections(
   const changes: Change[] = [];
   for (let index = 0; index < counted.length; index++) {
     const limit = counted[index];
-    if (limit === undefined || limit.name === "requests") continue;
+    if (limit === undefined || isOfCalls(limit.name)) continue;
     const change = used[unitOf(limit.name)] - (reserved[index] ?? 0);
     if (change !== 0) changes.push({ limit, ends: ends[index] ?? OVER, change });
   }
   return changes;
 }
 
-/**
- * Returns the changes by which an exchange gives back what it has taken.
- *
- * @param plan The plan of the subject
- * @param taken The verdict by which it was taken
- * @param reserved Amounts that were taken
- */
+/** Returns the changes by which an exchange gives back what it has taken. */
 export function toUndoing(
   { counted }: Plan,
   { ends, begun }: Taken,
@@ -220,8 +197,6 @@ export function toUndoing(
 /**
  * Returns whether Redis may have carried out a call that failed: the connection broke before the
  * answer came.
- *
- * @param cause The failure
  */
 export function mayBeDone(cause: unknown): boolean {
   if (!(cause instanceof Error)) return false;

@@ -1,0 +1,100 @@
+/**
+ * The kinds of limit. All that differs between them without an engine is described here: a new kind
+ * is a field of `LimitSet` and an entry of {@link LIMIT_KINDS}, and the compiler names every other
+ * place that has to know it.
+ *
+ * @module
+ */
+import type { LimitSet } from "../config/limit_set.ts";
+import type { ErrorCode } from "../errors/codes.ts";
+
+/** Kinds of limit. */
+export type LimitName = Exclude<keyof LimitSet, "mode">;
+
+interface LimitKind {
+  /** Unit that is counted: calls, or an amount that a call uses, which is settled at its end. */
+  readonly unit: "calls" | "tokens" | "spend";
+  /**
+   * Time for which a call counts: a window from its first request on, a day or month of the
+   * calendar (UTC), or until the call ends.
+   */
+  readonly span: "window" | "period" | "call";
+  /** Error that refuses a call. */
+  readonly code: ErrorCode;
+  /** Quota unit of its header fields, `qu`; requests are the default. */
+  readonly quotaUnit: string | undefined;
+}
+
+/** Each kind of limit, in the order in which limiters report them. */
+export const LIMIT_KINDS = {
+  requests: {
+    unit: "calls",
+    span: "window",
+    code: "rate_limit_exceeded",
+    quotaUnit: undefined,
+  },
+  tokens: {
+    unit: "tokens",
+    span: "window",
+    code: "rate_limit_exceeded",
+    quotaUnit: "tokens",
+  },
+  budget: {
+    unit: "tokens",
+    span: "period",
+    code: "budget_exceeded",
+    quotaUnit: "tokens",
+  },
+  spend: {
+    unit: "spend",
+    span: "period",
+    code: "budget_exceeded",
+    quotaUnit: "nano-currency",
+  },
+  concurrency: {
+    unit: "calls",
+    span: "call",
+    code: "concurrency_limit_exceeded",
+    quotaUnit: "concurrent-requests",
+  },
+} as const;
+// isolatedDeclarations does not allow it in the declaration.
+LIMIT_KINDS satisfies Readonly<Record<LimitName, LimitKind>>;
+
+type NamesOf<Kind> = {
+  [Name in LimitName]: (typeof LIMIT_KINDS)[Name] extends Kind ? Name : never;
+}[LimitName];
+
+/** A limit that counts calls, and not what they use. */
+export type CallLimit = NamesOf<{ unit: "calls" }>;
+/** A limit that is reserved before a call, and settled after it. */
+export type SettledLimit = Exclude<LimitName, CallLimit>;
+/** A limit of a day or month of the calendar: of tokens, or of money. */
+export type BudgetName = NamesOf<{ span: "period" }>;
+/** A limit that has a window, or a period of the calendar. */
+export type WindowedLimit = NamesOf<{ span: "window" | "period" }>;
+
+/** Names of all limits, in the order in which limiters report them. */
+export const LIMIT_NAMES: readonly LimitName[] = Object.keys(LIMIT_KINDS) as LimitName[];
+
+/** Returns whether a limit counts calls, and not what they use. */
+export const isOfCalls = (name: LimitName): name is CallLimit => LIMIT_KINDS[name].unit === "calls";
+
+/** Returns whether a limit is of a day or month of the calendar. */
+export const isBudget = (name: LimitName): name is BudgetName =>
+  LIMIT_KINDS[name].span === "period";
+
+/** Returns whether a limit has a window, or a period of the calendar. */
+export const isWindowed = (name: LimitName): name is WindowedLimit =>
+  LIMIT_KINDS[name].span !== "call";
+
+/** Names of the limits that count calls. */
+export const CALL_LIMITS: readonly CallLimit[] = LIMIT_NAMES.filter(isOfCalls);
+/** Names of the limits that are settled. */
+export const SETTLED_LIMITS: readonly SettledLimit[] = LIMIT_NAMES.filter((name) =>
+  !isOfCalls(name)
+);
+/** Names of the budgets. */
+export const BUDGET_NAMES: readonly BudgetName[] = LIMIT_NAMES.filter(isBudget);
+/** Names of the limits that have a window or a period. */
+export const WINDOWED_LIMITS: readonly WindowedLimit[] = LIMIT_NAMES.filter(isWindowed);
