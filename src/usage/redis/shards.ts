@@ -6,8 +6,8 @@
  *
  * @module
  */
-import { STEP_MS, type UsageStep } from "./counts.ts";
-import { hashText } from "./wide_map.ts";
+import { STEP_MS, type UsageStep } from "../counts.ts";
+import { hashText } from "../wide_map.ts";
 
 /**
  * Number of groups, and of hashes in each. They are the same in all versions: rows are looked for

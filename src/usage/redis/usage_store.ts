@@ -11,7 +11,7 @@
  *
  * @module
  */
-import { DEFAULT_RETENTION, type UsageConfig } from "../config/usage.ts";
+import { DEFAULT_RETENTION, type UsageConfig } from "../../config/usage.ts";
 import {
   DAY_MS,
   MAX_MODELS,
@@ -25,9 +25,9 @@ import {
   type UsageRow,
   type UsageStore,
   UsageUnavailable,
-} from "./counts.ts";
-import { scanHash, type UsageRedis } from "./scan_redis.ts";
-import { inParts } from "./usage_memory.ts";
+} from "../counts.ts";
+import { scanHash, type UsageRedis } from "./scan.ts";
+import { inParts } from "../usage_memory.ts";
 import {
   expiryOf,
   GROUPS,
@@ -37,7 +37,7 @@ import {
   type Place,
   placeOf,
   readIndex,
-} from "./usage_shards.ts";
+} from "./shards.ts";
 
 /** Rows of one script: it takes Redis half a millisecond, in which Redis decides no limit. */
 const ROWS_AT_ONCE = 50;
