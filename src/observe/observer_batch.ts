@@ -23,10 +23,6 @@ export class ObserverBatch implements ExchangeObserver {
   #records: ExchangeRecord[] = [];
   #cancelTimer = (): void => {};
 
-  /**
-   * @param observers The observers
-   * @param clock Source of its timer
-   */
   constructor(observers: readonly ExchangeObserver[], clock: Clock) {
     this.#observers = observers;
     this.#clock = clock;

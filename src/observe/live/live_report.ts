@@ -30,7 +30,6 @@ export const BINS: number = (21 - FIRST_OCTAVE) * BINS_AN_OCTAVE + 1;
 /**
  * The bin of a duration.
  *
- * @param ms Milliseconds
  * @returns From 0 to {@link BINS} - 1
  */
 export function binOf(ms: number): number {
@@ -44,7 +43,6 @@ export type Durations = readonly number[];
 /**
  * Returns a percentile of durations.
  *
- * @param all Histograms, which are added up
  * @param share From 0 to 1: 0.95 for the 95th percentile
  * @returns Milliseconds, the middle of a bin; `undefined` if there are no durations
  */
@@ -248,9 +246,8 @@ export function mergeParts(parts: readonly LivePart[]): LivePart {
       ),
     })),
     seconds: mergeSeconds(parts.flatMap(({ seconds }) => seconds)),
-    exchanges: parts.flatMap(({ exchanges }) => exchanges).sort((one, other) =>
-      one.settledAt - other.settledAt
-    )
+    exchanges: parts.flatMap(({ exchanges }) => exchanges)
+      .sort((one, other) => one.settledAt - other.settledAt)
       .slice(-REPORTED_EXCHANGES),
   };
 }
