@@ -188,7 +188,6 @@ export class UsageUnavailable extends Error {
  * Adds counts to sums. A sum stops at `Number.MAX_SAFE_INTEGER`.
  *
  * @param sums The sums, changed in place
- * @param counts The counts
  */
 export function addCounts(sums: UsageCounts, counts: Readonly<UsageCounts>): void {
   for (const name of USAGE_COUNTS) {

@@ -83,10 +83,6 @@ export class FileUsage implements UsageStore {
   /** Lines of the file that only later versions know. */
   #unknown: readonly string[] = [];
 
-  /**
-   * @param file The file
-   * @param options Its options
-   */
   constructor(file: SharedFile, options: FileUsageOptions) {
     this.#options = options;
     this.#book = this.#newBook();

@@ -13,7 +13,6 @@ const MAPS = 256;
  * Hashes a text (FNV-1a, 32 bits, over UTF-16 units). Redis holds usage by this number: it is the
  * same in all versions.
  *
- * @param text Such as the id of a key
  * @returns A whole number from 0 to 2^32 - 1
  */
 export function hashText(text: string): number {
