@@ -57,9 +57,7 @@ export function codeOf(error: unknown): string {
   return "code" in error ? String(error.code) : error.name;
 }
 
-/**
- * Waits for an operation that may fail with one of these error codes. @returns Whether it succeeded
- */
+/** Waits for an operation that can fail with one of these error codes: `false` if it did. */
 async function unless(codes: readonly string[], doing: Promise<unknown>): Promise<boolean> {
   try {
     await doing;
@@ -76,9 +74,9 @@ async function unless(codes: readonly string[], doing: Promise<unknown>): Promis
  */
 export async function keepOwner(file: string, made: string): Promise<void> {
   const [old, { uid, gid }] = await Promise.all([stat(file).catch(() => undefined), stat(made)]);
-  if (old !== undefined && (old.uid !== uid || old.gid !== gid)) {
-    await chown(made, old.uid, old.gid).catch(() => {});
-  }
+  if (old === undefined) return;
+  const isSame = old.uid === uid && old.gid === gid;
+  if (!isSame) await chown(made, old.uid, old.gid).catch(() => {});
 }
 
 /** A lock that is held. */
@@ -136,7 +134,7 @@ async function prepare(file: string, folder: string, name: string): Promise<void
   for (const made of [folder, join(folder, name)]) await unless(["ENOENT"], keepOwner(file, made));
 }
 
-/** Renames a prepared folder to the lock. @returns Whether its holder now holds the lock */
+/** Renames a prepared folder to the lock: `true` if its holder now holds the lock. */
 async function tryLock(file: string, folder: string, name: string): Promise<boolean> {
   const lock = `${file}.lock`;
   try {
@@ -151,8 +149,8 @@ async function tryLock(file: string, folder: string, name: string): Promise<bool
 }
 
 /**
- * Acquires the lock. @returns Path of the own holder's folder; `undefined` when others hold the
- * lock for too long
+ * Acquires the lock, and returns the path of the own holder's folder; `undefined` when others hold
+ * the lock for too long.
  */
 async function acquire(file: string, leaseMs: number, waitMs: number): Promise<string | undefined> {
   const lock = `${file}.lock`;
@@ -204,10 +202,9 @@ async function release(lock: string, own: string): Promise<void> {
 /**
  * Runs a function while holding the lock of a file.
  *
- * @param file Path of the file, with every link resolved; the lock is beside it
+ * @param file Path of the file, with every link resolved
  * @param act The function. It is run again when the lock was taken away before the commit
  * @param waitMs The longest time to wait for other writers, milliseconds
- * @returns The result of the function
  * @throws {FileUnavailable} When other writers hold the lock for too long, or it can't be written
  */
 export async function withLock<T>(
@@ -248,8 +245,6 @@ export async function withLock<T>(
 /**
  * Finds the files and folders that killed writers of a file may have left beside it.
  *
- * @param file Path of the file
- * @param names All names in its folder
  * @returns The names of locks and drafts, including those of writers that are alive
  */
 export function findLeftovers(file: string, names: readonly string[]): string[] {

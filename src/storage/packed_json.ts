@@ -18,7 +18,7 @@ const MAX_UNPACKED_BYTES = 8_000_000;
  */
 const LEVEL = 1;
 
-/** Packs a value. @param value Made of what JSON has */
+/** Packs a value that JSON can express. */
 export async function packJson(value: unknown): Promise<Uint8Array> {
   return await deflate(Buffer.from(JSON.stringify(value)), { level: LEVEL });
 }
@@ -27,9 +27,9 @@ export async function packJson(value: unknown): Promise<Uint8Array> {
  * Unpacks a value.
  *
  * @param packed From {@link packJson}
- * @param maxBytes Limit of what it may take
- * @returns The value, and what its JSON takes; `undefined` for what is no packed JSON, or takes
- * more
+ * @param maxBytes Limit of its JSON
+ * @returns The value, and the size of its JSON; `undefined` for bytes that are no packed JSON, or
+ * for a larger one
  */
 export async function unpackJson(
   packed: Uint8Array,

@@ -78,7 +78,6 @@ function given<T extends object>(members: T): { [K in keyof T]: Exclude<T[K], un
 /**
  * Connects to one server, or to the primary that Sentinels name.
  *
- * @param target Redis as it is configured
  * @returns The connection, which is made in the background and again whenever it ends
  */
 export function connectServer(target: RedisTarget): Redis {
@@ -133,7 +132,6 @@ export class GuardedCluster extends Cluster {
 /**
  * Connects to a Cluster.
  *
- * @param target Redis as it is configured
  * @returns The Cluster, whose connections are made when they are needed
  */
 export function connectCluster(target: RedisTarget): GuardedCluster {

@@ -78,7 +78,6 @@ export class ServerHealth {
   #isClosed = false;
   #cancelProbe = (): void => {};
 
-  /** @param options Its parts */
   constructor(options: ServerHealthOptions) {
     this.#options = options;
     this.#isUp = options.isUp;
@@ -96,7 +95,7 @@ export class ServerHealth {
     if (this.#late > 0) this.#late = Math.max(0, this.#late - MADE_GOOD);
   }
 
-  /** Notes an answer that came too late. @param ms Time that it took */
+  /** Notes an answer that came too late, after `ms` milliseconds. */
   answeredLate(ms: number): void {
     this.answers++;
     this.#silentSince = this.#options.clock.monotonic();
@@ -117,8 +116,8 @@ export class ServerHealth {
   }
 
   /**
-   * Describes an outage: slow or silent. @returns `undefined` without an outage, and while it is
-   * too early to tell
+   * Describes an outage: slow or silent; `undefined` without an outage, and while it is too early
+   * to tell.
    */
   describe(): string | undefined {
     if (this.#isUp) return undefined;

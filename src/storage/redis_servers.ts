@@ -80,11 +80,6 @@ export class OneServer implements RedisServers {
   #isClosed = false;
   #cancelRole = (): void => {};
 
-  /**
-   * @param target Redis as it is configured
-   * @param clock Source of time
-   * @param changed Told of changes
-   */
   constructor(target: RedisTarget, clock: Clock, changed: ServerChanged) {
     this.#clock = clock;
     this.#prober = new Prober(target, clock);
@@ -196,11 +191,6 @@ export class ClusterServers implements RedisServers {
   #primaries = "";
   generation = 0;
 
-  /**
-   * @param target Redis as it is configured
-   * @param clock Source of time
-   * @param changed Told of changes
-   */
   constructor(target: RedisTarget, clock: Clock, changed: ServerChanged) {
     this.#clock = clock;
     this.#changed = changed;

@@ -18,7 +18,6 @@ export const STORED_FORMS = 1;
 export class LaterForms extends Error {
   override readonly name = "LaterForms";
 
-  /** @param place Where it is */
   constructor(place: string) {
     super(
       `${place} is used by a later version, in a form that this one cannot read: run that version`,
