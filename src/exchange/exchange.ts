@@ -58,7 +58,7 @@ export function isPromise<T>(value: T | Promise<T>): value is Promise<T> {
 }
 
 /**
- * Drops the rejection of an embedder's promise that nobody awaits: unhandled, it would end the
+ * Drops the rejection of an embedder's promise that is not awaited: unhandled, it would end the
  * process.
  *
  * @param returned What the code returned: a promise, though it should not have, or anything

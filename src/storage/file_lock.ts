@@ -1,9 +1,9 @@
 /**
- * A lock beside a file, which becomes free when its holder dies. Needs a file system with POSIX
+ * A lock next to a file, which becomes free when its holder dies. Needs a file system with POSIX
  * renames of folders.
  *
  * The lock is the folder `FILE.lock`. It is free while that is missing or empty. A writer prepares
- * a folder of its own that contains its holder's folder, and renames it to `FILE.lock`: that
+ * its own folder that contains its holder's folder, and renames it to `FILE.lock`: that
  * succeeds for one writer only, and only while the lock is free. The holder regularly touches its
  * folder as a sign of life. The name of the folder states a lease: a waiting writer that sees no
  * sign of life for that time moves the folder of that one holder away, once.
@@ -105,7 +105,7 @@ async function findHolder(lock: string): Promise<Holder | undefined> {
     return { path, sign: `${name} ${mtimeMs}`, leaseMs: Math.min(leaseMs, MAX_LEASE_MS) };
   } catch (error) {
     if (codeOf(error) === "ENOENT") return undefined;
-    // The lock of an earlier version is a file: one that was left behind, or one whose holder is
+    // The lock of an earlier version is a file: a file that was left behind, or whose holder is
     // done in a moment.
     if (codeOf(error) === "ENOTDIR") return { path: lock, sign: "a file", leaseMs: LEASE_MS };
     throw error;
@@ -164,7 +164,7 @@ async function acquire(file: string, leaseMs: number, waitMs: number): Promise<s
       if (holder === undefined) continue;
       looks = holder.sign === sign ? looks + 1 : 0;
       sign = holder.sign;
-      // Looks are counted, not milliseconds: whoever was stopped has not seen that another one was
+      // Looks are counted, not milliseconds: a stopped process has not seen that another one was
       // silent.
       if (looks * RETRY_MS >= holder.leaseMs) await evict(holder, `${folder}.old`);
       else await pause(RETRY_MS);
@@ -243,13 +243,13 @@ export async function withLock<T>(
 }
 
 /**
- * Finds the files and folders that killed writers of a file may have left beside it.
+ * Finds the files and folders that killed writers of a file may have left next to it.
  *
  * @returns The names of locks and drafts, including those of writers that are alive
  */
 export function findLeftovers(file: string, names: readonly string[]): string[] {
   const lock = `${basename(file)}.lock`;
-  // Drafts of an earlier version are files beside, called by the id of their process.
+  // Drafts of an earlier version are files next to it, called by the id of their process.
   const isOldDraft = (name: string) =>
     name.startsWith(`${basename(file)}.`) && /\.\d+\.draft$/.test(name);
   return names.filter((name) => name === lock || name.startsWith(`${lock}.`) || isOldDraft(name));

@@ -1,7 +1,7 @@
 /**
- * A file of counts beside the file of keys. It is written lazily, so that no exchange waits for it:
- * a crash loses the last seconds. Several gateways may share it: before each write they take over
- * what the others wrote.
+ * A file of counts next to the file of keys. It is written lazily, so that no exchange waits for
+ * it: a crash loses the last seconds. Several gateways may share it: before each write they take
+ * over what the others wrote.
  *
  * @module
  */

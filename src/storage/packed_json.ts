@@ -1,6 +1,6 @@
 /**
- * JSON, deflated: what gateways leave in Redis for each other. It is packed and unpacked beside the
- * event loop.
+ * JSON, deflated: what gateways leave in Redis for each other. It is packed and unpacked outside of
+ * the event loop.
  *
  * @module
  */
@@ -13,8 +13,8 @@ const [deflate, inflate] = [promisify(deflateRaw), promisify(inflateRaw)];
 /** Limit of an unpacked value, so that few bytes can't take much memory. Bytes. */
 const MAX_UNPACKED_BYTES = 8_000_000;
 /**
- * Deflate's fastest level: it halves the time of the default one, and packs these values to a fifth
- * all the same.
+ * Deflate's fastest level: it halves the time of the default one, and still packs these values to
+ * a fifth.
  */
 const LEVEL = 1;
 

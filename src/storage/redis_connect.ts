@@ -88,7 +88,7 @@ export function connectServer(target: RedisTarget): Redis {
       ...options,
       name: sentinel.name,
       sentinels: sentinel.nodes.map(readSentinelNode),
-      // Sentinels tell of a failover before the former primary knows of it: what it counts from
+      // Sentinels report a failover before the former primary knows of it: what it counts from
       // then on is lost.
       failoverDetector: true,
       sentinelRetryStrategy: pauseOf,
@@ -144,7 +144,7 @@ export function connectCluster(target: RedisTarget): GuardedCluster {
     redisOptions,
     enableOfflineQueue,
     clusterRetryStrategy: retryStrategy,
-    // A call that is sent again could count twice; and whoever calls waits no longer than for the
+    // A call that is sent again could count twice; and a caller waits no longer than for the
     // first try.
     retryDelayOnFailover: 0,
     retryDelayOnClusterDown: 0,

@@ -28,7 +28,7 @@ const STEADY_MS = 60_000;
 const MAX_LATE = 3;
 const MADE_GOOD = 0.1;
 /**
- * The time without an answer after which connections are opened anew: the other end may be gone
+ * The time without an answer after which connections are opened again: the other end may be gone
  * without closing them. Milliseconds.
  */
 const SILENCE_MS = 5000;
@@ -50,7 +50,7 @@ export interface ServerHealthOptions {
   readonly isUp: boolean;
   /** Asks the server; it throws unless the answer came in time. */
   readonly probe: () => Promise<unknown>;
-  /** Opens the connection anew after a long silence. */
+  /** Opens the connection again after a long silence. */
   readonly reopen: () => void;
   /** Told of each failed probe, and when the server is up again. */
   readonly changed: (cause: unknown) => void;

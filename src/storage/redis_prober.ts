@@ -44,7 +44,7 @@ export class Prober {
     }
   }
 
-  /** Examines a server anew at the next probe, for it may be another one. */
+  /** Examines a server again at the next probe, for it may be another one. */
   forget(redis: Redis): void {
     this.#examined.delete(redis);
   }

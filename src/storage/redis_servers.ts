@@ -96,8 +96,7 @@ export class OneServer implements RedisServers {
     // would be thrown.
     for (const connection of [redis, this.subscriber]) {
       connection.on("error", (error) => this.#fault = firstLine(error));
-      // A Sentinel that tells of a failover while the library looks for the primary makes it give
-      // up for good.
+      // The library gives up where a Sentinel reports a failover while it looks for the primary.
       connection.on("end", () => this.#connectAgain(connection));
     }
     redis.on("ready", () => {

@@ -66,8 +66,8 @@ export interface UsageQuery extends UsageSelection {
   /** The sum by which rows are ordered, after their time. */
   readonly sort: UsageOrder;
   /**
-   * Number of groups, beside those of time, that have rows of their own: the largest; left out, all
-   * of them.
+   * Number of groups, apart from those of time, that have their own rows: the largest; left out,
+   * all of them.
    */
   readonly top?: number | undefined;
   /** Maximum number of rows. */

@@ -67,7 +67,7 @@ export async function readRecentCallers(
     for (const { at, key, team, plan } of rows) {
       if (plan === undefined || !isAsked(key) || !isWanted(key, plan)) continue;
       if (at >= (found.get(key)?.at ?? 0)) found.set(key, { id: key, team, plan, at });
-      // The first ones stay among the first: whoever is left out here has enough others before it.
+      // The first ones stay among the first: each caller left out here has enough others before it.
       if (found.size > 2 * limit) found = new Map(first().map((each) => [each.id, each]));
     }
     sinceRest += rows.length;

@@ -1,5 +1,5 @@
 /**
- * Usage in a file beside the file of keys, so that it survives a restart. Several gateways may
+ * Usage in a file next to the file of keys, so that it survives a restart. Several gateways may
  * share the file: each adds what it has counted itself.
  *
  * @module

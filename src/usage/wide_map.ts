@@ -1,6 +1,6 @@
 /**
  * A map for up to millions of names. A `Map` that grows beyond hundreds of thousands of entries
- * stops the process for tens of milliseconds while it is arranged anew; many small ones do so one
+ * stops the process for tens of milliseconds while it is rebuilt; many small ones do so one
  * by one.
  *
  * @module

@@ -32,7 +32,7 @@ const place = v.strictObject({
 });
 
 /**
- * A part of a filter that is not known would let pass what nobody asked for: such a question is
+ * A part of a filter that is not known would let pass other exchanges: such a question is
  * left unanswered.
  */
 const QuestionSchema: v.GenericSchema<unknown, ExchangeQuestion> = v.strictObject({

@@ -35,7 +35,7 @@ const TEXT_CHARS = 2 ** 20;
 /** Rows that one query looks at: some milliseconds of work. */
 const MAX_LOOKED_AT = 2000;
 /**
- * Distance of exchanges that settle within the same moment, so that each has a place of its own.
+ * Distance of exchanges that settle within the same moment, so that no two have the same place.
  * Milliseconds.
  */
 const TICK_MS = 2 ** -10;

@@ -1,6 +1,6 @@
 /**
  * The live feed: collects settled exchanges in ring buffers of fixed size, reports them once a
- * second to watchers, and finds them again for those who ask.
+ * second to watchers, and finds them again.
  *
  * Each exchange is stored in a ring of exchanges and counted in the current second of a ring of
  * seconds. All other work is done only while somebody watches.

@@ -203,14 +203,14 @@ function mergeSeconds(all: readonly LiveSecond[]): LiveSecond[] {
 
 function mergeReplicas(one: readonly LiveReplica[], other: readonly LiveReplica[]): LiveReplica[] {
   return one.map((replica, index) => {
-    const beside = other[index];
-    if (beside === undefined) return replica;
+    const same = other[index];
+    if (same === undefined) return replica;
     return {
       url: replica.url,
-      inService: replica.inService + beside.inService,
-      ejected: replica.ejected + beside.ejected,
-      ejectedMs: Math.max(replica.ejectedMs, beside.ejectedMs),
-      failures: Math.max(replica.failures, beside.failures),
+      inService: replica.inService + same.inService,
+      ejected: replica.ejected + same.ejected,
+      ejectedMs: Math.max(replica.ejectedMs, same.ejectedMs),
+      failures: Math.max(replica.failures, same.failures),
     };
   });
 }

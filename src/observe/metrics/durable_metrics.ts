@@ -1,5 +1,5 @@
 /**
- * Metrics of durable exchanges. Each call that attaches to one is an exchange of its own as well,
+ * Metrics of durable exchanges. Each call that attaches to one is an exchange as well,
  * by the operation `exchange.attach`.
  *
  * @module

@@ -56,7 +56,7 @@ type LabelFact =
   | "status"
   | "stream"
   | "replica";
-/** The facts that make the labels of an exchange, beside its model. */
+/** The facts that make the labels of an exchange, in addition to its model. */
 type LabelFacts = { readonly [Name in LabelFact]: ExchangeRecord[Name] | undefined };
 
 /**
@@ -287,7 +287,7 @@ function createTokenMetrics(registry: MetricRegistry) {
 
 /**
  * Limit of models with a label of their own; any further one is `other`. A caller can name
- * anything, and each value of a label takes memory for good.
+ * anything, and each value of a label takes memory forever.
  */
 export const MAX_MODELS = 100;
 /** Names as providers give them, such as `meta-llama/Llama-3.3-70B-Instruct:free`. */

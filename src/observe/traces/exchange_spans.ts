@@ -182,7 +182,7 @@ function toSpanContext(parent: TraceParent): SpanContext {
 /**
  * Returns the trace context of a call.
  *
- * @param caller The caller's trace, if there is one that may be continued
+ * @param caller The caller's trace, if it may be continued
  */
 function toTraceParent(span: SpanContext, caller: CallerTrace | undefined): TraceParent {
   const { traceId, spanId, traceFlags, traceState } = span;

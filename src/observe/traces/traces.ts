@@ -37,7 +37,7 @@ export interface Traces extends Tracer {
   flush(limitMs: number): Promise<void>;
 }
 
-/** Deno's global object, with the tracer provider of its own spans. */
+/** Deno's global object, with the tracer provider of the spans that Deno makes. */
 type DenoGlobal = {
   readonly Deno?: { readonly telemetry?: { readonly tracerProvider?: unknown } };
 };

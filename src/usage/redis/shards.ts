@@ -1,7 +1,7 @@
 /**
  * Places of usage in Redis. The rows of an hour or day are spread by their key over at most 1,024
  * hashes, so that none grows large: a million keys of one model each are 1,000 fields a hash. The
- * hashes lie in 16 groups, each with a hash tag of its own: a Cluster spreads the groups, and all
+ * hashes lie in 16 groups, each with its own hash tag: a Cluster spreads the groups, and all
  * that one script touches is in one slot.
  *
  * @module

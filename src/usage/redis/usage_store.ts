@@ -6,8 +6,8 @@
  * `USAGE_COUNTS`, with spaces between them and without zeros at the end. Counts that a later
  * version adds stay where they are.
  *
- * A batch of rows is sent as a few short scripts, each with its number: one that Redis ran although
- * its answer was lost is not counted again.
+ * A batch of rows is sent as a few short scripts, each with its number: a script that Redis ran
+ * although its answer was lost is not counted again.
  *
  * @module
  */
@@ -140,7 +140,7 @@ const isNameOrNone = (value: unknown): value is string | null =>
   value === null || typeof value === "string";
 
 /**
- * Reads a field. One that another version writes in a form of its own is none of the rows:
+ * Reads a field. A field in another version's form is none of the rows:
  * `undefined`.
  */
 function readRow(at: number, field: string, value: string): UsageRow | undefined {
