@@ -158,6 +158,7 @@ export class Exchange {
   readonly #onAbort: (() => void)[] = [];
   readonly #onSettled: ((record: ExchangeRecord) => void)[] = [];
   #isSettled = false;
+
   constructor(clock: Clock) {
     this.#clock = clock;
     this.startedAt = clock.now();

@@ -225,7 +225,7 @@ export class UsageReports {
       const made = some.map(async (group) => {
         const id = group.names[keyIndex];
         const key = id === undefined ? undefined : await keys.get(id).catch(() => undefined);
-        const about = Object.fromEntries(by.map((part, index) => [part, group.names[index] ?? ""]));
+        const about = Object.fromEntries(by.map((part, index) => [part, group.names[index]]));
         return { ...about, ...(key?.name !== undefined && { name: key.name }), ...toSums(group) };
       });
       lines.push(...await Promise.all(made));
