@@ -38,7 +38,6 @@ export interface Settlement {
  * Turns the reason for which an exchange ended early into its settlement.
  *
  * @param reason A `GatewayError`, {@link ClientClosed}, or a bug
- * @returns The settlement
  */
 export function toSettlement(reason: unknown): Settlement {
   if (reason instanceof ClientClosed) return { outcome: "client_closed" };
@@ -59,7 +58,7 @@ export function isPromise<T>(value: T | Promise<T>): value is Promise<T> {
 }
 
 /**
- * Drops the rejection of an embedder's promise that nobody awaits: unhandled, it would end the
+ * Drops the rejection of an embedder's promise that is not awaited: unhandled, it would end the
  * process.
  *
  * @param returned What the code returned: a promise, though it should not have, or anything
@@ -83,7 +82,9 @@ interface CallerReader {
 /** An answer on its way to the caller. */
 export interface RelayedAnswer {
   /**
-   * Ends the caller's part of an answer that goes on without it. @param reason Told to the caller
+   * Ends the caller's part of an answer that goes on without it.
+   *
+   * @param reason Told to the caller
    */
   goOn(reason: Error): void;
 }
@@ -157,7 +158,7 @@ export class Exchange {
   readonly #onAbort: (() => void)[] = [];
   readonly #onSettled: ((record: ExchangeRecord) => void)[] = [];
   #isSettled = false;
-  /** @param clock Source of its times */
+
   constructor(clock: Clock) {
     this.#clock = clock;
     this.startedAt = clock.now();
@@ -205,7 +206,7 @@ export class Exchange {
     return this.#clock.monotonic() - this.#startedMonotonic;
   }
 
-  /** Marks that the provider's answer began. @param status Its status */
+  /** Marks that the provider's answer began, with a status. */
   markFirstByte(status: number): void {
     this.answeredStatus = status;
     this.facts.firstByteMs ??= this.elapsed();
@@ -313,8 +314,6 @@ export class Exchange {
   /**
    * Settles the exchange and makes its record. Only the first call counts, whichever way the
    * exchange ended.
-   *
-   * @param settlement How it ended
    */
   settle(settlement: Settlement): void {
     if (this.#isSettled) return;

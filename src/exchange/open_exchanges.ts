@@ -55,13 +55,11 @@ export class ExchangePlaces {
   taken = 0;
   #max: number;
 
-  /** @param max Number of exchanges that may be open at once */
   constructor(max: number) {
     this.known = new SharedBudget(max, createShare);
     this.#max = max;
   }
 
-  /** @param max Number of exchanges that may be open at once from now on */
   resize(max: number): void {
     this.known.resize(max);
     this.#max = max;
@@ -100,13 +98,7 @@ export class OpenExchanges implements Iterable<Exchange> {
     return this.#all.length;
   }
 
-  /**
-   * Opens an exchange. It is aborted when the caller leaves.
-   *
-   * @param request What arrived
-   * @param parts Source of its times, and the observers that are told of its end
-   * @returns The exchange
-   */
+  /** Opens an exchange. It is aborted when the caller leaves. */
   begin(
     request: GatewayRequest,
     { clock, observers }: {
@@ -126,8 +118,6 @@ export class OpenExchanges implements Iterable<Exchange> {
   /**
    * Counts an exchange for its key and its provider.
    *
-   * @param exchange The exchange, which was begun here
-   * @param key Id of its gateway key
    * @param provider Name of its provider; left out where there is no other one
    * @throws {GatewayError} `gateway_overloaded` if one of them has its share of the places
    */
@@ -181,7 +171,6 @@ export class OpenExchanges implements Iterable<Exchange> {
    * Keeps the place of an exchange, and the gateway from its end, for an answer that may be read
    * for longer than the exchange lasts.
    *
-   * @param exchange The exchange
    * @param end Breaks the answer off, when the gateway can wait no longer
    * @returns Lets go of it
    */
@@ -194,7 +183,7 @@ export class OpenExchanges implements Iterable<Exchange> {
     };
   }
 
-  /** Aborts all of them. @param reason Why */
+  /** Aborts all of them. */
   abort(reason: Error): void {
     for (const exchange of this) exchange.abort(reason);
     for (const end of Array.from(this.#held.values())) end(reason);

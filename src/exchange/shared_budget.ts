@@ -32,16 +32,12 @@ export class SharedBudget<Kind extends Share = Share> {
   readonly #shares = new Map<string, Kind>();
   #maxShares = MIN_SHARES;
 
-  /**
-   * @param max Amount that may be held at once
-   * @param create Creates the share of an owner
-   */
   constructor(max: number, create: () => Kind) {
     this.#max = max;
     this.#create = create;
   }
 
-  /** @param max Amount that may be held at once from now on; what is held already stays */
+  /** Sets the amount that may be held at once from now on; what is held already stays. */
   resize(max: number): void {
     this.#max = max;
   }
@@ -57,8 +53,9 @@ export class SharedBudget<Kind extends Share = Share> {
   }
 
   /**
-   * Returns the amount by which a share may grow. @param factor Amount that its owner may hold for
-   * each that stays free
+   * Returns the amount by which a share can grow.
+   *
+   * @param factor Amount that its owner may hold for each that stays free
    */
   room({ held }: Share, factor: number): number {
     return Math.floor((factor * this.free - held) / (factor + 1));
@@ -71,7 +68,7 @@ export class SharedBudget<Kind extends Share = Share> {
     this.#held += amount;
   }
 
-  /** Returns the share of an owner, which gets one more user. @param owner Name of the owner */
+  /** Returns the share of an owner, which gets one more user. */
   join(owner: string): Kind {
     let share = this.#shares.get(owner);
     if (share === undefined) {

@@ -5,6 +5,7 @@
  *
  * @module
  */
+import { RecentMap } from "../exchange/recent_map.ts";
 import type { TokenUsage } from "../exchange/record.ts";
 
 /**
@@ -114,42 +115,11 @@ const clamp = (value: number, least: number, most: number): number =>
 const blend = (known: number, seen: number): number => known + WEIGHT * (seen - known);
 
 /**
- * A bounded map. What was not asked for during the last half of its size in new names is forgotten.
- */
-class Memory<Value> {
-  readonly #half: number;
-  #young = new Map<string, Value>();
-  #old = new Map<string, Value>();
-
-  constructor(max: number) {
-    this.#half = max / 2;
-  }
-
-  get(name: string): Value | undefined {
-    const found = this.#young.get(name);
-    if (found !== undefined) return found;
-    const old = this.#old.get(name);
-    if (old !== undefined) this.#add(name, old);
-    return old;
-  }
-
-  getOrAdd(name: string, create: () => Value): Value {
-    return this.get(name) ?? this.#add(name, create());
-  }
-
-  #add(name: string, value: Value): Value {
-    if (this.#young.size >= this.#half) [this.#old, this.#young] = [this.#young, new Map()];
-    this.#young.set(name, value);
-    return value;
-  }
-}
-
-/**
  * Estimates tokens, and learns from those that providers state. A key learns from its own calls
  * alone: the texts of one caller say nothing about those of another, and must not make them dearer.
  */
 export class TokenEstimator {
-  readonly #pairs = new Memory<Learned>(MAX_PAIRS);
+  readonly #pairs = new RecentMap<Learned>(MAX_PAIRS / 2);
 
   /**
    * Estimates what a call will use: its input by its bytes; its output by the maximum that the

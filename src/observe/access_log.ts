@@ -43,7 +43,7 @@ function toIsoTime(ms: number): string {
   return `${upToSecond}${String(1000 + Math.floor(ms) - whole * 1000).slice(1)}Z`;
 }
 
-/** @returns One JSON object without a line end */
+/** Formats a record as one JSON object, without a line end. */
 export function toJsonLine(record: ExchangeRecord): string {
   const { usage } = record;
   return JSON.stringify({
@@ -77,7 +77,7 @@ export function toJsonLine(record: ExchangeRecord): string {
   });
 }
 
-/** @returns A line for a person */
+/** Formats a record for a person, without a line end. */
 export function toPrettyLine(record: ExchangeRecord): string {
   const {
     startedAt,
@@ -128,11 +128,6 @@ export class AccessLog implements ExchangeObserver {
   /** Number of dropped lines that the log does not mention so far. */
   #unreported = 0;
 
-  /**
-   * @param format Format of lines
-   * @param write Writes them
-   * @param clock Source of the time
-   */
   constructor(format: LogFormat, write: WriteLog, clock: Clock) {
     this.#format = format === "pretty" ? toPrettyLine : toJsonLine;
     this.wantsWithheld = format === "debug";
@@ -183,18 +178,17 @@ export class AccessLog implements ExchangeObserver {
     this.#write(text, (error) => {
       this.#isWriting = false;
       if (error !== null) this.#drop(lines);
-      if (this.#isDue) this.flush(); // lines that came meanwhile wait for the timer: a write costs more than a line
+      // Lines that came meanwhile wait for the timer: a write costs more than a line.
+      if (this.#isDue) this.flush();
     });
   }
 
-  /**
-   * Waits until all lines are written, but no longer than a limit. @param ms The limit,
-   * milliseconds
-   */
+  /** Waits until all lines are written, at most `ms` milliseconds. */
   async close(ms: number): Promise<void> {
     const deadline = this.#clock.monotonic() + ms;
+    const hasLines = () => this.#isWriting || this.#waiting !== "";
     this.flush();
-    while ((this.#isWriting || this.#waiting !== "") && this.#clock.monotonic() < deadline) {
+    while (hasLines() && this.#clock.monotonic() < deadline) {
       await new Promise<void>((resolve) => this.#clock.timer(5, resolve));
     }
   }

@@ -30,11 +30,11 @@ function toTarget(target: string | undefined): string | undefined {
   return target?.slice(0, MAX_TARGET).replace(/[\x00-\x1f\x7f-\x9f]/g, "?");
 }
 
-/** @returns One JSON object without a line end */
-export function toAuditJson({ at, who, role, action, route, target, outcome }: AuditEntry): string {
-  const time = new Date(at).toISOString();
+/** Formats an entry as one JSON object, without a line end. */
+export function toAuditJson(entry: AuditEntry): string {
+  const { at, who, role, action, route, target, outcome } = entry;
   return JSON.stringify({
-    time,
+    time: new Date(at).toISOString(),
     audit: action,
     who,
     role,
@@ -44,11 +44,11 @@ export function toAuditJson({ at, who, role, action, route, target, outcome }: A
   });
 }
 
-/** @returns A line for a person */
-export function toAuditText({ at, who, role, action, target, outcome }: AuditEntry): string {
-  const time = new Date(at).toISOString().slice(11, 23);
+/** Formats an entry for a person, without a line end. */
+export function toAuditText(entry: AuditEntry): string {
+  const { at, who, role, action, target, outcome } = entry;
   const words = [
-    time,
+    new Date(at).toISOString().slice(11, 23),
     "audit",
     action,
     toTarget(target),

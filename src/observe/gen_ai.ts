@@ -32,7 +32,6 @@ const KNOWN_PROVIDERS: ReadonlyMap<string, string> = new Map(
 /**
  * Returns the value of `gen_ai.provider.name`.
  *
- * @param hostname Host of the upstream
  * @param provider Name of the provider in the configuration, for hosts that are not known
  */
 export function toProviderName(hostname: string, provider: string): string {

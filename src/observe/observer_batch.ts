@@ -15,7 +15,7 @@ const BATCH_MS = 20;
 /** The most records that wait. */
 const MAX_RECORDS = 512;
 
-/** Several observers as one, which is told of each exchange at once, and tells them later. */
+/** Several observers as one, which gets each record at once and passes it on later. */
 export class ObserverBatch implements ExchangeObserver {
   readonly wantsWithheld: boolean;
   readonly #observers: readonly ExchangeObserver[];
@@ -23,10 +23,6 @@ export class ObserverBatch implements ExchangeObserver {
   #records: ExchangeRecord[] = [];
   #cancelTimer = (): void => {};
 
-  /**
-   * @param observers The observers
-   * @param clock Source of its timer
-   */
   constructor(observers: readonly ExchangeObserver[], clock: Clock) {
     this.#observers = observers;
     this.#clock = clock;

@@ -168,7 +168,7 @@ async function checkForms(
 async function openRedis(target: RedisTarget, { report, isServing, engines }: EngineOptions) {
   const { RedisClient, RedisUnfit } = await import("../storage/redis_client.ts");
   const { RedisLimiter } = await import("../limits/redis/limiter.ts");
-  const { RedisUsage } = await import("../usage/usage_redis.ts");
+  const { RedisUsage } = await import("../usage/redis/usage_store.ts");
   const client: RedisClient = new RedisClient(target, systemClock, report);
   await client.ready().catch((error) => {
     client.close();

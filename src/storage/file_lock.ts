@@ -1,9 +1,9 @@
 /**
- * A lock beside a file, which becomes free when its holder dies. Needs a file system with POSIX
+ * A lock next to a file, which becomes free when its holder dies. Needs a file system with POSIX
  * renames of folders.
  *
  * The lock is the folder `FILE.lock`. It is free while that is missing or empty. A writer prepares
- * a folder of its own that contains its holder's folder, and renames it to `FILE.lock`: that
+ * its own folder that contains its holder's folder, and renames it to `FILE.lock`: that
  * succeeds for one writer only, and only while the lock is free. The holder regularly touches its
  * folder as a sign of life. The name of the folder states a lease: a waiting writer that sees no
  * sign of life for that time moves the folder of that one holder away, once.
@@ -57,9 +57,7 @@ export function codeOf(error: unknown): string {
   return "code" in error ? String(error.code) : error.name;
 }
 
-/**
- * Waits for an operation that may fail with one of these error codes. @returns Whether it succeeded
- */
+/** Waits for an operation that can fail with one of these error codes: `false` if it did. */
 async function unless(codes: readonly string[], doing: Promise<unknown>): Promise<boolean> {
   try {
     await doing;
@@ -76,9 +74,9 @@ async function unless(codes: readonly string[], doing: Promise<unknown>): Promis
  */
 export async function keepOwner(file: string, made: string): Promise<void> {
   const [old, { uid, gid }] = await Promise.all([stat(file).catch(() => undefined), stat(made)]);
-  if (old !== undefined && (old.uid !== uid || old.gid !== gid)) {
-    await chown(made, old.uid, old.gid).catch(() => {});
-  }
+  if (old === undefined) return;
+  const isSame = old.uid === uid && old.gid === gid;
+  if (!isSame) await chown(made, old.uid, old.gid).catch(() => {});
 }
 
 /** A lock that is held. */
@@ -107,7 +105,7 @@ async function findHolder(lock: string): Promise<Holder | undefined> {
     return { path, sign: `${name} ${mtimeMs}`, leaseMs: Math.min(leaseMs, MAX_LEASE_MS) };
   } catch (error) {
     if (codeOf(error) === "ENOENT") return undefined;
-    // The lock of an earlier version is a file: one that was left behind, or one whose holder is
+    // The lock of an earlier version is a file: a file that was left behind, or whose holder is
     // done in a moment.
     if (codeOf(error) === "ENOTDIR") return { path: lock, sign: "a file", leaseMs: LEASE_MS };
     throw error;
@@ -136,7 +134,7 @@ async function prepare(file: string, folder: string, name: string): Promise<void
   for (const made of [folder, join(folder, name)]) await unless(["ENOENT"], keepOwner(file, made));
 }
 
-/** Renames a prepared folder to the lock. @returns Whether its holder now holds the lock */
+/** Renames a prepared folder to the lock: `true` if its holder now holds the lock. */
 async function tryLock(file: string, folder: string, name: string): Promise<boolean> {
   const lock = `${file}.lock`;
   try {
@@ -151,8 +149,8 @@ async function tryLock(file: string, folder: string, name: string): Promise<bool
 }
 
 /**
- * Acquires the lock. @returns Path of the own holder's folder; `undefined` when others hold the
- * lock for too long
+ * Acquires the lock, and returns the path of the own holder's folder; `undefined` when others hold
+ * the lock for too long.
  */
 async function acquire(file: string, leaseMs: number, waitMs: number): Promise<string | undefined> {
   const lock = `${file}.lock`;
@@ -166,7 +164,7 @@ async function acquire(file: string, leaseMs: number, waitMs: number): Promise<s
       if (holder === undefined) continue;
       looks = holder.sign === sign ? looks + 1 : 0;
       sign = holder.sign;
-      // Looks are counted, not milliseconds: whoever was stopped has not seen that another one was
+      // Looks are counted, not milliseconds: a stopped process has not seen that another one was
       // silent.
       if (looks * RETRY_MS >= holder.leaseMs) await evict(holder, `${folder}.old`);
       else await pause(RETRY_MS);
@@ -204,10 +202,9 @@ async function release(lock: string, own: string): Promise<void> {
 /**
  * Runs a function while holding the lock of a file.
  *
- * @param file Path of the file, with every link resolved; the lock is beside it
+ * @param file Path of the file, with every link resolved
  * @param act The function. It is run again when the lock was taken away before the commit
  * @param waitMs The longest time to wait for other writers, milliseconds
- * @returns The result of the function
  * @throws {FileUnavailable} When other writers hold the lock for too long, or it can't be written
  */
 export async function withLock<T>(
@@ -246,15 +243,13 @@ export async function withLock<T>(
 }
 
 /**
- * Finds the files and folders that killed writers of a file may have left beside it.
+ * Finds the files and folders that killed writers of a file may have left next to it.
  *
- * @param file Path of the file
- * @param names All names in its folder
  * @returns The names of locks and drafts, including those of writers that are alive
  */
 export function findLeftovers(file: string, names: readonly string[]): string[] {
   const lock = `${basename(file)}.lock`;
-  // Drafts of an earlier version are files beside, called by the id of their process.
+  // Drafts of an earlier version are files next to it, called by the id of their process.
   const isOldDraft = (name: string) =>
     name.startsWith(`${basename(file)}.`) && /\.\d+\.draft$/.test(name);
   return names.filter((name) => name === lock || name.startsWith(`${lock}.`) || isOldDraft(name));

@@ -1,7 +1,7 @@
 /**
- * A file of counts beside the file of keys. It is written lazily, so that no exchange waits for it:
- * a crash loses the last seconds. Several gateways may share it: before each write they take over
- * what the others wrote.
+ * A file of counts next to the file of keys. It is written lazily, so that no exchange waits for
+ * it: a crash loses the last seconds. Several gateways may share it: before each write they take
+ * over what the others wrote.
  *
  * @module
  */
@@ -53,8 +53,6 @@ export class LazyFile {
   #cancelWrite = (): void => {};
 
   /**
-   * @param file The file
-   * @param content The counts in memory
    * @param options The clock; a function that is told in one line when the file can't be written
    */
   constructor(
@@ -91,12 +89,7 @@ export class LazyFile {
     return this.inTurn(() => this.#catchUp());
   }
 
-  /**
-   * Runs a task while the file is neither read nor written.
-   *
-   * @param act The task
-   * @returns Its result
-   */
+  /** Runs a task while the file is neither read nor written. */
   inTurn<T>(act: () => T | Promise<T>): Promise<T> {
     const done = this.#working.then(act);
     this.#working = done.catch(() => {});

@@ -1,6 +1,6 @@
 /**
- * JSON, deflated: what gateways leave in Redis for each other. It is packed and unpacked beside the
- * event loop.
+ * JSON, deflated: what gateways leave in Redis for each other. It is packed and unpacked outside of
+ * the event loop.
  *
  * @module
  */
@@ -13,12 +13,12 @@ const [deflate, inflate] = [promisify(deflateRaw), promisify(inflateRaw)];
 /** Limit of an unpacked value, so that few bytes can't take much memory. Bytes. */
 const MAX_UNPACKED_BYTES = 8_000_000;
 /**
- * Deflate's fastest level: it halves the time of the default one, and packs these values to a fifth
- * all the same.
+ * Deflate's fastest level: it halves the time of the default one, and still packs these values to
+ * a fifth.
  */
 const LEVEL = 1;
 
-/** Packs a value. @param value Made of what JSON has */
+/** Packs a value that JSON can express. */
 export async function packJson(value: unknown): Promise<Uint8Array> {
   return await deflate(Buffer.from(JSON.stringify(value)), { level: LEVEL });
 }
@@ -27,9 +27,9 @@ export async function packJson(value: unknown): Promise<Uint8Array> {
  * Unpacks a value.
  *
  * @param packed From {@link packJson}
- * @param maxBytes Limit of what it may take
- * @returns The value, and what its JSON takes; `undefined` for what is no packed JSON, or takes
- * more
+ * @param maxBytes Limit of its JSON
+ * @returns The value, and the size of its JSON; `undefined` for bytes that are no packed JSON, or
+ * for a larger one
  */
 export async function unpackJson(
   packed: Uint8Array,

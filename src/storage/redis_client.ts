@@ -51,7 +51,6 @@ export class RedisClient {
 
   /**
    * @param target Redis as it is configured, or its URL, such as `redis://127.0.0.1:6379`
-   * @param clock Source of time
    * @param report Receives a one-line message when Redis fails, at most once a minute, and when it
    * is back
    */
@@ -88,7 +87,8 @@ export class RedisClient {
   async ready(): Promise<void> {
     const servers = this.#servers;
     const deadline = this.#clock.monotonic() + FIRST_CONNECT_MS;
-    while (!servers.isUp && servers.unfit?.isFinal !== true && this.#clock.monotonic() < deadline) {
+    const isWaiting = () => !servers.isUp && servers.unfit?.isFinal !== true;
+    while (isWaiting() && this.#clock.monotonic() < deadline) {
       await new Promise<void>((resolve) => this.#clock.timer(10, resolve));
     }
     if (servers.isUp) return;
@@ -100,8 +100,6 @@ export class RedisClient {
   /**
    * Adds a script, to be called through {@link run}.
    *
-   * @param name A name for the command
-   * @param lua The script
    * @param options `isBinary` if it answers with bytes that are no text: all texts of the answer
    * are buffers then
    * @returns A function that calls the script with its keys, which a Cluster has to have in one
@@ -125,10 +123,8 @@ export class RedisClient {
   /**
    * Makes one call. During an outage of the server that has its keys, it fails at once.
    *
-   * @param call Sends the call
    * @param read Reads the answer; it throws for an invalid one
    * @param deadlineMs Deadline, milliseconds; `redis.timeout` of the configuration if left out
-   * @returns The result of `read`
    * @throws {RedisFailed} After the deadline at the latest
    */
   async run<T>(
@@ -178,12 +174,7 @@ export class RedisClient {
     }
   }
 
-  /**
-   * Listens to a channel, also after a reconnect.
-   *
-   * @param channel Name of the channel
-   * @param heard Receives each message
-   */
+  /** Listens to a channel, also after a reconnect. */
   listen(channel: string, heard: (message: string) => void): void {
     const { subscriber, subscribeOn } = this.#servers;
     subscriber.on("message", (from: string, message: string) => {
@@ -241,19 +232,19 @@ export class RedisClient {
     }
   }
 
-  /** Tells the operator. @param why `undefined` while it is too early to tell */
+  /** Reports to the operator; `why` is `undefined` while it is too early to tell. */
   #complain(why: string | undefined): void {
     const now = this.#clock.monotonic();
-    if (this.#isClosed || why === undefined || now - this.#complainedAt < COMPLAINT_EVERY_MS) {
-      return;
-    }
+    const isTooSoon = now - this.#complainedAt < COMPLAINT_EVERY_MS;
+    if (this.#isClosed || why === undefined || isTooSoon) return;
     this.#complainedAt = now;
     this.#hasComplained = !this.#servers.isUp;
     const advice = why.startsWith("slow")
       ? `; redis.timeout is ${this.#timeoutMs} ms: raise it for a long way`
       : "";
     this.#report(
-      `Redis fails (${why}${advice}): known keys stay good for a while, limits are counted here alone`,
+      `Redis fails (${why}${advice}): known keys stay good for a while, ` +
+        "limits are counted here alone",
     );
   }
 }

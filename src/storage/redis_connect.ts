@@ -78,7 +78,6 @@ function given<T extends object>(members: T): { [K in keyof T]: Exclude<T[K], un
 /**
  * Connects to one server, or to the primary that Sentinels name.
  *
- * @param target Redis as it is configured
  * @returns The connection, which is made in the background and again whenever it ends
  */
 export function connectServer(target: RedisTarget): Redis {
@@ -89,7 +88,7 @@ export function connectServer(target: RedisTarget): Redis {
       ...options,
       name: sentinel.name,
       sentinels: sentinel.nodes.map(readSentinelNode),
-      // Sentinels tell of a failover before the former primary knows of it: what it counts from
+      // Sentinels report a failover before the former primary knows of it: what it counts from
       // then on is lost.
       failoverDetector: true,
       sentinelRetryStrategy: pauseOf,
@@ -133,7 +132,6 @@ export class GuardedCluster extends Cluster {
 /**
  * Connects to a Cluster.
  *
- * @param target Redis as it is configured
  * @returns The Cluster, whose connections are made when they are needed
  */
 export function connectCluster(target: RedisTarget): GuardedCluster {
@@ -146,7 +144,7 @@ export function connectCluster(target: RedisTarget): GuardedCluster {
     redisOptions,
     enableOfflineQueue,
     clusterRetryStrategy: retryStrategy,
-    // A call that is sent again could count twice; and whoever calls waits no longer than for the
+    // A call that is sent again could count twice; and a caller waits no longer than for the
     // first try.
     retryDelayOnFailover: 0,
     retryDelayOnClusterDown: 0,

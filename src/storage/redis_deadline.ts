@@ -18,10 +18,6 @@ export class RedisFailed extends Error {
    */
   readonly late: Promise<unknown> | undefined;
 
-  /**
-   * @param message Description of the failure
-   * @param details The cause, and the late answer
-   */
   constructor(
     message: string,
     { cause, late }: { cause?: unknown; late?: Promise<unknown> | undefined } = {},
@@ -50,9 +46,6 @@ export function isReply(cause: unknown): boolean {
  * deadline is extended by the time for which this process was blocked, at most by its own length.
  * (After such a time, Bun and Deno fire all due timers before they read what has arrived.)
  *
- * @param clock Source of time
- * @param answer The answer
- * @param ms The deadline, milliseconds
  * @throws {RedisFailed} Without an answer in time
  */
 export function within<T>(clock: Clock, answer: Promise<T>, ms: number): Promise<T> {

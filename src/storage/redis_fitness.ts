@@ -14,10 +14,7 @@ export class RedisUnfit extends Error {
   /** False if the server may become fit by itself: a replica can become a primary. */
   readonly isFinal: boolean;
 
-  /**
-   * @param message What it is, and what to configure
-   * @param isFinal False if the server may become fit by itself
-   */
+  /** @param isFinal False if the server may become fit by itself */
   constructor(message: string, isFinal = true) {
     super(message);
     this.isFinal = isFinal;
@@ -50,14 +47,12 @@ export function assertFit(info: string, place: "url" | "cluster" | "sentinel"): 
     throw new RedisUnfit("this server is no node of a Cluster: configure redis.url");
   }
   const [major = 0, minor = 0] = version.split(".").map(Number);
-  if (
-    version !== "" &&
-    (major < MIN_VERSION[0] || (major === MIN_VERSION[0] && minor < MIN_VERSION[1]))
-  ) {
+  const [minMajor, minMinor] = MIN_VERSION;
+  const isOld = major < minMajor || (major === minMajor && minor < minMinor);
+  if (version !== "" && isOld) {
+    const needed = `${minMajor}.${minMinor}`;
     throw new RedisUnfit(
-      `this server is Redis ${major}.${minor}, which is too old: ${
-        MIN_VERSION.join(".")
-      } is needed`,
+      `this server is Redis ${major}.${minor}, which is too old: ${needed} is needed`,
     );
   }
   if (role === "slave" && place === "url") {

@@ -14,7 +14,6 @@ const NAME = "sallyport:forms";
  * Compares the number in Redis with the one of this version. While Redis does not answer, nothing
  * is known.
  *
- * @param client The connection
  * @param isWriter True for a gateway, which raises the number to its own
  * @throws {LaterForms} If the number is later
  */

@@ -28,7 +28,7 @@ const STEADY_MS = 60_000;
 const MAX_LATE = 3;
 const MADE_GOOD = 0.1;
 /**
- * The time without an answer after which connections are opened anew: the other end may be gone
+ * The time without an answer after which connections are opened again: the other end may be gone
  * without closing them. Milliseconds.
  */
 const SILENCE_MS = 5000;
@@ -50,7 +50,7 @@ export interface ServerHealthOptions {
   readonly isUp: boolean;
   /** Asks the server; it throws unless the answer came in time. */
   readonly probe: () => Promise<unknown>;
-  /** Opens the connection anew after a long silence. */
+  /** Opens the connection again after a long silence. */
   readonly reopen: () => void;
   /** Told of each failed probe, and when the server is up again. */
   readonly changed: (cause: unknown) => void;
@@ -78,7 +78,6 @@ export class ServerHealth {
   #isClosed = false;
   #cancelProbe = (): void => {};
 
-  /** @param options Its parts */
   constructor(options: ServerHealthOptions) {
     this.#options = options;
     this.#isUp = options.isUp;
@@ -96,7 +95,7 @@ export class ServerHealth {
     if (this.#late > 0) this.#late = Math.max(0, this.#late - MADE_GOOD);
   }
 
-  /** Notes an answer that came too late. @param ms Time that it took */
+  /** Notes an answer that came too late, after `ms` milliseconds. */
   answeredLate(ms: number): void {
     this.answers++;
     this.#silentSince = this.#options.clock.monotonic();
@@ -117,8 +116,8 @@ export class ServerHealth {
   }
 
   /**
-   * Describes an outage: slow or silent. @returns `undefined` without an outage, and while it is
-   * too early to tell
+   * Describes an outage: slow or silent; `undefined` without an outage, and while it is too early
+   * to tell.
    */
   describe(): string | undefined {
     if (this.#isUp) return undefined;

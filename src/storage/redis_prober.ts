@@ -24,18 +24,11 @@ export class Prober {
   readonly #place: "url" | "cluster" | "sentinel";
   readonly #examined = new WeakSet<Redis>();
 
-  /**
-   * @param target Redis as it is configured
-   * @param clock Source of time
-   */
   constructor(target: RedisTarget, clock: Clock) {
     this.#clock = clock;
     this.#target = target;
-    this.#place = target.cluster !== undefined
-      ? "cluster"
-      : target.sentinel !== undefined
-      ? "sentinel"
-      : "url";
+    const place = target.sentinel !== undefined ? "sentinel" : "url";
+    this.#place = target.cluster !== undefined ? "cluster" : place;
   }
 
   /** Probes a server. @throws Unless it answers in time and can be used */
@@ -51,7 +44,7 @@ export class Prober {
     }
   }
 
-  /** Examines a server anew at the next probe, for it may be another one. */
+  /** Examines a server again at the next probe, for it may be another one. */
   forget(redis: Redis): void {
     this.#examined.delete(redis);
   }

@@ -80,11 +80,6 @@ export class OneServer implements RedisServers {
   #isClosed = false;
   #cancelRole = (): void => {};
 
-  /**
-   * @param target Redis as it is configured
-   * @param clock Source of time
-   * @param changed Told of changes
-   */
   constructor(target: RedisTarget, clock: Clock, changed: ServerChanged) {
     this.#clock = clock;
     this.#prober = new Prober(target, clock);
@@ -101,8 +96,7 @@ export class OneServer implements RedisServers {
     // would be thrown.
     for (const connection of [redis, this.subscriber]) {
       connection.on("error", (error) => this.#fault = firstLine(error));
-      // A Sentinel that tells of a failover while the library looks for the primary makes it give
-      // up for good.
+      // The library gives up where a Sentinel reports a failover while it looks for the primary.
       connection.on("end", () => this.#connectAgain(connection));
     }
     redis.on("ready", () => {
@@ -196,11 +190,6 @@ export class ClusterServers implements RedisServers {
   #primaries = "";
   generation = 0;
 
-  /**
-   * @param target Redis as it is configured
-   * @param clock Source of time
-   * @param changed Told of changes
-   */
   constructor(target: RedisTarget, clock: Clock, changed: ServerChanged) {
     this.#clock = clock;
     this.#changed = changed;

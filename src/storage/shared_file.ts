@@ -124,9 +124,8 @@ export class SharedFile {
   }
 
   /**
-   * Returns a fingerprint of the file, which differs after each change.
-   *
-   * @returns The text; empty where there is no file
+   * Returns a fingerprint of the file, which differs after each change; an empty text where there
+   * is no file.
    */
   async look(): Promise<string> {
     let handle: FileHandle | undefined;
@@ -148,8 +147,6 @@ export class SharedFile {
   /**
    * Returns a fingerprint that differs after each {@link change}, at a quarter of the cost of
    * {@link look}.
-   *
-   * @returns The text
    */
   async glance(): Promise<string> {
     try {
@@ -163,7 +160,6 @@ export class SharedFile {
   /**
    * Reads the file.
    *
-   * @returns All its bytes
    * @throws {FileUnavailable} When it is too large
    */
   async read(): Promise<Buffer> {
@@ -197,7 +193,6 @@ export class SharedFile {
    * @param act Receives the function that replaces the file, and reads what it needs itself. It is
    * called again where this process was delayed for so long that another one took the lock; its own
    * replacement then had no effect
-   * @returns The result of `act`
    * @throws {FileUnavailable} When it can't be written, or other writers take too long; the old
    * file is then unchanged
    */

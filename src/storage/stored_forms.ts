@@ -6,7 +6,7 @@
  * versions ignore, or refuse for one key alone, without another number. A change that earlier
  * versions would misread raises the number.
  *
- * In Redis the number is a value of its own. A file of a later form states it as `version`; without
+ * In Redis the number is a separate value. A file of a later form states it as `version`; without
  * it, the form is 1.
  *
  * @module
@@ -18,7 +18,6 @@ export const STORED_FORMS = 1;
 export class LaterForms extends Error {
   override readonly name = "LaterForms";
 
-  /** @param place Where it is */
   constructor(place: string) {
     super(
       `${place} is used by a later version, in a form that this one cannot read: run that version`,

@@ -19,7 +19,7 @@ export const USAGE_COUNTS = [
    * and may be a part.
    */
   "partial",
-  /** Those whose tokens nobody stated or estimated. They may have cost something. */
+  /** Those whose tokens were neither stated nor estimated. They may have cost something. */
   "unmetered",
   /** Those that the provider refused, or that never reached it. */
   "failed",
@@ -91,8 +91,8 @@ export interface UsageRow extends UsageNames {
 /** Name under which models or keys are counted together, once there are too many to count each. */
 export const OTHER = "(other)";
 /**
- * Maximum number of models of a key that are counted by name in an hour or day, beside those that
- * have a price. A model counts once for each operation.
+ * Maximum number of models of a key that are counted by name in an hour or day, apart from those
+ * that have a price. A model counts once for each operation.
  */
 export const MAX_MODELS = 50;
 
@@ -123,7 +123,7 @@ export interface UsageRange {
   readonly from: number;
   /** The first hour or day after the range, milliseconds since 1970. */
   readonly to: number;
-  /** Id of the only key that is asked for. A store may yield rows of other keys all the same. */
+  /** Id of the only key that is asked for. A store may yield rows of other keys nevertheless. */
   readonly key?: string | undefined;
 }
 
@@ -188,7 +188,6 @@ export class UsageUnavailable extends Error {
  * Adds counts to sums. A sum stops at `Number.MAX_SAFE_INTEGER`.
  *
  * @param sums The sums, changed in place
- * @param counts The counts
  */
 export function addCounts(sums: UsageCounts, counts: Readonly<UsageCounts>): void {
   for (const name of USAGE_COUNTS) {

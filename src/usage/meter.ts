@@ -16,6 +16,7 @@ import {
   ROWS_A_BATCH,
   type UsageBatch,
   type UsageCounts,
+  type UsageNames,
   type UsageRange,
   type UsageRow,
   type UsageStore,
@@ -36,9 +37,14 @@ const MAX_TOKENS = 1e12;
 const MAX_KNOWN = 1000;
 
 /** Tells whether all numbers are plausible. */
-const isSound = (
-  { total, input = 0, output = 0, cached = 0, reasoning = 0 }: TokenUsage,
-): boolean => Math.max(total, input, output, cached, reasoning) <= MAX_TOKENS;
+function isSound(usage: TokenUsage): boolean {
+  const { total, input = 0, output = 0, cached = 0, reasoning = 0 } = usage;
+  return Math.max(total, input, output, cached, reasoning) <= MAX_TOKENS;
+}
+
+/** True for a call that can have used tokens: what the gateway refused has used nothing. */
+const canUseTokens = ({ isMetered, outcome }: ExchangeRecord): boolean =>
+  isMetered === true && outcome !== "refused" && outcome !== "shed";
 
 function addTokens(counts: UsageCounts, usage: TokenUsage, isEstimated: boolean): void {
   const { total, input = 0, output = 0, cached = 0, reasoning = 0 } = usage;
@@ -49,6 +55,19 @@ function addTokens(counts: UsageCounts, usage: TokenUsage, isEstimated: boolean)
   counts.other += Math.max(0, total - input - output);
   counts.estimatedInput += isEstimated ? input : 0;
   counts.estimatedOutput += isEstimated ? output : 0;
+}
+
+function count(counts: UsageCounts, record: ExchangeRecord): void {
+  const { outcome, usage, isEstimated = false } = record;
+  counts.requests++;
+  if (usage !== undefined && isSound(usage)) {
+    if (isEstimated) counts.estimated++;
+    else if (outcome !== "ok") counts.partial++;
+    return addTokens(counts, usage, isEstimated);
+  }
+  const isTurnedDown = outcome === "upstream_error" && !isSuccess(record.status);
+  if (isTurnedDown || NEVER_SENT.has(record.code)) counts.failed++;
+  else counts.unmetered++;
 }
 
 /** Options of the usage meter. */
@@ -86,7 +105,6 @@ export class UsageMeter implements ExchangeObserver {
   /** Models that a provider has answered for. */
   readonly #known = new Map<string, Set<string>>();
 
-  /** @param options Its options */
   constructor(options: UsageMeterOptions) {
     this.#options = options;
     this.#store = options.store;
@@ -97,60 +115,23 @@ export class UsageMeter implements ExchangeObserver {
     return this.#store.backend;
   }
 
-  /**
-   * Counts a call of an operation with tokens that was sent to its provider; what the gateway
-   * refused has used nothing. A call that names no model counts as one of {@link OTHER}.
-   */
+  /** Counts a call of an operation with tokens that was sent to its provider. */
   settled(record: ExchangeRecord): void {
-    const {
-      keyId,
-      provider,
-      replica,
-      operation,
-      isMetered,
-      outcome,
-      status,
-      usage,
-      isEstimated,
-      code,
-    } = record;
-    const model = record.model ?? (replica === undefined ? undefined : OTHER);
-    if (
-      keyId === undefined || provider === undefined || operation === undefined ||
-      model === undefined
-    ) return;
-    if (isMetered !== true || outcome === "refused" || outcome === "shed") return;
+    const names = canUseTokens(record) ? this.#namesOf(record) : undefined;
+    if (names === undefined) return;
     const endedAt = record.startedAt + record.durationMs;
     const hour = endedAt - endedAt % HOUR_MS;
-    const isAnswered = isSuccess(status);
-    const { team, plan } = record;
-    const known = this.#nameOf(provider, model, isAnswered);
-    const counts = this.#tableOf(hour).counts({
-      key: keyId,
-      provider,
-      model: known,
-      operation,
-      team,
-      plan,
-    });
-    counts.requests++;
-    if (usage !== undefined && isSound(usage)) {
-      if (isEstimated === true) counts.estimated++;
-      else if (outcome !== "ok") counts.partial++;
-      addTokens(counts, usage, isEstimated === true);
-    } else if ((outcome === "upstream_error" && !isAnswered) || NEVER_SENT.has(code)) {
-      counts.failed++;
-    } else counts.unmetered++;
+    count(this.#tableOf(hour).counts(names), record);
     this.#flushLater();
   }
 
-  /** Adds the counts of another process. @param rows Rows of hours */
+  /** Adds the counts of another process. */
   add(rows: readonly UsageRow[]): void {
     for (const row of rows) this.#tableOf(row.at).add(row);
     if (rows.length > 0) this.#flushLater();
   }
 
-  /** @returns The rows of a range, with what was counted until now */
+  /** Reads the rows of a range, with those that were counted until now. */
   async *read(range: UsageRange): AsyncIterable<readonly UsageRow[]> {
     await this.#flush();
     yield* this.#store.read(range);
@@ -159,8 +140,6 @@ export class UsageMeter implements ExchangeObserver {
   /**
    * Hands on what waits, and uses another store from then on. What the old store does not take goes
    * to the new one.
-   *
-   * @param store The new store
    */
   async moveTo(store: UsageStore): Promise<void> {
     await (this.#flushing = this.#flush().then(() => void (this.#store = store)));
@@ -174,11 +153,8 @@ export class UsageMeter implements ExchangeObserver {
     this.#isClosed = true;
     this.#cancelFlush();
     await this.#flush();
-    for (
-      let tries = 1, last = this.#batch;
-      last !== undefined && tries < CLOSE_TRIES;
-      last = this.#batch
-    ) {
+    let tries = 1;
+    for (let last = this.#batch; last !== undefined && tries < CLOSE_TRIES; last = this.#batch) {
       await new Promise<void>((resolve) => void this.#options.clock.timer(CLOSE_PAUSE_MS, resolve));
       await this.#flush();
       tries = this.#batch === last ? tries + 1 : 1;
@@ -187,8 +163,21 @@ export class UsageMeter implements ExchangeObserver {
   }
 
   /**
-   * Returns the name under which a model is counted: one that was never answered for gets no row of
-   * its own.
+   * Returns the names under which a call is counted, or `undefined`. A call that names no model
+   * counts as one of {@link OTHER}.
+   */
+  #namesOf(record: ExchangeRecord): UsageNames | undefined {
+    const { keyId, provider, replica, operation, team, plan } = record;
+    const model = record.model ?? (replica === undefined ? undefined : OTHER);
+    if (keyId === undefined || provider === undefined) return undefined;
+    if (operation === undefined || model === undefined) return undefined;
+    const known = this.#nameOf(provider, model, isSuccess(record.status));
+    return { key: keyId, provider, model: known, operation, team, plan };
+  }
+
+  /**
+   * Returns the name under which a model is counted: a model that was never answered for gets no
+   * own row.
    */
   #nameOf(provider: string, model: string, isAnswered: boolean): string {
     let known = this.#known.get(provider);

@@ -66,8 +66,8 @@ export interface UsageQuery extends UsageSelection {
   /** The sum by which rows are ordered, after their time. */
   readonly sort: UsageOrder;
   /**
-   * Number of groups, beside those of time, that have rows of their own: the largest; left out, all
-   * of them.
+   * Number of groups, apart from those of time, that have their own rows: the largest; left out,
+   * all of them.
    */
   readonly top?: number | undefined;
   /** Maximum number of rows. */
@@ -88,10 +88,6 @@ export class UsageRefusal extends Error {
   /** Parameter of the query that is at fault. */
   readonly param: string;
 
-  /**
-   * @param param Parameter of the query that is at fault
-   * @param message What was expected
-   */
   constructor(param: string, message: string) {
     super(message);
     this.param = param;
@@ -103,20 +99,17 @@ const toDays = (ms: number): string => `${Math.floor(ms / DAY_MS)} days`;
 /**
  * Returns the hours or days of a query: hours where they are kept, unless days are asked for.
  *
- * @param query The query
- * @param by Dimensions of the report
- * @param keep Times for which usage is kept
  * @param now Milliseconds since 1970
- * @returns The range
  * @throws {UsageRefusal} When it asks for what is not kept
  */
 export function toRange(
-  { from: wanted, to: end, lastMs, key }: UsageSelection,
+  selection: UsageSelection,
   by: readonly UsagePart[],
   { hoursMs, daysMs }: UsageConfig,
   now: number,
 ): UsageRange {
-  const to = end ?? now;
+  const { from: wanted, lastMs, key } = selection;
+  const to = selection.to ?? now;
   const from = wanted ?? to - lastMs;
   if (from >= to) {
     throw new UsageRefusal(wanted === undefined ? "to" : "from", "expected a time before the end");
@@ -134,9 +127,8 @@ export function toRange(
       `hours are kept for ${toDays(hoursMs)}: ask by day, or for a later time`,
     );
   }
-  const step: UsageStep = by.includes("day") || by.includes("month") || from < firstHour
-    ? "day"
-    : "hour";
+  const isByDay = by.includes("day") || by.includes("month");
+  const step: UsageStep = isByDay || from < firstHour ? "day" : "hour";
   const ms = STEP_MS[step];
   const first = Math.max(from, now - daysMs);
   return {
@@ -148,10 +140,8 @@ export function toRange(
 }
 
 /** Tells whether a row is asked for, but for its team. */
-export function isWanted(
-  row: UsageRow,
-  { key, provider, model, operation }: UsageSelection,
-): boolean {
+export function isWanted(row: UsageRow, selection: UsageSelection): boolean {
+  const { key, provider, model, operation } = selection;
   return (key === undefined || row.key === key) &&
     (provider === undefined || row.provider === provider) &&
     (model === undefined || row.model === model) &&

@@ -1,5 +1,5 @@
 /**
- * Callers with identity tokens that were in use of late, from the hours that are kept: no store of
+ * Callers with identity tokens that were in use recently, from the hours that are kept: no store of
  * keys lists them.
  *
  * @module
@@ -40,38 +40,34 @@ interface Seen extends RecentCaller {
   readonly at: number;
 }
 
-const byId = (one: Seen, other: Seen): number => one.id < other.id ? -1 : one.id > other.id ? 1 : 0;
+function byId(one: Seen, other: Seen): number {
+  if (one.id === other.id) return 0;
+  return one.id < other.id ? -1 : 1;
+}
 
 /**
  * Finds callers, in one pass and in turns. Memory is bounded by the limit, however many callers
  * there are. Of two plans that are asked for, and were in use in the same hour, either may be told.
  *
- * @param query Which ones
- * @param parts Where usage is known
- * @returns The callers, by their ids
  * @throws {UsageUnavailable} When usage can't be read
  */
 export async function readRecentCallers(
-  { from, limit, after = TOKEN_ID_PREFIX, id, isWanted }: RecentCallerQuery,
+  query: RecentCallerQuery,
   { usage, now, rest }: Pick<UsageReportParts, "usage" | "now" | "rest">,
 ): Promise<readonly RecentCaller[]> {
+  const { from, limit, after = TOKEN_ID_PREFIX, id, isWanted } = query;
+  const isAsked = (key: string) =>
+    key.startsWith(TOKEN_ID_PREFIX) && key > after && (id === undefined || key === id);
   let found = new Map<string, Seen>();
   const first = () => Array.from(found.values()).sort(byId).slice(0, limit);
   const hourOf = (time: number) => Math.floor(time / HOUR_MS) * HOUR_MS;
   let sinceRest = 0;
-  for await (
-    const rows of usage.read({
-      step: "hour",
-      from: hourOf(from),
-      to: hourOf(now()) + HOUR_MS,
-      key: id,
-    })
-  ) {
+  const hours = { from: hourOf(from), to: hourOf(now()) + HOUR_MS };
+  for await (const rows of usage.read({ step: "hour", ...hours, key: id })) {
     for (const { at, key, team, plan } of rows) {
-      if (plan === undefined || key <= after || (id !== undefined && key !== id)) continue;
-      if (!key.startsWith(TOKEN_ID_PREFIX) || !isWanted(key, plan)) continue;
+      if (plan === undefined || !isAsked(key) || !isWanted(key, plan)) continue;
       if (at >= (found.get(key)?.at ?? 0)) found.set(key, { id: key, team, plan, at });
-      // The first ones stay among the first: whoever is left out here has enough others before it.
+      // The first ones stay among the first: each caller left out here has enough others before it.
       if (found.size > 2 * limit) found = new Map(first().map((each) => [each.id, each]));
     }
     sinceRest += rows.length;

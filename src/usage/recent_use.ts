@@ -1,5 +1,5 @@
 /**
- * Use of some keys and teams since a time of late, from the hours that are kept: the pace at which
+ * Use of some keys and teams since a recent time, from the hours that are kept: the pace at which
  * budgets are used.
  *
  * @module
@@ -55,17 +55,16 @@ function indexOf(
 }
 
 /**
- * Adds up what keys and teams have used of late, in one pass and in turns.
+ * Adds up what keys and teams have used recently, in one pass and in turns.
  *
- * @param subjects The keys and teams
- * @param parts Where usage, prices and the teams of keys are known
  * @returns The use of each, in their order
  * @throws {UsageUnavailable} When usage, or the team of a key, can't be read
  */
 export async function readRecentUse(
   subjects: readonly RecentSubject[],
-  { usage, config, keys, now, rest }: UsageReportParts,
+  parts: UsageReportParts,
 ): Promise<readonly RecentUse[]> {
+  const { usage, config, keys, now, rest } = parts;
   const growing = subjects.map(({ from }): Growing => ({
     from: hourOf(from),
     group: newGroup([]),

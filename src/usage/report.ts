@@ -12,7 +12,6 @@ import {
   type UsageRow,
   type UsageStore,
 } from "./counts.ts";
-import { FirstItems } from "./first_items.ts";
 import {
   isTimePart,
   isWanted,
@@ -25,7 +24,7 @@ import {
 import { compareGroups, readCursor, toCursor } from "./report_order.ts";
 import { addRow, createPricing, type Group, newGroup, toSums, type UsageSums } from "./sums.ts";
 import { type KeyNames, Teams } from "./teams.ts";
-import { keepTop } from "./top_groups.ts";
+import { FirstItems, keepTop } from "./top_groups.ts";
 import { inParts } from "./usage_memory.ts";
 import { WideMap } from "./wide_map.ts";
 
@@ -93,23 +92,20 @@ export class UsageReports {
   readonly rest: Rest;
   readonly #parts: UsageReportParts;
 
-  /** @param parts Their dependencies */
   constructor(parts: UsageReportParts) {
     this.#parts = parts;
     this.rest = parts.rest;
   }
 
   /**
-   * @param query The query
-   * @returns The report
    * @throws {UsageRefusal} When it asks for what is not kept, or for too much
    * @throws {UsageUnavailable} When usage can't be read
    */
   async report(query: UsageQuery): Promise<UsageReport> {
-    const { usage: { backend }, config: { currency, usage }, now, rest } = this.#parts;
+    const { config, now, rest } = this.#parts;
     const { by, sort, top, limit } = query;
     const after = readCursor(query);
-    const range = toRange(query, by, usage, now());
+    const range = toRange(query, by, config.usage, now());
     const { groups: all, total } = await this.#addUp(query, range);
     const groups = top === undefined ? all : await keepTop(all, { by, sort, top }, rest);
     const order = compareGroups(query);
@@ -134,8 +130,8 @@ export class UsageReports {
       from: new Date(range.from).toISOString(),
       to: new Date(range.to).toISOString(),
       by,
-      currency,
-      backend,
+      currency: config.currency,
+      backend: this.#parts.usage.backend,
       rows: await this.#toLines(by, rows.reverse()),
       left,
       next: left > 0 && last !== undefined ? toCursor(last, query) : null,
@@ -147,8 +143,6 @@ export class UsageReports {
    * Yields the rows themselves, some at a time. Rows of the same names and time can come several
    * times: they add up.
    *
-   * @param query The query
-   * @returns The rows
    * @throws {UsageRefusal} When it asks for what is not kept
    * @throws {UsageUnavailable} When usage can't be read
    */
@@ -231,7 +225,7 @@ export class UsageReports {
       const made = some.map(async (group) => {
         const id = group.names[keyIndex];
         const key = id === undefined ? undefined : await keys.get(id).catch(() => undefined);
-        const about = Object.fromEntries(by.map((part, index) => [part, group.names[index] ?? ""]));
+        const about = Object.fromEntries(by.map((part, index) => [part, group.names[index]]));
         return { ...about, ...(key?.name !== undefined && { name: key.name }), ...toSums(group) };
       });
       lines.push(...await Promise.all(made));

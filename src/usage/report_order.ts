@@ -9,24 +9,22 @@ import { type Group, newGroup, tokensOf, valueOf } from "./sums.ts";
 /** Query of a report, as far as it says the order of the rows. */
 type Ordering = Pick<UsageQuery, "by" | "sort">;
 
-const text = (one = "", other = "") => one < other ? -1 : one > other ? 1 : 0;
+function compareTexts(one = "", other = ""): number {
+  if (one === other) return 0;
+  return one < other ? -1 : 1;
+}
 
-/**
- * Returns the order of rows: by time, then those with the largest sum first.
- *
- * @param query Its dimensions, and the sum
- * @returns A function that compares two groups
- */
+/** Returns the order of rows: by time, then those with the largest sum first. */
 export function compareGroups({ by, sort }: Ordering): (one: Group, other: Group) => number {
   const time = by.findIndex(isTimePart);
   return (one, other) => {
-    const inTime = time < 0 ? 0 : text(one.names[time], other.names[time]);
+    const inTime = time < 0 ? 0 : compareTexts(one.names[time], other.names[time]);
     if (inTime !== 0) return inTime;
     const [first, second] = [valueOf(one, sort), valueOf(other, sort)];
     if (first !== second) return first > second ? -1 : 1;
     return tokensOf(other.counts) - tokensOf(one.counts) ||
       other.counts.requests - one.counts.requests ||
-      text(one.names.join("\n"), other.names.join("\n"));
+      compareTexts(one.names.join("\n"), other.names.join("\n"));
   };
 }
 
@@ -60,7 +58,6 @@ function toGroup(
 /**
  * Reads the place after which a page begins.
  *
- * @param query The query, with its cursor
  * @returns The place as a group; `undefined` for the first page
  * @throws {UsageRefusal} When it is of another report
  */
@@ -79,13 +76,11 @@ export function readCursor(query: Ordering & Pick<UsageQuery, "after">): Group |
   }
   if (!Array.isArray(place)) throw wrong;
   const [tokens, requests, ...texts]: unknown[] = place;
-  if (typeof tokens !== "number" || typeof requests !== "number" || !texts.every(isText)) {
-    throw wrong;
-  }
+  if (typeof tokens !== "number" || typeof requests !== "number") throw wrong;
+  if (!texts.every(isText)) throw wrong;
   const value = sort === "tokens" ? "0" : texts.pop();
-  if (texts.length !== by.length || value === undefined || !/^[0-9]{1,40}$/.test(value)) {
-    throw wrong;
-  }
+  if (value === undefined || !/^[0-9]{1,40}$/.test(value)) throw wrong;
+  if (texts.length !== by.length) throw wrong;
   return toGroup(tokens, requests, texts, query, value);
 }
 

@@ -59,14 +59,14 @@ export function valueOf({ counts, unpriced, cost }: Group, order: UsageOrder): n
 }
 
 /** Adds the sums of another group. */
-export function addGroup(group: Group, { counts, unpriced, cost, estimatedCost }: Group): void {
-  addCounts(group.counts, counts);
-  group.unpriced += unpriced;
-  if (cost !== undefined) group.cost = (group.cost ?? 0n) + cost;
-  group.estimatedCost += estimatedCost;
+export function addGroup(group: Group, more: Group): void {
+  addCounts(group.counts, more.counts);
+  group.unpriced += more.unpriced;
+  if (more.cost !== undefined) group.cost = (group.cost ?? 0n) + more.cost;
+  group.estimatedCost += more.estimatedCost;
 }
 
-/** Returns sums of zero. @param names Values of the dimensions */
+/** Returns sums of zero for some values of the dimensions. */
 export function newGroup(names: readonly string[]): Group {
   return { names, counts: noCounts(), unpriced: 0, cost: undefined, estimatedCost: 0n };
 }
@@ -83,7 +83,8 @@ export function addRow(group: Group, { counts }: UsageRow, price: Price | undefi
 }
 
 /** Returns sums as a report states them. */
-export function toSums({ counts, unpriced, cost, estimatedCost }: Group): UsageSums {
+export function toSums(group: Group): UsageSums {
+  const { counts, unpriced, cost, estimatedCost } = group;
   return {
     ...counts,
     tokens: tokensOf(counts),

@@ -28,7 +28,6 @@ export class Teams {
   readonly #keys: KeyNames;
   readonly #teams = new WideMap<string>();
 
-  /** @param keys Source of the teams */
   constructor(keys: KeyNames) {
     this.#keys = keys;
   }

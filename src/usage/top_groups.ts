@@ -1,16 +1,87 @@
 /**
- * The largest groups of a report, and all others in one: charts draw a few series, however many
- * keys there are.
+ * The first groups of a report, kept while groups pass by, so that a report of a million groups
+ * sorts no more of them than it shows: pages in their order, and the largest groups with all others
+ * in one.
  *
  * @module
  */
 import { OTHER, type Rest } from "./counts.ts";
-import { FirstItems } from "./first_items.ts";
 import { isTimePart, type UsageOrder, type UsagePart } from "./query.ts";
 import { compareGroups, withoutTime } from "./report_order.ts";
 import { addGroup, type Group, newGroup } from "./sums.ts";
 import { inParts } from "./usage_memory.ts";
 import { WideMap } from "./wide_map.ts";
+
+/** Compares two items: negative where the first comes before the second. */
+export type Compare<Item> = (one: Item, other: Item) => number;
+
+/** The first items of many, by an order. */
+export class FirstItems<Item> {
+  readonly #compare: Compare<Item>;
+  readonly #limit: number;
+  /** A heap whose top comes last of all that are kept. */
+  readonly #heap: Item[] = [];
+
+  /**
+   * @param limit Number of items to keep
+   * @param compare The order
+   */
+  constructor(limit: number, compare: Compare<Item>) {
+    this.#limit = limit;
+    this.#compare = compare;
+  }
+
+  /** Adds an item, which is dropped where enough others come before it. */
+  add(item: Item): void {
+    const heap = this.#heap;
+    if (heap.length < this.#limit) {
+      heap.push(item);
+      this.#rise(heap.length - 1);
+    } else if (heap[0] !== undefined && this.#compare(item, heap[0]) < 0) {
+      heap[0] = item;
+      this.#sink();
+    }
+  }
+
+  /** Removes the items, the last one first. */
+  *drain(): Iterable<Item> {
+    const heap = this.#heap;
+    for (let last = heap.pop(); last !== undefined; last = heap.pop()) {
+      const [top = last] = heap;
+      if (heap.length > 0) {
+        heap[0] = last;
+        this.#sink();
+      }
+      yield top;
+    }
+  }
+
+  #rise(index: number): void {
+    const heap = this.#heap;
+    for (let parent = (index - 1) >> 1; index > 0; parent = (index - 1) >> 1) {
+      const [upper, lower] = [heap[parent] as Item, heap[index] as Item]; // both are in the heap
+      if (this.#compare(upper, lower) >= 0) return;
+      [heap[parent], heap[index]] = [lower, upper];
+      index = parent;
+    }
+  }
+
+  #sink(): void {
+    const heap = this.#heap;
+    for (let index = 0;;) {
+      let child = 2 * index + 1;
+      if (child >= heap.length) return;
+      const right = child + 1;
+      if (right < heap.length && this.#compare(heap[right] as Item, heap[child] as Item) > 0) {
+        child = right;
+      }
+      const [upper, lower] = [heap[index] as Item, heap[child] as Item]; // both are in the heap
+      if (this.#compare(upper, lower) >= 0) return;
+      [heap[index], heap[child]] = [lower, upper];
+      index = child;
+    }
+  }
+}
 
 /** Adds a group to the one of the same id, or makes that. */
 function addTo(groups: WideMap<Group>, names: readonly string[], more: Group): void {
@@ -23,17 +94,15 @@ function addTo(groups: WideMap<Group>, names: readonly string[], more: Group): v
 /**
  * Keeps the largest groups, over all times, and adds up the others as {@link OTHER}, time by time.
  *
- * @param groups The groups
  * @param query The dimensions, the sum that says which are the largest, and the number of groups to
  * keep
- * @param rest Lets other work of the process have its turn
- * @returns The groups that are kept, and those of the others
  */
 export async function keepTop(
   groups: WideMap<Group>,
-  { by, sort, top }: { by: readonly UsagePart[]; sort: UsageOrder; top: number },
+  query: { by: readonly UsagePart[]; sort: UsageOrder; top: number },
   rest: Rest,
 ): Promise<WideMap<Group>> {
+  const { by, sort, top } = query;
   const whole = new WideMap<Group>();
   for (const some of inParts(groups)) {
     for (const [, group] of some) addTo(whole, withoutTime(by, group), group);
@@ -45,17 +114,14 @@ export async function keepTop(
     await rest();
   }
   const kept = new Set(Array.from(first.drain(), ({ names }) => names.join("\0")));
+  const isTime = by.map(isTimePart);
+  const toOthers = ({ names }: Group) =>
+    names.map((name, at) => isTime[at] === true ? name : OTHER);
   const merged = new WideMap<Group>();
   for (const some of inParts(groups)) {
     for (const [, group] of some) {
       const isKept = kept.has(withoutTime(by, group).join("\0"));
-      addTo(
-        merged,
-        isKept
-          ? group.names
-          : by.map((part, at) => isTimePart(part) ? group.names[at] ?? "" : OTHER),
-        group,
-      );
+      addTo(merged, isKept ? group.names : toOthers(group), group);
     }
     await rest();
   }

@@ -1,5 +1,5 @@
 /**
- * Usage in a file beside the file of keys, so that it survives a restart. Several gateways may
+ * Usage in a file next to the file of keys, so that it survives a restart. Several gateways may
  * share the file: each adds what it has counted itself.
  *
  * @module
@@ -83,10 +83,6 @@ export class FileUsage implements UsageStore {
   /** Lines of the file that only later versions know. */
   #unknown: readonly string[] = [];
 
-  /**
-   * @param file The file
-   * @param options Its options
-   */
   constructor(file: SharedFile, options: FileUsageOptions) {
     this.#options = options;
     this.#book = this.#newBook();

@@ -50,10 +50,8 @@ function readCounts(
 }
 
 /**
- * Reads a line.
+ * Reads a line without its end.
  *
- * @param line The line without its end
- * @returns Its content
  * @throws {LaterVersion} When a later version wrote the file
  * @throws {Error} When the line is broken
  */
@@ -73,13 +71,13 @@ export function readLine(line: string): UsageLineRead {
     team = null,
     plan = null,
   ]: unknown[] = content;
-  if (step === "version" && isCount(at) && at > VERSION) throw new LaterVersion();
+  const isLater = isCount(at) && at > VERSION;
+  if (step === "version" && isLater) throw new LaterVersion();
   if (step !== "hour" && step !== "day") return { step: "unknown", line };
   const isRow = isCount(at) && typeof key === "string" && typeof provider === "string" &&
-    typeof model === "string" &&
-    typeof operation === "string" && isNameOrNone(team) && isNameOrNone(plan) &&
-    Array.isArray(list) &&
-    list.length >= FIRST_COUNTS && list.every(isCount);
+    typeof model === "string" && typeof operation === "string" &&
+    isNameOrNone(team) && isNameOrNone(plan) &&
+    Array.isArray(list) && list.length >= FIRST_COUNTS && list.every(isCount);
   if (!isRow) throw new TypeError("no row of usage");
   const ofToken = { team: team ?? undefined, plan: plan ?? undefined };
   return { step, row: { at, key, provider, model, operation, ...ofToken, ...readCounts(list) } };
@@ -87,11 +85,7 @@ export function readLine(line: string): UsageLineRead {
 
 /**
  * Writes a row. Counts that the first versions did not have are left out where they are 0: those
- * versions then read the line too.
- *
- * @param step Period of the row
- * @param row The row
- * @returns The line without its end
+ * versions then read the line too. The line has no end.
  */
 export function toLine(step: UsageStep, row: UsageRow): string {
   const { at, key, provider, model, operation, team, plan, counts, later = [] } = row;

@@ -26,10 +26,6 @@ export class UsageBook {
   readonly #listed: ReadonlySet<string>;
   readonly #keep: UsageConfig;
 
-  /**
-   * @param listed Models that always have a name of their own
-   * @param keep Times for which usage is kept
-   */
   constructor(listed: ReadonlySet<string>, keep: UsageConfig = DEFAULT_RETENTION) {
     this.#listed = listed;
     this.#keep = keep;
@@ -44,7 +40,7 @@ export class UsageBook {
     return rows;
   }
 
-  /** Adds the row of an hour to that hour, and to its day. @param row The row */
+  /** Adds the row of an hour to that hour, and to its day. */
   add(row: UsageRow): void {
     this.addTo("hour", row);
     this.addTo("day", { ...row, at: row.at - row.at % DAY_MS });
@@ -101,11 +97,7 @@ export class MemoryUsage implements UsageStore {
   readonly #book: UsageBook;
   readonly #now: () => number;
 
-  /**
-   * @param listed Models that always have a name of their own
-   * @param now Milliseconds since 1970
-   * @param keep Times for which usage is kept
-   */
+  /** @param now Milliseconds since 1970 */
   constructor(
     listed: ReadonlySet<string>,
     now: () => number,

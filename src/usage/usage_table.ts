@@ -47,8 +47,10 @@ interface KeyUse {
   index: Map<string, Entry> | undefined;
 }
 
-const indexOf = ({ provider, model, operation, team, plan }: Omit<UsageNames, "key">): string =>
-  `${operation}\0${provider}\0${model}\0${team}\0${plan}`;
+function indexOf(names: Omit<UsageNames, "key">): string {
+  const { provider, model, operation, team, plan } = names;
+  return `${operation}\0${provider}\0${model}\0${team}\0${plan}`;
+}
 
 function find(use: KeyUse, names: UsageNames): Entry | undefined {
   if (use.index !== undefined) return use.index.get(indexOf(names));
@@ -56,15 +58,14 @@ function find(use: KeyUse, names: UsageNames): Entry | undefined {
   for (let entry = use.first; entry !== undefined; entry = entry.next) {
     const isSame = entry.model === model && entry.provider === provider &&
       entry.operation === operation;
-    if (isSame && entry.team === team && entry.plan === plan) return entry;
+    const isSameToken = entry.team === team && entry.plan === plan;
+    if (isSame && isSameToken) return entry;
   }
   return undefined;
 }
 
-function insert(
-  use: KeyUse,
-  { provider, model, operation, team, plan }: Omit<UsageNames, "key">,
-): Entry {
+function insert(use: KeyUse, names: Omit<UsageNames, "key">): Entry {
+  const { provider, model, operation, team, plan } = names;
   const counts = noCounts();
   const entry: Entry = {
     provider,
@@ -111,15 +112,12 @@ export class UsageTable {
     return this.#rows;
   }
 
-  /**
-   * @param names Key, provider and operation, and the model as the caller named it
-   * @returns The counts, to be added to
-   */
+  /** Returns the counts of some names, with the model as the caller named it, to be added to. */
   counts(names: UsageNames): UsageCounts {
     return this.#entry(names).counts;
   }
 
-  /** Adds a row of this hour or day. @param row The row */
+  /** Adds a row of this hour or day. */
   add(row: UsageRow): void {
     const entry = this.#entry(row);
     addCounts(entry.counts, row.counts);
@@ -151,7 +149,7 @@ export class UsageTable {
     return insert(use, names);
   }
 
-  /** @param at Start of the hour or day */
+  /** Lists the rows, with the start of their hour or day. */
   *rowsAt(at: number): Iterable<UsageRow> {
     for (const [key, { first }] of this.#keys) {
       for (let entry = first; entry !== undefined; entry = entry.next) {

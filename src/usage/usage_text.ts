@@ -33,12 +33,8 @@ const COLUMNS: readonly (keyof UsageExportRow)[] = [
 ];
 
 /**
- * Formats an export.
- *
- * @param format The format
- * @param parts The rows
- * @returns The text, part by part. The first part waits for the first rows: an export that can't
- * begin fails there
+ * Formats an export, part by part. The first part waits for the first rows: an export that can't
+ * begin fails there.
  */
 export async function* toExportText(
   format: ExportFormat,
@@ -55,13 +51,7 @@ export async function* toExportText(
   if (head !== "") yield head;
 }
 
-/**
- * Formats a report as JSON.
- *
- * @param report The report
- * @param rest Lets other work of the process have its turn
- * @returns The text, part by part
- */
+/** Formats a report as JSON, part by part. */
 export async function* toReportText(
   { rows, ...about }: UsageReport,
   rest: Rest,

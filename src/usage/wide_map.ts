@@ -1,6 +1,6 @@
 /**
  * A map for up to millions of names. A `Map` that grows beyond hundreds of thousands of entries
- * stops the process for tens of milliseconds while it is arranged anew; many small ones do so one
+ * stops the process for tens of milliseconds while it is rebuilt; many small ones do so one
  * by one.
  *
  * @module
@@ -13,7 +13,6 @@ const MAPS = 256;
  * Hashes a text (FNV-1a, 32 bits, over UTF-16 units). Redis holds usage by this number: it is the
  * same in all versions.
  *
- * @param text Such as the id of a key
  * @returns A whole number from 0 to 2^32 - 1
  */
 export function hashText(text: string): number {

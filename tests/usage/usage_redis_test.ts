@@ -6,7 +6,7 @@ import { RedisClient, type RedisTarget } from "../../src/storage/redis_client.ts
 import { DEFAULT_RETENTION } from "../../src/config/usage.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { UsageMeter } from "../../src/usage/meter.ts";
-import { RedisUsage } from "../../src/usage/usage_redis.ts";
+import { RedisUsage } from "../../src/usage/redis/usage_store.ts";
 import {
   expiryOf,
   GROUPS,
@@ -14,7 +14,7 @@ import {
   hashName,
   indexName,
   placeOf,
-} from "../../src/usage/usage_shards.ts";
+} from "../../src/usage/redis/shards.ts";
 import {
   DAY_MS,
   HOUR_MS,

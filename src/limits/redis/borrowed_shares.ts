@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { RecentMap } from "../../exchange/recent_map.ts";
 import { BorrowedShare, type Division, type Lender } from "./borrowed_share.ts";
 import type { LocalLease } from "./local_decisions.ts";
 import type { LimitSubject, Reservation } from "../limiter.ts";
@@ -42,16 +43,13 @@ function isSameLimits({ counted, isObserved }: Plan, other: Plan): boolean {
     });
 }
 
-/**
- * Maximum number of shares that are kept for sure, those of the subjects that were asked for last.
- */
+/** Number of shares that are kept for sure, see {@link RecentMap}. */
 const MAX_SHARES = 5000;
 
 /** Shares of all subjects. Those that are not used for long are given back, and dropped. */
 export class BorrowedShares {
   readonly #lender: Lender;
-  #young = new Map<string, BorrowedShare>();
-  #old = new Map<string, BorrowedShare>();
+  readonly #shares = new RecentMap<BorrowedShare>(MAX_SHARES, (share) => share.end());
 
   constructor(lender: Lender) {
     this.#lender = lender;
@@ -68,14 +66,14 @@ export class BorrowedShares {
 
   /** Returns the share of a subject. */
   of(plan: Plan): BorrowedShare {
-    const known = this.#get(plan.subject.name);
+    const known = this.#shares.get(plan.subject.name);
     if (known !== undefined && isSameLimits(known.plan, plan)) {
       known.plan = plan;
       return known;
     }
     known?.end();
     const share = new BorrowedShare(plan, this.#lender);
-    this.#keep(plan.subject.name, share);
+    this.#shares.set(plan.subject.name, share);
     return share;
   }
 
@@ -84,7 +82,7 @@ export class BorrowedShares {
    * it.
    */
   take({ name, limits }: LimitSubject, reservation: Reservation): Asked | undefined {
-    const share = this.#get(name);
+    const share = this.#shares.get(name);
     if (share?.plan.subject.limits !== limits) return undefined;
     const { plan } = share;
     const reserved = toAmountsTaken(plan, reservation);
@@ -94,31 +92,11 @@ export class BorrowedShares {
 
   /** Gives back what was not used for some time. */
   giveBackIdle(): void {
-    for (const shares of [this.#young, this.#old]) {
-      for (const share of shares.values()) share.giveBackIdle();
-    }
+    for (const share of this.#shares.values()) share.giveBackIdle();
   }
 
   /** Ends all shares. */
   end(): void {
-    for (const shares of [this.#young, this.#old]) for (const share of shares.values()) share.end();
-  }
-
-  #get(name: string): BorrowedShare | undefined {
-    const known = this.#young.get(name);
-    if (known !== undefined || this.#old.size === 0) return known;
-    const old = this.#old.get(name);
-    if (old === undefined) return undefined;
-    this.#old.delete(name);
-    this.#keep(name, old);
-    return old;
-  }
-
-  #keep(name: string, share: BorrowedShare): void {
-    if (this.#young.size >= MAX_SHARES && !this.#young.has(name)) {
-      for (const dropped of this.#old.values()) dropped.end();
-      [this.#old, this.#young] = [this.#young, new Map()];
-    }
-    this.#young.set(name, share);
+    for (const share of this.#shares.values()) share.end();
   }
 }

@@ -5,13 +5,11 @@
  * @module
  */
 import type { Clock } from "../../exchange/clock.ts";
+import { RecentMap } from "../../exchange/recent_map.ts";
 import type { WindowedLimit } from "../limit_kinds.ts";
 import type { Change, Plan, Taken } from "./plan.ts";
 
-/**
- * Number of subjects that are remembered for sure, those that were in use last. At most twice as
- * many are kept.
- */
+/** Number of subjects that are remembered for sure, see {@link RecentMap}. */
 const MAX_SUBJECTS = 50_000;
 
 /** A window of one limit. */
@@ -64,11 +62,10 @@ export function addTo(window: KnownWindow, change: number): void {
 /** Memory of windows. */
 export class KnownWindows {
   readonly #clock: Clock;
-  #young = new Map<string, KnownSubject>();
-  #old = new Map<string, KnownSubject>();
+  readonly #subjects = new RecentMap<KnownSubject>(MAX_SUBJECTS);
   /** Time at which Redis failed, if it has not answered since. */
   #lostAt: number | undefined;
-  #sweep: Iterator<KnownSubject> = this.#young.values();
+  #sweep: Iterator<KnownSubject> = this.#subjects.youngValues();
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -86,13 +83,7 @@ export class KnownWindows {
 
   /** Finds a subject. */
   find(name: string): KnownSubject | undefined {
-    const young = this.#young.get(name);
-    if (young !== undefined) return young;
-    const old = this.#old.get(name);
-    if (old === undefined) return undefined;
-    this.#old.delete(name);
-    this.#keep(old);
-    return old;
+    return this.#subjects.get(name);
   }
 
   /** Finds a subject, or adds it. */
@@ -109,7 +100,7 @@ export class KnownWindows {
       isLost: false,
       isBeingPaid: false,
     };
-    this.#keep(added);
+    this.#subjects.set(plan.subject.name, added);
     return added;
   }
 
@@ -150,7 +141,7 @@ export class KnownWindows {
     const now = this.#clock.monotonic();
     for (let looked = 0; looked < count; looked++) {
       const next = this.#sweep.next();
-      if (next.done === true) return void (this.#sweep = this.#young.values());
+      if (next.done === true) return void (this.#sweep = this.#subjects.youngValues());
       const { heardAt, isLost, windows } = next.value;
       if (isLost || now - heardAt < ms) continue;
       if (Object.values(windows).some(({ until }) => until > now)) yield next.value;
@@ -189,13 +180,5 @@ export class KnownWindows {
     known.ends = ends;
     known.until = now + resetMs;
     return known;
-  }
-
-  #keep(subject: KnownSubject): void {
-    if (this.#young.size >= MAX_SUBJECTS) {
-      [this.#old, this.#young] = [this.#young, new Map()];
-      this.#sweep = this.#young.values();
-    }
-    this.#young.set(subject.plan.subject.name, subject);
   }
 }

@@ -20,7 +20,7 @@ const PAUSES_MS = [1000, 5000, 30_000, 120_000, 600_000];
  */
 const GONE = 410;
 
-/** Posts a message. @returns The status of the answer; rejects where there is none */
+/** Posts a message. Resolves with the status of the answer; rejects where there is none. */
 export type Post = (headers: Readonly<Record<string, string>>, body: Uint8Array) => Promise<number>;
 
 /** Parts of a {@link Webhook}. */
@@ -52,7 +52,6 @@ function toBytes(base64: string): Uint8Array {
  * Signs a message.
  *
  * @param secret `whsec_` and Base64
- * @param content Id and time of the message, and its body
  * @returns The header `webhook-signature`
  */
 export function signMessage(
@@ -72,17 +71,14 @@ export class Webhook {
   readonly #secret: string;
   readonly #parts: WebhookParts;
 
-  /**
-   * @param secret Signs the messages
-   * @param parts The parts that it works with
-   */
   constructor(secret: string, parts: WebhookParts) {
     this.#secret = secret;
     this.#parts = parts;
   }
 
   /** Sends a message, again and again for a limited time until it is accepted. Never rejects. */
-  async send({ id, type, at, data }: WebhookMessage): Promise<void> {
+  async send(message: WebhookMessage): Promise<void> {
+    const { id, type, at, data } = message;
     const { clock, report } = this.#parts;
     const body = JSON.stringify({ type, timestamp: new Date(at).toISOString(), data });
     let status = await this.#attempt(id, body);
@@ -94,14 +90,11 @@ export class Webhook {
       status = await this.#attempt(id, body);
     }
     if (isAccepted(status)) return;
-    report(
-      `a message of type ${type} could not be delivered: ${
-        status === 0 ? "no answer" : `status ${status}`
-      }`,
-    );
+    const why = status === 0 ? "no answer" : `status ${status}`;
+    report(`a message of type ${type} could not be delivered: ${why}`);
   }
 
-  /** Sends a message once. @returns The status of the answer; 0 for none */
+  /** Sends a message once. Resolves with the status of the answer; 0 for none. */
   async #attempt(id: string, body: string): Promise<number> {
     const { clock, post } = this.#parts;
     const seconds = Math.floor(clock.now() / 1000);

@@ -32,7 +32,7 @@ const place = v.strictObject({
 });
 
 /**
- * A part of a filter that is not known would let pass what nobody asked for: such a question is
+ * A part of a filter that is not known would let pass other exchanges: such a question is
  * left unanswered.
  */
 const QuestionSchema: v.GenericSchema<unknown, ExchangeQuestion> = v.strictObject({
@@ -59,7 +59,7 @@ const QuestionSchema: v.GenericSchema<unknown, ExchangeQuestion> = v.strictObjec
   }),
 });
 
-/** Reads a question. @returns `undefined` for what is none, or one of a later version */
+/** Reads a question; `undefined` for a text that is none, or is of a later version. */
 export function readQuestion(json: string): ExchangeQuestion | undefined {
   if (json.length > MAX_QUESTION) return undefined;
   try {
@@ -73,8 +73,6 @@ export function readQuestion(json: string): ExchangeQuestion | undefined {
 /**
  * Reads an answer.
  *
- * @param value What was found
- * @param gateway Name of the gateway that was asked
  * @returns The page, each of its exchanges with that name; `undefined` for what is no answer
  */
 export function readAnswer(value: unknown, gateway: string): ExchangePage | undefined {

@@ -23,7 +23,6 @@ export class LastMinute {
   /**
    * Adds seconds.
    *
-   * @param seconds The next ones
    * @param to The second after the last, since 1970
    */
   add(seconds: readonly LiveSecond[], to: number): void {

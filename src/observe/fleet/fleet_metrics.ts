@@ -49,12 +49,7 @@ function labelAll(
   return Object.entries(series).map(([name, value]) => [label(name, instance), value] as const);
 }
 
-/**
- * Formats the metrics of several gateways.
- *
- * @param gateways Metrics of each
- * @param format The format
- */
+/** Formats the metrics of several gateways. */
 export function toFleetMetricsText(
   gateways: readonly GatewayMetrics[],
   format: MetricsFormat,

@@ -44,10 +44,7 @@ export class PublishedParts {
     this.#seconds = this.#seconds.filter(({ at }) => at >= to - PUBLISHED_SECONDS);
   }
 
-  /**
-   * Adds the exchanges of seconds that were added without, since nobody watched. @param part
-   * Traffic of all of them
-   */
+  /** Adds the exchanges of seconds that were added without them, while there was no watcher. */
   fill({ exchanges }: LivePart): void {
     const last = this.#seconds.at(-1)?.at ?? 0;
     this.#seconds = this.#seconds.map((second) => ({
@@ -67,8 +64,9 @@ export class PublishedParts {
 const endOf = ({ settledAt }: LiveExchange): number => Math.floor(settledAt / 1000);
 
 /**
- * Prepares the traffic of five minutes for publication. @param asked Number of the question that it
- * answers
+ * Prepares the traffic of five minutes for publication.
+ *
+ * @param asked Number of the question that it answers
  */
 export function toHistory(part: LivePart, asked: number): unknown {
   const seconds = part.seconds.map(compactSecond);
@@ -90,9 +88,9 @@ export function toHistory(part: LivePart, asked: number): unknown {
 export function readPublished(value: unknown, from: number, to: number): LivePart | undefined {
   if (!isObject(value)) return undefined;
   const { parts, ...rest } = value as Unknown<LivePart> & { readonly parts?: unknown };
-  const wanted = list(parts).filter(isObject).filter(({ at }: Unknown<PublishedSecond>) =>
-    typeof at === "number" && at >= from && at < to
-  ) as readonly Unknown<PublishedSecond>[];
+  const isWanted = ({ at }: Unknown<PublishedSecond>) =>
+    typeof at === "number" && at >= from && at < to;
+  const wanted: readonly Unknown<PublishedSecond>[] = list(parts).filter(isObject).filter(isWanted);
   return readPart({
     ...rest,
     seconds: wanted.flatMap(({ seconds }) => list(seconds)),
@@ -164,7 +162,6 @@ function mergeProviders(all: readonly Provider[]): Provider[] {
 /**
  * Merges the traffic of several gateways.
  *
- * @param gateways Traffic of each, with its name
  * @returns Counts added up; exchanges in the order in which they ended, each with the name of its
  * gateway
  */
@@ -180,6 +177,6 @@ export function mergeGateways(
   return {
     ...merged,
     seconds: merged.seconds.map(compactSecond),
-    providers: mergeProviders(gateways.flatMap(([, { providers }]) => providers)),
+    providers: mergeProviders(gateways.flatMap(([, part]) => part.providers)),
   };
 }

@@ -102,8 +102,9 @@ const STATES: readonly unknown[] = ["starting", "ready", "draining", "leaving"];
 const text = (value: unknown): string => typeof value === "string" ? value.slice(0, 100) : "";
 /** The latest time of a `Date`. Milliseconds since 1970. */
 const MAX_NUMBER = 8.64e15;
+const isSound = (value: number): boolean => value >= 0 && value <= MAX_NUMBER;
 const some = (value: unknown): number | null =>
-  typeof value === "number" && value >= 0 && value <= MAX_NUMBER ? value : null;
+  typeof value === "number" && isSound(value) ? value : null;
 const count = (value: unknown): number => some(value) ?? 0;
 
 /** The form of ids: that of the processes of gateways. */
@@ -113,7 +114,6 @@ const ID = /^[0-9a-f-]{1,40}$/;
  * Returns a name that can stand in metrics, in queries and on the console, as `instance` of the
  * configuration does: the host of a machine may have another one.
  *
- * @param name The name
  * @param id Id of the gateway, for a name of which nothing is left, and for that of all gateways
  */
 export function toGatewayName(name: string, id: string): string {
@@ -130,7 +130,7 @@ export interface FleetRecord {
   readonly text: string;
 }
 
-/** Writes the record of a gateway. @param hasLeft True for its last one */
+/** Writes the record of a gateway; `hasLeft` for its last one. */
 export function writeRecord(figures: FleetFigures, hasLeft = false): string {
   return JSON.stringify({ v: FLEET_FORM, ...figures, ...(hasLeft && { hasLeft }) });
 }
@@ -150,10 +150,10 @@ export function readRecord({ id, silentMs, text: json }: FleetRecord): FleetGate
   } catch {
     return undefined;
   }
-  const presence = found.hasLeft === true ? "left" : silentMs > LOST_MS ? "lost" : "serving";
+  const presence = silentMs > LOST_MS ? "lost" : "serving";
   return {
     id,
-    presence,
+    presence: found.hasLeft === true ? "left" : presence,
     silentMs,
     isSelf: false,
     name: toGatewayName(found.name, id),
@@ -180,8 +180,6 @@ export function readRecord({ id, silentMs, text: json }: FleetRecord): FleetGate
 /**
  * Sorts gateways by name, and drops those that are gone and that another one of their name has
  * taken over from.
- *
- * @param gateways In any order
  */
 export function arrange(gateways: readonly FleetGateway[]): FleetGateway[] {
   const isReplaced = (gone: FleetGateway) =>
@@ -189,7 +187,9 @@ export function arrange(gateways: readonly FleetGateway[]): FleetGateway[] {
     gateways.some(({ id, name, startedAt }) =>
       name === gone.name && id !== gone.id && startedAt > gone.startedAt
     );
-  const byName = (one: FleetGateway, other: FleetGateway) =>
-    one.name === other.name ? one.startedAt - other.startedAt : one.name < other.name ? -1 : 1;
+  const byName = (one: FleetGateway, other: FleetGateway) => {
+    if (one.name === other.name) return one.startedAt - other.startedAt;
+    return one.name < other.name ? -1 : 1;
+  };
   return gateways.filter((gateway) => !isReplaced(gateway)).sort(byName);
 }

@@ -4,15 +4,15 @@
  *
  * All keys stand in one slot:
  *
- * | key                                              | holds                                                         |
- * | ------------------------------------------------ | ------------------------------------------------------------- |
- * | `sallyport:{fleet}:seen`                         | sorted set: ids of gateways by the time of their last record  |
- * | `sallyport:{fleet}:records`                      | hash: the record of each, as JSON                             |
- * | `sallyport:{fleet}:command:ID`                   | what a gateway is told to do, for five seconds                |
- * | `sallyport:{fleet}:watched`, `:scraped`          | the time of the last question for traffic, or for metrics     |
- * | `sallyport:{fleet}:asked:ID`                     | list: questions for exchanges of a gateway, for five seconds  |
- * | `sallyport:{fleet}:exchanges:QUESTION`           | the answer to one, as packed JSON                             |
- * | `sallyport:{fleet}:live:ID`, `:history:`, `:metrics:` | what a gateway publishes on such a question, as packed JSON |
+ * | key after `sallyport:{fleet}:`    | holds                                                        |
+ * | --------------------------------- | ------------------------------------------------------------ |
+ * | `seen`                            | sorted set: ids of gateways by the time of their last record |
+ * | `records`                         | hash: the record of each, as JSON                            |
+ * | `command:ID`                      | command for a gateway, for five seconds                      |
+ * | `watched`, `scraped`              | the time of the last question for traffic, or for metrics    |
+ * | `asked:ID`                        | list: questions for exchanges of a gateway, for five seconds |
+ * | `exchanges:QUESTION`              | the answer to one, as packed JSON                            |
+ * | `live:ID`, `history:`, `metrics:` | traffic or metrics of a gateway, as packed JSON              |
  *
  * @module
  */
@@ -126,7 +126,6 @@ export class FleetStore {
   readonly #read: ReturnType<RedisClient["script"]>;
   readonly #ask: ReturnType<RedisClient["script"]>;
 
-  /** @param client The connection */
   constructor(client: RedisClient) {
     this.#client = client;
     this.#publish = client.script("sallyportFleetPublish", PUBLISH);
@@ -134,7 +133,7 @@ export class FleetStore {
     this.#ask = client.script("sallyportFleetAsk", ASK);
   }
 
-  /** Publishes the record of a gateway. @returns What it is told */
+  /** Publishes the record of a gateway, and reads what it is asked and told. */
   publish(id: string, record: string): Promise<Heard> {
     const keys = [
       SEEN,
@@ -148,7 +147,8 @@ export class FleetStore {
       (redis) => this.#publish(redis, keys, [id, record, KEPT_MS, MAX_GATEWAYS]),
       (answer) => {
         const [command, watched, scraped, asked] = answer as unknown[];
-        const isKnown = command === "drain" || command === "resume"; // that of a later version is left undone
+        // A command of a later version is left undone.
+        const isKnown = command === "drain" || command === "resume";
         return {
           command: isKnown ? command : undefined,
           watched: Number(watched),
@@ -174,8 +174,10 @@ export class FleetStore {
   }
 
   /**
-   * Asks all gateways to publish. @param isNew False to have them go on @returns The time of the
-   * question
+   * Asks all gateways to publish.
+   *
+   * @param isNew False to have them go on
+   * @returns The time of the question, by the clock of Redis
    */
   ask(question: Question, isNew: boolean): Promise<number> {
     return this.#run(
@@ -196,8 +198,8 @@ export class FleetStore {
   }
 
   /**
-   * Reads what gateways have published, a few at a time. @returns By id, without those that have
-   * published nothing
+   * Reads what gateways have published, a few at a time. Those that have published nothing are left
+   * out.
    */
   async *take(
     kind: Published,
@@ -232,10 +234,7 @@ export class FleetStore {
     await this.#run(send, () => {});
   }
 
-  /**
-   * Asks a gateway for exchanges. Where many ask at once, the last questions stay. @param question
-   * JSON
-   */
+  /** Asks a gateway for exchanges, as JSON. Where many ask at once, the last questions stay. */
   async askExchanges(id: string, question: string): Promise<void> {
     const key = `${PREFIX}asked:${id}`;
     await this.#run(

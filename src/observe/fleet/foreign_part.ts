@@ -127,13 +127,14 @@ const ALLOWED: readonly (readonly [name: keyof LiveExchange, test: Test])[] = [
   ["usage", isUsage],
 ];
 
-/** Reads an exchange. @returns `undefined` for what is none */
+/** Reads an exchange; `undefined` for a value that is none. */
 export function readExchange(value: unknown): LiveExchange | undefined {
   if (!isObject(value)) return undefined;
   const given: Unknown<LiveExchange> = value;
   if (!NEEDED.every(([name, test]) => test(given[name]))) return undefined;
   const kept = [...NEEDED, ...ALLOWED].filter(([name, test]) => test(given[name]));
-  return Object.fromEntries(kept.map(([name]) => [name, given[name]])) as unknown as LiveExchange; // as tested
+  const tested: unknown = Object.fromEntries(kept.map(([name]) => [name, given[name]]));
+  return tested as LiveExchange;
 }
 
 function readReplica(value: unknown): LiveReplica | undefined {

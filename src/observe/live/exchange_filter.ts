@@ -71,19 +71,18 @@ export interface ExchangeFilter {
 export interface FilteredExchange extends
   Pick<
     ExchangeRecord,
-    | (
-      | "id"
-      | "keyId"
-      | "provider"
-      | "model"
-      | "operation"
-      | "outcome"
-      | "code"
-      | "cause"
-      | "status"
-      | "stream"
-    )
-    | ("durationMs" | "firstTokenMs")
+    | "id"
+    | "keyId"
+    | "provider"
+    | "model"
+    | "operation"
+    | "outcome"
+    | "code"
+    | "cause"
+    | "status"
+    | "stream"
+    | "durationMs"
+    | "firstTokenMs"
   > {
   /** Name of the key, where it is known. */
   readonly keyName?: string | undefined;
@@ -92,14 +91,12 @@ export interface FilteredExchange extends
 /**
  * Returns the kind of an exchange's end. What the provider refused with a 4xx concerns its caller
  * as much as what the gateway refused.
- *
- * @param end Its outcome and status
- * @returns The kind
  */
 export function endKindOf(end: Pick<ExchangeRecord, "outcome" | "status">): EndKind {
   if (end.outcome === "client_closed") return "cancelled";
   const concern = concernOf(end);
-  return concern === "operator" ? "errors" : concern === "caller" ? "refused" : "ok";
+  if (concern === "operator") return "errors";
+  return concern === "caller" ? "refused" : "ok";
 }
 
 type Test = (exchange: FilteredExchange) => boolean;
@@ -146,19 +143,12 @@ function testAny(wanted: string, keyIds: readonly string[] | undefined): Test {
   const isOfKey = testKey(wanted, keyIds);
   return (exchange) => {
     const { id, provider, model, operation, outcome, code, cause, status } = exchange;
-    return [id, provider, model, operation, outcome, code, cause, String(status)].some((each) =>
-      holds(each, part)
-    ) ||
-      isOfKey(exchange);
+    const texts = [id, provider, model, operation, outcome, code, cause, String(status)];
+    return texts.some((each) => holds(each, part)) || isOfKey(exchange);
   };
 }
 
-/**
- * Creates the test of a filter.
- *
- * @param filter The filter
- * @returns Tells whether an exchange passes
- */
+/** Creates the test of a filter. */
 export function createTest(filter: ExchangeFilter): Test {
   const { search, searchKeyIds, key, keyIds, ...rest } = filter;
   const tests: Test[] = [];

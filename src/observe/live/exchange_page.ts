@@ -28,17 +28,15 @@ export interface ExchangePage {
 
 /** Compares places: negative if the first one is newer. */
 export function comparePlaces(one: ExchangePlace, other: ExchangePlace): number {
-  return other.settledAt - one.settledAt || (one.id < other.id ? 1 : one.id > other.id ? -1 : 0);
+  if (one.settledAt !== other.settledAt) return other.settledAt - one.settledAt;
+  if (one.id === other.id) return 0;
+  return one.id < other.id ? 1 : -1;
 }
 
 /**
  * Merges pages of several processes that answer the same query. One process may have looked less
  * far back than another: exchanges beyond the nearest place that any has reached are left for the
  * next page.
- *
- * @param pages The pages
- * @param limit Number of exchanges at most
- * @returns The page of all processes
  */
 export function mergePages(pages: readonly ExchangePage[], limit: number): ExchangePage {
   const nearest = pages.flatMap(({ reached }) => reached ?? []).sort(comparePlaces)[0];

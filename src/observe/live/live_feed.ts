@@ -1,6 +1,6 @@
 /**
  * The live feed: collects settled exchanges in ring buffers of fixed size, reports them once a
- * second to watchers, and finds them again for those who ask.
+ * second to watchers, and finds them again.
  *
  * Each exchange is stored in a ring of exchanges and counted in the current second of a ring of
  * seconds. All other work is done only while somebody watches.
@@ -46,9 +46,9 @@ class SecondTimes {
 
   toJson(): LiveSecond["times"] {
     return Object.fromEntries(
-      Array.from(this.#byProvider, ([name, { duration, firstToken }]) => [
+      Array.from(this.#byProvider, ([name, times]) => [
         name,
-        { duration: toDurations(duration), firstToken: toDurations(firstToken) },
+        { duration: toDurations(times.duration), firstToken: toDurations(times.firstToken) },
       ]),
     );
   }
@@ -117,18 +117,29 @@ function endOf({ code, outcome, status }: ExchangeRecord): string {
   return code ?? (outcome === "upstream_error" && status >= 400 ? `upstream_${status}` : outcome);
 }
 
+/** State of one replica of a provider. */
+interface WatchedReplica {
+  readonly provider: string;
+  readonly url: string;
+  readonly isEjected: boolean;
+  readonly ejectedMs: number;
+  readonly failures: number;
+}
+
 /** The part of a gateway that the feed reads. */
 export interface WatchedGateway {
   readonly openExchanges: number;
   readonly openStreams: number;
-  readonly replicas: readonly {
-    readonly provider: string;
-    readonly url: string;
-    readonly isEjected: boolean;
-    readonly ejectedMs: number;
-    readonly failures: number;
-  }[];
+  readonly replicas: readonly WatchedReplica[];
 }
+
+const toLiveReplica = (replica: WatchedReplica): LiveReplica => ({
+  url: replica.url,
+  inService: replica.isEjected ? 0 : 1,
+  ejected: replica.isEjected ? 1 : 0,
+  ejectedMs: replica.ejectedMs,
+  failures: replica.failures,
+});
 
 /**
  * Time after its end within which an exchange is told. Beyond it, the wall clock was set meanwhile.
@@ -145,10 +156,7 @@ export class LiveFeed implements ExchangeObserver {
   readonly #times: SecondTimes[] = [];
   readonly #exchanges = new ExchangeRing();
 
-  /**
-   * @param providers By name, with their hosts
-   * @param now Wall clock, milliseconds since 1970
-   */
+  /** @param now Wall clock, milliseconds since 1970 */
   constructor(
     providers: Readonly<Record<string, { readonly hosts: readonly string[] }>>,
     now: () => number,
@@ -158,7 +166,7 @@ export class LiveFeed implements ExchangeObserver {
     this.#since = Math.floor(now() / 1000);
   }
 
-  /** Replaces the providers that are reported. @param providers By name, with their hosts */
+  /** Replaces the providers that are reported. */
   show(providers: Readonly<Record<string, { readonly hosts: readonly string[] }>>): void {
     this.#providers = Object.entries(providers);
   }
@@ -195,52 +203,35 @@ export class LiveFeed implements ExchangeObserver {
   /**
    * Reads the exchanges of some seconds, and the state of the gateway.
    *
-   * @param gateway The gateway that the exchanges belong to
    * @param from The first second, since 1970
    * @param to The second after the last
    * @param isBrief True without the exchanges themselves
-   * @returns The part of this process
    */
-  look(
-    { openExchanges, openStreams, replicas }: WatchedGateway,
-    from: number,
-    to: number,
-    isBrief = false,
-  ): LivePart {
-    const isWanted = (at: number) => at >= from && at < to;
+  look(gateway: WatchedGateway, from: number, to: number, isBrief = false): LivePart {
+    const isWanted = ({ at }: Second) => at >= from && at < to;
+    const replicasOf = (name: string) =>
+      gateway.replicas.filter(({ provider }) => provider === name).map(toLiveReplica);
     const timesOf = (at: number) => {
       const times = this.#times[at % TIMED_SECONDS];
       return times?.at === at ? times.toJson() : {};
     };
     return {
       since: this.#since,
-      openExchanges,
-      openStreams,
-      providers: this.#providers.map(([name, { hosts }]) => ({
+      openExchanges: gateway.openExchanges,
+      openStreams: gateway.openStreams,
+      providers: this.#providers.map(([name, provider]) => ({
         name,
-        hosts,
-        replicas: replicas.filter(({ provider }) => provider === name).map((
-          replica,
-        ): LiveReplica => ({
-          url: replica.url,
-          inService: replica.isEjected ? 0 : 1,
-          ejected: replica.isEjected ? 1 : 0,
-          ejectedMs: replica.ejectedMs,
-          failures: replica.failures,
-        })),
+        hosts: provider.hosts,
+        replicas: replicasOf(name),
       })),
-      seconds: this.#seconds.filter(({ at }) => isWanted(at)).sort((one, other) =>
-        one.at - other.at
-      )
+      seconds: this.#seconds.filter(isWanted)
+        .sort((one, other) => one.at - other.at)
         .map((second) => second.toJson(timesOf(second.at))),
       exchanges: isBrief ? [] : this.#exchanges.within(from, to, REPORTED_EXCHANGES),
     };
   }
 
-  /**
-   * Finds exchanges that are kept. @param query Which, and from where on @returns A page of them,
-   * the newest first
-   */
+  /** Finds a page of the exchanges that are kept, the newest first. */
   find(query: ExchangeQuery): ExchangePage {
     return this.#exchanges.find(query);
   }
@@ -257,7 +248,6 @@ const REPORT_DELAY_MS = 20;
  * one event.
  *
  * @param look Reads the report of the seconds from `from` up to but without `to`
- * @param clock Source of the time
  * @param onEnd Called once, when the reader cancels
  * @returns The events; they never end by themselves
  */

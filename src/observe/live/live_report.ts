@@ -30,7 +30,6 @@ export const BINS: number = (21 - FIRST_OCTAVE) * BINS_AN_OCTAVE + 1;
 /**
  * The bin of a duration.
  *
- * @param ms Milliseconds
  * @returns From 0 to {@link BINS} - 1
  */
 export function binOf(ms: number): number {
@@ -44,7 +43,6 @@ export type Durations = readonly number[];
 /**
  * Returns a percentile of durations.
  *
- * @param all Histograms, which are added up
  * @param share From 0 to 1: 0.95 for the 95th percentile
  * @returns Milliseconds, the middle of a bin; `undefined` if there are no durations
  */
@@ -205,14 +203,14 @@ function mergeSeconds(all: readonly LiveSecond[]): LiveSecond[] {
 
 function mergeReplicas(one: readonly LiveReplica[], other: readonly LiveReplica[]): LiveReplica[] {
   return one.map((replica, index) => {
-    const beside = other[index];
-    if (beside === undefined) return replica;
+    const same = other[index];
+    if (same === undefined) return replica;
     return {
       url: replica.url,
-      inService: replica.inService + beside.inService,
-      ejected: replica.ejected + beside.ejected,
-      ejectedMs: Math.max(replica.ejectedMs, beside.ejectedMs),
-      failures: Math.max(replica.failures, beside.failures),
+      inService: replica.inService + same.inService,
+      ejected: replica.ejected + same.ejected,
+      ejectedMs: Math.max(replica.ejectedMs, same.ejectedMs),
+      failures: Math.max(replica.failures, same.failures),
     };
   });
 }
@@ -248,9 +246,8 @@ export function mergeParts(parts: readonly LivePart[]): LivePart {
       ),
     })),
     seconds: mergeSeconds(parts.flatMap(({ seconds }) => seconds)),
-    exchanges: parts.flatMap(({ exchanges }) => exchanges).sort((one, other) =>
-      one.settledAt - other.settledAt
-    )
+    exchanges: parts.flatMap(({ exchanges }) => exchanges)
+      .sort((one, other) => one.settledAt - other.settledAt)
       .slice(-REPORTED_EXCHANGES),
   };
 }

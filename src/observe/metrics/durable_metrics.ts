@@ -1,5 +1,5 @@
 /**
- * Metrics of durable exchanges. Each call that attaches to one is an exchange of its own as well,
+ * Metrics of durable exchanges. Each call that attaches to one is an exchange as well,
  * by the operation `exchange.attach`.
  *
  * @module
@@ -34,7 +34,6 @@ export const RECORDING_BYTES = {
 /**
  * Adds the metrics of durable exchanges.
  *
- * @param registry Receives them
  * @param report Reads the counts; `undefined` where no call can be recorded
  */
 export function addDurableMetrics(
@@ -50,16 +49,16 @@ export function addDurableMetrics(
   registry.read({ ...RECORDING_BYTES, read: () => report()?.bytes });
   registry.read({
     name: "sallyport_recordings_attached_total",
-    help:
-      "Callers attached to a durable exchange: by its address (resume), by a retry while it ran, by a replay after",
+    help: "Callers attached to a durable exchange: by its address (resume), by a retry while it " +
+      "ran, by a replay after",
     type: "counter",
     labels: ["by"],
     read: () => toSeries(report()?.attached),
   });
   registry.read({
     name: "sallyport_recordings_given_up_total",
-    help:
-      "Recordings given up: the answer was too large, the store failed or was full, or another gateway took it over",
+    help: "Recordings given up: the answer was too large, the store failed or was full, or " +
+      "another gateway took it over",
     type: "counter",
     labels: ["cause"],
     read: () => toSeries(report()?.givenUp),

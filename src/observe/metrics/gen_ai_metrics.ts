@@ -150,11 +150,9 @@ function createTimes(registry: MetricRegistry): Resolve<TimeSeries> {
     DURATION_BOUNDS,
   );
   return (operation, provider, model, error) => {
-    const call = operation === "embeddings"
-      ? embeddings
-      : operation === "fetch_response"
-      ? undefined
-      : inference;
+    const isFetch = operation === "fetch_response";
+    const ofModel = operation === "embeddings" ? embeddings : inference;
+    const call = isFetch ? undefined : ofModel;
     return {
       request: request(operation, provider, model, error),
       firstToken: firstToken(operation, provider, model),
@@ -224,7 +222,6 @@ function createTokens(registry: MetricRegistry): Resolve<TokenSeries> {
 /**
  * Creates the metrics of calls to models.
  *
- * @param registry Receives them
  * @returns Resolves their labels; the error is empty for a call that went well
  */
 export function createGenAiMetrics(registry: MetricRegistry): Resolve<GenAiSeries> {
@@ -233,10 +230,7 @@ export function createGenAiMetrics(registry: MetricRegistry): Resolve<GenAiSerie
   return (...labels) => ({ times: timesOf(...labels), tokens: tokensOf(...labels) });
 }
 
-/**
- * Counts a call that was forwarded; of its tokens only stated ones, as the conventions ask. @param
- * series The metrics with its labels @param record The record
- */
+/** Counts a call that was forwarded; of its tokens only stated ones, as the conventions ask. */
 export function countGenAi({ times, tokens }: GenAiSeries, record: ExchangeRecord): void {
   const { durationMs, calledMs = 0, firstTokenMs, usage, isEstimated, outcome } = record;
   times.request.observe(durationMs / 1000);
@@ -249,7 +243,8 @@ export function countGenAi({ times, tokens }: GenAiSeries, record: ExchangeRecor
   const { input = 0, output = 0, cached = 0, reasoning = 0 } = usage;
   if (usage.input !== undefined) { for (const sizes of tokens.inputs) sizes.observe(input); }
   if (usage.output !== undefined) { for (const sizes of tokens.outputs) sizes.observe(output); }
-  if (firstTokenMs !== undefined && output > 1 && outcome === "ok") {
+  const isWhole = output > 1 && outcome === "ok";
+  if (firstTokenMs !== undefined && isWhole) {
     times.tokenTime.observe((durationMs - firstTokenMs) / 1000 / (output - 1));
   }
   tokens.sums?.input.add(input);

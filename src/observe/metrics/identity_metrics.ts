@@ -21,12 +21,7 @@ export interface IdentityMetricSources {
   readonly tokens: () => ReadonlyMap<string, ReadonlyMap<string, number>> | undefined;
 }
 
-/**
- * Adds the metrics of identity tokens.
- *
- * @param registry Receives them
- * @param sources Where they are read
- */
+/** Adds the metrics of identity tokens. */
 export function addIdentityMetrics(
   registry: MetricRegistry,
   { issuers, tokens }: IdentityMetricSources,

@@ -42,7 +42,6 @@ export class KeyMetrics {
   readonly #refused: Labelled<Counter>;
   readonly #cost: Labelled<Counter>;
 
-  /** @param registry Receives the metrics */
   constructor(registry: MetricRegistry) {
     const counter = (name: string, help: string, ...labels: string[]) =>
       registry.counter({ name: `sallyport_key_${name}_total`, help, labels: ["key", ...labels] });
@@ -74,13 +73,12 @@ export class KeyMetrics {
 
   /**
    * Creates the observer that counts exchanges under a configuration. Counts of earlier ones stay.
-   *
-   * @param options Settings of the configuration
-   * @returns The observer
    */
   under({ maxKeys, tables, currency }: KeyMetricsOptions): ExchangeObserver {
     const prices = new Map<string, Price | undefined>();
-    const priceOf = (provider: string, model: string): Price | undefined => {
+    const priceOf = ({ provider, model, usage }: ExchangeRecord): Price | undefined => {
+      const hasModel = provider !== undefined && model !== undefined;
+      if (usage === undefined || !hasModel) return undefined;
       const name = `${provider}\n${model}`;
       if (!prices.has(name)) {
         if (prices.size >= MAX_PRICES) prices.clear();
@@ -90,14 +88,15 @@ export class KeyMetrics {
     };
     return {
       settled: (record) => {
-        const { keyId, provider, model, usage, limit } = record;
+        const { keyId, limit } = record;
         if (keyId === undefined) return;
         const key = this.#series.has(keyId) || this.#series.size < maxKeys ? keyId : OTHER;
         count(this.#seriesOf(key), record);
         if (limit !== undefined) this.#refused(key, limit).add();
-        if (usage === undefined || provider === undefined || model === undefined) return;
-        const price = priceOf(provider, model);
-        if (price !== undefined) this.#cost(key, currency).add(costIn(price, usage));
+        const price = priceOf(record);
+        const { usage } = record;
+        if (price === undefined || usage === undefined) return;
+        this.#cost(key, currency).add(costIn(price, usage));
       },
     };
   }
@@ -123,7 +122,8 @@ function count(series: KeySeries, record: ExchangeRecord): void {
  * Computes the cost of tokens in the currency; those that are neither input nor output cost as
  * input.
  */
-function costIn(price: Price, { total, input = 0, output = 0, cached = 0 }: TokenUsage): number {
+function costIn(price: Price, usage: TokenUsage): number {
+  const { total, input = 0, output = 0, cached = 0 } = usage;
   const rest = Math.max(0, total - input - output);
   return Number(costOf(price, { input: input + rest, cached, output })) / COST_UNITS;
 }

@@ -38,18 +38,12 @@ const toSeries = (name: string, labels: string): string =>
 export class Counter {
   #value = 0;
 
-  /**
-   * @param count The number to add; a negative one, which a provider may have stated by mistake, is
-   * ignored
-   */
+  /** Adds a number; a negative one, which a provider may have stated by mistake, is ignored. */
   add(count = 1): void {
     if (count > 0) this.#value += count;
   }
 
-  /**
-   * Returns the values for a snapshot. @param name Name of the metric @param labels Labels, as
-   * Prometheus writes them
-   */
+  /** Returns the values for a snapshot; `labels` as Prometheus writes them. */
   values(name: string, labels: string): SeriesValues {
     return this.#value === 0 && labels !== "" ? [] : [[toSeries(name, labels), this.#value]];
   }
@@ -67,7 +61,7 @@ export class Histogram {
     this.#counts = this.#bounds.map(() => 0);
   }
 
-  /** @param size In the unit of the metric */
+  /** Counts a size, in the unit of the metric. */
   observe(size: number): void {
     const bounds = this.#bounds;
     let bucket = 0;
@@ -76,10 +70,7 @@ export class Histogram {
     this.#sum += size;
   }
 
-  /**
-   * Returns the values for a snapshot. @param name Name of the metric @param labels Labels, as
-   * Prometheus writes them
-   */
+  /** Returns the values for a snapshot; `labels` as Prometheus writes them. */
   values(name: string, labels: string): SeriesValues {
     let count = 0;
     const buckets = this.#bounds.map((bound, index) => {
@@ -133,21 +124,19 @@ export type Labelled<Instrument> = (...values: string[]) => Instrument;
 export class MetricRegistry {
   readonly #metrics: (() => MetricSnapshot)[] = [];
 
-  /** @param metric A count that only grows; its name ends in `_total` */
+  /** Creates a count that only grows; its name ends in `_total`. */
   counter(metric: MetricConfig): Labelled<Counter> {
     return this.#add(metric, "counter", () => new Counter());
   }
 
-  /**
-   * @param metric A distribution
-   * @param bounds Upper bounds of its buckets, growing
-   */
+  /** Creates a distribution; `bounds` are the upper bounds of its buckets, growing. */
   histogram(metric: MetricConfig, bounds: readonly number[]): Labelled<Histogram> {
     return this.#add(metric, "histogram", () => new Histogram(bounds));
   }
 
-  /** @param metric A metric that is read on demand */
-  read({ name, help, labels = [], type, aggregation = "sum", read }: ReadMetricConfig): void {
+  /** Adds a metric that is read on demand. */
+  read(metric: ReadMetricConfig): void {
+    const { name, help, labels = [], type, aggregation = "sum", read } = metric;
     this.#metrics.push(() => {
       const found = read() ?? [];
       const values = typeof found === "number" ? [[[], found] as const] : Array.from(found);

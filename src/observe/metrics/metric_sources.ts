@@ -43,75 +43,77 @@ export interface MetricSources {
   readonly runtimeVersion: string;
 }
 
-/**
- * Adds the metrics that are read on demand.
- *
- * @param registry Receives them
- * @param sources Where they are read
- */
-export function addSources(registry: MetricRegistry, sources: MetricSources): void {
-  const { gateway, droppedLogLines, redis, budgets, version, runtime, runtimeVersion } = sources;
-  const read = (type: "counter" | "gauge") =>
-  (
-    name: string,
-    help: string,
-    get: ReadMetricConfig["read"],
-    more: Partial<ReadMetricConfig> = {},
-  ): void => registry.read({ name: `sallyport_${name}`, help, type, read: get, ...more });
-  const [counter, gauge] = [read("counter"), read("gauge")];
-  gauge("open_exchanges", "Open exchanges", () => gateway().openExchanges);
-  gauge("open_streams", "Open exchanges that are streams", () => gateway().openStreams);
-  counter(
-    "log_dropped_lines_total",
-    "Lines of the access log that could not be written",
-    droppedLogLines,
-  );
+/** Adds a metric whose name, without the prefix of all, is the first argument. */
+type AddMetric = (
+  name: string,
+  help: string,
+  read: ReadMetricConfig["read"],
+  more?: Partial<ReadMetricConfig>,
+) => void;
+
+/** Functions that add metrics of each type. */
+interface Adders {
+  readonly counter: AddMetric;
+  readonly gauge: AddMetric;
+}
+
+function createAdders(registry: MetricRegistry): Adders {
+  const addAs = (type: "counter" | "gauge"): AddMetric => (name, help, read, more = {}) =>
+    registry.read({ name: `sallyport_${name}`, help, type, read, ...more });
+  return { counter: addAs("counter"), gauge: addAs("gauge") };
+}
+
+function addReplicas(
+  { counter, gauge }: Adders,
+  replicas: () => readonly ReplicaState[],
+): void {
   const labels = ["provider", "replica"];
   const ofReplicas = (get: (state: ReplicaState) => number) => () =>
-    gateway().replicas.map((state) =>
-      [[state.provider, String(state.replica)], get(state)] as const
-    );
+    replicas().map((state) => [[state.provider, String(state.replica)], get(state)] as const);
   const ejectedHelp =
     "1 while the replica is paused after failures; with several workers their share";
   gauge("replica_ejected", ejectedHelp, ofReplicas(({ isEjected }) => Number(isEjected)), {
     labels,
     aggregation: "average",
   });
-  counter(
-    "replica_ejections_total",
-    "Pauses of the replica",
-    ofReplicas(({ ejections }) => ejections),
-    { labels },
-  );
-  if (redis !== undefined) {
-    const isUp = (): number | undefined => {
-      const state = redis();
-      return state && Number(state.isUp);
-    };
-    gauge("redis_up", "1 if the last call of Redis succeeded, else 0", isUp, {
-      aggregation: "min",
-    });
-    counter("redis_failures_total", "Failed calls of Redis", () => redis()?.failures);
-    const localHelp = "Decisions on limits that were made without Redis";
-    counter("limits_local_decisions_total", localHelp, () => redis()?.localDecisions);
-  }
+  const ejections = ofReplicas((state) => state.ejections);
+  counter("replica_ejections_total", "Pauses of the replica", ejections, { labels });
+}
+
+function addRedis(
+  { counter, gauge }: Adders,
+  redis: NonNullable<MetricSources["redis"]>,
+): void {
+  const isUp = (): number | undefined => {
+    const state = redis();
+    return state && Number(state.isUp);
+  };
+  gauge("redis_up", "1 if the last call of Redis succeeded, else 0", isUp, { aggregation: "min" });
+  counter("redis_failures_total", "Failed calls of Redis", () => redis()?.failures);
+  const localHelp = "Decisions on limits that were made without Redis";
+  counter("limits_local_decisions_total", localHelp, () => redis()?.localDecisions);
+}
+
+/** Adds the metrics that are read on demand. */
+export function addSources(registry: MetricRegistry, sources: MetricSources): void {
+  const { gateway, redis, budgets } = sources;
+  const adders = createAdders(registry);
+  const { counter, gauge } = adders;
+  gauge("open_exchanges", "Open exchanges", () => gateway().openExchanges);
+  gauge("open_streams", "Open exchanges that are streams", () => gateway().openStreams);
+  const droppedHelp = "Lines of the access log that could not be written";
+  counter("log_dropped_lines_total", droppedHelp, sources.droppedLogLines);
+  addReplicas(adders, () => gateway().replicas);
+  if (redis !== undefined) addRedis(adders, redis);
   if (budgets !== undefined) {
     // Workers share their limits: the highest of what they have seen is the latest.
     const more = { labels: ["subject", "unit"], aggregation: "max" } as const;
-    gauge(
-      "budget_used_ratio",
-      "Used part of a budget in its period: 1 is all of it",
-      budgets,
-      more,
-    );
+    const usedHelp = "Used part of a budget in its period: 1 is all of it";
+    gauge("budget_used_ratio", usedHelp, budgets, more);
   }
-  gauge(
-    "build_info",
-    "Version of the gateway and its runtime",
-    () => [[[version, runtime, runtimeVersion], 1]],
-    {
-      labels: ["version", "runtime", "runtime_version"],
-      aggregation: "max",
-    },
-  );
+  const build = [sources.version, sources.runtime, sources.runtimeVersion];
+  gauge("build_info", "Version of the gateway and its runtime", () => [[build, 1]], {
+    labels: ["version", "runtime", "runtime_version"],
+    aggregation: "max",
+  });
 }

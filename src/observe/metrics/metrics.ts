@@ -56,7 +56,7 @@ type LabelFact =
   | "status"
   | "stream"
   | "replica";
-/** The facts that make the labels of an exchange, beside its model. */
+/** The facts that make the labels of an exchange, in addition to its model. */
 type LabelFacts = { readonly [Name in LabelFact]: ExchangeRecord[Name] | undefined };
 
 /**
@@ -65,9 +65,8 @@ type LabelFacts = { readonly [Name in LabelFact]: ExchangeRecord[Name] | undefin
  */
 function haveSameLabels(a: LabelFacts, b: ExchangeRecord): boolean {
   return a.provider === b.provider && a.operation === b.operation && a.outcome === b.outcome &&
-    a.code === b.code &&
-    a.cause === b.cause && a.status === b.status && a.stream === b.stream &&
-    a.replica === b.replica;
+    a.code === b.code && a.cause === b.cause && a.status === b.status &&
+    a.stream === b.stream && a.replica === b.replica;
 }
 
 type ExchangeMetrics = ReturnType<typeof createExchangeMetrics>;
@@ -87,7 +86,6 @@ export class Metrics implements ExchangeObserver {
     { readonly labels: LabelFacts; readonly series: ExchangeSeries }[]
   >();
 
-  /** @param registry Receives the metrics of exchanges */
   constructor(registry: MetricRegistry) {
     this.#registry = registry;
     this.#metrics = createExchangeMetrics(registry);
@@ -124,7 +122,7 @@ export class Metrics implements ExchangeObserver {
     return this.#registry.snapshot();
   }
 
-  /** Returns the metrics as text for Prometheus. @param format The format */
+  /** Returns the metrics as text for Prometheus. */
   toText(format: MetricsFormat): string {
     return toMetricsText(this.toJson(), format);
   }
@@ -139,7 +137,8 @@ export class Metrics implements ExchangeObserver {
     if (ofModel === undefined) this.#cache.set(model, ofModel = []);
     const known = ofModel.find(({ labels }) => haveSameLabels(labels, record));
     if (known !== undefined) return known.series;
-    if (ofModel.length >= MAX_CACHED) ofModel.length = 0; // the counts themselves are in the registry
+    // The counts themselves are in the registry.
+    if (ofModel.length >= MAX_CACHED) ofModel.length = 0;
     const { provider, operation, outcome, code, cause, status, stream, replica } = record;
     const series = this.#metrics.seriesOf(record, model);
     ofModel.push({
@@ -156,13 +155,11 @@ const NO_TOKENS: TokenUsage = { total: 0 };
  * Counts the tokens of a call that was forwarded: estimated ones apart from those that the provider
  * stated.
  */
-function countTokens(
-  series: TokenSeries,
-  { usage, isEstimated = false, outcome, status }: ExchangeRecord,
-): void {
-  if ((usage === undefined || isEstimated) && outcome === "ok" && isSuccess(status)) {
-    series.unmetered.add();
-  }
+function countTokens(series: TokenSeries, record: ExchangeRecord): void {
+  const { usage, isEstimated = false, outcome, status } = record;
+  const isAnswered = outcome === "ok" && isSuccess(status);
+  const isUnstated = usage === undefined || isEstimated;
+  if (isAnswered && isUnstated) series.unmetered.add();
   if (isEstimated) return series.estimated.add(usage?.total);
   const { total, input = 0, output = total - input, cached = 0, reasoning = 0 } = usage ??
     NO_TOKENS;
@@ -172,49 +169,46 @@ function countTokens(
   series.reasoning.add(reasoning);
 }
 
-/** Creates the metrics of exchanges. */
-function createExchangeMetrics(registry: MetricRegistry) {
+/** Creates the counters and histograms of exchanges. */
+function createInstruments(registry: MetricRegistry) {
   const counter = (name: string, help: string, ...labels: string[]) =>
     registry.counter({ name: `sallyport_${name}`, help, labels });
   const histogram = (name: string, help: string, bounds: readonly number[], ...labels: string[]) =>
     registry.histogram({ name: `sallyport_${name}`, help, labels }, bounds);
   const ofExchanges = ["provider", "operation", "concern", "outcome", "code", "status", "cause"];
-  const exchanges = counter("exchanges_total", "Settled exchanges", ...ofExchanges);
   const ofTimes = ["provider", "operation", "stream"];
-  const durationHelp = "Time from a request's first header to the last byte of its answer";
-  const duration = histogram(
-    "exchange_duration_seconds",
-    durationHelp,
-    DURATION_BOUNDS,
-    ...ofTimes,
-  );
-  const overheadHelp = "The gateway's own time until the answer began";
-  const overhead = histogram(
-    "overhead_seconds",
-    overheadHelp,
-    OVERHEAD_BOUNDS,
-    "provider",
-    "operation",
-  );
-  const firstByteHelp = "Time from a request's first header until the provider's answer began";
-  const firstByte = histogram("first_byte_seconds", firstByteHelp, DURATION_BOUNDS, ...ofTimes);
   const ofCalls = ["provider", "operation", "replica", "result", "cause"];
-  const upstream = counter(
-    "upstream_results_total",
-    "Results of each exchange's last upstream call",
-    ...ofCalls,
-  );
   const ofRetries = ["provider", "operation", "cause"];
-  const retries = counter(
-    "upstream_retries_total",
-    "Upstream calls that were repeated",
-    ...ofRetries,
-  );
   const ofBytes = ["provider", "operation", "direction"];
-  const bytes = counter("bytes_total", "Bytes of request and response bodies", ...ofBytes);
-  const refused = counter("limits_refused_total", "Exchanges that a limit refused", "limit");
+  const durationHelp = "Time from a request's first header to the last byte of its answer";
+  const overheadHelp = "The gateway's own time until the answer began";
+  const firstByteHelp = "Time from a request's first header until the provider's answer began";
+  const upstreamHelp = "Results of each exchange's last upstream call";
+  const retriesHelp = "Upstream calls that were repeated";
   const observedHelp = "Exchanges that a limit in observe mode would have refused";
-  const observed = counter("limits_observed_total", observedHelp, "limit");
+  return {
+    exchanges: counter("exchanges_total", "Settled exchanges", ...ofExchanges),
+    duration: histogram("exchange_duration_seconds", durationHelp, DURATION_BOUNDS, ...ofTimes),
+    overhead: histogram(
+      "overhead_seconds",
+      overheadHelp,
+      OVERHEAD_BOUNDS,
+      "provider",
+      "operation",
+    ),
+    firstByte: histogram("first_byte_seconds", firstByteHelp, DURATION_BOUNDS, ...ofTimes),
+    upstream: counter("upstream_results_total", upstreamHelp, ...ofCalls),
+    retries: counter("upstream_retries_total", retriesHelp, ...ofRetries),
+    bytes: counter("bytes_total", "Bytes of request and response bodies", ...ofBytes),
+    refused: counter("limits_refused_total", "Exchanges that a limit refused", "limit"),
+    observed: counter("limits_observed_total", observedHelp, "limit"),
+  };
+}
+
+/** Creates the metrics of exchanges. */
+function createExchangeMetrics(registry: MetricRegistry) {
+  const all = createInstruments(registry);
+  const { retries, refused, observed } = all;
   const tokensOf = createTokenMetrics(registry);
   const genAiOf = createGenAiMetrics(registry);
   return {
@@ -223,37 +217,23 @@ function createExchangeMetrics(registry: MetricRegistry) {
     observed,
     /** Resolves the labels of an exchange. */
     seriesOf(record: ExchangeRecord, model: string) {
-      const {
-        provider = "none",
-        operation = "none",
-        outcome,
-        code = "none",
-        status,
-        cause = "none",
-        replica,
-      } = record;
-      const { genAi, isMetered } = record;
+      const { provider = "none", operation = "none", code = "none", cause = "none" } = record;
+      const { outcome, replica, genAi, isMetered } = record;
+      const status = String(record.status);
       const stream = String(record.stream === true);
+      const concern = concernOf(record);
       const isForwarded = replica !== undefined;
       const result = resultOf(record);
       const error = result === "2xx" ? "" : result;
       return {
-        exchanges: exchanges(
-          provider,
-          operation,
-          concernOf(record),
-          outcome,
-          code,
-          String(status),
-          cause,
-        ),
-        duration: duration(provider, operation, stream),
-        overhead: overhead(provider, operation),
-        firstByte: firstByte(provider, operation, stream),
-        bytesIn: bytes(provider, operation, "in"),
-        bytesOut: bytes(provider, operation, "out"),
+        exchanges: all.exchanges(provider, operation, concern, outcome, code, status, cause),
+        duration: all.duration(provider, operation, stream),
+        overhead: all.overhead(provider, operation),
+        firstByte: all.firstByte(provider, operation, stream),
+        bytesIn: all.bytes(provider, operation, "in"),
+        bytesOut: all.bytes(provider, operation, "out"),
         upstream: isForwarded
-          ? upstream(provider, operation, String(replica), result, cause)
+          ? all.upstream(provider, operation, String(replica), result, cause)
           : undefined,
         tokens: isForwarded && isMetered === true
           ? tokensOf(provider, operation, model)
@@ -275,14 +255,12 @@ function resultOf({ code, outcome, status }: ExchangeRecord): string {
   return code ?? (isStatus ? `${Math.floor(status / 100)}xx` : outcome);
 }
 
-/**
- * Creates the counters of tokens, and of answers that state none. @returns Resolves their labels
- */
+/** Creates the counters of tokens, and of answers that state none. Returns a resolver of labels. */
 function createTokenMetrics(registry: MetricRegistry) {
   const unmetered = registry.counter({
     name: "sallyport_unmetered_exchanges_total",
-    help:
-      "Answers with status 200 of operations that cost tokens, in which the provider stated no usage",
+    help: "Answers with status 200 of operations that cost tokens, in which the provider stated " +
+      "no usage",
     labels: ["provider", "operation"],
   });
   const tokens = registry.counter({
@@ -293,8 +271,8 @@ function createTokenMetrics(registry: MetricRegistry) {
   });
   const estimated = registry.counter({
     name: "sallyport_estimated_tokens_total",
-    help:
-      "Tokens as the gateway estimated them for calls whose usage was not stated, or not to its end",
+    help: "Tokens as the gateway estimated them for calls whose usage was not stated, or not to " +
+      "its end",
     labels: ["provider", "operation", "model"],
   });
   return (provider: string, operation: string, model: string) => ({
@@ -309,7 +287,7 @@ function createTokenMetrics(registry: MetricRegistry) {
 
 /**
  * Limit of models with a label of their own; any further one is `other`. A caller can name
- * anything, and each value of a label takes memory for good.
+ * anything, and each value of a label takes memory forever.
  */
 export const MAX_MODELS = 100;
 /** Names as providers give them, such as `meta-llama/Llama-3.3-70B-Instruct:free`. */
@@ -322,17 +300,15 @@ class ModelNames {
   readonly #known = new Set<string>();
 
   /**
-   * @param record An exchange
-   * @returns Its model; `other` if no provider has answered it so far; `none` if the request named
-   * none
+   * Returns the model of an exchange; `other` if no provider has answered it so far; `none` if the
+   * request named none.
    */
-  labelOf(
-    { model, status, replica }: Pick<ExchangeRecord, "model" | "status" | "replica">,
-  ): string {
+  labelOf({ model, status, replica }: ExchangeRecord): string {
     if (model === undefined) return "none";
     if (this.#known.has(model)) return model;
     const isAnswered = isSuccess(status) && replica !== undefined;
-    if (!isAnswered || this.#known.size >= MAX_MODELS || !NAME.test(model)) return "other";
+    const isNew = this.#known.size < MAX_MODELS && NAME.test(model);
+    if (!isAnswered || !isNew) return "other";
     this.#known.add(model);
     return model;
   }

@@ -32,12 +32,7 @@ function group<Value>(
   return groups;
 }
 
-/**
- * Merges the metrics of several processes: each series by the aggregation of its metric.
- *
- * @param processes The snapshot of each process
- * @returns One snapshot
- */
+/** Merges the metrics of several processes: each series by the aggregation of its metric. */
 export function mergeMetrics(processes: readonly (readonly MetricSnapshot[])[]): MetricSnapshot[] {
   const byName = group(processes.flat().map((metric) => [metric.name, metric]));
   return Array.from(byName.values(), ([metric, ...others]) => {
@@ -51,10 +46,6 @@ export function mergeMetrics(processes: readonly (readonly MetricSnapshot[])[]):
 /**
  * Adds the last metrics of an ended process to those of processes that ended before. They stay in
  * the sums: Prometheus takes a sum that falls for a restart. Gauges end with their process.
- *
- * @param ended The result for earlier ones
- * @param last Snapshot of the process
- * @returns One snapshot
  */
 export function addEnded(
   ended: readonly MetricSnapshot[],
@@ -63,18 +54,14 @@ export function addEnded(
   return mergeMetrics([ended, last.filter(({ type }) => type !== "gauge")]);
 }
 
-/**
- * Formats metrics.
- *
- * @param metrics A snapshot
- * @param format The format
- */
+/** Formats metrics. */
 export function toMetricsText(metrics: readonly MetricSnapshot[], format: MetricsFormat): string {
   const isOpen = format === "openmetrics";
-  const lines = metrics.flatMap(({ name, help, type, series }) => {
+  const lines = metrics.flatMap((each) => {
+    const { name, help, type, series } = each;
     // In OpenMetrics the suffix belongs to the value, not to the metric.
     const metric = isOpen && type === "counter" ? name.replace(/_total$/, "") : name;
-    const values = Object.entries(series).map(([each, value]) => `${each} ${value}`);
+    const values = Object.entries(series).map(([label, value]) => `${label} ${value}`);
     return [`# HELP ${metric} ${help}`, `# TYPE ${metric} ${type}`, ...values];
   });
   return [...lines, ...(isOpen ? ["# EOF"] : []), ""].join("\n");

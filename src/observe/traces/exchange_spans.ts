@@ -65,12 +65,7 @@ export class ExchangeSpans implements ExchangeTrace {
   #client: Span | undefined;
   #calledMs = 0;
 
-  /**
-   * @param tracer The SDK's
-   * @param routes Routes of operations by their names
-   * @param exchange The exchange, just opened
-   * @param request The caller's request
-   */
+  /** @param routes Routes of operations by their names */
   constructor(
     tracer: Tracer,
     routes: ReadonlyMap<string, string>,
@@ -101,13 +96,11 @@ export class ExchangeSpans implements ExchangeTrace {
   }
 
   get #route(): string | undefined {
-    return this.#routes.get(this.#exchange.facts.operation ?? "");
+    const { operation } = this.#exchange.facts;
+    return operation === undefined ? undefined : this.#routes.get(operation);
   }
 
-  /**
-   * Starts the span of an upstream call. @returns The call's headers, with the trace context of the
-   * span
-   */
+  /** Starts the span of an upstream call, and returns its headers with the span's trace context. */
   #startCall(call: TracedCall): Record<string, string> {
     this.#server ??= this.#startExchange(true);
     this.#calledMs = this.#exchange.elapsed();
@@ -159,8 +152,9 @@ export class ExchangeSpans implements ExchangeTrace {
     if (server.isRecording()) {
       server.setAttributes(toExchangeAttributes(record));
       // An answer that broke off after a 200 has failed; a mistake of the caller has not.
-      if (type !== undefined && (status < 400 || status >= 500)) fail(server, type);
-      else if (type !== undefined) server.setAttribute("error.type", type);
+      const isCallersMistake = status >= 400 && status < 500;
+      if (type !== undefined && isCallersMistake) server.setAttribute("error.type", type);
+      else if (type !== undefined) fail(server, type);
     }
     server.end(record.startedAt + durationMs);
   }
@@ -174,7 +168,8 @@ function fail(span: Span | undefined, type: string): void {
   span?.setAttribute("error.type", type).setStatus({ code: SpanStatusCode.ERROR });
 }
 
-function toSpanContext({ traceId, spanId, flags, state }: TraceParent): SpanContext {
+function toSpanContext(parent: TraceParent): SpanContext {
+  const { traceId, spanId, flags, state } = parent;
   return {
     traceId,
     spanId,
@@ -185,13 +180,12 @@ function toSpanContext({ traceId, spanId, flags, state }: TraceParent): SpanCont
 }
 
 /**
- * Returns the trace context of a call. @param caller The caller's trace, if there is one that may
- * be continued
+ * Returns the trace context of a call.
+ *
+ * @param caller The caller's trace, if it may be continued
  */
-function toTraceParent(
-  { traceId, spanId, traceFlags, traceState }: SpanContext,
-  caller: CallerTrace | undefined,
-): TraceParent {
+function toTraceParent(span: SpanContext, caller: CallerTrace | undefined): TraceParent {
+  const { traceId, spanId, traceFlags, traceState } = span;
   const continued = caller?.parent.traceId === traceId ? caller.parent : undefined;
   // Deno's spans carry no state, and the API may have parsed less than the caller sent.
   const isCallersState = traceState === undefined || traceState === caller?.context.traceState;

@@ -28,10 +28,8 @@ const withValues = (attributes: Attributes): Attributes =>
   Object.fromEntries(Object.entries(attributes).filter(([, value]) => value !== undefined));
 
 /**
- * Describes the span of an exchange at its start.
- *
- * @param method The caller's method
- * @param route Route of the operation. The caller's own path is not recorded, for it can hold more
+ * Describes the span of an exchange at its start. It has the route of the operation, not the
+ * caller's own path, which can hold more.
  */
 export function toExchangeStart(method: string, route: string | undefined): SpanStart {
   const isKnown = METHODS.has(method);
@@ -44,7 +42,7 @@ export function toExchangeStart(method: string, route: string | undefined): Span
   };
 }
 
-/** Returns the attributes of an exchange that is over. @param record Its record */
+/** Returns the attributes of an exchange that is over. */
 export function toExchangeAttributes(record: ExchangeRecord): Attributes {
   const { outcome, status } = record;
   return withValues({
@@ -61,28 +59,24 @@ export function toExchangeAttributes(record: ExchangeRecord): Attributes {
   });
 }
 
-/**
- * Describes the span of an upstream call at its start.
- *
- * @param call The call
- * @param exchange Its exchange
- * @param route Route of the operation
- */
+/** Describes the span of an upstream call at its start. */
 export function toCallStart(
   { method, base }: TracedCall,
   { facts, retries }: TracedExchange,
   route: string | undefined,
 ): SpanStart {
   const { operation, genAi, provider = "", model, stream } = facts;
+  const isTls = base.protocol === "https:";
   const attributes = {
     "http.request.method": method,
     "server.address": base.hostname,
-    "server.port": Number(base.port) || (base.protocol === "https:" ? 443 : 80),
+    "server.port": Number(base.port) || (isTls ? 443 : 80),
     "http.request.resend_count": retries > 0 ? retries : undefined,
     "sallyport.operation": operation,
   };
   if (genAi === undefined) {
-    return { name: `${method} ${route ?? ""}`.trimEnd(), attributes: withValues(attributes) };
+    const name = route === undefined ? method : `${method} ${route}`;
+    return { name, attributes: withValues(attributes) };
   }
   return {
     name: model === undefined ? genAi : `${genAi} ${model}`,
@@ -101,7 +95,6 @@ export function toCallStart(
  * conventions hold tokens only as the provider stated them; an estimate has an attribute of the
  * gateway.
  *
- * @param record The record of its exchange
  * @param calledMs Start of the call, milliseconds after that of the exchange
  */
 export function toCallAttributes(record: ExchangeRecord, calledMs: number): Attributes {
@@ -122,8 +115,6 @@ export function toCallAttributes(record: ExchangeRecord, calledMs: number): Attr
 /**
  * Returns the type of an exchange's error: the gateway's code, the provider's status, or
  * `upstream_error` for an error event.
- *
- * @param record Its record
  */
 export function errorTypeOf({ outcome, status, code }: ExchangeRecord): string | undefined {
   if (code !== undefined || outcome !== "upstream_error") return code;

@@ -37,9 +37,9 @@ const MEMBER =
 /** Reads a `tracestate`; empty if it is too long, a member is malformed or a key occurs twice. */
 function readState(text: string): string {
   if (text.length > MAX_STATE_LENGTH) return "";
-  const members = text.split(",").map((member) => member.replace(/^[ \t]+|[ \t]+$/g, "")).filter((
-    member,
-  ) => member);
+  const members = text.split(",")
+    .map((member) => member.replace(/^[ \t]+|[ \t]+$/g, ""))
+    .filter((member) => member !== "");
   const keys = members.map((member) => MEMBER.exec(member)?.[1]);
   const isGood = members.length <= MAX_MEMBERS && !keys.includes(undefined) &&
     new Set(keys).size === keys.length;
@@ -57,10 +57,9 @@ export function readTraceParent(
 ): TraceParent | undefined {
   const [, version, traceId = "", spanId = "", flags = "", rest] =
     PARENT.exec(headers.get("traceparent") ?? "") ?? [];
+  if (version === undefined || version === "ff") return undefined;
   // A later version may say more behind what is known; this one may not (§4.3).
-  if (version === undefined || version === "ff" || (version === "00" && rest !== undefined)) {
-    return undefined;
-  }
+  if (version === "00" && rest !== undefined) return undefined;
   if (NOTHING.test(traceId) || NOTHING.test(spanId)) return undefined;
   return {
     traceId,
@@ -74,13 +73,12 @@ export function readTraceParent(
  * Adds `traceparent` and `tracestate` to the headers of a call that a span makes.
  *
  * @param headers The call's headers, lower-case names; fields of another trace are replaced
- * @param parent The span, and the state of its trace
- * @returns Headers
  */
 export function withTraceParent(
   headers: Readonly<Record<string, string>>,
-  { traceId, spanId, flags, state }: TraceParent,
+  parent: TraceParent,
 ): Record<string, string> {
+  const { traceId, spanId, flags, state } = parent;
   const { traceparent: _theirs, tracestate: _state, ...others } = headers;
   const traceparent = `00-${traceId}-${spanId}-${flags.toString(16).padStart(2, "0")}`;
   return { ...others, traceparent, ...(state !== "" && { tracestate: state }) };

@@ -37,7 +37,7 @@ export interface Traces extends Tracer {
   flush(limitMs: number): Promise<void>;
 }
 
-/** Deno's global object, with the tracer provider of its own spans. */
+/** Deno's global object, with the tracer provider of the spans that Deno makes. */
 type DenoGlobal = {
   readonly Deno?: { readonly telemetry?: { readonly tracerProvider?: unknown } };
 };
@@ -80,9 +80,8 @@ export function createTraces({ version, operations, report }: TracesOptions): Tr
     const global =
       (globalThis as { [API_GLOBAL]?: { version?: string; trace?: unknown } })[API_GLOBAL];
     if (global?.trace !== undefined) {
-      report(
-        `no traces: the registered OpenTelemetry API is ${global.version}, and 1.9 or later is needed`,
-      );
+      const found = `the registered OpenTelemetry API is ${global.version}`;
+      report(`no traces: ${found}, and 1.9 or later is needed`);
     }
     return undefined;
   }

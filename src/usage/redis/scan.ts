@@ -23,19 +23,17 @@ export interface UsageRedis {
 const FIELDS_AT_ONCE = 500;
 
 function readPage(answer: unknown): [cursor: string, fields: readonly string[]] {
-  if (!Array.isArray(answer) || typeof answer[0] !== "string" || !Array.isArray(answer[1])) {
-    throw new Error("no page");
-  }
-  return [answer[0], answer[1]];
+  const [cursor, fields]: unknown[] = Array.isArray(answer) ? answer : [];
+  if (typeof cursor !== "string" || !Array.isArray(fields)) throw new Error("no page");
+  return [cursor, fields];
 }
 
 /**
  * Reads a hash.
  *
- * @param client The connection
  * @param name Name of the hash, which need not exist
  * @param found Receives each field and its value. A field may come twice while Redis arranges the
- * hash anew
+ * hash again
  */
 export async function scanHash(
   client: UsageRedis,

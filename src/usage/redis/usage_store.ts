@@ -6,12 +6,12 @@
  * `USAGE_COUNTS`, with spaces between them and without zeros at the end. Counts that a later
  * version adds stay where they are.
  *
- * A batch of rows is sent as a few short scripts, each with its number: one that Redis ran although
- * its answer was lost is not counted again.
+ * A batch of rows is sent as a few short scripts, each with its number: a script that Redis ran
+ * although its answer was lost is not counted again.
  *
  * @module
  */
-import { DEFAULT_RETENTION, type UsageConfig } from "../config/usage.ts";
+import { DEFAULT_RETENTION, type UsageConfig } from "../../config/usage.ts";
 import {
   DAY_MS,
   MAX_MODELS,
@@ -25,9 +25,9 @@ import {
   type UsageRow,
   type UsageStore,
   UsageUnavailable,
-} from "./counts.ts";
-import { scanHash, type UsageRedis } from "./scan_redis.ts";
-import { inParts } from "./usage_memory.ts";
+} from "../counts.ts";
+import { scanHash, type UsageRedis } from "./scan.ts";
+import { inParts } from "../usage_memory.ts";
 import {
   expiryOf,
   GROUPS,
@@ -37,7 +37,7 @@ import {
   type Place,
   placeOf,
   readIndex,
-} from "./usage_shards.ts";
+} from "./shards.ts";
 
 /** Rows of one script: it takes Redis half a millisecond, in which Redis decides no limit. */
 const ROWS_AT_ONCE = 50;
@@ -66,7 +66,10 @@ const ADD = `if tonumber(redis.call('GET', KEYS[1]) or 0) >= tonumber(ARGV[1]) t
 local hashes = (#KEYS - 3) / 2
 local function sum(before, more)
   local sums, length, index = {}, 0, 0
-  for count in string.gmatch(before, '%d+') do length = length + 1; sums[length] = tonumber(count) end
+  for count in string.gmatch(before, '%d+') do
+    length = length + 1
+    sums[length] = tonumber(count)
+  end
   for count in string.gmatch(more, '%d+') do
     index = index + 1
     sums[index] = math.min((sums[index] or 0) + tonumber(count), ${Number.MAX_SAFE_INTEGER})
@@ -80,8 +83,12 @@ for step = 1, 2 do
     local hash, field, models = KEYS[3 + 2 * ARGV[i] + step], ARGV[i + 1], ARGV[i + 3]
     local before = redis.call('HGET', hash, field)
     if not before and models ~= '' then
-      if tonumber(redis.call('HGET', hash, models) or 0) < ${MAX_MODELS} then redis.call('HINCRBY', hash, models, 1)
-      else field = ARGV[i + 2]; before = redis.call('HGET', hash, field) end
+      if tonumber(redis.call('HGET', hash, models) or 0) < ${MAX_MODELS} then
+        redis.call('HINCRBY', hash, models, 1)
+      else
+        field = ARGV[i + 2]
+        before = redis.call('HGET', hash, field)
+      end
     end
     if not before then grown[tonumber(ARGV[i])] = true end
     redis.call('HSET', hash, field, before and sum(before, ARGV[i + 4]) or ARGV[i + 4])
@@ -123,7 +130,8 @@ function readNames(field: string): readonly unknown[] {
 }
 
 /** Returns the field of a row. That of a stored key is the same in all versions. */
-function toField({ key, provider, model, operation, team, plan }: UsageNames): string {
+function toField(names: UsageNames): string {
+  const { key, provider, model, operation, team, plan } = names;
   const ofToken = team === undefined && plan === undefined ? [] : [team ?? null, plan ?? null];
   return JSON.stringify([key, provider, model, operation, ...ofToken]);
 }
@@ -132,15 +140,15 @@ const isNameOrNone = (value: unknown): value is string | null =>
   value === null || typeof value === "string";
 
 /**
- * Reads a field. One that another version writes in a form of its own is none of the rows:
+ * Reads a field. A field in another version's form is none of the rows:
  * `undefined`.
  */
 function readRow(at: number, field: string, value: string): UsageRow | undefined {
   if (!field.startsWith("[") || !/^\d+(?: \d+)*$/.test(value)) return undefined;
   const [key, provider, model, operation, team = null, plan = null] = readNames(field);
   const isRow = typeof key === "string" && typeof provider === "string" &&
-    typeof model === "string" &&
-    typeof operation === "string" && isNameOrNone(team) && isNameOrNone(plan);
+    typeof model === "string" && typeof operation === "string" &&
+    isNameOrNone(team) && isNameOrNone(plan);
   if (!isRow) return undefined;
   const counts = noCounts();
   const list = value.split(" ");
@@ -173,11 +181,6 @@ export class RedisUsage implements UsageStore {
   /** Number of the batch that the parts are of. */
   #batch = 0;
 
-  /**
-   * @param client The connection
-   * @param listed Models that always have a name of their own
-   * @param keep Times for which usage is kept
-   */
   constructor(
     client: UsageRedis,
     listed: ReadonlySet<string>,
@@ -192,7 +195,7 @@ export class RedisUsage implements UsageStore {
   async add({ number, rows }: UsageBatch): Promise<void> {
     if (number !== this.#batch) this.#split(rows);
     this.#batch = number;
-    const left = Array.from(this.#groups.entries()).filter(([, { parts }]) => parts.length > 0);
+    const left = Array.from(this.#groups.entries()).filter(([, group]) => group.parts.length > 0);
     const work = async () => {
       for (let next = left.shift(); next !== undefined; next = left.shift()) {
         await this.#addGroup(...next);
@@ -293,16 +296,12 @@ export class RedisUsage implements UsageStore {
     hash?: number,
   ): AsyncIterable<readonly UsageRow[]> {
     const length = Math.max(0, Math.ceil((to - from) / STEP_MS[step]));
-    for (
-      const times of inParts(
-        Array.from({ length }, (_, n) => from + n * STEP_MS[step]),
-        INDEXES_AT_ONCE,
-      )
-    ) {
+    const all = Array.from({ length }, (_, n) => from + n * STEP_MS[step]);
+    for (const times of inParts(all, INDEXES_AT_ONCE)) {
       const names = times.map((at) => indexName(group, step, at));
       const indexes = await this.#client.ask(
         (redis) => redis.mgetBuffer(names),
-        (all) => all as (Uint8Array | null)[],
+        (answer) => answer as (Uint8Array | null)[],
       );
       const places = times.flatMap((at, n) =>
         readIndex(indexes[n] ?? new Uint8Array())

@@ -1,13 +1,13 @@
 /**
  * Places of usage in Redis. The rows of an hour or day are spread by their key over at most 1,024
  * hashes, so that none grows large: a million keys of one model each are 1,000 fields a hash. The
- * hashes lie in 16 groups, each with a hash tag of its own: a Cluster spreads the groups, and all
+ * hashes lie in 16 groups, each with its own hash tag: a Cluster spreads the groups, and all
  * that one script touches is in one slot.
  *
  * @module
  */
-import { STEP_MS, type UsageStep } from "./counts.ts";
-import { hashText } from "./wide_map.ts";
+import { STEP_MS, type UsageStep } from "../counts.ts";
+import { hashText } from "../wide_map.ts";
 
 /**
  * Number of groups, and of hashes in each. They are the same in all versions: rows are looked for
@@ -52,7 +52,6 @@ export function markName(group: number, gateway: string): string {
  * next one, those of a day within the next day, one after the other: freeing all at once would keep
  * Redis busy for long.
  *
- * @param step Period of the hash
  * @param at Its start, milliseconds since 1970
  * @param keptMs Time for which it is kept, milliseconds
  * @param place The hash; left out, the time for the index, which outlives all hashes
@@ -62,11 +61,7 @@ export function expiryOf(step: UsageStep, at: number, keptMs: number, place?: Pl
   return at + keptMs + 2 * STEP_MS[step] + Math.floor(part * STEP_MS[step]);
 }
 
-/**
- * Returns the numbers of the hashes that an index names.
- *
- * @param bits Its bytes
- */
+/** Returns the numbers of the hashes that an index names. */
 export function readIndex(bits: Uint8Array): readonly number[] {
   return Array.from({ length: HASHES }, (_, hash) => hash)
     .filter((hash) => ((bits[hash >> 3] ?? 0) & (0x80 >> (hash & 7))) !== 0);

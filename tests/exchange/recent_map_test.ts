@@ -1,0 +1,56 @@
+/**
+ * The bounded map of recently used names: what was used last is kept, and the rest is forgotten.
+ */
+// runtimes: once
+import assert from "node:assert/strict";
+import { describe, it } from "@std/testing/bdd";
+import { RecentMap } from "../../src/exchange/recent_map.ts";
+
+function fill(map: RecentMap<string>, from: number, to: number): void {
+  for (let n = from; n < to; n++) map.set(`n${n}`, `v${n}`);
+}
+
+describe("RecentMap", () => {
+  it("keeps the names that were used last, and at most twice as many as it promises", () => {
+    const map = new RecentMap<string>(10);
+    fill(map, 0, 100);
+    for (let n = 90; n < 100; n++) assert.equal(map.get(`n${n}`), `v${n}`);
+    assert.ok(Array.from(map.values()).length <= 20);
+    assert.equal(map.get("n0"), undefined);
+  });
+
+  it("keeps a name for as long as it is used, once", () => {
+    const map = new RecentMap<string>(10);
+    map.set("used", "value");
+    for (let n = 0; n < 100; n += 5) {
+      fill(map, n, n + 5);
+      assert.equal(map.get("used"), "value");
+      assert.equal(Array.from(map.values()).filter((value) => value === "value").length, 1);
+    }
+    assert.equal(map.getOrAdd("used", () => "another"), "value");
+    assert.equal(map.getOrAdd("unknown", () => "another"), "another");
+    assert.equal(map.get("unknown"), "another");
+  });
+
+  it("hands over each value that it forgets, and none that was replaced", () => {
+    const forgotten: string[] = [];
+    const map = new RecentMap<string>(2, (value) => forgotten.push(value));
+    map.set("a", "old");
+    map.set("a", "new");
+    fill(map, 0, 2);
+    map.set("a", "newest");
+    assert.deepEqual(forgotten, []);
+    fill(map, 2, 6);
+    assert.deepEqual(forgotten, ["v0", "v1", "newest"]);
+  });
+
+  it("iterates over the younger generation, and begins again with the next one", () => {
+    const map = new RecentMap<string>(3);
+    fill(map, 0, 3);
+    const values = map.youngValues();
+    assert.equal(values.next().value, "v0");
+    fill(map, 3, 5);
+    assert.deepEqual(Array.from(values), ["v3", "v4"]);
+    assert.deepEqual(Array.from(map.youngValues()), ["v3", "v4"]);
+  });
+});
