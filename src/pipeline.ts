@@ -77,7 +77,7 @@ import {
 } from "./upstream/headers.ts";
 import { filterModelList } from "./upstream/model_list.ts";
 import { isSmall, readWhole } from "./upstream/read_whole.ts";
-import { Relay } from "./upstream/relay.ts";
+import { RelayedBody } from "./upstream/relay.ts";
 import type { UpstreamResponse } from "./upstream/transport.ts";
 import { UsageChunkFilter } from "./upstream/usage_chunk.ts";
 
@@ -407,7 +407,7 @@ function watch(
     writeStallMs,
     clock,
   };
-  const relay = new Relay(body, options);
+  const relay = new RelayedBody(body, options);
   return askedUsage === undefined || scanner === undefined
     ? relay
     : new UsageChunkFilter(relay, exchange, askedUsage);
