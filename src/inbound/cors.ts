@@ -50,8 +50,8 @@ function isPreflight({ method, headers }: GatewayRequest): boolean {
 
 /**
  * Returns the names of headers that a page wants to send. All of them are allowed, by name since
- * `*` does not stand for `Authorization`: the lists in `upstream/headers.ts` decide which ones
- * reach the provider.
+ * `*` does not stand for `Authorization`: the lists in `upstream/header_lists.ts` decide which
+ * ones reach the provider.
  */
 function readRequestedHeaders({ headers }: GatewayRequest): string | undefined {
   const names =
