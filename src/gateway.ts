@@ -221,6 +221,40 @@ function toHostTable(providers: readonly Provider[]): Pipeline["resolveProvider"
   );
 }
 
+/** Returns the accounting of a configuration: the prices of a provider come first. */
+function toAccounting({ providers, prices, currency }: Config): Accounting {
+  return new Accounting((name) => [providers[name]?.prices, prices], currency);
+}
+
+/** Parts of one gateway that it makes itself. */
+interface OwnParts extends Pick<Pipeline, "clock" | "open" | "assertWelcome"> {
+  readonly providers: readonly Provider[];
+}
+
+/** Returns the parts that the steps of a request use. */
+function toPipeline(config: Config, overrides: Partial<GatewayParts>, own: OwnParts): Pipeline {
+  const { clock, open, providers } = own;
+  const { digest = portableDigest, limiter = new MemoryLimiter(clock), observers = [] } = overrides;
+  const { alerts, limits } = config;
+  return {
+    resolveProvider: toHostTable(providers),
+    ...toKeyParts(config, overrides, { digest, clock }),
+    limiter,
+    accounting: toAccounting(config),
+    teams: config.teams,
+    durable: toDurable(config, overrides, clock),
+    budgets: createBudgetNotes({ alerts, ...overrides.budgets, limiter, digest, clock }),
+    observers: observers.map((observer) => (record) => observer.settled(record)),
+    tracer: overrides.tracer,
+    clock,
+    limits,
+    bodies: overrides.shared?.bodies ?? new BodyMemory(limits.maxBodiesBytes),
+    open,
+    listsWithheld: observers.some(({ wantsWithheld }) => wantsWithheld),
+    assertWelcome: own.assertWelcome,
+  };
+}
+
 /**
  * Makes a gateway.
  *
@@ -240,50 +274,20 @@ function toHostTable(providers: readonly Provider[]): Pipeline["resolveProvider"
  * ```
  */
 export function createGateway(config: Config, overrides: Partial<GatewayParts> = {}): Gateway {
-  const {
-    digest = portableDigest,
-    clock = systemClock,
-    transport = createFetchTransport(),
-    shared,
-  } = overrides;
-  const { limits, cors } = config;
+  const { clock = systemClock, transport = createFetchTransport(), shared } = overrides;
   const providers = toProviders(config, { ...overrides, transport, clock });
-  const open = new OpenExchanges(shared?.exchanges ?? new ExchangePlaces(limits.maxExchanges));
+  const { maxExchanges } = config.limits;
+  const open = new OpenExchanges(shared?.exchanges ?? new ExchangePlaces(maxExchanges));
   let isReady = true;
   let isClosing = false;
-  const limiter = overrides.limiter ?? new MemoryLimiter(clock);
-  const pipeline: Pipeline = {
-    resolveProvider: toHostTable(providers),
-    ...toKeyParts(config, overrides, { digest, clock }),
-    limiter,
-    accounting: new Accounting(
-      (name) => [config.providers[name]?.prices, config.prices],
-      config.currency,
-    ),
-    teams: config.teams,
-    durable: toDurable(config, overrides, clock),
-    budgets: createBudgetNotes({
-      alerts: config.alerts,
-      ...overrides.budgets,
-      limiter,
-      digest,
-      clock,
-    }),
-    observers: overrides.observers?.map((observer) => (record) => observer.settled(record)) ?? [],
-    tracer: overrides.tracer,
-    clock,
-    limits,
-    bodies: shared?.bodies ?? new BodyMemory(limits.maxBodiesBytes),
-    open,
-    listsWithheld: overrides.observers?.some(({ wantsWithheld }) => wantsWithheld) ?? false,
-    assertWelcome() {
-      if (isClosing) throw new GatewayError("gateway_draining");
-      if (open.places.isOverfull) throw new GatewayError("gateway_overloaded");
-    },
+  const assertWelcome = () => {
+    if (isClosing) throw new GatewayError("gateway_draining");
+    if (open.places.isOverfull) throw new GatewayError("gateway_overloaded");
   };
+  const pipeline = toPipeline(config, overrides, { clock, open, assertWelcome, providers });
   const handle: Handler["handle"] = (request) => answer(request, pipeline);
   return {
-    ...toHandler(cors === undefined ? handle : withCors(handle, cors)),
+    ...toHandler(config.cors === undefined ? handle : withCors(handle, config.cors)),
     get isReady() {
       return isReady;
     },
