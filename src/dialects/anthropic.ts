@@ -67,14 +67,15 @@ class MessageScanner extends TypedEventScanner {
 
   protected override readEvent(type: unknown, event: EventData): boolean {
     if (type === "message_stop") return true;
-    const message = type === "message_start"
-      ? event.message
-      : type === "message_delta"
-      ? event
-      : undefined;
-    this.#counts = { ...this.#counts, ...readCounts(fieldOf(message, "usage")) }; // running totals
-    this.usage = toUsage(this.#counts);
+    if (type === "message_start") this.#add(event.message);
+    if (type === "message_delta") this.#add(event);
     return false;
+  }
+
+  /** Adds the usage of an event: a provider states running totals. */
+  #add(message: unknown): void {
+    this.#counts = { ...this.#counts, ...readCounts(fieldOf(message, "usage")) };
+    this.usage = toUsage(this.#counts);
   }
 
   toErrorEvent(error: GatewayError): string {

@@ -26,7 +26,6 @@ const TYPES = tellingTypes(...ENDS);
 /**
  * Reads the `usage` of a response; images and transcriptions state theirs in the same form.
  *
- * @param answer The parsed answer
  * @returns Its tokens; `undefined` where none are stated, or the numbers are no counts
  */
 export function readUsage(answer: unknown): TokenUsage | undefined {
