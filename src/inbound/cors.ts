@@ -101,10 +101,6 @@ function addOrigin(vary = ""): string {
  * Makes a handler that answers preflights itself, and lets pages of the allowed origins read all
  * other answers. Requests of other origins are answered too, since they may come from programs:
  * browsers keep these answers from their pages.
- *
- * @param handle Answers all requests but preflights
- * @param cors The allowed origins
- * @returns The handler
  */
 export function withCors(
   handle: Handler["handle"],
