@@ -115,8 +115,6 @@ function refuse(param: string, detail: string): never {
 /**
  * Reads the name of a model.
  *
- * @param model The field of the body
- * @returns The name
  * @throws {GatewayError} `invalid_body` for what is no name
  */
 export function readModelName(model: unknown): string {
@@ -216,10 +214,7 @@ export function usersOf(
 /**
  * Checks a chat completion request.
  *
- * @param json The parsed body
  * @param order Whether messages and their order are checked, or only that there are some
- * @param byteLength The length of the body
- * @returns The facts that later steps need
  * @throws {GatewayError} `invalid_json` for what is no object, `invalid_body` with the path for
  * everything else
  */

@@ -56,10 +56,6 @@ function countPrompts(prompt: unknown): number {
 /**
  * Reads the facts of a JSON body.
  *
- * @param json The parsed body
- * @param operation Its operation
- * @param byteLength The length of the body
- * @returns The facts
  * @throws {GatewayError} `invalid_json` for what is no object, `invalid_body` for a model that is
  * no name, or missing
  */
@@ -99,9 +95,6 @@ export function readJsonFacts(
  * Reads the facts of a multipart body.
  *
  * @param fields Its fields of {@link FACT_FIELDS}, as texts
- * @param operation Its operation
- * @param textBytes Bytes of all fields that are no files
- * @returns The facts
  * @throws {GatewayError} `invalid_body` for a model that is no name, or missing
  */
 export function readFieldFacts(

@@ -32,8 +32,8 @@ function normalizeEscape(escape: string): string {
  *
  * @param url Absolute, or the path with its query
  * @returns The path in its one spelling: dot segments are resolved, and only reserved characters
- * are escaped;
- *   `undefined` for a URL without a path, and for escapes that are no UTF-8 or stand for control characters
+ * are escaped; `undefined` for a URL without a path, and for escapes that are no UTF-8 or stand for
+ * control characters
  */
 export function readPath(url: string): string | undefined {
   const absolute = url.startsWith("/") ? `http://gateway${url}` : url;

@@ -79,8 +79,6 @@ const BACKSLASH = 0x5c;
  * Returns the length of a body of JSON without most of the white space around its texts, which
  * costs no tokens: padding must not use up limits that keys share. Only a body of which samples
  * show that it is mostly blank is read for this.
- *
- * @param bytes The whole body
  */
 export function lengthWithoutPadding(bytes: Uint8Array): number {
   if (bytes.length < MIN_WALKED_BYTES) return bytes.length;
@@ -108,10 +106,6 @@ function countPadding(bytes: Uint8Array): number {
 /**
  * Counts the bytes of text in a request: those of its body, in which each picture, sound or
  * document in base64 counts for as many as it costs, roughly.
- *
- * @param fields The parsed body
- * @param byteLength The length of the body
- * @returns Their number
  */
 export function countInputBytes(fields: Fields, byteLength: number): number {
   return byteLength < MIN_WALKED_BYTES ? byteLength : byteLength - countExcess(fields, "");
@@ -122,13 +116,14 @@ export function countInputBytes(fields: Fields, byteLength: number): number {
  * more.
  */
 const BOUNDED_FIELDS: ReadonlySet<string> = new Set(
-  ("model messages system instructions input prompt suffix echo user safety_identifier metadata store service_tier " +
-    "max_tokens max_completion_tokens max_output_tokens n best_of stop stop_sequences stream stream_options " +
-    "temperature top_p top_k min_p presence_penalty frequency_penalty repetition_penalty logit_bias seed " +
-    "logprobs top_logprobs response_format text verbosity reasoning reasoning_effort thinking truncation include " +
-    "tools tool_choice parallel_tool_calls functions function_call prompt_cache_key prompt_cache_retention " +
-    "encoding_format dimensions background modalities size quality style output_format voice speed language " +
-    "chat_template_kwargs").split(" "),
+  ("model messages system instructions input prompt suffix echo user safety_identifier " +
+    "metadata store service_tier max_tokens max_completion_tokens max_output_tokens n best_of " +
+    "stop stop_sequences stream stream_options temperature top_p top_k min_p presence_penalty " +
+    "frequency_penalty repetition_penalty logit_bias seed logprobs top_logprobs " +
+    "response_format text verbosity reasoning reasoning_effort thinking truncation include " +
+    "tools tool_choice parallel_tool_calls functions function_call prompt_cache_key " +
+    "prompt_cache_retention encoding_format dimensions background modalities size quality " +
+    "style output_format voice speed language chat_template_kwargs").split(" "),
 );
 /** Fields of which the content is looked at; the others hold no parts. */
 const WALKED_FIELDS = ["messages", "system", "input", "tools"];
@@ -139,8 +134,9 @@ const WALKED_FIELDS = ["messages", "system", "input", "tools"];
 const READS_WEB = /\b(?:sonar|compound|deep-research)\b|[-:]online\b|-search\b/i;
 /** Types of messages, parts and tools that are what they say, and refer to nothing. */
 const BOUNDED_TYPES: ReadonlySet<unknown> = new Set(
-  ("message text input_text output_text refusal function custom function_call function_call_output " +
-    "custom_tool_call custom_tool_call_output tool_use tool_result ephemeral").split(" "),
+  ("message text input_text output_text refusal function custom function_call " +
+    "function_call_output custom_tool_call custom_tool_call_output tool_use tool_result " +
+    "ephemeral").split(" "),
 );
 /** Keys of JSON of the caller's own, whatever types it names: schemas, and arguments of tools. */
 const FREE_KEYS: ReadonlySet<string> = new Set([
@@ -169,7 +165,6 @@ const TOKEN_COUNTS = ["max_tokens", "max_completion_tokens", "max_output_tokens"
  * Finds a field that should have a whole number, and has another value: providers differ in how
  * they read `"n": "100"`.
  *
- * @param fields The parsed body
  * @returns Its name; `undefined` if there is none
  */
 export function findUncounted(fields: Fields): string | undefined {
@@ -223,9 +218,6 @@ function countColons(body: Uint8Array): number {
 /**
  * Checks that no key of a body is given twice. It walks the whole body: to be called only where it
  * matters.
- *
- * @param json The parsed body
- * @param body Its bytes
  */
 export function hasUniqueKeys(json: unknown, body: Uint8Array): boolean {
   return countKeys(json) === countColons(body);
@@ -236,14 +228,14 @@ export function hasUniqueKeys(json: unknown, body: Uint8Array): boolean {
  * (an earlier response, a file, a URL), holds a picture, sound or document, has the provider use
  * its own tools, names a model that reads web pages, or has a field that is not known.
  *
- * @param fields The parsed body
  * @returns Whether the size of its text says how many tokens of input it has
  */
 export function isInputWhole(fields: Fields): boolean {
   for (const name in fields) if (!BOUNDED_FIELDS.has(name) && fields[name] !== null) return false;
   const { model, prompt } = fields;
   if (typeof model === "string" && READS_WEB.test(model)) return false;
-  const isTemplate = typeof prompt === "object" && prompt !== null && !Array.isArray(prompt); // of a response
+  // A response can have a template as its prompt.
+  const isTemplate = typeof prompt === "object" && prompt !== null && !Array.isArray(prompt);
   return !isTemplate && WALKED_FIELDS.every((name) => isText(fields[name]));
 }
 
@@ -252,10 +244,6 @@ export function isInputWhole(fields: Fields): boolean {
  * MAX_ADDED_TOKENS}: each token of a text has at least a byte. A key that is given twice may hide
  * input that {@link isInputWhole} would find. To be called only where it matters: it walks the
  * whole body.
- *
- * @param fields The parsed body
- * @param body Its bytes
- * @returns Whether its input is bounded
  */
 export function isInputBounded(fields: Fields, body: Uint8Array): boolean {
   return isInputWhole(fields) && countInputBytes(fields, body.length) === body.length &&

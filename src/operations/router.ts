@@ -130,9 +130,7 @@ async function assertOneMeaning(
  * Finds the operation. Call it only after the Host was checked: a URL is built from what the caller
  * wrote there.
  *
- * @param method As sent
  * @param url Absolute, or the path with its query
- * @returns The operation
  * @throws {GatewayError} `not_found`, `method_not_allowed`, `ambiguous_path`
  */
 export function resolveOperation(
@@ -158,7 +156,6 @@ async function route(method: string, url: string): Promise<ResolvedOperation> {
 /**
  * Makes the error for an operation that only `all` allows, where that is not allowed.
  *
- * @param operation The operation
  * @returns `method_not_allowed` for a path that the table knows, else `not_found`
  */
 export function toUnknownError({ allow }: ResolvedOperation): GatewayError {
@@ -187,9 +184,6 @@ export function toQuery(url: string): string {
 /**
  * Returns the dialect in which a caller expects an error where no operation tells it: Anthropic's
  * by its version header or the path of messages, else OpenAI's.
- *
- * @param request The request
- * @returns The dialect
  */
 export function dialectOfCaller(
   { url, headers }: Pick<GatewayRequest, "url" | "headers">,
