@@ -51,9 +51,10 @@ export function noteTokens(whole: Uint8Array, kind: AnswerKind, exchange: Exchan
 
 /** Creates what watches an answer on its way. @param choices The answers that were asked for */
 export function createWatch(
-  { isSuccess, isEvents, isMetered, dialect }: AnswerKind,
+  kind: AnswerKind,
   choices: number,
 ): Pick<RelayOptions, "scanner" | "meter" | "isMetered"> {
+  const { isSuccess, isEvents, isMetered, dialect } = kind;
   return {
     scanner: isEvents && isSuccess ? dialect.createScanner(choices) : undefined,
     meter: isMetered && !isEvents ? dialect.createMeter() : undefined,

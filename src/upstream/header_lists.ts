@@ -131,10 +131,11 @@ export const RESPONSE_HEADERS: readonly HeaderRow[] = [
  * they cross is decided once for each provider instead of by a walk over the families at each call.
  */
 export const FREQUENT_HEADERS: readonly string[] = (
-  "accept-language sec-fetch-mode x-stainless-lang x-stainless-package-version x-stainless-os x-stainless-arch " +
-  "x-stainless-runtime x-stainless-runtime-version x-stainless-retry-count x-stainless-timeout " +
-  "x-stainless-read-timeout x-stainless-helper-method x-stainless-async x-stainless-raw-response openai-organization " +
-  "openai-processing-ms openai-project openai-version anthropic-version anthropic-beta anthropic-organization-id " +
+  "accept-language sec-fetch-mode x-stainless-lang x-stainless-package-version x-stainless-os " +
+  "x-stainless-arch x-stainless-runtime x-stainless-runtime-version x-stainless-retry-count " +
+  "x-stainless-timeout x-stainless-read-timeout x-stainless-helper-method x-stainless-async " +
+  "x-stainless-raw-response openai-organization openai-processing-ms openai-project " +
+  "openai-version anthropic-version anthropic-beta anthropic-organization-id " +
   "x-ratelimit-limit-requests x-ratelimit-limit-tokens x-ratelimit-remaining-requests " +
   "x-ratelimit-remaining-tokens x-ratelimit-reset-requests x-ratelimit-reset-tokens " +
   "access-control-expose-headers cf-cache-status server vary x-envoy-upstream-service-time"

@@ -14,9 +14,9 @@
  *     outcome of the exchange   | the event's     | ok (3)   | upstream_error | the event's
  *     the caller is let go (4)  | error event     | break    | break          | break
  *
- * `error event`: the event, then the end, or a break if client libraries do not read it as an error.
- * `break`: the listener breaks the caller's connection; it also does when the caller stops reading,
- * which else counts as leaving.
+ * `error event`: the event, then the end, or a break if client libraries read no such event. `break`:
+ * the listener breaks the caller's connection. A caller that stops reading counts as one that
+ * leaves, and its connection is broken.
  * (1) `upstream_stream_truncated`. (2) Before the last event of the stream (`isDone`): usage may be
  * lost. After it, as at a deadline. (3) If the connection breaks: `upstream_disconnected`. (4) By
  * `goOn`: the rest is read without the caller, and the exchange settles later.

@@ -102,7 +102,6 @@ export class Replicas {
    * {@link forgotten}.
    *
    * @param now Monotonic milliseconds
-   * @returns The replica
    */
   pick(now: number): Replica {
     this.#savedRetries = Math.min(this.#savedRetries + RETRIES_A_CALL, MAX_SAVED_RETRIES);
@@ -115,8 +114,6 @@ export class Replicas {
    * Chooses another replica for the one retry of a call, if the budget has room for it.
    *
    * @param now Monotonic milliseconds
-   * @param failed The one that has just failed this call
-   * @returns The replica, or `undefined`
    */
   pickAgain(now: number, failed: Replica): Replica | undefined {
     if (this.#savedRetries < 1) return undefined;
@@ -145,10 +142,11 @@ export class Replicas {
     return chosen.ejectedUntil === 0 ? chosen : probe(chosen, now);
   }
 
-  /** Records that a replica answered. @param replica It answered, whatever the status */
+  /** Records that a replica answered. */
   succeeded(replica: Replica): void {
     const state = this.#stateOf(replica);
-    if (state.ejectedUntil > 0 && !state.probes.has(replica)) return; // a call from before the ejection
+    // The call was sent before the ejection.
+    if (state.ejectedUntil > 0 && !state.probes.has(replica)) return;
     state.failures = state.ejections = state.ejectedUntil = 0;
     state.isUnreachable = false;
     state.probes.clear();
@@ -157,11 +155,9 @@ export class Replicas {
   /**
    * Records a failed connection.
    *
-   * @param replica Its connection failed
    * @param now Monotonic milliseconds
    * @param wasConnected Whether there was a connection. Without one, the first failure ejects:
-   * another replica takes
-   *   the calls over without anybody noticing
+   * another replica takes the calls over without anybody noticing
    */
   failed(replica: Replica, now: number, wasConnected = true): void {
     const state = this.#stateOf(replica);
@@ -184,8 +180,6 @@ export class Replicas {
   /**
    * Records a call that ended for a reason that says nothing about its replica, such as a caller
    * that left.
-   *
-   * @param replica The replica of the call
    */
   forgotten(replica: Replica): void {
     this.#stateOf(replica).probes.delete(replica);

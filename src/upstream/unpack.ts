@@ -44,8 +44,6 @@ function toSlices(first: Uint8Array, rest: ByteSource): ByteSource {
  * Unpacks gzip of one member with `DecompressionStream`, which any runtime has. A body that the
  * runtime's `fetch` has unpacked already passes unchanged: `fetch` does not remove the header.
  *
- * @param coding One content coding, lower case
- * @param body The packed body
  * @returns The unpacked one, or `undefined` for another coding
  */
 export function unpackGzip(coding: string, body: ByteSource): ByteSource | undefined {
@@ -73,9 +71,6 @@ export function unpackGzip(coding: string, body: ByteSource): ByteSource | undef
  * Converts a response to identity coding. One that can't be unpacked is refused rather than passed
  * on mislabelled.
  *
- * @param response The response, as the transport returned it
- * @param transport That transport
- * @returns The same, its body unpacked
  * @throws {GatewayError} `upstream_unsupported_encoding`
  */
 export function toIdentityCoding(

@@ -62,7 +62,6 @@ export class ResponseParser {
   /** True if the response belongs to a `HEAD`: it has no body, whatever its header says. */
   #isHead = false;
 
-  /** @param sink Receiver of the responses */
   constructor(sink: ResponseSink) {
     this.#sink = sink;
   }
@@ -80,7 +79,7 @@ export class ResponseParser {
     return this.#expected === "body" && this.#left === Infinity;
   }
 
-  /** Prepares for the next response. @param isHead Whether it belongs to a `HEAD` */
+  /** Prepares for the next response. */
   next(isHead = false): void {
     this.#expected = "head";
     this.#heads.reset();
@@ -116,7 +115,8 @@ export class ResponseParser {
       }
       searched = 0;
     }
-    if (at < bytes.length && this.#expected === "nothing") this.#isPersistent = false; // more than was asked for
+    // More bytes came than were asked for.
+    if (at < bytes.length && this.#expected === "nothing") this.#isPersistent = false;
     if (first < last) {
       const data = bytes.subarray(first, last);
       this.#sink.data(bytes.length > data.length * MAX_KEPT_RATIO ? Buffer.from(data) : data);
@@ -124,11 +124,7 @@ export class ResponseParser {
     if (this.#expected === "nothing") this.#sink.end();
   }
 
-  /**
-   * Handles the regular end of the connection by its other side.
-   *
-   * @returns Whether that was the end of a response
-   */
+  /** Handles the regular end of the connection by its other side. */
   close(): boolean {
     const isEnd = this.endsWithConnection;
     if (isEnd) this.#expected = "nothing";
