@@ -28,7 +28,8 @@ const textWords = new Int32Array(4 << SLOT_BITS);
 /** Masks of the four words of a text by its length, which leave nothing of the bytes after it. */
 const MASKS = Int32Array.from({ length: 4 * (MAX_BYTES + 1) }, (_, index) => {
   const bytes = (index >> 2) - 4 * (index & 3);
-  return bytes <= 0 ? 0 : bytes >= 4 ? -1 : (1 << (8 * bytes)) - 1;
+  if (bytes <= 0) return 0;
+  return bytes >= 4 ? -1 : (1 << (8 * bytes)) - 1;
 });
 
 function makeText(view: DataView, from: number, length: number): string {

@@ -130,10 +130,9 @@ function nameOf(header: string): { readonly name: string; readonly isFile: boole
   const lines = header === "" ? [] : header.split("\r\n");
   const dispositions = lines.filter((line) => /^content-disposition\b/i.test(line));
   const [, name, rest = ""] = DISPOSITION.exec(dispositions[0] ?? "") ?? [];
-  if (
-    name === undefined || dispositions.length > 1 || lines.some(isAmbiguous) ||
-    name.includes(ENCODED_WORD)
-  ) {
+  const isUnclear = name === undefined || dispositions.length > 1 || lines.some(isAmbiguous) ||
+    name.includes(ENCODED_WORD);
+  if (isUnclear) {
     return refuse(
       'expected parts with one Content-Disposition: form-data; name="…", with a filename or nothing more, and no encoding',
     );
