@@ -4,7 +4,6 @@
  *
  * @module
  */
-import { GatewayError } from "../errors/gateway_error.ts";
 import {
   type ChatCompletionRequest,
   readChoices,
@@ -12,6 +11,7 @@ import {
   readMaxOutput,
   readModelName,
   readStream,
+  toFields,
   usersOf,
 } from "./chat_completion.ts";
 import { OTHER_MODEL_FIELDS, readOtherModels } from "./other_models.ts";
@@ -35,13 +35,15 @@ export const FACT_FIELDS: readonly string[] = [
  * needed, or no name
  */
 function readModel(model: unknown, place: Operation["model"]): string | undefined {
-  if (place !== "body" && ((model ?? null) === null || place !== "optional")) return undefined;
-  return readModelName(model);
+  const isAbsent = (model ?? null) === null;
+  const isRead = place === "body" || (place === "optional" && !isAbsent);
+  return isRead ? readModelName(model) : undefined;
 }
 
 /** Reads a multipart field, which is a text, as the value that it stands for. */
 function toValue(field: unknown): unknown {
-  return field === "true" ? true : field === "false" ? false : field;
+  if (field === "true") return true;
+  return field === "false" ? false : field;
 }
 
 /**
@@ -64,10 +66,7 @@ export function readJsonFacts(
   { model, group }: Pick<Operation, "model" | "group">,
   byteLength = 0,
 ): RequestFacts {
-  if (typeof json !== "object" || json === null || Array.isArray(json)) {
-    throw new GatewayError("invalid_json");
-  }
-  const fields = json as Readonly<Record<string, unknown>>;
+  const fields = toFields(json);
   const choices = readChoices(fields.n);
   const prompts = group === "completions" ? countPrompts(fields.prompt) : 1;
   return {

@@ -56,9 +56,8 @@ function isMedia(text: string): boolean {
  */
 function countExcess(value: unknown, key: string): number {
   if (typeof value === "string") {
-    return value.length >= MIN_MEDIA_LENGTH && MEDIA_KEYS.has(key) && isMedia(value)
-      ? value.length - MEDIA_BYTES
-      : 0;
+    const isLongMedia = value.length >= MIN_MEDIA_LENGTH && MEDIA_KEYS.has(key) && isMedia(value);
+    return isLongMedia ? value.length - MEDIA_BYTES : 0;
   }
   if (typeof value !== "object" || value === null) return 0;
   let excess = 0;
@@ -85,7 +84,7 @@ export function lengthWithoutPadding(bytes: Uint8Array): number {
   let blanks = 0;
   for (let sample = 0; sample < BLANK_SAMPLES; sample++) {
     const at = Math.floor(((bytes.length - 1) * sample) / (BLANK_SAMPLES - 1));
-    if ((bytes[at] ?? 0) <= SPACE) blanks++;
+    if ((bytes[at] as number) <= SPACE) blanks++;
   }
   return blanks < BLANK_SAMPLES / 2 ? bytes.length : bytes.length - countPadding(bytes);
 }
@@ -95,7 +94,7 @@ function countPadding(bytes: Uint8Array): number {
   let padding = 0;
   let isInText = false;
   for (let at = 0; at < bytes.length; at++) {
-    const byte = bytes[at] ?? 0;
+    const byte = bytes[at] as number;
     if (byte === QUOTE) isInText = !isInText;
     else if (isInText) at += byte === BACKSLASH ? 1 : 0;
     else if (byte <= SPACE) padding++;
@@ -182,13 +181,14 @@ function isText(value: unknown): boolean {
   const fields = value as Fields;
   if (fields.type !== undefined && !BOUNDED_TYPES.has(fields.type)) return false;
   // An item of a response that has nothing but an id stands for an earlier one.
-  if (fields.type === undefined && fields.role === undefined && fields.id !== undefined) {
-    return false;
-  }
+  const isReference = fields.type === undefined && fields.role === undefined &&
+    fields.id !== undefined;
+  if (isReference) return false;
   for (const name in fields) {
     const each = fields[name];
     if (REFERRING_KEYS.has(name) && each !== null) return false;
-    if (typeof each === "object" && !FREE_KEYS.has(name) && !isText(each)) return false;
+    const isWalked = typeof each === "object" && !FREE_KEYS.has(name);
+    if (isWalked && !isText(each)) return false;
   }
   return true;
 }
