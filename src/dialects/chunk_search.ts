@@ -34,7 +34,7 @@ const EXPI = ascii('"expi');
 const DISTANCES = new Uint8Array(65536);
 for (const end of [REASON, TOKENS, EXPIRY, ERROR]) {
   end.forEach((byte, index) => {
-    if (index > 0) DISTANCES[((end[index - 1] ?? 0) << 8) | byte] = LENGTH - index;
+    if (index > 0) DISTANCES[((end[index - 1] as number) << 8) | byte] = LENGTH - index;
   });
 }
 

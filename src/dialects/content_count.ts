@@ -100,7 +100,7 @@ const MAX_BEGINNING = 256;
 /** Returns the bytes for which a text counts: a character of four bytes is more than one token. */
 function weigh(bytes: Uint8Array, start: number, end: number): number {
   let longs = 0;
-  for (let at = start; at < end; at++) if ((bytes[at] ?? 0) >= LONG_CHARACTER) longs++;
+  for (let at = start; at < end; at++) if ((bytes[at] as number) >= LONG_CHARACTER) longs++;
   return end - start + longs * (LONG_CHARACTER_BYTES - 4);
 }
 
@@ -278,9 +278,8 @@ function contentAt(
     word.length === keyEnd - key && startsWithAt(bytes, word, key)
   );
   if (known !== undefined) return { start, length, isKnown: true, isMedia: known.isMedia };
-  if (
-    isFrequent(bytes, key, keyEnd) || METADATA.test(decoder.decode(bytes.subarray(key, keyEnd)))
-  ) return undefined;
+  if (isFrequent(bytes, key, keyEnd)) return undefined;
+  if (METADATA.test(decoder.decode(bytes.subarray(key, keyEnd)))) return undefined;
   const isMedia = length >= MEDIA_SAMPLE &&
     MEDIA.test(decoder.decode(bytes.subarray(start, start + MEDIA_SAMPLE)));
   return { start, length, isKnown: false, isMedia };

@@ -43,7 +43,7 @@ function sequenceNumberIn(bytes: Uint8Array, start: number, end: number): number
     if (bytes[colon] !== COLON) continue;
     let number = -1;
     for (let digit = skipSpace(bytes, colon + 1); digit < end; digit++) {
-      const byte = bytes[digit] ?? 0;
+      const byte = bytes[digit] as number;
       if (byte < ZERO || byte > NINE) break;
       number = Math.max(number, 0) * 10 + byte - ZERO;
     }
