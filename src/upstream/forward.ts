@@ -187,7 +187,8 @@ function receive(
   try {
     // A redirect is never followed: upstreams are config. A 1xx or 9xx here is no response.
     const isRedirect = status >= 300 && status < 400;
-    if (isRedirect || status < 200 || status > 599) {
+    const isUnusable = isRedirect || status < 200 || status > 599;
+    if (isUnusable) {
       body?.cancel();
       throw new GatewayError(
         "upstream_bad_response",

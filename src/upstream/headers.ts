@@ -123,12 +123,8 @@ function copyCrossing(from: HeaderSource, to: HeaderFields, crossing: Crossing):
     : connection.toLowerCase().split(",").map((name) => name.trim());
   from.forEach((value, name) => {
     const target = crossing.decided.get(name) ?? decide(name, crossing);
-    if (
-      target !== "" && !UNSAFE_VALUE.test(value) &&
-      (nominated === undefined || !nominated.includes(name))
-    ) {
-      to[target] = value;
-    }
+    if (target === "" || UNSAFE_VALUE.test(value)) return;
+    if (nominated === undefined || !nominated.includes(name)) to[target] = value;
   });
   return to;
 }

@@ -18,7 +18,7 @@ import type { UpstreamResponse } from "./transport.ts";
  * @returns Whether it has arrived already, or its announced length is small
  */
 export function isSmall(headers: UpstreamResponse["headers"], body: AnyBody): boolean {
-  if ((headers.get("content-encoding") ?? "") !== "") return false;
+  if (headers.get("content-encoding")) return false;
   return body.isWhole === true ||
     Number(headers.get("content-length") ?? Infinity) <= SMALL_BODY_BYTES;
 }

@@ -347,8 +347,9 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
       leftMs = Math.min(leftMs, writeStallMs - quietMs);
     }
     if (scanner !== undefined && keepAliveMs > 0) {
-      if (quietMs >= keepAliveMs && this.#isFlowing && scanner.isAtBoundary) this.#sendComment();
-      leftMs = Math.min(leftMs, quietMs >= keepAliveMs ? keepAliveMs : keepAliveMs - quietMs);
+      const isDue = quietMs >= keepAliveMs;
+      if (isDue && this.#isFlowing && scanner.isAtBoundary) this.#sendComment();
+      leftMs = Math.min(leftMs, isDue ? keepAliveMs : keepAliveMs - quietMs);
     }
     this.#cancelTimer = clock.timer(Math.max(1, Math.ceil(leftMs)), () => this.#watch());
   }

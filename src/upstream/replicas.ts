@@ -195,13 +195,13 @@ export class Replicas {
    * @param now Monotonic milliseconds
    */
   report(now: number): ReplicaReport[] {
-    return this.#states.map(({ index, url, failures, ejectedUntil, allEjections }) => ({
-      replica: index,
-      url,
-      isEjected: ejectedUntil > 0,
-      ejectedMs: ejectedUntil > 0 ? Math.max(0, ejectedUntil - now) : 0,
-      ejections: allEjections,
-      failures,
+    return this.#states.map((state) => ({
+      replica: state.index,
+      url: state.url,
+      isEjected: state.ejectedUntil > 0,
+      ejectedMs: state.ejectedUntil > 0 ? Math.max(0, state.ejectedUntil - now) : 0,
+      ejections: state.allEjections,
+      failures: state.failures,
     }));
   }
 

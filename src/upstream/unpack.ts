@@ -79,7 +79,8 @@ export function toIdentityCoding(
 ): UpstreamResponse {
   const { status, headers, body } = response;
   const coding = headers.get("content-encoding")?.trim().toLowerCase() ?? "";
-  if (coding === "" || coding === "identity" || body === null) return response;
+  const isPlain = coding === "" || coding === "identity";
+  if (isPlain || body === null) return response;
   const known = coding === "x-gzip" ? "gzip" : coding; // RFC 9110 §8.4.1.3
   const packed = toByteSource(body);
   const unpacked = transport.unpack ? transport.unpack(known, packed) : unpackGzip(known, packed);

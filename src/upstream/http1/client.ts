@@ -35,10 +35,8 @@ const ignore = (): void => {};
  * @returns One or two pieces: a small body is in one piece with the header
  * @throws For a header that could be read as two
  */
-function toRequest(
-  { method, target, headers, body }: UpstreamCall,
-  host: string,
-): readonly Uint8Array[] {
+function toRequest(call: UpstreamCall, host: string): readonly Uint8Array[] {
+  const { method, target, headers, body } = call;
   let head = `${method} ${target} HTTP/1.1\r\nhost: ${host}\r\n`;
   for (const name in headers) {
     const value = headers[name] ?? "";
@@ -143,7 +141,8 @@ class Call implements PushedBody, ConnectionCall {
 
   fed(): void {
     this.#deliver();
-    if (this.#queuedBytes < PIECE_BYTES || this.#isPaused || this.#isOver) return;
+    const isPauseDue = this.#queuedBytes >= PIECE_BYTES && !this.#isPaused && !this.#isOver;
+    if (!isPauseDue) return;
     this.#isPaused = true;
     this.#connection.pause();
   }

@@ -279,7 +279,8 @@ export class Connection implements SocketEvents, ResponseSink {
     const call = this.#call;
     this.#call = undefined;
     this.#beginTurn();
-    if (this.#parser.isReusable && this.#socket.isFlushed && this.#idleMs > 0) {
+    const isKept = this.#parser.isReusable && this.#socket.isFlushed && this.#idleMs > 0;
+    if (isKept) {
       this.#isPaused = false;
       this.#socket.resume();
       this.#socket.unref();

@@ -68,8 +68,8 @@ class Unpacked implements ByteSource {
       if (this.#failure !== undefined) throw this.#failure;
       if (this.#isOver) return undefined;
       const chunk = this.#inflater?.read() as Uint8Array | null | undefined;
-      // Read from the probe.
-      if (chunk && this.#isFed && this.#coding === "br") throw new Error("The packed body is cut");
+      const isFromProbe = this.#isFed && this.#coding === "br";
+      if (chunk && isFromProbe) throw new Error("The packed body is cut");
       if (chunk) return chunk;
       const happened = new Promise<void>((resolve) => this.#wake = resolve);
       if (!this.#isBusy && !this.#isFed) await this.#feed();
