@@ -1,6 +1,6 @@
 /**
- * The gateway: a configuration and parts become something that answers requests. What happens to a
- * request is told in `pipeline.ts`.
+ * The gateway: a configuration and parts become something that answers requests. `pipeline.ts`
+ * has the way of a request.
  *
  * @module
  */
@@ -35,7 +35,7 @@ import { createHeaderRules } from "./upstream/headers.ts";
 import { type ReplicaReport, Replicas } from "./upstream/replicas.ts";
 import { createFetchTransport, type Transport } from "./upstream/transport.ts";
 
-/** The parts that differ by runtime or engine. Left out, each is one that works anywhere. */
+/** The parts that differ by runtime or engine. The default of each works anywhere. */
 export interface GatewayParts {
   /**
    * Source of gateway keys: a store, or a function that resolves one; by default the keys of the
@@ -47,7 +47,7 @@ export interface GatewayParts {
    * default none is.
    */
   readonly isRevoked?: ((token: RevocableToken) => boolean) | undefined;
-  /** @internal Verifies identity tokens, and outlives this gateway; one of its own by default. */
+  /** @internal Verifies identity tokens, and outlives this gateway; by default its own. */
   readonly identity?: CallerTokens | undefined;
   /**
    * The limiter, which counts the use of keys and providers; by default one in the memory of this
@@ -63,7 +63,7 @@ export interface GatewayParts {
   readonly transports?: Readonly<Record<string, Transport>> | undefined;
   /** The SHA-256 function; by default one in JavaScript. */
   readonly digest: Digest;
-  /** Observers, which are told of settled exchanges. */
+  /** Observers, which receive the records of settled exchanges. */
   readonly observers: readonly ExchangeObserver[];
   /** The tracer, which follows exchanges and their calls; by default none. */
   readonly tracer?: Tracer | undefined;
@@ -75,8 +75,8 @@ export interface GatewayParts {
    */
   readonly onlyTransport?: Transport | undefined;
   /**
-   * @internal Watch of budgets, which outlives a configuration, and who is told of messages that
-   * get lost.
+   * @internal Watch of budgets, which outlives a configuration, and the report of messages that are
+   * lost.
    */
   readonly budgets?:
     | { readonly watch: BudgetWatch; readonly report: (text: string) => void }

@@ -1,6 +1,6 @@
 /**
  * The flow of a request, in eight steps: arrive, address, identify, admit, read, forward, relay,
- * settle. Each is a function of its own; one `catch` turns whatever they throw into an answer.
+ * settle. Each is a function of its own; one `catch` turns all that they throw into an answer.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
  * Anthropic's interface of messages (https://docs.claude.com/en/api/messages-streaming, and
- * `errors` beside it).
+ * `errors` next to it).
  *
  * @module
  */
@@ -95,7 +95,7 @@ const ERROR_TYPES: Readonly<Record<number, string>> = {
 };
 
 /**
- * Makes an error as Anthropic's. `code` and `param` are the gateway's own and stand beside the
+ * Makes an error as Anthropic's. `code` and `param` are the gateway's own and stand next to the
  * known fields; the client library reads the code from the details.
  */
 function toErrorBody({ message, param, code }: ErrorFacts): string {

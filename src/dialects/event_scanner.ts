@@ -48,7 +48,7 @@ export abstract class EventScanner {
   /** The number of `data` lines so far that are not empty. */
   payloads = 0;
   /**
-   * True after an event of the provider that is named `error`, or one that the dialect takes for an
+   * True after an event of the provider that is named `error`, or that the dialect takes for an
    * error.
    */
   hasError = false;
@@ -108,7 +108,8 @@ export abstract class EventScanner {
   protected abstract readLine(bytes: Uint8Array, start: number, end: number): void;
 
   /**
-   * Reads the data of an event that stands in several lines, or in one that is too long to be kept.
+   * Reads the data of an event that stands in several lines, or in a line that is too long to be
+   * kept.
    */
   protected abstract readText(text: string): void;
 

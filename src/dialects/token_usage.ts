@@ -26,7 +26,7 @@ export function fieldOf(value: unknown, name: string): unknown {
 }
 
 /**
- * Reads an object of usage as OpenAI's interfaces have it, with details beside each of the two
+ * Reads an object of usage as OpenAI's interfaces have it, with details next to each of the two
  * counts.
  *
  * @param inputName Name of the count of the input: `prompt_tokens` or `input_tokens`

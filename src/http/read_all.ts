@@ -13,7 +13,7 @@ export interface ReadDeadline {
    * next. Milliseconds.
    */
   readonly ms: number;
-  /** True if every chunk that arrives begins the time anew. */
+  /** True if every chunk that arrives restarts the time. */
   readonly isOfSilence: boolean;
   /** Code of the error with which the exchange is aborted. */
   readonly code: ErrorCode;

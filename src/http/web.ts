@@ -44,7 +44,7 @@ export function fromReadableStream(stream: ReadableStream<Uint8Array>): ByteSour
       return done ? undefined : value;
     },
     cancel(reason) {
-      // A cancelled body may reject with the error that broke it; nobody is left to hear of it.
+      // A cancelled body may reject with the error that broke it, which no reader awaits.
       (reader ?? stream).cancel(reason).catch(() => {});
     },
   };
@@ -124,7 +124,7 @@ export function toReadableStream(source: AnyBody): ReadableStream<Uint8Array> {
   }, { highWaterMark: 0 });
 }
 
-/** Returns a body as one that is pulled, for a reader that takes it bit by bit. */
+/** Returns a body as a pulled one, for a reader that takes it bit by bit. */
 export function toByteSource(body: AnyBody): ByteSource {
   return "read" in body ? body : fromReadableStream(toReadableStream(body));
 }
@@ -149,7 +149,7 @@ export function toResponse(
 
 /**
  * A web request as the gateway looks at it. A class, since every object literal with an accessor
- * gets a shape of its own, and V8 keeps each of these until it collects the old generation.
+ * gets its own shape, and V8 keeps each of these until it collects the old generation.
  */
 export class WebRequest implements GatewayRequest {
   readonly method: string;
@@ -158,7 +158,7 @@ export class WebRequest implements GatewayRequest {
   readonly body: ByteSource | null;
   readonly #request: Request;
 
-  /** @param body Its body, if it is to be read otherwise than by {@link fromRequest} */
+  /** @param body Its body, if it is not read by {@link fromRequest} */
   constructor(request: Request, body: ByteSource | null = fromRequest(request)) {
     const { method, url, headers } = request;
     this.method = method;

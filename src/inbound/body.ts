@@ -33,7 +33,9 @@ export interface ReadBodyOptions {
   /** Id of the gateway key. */
   readonly owner: string;
   readonly clock: Clock;
-  /** The exchange: its abort ends the read, its end releases the body, if nobody did so before. */
+  /**
+   * The exchange: its abort ends the read, its end releases the body, if that was not done before.
+   */
   readonly exchange: Exchange;
 }
 
@@ -190,7 +192,7 @@ export class BodyMemory {
     return body;
   }
 
-  /** Returns the number of bytes by which a body may grow that holds `heldBytes` now. */
+  /** Returns how many bytes may be added to a body that holds `heldBytes` now. */
   room(share: Share, heldBytes: number): number {
     const isOnly = share.held === heldBytes;
     return isOnly ? this.#budget.free : this.#budget.room(share, BODY_FACTOR);

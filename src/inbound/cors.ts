@@ -1,7 +1,7 @@
 /**
  * Answers for pages in browsers, by the CORS protocol
  * (https://fetch.spec.whatwg.org/#http-cors-protocol). It stands around the pipeline, so that every
- * answer has its headers, whoever made it, and a gateway without `cors` has none of it.
+ * answer has its headers, from whatever part it comes, and a gateway without `cors` has none of it.
  *
  * `access-control-allow-credentials` is never sent: both keys are headers that a page sets itself,
  * and cookies have no meaning here. Nor is anything sent for Private Network Access, which no

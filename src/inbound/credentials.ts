@@ -10,7 +10,7 @@ import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
 
 /** Rules of a provider for the key that callers send for it. */
 export interface CredentialRules {
-  /** Header in which its interface takes the key; `Authorization` is accepted beside it. */
+  /** Header in which its interface takes the key; `Authorization` is accepted too. */
   readonly credential: CredentialHeader;
   /** True if `<gateway key>~<upstream key>` is accepted in the upstream key's place. */
   readonly combinedKey: boolean;

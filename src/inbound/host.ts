@@ -10,7 +10,7 @@ import { GatewayError } from "../errors/gateway_error.ts";
 // RFC 1035 §2.3.4: a name has at most 255 octets; ":" and a port come on top.
 const MAX_HOST_LENGTH = 261;
 
-/** Provider that was addressed, and the path by which. */
+/** Provider that was addressed, and the path in its address. */
 export interface Address<Provider> {
   readonly provider: Provider;
   /** The path before `/v1`, such as `/groq`; empty for an address without one. */

@@ -68,7 +68,7 @@ export function assertShape(text: string): void {
     } else if (code === 0x3a) { // :
       if (++members > MAX_MEMBERS) refuseCount(MAX_MEMBERS_TEXT);
       if (depth !== 1) continue;
-      // Some parsers match keys in any case (Go's encoding/json does): "Model" beside "model" is
+      // Some parsers match keys in any case (Go's encoding/json does): "Model" next to "model" is
       // twice to them.
       const key = readKey(text, open, close)?.toUpperCase().toLowerCase();
       close = open; // The key is read: a second colon makes no second key, only no JSON

@@ -89,7 +89,7 @@ const toDelimiter = (boundary: string): BytePattern =>
 const BLANK_LINE = new BytePattern(Uint8Array.of(CR, LF, CR, LF));
 
 /**
- * Returns a body without its boundary, by which two bodies can be compared: a client library that
+ * Returns a body without its boundary, to compare two bodies: a client library that
  * sends one again makes a new boundary.
  *
  * @returns The parts with a dash between them; the body itself if it is not a multipart one

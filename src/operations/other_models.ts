@@ -140,7 +140,7 @@ const READERS: ReadonlyMap<string, Reader> = new Map<string, Reader>([
 export const OTHER_MODEL_FIELDS: readonly string[] = [...READERS.keys()];
 /** Marks between several models in one text: of Helicone, and of gateways with fallbacks. */
 const MODEL_SEPARATOR = /,|\||->/;
-/** Parameters of a query by which a gateway at the provider could choose a model (LiteLLM). */
+/** Parameters of a query with which a gateway at the provider could choose a model (LiteLLM). */
 const MODEL_PARAMETERS: ReadonlySet<string> = new Set([
   "model",
   "models",

@@ -31,7 +31,7 @@ export const FACT_FIELDS: readonly string[] = [
 ];
 
 /**
- * Returns the model. @throws {GatewayError} `invalid_body` for one that is missing where it is
+ * Returns the model. @throws {GatewayError} `invalid_body` if it is missing where it is
  * needed, or no name
  */
 function readModel(model: unknown, place: Operation["model"]): string | undefined {
@@ -72,7 +72,7 @@ export function readJsonFacts(
   return {
     model: readModel(fields.model, model),
     otherModels: readOtherModels(fields),
-    // Speech asks for a stream in a way of its own.
+    // Speech has its own way to ask for a stream.
     isStream: fields.stream_format === "sse" || readStream(fields.stream),
     choices: choices * prompts,
     // https://platform.openai.com/docs/api-reference/completions: best_of are made for each prompt,

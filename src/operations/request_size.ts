@@ -1,6 +1,6 @@
 /**
- * Size of a request's input, by which its tokens are estimated before the provider states them: the
- * bytes of its text, and a check that it is bounded by them.
+ * Size of a request's input, from which its tokens are estimated before the provider states them:
+ * the bytes of its text, and a check that it is bounded by them.
  *
  * @module
  */
@@ -240,9 +240,9 @@ export function isInputWhole(fields: Fields): boolean {
 }
 
 /**
- * Checks that a request can't cost more tokens of input than its body has bytes, beside {@link
- * MAX_ADDED_TOKENS}: each token of a text has at least a byte. A key that is given twice may hide
- * input that {@link isInputWhole} would find. To be called only where it matters: it walks the
+ * Checks that a request can't cost more tokens of input than its body has bytes, in addition to
+ * {@link MAX_ADDED_TOKENS}: each token of a text has at least a byte. A key that is given twice may
+ * hide input that {@link isInputWhole} would find. To be called only where it matters: it walks the
  * whole body.
  */
 export function isInputBounded(fields: Fields, body: Uint8Array): boolean {

@@ -49,7 +49,7 @@ function toCallerMs(text: string): number {
 }
 
 /**
- * Shortens the deadlines to the caller's own timeout: nobody waits for what comes later. In the
+ * Shortens the deadlines to the caller's own timeout, after which it waits no more. In the
  * client libraries, the timeout of a stream ends with its header, that of a plain answer with its
  * last byte.
  */

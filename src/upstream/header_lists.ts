@@ -67,7 +67,7 @@ export const REQUEST_HEADERS: readonly HeaderRow[] = [
 ];
 
 /**
- * Headers by which gateways and routers choose a model or a provider. They are not forwarded for a
+ * Headers that let gateways and routers choose a model or a provider. They are not forwarded for a
  * key that is limited to models, also where the configuration passes them.
  */
 export const MODEL_HEADERS: readonly string[] = [
@@ -88,7 +88,7 @@ export const MODEL_HEADERS: readonly string[] = [
 export const MODEL_HEADER_FORM: RegExp = /(?:^|[-_])models?(?:[-_](?:id|name))?$/;
 
 /**
- * Headers passed from provider to caller. `content-length` is set anew by the server,
+ * Headers passed from provider to caller. `content-length` is set again by the server,
  * `content-encoding` is gone once decoded.
  */
 export const RESPONSE_HEADERS: readonly HeaderRow[] = [

@@ -106,7 +106,7 @@ export function createHeaderRules(
 }
 
 // RFC 9110 §5.5 allows visible characters, space, tab and obs-text; anything else could split a
-// header. And a gateway key goes to nobody, wherever it stands.
+// header. A gateway key is never sent on, wherever it stands.
 const UNSAFE_VALUE = new RegExp(
   `[\\x00-\\x08\\x0a-\\x1f\\x7f]|[^\\x00-\\xff]|${GATEWAY_KEY_START}`,
 );

@@ -14,12 +14,12 @@
  *     outcome of the exchange   | the event's     | ok (3)   | upstream_error | the event's
  *     the caller is let go (4)  | error event     | break    | break          | break
  *
- * `error event`: the event, then the end, or a break if client libraries read no such event. `break`:
- * the listener breaks the caller's connection. A caller that stops reading counts as one that
- * leaves, and its connection is broken.
- * (1) `upstream_stream_truncated`. (2) Before the last event of the stream (`isDone`): usage may be
- * lost. After it, as at a deadline. (3) If the connection breaks: `upstream_disconnected`. (4) By
- * `goOn`: the rest is read without the caller, and the exchange settles later.
+ * `error event`: the event, then the end, or a break if client libraries read no such event.
+ * `break`: the listener breaks the caller's connection. A caller that stops reading is treated as
+ * leaving, and its connection is broken. (1) `upstream_stream_truncated`. (2) Before the last event
+ * of the stream (`isDone`): usage may be lost. After it, as at a deadline. (3) If the connection
+ * breaks: `upstream_disconnected`. (4) By `goOn`: the rest is read without the caller, and the
+ * exchange settles later.
  *
  * @module
  */
@@ -317,7 +317,7 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
   }
 
   /**
-   * Frees the upstream at once, and tells the caller. One that does not read learns it when it
+   * Frees the upstream at once, and tells the caller. A caller that does not read learns it when it
    * reads again; its connection is closed if it does not.
    */
   #aborted(): void {

@@ -3,11 +3,11 @@
  * many calls may be made twice. A pure state machine: times are passed in.
  *
  * Outlier ejection as Envoy does it (docs: arch_overview/upstream/outlier), with connections alone
- * as evidence: an HTTP answer of any status proves that a replica can be reached. One that can't be
- * connected to is ejected at once; one whose connections break after a call was sent, after five in
- * a row. A caller may be the reason for the latter (a request that makes the provider reset), so at
- * most half of the replicas can be out of service because of it. The last one in service is never
- * ejected: without it all callers would lose the provider.
+ * as evidence: an HTTP answer of any status proves that a replica can be reached. A replica that
+ * can't be connected to is ejected at once; one whose connections break after a call was sent,
+ * after five in a row. A caller may be the reason for the latter (a request that makes the provider
+ * reset), so at most half of the replicas can be out of service because of it. The last one in
+ * service is never ejected: without it all callers would lose the provider.
  *
  * @module
  */
@@ -157,7 +157,7 @@ export class Replicas {
    *
    * @param now Monotonic milliseconds
    * @param wasConnected Whether there was a connection. Without one, the first failure ejects:
-   * another replica takes the calls over without anybody noticing
+   * another replica takes the calls over, and no caller notices
    */
   failed(replica: Replica, now: number, wasConnected = true): void {
     const state = this.#stateOf(replica);

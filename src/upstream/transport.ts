@@ -68,7 +68,7 @@ export interface UpstreamResponse {
     get(name: string): string | null | undefined;
     forEach(act: (value: string, name: string) => void): void;
   };
-  /** The body, unread: one that is pushed, or that is pulled. */
+  /** The body, unread: pushed or pulled. */
   readonly body: AnyBody | null;
 }
 

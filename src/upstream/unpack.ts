@@ -1,6 +1,6 @@
 /**
  * Removes the content encoding of responses. None is requested, but if a provider or a proxy in
- * front of it uses one all the same, it is unpacked as far as the runtime can.
+ * front of it uses one, it is unpacked as far as the runtime can.
  *
  * @module
  */
@@ -68,8 +68,8 @@ export function unpackGzip(coding: string, body: ByteSource): ByteSource | undef
 }
 
 /**
- * Converts a response to identity coding. One that can't be unpacked is refused rather than passed
- * on mislabelled.
+ * Converts a response to identity coding. A response that can't be unpacked is refused rather than
+ * passed on mislabelled.
  *
  * @throws {GatewayError} `upstream_unsupported_encoding`
  */
