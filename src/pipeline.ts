@@ -199,8 +199,10 @@ async function run(flow: Flow): Promise<GatewayResponse> {
   else if (admission.subjects.length > 0) await enter(admission, flow);
   const call = await read(caller, admission, flow); // 5
   if (asked === undefined) return await carry(call, flow);
-  const steps = { admission, carry: (flow: Flow) => carry(call, flow) };
-  return await answerDurable(asked, call, steps, flow);
+  return await answerDurable(asked, call, {
+    admission,
+    carry: (flow: Flow) => carry(call, flow),
+  }, flow);
 }
 
 /** 4, for all that the limits count of the call once its body was read, then 6 and 7. */
@@ -268,8 +270,13 @@ function identify(
 function toAdmission(caller: Caller, flow: Flow): Admission {
   const subjects = subjectsOf(caller.key, caller.provider, flow.gateway);
   const isMetered = caller.operation.cost === "tokens" && subjects.some(limitsAmounts);
-  const hasBody = flow.request.body !== null;
-  return { subjects, isMetered, hasBody, isWhole: false, lease: undefined };
+  return {
+    subjects,
+    isMetered,
+    hasBody: flow.request.body !== null,
+    isWhole: false,
+    lease: undefined,
+  };
 }
 
 /**
@@ -358,8 +365,11 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
     return finish({ status, headers: own, body: null }, exchange);
   }
   if (!kind.isEvents && isSmall(headers, body)) {
-    const { idleMs } = provider.deadlines;
-    const whole = await readWhole(body, { exchange, idleMs, clock: gateway.clock });
+    const whole = await readWhole(body, {
+      exchange,
+      idleMs: provider.deadlines.idleMs,
+      clock: gateway.clock,
+    });
     noteTokens(whole, kind, exchange);
     assertWaiting(flow);
     return finish({ status, headers: own, body: whole }, exchange);
@@ -408,16 +418,18 @@ function assertWaiting({ request, exchange }: Flow): void {
 function watch(body: AnyBody, kind: AnswerKind, call: Call, flow: Flow): PushedBody {
   const { provider, facts, askedUsage } = call;
   const { exchange, gateway } = flow;
-  const watch = createWatch(kind, facts.choices);
+  const { scanner, meter, isMetered } = createWatch(kind, facts.choices);
   const relayed = new RelayedBody(body, {
     exchange,
-    ...watch,
+    scanner,
+    meter,
+    isMetered,
     ...provider.deadlines,
     keepAliveMs: provider.keepAliveMs,
     writeStallMs: gateway.limits.writeStallMs,
     clock: gateway.clock,
   });
-  return askedUsage === undefined || watch.scanner === undefined
+  return askedUsage === undefined || scanner === undefined
     ? relayed
     : new UsageChunkFilter(relayed, exchange, askedUsage);
 }
