@@ -1,6 +1,6 @@
 /**
- * The gateway: a configuration and parts become something that answers requests. What happens to a
- * request is told in `pipeline.ts`.
+ * The gateway: a configuration and parts become something that answers requests. `pipeline.ts`
+ * has the way of a request.
  *
  * @module
  */
@@ -35,7 +35,7 @@ import { createHeaderRules } from "./upstream/headers.ts";
 import { type ReplicaReport, Replicas } from "./upstream/replicas.ts";
 import { createFetchTransport, type Transport } from "./upstream/transport.ts";
 
-/** The parts that differ by runtime or engine. Left out, each is one that works anywhere. */
+/** The parts that differ by runtime or engine. The default of each works anywhere. */
 export interface GatewayParts {
   /**
    * Source of gateway keys: a store, or a function that resolves one; by default the keys of the
@@ -47,7 +47,7 @@ export interface GatewayParts {
    * default none is.
    */
   readonly isRevoked?: ((token: RevocableToken) => boolean) | undefined;
-  /** @internal Verifies identity tokens, and outlives this gateway; one of its own by default. */
+  /** @internal Verifies identity tokens, and outlives this gateway; by default its own. */
   readonly identity?: CallerTokens | undefined;
   /**
    * The limiter, which counts the use of keys and providers; by default one in the memory of this
@@ -63,7 +63,7 @@ export interface GatewayParts {
   readonly transports?: Readonly<Record<string, Transport>> | undefined;
   /** The SHA-256 function; by default one in JavaScript. */
   readonly digest: Digest;
-  /** Observers, which are told of settled exchanges. */
+  /** Observers, which receive the records of settled exchanges. */
   readonly observers: readonly ExchangeObserver[];
   /** The tracer, which follows exchanges and their calls; by default none. */
   readonly tracer?: Tracer | undefined;
@@ -75,8 +75,8 @@ export interface GatewayParts {
    */
   readonly onlyTransport?: Transport | undefined;
   /**
-   * @internal Watch of budgets, which outlives a configuration, and who is told of messages that
-   * get lost.
+   * @internal Watch of budgets, which outlives a configuration, and the report of messages that are
+   * lost.
    */
   readonly budgets?:
     | { readonly watch: BudgetWatch; readonly report: (text: string) => void }
@@ -221,6 +221,40 @@ function toHostTable(providers: readonly Provider[]): Pipeline["resolveProvider"
   );
 }
 
+/** Returns the accounting of a configuration: the prices of a provider come first. */
+function toAccounting({ providers, prices, currency }: Config): Accounting {
+  return new Accounting((name) => [providers[name]?.prices, prices], currency);
+}
+
+/** Parts of one gateway that it makes itself. */
+interface OwnParts extends Pick<Pipeline, "clock" | "open" | "assertWelcome"> {
+  readonly providers: readonly Provider[];
+}
+
+/** Returns the parts that the steps of a request use. */
+function toPipeline(config: Config, overrides: Partial<GatewayParts>, own: OwnParts): Pipeline {
+  const { clock, open, providers } = own;
+  const { digest = portableDigest, limiter = new MemoryLimiter(clock), observers = [] } = overrides;
+  const { alerts, limits } = config;
+  return {
+    resolveProvider: toHostTable(providers),
+    ...toKeyParts(config, overrides, { digest, clock }),
+    limiter,
+    accounting: toAccounting(config),
+    teams: config.teams,
+    durable: toDurable(config, overrides, clock),
+    budgets: createBudgetNotes({ alerts, ...overrides.budgets, limiter, digest, clock }),
+    observers: observers.map((observer) => (record) => observer.settled(record)),
+    tracer: overrides.tracer,
+    clock,
+    limits,
+    bodies: overrides.shared?.bodies ?? new BodyMemory(limits.maxBodiesBytes),
+    open,
+    listsWithheld: observers.some(({ wantsWithheld }) => wantsWithheld),
+    assertWelcome: own.assertWelcome,
+  };
+}
+
 /**
  * Makes a gateway.
  *
@@ -240,50 +274,20 @@ function toHostTable(providers: readonly Provider[]): Pipeline["resolveProvider"
  * ```
  */
 export function createGateway(config: Config, overrides: Partial<GatewayParts> = {}): Gateway {
-  const {
-    digest = portableDigest,
-    clock = systemClock,
-    transport = createFetchTransport(),
-    shared,
-  } = overrides;
-  const { limits, cors } = config;
+  const { clock = systemClock, transport = createFetchTransport(), shared } = overrides;
   const providers = toProviders(config, { ...overrides, transport, clock });
-  const open = new OpenExchanges(shared?.exchanges ?? new ExchangePlaces(limits.maxExchanges));
+  const { maxExchanges } = config.limits;
+  const open = new OpenExchanges(shared?.exchanges ?? new ExchangePlaces(maxExchanges));
   let isReady = true;
   let isClosing = false;
-  const limiter = overrides.limiter ?? new MemoryLimiter(clock);
-  const pipeline: Pipeline = {
-    resolveProvider: toHostTable(providers),
-    ...toKeyParts(config, overrides, { digest, clock }),
-    limiter,
-    accounting: new Accounting(
-      (name) => [config.providers[name]?.prices, config.prices],
-      config.currency,
-    ),
-    teams: config.teams,
-    durable: toDurable(config, overrides, clock),
-    budgets: createBudgetNotes({
-      alerts: config.alerts,
-      ...overrides.budgets,
-      limiter,
-      digest,
-      clock,
-    }),
-    observers: overrides.observers?.map((observer) => (record) => observer.settled(record)) ?? [],
-    tracer: overrides.tracer,
-    clock,
-    limits,
-    bodies: shared?.bodies ?? new BodyMemory(limits.maxBodiesBytes),
-    open,
-    listsWithheld: overrides.observers?.some(({ wantsWithheld }) => wantsWithheld) ?? false,
-    assertWelcome() {
-      if (isClosing) throw new GatewayError("gateway_draining");
-      if (open.places.isOverfull) throw new GatewayError("gateway_overloaded");
-    },
+  const assertWelcome = () => {
+    if (isClosing) throw new GatewayError("gateway_draining");
+    if (open.places.isOverfull) throw new GatewayError("gateway_overloaded");
   };
+  const pipeline = toPipeline(config, overrides, { clock, open, assertWelcome, providers });
   const handle: Handler["handle"] = (request) => answer(request, pipeline);
   return {
-    ...toHandler(cors === undefined ? handle : withCors(handle, cors)),
+    ...toHandler(config.cors === undefined ? handle : withCors(handle, config.cors)),
     get isReady() {
       return isReady;
     },

@@ -1,6 +1,6 @@
 /**
  * The flow of a request, in eight steps: arrive, address, identify, admit, read, forward, relay,
- * settle. Each is a function of its own; one `catch` turns whatever they throw into an answer.
+ * settle. Each is a function of its own; one `catch` turns all that they throw into an answer.
  *
  * @module
  */
@@ -26,7 +26,6 @@ import {
   type GatewayRequest,
   type GatewayResponse,
   isDrainable,
-  isSuccess,
   type PushedBody,
 } from "./http/message.ts";
 import { type BodyMemory, readBody, type RequestBody } from "./inbound/body.ts";
@@ -67,6 +66,7 @@ import {
 } from "./steps/misplaced_keys.ts";
 import { answerRecorded } from "./steps/durable/recording_request.ts";
 import { askForUsage, CONTENT_TYPES, readFacts } from "./steps/request_body.ts";
+import { type AnswerKind, createWatch, noteTokens, toAnswerKind } from "./upstream/answer_kind.ts";
 import { forward, type ForwardParts, shorten } from "./upstream/forward.ts";
 import {
   hasLooped,
@@ -77,7 +77,7 @@ import {
 } from "./upstream/headers.ts";
 import { filterModelList } from "./upstream/model_list.ts";
 import { isSmall, readWhole } from "./upstream/read_whole.ts";
-import { Relay } from "./upstream/relay.ts";
+import { RelayedBody } from "./upstream/relay.ts";
 import type { UpstreamResponse } from "./upstream/transport.ts";
 import { UsageChunkFilter } from "./upstream/usage_chunk.ts";
 
@@ -115,8 +115,9 @@ export interface Pipeline extends AdmissionParts {
   /** True if an observer wants the names of headers that were withheld. */
   readonly listsWithheld: boolean;
   /**
-   * Refuses a request if the gateway is closing, or has too many open exchanges. @throws
-   * {GatewayError}
+   * Refuses a request if the gateway is closing, or has too many open exchanges.
+   *
+   * @throws {GatewayError} `gateway_draining`, `gateway_overloaded`
    */
   assertWelcome(): void;
 }
@@ -134,11 +135,18 @@ interface Flow {
   presentedKey: string;
 }
 
-/** The call that a request asks for, with the facts of its body. */
-interface Call {
+/** A caller with a key, and the operation that it asks for. */
+interface Caller {
   readonly provider: Provider;
   readonly operation: ResolvedOperation;
   readonly key: KeyConfig;
+  /** The gateway key in plain text. */
+  readonly presentedKey: string;
+}
+
+/** A call that is admitted, with the facts of its body. */
+interface Call extends Caller {
+  readonly admission: Admission;
   /** The body that was read; `null` where the operation has none. */
   readonly body: RequestBody | null;
   readonly facts: RequestFacts;
@@ -146,13 +154,7 @@ interface Call {
   readonly usageOptIn: UsageOptIn | undefined;
 }
 
-/**
- * Answers a request.
- *
- * @param request What arrived
- * @param gateway The parts
- * @returns The answer, whatever happened. Never rejects
- */
+/** Answers a request, whatever happens. Never rejects. */
 export async function answer(request: GatewayRequest, gateway: Pipeline): Promise<GatewayResponse> {
   const exchange = gateway.open.begin(request, gateway); // 1
   const flow: Flow = {
@@ -178,56 +180,49 @@ export async function answer(request: GatewayRequest, gateway: Pipeline): Promis
  * Node (2026-11-22, two builds in turns).
  */
 async function run(flow: Flow): Promise<GatewayResponse> {
-  const { request: { method, url, headers }, exchange, gateway } = flow;
-  const { keys, digest, clock, identity } = gateway;
+  const { request, exchange, gateway } = flow;
   const { provider, prefix } = address(flow); // 2
+  const { method, url } = request;
   const operation = await resolveOperation(method, prefix === "" ? url : withoutPrefix(url));
-  const isKnown = operation.isOwn ?? operation.group !== undefined;
-  if (!isKnown && !provider.operations.includes("all")) throw toUnknownError(operation);
-  flow.dialect = operation.dialect;
-  exchange.facts.operation = operation.name;
-  exchange.facts.isMetered = operation.cost === "tokens";
-  if (operation.genAi !== undefined) exchange.facts.genAi = operation.genAi;
-  const presentedKey = flow.presentedKey = readGatewayCredential(headers, provider); // 3
+  noteOperation(operation, provider, flow);
+  const presentedKey = flow.presentedKey = readGatewayCredential(request.headers, provider); // 3
+  const { keys, digest, clock, identity } = gateway;
   const storedKey = await findGatewayKey(presentedKey, keys, { digest, exchange, clock, identity });
-  const key = identify({ presentedKey, storedKey }, { provider, operation }, flow);
+  const key = identify(storedKey, provider, operation, flow);
+  const caller: Caller = { provider, operation, key, presentedKey };
   gateway.open.share(exchange, key.id, provider.hasOthers ? provider.name : undefined);
-  if (operation.isOwn) {
-    return await answerRecorded({ provider, key, presentedKey }, operation, flow);
-  }
-  const subjects = subjectsOf(key, provider, gateway); // 4
-  const isMetered = operation.cost === "tokens" && subjects.some(limitsAmounts);
-  const hasBody = flow.request.body !== null;
-  const admission: Admission = { subjects, isMetered, hasBody, isWhole: false, lease: undefined };
+  if (operation.isOwn) return await answerRecorded(caller, operation, flow);
+  const admission = toAdmission(caller, flow); // 4
   const durable = key.durable ?? provider.durable;
-  const asked = durable ? askedDurable(flow.request, operation, durable) : undefined;
-  const caller = { provider, operation, key, presentedKey };
+  const asked = durable ? askedDurable(request, operation, durable) : undefined;
   if (asked !== undefined) await enterDurable(asked, caller, admission, flow);
-  else if (subjects.length > 0) await enter(admission, flow);
-  const call = await read(caller, flow); // 5
-  const carryOn = (flow: Flow) => carry(call, admission, flow);
-  if (asked === undefined) return await carryOn(flow);
-  return await answerDurable(asked, { ...call, presentedKey }, { admission, carry: carryOn }, flow);
+  else if (admission.subjects.length > 0) await enter(admission, flow);
+  const call = await read(caller, admission, flow); // 5
+  if (asked === undefined) return await carry(call, flow);
+  return await answerDurable(asked, call, {
+    admission,
+    carry: (flow: Flow) => carry(call, flow),
+  }, flow);
 }
 
 /** 4, for all that the limits count of the call once its body was read, then 6 and 7. */
-async function carry(call: Call, admission: Admission, flow: Flow): Promise<GatewayResponse> {
-  if (call.operation.cost === "tokens") await reserve(admission, call, flow);
+async function carry(call: Call, flow: Flow): Promise<GatewayResponse> {
+  const { admission, operation } = call;
+  if (operation.cost === "tokens") await reserve(admission, call, flow);
   else if (!admission.isWhole) await enterWhole(admission, flow);
-  return relay(await send(call, admission, flow), call, flow);
+  return relay(await send(call, flow), call, flow);
 }
 
 /**
  * 2: finds the provider by Host, which is checked before the URL is looked at, and by the path
  * before `/v1`.
  */
-function address({ request: { url, headers }, exchange, gateway }: Flow): Address<Provider> {
+function address(flow: Flow): Address<Provider> {
+  const { url, headers } = flow.request;
   // HTTP/2 has no Host field: its `:authority` stands in the URL.
-  const found = gateway.resolveProvider(
-    headers.get("host") ?? (URL.canParse(url) ? new URL(url).host : null),
-    url,
-  );
-  exchange.facts.provider = found.provider.name;
+  const host = headers.get("host") ?? (URL.canParse(url) ? new URL(url).host : null);
+  const found = flow.gateway.resolveProvider(host, url);
+  flow.exchange.facts.provider = found.provider.name;
   // On every path, and before the key is checked: to any other status agents (Codex) try to connect
   // for seconds.
   if (headers.get("upgrade")?.toLowerCase().includes("websocket")) {
@@ -238,19 +233,31 @@ function address({ request: { url, headers }, exchange, gateway }: Flow): Addres
   return found;
 }
 
+/** 2: notes the operation, unless it is unknown and the provider takes known ones alone. */
+function noteOperation(operation: ResolvedOperation, provider: Provider, flow: Flow): void {
+  const isKnown = operation.isOwn ?? operation.group !== undefined;
+  if (!isKnown && !provider.operations.includes("all")) throw toUnknownError(operation);
+  flow.dialect = operation.dialect;
+  const { facts } = flow.exchange;
+  facts.operation = operation.name;
+  facts.isMetered = operation.cost === "tokens";
+  if (operation.genAi !== undefined) facts.genAi = operation.genAi;
+}
+
 /**
  * 3: checks the gateway key before all else, since a caller without a valid one must learn nothing
  * more.
  */
 function identify(
-  { presentedKey, storedKey }: { presentedKey: string; storedKey: KeyConfig | undefined },
-  { provider, operation }: Pick<Call, "provider" | "operation">,
+  storedKey: KeyConfig | undefined,
+  provider: Provider,
+  operation: ResolvedOperation,
   flow: Flow,
 ): KeyConfig {
-  const { request: { url, headers }, exchange, gateway: { clock } } = flow;
-  if (storedKey !== undefined) exchange.facts.keyId = storedKey.id;
-  const key = admitKey(storedKey, provider.name, clock.now());
-  flow.credentials = readUpstreamCredentials(headers, provider, presentedKey);
+  const { url, headers } = flow.request;
+  if (storedKey !== undefined) flow.exchange.facts.keyId = storedKey.id;
+  const key = admitKey(storedKey, provider.name, flow.gateway.clock.now());
+  flow.credentials = readUpstreamCredentials(headers, provider, flow.presentedKey);
   assertNoKeyInCredentials(flow.credentials, provider, flow);
   assertNoKeyInUrl(url, flow);
   if (!operation.isOwn) admitOperation(key, operation, provider);
@@ -259,27 +266,37 @@ function identify(
   return key;
 }
 
+/** 4: names the limits that count the call. */
+function toAdmission(caller: Caller, flow: Flow): Admission {
+  const subjects = subjectsOf(caller.key, caller.provider, flow.gateway);
+  const isMetered = caller.operation.cost === "tokens" && subjects.some(limitsAmounts);
+  return {
+    subjects,
+    isMetered,
+    hasBody: flow.request.body !== null,
+    isWhole: false,
+    lease: undefined,
+  };
+}
+
 /**
  * 5: reads the body's bytes, and from a parsed view the facts that are needed. Nothing large of the
  * view is kept.
  */
-async function read(
-  { provider, operation, key }: Pick<Call, "provider" | "operation" | "key">,
-  flow: Flow,
-): Promise<Call> {
-  const { request, exchange, gateway: { limits, bodies, clock } } = flow;
+async function read(caller: Caller, admission: Admission, flow: Flow): Promise<Call> {
+  const { request, exchange, gateway } = flow;
+  const { operation, provider, key } = caller;
   const isBodiless = operation.body === "none" ||
     (request.body === null && operation.body === "any");
   if (isBodiless) {
-    return { provider, operation, key, body: null, facts: NO_FACTS, usageOptIn: undefined };
+    return { ...caller, admission, body: null, facts: NO_FACTS, usageOptIn: undefined };
   }
-  const types = CONTENT_TYPES[operation.body];
   const body = await readBody(request, {
-    limits,
-    types,
-    memory: bodies,
+    limits: gateway.limits,
+    types: CONTENT_TYPES[operation.body],
+    memory: gateway.bodies,
     owner: key.id,
-    clock,
+    clock: gateway.clock,
     exchange,
   });
   const facts = readFacts(body.bytes ?? new Uint8Array(), request, {
@@ -293,124 +310,128 @@ async function read(
   if (operation.model === "body" || operation.model === "optional") admitModel(key, model);
   if (otherModels !== undefined) admitOtherModels(key, otherModels);
   const usageOptIn = provider.usage === "ask" ? askForUsage(body, operation, facts) : undefined;
-  return { provider, operation, key, body, facts, usageOptIn };
+  return { ...caller, admission, body, facts, usageOptIn };
 }
 
 /**
  * 6: forwards the original bytes, but for usage that was asked for, with the headers that may be
  * forwarded.
  */
-function send(
-  { provider, operation: { path }, key, body, facts: { isStream } }: Call,
-  { subjects }: Admission,
-  flow: Flow,
-): Promise<UpstreamResponse> {
-  const {
-    request: { method, url, headers, isGone },
-    exchange,
-    gateway: { listsWithheld },
-    credentials,
-  } = flow;
+function send(call: Call, flow: Flow): Promise<UpstreamResponse> {
+  const { request, exchange, gateway } = flow;
+  const { method, url, isGone } = request;
+  const { provider, operation, key, body } = call;
   if (isGone) throw new ClientClosed();
   // A call that goes on when its caller leaves has the deadlines of the provider alone.
   const goesOn = exchange.goesOn || exchange.reader !== undefined;
   const deadlines = goesOn
     ? provider.deadlines
-    : shorten(provider.deadlines, headers, isStream ?? true);
+    : shorten(provider.deadlines, request.headers, call.facts.isStream ?? true);
   const isModelBound = key.models !== undefined ||
-    subjects.some(({ limits }) => limits.spend !== undefined);
-  const sent = toUpstreamHeaders(headers, provider.headerRules, credentials, isModelBound);
-  assertNoKeyInHeaders(sent, flow);
-  if (listsWithheld) {
-    exchange.facts.withheld = { request: withoutKeys(listWithheld(headers, sent), flow) };
-  }
-  return forward(
-    { path: path + toQuery(url), method, headers: sent, body, deadlines },
-    exchange,
-    provider,
+    call.admission.subjects.some(({ limits }) => limits.spend !== undefined);
+  const headers = toUpstreamHeaders(
+    request.headers,
+    provider.headerRules,
+    flow.credentials,
+    isModelBound,
   );
+  assertNoKeyInHeaders(headers, flow);
+  if (gateway.listsWithheld) {
+    const withheld = withoutKeys(listWithheld(request.headers, headers), flow);
+    exchange.facts.withheld = { request: withheld };
+  }
+  const path = operation.path + toQuery(url);
+  return forward({ path, method, headers, body, deadlines }, exchange, provider);
 }
-
-/** Content types of answers that state nothing. */
-const BINARY = /^(?:audio|image|video)\//;
 
 /**
  * 7: passes status and headers on at once and the body as it comes; its end settles the exchange
  * (8).
  */
 async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promise<GatewayResponse> {
-  const { operation, key, provider: { deadlines: { idleMs }, headerRules } } = call;
-  const { exchange, gateway: { clock, listsWithheld } } = flow;
-  const isHead = flow.request.method === "HEAD";
-  const isLimited = operation.model === "answer" && key.models !== undefined && !isHead;
-  const { status, headers, body } = isLimited
-    ? await filterModelList(upstream, (model) => allowsModel(key, model), {
-      exchange,
-      idleMs,
-      clock,
-    })
-    : upstream;
-  const type = (headers.get("content-type") ?? "").toLowerCase();
-  const isEvents = type.startsWith("text/event-stream");
-  const crossed = toCallerHeaders(headers, isEvents, headerRules);
-  if (listsWithheld) {
-    exchange.facts.withheld = {
-      ...exchange.facts.withheld,
-      response: listWithheld(headers, crossed),
-    };
-  }
-  const own = exchange.addHeaders(crossed);
-  if (operation.body !== "none") exchange.facts.stream ??= isEvents;
-  const isMetered = operation.cost === "tokens" && isSuccess(status) && !BINARY.test(type);
-  if (!isMetered) exchange.endWithCaller();
-  if (body === null || status === 204 || status === 205 || isHead) {
+  const { request, exchange, gateway } = flow;
+  const { operation, key, provider } = call;
+  const isHead = request.method === "HEAD";
+  const isCutDown = operation.model === "answer" && key.models !== undefined && !isHead;
+  const answer = isCutDown ? await cutModelList(upstream, call, flow) : upstream;
+  const { status, headers, body } = answer;
+  const kind = toAnswerKind(answer, operation);
+  const own = toAnswerHeaders(headers, kind, call, flow);
+  if (!kind.isMetered) exchange.endWithCaller();
+  const isEmpty = body === null || status === 204 || status === 205 || isHead;
+  if (isEmpty) {
     body?.cancel();
-    if (isMetered) exchange.outputTokens = 0;
+    if (kind.isMetered) exchange.outputTokens = 0;
     return finish({ status, headers: own, body: null }, exchange);
   }
-  const dialect = isEvents || !type.startsWith("text/") ? operation.dialect : OPAQUE; // a text may be its caller's words
-  if (!isEvents && isSmall(headers, body)) {
-    const whole = await readWhole(body, { exchange, idleMs, clock });
-    const usage = isMetered ? dialect.readUsage(whole) : undefined;
-    if (usage !== undefined) exchange.facts.usage = usage;
-    else if (isMetered) exchange.outputTokens = dialect.countOutput(whole);
-    const left = flow.request.isGone ? new ClientClosed() : exchange.leftFor;
-    exchange.isReadOut = left !== undefined;
-    if (left !== undefined) throw left; // nobody gets it
+  if (!kind.isEvents && isSmall(headers, body)) {
+    const whole = await readWhole(body, {
+      exchange,
+      idleMs: provider.deadlines.idleMs,
+      clock: gateway.clock,
+    });
+    noteTokens(whole, kind, exchange);
+    assertWaiting(flow);
     return finish({ status, headers: own, body: whole }, exchange);
   }
   exchange.status = status;
-  return { status, headers: own, body: watch(body, { isMetered, isEvents, dialect }, call, flow) };
+  return { status, headers: own, body: watch(body, kind, call, flow) };
+}
+
+/** 7: leaves the models out of a list that the key may not use. */
+function cutModelList(
+  upstream: UpstreamResponse,
+  { key, provider }: Call,
+  { exchange, gateway }: Flow,
+): Promise<UpstreamResponse> {
+  const options = { exchange, idleMs: provider.deadlines.idleMs, clock: gateway.clock };
+  return filterModelList(upstream, (model) => allowsModel(key, model), options);
+}
+
+/** 7: returns the headers of an answer that its caller gets. */
+function toAnswerHeaders(
+  headers: UpstreamResponse["headers"],
+  { isEvents }: AnswerKind,
+  { operation, provider }: Call,
+  { exchange, gateway }: Flow,
+): Record<string, string> {
+  const crossed = toCallerHeaders(headers, isEvents, provider.headerRules);
+  const { facts } = exchange;
+  if (gateway.listsWithheld) {
+    facts.withheld = { ...facts.withheld, response: listWithheld(headers, crossed) };
+  }
+  if (operation.body !== "none") facts.stream ??= isEvents;
+  return exchange.addHeaders(crossed);
+}
+
+/** 7: checks that an answer still has a caller. @throws Why it has none */
+function assertWaiting({ request, exchange }: Flow): void {
+  const left = request.isGone ? new ClientClosed() : exchange.leftFor;
+  exchange.isReadOut = left !== undefined;
+  if (left !== undefined) throw left;
 }
 
 /**
  * 7: watches an answer on its way: a stream of events for its end, and either kind for the tokens
  * that it states.
  */
-function watch(
-  body: AnyBody,
-  { isMetered, isEvents, dialect }: { isMetered: boolean; isEvents: boolean; dialect: Dialect },
-  { provider: { deadlines, keepAliveMs }, facts: { choices }, usageOptIn }: Call,
-  { exchange, gateway: { clock, limits: { writeStallMs } } }: Flow,
-): PushedBody {
-  const scanner = isEvents && isSuccess(exchange.status)
-    ? dialect.createScanner(choices)
-    : undefined;
-  const meter = isMetered && !isEvents ? dialect.createMeter() : undefined;
-  const options = {
+function watch(body: AnyBody, kind: AnswerKind, call: Call, flow: Flow): PushedBody {
+  const { provider, facts, usageOptIn } = call;
+  const { exchange, gateway } = flow;
+  const { scanner, meter, isMetered } = createWatch(kind, facts.choices);
+  const relayed = new RelayedBody(body, {
     exchange,
     scanner,
     meter,
     isMetered,
-    ...deadlines,
-    keepAliveMs,
-    writeStallMs,
-    clock,
-  };
-  const relay = new Relay(body, options);
+    ...provider.deadlines,
+    keepAliveMs: provider.keepAliveMs,
+    writeStallMs: gateway.limits.writeStallMs,
+    clock: gateway.clock,
+  });
   return usageOptIn === undefined || scanner === undefined
-    ? relay
-    : new UsageChunkFilter(relay, exchange, usageOptIn);
+    ? relayed
+    : new UsageChunkFilter(relayed, exchange, usageOptIn);
 }
 
 /** Turns whatever was thrown into an answer; the only place that does. */
@@ -420,10 +441,8 @@ function refuse(thrown: unknown, { request, exchange, dialect }: Flow): GatewayR
     return finish({ status: 499, headers: {}, body: null }, exchange, settlement);
   }
   const error = GatewayError.is(thrown) ? thrown : new GatewayError("internal_error");
-  const refusal = toErrorResponse(
-    error,
-    (dialect === OPAQUE ? dialectOfCaller(request) : dialect).toErrorBody(error),
-  );
+  const errorDialect = dialect === OPAQUE ? dialectOfCaller(request) : dialect;
+  const refusal = toErrorResponse(error, errorDialect.toErrorBody(error));
   exchange.addHeaders(refusal.headers);
   const isUnread = exchange.bytesIn === 0 && !isDrainable(request);
   if (error.code === "body_timeout" || isUnread) refusal.headers.connection = "close";

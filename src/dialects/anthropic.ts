@@ -1,6 +1,6 @@
 /**
  * Anthropic's interface of messages (https://docs.claude.com/en/api/messages-streaming, and
- * `errors` beside it).
+ * `errors` next to it).
  *
  * @module
  */
@@ -67,14 +67,15 @@ class MessageScanner extends TypedEventScanner {
 
   protected override readEvent(type: unknown, event: EventData): boolean {
     if (type === "message_stop") return true;
-    const message = type === "message_start"
-      ? event.message
-      : type === "message_delta"
-      ? event
-      : undefined;
-    this.#counts = { ...this.#counts, ...readCounts(fieldOf(message, "usage")) }; // running totals
-    this.usage = toUsage(this.#counts);
+    if (type === "message_start") this.#add(event.message);
+    if (type === "message_delta") this.#add(event);
     return false;
+  }
+
+  /** Adds the usage of an event: a provider states running totals. */
+  #add(message: unknown): void {
+    this.#counts = { ...this.#counts, ...readCounts(fieldOf(message, "usage")) };
+    this.usage = toUsage(this.#counts);
   }
 
   toErrorEvent(error: GatewayError): string {
@@ -94,7 +95,7 @@ const ERROR_TYPES: Readonly<Record<number, string>> = {
 };
 
 /**
- * Makes an error as Anthropic's. `code` and `param` are the gateway's own and stand beside the
+ * Makes an error as Anthropic's. `code` and `param` are the gateway's own and stand next to the
  * known fields; the client library reads the code from the details.
  */
 function toErrorBody({ message, param, code }: ErrorFacts): string {

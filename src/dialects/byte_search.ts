@@ -8,14 +8,7 @@ const SPACE = 0x20;
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 
-/**
- * Compares bytes with a word.
- *
- * @param bytes The bytes
- * @param word The word
- * @param at The offset at which it should stand
- * @returns Whether it stands there
- */
+/** Compares bytes with a word. */
 export function startsWithAt(bytes: Uint8Array, word: Uint8Array, at: number): boolean {
   for (let index = 0; index < word.length; index++) {
     if (bytes[at + index] !== word[index]) return false;
@@ -26,8 +19,6 @@ export function startsWithAt(bytes: Uint8Array, word: Uint8Array, at: number): b
 /**
  * Skips blanks and tabs.
  *
- * @param bytes The bytes
- * @param at The offset to begin at
  * @returns The offset of the first byte that is neither
  */
 export function skipSpace(bytes: Uint8Array, at: number): number {
@@ -38,7 +29,6 @@ export function skipSpace(bytes: Uint8Array, at: number): number {
 /**
  * Finds the end of a string.
  *
- * @param bytes The bytes that hold it
  * @param from The offset after its opening quote
  * @param end The offset at which the search ends
  * @returns The offset of its closing quote; at least `end` if there is none before it

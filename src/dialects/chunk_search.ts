@@ -34,7 +34,7 @@ const EXPI = ascii('"expi');
 const DISTANCES = new Uint8Array(65536);
 for (const end of [REASON, TOKENS, EXPIRY, ERROR]) {
   end.forEach((byte, index) => {
-    if (index > 0) DISTANCES[((end[index - 1] ?? 0) << 8) | byte] = LENGTH - index;
+    if (index > 0) DISTANCES[((end[index - 1] as number) << 8) | byte] = LENGTH - index;
   });
 }
 
@@ -87,8 +87,6 @@ function hasEscapedLetter(bytes: Uint8Array, start: number, end: number): boolea
  * count of tokens, `expires_at`, or an error that is not null.
  *
  * @param bytes The bytes that hold the chunk; after it nothing or a line end follows
- * @param start The offset of its first byte
- * @param end The offset after its last byte
  * @param isAlike Whether it differs from the chunk before in its content alone, so that its keys
  * are written as there
  * @returns Whether it must be parsed; true also for a chunk that has such a key elsewhere

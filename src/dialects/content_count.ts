@@ -60,9 +60,10 @@ const KEYS = [...TEXT_KEYS, ...MEDIA_KEYS].map((key) => ({
  * be content, in an interface that the gateway does not know.
  */
 const METADATA = new RegExp(
-  "^(?:id|object|model|type|role|name|status|event|format|provider|obfuscation|p|token|embedding|severity|url|title|" +
-    "date|language|voice|quality|size|background|created|filename|mime_type|service_tier|encrypted_content)$|" +
-    "(?:_id|_reason|_at|_sequence|_type|_format|_fingerprint|signature|Id|Reason|Signature)$",
+  "^(?:id|object|model|type|role|name|status|event|format|provider|obfuscation|p|token|" +
+    "embedding|severity|url|title|date|language|voice|quality|size|background|created|filename|" +
+    "mime_type|service_tier|encrypted_content)$|(?:_id|_reason|_at|_sequence|_type|_format|" +
+    "_fingerprint|signature|Id|Reason|Signature)$",
 );
 
 /**
@@ -99,7 +100,7 @@ const MAX_BEGINNING = 256;
 /** Returns the bytes for which a text counts: a character of four bytes is more than one token. */
 function weigh(bytes: Uint8Array, start: number, end: number): number {
   let longs = 0;
-  for (let at = start; at < end; at++) if ((bytes[at] ?? 0) >= LONG_CHARACTER) longs++;
+  for (let at = start; at < end; at++) if ((bytes[at] as number) >= LONG_CHARACTER) longs++;
   return end - start + longs * (LONG_CHARACTER_BYTES - 4);
 }
 
@@ -140,7 +141,6 @@ export class ContentCounter {
   #after = 0;
   #isMedia = false;
 
-  /** @param marks Marks of events; none if all events may have content */
   constructor(marks: ContentMarks) {
     this.#marks = marks;
   }
@@ -155,9 +155,6 @@ export class ContentCounter {
   /**
    * Counts the content of an event.
    *
-   * @param bytes The bytes that hold its data
-   * @param start The offset of its first byte
-   * @param end The offset after its last byte
    * @returns Whether it has its content where the event before had it, and as many bytes around it
    */
   count(bytes: Uint8Array, start: number, end: number): boolean {
@@ -281,20 +278,14 @@ function contentAt(
     word.length === keyEnd - key && startsWithAt(bytes, word, key)
   );
   if (known !== undefined) return { start, length, isKnown: true, isMedia: known.isMedia };
-  if (
-    isFrequent(bytes, key, keyEnd) || METADATA.test(decoder.decode(bytes.subarray(key, keyEnd)))
-  ) return undefined;
+  if (isFrequent(bytes, key, keyEnd)) return undefined;
+  if (METADATA.test(decoder.decode(bytes.subarray(key, keyEnd)))) return undefined;
   const isMedia = length >= MEDIA_SAMPLE &&
     MEDIA.test(decoder.decode(bytes.subarray(start, start + MEDIA_SAMPLE)));
   return { start, length, isKnown: false, isMedia };
 }
 
-/**
- * Counts the tokens of a stream of which nothing is known.
- *
- * @param byteLength Its length
- * @returns Their number, roughly
- */
+/** Counts the tokens of a stream of which nothing is known. */
 export function countStream(byteLength: number): number {
   return Math.ceil(byteLength / STREAM_BYTES_PER_TOKEN);
 }
@@ -341,7 +332,8 @@ function countIn(answer: unknown): number {
     } else if (Array.isArray(value)) {
       for (const each of value) visit(each, name, isOutput);
     } else if (typeof value === "object" && value !== null) {
-      if (name === "input") addText(JSON.stringify(value)); // of a tool, which other interfaces have as text
+      // Of a tool, which other interfaces have as text.
+      if (name === "input") addText(JSON.stringify(value));
       else {for (const [key, each] of Object.entries(value)) {
           visit(each, key, isOutput || OUTPUT_KEYS.has(key));
         }}
@@ -351,12 +343,7 @@ function countIn(answer: unknown): number {
   return toTokens(textBytes, mediaBytes);
 }
 
-/**
- * Counts the tokens of a plain answer's output. Vectors, scores and the like are none.
- *
- * @param answer All of it
- * @returns Their number, roughly
- */
+/** Counts the tokens of a plain answer's output. Vectors, scores and the like are none. */
 export function countPlainOutput(answer: Uint8Array): number {
   try {
     return countIn(JSON.parse(decoder.decode(answer)));
@@ -371,8 +358,6 @@ const VECTORS = /"embedding"\s*:/;
  * Counts the tokens of a plain answer's output by its end.
  *
  * @param end The end, long enough to tell what the answer consists of
- * @param byteLength The length of the whole answer
- * @returns Their number, roughly
  */
 export function countByEnd(end: Uint8Array, byteLength: number): number {
   const text = decoder.decode(end);

@@ -89,7 +89,7 @@ export interface Dialect {
   /** Reads the tokens that a plain answer states. @param answer All of it */
   readUsage(answer: Uint8Array): TokenUsage | undefined;
   /**
-   * Counts the tokens of output in a plain answer roughly: for one that states none.
+   * Counts the tokens of output roughly, in a plain answer that states none.
    *
    * @param answer All of it
    * @returns Their number; `undefined` if the output is still to be made

@@ -24,14 +24,7 @@ const ERROR_NAME = ascii("error");
 const DONE = ascii("[DONE]");
 const LINE_END = Uint8Array.of(LF);
 
-/**
- * Returns whether a line of data is `[DONE]`, which ends streams of OpenAI's interfaces.
- *
- * @param bytes The bytes that hold it
- * @param start The offset of its first byte
- * @param end The offset after its last byte
- * @returns Whether it is
- */
+/** Returns whether a line of data is `[DONE]`, which ends streams of OpenAI's interfaces. */
 export function isDoneLine(bytes: Uint8Array, start: number, end: number): boolean {
   return end - start === DONE.length && startsWithAt(bytes, DONE, start);
 }
@@ -55,7 +48,7 @@ export abstract class EventScanner {
   /** The number of `data` lines so far that are not empty. */
   payloads = 0;
   /**
-   * True after an event of the provider that is named `error`, or one that the dialect takes for an
+   * True after an event of the provider that is named `error`, or that the dialect takes for an
    * error.
    */
   hasError = false;
@@ -111,29 +104,16 @@ export abstract class EventScanner {
     return this.#skeleton !== undefined;
   }
 
-  /**
-   * Reads one line of data. Nothing of the bytes may be kept.
-   *
-   * @param bytes The bytes that hold it
-   * @param start The offset of its first byte
-   * @param end The offset after its last byte
-   */
+  /** Reads one line of data. Nothing of the bytes may be kept. */
   protected abstract readLine(bytes: Uint8Array, start: number, end: number): void;
 
   /**
-   * Reads the data of an event that stands in several lines, or in one that is too long to be kept.
-   *
-   * @param text The skeleton of its JSON
+   * Reads the data of an event that stands in several lines, or in a line that is too long to be
+   * kept.
    */
   protected abstract readText(text: string): void;
 
-  /**
-   * Reads the name of an event. Nothing of the bytes may be kept.
-   *
-   * @param _bytes The bytes that hold it
-   * @param _start The offset of its first byte
-   * @param _end The offset after its last byte
-   */
+  /** Reads the name of an event. Nothing of the bytes may be kept. */
   protected readName(_bytes: Uint8Array, _start: number, _end: number): void {}
 
   /** Takes note of data in an event that is named `error`. */
@@ -144,11 +124,7 @@ export abstract class EventScanner {
   /** Takes note of the blank line after an event, at which client libraries hand it on. */
   protected endEvent(): void {}
 
-  /**
-   * Takes note of the next bytes.
-   *
-   * @param chunk As it came
-   */
+  /** Takes note of the next bytes. */
   push(chunk: Uint8Array): void {
     if (chunk.length === 0) return;
     this.#lines(chunk);

@@ -42,13 +42,7 @@ export class JsonSkeleton {
   #stringLeft = 0;
   #hasBegun = false;
 
-  /**
-   * Takes the next bytes of the text.
-   *
-   * @param bytes The bytes that hold them
-   * @param from The offset of the first one
-   * @param end The offset after the last one
-   */
+  /** Takes the next bytes of the text. */
   push(bytes: Uint8Array, from: number, end: number): void {
     let at = from;
     while (at < end) {
@@ -99,7 +93,8 @@ export class JsonSkeleton {
     this.#isEscaped = true;
     const isKept = this.#stringLeft > MAX_ESCAPE;
     this.#stringLeft = isKept ? this.#stringLeft - 2 : 0;
-    this.#keep(isKept ? BACKSLASH : SPACE); // a space in its place, for an empty string means something else
+    // A space stands in its place, since an empty string has another meaning.
+    this.#keep(isKept ? BACKSLASH : SPACE);
   }
 
   /**

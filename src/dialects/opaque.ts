@@ -10,7 +10,7 @@ import { countStream, countText } from "./content_count.ts";
 import type { AnswerMeter, Dialect, StreamScanner } from "./dialect.ts";
 import { EventScanner } from "./event_scanner.ts";
 
-/** Watches one stream for the boundaries of its events, and for one that is named `error`. */
+/** Watches one stream for the boundaries of its events, and for an event named `error`. */
 class OpaqueScanner extends EventScanner implements StreamScanner {
   override readonly hasErrorEvent: boolean = false;
   isComplete = false;

@@ -26,7 +26,6 @@ const MAX_CHOICES = 128;
  * (https://platform.openai.com/docs/api-reference/chat/object); Groq states it as `x_groq.usage` in
  * streams. Embeddings state no `completion_tokens`.
  *
- * @param answer The parsed answer or chunk
  * @returns Its tokens; `undefined` where none are stated, or the numbers are no counts
  */
 export function readUsage(answer: unknown): TokenUsage | undefined {

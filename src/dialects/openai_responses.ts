@@ -26,7 +26,6 @@ const TYPES = tellingTypes(...ENDS);
 /**
  * Reads the `usage` of a response; images and transcriptions state theirs in the same form.
  *
- * @param answer The parsed answer
  * @returns Its tokens; `undefined` where none are stated, or the numbers are no counts
  */
 export function readUsage(answer: unknown): TokenUsage | undefined {
@@ -44,7 +43,7 @@ function sequenceNumberIn(bytes: Uint8Array, start: number, end: number): number
     if (bytes[colon] !== COLON) continue;
     let number = -1;
     for (let digit = skipSpace(bytes, colon + 1); digit < end; digit++) {
-      const byte = bytes[digit] ?? 0;
+      const byte = bytes[digit] as number;
       if (byte < ZERO || byte > NINE) break;
       number = Math.max(number, 0) * 10 + byte - ZERO;
     }

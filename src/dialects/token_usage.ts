@@ -12,20 +12,13 @@ import { type AnswerMeter, MAX_KEPT_BYTES } from "./dialect.ts";
 /**
  * Returns whether a value is a count.
  *
- * @param value Anything
  * @returns Whether it is a whole number that is not negative
  */
 export function isCount(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0;
 }
 
-/**
- * Reads a field of what may be an object.
- *
- * @param value Anything
- * @param name The field's name
- * @returns Its value; `undefined` if there is none
- */
+/** Reads a field of what may be an object. */
 export function fieldOf(value: unknown, name: string): unknown {
   return typeof value === "object" && value !== null
     ? (value as Record<string, unknown>)[name]
@@ -33,10 +26,9 @@ export function fieldOf(value: unknown, name: string): unknown {
 }
 
 /**
- * Reads an object of usage as OpenAI's interfaces have it, with details beside each of the two
+ * Reads an object of usage as OpenAI's interfaces have it, with details next to each of the two
  * counts.
  *
- * @param usage The object
  * @param inputName Name of the count of the input: `prompt_tokens` or `input_tokens`
  * @param outputName Name of the count of the output: `completion_tokens` or `output_tokens`
  * @returns Its tokens; `undefined` where none are stated, or the numbers are no counts
@@ -48,11 +40,8 @@ export function readTokens(
 ): TokenUsage | undefined {
   const [input, output] = [fieldOf(usage, inputName), fieldOf(usage, outputName)];
   const stated = fieldOf(usage, "total_tokens");
-  const total = isCount(stated)
-    ? stated
-    : isCount(input) && isCount(output)
-    ? input + output
-    : undefined;
+  const sum = isCount(input) && isCount(output) ? input + output : undefined;
+  const total = isCount(stated) ? stated : sum;
   if (total === undefined) return undefined;
   const cached = fieldOf(fieldOf(usage, `${inputName}_details`), "cached_tokens");
   const reasoning = fieldOf(fieldOf(usage, `${outputName}_details`), "reasoning_tokens");
@@ -65,13 +54,7 @@ export function readTokens(
   };
 }
 
-/**
- * Adds the tokens of one part of an answer to those of the parts before it.
- *
- * @param before Tokens so far, if any were stated
- * @param more Tokens of the next part
- * @returns Their sums
- */
+/** Adds the tokens of one part of an answer to those of the parts before it. */
 export function addTokens(before: TokenUsage | undefined, more: TokenUsage): TokenUsage {
   if (before === undefined) return more;
   const sums: { -readonly [Name in keyof TokenUsage]: TokenUsage[Name] } = { ...before };
@@ -97,13 +80,7 @@ function parseUsage(text: string, read: UsageReader): TokenUsage | undefined {
   }
 }
 
-/**
- * Reads the tokens that a plain answer states.
- *
- * @param answer All of it
- * @param read Reader of the interface
- * @returns Its tokens; `undefined` where none are stated
- */
+/** Reads the tokens that a plain answer states. */
 export function readPlainUsage(answer: Uint8Array, read: UsageReader): TokenUsage | undefined {
   return parseUsage(utf8.decode(answer), read); // in one go: keeps no state, and Deno is fast at it
 }
@@ -116,10 +93,7 @@ export class PlainAnswerMeter implements AnswerMeter {
   #keptBytes = 0;
   #byteLength = 0;
 
-  /**
-   * @param read Reader of the interface
-   * @param count Counts the output of an answer that was kept whole
-   */
+  /** @param count Counts the output of an answer that was kept whole */
   constructor(
     read: UsageReader,
     count: (answer: Uint8Array) => number | undefined = countPlainOutput,

@@ -44,12 +44,7 @@ export type EventData = Readonly<Record<string, unknown>>;
 /** The types of events that decide about a stream, each with its bytes. */
 export type TellingTypes = ReadonlyMap<string, Uint8Array>;
 
-/**
- * Makes the types of an interface; `error` is one of each.
- *
- * @param types The others
- * @returns Each with its bytes
- */
+/** Makes the types of an interface; `error` is one of each. */
 export function tellingTypes(...types: readonly string[]): TellingTypes {
   return new Map(["error", ...types].map((type) => [type, ascii(type)]));
 }
@@ -85,7 +80,6 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
   /** Type of {@link #event}. */
   #type: unknown;
 
-  /** @param types The types that decide about the stream */
   constructor(types: TellingTypes) {
     super(CONTENT_MARKS);
     this.#types = types;
@@ -99,8 +93,6 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
   /**
    * Reads an event that may decide about the stream.
    *
-   * @param type Its type
-   * @param event Its data
    * @returns True if the stream ends with it
    */
   protected abstract readEvent(type: unknown, event: EventData): boolean;
@@ -141,7 +133,8 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
   protected override endEvent(): void {
     const event = this.#event;
     if (event !== undefined) {
-      if (this.#type === "error" || event.error) this.#isError = true; // as the client libraries ask
+      // Client libraries check the same.
+      if (this.#type === "error" || event.error) this.#isError = true;
       if (this.readEvent(this.#type, event)) this.isDone = true;
     }
     if (this.#isError) this.hasError = this.isDone = true;

@@ -26,7 +26,8 @@ function mayBeChunk(bytes: Uint8Array, start: number, end: number): boolean {
   if (brace >= end) return true;
   if (bytes[brace] !== OPEN_OBJECT) return false;
   for (let at = brace + 1; at + CHOICES.length <= end; at++) {
-    if (bytes[at] !== QUOTE || !startsWithAt(bytes, CHOICES, at)) continue; // in a text the quotes would be escaped
+    // In a text the quotes would be escaped.
+    if (bytes[at] !== QUOTE || !startsWithAt(bytes, CHOICES, at)) continue;
     let next = skipSpace(bytes, at + CHOICES.length);
     for (const byte of [COLON, OPEN_ARRAY, CLOSE_ARRAY]) {
       if (next >= end) return true;

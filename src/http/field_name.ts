@@ -11,7 +11,6 @@ const FIRST_WORD = /[\w-]+/;
  * cuts at a zero byte, and reads `model[]`, `model[0][name]`, `[model]` and `model.name` as parts
  * of `model`.
  *
- * @param name The name, decoded
  * @returns Its first word in lower case; empty where it has none
  */
 export function lenientName(name: string): string {

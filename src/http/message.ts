@@ -10,7 +10,7 @@ export interface ByteSink {
   /**
    * Takes bytes.
    *
-   * @param bytes The next bytes; nobody else writes to them
+   * @param bytes The next bytes; no other code writes to them
    * @returns False if nothing more should come, not even the end, until it asks for it
    */
   write(bytes: Uint8Array): boolean;
@@ -76,7 +76,7 @@ export interface ByteSource {
 export type AnyBody = PushedBody | ByteSource;
 
 /**
- * Pushes a body into a sink; one that is pulled is read for it.
+ * Pushes a body into a sink; a pulled body is read for it.
  *
  * @param source The body
  * @param sink Receives it
@@ -198,7 +198,7 @@ export function isWhole(body: GatewayResponse["body"]): body is string | Uint8Ar
 export const SMALL_BODY_BYTES = 65_536;
 
 /**
- * Tells whether the connection of a request can be used again although nobody read the body.
+ * Tells whether the connection of a request can be used again although its body was not read.
  *
  * @param request The request
  * @returns Whether there is no body, or a small one, which the server drains

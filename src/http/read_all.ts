@@ -13,7 +13,7 @@ export interface ReadDeadline {
    * next. Milliseconds.
    */
   readonly ms: number;
-  /** True if every chunk that arrives begins the time anew. */
+  /** True if every chunk that arrives restarts the time. */
   readonly isOfSilence: boolean;
   /** Code of the error with which the exchange is aborted. */
   readonly code: ErrorCode;
@@ -53,9 +53,6 @@ const nothing = (): void => {};
  * Reads a body to its end. A failed read drops what it has read, but does not cancel the body: on
  * Node that would close the connection of a caller who is still to be told why.
  *
- * @param source The body
- * @param options Conditions of the read
- * @returns All of its bytes
  * @throws What `accept` threw, the reason of the exchange's abort, or what broke the body
  */
 export function readAll(source: AnyBody, options: ReadAllOptions = {}): Promise<Uint8Array> {
@@ -146,7 +143,6 @@ class Read implements ByteSink {
 /**
  * Joins pieces into one.
  *
- * @param chunks In order
  * @returns Their bytes; a single piece as it is
  */
 export function joinChunks(chunks: readonly Uint8Array[]): Uint8Array {

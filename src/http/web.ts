@@ -34,9 +34,6 @@ export interface Handler {
 /**
  * Converts a web stream to a {@link ByteSource}. The stream is locked at the first `read` or
  * `cancel`.
- *
- * @param stream For example `request.body` or `response.body`
- * @returns The source
  */
 export function fromReadableStream(stream: ReadableStream<Uint8Array>): ByteSource {
   let reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
@@ -47,7 +44,7 @@ export function fromReadableStream(stream: ReadableStream<Uint8Array>): ByteSour
       return done ? undefined : value;
     },
     cancel(reason) {
-      // A cancelled body may reject with the error that broke it; nobody is left to hear of it.
+      // A cancelled body may reject with the error that broke it, which no reader awaits.
       (reader ?? stream).cancel(reason).catch(() => {});
     },
   };
@@ -73,7 +70,8 @@ class WholeRequestBody implements ByteSource {
   read(): Promise<Uint8Array | undefined> {
     if (this.#isRead) return Promise.resolve(undefined);
     this.#isRead = true;
-    return this.#request.arrayBuffer().then(toBytes); // `bytes()` is missing, or broken, in some frameworks
+    // `bytes()` is missing, or broken, in some frameworks.
+    return this.#request.arrayBuffer().then(toBytes);
   }
 
   cancel(): void {}
@@ -85,9 +83,7 @@ const toPieces = ({ body }: Request): ByteSource | null => body && fromReadableS
 /**
  * Returns the body of a web request.
  *
- * @param request The request
  * @param wholeBytes An announced body of at most this size is taken in one piece
- * @returns The source; `null` where there is no body
  */
 export function fromRequest(
   request: Request,
@@ -98,12 +94,7 @@ export function fromRequest(
   return length > 0 && length <= wholeBytes ? new WholeRequestBody(request) : toPieces(request);
 }
 
-/**
- * Converts a body to a web stream, for a `Response`. Nothing is asked for ahead.
- *
- * @param source The body
- * @returns A stream into which it is pushed, and which cancels it
- */
+/** Converts a body to a web stream, for a `Response`. Nothing is asked for ahead. */
 export function toReadableStream(source: AnyBody): ReadableStream<Uint8Array> {
   let isOpen = true; // what comes after a cancel has nowhere to go
   let askForMore: (() => void) | undefined;
@@ -133,7 +124,7 @@ export function toReadableStream(source: AnyBody): ReadableStream<Uint8Array> {
   }, { highWaterMark: 0 });
 }
 
-/** Returns a body as one that is pulled, for a reader that takes it bit by bit. */
+/** Returns a body as a pulled one, for a reader that takes it bit by bit. */
 export function toByteSource(body: AnyBody): ByteSource {
   return "read" in body ? body : fromReadableStream(toReadableStream(body));
 }
@@ -141,9 +132,7 @@ export function toByteSource(body: AnyBody): ByteSource {
 /**
  * Converts an answer to a web response.
  *
- * @param answer What goes back
  * @param content Its body as the runtime takes it; a stream that reads nothing ahead if left out
- * @returns The response
  */
 export function toResponse(
   { status, headers, body }: GatewayResponse,
@@ -160,7 +149,7 @@ export function toResponse(
 
 /**
  * A web request as the gateway looks at it. A class, since every object literal with an accessor
- * gets a shape of its own, and V8 keeps each of these until it collects the old generation.
+ * gets its own shape, and V8 keeps each of these until it collects the old generation.
  */
 export class WebRequest implements GatewayRequest {
   readonly method: string;
@@ -169,10 +158,7 @@ export class WebRequest implements GatewayRequest {
   readonly body: ByteSource | null;
   readonly #request: Request;
 
-  /**
-   * @param request What arrived
-   * @param body Its body, if it is to be read otherwise than by {@link fromRequest}
-   */
+  /** @param body Its body, if it is not read by {@link fromRequest} */
   constructor(request: Request, body: ByteSource | null = fromRequest(request)) {
     const { method, url, headers } = request;
     this.method = method;
@@ -188,12 +174,7 @@ export class WebRequest implements GatewayRequest {
   }
 }
 
-/**
- * Makes a handler from its `handle` method.
- *
- * @param handle Answers without web objects
- * @returns The handler, with `fetch` too
- */
+/** Makes a handler from its `handle` method. */
 export function toHandler(handle: Handler["handle"]): Handler {
   return {
     handle,

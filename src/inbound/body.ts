@@ -33,7 +33,9 @@ export interface ReadBodyOptions {
   /** Id of the gateway key. */
   readonly owner: string;
   readonly clock: Clock;
-  /** The exchange: its abort ends the read, its end releases the body, if nobody did so before. */
+  /**
+   * The exchange: its abort ends the read, its end releases the body, if that was not done before.
+   */
   readonly exchange: Exchange;
 }
 
@@ -77,7 +79,7 @@ export const ANY_TYPE: ContentTypes = { has: () => true };
  */
 function checkHeaders(
   headers: GatewayRequest["headers"],
-  { types, limits: { maxBodyBytes } }: ReadBodyOptions,
+  { types, limits }: ReadBodyOptions,
 ): number {
   if (!types.has(headers.get("content-type") ?? "")) {
     throw new GatewayError(
@@ -89,8 +91,9 @@ function checkHeaders(
     throw new GatewayError("unsupported_content_encoding");
   }
   const length = Number(headers.get("content-length") ?? 0);
-  if (length > maxBodyBytes) throw tooLarge(maxBodyBytes);
-  return Number.isSafeInteger(length) && length > 0 ? length : 0; // a framework may hand on what no listener would
+  if (length > limits.maxBodyBytes) throw tooLarge(limits.maxBodyBytes);
+  // A framework may hand on what no listener would.
+  return Number.isSafeInteger(length) && length > 0 ? length : 0;
 }
 
 /**
@@ -110,12 +113,9 @@ function choosePieces(source: AnyBody, announced: number, body: RequestBody): An
 /**
  * Reads a body whole.
  *
- * @param request Its headers are checked before its body is touched
- * @param options Limits and parts for the read
  * @returns Exactly what the caller sent, counted in `options.memory` until it is released
  * @throws {GatewayError} `unsupported_media_type`, `unsupported_content_encoding`,
- * `body_too_large`, `body_timeout`,
- *   `invalid_json`, `gateway_overloaded`
+ * `body_too_large`, `body_timeout`, `invalid_json`, `gateway_overloaded`
  * @throws {ClientClosed} When the caller left half-way
  */
 export async function readBody(
@@ -140,7 +140,8 @@ export async function readBody(
       },
       exchange,
       deadline: { ms: bodyTimeMs, isOfSilence: false, code: "body_timeout", clock },
-      toError: () => new ClientClosed(), // whatever a runtime calls it: a body that breaks is a caller that left
+      // Whatever a runtime calls it: a body that breaks is a caller that left.
+      toError: () => new ClientClosed(),
     });
     body.keep(bytes);
     exchange.bytesIn = bytes.byteLength;
@@ -182,16 +183,16 @@ export class BodyMemory {
   /**
    * Opens the account of a body.
    *
-   * @param owner Id of the gateway key
    * @param exchange Its end releases the body at the latest
    */
   open(owner: string, exchange?: Pick<Exchange, "onSettled">): RequestBody {
     const body = new RequestBody(this, this.#budget.join(owner));
-    exchange?.onSettled(() => body.release()); // not in the async function that asks: on Bun it would keep the request
+    // In the async function that asks, it would keep the request on Bun.
+    exchange?.onSettled(() => body.release());
     return body;
   }
 
-  /** Returns the number of bytes by which a body may grow that holds `heldBytes` now. */
+  /** Returns how many bytes may be added to a body that holds `heldBytes` now. */
   room(share: Share, heldBytes: number): number {
     const isOnly = share.held === heldBytes;
     return isOnly ? this.#budget.free : this.#budget.room(share, BODY_FACTOR);

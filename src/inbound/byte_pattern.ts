@@ -46,7 +46,11 @@ export class BytePattern {
     const [bytes, shifts] = [this.#bytes, this.#shifts];
     const last = this.length - 1;
     let work = 0;
-    for (let at = from; at + last < text.length; at += shifts[text[at + last] ?? 0] ?? 1) {
+    for (
+      let at = from;
+      at + last < text.length;
+      at += shifts[text[at + last] as number] as number
+    ) {
       let index = last;
       while (index >= 0 && text[at + index] === bytes[index]) index--;
       if (index < 0) return at;
@@ -61,7 +65,7 @@ export class BytePattern {
     const { length } = this;
     let matched = 0;
     for (let at = from; at < text.length; at++) {
-      matched = next[matched * 256 + (text[at] ?? 0)] ?? 0;
+      matched = next[matched * 256 + (text[at] as number)] as number;
       if (matched === length) return at + 1 - length;
     }
     return -1;
@@ -74,14 +78,14 @@ export class BytePattern {
  */
 function toAutomaton(bytes: Uint8Array): Uint8Array {
   const next = new Uint8Array(bytes.length * 256);
-  next[bytes[0] ?? 0] = 1;
+  next[bytes[0] as number] = 1;
   // The state after the same bytes without the first one: a mismatch continues from there.
   let border = 0;
   for (let state = 1; state < bytes.length; state++) {
-    const byte = bytes[state] ?? 0;
+    const byte = bytes[state] as number;
     next.copyWithin(state * 256, border * 256, (border + 1) * 256);
     next[state * 256 + byte] = state + 1;
-    border = next[border * 256 + byte] ?? 0;
+    border = next[border * 256 + byte] as number;
   }
   return next;
 }

@@ -1,7 +1,7 @@
 /**
  * Answers for pages in browsers, by the CORS protocol
  * (https://fetch.spec.whatwg.org/#http-cors-protocol). It stands around the pipeline, so that every
- * answer has its headers, whoever made it, and a gateway without `cors` has none of it.
+ * answer has its headers, from whatever part it comes, and a gateway without `cors` has none of it.
  *
  * `access-control-allow-credentials` is never sent: both keys are headers that a page sets itself,
  * and cookies have no meaning here. Nor is anything sent for Private Network Access, which no
@@ -50,8 +50,8 @@ function isPreflight({ method, headers }: GatewayRequest): boolean {
 
 /**
  * Returns the names of headers that a page wants to send. All of them are allowed, by name since
- * `*` does not stand for `Authorization`: the lists in `upstream/headers.ts` decide which ones
- * reach the provider.
+ * `*` does not stand for `Authorization`: the lists in `upstream/header_lists.ts` decide which
+ * ones reach the provider.
  */
 function readRequestedHeaders({ headers }: GatewayRequest): string | undefined {
   const names =
@@ -101,10 +101,6 @@ function addOrigin(vary = ""): string {
  * Makes a handler that answers preflights itself, and lets pages of the allowed origins read all
  * other answers. Requests of other origins are answered too, since they may come from programs:
  * browsers keep these answers from their pages.
- *
- * @param handle Answers all requests but preflights
- * @param cors The allowed origins
- * @returns The handler
  */
 export function withCors(
   handle: Handler["handle"],

@@ -10,7 +10,7 @@ import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
 
 /** Rules of a provider for the key that callers send for it. */
 export interface CredentialRules {
-  /** Header in which its interface takes the key; `Authorization` is accepted beside it. */
+  /** Header in which its interface takes the key; `Authorization` is accepted too. */
   readonly credential: CredentialHeader;
   /** True if `<gateway key>~<upstream key>` is accepted in the upstream key's place. */
   readonly combinedKey: boolean;
@@ -44,7 +44,6 @@ const NOT_COMBINED =
 /**
  * Returns the credential of a header: the word Bearer, one space, the credential.
  *
- * @param value The header's value
  * @returns The credential; `undefined` for a header that is missing or has another form
  */
 export function parseBearer(value: string | null): string | undefined {
@@ -68,8 +67,6 @@ function errorAt(header: string, code: ErrorCode, detail: string): GatewayError 
  * Makes the error for an upstream key that holds a gateway key.
  *
  * @param header Name of its header, in lower case
- * @param rules Rules of the provider
- * @returns The error, with what to do
  */
 export function toGatewayKeyError(header: string, { combinedKey }: CredentialRules): GatewayError {
   return errorAt(
@@ -95,9 +92,6 @@ function malformedUpstreamKey(header: string): GatewayError {
 /**
  * Reads the gateway key.
  *
- * @param headers The caller's headers
- * @param rules Rules of the provider
- * @returns The key
  * @throws {GatewayError} `missing_gateway_key`, `invalid_gateway_auth`,
  * `provider_key_in_gateway_auth`
  */
@@ -130,8 +124,6 @@ function readFirstHalf(headers: Headers, { credential, combinedKey }: Credential
  * Reads the key at the provider, from `Authorization` and from the header of the provider's
  * interface.
  *
- * @param headers The caller's headers
- * @param rules Rules of the provider
  * @param gatewayKey The caller's gateway key, which is cut off a combined key
  * @returns The headers to forward, names in lower case: those that were presented, as they came
  * @throws {GatewayError} `missing_upstream_key`, `invalid_upstream_auth`

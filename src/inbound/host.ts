@@ -10,7 +10,7 @@ import { GatewayError } from "../errors/gateway_error.ts";
 // RFC 1035 §2.3.4: a name has at most 255 octets; ":" and a port come on top.
 const MAX_HOST_LENGTH = 261;
 
-/** Provider that was addressed, and the path by which. */
+/** Provider that was addressed, and the path in its address. */
 export interface Address<Provider> {
   readonly provider: Provider;
   /** The path before `/v1`, such as `/groq`; empty for an address without one. */
@@ -85,11 +85,10 @@ function createHostFinder<Provider>(
  * Builds the table once, at start.
  *
  * @param entries Address and provider. The path before `/v1` has to be that of the address, whole.
- * Of the addresses
- *   with this path, exact `host:port` wins over `host`, that over the longest `*.suffix`, that over `*`
+ * Of the addresses with this path, exact `host:port` wins over `host`, that over the longest
+ * `*.suffix`, that over `*`
  * @returns The look-up. It throws `invalid_host` for what is no plain `host[:port]`, `unknown_host`
- * if no provider has
- *   it, and `not_found` if some have it, but none with this path
+ * if no provider has it, and `not_found` if some have it, but none with this path
  */
 export function createHostTable<Provider>(
   entries: Iterable<[string, Provider]>,

@@ -44,7 +44,6 @@ function refuseCount(limit: string): never {
  * twice, before a parser recurses over it. Strings are skipped at the speed of `indexOf`, so that a
  * 10 MB image costs one search.
  *
- * @param text JSON, or a text that claims to be
  * @throws {GatewayError} `invalid_json`, `invalid_body`
  */
 export function assertShape(text: string): void {
@@ -69,7 +68,7 @@ export function assertShape(text: string): void {
     } else if (code === 0x3a) { // :
       if (++members > MAX_MEMBERS) refuseCount(MAX_MEMBERS_TEXT);
       if (depth !== 1) continue;
-      // Some parsers match keys in any case (Go's encoding/json does): "Model" beside "model" is
+      // Some parsers match keys in any case (Go's encoding/json does): "Model" next to "model" is
       // twice to them.
       const key = readKey(text, open, close)?.toUpperCase().toLowerCase();
       close = open; // The key is read: a second colon makes no second key, only no JSON
@@ -104,7 +103,6 @@ function decode(bytes: Uint8Array): string {
  * Decodes, guards and parses a body as a whole.
  *
  * @param bytes UTF-8, with or without a byte order mark
- * @returns Its value
  * @throws {GatewayError} `invalid_json`, `invalid_body`
  */
 export function parseWhole(bytes: Uint8Array): unknown {
@@ -130,7 +128,6 @@ const MIN_VIEW_BYTES = 4096;
  * never for their content or length.
  *
  * @param bytes UTF-8, with or without a byte order mark
- * @returns The view
  * @throws {GatewayError} `invalid_json`, `invalid_body`
  */
 export function parseView(bytes: Uint8Array): unknown {

@@ -306,7 +306,6 @@ class ViewReader {
 /**
  * Reads a body in one pass.
  *
- * @param bytes The body
  * @returns Its view: its value, in which {@link UNREAD_TEXT} stands for every text of {@link
  * UNREAD_KEYS}; `undefined` if it is not sure, which says nothing of the body
  */

@@ -89,11 +89,9 @@ const toDelimiter = (boundary: string): BytePattern =>
 const BLANK_LINE = new BytePattern(Uint8Array.of(CR, LF, CR, LF));
 
 /**
- * Returns a body without its boundary, by which two bodies can be compared: a client library that
+ * Returns a body without its boundary, to compare two bodies: a client library that
  * sends one again makes a new boundary.
  *
- * @param bytes The whole body
- * @param contentType Its `Content-Type`
  * @returns The parts with a dash between them; the body itself if it is not a multipart one
  */
 export function withoutBoundary(bytes: Uint8Array, contentType: string): Uint8Array {
@@ -132,10 +130,9 @@ function nameOf(header: string): { readonly name: string; readonly isFile: boole
   const lines = header === "" ? [] : header.split("\r\n");
   const dispositions = lines.filter((line) => /^content-disposition\b/i.test(line));
   const [, name, rest = ""] = DISPOSITION.exec(dispositions[0] ?? "") ?? [];
-  if (
-    name === undefined || dispositions.length > 1 || lines.some(isAmbiguous) ||
-    name.includes(ENCODED_WORD)
-  ) {
+  const isUnclear = name === undefined || dispositions.length > 1 || lines.some(isAmbiguous) ||
+    name.includes(ENCODED_WORD);
+  if (isUnclear) {
     return refuse(
       'expected parts with one Content-Disposition: form-data; name="…", with a filename or nothing more, and no encoding',
     );
@@ -201,13 +198,9 @@ export interface FormFields<Name extends string> {
 /**
  * Reads fields of a multipart body.
  *
- * @param bytes The whole body
- * @param contentType Its `Content-Type`
- * @param names Names of the fields
  * @returns Their texts, and the size of all texts
  * @throws {GatewayError} `invalid_body` for a field that is given twice, a missing closing
- * boundary, or a form that
- *   parsers read differently
+ * boundary, or a form that parsers read differently
  */
 export function readFields<Name extends string>(
   bytes: Uint8Array,

@@ -74,7 +74,8 @@ export function readMaxOutput(...values: readonly unknown[]): number | undefined
   let most: number | undefined;
   for (const value of values) {
     if (value === undefined || value === null) continue;
-    if (typeof value !== "number" || !Number.isSafeInteger(value) || value <= 0) return undefined;
+    const isCount = typeof value === "number" && Number.isSafeInteger(value) && value > 0;
+    if (!isCount) return undefined;
     most = Math.max(most ?? 0, value);
   }
   return most;
@@ -112,11 +113,16 @@ function refuse(param: string, detail: string): never {
   throw new GatewayError("invalid_body", { param, detail: isRule ? `${detail}. ${HINT}` : detail });
 }
 
+/** Returns the fields of a body. @throws {GatewayError} `invalid_json` for what is no object */
+export function toFields(json: unknown): Readonly<Record<string, unknown>> {
+  const isObject = typeof json === "object" && json !== null && !Array.isArray(json);
+  if (!isObject) throw new GatewayError("invalid_json");
+  return json as Readonly<Record<string, unknown>>;
+}
+
 /**
  * Reads the name of a model.
  *
- * @param model The field of the body
- * @returns The name
  * @throws {GatewayError} `invalid_body` for what is no name
  */
 export function readModelName(model: unknown): string {
@@ -139,11 +145,10 @@ function readMessages(messages: unknown): readonly unknown[] {
  * Returns whether a message may lack content. It depends on the role, so that the schema alone
  * can't decide it.
  */
-function mayLackContent(
-  { role, tool_calls: calls, function_call: call, refusal, audio }: Message,
-): boolean {
-  return role === "function" ||
-    (role === "assistant" && (calls ?? call ?? refusal ?? audio ?? null) !== null);
+function mayLackContent(message: Message): boolean {
+  const { role, tool_calls: calls, function_call: call, refusal, audio } = message;
+  if (role === "function") return true;
+  return role === "assistant" && (calls ?? call ?? refusal ?? audio ?? null) !== null;
 }
 
 /** Checks one message, and refuses the body with the first issue that it finds. */
@@ -216,10 +221,7 @@ export function usersOf(
 /**
  * Checks a chat completion request.
  *
- * @param json The parsed body
  * @param order Whether messages and their order are checked, or only that there are some
- * @param byteLength The length of the body
- * @returns The facts that later steps need
  * @throws {GatewayError} `invalid_json` for what is no object, `invalid_body` with the path for
  * everything else
  */
@@ -228,10 +230,7 @@ export function readChatCompletion(
   order: MessageOrder,
   byteLength = 0,
 ): ChatCompletionRequest {
-  if (typeof json !== "object" || json === null || Array.isArray(json)) {
-    throw new GatewayError("invalid_json");
-  }
-  const fields = json as Readonly<Record<string, unknown>>;
+  const fields = toFields(json);
   const { stream } = fields;
   const model = readModelName(fields.model);
   const messages = readMessages(fields.messages);

@@ -90,7 +90,8 @@ function readTools(value: unknown, names: string[]): boolean {
   for (const entry of value) {
     const tool = fieldsOf(entry);
     isRead = readTool(tool, names) && isRead;
-    if (tool.tools !== undefined) isRead = readTools(tool.tools, names) && isRead; // a group of tools
+    // A tool with tools is a group.
+    if (tool.tools !== undefined) isRead = readTools(tool.tools, names) && isRead;
     const parameters = fieldsOf(tool.parameters);
     // The parameters of a function are a schema of the caller's own, in which no text stands next
     // to `type`.
@@ -111,15 +112,19 @@ const readNothing = (): boolean => false;
 /** Readers by the name of the field, in lower case. */
 const READERS: ReadonlyMap<string, Reader> = new Map<string, Reader>([
   ["models", readList], // https://openrouter.ai/docs/features/model-routing
-  ["fallbacks", readList], // https://docs.litellm.ai/docs/proxy/reliability, https://assemblyai.com/docs/llm-gateway/fallback
+  // https://docs.litellm.ai/docs/proxy/reliability,
+  // https://assemblyai.com/docs/llm-gateway/fallback
+  ["fallbacks", readList],
   ["fallback_models", readList],
   ["context_window_fallbacks", readList],
   ["content_policy_fallbacks", readList],
   ["route", readRoute],
-  ["preset", readNothing], // a stored request with a model, https://openrouter.ai/docs/features/presets
+  // A stored request with a model, https://openrouter.ai/docs/features/presets.
+  ["preset", readNothing],
   ["plugins", readNothing], // some call further models, https://openrouter.ai/docs/features/plugins
   ["extra_body", readNothing], // more fields, each of which may be one of these
-  ["provideroptions", readProviderOptions], // https://vercel.com/docs/ai-gateway/openresponses/provider-options
+  // https://vercel.com/docs/ai-gateway/openresponses/provider-options
+  ["provideroptions", readProviderOptions],
   ["tools", readTools],
   // Other names for the same, at Groq, LiteLLM and others
   ["compound_custom", readNothing],
@@ -135,7 +140,7 @@ const READERS: ReadonlyMap<string, Reader> = new Map<string, Reader>([
 export const OTHER_MODEL_FIELDS: readonly string[] = [...READERS.keys()];
 /** Marks between several models in one text: of Helicone, and of gateways with fallbacks. */
 const MODEL_SEPARATOR = /,|\||->/;
-/** Parameters of a query by which a gateway at the provider could choose a model (LiteLLM). */
+/** Parameters of a query with which a gateway at the provider could choose a model (LiteLLM). */
 const MODEL_PARAMETERS: ReadonlySet<string> = new Set([
   "model",
   "models",
@@ -166,7 +171,6 @@ const readerOf = (key: string): Reader | undefined =>
 /**
  * Reads the models that a body names in addition to `model`.
  *
- * @param body The parsed body
  * @returns The models; `undefined` where it names none
  * @throws {GatewayError} `invalid_body` for too many of them
  */

@@ -4,7 +4,6 @@
  *
  * @module
  */
-import { GatewayError } from "../errors/gateway_error.ts";
 import {
   type ChatCompletionRequest,
   readChoices,
@@ -12,6 +11,7 @@ import {
   readMaxOutput,
   readModelName,
   readStream,
+  toFields,
   usersOf,
 } from "./chat_completion.ts";
 import { OTHER_MODEL_FIELDS, readOtherModels } from "./other_models.ts";
@@ -31,17 +31,19 @@ export const FACT_FIELDS: readonly string[] = [
 ];
 
 /**
- * Returns the model. @throws {GatewayError} `invalid_body` for one that is missing where it is
+ * Returns the model. @throws {GatewayError} `invalid_body` if it is missing where it is
  * needed, or no name
  */
 function readModel(model: unknown, place: Operation["model"]): string | undefined {
-  if (place !== "body" && ((model ?? null) === null || place !== "optional")) return undefined;
-  return readModelName(model);
+  const isAbsent = (model ?? null) === null;
+  const isRead = place === "body" || (place === "optional" && !isAbsent);
+  return isRead ? readModelName(model) : undefined;
 }
 
 /** Reads a multipart field, which is a text, as the value that it stands for. */
 function toValue(field: unknown): unknown {
-  return field === "true" ? true : field === "false" ? false : field;
+  if (field === "true") return true;
+  return field === "false" ? false : field;
 }
 
 /**
@@ -56,10 +58,6 @@ function countPrompts(prompt: unknown): number {
 /**
  * Reads the facts of a JSON body.
  *
- * @param json The parsed body
- * @param operation Its operation
- * @param byteLength The length of the body
- * @returns The facts
  * @throws {GatewayError} `invalid_json` for what is no object, `invalid_body` for a model that is
  * no name, or missing
  */
@@ -68,16 +66,13 @@ export function readJsonFacts(
   { model, group }: Pick<Operation, "model" | "group">,
   byteLength = 0,
 ): RequestFacts {
-  if (typeof json !== "object" || json === null || Array.isArray(json)) {
-    throw new GatewayError("invalid_json");
-  }
-  const fields = json as Readonly<Record<string, unknown>>;
+  const fields = toFields(json);
   const choices = readChoices(fields.n);
   const prompts = group === "completions" ? countPrompts(fields.prompt) : 1;
   return {
     model: readModel(fields.model, model),
     otherModels: readOtherModels(fields),
-    // Speech asks for a stream in a way of its own.
+    // Speech has its own way to ask for a stream.
     isStream: fields.stream_format === "sse" || readStream(fields.stream),
     choices: choices * prompts,
     // https://platform.openai.com/docs/api-reference/completions: best_of are made for each prompt,
@@ -99,9 +94,6 @@ export function readJsonFacts(
  * Reads the facts of a multipart body.
  *
  * @param fields Its fields of {@link FACT_FIELDS}, as texts
- * @param operation Its operation
- * @param textBytes Bytes of all fields that are no files
- * @returns The facts
  * @throws {GatewayError} `invalid_body` for a model that is no name, or missing
  */
 export function readFieldFacts(

@@ -16,7 +16,7 @@ const ESCAPES = /(?:%[0-9a-f]{2})+/gi;
 const UNRESERVED = /[\w.~-]/;
 /** Characters that need an escape in a path (RFC 3986 §3.3). */
 const NOT_PLAIN = /[^\w.~!$&'()*+,;=:@%/-]/g;
-/** The most often that a path is decoded. One that is encoded more often is not read. */
+/** The most often that a path is decoded. A path that is encoded more often is not read. */
 const MAX_DECODINGS = 3;
 /** Dots and blanks at the end of a segment, which Windows drops. */
 const END_OF_SEGMENT = /[.\s]+$/;
@@ -32,8 +32,8 @@ function normalizeEscape(escape: string): string {
  *
  * @param url Absolute, or the path with its query
  * @returns The path in its one spelling: dot segments are resolved, and only reserved characters
- * are escaped;
- *   `undefined` for a URL without a path, and for escapes that are no UTF-8 or stand for control characters
+ * are escaped; `undefined` for a URL without a path, and for escapes that are no UTF-8 or stand for
+ * control characters
  */
 export function readPath(url: string): string | undefined {
   const absolute = url.startsWith("/") ? `http://gateway${url}` : url;
@@ -74,8 +74,8 @@ function decodeFully(segment: string): string | undefined {
 }
 
 /**
- * Divides a path into segments, without their parameters. One that is empty, or has dots alone,
- * becomes empty.
+ * Divides a path into segments, without their parameters. A segment that is empty, or has dots
+ * alone, becomes empty.
  */
 function toSegments(path: string): readonly string[] {
   const segments = path.split(/[/\\]/).slice(1).map((segment) =>

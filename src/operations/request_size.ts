@@ -1,6 +1,6 @@
 /**
- * Size of a request's input, by which its tokens are estimated before the provider states them: the
- * bytes of its text, and a check that it is bounded by them.
+ * Size of a request's input, from which its tokens are estimated before the provider states them:
+ * the bytes of its text, and a check that it is bounded by them.
  *
  * @module
  */
@@ -56,9 +56,8 @@ function isMedia(text: string): boolean {
  */
 function countExcess(value: unknown, key: string): number {
   if (typeof value === "string") {
-    return value.length >= MIN_MEDIA_LENGTH && MEDIA_KEYS.has(key) && isMedia(value)
-      ? value.length - MEDIA_BYTES
-      : 0;
+    const isLongMedia = value.length >= MIN_MEDIA_LENGTH && MEDIA_KEYS.has(key) && isMedia(value);
+    return isLongMedia ? value.length - MEDIA_BYTES : 0;
   }
   if (typeof value !== "object" || value === null) return 0;
   let excess = 0;
@@ -79,15 +78,13 @@ const BACKSLASH = 0x5c;
  * Returns the length of a body of JSON without most of the white space around its texts, which
  * costs no tokens: padding must not use up limits that keys share. Only a body of which samples
  * show that it is mostly blank is read for this.
- *
- * @param bytes The whole body
  */
 export function lengthWithoutPadding(bytes: Uint8Array): number {
   if (bytes.length < MIN_WALKED_BYTES) return bytes.length;
   let blanks = 0;
   for (let sample = 0; sample < BLANK_SAMPLES; sample++) {
     const at = Math.floor(((bytes.length - 1) * sample) / (BLANK_SAMPLES - 1));
-    if ((bytes[at] ?? 0) <= SPACE) blanks++;
+    if ((bytes[at] as number) <= SPACE) blanks++;
   }
   return blanks < BLANK_SAMPLES / 2 ? bytes.length : bytes.length - countPadding(bytes);
 }
@@ -97,7 +94,7 @@ function countPadding(bytes: Uint8Array): number {
   let padding = 0;
   let isInText = false;
   for (let at = 0; at < bytes.length; at++) {
-    const byte = bytes[at] ?? 0;
+    const byte = bytes[at] as number;
     if (byte === QUOTE) isInText = !isInText;
     else if (isInText) at += byte === BACKSLASH ? 1 : 0;
     else if (byte <= SPACE) padding++;
@@ -108,10 +105,6 @@ function countPadding(bytes: Uint8Array): number {
 /**
  * Counts the bytes of text in a request: those of its body, in which each picture, sound or
  * document in base64 counts for as many as it costs, roughly.
- *
- * @param fields The parsed body
- * @param byteLength The length of the body
- * @returns Their number
  */
 export function countInputBytes(fields: Fields, byteLength: number): number {
   return byteLength < MIN_WALKED_BYTES ? byteLength : byteLength - countExcess(fields, "");
@@ -122,13 +115,14 @@ export function countInputBytes(fields: Fields, byteLength: number): number {
  * more.
  */
 const BOUNDED_FIELDS: ReadonlySet<string> = new Set(
-  ("model messages system instructions input prompt suffix echo user safety_identifier metadata store service_tier " +
-    "max_tokens max_completion_tokens max_output_tokens n best_of stop stop_sequences stream stream_options " +
-    "temperature top_p top_k min_p presence_penalty frequency_penalty repetition_penalty logit_bias seed " +
-    "logprobs top_logprobs response_format text verbosity reasoning reasoning_effort thinking truncation include " +
-    "tools tool_choice parallel_tool_calls functions function_call prompt_cache_key prompt_cache_retention " +
-    "encoding_format dimensions background modalities size quality style output_format voice speed language " +
-    "chat_template_kwargs").split(" "),
+  ("model messages system instructions input prompt suffix echo user safety_identifier " +
+    "metadata store service_tier max_tokens max_completion_tokens max_output_tokens n best_of " +
+    "stop stop_sequences stream stream_options temperature top_p top_k min_p presence_penalty " +
+    "frequency_penalty repetition_penalty logit_bias seed logprobs top_logprobs " +
+    "response_format text verbosity reasoning reasoning_effort thinking truncation include " +
+    "tools tool_choice parallel_tool_calls functions function_call prompt_cache_key " +
+    "prompt_cache_retention encoding_format dimensions background modalities size quality " +
+    "style output_format voice speed language chat_template_kwargs").split(" "),
 );
 /** Fields of which the content is looked at; the others hold no parts. */
 const WALKED_FIELDS = ["messages", "system", "input", "tools"];
@@ -139,8 +133,9 @@ const WALKED_FIELDS = ["messages", "system", "input", "tools"];
 const READS_WEB = /\b(?:sonar|compound|deep-research)\b|[-:]online\b|-search\b/i;
 /** Types of messages, parts and tools that are what they say, and refer to nothing. */
 const BOUNDED_TYPES: ReadonlySet<unknown> = new Set(
-  ("message text input_text output_text refusal function custom function_call function_call_output " +
-    "custom_tool_call custom_tool_call_output tool_use tool_result ephemeral").split(" "),
+  ("message text input_text output_text refusal function custom function_call " +
+    "function_call_output custom_tool_call custom_tool_call_output tool_use tool_result " +
+    "ephemeral").split(" "),
 );
 /** Keys of JSON of the caller's own, whatever types it names: schemas, and arguments of tools. */
 const FREE_KEYS: ReadonlySet<string> = new Set([
@@ -169,7 +164,6 @@ const TOKEN_COUNTS = ["max_tokens", "max_completion_tokens", "max_output_tokens"
  * Finds a field that should have a whole number, and has another value: providers differ in how
  * they read `"n": "100"`.
  *
- * @param fields The parsed body
  * @returns Its name; `undefined` if there is none
  */
 export function findUncounted(fields: Fields): string | undefined {
@@ -187,13 +181,14 @@ function isText(value: unknown): boolean {
   const fields = value as Fields;
   if (fields.type !== undefined && !BOUNDED_TYPES.has(fields.type)) return false;
   // An item of a response that has nothing but an id stands for an earlier one.
-  if (fields.type === undefined && fields.role === undefined && fields.id !== undefined) {
-    return false;
-  }
+  const isReference = fields.type === undefined && fields.role === undefined &&
+    fields.id !== undefined;
+  if (isReference) return false;
   for (const name in fields) {
     const each = fields[name];
     if (REFERRING_KEYS.has(name) && each !== null) return false;
-    if (typeof each === "object" && !FREE_KEYS.has(name) && !isText(each)) return false;
+    const isWalked = typeof each === "object" && !FREE_KEYS.has(name);
+    if (isWalked && !isText(each)) return false;
   }
   return true;
 }
@@ -223,9 +218,6 @@ function countColons(body: Uint8Array): number {
 /**
  * Checks that no key of a body is given twice. It walks the whole body: to be called only where it
  * matters.
- *
- * @param json The parsed body
- * @param body Its bytes
  */
 export function hasUniqueKeys(json: unknown, body: Uint8Array): boolean {
   return countKeys(json) === countColons(body);
@@ -236,26 +228,22 @@ export function hasUniqueKeys(json: unknown, body: Uint8Array): boolean {
  * (an earlier response, a file, a URL), holds a picture, sound or document, has the provider use
  * its own tools, names a model that reads web pages, or has a field that is not known.
  *
- * @param fields The parsed body
  * @returns Whether the size of its text says how many tokens of input it has
  */
 export function isInputWhole(fields: Fields): boolean {
   for (const name in fields) if (!BOUNDED_FIELDS.has(name) && fields[name] !== null) return false;
   const { model, prompt } = fields;
   if (typeof model === "string" && READS_WEB.test(model)) return false;
-  const isTemplate = typeof prompt === "object" && prompt !== null && !Array.isArray(prompt); // of a response
+  // A response can have a template as its prompt.
+  const isTemplate = typeof prompt === "object" && prompt !== null && !Array.isArray(prompt);
   return !isTemplate && WALKED_FIELDS.every((name) => isText(fields[name]));
 }
 
 /**
- * Checks that a request can't cost more tokens of input than its body has bytes, beside {@link
- * MAX_ADDED_TOKENS}: each token of a text has at least a byte. A key that is given twice may hide
- * input that {@link isInputWhole} would find. To be called only where it matters: it walks the
+ * Checks that a request can't cost more tokens of input than its body has bytes, in addition to
+ * {@link MAX_ADDED_TOKENS}: each token of a text has at least a byte. A key that is given twice may
+ * hide input that {@link isInputWhole} would find. To be called only where it matters: it walks the
  * whole body.
- *
- * @param fields The parsed body
- * @param body Its bytes
- * @returns Whether its input is bounded
  */
 export function isInputBounded(fields: Fields, body: Uint8Array): boolean {
   return isInputWhole(fields) && countInputBytes(fields, body.length) === body.length &&

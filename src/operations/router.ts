@@ -80,9 +80,8 @@ async function match(method: string, path: string): Promise<ResolvedOperation | 
   );
   if (found === undefined) return undefined;
   const { route, params } = found;
-  if (
-    Object.values(params).some((value) => decodeURIComponent(value).length > MAX_PARAMETER_LENGTH)
-  ) return undefined;
+  const isTooLong = (value: string) => decodeURIComponent(value).length > MAX_PARAMETER_LENGTH;
+  if (Object.values(params).some(isTooLong)) return undefined;
   const row = route.rows.find((each) => methodsOf(each).includes(method));
   if (row === undefined) return toOther(method, path, route);
   // A trailing slash means nothing in the table; of other paths the provider decides.
@@ -130,9 +129,7 @@ async function assertOneMeaning(
  * Finds the operation. Call it only after the Host was checked: a URL is built from what the caller
  * wrote there.
  *
- * @param method As sent
  * @param url Absolute, or the path with its query
- * @returns The operation
  * @throws {GatewayError} `not_found`, `method_not_allowed`, `ambiguous_path`
  */
 export function resolveOperation(
@@ -140,25 +137,22 @@ export function resolveOperation(
   url: string,
 ): ResolvedOperation | Promise<ResolvedOperation> {
   const operation = EXACT.get(`${method} ${PLAIN_URL.exec(url)?.[1]}`);
-  if (operation !== undefined && (url.startsWith("/") || URL.canParse(url))) return operation;
-  return route(method, url);
+  const isFound = operation !== undefined && (url.startsWith("/") || URL.canParse(url));
+  return isFound ? operation : route(method, url);
 }
 
 async function route(method: string, url: string): Promise<ResolvedOperation> {
   const path = readPath(url);
   const operation = path === undefined ? undefined : await match(method, path);
   if (path === undefined || operation === undefined) throw new GatewayError("not_found");
-  const isOther = operation.group === undefined;
-  if (!operation.isOwn && (isOther || MISLEADING.test(path))) {
-    await assertOneMeaning(method, path, operation);
-  }
+  const isUnclear = operation.group === undefined || MISLEADING.test(path);
+  if (!operation.isOwn && isUnclear) await assertOneMeaning(method, path, operation);
   return operation;
 }
 
 /**
  * Makes the error for an operation that only `all` allows, where that is not allowed.
  *
- * @param operation The operation
  * @returns `method_not_allowed` for a path that the table knows, else `not_found`
  */
 export function toUnknownError({ allow }: ResolvedOperation): GatewayError {
@@ -187,9 +181,6 @@ export function toQuery(url: string): string {
 /**
  * Returns the dialect in which a caller expects an error where no operation tells it: Anthropic's
  * by its version header or the path of messages, else OpenAI's.
- *
- * @param request The request
- * @returns The dialect
  */
 export function dialectOfCaller(
   { url, headers }: Pick<GatewayRequest, "url" | "headers">,

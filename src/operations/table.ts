@@ -18,7 +18,7 @@ import type { GenAiOperation } from "../exchange/record.ts";
 export interface Operation {
   /** Name in logs, metrics and traces. */
   readonly name: string;
-  /** Group by which an operator allows it; `undefined` for paths that only `all` allows. */
+  /** Group under which an operator allows it; `undefined` for paths that only `all` allows. */
   readonly group: OperationGroup | undefined;
   /**
    * Method, in upper case; `*` for all that have no row of their own. A row for `GET` takes `HEAD`
@@ -50,7 +50,7 @@ export interface Operation {
    * or never.
    */
   readonly usageOptIn?: UsageOptIn;
-  /** True if the gateway itself answers it: whoever may make a call may use it. */
+  /** True if the gateway itself answers it: every key that may make a call may use it. */
   readonly isOwn?: true;
   /**
    * Kind of a model's work in traces and metrics; `undefined` for operations that ask no model for

@@ -46,7 +46,6 @@ const MAX_DEPTH = 4;
 /**
  * Finds out why a call failed.
  *
- * @param error What a transport or a body threw
  * @returns The cause, `unknown` where the runtime does not tell
  */
 export function toFailureCause(error: unknown): FailureCause {
@@ -56,7 +55,8 @@ export function toFailureCause(error: unknown): FailureCause {
     if (GatewayError.is(each) && each.failureCause !== undefined) return each.failureCause;
     const { code, syscall } = each as { code?: unknown; syscall?: unknown };
     if (syscall === "getaddrinfo") return "dns";
-    if (each.name === "HTTPParserError") return "malformed"; // Node's fetch: of some there is no code
+    // Node's fetch states no code for some of them.
+    if (each.name === "HTTPParserError") return "malformed";
     const found = typeof code === "string"
       ? BY_CODE.find(([pattern]) => pattern.test(code))
       : findByText(each.message.replace(BEFORE_TEXT, ""));
@@ -69,13 +69,7 @@ function findByText(text: string): (typeof BY_TEXT)[number] | undefined {
   return BY_TEXT.find(([pattern]) => pattern.test(text));
 }
 
-/**
- * Translates what a transport or a body threw.
- *
- * @param code The error for the caller
- * @param cause What was thrown
- * @returns The error, with the cause that the record names
- */
+/** Translates what a transport or a body threw. */
 export function toUpstreamError(
   code: "upstream_unreachable" | "upstream_disconnected",
   cause: unknown,

@@ -49,14 +49,9 @@ function toCallerMs(text: string): number {
 }
 
 /**
- * Shortens the deadlines to the caller's own timeout: nobody waits for what comes later. In the
+ * Shortens the deadlines to the caller's own timeout, after which it waits no more. In the
  * client libraries, the timeout of a stream ends with its header, that of a plain answer with its
  * last byte.
- *
- * @param deadlines Deadlines of the provider
- * @param headers The caller's headers
- * @param isStream Whether the caller asked for a stream
- * @returns The deadlines of this call
  */
 export function shorten(
   deadlines: Deadlines,
@@ -96,13 +91,10 @@ export interface ForwardParts {
  * connection that breaks before a response is no such case: its bytes may have arrived, and a call
  * that arrives twice is billed twice.
  *
- * @param call The call to send
  * @param exchange Its abort ends the call; the total deadline stays until it is settled
- * @param parts Replicas, transport and clock
  * @returns The response, identity-coded
  * @throws {GatewayError} `upstream_unreachable`, `upstream_bad_response`,
- * `upstream_unsupported_encoding`,
- *   `upstream_*_timeout`
+ * `upstream_unsupported_encoding`, `upstream_*_timeout`
  * @throws {ClientClosed} When the caller left
  */
 export async function forward(
@@ -138,7 +130,8 @@ export async function forward(
       exchange.waitedUpstream(sentAt);
       cancelFirstByte();
     }
-    replicas.succeeded(replica); // whatever it says: a 503 for one model must not take the replica from the others
+    // This holds for any status: a 503 for one model must not take the replica from the others.
+    replicas.succeeded(replica);
     return receive(response, exchange, transport);
   }
 }
@@ -167,20 +160,17 @@ function expireIn(ms: number, exchange: Exchange, clock: Clock): () => void {
 }
 
 /** Makes the call of one attempt. @throws The reason of an abort that came before it */
-function toUpstreamCall(
-  { path, method, headers, body, deadlines: { connectMs } }: ForwardCall,
-  replica: Replica,
-  exchange: Exchange,
-): UpstreamCall {
+function toUpstreamCall(call: ForwardCall, replica: Replica, exchange: Exchange): UpstreamCall {
   if (exchange.reason !== undefined) throw exchange.reason;
-  const traced = exchange.trace?.called({ method, base: replica.base, headers }) ?? headers;
+  const { method, headers } = call;
+  const { base } = replica;
   return {
-    base: replica.base,
-    target: replica.path + path,
+    base,
+    target: replica.path + call.path,
     method,
-    headers: traced,
-    body,
-    connectMs,
+    headers: exchange.trace?.called({ method, base, headers }) ?? headers,
+    body: call.body,
+    connectMs: call.deadlines.connectMs,
     exchange,
   };
 }
@@ -197,7 +187,8 @@ function receive(
   try {
     // A redirect is never followed: upstreams are config. A 1xx or 9xx here is no response.
     const isRedirect = status >= 300 && status < 400;
-    if (isRedirect || status < 200 || status > 599) {
+    const isUnusable = isRedirect || status < 200 || status > 599;
+    if (isUnusable) {
       body?.cancel();
       throw new GatewayError(
         "upstream_bad_response",
@@ -222,9 +213,10 @@ function toFailure(
   const code = GatewayError.is(error) ? error.code : undefined;
   const isNeverSent = error instanceof NeverSent || code === "upstream_connect_timeout";
   const isForeign = exchange.reason === undefined && code === undefined;
-  if (isForeign || isNeverSent || code === "upstream_bad_response") {
-    replicas.failed(replica, clock.monotonic(), !isNeverSent);
-  } else replicas.forgotten(replica); // a slow response, or a caller that left, is not the replica's failure
+  const isReplicaFailure = isForeign || isNeverSent || code === "upstream_bad_response";
+  // A slow response, or a caller that left, is not the replica's failure.
+  if (!isReplicaFailure) replicas.forgotten(replica);
+  else replicas.failed(replica, clock.monotonic(), !isNeverSent);
   const cause = error instanceof NeverSent ? error.reason : error;
   const reason = isForeign ? toUpstreamError("upstream_unreachable", cause) : error;
   exchange.trace?.failed(reason);

@@ -67,7 +67,7 @@ export const REQUEST_HEADERS: readonly HeaderRow[] = [
 ];
 
 /**
- * Headers by which gateways and routers choose a model or a provider. They are not forwarded for a
+ * Headers that let gateways and routers choose a model or a provider. They are not forwarded for a
  * key that is limited to models, also where the configuration passes them.
  */
 export const MODEL_HEADERS: readonly string[] = [
@@ -88,7 +88,7 @@ export const MODEL_HEADERS: readonly string[] = [
 export const MODEL_HEADER_FORM: RegExp = /(?:^|[-_])models?(?:[-_](?:id|name))?$/;
 
 /**
- * Headers passed from provider to caller. `content-length` is set anew by the server,
+ * Headers passed from provider to caller. `content-length` is set again by the server,
  * `content-encoding` is gone once decoded.
  */
 export const RESPONSE_HEADERS: readonly HeaderRow[] = [
@@ -131,10 +131,11 @@ export const RESPONSE_HEADERS: readonly HeaderRow[] = [
  * they cross is decided once for each provider instead of by a walk over the families at each call.
  */
 export const FREQUENT_HEADERS: readonly string[] = (
-  "accept-language sec-fetch-mode x-stainless-lang x-stainless-package-version x-stainless-os x-stainless-arch " +
-  "x-stainless-runtime x-stainless-runtime-version x-stainless-retry-count x-stainless-timeout " +
-  "x-stainless-read-timeout x-stainless-helper-method x-stainless-async x-stainless-raw-response openai-organization " +
-  "openai-processing-ms openai-project openai-version anthropic-version anthropic-beta anthropic-organization-id " +
+  "accept-language sec-fetch-mode x-stainless-lang x-stainless-package-version x-stainless-os " +
+  "x-stainless-arch x-stainless-runtime x-stainless-runtime-version x-stainless-retry-count " +
+  "x-stainless-timeout x-stainless-read-timeout x-stainless-helper-method x-stainless-async " +
+  "x-stainless-raw-response openai-organization openai-processing-ms openai-project " +
+  "openai-version anthropic-version anthropic-beta anthropic-organization-id " +
   "x-ratelimit-limit-requests x-ratelimit-limit-tokens x-ratelimit-remaining-requests " +
   "x-ratelimit-remaining-tokens x-ratelimit-reset-requests x-ratelimit-reset-tokens " +
   "access-control-expose-headers cf-cache-status server vary x-envoy-upstream-service-time"

@@ -86,12 +86,7 @@ function toCrossing(
   return { ...rest, decided };
 }
 
-/**
- * Makes the rules for a provider, once for all calls.
- *
- * @param config The provider's own settings
- * @returns The rules
- */
+/** Makes the rules for a provider, once for all calls. */
 export function createHeaderRules(
   { pass = [], answer = [], set = {} }: Partial<HeadersConfig> = {},
 ): HeaderRules {
@@ -111,7 +106,7 @@ export function createHeaderRules(
 }
 
 // RFC 9110 §5.5 allows visible characters, space, tab and obs-text; anything else could split a
-// header. And a gateway key goes to nobody, wherever it stands.
+// header. A gateway key is never sent on, wherever it stands.
 const UNSAFE_VALUE = new RegExp(
   `[\\x00-\\x08\\x0a-\\x1f\\x7f]|[^\\x00-\\xff]|${GATEWAY_KEY_START}`,
 );
@@ -128,12 +123,8 @@ function copyCrossing(from: HeaderSource, to: HeaderFields, crossing: Crossing):
     : connection.toLowerCase().split(",").map((name) => name.trim());
   from.forEach((value, name) => {
     const target = crossing.decided.get(name) ?? decide(name, crossing);
-    if (
-      target !== "" && !UNSAFE_VALUE.test(value) &&
-      (nominated === undefined || !nominated.includes(name))
-    ) {
-      to[target] = value;
-    }
+    if (target === "" || UNSAFE_VALUE.test(value)) return;
+    if (nominated === undefined || !nominated.includes(name)) to[target] = value;
   });
   return to;
 }
@@ -151,9 +142,6 @@ const MAX_HOPS = 8;
 /**
  * Detects a loop: a request that has come through this gateway before, or through too many of its
  * kind. An upstream that leads back here would otherwise be called forever.
- *
- * @param headers The caller's headers
- * @returns Whether it is a loop
  */
 export function hasLooped(headers: { get(name: string): string | null }): boolean {
   const via = headers.get("via");
@@ -164,9 +152,6 @@ export function hasLooped(headers: { get(name: string): string | null }): boolea
 /**
  * Builds the headers of the call to the provider.
  *
- * @param headers The caller's headers
- * @param rules The rules for the provider
- * @param credentials The headers with the caller's key at the provider
  * @param isModelBound Whether no header can choose another model: the key is limited to models, or
  * to an amount of money
  * @returns The headers, names in lower case
@@ -179,7 +164,8 @@ export function toUpstreamHeaders(
 ): HeaderFields {
   const forwarded: HeaderFields = {
     ...credentials,
-    accept: "*/*", // what is not set here, a runtime's fetch would fill in by itself, each differently
+    // If it is not set, each runtime's fetch fills in a value that differs.
+    accept: "*/*",
     "user-agent": "sallyport",
     "accept-encoding": "identity", // the relay reads what it passes on
     "via": `1.1 ${pseudonym()}`,
@@ -198,8 +184,6 @@ export function toUpstreamHeaders(
  * Builds the headers of the response to the caller.
  *
  * @param headers The upstream's headers, names in lower case
- * @param isEventStream Whether the body is a stream of events
- * @param rules The rules for the provider
  * @returns The headers, names in lower case
  */
 export function toCallerHeaders(
@@ -231,8 +215,6 @@ const isTellable = (name: string) =>
  * nothing is told. Those that never cross and that nearly every message has, such as `Host`, are
  * left out.
  *
- * @param headers The headers as they came
- * @param crossed The headers that crossed
  * @returns Their names, and the number of those that are too many, too long or no names
  */
 export function listWithheld(

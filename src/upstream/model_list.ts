@@ -52,10 +52,6 @@ function filterLists(text: string, isAllowed: (model: string) => boolean): unkno
  * Rebuilds the provider's list of models without those that a key may not use. Everything else
  * about the list stays, and so does an error of the provider's.
  *
- * @param answer The provider's answer
- * @param isAllowed Whether the key may use a model
- * @param options As for a relay
- * @returns The answer for the key
  * @throws {GatewayError} `upstream_bad_response` for a list that can't be read: it might name any
  * model
  */

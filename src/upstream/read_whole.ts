@@ -15,11 +15,10 @@ import type { UpstreamResponse } from "./transport.ts";
  * error in its place.
  *
  * @param headers The upstream's headers: the length of a packed body says nothing
- * @param body The upstream's body
  * @returns Whether it has arrived already, or its announced length is small
  */
 export function isSmall(headers: UpstreamResponse["headers"], body: AnyBody): boolean {
-  if ((headers.get("content-encoding") ?? "") !== "") return false;
+  if (headers.get("content-encoding")) return false;
   return body.isWhole === true ||
     Number(headers.get("content-length") ?? Infinity) <= SMALL_BODY_BYTES;
 }
@@ -35,16 +34,15 @@ export interface ReadWholeOptions extends Pick<ReadAllOptions, "accept"> {
 /**
  * Reads a plain answer to its end.
  *
- * @param body The upstream's body
  * @param options As for a relay; the exchange is left open
- * @returns The body
  * @throws {GatewayError} `upstream_disconnected`, `upstream_idle_timeout`, or why the exchange was
  * aborted
  */
 export async function readWhole(
   body: AnyBody,
-  { exchange, idleMs, clock, accept }: ReadWholeOptions,
+  options: ReadWholeOptions,
 ): Promise<Uint8Array> {
+  const { exchange, idleMs, clock, accept } = options;
   try {
     return await readAll(body, {
       accept,

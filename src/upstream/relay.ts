@@ -3,6 +3,24 @@
  * the caller reads. A stream of events is watched for its end, for a clean close would read as
  * success in the client libraries.
  *
+ * What a stream has stated (`#stated`) and the event decide how the caller's part ends:
+ *
+ *     event                     | nothing stated  | complete | error          | plain answer
+ *     --------------------------|-----------------|----------|----------------|-------------
+ *     the provider ends         | error event (1) | end      | end            | end
+ *     its connection breaks (2) | error event     | break    | break          | break
+ *     a deadline, the drain     | error event     | end      | end            | break
+ *     the caller leaves         | nothing         | nothing  | nothing        | nothing
+ *     outcome of the exchange   | the event's     | ok (3)   | upstream_error | the event's
+ *     the caller is let go (4)  | error event     | break    | break          | break
+ *
+ * `error event`: the event, then the end, or a break if client libraries read no such event.
+ * `break`: the listener breaks the caller's connection. A caller that stops reading is treated as
+ * leaving, and its connection is broken. (1) `upstream_stream_truncated`. (2) Before the last event
+ * of the stream (`isDone`): usage may be lost. After it, as at a deadline. (3) If the connection
+ * breaks: `upstream_disconnected`. (4) By `goOn`: the rest is read without the caller, and the
+ * exchange settles later.
+ *
  * @module
  */
 import type { AnswerMeter, StreamScanner } from "../dialects/dialect.ts";
@@ -11,6 +29,7 @@ import type { Clock } from "../exchange/clock.ts";
 import {
   ClientClosed,
   type Exchange,
+  type RelayedAnswer,
   type Settlement,
   toSettlement,
 } from "../exchange/exchange.ts";
@@ -55,11 +74,12 @@ const KEEP_ALIVE = new TextEncoder().encode(": keep-alive\n\n");
 /** The most bytes of an answer that are read after the caller has left. */
 const MAX_UNREAD_BYTES = 33_554_432;
 const STALLED = "The caller has stopped reading";
+const COMPLETE: Settlement = { outcome: "ok" };
 
 const ignore = (): void => {};
 
 /** A body that settles its exchange. It is pushed by the upstream, and pushes on. */
-export class Relay implements PushedBody, ByteSink {
+export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
   readonly #body: AnyBody;
   readonly #options: RelayOptions;
   #cancelTimer = ignore;
@@ -85,10 +105,6 @@ export class Relay implements PushedBody, ByteSink {
   #leftFor: Error | undefined;
   #unreadBytes = 0;
 
-  /**
-   * @param body The upstream's body
-   * @param options Options of the relay
-   */
   constructor(body: AnyBody, options: RelayOptions) {
     this.#body = body;
     this.#options = options;
@@ -144,11 +160,10 @@ export class Relay implements PushedBody, ByteSink {
     const { scanner } = this.#options;
     if (this.#isOver) return;
     scanner?.end();
-    const ended = scanner === undefined ? { outcome: "ok" } as const : this.#ended;
-    if (ended === undefined) return this.#fail(new GatewayError("upstream_stream_truncated"));
+    const outcome = scanner === undefined ? COMPLETE : this.#stated;
+    if (outcome === undefined) return this.#fail(new GatewayError("upstream_stream_truncated"));
     this.#isOver = true;
-    this.#settle(ended);
-    this.#sink?.end();
+    this.#finish(outcome);
   }
 
   fail(cause: unknown): void {
@@ -169,14 +184,11 @@ export class Relay implements PushedBody, ByteSink {
     if (this.#isOver) return;
     this.#isOver = true;
     this.#cancelTimer();
-    this.#settle(this.#ended ?? toSettlement(new ClientClosed()));
+    this.#settle(this.#stated ?? toSettlement(new ClientClosed()));
     this.#body.cancel();
   }
 
-  /**
-   * Reads the rest of the answer and drops it. The deadlines hold as before. @param reason Told to
-   * the caller
-   */
+  /** Reads the rest of the answer and drops it. The deadlines hold as before. */
   goOn(reason: Error): void {
     if (this.#isOver) return;
     const hasBegun = this.#sink !== undefined;
@@ -197,32 +209,16 @@ export class Relay implements PushedBody, ByteSink {
     this.#watch();
   }
 
-  /** Ends the caller's part of an answer that goes on, with an error as {@link #fail} does. */
-  #break(reason: Error): void {
-    const sink = this.#sink;
-    if (sink === undefined) return; // it is told when it is ready
-    this.#sink = undefined;
-    const { exchange, scanner } = this.#options;
-    const isEvent = scanner !== undefined && this.#ended === undefined && GatewayError.is(reason);
-    if (isEvent) {
-      const event = new TextEncoder().encode(scanner.boundary + scanner.toErrorEvent(reason));
-      exchange.bytesOut += event.byteLength;
-      sink.write(event);
-    }
-    if (isEvent && scanner.hasErrorEvent) sink.end();
-    else sink.fail(reason);
-  }
-
   /** Sends a comment, if nothing came yet of a stream that is sent comments at all. */
   announce(): void {
     if (this.#options.exchange.bytesOut === 0 && this.#isFlowing) this.#sendComment();
   }
 
-  /** Outcome of a stream, as its own content tells it; `undefined` while it goes on. */
-  get #ended(): Settlement | undefined {
+  /** The outcome that a stream has stated; `undefined` before, and for a plain answer. */
+  get #stated(): Settlement | undefined {
     const { scanner } = this.#options;
     if (scanner?.hasError) return { outcome: "upstream_error" };
-    return scanner?.isComplete ? { outcome: "ok" } : undefined;
+    return scanner?.isComplete ? COMPLETE : undefined;
   }
 
   /** Settles the exchange, with the tokens that were stated until then. */
@@ -252,7 +248,9 @@ export class Relay implements PushedBody, ByteSink {
     this.#options.exchange.bytesOut += chunk.byteLength;
     this.#lastSentAt = now;
     const isTaken = this.#sink?.write(chunk) !== false;
-    if (!isTaken && this.#isFlowing && this.#leftFor === undefined) { // a write that fails may cancel this body at once
+    // A write that fails may cancel this body at once.
+    const isHeldBack = !isTaken && this.#isFlowing && this.#leftFor === undefined;
+    if (isHeldBack) {
       this.#isFlowing = false;
       this.#options.exchange.isDelayed = true;
       this.#heldMs += now - this.#waitingSince;
@@ -271,36 +269,55 @@ export class Relay implements PushedBody, ByteSink {
     if (scanner !== undefined && keepAliveMs > 0) this.#send(KEEP_ALIVE, clock.monotonic());
   }
 
-  /**
-   * Ends with an error: as an event where client libraries read one, else by throwing. A stream
-   * that had its end needs no event; if its connection broke before `[DONE]`, so does the caller's,
-   * for usage or more may have been lost.
-   */
+  /** Ends the relay for a reason other than the provider's end. */
   #fail(reason: unknown): void {
     if (this.#isOver) return;
     if (reason instanceof ClientClosed) return this.#quit();
     this.#isOver = true;
     this.#cancelTimer();
     this.#body.cancel();
-    const { scanner, clock } = this.#options;
-    const ended = this.#ended;
-    const isBroken = GatewayError.is(reason) && reason.code === "upstream_disconnected" &&
-      !scanner?.isDone;
-    if (ended !== undefined && !isBroken) {
-      this.#settle(ended);
-      return this.#sink?.end();
-    }
-    const event = scanner !== undefined && ended === undefined && GatewayError.is(reason)
-      ? new TextEncoder().encode(scanner.boundary + scanner.toErrorEvent(reason))
-      : undefined;
-    if (event !== undefined) this.#send(event, clock.monotonic());
-    this.#settle(ended !== undefined && scanner?.hasError ? ended : toSettlement(reason));
-    if (event !== undefined && scanner?.hasErrorEvent) this.#sink?.end();
-    else this.#sink?.fail(reason);
+    const stated = this.#stated;
+    if (stated !== undefined && !this.#isCut(reason)) return this.#finish(stated);
+    const hasFailed = stated?.outcome === "upstream_error";
+    this.#break(reason, hasFailed ? stated : toSettlement(reason));
+  }
+
+  /** Returns whether a reason is a connection that broke before the last event of the stream. */
+  #isCut(reason: unknown): boolean {
+    return GatewayError.is(reason) && reason.code === "upstream_disconnected" &&
+      !this.#options.scanner?.isDone;
+  }
+
+  /** Settles the exchange and ends the caller's part. */
+  #finish(settlement: Settlement): void {
+    this.#settle(settlement);
+    this.#sink?.end();
   }
 
   /**
-   * Frees the upstream at once, and tells the caller. One that does not read learns it when it
+   * Ends the caller's part with an error: as an event in a stream that has stated no end, else by
+   * breaking its connection. A caller that is not ready learns it when it is.
+   *
+   * @param settlement Settles the exchange, the event counted; left out while the answer goes on
+   */
+  #break(reason: unknown, settlement?: Settlement): void {
+    const { exchange, scanner } = this.#options;
+    const sink = this.#sink;
+    this.#sink = undefined;
+    const isOpen = scanner !== undefined && this.#stated === undefined;
+    const isEvent = isOpen && GatewayError.is(reason);
+    if (isEvent && sink !== undefined) {
+      const event = new TextEncoder().encode(scanner.boundary + scanner.toErrorEvent(reason));
+      exchange.bytesOut += event.byteLength;
+      sink.write(event);
+    }
+    if (settlement !== undefined) this.#settle(settlement);
+    if (isEvent && scanner.hasErrorEvent) sink?.end();
+    else sink?.fail(reason);
+  }
+
+  /**
+   * Frees the upstream at once, and tells the caller. A caller that does not read learns it when it
    * reads again; its connection is closed if it does not.
    */
   #aborted(): void {
@@ -308,7 +325,7 @@ export class Relay implements PushedBody, ByteSink {
     if (this.#isFlowing || reason instanceof ClientClosed) return this.#fail(reason);
     this.#body.cancel();
     // A caller that has stopped reading must not keep the books open.
-    this.#settle(this.#ended ?? toSettlement(reason));
+    this.#settle(this.#stated ?? toSettlement(reason));
     const leftMs = writeStallMs - (clock.monotonic() - this.#lastSentAt);
     this.#cancelTimer = clock.timer(Math.max(1, Math.ceil(leftMs)), () => this.#stall(), {
       isBackground: true,
@@ -330,8 +347,9 @@ export class Relay implements PushedBody, ByteSink {
       leftMs = Math.min(leftMs, writeStallMs - quietMs);
     }
     if (scanner !== undefined && keepAliveMs > 0) {
-      if (quietMs >= keepAliveMs && this.#isFlowing && scanner.isAtBoundary) this.#sendComment();
-      leftMs = Math.min(leftMs, quietMs >= keepAliveMs ? keepAliveMs : keepAliveMs - quietMs);
+      const isDue = quietMs >= keepAliveMs;
+      if (isDue && this.#isFlowing && scanner.isAtBoundary) this.#sendComment();
+      leftMs = Math.min(leftMs, isDue ? keepAliveMs : keepAliveMs - quietMs);
     }
     this.#cancelTimer = clock.timer(Math.max(1, Math.ceil(leftMs)), () => this.#watch());
   }

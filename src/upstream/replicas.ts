@@ -3,11 +3,11 @@
  * many calls may be made twice. A pure state machine: times are passed in.
  *
  * Outlier ejection as Envoy does it (docs: arch_overview/upstream/outlier), with connections alone
- * as evidence: an HTTP answer of any status proves that a replica can be reached. One that can't be
- * connected to is ejected at once; one whose connections break after a call was sent, after five in
- * a row. A caller may be the reason for the latter (a request that makes the provider reset), so at
- * most half of the replicas can be out of service because of it. The last one in service is never
- * ejected: without it all callers would lose the provider.
+ * as evidence: an HTTP answer of any status proves that a replica can be reached. A replica that
+ * can't be connected to is ejected at once; one whose connections break after a call was sent,
+ * after five in a row. A caller may be the reason for the latter (a request that makes the provider
+ * reset), so at most half of the replicas can be out of service because of it. The last one in
+ * service is never ejected: without it all callers would lose the provider.
  *
  * @module
  */
@@ -102,7 +102,6 @@ export class Replicas {
    * {@link forgotten}.
    *
    * @param now Monotonic milliseconds
-   * @returns The replica
    */
   pick(now: number): Replica {
     this.#savedRetries = Math.min(this.#savedRetries + RETRIES_A_CALL, MAX_SAVED_RETRIES);
@@ -115,8 +114,6 @@ export class Replicas {
    * Chooses another replica for the one retry of a call, if the budget has room for it.
    *
    * @param now Monotonic milliseconds
-   * @param failed The one that has just failed this call
-   * @returns The replica, or `undefined`
    */
   pickAgain(now: number, failed: Replica): Replica | undefined {
     if (this.#savedRetries < 1) return undefined;
@@ -145,10 +142,11 @@ export class Replicas {
     return chosen.ejectedUntil === 0 ? chosen : probe(chosen, now);
   }
 
-  /** Records that a replica answered. @param replica It answered, whatever the status */
+  /** Records that a replica answered. */
   succeeded(replica: Replica): void {
     const state = this.#stateOf(replica);
-    if (state.ejectedUntil > 0 && !state.probes.has(replica)) return; // a call from before the ejection
+    // The call was sent before the ejection.
+    if (state.ejectedUntil > 0 && !state.probes.has(replica)) return;
     state.failures = state.ejections = state.ejectedUntil = 0;
     state.isUnreachable = false;
     state.probes.clear();
@@ -157,11 +155,9 @@ export class Replicas {
   /**
    * Records a failed connection.
    *
-   * @param replica Its connection failed
    * @param now Monotonic milliseconds
    * @param wasConnected Whether there was a connection. Without one, the first failure ejects:
-   * another replica takes
-   *   the calls over without anybody noticing
+   * another replica takes the calls over, and no caller notices
    */
   failed(replica: Replica, now: number, wasConnected = true): void {
     const state = this.#stateOf(replica);
@@ -184,8 +180,6 @@ export class Replicas {
   /**
    * Records a call that ended for a reason that says nothing about its replica, such as a caller
    * that left.
-   *
-   * @param replica The replica of the call
    */
   forgotten(replica: Replica): void {
     this.#stateOf(replica).probes.delete(replica);
@@ -201,13 +195,13 @@ export class Replicas {
    * @param now Monotonic milliseconds
    */
   report(now: number): ReplicaReport[] {
-    return this.#states.map(({ index, url, failures, ejectedUntil, allEjections }) => ({
-      replica: index,
-      url,
-      isEjected: ejectedUntil > 0,
-      ejectedMs: ejectedUntil > 0 ? Math.max(0, ejectedUntil - now) : 0,
-      ejections: allEjections,
-      failures,
+    return this.#states.map((state) => ({
+      replica: state.index,
+      url: state.url,
+      isEjected: state.ejectedUntil > 0,
+      ejectedMs: state.ejectedUntil > 0 ? Math.max(0, state.ejectedUntil - now) : 0,
+      ejections: state.allEjections,
+      failures: state.failures,
     }));
   }
 

@@ -68,7 +68,7 @@ export interface UpstreamResponse {
     get(name: string): string | null | undefined;
     forEach(act: (value: string, name: string) => void): void;
   };
-  /** The body, unread: one that is pushed, or that is pulled. */
+  /** The body, unread: pushed or pulled. */
   readonly body: AnyBody | null;
 }
 
@@ -136,8 +136,7 @@ export interface Transport {
    * @returns The response, as soon as its header is there
    * @throws {GatewayError} `upstream_bad_response` for what is no readable HTTP
    * @throws {NeverSent} When not a byte of the call can have arrived; anything else it throws means
-   * that no response
-   *   began
+   * that no response began
    * @throws {CallFailed} Where the transport knows why; of any other error `toFailureCause` looks
    * at the code
    */
@@ -164,16 +163,18 @@ export interface Transport {
  */
 export function createFetchTransport(): Transport {
   return {
-    async send({ base, target, method, headers, body, exchange: { signal } }) {
+    async send(call) {
+      const { method, headers, body } = call;
       // Deno sends a call with an array of bytes twice where the connection ends before the answer
       // (https://github.com/denoland/deno/pull/32566): the provider would bill it twice. It sends a
       // Blob once.
-      const response = await fetch(base.origin + target, {
+      const response = await fetch(call.base.origin + call.target, {
         method,
         headers,
-        body: body && new Blob([body.bytes as Uint8Array<ArrayBuffer>]), // never shared memory: it comes from a network read
+        // The bytes are never in shared memory: they come from a network read.
+        body: body && new Blob([body.bytes as Uint8Array<ArrayBuffer>]),
         redirect: "manual",
-        signal,
+        signal: call.exchange.signal,
       });
       return {
         status: response.status,

@@ -1,6 +1,6 @@
 /**
  * Removes the content encoding of responses. None is requested, but if a provider or a proxy in
- * front of it uses one all the same, it is unpacked as far as the runtime can.
+ * front of it uses one, it is unpacked as far as the runtime can.
  *
  * @module
  */
@@ -44,8 +44,6 @@ function toSlices(first: Uint8Array, rest: ByteSource): ByteSource {
  * Unpacks gzip of one member with `DecompressionStream`, which any runtime has. A body that the
  * runtime's `fetch` has unpacked already passes unchanged: `fetch` does not remove the header.
  *
- * @param coding One content coding, lower case
- * @param body The packed body
  * @returns The unpacked one, or `undefined` for another coding
  */
 export function unpackGzip(coding: string, body: ByteSource): ByteSource | undefined {
@@ -70,12 +68,9 @@ export function unpackGzip(coding: string, body: ByteSource): ByteSource | undef
 }
 
 /**
- * Converts a response to identity coding. One that can't be unpacked is refused rather than passed
- * on mislabelled.
+ * Converts a response to identity coding. A response that can't be unpacked is refused rather than
+ * passed on mislabelled.
  *
- * @param response The response, as the transport returned it
- * @param transport That transport
- * @returns The same, its body unpacked
  * @throws {GatewayError} `upstream_unsupported_encoding`
  */
 export function toIdentityCoding(
@@ -84,7 +79,8 @@ export function toIdentityCoding(
 ): UpstreamResponse {
   const { status, headers, body } = response;
   const coding = headers.get("content-encoding")?.trim().toLowerCase() ?? "";
-  if (coding === "" || coding === "identity" || body === null) return response;
+  const isPlain = coding === "" || coding === "identity";
+  if (isPlain || body === null) return response;
   const known = coding === "x-gzip" ? "gzip" : coding; // RFC 9110 §8.4.1.3
   const packed = toByteSource(body);
   const unpacked = transport.unpack ? transport.unpack(known, packed) : unpackGzip(known, packed);

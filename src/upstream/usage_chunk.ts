@@ -46,11 +46,6 @@ export class UsageChunkFilter implements PushedBody {
   /** Fate of the last byte if that was CR: a LF after it shares it. */
   #afterCr: "passes" | "dropped" | undefined;
 
-  /**
-   * @param source The stream as it is relayed, with all that the gateway inserts
-   * @param exchange Its count of bytes is corrected
-   * @param asked The chunk
-   */
   constructor(source: PushedBody, exchange: { bytesOut: number }, asked: UsageOptIn) {
     this.#source = source;
     this.#exchange = exchange;
@@ -114,18 +109,17 @@ export class UsageChunkFilter implements PushedBody {
         isChunk = this.#isPassing = false;
         event = next;
       } else if (!this.#isPassing) {
-        if (this.#isInLine || (bytes[line] === COLON && event === line)) event = next; // a comment is no part of it
+        // A comment is no part of an event.
+        if (this.#isInLine || (bytes[line] === COLON && event === line)) event = next;
         else if (bytes[line] !== COLON) isChunk = this.#judge(bytes, line, end, isChunk);
       }
       this.#isInLine = false;
       line = next;
     }
     const held = this.#startOfHeld(bytes, event, line);
-    this.#afterCr = bytes.at(-1) !== CR || held < bytes.length
-      ? undefined
-      : decided === bytes.length
-      ? "dropped"
-      : "passes";
+    const isAfterCr = bytes.at(-1) === CR && held >= bytes.length;
+    const fate = decided === bytes.length ? "dropped" : "passes";
+    this.#afterCr = isAfterCr ? fate : undefined;
     this.#held = new Uint8Array(bytes.subarray(held)); // a copy: a runtime may use its buffer again
     passed.push(bytes.subarray(decided, held));
     return passed.length === 1 ? passed[0] ?? NOTHING : joinChunks(passed);

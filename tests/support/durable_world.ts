@@ -8,7 +8,7 @@ import type { AnswerReader } from "../../src/durable/recording_reader.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { Exchange } from "../../src/exchange/exchange.ts";
 import type { ByteSink } from "../../src/http/message.ts";
-import { Relay } from "../../src/upstream/relay.ts";
+import { RelayedBody } from "../../src/upstream/relay.ts";
 import { stream } from "./provider.ts";
 import { FakeClock, ModelRecordings, quiet, toPlainKeys } from "./recording_model.ts";
 
@@ -241,7 +241,7 @@ export class World {
     }
     exchange.status = 200;
     const scanner = OPENAI_CHAT.createScanner(1);
-    const relay = new Relay(call, {
+    const relay = new RelayedBody(call, {
       exchange,
       scanner,
       isMetered: false,

@@ -10,7 +10,7 @@ import { OPENAI_CHAT } from "../../src/dialects/openai_chat.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { Exchange } from "../../src/exchange/exchange.ts";
 import type { ByteSink, PushedBody } from "../../src/http/message.ts";
-import { Relay } from "../../src/upstream/relay.ts";
+import { RelayedBody } from "../../src/upstream/relay.ts";
 import { chunk } from "../support/provider.ts";
 import { FakeClock } from "../support/recording_model.ts";
 
@@ -38,7 +38,13 @@ describe("an answer that is read to its end although its caller has left", () =>
     exchange.goesOn = true;
     const answer = new Answer();
     const scanner = OPENAI_CHAT.createScanner(1);
-    const relay = new Relay(answer, { exchange, scanner, isMetered: true, ...DEADLINES, clock });
+    const relay = new RelayedBody(answer, {
+      exchange,
+      scanner,
+      isMetered: true,
+      ...DEADLINES,
+      clock,
+    });
     relay.pushTo({ write: () => !isStalled, end() {}, fail() {} });
     answer.sink?.write(Buffer.from(chunk("a")));
     return { clock, exchange, answer, relay };
@@ -73,7 +79,7 @@ describe("an answer that is read to its end although its caller has left", () =>
     exchange.goesOn = true;
     exchange.leave(new GatewayError("exchange_stopped"));
     const scanner = OPENAI_CHAT.createScanner(1);
-    const relay = new Relay(new Answer(), {
+    const relay = new RelayedBody(new Answer(), {
       exchange,
       scanner,
       isMetered: true,

@@ -32,15 +32,11 @@ const ignore = (): void => {};
 /**
  * Serializes a request (RFC 9112 §3).
  *
- * @param call The call
- * @param host Value of the `Host` field
  * @returns One or two pieces: a small body is in one piece with the header
  * @throws For a header that could be read as two
  */
-function toRequest(
-  { method, target, headers, body }: UpstreamCall,
-  host: string,
-): readonly Uint8Array[] {
+function toRequest(call: UpstreamCall, host: string): readonly Uint8Array[] {
+  const { method, target, headers, body } = call;
   let head = `${method} ${target} HTTP/1.1\r\nhost: ${host}\r\n`;
   for (const name in headers) {
     const value = headers[name] ?? "";
@@ -59,7 +55,8 @@ function toRequest(
   head += `content-length: ${bytes.byteLength}\r\n\r\n`;
   if (bytes.byteLength > PIECE_BYTES) return [Buffer.from(head, "latin1"), bytes];
   const request = Buffer.allocUnsafe(head.length + bytes.byteLength);
-  const { read, written } = utf8.encodeInto(head, request); // the same for ASCII, and on Deno many times as fast
+  // The bytes of ASCII are the same, and Deno is many times as fast.
+  const { read, written } = utf8.encodeInto(head, request);
   if (read !== written) request.write(head, "latin1");
   request.set(bytes, head.length);
   return [request];
@@ -86,12 +83,6 @@ class Call implements PushedBody, ConnectionCall {
   /** True while the receiver wants no more. */
   #isHeld = false;
 
-  /**
-   * @param call The call
-   * @param request The same as bytes
-   * @param connection The connection that it uses, open or not
-   * @param clock Watches the connect deadline
-   */
   constructor(
     call: UpstreamCall,
     request: readonly Uint8Array[],
@@ -139,7 +130,8 @@ class Call implements PushedBody, ConnectionCall {
 
   head(status: number, headers: Map<string, string>): void {
     this.#resolve({ status, headers, body: this });
-    this.#resolve = this.#reject = ignore; // these would keep the header as long as its body goes on
+    // These would keep the header as long as its body goes on.
+    this.#resolve = this.#reject = ignore;
   }
 
   data(chunk: Uint8Array): void {
@@ -149,20 +141,23 @@ class Call implements PushedBody, ConnectionCall {
 
   fed(): void {
     this.#deliver();
-    if (this.#queuedBytes < PIECE_BYTES || this.#isPaused || this.#isOver) return;
+    const isPauseDue = this.#queuedBytes >= PIECE_BYTES && !this.#isPaused && !this.#isOver;
+    if (!isPauseDue) return;
     this.#isPaused = true;
     this.#connection.pause();
   }
 
   end(): void {
     this.#over();
-    this.sent(); // also of a response that did not wait for the whole request: the connection is gone
+    // Also of a response that did not wait for the whole request: the connection is gone.
+    this.sent();
   }
 
   fail(error: Error): void {
     this.#failure = error;
     this.#over();
-    if (this.#request.length === 0) this.sent(); // else none of it was sent, and it may be sent elsewhere
+    // Else none of it was sent, and it may be sent elsewhere.
+    if (this.#request.length === 0) this.sent();
     this.#reject(error);
     this.#deliver();
   }
@@ -226,13 +221,7 @@ class Call implements PushedBody, ConnectionCall {
   }
 }
 
-/**
- * Creates a transport that keeps its connections for further calls.
- *
- * @param dial Opens a socket
- * @param clock Measures the age of connections, and watches the connect deadline
- * @returns The transport
- */
+/** Creates a transport that keeps its connections for further calls. */
 export function createHttp1Transport(dial: Dial, clock: Clock = systemClock): Transport {
   const pools = new Map<string, ConnectionPool>();
   return {

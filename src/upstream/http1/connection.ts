@@ -67,13 +67,7 @@ export interface SocketEvents {
   closed(error: Error | undefined): void;
 }
 
-/**
- * Connects to the host of a URL, encrypted for `https:`.
- *
- * @param url Its host and port
- * @param events Receiver of its events
- * @returns The socket, not yet open
- */
+/** Connects to the host of a URL, encrypted for `https:`. */
 export type Dial = (url: URL, events: SocketEvents) => ClientSocket;
 
 /** The call that uses a connection, and receives its response. */
@@ -141,11 +135,7 @@ export class Connection implements SocketEvents, ResponseSink {
   /** Bytes read since the last time that it yielded. */
   #turnBytes = 0;
 
-  /**
-   * @param connect Connects to the upstream
-   * @param pool The pool that keeps it between calls
-   * @param usedUntil Time from which it is given to no further call. Monotonic, milliseconds
-   */
+  /** @param usedUntil Time from which it is given to no further call. Monotonic, milliseconds */
   constructor(
     connect: (events: SocketEvents) => ClientSocket,
     pool: ConnectionPool,
@@ -289,7 +279,8 @@ export class Connection implements SocketEvents, ResponseSink {
     const call = this.#call;
     this.#call = undefined;
     this.#beginTurn();
-    if (this.#parser.isReusable && this.#socket.isFlushed && this.#idleMs > 0) {
+    const isKept = this.#parser.isReusable && this.#socket.isFlushed && this.#idleMs > 0;
+    if (isKept) {
       this.#isPaused = false;
       this.#socket.resume();
       this.#socket.unref();
@@ -311,11 +302,6 @@ export class ConnectionPool {
   readonly #idle: Connection[] = [];
   #isSweepDue = false;
 
-  /**
-   * @param dial Opens a socket
-   * @param url URL of the upstream: its host and port
-   * @param clock Measures the age of connections
-   */
   constructor(dial: Dial, url: URL, clock: Clock) {
     this.#dial = dial;
     this.#url = url;
@@ -340,7 +326,6 @@ export class ConnectionPool {
   /**
    * Keeps a connection for the next call, or closes it.
    *
-   * @param connection The connection
    * @param idleMs The longest time to keep it, milliseconds
    * @param restMs Time for which it takes no call, milliseconds
    */

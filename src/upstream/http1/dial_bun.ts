@@ -77,15 +77,15 @@ class BunSocket implements ClientSocket {
   /** TLS session that came before the server's identity was verified. */
   #session: Buffer | undefined;
 
-  constructor({ host, hostname, port, protocol }: URL, events: SocketEvents) {
+  constructor(url: URL, events: SocketEvents) {
     this.events = events;
-    this.#host = host;
-    this.hostname = hostname.replace(/^\[|\]$/g, "");
-    this.isSecure = protocol === "https:";
+    this.#host = url.host;
+    this.hostname = url.hostname.replace(/^\[|\]$/g, "");
+    this.isSecure = url.protocol === "https:";
     const serverName = isIP(this.hostname) === 0 ? { serverName: this.hostname } : {};
     Bun.connect({
       hostname: this.hostname,
-      port: Number(port || (this.isSecure ? 443 : 80)),
+      port: Number(url.port || (this.isSecure ? 443 : 80)),
       ...(this.isSecure && { tls: { ...serverName, rejectUnauthorized: true } }),
       data: this,
       socket: HANDLERS,

@@ -19,11 +19,12 @@ import { TlsSessions } from "./tls_sessions.ts";
  * The variable whose file no function of the runtime tells of: that of Deno, and that of Node
  * before 22.15.
  */
-export const UNTOLD_ROOTS: "DENO_CERT" | "NODE_EXTRA_CA_CERTS" | undefined = runtime === "deno"
-  ? "DENO_CERT"
-  : "getCACertificates" in tls
-  ? undefined
-  : "NODE_EXTRA_CA_CERTS";
+export const UNTOLD_ROOTS: "DENO_CERT" | "NODE_EXTRA_CA_CERTS" | undefined = findUntoldRoots();
+
+function findUntoldRoots(): typeof UNTOLD_ROOTS {
+  if (runtime === "deno") return "DENO_CERT";
+  return "getCACertificates" in tls ? undefined : "NODE_EXTRA_CA_CERTS";
+}
 
 /**
  * Reads the file of that variable. A runtime starts without one that can't be used, and so does the
@@ -60,9 +61,7 @@ function ownRoots(): readonly string[] {
   return [...told, ...readUntoldRoots()].filter(isCertificate);
 }
 
-/**
- * Makes the settings of TLS. @param identity The client certificate, for those that are shown one
- */
+/** Makes the settings of TLS. */
 function toContext(
   { ca, isCaOnly }: Egress,
   identity: Pick<Egress, "cert" | "key">,
@@ -75,12 +74,7 @@ function toContext(
   });
 }
 
-/**
- * Makes settings of TLS with sessions of their own.
- *
- * @param egress Its authorities
- * @param identity The client certificate, if it is to be shown
- */
+/** Makes settings of TLS with sessions of their own. */
 export function toSecurity(egress: Egress, identity: Pick<Egress, "cert" | "key">): Security {
   return { context: toContext(egress, identity), sessions: new TlsSessions() };
 }
@@ -88,7 +82,6 @@ export function toSecurity(egress: Egress, identity: Pick<Egress, "cert" | "key"
 /**
  * Creates the connections of a way out.
  *
- * @param egress The way out
  * @param ownDial Connects without one, where no setting of it applies to an upstream
  */
 export function createEgressDial(egress: Egress, ownDial: Dial): Dial {

@@ -52,8 +52,6 @@ export const portOf = ({ port, protocol }: URL): number =>
 /**
  * Begins a TLS connection.
  *
- * @param url The host that has to identify itself
- * @param security Settings that differ from those of the runtime
  * @param options The socket below it, or how to open one
  * @param onOpen Called when the identity is verified
  */
@@ -130,8 +128,6 @@ function underneath(socket: Socket): Underneath | undefined {
 /**
  * Creates the error of a failed TLS handshake. Whatever ended it, a reset or a close included,
  * counts as a TLS failure.
- *
- * @param cause The runtime's error, if any
  */
 export function toHandshakeError(cause: Error | undefined): CallFailed {
   return new CallFailed("tls", cause?.message ?? "The connection ended in the TLS handshake", {
@@ -151,11 +147,7 @@ export class NodeSocket implements ClientSocket {
   /** True while it is connected and its TLS handshake is not complete. */
   #isInHandshake = false;
 
-  /**
-   * @param opening Opens it
-   * @param handshake Time of its TLS handshake, if it has one: when it is connected, or now
-   * @param events Receiver of its events
-   */
+  /** @param handshake Time of its TLS handshake, if it has one: when it is connected, or now */
   constructor(opening: Opening, handshake: "none" | "connected" | "now", events: SocketEvents) {
     this.#onWritten = (error) => error ?? events.flushed();
     this.#isInHandshake = handshake === "now";

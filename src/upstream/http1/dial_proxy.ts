@@ -96,12 +96,7 @@ export class Tunnel implements ClientSocket {
   readonly #answer = new AnswerReader();
   #isClosed = false;
 
-  /**
-   * @param url Host and port of the upstream; TLS inside the tunnel for `https:`
-   * @param proxy The proxy
-   * @param security Settings of TLS
-   * @param events Receiver of its events
-   */
+  /** @param url Host and port of the upstream; TLS inside the tunnel for `https:` */
   constructor(url: URL, proxy: Proxy, security: TunnelSecurity, events: SocketEvents) {
     this.#url = url;
     this.#security = security;

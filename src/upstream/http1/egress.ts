@@ -31,12 +31,7 @@ export interface Egress {
   readonly key?: string | undefined;
 }
 
-/**
- * Returns the proxy for an upstream.
- *
- * @param egress The way out
- * @param url URL of the upstream
- */
+/** Returns the proxy for an upstream. */
 export function findProxy({ proxies, noProxy = "" }: Egress, url: URL): Proxy | undefined {
   const proxy = proxies[url.protocol === "https:" ? "https:" : "http:"];
   return proxy === undefined || isExcepted(url, noProxy) ? undefined : proxy;

@@ -44,7 +44,8 @@ export class IncompleteBytes {
 
   /** Keeps the bytes of what {@link join} returned from an offset on. */
   keep(bytes: Buffer, at: number): void {
-    if (at > 0 || bytes.buffer !== this.#room?.buffer) this.#room = undefined; // earlier bytes were handed over
+    // Earlier bytes were handed over.
+    if (at > 0 || bytes.buffer !== this.#room?.buffer) this.#room = undefined;
     this.#bytes = bytes.subarray(at);
   }
 
@@ -84,8 +85,6 @@ export class HeadReader {
   /**
    * Finds a header.
    *
-   * @param bytes The bytes that hold it
-   * @param at The offset of its first byte
    * @param searched The number of its bytes that an earlier call has searched
    * @returns Its text without the empty line; `undefined` while it is incomplete
    * @throws {MalformedResponse} For bytes that are no header, or a header that is too large
@@ -112,7 +111,6 @@ export class HeadReader {
   /**
    * Counts an interim response.
    *
-   * @param head The text of its header
    * @throws {MalformedResponse} If there were too many
    */
   countInterim(head: string): void {

@@ -28,7 +28,9 @@ export class JsonEnd {
 
   /** Takes note of the next bytes. */
   push(bytes: Uint8Array): void {
-    for (let at = 0; at < bytes.length && this.#state !== "other"; at++) this.#read(bytes[at] ?? 0);
+    for (let at = 0; at < bytes.length && this.#state !== "other"; at++) {
+      this.#read(bytes[at] as number);
+    }
   }
 
   #read(byte: number): void {

@@ -24,7 +24,8 @@ function toNumber(address: string): { readonly value: bigint; readonly bits: num
     };
   }
   if (!isIPv6(address) || address.includes("%")) return undefined;
-  const [, plain = ""] = /^\[(.*)\]$/.exec(new URL(`http://[${address}]`).hostname) ?? []; // hexadecimal groups only
+  // The URL parser writes hexadecimal groups only.
+  const plain = new URL(`http://[${address}]`).hostname.slice(1, -1);
   const [head = "", tail] = plain.split("::");
   const groups = (text: string) => text === "" ? [] : text.split(":");
   const missing = 8 - groups(head).length - groups(tail ?? "").length;
@@ -43,7 +44,8 @@ function toNumber(address: string): { readonly value: bigint; readonly bits: num
 function isInNetwork(address: string, entry: string): boolean {
   const [network = "", length] = entry.split("/");
   const [one, other] = [toNumber(address), toNumber(network)];
-  if (one === undefined || other === undefined || one.bits !== other.bits) return false;
+  if (one === undefined || other === undefined) return false;
+  if (one.bits !== other.bits) return false;
   if (length === undefined) return one.value === other.value;
   if (!/^\d{1,3}$/.test(length) || Number(length) > one.bits) return false;
   const rest = BigInt(one.bits - Number(length));
@@ -62,7 +64,6 @@ function isBelow(name: string, entry: string): boolean {
 /**
  * Returns whether an upstream is an exception, by the rules of curl, and of Go for ports.
  *
- * @param url URL of the upstream
  * @param list Entries, separated by commas or blanks; `*` is every host
  */
 export function isExcepted({ hostname, port, protocol }: URL, list: string): boolean {

@@ -62,7 +62,6 @@ export class ResponseParser {
   /** True if the response belongs to a `HEAD`: it has no body, whatever its header says. */
   #isHead = false;
 
-  /** @param sink Receiver of the responses */
   constructor(sink: ResponseSink) {
     this.#sink = sink;
   }
@@ -80,7 +79,7 @@ export class ResponseParser {
     return this.#expected === "body" && this.#left === Infinity;
   }
 
-  /** Prepares for the next response. @param isHead Whether it belongs to a `HEAD` */
+  /** Prepares for the next response. */
   next(isHead = false): void {
     this.#expected = "head";
     this.#heads.reset();
@@ -116,7 +115,8 @@ export class ResponseParser {
       }
       searched = 0;
     }
-    if (at < bytes.length && this.#expected === "nothing") this.#isPersistent = false; // more than was asked for
+    // More bytes came than were asked for.
+    if (at < bytes.length && this.#expected === "nothing") this.#isPersistent = false;
     if (first < last) {
       const data = bytes.subarray(first, last);
       this.#sink.data(bytes.length > data.length * MAX_KEPT_RATIO ? Buffer.from(data) : data);
@@ -124,11 +124,7 @@ export class ResponseParser {
     if (this.#expected === "nothing") this.#sink.end();
   }
 
-  /**
-   * Handles the regular end of the connection by its other side.
-   *
-   * @returns Whether that was the end of a response
-   */
+  /** Handles the regular end of the connection by its other side. */
   close(): boolean {
     const isEnd = this.endsWithConnection;
     if (isEnd) this.#expected = "nothing";
@@ -159,10 +155,8 @@ export class ResponseParser {
   #frame(status: number, headers: ReadonlyMap<string, string>, isCurrent: boolean): void {
     const length = headers.get("content-length");
     const coding = headers.get("transfer-encoding");
-    if (
-      coding !== undefined &&
-      (length !== undefined || !isCurrent || coding.toLowerCase() !== "chunked")
-    ) {
+    const isChunkedAlone = length === undefined && isCurrent && coding?.toLowerCase() === "chunked";
+    if (coding !== undefined && !isChunkedAlone) {
       throw new MalformedResponse("Where its body ends can't be told");
     }
     if (length !== undefined && !LENGTH.test(length)) {
@@ -186,7 +180,8 @@ export class ResponseParser {
   /** Reads a line between the data of chunks. @returns Its end, or `at` while it is incomplete */
   #readLine(bytes: Buffer, at: number, searched: number): number {
     const end = endOfLine(bytes, at, searched);
-    if (this.#expected === "chunk end" && (bytes[at] !== CR || end > at)) {
+    const hasMore = bytes[at] !== CR || end > at;
+    if (this.#expected === "chunk end" && hasMore) {
       throw new MalformedResponse("A chunk is longer than it says");
     }
     if (end === -1) return at;
@@ -230,9 +225,10 @@ function readSize(bytes: Buffer, at: number, end: number): number {
   let size = 0;
   let index = at;
   for (; index < end; index++) {
-    const byte = bytes[index] ?? 0;
+    const byte = bytes[index] as number;
     const digit = byte <= 0x39 ? byte - 0x30 : (byte | 0x20) - 0x57; // 0-9, then a-f in either case
-    if (digit < 0 || digit > 15 || (byte > 0x39 && digit < 10)) break;
+    const isDigit = digit >= 0 && digit <= 15 && (byte <= 0x39 || digit >= 10);
+    if (!isDigit) break;
     size = size * 16 + digit;
   }
   const isSize = index > at && index - at <= MAX_SIZE_DIGITS;

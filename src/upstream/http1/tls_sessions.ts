@@ -16,17 +16,17 @@ import { runtime } from "../../runtime.ts";
 export class TlsSessions {
   readonly #sessions = new Map<string, Buffer>();
 
-  /** Returns the session to resume. @param host Host and port */
+  /** Returns the session to resume. */
   find(host: string): Buffer | undefined {
     return this.#sessions.get(host);
   }
 
-  /** Keeps a session. @param host Host and port */
+  /** Keeps a session. */
   keep(host: string, session: Buffer): void {
     this.#sessions.set(host, session);
   }
 
-  /** Forgets the session of a host: it may be the reason of a failure. @param host Host and port */
+  /** Forgets the session of a host: it may be the reason of a failure. */
   forget(host: string): void {
     this.#sessions.delete(host);
   }
@@ -35,10 +35,6 @@ export class TlsSessions {
 /**
  * Keeps the sessions of a connection. Deno 2.9 resumes none, and takes a connection that is given
  * one for resumed, with no look at the name in its certificate.
- *
- * @param socket The connection
- * @param host Host and port
- * @param sessions Where they are kept
  */
 export function keepSessions(socket: TLSSocket, host: string, sessions: TlsSessions): void {
   if (runtime === "deno") return;

@@ -68,7 +68,8 @@ class Unpacked implements ByteSource {
       if (this.#failure !== undefined) throw this.#failure;
       if (this.#isOver) return undefined;
       const chunk = this.#inflater?.read() as Uint8Array | null | undefined;
-      if (chunk && this.#isFed && this.#coding === "br") throw new Error("The packed body is cut"); // read from the probe
+      const isFromProbe = this.#isFed && this.#coding === "br";
+      if (chunk && isFromProbe) throw new Error("The packed body is cut");
       if (chunk) return chunk;
       const happened = new Promise<void>((resolve) => this.#wake = resolve);
       if (!this.#isBusy && !this.#isFed) await this.#feed();
@@ -128,8 +129,6 @@ class Unpacked implements ByteSource {
 /**
  * Unpacks gzip (of any number of members), deflate, Brotli and, on Node, Zstandard.
  *
- * @param coding One content coding, lower case
- * @param body The packed body
  * @returns The unpacked one, or `undefined` for a coding that can't be read
  */
 export function unpackNode(coding: string, body: ByteSource): ByteSource | undefined {

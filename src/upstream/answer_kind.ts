@@ -1,0 +1,63 @@
+/**
+ * Kind of a provider's answer, decided once from its status and its content type, and how its
+ * tokens are read.
+ *
+ * @module
+ */
+import type { Dialect } from "../dialects/dialect.ts";
+import { OPAQUE } from "../dialects/opaque.ts";
+import type { Exchange } from "../exchange/exchange.ts";
+import { isSuccess } from "../http/message.ts";
+import type { RelayOptions } from "./relay.ts";
+import type { UpstreamResponse } from "./transport.ts";
+
+/** Content types of answers that state nothing. */
+const BINARY = /^(?:audio|image|video)\//;
+
+/** Kind of an answer. */
+export interface AnswerKind {
+  readonly isSuccess: boolean;
+  /** True for a stream of events. */
+  readonly isEvents: boolean;
+  /** True if the tokens that it states or contains count. */
+  readonly isMetered: boolean;
+  /** Dialect in which it is read. */
+  readonly dialect: Dialect;
+}
+
+/** Decides what an answer to an operation is. */
+export function toAnswerKind(
+  { status, headers }: UpstreamResponse,
+  { cost, dialect }: { readonly cost: string; readonly dialect: Dialect },
+): AnswerKind {
+  const type = (headers.get("content-type") ?? "").toLowerCase();
+  const isEvents = type.startsWith("text/event-stream");
+  const isPlainText = !isEvents && type.startsWith("text/");
+  return {
+    isSuccess: isSuccess(status),
+    isEvents,
+    isMetered: cost === "tokens" && isSuccess(status) && !BINARY.test(type),
+    dialect: isPlainText ? OPAQUE : dialect, // a text may be its caller's words
+  };
+}
+
+/** Notes the tokens of an answer that is there whole. */
+export function noteTokens(whole: Uint8Array, kind: AnswerKind, exchange: Exchange): void {
+  if (!kind.isMetered) return;
+  const usage = kind.dialect.readUsage(whole);
+  if (usage !== undefined) exchange.facts.usage = usage;
+  else exchange.outputTokens = kind.dialect.countOutput(whole);
+}
+
+/** Creates what watches an answer on its way. @param choices The answers that were asked for */
+export function createWatch(
+  kind: AnswerKind,
+  choices: number,
+): Pick<RelayOptions, "scanner" | "meter" | "isMetered"> {
+  const { isSuccess, isEvents, isMetered, dialect } = kind;
+  return {
+    scanner: isEvents && isSuccess ? dialect.createScanner(choices) : undefined,
+    meter: isMetered && !isEvents ? dialect.createMeter() : undefined,
+    isMetered,
+  };
+}
