@@ -1,25 +1,23 @@
-// Whose a key is, what that one may do and what was used: all from one's own store. node examples/hono-own-users/main.js
+// Owners of keys, plans and usage in a store of your own. node examples/hono-own-users/main.js
 import process from "node:process";
 import { serve } from "@hono/node-server";
 import { Hono } from "hono";
 import { createGateway, parseConfig } from "sallyport";
 
-// Stands for a database: who holds which token, and which plan.
-const users = new Map([[process.env.GATEWAY_KEY ?? "a-token-of-anns-own", {
-  name: "ann",
-  plan: "free",
-}]]);
+// A database of users by their tokens.
+const token = process.env.GATEWAY_KEY ?? "a-token-of-anns-own";
+const users = new Map([[token, { name: "ann", plan: "free" }]]);
 const plans = { free: { requests: "100/min", concurrency: 2 }, paid: { budget: "5M/month" } };
 const tokens = new Map();
 
 const config = parseConfig({ providers: { a: { upstream: process.env.UPSTREAM ?? "openai" } } });
 const gateway = createGateway(config, {
-  // Asked for each request, with what the caller showed. A failure is answered with 503; nobody waits for it for ever.
+  // Called for each request, with the caller's token. A failure is answered with 503.
   keys: async (token) => {
     const user = await users.get(token);
     return user && { id: user.name, limits: plans[user.plan] };
   },
-  // Told of each exchange once it is over, also of refused and broken ones.
+  // Called when an exchange is over, also for a refused or a broken one.
   observers: [{
     settled: ({ keyId, usage }) =>
       tokens.set(keyId, (tokens.get(keyId) ?? 0) + (usage?.total ?? 0)),

@@ -17,6 +17,8 @@ import { callRaw } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
 const OUTAGES = 4;
+/** Interval at which a gateway renews its membership. Milliseconds. */
+const RENEW_MS = 3000;
 /** Tokens of a call: of its input and of its output. */
 const [INPUT, OUTPUT] = [40, 60] as const;
 const USED = INPUT + OUTPUT;
@@ -34,6 +36,8 @@ const body = JSON.stringify({
 interface Member extends UnderTest {
   readonly client: RedisClient;
   readonly limiter: RedisLimiter;
+  /** Returns how often it has renewed its membership. */
+  renewals(): number;
 }
 
 withRedis.describe("outages of Redis within one window", () => {
@@ -75,7 +79,14 @@ withRedis.describe("outages of Redis within one window", () => {
     const client = new RedisClient(redis.url, systemClock, () => {});
     await client.ready();
     // Gateways hear of each other, and of what is owed, every few seconds: no test waits for that.
-    const clock: Clock = { ...systemClock, timer: (ms, fire) => systemClock.timer(ms / 30, fire) };
+    let renewals = 0;
+    const clock: Clock = {
+      ...systemClock,
+      timer(ms, fire) {
+        if (ms === RENEW_MS) renewals++; // the next one is set once a renewal is over
+        return systemClock.timer(ms / 30, fire);
+      },
+    };
     const limiter = new RedisLimiter(client, clock);
     await limiter.start();
     const price = { input: PRICE * 1e6, output: PRICE * 1e6 };
@@ -86,7 +97,18 @@ withRedis.describe("outages of Redis within one window", () => {
       parts: { limiter },
     });
     closing.push(() => limiter.close().finally(() => client.close()), () => under.close());
-    return { ...under, client, limiter };
+    return { ...under, client, limiter, renewals: () => renewals };
+  }
+  /**
+   * Waits until each gateway has learned of the other, and has told it its rate twice. Before that
+   * the first one takes itself for the only one.
+   */
+  async function knowEachOther(): Promise<void> {
+    const before = members.map(({ renewals }) => renewals());
+    await until(
+      () => members.every(({ renewals }, index) => renewals() >= (before[index] ?? 0) + 2),
+      "they know each other",
+    );
   }
   const passes = async (member: Member, key: string): Promise<boolean> => {
     const headers = { ...member.headers, "gateway-auth": `Bearer ${key}` };
@@ -122,6 +144,7 @@ withRedis.describe("outages of Redis within one window", () => {
         limits: { tokens: { limit: STRICT_TOKENS, windowMs: 3_600_000 }, mode: "strict" },
       },
     ];
+    await knowEachOther();
     let paid = await callUntilRefused(paying, 10);
     let taken = await callUntilRefused(strict, 10);
     for (let outage = 0; outage < OUTAGES; outage++) {
