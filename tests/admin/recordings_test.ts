@@ -51,6 +51,7 @@ describe("durable exchanges at the admin API", () => {
   it("are listed by a key's own settings, the newest first, with facts alone; and are stopped", async () => {
     assert.deepEqual(await list(), []);
     await (await call("idempotency-canary", GOOD_BODY)).text();
+    await until(async () => (await list())[0].state === "complete", "the end of the first");
     const streamed = await call("idempotency-canary-2", STREAM_BODY);
     const address = streamed.headers.get("location") ?? "";
     const [first, second, ...others] = await list();
