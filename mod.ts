@@ -2,7 +2,7 @@
  * Sallyport: a gateway in front of model providers. It checks two credentials, forwards, streams
  * and accounts.
  *
- * As a library this gives a plain `Request -> Response` handler; run as a program it is the command
+ * The library is a plain `Request -> Response` handler. The same file, run as a program, is the command
  * line.
  *
  * @example

@@ -19,25 +19,14 @@ import { collect } from "./admin_client.ts";
 import { CommandLineError, print } from "./command.ts";
 import type { CommandOptions } from "./options.ts";
 import { alignColumns, bold } from "./table.ts";
-import { readQuery, toRefusal, toTexts, withUsage } from "./usage_source.ts";
+import { readQuery, toRefusal, toTexts, USAGE_FILTERS, withUsage } from "./usage_source.ts";
 
 /** The number of decimals of a cost in the table; JSON and CSV state it exactly. */
 const SHOWN_DECIMALS = 4;
 /** The number of characters of a name that the table shows. */
 const MAX_NAME = 40;
 
-const ASKED = [
-  "by",
-  "last",
-  "from",
-  "to",
-  "key",
-  "team",
-  "provider",
-  "model",
-  "operation",
-  "limit",
-] as const;
+const ASKED = [...USAGE_FILTERS, "limit"] as const;
 
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
 const money = v.nullable(v.pipe(v.string(), v.regex(/^[0-9]+(?:\.[0-9]{1,12})?$/)));

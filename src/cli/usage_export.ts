@@ -8,19 +8,7 @@ import { loadConfig } from "../serve/load_config.ts";
 import { toExportText } from "../usage/usage_text.ts";
 import { printParts } from "./command.ts";
 import type { CommandOptions } from "./options.ts";
-import { readQuery, toRefusal, toTexts, withUsage } from "./usage_source.ts";
-
-const ASKED = [
-  "by",
-  "last",
-  "from",
-  "to",
-  "key",
-  "team",
-  "provider",
-  "model",
-  "operation",
-] as const;
+import { readQuery, toRefusal, toTexts, USAGE_FILTERS, withUsage } from "./usage_source.ts";
 
 /**
  * Prints the rows of usage.
@@ -28,7 +16,7 @@ const ASKED = [
  * @throws {CommandLineError} For a mistake in the command, and when usage can't be read
  */
 export async function exportUsageCommand(options: CommandOptions): Promise<void> {
-  const texts = { ...toTexts(options, ASKED), format: options.csv ? "csv" : "jsonl" };
+  const texts = { ...toTexts(options, USAGE_FILTERS), format: options.csv ? "csv" : "jsonl" };
   const { format, ...query } = readQuery(UsageExportSchema, texts);
   try {
     await withUsage(loadConfig(options.config), {

@@ -3,7 +3,7 @@
  * the caller reads. A stream of events is watched for its end, for a clean close would read as
  * success in the client libraries.
  *
- * What a stream has stated (`#stated`) and the event decide how the caller's part ends:
+ * The event and the stream's own statement (`#stated`) decide how the caller's part ends:
  *
  *     event                     | nothing stated  | complete | error          | plain answer
  *     --------------------------|-----------------|----------|----------------|-------------

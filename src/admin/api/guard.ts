@@ -81,10 +81,10 @@ export class Guard {
   }
 
   /**
-   * Refuses pages of other sites at a listener that has no token, where anybody may read metrics.
-   * Such a page reaches the listener through a browser on this machine: by its own name that
-   * resolves to this machine (DNS rebinding), or directly. Requests without Host pass: no browser
-   * sends them.
+   * Refuses pages of other sites at a listener that has no token, where anybody can read metrics. A
+   * browser on this machine can send a page's requests here: directly, or because the page's own
+   * name resolves to this machine (DNS rebinding). Requests without Host pass: no browser sends
+   * them.
    *
    * @throws {GatewayError} For an unknown Host, or a request of another site's page
    */

@@ -8,8 +8,8 @@
 import type { ExchangeRecord, GenAiOperation } from "../../exchange/record.ts";
 import type { Counter, Histogram, MetricRegistry } from "./metric_registry.ts";
 
-// Bounds that the conventions recommend.
-const DURATION_BOUNDS = [
+/** Bounds of durations that the conventions of OpenTelemetry recommend. Seconds. */
+export const DURATION_BOUNDS: readonly number[] = [
   0.01,
   0.02,
   0.04,

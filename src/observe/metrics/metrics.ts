@@ -10,7 +10,7 @@ import { concernOf } from "../../errors/outcomes.ts";
 import type { ExchangeRecord, TokenUsage } from "../../exchange/record.ts";
 import type { ExchangeObserver } from "../../exchange/observer.ts";
 import { isSuccess } from "../../http/message.ts";
-import { countGenAi, createGenAiMetrics } from "./gen_ai_metrics.ts";
+import { countGenAi, createGenAiMetrics, DURATION_BOUNDS } from "./gen_ai_metrics.ts";
 import type { MetricRegistry, MetricSnapshot } from "./metric_registry.ts";
 import { type MetricsFormat, toMetricsText } from "./metrics_text.ts";
 
@@ -24,23 +24,6 @@ const OVERHEAD_BOUNDS = [
   0.05,
   0.1,
 ];
-const DURATION_BOUNDS = [
-  0.01,
-  0.02,
-  0.04,
-  0.08,
-  0.16,
-  0.32,
-  0.64,
-  1.28,
-  2.56,
-  5.12,
-  10.24,
-  20.48,
-  40.96,
-  81.92,
-];
-
 /**
  * Limit of the combinations of labels that are cached for a model. More are possible: codes times
  * replicas.
