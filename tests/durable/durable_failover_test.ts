@@ -30,6 +30,9 @@ const WHOLE = PIECES.join("");
 /** How long a fleet may take to recover, and a lost recording to be closed. Milliseconds. */
 const RECOVERY_MS = 40_000;
 
+/** Name of the calls that show that a gateway has found Redis. */
+const READY = "ready";
+
 /** Two gateways, and what they share. */
 interface Scene {
   readonly sentinels: SentinelFleet;
@@ -43,6 +46,14 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
   const answers = new Map<string, ServerResponse[]>();
   const fleets: SentinelFleet[] = [];
 
+  const call = (url: string, name: string) => {
+    const headers = { ...HEADERS, "idempotency-key": name, "x-client-request-id": name };
+    return new Reading(`${url}/v1/chat/completions`, {
+      method: "POST",
+      headers,
+      body: STREAM_BODY,
+    });
+  };
   const start = async (kind: string): Promise<Scene> => {
     const sentinels = await startSentinelFleet();
     fleets.push(sentinels);
@@ -65,6 +76,8 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
     const serve = () =>
       startProgram(["serve", "--config", file]).waitFor(/listening on (http:\S+)/);
     const [near, far] = await Promise.all([serve(), serve()]);
+    // A gateway listens before it has found the primary, and refuses calls until then.
+    for (const url of [near, far]) await (await unlessAway(() => call(url, READY))).over;
     return { sentinels, near, far };
   };
   beforeAll(async () => {
@@ -72,7 +85,8 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
       const name = String(headers["x-client-request-id"]);
       answers.set(name, [...answers.get(name) ?? [], response]);
       response.writeHead(200, { "content-type": "text/event-stream" });
-      response.flushHeaders();
+      if (name === READY) response.end(WHOLE);
+      else response.flushHeaders();
     });
     folder = mkdtempSync(join(tmpdir(), "sallyport-failover-"));
   });
@@ -97,10 +111,7 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
     it(`goes on for its caller, and ends for others as it must: ${kind}`, async () => {
       const { sentinels, near, far } = await start(kind);
       const [primary, replica] = sentinels.servers;
-      const headers = { ...HEADERS, "idempotency-key": kind, "x-client-request-id": kind };
-      const call = (url: string) =>
-        new Reading(`${url}/v1/chat/completions`, { method: "POST", headers, body: STREAM_BODY });
-      const first = call(near);
+      const first = call(near, kind);
       await until(() => answers.has(kind), "the call is made");
       const [answer = assert.fail()] = answers.get(kind) ?? [];
       let sent = 0;
@@ -153,7 +164,7 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
         if ("code" in verdict) assert.match(verdict.code, /^(?:exchange_lost|410|404)$/);
       }
       assert.equal(answers.get(kind)?.length, 1, "one call");
-      const again = call(far);
+      const again = call(far, kind);
       let isAnswered = false;
       void again.over.then(() => isAnswered = true);
       await until(
@@ -175,14 +186,6 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
 
   it("loses no recording and makes no call again when the failover is planned", async () => {
     const { sentinels, near, far } = await start("many");
-    const call = (url: string, name: string) => {
-      const headers = { ...HEADERS, "idempotency-key": name, "x-client-request-id": name };
-      return new Reading(`${url}/v1/chat/completions`, {
-        method: "POST",
-        headers,
-        body: STREAM_BODY,
-      });
-    };
     const finish = (name: string, from = 1) =>
       answers.get(name)?.[0]?.end(PIECES.slice(from).join(""));
     const long = Array.from({ length: 20 }, (_, index) => `long-${index}`);
