@@ -4,6 +4,7 @@
 import { spawn } from "node:child_process";
 import { availableParallelism } from "node:os";
 import process from "node:process";
+import { formatPages } from "./docs/page_format.ts";
 import { findRuntimes } from "./runtimes.ts";
 
 const isFix = process.argv.includes("--fix");
@@ -44,6 +45,15 @@ function runStep([name, [command = "", ...args]]: typeof steps[number]): Promise
   });
 }
 
+/** Checks the format of the pages. @returns Whether nothing is wrong */
+async function checkPages(): Promise<boolean> {
+  const pages = await formatPages(deno, isFix);
+  const isGood = isFix || pages.length === 0;
+  if (!isGood) console.log(`not formatted: ${pages.join(", ")} (npm run check -- --fix)`);
+  console.log(`${isGood ? "ok    " : "FAILED"} format of pages`);
+  return isGood;
+}
+
 /** Runs the steps that are left, one after the other. */
 async function runSteps(waiting: (typeof steps[number])[]): Promise<boolean> {
   let isGood = true;
@@ -55,7 +65,7 @@ async function runSteps(waiting: (typeof steps[number])[]): Promise<boolean> {
 
 // What formats the files comes first, and then as many side by side as there are cores.
 const [format, ...others] = steps;
-const hasFormat = format === undefined || await runStep(format);
+const hasFormat = (format === undefined || await runStep(format)) && await checkPages();
 const waiting = [...others];
 const good = await Promise.all(
   Array.from({ length: availableParallelism() }, () => runSteps(waiting)),

@@ -3,6 +3,7 @@
  * leaves it as it is.
  */
 import { readFileSync, writeFileSync } from "node:fs";
+import { unpadTables } from "./page_format.ts";
 
 /** A generated part of one or several pages. */
 export interface Part {
@@ -20,21 +21,12 @@ const endOf = (name: string) => `<!-- end of ${name} -->`;
 /**
  * @param head The head's cells
  * @param rows Each row's cells, as many
- * @returns The table, padded as `deno fmt` does
+ * @returns The table, not padded
  */
 export function toTable(head: readonly string[], rows: readonly (readonly string[])[]): string {
-  const escaped = [head, ...rows].map((row) => row.map((cell) => cell.replaceAll("|", "\\|")));
-  const widths = head.map((_, column) =>
-    Math.max(2, ...escaped.map((row) => Array.from(row[column] ?? "").length))
-  );
   const line = (cells: readonly string[]) =>
-    `| ${widths.map((width, column) => pad(cells[column] ?? "", width)).join(" | ")} |`;
-  const [first = [], ...rest] = escaped.map(line);
-  return [first, `| ${widths.map((width) => "-".repeat(width)).join(" | ")} |`, ...rest].join("\n");
-}
-
-function pad(cell: string, width: number): string {
-  return cell + " ".repeat(width - Array.from(cell).length);
+    `| ${cells.map((cell) => cell.replaceAll("|", "\\|")).join(" | ")} |`;
+  return unpadTables([line(head), line(head.map(() => "---")), ...rows.map(line)].join("\n"));
 }
 
 /**

@@ -11,6 +11,7 @@ import { afterEach, describe, it } from "@std/testing/bdd";
 import { writeApi } from "../../scripts/docs/api.ts";
 import { IN_STREAM } from "../../scripts/docs/errors.ts";
 import { makePeers } from "../../scripts/docs/performance.ts";
+import { unpadTables } from "../../scripts/docs/page_format.ts";
 import { readPart, toTable } from "../../scripts/docs/parts.ts";
 import { listSettings } from "../../scripts/docs/settings.ts";
 import { TABLES } from "../../scripts/docs/tables.ts";
@@ -236,10 +237,17 @@ describe("the reference of the library", () => {
 });
 
 describe("a table", () => {
-  it("is padded by characters, and keeps its bars", () => {
+  it("is not padded, and keeps its bars", () => {
     assert.equal(
-      toTable(["a", "µ"], [["1|2", "–"]]),
-      "| a    | µ  |\n| ---- | -- |\n| 1\\|2 | –  |",
+      toTable(["a", "", "µ"], [["1|2", "", "–"]]),
+      "| a | | µ |\n| --- | --- | --- |\n| 1\\|2 | | – |",
+    );
+  });
+
+  it("loses the padding of the formatter, and code keeps its spaces", () => {
+    assert.equal(
+      unpadTables("| a   |  b |\n| :--- | --: |\n\n```text\n|  a  |\n```\n"),
+      "| a | b |\n| :--- | ---: |\n\n```text\n|  a  |\n```\n",
     );
   });
 });
