@@ -1,7 +1,6 @@
 /** The map of the sources: every file with the first sentence of its module's docstring. */
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { toTable } from "./parts.ts";
 
 /** Files, those at the top of a folder before its folders. */
 function* filesOf(folder: string): Generator<string> {
@@ -21,8 +20,9 @@ function firstSentenceOf(file: string): string {
   return sentence.trim().replace(/\{@link ([^}]+)\}/g, "`$1`");
 }
 
-/** Makes the map: a table of paths and sentences. */
+/** Makes the map: a line for each file, with its path and its subject. */
 export function makeMap(): string {
-  const files = ["mod.ts", ...filesOf("src")];
-  return toTable(["file", "about"], files.map((file) => [`\`${file}\``, firstSentenceOf(file)]));
+  return ["mod.ts", ...filesOf("src")].map((file) => `${file}: ${firstSentenceOf(file)}`).join(
+    "\n",
+  );
 }

@@ -12,7 +12,6 @@ import {
 } from "./errors.ts";
 import { makeBarredHeaders, makeRequestHeaders, makeResponseHeaders } from "./headers.ts";
 import { FLEET } from "./fleet.ts";
-import { makeMap } from "./map.ts";
 import { makeGenAi, makeMetrics } from "./metrics.ts";
 import { makeOperations, makeOtherOperations } from "./operations.ts";
 import { makeCommands, makeOptions } from "./options.ts";
@@ -26,7 +25,6 @@ const PERFORMANCE = ["docs/performance.md"];
 
 /** A test compares each with what its pages hold. */
 export const TABLES: readonly Part[] = [
-  { name: "map", files: ["CONTRIBUTING.md"], make: makeMap },
   { name: "settings", files: ["docs/configuration.md"], make: makeSettings },
   { name: "presets", files: ["docs/configuration.md"], make: makePresets },
   { name: "operations", files: ["docs/interfaces.md"], make: makeOperations },

@@ -128,8 +128,9 @@ export class PageRun {
     run.#ports.set(COLLECTOR, new URL(run.#provider.url).port);
     run.#copy();
     writePrograms(join(run.#folder.path, "bin"), join(run.#home, "dist", "sallyport.js"));
-    const example = readBlocks("README.md").find(({ text }) => text.startsWith("// gateway.jsonc"));
-    await run.#configure(example?.text ?? assert.fail("the README shows no configuration"));
+    const page = join("docs", "getting-started.md");
+    const example = readBlocks(page).find(({ text }) => text.startsWith("// gateway.jsonc"));
+    await run.#configure(example?.text ?? assert.fail(`${page} shows no configuration`));
     return run;
   }
 

@@ -35,9 +35,9 @@ function ask(ci: string): string {
 }
 
 describe("the packages that tests need", () => {
-  it("are the same in the README, in CI and in the tests", () => {
+  it("are the same on the page of the tests, in CI and in the tests", () => {
     const [, install = ""] =
-      /^sudo apt-get install (.+)$/m.exec(readFileSync("README.md", "utf8")) ?? [];
+      /^sudo apt-get install (.+)$/m.exec(readFileSync("tests/README.md", "utf8")) ?? [];
     assert.deepEqual(install.split(" "), DEBIAN_PACKAGES);
     const pairs = readFileSync(".ci/run", "utf8").matchAll(/^for pair in ([^;]+);/gm);
     const named = Array.from(pairs, ([, list = ""]) => list.match(/(?<=:)[\w-]+/g) ?? []).flat();

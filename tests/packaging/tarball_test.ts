@@ -115,6 +115,7 @@ describe("the package", () => {
       "CONTRIBUTING.md",
       "LICENSE",
       "README.md",
+      "SECURITY.md",
       "dist/gateway.schema.json",
       "dist/mod.cjs",
       "dist/mod.js",

@@ -24,8 +24,8 @@ export type DebianPackage =
   | "zsh";
 
 /**
- * Programs that tests start, by the package that holds them. README and `.ci/run` name the same
- * packages.
+ * Programs that tests start, by the package that holds them. `tests/README.md` and `.ci/run` name the
+ * same packages.
  */
 const PROGRAMS: Readonly<Record<DebianPackage, readonly string[]>> = {
   bsdutils: ["script"],
