@@ -1,5 +1,5 @@
 /**
- * `npm run check [-- --fix]`: format, lint, docstrings, types, house rules.
+ * `npm run check [-- --fix]`: format, lint, docstrings, types, house rules, words.
  */
 import { spawn } from "node:child_process";
 import { availableParallelism } from "node:os";
@@ -16,6 +16,7 @@ const steps: readonly (readonly [name: string, command: readonly string[]])[] = 
   ["format", [deno, "fmt", ...(isFix ? [] : ["--check"]), "--quiet"]],
   ["house rules", [process.execPath, "--test", "--test-reporter=dot", "tests/house_test.ts"]],
   ["types: everything", [...tsc, "."]],
+  ["words", [process.execPath, "scripts/words.ts"]],
   ["types: the core names no runtime", [...tsc, "src"]],
   ["lint: docstrings of the library", [deno, "doc", "--quiet", "--lint", "mod.ts"]],
   ["lint: product", [deno, "lint", "--quiet", "mod.ts", "src"]],
