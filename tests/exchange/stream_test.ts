@@ -311,7 +311,7 @@ describe("a streamed chat completion", () => {
 
   it.notOn(
     "workers",
-    "`silent stream` has a case of its own there",
+    "`silent stream` has a separate case there",
     "lets a stream be silent for longer than any default of the runtime's listener",
     async () => {
       await start(async (response) => {
