@@ -4,7 +4,7 @@
  */
 // runtimes: once
 import assert from "node:assert/strict";
-import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, globSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import process from "node:process";
 import { afterEach, describe, it } from "@std/testing/bdd";
@@ -14,6 +14,7 @@ import { makePeers } from "../../scripts/docs/performance.ts";
 import { readPart, toTable } from "../../scripts/docs/parts.ts";
 import { listSettings } from "../../scripts/docs/settings.ts";
 import { TABLES } from "../../scripts/docs/tables.ts";
+import { ROWS as FAULTS } from "../../scripts/docs/faults.ts";
 import { ConfigError } from "../../src/config/config.ts";
 import { VARIABLES } from "../../src/config/environment.ts";
 import { loadConfig } from "../../src/serve/load_config.ts";
@@ -45,6 +46,13 @@ describe("the pages", () => {
       for (const file of files) assert.equal(readPart(file, name), make(), `${file} is stale`);
     });
   }
+
+  it("list only faults that the title of a test names", () => {
+    const tests = globSync("tests/**/*_test.ts").map((file) => readFileSync(file, "utf8"));
+    for (const name of Object.keys(FAULTS)) {
+      assert.ok(tests.some((text) => text.includes(` [${name}]`)), `no test proves "${name}"`);
+    }
+  });
 
   it("mark no part that nobody writes", () => {
     const names = [...TABLES.map(({ name }) => name), ...WITHOUT_TABLES];

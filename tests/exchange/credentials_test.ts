@@ -48,7 +48,7 @@ describe("credentials", () => {
     assert.equal(provider.calls[0]?.headers.authorization, "BEARER sk-1");
   });
 
-  it("row 22: refuses everything that is not one Bearer credential", async () => {
+  it("refuses everything that is not one Bearer credential [malformed credentials]", async () => {
     for (
       const value of [
         "Bearer",
@@ -69,7 +69,7 @@ describe("credentials", () => {
     assert.equal(provider.calls.length, 0);
   });
 
-  it("row 25: gives one and the same answer for unknown, expired and malformed keys", async () => {
+  it("gives the same answer for unknown, expired and malformed keys [bad keys alike]", async () => {
     const shown = [generateGatewayKey(), EXPIRED, "gk_broken", "short", `${OWN}x`];
     const answers = new Set<string>();
     for (const key of shown) {
@@ -80,7 +80,7 @@ describe("credentials", () => {
     assert.match([...answers][0] ?? "", /^401 invalid_gateway_key/);
   });
 
-  it("row 24: looks at the gateway key first", async () => {
+  it("checks the gateway key first [one credential]", async () => {
     assert.equal(
       await codeOf({ "gateway-auth": undefined, authorization: undefined }),
       "missing_gateway_key",

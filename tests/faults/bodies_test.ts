@@ -1,4 +1,4 @@
-/** Memory and time that callers' bodies take, rows 51, 54 and 57 of the list. */
+/** Memory and time that callers' bodies take. */
 // runtimes: all, old node
 // alone: it measures how soon memory is given back
 import assert from "node:assert/strict";
@@ -85,7 +85,7 @@ describe("bodies of callers", () => {
 
   for (const transport of ["its own", "fetch"]) {
     const parts = transport === "fetch" ? { parts: { transport: createFetchTransport() } } : {};
-    it(`row 51: a body counts until it has left, not until the answer begins (transport: ${transport})`, async () => {
+    it(`a body counts until it is sent, not until the answer begins (transport: ${transport}) [large bodies]`, async () => {
       const { url, held } = await startReluctant();
       const under = await start(url, {
         ...parts,
@@ -113,7 +113,7 @@ describe("bodies of callers", () => {
     });
   }
 
-  it("row 51: a body that does not leave counts no longer than its exchange, however that ends", async () => {
+  it("a body that is never sent stops counting when its exchange ends, however it ends [large bodies]", async () => {
     const { url, held } = await startReluctant();
     const limits = { body: "24MB", bodies: "32MB" };
     const under = await start(url, { config: { limits } });
@@ -139,7 +139,7 @@ describe("bodies of callers", () => {
     }
   });
 
-  it("row 51: a body that never left is not let go of: it goes whole to another replica", async () => {
+  it("a body that was never sent is kept, and goes whole to another replica [large bodies]", async () => {
     const provider = await startProvider();
     closing.push(() => provider.close());
     const hole = await startBlackHole();
@@ -151,7 +151,7 @@ describe("bodies of callers", () => {
     assert.equal(provider.calls[0]?.body.toString(), bodyOf(5 * MB));
   });
 
-  it("row 51: 80 streams with 5 MB bodies that stay open cost the process what may be held, and no more", async () => {
+  it("80 open streams with 5 MB bodies use no more memory than the limit for bodies [large bodies]", async () => {
     let open = 0;
     const server = createServer((request, response) => {
       request.resume().on("end", () => {
@@ -203,7 +203,7 @@ describe("bodies of callers", () => {
     }
   });
 
-  it("row 54: bodies that are announced and do not come keep nobody out", async () => {
+  it("announced bodies that do not come do not block other callers [absent bodies]", async () => {
     const provider = await startProvider();
     closing.push(() => provider.close());
     const under = await start(provider.url);
@@ -226,7 +226,7 @@ describe("bodies of callers", () => {
     await until(() => under.gateway.openExchanges === 0, "all are over");
   });
 
-  it("row 54: a key that sends all that it may leaves room for the bodies of another", async () => {
+  it("a key that sends as much as allowed leaves room for the bodies of another [absent bodies]", async () => {
     const provider = await startProvider();
     closing.push(() => provider.close());
     const under = await start(provider.url, {
@@ -250,7 +250,7 @@ describe("bodies of callers", () => {
     assert.equal((await send(under, 4 * MB, 0)).status, 200);
   });
 
-  it("row 57: ten million items of an array are refused by their count, before they are parsed", async () => {
+  it("an array of ten million items is refused by its count, before it is parsed [many items]", async () => {
     const provider = await startProvider();
     closing.push(() => provider.close());
     const under = await start(provider.url);

@@ -1,4 +1,4 @@
-/** Faults and abuse by callers, rows 17 to 37 of the list where no other test has them. */
+/** Faults and abuse by callers. */
 // runtimes: all, old node, workers
 // alone: it measures how soon a call ends after its caller left
 import assert from "node:assert/strict";
@@ -62,7 +62,7 @@ describe("faults of callers", () => {
   const raw = (under: UnderTest, body = STREAM_BODY) =>
     openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body }));
 
-  it("rows 17 and 18: the upstream is closed within 100 ms of the caller's leaving, at every stage", async () => {
+  it("the upstream is closed within 100 ms of the caller's leaving, at every stage [early leaver] [caller leaves]", async () => {
     const stages: Record<string, Answering> = {
       "before the header": () => {},
       "in a stream": (response) => {
@@ -94,7 +94,7 @@ describe("faults of callers", () => {
     }
   });
 
-  it("row 17: the upstream is closed when the caller of a large request leaves before the header", async () => {
+  it("the upstream is closed when the caller of a large request leaves before the header [early leaver]", async () => {
     for (const bytes of [600, 5000, 100_000]) {
       const { provider, under } = await start(() => {});
       const caller = raw(
@@ -111,7 +111,7 @@ describe("faults of callers", () => {
   it.notOn(
     "workers",
     "workerd ends a broken body like a whole one",
-    "row 19: a caller that reads nothing is let go after a while, and the upstream with it",
+    "a caller that reads nothing is disconnected after the write deadline, and the upstream too [slow reader]",
     async () => {
       const { provider, under } = await start(flood, {
         config: { limits: { writeStall: "500ms" } },
@@ -278,7 +278,7 @@ describe("faults of callers", () => {
     },
   );
 
-  it("row 20: hundreds of idle streams stand in nobody's way", async () => {
+  it("hundreds of idle streams do not delay other calls [idle streams]", async () => {
     const { provider, under } = await start((response, { body }) => {
       if (!body.toString().includes('"stream":true')) return answerPlain(response);
       response.writeHead(200, { "content-type": "text/event-stream" });
@@ -308,7 +308,7 @@ describe("faults of callers", () => {
   it.notOn(
     "workers",
     "a Worker takes no parts of a test",
-    "row 21: a flood of wrong keys costs malformed ones no look-up, and good callers nothing",
+    "a flood of wrong keys does not slow good callers, and malformed keys are not looked up [key flood]",
     async () => {
       let lookups = 0;
       const good = new MemoryKeyStore([]);
@@ -342,7 +342,7 @@ describe("faults of callers", () => {
     },
   );
 
-  it("row 44: over the memory for bodies new ones are turned away at once, and what runs goes on", async () => {
+  it("when the memory for bodies is full, new bodies are refused at once, and open calls continue [no body memory]", async () => {
     let finish = (): void => {};
     const { under } = await start((response, { body }) => {
       if (!body.toString().includes('"stream":true')) return answerPlain(response);

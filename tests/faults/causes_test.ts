@@ -71,17 +71,20 @@ describe("the cause of a failed call", () => {
 
   const FAILURES: Readonly<Record<string, Failure>> = {
     "a port where nobody listens": { upstream: urlOfNobody, cause: "refused" },
-    "row 2: a name that does not resolve": {
+    "a name that does not resolve [untrusted upstream]": {
       upstream: () => "http://nobody.invalid/v1",
       cause: "dns",
     },
-    "row 2: a name that does not resolve, over TLS": {
+    "a name that does not resolve, over TLS [untrusted upstream]": {
       upstream: () => "https://nobody.invalid/v1",
       cause: "dns",
     },
-    "row 2: a certificate that nobody has signed": { upstream: selfSigned, cause: "tls" },
-    "row 2: a certificate for another host": { upstream: wrongHost, cause: "tls" },
-    "row 2: an expired certificate": { upstream: expired, cause: "tls" },
+    "a certificate without a known signer [untrusted upstream]": {
+      upstream: selfSigned,
+      cause: "tls",
+    },
+    "a certificate for another host [untrusted upstream]": { upstream: wrongHost, cause: "tls" },
+    "an expired certificate [untrusted upstream]": { upstream: expired, cause: "tls" },
     "no TLS on that port": {
       upstream: () => notTls("HTTP/1.1 400 Bad Request\r\n\r\n"),
       cause: "tls",
@@ -206,10 +209,10 @@ describe("the cause of a failed call", () => {
     };
     const SAME = [
       "a port where nobody listens",
-      "row 2: a name that does not resolve",
-      "row 2: a certificate that nobody has signed",
-      "row 2: a certificate for another host",
-      "row 2: an expired certificate",
+      "a name that does not resolve [untrusted upstream]",
+      "a certificate without a known signer [untrusted upstream]",
+      "a certificate for another host [untrusted upstream]",
+      "an expired certificate [untrusted upstream]",
       "no TLS on that port",
       "a reset before the header",
       "an end before the header",

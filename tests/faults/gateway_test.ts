@@ -1,7 +1,4 @@
-/**
- * Faults of the gateway itself and of its surroundings, rows 38 to 50 of the list where no other
- * test has them.
- */
+/** Faults of the gateway itself and of its environment. */
 // runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
@@ -41,7 +38,7 @@ describe("faults of the gateway", () => {
   it.notOn(
     "workers",
     "the platform ends a Worker by itself",
-    "row 38: closing lets open exchanges finish, refuses new ones, and tells the rest",
+    "closing lets open exchanges finish, refuses new ones, and ends the rest with an error [restart]",
     async () => {
       let finish = (): void => {};
       const provider = await startProvider((response, { body }) => {
@@ -84,7 +81,7 @@ describe("faults of the gateway", () => {
   it.notOn(
     "workers",
     "a Worker takes no parts of a test",
-    "row 42: a wall clock that jumps moves no deadline, and only the expiry of keys",
+    "a wall clock that jumps changes only the expiry of keys, and no deadline [clock jump]",
     async () => {
       let jumpMs = 0;
       const clock: Clock = { ...systemClock, now: () => Date.now() + jumpMs };
@@ -113,7 +110,7 @@ describe("faults of the gateway", () => {
     },
   );
 
-  it("row 46: no failing upstream makes the gateway call more often than it is called", async () => {
+  it("a failing upstream never makes the gateway call more often than it is called [retry storm]", async () => {
     let number = 0;
     const provider = await startProvider((response) =>
       response.writeHead(number++ % 2 ? 500 : 200).end("{}")
@@ -124,7 +121,7 @@ describe("faults of the gateway", () => {
     assert.equal(provider.calls.length, 60);
   });
 
-  it("row 48: what operators ask is not answered to callers", async () => {
+  it("the operators' paths are not answered to callers [operator paths]", async () => {
     const { under } = await start();
     for (const path of ["/readyz", "/livez", "/metrics", "/admin", "/v1/admin"]) {
       assert.equal(
@@ -137,7 +134,7 @@ describe("faults of the gateway", () => {
   it.notOn(
     "workers",
     "workerd or the edge reads the bytes first",
-    "row 49: no key and no prompt is told, whatever goes wrong",
+    "no failure puts a key or a prompt into the log or an answer [secrets]",
     async () => {
       const CANARY = "canary7f3a";
       const { under } = await start();
@@ -171,7 +168,7 @@ describe("faults of the gateway", () => {
   it.notOn(
     "workers",
     "a Worker takes no parts of a test",
-    "row 50: a tracer that throws costs its own exchange",
+    "a tracer that throws fails only its own exchange [internal throw]",
     async () => {
       const begin = () => {
         throw new Error("a secret word");
@@ -188,7 +185,7 @@ describe("faults of the gateway", () => {
   it.notOn(
     "workers",
     "a Worker takes no parts of a test",
-    "row 50: what throws anywhere costs its own exchange and tells nothing",
+    "an error that any part throws fails only its own exchange and reveals nothing [internal throw]",
     async () => {
       const secret = () => {
         throw new Error("a secret word");

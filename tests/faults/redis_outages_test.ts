@@ -136,7 +136,7 @@ withRedis.describe("outages of Redis within one window", () => {
   const usedOf = async (member: Member, subject: LimitSubject) =>
     (await member.limiter.status(subject)).map(({ used }) => used)[0] ?? NaN;
 
-  it("row 40: give out a budget of money and a strict limit once, however many there are", async () => {
+  it("spend a budget of money and a strict limit only once, however many there are [Redis fails]", async () => {
     const day = { limit: 0.6e9, period: "day", currency: "USD" } as const;
     const subjects: LimitSubject[] = [
       { name: "key:paying", limits: { spend: day } },

@@ -86,7 +86,7 @@ withRedis.describe("a fleet with very many keys", () => {
     await Promise.all(meters.map((meter) => meter.close()));
   }
 
-  it.large("row 69: usage of every key is kept, in small hashes, and no script takes Redis 5 ms", async () => {
+  it.large("usage of every key is kept in small hashes, and scripts take Redis less than 5 ms each [many keys]", async () => {
     await costOf("evalsha");
     await useAllKeys();
     const { calls, ms } = await costOf("evalsha");
@@ -120,7 +120,7 @@ withRedis.describe("a fleet with very many keys", () => {
     assert.deepEqual([keys.size, requests], [KEYS, KEYS]);
   });
 
-  it.large("row 69: usage that is old enough goes hash by hash, each at a time of its own", async () => {
+  it.large("old usage expires hash by hash, each at a different time [many keys]", async () => {
     const places = Array.from({ length: GROUPS * HASHES }, (_, n) => ({
       group: n % GROUPS,
       hash: Math.floor(n / GROUPS),
@@ -138,7 +138,7 @@ withRedis.describe("a fleet with very many keys", () => {
     assert.ok(ms < MAX_MS, `${ms} ms a hash`);
   });
 
-  it.large("row 69: open places of ten thousand keys are renewed a hundred at a time", async () => {
+  it.large("open calls of ten thousand keys are renewed a hundred at a time [many keys]", async () => {
     const limiters = clients.map((client) => new RedisLimiter(client, systemClock));
     const place = "sallyport:{key:7}:open";
     try {

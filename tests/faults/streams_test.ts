@@ -1,7 +1,4 @@
-/**
- * Streams and deadlines as real providers and client libraries have them, rows 60 to 65: each has
- * one right outcome.
- */
+/** Streams and deadlines of real providers and client libraries. Each has one right outcome. */
 // runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
@@ -141,7 +138,7 @@ describe("streams and deadlines", () => {
   };
   const isBroken = (received: string): boolean => !/\r\n0\r\n\r\n$/.test(received);
 
-  it("row 60: comments for longer than the idle deadline, then the first event", async () => {
+  it("comments for longer than the idle deadline, then the first event, are a good stream [late first event]", async () => {
     const { under } = await start((response) => {
       beginStream(response);
       dripping(response, ": queued\n\n", 25, stream("a"));
@@ -150,13 +147,13 @@ describe("streams and deadlines", () => {
     assert.equal((await under.settled()).outcome, "ok");
   });
 
-  it("row 60: nothing at all after the header ends at the idle deadline", async () => {
+  it("a stream with nothing after its header ends at the idle deadline [late first event]", async () => {
     const { under } = await start(beginStream, { provider: { deadlines: { idle: "300ms" } } });
     assert.match((await call(under)).body, /"code":"upstream_idle_timeout"/);
     assert.equal((await under.settled()).outcome, "timeout");
   });
 
-  it("row 60: blank lines for longer than the idle deadline, then a plain answer", async () => {
+  it("blank lines for longer than the idle deadline, then a plain answer, are a good answer [late first event]", async () => {
     const { under } = await start((response) => {
       response.writeHead(200, { "content-type": "application/json" });
       dripping(response, "\n", 25, COMPLETION);
@@ -170,7 +167,7 @@ describe("streams and deadlines", () => {
   it.notOn(
     "workers",
     "a Worker takes no parts of a test",
-    "row 60: ten minutes of comments, by default",
+    "ten minutes of comments are allowed by default [late first event]",
     async () => {
       const clock = new HandClock();
       const held: { response?: ServerResponse } = {};
@@ -194,7 +191,7 @@ describe("streams and deadlines", () => {
   it.notOn(
     "workers",
     "a Worker takes no parts of a test",
-    "row 61: a plain answer after nine minutes, by default",
+    "a plain answer after nine minutes is allowed by default [late answer]",
     async () => {
       const clock = new HandClock();
       const held: { response?: ServerResponse } = {};
@@ -212,7 +209,7 @@ describe("streams and deadlines", () => {
   it.notOn(
     "workers",
     "a Worker takes no parts of a test",
-    "row 62: a caller's clock in whole seconds ends with the second that was cut off",
+    "a caller's deadline in whole seconds lasts until the end of its last second [cut clock]",
     async () => {
       const cases = [["1", 1600, 200], ["1", 2000, 504], ["0", 900, 200], ["0", 1000, 504], [
         "1.5",
@@ -239,7 +236,7 @@ describe("streams and deadlines", () => {
   );
 
   for (const [name, events] of Object.entries(OWN_ERRORS)) {
-    it(`row 63: ${name} of the provider's own passes as it is, with nothing after it`, async () => {
+    it(`${name} from the provider passes unchanged, with nothing after it [error event]`, async () => {
       const { under } = await start((response) => {
         beginStream(response);
         response.end(events);
@@ -250,7 +247,7 @@ describe("streams and deadlines", () => {
     });
   }
 
-  it("row 63: an empty finish reason is none", async () => {
+  it("an empty finish reason does not finish a stream [error event]", async () => {
     const events = emptyReason("a") + emptyReason("b");
     const { under } = await start((response) => {
       beginStream(response);
@@ -282,7 +279,7 @@ describe("streams and deadlines", () => {
   it.notOn(
     "workers",
     "workerd ends a broken body like a whole one",
-    "row 63: a cut between the finish and the usage is one for the caller too",
+    "a cut between the finish and the usage is a cut for the caller too [error event]",
     async () => {
       const events = chunk("a") + chunk(null, "stop");
       const { received, record } = await cutAfter(events);
@@ -295,7 +292,7 @@ describe("streams and deadlines", () => {
   it.notOn(
     "workers",
     "workerd ends a broken body like a whole one",
-    "row 63: a cut after an error event of the provider's own is one for the caller too",
+    "a cut after an error event of the provider is a cut for the caller too [error event]",
     async () => {
       const events = chunk("a") + event({ error: ERROR });
       const { received, record } = await cutAfter(events);
@@ -355,13 +352,13 @@ describe("streams and deadlines", () => {
     },
   );
 
-  it("row 63: a cut after [DONE] is no loss", async () => {
+  it("a cut after [DONE] is a complete stream [error event]", async () => {
     const { received, record } = await cutAfter(stream("a"));
     assert.ok(!isBroken(received));
     assert.equal(record.outcome, "ok");
   });
 
-  it("row 63: a caller that leaves after the error event has seen the end", async () => {
+  it("a caller that leaves after the error event has seen the end [error event]", async () => {
     const { under } = await start((response) => {
       beginStream(response);
       response.write(chunk("a") + event({ error: ERROR }));
@@ -373,7 +370,7 @@ describe("streams and deadlines", () => {
   });
 
   for (const [name, events] of Object.entries(ODD_ENDS)) {
-    it(`row 64: a stream that ends ${name} is complete`, async () => {
+    it(`a stream that ends ${name} is complete [odd ending]`, async () => {
       const { under } = await start((response) => {
         beginStream(response);
         response.end(events);
@@ -383,7 +380,7 @@ describe("streams and deadlines", () => {
     });
   }
 
-  it("row 65: the header comes before the first event, and a comment only where the listener needs one", async () => {
+  it("the header is sent before the first event, and a comment only where the listener needs one [early header]", async () => {
     const held: { response?: ServerResponse } = {};
     const { under } = await start((response) => {
       beginStream(response);

@@ -78,7 +78,7 @@ describe("parsing a body", () => {
     fc.assert(fc.property(fc.uint8Array(), (bytes) => void codeOf(() => parseView(bytes))));
   });
 
-  it("row 31: takes a byte order mark and refuses what is no UTF-8", () => {
+  it("accepts a byte order mark and refuses invalid UTF-8 [invalid UTF-8]", () => {
     assert.deepEqual(parse("\ufeff{}"), {});
     const [quote, overlong, surrogate] = [[0x22], [0xc0, 0xaf], [0xed, 0xa0, 0x80]];
     for (const wrong of [[0xff], [0xc3], overlong, surrogate, [0xf4, 0x90, 0x80, 0x80], [0x80]]) {

@@ -279,7 +279,7 @@ describe("keys that nobody has in a file", () => {
       store.close();
     }));
 
-  it("row 21: cost a bounded number of looks, however many of them are shown", () =>
+  it("cost a bounded number of reads, however many of them are sent [key flood]", () =>
     within(toText([ONE]), async (place) => {
       const { file, store } = await open(place);
       const start = performance.now();

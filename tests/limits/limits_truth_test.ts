@@ -84,7 +84,7 @@ const worlds: fc.Arbitrary<World> = fc.record({
 });
 
 describe("limits beside a provider that knows the truth", () => {
-  it.large("row 70: charge the truth, and never more than the stated bound beyond a limit, whatever callers do", async () => {
+  it.large("charge the real usage, and never exceed a limit by more than the stated bound, whatever callers do [unstated usage]", async () => {
     let refused = 0;
     await fc.assert(
       fc.asyncProperty(worlds, async (world) => {

@@ -162,7 +162,7 @@ describe("a transport", () => {
     assert.equal(await textOf(await send()), "{}");
   });
 
-  it("row 6: hands on all that came before an answer breaks off, however close behind", async () => {
+  it("passes all bytes that arrive before an answer breaks off [cut stream]", async () => {
     const endings: Record<string, (socket: Socket) => unknown> = {
       "a close": (socket) => socket.destroy(),
       "a reset": (socket) => socket.resetAndDestroy(),
