@@ -2,7 +2,7 @@
  * Operators with identity tokens at the admin listener, their roles, the audit of what they change,
  * and revocations.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

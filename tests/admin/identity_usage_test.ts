@@ -2,7 +2,7 @@
  * Usage and budgets of callers with identity tokens: by the team and the plan that their claims
  * name.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,5 +1,5 @@
 /** The rings behind the live feed: what they keep, and that they never keep more. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { createLiveEvents, LiveFeed } from "../../src/observe/live/live_feed.ts";

@@ -1,5 +1,5 @@
 /** `GET /v1/providers`: the limits that all keys share at a provider, and what is taken of them. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { assertRefusal, type Running, startAdmin } from "../support/admin.ts";

@@ -1,5 +1,5 @@
 /** `sallyport log`: prints, filters and sums the JSON access log, from files and from a pipe. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { spawn } from "node:child_process";

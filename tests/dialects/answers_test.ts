@@ -2,7 +2,7 @@
  * Plain answers of each interface: the tokens that they state, and the gateway's errors in their
  * place.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";

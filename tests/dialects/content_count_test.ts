@@ -2,7 +2,7 @@
  * Tokens of output that nobody states: counted by the content that was relayed, however a provider
  * writes and cuts it.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe } from "@std/testing/bdd";

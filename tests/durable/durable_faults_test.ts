@@ -2,7 +2,7 @@
  * Durable exchanges at a fault: what each of their readers gets, and what the next call by the same
  * name does.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";

@@ -1,5 +1,5 @@
 /** Recordings in Redis: the suite of all stores, and what Redis adds. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, it } from "@std/testing/bdd";
 import { Redis } from "ioredis";

@@ -1,7 +1,7 @@
 /**
  * The words for how exchanges end: one table, and everything that operators look at agrees with it.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { afterEach, describe, it } from "@std/testing/bdd";

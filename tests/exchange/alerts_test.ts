@@ -1,7 +1,7 @@
 /**
  * Messages about budgets: when they are sent, how they are signed, and that nobody waits for them.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";

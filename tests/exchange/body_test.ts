@@ -1,5 +1,5 @@
 /** The caller's body through the front door: bounded, timed, strictly JSON. */
-// runtimes: all, old node, workers
+// runtimes: all, workers
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
 import { it } from "../support/cases.ts";

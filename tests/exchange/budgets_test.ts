@@ -1,5 +1,5 @@
 /** Teams, budgets of money and modes of limits, through the front door. */
-// runtimes: all, old node, workers
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
 import { it } from "../support/cases.ts";

@@ -2,7 +2,7 @@
  * The two credentials through the front door, in each place for them: what is refused never reaches
  * a provider.
  */
-// runtimes: all, old node, workers
+// runtimes: all, workers
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { CREDENTIAL_HEADERS } from "../../src/config/credential.ts";

@@ -2,7 +2,7 @@
  * Streams of every interface through the front door: byte for byte, with their own end, tokens and
  * error events.
  */
-// runtimes: all, old node, workers
+// runtimes: bun, node, workers
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";

@@ -2,7 +2,7 @@
  * Reads of a recorded answer whose gateway has died: each of them says that it is over, and how it
  * ended.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { systemClock } from "../../src/exchange/clock.ts";

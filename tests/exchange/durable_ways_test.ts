@@ -2,7 +2,7 @@
  * Ways back to a recorded answer: its address, ids of its events, its end, and from pages in
  * browsers.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
 import { ENTRY_KIND, TAG_BYTES } from "../../src/durable/recording_store.ts";

@@ -1,7 +1,7 @@
 /**
  * Every error of the table, provoked through the front door: status, the four keys, the headers.
  */
-// runtimes: all, old node, workers
+// runtimes: all, workers
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
 import { type ErrorCode, ERRORS } from "../../src/errors/gateway_error.ts";

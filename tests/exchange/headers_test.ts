@@ -1,5 +1,5 @@
 /** What crosses the gateway, each way, and what an odd upstream can't make it do. */
-// runtimes: all, old node, workers
+// runtimes: all, workers
 import assert from "node:assert/strict";
 import { gzipSync } from "node:zlib";
 import { afterEach, describe } from "@std/testing/bdd";

@@ -2,7 +2,7 @@
  * What embedders bring along: their own store of users, limiter and observers, and what happens
  * when one of them fails.
  */
-// runtimes: all, old node
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import type { KeyResolver } from "../../src/keys/key_resolver.ts";

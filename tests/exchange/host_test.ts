@@ -2,7 +2,7 @@
  * The host, and the path before `/v1`, pick the provider; nothing else of a request chooses where
  * it goes.
  */
-// runtimes: all, old node, workers
+// runtimes: all, workers
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
 import { it } from "../support/cases.ts";

@@ -1,7 +1,7 @@
 /**
  * Callers with identity tokens (JWT) in the place of gateway keys: whose are accepted, and as whom.
  */
-// runtimes: all, workers
+// runtimes: bun, node, workers
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";

@@ -1,5 +1,5 @@
 /** The list of models is carried through the same way: client libraries ask for it first. */
-// runtimes: all, old node, workers
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { gzipSync } from "node:zlib";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";

@@ -2,7 +2,7 @@
  * Every operation passes the same steps: two keys, what a key may do, limits and tripwires; and its
  * bytes stay as they are.
  */
-// runtimes: all, old node
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";

@@ -2,7 +2,7 @@
  * Models that a body names in addition to `model`: the key's list holds for each, and the dearest
  * price is reserved.
  */
-// runtimes: all, old node, workers
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { OTHER_MODEL_FIELDS } from "../../src/operations/other_models.ts";

@@ -1,5 +1,5 @@
 /** Any JSON that a provider accepts arrives byte for byte; what parsers disagree on is refused. */
-// runtimes: all, old node, workers
+// runtimes: all, workers
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { afterAll, beforeAll, describe } from "@std/testing/bdd";

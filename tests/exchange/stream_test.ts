@@ -1,7 +1,7 @@
 /**
  * Streams through the front door: every byte as it came and when it came, and a verdict at the end.
  */
-// runtimes: all, old node, workers
+// runtimes: all, workers
 // long: a stream is silent for longer than the listeners' own deadlines
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";

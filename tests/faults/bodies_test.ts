@@ -1,5 +1,5 @@
 /** Memory and time that callers' bodies take. */
-// runtimes: all, old node
+// runtimes: all
 // alone: it measures how soon memory is given back
 import assert from "node:assert/strict";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";

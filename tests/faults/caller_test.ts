@@ -1,5 +1,5 @@
 /** Faults and abuse by callers. */
-// runtimes: all, old node, workers
+// runtimes: all, workers
 // alone: it measures how soon a call ends after its caller left
 import assert from "node:assert/strict";
 import process from "node:process";

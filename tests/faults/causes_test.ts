@@ -2,7 +2,7 @@
  * Why a call to a provider failed: log, record and metrics name it in one word, the same one on
  * every runtime.
  */
-// runtimes: all, old node
+// runtimes: all
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";

@@ -1,5 +1,5 @@
 /** Faults of the gateway itself and of its environment. */
-// runtimes: all, old node, workers
+// runtimes: all, workers
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
 import { createGateway } from "../../src/gateway.ts";

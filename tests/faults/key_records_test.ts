@@ -2,7 +2,7 @@
  * Rows 67 and 68: keys that Redis has lost, a start without Redis, and records that a later version
  * wrote.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

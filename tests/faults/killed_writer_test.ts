@@ -2,7 +2,7 @@
  * Row 55: writers of the files of keys, budgets and usage, killed while they hold the lock.
  * Processes of their own.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import {

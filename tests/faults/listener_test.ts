@@ -2,7 +2,7 @@
  * Connections and bytes that a listener has to deal with before, behind or beside a request; rows
  * 37, 52, 58 and 59 of the list.
  */
-// runtimes: all, old node
+// runtimes: all
 // long: it waits for deadlines of the listeners
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";

@@ -1,5 +1,5 @@
 /** Faults that need a separate process. */
-// runtimes: all, old node
+// runtimes: all
 // alone: it measures that a load loses nothing while gateways restart
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";

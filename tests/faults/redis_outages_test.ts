@@ -2,7 +2,7 @@
  * Several outages of Redis within one window: what passes in all of them together. Row 40 of the
  * list.
  */
-// runtimes: all
+// runtimes: bun, node
 // alone: gateways have to learn of each other at an even pace
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, it } from "@std/testing/bdd";

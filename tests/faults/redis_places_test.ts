@@ -1,5 +1,5 @@
 /** The program with a Redis behind Sentinels, and with an unusable one. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,5 +1,5 @@
 /** Faults of the Redis that gateways share. */
-// runtimes: all
+// runtimes: bun, node
 // alone: it measures deadlines of tens of milliseconds
 import assert from "node:assert/strict";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";

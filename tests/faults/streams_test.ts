@@ -1,5 +1,5 @@
 /** Streams and deadlines of real providers and client libraries. Each has one right outcome. */
-// runtimes: all, old node, workers
+// runtimes: all, workers
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
 import { afterEach, describe } from "@std/testing/bdd";

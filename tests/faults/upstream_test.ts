@@ -1,5 +1,5 @@
 /** Faults of the upstream. Each has one right outcome. */
-// runtimes: all, old node, workers
+// runtimes: all, workers
 // long: upstreams are waited for until the gateway gives them up
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";

@@ -1,5 +1,5 @@
 /** What is remembered of keys beside their file: last uses and spent budgets. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

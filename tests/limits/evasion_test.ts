@@ -2,7 +2,7 @@
  * Limits of tokens through the front door, beside a provider that knows the truth: nobody evades
  * them.
  */
-// runtimes: all, old node
+// runtimes: bun, node
 // long: callers wait until their calls run into a deadline
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";

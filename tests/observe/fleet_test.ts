@@ -2,7 +2,7 @@
  * Records, figures and merges of the fleet: of other versions, of other configurations, and of
  * nonsense.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { readAnswer, readQuestion } from "../../src/observe/fleet/exchange_questions.ts";

@@ -2,7 +2,7 @@
  * Sizes of requests: the bytes that cost tokens, the largest output, and inputs that are bounded by
  * their bytes.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe } from "@std/testing/bdd";

@@ -1,5 +1,5 @@
 /** Reads answers however they are cut: the same comes out, or the same is refused. */
-// runtimes: all, old node
+// runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";

@@ -2,7 +2,7 @@
  * Calls over real connections whose other side does as it likes: large bodies, odd moments,
  * certificates.
  */
-// runtimes: all, old node
+// runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";

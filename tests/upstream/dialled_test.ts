@@ -1,5 +1,5 @@
 /** A transport over connections whose every event a test tells itself, in whatever order. */
-// runtimes: all, old node
+// runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { setImmediate } from "node:timers";

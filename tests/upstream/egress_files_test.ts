@@ -2,7 +2,7 @@
  * The files of the way out to providers, for a program: what they add to, and when they are read
  * again.
  */
-// runtimes: all, old node
+// runtimes: all
 import assert from "node:assert/strict";
 import { copyFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:https";

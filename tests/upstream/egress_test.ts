@@ -1,7 +1,7 @@
 /**
  * The way out to providers: through a proxy, with authorities and a client certificate of its own.
  */
-// runtimes: all, old node
+// runtimes: all
 // long: proxies are waited for until they give up
 import assert from "node:assert/strict";
 import { createServer as createHttpsServer } from "node:https";

@@ -1,7 +1,7 @@
 /**
  * The port Transport over real connections: what leaves, how often, and what an answer has to be.
  */
-// runtimes: all, old node
+// runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import type { Socket } from "node:net";
