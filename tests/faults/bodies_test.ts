@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
-import { afterEach, describe, it } from "@std/testing/bdd";
+import { describe, it } from "@std/testing/bdd";
 import { createFetchTransport } from "../../src/upstream/transport.ts";
 import {
   startUnderTest,
@@ -14,6 +14,7 @@ import {
 } from "../support/gateway.ts";
 import { endPrograms, startProgram } from "../support/program.ts";
 import { answerPlain, chunk, startProvider, stream } from "../support/provider.ts";
+import { closeAfterEach } from "../support/scenes.ts";
 import {
   callRaw,
   openRaw,
@@ -43,10 +44,7 @@ const bodyOf = (bytes: number, isStream = false) => {
 };
 
 describe("bodies of callers", () => {
-  const closing: (() => Promise<unknown>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
+  const { keep, after } = closeAfterEach();
   const start = async (upstream: string, options: Partial<UnderTestOptions> = {}) => {
     const { config = {}, ...rest } = options;
     const under = await startUnderTest({
@@ -54,7 +52,7 @@ describe("bodies of callers", () => {
       upstreams: { a: upstream },
       config: { keys: KEYS, ...config },
     });
-    closing.push(() => under.close());
+    keep(under);
     return under;
   };
   const send = ({ a }: UnderTest, bytes: number, key = 0) =>
@@ -74,7 +72,7 @@ describe("bodies of callers", () => {
       response.write(chunk("a"));
     });
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-    closing.push(() =>
+    after(() =>
       new Promise((resolve) => {
         server.closeAllConnections();
         server.close(resolve);
@@ -140,10 +138,8 @@ describe("bodies of callers", () => {
   });
 
   it("a body that was never sent is kept, and goes whole to another replica [large bodies]", async () => {
-    const provider = await startProvider();
-    closing.push(() => provider.close());
-    const hole = await startBlackHole();
-    closing.push(() => hole.close());
+    const provider = keep(await startProvider());
+    const hole = keep(await startBlackHole());
     const upstreams = { upstream: [hole.url, provider.url], deadlines: { connect: "300ms" } };
     const under = await start(provider.url, { provider: upstreams });
     assert.equal((await send(under, 5 * MB)).status, 200);
@@ -204,8 +200,7 @@ describe("bodies of callers", () => {
   });
 
   it("announced bodies that do not come do not block other callers [absent bodies]", async () => {
-    const provider = await startProvider();
-    closing.push(() => provider.close());
+    const provider = keep(await startProvider());
     const under = await start(provider.url);
     const announce = (bytes: number, body = "{") =>
       openRaw(
@@ -227,8 +222,7 @@ describe("bodies of callers", () => {
   });
 
   it("a key that sends as much as allowed leaves room for the bodies of another [absent bodies]", async () => {
-    const provider = await startProvider();
-    closing.push(() => provider.close());
+    const provider = keep(await startProvider());
     const under = await start(provider.url, {
       config: { limits: { body: "4MB", bodies: "16MB" } },
     });
@@ -251,8 +245,7 @@ describe("bodies of callers", () => {
   });
 
   it("an array of ten million items is refused by its count, before it is parsed [many items]", async () => {
-    const provider = await startProvider();
-    closing.push(() => provider.close());
+    const provider = keep(await startProvider());
     const under = await start(provider.url);
     const [head, tail] = ['{"model":"m","messages":[{"role":"user","content":"x"}],"x":[', "0]}"];
     for (

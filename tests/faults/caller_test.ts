@@ -3,7 +3,7 @@
 // alone: it measures how soon a call ends after its caller left
 import assert from "node:assert/strict";
 import process from "node:process";
-import { afterEach, describe } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import { MemoryKeyStore } from "../../src/keys/key_store_memory.ts";
 import { it } from "../support/cases.ts";
 import {
@@ -14,14 +14,9 @@ import {
   startProvider,
   stream,
 } from "../support/provider.ts";
-import {
-  GOOD_BODY,
-  startUnderTest,
-  STREAM_BODY,
-  type UnderTest,
-  type UnderTestOptions,
-} from "../support/gateway.ts";
+import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
 import { isWorkers, runtime } from "../support/runtimes.ts";
+import { useScenes } from "../support/scenes.ts";
 import {
   callRaw,
   CANNOT_TELL,
@@ -45,20 +40,7 @@ const flood: Answering = (response) => {
 };
 
 describe("faults of callers", () => {
-  const closing: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
-  const start = async (
-    answering: Answering = answerPlain,
-    options: Partial<UnderTestOptions> = {},
-  ) => {
-    const provider = await startProvider(answering);
-    closing.push(() => provider.close());
-    const under = await startUnderTest({ ...options, upstreams: { a: provider.url } });
-    closing.push(() => under.close());
-    return { provider, under };
-  };
+  const { start, keep, after } = useScenes();
   const raw = (under: UnderTest, body = STREAM_BODY) =>
     openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body }));
 
@@ -218,7 +200,7 @@ describe("faults of callers", () => {
       const warnings: string[] = [];
       const warn = ({ name }: Error) => void warnings.push(name);
       process.on("warning", warn);
-      closing.push(() => Promise.resolve(void process.off("warning", warn)));
+      after(() => void process.off("warning", warn));
       const { under } = await start();
       const headers = { ...under.headers, "connection": undefined, "gateway-auth": undefined };
       const caller = openRaw(
@@ -401,7 +383,7 @@ describe("faults of callers", () => {
         for (const { socket } of all) socket.destroy();
         return Promise.resolve();
       };
-      closing.push(leave);
+      after(leave);
       return { all, leave };
     };
     const headersOf = (under: UnderTest, id: string) => ({
@@ -441,16 +423,14 @@ describe("faults of callers", () => {
       }
     });
 
-    it("leave places for callers of other providers: calls to one that is silent", async () => {
-      const silent = await startProvider(() => {});
-      closing.push(() => silent.close());
-      const provider = await startProvider(answerPlain);
-      closing.push(() => provider.close());
+    it("leave places for callers of other providers: calls to a silent provider", async () => {
+      const silent = keep(await startProvider(() => {}));
+      const provider = keep(await startProvider(answerPlain));
       const under = await startUnderTest({
         upstreams: { a: silent.url, b: provider.url },
         config: { keys: KEYS, limits: { exchanges: PLACES } },
       });
-      closing.push(() => under.close());
+      keep(under);
       const { all, leave } = openAll(under, (number) => {
         return { headers: headersOf(under, MANY[number % MANY.length] ?? ""), body: GOOD_BODY };
       });
@@ -476,7 +456,7 @@ describe("faults of callers", () => {
       }, { durable: {} });
       const headers = { ...headersOf(under, "greedy"), "idempotency-key": "one" };
       const first = openRaw(under.a, toRawRequest(under.a, { headers, body: STREAM_BODY }));
-      closing.push(() => Promise.resolve(void first.socket.destroy()));
+      after(() => void first.socket.destroy());
       await until(() => first.received().includes("data: "), "the stream begins");
       const path = /^location: (\S+)/im.exec(first.received())?.[1] ?? "";
       const { all, leave } = openAll(

@@ -4,48 +4,22 @@
  */
 // runtimes: all
 import assert from "node:assert/strict";
-import { afterEach, describe, it } from "@std/testing/bdd";
+import { describe, it } from "@std/testing/bdd";
 import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
 import type { ErrorCode } from "../../src/errors/gateway_error.ts";
 import type { FailureCause } from "../../src/errors/outcomes.ts";
 import { createFetchTransport } from "../../src/upstream/transport.ts";
 import { urlOfNobody } from "../support/free_port.ts";
 import { chunk, startProvider } from "../support/provider.ts";
-import {
-  GOOD_BODY,
-  startUnderTest,
-  STREAM_BODY,
-  testIdentity,
-  type UnderTest,
-  type UnderTestOptions,
-} from "../support/gateway.ts";
+import { GOOD_BODY, STREAM_BODY, testIdentity } from "../support/gateway.ts";
 import { runtime } from "../support/runtimes.ts";
+import { useScenes } from "../support/scenes.ts";
 import { callRaw, startBlackHole, startTcpPeer, startTlsPeer } from "../support/tcp_peer.ts";
 
 const PART = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 10\r\n\r\n{";
 
 describe("the cause of a failed call", () => {
-  const closing: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
-  const keep = <Resource extends { close(): Promise<void> }>(resource: Resource): Resource => {
-    closing.push(() => resource.close());
-    return resource;
-  };
-  const start = async (
-    upstream: string | string[],
-    options: Partial<UnderTestOptions> = {},
-  ): Promise<UnderTest> => {
-    const [a = ""] = [upstream].flat();
-    return keep(
-      await startUnderTest({
-        ...options,
-        upstreams: { a },
-        provider: { upstream, ...options.provider },
-      }),
-    );
-  };
+  const { keep, startAt: start } = useScenes();
   const peer = async (onRequest: Parameters<typeof startTcpPeer>[0]) =>
     keep(await startTcpPeer(onRequest)).url;
   const tls = async (...args: Parameters<typeof startTlsPeer>) =>

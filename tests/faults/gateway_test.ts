@@ -1,37 +1,22 @@
 /** Faults of the gateway itself and of its environment. */
 // runtimes: all, workers
 import assert from "node:assert/strict";
-import { afterEach, describe } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import { createGateway } from "../../src/gateway.ts";
 import { parseConfig } from "../../src/config/config.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { Transport } from "../../src/upstream/transport.ts";
 import { it } from "../support/cases.ts";
-import { chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
-import {
-  GOOD_BODY,
-  startUnderTest,
-  STREAM_BODY,
-  type UnderTest,
-  type UnderTestOptions,
-} from "../support/gateway.ts";
+import { type Answering, answerPlain, chunk, COMPLETION, stream } from "../support/provider.ts";
+import { GOOD_BODY, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
+import { useScenes } from "../support/scenes.ts";
 import { callRaw, openRaw, parseAnswer, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
 const KEY = "own-key-of-a-team";
 
 describe("faults of the gateway", () => {
-  const closing: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
-  const start = async (options: Partial<UnderTestOptions> = {}) => {
-    const provider = await startProvider();
-    closing.push(() => provider.close());
-    const under = await startUnderTest({ upstreams: { a: provider.url }, ...options });
-    closing.push(() => under.close());
-    return { provider, under };
-  };
+  const { start } = useScenes();
   const call = (under: UnderTest, headers: Record<string, string> = {}, body = GOOD_BODY) =>
     callRaw(under.a, { headers: { ...under.headers, ...headers }, body });
 
@@ -41,13 +26,11 @@ describe("faults of the gateway", () => {
     "closing lets open exchanges finish, refuses new ones, and ends the rest with an error [restart]",
     async () => {
       let finish = (): void => {};
-      const provider = await startProvider((response, { body }) => {
+      const { under } = await start((response, { body }) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
         response.write(chunk("a"));
         if (body.toString().includes("finishing")) finish = () => response.end(stream("b"));
       });
-      closing.push(() => provider.close());
-      const { under } = await start({ upstreams: { a: provider.url } });
       const open = (model: string) =>
         openRaw(
           under.a,
@@ -85,7 +68,8 @@ describe("faults of the gateway", () => {
     async () => {
       let jumpMs = 0;
       const clock: Clock = { ...systemClock, now: () => Date.now() + jumpMs };
-      const provider = await startProvider((response) => {
+      const expires = new Date(Date.now() + 1_800_000).toISOString();
+      const answering: Answering = (response) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
         response.write(chunk("a"));
         jumpMs = 3_600_000;
@@ -93,11 +77,8 @@ describe("faults of the gateway", () => {
           jumpMs = -3_600_000;
           response.end(stream("b"));
         }, 200);
-      });
-      closing.push(() => provider.close());
-      const expires = new Date(Date.now() + 1_800_000).toISOString();
-      const { under } = await start({
-        upstreams: { a: provider.url },
+      };
+      const { under } = await start(answering, {
         parts: { clock },
         config: { keys: [{ id: "team", key: KEY, expires }] },
       });
@@ -112,11 +93,9 @@ describe("faults of the gateway", () => {
 
   it("a failing upstream never makes the gateway call more often than it is called [retry storm]", async () => {
     let number = 0;
-    const provider = await startProvider((response) =>
+    const { provider, under } = await start((response) =>
       response.writeHead(number++ % 2 ? 500 : 200).end("{}")
     );
-    closing.push(() => provider.close());
-    const { under } = await start({ upstreams: { a: provider.url } });
     await Promise.all(Array.from({ length: 60 }, () => call(under)));
     assert.equal(provider.calls.length, 60);
   });
@@ -210,7 +189,7 @@ describe("faults of the gateway", () => {
         },
       };
       for (const [name, transport] of Object.entries(transports)) {
-        const { under } = await start({ parts: { transport } });
+        const { under } = await start(answerPlain, { parts: { transport } });
         const received = await openRaw(
           under.a,
           toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }),

@@ -5,26 +5,14 @@
 // runtimes: all
 // long: it waits for deadlines of the listeners
 import assert from "node:assert/strict";
-import { afterEach, describe } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import { type ErrorCode, ERRORS } from "../../src/errors/gateway_error.ts";
 import { it } from "../support/cases.ts";
-import {
-  GOOD_BODY,
-  startUnderTest,
-  STREAM_BODY,
-  type UnderTest,
-  type UnderTestOptions,
-} from "../support/gateway.ts";
-import {
-  type Answering,
-  answerLong,
-  answerPlain,
-  chunk,
-  COMPLETION,
-  startProvider,
-} from "../support/provider.ts";
+import { GOOD_BODY, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
+import { answerLong, answerPlain, chunk, COMPLETION } from "../support/provider.ts";
 import { timeKept } from "../support/kept_alive.ts";
 import { runtime } from "../support/runtimes.ts";
+import { useScenes } from "../support/scenes.ts";
 import {
   callRaw,
   openRaw,
@@ -42,23 +30,10 @@ const BUN_ANSWERS =
 const HALF_HELLO = `\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03${"r".repeat(100)}`;
 
 describe("the listener", () => {
-  const closing: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
-  const start = async (
-    answering: Answering = answerPlain,
-    options: Partial<UnderTestOptions> = {},
-  ) => {
-    const provider = await startProvider(answering);
-    closing.push(() => provider.close());
-    const under = await startUnderTest({ ...options, upstreams: { a: provider.url } });
-    closing.push(() => under.close());
-    return { provider, under };
-  };
+  const { start, after } = useScenes();
   const open = (url: string, text: string): RawConnection => {
     const connection = openRaw(url, text);
-    closing.push(() => Promise.resolve(void connection.socket.destroy()));
+    after(() => void connection.socket.destroy());
     return connection;
   };
   /** A good request on a connection that is to stay open. */

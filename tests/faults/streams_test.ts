@@ -2,19 +2,19 @@
 // runtimes: all, workers
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
-import { afterEach, describe } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { it } from "../support/cases.ts";
 import {
   GOOD_BODY,
-  startUnderTest,
   STREAM_BODY,
   type UnderTest,
   type UnderTestOptions,
 } from "../support/gateway.ts";
-import { type Answering, chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
+import { chunk, COMPLETION, stream } from "../support/provider.ts";
 import { runtime } from "../support/runtimes.ts";
+import { useScenes } from "../support/scenes.ts";
 import { openRaw, parseAnswer, type RawConnection, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
@@ -53,7 +53,7 @@ const event = (data: unknown): string => `data: ${JSON.stringify(data)}\n\n`;
 const choice = (choice: Record<string, unknown>): Record<string, unknown> => ({
   choices: [choice],
 });
-const ERROR = { message: "Provider disconnected", code: 502 };
+const ERROR = { message: "disconnected", code: 502 };
 /** A chunk as some servers send it, with an empty finish reason in each. */
 const emptyReason = (content: string): string => chunk(content, "");
 /** A chunk whose JSON stands in several lines. */
@@ -104,17 +104,7 @@ const ODD_ENDS: Readonly<Record<string, string>> = {
 };
 
 describe("streams and deadlines", () => {
-  const closing: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
-  const start = async (answering: Answering, options: Partial<UnderTestOptions> = {}) => {
-    const provider = await startProvider(answering);
-    closing.push(() => provider.close());
-    const under = await startUnderTest({ ...options, upstreams: { a: provider.url } });
-    closing.push(() => under.close());
-    return { provider, under };
-  };
+  const { start } = useScenes();
   const open = (
     under: UnderTest,
     body: string,

@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import process from "node:process";
 import { brotliCompressSync, deflateSync, gzipSync } from "node:zlib";
-import { afterEach, describe } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import { urlOfNobody } from "../support/free_port.ts";
 import { it } from "../support/cases.ts";
 import {
@@ -22,8 +22,8 @@ import {
   STREAM_BODY,
   testIdentity,
   type UnderTest,
-  type UnderTestOptions,
 } from "../support/gateway.ts";
+import { useScenes } from "../support/scenes.ts";
 import {
   callRaw,
   openRaw,
@@ -39,24 +39,7 @@ import { until } from "../support/until.ts";
 const codeOf = (body: string): string => JSON.parse(body).error?.code;
 
 describe("faults of the upstream", () => {
-  const closing: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
-  const keep = <Resource extends { close(): Promise<void> }>(resource: Resource): Resource => {
-    closing.push(() => resource.close());
-    return resource;
-  };
-  const start = async (
-    upstream: string | string[],
-    options: Partial<UnderTestOptions> = {},
-  ): Promise<UnderTest> => {
-    const { provider, ...rest } = options;
-    const [a = ""] = [upstream].flat();
-    return keep(
-      await startUnderTest({ ...rest, upstreams: { a }, provider: { upstream, ...provider } }),
-    );
-  };
+  const { keep, startAt: start } = useScenes();
   const call = (under: UnderTest, body = GOOD_BODY, headers: Record<string, string> = {}) =>
     callRaw(under.a, { headers: { ...under.headers, ...headers }, body });
 
