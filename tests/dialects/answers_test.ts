@@ -269,7 +269,7 @@ const TYPES: Readonly<Record<number, string>> = {
 };
 
 describe("the body of an error", () => {
-  it("is Anthropic's for messages, with the gateway's own code beside its type", () => {
+  it("is Anthropic's for messages, with the gateway's code in addition to its type", () => {
     for (const [code, { status }] of Object.entries(ERRORS) as [ErrorCode, { status: number }][]) {
       const error = new GatewayError(code, { param: "Gateway-Auth", detail: "more" });
       assert.deepEqual(JSON.parse(ANTHROPIC.toErrorBody(error)), {

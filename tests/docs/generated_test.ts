@@ -54,7 +54,7 @@ describe("the pages", () => {
     }
   });
 
-  it("mark no part that nobody writes", () => {
+  it("mark no part without a writer", () => {
     const names = [...TABLES.map(({ name }) => name), ...WITHOUT_TABLES];
     for (const page of PAGES) {
       const marked = readFileSync(page, "utf8").matchAll(

@@ -141,7 +141,7 @@ describe("the body", () => {
     assert.equal(provider.calls.length, 0);
   });
 
-  it("that breaks off because the caller leaves is nobody's error", async () => {
+  it("that breaks off because the caller leaves is not an error", async () => {
     await start();
     const raw = openRaw(under.a, chunked("{"));
     await until(() => raw.socket.bytesWritten > 0, "the first piece is sent");
@@ -221,7 +221,7 @@ describe("the body", () => {
     assert.equal(provider.calls[0]?.body.toString(), body);
   });
 
-  it("that nobody read does not spoil the connection for the next request", async () => {
+  it("that was not read does not break the connection for the next request", async () => {
     await start();
     const wrong = toRawRequest(under.a, {
       headers: {

@@ -249,7 +249,7 @@ describe("operations", () => {
     assert.equal(unnamed.headers["sallyport-error"], "model_not_allowed");
   });
 
-  it("that nobody has are not found, in the form of their neighbours", async () => {
+  it("that do not exist are not found, in the form of their neighbours", async () => {
     await start({}, ["default"]);
     const bodyOf = async (path: string, headers: Record<string, string> = {}) => {
       const { status, body } = await call({ method: "GET", path, body: "", headers });

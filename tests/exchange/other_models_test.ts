@@ -215,7 +215,7 @@ describe("further models of a body", () => {
     assert.equal(admitted.status, 200, await admitted.text());
   });
 
-  it("are no millions, also where an operation has no model of its own", async () => {
+  it("are not millions, also where an operation has no model", async () => {
     const { post, provider } = await start({});
     const refused = await post({ model: ",".repeat(1_000_000) }, {}, "/v1/chat/completions/chat-1");
     const { error } = await refused.json();

@@ -1,15 +1,13 @@
-/**
- * Rows 67 and 68: keys that Redis has lost, a start without Redis, and records that a later version
- * wrote.
- */
+/** Keys that Redis has lost, a start without Redis, and records that a later version wrote. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, describe, it } from "@std/testing/bdd";
+import { afterEach, describe } from "@std/testing/bdd";
 import { Redis } from "ioredis";
 import { generateGatewayKey } from "../../src/keys/key_format.ts";
 import { type Running, startAdmin } from "../support/admin.ts";
+import { it } from "../support/cases.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
 import { startProgram } from "../support/program.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
@@ -180,7 +178,7 @@ withRedis.describe("records of keys in Redis", () => {
 });
 
 withRedis.describe("keys that Redis has lost", () => {
-  it("after FLUSHALL and one new key no key is called unknown until an operator confirms it [Redis moves]", async () => {
+  it.once("after FLUSHALL and one new key no key is called unknown until an operator confirms it [Redis moves]", async () => {
     const { redis, raw } = await startServer();
     const running = await start(redis);
     const [used, idle] = [await running.at.create(), await running.at.create()];
@@ -229,7 +227,7 @@ withRedis.describe("a start while Redis is away", () => {
     assert.equal((await readyOf(running.admin)).status, "ready");
   });
 
-  it("it calls no key unknown when Redis comes back empty [Redis moves]", async () => {
+  it.once("it calls no key unknown when Redis comes back empty [Redis moves]", async () => {
     const { redis } = await startServer();
     const running = await start(redis);
     const old = await running.at.create();
@@ -257,7 +255,7 @@ withRedis.describe("a start while Redis is away", () => {
     assert.equal(await callOf(running.url, old.key), "ok", "it was good a moment ago");
   });
 
-  it("with a snapshot it serves the keys that it has used before [Redis moves]", async () => {
+  it.once("with a snapshot it serves the keys that it has used before [Redis moves]", async () => {
     const { redis } = await startServer();
     const keys = { store: "redis", snapshot: "keys.snapshot.jsonl" };
     const running = await start(redis, { keys });
@@ -304,7 +302,7 @@ withRedis.describe("a gateway that starts while the Redis of its limits is away"
     for (let passed = 0;; passed++) if (await callOf(url, key) !== "ok") return passed;
   };
 
-  it("stores the number of gateways next to the file of keys [Redis moves]", async () => {
+  it.once("stores the number of gateways next to the file of keys [Redis moves]", async () => {
     const { redis } = await startServer();
     const running = await start(undefined, { redis: redis.url });
     const { key } = await running.at.create("--requests", LIMITS.requests);
@@ -315,7 +313,7 @@ withRedis.describe("a gateway that starts while the Redis of its limits is away"
     assert.equal(await passing(running.at.path, key), 50, "it was the only one");
   });
 
-  it("uses the number that its operator expects, where keys are in the configuration [Redis moves]", async () => {
+  it.once("uses the number that its operator expects, where keys are in the configuration [Redis moves]", async () => {
     const { redis } = await startServer();
     const keys = [{ id: "own", key: OWN, limits: LIMITS }];
     for (const [gateways, passed] of [[undefined, 5], [2, 25]] as const) {

@@ -1,5 +1,5 @@
 /**
- * Row 55: writers of the files of keys, budgets and usage, killed while they hold the lock.
+ * Writers of the files of keys, budgets and usage, killed while they hold the lock.
  * Processes of their own.
  */
 // runtimes: bun, node

@@ -120,7 +120,7 @@ describe("workers", () => {
     assert.match(program.stderr(), /worker \d+ ended with SIGKILL and is started again/);
   });
 
-  it("count limits together, whoever serves, and give back what a dead one held", async () => {
+  it("count limits together, whichever worker serves, and release what a dead worker held", async () => {
     const { url, health } = await serve(3, limitedKeys({ requests: "40/h", concurrency: 10 }));
     await stage.open(url, 10);
     assert.equal(await plain(url), 429);

@@ -189,7 +189,7 @@ describe("figures of the last minute", () => {
 });
 
 describe("traffic of gateways", () => {
-  it("is read second by second, each once, and also those that nobody watched then", () => {
+  it("is read second by second, each once, also seconds without a watcher", () => {
     const parts = new PublishedParts();
     for (let at = 0; at < 20; at++) parts.add(part({ seconds: [second(at)] }), at + 1);
     parts.fill(

@@ -27,7 +27,7 @@ describe("the bytes of text in a request", () => {
     return [countInputBytes(JSON.parse(text), text.length), text.length] as const;
   };
 
-  it("are all of a small one, and of one that holds nothing but text", () => {
+  it("are all bytes of a small body, and of a body of text only", () => {
     const bodies = [
       part({ type: "image_url", image_url: { url: "data:image/png;base64,aaaa" } }),
       { messages: [{ role: "user", content: "word ".repeat(20_000) }] },

@@ -49,7 +49,7 @@ describe("the watch over outputs", () => {
     assert.equal(clock.waiting, 0);
   });
 
-  it("closes one that does not move, and none that moves or has nothing to send", async () => {
+  it("closes a stalled connection, and none that moves or has nothing to send", async () => {
     const [still, moving, idle] = [new Output(), new Output(), new Output()];
     const { clock } = start(still, moving, idle);
     still.bytesWritten = still.writableLength = 100;

@@ -192,7 +192,7 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     replica.resume();
   });
 
-  it("speaks TLS with an authority and a certificate of its own: to one server, a Cluster, Sentinels", async () => {
+  it("speaks TLS with its own authority and certificate: to one server, a Cluster, Sentinels", async () => {
     const certificates = await makeCertificates();
     closing.push(() => certificates.remove());
     const tls = readCertificates(certificates);

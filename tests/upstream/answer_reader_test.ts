@@ -441,7 +441,7 @@ describe("the reader of answers", () => {
     );
   });
 
-  it("reads one answer after another, and nothing of the one before tells of the next", () => {
+  it("reads one answer after another, and keeps no state of an earlier answer", () => {
     const statuses: number[] = [];
     let body = "";
     const reader: ResponseParser = new ResponseParser({

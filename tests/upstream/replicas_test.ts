@@ -37,7 +37,7 @@ describe("replicas", () => {
     assert.deepEqual(nextOf(new Replicas(URLS), 0, 4), [...URLS, URLS[0]]);
   });
 
-  it("are ejected after five broken connections in a row, and a success in between starts anew", () => {
+  it("are ejected after five broken connections in a row, and a success resets the count", () => {
     const replicas = new Replicas(URLS.slice(0, 2));
     for (let call = 0; call < 24; call++) {
       const replica = replicas.pick(0);

@@ -85,7 +85,7 @@ describe("a transport", () => {
     }
   });
 
-  it("says that a call never left when nobody took it", async () => {
+  it("says that a call was never sent when no connection accepted it", async () => {
     await peer.close();
     await assert.rejects(send(), NeverSent);
     await assert.rejects(send({ url: "http://nobody.invalid/v1" }), NeverSent);
