@@ -1,8 +1,8 @@
 /**
  * `npm test [-- --quick] [--runtime deno,bun,"node 26",workers] [--times] [FILE...]`: every test
- * file on the runtimes that it names ({@link ./test/plan.ts}), and a table of the counts.
- * `--quick`: on the newest Node and Bun, what starts no programs, measures no time and takes no
- * seconds. `--times`: also tells where the time goes.
+ * file on the runtimes that it names ({@link ./test/plan.ts}), and a table of the counts and of the
+ * CPU time. `--quick`: on the newest Node and Bun, what starts no programs, measures no time and
+ * takes no seconds. `--times`: also the CPU time of each file on each runtime.
  */
 import { globSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
@@ -32,13 +32,14 @@ import {
 } from "./test/run_task.ts";
 import { runSideBySide } from "./test/side_by_side.ts";
 import { describeSkipped } from "./test/skipped.ts";
+import { describeTimes } from "./test/times.ts";
 
 const CACHE = ".cache";
 /** Where Node keeps code that it has compiled: files import much the same modules. */
 const COMPILED = join(process.cwd(), CACHE, "compiled");
 /** It is good for a week; a run that goes on beside this one keeps its own. */
 const MAX_CERTIFICATE_AGE_MS = 5 * 24 * 3_600_000;
-/** Files whose time is told with `--times`. */
+/** Files that `--times` lists. */
 const SLOWEST = Number(process.env.SLOWEST ?? 20);
 
 /**
@@ -138,8 +139,8 @@ if (tasks.length === 0) {
   );
   process.exit(2);
 }
-/** Whether bash can tell the CPU of a file, in the units of Linux. */
-const isTimed = values.times && process.platform === "linux";
+/** Whether bash reports the CPU time of a file, in the units of Linux. */
+const isTimed = process.platform === "linux";
 const env = {
   ...prepareTls(),
   NODE_COMPILE_CACHE: COMPILED,
@@ -190,26 +191,7 @@ function sumUp(of: readonly TaskResult[]) {
   };
 }
 
-/**
- * Tells which files took longest, by the CPU where it is measured, and how much of the cores the
- * run has used.
- */
-function tellTimes(): void {
-  const toCell = (seconds: number) => seconds.toFixed(1).padStart(7);
-  console.log("\n    CPU  seconds  file");
-  const slowest = results.toSorted((a, b) => b.cpuSeconds - a.cpuSeconds || b.seconds - a.seconds)
-    .slice(0, SLOWEST);
-  for (const { target, files: [first = "", ...more], seconds, cpuSeconds } of slowest) {
-    const others = more.length === 0 ? "" : ` and ${more.length} more`;
-    console.log(`${toCell(cpuSeconds)}  ${toCell(seconds)}  ${first}${others} on ${target.label}`);
-  }
-  const used = results.reduce((sum, { cpuSeconds }) => sum + cpuSeconds, 0);
-  console.log(
-    `${used | 0} s of CPU, ${(100 * used / (cores * performance.now() / 1000)) | 0} % of all cores`,
-  );
-}
-
-if (values.times) tellTimes();
+if (values.times) console.log(describeTimes(results, SLOWEST));
 const byLabel = Map.groupBy(results, ({ target }) => target.label);
 const rows = findTargets().flatMap(({ label }) => {
   const of = byLabel.get(label);
@@ -222,6 +204,11 @@ for (const { label, files, passed, failed, skipped, seconds, cpuSeconds } of row
     time.toFixed(1).padStart(9)
   );
   console.log(`${label.padEnd(8)}${cells.join("")}${times.join("")}`);
+}
+if (isTimed) {
+  const used = results.reduce((sum, { cpuSeconds }) => sum + cpuSeconds, 0);
+  const share = (100 * used) / (cores * performance.now() / 1000);
+  console.log(`${used.toFixed(0)} s of CPU, ${share.toFixed(0)} % of all cores`);
 }
 console.log(describeSkipped(new Map(rows.map(({ label, skipped }) => [label, skipped]))));
 const { passed, failed, skipped } = sumUp(results);

@@ -211,7 +211,7 @@ describe("the house", () => {
     assert.deepEqual(bound.filter(({ isDynamic }) => !isDynamic), []);
   });
 
-  it("the console's page is a world of its own: it takes few modules along, and nobody imports it", () => {
+  it("the console's page is separate: it imports few modules, and no module imports it", () => {
     for (const { from, to } of all.flatMap(importsOf).filter(({ to }) => to.startsWith("src/"))) {
       const isInside = isPage(to) || SHARED_WITH_PAGE.includes(to);
       assert.ok(isPage(from) ? isInside : !isPage(to), `${from} imports ${to}`);

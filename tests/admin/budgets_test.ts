@@ -273,7 +273,7 @@ describe("the pace of a budget", () => {
     assert.equal(runsOut, "2026-11-29T12:00:00.000Z");
   });
 
-  it("is nothing where nothing was used of late, and unknown where usage can't be read", async () => {
+  it("is zero without recent usage, and unknown where usage cannot be read", async () => {
     const quiet = await ask({ rows: [], budget: "1k/month", used: 500 });
     assert.deepEqual([quiet.perDay, quiet.paceSince, quiet.runsOut], [0, null, null]);
     const unknown = await ask({

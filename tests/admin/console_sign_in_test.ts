@@ -25,7 +25,7 @@ needs(["chromium-headless-shell"]).describe("the console's sign-in", () => {
     assert.ok(ui.watched.requests.every((url) => !url.includes(TOKEN)));
   });
 
-  it("says what to do where nobody may manage keys", async () => {
+  it("says what to do where keys cannot be managed", async () => {
     const page = await ui.start({ admin: { port: 0 } });
     await signIn(page, ui.running.admin);
     await page.getByRole("alert").getByText("set admin.token in the configuration").waitFor();

@@ -29,7 +29,7 @@ const at = (store: Store, second: number) =>
   store.snapshot.points.find((point) => point.at === second);
 
 describe("the console's store", () => {
-  it("has gaps where nobody knows, and zeros where nothing came", () => {
+  it("has gaps where the usage is unknown, and zeros where there was none", () => {
     const store = new Store();
     store.add(report(1000, { since: 990, seconds: [second(995, 4)] }));
     const { exchanges, errors, tokens, outputTokens, p50 } = at(store, 989) ?? {};
@@ -49,7 +49,7 @@ describe("the console's store", () => {
     assert.equal(at(store, 996)?.exchanges, 0);
   });
 
-  it("keeps what it saw of a gateway that was started anew, with a gap between the two", () => {
+  it("keeps the history of a gateway that was restarted, with a gap between the two", () => {
     const store = new Store();
     store.add(report(1000, { since: 900, seconds: [second(995, 4)] }));
     store.add(report(1010, { since: 1005, seconds: [second(1007, 2)] }));

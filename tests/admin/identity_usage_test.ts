@@ -2,7 +2,7 @@
  * Usage and budgets of callers with identity tokens: by the team and the plan that their claims
  * name.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -110,7 +110,7 @@ describe("usage and budgets of identity tokens", () => {
     assert.deepEqual(await teams(await next.waitFor(/admin on (http:\S+)/)), TEAMS);
   };
 
-  it("keep the team that the claims name, beside the keys", KEPT(() => start()));
+  it("keep the team that the claims name, in addition to the keys", KEPT(() => start()));
 
   it("keep the team, counted by workers", KEPT(() => start(["--workers", "2"])));
 
@@ -172,7 +172,7 @@ describe("usage and budgets of identity tokens", () => {
     assert.deepEqual([second.budgets.map(({ id }) => id), second.next], [["jwt:corp:cat"], null]);
   };
 
-  it("lists the budgets of those that were in use of late", LISTED(() => start()));
+  it("lists the budgets with recent use", LISTED(() => start()));
 
   withRedis.it("lists budgets with workers and Redis too", async () => {
     redis = await startRedis();

@@ -74,7 +74,7 @@ describe("the admin API of keys", () => {
   };
 
   for (const { method, path } of everyRoute) {
-    it(`${method} ${path} wants the admin token, and tells nobody else whether there is such a key`, async () => {
+    it(`${method} ${path} needs the admin token, and does not reveal to others whether the key exists`, async () => {
       for (
         const authorization of [
           "",
@@ -343,7 +343,7 @@ describe("the admin API of keys", () => {
   });
 
   // On Node the connection waited for the rest of the body, and the next call on it with it.
-  it("a body that is too large is refused without being read, one that just fits is not", async () => {
+  it("a body that is too large is refused without being read, a body that just fits is accepted", async () => {
     const fits = `{}${" ".repeat(MAX_BODY_BYTES - 2)}`;
     assert.equal((await call("POST", "/v1/keys", { raw: fits })).status, 201);
     const refused = async (authorization: string, framing: string, body: string) => {
@@ -374,7 +374,7 @@ describe("the admin API of keys", () => {
     assertRefusal(await call("GET", "/v1/keys?serach=x"), 400, "invalid_query", "serach");
   });
 
-  it("an unknown id is 404, also one that is no UTF-8", async () => {
+  it("an unknown id is 404, also an id that is not UTF-8", async () => {
     for (const { method, path, body } of everyRoute.filter(({ path }) => path.includes("nobody"))) {
       for (
         const id of [
@@ -468,7 +468,7 @@ describe("the admin API of keys, elsewhere", () => {
     running = redis = undefined;
   });
 
-  it("without a token in the configuration nobody manages keys; health is told all the same", async () => {
+  it("without a token in the configuration keys cannot be managed; health is still answered", async () => {
     const { call } = running = await startAdmin({ admin: { port: 0 } });
     for (const { method, path } of everyRoute) {
       const answered = await call(method, path);

@@ -1,5 +1,5 @@
 /** The end of an open live feed: with the token that opened it. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { type Running, startAdmin, TOKEN } from "../support/admin.ts";

@@ -1,5 +1,5 @@
 /** The rings behind the live feed: what they keep, and that they never keep more. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { createLiveEvents, LiveFeed } from "../../src/observe/live/live_feed.ts";
@@ -177,7 +177,7 @@ describe("the live feed", () => {
     assert.deepEqual(mergeParts([]).providers, []);
   });
 
-  it("tells each second once, when it is over, also when the wall clock goes back; nobody who reads is nothing to do", async () => {
+  it("sends each second once, when it is over, also when the wall clock goes back; without readers it does nothing", async () => {
     let now = 1_000_500;
     const timers: (() => void)[] = [];
     const clock = {

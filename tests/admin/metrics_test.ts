@@ -1,5 +1,5 @@
 /** `GET /metrics` at the admin listener: who may read it, and in which form. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { createAdminHandler } from "../../src/admin/api/handler.ts";

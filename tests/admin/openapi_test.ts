@@ -310,7 +310,7 @@ describe("the description of the admin API", () => {
       }
     }
     // And what is described can happen.
-    const elsewhere = ["disabled", "unreadable", "unknown"]; // the last two: row 68 of the faults
+    const elsewhere = ["disabled", "unreadable", "unknown"]; // the last two: faults/key_records_test.ts
     const properties = Object.keys(document.components.schemas.Key?.properties ?? {}).filter((
       name,
     ) => !elsewhere.includes(name));

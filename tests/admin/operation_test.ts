@@ -125,7 +125,7 @@ describe("an operator", () => {
     assert.equal((await call("GET", "/readyz")).json.status, "ready");
   });
 
-  it("is served a page that may ask its own origin and nobody else, and that holds nothing secret", async () => {
+  it("is served a page that can only call its own origin, and that contains no secret", async () => {
     const { admin } = await start();
     const types = {
       "/": "text/html; charset=utf-8",
@@ -257,7 +257,7 @@ describe("an operator", () => {
     assert.ok((ejected[0]?.ejectedMs ?? 0) > 0 && (ejected[0]?.ejectedMs ?? Infinity) <= 5000);
   });
 
-  it("turns load balancers elsewhere and back; who calls all the same is served", async () => {
+  it("sends load balancers elsewhere and back; calls that still arrive are served", async () => {
     const { call } = await start();
     const { key } = await makeKey();
     const watcher = await startWatching(running.admin);
@@ -286,7 +286,7 @@ describe("an operator", () => {
     await program.ended;
   });
 
-  it("there are never more than 32 who watch, and one that left makes room", async () => {
+  it("there are never more than 32 watchers, and a watcher that leaves makes room", async () => {
     await start();
     const all = await Promise.all(Array.from({ length: 32 }, () => startWatching(running.admin)));
     assertRefusal(await running.call("GET", "/v1/live"), 503, "too_many_watchers");

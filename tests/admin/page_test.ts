@@ -2,7 +2,7 @@
  * The files of the console's page at the admin listener: packed for who takes that, and the same
  * bytes for who does not.
  */
-// runtimes: all, old node
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { get, type IncomingHttpHeaders } from "node:http";

@@ -1,5 +1,5 @@
 /** `GET /v1/providers`: the limits that all keys share at a provider, and what is taken of them. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { assertRefusal, type Running, startAdmin } from "../support/admin.ts";
@@ -44,7 +44,7 @@ describe("providers at the admin API", () => {
     assertRefusal(await call("POST", "/v1/providers", { body: {} }), 405, "method_not_allowed");
   });
 
-  it("stand beside keys, whose list says where the configuration alone changes them", async () => {
+  it("are shown with keys, whose list says where only the configuration changes them", async () => {
     running = await startAdmin({ keys: [{ id: "own", key: OWN_KEY }] });
     const { json } = await running.call("GET", "/v1/keys");
     assert.equal(json.readOnly, true);

@@ -333,7 +333,7 @@ describe("reports of usage", () => {
     assert.deepEqual([estimatedInput, estimatedOutput, estimatedCost], [8, 4, "0.00003"]);
   });
 
-  it("add up by team: the one that a key has now", async () => {
+  it("add up by team: the team that a key has now", async () => {
     const keys = ["k1", "k3", "k1", "k4", "gone", OTHER];
     const rows = keys.map((key, index) => row({ input: 10 - index }, { key }));
     const { report } = await ask(rows, { by: "team" });

@@ -423,7 +423,7 @@ describe("usage of a gateway", () => {
     assert.equal(backend, "memory");
   });
 
-  it("outlives a restart beside a file of keys", async () => {
+  it("survives a restart next to a file of keys", async () => {
     const env = { SALLYPORT_KEYS: "", SALLYPORT_KEYS_FILE: "keys.json" };
     writeKeys(join(folder.path, "keys.json"));
     for (const before of [0, 2]) {
@@ -477,7 +477,7 @@ describe("usage of a gateway", () => {
     await stop(served);
   });
 
-  it("of workers is written when they leave, beside a file of keys", async () => {
+  it("of workers is written when they end, next to a file of keys", async () => {
     writeKeys(join(folder.path, "keys.json"));
     const served = await serve(
       { SALLYPORT_KEYS: "", SALLYPORT_KEYS_FILE: "keys.json" },

@@ -77,7 +77,7 @@ describe("the lines that serve prints", () => {
     });
   }
 
-  it("hold an address of this machine in the place of one that stands for all", async () => {
+  it("contain an address of this machine instead of the address for all", async () => {
     const env = {
       SALLYPORT_PROVIDER_A: "openai",
       SALLYPORT_KEYS: KEY,

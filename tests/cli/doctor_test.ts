@@ -181,7 +181,7 @@ describe("sallyport doctor", () => {
     assert.equal(found["[DONE], gateway"]?.[0], "failure");
   });
 
-  it.once("tells of answers that are packed though nobody asked", async () => {
+  it.once("reports answers that are packed without being asked", async () => {
     await start({ isPacked: true });
     const found = await examine(0);
     assert.match(
@@ -225,7 +225,7 @@ describe("sallyport doctor", () => {
     });
   }
 
-  it("fails a provider that nobody reaches, with the system's word for it", async () => {
+  it("fails a provider that cannot be reached, with the system's word for it", async () => {
     configure(`http://127.0.0.1:${await freePort()}/v1`);
     assert.match(
       (await examine(1)).connect?.join() ?? "",
@@ -242,7 +242,7 @@ describe("sallyport doctor", () => {
     assert.match((await examine(1)).connect?.join() ?? "", /^failure,no connection \(ETIMEDOUT\)/);
   });
 
-  it("fails a certificate that nobody vouches for", async () => {
+  it("fails an untrusted certificate", async () => {
     const server: Server = createTlsServer(
       createSelfSignedCertificate(["localhost"]),
       (_request, response) => response.end(),

@@ -2,7 +2,7 @@
  * `--env-file`: variables from files, alike on every runtime, and never in place of those that are
  * set.
  */
-// runtimes: all, old node
+// runtimes: all
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -2,7 +2,7 @@
  * `sallyport explain`: it says what a real gateway then does with the same bytes; it calls nobody,
  * counts nothing and tells no secret.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { execFile } from "node:child_process";

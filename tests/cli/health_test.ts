@@ -76,7 +76,7 @@ describe("sallyport health", () => {
     await provider.close();
   });
 
-  it("fails where no gateway runs, where somebody else answers, and where nobody does", async () => {
+  it("fails where no gateway runs, where another server answers, and where none answers", async () => {
     const cases: [answer: string | undefined, says: RegExp][] = [
       [undefined, /: no gateway runs at /],
       [
@@ -99,7 +99,7 @@ describe("sallyport health", () => {
     }
   });
 
-  it("says what to configure where nobody could be asked", async () => {
+  it("says what to configure where no token is set", async () => {
     for (const address of ["", "127.0.0.1:0"]) {
       const env = environment({ SALLYPORT_ADMIN: address, SALLYPORT_ADMIN_TOKEN: "" });
       const { status, stderr } = await health([], env);

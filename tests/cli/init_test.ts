@@ -36,7 +36,7 @@ describe("sallyport init", () => {
   const modeOf = (name: string) => statSync(join(folder.path, name)).mode & 0o777;
   const config = (name = "gateway.jsonc") => parse(read(name), [], { allowTrailingComma: true });
 
-  it("takes the defaults where nobody can be asked, and writes what check and the schema for editors accept", async () => {
+  it("takes the defaults without a terminal, and writes what check and the schema for editors accept", async () => {
     const { status, stdout, stderr } = await run(["init"]);
     assert.deepEqual([status, stderr], [0, ""]);
     assert.equal(stdout.match(new RegExp(KEY, "g"))?.length, 1, "the key is shown once");
@@ -59,7 +59,7 @@ describe("sallyport init", () => {
     assert.match((await run(["keys", "list"])).stdout, / first +active /);
   });
 
-  it.once("names the schema of its version, or the one that is installed beside it", async () => {
+  it.once("names the schema of its version, or the installed schema", async () => {
     await run(["init"]);
     const { version } = JSON.parse(readFileSync("package.json", "utf8"));
     assert.equal(

@@ -190,7 +190,7 @@ describe("sallyport keys, where something is wrong", () => {
     }
   });
 
-  it("writes a file that its owner alone can read, and leaves nothing beside it", async () => {
+  it("writes a file that only its owner can read, and leaves no other file", async () => {
     await at.create("--name", "x");
     await at.create("--name", "y");
     assert.equal(statSync(file()).mode & 0o777, 0o600);

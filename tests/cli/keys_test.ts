@@ -108,7 +108,7 @@ for (const engine of ["a file", "Redis"]) {
       }
     });
 
-    it("a key of nothing but itself may do everything; each --json prints one JSON value and nothing beside", async () => {
+    it("a key without settings can do everything; each --json prints only one JSON value", async () => {
       const made = await at.keys("create", "--json");
       const { key, id, created, ...rest } = JSON.parse(made.stdout);
       assert.deepEqual([rest, made.stderr], [{ state: "active" }, ""]);
@@ -184,7 +184,7 @@ for (const engine of ["a file", "Redis"]) {
       assert.match(await at.good("list", "--search", "nobody"), /^no key is called so\n$/);
     });
 
-    it("2000 keys: the newest 50, as many as --limit says, and the one that is searched", async () => {
+    it("2000 keys: the newest 50, as many as --limit says, and the key that is searched", async () => {
       await at.fill(manyKeys(2000));
       const { stdout, stderr } = await at.keys("list");
       assert.equal(countOf(stdout, "\n"), 51);
@@ -365,7 +365,7 @@ for (const engine of ["a file", "Redis"]) {
       }, "all"]);
     });
 
-    it("a running gateway knows a new key, and refuses one that was revoked, within a second", async () => {
+    it("a running gateway accepts a new key, and refuses a revoked key, within a second", async () => {
       // The machine may be busy: what Redis says late would be answered with 503.
       if (redis !== undefined) at.configure({ redis: { url: redis.url, timeout: "5s" } });
       await at.create("--name", "so that there is something to begin with");

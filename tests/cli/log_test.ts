@@ -1,5 +1,5 @@
 /** `--log`: lines for programs in a pipe, lines for people at a terminal. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import process from "node:process";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";

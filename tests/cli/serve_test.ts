@@ -85,7 +85,7 @@ describe("sallyport serve", () => {
   };
 
   for (const entry of runsTypeScript ? [ONE_FILE, SOURCE] : [ONE_FILE]) {
-    it(`serves http and https at once, from ${basename(entry)}, certificate beside the configuration`, () =>
+    it(`serves http and https at once, from ${basename(entry)}, with the certificate next to the configuration`, () =>
       serveBoth(entry));
   }
 

@@ -260,7 +260,7 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     it(`refuses ${args.join(" ")}`, () => assertRefused(run(...args), says));
   }
 
-  it("says where nobody can know what was used, and what to do", async () => {
+  it("says where the usage is unknown, and what to do", async () => {
     at.configure({ keys: [{ id: "team", key: KEY }] });
     await assertRefused(run(), /configure admin with a port and a token/);
     const port = await freePort();

@@ -2,7 +2,7 @@
  * Every method of the `@anthropic-ai/sdk` library: it does through the gateway as it does in front
  * of the provider.
  */
-// runtimes: all
+// runtimes: bun, node
 import Anthropic from "@anthropic-ai/sdk";
 import { describeMatrix, type Library } from "../support/client_matrix.ts";
 import { UPSTREAM_KEY } from "../support/gateway.ts";

@@ -2,7 +2,7 @@
  * The `openai` client, whose timeout is shorter than the answer takes: its retries attach to the
  * call that runs.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";

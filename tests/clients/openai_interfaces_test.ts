@@ -152,7 +152,7 @@ describe("the openai client", () => {
     });
   }
 
-  it("collects a streamed response, and has an error for one that breaks off", async () => {
+  it("collects a streamed response, and has an error for a response that breaks off", async () => {
     let events: readonly TypedEvent[] = responseEvents();
     const { under } = await startWith((response) => answerStream(response, toStream(events)));
     const collect = () =>

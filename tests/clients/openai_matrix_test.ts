@@ -2,7 +2,7 @@
  * Every method of the `openai` library: it does through the gateway as it does in front of the
  * provider.
  */
-// runtimes: all
+// runtimes: bun, node
 import OpenAI from "openai";
 import { describeMatrix, type Library } from "../support/client_matrix.ts";
 import { UPSTREAM_KEY } from "../support/gateway.ts";

@@ -84,7 +84,7 @@ describe("durable exchanges of a Worker", () => {
     return { caller, path };
   };
 
-  it("go on when their caller has left, and are there when the Worker is started anew", async () => {
+  it("continue when their caller has left, and are there when the Worker restarts", async () => {
     const first = await start();
     const { caller, path } = await begin(first, "one");
     caller.socket.resetAndDestroy();
@@ -112,7 +112,7 @@ describe("durable exchanges of a Worker", () => {
     assert.equal(provider.calls.length, 1);
   });
 
-  it("are stopped when nobody reads them for as long as they linger", async () => {
+  it("are stopped when they have no reader for the linger time", async () => {
     const worker = await start({ linger: "100ms" });
     const { caller, path } = await begin(worker, "two");
     caller.socket.resetAndDestroy();

@@ -121,7 +121,7 @@ describe("a Worker is given", () => {
     assert.ok(!worker.told().includes(KEY));
   });
 
-  it("no flag that tells of a caller's leaving, or nobody who counts, and says so", async () => {
+  it("too little: no flag that reports a caller's leaving, or no object for limits, and says so", async () => {
     const flagless = await start(configWith({ keys: [{ id: "me", key: KEY }] }), { flags: [] });
     assert.equal((await call(flagless)).status, 500);
     await until(() => flagless.told().includes("enable_request_signal"), "the flag's name");

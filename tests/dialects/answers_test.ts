@@ -2,7 +2,7 @@
  * Plain answers of each interface: the tokens that they state, and the gateway's errors in their
  * place.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
@@ -269,7 +269,7 @@ const TYPES: Readonly<Record<number, string>> = {
 };
 
 describe("the body of an error", () => {
-  it("is Anthropic's for messages, with the gateway's own code beside its type", () => {
+  it("is Anthropic's for messages, with the gateway's code in addition to its type", () => {
     for (const [code, { status }] of Object.entries(ERRORS) as [ErrorCode, { status: number }][]) {
       const error = new GatewayError(code, { param: "Gateway-Auth", detail: "more" });
       assert.deepEqual(JSON.parse(ANTHROPIC.toErrorBody(error)), {

@@ -2,7 +2,7 @@
  * Tokens of output that nobody states: counted by the content that was relayed, however a provider
  * writes and cuts it.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe } from "@std/testing/bdd";
@@ -337,7 +337,7 @@ describe("the tokens of a plain answer that states none", () => {
     assert.equal(OPENAI_CHAT.countOutput(Buffer.from('{"a":'.repeat(20_000))), 25_000);
   });
 
-  it("are told by the end of one that is longer than what is kept", () => {
+  it("are read from the end of an event that is longer than the kept text", () => {
     const { length } = "word ".repeat(40_000);
     const long = (content: object) =>
       inPieces(OPENAI_CHAT, Buffer.from(JSON.stringify(content))) ?? NaN;

@@ -1,5 +1,5 @@
 /** The skeleton of a JSON text tells of a chunk what the text itself tells, and stays small. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";

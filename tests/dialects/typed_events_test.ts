@@ -2,7 +2,7 @@
  * Streams whose events state their types: the verdict, the tokens and the error event, however a
  * stream is cut.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe } from "@std/testing/bdd";

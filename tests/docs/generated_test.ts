@@ -4,7 +4,7 @@
  */
 // runtimes: once
 import assert from "node:assert/strict";
-import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, globSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import process from "node:process";
 import { afterEach, describe, it } from "@std/testing/bdd";
@@ -15,6 +15,7 @@ import { unpadTables } from "../../scripts/docs/page_format.ts";
 import { readPart, toTable } from "../../scripts/docs/parts.ts";
 import { listSettings } from "../../scripts/docs/settings.ts";
 import { TABLES } from "../../scripts/docs/tables.ts";
+import { ROWS as FAULTS } from "../../scripts/docs/faults.ts";
 import { ConfigError } from "../../src/config/config.ts";
 import { VARIABLES } from "../../src/config/environment.ts";
 import { loadConfig } from "../../src/serve/load_config.ts";
@@ -47,7 +48,14 @@ describe("the pages", () => {
     });
   }
 
-  it("mark no part that nobody writes", () => {
+  it("list only faults that the title of a test names", () => {
+    const tests = globSync("tests/**/*_test.ts").map((file) => readFileSync(file, "utf8"));
+    for (const name of Object.keys(FAULTS)) {
+      assert.ok(tests.some((text) => text.includes(` [${name}]`)), `no test proves "${name}"`);
+    }
+  });
+
+  it("mark no part without a writer", () => {
     const names = [...TABLES.map(({ name }) => name), ...WITHOUT_TABLES];
     for (const page of PAGES) {
       const marked = readFileSync(page, "utf8").matchAll(

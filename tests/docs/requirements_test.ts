@@ -53,7 +53,7 @@ describe("the packages that tests need", () => {
 describe("the end of a run", () => {
   it("counts what was skipped by its reason, and says how to install what is missing", () => {
     const redis = "a connection to Redis (skipped: needs the Debian packages redis-server)";
-    const both = "row 1: it works (skipped: needs the Debian packages caddy redis-server)";
+    const both = "it works (skipped: needs the Debian packages caddy redis-server)";
     const text = describeSkipped(
       new Map([
         ["bun", [
@@ -67,7 +67,7 @@ describe("the end of a run", () => {
     );
     assert.deepEqual(text.trim().split("\n"), [
       "skipped  reason",
-      "      1  needs the Debian packages caddy redis-server: row 1: it works (node 26)",
+      "      1  needs the Debian packages caddy redis-server: it works (node 26)",
       "      2  needs the Debian packages redis-server: a connection to Redis (bun, node 26)",
       "      1  no reason given: w (node 26)",
       "      1  not in a bare run (node 26)",

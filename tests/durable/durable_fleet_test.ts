@@ -170,7 +170,7 @@ withRedis.describe("durable exchanges of a fleet", () => {
     assert.equal(provider.calls.length, 1);
   });
 
-  it("goes on for the first caller when Redis loses everything, and looks complete to nobody who has not all", async () => {
+  it("continues for the first caller when Redis loses everything, and never looks complete to a reader without all bytes", async () => {
     const first = await call(near, "five");
     const other = readAll(await resume(far, addressOf(first)));
     await redis.restart();

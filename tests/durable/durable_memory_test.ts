@@ -2,7 +2,7 @@
  * A thousand durable streams in memory: what they take while they run and are kept, and that
  * nothing remains of them.
  */
-// runtimes: all
+// runtimes: bun, node
 // It reads `memoryUsage`, and so has a process of its own.
 import assert from "node:assert/strict";
 import process from "node:process";

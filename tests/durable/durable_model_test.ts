@@ -3,7 +3,7 @@
  * readers that come, go and stand still, stops, and gateways that die: no reader sees bytes twice
  * or in another order, and none that looks complete is not.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import process from "node:process";
 import { describe } from "@std/testing/bdd";

@@ -1,5 +1,5 @@
 /** Shares of recordings: gateways that share a Redis leave room for each key. */
-// runtimes: all
+// runtimes: once
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
@@ -187,32 +187,35 @@ withRedis.describe("recordings of gateways that share a Redis", () => {
     commit === undefined ? "the history of the repository is not here" : undefined,
   );
   for (const order of ["then", "after"] as const) {
-    withPrevious.it(`keep shares: this build ${order} one that counts no recordings`, async () => {
-      const uncounted = makePreviousBuild(commit ?? assert.fail("no history"));
-      const [own, old] = order === "then" ? [0, 1] : [1, 0];
-      await start(shared(), order === "then" ? [ONE_FILE] : [uncounted]);
-      members.push(await startMember(order === "then" ? uncounted : ONE_FILE));
-      for (const name of NAMES) await call("careful", name, own);
-      for (const name of NAMES) await call("late", name, old);
-      for (let number = 0; number < 60; number++) await call("greedy", String(number), own);
-      for (const name of NAMES) {
-        for (const at of [own, old]) assert.equal(await call("careful", name, at), "true");
-        for (const at of [own, old]) assert.equal(await call("late", name, at), "true");
-      }
-      assert.equal(await call("greedy", "59", old), "true");
-      const before = await total();
-      assert.ok(before <= MAX_BYTES, `${before} bytes`);
-      await until(
-        async () => await call("greedy", "0", old) === null,
-        "the other build sees what made room",
-      );
-      await until(
-        async () => await call("greedy", "0", old) === "true",
-        "it records the call again",
-      );
-      assert.equal(await call("greedy", "0", own), "true");
-      assert.equal(await total(), before, "the other build's recordings are not counted");
-    });
+    withPrevious.it(
+      `keep shares: this build ${order} a build that counts no recordings`,
+      async () => {
+        const uncounted = makePreviousBuild(commit ?? assert.fail("no history"));
+        const [own, old] = order === "then" ? [0, 1] : [1, 0];
+        await start(shared(), order === "then" ? [ONE_FILE] : [uncounted]);
+        members.push(await startMember(order === "then" ? uncounted : ONE_FILE));
+        for (const name of NAMES) await call("careful", name, own);
+        for (const name of NAMES) await call("late", name, old);
+        for (let number = 0; number < 60; number++) await call("greedy", String(number), own);
+        for (const name of NAMES) {
+          for (const at of [own, old]) assert.equal(await call("careful", name, at), "true");
+          for (const at of [own, old]) assert.equal(await call("late", name, at), "true");
+        }
+        assert.equal(await call("greedy", "59", old), "true");
+        const before = await total();
+        assert.ok(before <= MAX_BYTES, `${before} bytes`);
+        await until(
+          async () => await call("greedy", "0", old) === null,
+          "the other build sees what made room",
+        );
+        await until(
+          async () => await call("greedy", "0", old) === "true",
+          "it records the call again",
+        );
+        assert.equal(await call("greedy", "0", own), "true");
+        assert.equal(await total(), before, "the other build's recordings are not counted");
+      },
+    );
   }
 });
 

@@ -2,7 +2,7 @@
  * Keys of recordings: derived as RFC 5869 says, other ones for every other owner and purpose, and
  * nonces used once.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { createCipheriv, createDecipheriv, hkdfSync } from "node:crypto";

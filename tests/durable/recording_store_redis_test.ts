@@ -1,5 +1,5 @@
 /** Recordings in Redis: the suite of all stores, and what Redis adds. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, it } from "@std/testing/bdd";
 import { Redis } from "ioredis";
@@ -319,7 +319,7 @@ function describeMessages(get: Get): void {
     }
   });
 
-  it("sends no message for a recording that nobody reads elsewhere", async () => {
+  it("sends no message for a recording without a reader elsewhere", async () => {
     const { near } = get();
     const messages: string[] = [];
     const listener = raw.duplicate();
@@ -337,7 +337,7 @@ function describeMessages(get: Get): void {
 }
 
 function describeRoom(get: Get): void {
-  it("tells a Redis without room from one that fails", async () => {
+  it("tells a full Redis from a failing Redis", async () => {
     const { near } = get();
     const held = await begin(near);
     await held.append(headOf());

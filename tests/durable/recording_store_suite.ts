@@ -315,7 +315,7 @@ function describeRetries(get: () => Given): void {
     assert.equal(new Set([first, second, third].map(({ held }) => held.id)).size, 3);
   });
 
-  it("attaches a retry by body to the one that runs, also while somebody reads it", async () => {
+  it("attaches a retry by body to the open exchange, also while it has a reader", async () => {
     const { near, far, keepMs } = get();
     const name = freshName("body");
     const retry = { ...name, isRetry: true };
@@ -328,7 +328,7 @@ function describeRetries(get: () => Given): void {
     assert.equal((await meet(near, retry)).id, held.id);
   });
 
-  it("attaches a retry by body to that of several that nobody reads, else to none", async () => {
+  it("attaches a retry by body to the only exchange without a reader, else to none", async () => {
     const { near, far, keepMs } = get();
     const name = freshName("body");
     const retry = { ...name, isRetry: true };
@@ -860,7 +860,7 @@ function describeLeases(get: () => Given): void {
     assert.deepEqual(await readAll(far, held.id), { text: "onetwo", isWhole: true });
   });
 
-  it("forgets the recording of a dead gateway that nobody takes over", async () => {
+  it("forgets the recording of a dead gateway that no other takes over", async () => {
     const { under, near, far, keepMs } = get();
     const before = await under.size?.();
     const { held } = await begin(near, { name: freshName("key"), keepMs });

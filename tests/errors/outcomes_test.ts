@@ -1,14 +1,15 @@
 /**
  * The words for how exchanges end: one table, and everything that operators look at agrees with it.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { afterEach, describe, it } from "@std/testing/bdd";
+import { describe, it } from "@std/testing/bdd";
 import { type ErrorCode, ERRORS } from "../../src/errors/gateway_error.ts";
 import { type Concern, concernOf, type Outcome, OUTCOMES } from "../../src/errors/outcomes.ts";
-import { answerPlain, type Provider, startProvider } from "../support/provider.ts";
-import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
+import { answerPlain } from "../support/provider.ts";
+import { GOOD_BODY, STREAM_BODY } from "../support/gateway.ts";
+import { useScenes } from "../support/scenes.ts";
 import { callRaw } from "../support/tcp_peer.ts";
 
 const CONCERNS: readonly string[] = ["nobody", "caller", "operator"] satisfies Concern[];
@@ -17,16 +18,7 @@ const CONCERNS: readonly string[] = ["nobody", "caller", "operator"] satisfies C
 const CALLERS_OWN: readonly Outcome[] = ["refused", "client_closed"];
 
 describe("outcomes", () => {
-  const closing: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
-  const start = async (answering: Parameters<typeof startProvider>[0]): Promise<UnderTest> => {
-    const provider: Provider = await startProvider(answering);
-    const under = await startUnderTest({ upstreams: { a: provider.url } });
-    closing.push(() => provider.close(), () => under.close());
-    return under;
-  };
+  const { start } = useScenes();
 
   const ANSWERS: readonly [status: number, outcome: Outcome, concern: Concern][] = [
     [200, "ok", "nobody"],
@@ -47,7 +39,7 @@ describe("outcomes", () => {
           "{}",
         ]] as const
       ) {
-        const under = await start((response) =>
+        const { under } = await start((response) =>
           response.writeHead(status).end(status === 204 ? "" : answer)
         );
         const { status: answered } = await callRaw(under.a, { headers: under.headers, body });
@@ -77,7 +69,7 @@ describe("outcomes", () => {
   }
 
   it("of an answer that breaks off is what broke it, whatever its status", async () => {
-    const under = await start((response) => {
+    const { under } = await start((response) => {
       response.writeHead(500, { "content-type": "text/plain", "content-length": "9" }).write("x");
       setTimeout(() => response.destroy(), 50);
     });
@@ -86,7 +78,7 @@ describe("outcomes", () => {
   });
 
   it("of refusals and of callers that leave are the callers' own", async () => {
-    const under = await start(answerPlain);
+    const { under } = await start(answerPlain);
     await callRaw(under.a, {
       headers: { ...under.headers, "gateway-auth": "Bearer x" },
       body: GOOD_BODY,

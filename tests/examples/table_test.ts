@@ -31,7 +31,7 @@ describe("the table of behaviours", () => {
     }
   });
 
-  it("is not written with a gap that nobody explains, nor with an explanation of none", () => {
+  it("is not written with an unexplained gap, nor with an explanation without a gap", () => {
     const skipped = reportOf((row, column) =>
       row === "drain" && column === "Workers" ? "<skipped/>" : ""
     );

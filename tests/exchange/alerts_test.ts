@@ -1,7 +1,7 @@
 /**
  * Messages about budgets: when they are sent, how they are signed, and that nobody waits for them.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -121,7 +121,7 @@ describe("alerts", () => {
     for (const secret of [OWN, BYTES, SECRET, gateway.key]) assert.ok(!sent.includes(secret));
   });
 
-  it("tells of teams and providers, and of money as money", async () => {
+  it("reports teams and providers, and money as money", async () => {
     const limits = { budget: "0.01 USD/month" };
     const gateway = await start({
       prices: { "*": { input: 1, output: 100 } },
@@ -142,7 +142,7 @@ describe("alerts", () => {
     });
   });
 
-  it("sends it again until it is accepted, always with the same id and a signature of its own time", async () => {
+  it("sends it again until it is accepted, always with the same id and a new signature", async () => {
     const statuses = [500, 302, 404, 200];
     answering = (response) =>
       response.writeHead(statuses.shift() ?? 200, { location: url() }).end();
@@ -190,7 +190,7 @@ describe("alerts", () => {
     assert.equal(await call(gateway), 429);
   });
 
-  it("gateways that share their limits send each message once, whoever finds it", async () => {
+  it("gateways that share their limits send each message once, whichever finds it", async () => {
     const limiter = new MemoryLimiter(systemClock);
     const all = [];
     for (let count = 0; count < 3; count++) all.push(await start(keyWith("1k/day"), { limiter }));

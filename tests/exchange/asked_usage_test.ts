@@ -2,7 +2,7 @@
  * Tokens that the gateway asks for and the caller does not: one field goes to the provider, one
  * chunk is taken out.
  */
-// runtimes: all, old node, workers
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import type { ServerResponse } from "node:http";

@@ -1,5 +1,5 @@
 /** The caller's body through the front door: bounded, timed, strictly JSON. */
-// runtimes: all, old node, workers
+// runtimes: all, workers
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
 import { it } from "../support/cases.ts";
@@ -94,7 +94,7 @@ describe("the body", () => {
   it.notOn(
     "workers",
     "workerd or the edge reads the bytes first",
-    "rows 26 and 27: over the limit is refused before it is read, and as soon as it is over in chunks",
+    "over the limit is refused before it is read, and in chunks as soon as it exceeds the limit [announced size] [chunked size]",
     async () => {
       await start({ body: "1KB" });
       const declared = openRaw(
@@ -128,7 +128,7 @@ describe("the body", () => {
     },
   );
 
-  it("row 28: that stops coming is given up", async () => {
+  it("that stops coming is refused at the deadline [stopped body]", async () => {
     await start({ bodyTime: "300ms" });
     const announced = (length: string) =>
       toRawRequest(under.a, { headers: { ...under.headers, "content-length": length }, body: "{" });
@@ -141,7 +141,7 @@ describe("the body", () => {
     assert.equal(provider.calls.length, 0);
   });
 
-  it("that breaks off because the caller leaves is nobody's error", async () => {
+  it("that breaks off because the caller leaves is not an error", async () => {
     await start();
     const raw = openRaw(under.a, chunked("{"));
     await until(() => raw.socket.bytesWritten > 0, "the first piece is sent");
@@ -151,7 +151,7 @@ describe("the body", () => {
     assert.equal(provider.calls.length, 0);
   });
 
-  it("rows 29 and 30: must say that it is JSON, in UTF-8 and unpacked", async () => {
+  it("must be declared as JSON, in UTF-8 and not compressed [packed body] [media type]", async () => {
     await start();
     const types: Record<string, number> = {
       "application/json": 200,
@@ -221,7 +221,7 @@ describe("the body", () => {
     assert.equal(provider.calls[0]?.body.toString(), body);
   });
 
-  it("that nobody read does not spoil the connection for the next request", async () => {
+  it("that was not read does not break the connection for the next request", async () => {
     await start();
     const wrong = toRawRequest(under.a, {
       headers: {

@@ -1,5 +1,5 @@
 /** Teams, budgets of money and modes of limits, through the front door. */
-// runtimes: all, old node, workers
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
 import { it } from "../support/cases.ts";
@@ -48,7 +48,7 @@ describe("teams and money", () => {
   const leftOf = ({ headers }: RawAnswer, policy: string) =>
     Number(new RegExp(`"${policy}";r=(\\d+)`).exec(headers.ratelimit ?? "")?.[1] ?? NaN);
 
-  it("the keys of a team share its limits; what refuses one of them takes nothing of its own", async () => {
+  it("the keys of a team share its limits; a refused call takes nothing of the key's own limits", async () => {
     const gateway = await start({
       teams: { search: { limits: { requests: "2/h" } } },
       keys: [
@@ -165,9 +165,7 @@ describe("teams and money", () => {
     ]);
   });
 
-  it.notOn(
-    "workers",
-    "a Worker takes no parts of a test",
+  it(
     "a key of a store with a team or a currency that this gateway does not know is refused, and no other",
     async () => {
       const spend = { limit: 1e9, period: "day", currency: "EUR" } as const;

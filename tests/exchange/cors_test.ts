@@ -1,5 +1,5 @@
 /** Pages in browsers: preflights, and the headers without which a page can't read an answer. */
-// runtimes: all, old node, workers
+// runtimes: all, workers
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
 import { ERRORS } from "../../src/errors/gateway_error.ts";

@@ -2,7 +2,7 @@
  * The two credentials through the front door, in each place for them: what is refused never reaches
  * a provider.
  */
-// runtimes: all, old node, workers
+// runtimes: all, workers
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { CREDENTIAL_HEADERS } from "../../src/config/credential.ts";
@@ -48,7 +48,7 @@ describe("credentials", () => {
     assert.equal(provider.calls[0]?.headers.authorization, "BEARER sk-1");
   });
 
-  it("row 22: refuses everything that is not one Bearer credential", async () => {
+  it("refuses everything that is not one Bearer credential [malformed credentials]", async () => {
     for (
       const value of [
         "Bearer",
@@ -69,7 +69,7 @@ describe("credentials", () => {
     assert.equal(provider.calls.length, 0);
   });
 
-  it("row 25: gives one and the same answer for unknown, expired and malformed keys", async () => {
+  it("gives the same answer for unknown, expired and malformed keys [bad keys alike]", async () => {
     const shown = [generateGatewayKey(), EXPIRED, "gk_broken", "short", `${OWN}x`];
     const answers = new Set<string>();
     for (const key of shown) {
@@ -80,7 +80,7 @@ describe("credentials", () => {
     assert.match([...answers][0] ?? "", /^401 invalid_gateway_key/);
   });
 
-  it("row 24: looks at the gateway key first", async () => {
+  it("checks the gateway key first [one credential]", async () => {
     assert.equal(
       await codeOf({ "gateway-auth": undefined, authorization: undefined }),
       "missing_gateway_key",
@@ -91,7 +91,7 @@ describe("credentials", () => {
     );
   });
 
-  it("never forwards a gateway key: any of the gateway's form, or the one that was shown", async () => {
+  it("never forwards a gateway key: any key of the gateway's form, or the key that was sent", async () => {
     for (const authorization of [`Bearer ${generateGatewayKey()}`, `Bearer ${OWN}`]) {
       assert.equal(await codeOf({ authorization }), "gateway_key_in_authorization");
     }
@@ -266,7 +266,7 @@ describe("the header of a provider's interface", () => {
       }
     });
 
-    it(`${header} is one key alone, and Authorization beside it one Bearer`, async () => {
+    it(`${header} is one key alone, and Authorization next to it one Bearer`, async () => {
       started = await startWith({ credential: header });
       for (const value of [`Bearer ${SK}`, `${SK} x`, `${SK}, ${SK}`, [SK, SK], "x".repeat(8193)]) {
         assert.deepEqual(await refusal({ [header]: value, authorization: "Bearer sk-1" }), [
@@ -373,7 +373,7 @@ describe("a combined key", () => {
     });
   });
 
-  it("may be used or not, call by call: beside Gateway-Auth an upstream key goes up whole", async () => {
+  it("can be used or not, call by call: with Gateway-Auth an upstream key is forwarded whole", async () => {
     started = await startWith({ combinedKey: true });
     const presented = { "gateway-auth": `Bearer ${OWN}`, authorization: "Bearer a-signed~token" };
     assert.deepEqual(await started.call(presented), { authorization: "Bearer a-signed~token" });
@@ -418,7 +418,7 @@ describe("a combined key", () => {
     }
   });
 
-  it("is refused beside Gateway-Auth", async () => {
+  it("is refused together with Gateway-Auth", async () => {
     started = await startWith({ combinedKey: true });
     for (const key of [OWN, generateGatewayKey()]) {
       const presented = { "gateway-auth": `Bearer ${OWN}`, authorization: `Bearer ${key}~${SK}` };

@@ -2,7 +2,7 @@
  * Durable exchanges whose caller is cut off at every byte of the answer: what it reads before and
  * after are together the provider's bytes, through the same gateway and through another one.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
@@ -56,7 +56,7 @@ interface Cuts {
   readonly last: number;
 }
 const MANY: Cuts = { most: 300, last: 64 };
-/** Where others show all but that a store fits. */
+/** For answers that differ from the first one in their dialect or in their store only. */
 const FEW: Cuts = { most: 60, last: 16 };
 /** Deadline of Redis, which a busy machine keeps too. Milliseconds. */
 const PATIENCE_MS = 5000;
@@ -171,12 +171,15 @@ describe("a caller that is cut off", () => {
     assert.equal((await read(again)).compare(bytes), 0, `again after the cut at ${at}`);
   }
 
-  for (const { name, path, type: contentType, text } of ANSWERS) {
-    it(`reads on at any byte: ${name}`, () => {
+  for (const [index, { name, path, type: contentType, text }] of ANSWERS.entries()) {
+    const [every, where, cuts] = index === 0
+      ? [it, "at any byte", MANY] as const
+      : [it.once, "at cuts", FEW] as const;
+    every(`reads on ${where}: ${name}`, () => {
       type = contentType;
       return cutAll({ text, path }, [
         new MemoryRecordings({ clock: systemClock, maxBytes: 100_000_000 }),
-      ], MANY);
+      ], cuts);
     });
   }
 
@@ -197,18 +200,14 @@ describe("a caller that is cut off", () => {
       await server.stop();
     });
 
-    // The store is the same on every runtime, and its own suite runs on all: there, one answer
-    // shows that they fit.
-    for (const [index, { name, path, type: contentType, text }] of ANSWERS.entries()) {
-      const [every, where, cuts] = index === 0
-        ? [it, "at any byte", MANY] as const
-        : [it.once, "at cuts", FEW] as const;
-      every(`reads on ${where}, also through another gateway: ${name}`, async () => {
+    // The suite of the store proves the store: a stream and a plain answer are enough here.
+    for (const { name, path, type: contentType, text } of ANSWERS.slice(0, 2)) {
+      it(`reads on at cuts, also through another gateway: ${name}`, async () => {
         type = contentType;
         const stores = clients.map((client) =>
           new RedisRecordings({ client, clock: systemClock, maxBytes: () => 1e8 })
         );
-        await cutAll({ text, path }, stores, cuts);
+        await cutAll({ text, path }, stores, FEW);
       });
     }
   });

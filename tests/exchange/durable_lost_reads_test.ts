@@ -2,7 +2,7 @@
  * Reads of a recorded answer whose gateway has died: each of them says that it is over, and how it
  * ended.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { systemClock } from "../../src/exchange/clock.ts";
@@ -10,6 +10,7 @@ import { createDurableExchanges } from "../../src/steps/durable/setup.ts";
 import { startUnderTest, type UnderTest } from "../support/gateway.ts";
 import { chunk, startProvider } from "../support/provider.ts";
 import { ObservedRecordings } from "../support/recordings.ts";
+import { closeAfterEach } from "../support/scenes.ts";
 import { until } from "../support/until.ts";
 
 const FIRST = chunk("Hel");
@@ -104,16 +105,13 @@ describe("a stream of two images whose gateway has died", () => {
   const image = `data: ${
     JSON.stringify({ type: "image_generation.completed", b64_json: "aaaa" })
   }\n\n`;
-  const closing: (() => unknown)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
+  const { keep, after } = closeAfterEach();
 
   it("is lost after the first image", async () => {
     const provider = await startProvider((response) => {
       response.writeHead(200, { "content-type": "text/event-stream" }).write(image);
     });
-    closing.push(() => provider.close());
+    keep(provider);
     const store = new ReadRecordings();
     const start = () =>
       startUnderTest({
@@ -124,7 +122,9 @@ describe("a stream of two images whose gateway has died", () => {
       });
     const [writer, other] = await Promise.all([start(), start()]);
     const leave = new AbortController();
-    closing.push(() => writer.close(), () => other.close(), () => leave.abort());
+    keep(writer);
+    keep(other);
+    after(() => leave.abort());
     const headers = { ...writer.headers, "gateway-auth": "Bearer own-key-of-a-team" };
     await fetch(`${writer.a}/v1/images/generations`, {
       method: "POST",

@@ -1,5 +1,5 @@
 /** Recorded answers by the read side of the durable-streams protocol. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
 import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";

@@ -2,7 +2,7 @@
  * `"transport": "fetch"`: calls go out through the runtime's own client, and callers see no
  * difference.
  */
-// runtimes: all, old node
+// runtimes: all
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";

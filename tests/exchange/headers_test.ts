@@ -1,5 +1,5 @@
 /** What crosses the gateway, each way, and what an odd upstream can't make it do. */
-// runtimes: all, old node, workers
+// runtimes: all, workers
 import assert from "node:assert/strict";
 import { gzipSync } from "node:zlib";
 import { afterEach, describe } from "@std/testing/bdd";
@@ -327,7 +327,7 @@ describe("headers", () => {
     },
   );
 
-  it("row 15: of a gzip answer are gone with the coding, plain and streamed", async () => {
+  it("of a gzip answer are removed with the coding, plain and streamed [unasked coding]", async () => {
     await start((response, { body }) => {
       const isStream = body.toString().includes('"stream":true');
       response.writeHead(200, {
@@ -346,7 +346,7 @@ describe("headers", () => {
     }
   });
 
-  it("rows 15 and 56: that announce a coding nobody can read here make the answer unusable, and the error names it", async () => {
+  it("that announce an unknown coding make the answer unusable, and the error names the coding [unasked coding] [packed answers]", async () => {
     let coding = "gzip, gzip";
     await start((response) => {
       response.writeHead(200, { "content-type": "application/json", "content-encoding": coding });
@@ -367,7 +367,7 @@ describe("headers", () => {
     assert.match(await refused(), /not supported here$/);
   });
 
-  it("row 13: of a redirect are neither followed nor told", async () => {
+  it("of a redirect are neither followed nor passed on [redirect]", async () => {
     const elsewhere = await startProvider();
     await start((response) =>
       response.writeHead(307, { location: `${elsewhere.url}/chat/completions` }).end()
@@ -380,7 +380,7 @@ describe("headers", () => {
     await elsewhere.close();
   });
 
-  it("row 16: that are no HTTP make a 502 and harm nobody else", async () => {
+  it("that are not HTTP answer 502 and do not affect other calls [unreadable HTTP]", async () => {
     // A Worker's fetch does not tell what it could not read from what it could not reach.
     const unreadable = isWorkers ? "upstream_unreachable" : "upstream_bad_response";
     const answers: [bytes: string, code: string][] = [

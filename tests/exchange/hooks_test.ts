@@ -2,7 +2,7 @@
  * What embedders bring along: their own store of users, limiter and observers, and what happens
  * when one of them fails.
  */
-// runtimes: all, old node
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import type { KeyResolver } from "../../src/keys/key_resolver.ts";
@@ -71,7 +71,7 @@ describe("hooks of embedders", () => {
     const resolveAs = (forAnn: () => unknown): KeyResolver => (shown) =>
       shown === ANN ? forAnn() as ResolvedKey : shown === BOB ? { id: "bob" } : undefined;
 
-    it("know their users, at once or later, and nobody else", async () => {
+    it("know their users, at once or later, and no others", async () => {
       const users = new Map<string, ResolvedKey>([[ANN, { id: "ann" }], [BOB, {
         id: "bob",
         expires: "2020-01-01T00:00:00Z",
@@ -101,7 +101,7 @@ describe("hooks of embedders", () => {
       assert.deepEqual(asked, [gateway.key]);
     });
 
-    it("choose rights and limits, each time anew", async () => {
+    it("choose rights and limits for each call", async () => {
       let limits: ResolvedKey["limits"] = { requests: "1/h" };
       const gateway = await start({
         keys: resolveAs(() => ({ id: "ann", limits, models: ["test-*"] })),
@@ -224,7 +224,7 @@ describe("hooks of embedders", () => {
     });
   });
 
-  it("that observe are told once each, and those that throw, reject or never end keep nobody from it", async () => {
+  it("that observe are called once each, also if others throw, reject or never end", async () => {
     const told: ExchangeRecord[] = [];
     const failing = [toThrow, toReject, forEver].map((settled) =>
       ({ settled }) as unknown as ExchangeObserver

@@ -2,7 +2,7 @@
  * The host, and the path before `/v1`, pick the provider; nothing else of a request chooses where
  * it goes.
  */
-// runtimes: all, old node, workers
+// runtimes: all, workers
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
 import { it } from "../support/cases.ts";
@@ -69,7 +69,7 @@ describe("the host", () => {
   it.notOn(
     "workers",
     "workerd or the edge reads the bytes first",
-    "row 36: sends nowhere else, however the target is written",
+    "sends nowhere else, however the target is written [target tricks]",
     async () => {
       const odd = [
         "//b.localhost/v1/chat/completions",
@@ -95,7 +95,7 @@ describe("the host", () => {
     },
   );
 
-  it("row 23: takes no key from the query, and forwards what else stands there", async () => {
+  it("takes no key from the query, and forwards its other parameters [key in query]", async () => {
     const path = `/v1/chat/completions?key=${under.key}&api-version=1`;
     const { status, body } = await callRaw(under.a, {
       path,

@@ -1,7 +1,7 @@
 /**
  * Callers with identity tokens (JWT) in the place of gateway keys: whose are accepted, and as whom.
  */
-// runtimes: all, workers
+// runtimes: bun, node, workers
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
@@ -80,7 +80,7 @@ describe("callers with identity tokens", () => {
     return (await gateway.settled(count + 1)).cause;
   };
 
-  it("are known by the subject, beside callers with keys", async () => {
+  it("are known by the subject, next to callers with keys", async () => {
     const gateway = await start();
     const answer = await call(gateway, await issuer.token());
     assert.equal(answer.body, COMPLETION);

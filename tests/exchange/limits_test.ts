@@ -1,5 +1,5 @@
 /** Limits through the front door: what is counted, charged, refused and told. */
-// runtimes: all, old node, workers
+// runtimes: bun, node, workers
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
 import { generateGatewayKey } from "../../src/keys/key_format.ts";

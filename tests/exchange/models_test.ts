@@ -1,5 +1,5 @@
 /** The list of models is carried through the same way: client libraries ask for it first. */
-// runtimes: all, old node, workers
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { gzipSync } from "node:zlib";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -43,7 +43,7 @@ describe("models", () => {
     assert.equal((await under.settled()).operation, "models.list");
   });
 
-  it("are looked up by an id, which goes up encoded anew", async () => {
+  it("are looked up by an id, which is encoded again for the provider", async () => {
     for (
       const id of [
         "gpt-4o",
@@ -204,7 +204,7 @@ describe("models", () => {
       assert.deepEqual(provider.calls.slice(-2).map(({ method }) => method), ["HEAD", "HEAD"]);
     });
 
-    it("pass a provider's own error as it came, and tell of one that breaks off", async () => {
+    it("pass a provider's own error unchanged, and report an answer that breaks off", async () => {
       const refusal = '{"error":{"message":"no"}}';
       const { status, body } = await limited((response) => response.writeHead(401).end(refusal));
       assert.deepEqual([status, body], [401, refusal]);

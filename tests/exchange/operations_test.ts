@@ -2,7 +2,7 @@
  * Every operation passes the same steps: two keys, what a key may do, limits and tripwires; and its
  * bytes stay as they are.
  */
-// runtimes: all, old node
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
@@ -249,7 +249,7 @@ describe("operations", () => {
     assert.equal(unnamed.headers["sallyport-error"], "model_not_allowed");
   });
 
-  it("that nobody has are not found, in the form of their neighbours", async () => {
+  it("that do not exist are not found, in the form of their neighbours", async () => {
     await start({}, ["default"]);
     const bodyOf = async (path: string, headers: Record<string, string> = {}) => {
       const { status, body } = await call({ method: "GET", path, body: "", headers });

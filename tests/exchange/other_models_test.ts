@@ -2,7 +2,7 @@
  * Models that a body names in addition to `model`: the key's list holds for each, and the dearest
  * price is reserved.
  */
-// runtimes: all, old node, workers
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { OTHER_MODEL_FIELDS } from "../../src/operations/other_models.ts";
@@ -215,7 +215,7 @@ describe("further models of a body", () => {
     assert.equal(admitted.status, 200, await admitted.text());
   });
 
-  it("are no millions, also where an operation has no model of its own", async () => {
+  it("are not millions, also where an operation has no model", async () => {
     const { post, provider } = await start({});
     const refused = await post({ model: ",".repeat(1_000_000) }, {}, "/v1/chat/completions/chat-1");
     const { error } = await refused.json();

@@ -2,7 +2,7 @@
  * An operation is found by the path that is forwarded: no spelling of a path evades what is counted
  * for it.
  */
-// runtimes: all, old node
+// runtimes: all
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { answerPlain, type Provider, startProvider } from "../support/provider.ts";

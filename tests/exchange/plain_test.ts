@@ -10,7 +10,7 @@ import { GOOD_BODY, startUnderTest, type UnderTest, UPSTREAM_KEY } from "../supp
 import { callRaw } from "../support/tcp_peer.ts";
 
 describe("a small plain answer", () => {
-  it("that breaks off is an error of its own, for its header has not gone out yet", async () => {
+  it("that breaks off is an error answer, because its header was not sent yet", async () => {
     const provider = await startProvider((response) => {
       response.writeHead(200, { "content-type": "application/json", "content-length": "1000" });
       response.write("{", () => response.destroy());

@@ -1,7 +1,7 @@
 /**
  * Streams through the front door: every byte as it came and when it came, and a verdict at the end.
  */
-// runtimes: all, old node, workers
+// runtimes: all, workers
 // long: a stream is silent for longer than the listeners' own deadlines
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -161,7 +161,7 @@ describe("a streamed chat completion", () => {
     assert.match(await (await call(under.a, { body })).text(), /upstream_stream_truncated/);
   });
 
-  it("row 12: passes what is no stream of events as it is, with an error status too", async () => {
+  it("passes an answer that is not an event stream unchanged, with an error status too [odd 200]", async () => {
     for (const status of [200, 429, 500]) {
       await start((response) => {
         response.writeHead(status, {
@@ -241,7 +241,7 @@ describe("a streamed chat completion", () => {
     assert.equal((await under.settled()).outcome, "ok");
   });
 
-  it("row 19: stops reading from the upstream while the caller does not read", async () => {
+  it("stops reading from the upstream while the caller does not read [slow reader]", async () => {
     const event = chunk("x".repeat(16_000));
     let sent = 0;
     let isStalled = false;

@@ -2,7 +2,7 @@
  * A strict limit refuses calls whose input stands elsewhere than in the request; others pass as
  * ever. It counts all answers that a call can have.
  */
-// runtimes: all, old node, workers
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
 import { MAX_ADDED_TOKENS } from "../../src/operations/request_size.ts";

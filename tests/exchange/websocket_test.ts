@@ -2,7 +2,7 @@
  * WebSockets are not carried: an upgrade is answered at once, with the status at which agents turn
  * to HTTP.
  */
-// runtimes: all, old node
+// runtimes: all
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import { type Provider, startProvider } from "../support/provider.ts";

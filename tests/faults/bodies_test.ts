@@ -1,10 +1,10 @@
-/** Memory and time that callers' bodies take, rows 51, 54 and 57 of the list. */
-// runtimes: all, old node
+/** Memory and time that callers' bodies take. */
+// runtimes: all
 // alone: it measures how soon memory is given back
 import assert from "node:assert/strict";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
-import { afterEach, describe, it } from "@std/testing/bdd";
+import { describe, it } from "@std/testing/bdd";
 import { createFetchTransport } from "../../src/upstream/transport.ts";
 import {
   startUnderTest,
@@ -14,6 +14,7 @@ import {
 } from "../support/gateway.ts";
 import { endPrograms, startProgram } from "../support/program.ts";
 import { answerPlain, chunk, startProvider, stream } from "../support/provider.ts";
+import { closeAfterEach } from "../support/scenes.ts";
 import {
   callRaw,
   openRaw,
@@ -43,10 +44,7 @@ const bodyOf = (bytes: number, isStream = false) => {
 };
 
 describe("bodies of callers", () => {
-  const closing: (() => Promise<unknown>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
+  const { keep, after } = closeAfterEach();
   const start = async (upstream: string, options: Partial<UnderTestOptions> = {}) => {
     const { config = {}, ...rest } = options;
     const under = await startUnderTest({
@@ -54,7 +52,7 @@ describe("bodies of callers", () => {
       upstreams: { a: upstream },
       config: { keys: KEYS, ...config },
     });
-    closing.push(() => under.close());
+    keep(under);
     return under;
   };
   const send = ({ a }: UnderTest, bytes: number, key = 0) =>
@@ -74,7 +72,7 @@ describe("bodies of callers", () => {
       response.write(chunk("a"));
     });
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-    closing.push(() =>
+    after(() =>
       new Promise((resolve) => {
         server.closeAllConnections();
         server.close(resolve);
@@ -85,7 +83,7 @@ describe("bodies of callers", () => {
 
   for (const transport of ["its own", "fetch"]) {
     const parts = transport === "fetch" ? { parts: { transport: createFetchTransport() } } : {};
-    it(`row 51: a body counts until it has left, not until the answer begins (transport: ${transport})`, async () => {
+    it(`a body counts until it is sent, not until the answer begins (transport: ${transport}) [large bodies]`, async () => {
       const { url, held } = await startReluctant();
       const under = await start(url, {
         ...parts,
@@ -113,7 +111,7 @@ describe("bodies of callers", () => {
     });
   }
 
-  it("row 51: a body that does not leave counts no longer than its exchange, however that ends", async () => {
+  it("a body that is never sent stops counting when its exchange ends, however it ends [large bodies]", async () => {
     const { url, held } = await startReluctant();
     const limits = { body: "24MB", bodies: "32MB" };
     const under = await start(url, { config: { limits } });
@@ -139,11 +137,9 @@ describe("bodies of callers", () => {
     }
   });
 
-  it("row 51: a body that never left is not let go of: it goes whole to another replica", async () => {
-    const provider = await startProvider();
-    closing.push(() => provider.close());
-    const hole = await startBlackHole();
-    closing.push(() => hole.close());
+  it("a body that was never sent is kept, and goes whole to another replica [large bodies]", async () => {
+    const provider = keep(await startProvider());
+    const hole = keep(await startBlackHole());
     const upstreams = { upstream: [hole.url, provider.url], deadlines: { connect: "300ms" } };
     const under = await start(provider.url, { provider: upstreams });
     assert.equal((await send(under, 5 * MB)).status, 200);
@@ -151,7 +147,7 @@ describe("bodies of callers", () => {
     assert.equal(provider.calls[0]?.body.toString(), bodyOf(5 * MB));
   });
 
-  it("row 51: 80 streams with 5 MB bodies that stay open cost the process what may be held, and no more", async () => {
+  it("80 open streams with 5 MB bodies use no more memory than the limit for bodies [large bodies]", async () => {
     let open = 0;
     const server = createServer((request, response) => {
       request.resume().on("end", () => {
@@ -203,9 +199,8 @@ describe("bodies of callers", () => {
     }
   });
 
-  it("row 54: bodies that are announced and do not come keep nobody out", async () => {
-    const provider = await startProvider();
-    closing.push(() => provider.close());
+  it("announced bodies that do not come do not block other callers [absent bodies]", async () => {
+    const provider = keep(await startProvider());
     const under = await start(provider.url);
     const announce = (bytes: number, body = "{") =>
       openRaw(
@@ -226,9 +221,8 @@ describe("bodies of callers", () => {
     await until(() => under.gateway.openExchanges === 0, "all are over");
   });
 
-  it("row 54: a key that sends all that it may leaves room for the bodies of another", async () => {
-    const provider = await startProvider();
-    closing.push(() => provider.close());
+  it("a key that sends as much as allowed leaves room for the bodies of another [absent bodies]", async () => {
+    const provider = keep(await startProvider());
     const under = await start(provider.url, {
       config: { limits: { body: "4MB", bodies: "16MB" } },
     });
@@ -250,9 +244,8 @@ describe("bodies of callers", () => {
     assert.equal((await send(under, 4 * MB, 0)).status, 200);
   });
 
-  it("row 57: ten million items of an array are refused by their count, before they are parsed", async () => {
-    const provider = await startProvider();
-    closing.push(() => provider.close());
+  it("an array of ten million items is refused by its count, before it is parsed [many items]", async () => {
+    const provider = keep(await startProvider());
     const under = await start(provider.url);
     const [head, tail] = ['{"model":"m","messages":[{"role":"user","content":"x"}],"x":[', "0]}"];
     for (

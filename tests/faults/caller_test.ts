@@ -1,9 +1,9 @@
-/** Faults and abuse by callers, rows 17 to 37 of the list where no other test has them. */
-// runtimes: all, old node, workers
+/** Faults and abuse by callers. */
+// runtimes: all, workers
 // alone: it measures how soon a call ends after its caller left
 import assert from "node:assert/strict";
 import process from "node:process";
-import { afterEach, describe } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import { MemoryKeyStore } from "../../src/keys/key_store_memory.ts";
 import { it } from "../support/cases.ts";
 import {
@@ -14,14 +14,9 @@ import {
   startProvider,
   stream,
 } from "../support/provider.ts";
-import {
-  GOOD_BODY,
-  startUnderTest,
-  STREAM_BODY,
-  type UnderTest,
-  type UnderTestOptions,
-} from "../support/gateway.ts";
+import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
 import { isWorkers, runtime } from "../support/runtimes.ts";
+import { useScenes } from "../support/scenes.ts";
 import {
   callRaw,
   CANNOT_TELL,
@@ -45,24 +40,11 @@ const flood: Answering = (response) => {
 };
 
 describe("faults of callers", () => {
-  const closing: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
-  const start = async (
-    answering: Answering = answerPlain,
-    options: Partial<UnderTestOptions> = {},
-  ) => {
-    const provider = await startProvider(answering);
-    closing.push(() => provider.close());
-    const under = await startUnderTest({ ...options, upstreams: { a: provider.url } });
-    closing.push(() => under.close());
-    return { provider, under };
-  };
+  const { start, keep, after } = useScenes();
   const raw = (under: UnderTest, body = STREAM_BODY) =>
     openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body }));
 
-  it("rows 17 and 18: the upstream is closed within 100 ms of the caller's leaving, at every stage", async () => {
+  it("the upstream is closed within 100 ms of the caller's leaving, at every stage [early leaver] [caller leaves]", async () => {
     const stages: Record<string, Answering> = {
       "before the header": () => {},
       "in a stream": (response) => {
@@ -94,7 +76,7 @@ describe("faults of callers", () => {
     }
   });
 
-  it("row 17: the upstream is closed when the caller of a large request leaves before the header", async () => {
+  it("the upstream is closed when the caller of a large request leaves before the header [early leaver]", async () => {
     for (const bytes of [600, 5000, 100_000]) {
       const { provider, under } = await start(() => {});
       const caller = raw(
@@ -111,7 +93,7 @@ describe("faults of callers", () => {
   it.notOn(
     "workers",
     "workerd ends a broken body like a whole one",
-    "row 19: a caller that reads nothing is let go after a while, and the upstream with it",
+    "a caller that reads nothing is disconnected after the write deadline, and the upstream too [slow reader]",
     async () => {
       const { provider, under } = await start(flood, {
         config: { limits: { writeStall: "500ms" } },
@@ -218,7 +200,7 @@ describe("faults of callers", () => {
       const warnings: string[] = [];
       const warn = ({ name }: Error) => void warnings.push(name);
       process.on("warning", warn);
-      closing.push(() => Promise.resolve(void process.off("warning", warn)));
+      after(() => void process.off("warning", warn));
       const { under } = await start();
       const headers = { ...under.headers, "connection": undefined, "gateway-auth": undefined };
       const caller = openRaw(
@@ -278,7 +260,7 @@ describe("faults of callers", () => {
     },
   );
 
-  it("row 20: hundreds of idle streams stand in nobody's way", async () => {
+  it("hundreds of idle streams do not delay other calls [idle streams]", async () => {
     const { provider, under } = await start((response, { body }) => {
       if (!body.toString().includes('"stream":true')) return answerPlain(response);
       response.writeHead(200, { "content-type": "text/event-stream" });
@@ -308,7 +290,7 @@ describe("faults of callers", () => {
   it.notOn(
     "workers",
     "a Worker takes no parts of a test",
-    "row 21: a flood of wrong keys costs malformed ones no look-up, and good callers nothing",
+    "a flood of wrong keys does not slow good callers, and malformed keys are not looked up [key flood]",
     async () => {
       let lookups = 0;
       const good = new MemoryKeyStore([]);
@@ -342,7 +324,7 @@ describe("faults of callers", () => {
     },
   );
 
-  it("row 44: over the memory for bodies new ones are turned away at once, and what runs goes on", async () => {
+  it("when the memory for bodies is full, new bodies are refused at once, and open calls continue [no body memory]", async () => {
     let finish = (): void => {};
     const { under } = await start((response, { body }) => {
       if (!body.toString().includes('"stream":true')) return answerPlain(response);
@@ -401,7 +383,7 @@ describe("faults of callers", () => {
         for (const { socket } of all) socket.destroy();
         return Promise.resolve();
       };
-      closing.push(leave);
+      after(leave);
       return { all, leave };
     };
     const headersOf = (under: UnderTest, id: string) => ({
@@ -441,16 +423,14 @@ describe("faults of callers", () => {
       }
     });
 
-    it("leave places for callers of other providers: calls to one that is silent", async () => {
-      const silent = await startProvider(() => {});
-      closing.push(() => silent.close());
-      const provider = await startProvider(answerPlain);
-      closing.push(() => provider.close());
+    it("leave places for callers of other providers: calls to a silent provider", async () => {
+      const silent = keep(await startProvider(() => {}));
+      const provider = keep(await startProvider(answerPlain));
       const under = await startUnderTest({
         upstreams: { a: silent.url, b: provider.url },
         config: { keys: KEYS, limits: { exchanges: PLACES } },
       });
-      closing.push(() => under.close());
+      keep(under);
       const { all, leave } = openAll(under, (number) => {
         return { headers: headersOf(under, MANY[number % MANY.length] ?? ""), body: GOOD_BODY };
       });
@@ -476,7 +456,7 @@ describe("faults of callers", () => {
       }, { durable: {} });
       const headers = { ...headersOf(under, "greedy"), "idempotency-key": "one" };
       const first = openRaw(under.a, toRawRequest(under.a, { headers, body: STREAM_BODY }));
-      closing.push(() => Promise.resolve(void first.socket.destroy()));
+      after(() => void first.socket.destroy());
       await until(() => first.received().includes("data: "), "the stream begins");
       const path = /^location: (\S+)/im.exec(first.received())?.[1] ?? "";
       const { all, leave } = openAll(

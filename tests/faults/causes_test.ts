@@ -2,50 +2,24 @@
  * Why a call to a provider failed: log, record and metrics name it in one word, the same one on
  * every runtime.
  */
-// runtimes: all, old node
+// runtimes: all
 import assert from "node:assert/strict";
-import { afterEach, describe, it } from "@std/testing/bdd";
+import { describe, it } from "@std/testing/bdd";
 import { createSelfSignedCertificate } from "../../src/cli/demo/certificate.ts";
 import type { ErrorCode } from "../../src/errors/gateway_error.ts";
 import type { FailureCause } from "../../src/errors/outcomes.ts";
 import { createFetchTransport } from "../../src/upstream/transport.ts";
 import { urlOfNobody } from "../support/free_port.ts";
 import { chunk, startProvider } from "../support/provider.ts";
-import {
-  GOOD_BODY,
-  startUnderTest,
-  STREAM_BODY,
-  testIdentity,
-  type UnderTest,
-  type UnderTestOptions,
-} from "../support/gateway.ts";
+import { GOOD_BODY, STREAM_BODY, testIdentity } from "../support/gateway.ts";
 import { runtime } from "../support/runtimes.ts";
+import { useScenes } from "../support/scenes.ts";
 import { callRaw, startBlackHole, startTcpPeer, startTlsPeer } from "../support/tcp_peer.ts";
 
 const PART = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 10\r\n\r\n{";
 
 describe("the cause of a failed call", () => {
-  const closing: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
-  const keep = <Resource extends { close(): Promise<void> }>(resource: Resource): Resource => {
-    closing.push(() => resource.close());
-    return resource;
-  };
-  const start = async (
-    upstream: string | string[],
-    options: Partial<UnderTestOptions> = {},
-  ): Promise<UnderTest> => {
-    const [a = ""] = [upstream].flat();
-    return keep(
-      await startUnderTest({
-        ...options,
-        upstreams: { a },
-        provider: { upstream, ...options.provider },
-      }),
-    );
-  };
+  const { keep, startAt: start } = useScenes();
   const peer = async (onRequest: Parameters<typeof startTcpPeer>[0]) =>
     keep(await startTcpPeer(onRequest)).url;
   const tls = async (...args: Parameters<typeof startTlsPeer>) =>
@@ -71,17 +45,20 @@ describe("the cause of a failed call", () => {
 
   const FAILURES: Readonly<Record<string, Failure>> = {
     "a port where nobody listens": { upstream: urlOfNobody, cause: "refused" },
-    "row 2: a name that does not resolve": {
+    "a name that does not resolve [untrusted upstream]": {
       upstream: () => "http://nobody.invalid/v1",
       cause: "dns",
     },
-    "row 2: a name that does not resolve, over TLS": {
+    "a name that does not resolve, over TLS [untrusted upstream]": {
       upstream: () => "https://nobody.invalid/v1",
       cause: "dns",
     },
-    "row 2: a certificate that nobody has signed": { upstream: selfSigned, cause: "tls" },
-    "row 2: a certificate for another host": { upstream: wrongHost, cause: "tls" },
-    "row 2: an expired certificate": { upstream: expired, cause: "tls" },
+    "a certificate without a known signer [untrusted upstream]": {
+      upstream: selfSigned,
+      cause: "tls",
+    },
+    "a certificate for another host [untrusted upstream]": { upstream: wrongHost, cause: "tls" },
+    "an expired certificate [untrusted upstream]": { upstream: expired, cause: "tls" },
     "no TLS on that port": {
       upstream: () => notTls("HTTP/1.1 400 Bad Request\r\n\r\n"),
       cause: "tls",
@@ -206,10 +183,10 @@ describe("the cause of a failed call", () => {
     };
     const SAME = [
       "a port where nobody listens",
-      "row 2: a name that does not resolve",
-      "row 2: a certificate that nobody has signed",
-      "row 2: a certificate for another host",
-      "row 2: an expired certificate",
+      "a name that does not resolve [untrusted upstream]",
+      "a certificate without a known signer [untrusted upstream]",
+      "a certificate for another host [untrusted upstream]",
+      "an expired certificate [untrusted upstream]",
       "no TLS on that port",
       "a reset before the header",
       "an end before the header",

@@ -1,56 +1,36 @@
-/**
- * Faults of the gateway itself and of its surroundings, rows 38 to 50 of the list where no other
- * test has them.
- */
-// runtimes: all, old node, workers
+/** Faults of the gateway itself and of its environment. */
+// runtimes: all, workers
 import assert from "node:assert/strict";
-import { afterEach, describe } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import { createGateway } from "../../src/gateway.ts";
 import { parseConfig } from "../../src/config/config.ts";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { Transport } from "../../src/upstream/transport.ts";
 import { it } from "../support/cases.ts";
-import { chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
-import {
-  GOOD_BODY,
-  startUnderTest,
-  STREAM_BODY,
-  type UnderTest,
-  type UnderTestOptions,
-} from "../support/gateway.ts";
+import { type Answering, answerPlain, chunk, COMPLETION, stream } from "../support/provider.ts";
+import { GOOD_BODY, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
+import { useScenes } from "../support/scenes.ts";
 import { callRaw, openRaw, parseAnswer, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
 const KEY = "own-key-of-a-team";
 
 describe("faults of the gateway", () => {
-  const closing: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
-  const start = async (options: Partial<UnderTestOptions> = {}) => {
-    const provider = await startProvider();
-    closing.push(() => provider.close());
-    const under = await startUnderTest({ upstreams: { a: provider.url }, ...options });
-    closing.push(() => under.close());
-    return { provider, under };
-  };
+  const { start } = useScenes();
   const call = (under: UnderTest, headers: Record<string, string> = {}, body = GOOD_BODY) =>
     callRaw(under.a, { headers: { ...under.headers, ...headers }, body });
 
   it.notOn(
     "workers",
     "the platform ends a Worker by itself",
-    "row 38: closing lets open exchanges finish, refuses new ones, and tells the rest",
+    "closing lets open exchanges finish, refuses new ones, and ends the rest with an error [restart]",
     async () => {
       let finish = (): void => {};
-      const provider = await startProvider((response, { body }) => {
+      const { under } = await start((response, { body }) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
         response.write(chunk("a"));
         if (body.toString().includes("finishing")) finish = () => response.end(stream("b"));
       });
-      closing.push(() => provider.close());
-      const { under } = await start({ upstreams: { a: provider.url } });
       const open = (model: string) =>
         openRaw(
           under.a,
@@ -84,11 +64,12 @@ describe("faults of the gateway", () => {
   it.notOn(
     "workers",
     "a Worker takes no parts of a test",
-    "row 42: a wall clock that jumps moves no deadline, and only the expiry of keys",
+    "a wall clock that jumps changes only the expiry of keys, and no deadline [clock jump]",
     async () => {
       let jumpMs = 0;
       const clock: Clock = { ...systemClock, now: () => Date.now() + jumpMs };
-      const provider = await startProvider((response) => {
+      const expires = new Date(Date.now() + 1_800_000).toISOString();
+      const answering: Answering = (response) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
         response.write(chunk("a"));
         jumpMs = 3_600_000;
@@ -96,11 +77,8 @@ describe("faults of the gateway", () => {
           jumpMs = -3_600_000;
           response.end(stream("b"));
         }, 200);
-      });
-      closing.push(() => provider.close());
-      const expires = new Date(Date.now() + 1_800_000).toISOString();
-      const { under } = await start({
-        upstreams: { a: provider.url },
+      };
+      const { under } = await start(answering, {
         parts: { clock },
         config: { keys: [{ id: "team", key: KEY, expires }] },
       });
@@ -113,18 +91,16 @@ describe("faults of the gateway", () => {
     },
   );
 
-  it("row 46: no failing upstream makes the gateway call more often than it is called", async () => {
+  it("a failing upstream never makes the gateway call more often than it is called [retry storm]", async () => {
     let number = 0;
-    const provider = await startProvider((response) =>
+    const { provider, under } = await start((response) =>
       response.writeHead(number++ % 2 ? 500 : 200).end("{}")
     );
-    closing.push(() => provider.close());
-    const { under } = await start({ upstreams: { a: provider.url } });
     await Promise.all(Array.from({ length: 60 }, () => call(under)));
     assert.equal(provider.calls.length, 60);
   });
 
-  it("row 48: what operators ask is not answered to callers", async () => {
+  it("the operators' paths are not answered to callers [operator paths]", async () => {
     const { under } = await start();
     for (const path of ["/readyz", "/livez", "/metrics", "/admin", "/v1/admin"]) {
       assert.equal(
@@ -137,7 +113,7 @@ describe("faults of the gateway", () => {
   it.notOn(
     "workers",
     "workerd or the edge reads the bytes first",
-    "row 49: no key and no prompt is told, whatever goes wrong",
+    "no failure puts a key or a prompt into the log or an answer [secrets]",
     async () => {
       const CANARY = "canary7f3a";
       const { under } = await start();
@@ -171,7 +147,7 @@ describe("faults of the gateway", () => {
   it.notOn(
     "workers",
     "a Worker takes no parts of a test",
-    "row 50: a tracer that throws costs its own exchange",
+    "a tracer that throws fails only its own exchange [internal throw]",
     async () => {
       const begin = () => {
         throw new Error("a secret word");
@@ -188,7 +164,7 @@ describe("faults of the gateway", () => {
   it.notOn(
     "workers",
     "a Worker takes no parts of a test",
-    "row 50: what throws anywhere costs its own exchange and tells nothing",
+    "an error that any part throws fails only its own exchange and reveals nothing [internal throw]",
     async () => {
       const secret = () => {
         throw new Error("a secret word");
@@ -213,7 +189,7 @@ describe("faults of the gateway", () => {
         },
       };
       for (const [name, transport] of Object.entries(transports)) {
-        const { under } = await start({ parts: { transport } });
+        const { under } = await start(answerPlain, { parts: { transport } });
         const received = await openRaw(
           under.a,
           toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY }),

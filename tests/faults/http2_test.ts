@@ -5,16 +5,10 @@
 // runtimes: deno
 import assert from "node:assert/strict";
 import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from "node:http2";
-import { afterEach, describe, it } from "@std/testing/bdd";
-import { GOOD_BODY, startUnderTest, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
-import {
-  type Answering,
-  answerLong,
-  answerPlain,
-  chunk,
-  COMPLETION,
-  startProvider,
-} from "../support/provider.ts";
+import { describe, it } from "@std/testing/bdd";
+import { GOOD_BODY, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
+import { type Answering, answerLong, answerPlain, chunk, COMPLETION } from "../support/provider.ts";
+import { useScenes } from "../support/scenes.ts";
 import { until } from "../support/until.ts";
 
 /** A request over HTTP/2 and what came back. */
@@ -27,21 +21,15 @@ interface Asked {
 }
 
 describe("HTTP/2", () => {
-  const closing: (() => unknown)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
+  const { start: startBoth, after } = useScenes();
   const start = async (
     answering: Answering = answerPlain,
     config: Record<string, unknown> = {},
   ) => {
-    const provider = await startProvider(answering);
-    closing.push(() => provider.close());
-    const under = await startUnderTest({ upstreams: { a: provider.url }, config });
-    closing.push(() => under.close());
+    const { provider, under } = await startBoth(answering, { config });
     const session = connect(under.b, { rejectUnauthorized: false });
     session.on("error", () => {});
-    closing.push(() => session.destroy());
+    after(() => session.destroy());
     return { provider, under, session };
   };
   const ask = (
@@ -190,7 +178,7 @@ describe("HTTP/2", () => {
     const asked = ask(session, under);
     asked.stream.on("data", () => asked.stream.pause());
     const timer = setInterval(() => asked.stream.resume(), 5);
-    closing.push(() => clearInterval(timer));
+    after(() => clearInterval(timer));
     asked.stream.end(GOOD_BODY);
     await until(() => isOver(asked), "it is over", 60_000);
     assert.deepEqual([asked.code(), asked.received().length], [constants.NGHTTP2_NO_ERROR, size]);

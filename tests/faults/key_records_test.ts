@@ -1,15 +1,13 @@
-/**
- * Rows 67 and 68: keys that Redis has lost, a start without Redis, and records that a later version
- * wrote.
- */
-// runtimes: all
+/** Keys that Redis has lost, a start without Redis, and records that a later version wrote. */
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, describe, it } from "@std/testing/bdd";
+import { afterEach, describe } from "@std/testing/bdd";
 import { Redis } from "ioredis";
 import { generateGatewayKey } from "../../src/keys/key_format.ts";
 import { type Running, startAdmin } from "../support/admin.ts";
+import { it } from "../support/cases.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
 import { startProgram } from "../support/program.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
@@ -138,7 +136,7 @@ function checkKept(
 }
 
 describe("records of keys in a file", () => {
-  it("row 68: a limit or restriction that is not understood refuses its key alone; nothing is lost", async () => {
+  it("an unknown limit or restriction refuses only its key; nothing is lost [later version]", async () => {
     const running = await start();
     const file = join(running.at.path, "keys.json");
     const read = () => JSON.parse(readFileSync(file, "utf8")).keys as Record<string, unknown>[];
@@ -159,7 +157,7 @@ describe("records of keys in a file", () => {
 });
 
 withRedis.describe("records of keys in Redis", () => {
-  it("row 68: a limit or restriction that is not understood refuses its key alone; lists go on", async () => {
+  it("an unknown limit or restriction refuses only its key; lists still work [later version]", async () => {
     const { redis, raw } = await startServer();
     const running = await start(redis);
     const read = async (id: string) =>
@@ -180,7 +178,7 @@ withRedis.describe("records of keys in Redis", () => {
 });
 
 withRedis.describe("keys that Redis has lost", () => {
-  it("row 67: after FLUSHALL and one new key nobody is unknown until an operator says so", async () => {
+  it.once("after FLUSHALL and one new key no key is called unknown until an operator confirms it [Redis moves]", async () => {
     const { redis, raw } = await startServer();
     const running = await start(redis);
     const [used, idle] = [await running.at.create(), await running.at.create()];
@@ -214,7 +212,7 @@ withRedis.describe("keys that Redis has lost", () => {
 });
 
 withRedis.describe("a start while Redis is away", () => {
-  it("row 67: a gateway is ready once a look-up has worked", async () => {
+  it("a gateway is ready once a look-up has worked [Redis moves]", async () => {
     const { redis } = await startServer();
     await redis.kill();
     const running = await start(redis);
@@ -229,7 +227,7 @@ withRedis.describe("a start while Redis is away", () => {
     assert.equal((await readyOf(running.admin)).status, "ready");
   });
 
-  it("row 67: it calls nobody unknown where Redis comes back empty", async () => {
+  it.once("it calls no key unknown when Redis comes back empty [Redis moves]", async () => {
     const { redis } = await startServer();
     const running = await start(redis);
     const old = await running.at.create();
@@ -257,7 +255,7 @@ withRedis.describe("a start while Redis is away", () => {
     assert.equal(await callOf(running.url, old.key), "ok", "it was good a moment ago");
   });
 
-  it("row 67: with a snapshot it serves the keys that it has used", async () => {
+  it.once("with a snapshot it serves the keys that it has used before [Redis moves]", async () => {
     const { redis } = await startServer();
     const keys = { store: "redis", snapshot: "keys.snapshot.jsonl" };
     const running = await start(redis, { keys });
@@ -304,7 +302,7 @@ withRedis.describe("a gateway that starts while the Redis of its limits is away"
     for (let passed = 0;; passed++) if (await callOf(url, key) !== "ok") return passed;
   };
 
-  it("row 67: remembers beside the file of keys how many gateways there were", async () => {
+  it.once("stores the number of gateways next to the file of keys [Redis moves]", async () => {
     const { redis } = await startServer();
     const running = await start(undefined, { redis: redis.url });
     const { key } = await running.at.create("--requests", LIMITS.requests);
@@ -315,7 +313,7 @@ withRedis.describe("a gateway that starts while the Redis of its limits is away"
     assert.equal(await passing(running.at.path, key), 50, "it was the only one");
   });
 
-  it("row 67: goes by the number that its operator expects, where keys stand in the configuration", async () => {
+  it.once("uses the number that its operator expects, where keys are in the configuration [Redis moves]", async () => {
     const { redis } = await startServer();
     const keys = [{ id: "own", key: OWN, limits: LIMITS }];
     for (const [gateways, passed] of [[undefined, 5], [2, 25]] as const) {
@@ -330,7 +328,7 @@ withRedis.describe("a gateway that starts while the Redis of its limits is away"
 });
 
 withRedis.describe("workers without Redis", () => {
-  it("row 67: each tells whether it is ready", async () => {
+  it("each reports whether it is ready [Redis moves]", async () => {
     const { redis } = await startServer();
     redis.pause(); // killed, it would leave its port to others
     const running = await start(redis, {}, ["--workers", "2"]);

@@ -1,8 +1,8 @@
 /**
- * Row 55: writers of the files of keys, budgets and usage, killed while they hold the lock.
+ * Writers of the files of keys, budgets and usage, killed while they hold the lock.
  * Processes of their own.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import {
@@ -89,7 +89,7 @@ describe("killed writers", () => {
     return { program, call, end };
   };
 
-  it("row 55: the next writer takes the lock of a killed one over within a second, and loses nothing", async () => {
+  it("the next writer takes over the lock of a killed writer within a second, and loses nothing [killed writer]", async () => {
     const made = [await at.create(), await at.create(), await at.create()];
     const [first = assert.fail(), second = assert.fail()] = made;
     await killWriterOfKeys(first.id);
@@ -111,7 +111,7 @@ describe("killed writers", () => {
     await end();
   });
 
-  it("row 55: what was spent before a gateway was killed in its writing survives, and nothing is left over", async () => {
+  it("the spending before a gateway was killed while writing survives, and no temporary file remains [killed writer]", async () => {
     const state = join(at.path, "keys.state.json");
     const spent = () =>
       JSON.parse(readFileSync(state, "utf8")).budgets.map(({ used }: { used: number }) => used);
@@ -144,7 +144,7 @@ describe("killed writers", () => {
     assert.equal(third.program.stderr(), "");
   });
 
-  it("row 55: a lock that was left can't keep a gateway from writing what was spent when it ends", async () => {
+  it("an abandoned lock does not keep a gateway from writing its spending when it ends [killed writer]", async () => {
     const { key } = await at.create("--budget", "1M/month");
     const { call, end } = await serve();
     assert.equal(await call(key), 200);

@@ -2,29 +2,17 @@
  * Connections and bytes that a listener has to deal with before, behind or beside a request; rows
  * 37, 52, 58 and 59 of the list.
  */
-// runtimes: all, old node
+// runtimes: all
 // long: it waits for deadlines of the listeners
 import assert from "node:assert/strict";
-import { afterEach, describe } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import { type ErrorCode, ERRORS } from "../../src/errors/gateway_error.ts";
 import { it } from "../support/cases.ts";
-import {
-  GOOD_BODY,
-  startUnderTest,
-  STREAM_BODY,
-  type UnderTest,
-  type UnderTestOptions,
-} from "../support/gateway.ts";
-import {
-  type Answering,
-  answerLong,
-  answerPlain,
-  chunk,
-  COMPLETION,
-  startProvider,
-} from "../support/provider.ts";
+import { GOOD_BODY, STREAM_BODY, type UnderTest } from "../support/gateway.ts";
+import { answerLong, answerPlain, chunk, COMPLETION } from "../support/provider.ts";
 import { timeKept } from "../support/kept_alive.ts";
 import { runtime } from "../support/runtimes.ts";
+import { useScenes } from "../support/scenes.ts";
 import {
   callRaw,
   openRaw,
@@ -42,23 +30,10 @@ const BUN_ANSWERS =
 const HALF_HELLO = `\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03${"r".repeat(100)}`;
 
 describe("the listener", () => {
-  const closing: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
-  const start = async (
-    answering: Answering = answerPlain,
-    options: Partial<UnderTestOptions> = {},
-  ) => {
-    const provider = await startProvider(answering);
-    closing.push(() => provider.close());
-    const under = await startUnderTest({ ...options, upstreams: { a: provider.url } });
-    closing.push(() => under.close());
-    return { provider, under };
-  };
+  const { start, after } = useScenes();
   const open = (url: string, text: string): RawConnection => {
     const connection = openRaw(url, text);
-    closing.push(() => Promise.resolve(void connection.socket.destroy()));
+    after(() => void connection.socket.destroy());
     return connection;
   };
   /** A good request on a connection that is to stay open. */
@@ -67,7 +42,7 @@ describe("the listener", () => {
   const countAnswers = ({ received }: RawConnection) =>
     received().split("HTTP/1.1 200 OK").length - 1;
 
-  it.large("row 52: silent and half TLS handshakes are closed in time, and the plain listener is untouched", async () => {
+  it.large("silent and incomplete TLS handshakes are closed in time, and the plain listener is not affected [TLS handshakes]", async () => {
     const { provider, under } = await start(answerPlain, { headersMs: 1000 });
     const began = performance.now();
     const incomplete = Array.from(
@@ -107,7 +82,7 @@ describe("the listener", () => {
     });
   }
 
-  it("row 58: of two requests in one write either both are answered, or none is made", async () => {
+  it("of two requests in one write either both are answered, or neither is forwarded [pipelining]", async () => {
     const { provider, under } = await start((response) =>
       setTimeout(() => answerPlain(response), 5)
     );
@@ -123,7 +98,7 @@ describe("the listener", () => {
     assert.equal(under.records.filter(({ outcome }) => outcome === "ok").length, answers);
   });
 
-  it("row 58: of a large body and what follows it in one write either both are answered, or none is made", async () => {
+  it("of a large body and the next request in one write either both are answered, or neither is forwarded [pipelining]", async () => {
     const { provider, under } = await start((response) =>
       setTimeout(() => answerPlain(response), 5)
     );
@@ -138,7 +113,7 @@ describe("the listener", () => {
     assert.equal(under.records.filter(({ outcome }) => outcome === "ok").length, answers);
   });
 
-  it("row 58: one and a half requests: the first is answered, and the second when its rest has come", async () => {
+  it("of one and a half requests the first is answered, and the second when its rest has arrived [pipelining]", async () => {
     const { provider, under } = await start();
     const second = request(under);
     const caller = open(under.a, request(under) + second.slice(0, 30));
@@ -150,7 +125,7 @@ describe("the listener", () => {
   });
 
   for (const [kind, body] of Object.entries({ plain: GOOD_BODY, streamed: STREAM_BODY })) {
-    it(`row 58: the next request comes within a ${kind} answer: answered after it, or never made`, async () => {
+    it(`a request that arrives during a ${kind} answer is answered after it, or never forwarded [pipelining]`, async () => {
       let finish = (): void => {};
       const { provider, under } = await start((response, call) => {
         if (call.body.toString() === GOOD_BODY && provider.calls.length > 1) {
@@ -187,7 +162,7 @@ describe("the listener", () => {
     });
   }
 
-  it("row 58: a caller that leaves two requests behind leaves no call behind", async () => {
+  it("a caller that sends two requests and leaves causes no open call [pipelining]", async () => {
     const { provider, under } = await start(() => {});
     const caller = open(under.a, request(under).repeat(2));
     await until(
@@ -201,7 +176,7 @@ describe("the listener", () => {
   });
 
   for (const framing of ["announced", "in chunks"]) {
-    it(`row 59: a caller that reads only when all is sent gets its 413, of 20 MB ${framing}`, async () => {
+    it(`a caller that reads only after it has sent 20 MB ${framing} gets its 413 [half-closed]`, async () => {
       const { provider, under } = await start(answerPlain, { config: { limits: { body: "1MB" } } });
       const piece = " ".repeat(500_000);
       const size = framing === "announced"
@@ -231,7 +206,7 @@ describe("the listener", () => {
     });
   }
 
-  it.large("row 59: a refused caller that goes on sending without end is let go", async () => {
+  it.large("a refused caller that keeps sending is disconnected [half-closed]", async () => {
     const { under } = await start(answerPlain, { config: { limits: { body: "1KB" } } });
     const chunked = { "content-length": undefined, "transfer-encoding": "chunked" };
     const endless = open(
@@ -252,7 +227,7 @@ describe("the listener", () => {
     clearInterval(timer);
   });
 
-  it("row 59: a caller that ends its own side counts as gone: its call is ended, and the record says so", async () => {
+  it("a caller that ends its own side counts as gone: its call ends, and the record says so [half-closed]", async () => {
     const { provider, under } = await start(() => {});
     const caller = open(under.a, request(under));
     await until(() => provider.calls.length === 1, "the call is made");
@@ -263,7 +238,7 @@ describe("the listener", () => {
     await until(caller.isClosed, "the connection is closed");
   });
 
-  it.large("row 37: half a header, a dripping header and a dripping body end in bounded time, and nobody else notices", async () => {
+  it.large("half a header, a slow header and a slow body end in bounded time, and other callers are not affected [slow senders]", async () => {
     const { provider, under } = await start(answerPlain, {
       config: { limits: { bodyTime: "2s" } },
     });

@@ -1,5 +1,5 @@
-/** Faults that need a process of its own: rows 38, 41 and 43 of the list. */
-// runtimes: all, old node
+/** Faults that need a separate process. */
+// runtimes: all
 // alone: it measures that a load loses nothing while gateways restart
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -77,7 +77,7 @@ describe("faults around the process", () => {
     return { program, url, admin };
   };
 
-  it("row 38: readiness turns first, new requests are served until the listeners close, open ones finish", async () => {
+  it("readiness changes first, new requests are served until the listeners close, open ones finish [restart]", async () => {
     const { program, url, admin } = await serve();
     const ready = () => callRaw(admin, { method: "GET", path: "/readyz" });
     assert.equal((await ready()).status, 200);
@@ -101,7 +101,7 @@ describe("faults around the process", () => {
   });
 
   needs(["haproxy"]).it(
-    "row 38: behind HAProxy a restart under load loses no request",
+    "behind HAProxy a restart under load loses no request [restart]",
     async () => {
       const ports = [[await freePort(), await freePort()], [
         await freePort(),
@@ -146,7 +146,7 @@ describe("faults around the process", () => {
     },
   );
 
-  it("row 41: a closed output costs nothing", async () => {
+  it("a closed output does not affect calls [blocked output]", async () => {
     const { program, url } = await serve();
     program.closeOutput();
     for (let number = 0; number < 3; number++) {
@@ -156,7 +156,7 @@ describe("faults around the process", () => {
     assert.equal(await program.ended, 0);
   });
 
-  it("row 41: an output that nobody reads costs lines of the log and nothing else", async () => {
+  it("an output that is not read loses lines of the log and nothing else [blocked output]", async () => {
     const { program, url, admin } = await serve();
     program.stopReading();
     // A line has some 350 bytes, and a pipe holds 64 kB, ours another 64 kB.
@@ -177,7 +177,7 @@ describe("faults around the process", () => {
     assert.equal(exit, 0);
   });
 
-  it("row 41: a full disk costs lines of the log and nothing else", async () => {
+  it("a full disk loses lines of the log and nothing else [blocked output]", async () => {
     const [port, adminPort] = [await freePort(), await freePort()];
     const key = generateGatewayKey();
     const record = { id: "own", digest: createHash("sha256").update(key).digest("hex") };
@@ -227,7 +227,7 @@ describe("faults around the process", () => {
     assert.equal(await ended, 0);
   });
 
-  it("row 43: out of file descriptors the gateway turns callers away, and recovers without a restart", async () => {
+  it("without free file descriptors the gateway refuses callers, and recovers without a restart [no descriptors]", async () => {
     const port = await freePort();
     const args = runtime === "deno" ? ["run", "-A", ONE_FILE, "serve"] : [ONE_FILE, "serve"];
     const child = spawn(

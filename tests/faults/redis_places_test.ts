@@ -1,7 +1,5 @@
-/**
- * The program with a Redis behind Sentinels, and with one that it can't use: row 67 of the list.
- */
-// runtimes: all
+/** The program with a Redis behind Sentinels, and with an unusable one. */
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -17,7 +15,7 @@ import { until } from "../support/until.ts";
 /** How long a failover may take, until calls are counted again. Milliseconds. */
 const FAILOVER_MS = 30_000;
 
-withRedis.describe("row 67: the Redis of a program", () => {
+withRedis.describe("the Redis of a program", () => {
   let folder: ReturnType<typeof makeFolder>;
   let provider: Provider;
   const closing: (() => Promise<unknown>)[] = [];
@@ -43,7 +41,7 @@ withRedis.describe("row 67: the Redis of a program", () => {
     );
   const sentinelOf = ({ name, nodes }: SentinelFleet) => ({ sentinel: { name, nodes } });
 
-  it("row 67: keys and limits are at the primary, before a planned failover and after it", async () => {
+  it("keys and limits are at the primary, before a planned failover and after it [Redis moves]", async () => {
     const fleet = await startSentinelFleet();
     closing.push(() => fleet.stop());
     configure(sentinelOf(fleet));
@@ -91,7 +89,7 @@ withRedis.describe("row 67: the Redis of a program", () => {
     assert.doesNotMatch(program.stderr(), /unknown/);
   });
 
-  it("row 67: a program does not start with a Redis that it can never use, and says why", async () => {
+  it("a program does not start with an unusable Redis, and says why [Redis moves]", async () => {
     const cluster = await startServer([
       "--cluster-enabled",
       "yes",

@@ -3,12 +3,12 @@
  * Redis.
  */
 // runtimes: once
-// alone: it measures milliseconds of Redis
+// long: it counts a quarter of a million keys
 import assert from "node:assert/strict";
 import { afterAll, beforeAll } from "@std/testing/bdd";
 import { Redis } from "ioredis";
 import { DEFAULT_RETENTION } from "../../src/config/usage.ts";
-import { systemClock } from "../../src/exchange/clock.ts";
+import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { NO_RESERVATION } from "../../src/limits/limiter.ts";
 import { RedisLimiter } from "../../src/limits/redis/limiter.ts";
 import { RedisClient } from "../../src/storage/redis_client.ts";
@@ -33,6 +33,14 @@ const MAX_ROWS = 50;
 const MAX_RENEWED = 100;
 /** Most fields of a hash of usage. */
 const MAX_FIELDS = 1500;
+/**
+ * Deadlines that a busy machine keeps too. All gateways hand on their usage at once, and Redis gets
+ * only its share of a core: a script that is given up here would say nothing about Redis.
+ */
+const patient: Clock = {
+  ...systemClock,
+  timer: (ms, fire, options) => systemClock.timer(ms < 1000 ? ms : 60_000, fire, options),
+};
 /** The last hour that is over, by the clock of Redis. */
 const HOUR = Math.floor(Date.now() / HOUR_MS - 1) * HOUR_MS;
 
@@ -46,7 +54,7 @@ withRedis.describe("a fleet with very many keys", () => {
     raw = new Redis(server.url);
     clients = Array.from(
       { length: GATEWAYS },
-      () => new RedisClient({ url: server.url, timeoutMs: 10_000 }, systemClock, () => {}),
+      () => new RedisClient({ url: server.url, timeoutMs: 10_000 }, patient, () => {}),
     );
     for (const client of clients) await client.ready();
   });
@@ -56,16 +64,22 @@ withRedis.describe("a fleet with very many keys", () => {
     await server.stop();
   });
 
+  let usedMs = 0;
   /**
-   * Returns what a command has cost Redis since the last look: the mean, for the machine takes it
-   * away from one call and not from all; what one call does is bounded by its size.
+   * Returns how often a command has run since the last look, and its mean cost: the CPU time of
+   * Redis, which does not grow while other processes use the core. The size of a call bounds what
+   * one call can cost.
    */
   async function costOf(command: string): Promise<{ calls: number; ms: number }> {
-    const [, calls, micros] = new RegExp(`cmdstat_${command}:calls=(\\d+),usec=(\\d+)`).exec(
+    const [, calls = "0"] = new RegExp(`cmdstat_${command}:calls=(\\d+)`).exec(
       await raw.info("commandstats"),
     ) ?? [];
+    const before = usedMs;
+    const cpu = (await raw.info("cpu")).matchAll(/used_cpu_\w+_main_thread:([\d.]+)/g);
+    usedMs = Array.from(cpu, ([, seconds]) => 1000 * Number(seconds)).reduce((a, b) => a + b, 0);
+    assert.ok(usedMs > before, "Redis reports its CPU time");
     await raw.config("RESETSTAT");
-    return { calls: Number(calls), ms: Number(micros) / Number(calls) / 1000 };
+    return { calls: Number(calls), ms: (usedMs - before) / Number(calls) };
   }
 
   /** Usage of the hour at all gateways: one call by each key. */
@@ -86,7 +100,7 @@ withRedis.describe("a fleet with very many keys", () => {
     await Promise.all(meters.map((meter) => meter.close()));
   }
 
-  it.large("row 69: usage of every key is kept, in small hashes, and no script takes Redis 5 ms", async () => {
+  it.large("usage of every key is kept in small hashes, and scripts take Redis less than 5 ms each [many keys]", async () => {
     await costOf("evalsha");
     await useAllKeys();
     const { calls, ms } = await costOf("evalsha");
@@ -120,7 +134,7 @@ withRedis.describe("a fleet with very many keys", () => {
     assert.deepEqual([keys.size, requests], [KEYS, KEYS]);
   });
 
-  it.large("row 69: usage that is old enough goes hash by hash, each at a time of its own", async () => {
+  it.large("old usage expires hash by hash, each at a different time [many keys]", async () => {
     const places = Array.from({ length: GROUPS * HASHES }, (_, n) => ({
       group: n % GROUPS,
       hash: Math.floor(n / GROUPS),
@@ -138,7 +152,7 @@ withRedis.describe("a fleet with very many keys", () => {
     assert.ok(ms < MAX_MS, `${ms} ms a hash`);
   });
 
-  it.large("row 69: open places of ten thousand keys are renewed a hundred at a time", async () => {
+  it.large("open calls of ten thousand keys are renewed a hundred at a time [many keys]", async () => {
     const limiters = clients.map((client) => new RedisLimiter(client, systemClock));
     const place = "sallyport:{key:7}:open";
     try {

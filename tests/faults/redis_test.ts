@@ -1,4 +1,4 @@
-/** Faults of the Redis that gateways share: row 40 of the list. */
+/** Faults of the Redis that gateways share. */
 // runtimes: all
 // alone: it measures deadlines of tens of milliseconds
 import assert from "node:assert/strict";
@@ -265,7 +265,7 @@ withRedis.describe("faults of Redis", () => {
       10_000,
     );
 
-  it("row 40: without Redis known keys go on, unknown ones get 503, limits hold by each gateway's share of what is left", async () => {
+  it("without Redis known keys work, unknown ones get 503, and each gateway enforces its share of the remaining limit [Redis fails]", async () => {
     const limits: LimitSet = {
       requests: { limit: 20, windowMs: HOUR },
       budget: { limit: 1e6, period: "month" },
@@ -314,7 +314,7 @@ withRedis.describe("faults of Redis", () => {
     assert.ok(first.reports.length <= 3, first.reports.join("\n"));
   });
 
-  it("row 40: a Redis that is paused under load makes nobody wait, and afterwards the accounts are exact", async () => {
+  it("a Redis that is paused under load delays no call, and afterwards the counts are exact [Redis fails]", async () => {
     const limits: LimitSet = { tokens: { limit: 1e6, windowMs: HOUR }, concurrency: 60 };
     const { first, key, subject, normal } = await startFleet(1, limits, systemClock);
     const open = openRaw(
@@ -361,7 +361,7 @@ withRedis.describe("faults of Redis", () => {
     ]);
   });
 
-  it("row 40: a Redis that comes back empty learns what is open, and keys stay good meanwhile", async () => {
+  it("a Redis that comes back empty receives the open calls, and keys stay valid meanwhile [Redis fails]", async () => {
     const { gateways, first, key, subject } = await startFleet(2, { concurrency: 2 });
     const [, second = assert.fail()] = gateways;
     const headers = { ...first.headers, "gateway-auth": `Bearer ${key}` };
@@ -379,7 +379,7 @@ withRedis.describe("faults of Redis", () => {
     await until(async () => (await usedOf(second, subject)).concurrency === 0, "and of its end");
   });
 
-  it("row 40: errors of Redis for one key leave the others alone, errors for all are counted here", async () => {
+  it("errors of Redis for one key do not affect other keys; with errors for all, the gateway counts by itself [Redis fails]", async () => {
     const { first, key, subject, normal } = await startFleet(1, {
       requests: { limit: 100, windowMs: HOUR },
     });
@@ -414,7 +414,7 @@ withRedis.describe("faults of Redis", () => {
     assert.equal(first.limiter.fallbacks, fallbacks);
   });
 
-  it("row 40: a slow Redis is waited for 50 ms, one that is slower counts as down, and so does nonsense", async () => {
+  it("the gateway waits 50 ms for Redis; a slower one counts as down, and so do invalid replies [Redis fails]", async () => {
     const link = await startLink(redis.port);
     closing.push(() => link.close());
     const gateway = await startGateway(systemClock, link.url);

@@ -1,4 +1,4 @@
-/** SIGHUP: row 66 of the list, alone and with workers. */
+/** A reload by SIGHUP, with and without workers. */
 // runtimes: all
 import assert from "node:assert/strict";
 import { rmSync, writeFileSync } from "node:fs";
@@ -130,7 +130,7 @@ describe("reload", () => {
 
   for (const workers of [1, 2]) {
     describe(workers === 1 ? "alone" : "with workers", () => {
-      it("row 66: takes effect under kept-alive load, twice at once, and nothing is refused, cut or forgotten", async () => {
+      it("takes effect under kept-alive load, twice at once, and no call is refused, cut or lost [reload]", async () => {
         const { program, url, ask, ready, call, settle } = await serve(workers);
         const limited = async () => await call(undefined, LIMITED_KEY);
         assert.deepEqual([await limited(), await limited(), await limited()], [200, 200, 429]);
@@ -183,7 +183,7 @@ describe("reload", () => {
         assert.equal(await program.ended, 0, program.stderr());
       });
 
-      it("row 66: finds a mistake, says which, changes nothing, and hinders no later reload", async () => {
+      it("reports a mistake, changes nothing, and allows a later reload [reload]", async () => {
         const { call, reload, ready, settle } = await serve(workers);
         const { config: { digest } } = await ready();
         const mistakes: [unknown, RegExp][] = [
@@ -227,7 +227,7 @@ describe("reload", () => {
         assert.equal(await call("b.localhost"), 200);
       });
 
-      it("row 66: opens addresses that are new, closes those that are gone, and does neither where one can't be opened", async () => {
+      it("opens new addresses and closes removed ones, and does neither where one cannot be opened [reload]", async () => {
         const ports = [await freePort(), await freePort()] as const;
         const on = (...all: readonly number[]) => ({ listen: all.map((port) => ({ port })) });
         const { call, reload, settle } = await serve(workers, config(["a"], on(ports[0])));
@@ -296,7 +296,7 @@ describe("reload", () => {
         return { ...served, renew, open, nameOf };
       }
 
-      it("row 66: takes a renewed certificate over", async () => {
+      it("uses a renewed certificate [reload]", async () => {
         const { reload, renew, open, nameOf } = await serveWithCertificate();
         assert.equal(await nameOf(), "one.test");
         const kept = await open();

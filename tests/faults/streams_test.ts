@@ -1,23 +1,20 @@
-/**
- * Streams and deadlines as real providers and client libraries have them, rows 60 to 65: each has
- * one right outcome.
- */
-// runtimes: all, old node, workers
+/** Streams and deadlines of real providers and client libraries. Each has one right outcome. */
+// runtimes: all, workers
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
-import { afterEach, describe } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { it } from "../support/cases.ts";
 import {
   GOOD_BODY,
-  startUnderTest,
   STREAM_BODY,
   type UnderTest,
   type UnderTestOptions,
 } from "../support/gateway.ts";
-import { type Answering, chunk, COMPLETION, startProvider, stream } from "../support/provider.ts";
+import { chunk, COMPLETION, stream } from "../support/provider.ts";
 import { runtime } from "../support/runtimes.ts";
+import { useScenes } from "../support/scenes.ts";
 import { openRaw, parseAnswer, type RawConnection, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
@@ -56,7 +53,7 @@ const event = (data: unknown): string => `data: ${JSON.stringify(data)}\n\n`;
 const choice = (choice: Record<string, unknown>): Record<string, unknown> => ({
   choices: [choice],
 });
-const ERROR = { message: "Provider disconnected", code: 502 };
+const ERROR = { message: "disconnected", code: 502 };
 /** A chunk as some servers send it, with an empty finish reason in each. */
 const emptyReason = (content: string): string => chunk(content, "");
 /** A chunk whose JSON stands in several lines. */
@@ -107,17 +104,7 @@ const ODD_ENDS: Readonly<Record<string, string>> = {
 };
 
 describe("streams and deadlines", () => {
-  const closing: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
-  const start = async (answering: Answering, options: Partial<UnderTestOptions> = {}) => {
-    const provider = await startProvider(answering);
-    closing.push(() => provider.close());
-    const under = await startUnderTest({ ...options, upstreams: { a: provider.url } });
-    closing.push(() => under.close());
-    return { provider, under };
-  };
+  const { start } = useScenes();
   const open = (
     under: UnderTest,
     body: string,
@@ -141,7 +128,7 @@ describe("streams and deadlines", () => {
   };
   const isBroken = (received: string): boolean => !/\r\n0\r\n\r\n$/.test(received);
 
-  it("row 60: comments for longer than the idle deadline, then the first event", async () => {
+  it("comments for longer than the idle deadline, then the first event, are a good stream [late first event]", async () => {
     const { under } = await start((response) => {
       beginStream(response);
       dripping(response, ": queued\n\n", 25, stream("a"));
@@ -150,13 +137,13 @@ describe("streams and deadlines", () => {
     assert.equal((await under.settled()).outcome, "ok");
   });
 
-  it("row 60: nothing at all after the header ends at the idle deadline", async () => {
+  it("a stream with nothing after its header ends at the idle deadline [late first event]", async () => {
     const { under } = await start(beginStream, { provider: { deadlines: { idle: "300ms" } } });
     assert.match((await call(under)).body, /"code":"upstream_idle_timeout"/);
     assert.equal((await under.settled()).outcome, "timeout");
   });
 
-  it("row 60: blank lines for longer than the idle deadline, then a plain answer", async () => {
+  it("blank lines for longer than the idle deadline, then a plain answer, are a good answer [late first event]", async () => {
     const { under } = await start((response) => {
       response.writeHead(200, { "content-type": "application/json" });
       dripping(response, "\n", 25, COMPLETION);
@@ -170,7 +157,7 @@ describe("streams and deadlines", () => {
   it.notOn(
     "workers",
     "a Worker takes no parts of a test",
-    "row 60: ten minutes of comments, by default",
+    "ten minutes of comments are allowed by default [late first event]",
     async () => {
       const clock = new HandClock();
       const held: { response?: ServerResponse } = {};
@@ -194,7 +181,7 @@ describe("streams and deadlines", () => {
   it.notOn(
     "workers",
     "a Worker takes no parts of a test",
-    "row 61: a plain answer after nine minutes, by default",
+    "a plain answer after nine minutes is allowed by default [late answer]",
     async () => {
       const clock = new HandClock();
       const held: { response?: ServerResponse } = {};
@@ -212,7 +199,7 @@ describe("streams and deadlines", () => {
   it.notOn(
     "workers",
     "a Worker takes no parts of a test",
-    "row 62: a caller's clock in whole seconds ends with the second that was cut off",
+    "a caller's deadline in whole seconds lasts until the end of its last second [cut clock]",
     async () => {
       const cases = [["1", 1600, 200], ["1", 2000, 504], ["0", 900, 200], ["0", 1000, 504], [
         "1.5",
@@ -239,7 +226,7 @@ describe("streams and deadlines", () => {
   );
 
   for (const [name, events] of Object.entries(OWN_ERRORS)) {
-    it(`row 63: ${name} of the provider's own passes as it is, with nothing after it`, async () => {
+    it(`${name} from the provider passes unchanged, with nothing after it [error event]`, async () => {
       const { under } = await start((response) => {
         beginStream(response);
         response.end(events);
@@ -250,7 +237,7 @@ describe("streams and deadlines", () => {
     });
   }
 
-  it("row 63: an empty finish reason is none", async () => {
+  it("an empty finish reason does not finish a stream [error event]", async () => {
     const events = emptyReason("a") + emptyReason("b");
     const { under } = await start((response) => {
       beginStream(response);
@@ -282,7 +269,7 @@ describe("streams and deadlines", () => {
   it.notOn(
     "workers",
     "workerd ends a broken body like a whole one",
-    "row 63: a cut between the finish and the usage is one for the caller too",
+    "a cut between the finish and the usage is a cut for the caller too [error event]",
     async () => {
       const events = chunk("a") + chunk(null, "stop");
       const { received, record } = await cutAfter(events);
@@ -295,7 +282,7 @@ describe("streams and deadlines", () => {
   it.notOn(
     "workers",
     "workerd ends a broken body like a whole one",
-    "row 63: a cut after an error event of the provider's own is one for the caller too",
+    "a cut after an error event of the provider is a cut for the caller too [error event]",
     async () => {
       const events = chunk("a") + event({ error: ERROR });
       const { received, record } = await cutAfter(events);
@@ -355,13 +342,13 @@ describe("streams and deadlines", () => {
     },
   );
 
-  it("row 63: a cut after [DONE] is no loss", async () => {
+  it("a cut after [DONE] is a complete stream [error event]", async () => {
     const { received, record } = await cutAfter(stream("a"));
     assert.ok(!isBroken(received));
     assert.equal(record.outcome, "ok");
   });
 
-  it("row 63: a caller that leaves after the error event has seen the end", async () => {
+  it("a caller that leaves after the error event has seen the end [error event]", async () => {
     const { under } = await start((response) => {
       beginStream(response);
       response.write(chunk("a") + event({ error: ERROR }));
@@ -373,7 +360,7 @@ describe("streams and deadlines", () => {
   });
 
   for (const [name, events] of Object.entries(ODD_ENDS)) {
-    it(`row 64: a stream that ends ${name} is complete`, async () => {
+    it(`a stream that ends ${name} is complete [odd ending]`, async () => {
       const { under } = await start((response) => {
         beginStream(response);
         response.end(events);
@@ -383,7 +370,7 @@ describe("streams and deadlines", () => {
     });
   }
 
-  it("row 65: the header comes before the first event, and a comment only where the listener needs one", async () => {
+  it("the header is sent before the first event, and a comment only where the listener needs one [early header]", async () => {
     const held: { response?: ServerResponse } = {};
     const { under } = await start((response) => {
       beginStream(response);

@@ -1,14 +1,11 @@
-/**
- * Faults of the upstream, rows 1 to 16, 45 to 47, 53, 56 and 59 of the list: each has one right
- * outcome.
- */
-// runtimes: all, old node, workers
+/** Faults of the upstream. Each has one right outcome. */
+// runtimes: all, workers
 // long: upstreams are waited for until the gateway gives them up
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import process from "node:process";
 import { brotliCompressSync, deflateSync, gzipSync } from "node:zlib";
-import { afterEach, describe } from "@std/testing/bdd";
+import { describe } from "@std/testing/bdd";
 import { urlOfNobody } from "../support/free_port.ts";
 import { it } from "../support/cases.ts";
 import {
@@ -25,8 +22,8 @@ import {
   STREAM_BODY,
   testIdentity,
   type UnderTest,
-  type UnderTestOptions,
 } from "../support/gateway.ts";
+import { useScenes } from "../support/scenes.ts";
 import {
   callRaw,
   openRaw,
@@ -42,31 +39,14 @@ import { until } from "../support/until.ts";
 const codeOf = (body: string): string => JSON.parse(body).error?.code;
 
 describe("faults of the upstream", () => {
-  const closing: (() => Promise<void>)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
-  const keep = <Resource extends { close(): Promise<void> }>(resource: Resource): Resource => {
-    closing.push(() => resource.close());
-    return resource;
-  };
-  const start = async (
-    upstream: string | string[],
-    options: Partial<UnderTestOptions> = {},
-  ): Promise<UnderTest> => {
-    const { provider, ...rest } = options;
-    const [a = ""] = [upstream].flat();
-    return keep(
-      await startUnderTest({ ...rest, upstreams: { a }, provider: { upstream, ...provider } }),
-    );
-  };
+  const { keep, startAt: start } = useScenes();
   const call = (under: UnderTest, body = GOOD_BODY, headers: Record<string, string> = {}) =>
     callRaw(under.a, { headers: { ...under.headers, ...headers }, body });
 
   it.notOn(
     "workers",
     "fetch in a Worker does not say whether it connected",
-    "row 1: a refused connection answers 502 at once, and goes to another replica where there is one",
+    "a refused connection answers 502 at once, and goes to another replica where there is one [connection refused]",
     async () => {
       const dead = await urlOfNobody();
       const lone = await start(dead);
@@ -86,7 +66,7 @@ describe("faults of the upstream", () => {
     },
   );
 
-  it("row 2: a name that does not resolve and a certificate that nobody trusts answer 502", async () => {
+  it("a name that does not resolve and an untrusted certificate answer 502 [untrusted upstream]", async () => {
     const under = await start("http://nobody.invalid/v1");
     assert.equal(codeOf((await call(under)).body), "upstream_unreachable");
     // The certificate of the tests is good for localhost, not for this other address of it.
@@ -97,7 +77,7 @@ describe("faults of the upstream", () => {
   it.notOn(
     "workers",
     "fetch in a Worker does not say whether it connected",
-    "row 3: a black hole answers 504 at the connect deadline, and goes to another replica where there is one",
+    "a black hole answers 504 at the connect deadline, and goes to another replica where there is one [black hole]",
     async () => {
       const hole = keep(await startBlackHole());
       const alive = keep(await startProvider());
@@ -110,7 +90,7 @@ describe("faults of the upstream", () => {
     },
   );
 
-  it("row 4: a silent upstream answers 504 at the first byte deadline, once, and its connection is closed", async () => {
+  it("a silent upstream answers 504 at the first byte deadline, once, and its connection is closed [silent upstream]", async () => {
     const silent = keep(await startTcpPeer(() => {}));
     const deadlines = { connect: "200ms", firstByte: "300ms" };
     const under = await start([silent.url, `${silent.url}/other`], { provider: { deadlines } });
@@ -125,7 +105,7 @@ describe("faults of the upstream", () => {
     assert.equal(silent.sockets.length, 1, "never a second call: the first one may be billed");
   });
 
-  it("row 5: a kept connection that breaks before an answer is no reason to call twice", async () => {
+  it("a kept connection that breaks before an answer does not cause a second call [broken kept connection]", async () => {
     let requests = 0;
     const peer = keep(
       await startTcpPeer((socket) => {
@@ -180,7 +160,7 @@ describe("faults of the upstream", () => {
     );
   }
 
-  it("rows 7 and 8: comments do not count as speech", async () => {
+  it("comments do not extend the idle deadline [stalled stream] [endless stream]", async () => {
     const provider = keep(
       await startProvider((response) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
@@ -197,7 +177,7 @@ describe("faults of the upstream", () => {
     await until(() => provider.calls[0]?.isCut === true, "the upstream is closed");
   });
 
-  it("row 8: an endless stream ends at the total deadline", async () => {
+  it("an endless stream ends at the total deadline [endless stream]", async () => {
     const provider = keep(
       await startProvider((response) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
@@ -212,7 +192,7 @@ describe("faults of the upstream", () => {
     assert.doesNotMatch(body, /\[DONE\]/);
   });
 
-  it("row 10: an upstream's own 429 passes with its body and its advice", async () => {
+  it("an upstream's own 429 passes with its body and its retry advice [upstream 429]", async () => {
     const provider = keep(
       await startProvider((response) => {
         response.writeHead(429, {
@@ -231,7 +211,7 @@ describe("faults of the upstream", () => {
     assert.equal(body, '{"error":{"message":"slow down","code":"rate_limit"}}');
   });
 
-  it("row 11: an upstream's own 500 in HTML passes as it is", async () => {
+  it("an upstream's own 500 in HTML passes unchanged [upstream 500]", async () => {
     const provider = keep(
       await startProvider((response) =>
         response.writeHead(500, { "content-type": "text/html" }).end("<h1>Oops</h1>")
@@ -243,7 +223,7 @@ describe("faults of the upstream", () => {
     assert.equal(body, "<h1>Oops</h1>");
   });
 
-  it("row 14: a line of 20 MB is relayed with little memory", async () => {
+  it("a line of 20 MB is relayed with little memory [long line]", async () => {
     const provider = keep(
       await startProvider((response) =>
         answerStream(response, `data: ${"x".repeat(20_000_000)}\n\n${stream("a")}`)
@@ -255,7 +235,7 @@ describe("faults of the upstream", () => {
     assert.equal((await under.settled()).outcome, "ok");
   });
 
-  it("row 45: a failing provider answers 502 at once each time, and the other one is not touched", async () => {
+  it("calls to a failing provider answer 502 at once each time, and the other provider is not affected [failing provider]", async () => {
     const dead = await urlOfNobody();
     const alive = keep(await startProvider());
     const under = keep(
@@ -270,7 +250,7 @@ describe("faults of the upstream", () => {
   /** A body that asks for a model of which the provider answers each call in its own way. */
   const bodyFor = (model: string) => GOOD_BODY.replace("test-1", model);
 
-  it("row 53: one model that is answered 502, 503 or 504 takes the provider from nobody", async () => {
+  it("a model that answers 502, 503 or 504 does not eject the provider for other models [partial failure]", async () => {
     const provider = keep(
       await startProvider((response, { body }) => {
         const [, status] = /"cold-(\d+)"/.exec(body.toString()) ?? [];
@@ -294,7 +274,7 @@ describe("faults of the upstream", () => {
     }
   });
 
-  it("row 53: one model whose calls are reset takes the provider from nobody", async () => {
+  it("a model whose calls are reset does not eject the provider for other models [partial failure]", async () => {
     const provider = keep(
       await startProvider((response, { body }) => {
         if (body.includes('"cold"')) response.destroy();
@@ -316,7 +296,7 @@ describe("faults of the upstream", () => {
   it.notOn(
     "workers",
     "workerd ends a broken body like a whole one",
-    "row 56: packed answers are unpacked, plain and streamed, and one that is cut or goes on never looks whole",
+    "packed answers are unpacked, plain and streamed, and an answer that is cut or too long never looks complete [packed answers]",
     async () => {
       const packs: Record<string, (text: string) => Uint8Array> = {
         gzip: (text) => Buffer.concat([gzipSync(text.slice(0, 9)), gzipSync(text.slice(9))]),
@@ -377,7 +357,7 @@ describe("faults of the upstream", () => {
   it.notOn(
     "workers",
     "it measures the process of the gateway",
-    "row 56: 16 callers that do not read what 130 kB unpack to cost no more than their buffers",
+    "16 callers that do not read an answer that unpacks from 130 kB cost no more than their buffers [packed answers]",
     async () => {
       const bomb = gzipSync(Buffer.alloc(128_000_000));
       const provider = keep(
@@ -411,7 +391,7 @@ describe("faults of the upstream", () => {
     },
   );
 
-  it("row 59: a 205 is answered at once, however the provider frames it, and its connection is not mixed up", async () => {
+  it("a 205 is answered at once, however the provider frames it, and its connection stays usable [half-closed]", async () => {
     const framings = [
       "content-length: 0\r\n\r\n",
       "transfer-encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -530,7 +510,7 @@ describe("faults of the upstream", () => {
     },
   );
 
-  it("row 47: a gateway that leads to itself stops at the second hop", async () => {
+  it("a gateway that calls itself stops at the second hop [loop]", async () => {
     const under = await start("http://127.0.0.1:1/v1");
     const self = await start(`${under.a}/v1`);
     // Not to itself yet, but through another: the second one forwards to the first, whose provider

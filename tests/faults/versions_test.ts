@@ -99,7 +99,7 @@ withPrevious.describe("two builds on the same stores", () => {
   };
 
   for (const order of [["previous", "this"], ["this", "previous"]] as const) {
-    it(`row 68: ${order.join(" then ")}, beside each other on one Redis`, async () => {
+    it(`${order.join(" then ")}: they share one Redis [later version]`, async () => {
       redis = await startRedis();
       at = makePlace(provider.url, redis);
       at.configure(SETTINGS);
@@ -173,7 +173,7 @@ withPrevious.describe("two builds on the same stores", () => {
       });
     }
 
-    it(`row 68: ${order.join(" then ")}, and back, on the same files`, async () => {
+    it(`${order.join(" then ")}, and back: they use the same files [later version]`, async () => {
       at = makePlace(provider.url);
       at.configure(SETTINGS);
       const [first, second] = [builds[order[0]], builds[order[1]]];

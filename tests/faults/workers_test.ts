@@ -1,7 +1,4 @@
-/**
- * `serve --workers`: several processes on one address, row 39 of the list, and what they have in
- * common.
- */
+/** `serve --workers`: several processes on one address, and the state that they share. */
 // runtimes: all
 // alone: it measures how soon a new worker serves
 import assert from "node:assert/strict";
@@ -84,7 +81,7 @@ describe("workers", () => {
     };
   }
 
-  it("row 39: kill -9 of a worker costs what it had open; the others serve, and a new one is there within a second", async () => {
+  it("kill -9 of a worker ends only its open calls; the others serve, and a new one serves within a second [killed worker]", async () => {
     const { program, url, health } = await serve(3);
     const streams = await stage.open(url, 24);
     await until(async () => (await health()).openExchanges === streams.length, "all are told of");
@@ -123,7 +120,7 @@ describe("workers", () => {
     assert.match(program.stderr(), /worker \d+ ended with SIGKILL and is started again/);
   });
 
-  it("count limits together, whoever serves, and give back what a dead one held", async () => {
+  it("count limits together, whichever worker serves, and release what a dead worker held", async () => {
     const { url, health } = await serve(3, limitedKeys({ requests: "40/h", concurrency: 10 }));
     await stage.open(url, 10);
     assert.equal(await plain(url), 429);

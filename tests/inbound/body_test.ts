@@ -78,7 +78,7 @@ describe("parsing a body", () => {
     fc.assert(fc.property(fc.uint8Array(), (bytes) => void codeOf(() => parseView(bytes))));
   });
 
-  it("row 31: takes a byte order mark and refuses what is no UTF-8", () => {
+  it("accepts a byte order mark and refuses invalid UTF-8 [invalid UTF-8]", () => {
     assert.deepEqual(parse("\ufeff{}"), {});
     const [quote, overlong, surrogate] = [[0x22], [0xc0, 0xaf], [0xed, 0xa0, 0x80]];
     for (const wrong of [[0xff], [0xc3], overlong, surrogate, [0xf4, 0x90, 0x80, 0x80], [0x80]]) {
@@ -88,7 +88,7 @@ describe("parsing a body", () => {
     assert.equal(parse('"\\ud800"'), "\ud800");
   });
 
-  it("decodes like a strict decoder, also what holds a replacement character of its own", () => {
+  it("decodes like a strict decoder, also text with a replacement character", () => {
     assert.deepEqual(parse('\ufeff{"a":"\ufffd"}'), { a: "\ufffd" });
     assert.equal(codeOf(() => parse("\ufeff\ufeff{}")), "invalid_json");
     const piece = fc.constantFrom("a", "ü", "\ufffd", "\ufeff", "😀", "\u2028", "\udc00").map((
@@ -180,7 +180,7 @@ describe("parsing a body", () => {
     assert.ok((performance.now() - started) / 100 < 10, "a deep body takes more than 10 ms");
   });
 
-  it("takes white space before a colon at the pace of any other", () => {
+  it("reads white space before a colon as fast as any other", () => {
     const space = " \t\r\n".repeat(500_000);
     const best = (text: string, known: number): number => {
       const started = performance.now();

@@ -78,7 +78,7 @@ describe("the view of a body that is read in one pass", () => {
     );
   });
 
-  it("holds no text that nobody reads", () => {
+  it("keeps no text that is not read", () => {
     const view = readView(Buffer.from(conversation(30)));
     assert.deepEqual(view, toView(JSON.parse(conversation(30))));
     assert.ok(JSON.stringify(view).includes(UNREAD_TEXT) && !JSON.stringify(view).includes("line"));

@@ -1,5 +1,5 @@
 /** The form of gateway keys, and how they are found. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { describe } from "@std/testing/bdd";
 import fc from "fast-check";

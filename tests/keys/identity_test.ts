@@ -51,7 +51,7 @@ describe("the keys of an issuer", () => {
   };
   const fetches = () => issuer.asked.filter((path) => path === "/keys").length;
 
-  it("are fetched before the first call, and by nobody's call as long as they are known", async () => {
+  it("are fetched before the first call, and by no call as long as they are known", async () => {
     await start();
     await until(() => fetches() === 1, "the fetch at the start");
     for (let made = 0; made < 5; made++) assert.equal(await call(await issuer.token()), 200);
@@ -147,7 +147,7 @@ describe("the keys of an issuer", () => {
     });
   }
 
-  it("keep nobody waiting while the issuer does not answer, who has a token of a known one", async () => {
+  it("delay no token with a known key while the issuer does not answer", async () => {
     await start({ refresh: "1s" });
     assert.equal(await call(await issuer.token()), 200);
     const open: ServerResponse[] = [];

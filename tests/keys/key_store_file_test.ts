@@ -108,13 +108,13 @@ describeKeyRegistry("in a file", (keys) => {
 });
 
 describe("a file of keys", () => {
-  it("that has none knows nobody", () =>
+  it("without keys accepts no key", () =>
     within(
       toText([]),
       async (place) => assert.equal(await place.command().find(ONE.digest), undefined),
     ));
 
-  it("is its owner's alone, with nothing left beside it", () =>
+  it("belongs to its owner only, and leaves no other file", () =>
     within(toText([ONE]), async (place) => {
       const store = place.command();
       await store.change("two", () => TWO);
@@ -220,7 +220,7 @@ describe("a file of keys", () => {
     }));
 });
 
-describe("keys that nobody has in a file", () => {
+describe("unknown keys in a file", () => {
   /** Tells how often it was glanced at, and holds back what was found. */
   class Watched extends SharedFile {
     glances = 0;
@@ -279,7 +279,7 @@ describe("keys that nobody has in a file", () => {
       store.close();
     }));
 
-  it("row 21: cost a bounded number of looks, however many of them are shown", () =>
+  it("cost a bounded number of reads, however many of them are sent [key flood]", () =>
     within(toText([ONE]), async (place) => {
       const { file, store } = await open(place);
       const start = performance.now();
@@ -398,7 +398,7 @@ describe("a file of keys that people write", () => {
       assert.deepEqual(place.reports, [`${place.file}: 1 keys hold from now on`]);
     }));
 
-  it("is taken over before it is changed, also when nobody has noticed yet", () =>
+  it("is read before it is changed, also when the change was not noticed yet", () =>
     within(toText([ONE]), async (place) => {
       const store = await place.open({ ...systemClock, timer: () => () => {} });
       writeFileSync(place.file, toText([{ ...ONE, name: "by hand" }, TWO]));

@@ -96,7 +96,7 @@ async function layWire(
 }
 
 withRedis.describe("keys in a Redis that is down", () => {
-  it("stay good for the stated time where they are known; nobody else is turned away as a stranger", () =>
+  it("stay good for the stated time where they are known; other keys are not called unknown", () =>
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE, TWO);
       const member = await fleet.join();

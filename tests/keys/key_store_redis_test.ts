@@ -172,7 +172,7 @@ withRedis.describe("a change of keys in Redis", () => {
 });
 
 withRedis.describe("keys in Redis", () => {
-  it("are asked for once, whoever waits, and asked again beside before they grow old", () =>
+  it("are fetched once for all callers, and fetched again in the background before they expire", () =>
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE);
       const member = await fleet.join();
@@ -186,7 +186,7 @@ withRedis.describe("keys in Redis", () => {
       await until(() => !(member.store.find(ONE.digest) instanceof Promise), "and known anew");
     }));
 
-  it("are known in a bounded number: a flood of digests that nobody has pushes nothing out", () =>
+  it("are known in a bounded number: a flood of unknown digests evicts nothing", () =>
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE);
       const member = await fleet.join({ timeoutMs: 5000 }); // a busy machine is no outage

@@ -128,7 +128,7 @@ export function describeKeyStore(where: string, make: MakePlace): void {
         );
       }));
 
-    it("are not listed after one that is not there, which would begin anew for ever", () =>
+    it("are not listed after a missing key, which would list them again for ever", () =>
       within(make, THREE, async ({ open }) => {
         const store = await open();
         await assert.rejects(() => store.list({ limit: 2, after: "fourth" }), KeyStoreError);

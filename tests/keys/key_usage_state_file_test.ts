@@ -1,5 +1,5 @@
 /** What is remembered of keys beside their file: last uses and spent budgets. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -92,7 +92,7 @@ describe("the state of keys", () => {
       assert.deepEqual([later.spent(), later.spent(PROVIDER)], [0, 70]);
     }));
 
-  it("outlives the gateway: the number of gateways, beside what is there in the form of before or of people", () =>
+  it("survives the gateway: the number of gateways, next to other contents of the file", () =>
     within(async (folder, file) => {
       const texts = [
         '{"used":{\n"one":5\n},"budgets":[\n\n]}\n',
@@ -241,7 +241,7 @@ describe("the state of keys", () => {
     }
   });
 
-  it("that can't be read is no reason to begin anew", () =>
+  it("that cannot be read is an error, and does not count as empty", () =>
     within(async (folder, file) => {
       mkdirSync(file);
       await assert.rejects(

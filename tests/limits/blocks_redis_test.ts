@@ -279,7 +279,7 @@ withRedis.describe("blocks of large limits in Redis", () => {
     assert.ok(used === 700 || used === 0, `${used} tokens`); // the next window may be over too
   });
 
-  it("send nobody back before the window is over, however late Redis hears of the question", async () => {
+  it("never state a retry time before the end of the window, however late Redis receives the question", async () => {
     const key = keyWith({ tokens: { limit: LIMIT, windowMs: 1000 } });
     const use = async (amount: number) => {
       const reserved = tokens(amount);

@@ -54,7 +54,7 @@ describe("the watch of budgets", () => {
     assert.deepEqual(ratios(), [[["key:x", "tokens"], 5]]);
   });
 
-  it("begins anew when the budget is another one", () => {
+  it("starts again when the budget changes", () => {
     watch.note([standing(90)], onReached);
     watch.note([standing(90, subjectOf("key:x", 200))], onReached);
     assert.deepEqual([thresholds(), ratios()], [[0.8], [[["key:x", "tokens"], 0.45]]]);

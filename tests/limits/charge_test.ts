@@ -1,5 +1,5 @@
 /** What a call is charged at its end, through the front door: for each way in which it may end. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { setImmediate } from "node:timers";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";

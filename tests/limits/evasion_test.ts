@@ -2,7 +2,7 @@
  * Limits of tokens through the front door, beside a provider that knows the truth: nobody evades
  * them.
  */
-// runtimes: all, old node
+// runtimes: bun, node
 // long: callers wait until their calls run into a deadline
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -164,7 +164,7 @@ describe("limits of tokens", () => {
       const [name, { isStream, conduct, leavesAfter, isUnseen = false }] of Object.entries(EVASIONS)
     ) {
       if (isStream && FORMS[form].events === undefined) continue;
-      it(`row 70: hold for ${form}: ${name}`, async () => {
+      it(`hold for ${form}: ${name} [unstated usage]`, async () => {
         // Deno's own listener does not tell who left a call of more than 512 bytes that has no
         // answer yet.
         const ms = leavesAfter === undefined ? "250ms" : "400ms";
@@ -194,7 +194,7 @@ describe("limits of tokens", () => {
       });
     }
 
-    it(`row 70: charge for ${form} exactly what the provider states`, async () => {
+    it(`charge for ${form} exactly what the provider states [unstated usage]`, async () => {
       const gateway = await start({ tokens: `${LIMIT}/h` });
       for (let calls = 1; calls <= 5; calls++) {
         assert.equal(
@@ -208,7 +208,7 @@ describe("limits of tokens", () => {
     });
 
     for (const mode of ["enforce", "strict"] as const) {
-      it(`row 70: hold for ${form} of n callers at once at the edge (${mode})`, async () => {
+      it(`hold for ${form} of n callers at once at the edge (${mode}) [unstated usage]`, async () => {
         const gateway = await start({ tokens: `${LIMIT}/h`, mode }, { maxOutput: 1e9 });
         let open = (): void => {};
         const gate = new Promise<void>((resolve) => open = resolve);

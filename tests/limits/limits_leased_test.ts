@@ -89,7 +89,7 @@ describe("limits a call away", () => {
     await other.acquire([subject], NO_RESERVATION);
   });
 
-  it("an exchange that goes on holds its place, also where what counts was begun anew", async () => {
+  it("an open exchange keeps its place, also after the counts started again", async () => {
     const { pass, join, place, create } = createPlace();
     const subject = keyWith({ concurrency: 1 });
     const limiter = join();
@@ -149,7 +149,7 @@ describe("limits a call away", () => {
     assert.deepEqual(await usedOf(limiter, subject), { requests: 0, budget: 7 });
   });
 
-  it("a second lease holds no place: nobody renews it, also where the place was away when it came", async () => {
+  it("a second lease has no place and is not renewed, also if the store was away when it was taken", async () => {
     const { join, send, pass } = createPlace();
     const subject = keyWith({ concurrency: 2, tokens: { limit: 1000, windowMs: 60 * MINUTE } });
     const sent: string[] = [];
@@ -273,7 +273,7 @@ describe("limits a call away", () => {
     }
   });
 
-  it("an exchange that lasts longer than a lease is settled all the same: nothing renews one that holds no place", async () => {
+  it("an exchange that lasts longer than a lease is settled: a lease without a place is not renewed", async () => {
     const { pass, join } = createPlace();
     const subject = keyWith({ tokens: { limit: 100, windowMs: 60 * MINUTE }, mode: "strict" });
     const limiter = join();
@@ -284,7 +284,7 @@ describe("limits a call away", () => {
     assert.deepEqual(await usedOf(limiter, subject), { tokens: 40 });
   });
 
-  it("what counts may be begun anew between an exchange's beginning and its end", async () => {
+  it("the counts can start again between an exchange's beginning and its end", async () => {
     const { join, place, create } = createPlace();
     const subject = keyWith({
       tokens: { limit: 100, windowMs: 60 * MINUTE },
@@ -334,7 +334,7 @@ describe("limits a call away", () => {
     }
   });
 
-  it("an exchange that was admitted while the place was away is charged with all that it used, and takes nobody's reservation", async () => {
+  it("an exchange that was admitted while the store was away is charged all its usage, and releases no other reservation", async () => {
     const { join, send } = createPlace();
     const subject = keyWith({ budget: { limit: 100, period: "day" }, concurrency: 5 });
     let isAway = false;

@@ -45,7 +45,7 @@ describeLimiter("in memory", () => {
 
 const MINUTE = 60_000;
 
-describe("limits in memory beside a model", () => {
+describe("limits in memory compared with a model", () => {
   it.large("answer as a log would that is added up each time, whatever the clock and the order", async () => {
     const rate = fc.option(
       fc.record({
@@ -103,7 +103,7 @@ describe("limits in memory over time", () => {
   const use = async (limiter: MemoryLimiter, key: LimitSubject, count = 0) =>
     (await limiter.acquire([key], NO_RESERVATION)).release(tokens(count));
 
-  it("forget who has nothing left to remember, and nobody else", async () => {
+  it("forget subjects without usage, and no others", async () => {
     const clock = createClock();
     const limiter = new MemoryLimiter(clock);
     const lasting = keyWith({ budget: { limit: 100, period: "day" } });
@@ -154,7 +154,7 @@ describe("limits in memory over time", () => {
 
   // A month's count must neither last beyond it nor lock a key out because its budget is now one of
   // a day.
-  it("begin a budget anew when its period gets shorter, and when the wall clock is set back by much", async () => {
+  it("start a budget again when its period gets shorter, and when the wall clock is set back by much", async () => {
     const clock = createClock();
     const limiter = new MemoryLimiter(clock);
     const key = keyWith({ budget: { limit: 100, period: "month" } });
@@ -171,7 +171,7 @@ describe("limits in memory over time", () => {
     await use(limiter, daily, 50);
   });
 
-  it("count windows by a clock that nobody sets", async () => {
+  it("count windows by the monotonic clock", async () => {
     const clock = createClock();
     const limiter = new MemoryLimiter(clock);
     const key = keyWith({ requests: { limit: 1, windowMs: MINUTE } });

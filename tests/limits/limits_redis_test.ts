@@ -160,7 +160,7 @@ withRedis.describe("in Redis", () => {
   }
 });
 
-withRedis.describe("limits in Redis beside those in memory", () => {
+withRedis.describe("limits in Redis and limits in memory", () => {
   beforeAll(open);
   afterAll(close);
 
@@ -285,7 +285,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
   afterEach(close);
   const used = (member: Member, subject: LimitSubject) => usedOf(member.limiter, subject);
 
-  it("let exactly the limit through in every window, also small ones, whoever asks", async () => {
+  it("let exactly the limit through in every window, also small ones, for all callers", async () => {
     const both = [await start(), await start(), await start()];
     const key = keyWith({ requests: { limit: 20, windowMs: 150 } });
     const counts = countsKey(key);

@@ -139,7 +139,7 @@ type Reserve = (expected: Amounts, ...subjects: LimitSubject[]) => Promise<Lease
 type TakeTimes = (times: number, ...subjects: LimitSubject[]) => Promise<void>;
 
 function describeWindows(getUnder: () => LimiterUnderTest, take: Take, takeTimes: TakeTimes): void {
-  it("lets exactly the limit through, says when to come back, and begins anew then", async () => {
+  it("lets exactly the limit through, says when to retry, and then starts again", async () => {
     const key = keyWith({ requests: { limit: 5, windowMs: MINUTE } });
     await takeTimes(5, key);
     const refusal = await refusalOf(() => take(key));
@@ -176,7 +176,7 @@ function describeWindows(getUnder: () => LimiterUnderTest, take: Take, takeTimes
 
   // Else a key that was set from 1000/h to 10/min would be refused for up to an hour, against what
   // its headers say.
-  it("begins anew when the limit gets a shorter window", async () => {
+  it("starts again when the limit gets a shorter window", async () => {
     const { name, limits: { requests } } = keyWith({ requests: { limit: 20, windowMs: HOUR } });
     const wide = { name, limits: { requests, tokens: { limit: 100, windowMs: HOUR } } };
     const narrow = {
@@ -265,7 +265,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     await refusalOf(() => reserve(spend(0), key));
   });
 
-  it("gives all of a limit to a call that is expected to need more, if nobody has used any", async () => {
+  it("gives a whole unused limit to a call that is expected to need more", async () => {
     const { limiter } = getUnder();
     const key = keyWith(limits);
     const lease = await reserve(tokens(5000), key);
@@ -357,7 +357,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     assert.equal(refusal.limit, "tokens");
   });
 
-  it("refuses no second lease for requests that its first one holds, whoever was refused meanwhile", async () => {
+  it("grants a second lease for requests that its first one holds, also after other refusals", async () => {
     const { limiter } = getUnder();
     const key = keyWith({
       requests: { limit: 3, windowMs: HOUR },

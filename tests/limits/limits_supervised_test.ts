@@ -99,7 +99,7 @@ describe("limits of workers", () => {
     assert.deepEqual(batches.flatMap(({ releases }) => releases), []);
   });
 
-  it.large("limits that have changed are told anew, and so are more subjects than have numbers", async () => {
+  it.large("changed limits are sent again, and so are more subjects than have numbers", async () => {
     const { worker, batches } = createSupervisor().join();
     const subject = keyWith({ requests: { limit: 1, windowMs: HOUR } });
     await worker.acquire([subject], NO_RESERVATION);

@@ -83,8 +83,8 @@ const worlds: fc.Arbitrary<World> = fc.record({
   acts: fc.array(act, { maxLength: 60, size: "max" }),
 });
 
-describe("limits beside a provider that knows the truth", () => {
-  it.large("row 70: charge the truth, and never more than the stated bound beyond a limit, whatever callers do", async () => {
+describe("limits compared with a provider that knows the real usage", () => {
+  it.large("charge the real usage, and never exceed a limit by more than the stated bound, whatever callers do [unstated usage]", async () => {
     let refused = 0;
     await fc.assert(
       fc.asyncProperty(worlds, async (world) => {

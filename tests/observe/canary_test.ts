@@ -2,7 +2,7 @@
  * Canaries: keys, prompts and whatever else a caller sends are marked, and the marks are looked for
  * everywhere.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -2,7 +2,7 @@
  * The ring of settled exchanges: what it gives back is what it was given, and it never holds more
  * than it says.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";

@@ -2,7 +2,7 @@
  * Metrics by key: bounded, off by default, in money where there are prices, and summed over
  * workers.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,5 +1,5 @@
 /** What is counted, as Prometheus reads it. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import process from "node:process";
 import { addProcessMetrics } from "../../src/serve/process_metrics.ts";

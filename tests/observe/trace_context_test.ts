@@ -184,7 +184,7 @@ describe("an SDK that fails", () => {
     });
   }
 
-  it("or that is not there costs nothing: nobody follows", () => {
+  it("or that is not there costs nothing: no other gateway follows", () => {
     assert.equal(
       createTraces({ version: "0", operations: OPERATIONS, report: assert.fail }),
       undefined,

@@ -136,7 +136,7 @@ describe("traces", () => {
     list.find((span) => span.name === name) ??
       assert.fail(`no span ${name}: ${list.map((span) => span.name)}`);
 
-  it("continue the caller's, with a span for the exchange and one for the call that the provider is told of", async () => {
+  it("continue the caller's, with a span for the exchange and a span for the call that the provider receives", async () => {
     answering = (response) =>
       response.setHeader("content-type", "application/json")
         .end(JSON.stringify({ ...JSON.parse(COMPLETION), usage: USAGE, x: "marked-answer" }));
@@ -250,7 +250,7 @@ describe("traces", () => {
     assert.equal(server?.attributes["sallyport.cause"], "closed");
   });
 
-  it("show a call that failed beside the one that replaced it", async () => {
+  it("show a failed call next to the call that replaced it", async () => {
     const gone = await urlOfNobody();
     await serve({ SALLYPORT_PROVIDER_A: `${gone},${provider.url}` });
     assert.equal((await call()).status, 200);
@@ -346,7 +346,7 @@ describe("traces", () => {
     }
   });
 
-  it("of refusals have no call, and begin anew for who has shown no good key", async () => {
+  it("of refusals have no call, and start a new trace for callers without a good key", async () => {
     await serve();
     const traceparent = `00-${TRACE}-${SPAN}-01`;
     const refused: RawAnswer[] = [
@@ -374,7 +374,7 @@ describe("traces", () => {
     assert.equal(provider.calls.length, 0);
   });
 
-  it("begin anew where the caller's can't be read, and the provider is told of the new one alone", async () => {
+  it("start again where the caller's cannot be read, and the provider receives only the new one", async () => {
     await serve();
     await call({ traceparent: `00-${TRACE}-${SPAN}-1`, tracestate: "vendor=1" });
     await call({ traceparent: `00-${TRACE}-${SPAN}-03`, tracestate: "not good" });
@@ -405,14 +405,14 @@ describe("traces", () => {
   });
 
   if (runtime === "deno") {
-    it("are the same behind node:http, which has spans of its own on Deno too", async () => {
+    it("are the same behind node:http, which has its own spans on Deno too", async () => {
       await serve({}, ["--server", "node"]);
       assert.equal((await call()).status, 200);
       assert.deepEqual((await spans()).map(({ kind }) => kind), ["client", "server"]);
     });
   }
 
-  it("that nobody collects hold up neither answers nor the end", async () => {
+  it("without a collector delay neither answers nor the end", async () => {
     const silent = await startTcpPeer(() => {});
     await serve({
       OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${silent.port}`,

@@ -340,7 +340,7 @@ describe("a chat completion request", () => {
     });
   }
 
-  it("has a model and at least one message, whoever judges them", () => {
+  it("has a model and at least one message, in every check", () => {
     for (const messages of [undefined, null, [], {}, "Hi"]) {
       for (const order of ["ordered", "any"] as const) {
         const { param, message } = refusalOf({ model: "m", messages }, order);

@@ -2,7 +2,7 @@
  * Sizes of requests: the bytes that cost tokens, the largest output, and inputs that are bounded by
  * their bytes.
  */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe } from "@std/testing/bdd";
@@ -27,7 +27,7 @@ describe("the bytes of text in a request", () => {
     return [countInputBytes(JSON.parse(text), text.length), text.length] as const;
   };
 
-  it("are all of a small one, and of one that holds nothing but text", () => {
+  it("are all bytes of a small body, and of a body of text only", () => {
     const bodies = [
       part({ type: "image_url", image_url: { url: "data:image/png;base64,aaaa" } }),
       { messages: [{ role: "user", content: "word ".repeat(20_000) }] },

@@ -54,7 +54,7 @@ describe("the systemd unit", () => {
     return { status, told: `${error?.message ?? ""}${stdout}${stderr}` };
   };
 
-  withSystemd.it(`is one that systemd understands`, () => {
+  withSystemd.it(`is understood by systemd`, () => {
     assert.deepEqual(analyze("verify"), { status: 0, told: "" });
   });
 

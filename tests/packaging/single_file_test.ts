@@ -31,7 +31,7 @@ describe("the one file", () => {
   beforeEach(() => void (folder = makeFolder()));
   afterEach(() => folder.remove());
 
-  it("stays small and needs nothing beside itself", () => {
+  it("stays small and needs no other file", () => {
     assert.ok(statSync(ONE_FILE).size < MAX_BYTES);
     // Statements and calls; the word alone also stands in texts.
     const imports = readFileSync(ONE_FILE, "utf8").matchAll(

@@ -239,7 +239,7 @@ describe("the package", () => {
     }
   });
 
-  it("has no await at the top of a module, which nobody could require", () => {
+  it("has no await at the top of a module, so that it can be required", () => {
     for (const { label, kind, command } of runtimes) {
       if (kind !== "node") continue;
       for (const name of ["mod.js", "sallyport.js"]) {

@@ -2,7 +2,7 @@
  * Messages about budgets of a program that serves: told once by all workers together, and once over
  * a restart.
  */
-// runtimes: all
+// runtimes: bun, node
 // long: messages are sent again after a time
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";

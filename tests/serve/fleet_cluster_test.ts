@@ -50,7 +50,7 @@ withRedis.describe("a fleet on a Redis Cluster", () => {
     ]);
   });
 
-  it("keeps everything in one slot, and leaves nothing for good", async () => {
+  it("keeps everything in one slot, and every key expires", async () => {
     const keys: string[] = [];
     for (const { raw } of cluster.servers) {
       for (const key of await raw.keys("sallyport:{fleet}:*")) {

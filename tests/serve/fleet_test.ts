@@ -104,7 +104,7 @@ withRedis.describe("a fleet on one Redis", () => {
     }
   });
 
-  it("tells a gateway that has another configuration, one that left, one that is lost, and its successor", async () => {
+  it("shows a gateway with another configuration, a stopped gateway, a lost gateway, and its successor", async () => {
     const one = await start("one");
     const [two, three] = await Promise.all([
       start("two", "bun", { SALLYPORT_CURRENCY: "EUR" }),

@@ -119,7 +119,7 @@ withRedis.describe("a connection to Redis", () => {
     assert.equal(client.health.failures, 0);
   });
 
-  it("leaves a failing Redis alone, and asks beside whether it is back, ever less often", async () => {
+  it("stops using a failing Redis, and probes it less and less often", async () => {
     server.pause();
     clock.isManual = true;
     /** Fires what is due, and lets come what comes of it. */

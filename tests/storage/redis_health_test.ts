@@ -80,7 +80,7 @@ describe("the health of a server of Redis", () => {
     assert.equal(await recover(), 3);
   });
 
-  it("begins to count anew with each probe that fails", async () => {
+  it("restarts the count with each failed probe", async () => {
     health.leaveAlone();
     await probe();
     await probe();
@@ -90,7 +90,7 @@ describe("the health of a server of Redis", () => {
     assert.equal(await recover(), 3);
   });
 
-  it("opens connections anew where it is silent, not where it is slow", async () => {
+  it("reopens connections when Redis is silent, not when it is slow", async () => {
     isWell = false;
     health.leaveAlone();
     const until = async (end: number, slow: boolean) => {

@@ -28,7 +28,7 @@ interface Found {
   readonly failed: number;
 }
 
-withRedis.describe("row 67: a Redis that is far away", () => {
+withRedis.describe("a Redis that is far away", () => {
   let redis: RedisServer;
   let link: RedisLink;
   let client: RedisClient;
@@ -124,7 +124,7 @@ withRedis.describe("row 67: a Redis that is far away", () => {
   };
 
   for (const [rtt, timeoutMs] of [[20, 50], [40, 100], [80, 200]] as const) {
-    it(`row 67: a round trip of ${rtt} ms is good with a timeout of ${timeoutMs} ms`, async () => {
+    it(`a round trip of ${rtt} ms works with a timeout of ${timeoutMs} ms [Redis moves]`, async () => {
       await prove(
         rtt,
         timeoutMs,
@@ -133,7 +133,7 @@ withRedis.describe("row 67: a Redis that is far away", () => {
     });
   }
 
-  it("row 67: a round trip of 250 ms with a timeout of 50 ms: never up, on the same connection, and told what to do", async () => {
+  it("a round trip of 250 ms with a timeout of 50 ms never counts as up, keeps its connection, and is reported with the fix [Redis moves]", async () => {
     // So far that it is late also where this process stands still meanwhile, which extends the
     // timeout.
     const told =
@@ -150,7 +150,7 @@ withRedis.describe("row 67: a Redis that is far away", () => {
     assert.deepEqual(reports.slice(1), ["Redis answers again"]);
   });
 
-  it("row 67: a Redis that is silent is told as such, and is not called slow", async () => {
+  it("a silent Redis is reported as silent, not as slow [Redis moves]", async () => {
     await connect(50);
     redis.pause();
     await until(async () => {

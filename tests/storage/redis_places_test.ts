@@ -81,7 +81,7 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
   };
   const idOf = ({ client }: Connected) => client.run((redis) => redis.client("ID"), Number);
 
-  it.once("row 67: follows a planned failover of Sentinels, with passwords for both", async () => {
+  it.once("follows a planned failover of Sentinels, with passwords for both [Redis moves]", async () => {
     const passwords = { servers: "of the servers", sentinels: "of-sentinels" };
     const fleet = later(await startSentinelFleet(passwords));
     const [primary, replica] = fleet.servers;
@@ -101,7 +101,7 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     assert.ok(connected.reports.length <= 2, connected.reports.join("\n"));
   });
 
-  it.once("row 67: follows an unplanned failover: the primary is silent, its connections stay open", async () => {
+  it.once("follows an unplanned failover: the primary is silent, its connections stay open [Redis moves]", async () => {
     const fleet = later(await startSentinelFleet());
     const [primary, replica] = fleet.servers;
     const connected = await connect({ sentinel: { name: fleet.name, nodes: fleet.nodes } });
@@ -113,7 +113,7 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     primary.resume();
   });
 
-  it.once("row 67: leaves a primary that has become a replica without a write, and without losing its connection", async () => {
+  it.once("leaves a primary that has become a replica without a write, and without losing its connection [Redis moves]", async () => {
     const server = later(await startServer());
     const connected = await connect(`redis://127.0.0.1:${server.port}`);
     const before = await idOf(connected);
@@ -126,7 +126,7 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     assert.ok(await idOf(connected) > before, "the connection is another one");
   });
 
-  it("row 67: uses all servers of a Cluster, and follows a slot that moves", async () => {
+  it("uses all servers of a Cluster, and follows a slot that moves [Redis moves]", async () => {
     const { urls, servers } = later(await startCluster());
     const connected = await connect({ cluster: urls.slice(0, 1) });
     assert.equal(connected.client.health.isUp, true);
@@ -151,7 +151,7 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     assert.deepEqual(connected.reports, []);
   });
 
-  it.once("row 67: goes on with the other servers of a Cluster while one is silent, and with its replica once that takes over", async () => {
+  it.once("uses the other servers of a Cluster while one is silent, and its replica once that takes over [Redis moves]", async () => {
     const { urls, servers } = later(
       await startCluster({ hasReplica: true, args: ["--cluster-require-full-coverage", "no"] }),
     );
@@ -192,7 +192,7 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     replica.resume();
   });
 
-  it("speaks TLS with an authority and a certificate of its own: to one server, a Cluster, Sentinels", async () => {
+  it("speaks TLS with its own authority and certificate: to one server, a Cluster, Sentinels", async () => {
     const certificates = await makeCertificates();
     closing.push(() => certificates.remove());
     const tls = readCertificates(certificates);

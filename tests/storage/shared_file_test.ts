@@ -72,7 +72,7 @@ describe("a shared file", () => {
     return { goOn, done, turns: () => turns };
   };
 
-  it("is changed by one writer at a time, and nothing is left beside it", async () => {
+  it("is changed by one writer at a time, and leaves no other file", async () => {
     const words = Array.from({ length: 12 }, (_, index) => `w${index}`);
     await Promise.all(words.map((word) => append(word)));
     assert.deepEqual(text().split(";").filter((word) => word !== "").sort(), words.sort());
@@ -107,7 +107,7 @@ describe("a shared file", () => {
     assert.deepEqual([text(), turns()], ["held;next;", 1]);
   });
 
-  it("that somebody else changed while its holder was stopped is not overwritten: the holder begins anew", async () => {
+  it("that changed while its holder was stopped is not overwritten: the holder starts again", async () => {
     const { goOn, done, turns } = await hold();
     // What a writer does that has seen no sign of life, as of a process that was stopped.
     renameSync(join(lock, readdirSync(lock)[0] ?? ""), `${lock}.taken.old`);

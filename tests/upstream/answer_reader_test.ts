@@ -1,5 +1,5 @@
 /** Reads answers however they are cut: the same comes out, or the same is refused. */
-// runtimes: all, old node
+// runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";
@@ -441,7 +441,7 @@ describe("the reader of answers", () => {
     );
   });
 
-  it("reads one answer after another, and nothing of the one before tells of the next", () => {
+  it("reads one answer after another, and keeps no state of an earlier answer", () => {
     const statuses: number[] = [];
     let body = "";
     const reader: ResponseParser = new ResponseParser({

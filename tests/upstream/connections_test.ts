@@ -2,7 +2,7 @@
  * Calls over real connections whose other side does as it likes: large bodies, odd moments,
  * certificates.
  */
-// runtimes: all, old node
+// runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
@@ -293,7 +293,7 @@ for (const [way, dial] of Object.entries(DIALS)) {
       }
     });
 
-    it("takes attempts to connect back that nobody waits for", async () => {
+    it("cancels attempts to connect that no call waits for", async () => {
       const hole = await startBlackHole();
       closing.push(() => hole.close());
       const attempts = () => attemptsTo(Number(new URL(hole.url).port));
@@ -354,7 +354,7 @@ for (const [way, dial] of Object.entries(DIALS)) {
       assert.equal(await textOf(await send(`http://[::1]:${port}/`)), "{}");
     });
 
-    it("speaks TLS with whom it can trust, and tells nobody else a byte", async () => {
+    it("speaks TLS only with trusted peers, and sends others no byte", async () => {
       let heard = "";
       const startTls = async (
         identity: { cert: string; key: string },

@@ -1,5 +1,5 @@
 /** A transport over connections whose every event a test tells itself, in whatever order. */
-// runtimes: all, old node
+// runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { setImmediate } from "node:timers";
@@ -220,7 +220,7 @@ describe("a transport, whatever its connections tell", () => {
     body.cancel();
   });
 
-  it("releases a body once it has left, however the answer comes meanwhile, and keeps one that never left", async () => {
+  it("releases a body once it is sent, whatever the answer does, and keeps a body that was never sent", async () => {
     const body = new Uint8Array(100_000);
     const begin = (isFlushed: boolean) => {
       let releases = 0;
@@ -262,7 +262,7 @@ describe("a transport, whatever its connections tell", () => {
     assert.equal(refused.isReleased(), false, "it may be sent elsewhere");
   });
 
-  it("gives what comes after a caller left to nobody", async () => {
+  it("discards bytes that arrive after the caller left", async () => {
     const controller = new AbortController();
     const left = send(controller);
     const [socket] = dialled;

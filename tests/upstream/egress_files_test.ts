@@ -2,7 +2,7 @@
  * The files of the way out to providers, for a program: what they add to, and when they are read
  * again.
  */
-// runtimes: all, old node
+// runtimes: all
 import assert from "node:assert/strict";
 import { copyFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:https";
@@ -85,7 +85,7 @@ needs(["openssl"]).describe("the authorities of egress.ca", () => {
       ? ["NODE_EXTRA_CA_CERTS", "DENO_CERT"]
       : ["NODE_EXTRA_CA_CERTS"]
   ) {
-    it(`are trusted beside those of ${variable}, unless they are to be trusted alone`, async () => {
+    it(`are trusted in addition to those of ${variable}, unless only they are trusted`, async () => {
       const [company, runtimes, nobodys] = [
         await startUpstream("company"),
         await startUpstream("runtimes"),

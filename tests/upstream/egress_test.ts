@@ -1,7 +1,7 @@
 /**
  * The way out to providers: through a proxy, with authorities and a client certificate of its own.
  */
-// runtimes: all, old node
+// runtimes: all
 // long: proxies are waited for until they give up
 import assert from "node:assert/strict";
 import { createServer as createHttpsServer } from "node:https";
@@ -152,7 +152,7 @@ describe("through a proxy", () => {
       }
     });
 
-    it("turns wrong credentials and barred ports away, each with a cause of its own", async () => {
+    it("reports wrong credentials and barred ports with different causes", async () => {
       const provider = await provide();
       const wrong: [string, Record<string, unknown>, FailureCause][] = [
         [provider.url, { proxy: squid.url }, "proxy_auth"],
@@ -399,7 +399,7 @@ withCertificates.describe("with certificates", () => {
     assert.equal(await statusAt("a.localhost"), "200");
   });
 
-  it("trusts the authorities of the runtime beside its own, unless they are to be trusted alone", async () => {
+  it("trusts the authorities of the runtime in addition to its own, unless only its own are trusted", async () => {
     const provider = await provide();
     const url = await startSecure(provider, authority, "off");
     const other = createAuthority(folder.path, "other").ca;

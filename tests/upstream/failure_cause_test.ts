@@ -105,7 +105,7 @@ describe("the cause of what a runtime throws", () => {
     assert.equal(toUpstreamError("upstream_disconnected", garbled).failureCause, "malformed");
   });
 
-  it("is unknown of what is no error, and of one that is its own cause", () => {
+  it("is unknown for a value that is not an error, and for an error that is its own cause", () => {
     const circle = new Error("x");
     circle.cause = circle;
     for (const each of [undefined, null, "ECONNREFUSED", { code: "ECONNREFUSED" }, circle]) {

@@ -102,7 +102,7 @@ const SPLITTERS = [
 ];
 
 describe("header filters", () => {
-  it("carry up each header of the list, and none beside it", () => {
+  it("pass each listed header to the provider, and no other", () => {
     const fixed = up({});
     for (const wanted of GO_UP) {
       assert.equal(up({ [wanted]: "a value\tü" })[wanted], "a value\tü", wanted);
@@ -124,7 +124,7 @@ describe("header filters", () => {
     assert.deepEqual(up(sent), up({}));
   });
 
-  it("carry back each header of the list, and none beside it", () => {
+  it("pass each listed header to the caller, and no other", () => {
     const fixed = toCallerHeaders(new Map(), false, RULES);
     for (const wanted of COME_BACK) {
       assert.equal(back(wanted, "a value\tü")[wanted], "a value\tü", wanted);

@@ -37,7 +37,7 @@ describe("replicas", () => {
     assert.deepEqual(nextOf(new Replicas(URLS), 0, 4), [...URLS, URLS[0]]);
   });
 
-  it("are ejected after five broken connections in a row, and a success in between starts anew", () => {
+  it("are ejected after five broken connections in a row, and a success resets the count", () => {
     const replicas = new Replicas(URLS.slice(0, 2));
     for (let call = 0; call < 24; call++) {
       const replica = replicas.pick(0);
@@ -61,7 +61,7 @@ describe("replicas", () => {
     assert.deepEqual(ejectedOf(replicas), [first.index, second.index], "the last one stays");
   });
 
-  it("row 53: stay in service when there is one alone, whatever fails", () => {
+  it("stay in service when there is only one, whatever fails [partial failure]", () => {
     const replicas = new Replicas(URLS.slice(0, 1));
     for (let call = 0; call < 100; call++) {
       replicas.failed(replicas.pick(call), call, call % 2 === 0);
@@ -70,7 +70,7 @@ describe("replicas", () => {
     assert.equal(replicas.pick(100).url, URLS[0]);
   });
 
-  it("row 53: are ejected up to the half of them by connections that a caller can break", () => {
+  it("are ejected up to half of them by connections that a caller can break [partial failure]", () => {
     for (const [count, most] of [[2, 1], [3, 1], [4, 2], [5, 2]] as const) {
       const replicas = new Replicas(
         Array.from({ length: count }, (_, index) => `https://${index}.example`),
@@ -80,7 +80,7 @@ describe("replicas", () => {
     }
   });
 
-  it("row 53: are left alone in their pause, though a caller breaks the connections of all others", () => {
+  it("stay out of service during their pause, though a caller breaks the connections of all others [partial failure]", () => {
     const replicas = new Replicas(URLS.slice(0, 2));
     replicas.failed(replicas.pick(0), 0, false);
     for (let call = 0; call < 20; call++) replicas.failed(replicas.pick(0), 0);
@@ -136,7 +136,7 @@ describe("replicas", () => {
     assert.equal(replicas.report(now)[0]?.ejectedMs, 5000, "the pauses begin anew after a success");
   });
 
-  it("row 53: are probed by a few calls at a time, and a slow one keeps nobody out", () => {
+  it("are probed by a few calls at a time, and a slow probe does not block other replicas [partial failure]", () => {
     const replicas = new Replicas(URLS.slice(0, 2));
     const [first = "", second = ""] = URLS;
     eject(replicas, first, 0);

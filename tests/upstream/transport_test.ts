@@ -1,7 +1,7 @@
 /**
  * The port Transport over real connections: what leaves, how often, and what an answer has to be.
  */
-// runtimes: all, old node
+// runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import type { Socket } from "node:net";
@@ -85,7 +85,7 @@ describe("a transport", () => {
     }
   });
 
-  it("says that a call never left when nobody took it", async () => {
+  it("says that a call was never sent when no connection accepted it", async () => {
     await peer.close();
     await assert.rejects(send(), NeverSent);
     await assert.rejects(send({ url: "http://nobody.invalid/v1" }), NeverSent);
@@ -162,7 +162,7 @@ describe("a transport", () => {
     assert.equal(await textOf(await send()), "{}");
   });
 
-  it("row 6: hands on all that came before an answer breaks off, however close behind", async () => {
+  it("passes all bytes that arrive before an answer breaks off [cut stream]", async () => {
     const endings: Record<string, (socket: Socket) => unknown> = {
       "a close": (socket) => socket.destroy(),
       "a reset": (socket) => socket.resetAndDestroy(),

@@ -2,7 +2,7 @@
  * An upstream whose first address never answers: the second is tried beside it (RFC 8305, "happy
  * eyeballs").
  */
-// runtimes: all, old node
+// runtimes: all
 // alone: it measures time
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";

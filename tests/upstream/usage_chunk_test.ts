@@ -1,5 +1,5 @@
 /** The chunk of usage that is taken out of a stream, beside a reference that has the whole text. */
-// runtimes: all
+// runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "@std/testing/bdd";

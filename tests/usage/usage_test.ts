@@ -189,7 +189,7 @@ describe("usage", () => {
     assert.deepEqual(await tell(meter, { step: "day" }), { ...all, "team a gpt-4o": both });
   });
 
-  it("gives a name of its own to a model that its provider has answered for", async () => {
+  it("gives a separate name to a model that its provider has answered for", async () => {
     const { meter } = newMeter();
     const refused = {
       model: "o9",
@@ -314,7 +314,7 @@ describe("usage", () => {
     }
   });
 
-  it("keeps every key while nobody takes what it has counted, for days", async () => {
+  it("keeps every key while the store takes no counts for days", async () => {
     const clock = new StillClock();
     let isAway = true;
     const taken: UsageRow[] = [];
