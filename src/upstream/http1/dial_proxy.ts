@@ -67,7 +67,7 @@ class AnswerReader {
   }
 }
 
-function toRefusal(status: number): CallFailed {
+function toProxyRefusal(status: number): CallFailed {
   const other: FailureCause = status >= 500 ? "proxy_upstream" : "proxy_refused";
   return new CallFailed(
     status === 407 ? "proxy_auth" : other,
@@ -131,7 +131,7 @@ export class Tunnel implements ClientSocket {
     try {
       const answer = this.#answer.read(bytes);
       if (answer === undefined) return;
-      if (answer.status >= 300) throw toRefusal(answer.status);
+      if (answer.status >= 300) throw toProxyRefusal(answer.status);
       if (answer.restBytes > 0) {
         throw new CallFailed("proxy_failed", "Bytes came that no call asked for");
       }
