@@ -169,7 +169,7 @@ function endUnread(request: IncomingMessage, ms: number): void {
   request.once("end", cancel).once("close", cancel);
 }
 
-async function answer(
+async function respond(
   handler: Handler,
   request: IncomingMessage,
   response: ServerResponse,
@@ -311,7 +311,7 @@ export async function serve(handler: Handler, options: ListenOptions): Promise<L
   const isListening = () => server.listening;
   const run = (request: IncomingMessage, response: ServerResponse) => {
     if (request.httpVersionMajor !== 1) return refuseVersion(response);
-    answer(handler, request, response, { isListening, headersMs }).catch(() => response.destroy());
+    respond(handler, request, response, { isListening, headersMs }).catch(() => response.destroy());
   };
   const outputs = new OutputWatch(writeStallMs);
   const pipelines = new Pipelines();

@@ -37,7 +37,7 @@ function toConnect(url: URL, { credentials }: Proxy): Buffer {
 }
 
 /** Reads the answer to `CONNECT`, which can come in pieces. */
-class AnswerReader {
+class ConnectAnswerReader {
   readonly #heads = new HeadReader(MAX_ANSWER_BYTES);
   readonly #incomplete = new IncompleteBytes();
 
@@ -93,7 +93,7 @@ export class Tunnel implements ClientSocket {
   readonly #outer: NodeSocket;
   /** The connection of calls: TLS inside the tunnel, or the tunnel itself. */
   #inner: NodeSocket | undefined;
-  readonly #answer = new AnswerReader();
+  readonly #answer = new ConnectAnswerReader();
   #isClosed = false;
 
   /** @param url Host and port of the upstream; TLS inside the tunnel for `https:` */
