@@ -82,7 +82,7 @@ function parseUsage(text: string, read: UsageReader): TokenUsage | undefined {
 
 /** Reads the tokens that a plain answer states. */
 export function readPlainUsage(answer: Uint8Array, read: UsageReader): TokenUsage | undefined {
-  return parseUsage(utf8.decode(answer), read); // in one go: keeps no state, and Deno is fast at it
+  return parseUsage(utf8.decode(answer), read);
 }
 
 /** Watches a plain answer pass and keeps its end. */
