@@ -100,7 +100,8 @@ export function isTelling(
 ): boolean {
   // An end has as many pairs as a step has bytes: one of them is looked at.
   for (let at = start + LENGTH - 1; at < end; at += LENGTH - 1) {
-    const distance = DISTANCES[((bytes[at - 1] ?? 0) << 8) | (bytes[at] ?? 0)] ?? 0;
+    const pair = ((bytes[at - 1] as number) << 8) | (bytes[at] as number);
+    const distance = DISTANCES[pair] as number;
     if (distance > 0 && bytes[at + distance - 1] === QUOTE && endsTelling(bytes, at + distance)) {
       return true;
     }

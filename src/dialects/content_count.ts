@@ -225,8 +225,8 @@ export class ContentCounter {
     if (found === undefined) return -1;
     this.#isMedia = found.isMedia;
     this.#offset = found.start - start;
-    this.#keyEnd = bytes[found.start - 4] ?? 0;
-    this.#colon = bytes[found.start - 2] ?? 0;
+    this.#keyEnd = bytes[found.start - 4] as number;
+    this.#colon = bytes[found.start - 2] as number;
     return found.start;
   }
 

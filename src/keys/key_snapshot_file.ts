@@ -109,7 +109,8 @@ export class KeySnapshot {
 
   /** Finds a key that was seen in the store within {@link SNAPSHOT_MS}. */
   find(digest: string): GatewayKey | undefined {
-    const entry = this.#entries.get(this.#ids.get(digest) ?? "");
+    const id = this.#ids.get(digest);
+    const entry = id === undefined ? undefined : this.#entries.get(id);
     return entry !== undefined && this.#isYoung(entry) ? entry.key : undefined;
   }
 

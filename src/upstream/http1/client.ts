@@ -38,7 +38,7 @@ function toRequest(call: UpstreamCall, host: string): readonly Uint8Array[] {
   const { method, target, headers, body } = call;
   let head = `${method} ${target} HTTP/1.1\r\nhost: ${host}\r\n`;
   for (const name in headers) {
-    const value = headers[name] ?? "";
+    const value = headers[name] as string;
     if (NO_FIELD_TEXT.test(name) || NO_FIELD_TEXT.test(value)) {
       throw new Error(`Cannot send the header ${JSON.stringify(name.slice(0, 40))}`);
     }
