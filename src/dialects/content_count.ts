@@ -67,8 +67,8 @@ const METADATA = new RegExp(
 );
 
 /**
- * The keys of {@link METADATA} that each event of a chat has. They are compared as bytes: 1.5 µs less
- * for an event whose content does not stand where the event before had it (2026-11-26).
+ * The keys of {@link METADATA} that each event of a chat has. They are compared as bytes: 1.5 µs
+ * less for an event whose content does not stand where the event before had it (2026-11-26).
  */
 const FREQUENT = [
   "id",

@@ -1,7 +1,7 @@
 /**
  * A bounded map that forgets the names that were not used for longest, in two generations: when the
- * younger one is full, it becomes the older one, which is forgotten. To delete the oldest entry of a
- * single `Map` takes 20 µs: the search for it passes the holes that earlier deletions left.
+ * younger one is full, it becomes the older one, which is forgotten. To delete the oldest entry of
+ * a single `Map` takes 20 µs: the search for it passes the holes that earlier deletions left.
  *
  * @module
  */
