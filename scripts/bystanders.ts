@@ -98,8 +98,16 @@ const gateway = await run.startGateway({
   bodyTimeMs: 10_000,
   tls: createSelfSignedCertificate(["127.0.0.1"]),
 });
-const { a = "", b = "", c = "", tls = "" } = gateway.urls;
-order({ type: "target", key: KEY, otherKey: OTHER_KEY, a, b, c, tls });
+const a = gateway.urlOf("a");
+order({
+  type: "target",
+  key: KEY,
+  otherKey: OTHER_KEY,
+  a,
+  b: gateway.urlOf("b"),
+  c: gateway.urlOf("c"),
+  tls: gateway.urlOf("tls"),
+});
 
 const caller = run.own(new SteadyCaller(a));
 let failed = 0;

@@ -156,7 +156,7 @@ const gateway = await run.startGateway({
   tellsSettled: true,
 });
 await run.finish(async () => {
-  const { a = "", b = "" } = gateway.urls;
+  const [a, b] = [gateway.urlOf("a"), gateway.urlOf("b")];
   const scene: Scene = { a, b, key: KEY, isOn: true, note, violate, ids: new Set() };
   await act(scene, Math.min(seconds, MAX_WARM_UP_SECONDS) * 1000, seed);
   const warm = await comeToRest(gateway);

@@ -28,7 +28,7 @@ const run = new LongRun({ streams: { fallback: 5000, max: 9_000 } });
 const { streams } = run.counts;
 const upstream = run.own(await startQuiet());
 const gateway = await run.startGateway({ providers: { a: { upstream: upstream.url } } });
-const url = gateway.urls.a ?? "";
+const url = gateway.urlOf("a");
 const { hostname, port } = new URL(url);
 const request = toRawRequest(url, {
   headers: { "connection": "keep-alive", ...HEADERS },

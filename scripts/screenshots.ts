@@ -120,13 +120,18 @@ async function startGateway(upstreams: { a: string; b: string }): Promise<Progra
   child.stdout.setEncoding("utf8");
   child.stdout.on("data", (text: string) => output += text);
   const find = (pattern: RegExp) => pattern.exec(output)?.[1];
+  const findUrl = (pattern: RegExp) => {
+    const url = find(pattern);
+    if (url === undefined) throw new Error(`the gateway has not written ${pattern.source}`);
+    return url;
+  };
   while (find(/admin on (\S+)/) === undefined) {
     if (child.exitCode !== null) throw new Error("the gateway did not start");
     await pause(20);
   }
   return {
-    url: find(/listening on (\S+)/) ?? "",
-    admin: find(/admin on (\S+)/) ?? "",
+    url: findUrl(/listening on (\S+)/),
+    admin: findUrl(/admin on (\S+)/),
     async end() {
       const ended = new Promise((settle) => child.once("exit", settle));
       child.kill("SIGTERM");
@@ -147,7 +152,7 @@ async function makeKey(admin: string, policy: unknown): Promise<string> {
 
 async function callOnce(url: string, keys: readonly string[]): Promise<void> {
   const index = Math.floor(random() * keys.length);
-  const key = keys[index] ?? "";
+  const key = keys[index] as string;
   const isB = random() < 0.4 && index !== 1; // the second key is for one provider only
   const [models, host] = isB ? [MODELS.b, "localhost"] : [MODELS.a, new URL(url).hostname];
   const target = new URL(`${url}/v1/chat/completions`);

@@ -25,7 +25,7 @@ const run = new LongRun({ exchanges: { fallback: 100_000, max: 10_000_000 } });
 const { exchanges } = run.counts;
 const upstream = run.own(await startHealthy());
 const gateway = await run.startGateway({ providers: { a: { upstream: upstream.url } } });
-const caller = new SteadyCaller(gateway.urls.a ?? "", AT_ONCE);
+const caller = new SteadyCaller(gateway.urlOf("a"), AT_ONCE);
 
 let begun = 0;
 let failed = 0;

@@ -30,7 +30,7 @@ import { createHostTable } from "./inbound/host.ts";
 import { ExchangePlaces, OpenExchanges } from "./exchange/open_exchanges.ts";
 import { embedDurable } from "./steps/durable/setup.ts";
 import type { DurableExchanges } from "./durable/durable_exchanges.ts";
-import { answer, type Pipeline, type Provider } from "./pipeline.ts";
+import { handleRequest, type Pipeline, type Provider } from "./pipeline.ts";
 import { createHeaderRules } from "./upstream/headers.ts";
 import { type ReplicaReport, Replicas } from "./upstream/replicas.ts";
 import { createFetchTransport, type Transport } from "./upstream/transport.ts";
@@ -285,7 +285,7 @@ export function createGateway(config: Config, overrides: Partial<GatewayParts> =
     if (open.places.isOverfull) throw new GatewayError("gateway_overloaded");
   };
   const pipeline = toPipeline(config, overrides, { clock, open, assertWelcome, providers });
-  const handle: Handler["handle"] = (request) => answer(request, pipeline);
+  const handle: Handler["handle"] = (request) => handleRequest(request, pipeline);
   return {
     ...toHandler(config.cors === undefined ? handle : withCors(handle, config.cors)),
     get isReady() {

@@ -155,7 +155,10 @@ interface Call extends Caller {
 }
 
 /** Answers a request, whatever happens. Never rejects. */
-export async function answer(request: GatewayRequest, gateway: Pipeline): Promise<GatewayResponse> {
+export async function handleRequest(
+  request: GatewayRequest,
+  gateway: Pipeline,
+): Promise<GatewayResponse> {
   const exchange = gateway.open.begin(request, gateway); // 1
   const flow: Flow = {
     request,

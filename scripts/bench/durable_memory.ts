@@ -56,7 +56,7 @@ const gateway = await run.startGateway({
   providers: { a: { upstream, durable: { keep: `${KEEP_MS}ms`, linger: "1h" } } },
   ...(server && { redis: server.url }),
 });
-const url = gateway.urls.a ?? "";
+const url = gateway.urlOf("a");
 const request = toRawRequest(url, {
   headers: { "connection": "keep-alive", "sallyport-durable": "?1", ...HEADERS },
   body: STREAM_BODY,

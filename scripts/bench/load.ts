@@ -142,7 +142,7 @@ export async function measureThroughput(
     seconds + GRACE_SECONDS,
   );
   const usage = since();
-  const report: WrkReport = JSON.parse(output.trim().split("\n").at(-1) ?? "");
+  const report: WrkReport = JSON.parse(String(output.trim().split("\n").at(-1)));
   const { requests, microseconds, wrong, broken, p50, p99, example } = report;
   return {
     value: requests / microseconds * 1e6,

@@ -164,9 +164,9 @@ function readCpuNs(pid: number): number {
 
 /** Ticks of 10 ms that a core was busy, and all of them (proc(5), /proc/stat). */
 function readCore(core: number): { busy: number; all: number } {
-  const line =
-    readFileSync("/proc/stat", "utf8").split("\n").find((text) => text.startsWith(`cpu${core} `)) ??
-      "";
+  const lines = readFileSync("/proc/stat", "utf8").split("\n");
+  const line = lines.find((text) => text.startsWith(`cpu${core} `));
+  if (line === undefined) throw new Error(`There is no core ${core}`);
   const ticks = line.trim().split(/\s+/).slice(1, 9).map(Number);
   const all = ticks.reduce((sum, each) => sum + each, 0);
   return { busy: all - (ticks[3] ?? 0) - (ticks[4] ?? 0), all };

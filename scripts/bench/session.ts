@@ -290,7 +290,7 @@ export async function measurePair(
     }
   }
   return measurements.map((measurement, index) =>
-    conclude(measurement, joinStarts(all[index] ?? []))
+    conclude(measurement, joinStarts(all[index] as Series[][]))
   );
 }
 

@@ -131,21 +131,21 @@ async function start(
     },
   };
   const names = [...Object.keys(providers), ...(tls === undefined ? [] : ["tls"])];
-  const addresses = names.map((name) => ({
-    hostname: "127.0.0.1",
-    port: 0,
-    bodyTimeMs,
-    tls: name === "tls" ? tls : undefined,
-  }));
   const serve = await resolveServe();
-  const listeners = await Promise.all(
-    addresses.map((address) => openListener(handler, serve, address, address.hostname)),
+  const hostname = "127.0.0.1";
+  const open = (name: string) => {
+    const address = { hostname, port: 0, bodyTimeMs, tls: name === "tls" ? tls : undefined };
+    return openListener(handler, serve, address, hostname);
+  };
+  const opened = await Promise.all(
+    names.map(async (name) => ({ name, listener: await open(name) })),
   );
-  const urls = Object.fromEntries(names.map((name, index) => [name, listeners[index]?.url ?? ""]));
+  const listeners = opened.map(({ listener }) => listener);
+  const urls = Object.fromEntries(opened.map(({ name, listener }) => [name, listener.url]));
   const config = parseConfig({
     providers: Object.fromEntries(
       Object.entries(providers).map(([name, settings]) => [name, {
-        hosts: [new URL(urls[name] ?? "").host],
+        hosts: [new URL(String(urls[name])).host],
         ...settings,
       }]),
     ),

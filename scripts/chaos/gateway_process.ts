@@ -22,8 +22,8 @@ const GC_ARGS: Readonly<Record<RuntimeOnMachine["kind"], readonly string[]>> = {
 /** A gateway that runs. */
 export interface GatewayProcess {
   readonly pid: number;
-  /** Address of each provider's host, without `/v1`. */
-  readonly urls: Readonly<Record<string, string>>;
+  /** Returns the address of a provider's host, without `/v1`. @throws If there is no such host */
+  urlOf(provider: string): string;
   /** What was settled, where the setup asked for it. */
   readonly settled: Settled[];
   /** What it reported of errors that nobody caught, and what it wrote to stderr. */
@@ -82,7 +82,11 @@ export async function startGateway(
   if (ready.type !== "ready") throw new Error("The gateway process said something else first");
   return {
     pid,
-    urls: ready.urls,
+    urlOf(provider) {
+      const url = ready.urls[provider];
+      if (url === undefined) throw new Error(`The gateway has no host for ${provider}`);
+      return url;
+    },
     settled,
     complaints,
     async stats() {

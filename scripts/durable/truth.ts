@@ -64,7 +64,8 @@ export class Truth {
   }
 
   get url(): string {
-    return this.#provider?.url ?? "";
+    if (this.#provider === undefined) throw new Error("The provider does not run");
+    return this.#provider.url;
   }
 
   async close(): Promise<void> {

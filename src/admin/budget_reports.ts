@@ -124,7 +124,7 @@ interface SubjectPage {
 }
 
 /** A budget and its use. */
-interface Standing {
+interface BudgetUse {
   readonly subject: Subject;
   readonly name: BudgetName;
   readonly budget: Budget;
@@ -153,7 +153,7 @@ export class BudgetReports {
    */
   async list(query: BudgetQuery): Promise<BudgetList> {
     const { subjects, next } = await this.#find(query);
-    const standings: Standing[] = [];
+    const standings: BudgetUse[] = [];
     for (let from = 0; from < subjects.length; from += ASKED_AT_ONCE) {
       const some = subjects.slice(from, from + ASKED_AT_ONCE);
       standings.push(
@@ -232,7 +232,7 @@ export class BudgetReports {
     };
   }
 
-  async #standingsOf(subject: Subject): Promise<Standing[]> {
+  async #standingsOf(subject: Subject): Promise<BudgetUse[]> {
     const { of, id, limits } = subject;
     const standings = await this.#parts.limiter.status({ name: `${of}:${id}`, limits });
     return standings.flatMap(({ name, used }) => {
@@ -246,7 +246,7 @@ export class BudgetReports {
 
   /** Reads the use that the pace is computed from; `undefined` where usage can't be read. */
   async #readRecent(
-    standings: readonly Standing[],
+    standings: readonly BudgetUse[],
     now: number,
   ): Promise<readonly RecentUse[] | undefined> {
     const { hoursMs } = this.#parts.config.usage;
@@ -282,13 +282,13 @@ function listPlans(identity: readonly IdentityConfig[]): ReadonlyMap<string, Lim
 }
 
 /** Returns the use since the start of the pace: in tokens, or in 10^-9 of the currency. */
-function recentAmount(recent: RecentUse | undefined, { name }: Standing): number {
+function recentAmount(recent: RecentUse | undefined, { name }: BudgetUse): number {
   if (recent === undefined) return 0;
   return name === "spend" ? Number(recent.cost / COST_UNIT) : recent.tokens;
 }
 
 /** Describes a budget. */
-function toView(standing: Standing, recent: RecentUse | undefined, now: number): BudgetView {
+function toView(standing: BudgetUse, recent: RecentUse | undefined, now: number): BudgetView {
   const { subject, name, unit, used } = standing;
   const { of, id, about } = subject;
   const { limit, period } = standing.budget;

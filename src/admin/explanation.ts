@@ -18,7 +18,7 @@ import type { GatewayRequest, GatewayResponse } from "../http/message.ts";
 import type { CallerTokens } from "../keys/identity/verifier.ts";
 import type { Digest } from "../keys/key_format.ts";
 import type { KeyStore } from "../keys/key_store.ts";
-import { DryLimiter, type LimitQuestion } from "../limits/dry_limiter.ts";
+import { type AskedLimits, DryLimiter } from "../limits/dry_limiter.ts";
 import { type Limiter, reservedOf } from "../limits/limiter.ts";
 import { subjectsOf } from "../steps/admission.ts";
 import { type Deadlines, shorten } from "../upstream/forward.ts";
@@ -208,11 +208,11 @@ function toExplainedKey(id: string, { name, team }: Partial<KeyConfig> = {}): Ex
 
 /** Adds the limits that were not looked at, since another one had refused the request before. */
 async function withUnasked(
-  asked: LimitQuestion,
+  asked: AskedLimits,
   key: KeyConfig | undefined,
   provider: string | undefined,
   { config, status }: ExplanationParts,
-): Promise<LimitQuestion> {
+): Promise<AskedLimits> {
   if (key === undefined || provider === undefined) return asked;
   const limits = config.providers[provider]?.limits;
   const shared = limits === undefined ? [] : [{ name: `provider:${provider}`, limits }];
@@ -224,7 +224,7 @@ async function withUnasked(
 }
 
 function toExplainedLimits(
-  { standings, reservation }: LimitQuestion,
+  { standings, reservation }: AskedLimits,
 ): Pick<Explanation, "limits" | "reservation"> {
   const { expected, most } = reservation;
   const currency = standings.map(({ subject }) => subject.limits.spend?.currency).find((each) =>

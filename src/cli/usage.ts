@@ -19,7 +19,13 @@ import { collect } from "./admin_client.ts";
 import { CommandLineError, print } from "./command.ts";
 import type { CommandOptions } from "./options.ts";
 import { alignColumns, bold } from "./table.ts";
-import { readQuery, toRefusal, toTexts, USAGE_FILTERS, withUsage } from "./usage_source.ts";
+import {
+  readQuery,
+  toCommandLineError,
+  toTexts,
+  USAGE_FILTERS,
+  withUsage,
+} from "./usage_source.ts";
 
 /** The number of decimals of a cost in the table; JSON and CSV state it exactly. */
 const SHOWN_DECIMALS = 4;
@@ -217,6 +223,6 @@ export async function usageCommand(options: CommandOptions): Promise<void> {
       print(`${report.left} more rows are left out: --limit N prints more\n`, process.stderr);
     }
   } catch (error) {
-    throw toRefusal(error);
+    throw toCommandLineError(error);
   }
 }

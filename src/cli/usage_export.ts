@@ -8,7 +8,13 @@ import { loadConfig } from "../serve/load_config.ts";
 import { toExportText } from "../usage/usage_text.ts";
 import { printParts } from "./command.ts";
 import type { CommandOptions } from "./options.ts";
-import { readQuery, toRefusal, toTexts, USAGE_FILTERS, withUsage } from "./usage_source.ts";
+import {
+  readQuery,
+  toCommandLineError,
+  toTexts,
+  USAGE_FILTERS,
+  withUsage,
+} from "./usage_source.ts";
 
 /**
  * Prints the rows of usage.
@@ -25,6 +31,6 @@ export async function exportUsageCommand(options: CommandOptions): Promise<void>
       ofStore: (reports) => printParts(toExportText(format, reports.export(query))),
     });
   } catch (error) {
-    throw toRefusal(error);
+    throw toCommandLineError(error);
   }
 }

@@ -67,8 +67,8 @@ export function readQuery<Query>(
   throw new CommandLineError(`--${path}: ${message}`);
 }
 
-/** Returns what a person at the terminal is told for an error. */
-export function toRefusal(error: unknown): unknown {
+/** Turns an error of usage into one for the terminal; any other stays as it is. */
+export function toCommandLineError(error: unknown): unknown {
   if (error instanceof UsageUnavailable) return new CommandLineError(error.message);
   if (error instanceof UsageRefusal) {
     return new CommandLineError(`--${error.param}: ${error.message}`);

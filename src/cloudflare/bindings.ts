@@ -11,7 +11,7 @@ import { checkConfig, type Config, ConfigError, type ConfigIssue } from "../conf
 import { mayRecord } from "../config/durable.ts";
 import type { DurableExchanges } from "../durable/durable_exchanges.ts";
 import { RECORDING_LEASE_MS, tagOf } from "../durable/recording_store.ts";
-import type { RecordingMessage } from "../durable/shared_recordings.ts";
+import type { RecordingMessage } from "../durable/recording_server.ts";
 import { RemoteRecordings, type SendToRecordings } from "../durable/recording_store_remote.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { GatewayParts } from "../gateway.ts";

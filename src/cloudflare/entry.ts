@@ -8,8 +8,8 @@
  * @module
  */
 import { waitUntil } from "cloudflare:workers";
-import type { RecordingAnswer, RecordingMessage } from "../durable/shared_recordings.ts";
-import type { LimiterAnswer, LimiterMessage } from "../limits/shared_limiter.ts";
+import type { RecordingAnswer, RecordingMessage } from "../durable/recording_server.ts";
+import type { LimiterAnswer, LimiterMessage } from "../limits/limiter_server.ts";
 import { type Config, ConfigError } from "../config/config.ts";
 import { GatewayError, toErrorResponse } from "../errors/gateway_error.ts";
 import type { ExchangeObserver, Tracer } from "../exchange/observer.ts";
@@ -24,8 +24,8 @@ import { clock } from "./worker_clock.ts";
 
 export type { Bindings, ObjectNamespace, ObjectState } from "./bindings.ts";
 export type { KvNamespace } from "./keys_kv.ts";
-export type { RecordingAnswer, RecordingMessage } from "../durable/shared_recordings.ts";
-export type { LimiterAnswer, LimiterMessage } from "../limits/shared_limiter.ts";
+export type { RecordingAnswer, RecordingMessage } from "../durable/recording_server.ts";
+export type { LimiterAnswer, LimiterMessage } from "../limits/limiter_server.ts";
 
 /**
  * The class of the Durable Object that counts limits. Its type does not refer to the platform's own

@@ -8,8 +8,8 @@ import { MemoryLimiter, type WindowCounts } from "../limits/memory_limiter.ts";
 import {
   type LimiterAnswer,
   type LimiterMessage,
-  SharedLimiter,
-} from "../limits/shared_limiter.ts";
+  LimiterServer,
+} from "../limits/limiter_server.ts";
 import type { ObjectState } from "./bindings.ts";
 
 /**
@@ -30,7 +30,7 @@ const endOf = (counts: Partial<WindowCounts>): number =>
  * `bindings.ts`.
  */
 export class SallyportLimits extends DurableObject {
-  readonly #limiter: SharedLimiter;
+  readonly #limiter: LimiterServer;
   #alarmAt = 0;
 
   constructor(ctx: ObjectState, env: unknown) {
@@ -38,7 +38,7 @@ export class SallyportLimits extends DurableObject {
     const { kv } = ctx.storage;
     // Windows too are counted by the wall clock: it goes on where another process takes over.
     const clock = { now: Date.now, monotonic: Date.now, timer: () => () => {} };
-    this.#limiter = new SharedLimiter(new MemoryLimiter(clock), Date.now, {
+    this.#limiter = new LimiterServer(new MemoryLimiter(clock), Date.now, {
       get: (subject) => kv.get<WindowCounts>(subject),
       put: (subject, counts) => {
         kv.put(subject, counts);
@@ -47,7 +47,7 @@ export class SallyportLimits extends DurableObject {
     });
   }
 
-  /** Handles a message of a gateway. See {@link SharedLimiter.handle}. */
+  /** Handles a message of a gateway. See {@link LimiterServer.handle}. */
   handle(message: LimiterMessage): LimiterAnswer {
     return this.#limiter.handle(message);
   }

@@ -4,7 +4,7 @@
  * @module
  */
 import { DurableObject } from "cloudflare:workers";
-import type { RecordingAnswer, RecordingMessage } from "../durable/shared_recordings.ts";
+import type { RecordingAnswer, RecordingMessage } from "../durable/recording_server.ts";
 import { type Bindings, type ObjectState, readConfig } from "./bindings.ts";
 import { StoredRecordings } from "./stored_recordings.ts";
 import { clock } from "./worker_clock.ts";

@@ -8,8 +8,8 @@ import { MemoryRecordings } from "../durable/recording_store_memory.ts";
 import {
   type RecordingAnswer,
   type RecordingMessage,
-  SharedRecordings,
-} from "../durable/shared_recordings.ts";
+  RecordingServer,
+} from "../durable/recording_server.ts";
 import type { Clock } from "../exchange/clock.ts";
 import { AlarmClock } from "./alarm_clock.ts";
 import type { ObjectStorage } from "./bindings.ts";
@@ -20,7 +20,7 @@ export class StoredRecordings {
   readonly #storage: ObjectStorage;
   readonly #clock: AlarmClock;
   readonly #store: MemoryRecordings;
-  readonly #shared: SharedRecordings;
+  readonly #shared: RecordingServer;
 
   /**
    * @param maxBytes Maximum size of all of its recordings together. Bytes
@@ -35,10 +35,10 @@ export class StoredRecordings {
     const own = { now: () => base.now(), monotonic: () => base.now(), timer };
     const clock = this.#clock = new AlarmClock(own, (at) => void storage.setAlarm(at));
     this.#store = new MemoryRecordings({ clock, maxBytes, journal: new KvJournal(storage) });
-    this.#shared = new SharedRecordings(this.#store, clock);
+    this.#shared = new RecordingServer(this.#store, clock);
   }
 
-  /** Handles a message of a gateway. See {@link SharedRecordings.handle}. */
+  /** Handles a message of a gateway. See {@link RecordingServer.handle}. */
   handle(message: RecordingMessage): Promise<RecordingAnswer> {
     this.#clock.ring();
     return this.#shared.handle(message);

@@ -5,7 +5,7 @@
  * @module
  */
 import type { ClaimRule, IdentityConfig } from "./identity.ts";
-import type { KeyConfig } from "./key.ts";
+import type { KeyConfig, KeyPolicy } from "./key.ts";
 import type { LimitSet } from "./limit_set.ts";
 import { GROUP_NAMES } from "./operation_groups.ts";
 import type { Prices } from "./prices.ts";
@@ -27,9 +27,6 @@ export interface Misfit {
   /** The expected value. */
   readonly message: string;
 }
-
-/** The settings of a key that refer to others. */
-type ReferringKey = Pick<KeyConfig, "providers" | "team" | "limits">;
 
 const under = (path: readonly (string | number)[], misfits: readonly Misfit[]): Misfit[] =>
   misfits.map((misfit) => ({ ...misfit, path: [...path, ...misfit.path] }));
@@ -70,12 +67,12 @@ function findLimitMisfits(
 }
 
 /** Lists the configured providers that a key may use. */
-function providersOf({ providers: named }: ReferringKey, { providers }: Surroundings): string[] {
+function providersOf({ providers: named }: KeyPolicy, { providers }: Surroundings): string[] {
   return Object.keys(providers).filter((name) => named === undefined || named.includes(name));
 }
 
 /** Finds what does not fit in the settings of a key. The paths begin in the key. */
-export function findKeyMisfits(key: ReferringKey, whole: Surroundings): Misfit[] {
+export function findKeyMisfits(key: KeyPolicy, whole: Surroundings): Misfit[] {
   const { providers, teams } = whole;
   const misfits: Misfit[] = [];
   const known = Object.keys(providers).join(", ");

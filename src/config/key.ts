@@ -22,26 +22,17 @@ import { OperationsSchema, type WrittenGroup } from "./operation_groups.ts";
 import { about, nonEmpty, patchOf, secret, shortText } from "./schema.ts";
 import { TeamNameSchema } from "./team.ts";
 
-/** One gateway key: in plain text or, better, as its digest. */
-export interface KeyConfig {
-  /** Names the key in logs and metrics. */
-  readonly id: string;
-  /** Name for people. */
-  readonly name?: string | undefined;
+/**
+ * One gateway key, checked: of the configuration in plain text or, better, as its digest; of an
+ * embedder's function and of an identity token with neither.
+ */
+export interface KeyConfig extends Omit<ResolvedKey, "limits" | "durable" | "expires"> {
   /** The key itself. */
   readonly key?: string | undefined;
   /** SHA-256 of the key, 64 hexadecimal digits in lower case. */
   readonly digest?: string | undefined;
   /** The secret before the last rotation, good until it expires. */
   readonly previous?: { readonly digest: string; readonly expiresAt: number } | undefined;
-  /** Names of the providers it may use; left out, all. */
-  readonly providers?: readonly string[] | undefined;
-  /** Models it may use, each a name with `*` for any characters; left out, all. */
-  readonly models?: readonly string[] | undefined;
-  /** Groups of operations it may use; left out, all that the provider allows. */
-  readonly operations?: readonly WrittenGroup[] | undefined;
-  /** Name of its team, whose limits hold for it too. */
-  readonly team?: string | undefined;
   /** Limits of the key. */
   readonly limits?: LimitSet | undefined;
   /**
@@ -51,14 +42,10 @@ export interface KeyConfig {
   readonly durable?: DurableConfig | false | undefined;
   /** Milliseconds since 1970 from which on it is refused. */
   readonly expiresAt?: number | undefined;
-  /** Refused as long as this is true. */
-  readonly disabled?: boolean | undefined;
   /** Milliseconds since 1970 at which it was finally revoked. */
   readonly revokedAt?: number | undefined;
   /** Time of its creation, milliseconds since 1970. */
   readonly createdAt?: number | undefined;
-  /** The operator's own notes. */
-  readonly metadata?: Readonly<Record<string, string>> | undefined;
 }
 
 /** The owner of a key and what the owner may do, as an embedder's own store returns it. */
@@ -86,7 +73,7 @@ export interface ResolvedKey {
   readonly expires?: string | undefined;
   /** Refused as long as this is true. */
   readonly disabled?: boolean | undefined;
-  /** The embedder's own notes. */
+  /** Notes of the operator or embedder, which the gateway does not read. */
   readonly metadata?: Readonly<Record<string, string>> | undefined;
 }
 

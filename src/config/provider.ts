@@ -22,7 +22,8 @@ import { about, duration, durationForm, nonEmpty } from "./schema.ts";
 import { parseDuration } from "./units.ts";
 
 /** One provider. */
-export interface ProviderConfig {
+export interface ProviderConfig
+  extends Pick<ProviderInput, "usage" | "maxOutput" | "maxInput" | "prices"> {
   /**
    * `host`, `host:port`, `*.suffix` or `*` in lower case, each with or without a path before `/v1`.
    */
@@ -35,12 +36,19 @@ export interface ProviderConfig {
    * Check of messages and their order: `ordered` by the gateway, `any` leaves it to the provider.
    */
   readonly messages: "ordered" | "any";
-  /** Deadlines of a call. Milliseconds. */
+  /** Deadlines of a call. Milliseconds from when it is sent, unless stated otherwise. */
   readonly deadlines: {
+    /** Deadline for the connection. */
     readonly connectMs: number;
+    /** Deadline for the response's header. */
     readonly firstByteMs: number;
+    /** Deadline for the first event of a stream, counted from its header. */
     readonly firstEventMs: number;
+    /**
+     * The longest silence in an answer; after the first event of a stream, comments do not end it.
+     */
     readonly idleMs: number;
+    /** Deadline for the complete response. */
     readonly totalMs: number;
   };
   /** Silence after which a stream is sent a comment; 0 for never. Milliseconds. */
@@ -58,20 +66,12 @@ export interface ProviderConfig {
   readonly credential: "authorization" | "x-api-key" | "api-key" | "x-goog-api-key";
   /** True if callers may send `<gateway key>~<upstream key>` in the upstream key's place. */
   readonly combinedKey: boolean;
-  /** `ask` if the gateway asks for the tokens of streams whose callers do not. */
-  readonly usage?: "ask" | undefined;
   /** Headers of its calls, beyond those that cross anyway. */
   readonly headers?: HeadersConfig | undefined;
   /** Durable exchanges; none if left out. */
   readonly durable?: DurableConfig | undefined;
   /** Limits that all keys share at this provider. */
   readonly limits?: LimitSet | undefined;
-  /** The most tokens that one of its answers has, for strict limits. */
-  readonly maxOutput?: number | undefined;
-  /** The most tokens of input that one of its models takes. */
-  readonly maxInput?: number | undefined;
-  /** Prices of its models; they take precedence over the prices for all providers. */
-  readonly prices?: Prices | undefined;
 }
 
 /** One provider as it is written in the configuration. */

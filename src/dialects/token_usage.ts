@@ -82,7 +82,7 @@ function parseUsage(text: string, read: UsageReader): TokenUsage | undefined {
 
 /** Reads the tokens that a plain answer states. */
 export function readPlainUsage(answer: Uint8Array, read: UsageReader): TokenUsage | undefined {
-  return parseUsage(utf8.decode(answer), read); // in one go: keeps no state, and Deno is fast at it
+  return parseUsage(utf8.decode(answer), read);
 }
 
 /** Watches a plain answer pass and keeps its end. */
@@ -106,8 +106,10 @@ export class PlainAnswerMeter implements AnswerMeter {
     this.#parts.push(chunk.slice()); // a copy: a runtime may use its buffer again
     this.#keptBytes += chunk.length;
     this.#byteLength += chunk.length;
-    while (this.#keptBytes - (this.#parts[0]?.length ?? 0) >= MAX_KEPT_BYTES) {
-      this.#keptBytes -= this.#parts.shift()?.length ?? 0;
+    for (let first = this.#parts[0]; first !== undefined; first = this.#parts[0]) {
+      if (this.#keptBytes - first.length < MAX_KEPT_BYTES) return;
+      this.#keptBytes -= first.length;
+      this.#parts.shift();
     }
   }
 

@@ -1,5 +1,5 @@
 /**
- * Recordings that are kept elsewhere, by {@link SharedRecordings} that are reached by messages.
+ * Recordings that are kept elsewhere, by a {@link RecordingServer} that is reached by messages.
  *
  * @module
  */
@@ -18,7 +18,7 @@ import {
   type StoredRecording,
   toRecordingId,
 } from "./recording_store.ts";
-import type { HolderMessage, RecordingAnswer, RecordingMessage } from "./shared_recordings.ts";
+import type { HolderMessage, RecordingAnswer, RecordingMessage } from "./recording_server.ts";
 
 /**
  * Sends a message to the place that keeps its recording, always the same one for ids with the same

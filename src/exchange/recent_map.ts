@@ -1,6 +1,7 @@
 /**
  * A bounded map that forgets the names that were not used for longest, in two generations: when the
- * younger one is full, it becomes the older one, which is forgotten.
+ * younger one is full, it becomes the older one, which is forgotten. To delete the oldest entry of
+ * a single `Map` takes 20 µs: the search for it passes the holes that earlier deletions left.
  *
  * @module
  */
@@ -46,6 +47,12 @@ export class RecentMap<Value> {
       [this.#old, this.#young] = [this.#young, new Map()];
     }
     this.#young.set(name, value);
+  }
+
+  /** Drops a value without a call of `forget`. */
+  delete(name: string): void {
+    this.#young.delete(name);
+    this.#old.delete(name);
   }
 
   /** Iterates over all values. */

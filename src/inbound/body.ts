@@ -6,6 +6,7 @@
  *
  * @module
  */
+import type { LimitsConfig } from "../config/gateway_limits.ts";
 import { formatSize } from "../config/units.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
@@ -15,17 +16,9 @@ import type { AnyBody, GatewayRequest } from "../http/message.ts";
 import { readAll } from "../http/read_all.ts";
 import { isMultipart } from "./multipart.ts";
 
-/** Limits on the size of a body and on the time to read it. */
-export interface BodyLimits {
-  /** The largest size of a body. Bytes. */
-  readonly maxBodyBytes: number;
-  /** The longest time from the first read to the last byte. Milliseconds. */
-  readonly bodyTimeMs: number;
-}
-
 /** Options for reading a body. */
 export interface ReadBodyOptions {
-  readonly limits: BodyLimits;
+  readonly limits: Pick<LimitsConfig, "maxBodyBytes" | "bodyTimeMs">;
   /** Content types that are accepted. */
   readonly types: ContentTypes;
   /** Memory that counts the bytes of the body. */

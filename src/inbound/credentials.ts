@@ -4,17 +4,12 @@
  *
  * @module
  */
-import type { CredentialHeader } from "../config/credential.ts";
 import { PROVIDER_KEY } from "../config/key.ts";
+import type { ProviderConfig } from "../config/provider.ts";
 import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
 
 /** Rules of a provider for the key that callers send for it. */
-export interface CredentialRules {
-  /** Header in which its interface takes the key; `Authorization` is accepted too. */
-  readonly credential: CredentialHeader;
-  /** True if `<gateway key>~<upstream key>` is accepted in the upstream key's place. */
-  readonly combinedKey: boolean;
-}
+export type CredentialRules = Pick<ProviderConfig, "credential" | "combinedKey">;
 
 /** The caller's headers. */
 interface Headers {

@@ -55,7 +55,7 @@ const CRC_TABLE = Int32Array.from({ length: 256 }, (_, byte) => {
 function crc32(text: string): number {
   let crc = -1;
   for (let index = 0; index < text.length; index++) {
-    crc = crc >>> 8 ^ (CRC_TABLE[(crc ^ text.charCodeAt(index)) & 0xff] ?? 0);
+    crc = crc >>> 8 ^ (CRC_TABLE[(crc ^ text.charCodeAt(index)) & 0xff] as number);
   }
   return ~crc >>> 0;
 }

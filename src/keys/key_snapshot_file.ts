@@ -16,7 +16,7 @@ import { LazyFile } from "../storage/lazy_file.ts";
 import { type SharedFile, Turns } from "../storage/shared_file.ts";
 import { readRecord } from "./key_record.ts";
 import { digestsOf, type GatewayKey } from "./key_store.ts";
-import { RecentMap } from "./recent_map.ts";
+import { RecentMap } from "../exchange/recent_map.ts";
 
 /** Time for which a key is used after it was last seen in the store. Milliseconds. */
 export const SNAPSHOT_MS: number = 24 * 3_600_000;
@@ -57,7 +57,7 @@ export class KeySnapshot {
   readonly #entries = new Map<string, Entry>();
   readonly #ids = new Map<string, string>();
   /** When digests were forgotten: another process may still have written them. */
-  readonly #forgotten = new RecentMap<string, number>(MAX_KEYS);
+  readonly #forgotten = new RecentMap<number>(MAX_KEYS / 2);
   #generation: string | undefined;
   #gateways: number | undefined;
 
@@ -109,7 +109,8 @@ export class KeySnapshot {
 
   /** Finds a key that was seen in the store within {@link SNAPSHOT_MS}. */
   find(digest: string): GatewayKey | undefined {
-    const entry = this.#entries.get(this.#ids.get(digest) ?? "");
+    const id = this.#ids.get(digest);
+    const entry = id === undefined ? undefined : this.#entries.get(id);
     return entry !== undefined && this.#isYoung(entry) ? entry.key : undefined;
   }
 

@@ -130,7 +130,11 @@ export function createInlineKeyStore(keys: readonly KeyConfig[], digest: Digest)
         message: "expected a whole key: this one begins with gk_ and is mistyped or cut",
       }]);
     }
-    const gatewayKey = { ...rest, digest: key === undefined ? rest.digest ?? "" : digest(key) };
+    const keyDigest = key === undefined ? rest.digest : digest(key);
+    if (keyDigest === undefined) {
+      throw new ConfigError([{ path, message: "expected either key or digest" }]);
+    }
+    const gatewayKey = { ...rest, digest: keyDigest };
     const twin = store.findTwin(gatewayKey);
     if (twin !== undefined) {
       throw new ConfigError([{

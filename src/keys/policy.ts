@@ -7,6 +7,7 @@ import { matchesGlob } from "../config/glob.ts";
 import { GROUPS, type OperationGroup, type WrittenGroup } from "../config/operation_groups.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { KeyConfig } from "../config/key.ts";
+import type { ProviderConfig } from "../config/provider.ts";
 import type { GatewayKey } from "./key_store.ts";
 
 /** State of a key. Only an active one is accepted. */
@@ -84,10 +85,7 @@ interface AdmittedOperation {
 }
 
 /** The part of a provider that decides about operations. */
-interface AdmittingProvider {
-  readonly name: string;
-  readonly operations: readonly WrittenGroup[];
-}
+type AdmittingProvider = Pick<ProviderConfig, "operations"> & { readonly name: string };
 
 function toOperationError(
   { group = "all" as const }: { readonly group?: OperationGroup | "all" | undefined },

@@ -10,7 +10,7 @@ import { enforce, toLease } from "./verdict.ts";
  * The questions that a {@link DryLimiter} was asked about one exchange, and the state that decided
  * them.
  */
-export interface LimitQuestion {
+export interface AskedLimits {
   /** State of all limits, without the exchange. */
   readonly standings: readonly Standing[];
   /** Amounts that would have been reserved. */
@@ -21,7 +21,7 @@ export interface LimitQuestion {
 export class DryLimiter implements Limiter {
   readonly #status: Limiter["status"];
   /** `undefined` before the first question. */
-  asked: LimitQuestion | undefined;
+  asked: AskedLimits | undefined;
 
   constructor(status: Limiter["status"]) {
     this.#status = status;

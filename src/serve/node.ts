@@ -169,7 +169,7 @@ function endUnread(request: IncomingMessage, ms: number): void {
   request.once("end", cancel).once("close", cancel);
 }
 
-async function answer(
+async function respond(
   handler: Handler,
   request: IncomingMessage,
   response: ServerResponse,
@@ -209,7 +209,7 @@ function toErrorCode({ code }: NodeJS.ErrnoException): ErrorCode | undefined {
 }
 
 /** Makes the answer to what is no request: the last of its connection. */
-function toRefusal(code: ErrorCode) {
+function toClosingResponse(code: ErrorCode) {
   const { status, headers, body } = toErrorResponse(new GatewayError(code));
   const own = {
     "x-request-id": crypto.randomUUID(),
@@ -221,7 +221,7 @@ function toRefusal(code: ErrorCode) {
 }
 
 function toHttp(code: ErrorCode): string {
-  const { status, headers, body } = toRefusal(code);
+  const { status, headers, body } = toClosingResponse(code);
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
   return `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join("")}\r\n${body}`;
 }
@@ -231,7 +231,7 @@ function toHttp(code: ErrorCode): string {
  * and HTTP/2.0.
  */
 function refuseVersion(response: ServerResponse): void {
-  const { status, headers, body } = toRefusal("invalid_http");
+  const { status, headers, body } = toClosingResponse("invalid_http");
   response.writeHead(status, headers).end(body);
 }
 
@@ -311,7 +311,7 @@ export async function serve(handler: Handler, options: ListenOptions): Promise<L
   const isListening = () => server.listening;
   const run = (request: IncomingMessage, response: ServerResponse) => {
     if (request.httpVersionMajor !== 1) return refuseVersion(response);
-    answer(handler, request, response, { isListening, headersMs }).catch(() => response.destroy());
+    respond(handler, request, response, { isListening, headersMs }).catch(() => response.destroy());
   };
   const outputs = new OutputWatch(writeStallMs);
   const pipelines = new Pipelines();

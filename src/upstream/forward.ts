@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { ProviderConfig } from "../config/provider.ts";
 import { type ErrorCode, GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { Exchange } from "../exchange/exchange.ts";
@@ -18,21 +19,8 @@ import {
 } from "./transport.ts";
 import { toIdentityCoding } from "./unpack.ts";
 
-/** Deadlines of a call. Milliseconds from when it is sent, unless stated otherwise. */
-export interface Deadlines {
-  /** Deadline for the connection. */
-  readonly connectMs: number;
-  /** Deadline for the response's header. */
-  readonly firstByteMs: number;
-  /** Deadline for the first event of a stream, counted from its header. */
-  readonly firstEventMs: number;
-  /**
-   * The longest silence in an answer; after the first event of a stream, comments do not end it.
-   */
-  readonly idleMs: number;
-  /** Deadline for the complete response. */
-  readonly totalMs: number;
-}
+/** Deadlines of a call. */
+export type Deadlines = ProviderConfig["deadlines"];
 
 /** Header with the caller's own timeout in seconds, as the OpenAI client libraries send it. */
 const CALLER_TIMEOUT = "x-stainless-timeout";

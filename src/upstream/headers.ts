@@ -116,15 +116,11 @@ const UNSAFE_VALUE = new RegExp(
  * whatever they are.
  */
 function copyCrossing(from: HeaderSource, to: HeaderFields, crossing: Crossing): HeaderFields {
-  const connection = from.get("connection") ?? "close";
-  const isOrdinary = connection === "keep-alive" || connection === "close";
-  const nominated = isOrdinary
-    ? undefined
-    : connection.toLowerCase().split(",").map((name) => name.trim());
+  const nominated = from.get("connection")?.toLowerCase().split(",").map((name) => name.trim());
   from.forEach((value, name) => {
     const target = crossing.decided.get(name) ?? decide(name, crossing);
     if (target === "" || UNSAFE_VALUE.test(value)) return;
-    if (nominated === undefined || !nominated.includes(name)) to[target] = value;
+    if (nominated?.includes(name) !== true) to[target] = value;
   });
   return to;
 }

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { TOKEN_ID_PREFIX } from "../config/key.ts";
+import { type KeyConfig, TOKEN_ID_PREFIX } from "../config/key.ts";
 import { OTHER, type UsageRow, UsageUnavailable } from "./counts.ts";
 import { WideMap } from "./wide_map.ts";
 
@@ -16,11 +16,7 @@ const TOKENS = "(identity tokens)";
 
 /** Source of the names and the teams of keys. */
 export interface KeyNames {
-  get(
-    id: string,
-  ): Promise<
-    { readonly name?: string | undefined; readonly team?: string | undefined } | undefined
-  >;
+  get(id: string): Promise<Pick<KeyConfig, "name" | "team"> | undefined>;
 }
 
 /** The teams of keys, each looked up once. */

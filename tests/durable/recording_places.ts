@@ -5,7 +5,7 @@ import {
   RemoteRecordings,
   type SendToRecordings,
 } from "../../src/durable/recording_store_remote.ts";
-import type { RecordingMessage } from "../../src/durable/shared_recordings.ts";
+import type { RecordingMessage } from "../../src/durable/recording_server.ts";
 import type { Clock } from "../../src/exchange/clock.ts";
 import type { RecordingsUnderTest } from "./recording_store_suite.ts";
 

@@ -6,7 +6,7 @@
 import { StoredRecordings } from "../../src/cloudflare/stored_recordings.ts";
 import { tagOf } from "../../src/durable/recording_store.ts";
 import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
-import { SharedRecordings } from "../../src/durable/shared_recordings.ts";
+import { RecordingServer } from "../../src/durable/recording_server.ts";
 import {
   packAnswer,
   packMessage,
@@ -20,7 +20,7 @@ import { describeRecordings } from "./recording_store_suite.ts";
 /** A process beside, which is sent JSON. */
 function besides(clock: MovedClock): Place {
   const store = new MemoryRecordings({ clock, maxBytes: 10_000_000 });
-  const shared = new SharedRecordings(store, clock);
+  const shared = new RecordingServer(store, clock);
   const cross = <Value>(value: Value): Value => JSON.parse(JSON.stringify(value));
   return {
     handle: async (message) =>

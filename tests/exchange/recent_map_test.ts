@@ -4,6 +4,7 @@
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
+import fc from "fast-check";
 import { RecentMap } from "../../src/exchange/recent_map.ts";
 
 function fill(map: RecentMap<string>, from: number, to: number): void {
@@ -52,5 +53,43 @@ describe("RecentMap", () => {
     fill(map, 3, 5);
     assert.deepEqual(Array.from(values), ["v3", "v4"]);
     assert.deepEqual(Array.from(map.youngValues()), ["v3", "v4"]);
+  });
+
+  it("keeps the names that were used last, whatever is set, read and deleted", () => {
+    const name = fc.constantFrom(..."0123456789");
+    const step = fc.oneof(
+      fc.record({ act: fc.constant("set" as const), name, value: fc.nat() }),
+      fc.record({ act: fc.constantFrom("get" as const, "delete" as const), name }),
+    );
+    fc.assert(
+      fc.property(
+        fc.integer({ min: 1, max: 4 }),
+        fc.array(step, { maxLength: 60 }),
+        (kept, steps) => {
+          const map = new RecentMap<number>(kept);
+          // The one that was asked for last stands last. What was deleted leaves its place: it may
+          // have pushed others out.
+          const model = new Map<string, number | undefined>();
+          for (const step of steps) {
+            const before = model.get(step.name);
+            model.delete(step.name);
+            if (step.act === "set") {
+              map.set(step.name, step.value);
+              model.set(step.name, step.value);
+            } else if (step.act === "delete") {
+              map.delete(step.name);
+              model.set(step.name, undefined);
+            } else {
+              const value = map.get(step.name);
+              assert.ok(value === undefined || value === before);
+              if (value !== undefined) model.set(step.name, value);
+            }
+          }
+          assert.ok(Array.from(map.values()).length <= 2 * kept);
+          const recent = Array.from(model).slice(-kept);
+          for (const [name, value] of recent) assert.equal(map.get(name), value);
+        },
+      ),
+    );
   });
 });

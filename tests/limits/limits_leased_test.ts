@@ -9,7 +9,7 @@ import { createSend } from "../../src/cloudflare/bindings.ts";
 import { LEASE_MS as LEASES, NO_RESERVATION } from "../../src/limits/limiter.ts";
 import { MemoryLimiter, type WindowCounts } from "../../src/limits/memory_limiter.ts";
 import { RemoteLimiter, type SendToLimiter } from "../../src/limits/remote_limiter.ts";
-import { SharedLimiter } from "../../src/limits/shared_limiter.ts";
+import { LimiterServer } from "../../src/limits/limiter_server.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import type { Clock } from "../../src/exchange/clock.ts";
 import { GOOD_BODY, startUnderTest } from "../support/gateway.ts";
@@ -56,7 +56,7 @@ function createPlace() {
   const { clock, pass } = createClock();
   const kept = new Map<string, WindowCounts>();
   const create = () =>
-    new SharedLimiter(new MemoryLimiter({ ...clock, monotonic: clock.now }), clock.now, {
+    new LimiterServer(new MemoryLimiter({ ...clock, monotonic: clock.now }), clock.now, {
       get: (subject) => kept.get(subject),
       put: (subject, counts) => void kept.set(subject, structuredClone(counts)),
     });
@@ -199,7 +199,7 @@ describe("limits a call away", () => {
 
   it("a call is counted in the Durable Object of its team, before its body, after it and without one", async () => {
     const { clock, create } = createPlace();
-    const objects = new Map<string, SharedLimiter>();
+    const objects = new Map<string, LimiterServer>();
     const objectOf = (name: string) => {
       const object = objects.get(name) ?? create();
       objects.set(name, object);

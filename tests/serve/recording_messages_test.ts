@@ -6,7 +6,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { MemoryRecordings } from "../../src/durable/recording_store_memory.ts";
-import { SharedRecordings } from "../../src/durable/shared_recordings.ts";
+import { RecordingServer } from "../../src/durable/recording_server.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import type {
   RecordingAnswers,
@@ -21,7 +21,7 @@ describe("a message about recordings that can't be read", () => {
     const store = new MemoryRecordings({ clock: systemClock, maxBytes: 10_000 });
     const answers: RecordingAnswers[number][] = [];
     const recordings = new WorkerRecordings(
-      new SharedRecordings(store, systemClock),
+      new RecordingServer(store, systemClock),
       "1",
       (some) => {
         answers.push(...some);

@@ -91,6 +91,6 @@ function toFacts(thrown: unknown): ErrorFacts {
 }
 
 /** Creates the answer for whatever was thrown, by the table of errors. */
-export function toRefusal(thrown: unknown): GatewayResponse {
+export function toErrorAnswer(thrown: unknown): GatewayResponse {
   return toErrorResponse(toFacts(thrown));
 }

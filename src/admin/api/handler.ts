@@ -10,7 +10,7 @@ import { type GatewayRequest, type GatewayResponse, isDrainable } from "../../ht
 import { type Handler, toHandler } from "../../http/web.ts";
 import { toFleetMetricsText } from "../../observe/fleet/fleet_metrics.ts";
 import { PAGE_PATHS, toPageAnswer } from "../page.ts";
-import { toAnswer, toRefusal } from "./answers.ts";
+import { toAnswer, toErrorAnswer } from "./answers.ts";
 import { FLEET_QUERY, type FleetQuery } from "./fleet.ts";
 import { Guard, type GuardParts } from "./guard.ts";
 import { toOpenApi } from "./openapi.ts";
@@ -200,7 +200,7 @@ export function createAdminHandler(parts: AdminParts): Handler {
       if (answer !== undefined) return answer;
       throw new GatewayError("unknown_admin_path");
     } catch (thrown) {
-      const refusal = toRefusal(thrown);
+      const refusal = toErrorAnswer(thrown);
       if (!isDrainable(inbound)) refusal.headers.connection = "close";
       return refusal;
     }

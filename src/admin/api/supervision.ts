@@ -7,7 +7,7 @@ import { GatewayError } from "../../errors/gateway_error.ts";
 import type { GatewayResponse } from "../../http/message.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import type { AuditEntry } from "../../observe/audit_line.ts";
-import { toRefusal } from "./answers.ts";
+import { toErrorAnswer } from "./answers.ts";
 import type { Operator } from "./guard.ts";
 import type { RouteFacts } from "./route.ts";
 
@@ -56,7 +56,7 @@ export async function supervise(
     audit({
       ...entry,
       target: target || undefined,
-      outcome: toRefusal(thrown).headers["sallyport-error"] ?? "failed",
+      outcome: toErrorAnswer(thrown).headers["sallyport-error"] ?? "failed",
     });
     throw thrown;
   }

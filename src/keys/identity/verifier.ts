@@ -18,7 +18,7 @@ import { GatewayError } from "../../errors/gateway_error.ts";
 import type { TokenFault } from "../../errors/outcomes.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import type { Digest } from "../key_format.ts";
-import { RecentMap } from "../recent_map.ts";
+import { RecentMap } from "../../exchange/recent_map.ts";
 import {
   type AdminRole,
   type Claims,
@@ -106,7 +106,7 @@ interface Verified extends RevocableToken {
 export class TokenVerifier {
   readonly #issuers: readonly Issuer[];
   readonly #parts: VerifierParts;
-  readonly #verified = new RecentMap<string, Verified>(MAX_CACHED);
+  readonly #verified = new RecentMap<Verified>(MAX_CACHED / 2);
   readonly #complainedAt = new Map<string, number>();
 
   constructor(configs: readonly IdentityConfig[], parts: VerifierParts) {

@@ -10,7 +10,7 @@ import { GatewayError } from "../../errors/gateway_error.ts";
 import type { Clock } from "../../exchange/clock.ts";
 import type { KeySiblings, KnownKey } from "../key_siblings.ts";
 import type { GatewayKey } from "../key_store.ts";
-import { RecentMap } from "../recent_map.ts";
+import { RecentMap } from "../../exchange/recent_map.ts";
 
 /**
  * Age up to which a cached key is used without waiting, and age from which it is refreshed.
@@ -38,8 +38,8 @@ export class KeyCache {
   readonly #siblings: KeySiblings | undefined;
   // By digest, never by id: who knows an id must not profit from what another presented. Apart, so
   // that a flood of unknown digests does not push out the keys.
-  readonly #keys = new RecentMap<string, Cached>(MAX_CACHED);
-  readonly #unknown = new RecentMap<string, Cached>(MAX_CACHED);
+  readonly #keys = new RecentMap<Cached>(MAX_CACHED / 2);
+  readonly #unknown = new RecentMap<Cached>(MAX_CACHED / 2);
   readonly #pending = new Map<string, Promise<GatewayKey | undefined>>();
 
   constructor(fetch: FetchKey, clock: Clock, siblings?: KeySiblings) {

@@ -23,8 +23,8 @@ export const BACKGROUND_MS = 1000;
 /** End of a window that is taken to be over: only what exceeds a reservation counts. */
 export const OVER = -1;
 
-/** Settlement of exchanges of one subject. */
-export interface Settlement {
+/** Settlement of exchanges of one subject: sums of what their ends change in Redis. */
+export interface SubjectSettlement {
   readonly plan: Plan;
   /** Ids of exchanges that are over. */
   readonly ids: string[];
@@ -34,7 +34,7 @@ export interface Settlement {
 
 type Script = ReturnType<RedisClient["script"]>;
 
-type Report = (settlement: Settlement, outcome: Outcome) => void;
+type Report = (settlement: SubjectSettlement, outcome: Outcome) => void;
 
 /** Answers of a Redis that can't carry out any call now. The same call may succeed later. */
 const STATES = new RegExp(
@@ -50,9 +50,9 @@ export class Settlements {
   readonly #settle: Script;
   readonly #keptOpen: () => void;
   /** Those of this moment. */
-  #pending = new Map<string, Settlement>();
+  #pending = new Map<string, SubjectSettlement>();
   /** Those that could not be sent. */
-  readonly #owed = new Map<string, Settlement>();
+  readonly #owed = new Map<string, SubjectSettlement>();
 
   /** @param keptOpen Told when Redis may still count ended exchanges as open */
   constructor(client: RedisClient, keptOpen: () => void) {
@@ -122,7 +122,7 @@ export class Settlements {
    *
    * @param deadlineMs Deadline, milliseconds
    */
-  async send(settlement: Settlement, report: Report, deadlineMs?: number): Promise<void> {
+  async send(settlement: SubjectSettlement, report: Report, deadlineMs?: number): Promise<void> {
     const { countsKey, openKey } = settlement.plan;
     const read = (answer: unknown) => readSettled(answer, settlement);
     try {
@@ -150,7 +150,7 @@ export class Settlements {
     return "unknown";
   }
 
-  #owe(settlement: Settlement): void {
+  #owe(settlement: SubjectSettlement): void {
     const { plan, ids, sums } = settlement;
     if (ids.length > 0) this.#keptOpen();
     const hasRoom = this.#owed.has(plan.subject.name) || this.#owed.size < MAX_OWED;
@@ -204,7 +204,7 @@ export function mayBeDone(cause: unknown): boolean {
 }
 
 /** Returns the arguments of {@link SETTLE}. */
-function toArguments({ ids, sums }: Settlement): (string | number)[] {
+function toArguments({ ids, sums }: SubjectSettlement): (string | number)[] {
   const args: (string | number)[] = [ids.length, ...ids];
   for (const { limit, ends, change, excess, isUndone } of sums) {
     args.push(
@@ -220,7 +220,7 @@ function toArguments({ ids, sums }: Settlement): (string | number)[] {
 
 const toSum = (change: Change) => ({ ...change, excess: Math.max(0, change.change) });
 
-function merge(all: Map<string, Settlement>, added: Settlement): void {
+function merge(all: Map<string, SubjectSettlement>, added: SubjectSettlement): void {
   const { plan, ids, sums } = added;
   const settlement = all.get(plan.subject.name);
   if (settlement === undefined) return void all.set(plan.subject.name, added);
@@ -238,7 +238,7 @@ function merge(all: Map<string, Settlement>, added: Settlement): void {
 }
 
 /** Reads the answer of {@link SETTLE}. */
-function readSettled(answer: unknown, { sums }: Settlement): readonly Settled[] {
+function readSettled(answer: unknown, { sums }: SubjectSettlement): readonly Settled[] {
   const isSound = Array.isArray(answer) && answer.length === 1 + 2 * sums.length &&
     answer.every((value) => typeof value === "number");
   if (!isSound) throw new Error("no settlement");

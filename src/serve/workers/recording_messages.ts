@@ -6,7 +6,7 @@
  */
 import { Buffer } from "node:buffer";
 import type { SealedEntry, StoredRecording } from "../../durable/recording_store.ts";
-import type { RecordingAnswer, RecordingMessage } from "../../durable/shared_recordings.ts";
+import type { RecordingAnswer, RecordingMessage } from "../../durable/recording_server.ts";
 
 /** A value whose sealed bytes are in base64. */
 export type Packed<Value> = Value extends Uint8Array ? string

@@ -7,7 +7,7 @@
 import { type Clock, systemClock } from "../../exchange/clock.ts";
 import { readRecord, writeRecord } from "../../keys/key_record.ts";
 import type { KeySiblings, KnownKey } from "../../keys/key_siblings.ts";
-import { RecentMap } from "../../keys/recent_map.ts";
+import { RecentMap } from "../../exchange/recent_map.ts";
 
 /** A key in a message. */
 export interface FoundKey {
@@ -65,7 +65,7 @@ export class SupervisedKeys implements KeySiblings {
   readonly #clock: Clock;
   readonly #open = new Map<number, AskedKeys>();
   /** Digests that no other worker knew, with the times of these answers. */
-  readonly #missed = new RecentMap<string, number>(MAX_MISSED);
+  readonly #missed = new RecentMap<number>(MAX_MISSED / 2);
   #find = (_digest: string): KnownKey | undefined => undefined;
   #gathered: AskedKey[] = [];
   #waiting = 0;

@@ -20,7 +20,7 @@ import {
   type Reservation,
   type Standing,
 } from "../../limits/limiter.ts";
-import { countsAtEnd } from "../../limits/shared_limiter.ts";
+import { countsAtEnd } from "../../limits/limiter_server.ts";
 import { enforce, toLease } from "../../limits/verdict.ts";
 import type { LimitBatch, LimitStates } from "./worker_leases.ts";
 

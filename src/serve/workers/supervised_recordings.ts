@@ -8,7 +8,7 @@
  * @module
  */
 import { setImmediate } from "node:timers";
-import type { RecordingAnswer, RecordingMessage } from "../../durable/shared_recordings.ts";
+import type { RecordingAnswer, RecordingMessage } from "../../durable/recording_server.ts";
 import { RECORDING_LEASE_MS } from "../../durable/recording_store.ts";
 import { RemoteRecordings } from "../../durable/recording_store_remote.ts";
 import { systemClock } from "../../exchange/clock.ts";

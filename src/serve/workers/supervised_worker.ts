@@ -4,7 +4,7 @@
  * @module
  */
 import type { ChildProcess } from "node:child_process";
-import type { SharedRecordings } from "../../durable/shared_recordings.ts";
+import type { RecordingServer } from "../../durable/recording_server.ts";
 import type { MemoryLimiter } from "../../limits/memory_limiter.ts";
 import type { MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
 import type { SupervisorMessage, WorkerHealth } from "./messages.ts";
@@ -40,7 +40,7 @@ export interface Worker {
 /** Parts that count limits, and keep recordings, for all workers. */
 export interface SharedParts {
   readonly limiter: MemoryLimiter;
-  readonly recordings: SharedRecordings;
+  readonly recordings: RecordingServer;
 }
 
 /** Creates the record of a worker that has just been started. */

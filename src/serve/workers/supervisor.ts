@@ -16,7 +16,7 @@ import { type LivePart, mergeParts } from "../../observe/live/live_report.ts";
 import type { MemoryLimiter } from "../../limits/memory_limiter.ts";
 import { MetricRegistry, type MetricSnapshot } from "../../observe/metrics/metric_registry.ts";
 import { addEnded, mergeMetrics } from "../../observe/metrics/metrics_text.ts";
-import { SharedRecordings } from "../../durable/shared_recordings.ts";
+import { RecordingServer } from "../../durable/recording_server.ts";
 import type { MemoryRecordings } from "../../durable/recording_store_memory.ts";
 import { systemClock } from "../../exchange/clock.ts";
 import { type Change, prepareAll } from "../change.ts";
@@ -65,7 +65,7 @@ export class Workers implements Serving {
     const { limiter, recordings, report, count } = options;
     this.#options = options;
     const pool = this.#pool = new WorkerPool({
-      shared: { limiter, recordings: new SharedRecordings(recordings, systemClock) },
+      shared: { limiter, recordings: new RecordingServer(recordings, systemClock) },
       heard: (worker, message) => this.#heard(worker, message),
       ended: (worker) => this.#forget(worker),
       drainLimitMs: () => this.#current?.config.drain.limitMs ?? 0,

@@ -14,7 +14,7 @@ import {
   NO_RESERVATION,
 } from "../../limits/limiter.ts";
 import type { MemoryLimiter, Release } from "../../limits/memory_limiter.ts";
-import { countsAtEnd } from "../../limits/shared_limiter.ts";
+import { countsAtEnd } from "../../limits/limiter_server.ts";
 import { findRefusing } from "../../limits/verdict.ts";
 
 /**

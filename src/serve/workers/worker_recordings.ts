@@ -4,7 +4,7 @@
  * @module
  */
 import { setImmediate } from "node:timers";
-import type { SharedRecordings } from "../../durable/shared_recordings.ts";
+import type { RecordingServer } from "../../durable/recording_server.ts";
 import {
   packAnswer,
   type RecordingAnswers,
@@ -14,12 +14,12 @@ import {
 
 /** The recordings, as one worker uses them. */
 export class WorkerRecordings {
-  readonly #shared: SharedRecordings;
+  readonly #shared: RecordingServer;
   readonly #worker: string;
   readonly #send: (answers: RecordingAnswers) => void;
   #draft: RecordingAnswers[number][] = [];
 
-  constructor(shared: SharedRecordings, worker: string, send: (answers: RecordingAnswers) => void) {
+  constructor(shared: RecordingServer, worker: string, send: (answers: RecordingAnswers) => void) {
     this.#shared = shared;
     this.#worker = worker;
     this.#send = send;

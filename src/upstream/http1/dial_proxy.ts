@@ -37,7 +37,7 @@ function toConnect(url: URL, { credentials }: Proxy): Buffer {
 }
 
 /** Reads the answer to `CONNECT`, which can come in pieces. */
-class AnswerReader {
+class ConnectAnswerReader {
   readonly #heads = new HeadReader(MAX_ANSWER_BYTES);
   readonly #incomplete = new IncompleteBytes();
 
@@ -67,7 +67,7 @@ class AnswerReader {
   }
 }
 
-function toRefusal(status: number): CallFailed {
+function toProxyRefusal(status: number): CallFailed {
   const other: FailureCause = status >= 500 ? "proxy_upstream" : "proxy_refused";
   return new CallFailed(
     status === 407 ? "proxy_auth" : other,
@@ -93,7 +93,7 @@ export class Tunnel implements ClientSocket {
   readonly #outer: NodeSocket;
   /** The connection of calls: TLS inside the tunnel, or the tunnel itself. */
   #inner: NodeSocket | undefined;
-  readonly #answer = new AnswerReader();
+  readonly #answer = new ConnectAnswerReader();
   #isClosed = false;
 
   /** @param url Host and port of the upstream; TLS inside the tunnel for `https:` */
@@ -131,7 +131,7 @@ export class Tunnel implements ClientSocket {
     try {
       const answer = this.#answer.read(bytes);
       if (answer === undefined) return;
-      if (answer.status >= 300) throw toRefusal(answer.status);
+      if (answer.status >= 300) throw toProxyRefusal(answer.status);
       if (answer.restBytes > 0) {
         throw new CallFailed("proxy_failed", "Bytes came that no call asked for");
       }

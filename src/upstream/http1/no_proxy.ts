@@ -26,14 +26,10 @@ function toNumber(address: string): { readonly value: bigint; readonly bits: num
   if (!isIPv6(address) || address.includes("%")) return undefined;
   // The URL parser writes hexadecimal groups only.
   const plain = new URL(`http://[${address}]`).hostname.slice(1, -1);
-  const [head = "", tail] = plain.split("::");
+  const [head = "", tail = ""] = plain.split("::");
   const groups = (text: string) => text === "" ? [] : text.split(":");
-  const missing = 8 - groups(head).length - groups(tail ?? "").length;
-  const all = [
-    ...groups(head),
-    ...Array(tail === undefined ? 0 : missing).fill("0"),
-    ...groups(tail ?? ""),
-  ];
+  const [before, after] = [groups(head), groups(tail)];
+  const all = [...before, ...Array(8 - before.length - after.length).fill("0"), ...after];
   return {
     value: all.reduce((sum, group) => (sum << GROUP_BITS) + BigInt(`0x${group}`), 0n),
     bits: BITS_6,

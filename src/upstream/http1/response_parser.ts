@@ -205,9 +205,8 @@ export class ResponseParser {
 }
 
 /**
- * Returns the index of a line's CRLF, or -1 while it has not come. Lines between chunks are a few
- * bytes: a loop is cheaper than a call to search them. No line end is among the bytes that an
- * earlier call has searched.
+ * Returns the index of a line's CRLF, or -1 while it has not come. No line end is among the bytes
+ * that an earlier call has searched.
  */
 function endOfLine(bytes: Buffer, at: number, searched: number): number {
   const limit = Math.min(bytes.length, at + MAX_HEADER_BYTES + 2);

@@ -21,7 +21,7 @@ import {
 import type { MemoryLimiter, Release, WindowCounts } from "./memory_limiter.ts";
 import { findRefusing } from "./verdict.ts";
 
-/** A message of a gateway to the {@link SharedLimiter}. */
+/** A message of a gateway to the {@link LimiterServer}. */
 export type LimiterMessage =
   /** Reads the state of limits. */
   | { readonly type: "status"; readonly subjects: readonly LimitSubject[] }
@@ -89,8 +89,8 @@ export function countsAtEnd(subjects: readonly LimitSubject[]): boolean {
   );
 }
 
-/** Limiter that many gateways share. Each of them uses it through a {@link RemoteLimiter}. */
-export class SharedLimiter {
+/** Counts limits for many gateways. Each of them uses it through a `RemoteLimiter`. */
+export class LimiterServer {
   readonly #limiter: MemoryLimiter;
   readonly #now: () => number;
   readonly #storage: CountStorage | undefined;

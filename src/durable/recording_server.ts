@@ -22,7 +22,7 @@ import {
 import type { LeasedRecording } from "./memory_recording.ts";
 import type { MemoryRecordings } from "./recording_store_memory.ts";
 
-/** A message of a gateway to {@link SharedRecordings}. */
+/** A message of a gateway to the {@link RecordingServer}. */
 export type RecordingMessage =
   | { readonly type: "claim"; readonly claim: RecordingClaim }
   | { readonly type: "takeOver" | "find" | "stop" | "delete"; readonly id: string }
@@ -145,8 +145,8 @@ interface Held {
   readonly lease: Lease;
 }
 
-/** Recordings that many gateways share. Each of them uses these through a `RemoteRecordings`. */
-export class SharedRecordings {
+/** Keeps recordings for many gateways. Each of them uses it through a `RemoteRecordings`. */
+export class RecordingServer {
   readonly #store: MemoryRecordings;
   readonly #clock: Clock;
   /** Recordings with a holder that lives, by their ids. */
@@ -158,7 +158,7 @@ export class SharedRecordings {
     for (const { id, epoch } of store.running) this.#resume(id, epoch, "");
   }
 
-  /** Handles a message. @param gateway Name of its sender, see {@link SharedRecordings.leave} */
+  /** Handles a message. @param gateway Name of its sender, see {@link RecordingServer.leave} */
   async handle(message: RecordingMessage, gateway = ""): Promise<RecordingAnswer> {
     try {
       return await this.#answer(message, gateway);
