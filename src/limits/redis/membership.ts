@@ -6,12 +6,14 @@
  */
 import type { Clock } from "../../exchange/clock.ts";
 import type { RedisClient } from "../../storage/redis_client.ts";
+import type { RedisCommand } from "../../storage/redis_command.ts";
 import { LEASE_MS } from "../limiter.ts";
-import { JOIN } from "./scripts.ts";
+import { JOIN, type JoinCall } from "./scripts.ts";
 import { BACKGROUND_MS } from "./settlements.ts";
 
 /** The gateways, and their rates: keys of one slot. */
-const KEYS = ["sallyport:gateways", "{sallyport:gateways}:rates"];
+const GATEWAYS = "sallyport:gateways";
+const RATES = "{sallyport:gateways}:rates";
 /**
  * Number of gateways of which one takes itself to be one where neither Redis nor its memory nor its
  * operator has told.
@@ -61,7 +63,7 @@ export class Membership {
   readonly #client: RedisClient;
   readonly #clock: Clock;
   readonly #id: string;
-  readonly #join: ReturnType<RedisClient["script"]>;
+  readonly #join: RedisCommand<Pick<JoinCall, "rate" | "sinceMs">, Joined>;
   /** Calls of the period, and of the one before. */
   #calls = 0;
   #callsBefore = 0;
@@ -90,7 +92,16 @@ export class Membership {
     this.#client = client;
     this.#clock = clock;
     this.#id = id;
-    this.#join = client.script("sallyportJoin", JOIN);
+    this.#join = client.command({
+      script: JOIN,
+      write: (mine) => {
+        this.#rateSince = Math.min(this.#rateSince, mine.rate); // known without an answer too
+        const keys = { gatewaysKey: GATEWAYS, ratesKey: RATES };
+        return { ...keys, id, lifeMs: LEASE_MS.redis, ...mine };
+      },
+      read: (answer, { rate }) => readFleet(answer, rate),
+      deadlineMs: BACKGROUND_MS,
+    });
     this.#periodEnd = clock.monotonic() + PERIOD_MS;
   }
 
@@ -164,14 +175,7 @@ export class Membership {
     const sinceMs = this.#askedAt === undefined
       ? -1
       : Math.floor(this.#clock.monotonic() - this.#askedAt);
-    const joined = await this.#client.run(
-      (redis) => {
-        this.#rateSince = Math.min(this.#rateSince, rate); // others may know it without an answer
-        return this.#join(redis, KEYS, [this.#id, LEASE_MS.redis, rate, sinceMs]);
-      },
-      (answer) => readFleet(answer, rate),
-      BACKGROUND_MS,
-    );
+    const joined = await this.#join({ rate, sinceMs });
     this.#seen = larger(this.#seen, joined);
     this.#memory?.noteGateways(this.gateways);
     if (lostAt === this.#lostAt) this.#hear(joined, rate);
@@ -196,9 +200,8 @@ export class Membership {
 
   /** Leaves. */
   async leave(): Promise<void> {
-    const [gateways = "", rates = ""] = KEYS;
     await this.#client.run(
-      (redis) => Promise.all([redis.zrem(gateways, this.#id), redis.hdel(rates, this.#id)]),
+      (redis) => Promise.all([redis.zrem(GATEWAYS, this.#id), redis.hdel(RATES, this.#id)]),
       () => {},
       BACKGROUND_MS,
     ).catch(() => {});
