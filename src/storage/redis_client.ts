@@ -8,6 +8,7 @@
 import type { Buffer } from "node:buffer";
 import type { Redis } from "ioredis";
 import type { Clock } from "../exchange/clock.ts";
+import { type CommandOptions, type RedisCommand, toCommand } from "./redis_command.ts";
 import type { RedisTarget } from "./redis_connect.ts";
 import { firstLine, isReply, RedisFailed, within } from "./redis_deadline.ts";
 import { RedisUnfit } from "./redis_fitness.ts";
@@ -95,6 +96,13 @@ export class RedisClient {
     if (servers.unfit !== undefined) throw servers.unfit;
     this.#failures++;
     this.#complain(servers.describe());
+  }
+
+  /** Returns a command: a function that runs a script and reads its answer. */
+  command<Input, Call, Answer>(
+    options: CommandOptions<Input, Call, Answer>,
+  ): RedisCommand<Input, Answer> {
+    return toCommand(this, options);
   }
 
   /**

@@ -1,20 +1,20 @@
 /**
  * The subjects of an exchange: asking Redis for each, deciding alone where it fails, and the end.
  *
- * | state      | by                           | its end                                  |
- * | ---------- | ---------------------------- | ---------------------------------------- |
- * | admitted   | `taken`, from Redis or share | settled, or given back                   |
- * | refused    | `taken`, not admitted        | nothing to do                            |
- * | unanswered | `taken` is `undefined`       | decided here, or the exchange is refused |
- * | decided    | `local`                      | charged to Redis when it answers         |
+ * | state      | by                              | its end                                  |
+ * | ---------- | ------------------------------- | ---------------------------------------- |
+ * | unanswered | `ask`, where Redis failed       | decided here, or the exchange is refused |
+ * | admitted   | `taken`, from Redis or a share  | settled, or given back                   |
+ * | refused    | `taken`, not admitted           | nothing to do                            |
+ * | decided    | `decide`, where it was not asked | charged to Redis when it answers        |
  *
  * The answer of an unanswered subject may still come. If it admits the exchange, that is given
- * back. If it is unknown what Redis did, `isUnclear` is set, and what was reserved here is waived:
- * nothing is charged twice.
+ * back. If it is unknown what Redis did, what was reserved here is waived: nothing is charged twice.
  *
  * @module
  */
-import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
+import type { RedisClient } from "../../storage/redis_client.ts";
+import { awaitLate, type Late } from "../../storage/redis_command.ts";
 import {
   type Amounts,
   isHeld,
@@ -22,31 +22,23 @@ import {
   type Reservation,
   type Standing,
 } from "../limiter.ts";
-import type { Asked, BorrowedShares } from "./borrowed_shares.ts";
+import type { BorrowedShare } from "./borrowed_share.ts";
+import type { BorrowedShares } from "./borrowed_shares.ts";
 import type { ExhaustedWindows } from "./exhausted_windows.ts";
 import type { KnownWindows } from "./known_windows.ts";
-import type { LocalDecisions } from "./local_decisions.ts";
+import type { LocalDecisions, LocalLease } from "./local_decisions.ts";
 import type { OpenLeases } from "./open_leases.ts";
-import {
-  type Plan,
-  planOf,
-  readTaken,
-  type Taken,
-  toAcquireArguments,
-  toAmountsTaken,
-  toCountArguments,
-} from "./plan.ts";
-import { mayBeDone, type Settlements, toCorrections, toUndoing } from "./settlements.ts";
+import { type Plan, planOf, type Taken, toAmountsTaken } from "./plan.ts";
+import { NO_PLACE } from "./scripts.ts";
+import { type Settlements, toCorrections, toUndoing } from "./settlements.ts";
+import type { Take } from "./take.ts";
 
 /** Parts of a limiter that subjects are asked with. */
 export interface AskingParts {
   /** Id of this gateway. */
   readonly id: string;
   readonly client: RedisClient;
-  /** The script that takes from all limits of a subject. */
-  readonly acquire: ReturnType<RedisClient["script"]>;
-  /** The script that counts requests. */
-  readonly count: ReturnType<RedisClient["script"]>;
+  readonly take: Take;
   readonly settlements: Settlements;
   readonly known: KnownWindows;
   readonly local: LocalDecisions;
@@ -57,7 +49,7 @@ export interface AskingParts {
   readonly isWaiting: () => boolean;
 }
 
-/** Subjects that were asked, or decided on, for exchanges of this gateway. */
+/** Asks the subjects of exchanges of this gateway. */
 export class AskedSubjects {
   readonly #parts: AskingParts;
   #acquired = 0;
@@ -66,8 +58,17 @@ export class AskedSubjects {
     this.#parts = parts;
   }
 
+  /** Takes what an exchange needs of the share of a subject, if enough is left of it. */
+  take(subject: LimitSubject, reservation: Reservation): AskedSubject | undefined {
+    const share = this.#parts.shares.find(subject);
+    if (share === undefined) return undefined;
+    const reserved = toAmountsTaken(share.plan, reservation);
+    const taken = share.take(reserved);
+    return taken && new AskedSubject(this.#parts, { plan: share.plan, reserved, taken, share });
+  }
+
   /** Asks Redis to admit an exchange to one subject. Does not reject. */
-  async ask(subject: LimitSubject, reservation: Reservation): Promise<Asked> {
+  async ask(subject: LimitSubject, reservation: Reservation): Promise<AskedSubject> {
     const { settlements, known, shares } = this.#parts;
     const plan = planOf(subject);
     if (settlements.hasPending(subject.name)) void settlements.flush();
@@ -75,41 +76,113 @@ export class AskedSubjects {
     const isAlone = isLost && this.#parts.isWaiting();
     // What was let through in an outage has to be there before Redis says what is left.
     if (isLost && !isAlone) void this.charge();
-    if (!isAlone && shares.divides(plan)) return await this.#takeNextShare(plan, reservation);
+    const share = !isAlone && shares.divides(plan) ? shares.of(plan) : undefined;
     const isPlace = plan.concurrency !== undefined && !isHeld(subject, reservation);
     const id = isPlace ? `${this.#parts.id}-${++this.#acquired}` : undefined;
     const reserved = toAmountsTaken(plan, reservation);
-    const one: Asked = { plan, id, reserved, taken: undefined };
-    return isAlone ? one : await this.#askRedis(one, reservation);
+    const one = new AskedSubject(this.#parts, { plan, id, reserved, share });
+    if (!isAlone) await one.ask(reservation);
+    return one;
   }
 
-  /** Decides here on a subject for which Redis failed: counts an exchange that is admitted. */
-  decide(one: Asked, standings: readonly Standing[], reservation: Reservation): void {
+  /** Charges what this gateway has let through alone. */
+  charge(): Promise<void> {
+    return charge(this.#parts);
+  }
+}
+
+function charge({ settlements, local }: AskingParts): Promise<void> {
+  return settlements.charge(local.bills());
+}
+
+interface Asked {
+  readonly plan: Plan;
+  /** Id of the exchange, where it takes a place. */
+  readonly id?: string | undefined;
+  /** Amounts that were reserved, in the order of {@link Plan.counted}. */
+  readonly reserved: readonly number[];
+  /** The share that it is taken of; `undefined` to ask Redis. */
+  readonly share: BorrowedShare | undefined;
+  readonly taken?: Taken;
+}
+
+/** One subject of an exchange, in one of the states above. */
+export class AskedSubject {
+  readonly plan: Plan;
+  readonly #parts: AskingParts;
+  readonly #asked: Asked;
+  #taken: Taken | undefined;
+  #local: LocalLease | undefined;
+  /** True if Redis may have counted it although it failed. */
+  #isUnclear = false;
+
+  constructor(parts: AskingParts, asked: Asked) {
+    this.#parts = parts;
+    this.plan = asked.plan;
+    this.#asked = asked;
+    this.#taken = asked.taken;
+  }
+
+  /** False where Redis failed. */
+  get isAnswered(): boolean {
+    return this.#taken !== undefined;
+  }
+
+  get isRefused(): boolean {
+    return this.#taken?.isAdmitted === false;
+  }
+
+  /** State of its limits before the exchange: in Redis, or of the share of this gateway. */
+  get standings(): readonly Standing[] {
+    return this.#taken?.standings ?? this.#parts.local.standings(this.plan);
+  }
+
+  /** Asks Redis, or takes of the next blocks of its share. Does not reject. */
+  async ask(reservation: Reservation): Promise<void> {
+    const { plan, share, reserved } = this.#asked;
+    try {
+      const taken = await (share?.takeNext(reserved) ?? this.#askRedis(reservation));
+      this.#parts.exhausted.forget(taken, plan, reservation);
+      this.#taken = taken;
+    } catch (error) {
+      // A block that comes too late goes back to Redis by itself.
+      if (share !== undefined) awaitLate(error, () => {}, (late) => this.#doubt(late));
+    }
+  }
+
+  /** Decides here where Redis failed: counts an exchange that is admitted. */
+  decide(reservation: Reservation): void {
     const { local, open } = this.#parts;
-    one.local = local.admit(one.plan, standings, reservation);
-    if (one.isUnclear === true) one.local.waive();
-    if (one.id !== undefined) open.add(one.plan, one.id);
+    const { id } = this.#asked;
+    this.#local = local.admit(this.plan, this.standings, reservation);
+    if (this.#isUnclear) this.#local.waive();
+    if (id !== undefined) open.add(this.plan, id);
+    this.#chargeIfUp();
   }
 
-  /** Ends an exchange for a subject that has admitted it, or on which this gateway has decided. */
-  release(one: Asked, used: Amounts, isUndone: boolean): void {
+  /** Ends an exchange that was admitted. @param isUndone True if there was no call after all */
+  release(used: Amounts, isUndone: boolean): void {
     const { open, settlements, known } = this.#parts;
-    const { plan, id, taken, share, local, reserved } = one;
-    if (isUndone && local === undefined) return this.giveBack(one);
+    const { plan, id, share, reserved } = this.#asked;
+    const local = this.#local;
+    const taken = this.#taken;
+    if (isUndone && local === undefined) return this.giveBack();
     if (share !== undefined && taken !== undefined) return share.settle(taken, reserved, used);
     if (id !== undefined) open.delete(plan, id);
     if (local !== undefined) {
       local.release(used, isUndone);
       if (id !== undefined) settlements.add(plan, id, []);
-      return this.chargeIfUp();
+      return this.#chargeIfUp();
     }
     const changes = toCorrections(plan, { ends: taken?.ends ?? [], reserved }, used);
     known.correct(plan, changes);
     if (id !== undefined || changes.length > 0) settlements.add(plan, id, changes);
   }
 
-  /** Gives back what a refused exchange, or one without a call, has taken of a subject. */
-  giveBack({ plan, id, taken, share, reserved }: Asked): void {
+  /** Gives back what a refused exchange, or one without a call, has taken. */
+  giveBack(): void {
+    const { plan, id, share, reserved } = this.#asked;
+    const taken = this.#taken;
     if (taken?.isAdmitted !== true) return;
     if (share !== undefined) return share.giveBack(taken, reserved);
     const { open, settlements, known } = this.#parts;
@@ -119,81 +192,40 @@ export class AskedSubjects {
     settlements.add(plan, id, changes);
   }
 
-  /** Charges what this gateway has let through alone. */
-  charge(): Promise<void> {
-    const { settlements, local } = this.#parts;
-    return settlements.charge(local.bills());
-  }
-
-  /** Charges it, unless Redis is away. */
-  chargeIfUp(): void {
-    if (this.#parts.client.health.isUp) void this.charge();
-  }
-
-  async #askRedis(one: Asked, reservation: Reservation): Promise<Asked> {
-    const { client, known, open, exhausted } = this.#parts;
-    const { plan, id, reserved } = one;
-    const read = (answer: unknown) => readTaken(answer, plan);
-    const call = this.#toCall(one, !isHeld(plan.subject, reservation));
-    try {
-      const taken = await client.run(call, read);
-      known.learn(plan, taken, reserved);
-      if (id !== undefined && taken.isAdmitted) open.add(plan, id);
-      exhausted.forget(taken, plan, reservation);
-      return { ...one, taken };
-    } catch (error) {
-      // Where Redis admits the exchange after all, it gets that back: the decision of this gateway
-      // is charged instead.
-      this.#awaitLate(one, error, (answer) => this.#giveBackLate(one, read(answer)));
-      return one;
-    }
-  }
-
-  /** Returns the call that admits an exchange. @param isNew True if it takes a request */
-  #toCall({ plan, id, reserved }: Asked, isNew: boolean): Parameters<RedisClient["run"]>[0] {
-    const { acquire, count } = this.#parts;
-    if (isNew && plan.isCounter) {
-      return (redis) => count(redis, [plan.countsKey], toCountArguments(plan, 1));
-    }
-    const args = toAcquireArguments(plan, id ?? "-", reserved);
-    return (redis) => acquire(redis, [plan.countsKey, plan.openKey], args);
-  }
-
-  /** Takes what an exchange needs of the next blocks of a share. */
-  async #takeNextShare(plan: Plan, reservation: Reservation): Promise<Asked> {
-    const { shares, exhausted } = this.#parts;
-    const share = shares.of(plan);
-    const reserved = toAmountsTaken(plan, reservation);
-    const one: Asked = { plan, id: undefined, reserved, taken: undefined };
-    try {
-      const taken = await share.takeNext(reserved);
-      exhausted.forget(taken, plan, reservation);
-      return { ...one, taken, share };
-    } catch (error) {
-      this.#awaitLate(one, error, () => {});
-      return one;
-    }
+  async #askRedis(reservation: Reservation): Promise<Taken> {
+    const { take, known, open } = this.#parts;
+    const { plan, id, reserved } = this.#asked;
+    const takesRequests = !isHeld(plan.subject, reservation);
+    const taking = { plan, id: id ?? NO_PLACE, takesRequests, amounts: reserved };
+    const taken = await take(taking, { late: (late) => this.#answeredLate(late) });
+    known.learn(plan, taken, reserved);
+    if (id !== undefined && taken.isAdmitted) open.add(plan, id);
+    return taken;
   }
 
   /**
-   * Waits for the answer to a call that failed. What Redis may have counted is not charged once
-   * more.
+   * Gives back what Redis has admitted too late: the decision of this gateway is charged instead. A
+   * place stays while the exchange is open.
    */
-  #awaitLate(one: Asked, error: unknown, answered: (answer: unknown) => void): void {
-    const late = error instanceof RedisFailed ? error.late : undefined;
-    late?.then(answered).catch((cause: unknown) => {
-      if (!mayBeDone(cause)) return;
-      one.isUnclear = true;
-      one.local?.waive();
-    });
-  }
-
-  /** Gives back what Redis admitted too late. A place stays while the exchange is open. */
-  #giveBackLate({ plan, id, reserved }: Asked, taken: Taken): void {
-    if (!taken.isAdmitted) return;
+  #answeredLate(late: Late<Taken>): void {
+    this.#doubt(late);
+    if (late.state !== "answered" || !late.answer.isAdmitted) return;
     const { open, settlements } = this.#parts;
+    const { plan, id, reserved } = this.#asked;
     const isOver = id !== undefined && !open.has(plan, id);
     if (isOver) open.delete(plan, id);
-    settlements.add(plan, isOver ? id : undefined, toUndoing(plan, taken, reserved));
+    settlements.add(plan, isOver ? id : undefined, toUndoing(plan, late.answer, reserved));
+  }
+
+  /** Charges what was decided here, unless Redis is away. */
+  #chargeIfUp(): void {
+    if (this.#parts.client.health.isUp) void charge(this.#parts);
+  }
+
+  /** Charges nothing once more that Redis may have counted. */
+  #doubt({ state }: Late<unknown>): void {
+    if (state !== "unknown") return;
+    this.#isUnclear = true;
+    this.#local?.waive();
   }
 }

@@ -6,20 +6,15 @@
  * @module
  */
 import type { Clock } from "../../exchange/clock.ts";
-import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
+import type { Late } from "../../storage/redis_command.ts";
 import { Block } from "./block.ts";
 import type { KnownWindows } from "./known_windows.ts";
 import { isOfCalls, type WindowedLimit } from "../limit_kinds.ts";
 import { type Amounts, roomFor, type Standing, unitOf } from "../limiter.ts";
-import {
-  type CountedLimit,
-  type Plan,
-  readTaken,
-  type Taken,
-  toAcquireArguments,
-  toCountArguments,
-} from "./plan.ts";
+import type { CountedLimit, Plan, Taken } from "./plan.ts";
+import { NO_PLACE } from "./scripts.ts";
 import { type Settlements, toUndoing } from "./settlements.ts";
+import type { Take } from "./take.ts";
 
 /** Time after which a share that is not used is given back. Milliseconds. */
 const IDLE_MS = 2000;
@@ -34,12 +29,8 @@ export interface Division {
 
 /** Parts of a limiter that shares use. */
 export interface Lender {
-  readonly client: RedisClient;
   readonly clock: Clock;
-  /** The script that counts requests. */
-  readonly count: ReturnType<RedisClient["script"]>;
-  /** The script that takes from all limits of a subject. */
-  readonly acquire: ReturnType<RedisClient["script"]>;
+  readonly take: Take;
   /** Number of gateways that share the limits. */
   readonly gateways: () => number;
   readonly settlements: Settlements;
@@ -242,7 +233,7 @@ export class BorrowedShare {
    */
   async #borrow(): Promise<Taken> {
     const { plan } = this;
-    const { client, clock, count, acquire, settlements, known, gateways } = this.#lender;
+    const { clock, take, settlements, known, gateways } = this.#lender;
     // What goes back has to be there before Redis says what is left.
     if (settlements.hasPending(plan.subject.name)) void settlements.flush();
     const askedAt = clock.monotonic();
@@ -253,48 +244,36 @@ export class BorrowedShare {
         gateways(),
       );
     });
-    const read = (answer: unknown) => readTaken(answer, plan);
     const grantedOf = ({ isAdmitted, standings }: Taken) =>
       wanted.map(({ most }, index) => {
         const { limit = 0, used = 0 } = standings[index] ?? {};
         if (!isAdmitted) return 0;
         return plan.isObserved ? most : Math.max(0, Math.min(most, limit - used));
       });
-    try {
-      const taken = await client.run((redis) => {
-        if (plan.isCounter) {
-          return count(redis, [plan.countsKey], toCountArguments(plan, wanted[0]?.most ?? 1));
-        }
-        return acquire(
-          redis,
-          [plan.countsKey, plan.openKey],
-          toAcquireArguments(plan, "-", wanted.map(({ most }) => most), wanted),
-        );
-      }, read);
-      const granted = grantedOf(taken);
-      known.learn(plan, taken, granted);
-      const answeredAt = clock.monotonic();
-      for (const [index, block] of this.#blocks.entries()) {
-        const { used = 0, resetMs = 0 } = taken.standings[index] ?? {};
-        // Redis has looked at its clock in between.
-        const [endsAt, latestEnd] = [askedAt + resetMs, answeredAt + resetMs];
-        block.add(granted[index] ?? 0, {
-          used,
-          ends: taken.ends[index] ?? 0,
-          endsAt,
-          latestEnd,
-          askedAt,
-        });
-      }
-      return taken;
-    } catch (error) {
-      const late = error instanceof RedisFailed ? error.late : undefined;
-      late?.then(read).then((taken) => {
-        if (taken.isAdmitted) {
-          settlements.add(plan, undefined, toUndoing(plan, taken, grantedOf(taken)));
-        }
-      }).catch(() => {});
-      throw error;
+    const late = (one: Late<Taken>) => {
+      if (one.state !== "answered" || !one.answer.isAdmitted) return;
+      settlements.add(plan, undefined, toUndoing(plan, one.answer, grantedOf(one.answer)));
+    };
+    const amounts = wanted.map(({ most }) => most);
+    const taken = await take(
+      { plan, id: NO_PLACE, takesRequests: true, amounts, wanted },
+      { late },
+    );
+    const granted = grantedOf(taken);
+    known.learn(plan, taken, granted);
+    const answeredAt = clock.monotonic();
+    for (const [index, block] of this.#blocks.entries()) {
+      const { used = 0, resetMs = 0 } = taken.standings[index] ?? {};
+      // Redis has looked at its clock in between.
+      const [endsAt, latestEnd] = [askedAt + resetMs, answeredAt + resetMs];
+      block.add(granted[index] ?? 0, {
+        used,
+        ends: taken.ends[index] ?? 0,
+        endsAt,
+        latestEnd,
+        askedAt,
+      });
     }
+    return taken;
   }
 }

@@ -5,9 +5,8 @@
  */
 import { RecentMap } from "../../exchange/recent_map.ts";
 import { BorrowedShare, type Division, type Lender } from "./borrowed_share.ts";
-import type { LocalLease } from "./local_decisions.ts";
-import type { LimitSubject, Reservation } from "../limiter.ts";
-import { type Plan, type Taken, toAmountsTaken } from "./plan.ts";
+import type { LimitSubject } from "../limiter.ts";
+import type { Plan } from "./plan.ts";
 
 /**
  * Limits of about a thousand calls each are divided: of requests, of tokens, and of 10^-9 of a
@@ -17,23 +16,6 @@ export const DIVISION: Division = {
   min: { requests: 1000, tokens: 1e6, budget: 1e6, spend: 1e11 },
   parts: 100,
 };
-
-/** Verdict about one subject of an exchange. */
-export interface Asked {
-  readonly plan: Plan;
-  /** Id of the exchange, where concurrency is limited. */
-  readonly id: string | undefined;
-  /** Amounts that were reserved, in the order of {@link Plan.counted}. */
-  readonly reserved: readonly number[];
-  /** Answer of Redis; `undefined` if it failed. */
-  readonly taken: Taken | undefined;
-  /** Share of which it was taken. */
-  readonly share?: BorrowedShare | undefined;
-  /** Decision of this gateway, where Redis failed. */
-  local?: LocalLease;
-  /** True if Redis may have counted it although it failed. */
-  isUnclear?: boolean;
-}
 
 function isSameLimits({ counted, isObserved }: Plan, other: Plan): boolean {
   return counted.length === other.counted.length && isObserved === other.isObserved &&
@@ -77,17 +59,10 @@ export class BorrowedShares {
     return share;
   }
 
-  /**
-   * Takes what an exchange needs of the share of a subject, if there is one and enough is left of
-   * it.
-   */
-  take({ name, limits }: LimitSubject, reservation: Reservation): Asked | undefined {
+  /** Finds the share of a subject whose limits have not changed. */
+  find({ name, limits }: LimitSubject): BorrowedShare | undefined {
     const share = this.#shares.get(name);
-    if (share?.plan.subject.limits !== limits) return undefined;
-    const { plan } = share;
-    const reserved = toAmountsTaken(plan, reservation);
-    const taken = share.take(reserved);
-    return taken && { plan, id: undefined, reserved, taken, share };
+    return share?.plan.subject.limits === limits ? share : undefined;
   }
 
   /** Gives back what was not used for some time. */

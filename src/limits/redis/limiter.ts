@@ -10,9 +10,9 @@
  */
 import type { Clock } from "../../exchange/clock.ts";
 import type { RedisClient } from "../../storage/redis_client.ts";
-import { AskedSubjects } from "./asked_subjects.ts";
+import { type AskedSubject, AskedSubjects } from "./asked_subjects.ts";
 import type { Division } from "./borrowed_share.ts";
-import { type Asked, BorrowedShares, DIVISION } from "./borrowed_shares.ts";
+import { BorrowedShares, DIVISION } from "./borrowed_shares.ts";
 import { ExhaustedWindows } from "./exhausted_windows.ts";
 import { type FleetMemory, Membership } from "./membership.ts";
 import {
@@ -26,17 +26,10 @@ import {
 import { KnownWindows } from "./known_windows.ts";
 import { LocalDecisions } from "./local_decisions.ts";
 import { OpenLeases } from "./open_leases.ts";
-import {
-  type Plan,
-  planOf,
-  readTaken,
-  type Taken,
-  toAcquireArguments,
-  toAmountsTaken,
-  toCounted,
-} from "./plan.ts";
-import { ACQUIRE, COUNT } from "./scripts.ts";
+import { type Plan, planOf, type Taken, toAmountsTaken, toCounted } from "./plan.ts";
+import { LOOK } from "./scripts.ts";
 import { BACKGROUND_MS, Settlements } from "./settlements.ts";
+import { type Take, toTake } from "./take.ts";
 import { enforce, findRefusing, toLease } from "../verdict.ts";
 
 /** Interval at which a gateway renews its membership and its open exchanges. Milliseconds. */
@@ -51,7 +44,7 @@ const REFRESHED = 100;
 export class RedisLimiter implements Limiter {
   readonly #client: RedisClient;
   readonly #clock: Clock;
-  readonly #acquire: ReturnType<RedisClient["script"]>;
+  readonly #take: Take;
   readonly #id = crypto.randomUUID().slice(0, 13);
   readonly #membership: Membership;
   readonly #known: KnownWindows;
@@ -70,7 +63,7 @@ export class RedisLimiter implements Limiter {
   constructor(client: RedisClient, clock: Clock, division: Division = DIVISION) {
     this.#client = client;
     this.#clock = clock;
-    this.#acquire = client.script("sallyportAcquire", ACQUIRE);
+    this.#take = toTake(client);
     this.#membership = new Membership(client, clock, this.#id);
     this.#open = new OpenLeases(client);
     this.#known = new KnownWindows(clock);
@@ -82,17 +75,12 @@ export class RedisLimiter implements Limiter {
     );
     this.#settlements = new Settlements(client, () => this.#open.doubt());
     this.#exhausted = new ExhaustedWindows(clock);
-    const parts = {
-      client,
-      acquire: this.#acquire,
-      count: client.script("sallyportCount", COUNT),
-      settlements: this.#settlements,
-      known: this.#known,
-    };
+    const parts = { take: this.#take, settlements: this.#settlements, known: this.#known };
     const gateways = () => this.#membership.gateways;
     this.#shares = new BorrowedShares({ ...parts, clock, gateways, division });
     this.#subjects = new AskedSubjects({
       ...parts,
+      client,
       id: this.#id,
       local: this.#local,
       open: this.#open,
@@ -125,9 +113,9 @@ export class RedisLimiter implements Limiter {
   acquire(subjects: readonly LimitSubject[], reservation: Reservation): Lease | Promise<Lease> {
     if (reservation.admitted === undefined) this.#membership.count();
     this.#exhausted.refuse(subjects, reservation);
-    const asked: Asked[] = [];
+    const asked: AskedSubject[] = [];
     for (const subject of subjects) {
-      const one = this.#shares.take(subject, reservation);
+      const one = this.#subjects.take(subject, reservation);
       if (one === undefined) return this.#askOthers(subjects, asked, reservation);
       asked.push(one);
     }
@@ -156,38 +144,30 @@ export class RedisLimiter implements Limiter {
   /** Asks the subjects that were not asked yet. */
   async #askOthers(
     subjects: readonly LimitSubject[],
-    asked: Asked[],
+    asked: AskedSubject[],
     reservation: Reservation,
   ): Promise<Lease> {
-    let isAnswered = true;
     for (const subject of subjects.slice(asked.length)) {
-      const one = this.#shares.take(subject, reservation) ??
+      const one = this.#subjects.take(subject, reservation) ??
         await this.#subjects.ask(subject, reservation);
       asked.push(one);
-      if (one.taken?.isAdmitted === false) return await this.#refuse(subjects, asked, reservation);
-      isAnswered &&= one.taken !== undefined;
+      if (one.isRefused) return await this.#refuse(subjects, asked, reservation);
     }
-    return isAnswered ? this.#admit(asked, reservation) : this.#decide(asked, reservation);
+    const areAllAnswered = asked.every(({ isAnswered }) => isAnswered);
+    return areAllAnswered ? this.#admit(asked, reservation) : this.#decide(asked, reservation);
   }
 
   /** Admits an exchange that all subjects have admitted. */
-  #admit(asked: readonly Asked[], reservation: Reservation): Lease {
-    const [first] = asked;
-    const standings = asked.length === 1 ? first?.taken?.standings : undefined;
-    const terms = enforce(
-      standings ?? asked.flatMap(({ taken }) => taken?.standings ?? []),
-      reservation,
-    );
-    return toLease(terms, this.#toRelease(asked));
+  #admit(asked: readonly AskedSubject[], reservation: Reservation): Lease {
+    return toLease(enforce(standingsOf(asked), reservation), this.#toRelease(asked));
   }
 
   /** Reads the state of a subject's limits. */
   async #look(plan: Plan, deadlineMs?: number): Promise<Taken> {
-    const args = toAcquireArguments(plan, "", toAmountsTaken(plan, NO_RESERVATION));
-    const taken = await this.#client.run(
-      (redis) => this.#acquire(redis, [plan.countsKey, plan.openKey], args),
-      (answer) => readTaken(answer, plan),
-      deadlineMs,
+    const amounts = toAmountsTaken(plan, NO_RESERVATION);
+    const taken = await this.#take(
+      { plan, id: LOOK, takesRequests: false, amounts },
+      { deadlineMs },
     );
     if (this.#known.find(plan.subject.name)?.isLost !== true) this.#known.learn(plan, taken);
     return taken;
@@ -199,13 +179,13 @@ export class RedisLimiter implements Limiter {
    */
   async #refuse(
     subjects: readonly LimitSubject[],
-    asked: readonly Asked[],
+    asked: readonly AskedSubject[],
     reservation: Reservation,
   ): Promise<Lease> {
-    for (const one of asked) this.#subjects.giveBack(one);
+    for (const one of asked) one.giveBack();
     const rest = subjects.slice(asked.length).map((subject) => this.status(subject));
-    const known = asked.map(({ taken, plan }) => taken?.standings ?? this.#local.standings(plan));
-    const standings = [...known, ...await Promise.all(rest)].flat();
+    const known = standingsOf(asked);
+    const standings = [...known, ...(await Promise.all(rest)).flat()];
     const refusing = asked.at(-1);
     if (refusing !== undefined) {
       this.#exhausted.remember(refusing.plan.subject, standings, reservation);
@@ -219,22 +199,21 @@ export class RedisLimiter implements Limiter {
    * Decides here about the subjects for which Redis failed, in one go: nothing comes between the
    * look and the count.
    */
-  #decide(asked: readonly Asked[], reservation: Reservation): Lease {
+  #decide(asked: readonly AskedSubject[], reservation: Reservation): Lease {
     // Where this gateway decides about the key, the first subject, it has decided about the first
     // lease.
-    if (reservation.admitted === undefined || asked[0]?.taken !== undefined) this.#fallbacks++;
+    if (reservation.admitted === undefined || asked[0]?.isAnswered === true) this.#fallbacks++;
     if (!this.#client.health.isUp) this.#membership.lost();
-    for (const { taken, plan } of asked) if (taken === undefined) this.#local.lose(plan);
-    const known = asked.map(({ taken, plan }) => taken?.standings ?? this.#local.standings(plan));
-    const standings = known.flat();
+    const unanswered = asked.filter(({ isAnswered }) => !isAnswered);
+    for (const { plan } of unanswered) this.#local.lose(plan);
+    const standings = standingsOf(asked);
     if (findRefusing(standings, reservation).length > 0) {
-      for (const one of asked) this.#subjects.giveBack(one);
+      for (const one of asked) {
+        one.giveBack();
+      }
     }
     const terms = enforce(standings, reservation);
-    for (const [index, one] of asked.entries()) {
-      if (one.taken === undefined) this.#subjects.decide(one, known[index] ?? [], reservation);
-    }
-    this.#subjects.chargeIfUp();
+    for (const one of unanswered) one.decide(reservation);
     return toLease(terms, this.#toRelease(asked));
   }
 
@@ -243,13 +222,13 @@ export class RedisLimiter implements Limiter {
     return this.#membership.isWaiting && !this.#client.isCluster;
   }
 
-  #toRelease(asked: readonly Asked[]): Lease["release"] {
+  #toRelease(asked: readonly AskedSubject[]): Lease["release"] {
     let isOpen = true;
     return (used, isUndone = false) => {
       if (!isOpen) return;
       isOpen = false;
       const counted = toCounted(used);
-      for (const one of asked) this.#subjects.release(one, counted, isUndone);
+      for (const one of asked) one.release(counted, isUndone);
     };
   }
 
@@ -301,4 +280,12 @@ export class RedisLimiter implements Limiter {
     await this.#settlements.payOwed();
     await this.#subjects.charge();
   }
+}
+
+/** Returns the state of the limits of some subjects, in their order. */
+function standingsOf(asked: readonly AskedSubject[]): readonly Standing[] {
+  const [first] = asked;
+  return asked.length === 1 && first !== undefined
+    ? first.standings
+    : asked.flatMap(({ standings }) => standings);
 }

@@ -6,12 +6,14 @@
  */
 import type { Clock } from "../../exchange/clock.ts";
 import type { RedisClient } from "../../storage/redis_client.ts";
+import type { RedisCommand } from "../../storage/redis_command.ts";
 import { LEASE_MS } from "../limiter.ts";
-import { JOIN } from "./scripts.ts";
+import { JOIN, type JoinCall } from "./scripts.ts";
 import { BACKGROUND_MS } from "./settlements.ts";
 
 /** The gateways, and their rates: keys of one slot. */
-const KEYS = ["sallyport:gateways", "{sallyport:gateways}:rates"];
+const GATEWAYS = "sallyport:gateways";
+const RATES = "{sallyport:gateways}:rates";
 /**
  * Number of gateways of which one takes itself to be one where neither Redis nor its memory nor its
  * operator has told.
@@ -61,7 +63,7 @@ export class Membership {
   readonly #client: RedisClient;
   readonly #clock: Clock;
   readonly #id: string;
-  readonly #join: ReturnType<RedisClient["script"]>;
+  readonly #join: RedisCommand<Pick<JoinCall, "rate" | "sinceMs">, Joined>;
   /** Calls of the period, and of the one before. */
   #calls = 0;
   #callsBefore = 0;
@@ -72,12 +74,17 @@ export class Membership {
   #seen = NO_FLEET;
   #seenBefore = NO_FLEET;
   #periodEnd: number;
-  /** Rates of this gateway that others may know: the last one, and the one before. */
-  #published: readonly number[] = [];
+  /**
+   * The smallest rate of this gateway since the last one that all others know; `undefined` until
+   * all others have renewed after this gateway joined.
+   */
+  #rateKnown: number | undefined;
+  /** The smallest rate since {@link #askedAt}. */
+  #rateSince = Infinity;
+  /** Time of a renewal after which all others have to renew: then they know this gateway's rate. */
+  #askedAt: number | undefined;
   /** Time at which Redis was found away last, until all gateways are back. */
   #lostAt: number | undefined;
-  /** Time at which this gateway joined again after that. */
-  #backAt: number | undefined;
   #memory: FleetMemory | undefined;
   #expected = UNKNOWN_GATEWAYS;
 
@@ -85,7 +92,16 @@ export class Membership {
     this.#client = client;
     this.#clock = clock;
     this.#id = id;
-    this.#join = client.script("sallyportJoin", JOIN);
+    this.#join = client.command({
+      script: JOIN,
+      write: (mine) => {
+        this.#rateSince = Math.min(this.#rateSince, mine.rate); // known without an answer too
+        const keys = { gatewaysKey: GATEWAYS, ratesKey: RATES };
+        return { ...keys, id, lifeMs: LEASE_MS.redis, ...mine };
+      },
+      read: (answer, { rate }) => readFleet(answer, rate),
+      deadlineMs: BACKGROUND_MS,
+    });
     this.#periodEnd = clock.monotonic() + PERIOD_MS;
   }
 
@@ -106,15 +122,14 @@ export class Membership {
    * Whole numbers make the shares of equal gateways exactly equal.
    *
    * The parts of all gateways add up to one limit at most, although they learn of each other at
-   * different times: each counts itself by the smaller of two rates, of which others know one at
-   * least, and others by the largest that it knows. A gateway that others can't know yet has no
-   * part.
+   * different times: each counts itself by the smallest rate that another one may know, and others
+   * by the largest that it knows. A gateway that one of the others may not know yet has no part.
    */
   get divisor(): number {
     const { gateways, others } = larger(this.#seen, this.#seenBefore);
     if (gateways === 0) return this.gateways;
-    if (gateways > 1 && this.#published.length < 2) return Infinity;
-    const own = Math.min(...this.#published);
+    if (gateways > 1 && this.#rateKnown === undefined) return Infinity;
+    const own = Math.min(this.#rateKnown ?? Infinity, this.#rateSince);
     const calls = own + others;
     if (calls === 0) return gateways;
     return (4 * calls * gateways) / (3 * own * gateways + calls);
@@ -138,7 +153,7 @@ export class Membership {
   /** Notes that Redis is away. */
   lost(): void {
     this.#lostAt = this.#clock.monotonic();
-    this.#backAt = undefined;
+    this.#askedAt = undefined;
   }
 
   /**
@@ -157,35 +172,36 @@ export class Membership {
     this.#turn();
     const rate = this.#rate();
     const lostAt = this.#lostAt;
-    const sinceMs = this.#backAt === undefined
+    const sinceMs = this.#askedAt === undefined
       ? -1
-      : Math.floor(this.#clock.monotonic() - this.#backAt);
-    const joined = await this.#client.run(
-      (redis) => this.#join(redis, KEYS, [this.#id, LEASE_MS.redis, rate, sinceMs]),
-      (answer) => readFleet(answer, rate),
-      BACKGROUND_MS,
-    );
+      : Math.floor(this.#clock.monotonic() - this.#askedAt);
+    const joined = await this.#join({ rate, sinceMs });
     this.#seen = larger(this.#seen, joined);
-    this.#published = [...this.#published.slice(-1), rate];
     this.#memory?.noteGateways(this.gateways);
-    if (lostAt !== undefined && lostAt === this.#lostAt) this.#rejoin(joined);
+    if (lostAt === this.#lostAt) this.#hear(joined, rate);
   }
 
-  /** Ends an outage once all gateways are back. */
-  #rejoin({ back }: Joined): void {
+  /**
+   * Notes what others know once all of them have renewed: this gateway's rate, and after an outage
+   * that all are back. Those that are gone are not waited for after the life of a membership.
+   */
+  #hear({ gateways, back }: Joined, rate: number): void {
     const now = this.#clock.monotonic();
-    this.#backAt ??= now;
-    const areAllBack = this.gateways === 1 || back >= this.gateways;
-    if (!areAllBack && now - this.#backAt < LEASE_MS.redis) return;
+    this.#askedAt ??= now;
+    const expected = this.isAway ? this.gateways : gateways;
+    const haveAllRenewed = expected === 1 || back >= expected ||
+      now - this.#askedAt >= LEASE_MS.redis;
+    if (!haveAllRenewed) return;
+    this.#rateKnown = this.#rateSince;
+    this.#rateSince = rate;
+    this.#askedAt = now;
     this.#lostAt = undefined;
-    this.#backAt = undefined;
   }
 
   /** Leaves. */
   async leave(): Promise<void> {
-    const [gateways = "", rates = ""] = KEYS;
     await this.#client.run(
-      (redis) => Promise.all([redis.zrem(gateways, this.#id), redis.hdel(rates, this.#id)]),
+      (redis) => Promise.all([redis.zrem(GATEWAYS, this.#id), redis.hdel(RATES, this.#id)]),
       () => {},
       BACKGROUND_MS,
     ).catch(() => {});

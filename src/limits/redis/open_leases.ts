@@ -5,9 +5,10 @@
  * @module
  */
 import type { RedisClient } from "../../storage/redis_client.ts";
+import type { RedisCommand } from "../../storage/redis_command.ts";
 import { LEASE_MS } from "../limiter.ts";
 import type { Plan } from "./plan.ts";
-import { RENEW } from "./scripts.ts";
+import { RENEW, type RenewCall } from "./scripts.ts";
 import { BACKGROUND_MS, BATCH } from "./settlements.ts";
 
 /**
@@ -25,7 +26,7 @@ interface Ended {
 /** Leases that one gateway holds. */
 export class OpenLeases {
   readonly #client: RedisClient;
-  readonly #renew: ReturnType<RedisClient["script"]>;
+  readonly #renew: RedisCommand<Pick<RenewCall, "openKey" | "ids">, void>;
   /** Ids of exchanges, by the key of the set in which Redis keeps them. */
   readonly #open = new Map<string, Set<string>>();
   #ended: Ended[] = [];
@@ -33,7 +34,12 @@ export class OpenLeases {
 
   constructor(client: RedisClient) {
     this.#client = client;
-    this.#renew = client.script("sallyportRenew", RENEW);
+    this.#renew = client.command({
+      script: RENEW,
+      write: (open) => ({ ...open, lifeMs: LEASE_MS.redis }),
+      read: () => {},
+      deadlineMs: BACKGROUND_MS,
+    });
   }
 
   /** Adds an exchange. */
@@ -86,7 +92,7 @@ export class OpenLeases {
         if (ids === undefined) byKey.set(key, [id]);
         else ids.push(id);
       }
-      await Promise.all(Array.from(byKey, ([key, ids]) => this.#renewAll(key, ids)));
+      await Promise.all(Array.from(byKey, ([openKey, ids]) => this.#renew({ openKey, ids })));
     }
   }
 
@@ -110,13 +116,5 @@ export class OpenLeases {
       this.#isDoubtful = true;
       throw error;
     }
-  }
-
-  #renewAll(key: string, ids: readonly string[]): Promise<void> {
-    return this.#client.run(
-      (redis) => this.#renew(redis, [key], [LEASE_MS.redis, ...ids]),
-      () => {},
-      BACKGROUND_MS,
-    );
   }
 }

@@ -1,22 +1,19 @@
 /**
- * Subjects as the scripts of Redis see them: their keys, the arguments for their limits, and the
- * answers.
+ * Subjects as the scripts of Redis see them: their keys, their limits, and the amounts that
+ * exchanges take.
  *
  * @module
  */
 import { isWindowed, type WindowedLimit } from "../limit_kinds.ts";
 import {
   type Amounts,
-  ASK_AGAIN_MS,
-  LEASE_MS,
   limitsOf,
   type LimitSubject,
   type Reservation,
   reservedOf,
-  roomFor,
   type Standing,
 } from "../limiter.ts";
-import { MOST_COUNTED } from "./scripts.ts";
+import { MOST_COUNTED, type WindowLength } from "./scripts.ts";
 
 /**
  * Names of the fields in which counts stand; the end of each window stands in the same with a `u`.
@@ -33,8 +30,7 @@ export interface CountedLimit {
   readonly name: WindowedLimit;
   readonly field: string;
   readonly limit: number;
-  /** Length of its window in milliseconds, or `day` or `month`. */
-  readonly window: number | "day" | "month";
+  readonly window: WindowLength;
 }
 
 /** Keys and limits of one subject. */
@@ -145,68 +141,4 @@ export function toAmountsTaken({ subject, counted }: Plan, reservation: Reservat
     }
   }
   return amounts;
-}
-
-/** Returns the arguments of the script that counts requests. */
-export function toCountArguments({ counted, isObserved }: Plan, wanted: number): number[] {
-  const [requests] = counted;
-  const limit = isObserved ? Number.MAX_SAFE_INTEGER : requests?.limit ?? 0;
-  return [limit, Number(requests?.window), wanted];
-}
-
-/**
- * Returns the arguments of the script that takes from all limits of a subject.
- *
- * @param id Id of the exchange; empty to look only, `-` for one that takes no place
- * @param wanted The least of each with which a gateway can go on that takes them in advance; left
- * out for one exchange, which takes all or nothing
- */
-export function toAcquireArguments(
-  { counted, concurrency, isObserved }: Plan,
-  id: string,
-  amounts: readonly number[],
-  wanted?: readonly { readonly least: number }[],
-): (string | number)[] {
-  const args: (string | number)[] = [id, LEASE_MS.redis, concurrency ?? -1, isObserved ? 1 : 0];
-  for (let index = 0; index < counted.length; index++) {
-    const limit = counted[index];
-    const amount = amounts[index] ?? 0;
-    if (limit === undefined) continue;
-    args.push(
-      limit.field,
-      limit.limit,
-      wanted?.[index]?.least ?? roomFor(limit.name, amount),
-      amount,
-      limit.window,
-    );
-  }
-  return args;
-}
-
-/** Reads the answer of both scripts. */
-export function readTaken(answer: unknown, { subject, counted, concurrency }: Plan): Taken {
-  const isSound = Array.isArray(answer) && answer.length === 3 + 2 * counted.length &&
-    answer.every((value) => typeof value === "number");
-  if (!isSound) throw new Error("no counts");
-  const [granted = 0, now = 0, open = 0, ...counts]: number[] = answer;
-  const ends: number[] = [];
-  const begun: boolean[] = [];
-  const standings: Standing[] = [];
-  for (const [index, { name, limit }] of counted.entries()) {
-    const [used = 0, signed = 0] = [counts[2 * index], counts[2 * index + 1]];
-    const end = Math.abs(signed);
-    ends.push(end);
-    begun.push(signed < 0);
-    standings.push({ subject, name, limit, used, resetMs: end - now });
-  }
-  if (concurrency !== undefined) {
-    standings.push({
-      subject,
-      name: "concurrency",
-      limit: concurrency,
-      used: open,
-      resetMs: ASK_AGAIN_MS,
-    });
-  }
-  return { isAdmitted: granted > 0, standings, ends, begun };
 }

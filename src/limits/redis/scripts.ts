@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { defineScript, NOW, type RedisScript } from "../../storage/redis_script.ts";
 import { SKEW_MS } from "../limiter.ts";
 
 /**
@@ -11,10 +12,6 @@ import { SKEW_MS } from "../limiter.ts";
  * reads it exactly.
  */
 export const MOST_COUNTED = 9e15;
-
-const NOW = `local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-`;
 
 // A hash that holds several counts lives as long as the last of its windows.
 const KEEP = `local function keep(key, ends)
@@ -52,7 +49,7 @@ end
 // goes on counting, and the shorter window is counted in separate fields. Values that are no
 // numbers count as 0, and sums are capped, so that no write is refused after another one was made.
 const CURRENT = `local function read(field)
-  local count = redis.call('HMGET', KEYS[1], field, field .. 'u')
+  local count = redis.call('HMGET', countsKey, field, field .. 'u')
   return tonumber(count[1] or 0) or 0, tonumber(count[2] or 0) or 0
 end
 local function current(field, window)
@@ -71,32 +68,44 @@ local function sum(used, change) return math.max(0, math.min(used + change, ${MO
 local function add(count, change)
   count.used = sum(count.used, change)
   if count.isNew then
-    redis.call('HSET', KEYS[1], count.field, count.used, count.field .. 'u', count.ends)
-    keep(KEYS[1], count.ends)
+    redis.call('HSET', countsKey, count.field, count.used, count.field .. 'u', count.ends)
+    keep(countsKey, count.ends)
     count.isNew = false
   elseif change ~= 0 then
-    redis.call('HSET', KEYS[1], count.field, count.used)
+    redis.call('HSET', countsKey, count.field, count.used)
   end
   if count.long and change ~= 0 then
     count.longUsed = sum(count.longUsed, change)
-    redis.call('HSET', KEYS[1], count.long, count.longUsed)
+    redis.call('HSET', countsKey, count.long, count.longUsed)
   end
 end
 `;
 
+/** Length of a window in milliseconds, or `day` or `month`. */
+export type WindowLength = number | "day" | "month";
+
+/** Counts requests, for subjects that limit nothing else: as many as the limit has room for. */
+export interface CountCall {
+  readonly countsKey: string;
+  readonly limit: number;
+  readonly window: number;
+  readonly wanted: number;
+}
+
 /**
- * Counts requests, for subjects that limit nothing else: all that are wanted, or as many as the
- * limit has room for. KEYS: counts. ARGV: limit, window, number wanted. Answer: number granted,
- * now, 0, and before that the used part of the limit and the end of its window, which is negative
- * if the window has just begun.
+ * Answer: number granted, now, 0, and before that the used part of the limit and the end of its
+ * window, which is negative if the window has just begun.
  */
-export const COUNT: string = `${NOW}
-local limit, window, wanted = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local count = redis.call('HMGET', KEYS[1], 'r', 'ru')
+export const COUNT: RedisScript<CountCall> = defineScript(
+  "sallyportCount",
+  { countsKey: "key", limit: "number", window: "number", wanted: "number" },
+  () =>
+    `${NOW}
+local count = redis.call('HMGET', countsKey, 'r', 'ru')
 local used, ends = tonumber(count[1] or 0) or 0, tonumber(count[2] or 0) or 0
 if ends > now and ends <= now + window + ${SKEW_MS} then
   local granted = math.max(0, math.min(wanted, limit - used))
-  if granted > 0 then redis.call('HSET', KEYS[1], 'r', used + granted) end
+  if granted > 0 then redis.call('HSET', countsKey, 'r', used + granted) end
   return {granted, now, 0, used, ends}
 end
 local function endOf(window) return now + window end
@@ -105,91 +114,202 @@ count = current('r', window)
 used, ends = count.used, count.isNew and -count.ends or count.ends
 local granted = math.max(0, math.min(wanted, limit - used))
 if granted > 0 then add(count, granted) end
-return {granted, now, 0, used, ends}`;
+return {granted, now, 0, used, ends}`,
+);
+
+/** Id of a call that only looks, and takes nothing. */
+export const LOOK = "";
+/** Id of a call that takes no place. */
+export const NO_PLACE = "-";
+
+/** Takes from all limits of a subject or from none; or only looks. */
+export interface AcquireCall {
+  readonly countsKey: string;
+  readonly openKey: string;
+  /** Id of the exchange, {@link LOOK} or {@link NO_PLACE}. */
+  readonly id: string;
+  /** Life of a lease. Milliseconds. */
+  readonly lifeMs: number;
+  /** Limit of concurrency; -1 for none. */
+  readonly concurrency: number;
+  readonly isObserved: boolean;
+  readonly limits: readonly AskedLimit[];
+}
+
+interface AskedLimit {
+  readonly field: string;
+  readonly limit: number;
+  /** Room that the limit has to have; 0 for any. */
+  readonly room: number;
+  /** Amount to take, of which as much is taken as there is room for. */
+  readonly amount: number;
+  readonly window: WindowLength;
+}
 
 /**
- * Takes from all limits of a subject or from none; or only looks. KEYS: counts, open exchanges.
- * ARGV: id (empty: only look, `-`: takes no place), life of a lease, limit of concurrency (-1:
- * none), 1 to observe; then of each other limit its field, the limit, the room that it has to have
- * (0: any), the amount to take, of which as much is taken as there is room for, its window. Answer:
- * 1 if taken, now, exchanges open before, then of each other limit the used part before and the end
- * of its window, which is negative if the window has just begun.
+ * Answer: 1 if taken, now, exchanges open before, then of each limit the used part before and the
+ * end of its window, which is negative if the window has just begun.
  */
-export const ACQUIRE: string = `${NOW}${KEEP}${END_OF}${CURRENT}
-local life, concurrency, isObserved, isReached = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1', false
-local reply, counts = {1, now, 0}, {}
-for i = 5, #ARGV, 5 do
-  local limit, room, amount = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
-  local count = current(ARGV[i], ARGV[i + 4])
+export const ACQUIRE: RedisScript<AcquireCall> = defineScript(
+  "sallyportAcquire",
+  {
+    countsKey: "key",
+    openKey: "key",
+    id: "text",
+    lifeMs: "number",
+    concurrency: "number",
+    isObserved: "flag",
+    limits: { field: "text", limit: "number", room: "number", amount: "number", window: "text" },
+  },
+  (each) =>
+    `${NOW}${KEEP}${END_OF}${CURRENT}
+local isReached, reply, counts = false, {1, now, 0}, {}
+${each("limits")}
+  local count = current(field, window)
   if room ~= 0 and count.used + room > limit then isReached = true end
   count.amount = isObserved and amount or math.min(amount, math.max(0, limit - count.used))
   counts[#counts + 1] = count
   reply[#reply + 1], reply[#reply + 2] = count.used, count.isNew and -count.ends or count.ends
 end
 if concurrency >= 0 then
-  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
-  reply[3] = redis.call('ZCARD', KEYS[2])
-  if ARGV[1] ~= '-' and reply[3] >= concurrency then isReached = true end
+  redis.call('ZREMRANGEBYSCORE', openKey, '-inf', now)
+  reply[3] = redis.call('ZCARD', openKey)
+  if id ~= '${NO_PLACE}' and reply[3] >= concurrency then isReached = true end
 end
-if ARGV[1] == '' or (isReached and not isObserved) then
+if id == '${LOOK}' or (isReached and not isObserved) then
   reply[1] = 0
   return reply
 end
 for _, count in ipairs(counts) do add(count, count.amount) end
-if concurrency >= 0 and ARGV[1] ~= '-' then
-  redis.call('ZADD', KEYS[2], now + life, ARGV[1])
-  redis.call('PEXPIRE', KEYS[2], life)
+if concurrency >= 0 and id ~= '${NO_PLACE}' then
+  redis.call('ZADD', openKey, now + lifeMs, id)
+  redis.call('PEXPIRE', openKey, lifeMs)
 end
-return reply`;
+return reply`,
+);
+
+/** Settles exchanges of a subject. */
+export interface SettleCall {
+  readonly countsKey: string;
+  readonly openKey: string;
+  /** Exchanges that are over. */
+  readonly ids: readonly string[];
+  readonly changes: readonly CountChange[];
+}
+
+interface CountChange {
+  readonly field: string;
+  readonly window: WindowLength;
+  /**
+   * End of the window in which was reserved; 0 for that of now. If it is over, only the excess
+   * counts, in the current one.
+   */
+  readonly ends: number;
+  /** Sum of used - reserved. */
+  readonly change: number;
+  /** The part of it that exceeds the reservations. */
+  readonly excess: number;
+  /** True where a refused exchange gives back what it took, and had begun the window. */
+  readonly isUndone: boolean;
+}
 
 /**
- * Settles exchanges of a subject. KEYS: counts, open exchanges. ARGV: number of exchanges that are
- * over, their ids; then of each count its field, its window, the end of the window in which was
- * reserved (0: that of now), the sum of used - reserved, and of that what exceeds the reservations.
- * If that window is over, only the excess counts, in the current one. The excess is -1 where a
- * refused exchange gives back what it took, and had begun the window: then it is none. Answer: now,
- * then the used part of each count and the end of its current window, 0 where there is none.
+ * Answer: now, then the used part of each count and the end of its current window, 0 where there is
+ * none.
  */
-export const SETTLE: string = `${NOW}${KEEP}${END_OF}${CURRENT}
-local reply, ids, counts, changes = {now}, tonumber(ARGV[1]), {}, {}
-for i = 2 + ids, #ARGV, 5 do
-  local field = ARGV[i]
-  counts[field] = counts[field] or current(field, ARGV[i + 1])
-  local reserved, change, excess = tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4])
-  changes[#changes + 1] = {counts[field], reserved + 0, change + 0, excess + 0}
+export const SETTLE: RedisScript<SettleCall> = defineScript(
+  "sallyportSettle",
+  {
+    countsKey: "key",
+    openKey: "key",
+    ids: { id: "text" },
+    changes: {
+      field: "text",
+      window: "text",
+      ends: "number",
+      change: "number",
+      excess: "number",
+      isUndone: "flag",
+    },
+  },
+  (each) =>
+    `${NOW}${KEEP}${END_OF}${CURRENT}
+local reply, counts, all = {now}, {}, {}
+${each("changes")}
+  counts[field] = counts[field] or current(field, window)
+  all[#all + 1] = {counts[field], ends, change, excess, isUndone}
 end
-for i = 2, 1 + ids do redis.call('ZREM', KEYS[2], ARGV[i]) end
-for _, entry in ipairs(changes) do
-  local count, reserved, change, excess = unpack(entry)
-  local isSame = reserved == 0 or reserved == count.ends
+${each("ids")} redis.call('ZREM', openKey, id) end
+for _, entry in ipairs(all) do
+  local count, ends, change, excess, isUndone = unpack(entry)
+  local isSame = ends == 0 or ends == count.ends
   if not isSame then change = math.max(0, excess) end
-  local isUndone = isSame and excess == -1 and count.used + change <= 0
+  isUndone = isUndone and isSame and count.used + change <= 0
   if change > 0 or not count.isNew then add(count, change) end
   if isUndone then
-    redis.call('HSET', KEYS[1], count.field, 0, count.field .. 'u', 0)
+    redis.call('HSET', countsKey, count.field, 0, count.field .. 'u', 0)
     count.isNew, count.used = true, 0
   end
   reply[#reply + 1], reply[#reply + 2] = count.used, count.isNew and 0 or count.ends
 end
-return reply`;
+return reply`,
+);
 
-/** Renews leases. KEYS: a subject's open exchanges. ARGV: life of a lease, ids. Answer: 1. */
-export const RENEW: string = `${NOW}
-for i = 2, #ARGV do redis.call('ZADD', KEYS[1], now + ARGV[1], ARGV[i]) end
-redis.call('PEXPIRE', KEYS[1], ARGV[1])
-return 1`;
+/** Renews the leases of a subject's open exchanges. */
+export interface RenewCall {
+  readonly openKey: string;
+  /** Life of a lease. Milliseconds. */
+  readonly lifeMs: number;
+  readonly ids: readonly string[];
+}
+
+/** Answer: 1. */
+export const RENEW: RedisScript<RenewCall> = defineScript(
+  "sallyportRenew",
+  { openKey: "key", lifeMs: "number", ids: { id: "text" } },
+  (each) =>
+    `${NOW}
+${each("ids")} redis.call('ZADD', openKey, now + lifeMs, id) end
+redis.call('PEXPIRE', openKey, lifeMs)
+return 1`,
+);
+
+/** Joins the gateways that share limits, or stays one of them. */
+export interface JoinCall {
+  readonly gatewaysKey: string;
+  readonly ratesKey: string;
+  /** Id of this gateway. */
+  readonly id: string;
+  /** Life of a membership. Milliseconds. */
+  readonly lifeMs: number;
+  readonly rate: number;
+  /** Time in which gateways are counted that have joined or renewed; -1 for none. Milliseconds. */
+  readonly sinceMs: number;
+}
 
 /**
- * Joins the gateways that share limits, or stays one of them. KEYS: the gateways, their rates.
- * ARGV: id of this gateway, life of a membership, its rate, a time in milliseconds. Answer: the
- * number of gateways, the sum of their rates, and the number of gateways that have joined within
- * that time, this one included.
+ * Answer: the number of gateways, the sum of their rates, and the number of gateways that have
+ * joined within that time, this one included.
  */
-export const JOIN: string = `${NOW}
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) do redis.call('HDEL', KEYS[2], id) end
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
-redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
-redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
-local ids, sum = redis.call('ZRANGE', KEYS[1], 0, -1), 0
-for _, rate in ipairs(redis.call('HMGET', KEYS[2], unpack(ids))) do sum = sum + tonumber(rate or 0) end
-return {#ids, sum, redis.call('ZCOUNT', KEYS[1], now + ARGV[2] - ARGV[4], '+inf')}`;
+export const JOIN: RedisScript<JoinCall> = defineScript(
+  "sallyportJoin",
+  {
+    gatewaysKey: "key",
+    ratesKey: "key",
+    id: "text",
+    lifeMs: "number",
+    rate: "number",
+    sinceMs: "number",
+  },
+  () =>
+    `${NOW}
+for _, gone in ipairs(redis.call('ZRANGEBYSCORE', gatewaysKey, '-inf', now)) do
+  redis.call('HDEL', ratesKey, gone)
+end
+redis.call('ZREMRANGEBYSCORE', gatewaysKey, '-inf', now)
+redis.call('ZADD', gatewaysKey, now + lifeMs, id)
+redis.call('HSET', ratesKey, id, rate)
+local ids, sum = redis.call('ZRANGE', gatewaysKey, 0, -1), 0
+for _, other in ipairs(redis.call('HMGET', ratesKey, unpack(ids))) do sum = sum + tonumber(other or 0) end
+return {#ids, sum, redis.call('ZCOUNT', gatewaysKey, now + lifeMs - sinceMs, '+inf')}`,
+);

@@ -6,13 +6,14 @@
  * @module
  */
 import { setImmediate } from "node:timers";
-import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
+import type { RedisClient } from "../../storage/redis_client.ts";
+import type { Late, RedisCommand } from "../../storage/redis_command.ts";
 import { firstLine, isReply } from "../../storage/redis_deadline.ts";
 import { isOfCalls } from "../limit_kinds.ts";
 import { type Amounts, unitOf } from "../limiter.ts";
 import type { Bill } from "./local_decisions.ts";
 import { type Change, type Outcome, type Plan, type Settled, type Taken, toWhole } from "./plan.ts";
-import { SETTLE } from "./scripts.ts";
+import { SETTLE, type SettleCall } from "./scripts.ts";
 
 /** Maximum number of subjects whose settlements are kept while Redis is away. */
 const MAX_OWED = 100_000;
@@ -32,8 +33,6 @@ export interface SubjectSettlement {
   readonly sums: (Change & { change: number; excess: number })[];
 }
 
-type Script = ReturnType<RedisClient["script"]>;
-
 type Report = (settlement: SubjectSettlement, outcome: Outcome) => void;
 
 /** Answers of a Redis that can't carry out any call now. The same call may succeed later. */
@@ -47,7 +46,7 @@ const STATES = new RegExp(
 /** Sends settlements. */
 export class Settlements {
   readonly #client: RedisClient;
-  readonly #settle: Script;
+  readonly #settle: RedisCommand<SubjectSettlement, readonly Settled[]>;
   readonly #keptOpen: () => void;
   /** Those of this moment. */
   #pending = new Map<string, SubjectSettlement>();
@@ -58,7 +57,7 @@ export class Settlements {
   constructor(client: RedisClient, keptOpen: () => void) {
     this.#client = client;
     this.#keptOpen = keptOpen;
-    this.#settle = client.script("sallyportSettle", SETTLE);
+    this.#settle = client.command({ script: SETTLE, write: toCall, read: readSettled });
   }
 
   /**
@@ -123,27 +122,19 @@ export class Settlements {
    * @param deadlineMs Deadline, milliseconds
    */
   async send(settlement: SubjectSettlement, report: Report, deadlineMs?: number): Promise<void> {
-    const { countsKey, openKey } = settlement.plan;
-    const read = (answer: unknown) => readSettled(answer, settlement);
-    try {
-      const settled = await this.#client.run(
-        (redis) => this.#settle(redis, [countsKey, openKey], toArguments(settlement)),
-        read,
-        deadlineMs,
-      );
-      report(settlement, settled);
-    } catch (error) {
-      const late = error instanceof RedisFailed ? error.late : undefined;
-      if (late === undefined) return report(settlement, undefined);
-      void late.then(read).catch((cause: unknown) => this.#outcomeOf(cause)).then((outcome) =>
-        report(settlement, outcome)
-      );
-    }
+    const late = (one: Late<readonly Settled[]>) => report(settlement, this.#outcomeOf(one));
+    await this.#settle(settlement, { deadlineMs, late }).then(
+      (settled) => report(settlement, settled),
+      () => {}, // `late` has it
+    );
   }
 
   /** Returns what became of a settlement that failed. */
-  #outcomeOf(cause: unknown): Outcome {
-    if (mayBeDone(cause)) return "unknown";
+  #outcomeOf(late: Late<readonly Settled[]>): Outcome {
+    if (late.state === "answered") return late.answer;
+    if (late.state === "unknown") return "unknown";
+    if (late.state === "unsent") return undefined;
+    const { cause } = late;
     if (!isReply(cause) || STATES.test(String(cause))) return undefined;
     this.#keptOpen();
     this.#client.warn(`Redis refuses a settlement (${firstLine(cause)}): it is dropped`);
@@ -194,28 +185,13 @@ export function toUndoing(
   });
 }
 
-/**
- * Returns whether Redis may have carried out a call that failed: the connection broke before the
- * answer came.
- */
-export function mayBeDone(cause: unknown): boolean {
-  if (!(cause instanceof Error)) return false;
-  return cause.name === "MaxRetriesPerRequestError" || cause.message === "Connection is closed.";
-}
-
-/** Returns the arguments of {@link SETTLE}. */
-function toArguments({ ids, sums }: SubjectSettlement): (string | number)[] {
-  const args: (string | number)[] = [ids.length, ...ids];
-  for (const { limit, ends, change, excess, isUndone } of sums) {
-    args.push(
-      limit.field,
-      limit.window,
-      ends,
-      toWhole(change),
-      isUndone === true ? -1 : toWhole(excess),
-    );
-  }
-  return args;
+function toCall({ plan, ids, sums }: SubjectSettlement): SettleCall {
+  const { countsKey, openKey } = plan;
+  const changes = sums.map(({ limit, ends, change, excess, isUndone = false }) => {
+    const { field, window } = limit;
+    return { field, window, ends, change: toWhole(change), excess: toWhole(excess), isUndone };
+  });
+  return { countsKey, openKey, ids, changes };
 }
 
 const toSum = (change: Change) => ({ ...change, excess: Math.max(0, change.change) });
