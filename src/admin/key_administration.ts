@@ -4,7 +4,7 @@
  * @module
  */
 import { findKeyMisfits, type Surroundings } from "../config/cross_checks.ts";
-import { type KeyPolicy, toKeyJson } from "../config/key.ts";
+import { type KeyInput, type KeyPolicy, toKeyJson } from "../config/key.ts";
 import type { LimitSet } from "../config/limit_set.ts";
 import { ERRORS } from "../errors/codes.ts";
 import type { Digest } from "../keys/key_format.ts";
@@ -17,7 +17,7 @@ import {
   KeyStoreError,
   type LaterPart,
 } from "../keys/key_store.ts";
-import { keyState } from "../keys/policy.ts";
+import { type KeyState, keyState } from "../keys/policy.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { type LimitUse, toLimitUse } from "./limit_use.ts";
 
@@ -34,18 +34,23 @@ export interface KeyAdministrationParts {
 }
 
 /** A key as administrators see it: everything but its digests. */
-export type KeyView = Readonly<Record<string, unknown>> & {
-  readonly id: string;
-  readonly state: string;
-  readonly name?: string;
-  readonly expires?: string;
+export interface KeyView extends Omit<KeyInput, "key" | "digest" | "previous"> {
+  /** `unreadable` if it is active, but this version does not understand its record. */
+  readonly state: KeyState | "unreadable";
+  /** Why it is refused: the part of its record that this version does not understand. */
+  readonly unreadable?: string;
+  /** Names of what this version does not understand of its record, and keeps. */
+  readonly unknown?: readonly string[];
+  /** Time until which the secret before the last rotation is valid. */
+  readonly previousExpires?: string;
   readonly lastUsed?: string;
-  readonly providers?: readonly string[];
-  readonly models?: readonly string[];
-  readonly team?: string;
   readonly use?: readonly LimitUse[];
-  readonly limits?: Readonly<Record<string, unknown>>;
-};
+}
+
+/** A key with its secret, which only the answer shows that made it. */
+export interface NewKeyView extends KeyView {
+  readonly key: string;
+}
 
 /** Operations on keys. Each throws {@link KeyStoreError} if it is refused. */
 export class KeyAdministration {

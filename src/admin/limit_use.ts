@@ -4,13 +4,13 @@
  * @module
  */
 import { formatMoney } from "../config/units.ts";
-import { isWindowed } from "../limits/limit_kinds.ts";
+import { isWindowed, type LimitName } from "../limits/limit_kinds.ts";
 import type { Standing } from "../limits/limiter.ts";
 
 /** The use of one limit. */
 export interface LimitUse {
   /** Name of the limit; `spend` is the budget of money. */
-  readonly name: string;
+  readonly name: LimitName;
   /** The most that may be used; of money in its currency. */
   readonly limit: number;
   /** The part of it that is used. */

@@ -27,6 +27,13 @@ export interface RecordingView {
   readonly expires?: string | undefined;
 }
 
+/** A durable exchange that was told to stop. */
+export interface StoppedRecording {
+  readonly id: string;
+  /** False if it had ended before. */
+  readonly stopped: boolean;
+}
+
 /** Parts of {@link RecordingLists}. */
 export interface RecordingListParts {
   /** The store; `undefined` where no call can be recorded. */
@@ -85,7 +92,7 @@ export class RecordingLists {
    *
    * @throws {GatewayError} `recording_not_found`, `recordings_unavailable`
    */
-  async stop(id: string): Promise<{ readonly id: string; readonly stopped: boolean }> {
+  async stop(id: string): Promise<StoppedRecording> {
     const { store } = this.#parts;
     const found = isRecordingId(id) ? await orUnavailable(store?.find(id)) : undefined;
     if (store === undefined || found === undefined || found.state === "expired") {

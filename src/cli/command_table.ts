@@ -26,6 +26,47 @@ export interface CommandSpec {
   readonly fails?: string;
 }
 
+type Options = readonly OptionName[];
+type Texts = NonNullable<CommandSpec["texts"]>;
+
+/** Options that say of which usage a report is. */
+export const USAGE_FILTERS = [
+  "by",
+  "last",
+  "from",
+  "to",
+  "key",
+  "team",
+  "provider",
+  "model",
+  "operation",
+] as const;
+const USAGE_TEXTS: Texts = {
+  model: "only the usage of this model",
+  team: "only the usage of this team's keys",
+};
+
+/** Settings of a key, as a command makes or changes it. */
+const KEY_SETTINGS: Options = [
+  "name",
+  "providers",
+  "models",
+  "operations",
+  "team",
+  "requests",
+  "tokens",
+  "concurrency",
+  "budget",
+  "mode",
+  "durable",
+  "metadata",
+  "expires",
+];
+const KEY_TEXTS: Texts = {
+  team: "the team that it belongs to",
+  expires: "the end of the key: a duration from now, or a time",
+};
+
 /** Every command; the verbs of `keys` and `usage export` by two words. */
 export const COMMANDS = {
   "init": {
@@ -62,28 +103,8 @@ export const COMMANDS = {
   },
   "keys create": {
     text: "make a key, and print it this once",
-    options: [
-      "config",
-      "env-file",
-      "name",
-      "providers",
-      "models",
-      "operations",
-      "team",
-      "requests",
-      "tokens",
-      "concurrency",
-      "budget",
-      "mode",
-      "durable",
-      "metadata",
-      "expires",
-      "json",
-    ],
-    texts: {
-      team: "the team that it belongs to",
-      expires: "the end of the key: a duration from now, or a time",
-    },
+    options: ["config", "env-file", ...KEY_SETTINGS, "json"] as Options,
+    texts: KEY_TEXTS as Texts,
     example: "sallyport keys create --name search --requests 600/min --budget '50 USD/month'",
   },
   "keys list": {
@@ -101,28 +122,8 @@ export const COMMANDS = {
   "keys update": {
     operand: "ID",
     text: "change a key; the value off takes a setting away",
-    options: [
-      "config",
-      "env-file",
-      "name",
-      "providers",
-      "models",
-      "operations",
-      "team",
-      "requests",
-      "tokens",
-      "concurrency",
-      "budget",
-      "mode",
-      "durable",
-      "metadata",
-      "expires",
-      "json",
-    ],
-    texts: {
-      team: "the team that it belongs to",
-      expires: "the end of the key: a duration from now, or a time",
-    },
+    options: ["config", "env-file", ...KEY_SETTINGS, "json"] as Options,
+    texts: KEY_TEXTS as Texts,
     example: "sallyport keys update 4fJ0bR7sQm2K --requests 60/min --models off",
   },
   "keys rotate": {
@@ -180,50 +181,20 @@ export const COMMANDS = {
   },
   "usage": {
     text: "show what was used and what it costs",
-    options: [
-      "config",
-      "env-file",
-      "by",
-      "last",
-      "from",
-      "to",
-      "key",
-      "team",
-      "provider",
-      "model",
-      "operation",
-      "limit",
-      "csv",
-      "json",
-    ],
+    options: ["config", "env-file", ...USAGE_FILTERS, "limit", "csv", "json"] as Options,
     texts: {
+      ...USAGE_TEXTS,
       by: "sums by key, team, provider, model, operation, month, day or hour (UTC)",
-      model: "only the usage of this model",
-      team: "only the usage of this team's keys",
-    },
+    } as Texts,
     example: "sallyport usage --by team,model --last 30d",
   },
   "usage export": {
     text: "print usage hour by hour, or by day: JSON lines, or CSV",
-    options: [
-      "config",
-      "env-file",
-      "by",
-      "last",
-      "from",
-      "to",
-      "key",
-      "team",
-      "provider",
-      "model",
-      "operation",
-      "csv",
-    ],
+    options: ["config", "env-file", ...USAGE_FILTERS, "csv"] as Options,
     texts: {
+      ...USAGE_TEXTS,
       by: "rows by hour or day (UTC)",
-      model: "only the usage of this model",
-      team: "only the usage of this team's keys",
-    },
+    } as Texts,
     example: "sallyport usage export --by day --last 90d --csv > usage.csv",
   },
   "log": {

@@ -8,7 +8,7 @@
  */
 import process from "node:process";
 import * as v from "valibot";
-import { UsageQuerySchema } from "../admin/api/usage.ts";
+import { UsageQuerySchema, UsageReportSchema } from "../admin/api/usage.ts";
 import { USAGE_PARTS } from "../usage/query.ts";
 import type { UsageLine, UsageReport } from "../usage/report.ts";
 import type { UsageSums } from "../usage/sums.ts";
@@ -17,15 +17,10 @@ import { loadConfig } from "../serve/load_config.ts";
 import { USAGE_COUNTS } from "../usage/counts.ts";
 import { collect } from "./admin_client.ts";
 import { CommandLineError, print } from "./command.ts";
+import { USAGE_FILTERS } from "./command_table.ts";
 import type { CommandOptions } from "./options.ts";
 import { alignColumns, bold } from "./table.ts";
-import {
-  readQuery,
-  toCommandLineError,
-  toTexts,
-  USAGE_FILTERS,
-  withUsage,
-} from "./usage_source.ts";
+import { readQuery, toCommandLineError, toTexts, withUsage } from "./usage_source.ts";
 
 /** The number of decimals of a cost in the table; JSON and CSV state it exactly. */
 const SHOWN_DECIMALS = 4;
@@ -33,31 +28,6 @@ const SHOWN_DECIMALS = 4;
 const MAX_NAME = 40;
 
 const ASKED = [...USAGE_FILTERS, "limit"] as const;
-
-const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0));
-const money = v.nullable(v.pipe(v.string(), v.regex(/^[0-9]+(?:\.[0-9]{1,12})?$/)));
-const sums = {
-  ...v.entriesFromList([...USAGE_COUNTS, "tokens", "unpriced"], count),
-  cost: money,
-  estimatedCost: money,
-};
-/** Schema of a gateway's answer. */
-const ReportSchema = v.object({
-  from: v.string(),
-  to: v.string(),
-  by: v.array(v.picklist(USAGE_PARTS)),
-  currency: v.string(),
-  backend: v.picklist(["memory", "file", "redis"]),
-  left: count,
-  next: v.nullable(v.string()),
-  rows: v.array(
-    v.object({
-      ...v.entriesFromList([...USAGE_PARTS, "name"], v.exactOptional(v.string())),
-      ...sums,
-    }),
-  ),
-  totals: v.object(sums),
-});
 
 function readReport(text: string, origin: string): UsageReport {
   let content: unknown;
@@ -68,7 +38,7 @@ function readReport(text: string, origin: string): UsageReport {
       `what answers at ${origin} is no gateway: see admin in the configuration`,
     );
   }
-  const report = v.safeParse(ReportSchema, content);
+  const report = v.safeParse(UsageReportSchema, content);
   if (report.success) return report.output;
   throw new CommandLineError(`what answers at ${origin} is no gateway of this version`);
 }

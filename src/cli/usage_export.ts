@@ -7,14 +7,9 @@ import { UsageExportSchema } from "../admin/api/usage.ts";
 import { loadConfig } from "../serve/load_config.ts";
 import { toExportText } from "../usage/usage_text.ts";
 import { printParts } from "./command.ts";
+import { USAGE_FILTERS } from "./command_table.ts";
 import type { CommandOptions } from "./options.ts";
-import {
-  readQuery,
-  toCommandLineError,
-  toTexts,
-  USAGE_FILTERS,
-  withUsage,
-} from "./usage_source.ts";
+import { readQuery, toCommandLineError, toTexts, withUsage } from "./usage_source.ts";
 
 /**
  * Prints the rows of usage.

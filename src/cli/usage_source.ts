@@ -22,19 +22,6 @@ import { toPlain } from "./table.ts";
 /** The longest silence of the gateway. Milliseconds. */
 const ASK_MS = 30_000;
 
-/** Options that say of which usage a report is. */
-export const USAGE_FILTERS = [
-  "by",
-  "last",
-  "from",
-  "to",
-  "key",
-  "team",
-  "provider",
-  "model",
-  "operation",
-] as const;
-
 /**
  * Returns the options of a query that were given, as texts.
  *

@@ -19,7 +19,7 @@ import {
   type WrittenLimits,
 } from "./limit_set.ts";
 import { OperationsSchema, type WrittenGroup } from "./operation_groups.ts";
-import { about, nonEmpty, patchOf, secret, shortText } from "./schema.ts";
+import { about, type EntriesOf, nonEmpty, patchOf, secret, shortText } from "./schema.ts";
 import { TeamNameSchema } from "./team.ts";
 
 /**
@@ -181,6 +181,9 @@ const policy = {
   expires: about(v.optional(time), "From then on it is refused; such as 2027-01-31T00:00:00Z"),
 };
 
+/** @internal The settings of a key that people decide on, as they are written. */
+export const PolicyEntries: EntriesOf<Omit<ResolvedKey, "id">> = policy;
+
 /** Names the time of `expires` for what the schema has made of it: milliseconds since 1970. */
 const toPolicy = <Given extends { readonly expires?: number | undefined }>(
   { expires, ...rest }: Given,
@@ -261,13 +264,16 @@ const toTime = (ms: number | undefined): string | undefined =>
  * Writes a key as JSON that {@link KeySchema} reads as the same key; fields without a value are
  * `undefined`, which JSON leaves out.
  */
-export function toKeyJson(key: KeyConfig): Record<string, unknown> {
+export function toKeyJson(key: KeyConfig): KeyInput & Record<string, unknown> {
   const { limits, durable, previous, expiresAt, revokedAt, createdAt, ...rest } = key;
   return {
     ...rest,
     limits: limits && toLimitsJson(limits),
     durable: durable === undefined ? undefined : toDurableJson(durable),
-    previous: previous && { digest: previous.digest, expires: toTime(previous.expiresAt) },
+    previous: previous && {
+      digest: previous.digest,
+      expires: new Date(previous.expiresAt).toISOString(),
+    },
     expires: toTime(expiresAt),
     revoked: toTime(revokedAt),
     created: toTime(createdAt),

@@ -91,3 +91,10 @@ export function patchOf<Patch>(
     ),
   );
 }
+
+/** The schema of each entry of `Value`. An entry that can be left out has a schema that says so. */
+export type EntriesOf<Value> = {
+  readonly [Name in keyof Value]-?: object extends Pick<Value, Name>
+    ? v.GenericSchema<Value[Name] | undefined, unknown> & { readonly type: "optional" }
+    : v.GenericSchema<Value[Name], unknown>;
+};

@@ -20,7 +20,7 @@ import {
   type Reservation,
 } from "../limits/limiter.ts";
 import { type Post, Webhook, type WebhookMessage } from "../observe/alerts/webhook.ts";
-import { createFetchTransport } from "../upstream/transport.ts";
+import { createOwnCaller } from "./own_call.ts";
 
 /** Deadline of one attempt. Milliseconds. */
 const POST_MS = 10_000;
@@ -176,28 +176,13 @@ function toMessage(reached: ReachedBudget, id: string, at: number): WebhookMessa
 }
 
 function createPost(url: string, clock: Clock): Post {
-  const transport = createFetchTransport();
-  const base = new URL(url);
+  const call = createOwnCaller(POST_MS, clock);
+  const to = new URL(url);
   return async (headers, bytes) => {
-    const controller = new AbortController();
-    const abort = (reason: Error) => controller.abort(reason);
-    const cancel = clock.timer(POST_MS, () => abort(new Error("no answer in time")), {
-      isBackground: true,
-    });
-    try {
-      const { status, body } = await transport.send({
-        base,
-        target: base.pathname + base.search,
-        method: "POST",
-        headers: { ...headers },
-        body: { bytes, release() {} },
-        connectMs: POST_MS,
-        exchange: { reason: undefined, signal: controller.signal, onAbort: () => () => {}, abort },
-      });
+    const request = { method: "POST", headers: { ...headers }, body: { bytes, release() {} } };
+    return await call(to, request, ({ status, body }) => {
       body?.cancel();
-      return status;
-    } finally {
-      cancel();
-    }
+      return Promise.resolve(status);
+    });
   };
 }

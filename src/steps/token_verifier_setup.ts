@@ -18,69 +18,22 @@ import {
 import { MemoryRevocations, type RevocableToken } from "../keys/identity/revocations.ts";
 import { TokenVerifier } from "../keys/identity/verifier.ts";
 import type { Digest } from "../keys/key_format.ts";
-import { createFetchTransport, type Transport } from "../upstream/transport.ts";
+import type { UpstreamResponse } from "../upstream/transport.ts";
+import { createOwnCaller } from "./own_call.ts";
 
 /** Deadline of one document. Milliseconds. */
 const FETCH_MS = 5000;
 /** Maximum size of one document: that of the largest issuers is under 50 kB. Bytes. */
 const MAX_DOCUMENT_BYTES = 512 * 1024;
 
-/**
- * Creates the function that fetches the documents of issuers.
- *
- * @param transport The transport, which decides on the way out; the global `fetch` if left out
- * @returns Fetches a document; no redirect is followed
- */
-export function createDocumentFetcher(
-  clock: Clock,
-  transport: Transport = createFetchTransport(),
-): FetchDocument {
-  return async (base) => {
-    const controller = new AbortController();
-    const abort = (reason: Error) => controller.abort(reason);
-    const onAbort = (act: () => void) => {
-      controller.signal.addEventListener("abort", act);
-      return () => controller.signal.removeEventListener("abort", act);
-    };
-    let cancel = (): void => {};
-    const late = new Promise<never>((_, reject) => {
-      const end = () => {
-        abort(new Error("no answer in time"));
-        reject(new Error("no answer in time"));
-      };
-      cancel = clock.timer(FETCH_MS, end, { isBackground: true });
-    });
-    const fetching = fetchText(transport, base, {
-      reason: undefined,
-      signal: controller.signal,
-      onAbort,
-      abort,
-    });
-    try {
-      return await Promise.race([fetching, late]);
-    } catch (error) {
-      fetching.catch(() => {});
-      throw error;
-    } finally {
-      cancel();
-    }
-  };
+/** Creates the function that fetches the documents of issuers. No redirect is followed. */
+export function createDocumentFetcher(clock: Clock): FetchDocument {
+  const call = createOwnCaller(FETCH_MS, clock);
+  const request = { method: "GET", headers: { accept: "application/json" }, body: null };
+  return (url) => call(url, request, readDocument);
 }
 
-async function fetchText(
-  transport: Transport,
-  base: URL,
-  exchange: Parameters<Transport["send"]>[0]["exchange"],
-): Promise<string> {
-  const { status, body } = await transport.send({
-    base,
-    target: base.pathname + base.search,
-    method: "GET",
-    headers: { accept: "application/json" },
-    body: null,
-    connectMs: FETCH_MS,
-    exchange,
-  });
+async function readDocument({ status, body }: UpstreamResponse): Promise<string> {
   if (status !== 200 || body === null) {
     body?.cancel();
     throw new Error(`the answer has status ${status}`);

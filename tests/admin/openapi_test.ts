@@ -178,8 +178,8 @@ describe("the description of the admin API", () => {
       path,
       method,
       operationId,
-      body: body?.form as string | undefined,
-      answers: `${status} ${answers}`,
+      body: body?.name,
+      answers: `${status} ${answers.name}`,
       query: Object.keys(query?.means ?? {}).sort(),
       inPath: path.match(/\{\w+\}/g) ?? [],
     }));
@@ -315,6 +315,49 @@ describe("the description of the admin API", () => {
       name,
     ) => !elsewhere.includes(name));
     assert.deepEqual(properties.filter((name) => !seen.has(`Key.${name}`)), []);
+  });
+
+  it("is true of the answers about the gateway and its traffic", async () => {
+    await running.chat((await running.call("POST", "/v1/keys", { body: {} })).json.key);
+    const named = [
+      "showOperator",
+      "listProviders",
+      "showUsage",
+      "listExchanges",
+      "listRecordings",
+      "drain",
+      "resume",
+    ];
+    for (const operationId of named) {
+      const { path, method, responses } = operations().find((each) =>
+        each.operationId === operationId
+      ) ??
+        assert.fail();
+      const { status, json } = await running.call(method.toUpperCase(), path);
+      assertFits(nameOf(responses[status] ?? assert.fail(`${operationId}: ${status}`)), json);
+    }
+    const headers = { authorization: `Bearer ${TOKEN}` };
+    const exported = await (await fetch(`${running.admin}/v1/usage/export`, { headers })).text();
+    for (const line of exported.trim().split("\n")) assertFits("UsageRow", JSON.parse(line));
+    const live = await fetch(`${running.admin}/v1/live`, { headers });
+    const reader = live.body?.getReader() ?? assert.fail();
+    const decoder = new TextDecoder();
+    let event = "";
+    while (!event.endsWith("\n\n")) {
+      event += decoder.decode((await reader.read()).value, { stream: true });
+    }
+    await reader.cancel();
+    assertFits("LiveReport", JSON.parse(event.replace(/^data: /, "")));
+  });
+
+  it("has one schema for each name", () => {
+    const schemas = new Map<string, unknown>();
+    for (const { body, answers } of ADMIN_ROUTES) {
+      for (const { name, schema } of body === undefined ? [answers] : [body, answers]) {
+        assert.equal(schemas.get(name) ?? schema, schema, name);
+        schemas.set(name, schema);
+      }
+    }
   });
 
   it("is true of refusals", async () => {

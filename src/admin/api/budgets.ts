@@ -4,9 +4,10 @@
  * @module
  */
 import * as v from "valibot";
-import type { BudgetQuery, BudgetReports } from "../budget_reports.ts";
-import type { AdminRoute } from "./route.ts";
+import type { BudgetList, BudgetQuery, BudgetReports, BudgetView } from "../budget_reports.ts";
 import { DEFAULT_LISTED, listLimit } from "./list_limit.ts";
+import { type AdminRoute, route } from "./route.ts";
+import { amount, closed, list, objectOf, oneOf, optional, orNull, text, time } from "./schema.ts";
 
 /** Limit of the keys of a page. */
 const MAX_LISTED = 1000;
@@ -18,69 +19,39 @@ const BudgetQuerySchema: v.GenericSchema<unknown, BudgetQuery> = v.strictObject(
   team: v.optional(v.string()),
 });
 
-const text = { type: "string" };
-const time = { type: ["string", "null"], format: "date-time" };
-const amount = { type: "number", minimum: 0 };
-
-const properties = {
-  of: { enum: ["key", "team"] },
-  id: {
-    ...text,
-    description: "Id of the key or of the caller with an identity token, or name of the team",
-  },
-  name: { ...text, description: "That of the key" },
-  team: { ...text, description: "That of the key" },
-  plan: {
-    ...text,
-    description: "That of the caller with an identity token, when it was last in use",
-  },
-  unit: { ...text, description: "tokens, or the currency" },
-  limit: amount,
-  used: { ...amount, description: "With what open calls have reserved" },
-  mode: { enum: ["enforce", "observe", "strict"] },
-  period: { enum: ["day", "month"] },
-  renews: { ...text, format: "date-time", description: "Start of the next day or month, UTC" },
-  perDay: {
-    type: ["number", "null"],
-    minimum: 0,
-    description: "Use in a day at the pace of late: the average of the last 7 days, " +
+const budget = objectOf<BudgetView>({
+  of: oneOf(["key", "team"]),
+  id: text("Id of the key or of the caller with an identity token, or name of the team"),
+  name: optional(text("That of the key")),
+  team: optional(text("That of the key")),
+  plan: optional(
+    text("That of the caller with an identity token, when it was last in use"),
+  ),
+  unit: text("tokens, or the currency"),
+  limit: amount(),
+  used: amount("With what open calls have reserved"),
+  mode: oneOf(["enforce", "observe", "strict"]),
+  period: oneOf(["day", "month"]),
+  renews: time("Start of the next day or month, UTC"),
+  perDay: orNull(
+    amount(),
+    "Use in a day at the pace of late: the average of the last 7 days, " +
       "of a budget for a day that of the last 24 hours, or since the first use in them, " +
       "at least an hour; null where usage can't be read",
-  },
-  paceSince: {
-    ...time,
-    description: "The time since when the pace is the average; null where nothing was used",
-  },
-  runsOut: {
-    ...time,
-    description: "When it will be used up at this pace; " +
+  ),
+  paceSince: orNull(
+    time(),
+    "The time since when the pace is the average; null where nothing was used",
+  ),
+  runsOut: orNull(
+    time(),
+    "When it will be used up at this pace; " +
       "null where that is not before it renews, or is so already",
-  },
-};
-
-/** JSON Schema of the answer, for the description. */
-export const budgetListSchema: Readonly<Record<string, unknown>> = {
-  type: "object",
-  required: ["budgets", "next"],
-  additionalProperties: false,
-  properties: {
-    budgets: {
-      type: "array",
-      items: {
-        type: "object",
-        required: Object.keys(properties).filter((name) =>
-          !["name", "team", "plan"].includes(name)
-        ),
-        additionalProperties: false,
-        properties,
-      },
-    },
-    next: { type: ["string", "null"], description: "What to give as after for the next page" },
-  },
-};
+  ),
+});
 
 /** The route of budgets. */
-export const BUDGET_ROUTES: readonly AdminRoute<BudgetReports>[] = [{
+export const BUDGET_ROUTES: readonly AdminRoute<BudgetReports>[] = [route({
   method: "get",
   path: "/v1/budgets",
   operationId: "listBudgets",
@@ -99,6 +70,12 @@ export const BUDGET_ROUTES: readonly AdminRoute<BudgetReports>[] = [{
     },
   },
   status: 200,
-  answers: "BudgetList",
-  run: (budgets, { query }) => budgets.list(query as BudgetQuery),
-}];
+  answers: {
+    name: "BudgetList",
+    schema: closed(objectOf<BudgetList>({
+      budgets: list(closed(budget)),
+      next: orNull(text(), "What to give as after for the next page"),
+    })),
+  },
+  run: (budgets, { query }) => budgets.list(query),
+})];

@@ -11,17 +11,19 @@ import {
   readDuration,
 } from "../../observe/live/exchange_filter.ts";
 import type { ExchangePlace } from "../../observe/live/exchange_page.ts";
-import { KEPT_EXCHANGES } from "../../observe/live/live_report.ts";
+import { KEPT_EXCHANGES, type LiveExchange } from "../../observe/live/live_report.ts";
 import type { ExchangeLists } from "../exchange_lists.ts";
 import { gateway } from "./fleet.ts";
-import type { AdminRoute } from "./route.ts";
 import { listLimit, listLimitMeans } from "./list_limit.ts";
+import { exchangeSchema } from "./live_schemas.ts";
+import { type AdminRoute, route } from "./route.ts";
+import { list, objectOf, optional, orNull, text } from "./schema.ts";
 
 const MAX_LISTED = 500;
 /** The longest text to look for: a model has 256 characters at most. */
 const MAX_TEXT = 256;
 
-const text = v.optional(
+const shortText = v.optional(
   v.pipe(v.string(), v.maxLength(MAX_TEXT, `expected ${MAX_TEXT} characters at most`)),
 );
 
@@ -33,14 +35,14 @@ const duration = v.optional(v.pipe(
 ));
 
 const FILTER_ENTRIES = {
-  search: text,
-  id: text,
-  key: text,
-  provider: text,
-  model: text,
-  operation: text,
+  search: shortText,
+  id: shortText,
+  key: shortText,
+  provider: shortText,
+  model: shortText,
+  operation: shortText,
   outcome: v.optional(v.picklist(END_KINDS, `expected one of ${END_KINDS.join(", ")}`)),
-  code: text,
+  code: shortText,
   status: v.optional(
     v.pipe(
       v.string(),
@@ -90,8 +92,17 @@ const QuerySchema = v.strictObject({
   )),
 });
 
+/** A page of exchanges. */
+export interface ExchangeList {
+  readonly exchanges: readonly LiveExchange[];
+  /** Where the next page begins; `null` after the last one. */
+  readonly next: string | null;
+  /** Names of the gateways that did not answer. */
+  readonly missing?: readonly string[] | undefined;
+}
+
 /** The routes of exchanges. */
-export const EXCHANGE_ROUTES: readonly AdminRoute<ExchangeLists>[] = [{
+export const EXCHANGE_ROUTES: readonly AdminRoute<ExchangeLists>[] = [route({
   method: "get",
   path: "/v1/exchanges",
   operationId: "listExchanges",
@@ -121,9 +132,16 @@ export const EXCHANGE_ROUTES: readonly AdminRoute<ExchangeLists>[] = [{
     },
   },
   status: 200,
-  answers: "ExchangeList",
+  answers: {
+    name: "ExchangeList",
+    schema: objectOf<ExchangeList>({
+      exchanges: list(exchangeSchema, "The newest first"),
+      next: orNull(text(), "What to give as after for the next page; null after the last"),
+      missing: optional(list(text(), "With gateway: the names of those that did not answer")),
+    }),
+  },
   async run(lists, { query }) {
-    const { limit, after, gateway, ...parts } = query as v.InferOutput<typeof QuerySchema>;
+    const { limit, after, gateway, ...parts } = query;
     const found = await lists.find({ filter: toFilter(parts), limit, before: after }, gateway);
     const { exchanges, reached, missing } = found;
     return {
@@ -132,4 +150,4 @@ export const EXCHANGE_ROUTES: readonly AdminRoute<ExchangeLists>[] = [{
       missing,
     };
   },
-}];
+})];

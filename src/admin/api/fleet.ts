@@ -6,8 +6,10 @@
  */
 import * as v from "valibot";
 import type { Fleet } from "../../observe/fleet/fleet.ts";
-import type { AdminRoute, RouteQuery } from "./route.ts";
-import { state } from "./live_schemas.ts";
+import type { FleetGateway, FleetReport } from "../../observe/fleet/fleet_report.ts";
+import { stateSchema } from "./live_schemas.ts";
+import { type AdminRoute, route, type RouteQuery } from "./route.ts";
+import { amount, count, flag, list, objectOf, oneOf, orNull, text } from "./schema.ts";
 
 /**
  * Gateways that a call is about: an id, a name or `all`; `undefined` for the called one.
@@ -23,7 +25,7 @@ export const gateway: v.OptionalSchema<v.GenericSchema<string, string>, undefine
 );
 
 /** The query of what can be seen of all gateways. */
-export const FLEET_QUERY: RouteQuery = {
+export const FLEET_QUERY: RouteQuery<FleetQuery> = {
   schema: v.pipe(
     v.strictObject({
       scope: v.optional(v.picklist(["gateway", "fleet"], 'expected "gateway" or "fleet"')),
@@ -47,86 +49,59 @@ export const FLEET_QUERY: RouteQuery = {
 };
 
 /** The query of what can be done to all gateways. */
-export const TURN_QUERY: RouteQuery = {
+export const TURN_QUERY: RouteQuery<FleetQuery> = {
   schema: v.strictObject({ gateway }),
   means: { gateway: "The gateway with this id or name, or all; this one if left out" },
 };
 
-const text = { type: "string" };
-const count = { type: "integer", minimum: 0 };
-const ms = { type: "number", minimum: 0 };
-const maybe = { type: ["number", "null"], minimum: 0 };
-const is = { type: "boolean" };
-
-const gatewayProperties = {
-  id: { ...text, description: "That of its process: a gateway that starts again has another one" },
-  name: { ...text, description: "instance of its configuration, or its host and first port" },
-  presence: {
-    enum: ["serving", "lost", "left"],
-    description: "left: it ended as it should; lost: it fell silent",
-  },
-  silentMs: { ...ms, description: "Since it was last heard of" },
-  isSelf: { ...is, description: "Whether it is the one that answers" },
-  state,
-  version: text,
-  digest: { ...text, description: "Of its configuration; equal for equal ones" },
-  startedAt: { ...ms, description: "Milliseconds since 1970" },
-  runtime: text,
-  workers: { ...count, description: "Processes that serve" },
-  workersWanted: count,
-  openExchanges: count,
-  openStreams: count,
-  rate: {
-    type: "number",
-    minimum: 0,
-    description: "Exchanges a second, over the last ten seconds",
-  },
-  errorShare: { ...maybe, description: "Errors among the exchanges of the last minute" },
-  p50: { ...maybe, description: "Duration of an exchange, over the last minute, milliseconds" },
-  p95: maybe,
-  overhead: {
-    ...maybe,
-    description: "Half of all take less of the gateway's own time, milliseconds",
-  },
-  memoryBytes: count,
-  isRedisUp: {
-    type: ["boolean", "null"],
-    description: "Whether Redis answers it; null without one",
-  },
-  localDecisions: { ...count, description: "Limits that it decided without Redis" },
-};
-
-/** JSON Schema of the answer, for the description. */
-export const fleetSchema: Readonly<Record<string, unknown>> = {
-  type: "object",
-  required: ["now", "isShared", "isStale", "asOf", "gateways"],
-  properties: {
-    now: { ...ms, description: "Wall clock, milliseconds since 1970" },
-    isShared: { ...is, description: "Whether there is a Redis, which other gateways can share" },
-    isStale: {
-      ...is,
-      description: "True while Redis does not answer: the others are told as they were",
-    },
-    asOf: { ...ms, description: "When the others were last heard of" },
-    gateways: {
-      type: "array",
-      items: {
-        type: "object",
-        required: Object.keys(gatewayProperties),
-        properties: gatewayProperties,
-      },
-    },
-  },
-};
+const gatewaySchema = objectOf<FleetGateway>({
+  id: text("That of its process: a gateway that starts again has another one"),
+  name: text("instance of its configuration, or its host and first port"),
+  presence: oneOf(
+    ["serving", "lost", "left"],
+    "left: it ended as it should; lost: it fell silent",
+  ),
+  silentMs: amount("Since it was last heard of"),
+  isSelf: flag("Whether it is the one that answers"),
+  state: stateSchema,
+  version: text(),
+  digest: text("Of its configuration; equal for equal ones"),
+  startedAt: amount("Milliseconds since 1970"),
+  runtime: text(),
+  workers: count("Processes that serve"),
+  workersWanted: count(),
+  openExchanges: count(),
+  openStreams: count(),
+  rate: amount("Exchanges a second, over the last ten seconds"),
+  errorShare: orNull(amount(), "Errors among the exchanges of the last minute"),
+  p50: orNull(amount(), "Duration of an exchange, over the last minute, milliseconds"),
+  p95: orNull(amount()),
+  overhead: orNull(
+    amount(),
+    "Half of all take less of the gateway's own time, milliseconds",
+  ),
+  memoryBytes: count(),
+  isRedisUp: orNull(flag(), "Whether Redis answers it; null without one"),
+  localDecisions: count("Limits that it decided without Redis"),
+});
 
 /** The route of the fleet. */
-export const FLEET_ROUTES: readonly AdminRoute<Fleet>[] = [{
+export const FLEET_ROUTES: readonly AdminRoute<Fleet>[] = [route({
   method: "get",
   path: "/v1/fleet",
   operationId: "listGateways",
   summary:
     "List the gateways that share the Redis, side by side, and those that left or were lost lately",
   status: 200,
-  answers: "Fleet",
+  answers: {
+    name: "Fleet",
+    schema: objectOf<FleetReport>({
+      now: amount("Wall clock, milliseconds since 1970"),
+      isShared: flag("Whether there is a Redis, which other gateways can share"),
+      isStale: flag("True while Redis does not answer: the others are told as they were"),
+      asOf: amount("When the others were last heard of"),
+      gateways: list(gatewaySchema),
+    }),
+  },
   run: (fleet) => fleet.list(),
-}];
+})];

@@ -11,11 +11,11 @@ import { type Handler, toHandler } from "../../http/web.ts";
 import { toFleetMetricsText } from "../../observe/fleet/fleet_metrics.ts";
 import { PAGE_PATHS, toPageAnswer } from "../page.ts";
 import { toAnswer, toErrorAnswer } from "./answers.ts";
-import { FLEET_QUERY, type FleetQuery } from "./fleet.ts";
+import { FLEET_QUERY } from "./fleet.ts";
 import { Guard, type GuardParts } from "./guard.ts";
 import { toOpenApi } from "./openapi.ts";
 import { OperatorActions, type OperatorParts } from "./operator_actions.ts";
-import { readBody, readQuery } from "./read_request.ts";
+import { readQuery } from "./read_request.ts";
 import type { RouteFacts } from "./route.ts";
 import { bindRoutes, type BoundRoute, type RouteServices } from "./routes.ts";
 import { supervise, type SupervisionParts } from "./supervision.ts";
@@ -51,7 +51,7 @@ async function toMetricsAnswer(
     "cache-control": "no-store",
     vary: "accept",
   };
-  const { gateway } = readQuery(FLEET_QUERY, url) as FleetQuery;
+  const { gateway } = readQuery(FLEET_QUERY, url);
   const body = gateway === undefined
     ? await metrics(format)
     : toFleetMetricsText(await fleet.metrics(gateway), format);
@@ -131,8 +131,7 @@ async function answerCall(
   const call = { ...route, target: toTarget(route, id, url) };
   return await supervise(call, operator, parts, async () => {
     const query = route.query && readQuery(route.query, url);
-    const body = await readBody(route.body?.schema, inbound);
-    return await route.answer({ id, operator, query, body, inbound });
+    return await route.answer({ id, operator, query, inbound });
   });
 }
 

@@ -4,19 +4,26 @@
  * @module
  */
 import * as v from "valibot";
-import type { KeyAdministration } from "../key_administration.ts";
+import type { KeyAdministration, KeyView, NewKeyView } from "../key_administration.ts";
 import { DEFAULT_OVERLAP } from "../../keys/lifecycle.ts";
-import { KeyPatchSchema, KeyPolicySchema } from "../../config/key.ts";
+import { KeyPatchSchema, KeyPolicySchema, PolicyEntries } from "../../config/key.ts";
+import type { EntriesOf } from "../../config/schema.ts";
 import { parseDuration } from "../../config/units.ts";
 import { listLimit, listLimitMeans } from "./list_limit.ts";
-import type { AdminRoute } from "./route.ts";
+import { type AdminRoute, route } from "./route.ts";
+import { flag, list, type Named, objectOf, oneOf, optional, orNull, text, time } from "./schema.ts";
+import { useSchema } from "./teams.ts";
 
 const MAX_LISTED = 1000;
 
 const durationForm = 'expected a duration such as "24h"; "0s" ends the old secret at once';
 const RotationSchema = v.strictObject({
   overlap: v.optional(
-    v.pipe(v.string(durationForm), v.check((text) => parseDuration(text) >= 0, durationForm)),
+    v.pipe(
+      v.string(durationForm),
+      v.check((text) => parseDuration(text) >= 0, durationForm),
+      v.examples(["0s"]),
+    ),
     DEFAULT_OVERLAP,
   ),
 }, "expected an object");
@@ -28,9 +35,45 @@ const ListSchema = v.strictObject({
   use: v.optional(v.picklist(["true", "false"], 'expected "true" or "false"'), "false"),
 });
 
+const keyEntries: EntriesOf<KeyView> = {
+  ...PolicyEntries,
+  id: text("Names the key in logs and metrics"),
+  state: oneOf(["active", "disabled", "revoked", "expired", "unreadable"]),
+  unreadable: optional(
+    text("Why it is refused: what this version does not understand of its record"),
+  ),
+  unknown: optional(
+    list(text(), "Names of what this version does not understand of its record, and keeps"),
+  ),
+  created: optional(time()),
+  revoked: optional(time()),
+  lastUsed: optional(time("Written down lazily")),
+  previousExpires: optional(time("Until when the secret before the last rotation is good")),
+  use: optional(useSchema),
+};
+
+const keySchema = objectOf<KeyView>(keyEntries);
+const KEY: Named<KeyView> = { name: "Key", schema: keySchema };
+
+const NEW_KEY: Named<NewKeyView> = {
+  name: "NewKey",
+  schema: objectOf<NewKeyView>({
+    ...keyEntries,
+    key: text("The key itself. No other answer shows it"),
+  }),
+};
+
+/** A page of keys. */
+export interface KeyList {
+  readonly keys: readonly KeyView[];
+  readonly next: string | null;
+  /** True if they are part of the configuration, where no call changes them. */
+  readonly readOnly: boolean;
+}
+
 /** The routes of keys. */
 export const KEY_ROUTES: readonly AdminRoute<KeyAdministration>[] = [
-  {
+  route({
     method: "get",
     path: "/v1/keys",
     operationId: "listKeys",
@@ -45,85 +88,91 @@ export const KEY_ROUTES: readonly AdminRoute<KeyAdministration>[] = [
       },
     },
     status: 200,
-    answers: "KeyList",
+    answers: {
+      name: "KeyList",
+      schema: objectOf<KeyList>({
+        keys: list(keySchema),
+        next: orNull(text(), "What to give as after for the next page"),
+        readOnly: flag("True if keys stand in the configuration: no call changes them"),
+      }),
+    },
     async run(keys, { query }) {
-      const { limit, after, search, use } = query as v.InferOutput<typeof ListSchema>;
+      const { limit, after, search, use } = query;
       const found = await keys.list({ limit, after, search }, { withUse: use === "true" });
       const next = found.length === limit ? found.at(-1)?.id ?? null : null;
       return { keys: found, next, readOnly: keys.isReadOnly };
     },
-  },
-  {
+  }),
+  route({
     method: "post",
     path: "/v1/keys",
     operationId: "createKey",
     summary: "Make a key; the answer is the only one that shows it whole",
-    body: { schema: KeyPolicySchema, form: "KeyPolicy" },
+    body: { name: "KeyPolicy", schema: KeyPolicySchema },
     status: 201,
-    answers: "NewKey",
+    answers: NEW_KEY,
     async run(keys, { body }) {
-      const { key, view } = await keys.create(body as v.InferOutput<typeof KeyPolicySchema>);
+      const { key, view } = await keys.create(body);
       return { ...view, key };
     },
-  },
-  {
+  }),
+  route({
     method: "get",
     path: "/v1/keys/{id}",
     operationId: "showKey",
     summary: "Show a key and what it has taken of its limits",
     status: 200,
-    answers: "Key",
+    answers: KEY,
     run: (keys, { id }) => keys.show(id),
-  },
-  {
+  }),
+  route({
     method: "patch",
     path: "/v1/keys/{id}",
     operationId: "updateKey",
     summary: "Change what a key may do; null takes a setting or one of its limits away",
-    body: { schema: KeyPatchSchema, form: "KeyPatch" },
+    body: { name: "KeyPatch", schema: KeyPatchSchema },
     status: 200,
-    answers: "Key",
-    run: (keys, { id, body }) => keys.update(id, body as v.InferOutput<typeof KeyPatchSchema>),
-  },
-  {
+    answers: KEY,
+    run: (keys, { id, body }) => keys.update(id, body),
+  }),
+  route({
     method: "post",
     path: "/v1/keys/{id}/revoke",
     operationId: "revokeKey",
     summary: "End a key for good, with both its secrets",
     status: 200,
-    answers: "Key",
+    answers: KEY,
     run: (keys, { id }) => keys.revoke(id),
-  },
-  {
+  }),
+  route({
     method: "post",
     path: "/v1/keys/{id}/disable",
     operationId: "disableKey",
     summary: "Suspend a key, with both its secrets, until it is enabled",
     status: 200,
-    answers: "Key",
+    answers: KEY,
     run: (keys, { id }) => keys.disable(id),
-  },
-  {
+  }),
+  route({
     method: "post",
     path: "/v1/keys/{id}/enable",
     operationId: "enableKey",
     summary: "Let a disabled key in again",
     status: 200,
-    answers: "Key",
+    answers: KEY,
     run: (keys, { id }) => keys.enable(id),
-  },
-  {
+  }),
+  route({
     method: "post",
     path: "/v1/keys/{id}/rotate",
     operationId: "rotateKey",
     summary: "Give a key a new secret; the old one stays good for the overlap",
-    body: { schema: RotationSchema, form: "Rotation" },
+    body: { name: "Rotation", schema: RotationSchema },
     status: 200,
-    answers: "NewKey",
+    answers: NEW_KEY,
     async run(keys, { id, body }) {
-      const { overlap } = body as v.InferOutput<typeof RotationSchema>;
-      const { key, view } = await keys.rotate(id, parseDuration(overlap));
+      const { key, view } = await keys.rotate(id, parseDuration(body.overlap));
       return { ...view, key };
     },
-  },
+  }),
 ];

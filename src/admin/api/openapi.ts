@@ -4,122 +4,49 @@
  *
  * @module
  */
-import { toJsonSchema } from "@valibot/to-json-schema";
-import type * as v from "valibot";
-import { DEFAULT_OVERLAP } from "../../keys/lifecycle.ts";
-import { KeyPatchSchema, KeyPolicySchema } from "../../config/key.ts";
-import { budgetListSchema } from "./budgets.ts";
+import {
+  type JsonSchema,
+  type OverrideSchemaContext,
+  toJsonSchemaDefs,
+} from "@valibot/to-json-schema";
+import * as v from "valibot";
 import { toCallerPaths, toCallerTags } from "./caller_paths.ts";
-import { fleetSchema } from "./fleet.ts";
-import { liveSchemas } from "./live_schemas.ts";
-import { providerListSchema } from "./providers.ts";
-import { recordingSchemas } from "./recordings.ts";
-import { type RouteFacts, type RouteQuery, type SchemaName, TOKEN_HEADER } from "./route.ts";
+import { type RouteFacts, type RouteQuery, TOKEN_HEADER } from "./route.ts";
 import { ADMIN_ROUTES } from "./routes.ts";
-import { RevokedTokensSchema, tokenSchemas } from "./tokens.ts";
-import { teamListSchema, useSchema } from "./teams.ts";
-import { usageRowSchema, usageSchema } from "./usage.ts";
+import { type Named, orNull, text } from "./schema.ts";
 
-const text = { type: "string" };
-const time = { type: "string", format: "date-time" };
-
-function propertiesOf(schema: v.GenericSchema): Record<string, unknown> {
-  const { properties } = toJsonSchema(schema, { typeMode: "input", errorMode: "ignore" });
-  return properties as Record<string, unknown>;
-}
-
-/** The part of a view about a record that a later version wrote. */
-const NOT_UNDERSTOOD = {
-  unreadable: {
-    ...text,
-    description: "Why it is refused: what this version does not understand of its record",
-  },
-  unknown: {
-    type: "array",
-    items: text,
-    description: "Names of what this version does not understand of its record, and keeps",
-  },
+const ERROR: Named = {
+  name: "Error",
+  schema: v.object({
+    error: v.object({ message: text(), type: text(), param: orNull(text()), code: text() }),
+  }),
 };
 
-const ref = (name: SchemaName) => ({ $ref: `#/components/schemas/${name}` });
-
-function objectOf(properties: Record<string, unknown>): Record<string, unknown> {
-  return { type: "object", properties, additionalProperties: false };
+/** Writes `null` next to the type, as the descriptions of other APIs do. */
+function withNull({ valibotSchema, jsonSchema }: OverrideSchemaContext): JsonSchema | undefined {
+  if (valibotSchema.type !== "nullable") return undefined;
+  const [value] = jsonSchema.anyOf ?? [];
+  return { ...Object(value), type: [Object(value).type, "null"] };
 }
 
-function toKeySchemas(): Record<"Key" | "NewKey" | "KeyList", unknown> {
-  const key = {
-    ...propertiesOf(KeyPolicySchema),
-    id: { ...text, description: "Names the key in logs and metrics" },
-    state: { enum: ["active", "disabled", "revoked", "expired", "unreadable"] },
-    ...NOT_UNDERSTOOD,
-    created: time,
-    revoked: time,
-    lastUsed: { ...time, description: "Written down lazily" },
-    previousExpires: {
-      ...time,
-      description: "Until when the secret before the last rotation is good",
+/** Returns the JSON Schema of every body and answer, by its name. */
+function toSchemas(): Record<string, unknown> {
+  const all = [...ADMIN_ROUTES.flatMap(({ body, answers }) => [body ?? [], answers].flat()), ERROR];
+  return toJsonSchemaDefs(
+    Object.fromEntries(all.map(({ name, schema }) => [name, schema])),
+    {
+      target: "draft-2020-12",
+      typeMode: "input",
+      errorMode: "ignore",
+      overrideSchema: withNull,
+      overrideRef: ({ referenceId }) => ref(referenceId).$ref,
     },
-    use: useSchema,
-  };
-  const whole = { key: { ...text, description: "The key itself. No other answer shows it" } };
-  return {
-    Key: { type: "object", required: ["id", "state"], properties: key },
-    NewKey: { type: "object", required: ["id", "state", "key"], properties: { ...key, ...whole } },
-    KeyList: {
-      type: "object",
-      required: ["keys", "next", "readOnly"],
-      properties: {
-        keys: { type: "array", items: ref("Key") },
-        next: { type: ["string", "null"], description: "What to give as after for the next page" },
-        readOnly: {
-          type: "boolean",
-          description: "True if keys stand in the configuration: no call changes them",
-        },
-      },
-    },
-  };
+  );
 }
 
-const errorSchema = {
-  type: "object",
-  required: ["error"],
-  properties: {
-    error: {
-      type: "object",
-      required: ["message", "type", "param", "code"],
-      properties: {
-        message: text,
-        type: text,
-        param: { type: ["string", "null"] },
-        code: text,
-      },
-    },
-  },
-};
+const ref = (name: string) => ({ $ref: `#/components/schemas/${name}` });
 
-/** Returns the schema of every body and answer. */
-function toSchemas(): Record<SchemaName, unknown> {
-  return {
-    KeyPolicy: objectOf(propertiesOf(KeyPolicySchema)),
-    KeyPatch: objectOf(propertiesOf(KeyPatchSchema)),
-    Rotation: objectOf({ overlap: { ...text, default: DEFAULT_OVERLAP, examples: ["0s"] } }),
-    RevokedTokens: objectOf(propertiesOf(RevokedTokensSchema)),
-    ...tokenSchemas,
-    ...recordingSchemas,
-    ...toKeySchemas(),
-    TeamList: teamListSchema,
-    BudgetList: budgetListSchema,
-    ProviderList: providerListSchema,
-    UsageReport: usageSchema,
-    UsageRow: usageRowSchema,
-    Fleet: fleetSchema,
-    ...liveSchemas,
-    Error: errorSchema,
-  };
-}
-
-const content = (name: SchemaName, type = "application/json") => ({
+const content = ({ name }: Named, type = "application/json") => ({
   [type]: { schema: ref(name) },
 });
 
@@ -128,7 +55,7 @@ function toPathParameters(path: string): unknown[] {
     name,
     in: "path",
     required: true,
-    schema: text,
+    schema: { type: "string" },
   }));
 }
 
@@ -137,7 +64,7 @@ function toQueryParameters(query: RouteQuery | undefined): unknown[] {
     name,
     in: "query",
     description,
-    schema: name === "limit" ? { type: "integer", minimum: 1 } : text,
+    schema: name === "limit" ? { type: "integer", minimum: 1 } : { type: "string" },
   }));
 }
 
@@ -149,13 +76,13 @@ function describe(route: RouteFacts): unknown {
     parameters: [...toPathParameters(route.path), ...toQueryParameters(route.query)],
     ...(route.tokenIn === TOKEN_HEADER &&
       { security: [{ tokenBeside: [], upstreamKey: [], gatewayKey: [] }] }),
-    ...(body !== undefined && { requestBody: { required: true, content: content(body.form) } }),
+    ...(body !== undefined && { requestBody: { required: true, content: content(body) } }),
     responses: {
       [route.status]: {
         description: "Done",
         content: Object.assign({}, ...types.map((type) => content(answers, type))),
       },
-      default: { description: "Refused, and why", content: content("Error") },
+      default: { description: "Refused, and why", content: content(ERROR) },
     },
   };
 }

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import * as v from "valibot";
 import {
   type ByteSource,
   type GatewayRequest,
@@ -24,9 +25,11 @@ import { toAnswer } from "./answers.ts";
 import { endWithToken } from "./end_with_token.ts";
 import type { Operator } from "./guard.ts";
 import { readBytes } from "./read_request.ts";
-import { type AdminCall, type AdminRoute, TOKEN_HEADER } from "./route.ts";
+import { type AdminCall, type AdminRoute, route, TOKEN_HEADER } from "./route.ts";
+import { anyObject, count, flag, list, type Named, objectOf, optional, text } from "./schema.ts";
+import { liveReportSchema, stateSchema } from "./live_schemas.ts";
 import { createLiveEvents } from "../../observe/live/live_feed.ts";
-import type { Fleet } from "../../observe/fleet/fleet.ts";
+import type { Fleet, TurnedGateway } from "../../observe/fleet/fleet.ts";
 import type { FleetLiveReport } from "../../observe/fleet/fleet_report.ts";
 import type { LivePart, LiveReport } from "../../observe/live/live_report.ts";
 import type { ExchangeLists } from "../exchange_lists.ts";
@@ -89,9 +92,48 @@ export const PLAYGROUND_HEADERS: readonly string[] = [
 /** Limit of watchers: each costs some time every second. */
 const MAX_WATCHERS = 32;
 
+/** The answer to a call that drains or resumes. */
+export interface StateReport {
+  readonly state: LiveReport["state"];
+  readonly openExchanges: number;
+  /** The gateways that the call named, if it named any. */
+  readonly gateways?: readonly TurnedGateway[];
+}
+
+const STATE: Named<StateReport> = {
+  name: "State",
+  schema: objectOf<StateReport>({
+    state: stateSchema,
+    openExchanges: count(),
+    gateways: optional(list(objectOf<TurnedGateway>({
+      id: text(),
+      name: text(),
+      state: stateSchema,
+      isDone: flag("It has said so"),
+    }))),
+  }),
+};
+
+const CHAT_COMPLETION_REQUEST: Named = {
+  name: "ChatCompletionRequest",
+  schema: v.pipe(
+    v.object({
+      model: text(),
+      messages: list(v.looseObject({})),
+      stream: optional(flag()),
+    }),
+    v.description("As callers send it; with stream: true the answer is a text/event-stream"),
+  ),
+};
+
+const CHAT_COMPLETION: Named = {
+  name: "ChatCompletion",
+  schema: anyObject("As the provider answered it"),
+};
+
 /** The routes of these actions. */
 export const OPERATOR_ROUTES: readonly AdminRoute<OperatorActions>[] = [
-  {
+  route({
     method: "get",
     path: "/v1/live",
     operationId: "watch",
@@ -99,31 +141,31 @@ export const OPERATOR_ROUTES: readonly AdminRoute<OperatorActions>[] = [
       "one event a second, the first with what is kept",
     query: FLEET_QUERY,
     status: 200,
-    answers: "LiveReport",
+    answers: { name: "LiveReport", schema: liveReportSchema },
     types: ["text/event-stream"],
-    respond: (actions, { query, operator }) => actions.watch(query as FleetQuery, operator),
-  },
-  {
+    respond: (actions, { query, operator }) => actions.watch(query, operator),
+  }),
+  route({
     method: "post",
     path: "/v1/drain",
     operationId: "drain",
     summary: "Say at /readyz that callers are not welcome, and go on serving them, until resume",
     query: TURN_QUERY,
     status: 200,
-    answers: "State",
-    respond: (actions, { query }) => actions.turn(true, query as FleetQuery),
-  },
-  {
+    answers: STATE,
+    respond: (actions, { query }) => actions.turn(true, query),
+  }),
+  route({
     method: "post",
     path: "/v1/resume",
     operationId: "resume",
     summary: "Take a drain back",
     query: TURN_QUERY,
     status: 200,
-    answers: "State",
-    respond: (actions, { query }) => actions.turn(false, query as FleetQuery),
-  },
-  {
+    answers: STATE,
+    respond: (actions, { query }) => actions.turn(false, query),
+  }),
+  route({
     method: "post",
     path: "/v1/playground/{provider}",
     operationId: "tryOut",
@@ -131,11 +173,11 @@ export const OPERATOR_ROUTES: readonly AdminRoute<OperatorActions>[] = [
       "Make one call through the gateway; Authorization and Gateway-Auth are the caller's, " +
       `the admin token stands in ${TOKEN_HEADER}`,
     tokenIn: TOKEN_HEADER,
-    body: { form: "ChatCompletionRequest" },
+    body: CHAT_COMPLETION_REQUEST,
     status: 200,
-    answers: "ChatCompletion",
+    answers: CHAT_COMPLETION,
     respond: (actions, call) => actions.tryOut(call),
-  },
+  }),
 ];
 
 /**
@@ -282,7 +324,9 @@ export class OperatorActions {
    *
    * @throws {GatewayError} `provider_not_found`, `body_too_large`
    */
-  async tryOut({ id: provider, inbound }: AdminCall): Promise<GatewayResponse> {
+  async tryOut(
+    { id: provider, inbound }: Pick<AdminCall, "id" | "inbound">,
+  ): Promise<GatewayResponse> {
     const { credential, host, prefix } = this.#addressOf(provider);
     const bytes = await readBytes(inbound);
     const headers = toPlaygroundHeaders(inbound.headers, credential);

@@ -3,38 +3,33 @@
  *
  * @module
  */
-import type { ProviderReports } from "../provider_reports.ts";
-import type { AdminRoute } from "./route.ts";
-import { useSchema } from "./teams.ts";
+import type { ProviderReports, ProviderView } from "../provider_reports.ts";
+import { type AdminRoute, route } from "./route.ts";
+import { list, objectOf, optional, text } from "./schema.ts";
+import { limitsSchema, useSchema } from "./teams.ts";
 
-/** JSON Schema of the answer, for the description. */
-export const providerListSchema: Readonly<Record<string, unknown>> = {
-  type: "object",
-  required: ["providers"],
-  properties: {
-    providers: {
-      type: "array",
-      items: {
-        type: "object",
-        required: ["name", "use"],
-        properties: {
-          name: { type: "string" },
-          limits: { type: "object", description: "As they are configured" },
-          use: useSchema,
-        },
-      },
-    },
-  },
-};
+/** The answer about providers. */
+export interface ProviderList {
+  readonly providers: readonly ProviderView[];
+}
 
 /** The route of providers. */
-export const PROVIDER_ROUTES: readonly AdminRoute<ProviderReports>[] = [{
+export const PROVIDER_ROUTES: readonly AdminRoute<ProviderReports>[] = [route({
   method: "get",
   path: "/v1/providers",
   operationId: "listProviders",
   summary:
     "List the configured providers, and what all keys together have taken of the limits of each",
   status: 200,
-  answers: "ProviderList",
+  answers: {
+    name: "ProviderList",
+    schema: objectOf<ProviderList>({
+      providers: list(objectOf<ProviderView>({
+        name: text(),
+        limits: optional(limitsSchema),
+        use: useSchema,
+      })),
+    }),
+  },
   run: async (providers) => ({ providers: await providers.list() }),
-}];
+})];

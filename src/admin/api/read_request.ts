@@ -37,11 +37,11 @@ async function readJson(request: GatewayRequest): Promise<unknown> {
  * Checks a value by a schema and returns the schema's output. @throws {GatewayError} For the first
  * mistake
  */
-function check(
-  schema: v.GenericSchema,
+function check<Output>(
+  schema: v.GenericSchema<unknown, Output>,
   given: unknown,
   code: "invalid_body" | "invalid_query",
-): unknown {
+): Output {
   const result = v.safeParse(schema, given);
   if (result.success) return result.output;
   const mistake = describeIssue(result.issues[0]);
@@ -50,20 +50,19 @@ function check(
 }
 
 /** Reads the query string of a URL. @throws {GatewayError} `invalid_query` */
-export function readQuery({ schema }: RouteQuery, url: string): unknown {
+export function readQuery<Query>({ schema }: RouteQuery<Query>, url: string): Query {
   return check(schema, Object.fromEntries(new URL(url).searchParams), "invalid_query");
 }
 
 /**
- * Reads the body of a route; `undefined` if it has no schema.
+ * Reads the body of a route.
  *
  * @throws {GatewayError} `unsupported_media_type`, `body_too_large`, `invalid_json`, `invalid_body`
  */
 export async function readBody(
-  schema: v.GenericSchema | undefined,
+  schema: v.GenericSchema,
   request: GatewayRequest,
 ): Promise<unknown> {
-  if (schema === undefined) return undefined;
   // This also keeps pages in a browser from writing here: for this type the browser sends a
   // preflight, which is not answered.
   if (!/^application\/json\s*(?:;|$)/i.test(request.headers.get("content-type") ?? "")) {

@@ -4,9 +4,10 @@
  * @module
  */
 import * as v from "valibot";
-import type { RecordingLists } from "../recording_lists.ts";
-import type { AdminRoute } from "./route.ts";
+import type { RecordingLists, RecordingView, StoppedRecording } from "../recording_lists.ts";
 import { listLimit, listLimitMeans } from "./list_limit.ts";
+import { type AdminRoute, route } from "./route.ts";
+import { flag, list, objectOf, oneOf, optional, text, time } from "./schema.ts";
 
 const MAX_LISTED = 500;
 
@@ -14,57 +15,33 @@ const ListSchema = v.strictObject({
   limit: listLimit(MAX_LISTED),
 });
 
-const text = { type: "string" };
-const time = { type: "string", format: "date-time" };
+const recording = objectOf<RecordingView>({
+  id: text("The last part of its address; without both keys of its caller of no use"),
+  state: oneOf(
+    ["running", "lost", "complete", "broken"],
+    "lost: its gateway has died, and nobody has read it since",
+  ),
+  key: text("Id of the gateway key"),
+  keyName: optional(text()),
+  provider: text(),
+  operation: text(),
+  started: time(),
+  bytes: v.pipe(
+    v.number(),
+    v.integer(),
+    v.description("Bytes of the answer that are stored"),
+  ),
+  expires: optional(time("When they are deleted; left out while it runs")),
+});
 
-/** JSON Schemas of the answers, for the description. */
-export const recordingSchemas: Readonly<
-  Record<"RecordingList" | "StoppedRecording", unknown>
-> = {
-  RecordingList: {
-    type: "object",
-    required: ["recordings"],
-    properties: {
-      recordings: {
-        type: "array",
-        items: {
-          type: "object",
-          required: ["id", "state", "key", "provider", "operation", "started", "bytes"],
-          properties: {
-            id: {
-              ...text,
-              description:
-                "The last part of its address; without both keys of its caller of no use",
-            },
-            state: {
-              enum: ["running", "lost", "complete", "broken"],
-              description: "lost: its gateway has died, and nobody has read it since",
-            },
-            key: { ...text, description: "Id of the gateway key" },
-            keyName: text,
-            provider: text,
-            operation: text,
-            started: time,
-            bytes: { type: "integer", description: "Bytes of the answer that are stored" },
-            expires: { ...time, description: "When they are deleted; left out while it runs" },
-          },
-        },
-      },
-    },
-  },
-  StoppedRecording: {
-    type: "object",
-    required: ["id", "stopped"],
-    properties: {
-      id: text,
-      stopped: { type: "boolean", description: "False if it had ended before" },
-    },
-  },
-};
+/** The answer about durable exchanges. */
+export interface RecordingList {
+  readonly recordings: readonly RecordingView[];
+}
 
 /** The routes of durable exchanges. */
 export const RECORDING_ROUTES: readonly AdminRoute<RecordingLists>[] = [
-  {
+  route({
     method: "get",
     path: "/v1/recordings",
     operationId: "listRecordings",
@@ -75,20 +52,26 @@ export const RECORDING_ROUTES: readonly AdminRoute<RecordingLists>[] = [
       means: { limit: listLimitMeans(MAX_LISTED) },
     },
     status: 200,
-    answers: "RecordingList",
-    async run(lists, { query }) {
-      const { limit } = query as v.InferOutput<typeof ListSchema>;
-      return { recordings: await lists.list(limit) };
+    answers: {
+      name: "RecordingList",
+      schema: objectOf<RecordingList>({ recordings: list(recording) }),
     },
-  },
-  {
+    run: async (lists, { query }) => ({ recordings: await lists.list(query.limit) }),
+  }),
+  route({
     method: "post",
     path: "/v1/recordings/{id}/stop",
     operationId: "stopRecording",
     summary: "Stop a durable exchange that runs: the provider's call is cancelled, " +
       "and its callers are told",
     status: 200,
-    answers: "StoppedRecording",
+    answers: {
+      name: "StoppedRecording",
+      schema: objectOf<StoppedRecording>({
+        id: text(),
+        stopped: flag("False if it had ended before"),
+      }),
+    },
     run: (lists, { id }) => lists.stop(id),
-  },
+  }),
 ];

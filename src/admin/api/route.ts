@@ -5,40 +5,34 @@
  */
 import type * as v from "valibot";
 import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
+import type { TextParts } from "./answers.ts";
 import type { Operator } from "./guard.ts";
+import type { Named } from "./schema.ts";
 
 /** Header of the admin token where `Authorization` holds the provider's key. */
 export const TOKEN_HEADER = "Sallyport-Admin";
 
-/** Names of the schemas in the description of the API. */
-export type SchemaName =
-  | ("Key" | "NewKey" | "KeyList" | "KeyPolicy" | "KeyPatch" | "Rotation")
-  | ("Operator" | "Revocation" | "RevocationList" | "RevokedTokens")
-  | ("TeamList" | "ProviderList" | "BudgetList" | "UsageReport" | "UsageRow")
-  | ("RecordingList" | "StoppedRecording" | "ExchangeList" | "Fleet" | "State" | "LiveReport")
-  | ("ChatCompletionRequest" | "ChatCompletion" | "Error");
-
 /** Arguments of a route. */
-export interface AdminCall {
+export interface AdminCall<Query = unknown, Body = unknown> {
   /** Id or name in the path; empty if the path has none. */
   readonly id: string;
   /** The operator who calls. */
   readonly operator: Operator;
   /** The query string's parameters, checked by the route's schema. */
-  readonly query: unknown;
+  readonly query: Query;
   /** The parsed body, checked by the route's schema. */
-  readonly body: unknown;
+  readonly body: Body;
   readonly inbound: GatewayRequest;
 }
 
 /** The query string's parameters: their schema, and the meaning of each. */
-export interface RouteQuery {
-  readonly schema: v.GenericSchema;
+export interface RouteQuery<Query = unknown> {
+  readonly schema: v.GenericSchema<unknown, Query>;
   readonly means: Readonly<Record<string, string>>;
 }
 
 /** A route as it is described. Any method except `get` needs the role admin, and is audited. */
-export interface RouteFacts {
+export interface RouteFacts<Answer = unknown, Query = unknown, Body = unknown> {
   readonly method: "get" | "post" | "patch";
   /** Path, with one parameter at most, such as `{id}`. */
   readonly path: string;
@@ -47,25 +41,32 @@ export interface RouteFacts {
   readonly summary: string;
   /** Header of the admin token; `Authorization` if left out. */
   readonly tokenIn?: typeof TOKEN_HEADER;
-  /** Name of the body's schema. A route without a `schema` here reads the body itself. */
-  readonly body?: { readonly form: SchemaName; readonly schema?: v.GenericSchema };
-  readonly query?: RouteQuery;
+  readonly body?: Named<unknown, Body>;
+  readonly query?: RouteQuery<Query>;
   readonly status: 200 | 201;
-  /** Name of the answer's schema. */
-  readonly answers: SchemaName;
+  readonly answers: Named<Answer>;
   /** Media types of the answer; JSON if left out. */
   readonly types?: readonly string[];
 }
 
 /** A route that returns the content of its answer: a value for JSON, or `TextParts`. */
-interface ContentRoute<Service> extends RouteFacts {
-  run(service: Service, call: AdminCall): Promise<unknown>;
+interface ContentRoute<Service, Answer, Query, Body> extends RouteFacts<Answer, Query, Body> {
+  run(service: Service, call: AdminCall<Query, Body>): Promise<NoInfer<Answer> | TextParts>;
 }
 
-/** A route that makes the whole answer itself. */
-interface AnswerRoute<Service> extends RouteFacts {
-  respond(service: Service, call: AdminCall): Promise<GatewayResponse>;
+/** A route that makes the whole answer itself, and reads the body itself. */
+interface AnswerRoute<Service, Answer, Query, Body> extends RouteFacts<Answer, Query, Body> {
+  respond(service: Service, call: Omit<AdminCall<Query>, "body">): Promise<GatewayResponse>;
 }
 
 /** One route, and the function that runs it. */
-export type AdminRoute<Service> = ContentRoute<Service> | AnswerRoute<Service>;
+export type AdminRoute<Service, Answer = unknown, Query = unknown, Body = unknown> =
+  | ContentRoute<Service, Answer, Query, Body>
+  | AnswerRoute<Service, Answer, Query, Body>;
+
+/** Makes a route. Its schemas decide the types of its query, its body and its answer. */
+export function route<Service, Answer, Query, Body>(
+  given: AdminRoute<Service, Answer, Query, Body>,
+): AdminRoute<Service> {
+  return given;
+}

@@ -20,6 +20,7 @@ import { KEY_ROUTES } from "./keys.ts";
 import { OPERATOR_ROUTES, type OperatorActions } from "./operator_actions.ts";
 import { PROVIDER_ROUTES } from "./providers.ts";
 import { RECORDING_ROUTES } from "./recordings.ts";
+import { readBody } from "./read_request.ts";
 import type { AdminCall, AdminRoute, RouteFacts } from "./route.ts";
 import type { Answered } from "./supervision.ts";
 import { TEAM_ROUTES } from "./teams.ts";
@@ -63,16 +64,17 @@ export const ADMIN_ROUTES: readonly RouteFacts[] = Object.values(ROUTES).flat();
 
 /** A route with the service that runs it. */
 export interface BoundRoute extends RouteFacts {
-  readonly answer: (call: AdminCall) => Promise<Answered>;
+  readonly answer: (call: Omit<AdminCall, "body">) => Promise<Answered>;
 }
 
 async function answerWith<Service>(
   route: AdminRoute<Service>,
   service: Service,
-  call: AdminCall,
+  call: Omit<AdminCall, "body">,
 ): Promise<Answered> {
   if ("respond" in route) return { response: await route.respond(service, call) };
-  const content = await route.run(service, call);
+  const body = route.body && await readBody(route.body.schema, call.inbound);
+  const content = await route.run(service, { ...call, body });
   if (content instanceof TextParts) return { response: toTextAnswer(route.status, content) };
   const { id } = Object(content) as { readonly id?: unknown };
   const response = toAnswer(route.status, content);

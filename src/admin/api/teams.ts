@@ -3,59 +3,49 @@
  *
  * @module
  */
+import * as v from "valibot";
+import type { WrittenLimits } from "../../config/limit_set.ts";
 import { LIMIT_NAMES } from "../../limits/limit_kinds.ts";
-import type { TeamReports } from "../team_reports.ts";
-import type { AdminRoute } from "./route.ts";
+import type { LimitUse } from "../limit_use.ts";
+import type { TeamReports, TeamView } from "../team_reports.ts";
+import { type AdminRoute, route } from "./route.ts";
+import { anyObject, list, objectOf, oneOf, optional, text } from "./schema.ts";
 
-const text = { type: "string" };
+/** Schema of the use of limits. */
+export const useSchema: v.GenericSchema<readonly LimitUse[]> = list(
+  objectOf<LimitUse>({
+    name: oneOf(LIMIT_NAMES),
+    limit: v.pipe(
+      v.number(),
+      v.description("Of spend, which is a budget of money: in the currency"),
+    ),
+    used: v.pipe(v.number(), v.description("With what open calls have reserved")),
+    currency: optional(text("That of spend")),
+    resetsIn: optional(text()),
+  }),
+  "What is taken of each limit",
+);
 
-/** JSON Schema of the use of limits, for the description. */
-export const useSchema: Readonly<Record<string, unknown>> = {
-  type: "array",
-  description: "What is taken of each limit",
-  items: {
-    type: "object",
-    required: ["name", "limit", "used"],
-    properties: {
-      name: { enum: LIMIT_NAMES },
-      limit: {
-        type: "number",
-        description: "Of spend, which is a budget of money: in the currency",
-      },
-      used: { type: "number", description: "With what open calls have reserved" },
-      currency: { ...text, description: "That of spend" },
-      resetsIn: text,
-    },
-  },
-};
+/** Schema of limits, whose form the configuration describes. */
+export const limitsSchema: v.GenericSchema<WrittenLimits> = anyObject("As they are configured");
 
-/** JSON Schema of the answer, for the description. */
-export const teamListSchema: Readonly<Record<string, unknown>> = {
-  type: "object",
-  required: ["teams"],
-  properties: {
-    teams: {
-      type: "array",
-      items: {
-        type: "object",
-        required: ["name", "limits", "use"],
-        properties: {
-          name: text,
-          limits: { type: "object", description: "As they are configured" },
-          use: useSchema,
-        },
-      },
-    },
-  },
-};
+/** The answer about teams. */
+export interface TeamList {
+  readonly teams: readonly TeamView[];
+}
 
 /** The route of teams. */
-export const TEAM_ROUTES: readonly AdminRoute<TeamReports>[] = [{
+export const TEAM_ROUTES: readonly AdminRoute<TeamReports>[] = [route({
   method: "get",
   path: "/v1/teams",
   operationId: "listTeams",
   summary: "List the configured teams, and what the keys of each have taken of its limits",
   status: 200,
-  answers: "TeamList",
+  answers: {
+    name: "TeamList",
+    schema: objectOf<TeamList>({
+      teams: list(objectOf<TeamView>({ name: text(), limits: limitsSchema, use: useSchema })),
+    }),
+  },
   run: async (teams) => ({ teams: await teams.list() }),
-}];
+})];

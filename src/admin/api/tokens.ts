@@ -6,14 +6,16 @@
  */
 import * as v from "valibot";
 import { shortText } from "../../config/schema.ts";
-import type { RevokedTokens, TokenAdministration } from "../token_administration.ts";
-import type { AdminRoute } from "./route.ts";
+import type {
+  RevocationView,
+  RevokedTokens,
+  TokenAdministration,
+} from "../token_administration.ts";
+import type { Operator } from "./guard.ts";
+import { type AdminRoute, route } from "./route.ts";
+import { list, objectOf, oneOf, optional, text, time } from "./schema.ts";
 
-const text = { type: "string" };
-const time = { type: "string", format: "date-time" };
-
-/** @internal The body of a call that revokes tokens. */
-export const RevokedTokensSchema: v.GenericSchema<unknown, RevokedTokens> = v.strictObject({
+const RevokedTokensSchema: v.GenericSchema<unknown, RevokedTokens> = v.strictObject({
   issuer: v.optional(
     v.pipe(shortText, v.description("Name of the issuer; not needed where there is only one")),
   ),
@@ -26,69 +28,61 @@ export const RevokedTokensSchema: v.GenericSchema<unknown, RevokedTokens> = v.st
   ),
 }, "expected an object");
 
-/** JSON Schemas of the answers, for the description. */
-export const tokenSchemas: Readonly<
-  Record<"Revocation" | "RevocationList" | "Operator", unknown>
-> = {
-  Revocation: {
-    type: "object",
-    required: ["id", "by", "value", "revoked", "until"],
-    properties: {
-      id: { ...text, description: "Id of the caller, or the claim and its value" },
-      by: { enum: ["jti", "subject", "id"] },
-      value: text,
-      issuer: { ...text, description: "`iss` of the tokens" },
-      revoked: time,
-      until: { ...time, description: "When every one of these tokens has expired" },
-    },
-  },
-  RevocationList: {
-    type: "object",
-    required: ["revoked"],
-    properties: { revoked: { type: "array", items: { $ref: "#/components/schemas/Revocation" } } },
-  },
-  Operator: {
-    type: "object",
-    required: ["who", "role"],
-    properties: {
-      who: { ...text, description: "Id of the operator's token, or `admin token`" },
-      role: { enum: ["viewer", "admin"] },
-    },
-  },
-};
+const revocation = objectOf<RevocationView>({
+  id: text("Id of the caller, or the claim and its value"),
+  by: oneOf(["jti", "subject", "id"]),
+  value: text(),
+  issuer: optional(text("`iss` of the tokens")),
+  revoked: time(),
+  until: time("When every one of these tokens has expired"),
+});
+
+/** The operator that a token stands for. */
+export type SignedIn = Pick<Operator, "who" | "role">;
 
 /** The routes of identity tokens. */
 export const TOKEN_ROUTES: readonly AdminRoute<TokenAdministration>[] = [
-  {
+  route({
     method: "get",
     path: "/v1/me",
     operationId: "showOperator",
     summary: "Show as whom this token signs in, and with which role",
     status: 200,
-    answers: "Operator",
+    answers: {
+      name: "Operator",
+      schema: objectOf<SignedIn>({
+        who: text("Id of the operator's token, or `admin token`"),
+        role: oneOf(["viewer", "admin"]),
+      }),
+    },
     run(_, { operator }) {
       const { who, role } = operator;
       return Promise.resolve({ who, role });
     },
-  },
-  {
+  }),
+  route({
     method: "get",
     path: "/v1/tokens/revoked",
     operationId: "listRevokedTokens",
     summary: "List the revocations of identity tokens that have not expired, the latest first",
     status: 200,
-    answers: "RevocationList",
+    answers: {
+      name: "RevocationList",
+      schema: objectOf<{ readonly revoked: readonly RevocationView[] }>({
+        revoked: list(revocation),
+      }),
+    },
     run: async (tokens) => ({ revoked: await tokens.list() }),
-  },
-  {
+  }),
+  route({
     method: "post",
     path: "/v1/tokens/revoke",
     operationId: "revokeTokens",
     summary:
       "Revoke identity tokens by jti, by subject or by id; takes effect everywhere within a second",
-    body: { schema: RevokedTokensSchema, form: "RevokedTokens" },
+    body: { name: "RevokedTokens", schema: RevokedTokensSchema },
     status: 200,
-    answers: "Revocation",
-    run: (tokens, { body }) => tokens.revoke(body as RevokedTokens),
-  },
+    answers: { name: "Revocation", schema: revocation },
+    run: (tokens, { body }) => tokens.revoke(body),
+  }),
 ];

@@ -5,7 +5,8 @@
  */
 import * as v from "valibot";
 import { parseDuration } from "../../config/units.ts";
-import { USAGE_COUNTS } from "../../usage/counts.ts";
+import type { EntriesOf } from "../../config/schema.ts";
+import type { UsageCounts } from "../../usage/counts.ts";
 import {
   isTimePart,
   TIME_PARTS,
@@ -15,7 +16,8 @@ import {
   type UsagePart,
   type UsageQuery,
 } from "../../usage/query.ts";
-import type { UsageReports } from "../../usage/report.ts";
+import type { UsageExportRow, UsageLine, UsageReport, UsageReports } from "../../usage/report.ts";
+import type { UsageSums } from "../../usage/sums.ts";
 import {
   EXPORT_TYPES,
   type ExportFormat,
@@ -23,7 +25,8 @@ import {
   toReportText,
 } from "../../usage/usage_text.ts";
 import { TextParts } from "./answers.ts";
-import type { AdminRoute } from "./route.ts";
+import { type AdminRoute, route } from "./route.ts";
+import { closed, count, list, objectOf, oneOf, optional, orNull, text, time } from "./schema.ts";
 
 /** Limit of the rows of an answer. */
 const MAX_ROWS = 10_000;
@@ -48,7 +51,7 @@ const by = v.pipe(
 );
 
 const timeForm = "expected a day such as 2027-01-31 or a time such as 2027-01-31T00:00:00Z";
-const time = v.pipe(
+const dayOrTime = v.pipe(
   v.string(timeForm),
   v.regex(
     /^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,3})?)?Z)?$/,
@@ -86,8 +89,8 @@ const sortForm = `expected one of ${USAGE_ORDERS.join(", ")}`;
 
 /** Parameters that select rows. */
 const selection = {
-  from: v.optional(time),
-  to: v.optional(time),
+  from: v.optional(dayOrTime),
+  to: v.optional(dayOrTime),
   last: v.optional(last),
   key: v.optional(v.string()),
   team: v.optional(v.string()),
@@ -133,96 +136,65 @@ export const UsageExportSchema: v.GenericSchema<
   v.transform(({ last, ...query }) => ({ ...query, lastMs: last ?? parseDuration(DEFAULT_LAST) })),
 );
 
-const text = { type: "string" };
-const dateTime = { type: "string", format: "date-time" };
-const whole = { type: "integer", minimum: 0 };
-
-const MEANINGS: Readonly<Record<typeof USAGE_COUNTS[number], string>> = {
-  requests: "Calls that were sent to a provider, of operations that cost tokens",
-  partial: "Those that broke off: their tokens are what was stated until then",
-  unmetered: "Those whose tokens nobody stated or estimated; they may have cost something",
-  failed: "Those that the provider refused, or that never reached it",
-  input: "Tokens of prompts",
-  cached: "Those of them that came from the provider's cache",
-  output: "Tokens of answers",
-  reasoning: "Those of them that the caller does not see",
-  other: "Tokens that were stated in sum only",
-  estimated: "Those whose tokens the gateway estimated, because the provider stated none",
-  estimatedInput: "Tokens of their prompts, as estimated; part of input",
-  estimatedOutput: "Tokens of their answers, as estimated; part of output",
+const COUNTS: EntriesOf<UsageCounts> = {
+  requests: count("Calls that were sent to a provider, of operations that cost tokens"),
+  partial: count("Those that broke off: their tokens are what was stated until then"),
+  unmetered: count("Those whose tokens nobody stated or estimated; they may have cost something"),
+  failed: count("Those that the provider refused, or that never reached it"),
+  input: count("Tokens of prompts"),
+  cached: count("Those of them that came from the provider's cache"),
+  output: count("Tokens of answers"),
+  reasoning: count("Those of them that the caller does not see"),
+  other: count("Tokens that were stated in sum only"),
+  estimated: count("Those whose tokens the gateway estimated, because the provider stated none"),
+  estimatedInput: count("Tokens of their prompts, as estimated; part of input"),
+  estimatedOutput: count("Tokens of their answers, as estimated; part of output"),
 };
 
-const sums = {
-  ...Object.fromEntries(
-    USAGE_COUNTS.map((name) => [name, { ...whole, description: MEANINGS[name] }]),
+const money = (about: string) => orNull(v.pipe(v.string(), v.regex(/^[0-9]+(\.[0-9]+)?$/)), about);
+
+const sums: EntriesOf<UsageSums> = {
+  ...COUNTS,
+  tokens: count("Input, output and other"),
+  unpriced: count("Tokens that have no price"),
+  cost: money("What the other tokens cost, exactly; null where none has a price"),
+  estimatedCost: money(
+    "The part of the cost which is for tokens that the gateway estimated",
   ),
-  tokens: { ...whole, description: "Input, output and other" },
-  unpriced: { ...whole, description: "Tokens that have no price" },
-  cost: {
-    type: ["string", "null"],
-    pattern: "^[0-9]+(\\.[0-9]+)?$",
-    description: "What the other tokens cost, exactly; null where none has a price",
-  },
-  estimatedCost: {
-    type: ["string", "null"],
-    pattern: "^[0-9]+(\\.[0-9]+)?$",
-    description: "The part of the cost which is for tokens that the gateway estimated",
-  },
 };
 
-/** JSON Schema of the answer, for the description. */
-export const usageSchema: Readonly<Record<string, unknown>> = {
-  type: "object",
-  required: ["from", "to", "by", "currency", "backend", "rows", "left", "next", "totals"],
-  additionalProperties: false,
-  properties: {
-    from: { ...dateTime, description: "The whole hours or days that it is about, UTC" },
-    to: { ...dateTime, description: "The end, which is no part of it" },
-    by: { type: "array", items: { enum: USAGE_PARTS } },
-    currency: text,
-    backend: {
-      enum: ["memory", "file", "redis"],
-      description: "Where it is kept; memory ends with the process",
-    },
-    rows: {
-      type: "array",
-      items: {
-        type: "object",
-        required: Object.keys(sums),
-        additionalProperties: false,
-        properties: {
-          ...Object.fromEntries(USAGE_PARTS.map((part) => [part, text])),
-          name: { ...text, description: "That of the key" },
-          ...sums,
-        },
-      },
-    },
-    left: { ...whole, description: "Rows after these" },
-    next: { type: ["string", "null"], description: "What to give as after for the next page" },
-    totals: {
-      type: "object",
-      required: Object.keys(sums),
-      additionalProperties: false,
-      properties: sums,
-    },
-  },
-};
+const partNames = v.entriesFromList(USAGE_PARTS, optional(text()));
 
-const rowNames = ["key", "provider", "model", "operation", "team"];
+/** Schema of a report. */
+export const UsageReportSchema: v.GenericSchema<UsageReport> = closed(objectOf<UsageReport>({
+  from: time("The whole hours or days that it is about, UTC"),
+  to: time("The end, which is no part of it"),
+  by: list(oneOf(USAGE_PARTS)),
+  currency: text(),
+  backend: oneOf(
+    ["memory", "file", "redis"],
+    "Where it is kept; memory ends with the process",
+  ),
+  rows: list(
+    closed(objectOf<UsageLine>({ ...partNames, name: optional(text("That of the key")), ...sums })),
+  ),
+  left: count("Rows after these"),
+  next: orNull(text(), "What to give as after for the next page"),
+  totals: closed(objectOf<UsageSums>(sums)),
+}));
 
-/** JSON Schema of a line of an export, for the description. */
-export const usageRowSchema: Readonly<Record<string, unknown>> = {
-  type: "object",
-  required: ["step", "from", ...rowNames, ...Object.keys(sums), "currency"],
-  additionalProperties: false,
-  properties: {
-    step: { enum: ["hour", "day"] },
-    from: { ...dateTime, description: "The start of the hour or day" },
-    ...Object.fromEntries(rowNames.map((name) => [name, text])),
-    ...sums,
-    currency: text,
-  },
-};
+/** Schema of a line of an export. */
+const UsageRowSchema = closed(objectOf<UsageExportRow>({
+  step: oneOf(["hour", "day"]),
+  from: time("The start of the hour or day"),
+  key: text(),
+  provider: text(),
+  model: text(),
+  operation: text(),
+  team: text(),
+  ...sums,
+  currency: text(),
+}));
 
 /** Meanings of the parameters that select rows. */
 const SELECTION = {
@@ -238,52 +210,60 @@ const SELECTION = {
 };
 
 /** The routes of usage. */
-export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [{
-  method: "get",
-  path: "/v1/usage",
-  operationId: "showUsage",
-  summary: "Show what was used, and what it costs by the prices of the configuration",
-  query: {
-    schema: UsageQuerySchema,
-    means: {
-      by: `One or several of ${USAGE_PARTS.join(", ")}, with commas between them; key if left out`,
-      ...SELECTION,
-      sort:
-        `The sum by which rows are ordered, the largest first: ${
-          USAGE_ORDERS.join(", ")
-        }; tokens if left out. ` +
-        "Times come first, in their order",
-      top: "Only so many groups have rows of their own, the largest over all times, " +
-        `up to ${MAX_TOP}; the others are added up as (other)`,
-      limit: `How many rows at most, up to ${MAX_ROWS}; ${DEFAULT_ROWS} if left out`,
-      after: "The next of the page before, with the rest of the query as it was",
+export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [
+  route({
+    method: "get",
+    path: "/v1/usage",
+    operationId: "showUsage",
+    summary: "Show what was used, and what it costs by the prices of the configuration",
+    query: {
+      schema: UsageQuerySchema,
+      means: {
+        by: `One or several of ${
+          USAGE_PARTS.join(", ")
+        }, with commas between them; key if left out`,
+        ...SELECTION,
+        sort:
+          `The sum by which rows are ordered, the largest first: ${
+            USAGE_ORDERS.join(", ")
+          }; tokens if left out. ` +
+          "Times come first, in their order",
+        top: "Only so many groups have rows of their own, the largest over all times, " +
+          `up to ${MAX_TOP}; the others are added up as (other)`,
+        limit: `How many rows at most, up to ${MAX_ROWS}; ${DEFAULT_ROWS} if left out`,
+        after: "The next of the page before, with the rest of the query as it was",
+      },
     },
-  },
-  status: 200,
-  answers: "UsageReport",
-  run: async (reports, { query }) => {
-    const report = await reports.report(query as UsageQuery);
-    return await TextParts.begin("application/json", toReportText(report, reports.rest));
-  },
-}, {
-  method: "get",
-  path: "/v1/usage/export",
-  operationId: "exportUsage",
-  summary:
-    "Export what was used row by row: each hour or day of a key, provider, model and operation",
-  query: {
-    schema: UsageExportSchema,
-    means: {
-      by: "hour or day; if left out, hours as far as they are kept, else days",
-      ...SELECTION,
-      format: "jsonl, a line of JSON for each row, or csv; jsonl if left out",
+    status: 200,
+    answers: { name: "UsageReport", schema: UsageReportSchema },
+    run: async (reports, { query }) => {
+      const report = await reports.report(query);
+      return await TextParts.begin("application/json", toReportText(report, reports.rest));
     },
-  },
-  status: 200,
-  answers: "UsageRow",
-  types: Object.values(EXPORT_TYPES),
-  run: async (reports, { query }) => {
-    const { format, ...rest } = query as v.InferOutput<typeof UsageExportSchema>;
-    return await TextParts.begin(EXPORT_TYPES[format], toExportText(format, reports.export(rest)));
-  },
-}];
+  }),
+  route({
+    method: "get",
+    path: "/v1/usage/export",
+    operationId: "exportUsage",
+    summary:
+      "Export what was used row by row: each hour or day of a key, provider, model and operation",
+    query: {
+      schema: UsageExportSchema,
+      means: {
+        by: "hour or day; if left out, hours as far as they are kept, else days",
+        ...SELECTION,
+        format: "jsonl, a line of JSON for each row, or csv; jsonl if left out",
+      },
+    },
+    status: 200,
+    answers: { name: "UsageRow", schema: UsageRowSchema },
+    types: Object.values(EXPORT_TYPES),
+    run: async (reports, { query }) => {
+      const { format, ...rest } = query;
+      return await TextParts.begin(
+        EXPORT_TYPES[format],
+        toExportText(format, reports.export(rest)),
+      );
+    },
+  }),
+];

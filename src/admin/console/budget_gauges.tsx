@@ -6,10 +6,10 @@
  */
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import type { BudgetList, BudgetView } from "../budget_reports.ts";
 import { call } from "./client.ts";
 import { amount, duration } from "./format.ts";
 import { Pill, Problem } from "./parts.tsx";
-import type { Budget, BudgetList } from "./usage_api.ts";
 import type { Shown } from "./usage_query.ts";
 import { cost, shareText } from "./usage_table.tsx";
 
@@ -21,8 +21,8 @@ const SHOWN_AT_ONCE = 12;
 const MAX_PAGES = 5;
 
 /** Reads the first pages of budgets; `isCut` if there are more. */
-async function readBudgets(): Promise<{ budgets: readonly Budget[]; isCut: boolean }> {
-  const budgets: Budget[] = [];
+async function readBudgets(): Promise<{ budgets: readonly BudgetView[]; isCut: boolean }> {
+  const budgets: BudgetView[] = [];
   let after: string | null = null;
   for (let page = 0; page < MAX_PAGES; page++) {
     const query: URLSearchParams = new URLSearchParams({
@@ -37,18 +37,18 @@ async function readBudgets(): Promise<{ budgets: readonly Budget[]; isCut: boole
   return { budgets, isCut: after !== null };
 }
 
-function endOf({ used, limit, runsOut }: Budget): number {
+function endOf({ used, limit, runsOut }: BudgetView): number {
   if (used >= limit) return 0;
   return runsOut === null ? Infinity : Date.parse(runsOut);
 }
 
 /** Order of urgency: used up, then by the date at which it will be, then by the used part. */
-function compare(one: Budget, other: Budget): number {
+function compare(one: BudgetView, other: BudgetView): number {
   const [first, second] = [endOf(one), endOf(other)];
   return first === second ? other.used / other.limit - one.used / one.limit : first - second;
 }
 
-function isNarrowedTo({ of, id, team }: Budget, { narrowed }: Shown): boolean {
+function isNarrowedTo({ of, id, team }: BudgetView, { narrowed }: Shown): boolean {
   const { key, team: wanted } = narrowed;
   if (key !== undefined) return of === "key" && id === key.value;
   return wanted === undefined || (of === "team" ? id : team ?? "(none)") === wanted.value;
@@ -66,14 +66,14 @@ function when(time: string, now: number): string {
 }
 
 /** Tells the average use in a day. */
-function paceOf({ perDay, unit }: Budget): string {
+function paceOf({ perDay, unit }: BudgetView): string {
   if (perDay === null) return "pace unknown";
   if (perDay === 0) return "no use of late";
   const text = unit === "tokens" ? amount(Math.round(perDay)) : cost(perDay);
   return `${text} ${unit} a day`;
 }
 
-function Outlook({ of: budget, now }: { of: Budget; now: number }): JSX.Element {
+function Outlook({ of: budget, now }: { of: BudgetView; now: number }): JSX.Element {
   const { used, limit, perDay, runsOut } = budget;
   if (used >= limit) return <Pill kind="bad">used up</Pill>;
   const pace = paceOf(budget);
@@ -90,7 +90,7 @@ function Outlook({ of: budget, now }: { of: Budget; now: number }): JSX.Element 
   );
 }
 
-function Gauge({ of: budget, now }: { of: Budget; now: number }): JSX.Element {
+function Gauge({ of: budget, now }: { of: BudgetView; now: number }): JSX.Element {
   const { of, id, name, team, unit, limit, used, mode, period, renews } = budget;
   const title = of === "team" ? `Team ${id}` : name ?? id;
   const text = (value: number) => unit === "tokens" ? amount(value) : cost(value);

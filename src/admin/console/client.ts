@@ -5,9 +5,10 @@
  * @module
  */
 import type { FleetLiveReport } from "../../observe/fleet/fleet_report.ts";
+import type { SignedIn } from "../api/tokens.ts";
 
 let token = "";
-let role: "viewer" | "admin" = "admin";
+let role: SignedIn["role"] = "admin";
 
 /** Error of a request that the API refused, with the API's own message. */
 export class Refused extends Error {
@@ -163,7 +164,7 @@ export function watch(scope: string, watcher: Watcher): () => void {
 export async function signIn(shown: string): Promise<void> {
   token = shown;
   try {
-    ({ role } = await call<{ role: typeof role }>("GET", "v1/me"));
+    ({ role } = await call<SignedIn>("GET", "v1/me"));
   } catch (error) {
     token = "";
     throw error;
@@ -177,62 +178,6 @@ export const mayChange = (): boolean => role === "admin";
 export function signOut(): void {
   token = "";
 }
-
-/** Limits as they are written. */
-export type Limits = Readonly<Record<string, string | number | readonly string[]>>;
-
-/** The use of a limit. */
-export interface Use {
-  readonly name: string;
-  readonly limit: number;
-  readonly used: number;
-  readonly resetsIn?: string;
-}
-
-/** A team as the admin API returns it. */
-export interface Team {
-  readonly name: string;
-  readonly limits: Limits;
-  readonly use: readonly Use[];
-}
-
-/** A provider as the admin API returns it. */
-export interface Provider {
-  readonly name: string;
-  readonly limits?: Limits;
-  readonly use: readonly Use[];
-}
-
-/** Settings of durable exchanges, as they are written. */
-export interface Durable {
-  readonly keep?: string;
-  readonly linger?: string;
-  readonly size?: string;
-  readonly retries?: boolean;
-}
-
-/** A key as the admin API returns it. */
-export interface Key {
-  readonly id: string;
-  readonly name?: string;
-  readonly state: string;
-  readonly disabled?: boolean;
-  readonly providers?: readonly string[];
-  readonly models?: readonly string[];
-  readonly operations?: readonly string[];
-  readonly team?: string;
-  readonly limits?: Limits;
-  readonly durable?: Durable | false;
-  readonly expires?: string;
-  readonly previousExpires?: string;
-  readonly lastUsed?: string;
-  /** Why it is refused though it is active. */
-  readonly unreadable?: string;
-  readonly use?: readonly Use[];
-}
-
-/** The answer to a call that made a key or gave it a new secret: only there it is whole. */
-export type MadeKey = Key & { readonly key?: string };
 
 /** A call that the playground makes. */
 export interface Trial {

@@ -7,6 +7,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { createTest } from "../../observe/live/exchange_filter.ts";
 import type { LiveExchange } from "../../observe/live/live_report.ts";
+import type { ExchangeList as Page } from "../api/exchanges.ts";
 import { call } from "./client.ts";
 import { type FilterTexts, toFilter, toUsable } from "./exchange_filter.ts";
 import type { Scope } from "./fleet_switch.tsx";
@@ -53,14 +54,6 @@ export function useHold({ exchanges, gaps }: Snapshot): Hold {
     release: (isAsked) =>
       setHeld((before) => before?.isAsked === true && !isAsked ? before : undefined),
   };
-}
-
-/** A page of the admin API. */
-interface Page {
-  readonly exchanges: readonly LiveExchange[];
-  readonly next: string | null;
-  /** Names of the gateways that did not answer. */
-  readonly missing?: readonly string[];
 }
 
 /** Older exchanges that were asked for. */

@@ -7,6 +7,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { FleetGateway, FleetReport } from "../../observe/fleet/fleet_report.ts";
+import type { StateReport } from "../api/operator_actions.ts";
 import { call, mayChange } from "./client.ts";
 import { useFleet } from "./fleet_switch.tsx";
 import { amount, bytes, clock, duration, percent } from "./format.ts";
@@ -190,15 +191,11 @@ interface Turn {
   readonly verb: "Drain" | "Resume";
 }
 
-interface Turned {
-  readonly gateways: readonly { readonly name: string; readonly isDone: boolean }[];
-}
-
 function Ask({ turn, onClose }: { turn: Turn; onClose: () => void }): JSX.Element {
   const { gateway, name, verb } = turn;
   const onAct = async () => {
     const path = `v1/${verb.toLowerCase()}?gateway=${encodeURIComponent(gateway)}`;
-    const { gateways } = await call<Turned>("POST", path);
+    const { gateways } = await call<Required<StateReport>>("POST", path);
     const silent = gateways.filter(({ isDone }) => !isDone).map((each) => each.name);
     if (silent.length > 0) {
       throw new Error(`${silent.join(", ")} did not say in time that it has done so.`);

@@ -5,11 +5,12 @@
  */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { call, type Key, type MadeKey } from "./client.ts";
+import type { KeyView, NewKeyView } from "../key_administration.ts";
+import { call } from "./client.ts";
 import { Confirm, CopyText, Dialog, Field } from "./parts.tsx";
 
 /** Shows a whole key, only this once. */
-export function Secret({ made, onClose }: { made: MadeKey; onClose: () => void }): JSX.Element {
+export function Secret({ made, onClose }: { made: NewKeyView; onClose: () => void }): JSX.Element {
   return (
     <Dialog
       title="Copy this key now"
@@ -20,7 +21,7 @@ export function Secret({ made, onClose }: { made: MadeKey; onClose: () => void }
         This is the only time that the whole key of <b>{made.name ?? made.id}</b>{" "}
         is shown: the gateway keeps its digest and nothing else.
       </p>
-      <CopyText label="The whole key" text={made.key ?? ""} />
+      <CopyText label="The whole key" text={made.key} />
       <p class="hint">
         Callers send it as <code>Gateway-Auth: Bearer …</code> beside their provider's key.
       </p>
@@ -37,8 +38,8 @@ const OVERLAPS: readonly [value: string, label: string][] = [
 
 /** Gives a key a new secret. */
 export function Rotate({ of: key, onDone, onClose }: {
-  of: Key;
-  onDone: (made: MadeKey) => void;
+  of: KeyView;
+  onDone: (made: NewKeyView) => void;
   onClose: () => void;
 }): JSX.Element {
   const { id, name } = key;
@@ -68,7 +69,7 @@ export function Rotate({ of: key, onDone, onClose }: {
 
 /** Ends a key. */
 export function Revoke({ of: key, onDone, onClose }: {
-  of: Key;
+  of: KeyView;
   onDone: () => void;
   onClose: () => void;
 }): JSX.Element {

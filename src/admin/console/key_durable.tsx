@@ -5,7 +5,7 @@
  * @module
  */
 import type { JSX } from "preact";
-import type { Key } from "./client.ts";
+import type { KeyView } from "../key_administration.ts";
 import { Field } from "./parts.tsx";
 
 /** Contents of fields by name, as they are typed. */
@@ -28,19 +28,19 @@ const RETRIES = [["", "make a call of their own"], [
   "attach to the call that they repeat",
 ]] as const;
 
-function choiceOf(durable: Key["durable"]): string {
+function choiceOf(durable: KeyView["durable"]): string {
   if (durable === undefined) return "";
   return durable === false ? "never" : "own";
 }
 
 /** Returns the settings of a key as the fields of the form. */
-export function toDurableDraft(durable: Key["durable"]): Draft {
+export function toDurableDraft(durable: KeyView["durable"]): Draft {
   const { keep = "", linger = "", size = "", retries } = durable || {};
   return { durable: choiceOf(durable), keep, linger, size, retries: retries ? "true" : "" };
 }
 
 /** Returns the settings for the API; `undefined` where the providers' hold. */
-export function toDurableBody(draft: Draft): Key["durable"] {
+export function toDurableBody(draft: Draft): KeyView["durable"] {
   if (draft.durable === "") return undefined;
   if (draft.durable === "never") return false;
   const given = FIELDS.map(([name]) => [name, draft[name]?.trim() ?? ""] as const).filter((

@@ -5,7 +5,9 @@
  */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { call, type Key, type MadeKey, type Team } from "./client.ts";
+import type { KeyView, NewKeyView } from "../key_administration.ts";
+import type { TeamView } from "../team_reports.ts";
+import { call } from "./client.ts";
 import { type Bind, DurableFields, toDurableBody, toDurableDraft } from "./key_durable.tsx";
 import { findBudget } from "./limit_use.tsx";
 import { Check, Dialog, Field, useAct } from "./parts.tsx";
@@ -34,13 +36,14 @@ const LISTS = [
 /** Contents of the form's fields, as they are typed. */
 type Draft = Readonly<Record<string, string>>;
 
-function toDraft(key: Key | undefined): Draft {
+function toDraft(key: KeyView | undefined): Draft {
+  const written: Readonly<Record<string, unknown>> = { ...key?.limits };
   return {
     name: key?.name ?? "",
     ...Object.fromEntries(LISTS.map(([name]) => [name, key?.[name]?.join(", ") ?? ""])),
     team: key?.team ?? "",
     expires: key?.expires?.slice(0, 10) ?? "",
-    ...Object.fromEntries(LIMITS.map(([name]) => [name, String(key?.limits?.[name] ?? "")])),
+    ...Object.fromEntries(LIMITS.map(([name]) => [name, String(written[name] ?? "")])),
     budget: findBudget(key?.limits, false),
     spend: findBudget(key?.limits, true),
     mode: String(key?.limits?.mode ?? "enforce"),
@@ -127,7 +130,9 @@ function Providers({ names, chosen, onChoose }: {
  * The team that a key belongs to. One that is not configured any more is shown as long as it is
  * chosen.
  */
-function TeamChoice({ bind, teams }: { bind: Bind; teams: readonly Team[] }): JSX.Element | null {
+function TeamChoice(
+  { bind, teams }: { bind: Bind; teams: readonly TeamView[] },
+): JSX.Element | null {
   const chosen = bind("team");
   const names = new Set(
     [...teams.map(({ name }) => name), chosen.value].filter((name) => name !== ""),
@@ -190,7 +195,10 @@ function Actions({ isNew, isBusy, onClose }: {
 }
 
 /** Saves a new key, or the changes of one. */
-function save(editing: Key | undefined, body: Record<string, unknown>): Promise<MadeKey> {
+function save(
+  editing: KeyView | undefined,
+  body: Record<string, unknown>,
+): Promise<KeyView | NewKeyView> {
   return editing === undefined
     ? call("POST", "v1/keys", body)
     : call("PATCH", `v1/keys/${editing.id}`, body);
@@ -198,10 +206,10 @@ function save(editing: Key | undefined, body: Record<string, unknown>): Promise<
 
 /** Makes a key, or changes one. */
 export function KeyForm({ editing, providers, teams, onDone, onClose }: {
-  editing: Key | undefined;
+  editing: KeyView | undefined;
   providers: readonly string[];
-  teams: readonly Team[];
-  onDone: (made: MadeKey) => void;
+  teams: readonly TeamView[];
+  onDone: (saved: KeyView | NewKeyView) => void;
   onClose: () => void;
 }): JSX.Element {
   const [draft, setDraft] = useState(toDraft(editing));

@@ -5,7 +5,11 @@
  */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { call, type Key, type MadeKey, mayChange, type Team } from "./client.ts";
+import type { KeyList } from "../api/keys.ts";
+import type { TeamList } from "../api/teams.ts";
+import type { KeyView, NewKeyView } from "../key_administration.ts";
+import type { TeamView } from "../team_reports.ts";
+import { call, mayChange } from "./client.ts";
 import { ago, day } from "./format.ts";
 import { Revoke, Rotate, Secret } from "./key_dialogs.tsx";
 import { KeyForm } from "./key_form.tsx";
@@ -16,13 +20,6 @@ import type { Snapshot } from "./store.ts";
 const PAGE_SIZE = 50;
 /** The most that the admin API lists at once. */
 const MAX_KEYS = 1000;
-
-interface KeyList {
-  readonly keys: readonly Key[];
-  readonly next: string | null;
-  /** True if they stand in the configuration, where no call changes them. */
-  readonly readOnly: boolean;
-}
 
 const KINDS: Readonly<Record<string, "good" | "bad" | "warn" | "quiet">> = {
   active: "good",
@@ -37,11 +34,11 @@ const ACTS = [["change", "Change"], ["rotate", "Rotate"], ["revoke", "Revoke"]] 
 
 type Doing =
   | { readonly what: "make" }
-  | { readonly what: "change" | "rotate" | "revoke"; readonly key: Key }
-  | { readonly what: "show"; readonly made: MadeKey };
+  | { readonly what: "change" | "rotate" | "revoke"; readonly key: KeyView }
+  | { readonly what: "show"; readonly made: NewKeyView };
 
 /** The buttons of a key. */
-function Acts({ of: key, onDo }: { of: Key; onDo: (doing: Doing) => void }): JSX.Element {
+function Acts({ of: key, onDo }: { of: KeyView; onDo: (doing: Doing) => void }): JSX.Element {
   const title = key.name ?? key.id;
   return (
     <>
@@ -62,7 +59,7 @@ function Acts({ of: key, onDo }: { of: Key; onDo: (doing: Doing) => void }): JSX
 }
 
 function KeyRow({ of: key, now, onDo }: {
-  of: Key;
+  of: KeyView;
   now: number;
   onDo: ((doing: Doing) => void) | undefined;
 }): JSX.Element {
@@ -108,7 +105,7 @@ function KeyRow({ of: key, now, onDo }: {
 }
 
 function KeyTable({ keys, now, onDo }: {
-  keys: readonly Key[];
+  keys: readonly KeyView[];
   now: number;
   /** Left out where keys can't be changed. */
   onDo: ((doing: Doing) => void) | undefined;
@@ -148,7 +145,7 @@ function useKeys(search: string, limit: number) {
   return usePolled(async () => {
     const [list, { teams }] = await Promise.all([
       call<KeyList>("GET", `v1/keys?${query}`),
-      call<{ teams: readonly Team[] }>("GET", "v1/teams"),
+      call<TeamList>("GET", "v1/teams"),
     ]);
     return { list, teams };
   }, [search, limit]);
@@ -178,8 +175,8 @@ function whyEmpty(list: KeyList | undefined, error: unknown, search: string): st
 function Dialogs({ doing, providers, teams, onDone, onClose }: {
   doing: Doing | undefined;
   providers: readonly string[];
-  teams: readonly Team[];
-  onDone: (made?: MadeKey) => void;
+  teams: readonly TeamView[];
+  onDone: (saved?: KeyView | NewKeyView) => void;
   onClose: () => void;
 }): JSX.Element | null {
   if (doing === undefined) return null;
@@ -239,8 +236,8 @@ export function Keys({ snapshot }: { snapshot: Snapshot }): JSX.Element {
   const isReadOnly = list?.readOnly === true;
   const canChange = !isReadOnly && mayChange();
   const providers = report?.providers.map(({ name }) => name) ?? [];
-  const onDone = (made?: MadeKey) => {
-    setDoing(made?.key === undefined ? undefined : { what: "show", made });
+  const onDone = (saved?: KeyView | NewKeyView) => {
+    setDoing(saved !== undefined && "key" in saved ? { what: "show", made: saved } : undefined);
     reload();
   };
   return (

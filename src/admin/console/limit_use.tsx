@@ -4,14 +4,17 @@
  * @module
  */
 import type { JSX } from "preact";
-import type { Limits, Team, Use } from "./client.ts";
+import type { WrittenLimits } from "../../config/limit_set.ts";
+import type { LimitName } from "../../limits/limit_kinds.ts";
+import type { LimitUse as Use } from "../limit_use.ts";
+import type { TeamView } from "../team_reports.ts";
 import { amount, money, percent, rate, span } from "./format.ts";
 
 /** Share of a limit from which on its bar warns. */
 const HIGH = 0.9;
 
 /** Names of limits as people read them. */
-const LABELS: Readonly<Record<string, string>> = {
+const LABELS: Readonly<Record<LimitName, string>> = {
   requests: "Requests",
   tokens: "Tokens",
   budget: "Budget of tokens",
@@ -20,7 +23,7 @@ const LABELS: Readonly<Record<string, string>> = {
 };
 
 /** Finds the budget of tokens or of money among the written ones. */
-export function findBudget(limits: Limits | undefined, isMoney: boolean): string {
+export function findBudget(limits: WrittenLimits | undefined, isMoney: boolean): string {
   return [limits?.budget ?? []].flat().map(String).find((text) => text.includes(" ") === isMoney) ??
     "";
 }
@@ -28,16 +31,16 @@ export function findBudget(limits: Limits | undefined, isMoney: boolean): string
 /**
  * Describes the most that a limit allows: `600 per minute`, `5M tokens this month`, `50 USD today`.
  */
-function toMost({ name, limit }: Use, limits: Limits | undefined): string {
+function toMost({ name, limit }: Use, limits: WrittenLimits | undefined): string {
   if (name !== "budget" && name !== "spend") return rate(String(limits?.[name] ?? amount(limit)));
   const [whole, period] = findBudget(limits, name === "spend").split("/");
   const unit = name === "budget" ? " tokens" : "";
   return `${whole ?? amount(limit)}${unit} ${period === "day" ? "today" : "this month"}`;
 }
 
-function Limit({ of, limits }: { of: Use; limits: Limits | undefined }): JSX.Element {
+function Limit({ of, limits }: { of: Use; limits: WrittenLimits | undefined }): JSX.Element {
   const { name, limit, used, resetsIn } = of;
-  const label = LABELS[name] ?? name;
+  const label = LABELS[name];
   return (
     <li>
       <span class="what">
@@ -65,7 +68,7 @@ function Limit({ of, limits }: { of: Use; limits: Limits | undefined }): JSX.Ele
 /** The use of all limits of one subject. */
 export function LimitUse({ use, limits }: {
   use: readonly Use[] | undefined;
-  limits: Limits | undefined;
+  limits: WrittenLimits | undefined;
 }): JSX.Element {
   if (use === undefined || use.length === 0) return <span class="hint">no limits</span>;
   return (
@@ -82,7 +85,7 @@ export function LimitUse({ use, limits }: {
 }
 
 /** The configured teams, and what their keys together have used. */
-export function Teams({ teams }: { teams: readonly Team[] }): JSX.Element | null {
+export function Teams({ teams }: { teams: readonly TeamView[] }): JSX.Element | null {
   if (teams.length === 0) return null;
   return (
     <section class="card">

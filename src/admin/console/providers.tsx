@@ -5,7 +5,9 @@
  */
 import type { JSX } from "preact";
 import type { LiveReplica, LiveReport } from "../../observe/live/live_report.ts";
-import { call, type Provider as ProviderLimits } from "./client.ts";
+import type { ProviderList } from "../api/providers.ts";
+import type { ProviderView } from "../provider_reports.ts";
+import { call } from "./client.ts";
 import { amount, duration, percent, plural } from "./format.ts";
 import { LimitUse } from "./limit_use.tsx";
 import { Pill, Problem, usePolled } from "./parts.tsx";
@@ -94,7 +96,7 @@ function Figures({ of, seconds }: { of: ProviderSummary; seconds: number }): JSX
 
 function Provider({ provider, limits, minute }: {
   provider: LiveReport["providers"][number];
-  limits: ProviderLimits | undefined;
+  limits: ProviderView | undefined;
   minute: Summary;
 }): JSX.Element {
   const { name, hosts, replicas } = provider;
@@ -175,7 +177,7 @@ export function Providers(
 ): JSX.Element {
   const { report } = snapshot;
   const { value, error } = usePolled(
-    () => call<{ providers: readonly ProviderLimits[] }>("GET", "v1/providers"),
+    () => call<ProviderList>("GET", "v1/providers"),
     [],
   );
   const minute = store.summary(60);

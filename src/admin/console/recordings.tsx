@@ -6,29 +6,18 @@
  */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
+import type { RecordingList } from "../api/recordings.ts";
+import type { RecordingView } from "../recording_lists.ts";
 import { call, mayChange } from "./client.ts";
 import { ago, bytes, span } from "./format.ts";
 import { Confirm, Pill, Problem, usePolled } from "./parts.tsx";
 import type { Snapshot } from "./store.ts";
 
-/** A durable exchange as the admin API returns it. */
-interface Recording {
-  readonly id: string;
-  readonly state: "running" | "lost" | "complete" | "broken";
-  readonly key: string;
-  readonly keyName?: string;
-  readonly provider: string;
-  readonly operation: string;
-  readonly started: string;
-  readonly bytes: number;
-  readonly expires?: string;
-}
-
 const KINDS = { running: "good", lost: "bad", complete: "quiet", broken: "warn" } as const;
 const PAGE_SIZE = 100;
 
 function Row({ of: recording, now, onStop }: {
-  of: Recording;
+  of: RecordingView;
   now: number;
   /** Left out for who may not stop it, and where nothing runs. */
   onStop: (() => void) | undefined;
@@ -65,7 +54,7 @@ function Row({ of: recording, now, onStop }: {
 }
 
 function Stop({ of: recording, onDone, onClose }: {
-  of: Recording;
+  of: RecordingView;
   onDone: () => void;
   onClose: () => void;
 }): JSX.Element {
@@ -90,9 +79,9 @@ function Stop({ of: recording, onDone, onClose }: {
 }
 
 function Table({ recordings, now, onStopOf }: {
-  recordings: readonly Recording[];
+  recordings: readonly RecordingView[];
   now: number;
-  onStopOf: (recording: Recording) => (() => void) | undefined;
+  onStopOf: (recording: RecordingView) => (() => void) | undefined;
 }): JSX.Element {
   return (
     <div class="scroll" role="region" aria-label="Durable exchanges" tabIndex={0}>
@@ -122,15 +111,15 @@ const NOTHING = "Nothing is recorded. " +
 
 /** The view. */
 export function Recordings({ snapshot }: { snapshot: Snapshot }): JSX.Element {
-  const [stopping, setStopping] = useState<Recording | undefined>(undefined);
+  const [stopping, setStopping] = useState<RecordingView | undefined>(undefined);
   const [stopped, setStopped] = useState<string | undefined>(undefined);
   const { value, error, reload } = usePolled(
-    () => call<{ recordings: readonly Recording[] }>("GET", `v1/recordings?limit=${PAGE_SIZE}`),
+    () => call<RecordingList>("GET", `v1/recordings?limit=${PAGE_SIZE}`),
     [],
   );
   const now = snapshot.report?.now ?? Date.now();
   const isLoading = value === undefined && error === undefined;
-  const stopOf = (recording: Recording) =>
+  const stopOf = (recording: RecordingView) =>
     recording.state === "running" && recording.id !== stopped && mayChange()
       ? () => setStopping(recording)
       : undefined;

@@ -8,7 +8,7 @@ import type { JSX } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { axisOf, colorsOf } from "./chart.tsx";
-import type { TimePart } from "./usage_api.ts";
+import type { TimePart } from "../../usage/query.ts";
 import { MAX_SERIES, type Series } from "./usage_data.ts";
 
 const HEIGHT = 220;

@@ -8,7 +8,9 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { toCsvLine } from "../../usage/csv.ts";
 import { call } from "./client.ts";
 import { USAGE_COUNTS } from "../../usage/counts.ts";
-import { type TimePart, type UsageLine, type UsageReport, type UsageSums } from "./usage_api.ts";
+import type { TimePart } from "../../usage/query.ts";
+import type { UsageLine, UsageReport } from "../../usage/report.ts";
+import type { UsageSums } from "../../usage/sums.ts";
 import {
   type Dimension,
   labelOf,

@@ -4,7 +4,7 @@
  * @module
  */
 import type { JSX } from "preact";
-import type { TimePart } from "./usage_api.ts";
+import type { TimePart } from "../../usage/query.ts";
 import {
   type Dimension,
   DIMENSION_NAMES,

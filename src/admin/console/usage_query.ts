@@ -4,7 +4,8 @@
  *
  * @module
  */
-import type { TimePart, UsageLine, UsageOrder } from "./usage_api.ts";
+import type { TimePart, UsageOrder } from "../../usage/query.ts";
+import type { UsageLine } from "../../usage/report.ts";
 
 /**
  * Dimensions of usage, with their titles, in the order in which one leads to

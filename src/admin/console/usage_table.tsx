@@ -6,7 +6,9 @@
  */
 import type { JSX } from "preact";
 import { amount, percent } from "./format.ts";
-import type { UsageLine, UsageOrder, UsageSums } from "./usage_api.ts";
+import type { UsageOrder } from "../../usage/query.ts";
+import type { UsageLine } from "../../usage/report.ts";
+import type { UsageSums } from "../../usage/sums.ts";
 import { bucketLabel } from "./usage_chart.tsx";
 import { amountOf, type UsageData } from "./usage_data.ts";
 import {

@@ -10,7 +10,8 @@ import { fetchFile } from "./client.ts";
 import { amount } from "./format.ts";
 import { Problem, useAct } from "./parts.tsx";
 import type { Snapshot } from "./store.ts";
-import type { UsageLine, UsageSums } from "./usage_api.ts";
+import type { UsageLine } from "../../usage/report.ts";
+import type { UsageSums } from "../../usage/sums.ts";
 import { UsageChart } from "./usage_chart.tsx";
 import {
   hasText,

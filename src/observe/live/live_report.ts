@@ -104,7 +104,7 @@ export interface LiveSecond {
  * One exchange as an operator sees it: its record without the error behind it, which may name
  * addresses.
  */
-export interface LiveExchange extends Omit<ExchangeRecord, "error" | "withheld"> {
+export interface LiveExchange extends Omit<ExchangeRecord, "team" | "plan" | "error" | "withheld"> {
   /**
    * Wall clock at its end, milliseconds since 1970; none is that of another exchange of the same
    * process.
