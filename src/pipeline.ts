@@ -156,6 +156,7 @@ function identify(
   if (hasLooped(headers)) throw new GatewayError("upstream_loop");
   gateway.open.share(exchange, key.id, provider.hasOthers ? provider.name : undefined);
   const subjects = operation.isOwn ? [] : subjectsOf(key, provider, gateway);
+  const durable = key.durable ?? provider.durable;
   return {
     request,
     exchange,
@@ -167,7 +168,7 @@ function identify(
     credentials,
     subjects,
     isMetered: operation.cost === "tokens" && subjects.some(limitsAmounts),
-    recording: wantedRecording(headers, operation, key.durable ?? provider.durable),
+    recording: durable ? wantedRecording(headers, operation, durable) : undefined,
     lease: undefined,
     isAdmitted: false,
   };

@@ -28,7 +28,7 @@ export const BODILESS: Call = {
 
 const NO_BYTES = new Uint8Array();
 
-/** Returns the bytes of a body; none where there is none. @throws {Error} For a body that is gone */
+/** Returns the bytes of a body; none for no body. @throws {Error} For a body that was released */
 export function bytesOf(body: RequestBody | null): Uint8Array {
   if (body === null) return NO_BYTES;
   if (body.bytes === null) throw new Error("Cannot read the body: it was released");

@@ -91,7 +91,7 @@ export interface WantedRecording {
   readonly idempotencyKey: string | undefined;
   /** True if a client library sends the request again; `undefined` if that does not matter. */
   readonly isRetry: boolean | undefined;
-  /** True if the caller itself asks for it. Other calls are made even where none can be recorded. */
+  /** True if the caller itself asks for it. Any other call may go unrecorded. */
   readonly isNeeded: boolean;
 }
 

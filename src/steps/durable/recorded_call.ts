@@ -71,7 +71,7 @@ async function begin(
   }
   const keys = ownerKeysOf(flow);
   const { digest, name } = await nameCall(keys, wanted, call, flow);
-  const claim = {
+  const asked = {
     keys,
     name,
     digest,
@@ -86,7 +86,7 @@ async function begin(
     onFound: () => giveBack(flow),
   };
   try {
-    return await durable.begin(claim, exchange.signal);
+    return await durable.begin(asked, exchange.signal);
   } catch (error) {
     const isUnavailable = GatewayError.is(error) && error.code === "recordings_unavailable";
     if (wanted.isNeeded || !isUnavailable) throw error;

@@ -25,15 +25,14 @@ const IDEMPOTENCY_KEY = /^(?:"([\x20\x21\x23-\x5b\x5d-\x7e]{1,256})"|([\x21\x23-
 /**
  * Reads whether a request asks to be recorded. Only calls that cost tokens are recorded.
  *
- * @param settings Settings of its key or its provider; none where no call is recorded
  * @throws {GatewayError} `invalid_idempotency_key`
  */
 export function wantedRecording(
   headers: GatewayRequest["headers"],
   { cost }: ResolvedOperation,
-  settings: DurableConfig | false | undefined,
+  settings: DurableConfig,
 ): WantedRecording | undefined {
-  if (!settings || cost !== "tokens") return undefined;
+  if (cost !== "tokens") return undefined;
   const sent = headers.get("idempotency-key");
   const idempotencyKey = sent === null ? undefined : readIdempotencyKey(sent);
   const retries = settings.retries ? headers.get(RETRY_COUNT) : null;
