@@ -8,6 +8,8 @@ import { costOf, dearestOf, findPrice, type Price, type Prices } from "../config
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Exchange, Settlement } from "../exchange/exchange.ts";
 import type { TokenUsage } from "../exchange/record.ts";
+import { isJson } from "../inbound/body.ts";
+import { parseView } from "../inbound/json_guard.ts";
 import { type EstimatedCall, type EstimatedTokens, TokenEstimator } from "../limits/estimate.ts";
 import { SETTLED_LIMITS } from "../limits/limit_kinds.ts";
 import {
@@ -18,8 +20,8 @@ import {
   type Reservation,
   unitOf,
 } from "../limits/limiter.ts";
-import type { OtherModels } from "../operations/other_models.ts";
-import { MAX_ADDED_TOKENS } from "../operations/request_size.ts";
+import { findUncounted, isInputBounded, MAX_ADDED_TOKENS } from "../operations/request_size.ts";
+import { bytesOf, type Call } from "./call.ts";
 import { charge } from "./charge.ts";
 
 /** Units of 10^-12 of a currency in one of 10^-9, in which limits count money. */
@@ -30,22 +32,12 @@ const MAX_PRICES = 1000;
 /** A call whose tokens are counted. */
 export interface CountedCall extends EstimatedCall {
   /**
-   * Tokens that {@link Accounting.open} has reserved for it; left out where no limit counts tokens.
-   */
-  reserved?: EstimatedTokens;
-}
-
-/** A call whose tokens are limited. */
-export interface LimitedCall extends CountedCall {
-  /** Models that the body names in addition to `model`; `undefined` where it names none. */
-  readonly otherModels: OtherModels | undefined;
-  /**
    * The most output that it can have; `undefined` where neither its caller nor the operator set a
    * maximum. Tokens.
    */
   readonly mostOutput: number | undefined;
-  /** Returns whether all of its input stands in the body. */
-  isInputBounded(): boolean;
+  /** Tokens that {@link Accounting.open} has reserved for it; `undefined` where no limit does. */
+  reserved: EstimatedTokens | undefined;
 }
 
 /** Amounts to reserve for a call, and those that it has used in the end. */
@@ -69,8 +61,8 @@ export class Accounting {
   }
 
   /** Completes the usage of a call when its exchange ends, and learns from it. */
-  watch(call: CountedCall, exchange: Exchange): void {
-    exchange.beforeSettled = this.#completionOf(call, exchange);
+  watch(counted: CountedCall, exchange: Exchange): void {
+    exchange.beforeSettled = this.#completionOf(counted, exchange);
   }
 
   /**
@@ -79,8 +71,8 @@ export class Accounting {
    * survives the collections of the young one: they took 8 ms in place of 1, a tenth of a plain
    * call on Deno and a twentieth on Node (2026-11-23, `--trace-gc`, 3 starts by CPU).
    */
-  #completionOf(call: CountedCall, exchange: Exchange): (settlement: Settlement) => void {
-    return (settlement) => this.#complete(call, exchange, settlement);
+  #completionOf(counted: CountedCall, exchange: Exchange): (settlement: Settlement) => void {
+    return (settlement) => this.#complete(counted, exchange, settlement);
   }
 
   /**
@@ -90,16 +82,16 @@ export class Accounting {
    * limit is strict, and the most that the call could use is unknown; `key_not_understood` for
    * a budget in another currency
    */
-  open(subjects: readonly LimitSubject[], call: LimitedCall): Account {
-    const price = this.#priceFor(subjects, call);
+  open(subjects: readonly LimitSubject[], counted: CountedCall, call: Call): Account {
+    const price = this.#priceFor(subjects, counted, call);
     const isStrict = subjects.some((subject) =>
       subject.limits.mode === "strict" && limitsAmounts(subject)
     );
-    const expected = capByLimits(this.#estimator.expect(call), subjects, price);
-    const most = isStrict ? mostOf(call) : undefined;
+    const expected = capByLimits(this.#estimator.expect(counted), subjects, price);
+    const most = isStrict ? mostOf(counted, call) : undefined;
     // A caller that leaves its calls must not use up more at the provider than a strict limit has
     // room for.
-    call.reserved = most === undefined ? expected : capByLimits(most, subjects, price);
+    counted.reserved = most === undefined ? expected : capByLimits(most, subjects, price);
     return {
       reservation: {
         expected: toAmounts(expected, price),
@@ -115,7 +107,8 @@ export class Accounting {
    */
   #priceFor(
     subjects: readonly LimitSubject[],
-    { provider, model, otherModels }: LimitedCall,
+    { provider, model }: CountedCall,
+    { facts }: Call,
   ): Price | undefined {
     let isSpent = false;
     for (const { limits: { spend } } of subjects) {
@@ -129,8 +122,8 @@ export class Accounting {
     }
     if (!isSpent) return undefined;
     const price = this.#priceOf(provider, model);
-    if (otherModels === undefined) return price;
-    const { names, unnamedIn } = otherModels;
+    if (facts.otherModels === undefined) return price;
+    const { names, unnamedIn } = facts.otherModels;
     if (unnamedIn !== undefined) {
       throw new GatewayError("model_not_priced", {
         param: unnamedIn,
@@ -158,7 +151,7 @@ export class Accounting {
    * Completes the facts with the charge of a call, and learns from a call whose tokens were stated
    * to its end.
    */
-  #complete(call: CountedCall, exchange: Exchange, { outcome, code }: Settlement): void {
+  #complete(counted: CountedCall, exchange: Exchange, { outcome, code }: Settlement): void {
     const { facts, outputTokens, answeredStatus } = exchange;
     const isWhole = outcome === "ok" || exchange.isReadOut;
     const { usage, isEstimated } = charge({
@@ -166,16 +159,16 @@ export class Accounting {
       status: answeredStatus,
       isWhole,
       code,
-      isLive: facts.stream === true && !call.isBackground,
+      isLive: facts.stream === true && !counted.isBackground,
       stated: facts.usage,
       counted: outputTokens,
     }, {
-      reserved: () => call.reserved ?? this.#estimator.expect(call),
-      used: (counted) => this.#estimator.consumed(call, counted),
+      reserved: () => counted.reserved ?? this.#estimator.expect(counted),
+      used: (output) => this.#estimator.consumed(counted, output),
     });
     facts.usage = usage;
     if (isEstimated) facts.isEstimated = true;
-    else if (usage !== undefined && isWhole) this.#estimator.learn(call, usage, outputTokens);
+    else if (usage !== undefined && isWhole) this.#estimator.learn(counted, usage, outputTokens);
   }
 }
 
@@ -207,10 +200,12 @@ function capByLimits(
  * Returns the tokens that a call could use at most: every byte of its body may be one, and the
  * provider adds some.
  */
-function mostOf(call: LimitedCall): EstimatedTokens {
+function mostOf(
+  { inputBytes, mostOutput: output }: CountedCall,
+  call: Call,
+): EstimatedTokens {
   // First: it also refuses numbers that providers read differently.
-  const isInputBounded = call.isInputBounded();
-  const { inputBytes, mostOutput: output } = call;
+  const isInputBounded = isBodyBounded(call);
   if (output === undefined) {
     throw new GatewayError("request_exceeds_limit", {
       detail: "the limit is strict, so the request has to say how many tokens the answer may have",
@@ -222,6 +217,28 @@ function mostOf(call: LimitedCall): EstimatedTokens {
     });
   }
   return { input: inputBytes + MAX_ADDED_TOKENS, output };
+}
+
+/**
+ * Checks that a request can't cost more tokens of input than its body has bytes, see {@link
+ * isInputBounded}. The body is parsed once more: to be called only for limits that promise never to
+ * be exceeded.
+ *
+ * @returns Whether its input is bounded; false for a body that is no JSON
+ * @throws {GatewayError} `invalid_body` for a number of tokens or answers that is no whole number
+ */
+function isBodyBounded({ body, contentType }: Call): boolean {
+  const bytes = bytesOf(body);
+  if (bytes.length === 0 || !isJson(contentType)) return false;
+  const fields = parseView(bytes) as Readonly<Record<string, unknown>>;
+  const uncounted = findUncounted(fields);
+  if (uncounted !== undefined) {
+    throw new GatewayError("invalid_body", {
+      param: uncounted,
+      detail: "expected a whole number: a limit is strict",
+    });
+  }
+  return isInputBounded(fields, bytes);
 }
 
 /** Converts tokens to what limits count; those that are neither input nor output cost as input. */

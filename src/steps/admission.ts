@@ -4,22 +4,15 @@
  *
  * @module
  */
-import type { Account, Accounting, LimitedCall } from "./accounting.ts";
-import type { BudgetNotes } from "./budget_alerts.ts";
 import type { KeyConfig } from "../config/key.ts";
-import type { ProviderConfig } from "../config/provider.ts";
 import type { TeamConfig } from "../config/team.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import type { Clock } from "../exchange/clock.ts";
-import { type Exchange, isPromise } from "../exchange/exchange.ts";
+import { isPromise } from "../exchange/exchange.ts";
 import type { TokenUsage } from "../exchange/record.ts";
-import type { GatewayRequest } from "../http/message.ts";
-import type { RequestBody } from "../inbound/body.ts";
 import {
   acquireLease,
   type Amounts,
   type Lease,
-  type Limiter,
   limitsAmounts,
   limitsCalls,
   type LimitSubject,
@@ -27,42 +20,10 @@ import {
   NO_RESERVATION,
   type Reservation,
 } from "../limits/limiter.ts";
-import type { RequestFacts } from "../operations/request_facts.ts";
-import { isBodyBounded } from "./request_body.ts";
-
-/** The parts of a gateway that admit calls. */
-export interface AdmissionParts {
-  readonly limiter: Limiter;
-  readonly accounting: Accounting;
-  readonly teams: Readonly<Record<string, TeamConfig>>;
-  /** Watch of the budgets; `undefined` where none is wanted. */
-  readonly budgets: BudgetNotes | undefined;
-  readonly clock: Clock;
-}
-
-/** The exchange that asks, and the parts of its gateway. */
-interface Asking {
-  readonly request: GatewayRequest;
-  readonly exchange: Exchange;
-  readonly gateway: AdmissionParts;
-}
-
-/** The facts of a call that its account needs. */
-export interface AskedCall {
-  readonly key: KeyConfig;
-  readonly provider: Pick<ProviderConfig, "maxOutput" | "maxInput"> & { readonly name: string };
-  readonly body: RequestBody | null;
-  readonly facts: Pick<
-    RequestFacts,
-    | "generated"
-    | "otherModels"
-    | "maxOutput"
-    | "prompts"
-    | "inputBytes"
-    | "isInputWhole"
-    | "isBackground"
-  >;
-}
+import type { Account, CountedCall } from "./accounting.ts";
+import type { Call } from "./call.ts";
+import { isRepeated } from "./durable/wanted_recording.ts";
+import type { Flow } from "./flow.ts";
 
 /**
  * Names the subjects whose limits count: the key, its team and the provider.
@@ -72,7 +33,7 @@ export interface AskedCall {
 export function subjectsOf(
   { id, team, limits }: KeyConfig,
   { subjects }: { readonly subjects: readonly LimitSubject[] },
-  { teams }: Pick<AdmissionParts, "teams">,
+  { teams }: { readonly teams: Readonly<Record<string, TeamConfig>> },
 ): readonly LimitSubject[] {
   if (limits === undefined && team === undefined) return subjects;
   const own = limits === undefined ? [] : [{ name: `key:${id}`, limits }];
@@ -82,22 +43,6 @@ export function subjectsOf(
     throw new GatewayError("key_not_understood", { detail: "its team is not configured" });
   }
   return [...own, { name: `team:${team}`, limits: shared.limits }, ...subjects];
-}
-
-/** Admission of one call by its limits. */
-export interface Admission {
-  /** Subjects to count against. */
-  readonly subjects: readonly LimitSubject[];
-  /** True if tokens or money are to be reserved, for which the body has to be known. */
-  readonly isMetered: boolean;
-  /** True if its body has to arrive first. */
-  readonly hasBody: boolean;
-  /** True once nothing is left to take. */
-  isWhole: boolean;
-  /**
-   * Lease of its request and its place; `undefined` before it has one, and after it was given back.
-   */
-  lease: Lease | undefined;
 }
 
 /** Account of a call that uses no tokens. */
@@ -117,74 +62,81 @@ function ownOf([first]: readonly LimitSubject[]): readonly LimitSubject[] {
  * all limits, or from none. One with a body takes them from its key alone: a body that does not
  * arrive must cost other keys nothing.
  *
+ * Where a limit is reached, a retry of a recorded call goes on: it gets that call's answer, and
+ * takes nothing.
+ *
  * @throws {GatewayError} As the limiter does
  */
-export async function enter(admission: Admission, asking: Asking): Promise<void> {
-  const { subjects, isMetered, hasBody } = admission;
-  const entered = isMetered || hasBody ? ownOf(subjects) : subjects;
+export async function enter(flow: Flow): Promise<void> {
+  const { request, exchange, subjects, isMetered } = flow;
+  const entered = isMetered || request.body !== null ? ownOf(subjects) : subjects;
   if (entered.length === 0) return;
   const isWhole = !isMetered && entered.length === subjects.length;
   const reservation = isWhole
     ? NO_RESERVATION
     : { ...NO_RESERVATION, countedWith: subjects.at(-1)?.name };
-  admission.lease = await take(
-    entered,
-    reservation,
-    asking,
-    isWhole ? NO_ACCOUNT.toAmounts : undefined,
-  );
-  admission.isWhole = isWhole;
+  try {
+    flow.lease = await take(
+      entered,
+      reservation,
+      flow,
+      isWhole ? NO_ACCOUNT.toAmounts : undefined,
+    );
+  } catch (refusal) {
+    const isLimit = GatewayError.is(refusal) && refusal.limit !== undefined;
+    if (isLimit && await isRepeated(flow)) return;
+    throw refusal;
+  }
+  flow.isAdmitted = isWhole;
   // Where more follows, that states the limits.
-  if (isWhole) asking.exchange.headers = admission.lease.headers;
+  if (isWhole) exchange.headers = flow.lease.headers;
 }
 
 /** Gives back what {@link enter} has taken: there is no call. */
-export function giveBack(admission: Admission, { exchange }: Pick<Asking, "exchange">): void {
-  if (admission.lease === undefined) return;
-  admission.lease.release(NO_AMOUNTS, true);
-  admission.lease = undefined;
-  admission.isWhole = false;
-  exchange.headers = {};
+export function giveBack(flow: Flow): void {
+  if (flow.lease === undefined) return;
+  flow.lease.release(NO_AMOUNTS, true);
+  flow.lease = undefined;
+  flow.isAdmitted = false;
+  flow.exchange.headers = {};
 }
 
 /**
- * Admits a call whose body was read, and that reserves nothing: takes what {@link enter} has left.
- * A call that is refused gives all of it back.
+ * Admits a call whose body was read: takes what {@link enter} has left. Of a call that costs tokens
+ * it opens the account, and reserves what its limits count. A call that is refused gives all of it
+ * back.
  *
- * @throws {GatewayError} As the limiter does
+ * @throws {GatewayError} As the limiter and {@link Accounting.open} do
  */
-export function enterWhole(admission: Admission, asking: Asking): Promise<void> | undefined {
-  return admission.isWhole || admission.subjects.length === 0
-    ? undefined
-    : takeRest(admission, asking);
+export function admit(call: Call, flow: Flow): Promise<void> | undefined {
+  const { exchange, gateway, operation, subjects } = flow;
+  const counted = operation.cost === "tokens" ? toCountedCall(call, flow) : undefined;
+  if (counted !== undefined) gateway.accounting.watch(counted, exchange);
+  if (flow.isAdmitted || subjects.length === 0) return undefined;
+  return takeRest(flow.isMetered ? counted : undefined, call, flow);
 }
 
 /**
  * Takes from all limits of a call what it does not have yet. If one refuses, or there is no
  * account, it keeps nothing.
  *
- * @param limited The call; left out if it reserves nothing
+ * @param counted What is counted of the call; `undefined` if it reserves nothing
  */
-async function takeRest(
-  admission: Admission,
-  asking: Asking,
-  limited?: LimitedCall,
-): Promise<void> {
-  const { subjects, lease } = admission;
-  const { exchange, gateway: { accounting } } = asking;
+async function takeRest(counted: CountedCall | undefined, call: Call, flow: Flow): Promise<void> {
+  const { exchange, gateway, subjects, lease } = flow;
   try {
-    const { reservation, toAmounts } = limited === undefined
+    const { reservation, toAmounts } = counted === undefined
       ? NO_ACCOUNT
-      : accounting.open(subjects, limited);
+      : gateway.accounting.open(subjects, counted, call);
     const admitted = lease && subjects[0]?.name;
     exchange.headers =
-      (await take(subjects, { ...reservation, admitted }, asking, toAmounts)).headers;
+      (await take(subjects, { ...reservation, admitted }, flow, toAmounts)).headers;
   } catch (error) {
-    giveBack(admission, asking);
+    giveBack(flow);
     throw error;
   }
   // Nothing but the provider's statement says what the call costs, and it comes last.
-  exchange.goesOn = limited?.isInputWhole === false;
+  exchange.goesOn = counted?.isInputWhole === false;
 }
 
 /**
@@ -196,7 +148,7 @@ async function takeRest(
 function take(
   subjects: readonly LimitSubject[],
   reservation: Reservation,
-  { exchange, gateway }: Asking,
+  { exchange, gateway }: Flow,
   toAmounts: ((usage: TokenUsage | undefined) => Amounts) | undefined,
 ): Lease | Promise<Lease> {
   const { limiter, clock } = gateway;
@@ -247,36 +199,16 @@ const toWhole = (max: number | undefined, answers: number): number | undefined =
 const smaller = (one: number | undefined, other: number | undefined): number | undefined =>
   one === undefined || other === undefined ? one ?? other : Math.min(one, other);
 
-/**
- * Admits a call that costs tokens and whose body was read: opens its account, reserves what its
- * limits count of that, and takes what {@link enter} has left. A call that is refused gives all of
- * it back.
- *
- * @throws {GatewayError} As the limiter and {@link Accounting.open} do
- */
-export function reserve(
-  admission: Admission,
-  call: AskedCall,
-  asking: Asking,
-): Promise<void> | undefined {
-  const { exchange, gateway: { accounting } } = asking;
-  const limited = toLimitedCall(call, asking);
-  accounting.watch(limited, exchange);
-  return admission.isMetered ? takeRest(admission, asking, limited) : enterWhole(admission, asking);
-}
-
-/** Returns a call as the accounting knows it. */
-function toLimitedCall(call: AskedCall, { request, exchange }: Asking): LimitedCall {
-  const { key, provider, body, facts } = call;
-  const { generated, prompts, inputBytes, isInputWhole, isBackground, otherModels } = facts;
-  const stated = exchange.facts.genAi === "embeddings" ? 0 : toWhole(facts.maxOutput, generated);
+/** Returns what is counted of a call. */
+function toCountedCall({ facts }: Call, { provider, operation, key }: Flow): CountedCall {
+  const { generated, prompts, inputBytes, isInputWhole, isBackground } = facts;
+  const stated = operation.genAi === "embeddings" ? 0 : toWhole(facts.maxOutput, generated);
   const outputBound = toWhole(provider.maxOutput, generated);
   const mostOutput = smaller(stated, outputBound);
   return {
     provider: provider.name,
-    model: exchange.facts.model ?? "",
+    model: facts.model ?? "",
     keyId: key.id,
-    otherModels,
     inputBytes,
     inputBound: (provider.maxInput ?? MAX_BELIEVED_INPUT) * prompts,
     isInputWhole,
@@ -284,6 +216,6 @@ function toLimitedCall(call: AskedCall, { request, exchange }: Asking): LimitedC
     maxOutput: stated && smaller(mostOutput, Math.max(MAX_STATED_OUTPUT, provider.maxOutput ?? 0)),
     outputBound,
     mostOutput,
-    isInputBounded: () => isBodyBounded(body?.bytes ?? new Uint8Array(), request),
+    reserved: undefined,
   };
 }

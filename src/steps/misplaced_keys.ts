@@ -37,7 +37,7 @@ export function assertNoKeyInCredentials(
   keys: SearchedKeys,
 ): void {
   for (const name in credentials) {
-    if (holdsGatewayKey(credentials[name] ?? "", keys)) throw toGatewayKeyError(name, rules);
+    if (holdsGatewayKey(credentials[name] as string, keys)) throw toGatewayKeyError(name, rules);
   }
 }
 
@@ -98,7 +98,7 @@ export function assertNoKeyInHeaders(
         detail: "it stands in the name of a header",
       });
     }
-    if (holdsEscapedKey(headers[name] ?? "", keys)) throw misplaced(name);
+    if (holdsEscapedKey(headers[name] as string, keys)) throw misplaced(name);
   }
 }
 

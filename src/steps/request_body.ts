@@ -6,7 +6,6 @@
  */
 import type { UsageOptIn } from "../dialects/dialect.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
-import type { GatewayRequest } from "../http/message.ts";
 import {
   ANY_TYPE,
   type ContentTypes,
@@ -26,14 +25,11 @@ import {
   type RequestFacts,
 } from "../operations/request_facts.ts";
 import { findModelParameter } from "../operations/other_models.ts";
-import {
-  findUncounted,
-  hasUniqueKeys,
-  isInputBounded,
-  lengthWithoutPadding,
-} from "../operations/request_size.ts";
+import { hasUniqueKeys, lengthWithoutPadding } from "../operations/request_size.ts";
 import { toQuery } from "../operations/router.ts";
 import type { Operation } from "../operations/table.ts";
+import { bytesOf } from "./call.ts";
+import type { Flow } from "./flow.ts";
 
 export const CONTENT_TYPES: Readonly<Record<Operation["body"], ContentTypes>> = {
   chat_completion: JSON_ONLY,
@@ -50,10 +46,10 @@ export const CONTENT_TYPES: Readonly<Record<Operation["body"], ContentTypes>> = 
  */
 export function readFacts(
   bytes: Uint8Array,
-  request: GatewayRequest,
-  options: { readonly operation: Operation; readonly messages: MessageOrder },
+  contentType: string,
+  { request, operation, provider }: Flow,
 ): RequestFacts {
-  const facts = readBodyFacts(bytes, request, options);
+  const facts = readBodyFacts(bytes, contentType, operation, provider.messages);
   const { url } = request;
   const unnamedIn = findModelParameter(toQuery(url));
   const { otherModels } = facts;
@@ -77,13 +73,13 @@ function assertKeysOnce(bytes: Uint8Array, param: string): void {
 
 function readBodyFacts(
   bytes: Uint8Array,
-  { headers }: GatewayRequest,
-  { operation, messages }: { readonly operation: Operation; readonly messages: MessageOrder },
+  contentType: string,
+  operation: Operation,
+  messages: MessageOrder,
 ): RequestFacts {
   if (operation.body === "chat_completion") {
     return readChatCompletion(parseView(bytes), messages, lengthWithoutPadding(bytes));
   }
-  const contentType = headers.get("content-type") ?? "";
   if (operation.body !== "json" && isMultipart(contentType)) {
     const { fields, textBytes } = readFields(bytes, contentType, FACT_FIELDS);
     return readFieldFacts(fields, operation, textBytes);
@@ -92,28 +88,6 @@ function readBodyFacts(
   return isUnread
     ? NO_FACTS
     : readJsonFacts(parseView(bytes), operation, lengthWithoutPadding(bytes));
-}
-
-/**
- * Checks that a request can't cost more tokens of input than its body has bytes, see {@link
- * isInputBounded}. The body is parsed once more: to be called only for limits that promise never to
- * be exceeded.
- *
- * @param bytes The whole body, which was read before and is valid; empty where there is none
- * @returns Whether its input is bounded; false for a body that is no JSON
- * @throws {GatewayError} `invalid_body` for a number of tokens or answers that is no whole number
- */
-export function isBodyBounded(bytes: Uint8Array, { headers }: GatewayRequest): boolean {
-  if (bytes.length === 0 || !isJson(headers.get("content-type") ?? "")) return false;
-  const fields = parseView(bytes) as Readonly<Record<string, unknown>>;
-  const uncounted = findUncounted(fields);
-  if (uncounted !== undefined) {
-    throw new GatewayError("invalid_body", {
-      param: uncounted,
-      detail: "expected a whole number: a limit is strict",
-    });
-  }
-  return isInputBounded(fields, bytes);
 }
 
 /**
@@ -129,7 +103,6 @@ export function askForUsage(
 ): UsageOptIn | undefined {
   const isUnstated = isStream === true && !hasStreamOptions;
   if (usageOptIn === undefined || !isUnstated) return undefined;
-  if (body.bytes === null) return undefined;
-  body.keep(usageOptIn.addTo(body.bytes));
+  body.keep(usageOptIn.addTo(bytesOf(body)));
   return usageOptIn;
 }

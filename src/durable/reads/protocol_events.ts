@@ -162,7 +162,7 @@ function lengthOfWhole(bytes: Uint8Array): number {
   const { byteLength } = bytes;
   if (bytes[byteLength - 1] === CR) return byteLength - 1;
   for (let back = 1; back <= Math.min(3, byteLength); back++) {
-    const byte = bytes[byteLength - back] ?? 0;
+    const byte = bytes[byteLength - back] as number;
     if (byte < 0x80) break;
     if (byte < 0xc0) continue;
     return lengthOfCharacter(byte) > back ? byteLength - back : byteLength;

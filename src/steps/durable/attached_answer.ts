@@ -4,25 +4,10 @@
  * @module
  */
 import type { Attachment } from "../../durable/attachment.ts";
-import type { DurableExchanges } from "../../durable/durable_exchanges.ts";
-import type { Clock } from "../../exchange/clock.ts";
 import { type Exchange, toSettlement } from "../../exchange/exchange.ts";
-import type { OpenExchanges } from "../../exchange/open_exchanges.ts";
 import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
 import { prefixOf } from "../../inbound/host.ts";
-
-/** The request, its exchange and the parts of its gateway. */
-export interface DurableFlow {
-  readonly request: GatewayRequest;
-  readonly exchange: Exchange;
-  readonly gateway: {
-    readonly durable: DurableExchanges | undefined;
-    readonly open: OpenExchanges;
-    readonly clock: Clock;
-    readonly limits: { readonly writeStallMs: number };
-  };
-  readonly credentials: Readonly<Record<string, string>>;
-}
+import type { Flow } from "../flow.ts";
 
 /**
  * Makes the answer for a caller that attaches. Its exchange counts no tokens: that of the call
@@ -30,7 +15,7 @@ export interface DurableFlow {
  */
 export function attachTo(
   attachment: Attachment,
-  { request, exchange }: Pick<DurableFlow, "request" | "exchange">,
+  { request, exchange }: Flow,
   own: Readonly<Record<string, string>> = {},
 ): GatewayResponse {
   const { id, head, reader, expiresAt } = attachment;

@@ -17,7 +17,8 @@ import {
 } from "../../durable/reads/stream_read.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import type { GatewayResponse } from "../../http/message.ts";
-import { addressOf, answerWhole, attachTo, type DurableFlow } from "./attached_answer.ts";
+import type { Flow } from "../flow.ts";
+import { addressOf, answerWhole, attachTo } from "./attached_answer.ts";
 
 /** Attaches the caller to the answer at an offset. */
 export type Attach = (offset: WantedOffset) => Promise<Attachment>;
@@ -43,7 +44,7 @@ const EVENTS_AS_TEXT = "text/plain; charset=utf-8";
 export async function answerStream(
   read: StreamRead,
   attached: Attached,
-  flow: DurableFlow,
+  flow: Flow,
 ): Promise<GatewayResponse> {
   const offset = startOf(read, attached.attachment);
   let attachment = await atOffset(offset, attached);
@@ -64,7 +65,7 @@ export async function answerStream(
 function answerSnapshot(
   { mode, offset, cursor }: StreamRead,
   attachment: Attachment,
-  flow: DurableFlow,
+  flow: Flow,
 ): GatewayResponse {
   const { request, exchange, gateway: { clock } } = flow;
   const { reader, head, isCut, id, expiresAt } = attachment;
@@ -108,7 +109,7 @@ function answerSnapshot(
 function answerEvents(
   { cursor }: StreamRead,
   attachment: Attachment,
-  flow: DurableFlow,
+  flow: Flow,
 ): GatewayResponse {
   const { head, reader, length, isEnded } = attachment;
   const form = formOf(head);
@@ -196,7 +197,7 @@ async function moveTo(offset: number, { attachment, attach }: Attached): Promise
 async function waitForMore(
   attached: Attached,
   waitMs: number,
-  { exchange, gateway }: DurableFlow,
+  { exchange, gateway }: Flow,
 ): Promise<Attachment> {
   const { reader, head } = attached.attachment;
   const { offset } = reader;

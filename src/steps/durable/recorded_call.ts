@@ -4,10 +4,9 @@
  *
  * @module
  */
-import type { DurableConfig } from "../../config/durable.ts";
-import type { NewRecording } from "../../durable/durable_exchanges.ts";
+import type { Begun, NewRecording } from "../../durable/durable_exchanges.ts";
 import type { RecordedExchange, Recording } from "../../durable/recording.ts";
-import { OwnerKeys } from "../../durable/recording_keys.ts";
+import type { OwnerKeys } from "../../durable/recording_keys.ts";
 import { type RecordingName, toBase64Url } from "../../durable/recording_store.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { type Exchange, toSettlement } from "../../exchange/exchange.ts";
@@ -20,201 +19,113 @@ import {
   isWhole,
   push,
 } from "../../http/message.ts";
-import type { RequestBody } from "../../inbound/body.ts";
 import { withoutBoundary } from "../../inbound/multipart.ts";
-import type { RequestFacts } from "../../operations/request_facts.ts";
-import { type ResolvedOperation, toQuery } from "../../operations/router.ts";
-import { type Admission, type AdmissionParts, enter, giveBack } from "../admission.ts";
-import { addressOf, attachTo, type DurableFlow } from "./attached_answer.ts";
-import { type Caller, toOwner } from "./recording_request.ts";
+import { toQuery } from "../../operations/router.ts";
+import { giveBack } from "../admission.ts";
+import { bytesOf, type Call } from "../call.ts";
+import type { Flow, WantedRecording } from "../flow.ts";
+import { addressOf, attachTo } from "./attached_answer.ts";
+import { nameOfKey, ownerKeysOf } from "./wanted_recording.ts";
 
-/** The wish of a request to be recorded. */
-export interface AskedDurable {
-  readonly settings: DurableConfig;
-  /** Key with which a retry finds its answer; `undefined` where the caller sent none. */
-  readonly idempotencyKey: string | undefined;
-  /** True if a client library sends the request again; `undefined` if that does not matter. */
-  readonly isRetry: boolean | undefined;
-}
-
-interface RecordingTerms extends Pick<DurableConfig, "keepMs"> {
-  /** Number of answers that the call has asked for. */
-  readonly answers: number;
-}
-
-/** A call that is recorded. */
-interface RecordedCall extends Caller {
-  readonly operation: ResolvedOperation;
-  readonly body: RequestBody | null;
-  readonly facts: Pick<RequestFacts, "choices">;
-}
-
-/**
- * Header with which a caller asks for a recording without an idempotency key: a boolean of RFC 9651
- * §3.3.6.
- */
-const ASKING_HEADER = "sallyport-durable";
-/**
- * Number of a retry, as the client libraries of OpenAI and others send it; 0 for the first attempt.
- */
-const RETRY_COUNT = "x-stainless-retry-count";
-const IDEMPOTENCY_KEY = /^(?:"([\x20\x21\x23-\x5b\x5d-\x7e]{1,256})"|([\x21\x23-\x7e]{1,256}))$/;
-
-/**
- * Reads whether a request asks to be recorded. Only calls that cost tokens are recorded.
- *
- * @throws {GatewayError} `invalid_idempotency_key`
- */
-export function askedDurable(
-  { headers }: GatewayRequest,
-  { cost }: ResolvedOperation,
-  settings: DurableConfig,
-): AskedDurable | undefined {
-  if (cost !== "tokens") return undefined;
-  const sent = headers.get("idempotency-key");
-  const [, quoted, bare] = IDEMPOTENCY_KEY.exec(sent ?? "") ?? [];
-  const idempotencyKey = quoted ?? bare;
-  if (sent !== null && idempotencyKey === undefined) {
-    throw new GatewayError("invalid_idempotency_key");
-  }
-  const retries = settings.retries ? headers.get(RETRY_COUNT) : null;
-  const isNamed = idempotencyKey !== undefined || retries !== null;
-  if (!isNamed && !asksForRecording(headers)) return undefined;
-  return { settings, idempotencyKey, isRetry: retries === null ? undefined : Number(retries) > 0 };
-}
-
-/** Tells whether a request asks for a recording in so many words. */
-function asksForRecording(headers: Pick<Headers, "get">): boolean {
-  return headers.get(ASKING_HEADER) === "?1";
-}
-
-/**
- * Admits a call that will be recorded, before its body is read. Where a limit is reached, a retry
- * of a recorded call goes on: it gets that call's answer, and takes nothing.
- *
- * @throws {GatewayError} As `enter` does
- */
-export async function enterDurable(
-  asked: AskedDurable,
-  caller: Caller & Pick<RecordedCall, "operation">,
-  admission: Admission,
-  flow: DurableFlow & { readonly gateway: AdmissionParts },
-): Promise<void> {
-  try {
-    await enter(admission, flow);
-  } catch (refusal) {
-    const isLimit = GatewayError.is(refusal) && refusal.limit !== undefined;
-    if (!isLimit || !await isRepeated(asked, caller, flow)) throw refusal;
-  }
-}
-
-/**
- * Tells whether a request can be the retry of a call that is recorded, as far as its headers say.
- */
-async function isRepeated(
-  { idempotencyKey, isRetry }: AskedDurable,
-  caller: Caller & Pick<RecordedCall, "operation">,
-  flow: DurableFlow,
-): Promise<boolean> {
-  const { durable } = flow.gateway;
-  if (durable === undefined) return false;
-  if (idempotencyKey === undefined) return isRetry === true && durable.hasUnread(caller.key.id);
-  const keys = new OwnerKeys(toOwner(caller, flow));
-  return await durable.isNamed(nameOfKey(keys, caller.operation, idempotencyKey));
-}
-
-/** The part of the flow that makes a call. */
-export interface CallSteps<Flow> {
-  readonly admission: Admission;
-  /** Makes the call, for a request whose caller can't leave. */
-  carry(flow: Flow): Promise<GatewayResponse>;
-}
+/** Makes a call: the rest of the steps. */
+type Carry = (call: Call, flow: Flow) => Promise<GatewayResponse>;
 
 /**
  * Answers a call that is recorded: makes it, unless an earlier one has its name.
  *
+ * @param carry Makes the call, for a request whose caller can't leave
  * @returns The provider's answer, from its first byte
  * @throws {GatewayError} As `carry` does, and `idempotency_key_reused`, `recordings_unavailable`
  */
-export async function answerDurable<Flow extends DurableFlow>(
-  asked: AskedDurable,
-  call: RecordedCall,
-  { admission, carry }: CallSteps<Flow>,
+export async function record(
+  wanted: WantedRecording,
+  call: Call,
   flow: Flow,
+  carry: Carry,
 ): Promise<GatewayResponse> {
-  const { request, exchange, gateway: { durable, limits: { writeStallMs } } } = flow;
-  const { operation, provider, key } = call;
-  // Any other call is a first attempt or a retry of a client library: it may go unrecorded.
-  const isNeeded = asked.idempotencyKey !== undefined || asksForRecording(request.headers);
-  if (durable === undefined) {
-    if (isNeeded) throw new GatewayError("recordings_unavailable");
-    return carry(flow);
+  const begun = await begin(wanted, call, flow);
+  if (begun === undefined) return carry(call, flow);
+  if ("recording" in begun) {
+    return makeCall(begun, wanted, call, { ...flow, request: detach(flow.request) }, carry);
   }
-  const keys = new OwnerKeys(toOwner(call, flow));
-  const { digest, name } = await nameCall(keys, asked, call, request);
-  const facts = {
-    provider: provider.name,
-    keyId: key.id,
-    operation: operation.name,
-    startedAt: exchange.startedAt,
+  const { attachment } = begun;
+  const own = attachment.isComplete ? { "idempotency-replayed": "true" } : {};
+  return attachTo(attachment, flow, own);
+}
+
+/**
+ * Begins the recording of a call, unless an earlier one has its name.
+ *
+ * @returns `undefined` for a call that is made unrecorded: none can be, and its caller did not ask
+ * for it
+ */
+async function begin(
+  wanted: WantedRecording,
+  call: Call,
+  flow: Flow,
+): Promise<Begun | undefined> {
+  const { exchange, gateway: { durable, limits }, provider, operation, key } = flow;
+  if (durable === undefined) {
+    if (wanted.isNeeded) throw new GatewayError("recordings_unavailable");
+    return undefined;
+  }
+  const keys = ownerKeysOf(flow);
+  const { digest, name } = await nameCall(keys, wanted, call, flow);
+  const asked = {
+    keys,
+    name,
+    digest,
+    settings: wanted.settings,
+    writeStallMs: limits.writeStallMs,
+    facts: {
+      provider: provider.name,
+      keyId: key.id,
+      operation: operation.name,
+      startedAt: exchange.startedAt,
+    },
+    onFound: () => giveBack(flow),
   };
-  const onFound = () => giveBack(admission, flow);
-  const claim = { keys, name, digest, settings: asked.settings, writeStallMs, facts, onFound };
-  let begun;
   try {
-    begun = await durable.begin(claim, exchange.signal);
+    return await durable.begin(asked, exchange.signal);
   } catch (error) {
     const isUnavailable = GatewayError.is(error) && error.code === "recordings_unavailable";
-    if (isNeeded || !isUnavailable) throw error;
-    return carry(flow);
+    if (wanted.isNeeded || !isUnavailable) throw error;
+    return undefined;
   }
-  if ("attachment" in begun) {
-    const { attachment } = begun;
-    return attachTo(
-      attachment,
-      flow,
-      attachment.isComplete ? { "idempotency-replayed": "true" } : {},
-    );
-  }
-  const { choices: answers } = call.facts;
-  return makeCall(
-    begun,
-    { ...claim.settings, answers },
-    { ...flow, request: detach(request) },
-    carry,
-  );
 }
 
 /** Makes a call and records its answer. Only 2xx ones are: after any other, the name is free. */
-async function makeCall<Flow extends DurableFlow>(
+async function makeCall(
   begun: NewRecording,
-  settings: RecordingTerms,
+  wanted: WantedRecording,
+  call: Call,
   flow: Flow,
-  carry: (flow: Flow) => Promise<GatewayResponse>,
+  carry: Carry,
 ): Promise<GatewayResponse> {
   const { recording } = begun;
   const { exchange, gateway } = flow;
   const reader = recording.attach(0);
   reader.onOver(gateway.open.hold(exchange, (reason) => reader.fail(reason)));
-  const call = new RunningCall(exchange);
+  const running = new RunningCall(exchange);
   exchange.reader = reader;
-  recording.exchange = call;
+  recording.exchange = running;
   /** Frees the name: there is no answer to record. */
-  const giveBack = () => {
+  const discard = () => {
     recording.discard();
     reader.cancel();
   };
   try {
-    const answer = await carry(flow);
+    const answer = await carry(call, flow);
     if (!isSuccess(answer.status)) {
       exchange.reader = undefined;
-      giveBack();
+      discard();
       return answer;
     }
-    beginAnswer(answer, begun, settings, flow);
+    const expiresAt = exchange.startedAt + wanted.settings.keepMs;
+    beginAnswer(answer, begun, { answers: call.facts.choices, expiresAt }, flow);
     const { status, headers, body } = answer;
     if (!isWhole(body)) {
-      call.relay(body, recording);
+      running.relay(body, recording);
       return { status, headers, body: reader };
     }
     if (body !== null) {
@@ -224,7 +135,7 @@ async function makeCall<Flow extends DurableFlow>(
     reader.cancel();
     return answer;
   } catch (error) {
-    giveBack();
+    discard();
     throw error;
   }
 }
@@ -233,13 +144,13 @@ async function makeCall<Flow extends DurableFlow>(
 function beginAnswer(
   { status, headers }: GatewayResponse,
   { recording, isRestarted }: NewRecording,
-  { keepMs, answers }: RecordingTerms,
-  { request, exchange }: DurableFlow,
+  { answers, expiresAt }: { readonly answers: number; readonly expiresAt: number },
+  { request, exchange }: Flow,
 ): void {
   const own = ["x-request-id", "server-timing", ...Object.keys(exchange.headers)];
   const kept = Object.entries(headers).filter(([name]) => !own.includes(name));
   recording.begin({ status, headers: Object.fromEntries(kept), ...(answers > 1 && { answers }) });
-  Object.assign(headers, addressOf(recording.id, exchange.startedAt + keepMs, request));
+  Object.assign(headers, addressOf(recording.id, expiresAt, request));
   if (isRestarted) headers["idempotency-restarted"] = "true";
 }
 
@@ -287,21 +198,18 @@ function detach({ method, url, headers }: GatewayRequest): GatewayRequest {
   return { method, url, headers, body: null };
 }
 
-/** Returns the name that a call has by its idempotency key. */
-const nameOfKey = (keys: OwnerKeys, { name }: ResolvedOperation, idempotencyKey: string): string =>
-  keys.tag("idempotency key", name, idempotencyKey);
-
 /**
  * Names a call: by its idempotency key, by its body where retries of client libraries attach, or
  * not at all.
  */
 async function nameCall(
   keys: OwnerKeys,
-  { idempotencyKey, isRetry }: AskedDurable,
-  { operation, body }: RecordedCall,
-  { url, headers }: GatewayRequest,
+  { idempotencyKey, isRetry }: WantedRecording,
+  { body, contentType }: Call,
+  { request, operation }: Flow,
 ): Promise<{ readonly digest: string; readonly name: RecordingName | undefined }> {
-  const bytes = withoutBoundary(body?.bytes ?? new Uint8Array(), headers.get("content-type") ?? "");
+  const { url } = request;
+  const bytes = withoutBoundary(bytesOf(body), contentType);
   const hash = toBase64Url(
     new Uint8Array(await crypto.subtle.digest("SHA-256", bytes as Uint8Array<ArrayBuffer>)),
   );

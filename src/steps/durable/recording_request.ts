@@ -4,24 +4,16 @@
  *
  * @module
  */
-import { type KeyConfig, TOKEN_ID_PREFIX } from "../../config/key.ts";
 import { isEvents } from "../../durable/answer_log.ts";
 import { EventIds } from "../../durable/reads/event_ids.ts";
-import { type Owner, OwnerKeys } from "../../durable/recording_keys.ts";
 import { toStreamRead } from "../../durable/reads/stream_read.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 import { type GatewayResponse, isWhole } from "../../http/message.ts";
-import { type ResolvedOperation, toQuery } from "../../operations/router.ts";
-import { addressOf, answerWhole, attachTo, type DurableFlow } from "./attached_answer.ts";
+import { toQuery } from "../../operations/router.ts";
+import type { Flow } from "../flow.ts";
+import { addressOf, answerWhole, attachTo } from "./attached_answer.ts";
 import { answerStream, type Attach, describeStream } from "./protocol_answer.ts";
-
-/** The caller of a recording. */
-export interface Caller {
-  readonly provider: { readonly name: string };
-  readonly key: KeyConfig;
-  /** The gateway key in plain text. */
-  readonly presentedKey: string;
-}
+import { ownerKeysOf } from "./wanted_recording.ts";
 
 /**
  * Headers of all answers at the address of a recording: they are for its owner alone, offsets count
@@ -40,16 +32,13 @@ const PRIVATE = {
  * `invalid_offset`, `invalid_read`,
  *   `recordings_unavailable`
  */
-export async function answerRecorded(
-  caller: Caller,
-  { path, method }: ResolvedOperation,
-  flow: DurableFlow,
-): Promise<GatewayResponse> {
-  const { request, exchange, gateway: { durable, limits: { writeStallMs } } } = flow;
+export async function answerRecorded(flow: Flow): Promise<GatewayResponse> {
+  const { request, exchange, operation, gateway: { durable, limits: { writeStallMs } } } = flow;
+  const { path, method } = operation;
   const { url, headers, method: sent } = request;
   exchange.headers = { ...exchange.headers, ...PRIVATE };
   if (durable === undefined) throw new GatewayError("not_found");
-  const keys = new OwnerKeys(toOwner(caller, flow));
+  const keys = ownerKeysOf(flow);
   const id = path.slice(path.lastIndexOf("/") + 1);
   if (method === "DELETE") {
     await durable.stop(id, keys);
@@ -88,17 +77,4 @@ export async function answerRecorded(
   durable.counts.attached.resume++;
   const answer = attachTo(attachment, flow);
   return read.hasIds && isEvents(head) ? { ...answer, body: new EventIds(reader) } : answer;
-}
-
-/** Returns the owner of a caller's recordings. */
-export function toOwner(
-  { provider, key, presentedKey }: Caller,
-  { credentials }: DurableFlow,
-): Owner {
-  const gatewayKey = key.id.startsWith(TOKEN_ID_PREFIX) ? key.id : presentedKey;
-  const { authorization } = credentials;
-  if (authorization === undefined) return { gatewayKey, credentials, provider: provider.name };
-  // The scheme may be written in any case (RFC 9110 §11.1): `bearer` is the same owner.
-  const named = { ...credentials, authorization: authorization.replace(/^bearer /i, "Bearer ") };
-  return { gatewayKey, credentials: named, provider: provider.name };
 }

@@ -1,0 +1,87 @@
+/**
+ * The wish of a request to be recorded, and the names by which a retry finds the recording.
+ *
+ * @module
+ */
+import type { DurableConfig } from "../../config/durable.ts";
+import { TOKEN_ID_PREFIX } from "../../config/key.ts";
+import { OwnerKeys } from "../../durable/recording_keys.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
+import type { GatewayRequest } from "../../http/message.ts";
+import type { ResolvedOperation } from "../../operations/router.ts";
+import type { Flow, WantedRecording } from "../flow.ts";
+
+/**
+ * Header with which a caller asks for a recording without an idempotency key: a boolean of RFC 9651
+ * §3.3.6.
+ */
+const ASKING_HEADER = "sallyport-durable";
+/**
+ * Number of a retry, as the client libraries of OpenAI and others send it; 0 for the first attempt.
+ */
+const RETRY_COUNT = "x-stainless-retry-count";
+const IDEMPOTENCY_KEY = /^(?:"([\x20\x21\x23-\x5b\x5d-\x7e]{1,256})"|([\x21\x23-\x7e]{1,256}))$/;
+
+/**
+ * Reads whether a request asks to be recorded. Only calls that cost tokens are recorded.
+ *
+ * @throws {GatewayError} `invalid_idempotency_key`
+ */
+export function wantedRecording(
+  headers: GatewayRequest["headers"],
+  { cost }: ResolvedOperation,
+  settings: DurableConfig,
+): WantedRecording | undefined {
+  if (cost !== "tokens") return undefined;
+  const sent = headers.get("idempotency-key");
+  const idempotencyKey = sent === null ? undefined : readIdempotencyKey(sent);
+  const retries = settings.retries ? headers.get(RETRY_COUNT) : null;
+  const isNeeded = idempotencyKey !== undefined || asksForRecording(headers);
+  if (!isNeeded && retries === null) return undefined;
+  const isRetry = retries === null ? undefined : Number(retries) > 0;
+  return { settings, idempotencyKey, isRetry, isNeeded };
+}
+
+function readIdempotencyKey(sent: string): string {
+  const [, quoted, bare] = IDEMPOTENCY_KEY.exec(sent) ?? [];
+  const idempotencyKey = quoted ?? bare;
+  if (idempotencyKey === undefined) throw new GatewayError("invalid_idempotency_key");
+  return idempotencyKey;
+}
+
+/** Tells whether a request asks for a recording in so many words. */
+function asksForRecording(headers: Pick<Headers, "get">): boolean {
+  return headers.get(ASKING_HEADER) === "?1";
+}
+
+/**
+ * Tells whether a request can be the retry of a call that is recorded, as far as its headers say.
+ */
+export async function isRepeated(flow: Flow): Promise<boolean> {
+  const { recording, key, operation, gateway: { durable } } = flow;
+  if (recording === undefined || durable === undefined) return false;
+  const { idempotencyKey, isRetry } = recording;
+  if (idempotencyKey === undefined) return isRetry === true && durable.hasUnread(key.id);
+  return await durable.isNamed(nameOfKey(ownerKeysOf(flow), operation, idempotencyKey));
+}
+
+/** Returns the name that a call has by its idempotency key. */
+export function nameOfKey(
+  keys: OwnerKeys,
+  { name }: ResolvedOperation,
+  idempotencyKey: string,
+): string {
+  return keys.tag("idempotency key", name, idempotencyKey);
+}
+
+/** Returns the keys of a caller's recordings. */
+export function ownerKeysOf({ provider, key, presentedKey, credentials }: Flow): OwnerKeys {
+  const gatewayKey = key.id.startsWith(TOKEN_ID_PREFIX) ? key.id : presentedKey;
+  const { authorization } = credentials;
+  if (authorization === undefined) {
+    return new OwnerKeys({ gatewayKey, credentials, provider: provider.name });
+  }
+  // The scheme may be written in any case (RFC 9110 §11.1): `bearer` is the same owner.
+  const named = { ...credentials, authorization: authorization.replace(/^bearer /i, "Bearer ") };
+  return new OwnerKeys({ gatewayKey, credentials: named, provider: provider.name });
+}

@@ -1,0 +1,122 @@
+/**
+ * A request on its way through the steps, and the parts of the gateway that they use.
+ *
+ * @module
+ */
+import type { Config } from "../config/config.ts";
+import type { DurableConfig } from "../config/durable.ts";
+import type { KeyConfig } from "../config/key.ts";
+import type { ProviderConfig } from "../config/provider.ts";
+import type { Dialect } from "../dialects/dialect.ts";
+import type { DurableExchanges } from "../durable/durable_exchanges.ts";
+import type { Clock } from "../exchange/clock.ts";
+import type { Exchange } from "../exchange/exchange.ts";
+import type { ExchangeObserver, Tracer } from "../exchange/observer.ts";
+import type { OpenExchanges } from "../exchange/open_exchanges.ts";
+import type { GatewayRequest } from "../http/message.ts";
+import type { BodyMemory } from "../inbound/body.ts";
+import type { Credentials } from "../inbound/credentials.ts";
+import type { HostTable } from "../inbound/host.ts";
+import type { CallerTokens } from "../keys/identity/verifier.ts";
+import type { Digest } from "../keys/key_format.ts";
+import type { KeyResolver } from "../keys/key_resolver.ts";
+import type { KeyStore } from "../keys/key_store.ts";
+import type { Lease, Limiter, LimitSubject } from "../limits/limiter.ts";
+import type { ResolvedOperation } from "../operations/router.ts";
+import type { ForwardParts } from "../upstream/forward.ts";
+import type { HeaderRules } from "../upstream/headers.ts";
+import type { Accounting } from "./accounting.ts";
+import type { BudgetNotes } from "./budget_alerts.ts";
+
+/** A provider, and the parts that calls to it use. */
+export interface Provider extends Omit<ProviderConfig, "transport">, ForwardParts {
+  /** Its name in the config. */
+  readonly name: string;
+  /** True if the gateway has other providers too. */
+  readonly hasOthers: boolean;
+  /**
+   * The provider as a subject of limits: one entry if it has limits for all keys together, else
+   * none.
+   */
+  readonly subjects: readonly LimitSubject[];
+  /** The headers that may cross, to it and back. */
+  readonly headerRules: HeaderRules;
+}
+
+/** The parts of a gateway that its steps use. */
+export interface Pipeline {
+  readonly resolveProvider: HostTable<Provider>;
+  readonly keys: KeyStore | KeyResolver;
+  /** Verifies identity tokens; `undefined` where none are accepted. */
+  readonly identity: CallerTokens | undefined;
+  /** Tells whether a text that is to leave the gateway contains a credential for it. */
+  readonly holdsKey: (text: string) => boolean;
+  readonly digest: Digest;
+  readonly teams: Config["teams"];
+  readonly limiter: Limiter;
+  readonly accounting: Accounting;
+  /** Watch of the budgets; `undefined` where none is wanted. */
+  readonly budgets: BudgetNotes | undefined;
+  /** Durable exchanges; `undefined` where no call can be recorded. */
+  readonly durable: DurableExchanges | undefined;
+  readonly observers: readonly ExchangeObserver["settled"][];
+  readonly tracer: Tracer | undefined;
+  readonly clock: Clock;
+  readonly limits: Config["limits"];
+  readonly bodies: BodyMemory;
+  readonly open: OpenExchanges;
+  /** True if an observer wants the names of headers that were withheld. */
+  readonly listsWithheld: boolean;
+  /**
+   * Refuses a request if the gateway is closing, or has too many open exchanges.
+   *
+   * @throws {GatewayError} `gateway_draining`, `gateway_overloaded`
+   */
+  assertWelcome(): void;
+}
+
+/** A request that has arrived; who asks for what is not known yet. */
+export interface Arrival {
+  readonly request: GatewayRequest;
+  readonly exchange: Exchange;
+  readonly gateway: Pipeline;
+  /** Dialect of an error; `OPAQUE` before the operation is known, and where that has none. */
+  dialect: Dialect;
+}
+
+/** The wish of a request to be recorded. */
+export interface WantedRecording {
+  readonly settings: DurableConfig;
+  /** Key with which a retry finds its answer; `undefined` where the caller sent none. */
+  readonly idempotencyKey: string | undefined;
+  /** True if a client library sends the request again; `undefined` if that does not matter. */
+  readonly isRetry: boolean | undefined;
+  /** True if the caller itself asks for it. Any other call may go unrecorded. */
+  readonly isNeeded: boolean;
+}
+
+/** A request on its way: who asks for what, and what limits it. */
+export interface Flow {
+  readonly request: GatewayRequest;
+  readonly exchange: Exchange;
+  readonly gateway: Pipeline;
+  readonly provider: Provider;
+  readonly operation: ResolvedOperation;
+  readonly key: KeyConfig;
+  /** The gateway key in plain text. */
+  readonly presentedKey: string;
+  /** Headers with the caller's key at the provider. */
+  readonly credentials: Credentials;
+  /** The subjects whose limits count it: its key, the key's team and the provider. */
+  readonly subjects: readonly LimitSubject[];
+  /** True if tokens or money are to be reserved, for which the body has to be known. */
+  readonly isMetered: boolean;
+  /** `undefined` for a call that is not recorded. */
+  readonly recording: WantedRecording | undefined;
+  /**
+   * Lease of its request and its place; `undefined` before it has one, and after it was given back.
+   */
+  lease: Lease | undefined;
+  /** True once all of its limits have admitted it. */
+  isAdmitted: boolean;
+}
