@@ -63,7 +63,10 @@ import { UsageChunkFilter } from "./upstream/usage_chunk.ts";
  * Steps that need not wait are no async functions: four of them more, and dates in the log that V8
  * prints, took about a tenth of a plain call on Node (2026-11-22, two builds in turns).
  */
-export async function handleRequest(request: GatewayRequest, gateway: Pipeline): Promise<GatewayResponse> {
+export async function handleRequest(
+  request: GatewayRequest,
+  gateway: Pipeline,
+): Promise<GatewayResponse> {
   const exchange = gateway.open.begin(request, gateway); // 1
   const arrival: Arrival = { request, exchange, gateway, dialect: OPAQUE };
   try {
