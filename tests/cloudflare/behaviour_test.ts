@@ -32,7 +32,9 @@ describe("a Worker", () => {
   let answering: Answering = answerPlain;
   beforeAll(async () => {
     provider = await startProvider((response, call) => answering(response, call));
-    const providers = { a: { hosts: ["*"], upstream: provider.url, keepAlive: "100ms" } };
+    const providers = {
+      a: { hosts: ["*"], upstream: provider.url, keepAlive: "100ms", operations: ["all"] },
+    };
     worker = await startWorker({
       variables: { SALLYPORT_CONFIG: { providers, keys: [{ id: "me", key: KEY }] } },
     });
@@ -110,6 +112,18 @@ describe("a Worker", () => {
     assert.doesNotMatch(body, /\[DONE\]/);
     const { outcome, code } = await settled();
     assert.deepEqual([outcome, code], ["upstream_cut", "upstream_disconnected"]);
+  });
+
+  it("ends a broken stream of an unknown interface with an error event: it cannot break the connection", async () => {
+    const text = 'event: thread.created\ndata: {"id":"thread_1"}\n\n';
+    answering = (response) => {
+      response.writeHead(200, EVENTS).write(text, () => setTimeout(() => response.destroy()));
+    };
+    const body = JSON.stringify({ assistant_id: "asst_1", stream: true });
+    const answer = await callRaw(worker.url, { path: "/v1/threads/runs", headers, body });
+    assert.ok(answer.body.startsWith(text), answer.body);
+    assert.match(answer.body, /event: error\n.*upstream_disconnected/);
+    assert.equal((await settled()).outcome, "upstream_cut");
   });
 
   it("behaviour: large body (Workers)", async () => {
