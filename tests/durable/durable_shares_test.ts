@@ -1,5 +1,5 @@
 /** Shares of recordings: gateways that share a Redis leave room for each key. */
-// runtimes: bun, node
+// runtimes: once
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";

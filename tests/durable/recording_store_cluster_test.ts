@@ -1,5 +1,5 @@
 /** Recordings in a Redis Cluster, and behind Sentinels while another server takes over. */
-// runtimes: bun, node
+// runtimes: once
 // long: a Cluster starts, and nodes of it fail
 import assert from "node:assert/strict";
 import { afterAll, afterEach, beforeAll, it } from "@std/testing/bdd";
