@@ -2,7 +2,7 @@
 // runtimes: once
 // long: a Cluster starts, and nodes of it fail
 import assert from "node:assert/strict";
-import { afterAll, afterEach, beforeAll, it } from "@std/testing/bdd";
+import { afterAll, beforeAll, it } from "@std/testing/bdd";
 import { ENTRY_KIND, RecordingLost } from "../../src/durable/recording_store.ts";
 import { withRedis } from "../support/redis.ts";
 import {
@@ -11,6 +11,7 @@ import {
   startCluster,
   startSentinelFleet,
 } from "../support/redis_fleets.ts";
+import { closeAfterEach } from "../support/scenes.ts";
 import {
   claimOf,
   describeRecordings,
@@ -64,20 +65,17 @@ withRedis.describe("recordings in a Cluster", () => {
 });
 
 withRedis.describe("recordings behind Sentinels", () => {
-  const closing: (() => unknown)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
+  const { after } = closeAfterEach();
 
   for (const kind of ["planned", "unplanned"] as const) {
     it(`survive a failover that is ${kind}, or are lost: what looks complete is complete`, async () => {
       const sentinels = await startSentinelFleet();
-      closing.push(() => sentinels.stop());
+      after(() => sentinels.stop());
       const [primary, replica] = sentinels.servers;
       const target = { sentinel: { name: sentinels.name, nodes: sentinels.nodes }, timeoutMs: 50 };
       const fleet = new RedisRecordingsFleet(target, [primary.raw]);
       const [near, far] = [await fleet.join(), await fleet.join()];
-      closing.push(async () => {
+      after(async () => {
         for (const { store, client } of [near, far]) {
           await store.close();
           client.close();

@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { generateKeyPairSync } from "node:crypto";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, describe, it } from "@std/testing/bdd";
+import { describe, it } from "@std/testing/bdd";
 import { TOKEN } from "../support/admin.ts";
 import { startConnectProxy } from "../support/connect_proxy.ts";
 import { freePort } from "../support/free_port.ts";
@@ -18,6 +18,7 @@ import { startOtlpReceiver } from "../support/otlp_receiver.ts";
 import { runCommand } from "../support/command.ts";
 import { type Program, startProgram } from "../support/program.ts";
 import { runtime } from "../support/runtimes.ts";
+import { closeAfterEach } from "../support/scenes.ts";
 import { callRaw } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
@@ -49,16 +50,12 @@ const SURFACES = [
 ];
 
 describe("canaries of identity, egress and explain", () => {
-  const closing: (() => Promise<unknown> | unknown)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
+  const { keep, after } = closeAfterEach();
 
   async function place(): Promise<{ at: Place; upstream: string }> {
-    const provider = await startMarkedProvider();
-    closing.push(() => provider.close());
+    const provider = keep(await startMarkedProvider());
     const at = makePlace(provider.url);
-    closing.push(() => at.remove());
+    after(() => at.remove());
     return { at, upstream: provider.url };
   }
 
@@ -94,9 +91,8 @@ describe("canaries of identity, egress and explain", () => {
 
   it("a gateway tells and keeps nothing of identity tokens but the id, the team and the plan", async () => {
     const issuer = await startIssuer();
-    closing.push(() => issuer.stop());
-    const collector = await startOtlpReceiver();
-    closing.push(() => collector.close());
+    after(() => issuer.stop());
+    const collector = keep(await startOtlpReceiver());
     const { at, upstream } = await place();
     at.configure({
       providers: { a: { upstream, hosts: ["*"], credential: "x-api-key", combinedKey: true } },
@@ -242,13 +238,12 @@ describe("canaries of identity, egress and explain", () => {
 
   it("a gateway tells nothing of the way out: the proxy's credentials, the client's key", async () => {
     const { at, upstream } = await place();
-    const proxy = await startConnectProxy();
-    closing.push(() => proxy.close());
+    const proxy = keep(await startConnectProxy());
     const refusing = await startConnectProxy({
       answer: () =>
         `HTTP/1.1 407 ${MARKS.header}\r\nproxy-authenticate: Basic realm="${MARKS.header}"\r\n\r\n`,
     });
-    closing.push(() => refusing.close());
+    keep(refusing);
     const [password, filed] = ["canary-proxy-secret-5d1c", "canary-filed-secret-9a7f"];
     const passphrase = "canary-passphrase-77e0";
     const type = { type: "pkcs8", format: "pem" } as const;
@@ -325,7 +320,7 @@ describe("canaries of identity, egress and explain", () => {
 
   it("explain tells nothing of a request but its model, its path and the headers that pass", async () => {
     const issuer = await startIssuer();
-    closing.push(() => issuer.stop());
+    after(() => issuer.stop());
     const { at, upstream } = await place();
     at.configure({
       providers: { a: { upstream, hosts: ["a.localhost"] } },

@@ -1,11 +1,12 @@
 /** The watch over outputs that do not move, and answers in memory that are read slowly. */
 // runtimes: deno, node
 import assert from "node:assert/strict";
-import { afterEach, describe, it } from "@std/testing/bdd";
+import { describe, it } from "@std/testing/bdd";
 import { OutputWatch } from "../../src/serve/connections.ts";
 import type { Listener } from "../../src/serve/listener.ts";
 import { serve } from "../../src/serve/node.ts";
 import { FakeClock } from "../support/recording_model.ts";
+import { closeAfterEach } from "../support/scenes.ts";
 import { openRaw } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
@@ -75,16 +76,13 @@ describe("the watch over outputs", () => {
 });
 
 describe("the listener of Node and Deno", () => {
-  const closing: (() => unknown)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
-  });
+  const { after } = closeAfterEach();
   const open = async (body: string | Uint8Array): Promise<Listener> => {
     const listener = await serve({
       fetch: () => Promise.reject(new Error("no one calls it")),
       handle: () => Promise.resolve({ status: 200, headers: {}, body }),
     }, { hostname: "127.0.0.1", port: 0, bodyTimeMs: 5000, writeStallMs: 400 });
-    closing.push(() => listener.stop(), () => listener.kill());
+    after(() => listener.stop(), () => listener.kill());
     return listener;
   };
 
@@ -102,7 +100,7 @@ describe("the listener of Node and Deno", () => {
         socket.pause();
       });
       const timer = setInterval(() => socket.resume(), 5);
-      closing.push(() => socket.destroy(), () => clearInterval(timer));
+      after(() => socket.destroy(), () => clearInterval(timer));
       await until(caller.isClosed, "it is over", 60_000);
       assert.match(caller.received().slice(0, 300), new RegExp(`content-length: ${length}\r\n`));
       assert.equal(got - caller.received().indexOf("\r\n\r\n") - 4, length);

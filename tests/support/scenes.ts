@@ -7,8 +7,8 @@ import { type Answering, answerPlain, type Provider, startProvider } from "./pro
 export interface Cleanup {
   /** Closes a resource after the case, and returns it. */
   keep<Resource extends { close(): unknown }>(resource: Resource): Resource;
-  /** Calls a function after the case. */
-  after(close: () => unknown): void;
+  /** Calls functions after the case, the last one first. */
+  after(...close: (() => unknown)[]): void;
 }
 
 /** A gateway in front of a provider. */
@@ -36,7 +36,7 @@ export function closeAfterEach(): Cleanup {
       closing.push(() => resource.close());
       return resource;
     },
-    after: (close) => void closing.push(close),
+    after: (...close) => void closing.push(...close),
   };
 }
 
