@@ -2,10 +2,12 @@
  * Which test file runs on which runtime: as the file itself says, in a line `// runtimes: …` after
  * its docstring.
  *
- * - `once`: on the newest Node, which is enough for code that does the same everywhere
- * - `all`: on Deno, Bun and the newest Node, as does a file without the line
- * - `deno`, `bun`, `node` (the newest), `old node` (one that can't run TypeScript) and `workers`
- *   (workerd), in any number
+ * - `once`: on the newest Node, for what is costly, or tests no code of the gateway
+ * - `bun, node`: on Bun and the newest Node, for code that names no runtime
+ * - `all`: on Deno, Bun and the newest Node, for listeners and for code that reads bytes, as does a
+ *   file without the line
+ * - `old node` (one that can't run TypeScript), in addition: what proves that the one file runs there
+ * - `deno` or `workers` (workerd), also in addition
  *
  * A file with a line `// alone: <why>` measures time: it runs when the others are done. One with a
  * line `// long: <why>` waits for most of its time: it is begun first. What starts programs has a

@@ -1,5 +1,5 @@
 /** Faults of the Redis that gateways share. */
-// runtimes: bun, node
+// runtimes: all
 // alone: it measures deadlines of tens of milliseconds
 import assert from "node:assert/strict";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";

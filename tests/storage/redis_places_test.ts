@@ -2,7 +2,7 @@
  * The connection to Redis in all places where one can be: a Cluster, behind Sentinels, by TLS, at a
  * Unix socket.
  */
-// runtimes: bun, node
+// runtimes: all
 // long: servers fail over, and connections are given up
 import assert from "node:assert/strict";
 import { afterEach } from "@std/testing/bdd";
