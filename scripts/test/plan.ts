@@ -2,7 +2,7 @@
  * Which test file runs on which runtime: as the file itself says, in a line `// runtimes: …` after
  * its docstring.
  *
- * - `once`: on the newest Node, for what is costly, or tests no code of the gateway
+ * - `once`: on the newest Node, where one runtime is enough
  * - `bun, node`: on Bun and the newest Node, for code that names no runtime
  * - `all`: on Deno, Bun and the newest Node, for listeners and for code that reads bytes, as does a
  *   file without the line

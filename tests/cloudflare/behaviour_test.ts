@@ -117,7 +117,7 @@ describe("a Worker", () => {
   it("ends a broken stream of an unknown interface with an error event: it cannot break the connection", async () => {
     const text = 'event: thread.created\ndata: {"id":"thread_1"}\n\n';
     answering = (response) => {
-      response.writeHead(200, EVENTS).write(text, () => setImmediate(() => response.destroy()));
+      response.writeHead(200, EVENTS).write(text, () => setTimeout(() => response.destroy()));
     };
     const body = JSON.stringify({ assistant_id: "asst_1", stream: true });
     const answer = await callRaw(worker.url, { path: "/v1/threads/runs", headers, body });
