@@ -5,6 +5,7 @@ import { setImmediate } from "node:timers/promises";
 import { afterAll, beforeAll, it } from "@std/testing/bdd";
 import { Redis } from "ioredis";
 import type { RedisClient } from "../../src/storage/redis_client.ts";
+import { type CommandOptions, toCommand } from "../../src/storage/redis_command.ts";
 import { revokeKey } from "../../src/keys/lifecycle.ts";
 import { type GatewayKey, KeyStoreUnavailable } from "../../src/keys/key_store.ts";
 import { RedisKeyStore } from "../../src/keys/redis/key_store.ts";
@@ -141,13 +142,18 @@ withRedis.describe("a change of keys in Redis", () => {
   it("that is announced while an older answer is under way is not covered by it", async () => {
     const answers: ((answer: unknown) => void)[] = [];
     let announce = (_: string): void => {};
-    const client = {
+    const connection = {
       script: () => () => Promise.resolve(),
-      listen: (_: string, heard: (message: string) => void) => void (announce = heard),
-      run: (_: unknown, read: (answer: unknown) => unknown) =>
-        new Promise((resolve, reject) =>
+      run: <T>(_: unknown, read: (answer: unknown) => T) =>
+        new Promise<T>((resolve, reject) =>
           answers.push((answer) => answer instanceof Error ? reject(answer) : resolve(read(answer)))
         ),
+    };
+    const client = {
+      ...connection,
+      listen: (_: string, heard: (message: string) => void) => void (announce = heard),
+      command: <Input, Call, Answer>(options: CommandOptions<Input, Call, Answer>) =>
+        toCommand(connection, options),
     };
     const store = new RedisKeyStore(client as unknown as RedisClient, {
       ...systemClock,

@@ -10,8 +10,9 @@
 import type { Redis } from "ioredis";
 import type { Clock } from "../../exchange/clock.ts";
 import type { RedisClient } from "../../storage/redis_client.ts";
+import type { RedisCommand } from "../../storage/redis_command.ts";
 import { sizeOf } from "../memory_recording.ts";
-import { BUDGET_KEYS, REPORT } from "./budget_script.ts";
+import { BUDGET_KEYS, REPORT, type ReportCall } from "./budget_script.ts";
 import { toLogKey, toRecordingKey } from "./replies.ts";
 import { EVICT } from "./scripts.ts";
 import type { RecordingClaim, RecordingFacts } from "../recording_store.ts";
@@ -36,7 +37,7 @@ const MAX_LISTED = 10_000;
 /** Report of a recording. */
 export interface RecordingReport {
   readonly id: string;
-  readonly change: "asked" | "running" | "ended" | "discarded" | "deleted";
+  readonly change: ReportCall["reports"][number]["change"];
   /** Size that is counted for it; left out if another gateway began it. Bytes. */
   readonly bytes?: number | undefined;
   /** Left out for a recording that is removed. */
@@ -61,7 +62,7 @@ type Word = "full" | "expire" | "forget";
 
 export class RedisRecordingBudget {
   readonly #options: RedisRecordingBudgetOptions;
-  readonly #report: ReturnType<RedisClient["script"]>;
+  readonly #report: RedisCommand<readonly RecordingReport[], BudgetAnswer>;
   readonly #evict: ReturnType<RedisClient["script"]>;
   /** The latest report of each recording that is not sent yet. */
   readonly #gathered = new Map<string, RecordingReport>();
@@ -78,7 +79,11 @@ export class RedisRecordingBudget {
 
   constructor(options: RedisRecordingBudgetOptions) {
     this.#options = options;
-    this.#report = options.client.script("sallyportRecordingReport", REPORT);
+    this.#report = options.client.command({
+      script: REPORT,
+      write: (reports: readonly RecordingReport[]) => this.#toCall(reports),
+      read: readAnswer,
+    });
     this.#evict = options.client.script("sallyportRecordingEvict", EVICT);
   }
 
@@ -170,23 +175,23 @@ export class RedisRecordingBudget {
     reports: readonly RecordingReport[],
     deadlineMs?: number,
   ): Promise<ReadonlyMap<string, Word>> {
-    const { client, clock, times: { leaseMs, tombstoneMs }, maxBytes } = this.#options;
-    const lifeMs = leaseMs +
-      Math.max(tombstoneMs, ...reports.map(({ facts }) => facts?.keepMs ?? 0));
-    const args = [
-      maxBytes(),
-      leaseMs,
-      tombstoneMs,
-      MAX_LISTED,
-      lifeMs,
-      ...reports.flatMap(toArguments),
-    ];
-    const send = (redis: Redis) => this.#report(redis, BUDGET_KEYS, args);
-    const { free, words } = await client.run(send, readAnswer, deadlineMs);
+    const { free, words } = await this.#report(reports, { deadlineMs });
     this.#free = free;
-    this.#answeredAt = clock.monotonic();
+    this.#answeredAt = this.#options.clock.monotonic();
     void this.#makeRoom(words);
     return words;
+  }
+
+  #toCall(all: readonly RecordingReport[]): ReportCall {
+    const { times, maxBytes } = this.#options;
+    const { leaseMs, tombstoneMs } = times;
+    const reports = all.map(({ id, change, bytes = -1, facts }) => {
+      const { startedAt = 0, keepMs = 0, keyId: owner = "" } = facts ?? {};
+      return { id, change, bytes, startedAt, keepMs, owner };
+    });
+    const lifeMs = leaseMs + Math.max(tombstoneMs, ...reports.map(({ keepMs }) => keepMs));
+    const limits = { maxBytes: maxBytes(), maxListed: MAX_LISTED };
+    return { ...BUDGET_KEYS, ...limits, leaseMs, tombstoneMs, lifeMs, reports };
   }
 
   /**
@@ -204,14 +209,13 @@ export class RedisRecordingBudget {
   }
 }
 
-function toArguments(report: RecordingReport): (string | number)[] {
-  const { id, change, bytes = -1, facts } = report;
-  return [id, change, bytes, facts?.startedAt ?? 0, facts?.keepMs ?? 0, facts?.keyId ?? ""];
+interface BudgetAnswer {
+  /** Bytes that are free. */
+  readonly free: number;
+  readonly words: ReadonlyMap<string, Word>;
 }
 
-function readAnswer(
-  answer: unknown,
-): { readonly free: number; readonly words: ReadonlyMap<string, Word> } {
+function readAnswer(answer: unknown): BudgetAnswer {
   if (!Array.isArray(answer)) throw new Error("no report");
   const [free, ...rest] = answer;
   const words = new Map<string, Word>();

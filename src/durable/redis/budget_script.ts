@@ -15,25 +15,39 @@
  *
  * @module
  */
+import { defineScript, NOW, type RedisScript } from "../../storage/redis_script.ts";
 import { TOMBSTONE_BYTES } from "../memory_recording.ts";
 import { CLASSES_A_DOUBLING, RUNNING_FACTOR } from "../recording_budget.ts";
 import { INDEX } from "./scripts.ts";
 
-/**
- * Names of the keys. The text in braces gives all of them the slot of the list, and users of the
- * ACL may use them.
- */
-export const BUDGET_KEYS: string[] = [
-  INDEX,
-  ...["sizes", "expiry", "expired", "shares", "running", "room", "ended"].map((part) =>
-    `sallyport:{${INDEX}}:${part}`
-  ),
-];
+interface BudgetKeys {
+  readonly LIST: string;
+  readonly SIZES: string;
+  readonly EXPIRY: string;
+  readonly EXPIRED: string;
+  readonly SHARES: string;
+  readonly RUNNING: string;
+  readonly ROOM: string;
+  readonly ENDED: string;
+}
 
-/** Number of arguments of {@link REPORT} before those of its recordings. */
-const ARGUMENTS = 5;
-/** Number of arguments for each recording. */
-const ARGUMENTS_EACH = 6;
+const toKey = (part: string): string => `sallyport:{${INDEX}}:${part}`;
+
+/**
+ * The keys. The text in braces gives all of them the slot of the list, and users of the ACL may use
+ * them.
+ */
+export const BUDGET_KEYS: BudgetKeys = {
+  LIST: INDEX,
+  SIZES: toKey("sizes"),
+  EXPIRY: toKey("expiry"),
+  EXPIRED: toKey("expired"),
+  SHARES: toKey("shares"),
+  RUNNING: toKey("running"),
+  ROOM: toKey("room"),
+  ENDED: toKey("ended"),
+};
+
 /**
  * The most recordings that one report removes to make room, and the most that it finds expired:
  * Redis waits for it.
@@ -41,9 +55,8 @@ const ARGUMENTS_EACH = 6;
 const MAX_REMOVED = 100;
 const ID_LENGTH = 29;
 
-const SIZES = `local LIST, SIZES, EXPIRY, EXPIRED, SHARES, RUNNING, ROOM, ENDED = unpack(KEYS)
-if redis.call('EXISTS', SIZES) == 0 then redis.call('DEL', unpack(KEYS, 3)) end
-local max, removed, reply = tonumber(ARGV[1]), 0, {0}
+const SIZES = `if redis.call('EXISTS', SIZES) == 0 then redis.call('DEL', unpack(KEYS, 3)) end
+local removed, reply = 0, {0}
 local total = tonumber(redis.call('HGET', SIZES, 'total') or 0)
 local running = tonumber(redis.call('HGET', SIZES, 'running') or 0)
 local function sizeOf(id)
@@ -84,7 +97,7 @@ end
 local function expire(id, size)
   forget(id, size)
   redis.call('HSET', SIZES, id, '${TOMBSTONE_BYTES}  ')
-  redis.call('ZADD', EXPIRED, now + ARGV[3], id)
+  redis.call('ZADD', EXPIRED, now + tombstoneMs, id)
   grow('', ${TOMBSTONE_BYTES})
 end
 local function sweep(key, remove)
@@ -115,10 +128,10 @@ local function remove(owner)
 end
 local function mayRun(bytes, owner)
   local held = tonumber(redis.call('HGET', RUNNING, owner) or 0)
-  return held + bytes <= ${RUNNING_FACTOR} * (max - running - bytes)
+  return held + bytes <= ${RUNNING_FACTOR} * (maxBytes - running - bytes)
 end
 local function makeRoom(bytes, owner)
-  while total + bytes > max and removed < ${MAX_REMOVED} do
+  while total + bytes > maxBytes and removed < ${MAX_REMOVED} do
     if not remove(owner) then return false end
   end
   return true
@@ -155,34 +168,81 @@ local function report(id, change, bytes, startedAt, keepMs, owner)
   if not mayGrow then reply[#reply + 1], reply[#reply + 2] = id, 'full' end
   if not mayGrow and isNew then return end
   count(id, size, change, mayGrow and bytes or size.bytes)
-  local lifeMs = change == 'asked' and ARGV[2] or change == 'ended' and keepMs or ARGV[2] + keepMs
-  if not isOver then redis.call('ZADD', EXPIRY, now + lifeMs, id) end
+  local lastsMs = change == 'asked' and leaseMs or change == 'ended' and keepMs or leaseMs + keepMs
+  if not isOver then redis.call('ZADD', EXPIRY, now + lastsMs, id) end
   if change == 'running' then redis.call('ZADD', LIST, startedAt, id) end
   if change == 'ended' then makeRoom(0, size.owner) end
 end
 `;
 
+/** Reports recordings to the budget. */
+export interface ReportCall extends BudgetKeys {
+  /** Maximum size of all recordings together. */
+  readonly maxBytes: number;
+  readonly leaseMs: number;
+  /** Time for which an expired id is known. Milliseconds. */
+  readonly tombstoneMs: number;
+  /** Bound of the list. */
+  readonly maxListed: number;
+  /** Life of all that is written here. Milliseconds. */
+  readonly lifeMs: number;
+  readonly reports: readonly ReportedRecording[];
+}
+
+interface ReportedRecording {
+  readonly id: string;
+  /** `asked` if it is about to begin. */
+  readonly change: "asked" | "running" | "ended" | "discarded" | "deleted";
+  /** Its size; -1 if that is unknown. */
+  readonly bytes: number;
+  readonly startedAt: number;
+  readonly keepMs: number;
+  /** Its gateway key; empty if that is unknown. */
+  readonly owner: string;
+}
+
 /**
- * Reports recordings. KEYS: {@link BUDGET_KEYS}. ARGV: size of all recordings together, lease, time
- * for which an expired id is known, bound of the list, life of what is written here; and of each
- * recording its id, what it does (`asked`: it is about to begin, `running`, `ended`, `discarded`,
- * `deleted`), its size (-1 if that is unknown), begin, time to keep, gateway key (empty if
- * unknown). Answer: the bytes that are free; and pairs of an id and a word: `full` if there is no
- * room for that recording, `expire` or `forget` if it has to be removed.
+ * Answer: the bytes that are free; and pairs of an id and a word: `full` if there is no room for
+ * that recording, `expire` or `forget` if it has to be removed.
  */
-export const REPORT: string = `local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-${SIZES}${REMOVALS}${MAKE_ROOM}${COUNT}
+export const REPORT: RedisScript<ReportCall> = defineScript(
+  "sallyportRecordingReport",
+  {
+    LIST: "key",
+    SIZES: "key",
+    EXPIRY: "key",
+    EXPIRED: "key",
+    SHARES: "key",
+    RUNNING: "key",
+    ROOM: "key",
+    ENDED: "key",
+    maxBytes: "number",
+    leaseMs: "number",
+    tombstoneMs: "number",
+    maxListed: "number",
+    lifeMs: "number",
+    reports: {
+      id: "text",
+      change: "text",
+      bytes: "number",
+      startedAt: "number",
+      keepMs: "number",
+      owner: "text",
+    },
+  },
+  (each) =>
+    `${NOW}${SIZES}${REMOVALS}${MAKE_ROOM}${COUNT}
 sweep(EXPIRED, forget)
 sweep(EXPIRY, expire)
-for i = ${ARGUMENTS + 1}, #ARGV, ${ARGUMENTS_EACH} do
-  report(ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
+${each("reports")}
+  report(id, change, bytes, startedAt, keepMs, owner)
 end
 redis.call('HSET', SIZES, 'total', total, 'running', running)
-redis.call('ZREMRANGEBYRANK', LIST, 0, -1 - ARGV[4])
-if redis.call('PTTL', LIST) < tonumber(ARGV[5]) then redis.call('PEXPIRE', LIST, ARGV[5]) end
+redis.call('ZREMRANGEBYRANK', LIST, 0, -1 - maxListed)
+if redis.call('PTTL', LIST) < lifeMs then redis.call('PEXPIRE', LIST, lifeMs) end
 -- All end together: what one of them lacks could not be found through the others.
-local lifeMs = math.max(redis.call('PTTL', SIZES), tonumber(ARGV[5]))
+lifeMs = math.max(redis.call('PTTL', SIZES), lifeMs)
 for i = 2, #KEYS do redis.call('PEXPIRE', KEYS[i], lifeMs) end
-reply[1] = max - total
-return reply`;
+reply[1] = maxBytes - total
+return reply`,
+);

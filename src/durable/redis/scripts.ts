@@ -14,6 +14,7 @@
  *
  * @module
  */
+import { NOW } from "../../storage/redis_script.ts";
 import { FIRST_EPOCH, MAX_READ_BYTES } from "../recording_store.ts";
 
 /** Begin of the names of channels: each gateway hears its own. */
@@ -41,10 +42,6 @@ const PAGE = 16;
 const TELL = `local function tell(gateway, word, id)
   redis.call('PUBLISH', '${CHANNEL}' .. gateway, word .. ' ' .. id)
 end
-`;
-
-const NOW = `local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
 `;
 
 const BEGIN = `${TELL}${NOW}`;

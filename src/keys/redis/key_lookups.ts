@@ -6,8 +6,9 @@
  */
 import type { Clock } from "../../exchange/clock.ts";
 import type { RedisClient } from "../../storage/redis_client.ts";
+import type { RedisCommand } from "../../storage/redis_command.ts";
 import { readRecord } from "../key_record.ts";
-import { FIND, type KeyNames } from "./key_scripts.ts";
+import { FIND, type FindCall, type KeyNames } from "./key_scripts.ts";
 import type { KeySnapshot } from "../key_snapshot_file.ts";
 import { type GatewayKey, KeyStoreUnavailable } from "../key_store.ts";
 
@@ -47,14 +48,27 @@ export function toKey(text: unknown, id: string, { keys }: KeyNames): GatewayKey
   }
 }
 
+/** Answer of a look-up. */
+interface Found {
+  /** A generation, {@link LOST} or {@link EMPTY}; `undefined` for a key of the generation that is known. */
+  readonly state: unknown;
+  readonly found?: { readonly key: GatewayKey; readonly text: string };
+}
+
+function readFound(answer: unknown, names: KeyNames): Found {
+  if (!Array.isArray(answer)) return { state: answer };
+  const [id, text, generation] = answer.map(String);
+  if (id === undefined || text === undefined) throw new Error("no key");
+  return { state: generation, found: { key: toKey(text, id, names), text } };
+}
+
 /** Look-ups of keys. */
 export class KeyLookUps {
-  readonly #client: RedisClient;
   readonly #clock: Clock;
   readonly #names: KeyNames;
   readonly #snapshot: KeySnapshot | undefined;
   readonly #report: (text: string) => void;
-  readonly #find: ReturnType<RedisClient["script"]>;
+  readonly #find: RedisCommand<string, Found>;
   /** The generation of the keys that it has met. */
   #generation: string | undefined;
   #hasAnswered = false;
@@ -76,12 +90,15 @@ export class KeyLookUps {
       readonly report?: ((text: string) => void) | undefined;
     },
   ) {
-    this.#client = client;
     this.#clock = clock;
     this.#names = names;
     this.#snapshot = snapshot;
     this.#report = report;
-    this.#find = client.script("sallyportFind", FIND);
+    this.#find = client.command({
+      script: FIND,
+      write: (digest: string) => this.#toCall(digest),
+      read: (answer) => readFound(answer, names),
+    });
   }
 
   /** The health of the keys. */
@@ -132,18 +149,8 @@ export class KeyLookUps {
   }
 
   async #lookUp(digest: string): Promise<GatewayKey | undefined> {
-    const own = this.#generation ?? "";
-    const { keys, digests, generations } = this.#names;
     const askedAt = this.#clock.now();
-    const args = [digest, own, own === "" ? crypto.randomUUID() : ""];
-    const { state, found } = await this.#client.run(
-      (redis) => this.#find(redis, [keys, digests, generations], args),
-      (answer) => {
-        if (!Array.isArray(answer)) return { state: answer };
-        const [id = "", text = "", generation] = answer.map(String);
-        return { state: generation, found: { key: toKey(text, id, this.#names), text } };
-      },
-    );
+    const { state, found } = await this.#find(digest);
     if (state === LOST) {
       this.#noteLoss();
       throw new Error("keys were lost");
@@ -159,6 +166,13 @@ export class KeyLookUps {
     if (found !== undefined) this.#snapshot?.see(found.key, found.text, askedAt);
     else this.#noteUnknown(digest);
     return found?.key;
+  }
+
+  #toCall(digest: string): FindCall {
+    const { keys: keysKey, digests: digestsKey, generations: generationsKey } = this.#names;
+    const own = this.#generation ?? "";
+    const made = own === "" ? crypto.randomUUID() : "";
+    return { keysKey, digestsKey, generationsKey, digest, own, made };
   }
 
   /** Notes that certainly no key has this digest. */

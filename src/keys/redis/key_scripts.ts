@@ -10,6 +10,8 @@
  * @module
  */
 
+import { defineScript, type RedisScript } from "../../storage/redis_script.ts";
+
 /** The names of what is kept. */
 export interface KeyNames {
   /** Hash of id -> record. */
@@ -43,41 +45,61 @@ export function toKeyNames(isCluster: boolean): KeyNames {
   };
 }
 
+/** Finds a key. */
+export interface FindCall {
+  readonly keysKey: string;
+  readonly digestsKey: string;
+  readonly generationsKey: string;
+  readonly digest: string;
+  /** The generation that the gateway remembers; empty for none. */
+  readonly own: string;
+  /** A generation for keys that an earlier version made; needed where none is remembered. */
+  readonly made: string;
+}
+
 /**
- * Finds a key. KEYS: keys, digests, generations. ARGV: digest, the generation that the gateway
- * remembers ('' for none), one for keys that an earlier version made.
- *
  * Answers id and record, and a generation where none was remembered. Or without a key: a text,
  * which is a generation: no key has this digest; 0: there are no keys and no generations;
  * -1: keys were lost.
  */
-export const FIND = `local id = redis.call('HGET', KEYS[2], ARGV[1])
-local key = id and redis.call('HGET', KEYS[1], id)
-local own = ARGV[2]
+export const FIND: RedisScript<FindCall> = defineScript(
+  "sallyportFind",
+  {
+    keysKey: "key",
+    digestsKey: "key",
+    generationsKey: "key",
+    digest: "text",
+    own: "text",
+    made: "text",
+  },
+  () =>
+    `local id = redis.call('HGET', digestsKey, digest)
+local key = id and redis.call('HGET', keysKey, id)
 if key and own ~= '' then return {id, key} end
 local here = ''
 local lost = false
 local isMet = false
-local all = redis.call('HGETALL', KEYS[3])
+local all = redis.call('HGETALL', generationsKey)
 for i = 1, #all, 2 do
   if all[i] == own then isMet = true end
   if all[i + 1] == 'lost' then lost = true else here = all[i] end
 end
-local hashes = redis.call('EXISTS', KEYS[1], KEYS[2])
+local hashes = redis.call('EXISTS', keysKey, digestsKey)
 if own ~= '' and not isMet then
-  redis.call('HSET', KEYS[3], own, 'lost')
+  redis.call('HSET', generationsKey, own, 'lost')
   lost = true
 end
 if own == '' and here == '' and not lost then
   if hashes == 0 then return 0 end
   if hashes == 2 then
-    here = ARGV[3]
-    redis.call('HSET', KEYS[3], here, 'here')
+    here = made
+    redis.call('HSET', generationsKey, here, 'here')
   end
 end
 if key then return {id, key, here} end
 if lost or hashes ~= 2 then return -1 end
-return here`;
+return here`,
+);
 
 /**
  * Changes a key. KEYS: keys, digests, created, generations. ARGV: id, what it is now ('' for none),
@@ -100,16 +122,22 @@ if not here then redis.call('HSET', KEYS[4], ARGV[8], 'here') end
 redis.call('PUBLISH', ARGV[7], ARGV[5] .. ' ' .. ARGV[6])
 return 1`;
 
-/**
- * Notes last uses. KEYS: used. ARGV: id and time, in turn. An exchange may end after another one that
- * began later: the latest time stays.
- */
-export const NOTE_USED = `for i = 1, #ARGV, 2 do
-  if tonumber(ARGV[i + 1]) > tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or 0) then
-    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
-  end
+/** Notes last uses. */
+export interface NoteUsedCall {
+  readonly usedKey: string;
+  readonly uses: readonly { readonly id: string; readonly at: number }[];
+}
+
+/** An exchange may end after another one that began later: the latest time stays. */
+export const NOTE_USED: RedisScript<NoteUsedCall> = defineScript(
+  "sallyportNoteUsed",
+  { usedKey: "key", uses: { id: "text", at: "number" } },
+  (each) =>
+    `${each("uses")}
+  if at > tonumber(redis.call('HGET', usedKey, id) or 0) then redis.call('HSET', usedKey, id, at) end
 end
-return 1`;
+return 1`,
+);
 
 /**
  * Confirms that the keys that are there are all. KEYS: generations. ARGV: a new generation, for

@@ -6,10 +6,19 @@
  */
 import type { Clock } from "../../exchange/clock.ts";
 import { type RedisClient, RedisFailed } from "../../storage/redis_client.ts";
+import type { RedisCommand } from "../../storage/redis_command.ts";
 import { KeyCache } from "./key_cache.ts";
 import { readRecord, writeRecord } from "../key_record.ts";
 import { BROKEN, KeyLookUps, type RedisKeyHealth, toKey } from "./key_lookups.ts";
-import { CHANGE, CHANNEL, CONFIRM, type KeyNames, NOTE_USED, toKeyNames } from "./key_scripts.ts";
+import {
+  CHANGE,
+  CHANNEL,
+  CONFIRM,
+  type KeyNames,
+  NOTE_USED,
+  type NoteUsedCall,
+  toKeyNames,
+} from "./key_scripts.ts";
 import type { KeySiblings } from "../key_siblings.ts";
 import type { KeySnapshot } from "../key_snapshot_file.ts";
 import {
@@ -74,7 +83,7 @@ export class RedisKeyStore implements KeyRegistry {
   readonly #client: RedisClient;
   readonly #clock: Clock;
   readonly #change: ReturnType<RedisClient["script"]>;
-  readonly #noteUsed: ReturnType<RedisClient["script"]>;
+  readonly #noteUsed: RedisCommand<NoteUsedCall["uses"], unknown>;
   readonly #cache: KeyCache;
   readonly #confirm: ReturnType<RedisClient["script"]>;
   readonly #names: KeyNames;
@@ -94,7 +103,12 @@ export class RedisKeyStore implements KeyRegistry {
     this.#lookUps = new KeyLookUps(client, clock, { ...options, names: this.#names });
     this.#cache = new KeyCache((digest) => this.#lookUps.find(digest), clock, options.siblings);
     this.#change = client.script("sallyportChange", CHANGE);
-    this.#noteUsed = client.script("sallyportNoteUsed", NOTE_USED);
+    this.#noteUsed = client.command({
+      script: NOTE_USED,
+      write: (uses: NoteUsedCall["uses"]) => ({ usedKey: this.#names.used, uses }),
+      read: Number,
+      deadlineMs: WRITE_DEADLINE_MS,
+    });
     this.#confirm = client.script("sallyportConfirm", CONFIRM);
     client.listen(CHANNEL, (digests) => {
       for (const digest of digests.split(" ")) this.#forget(digest);
@@ -297,12 +311,7 @@ export class RedisKeyStore implements KeyRegistry {
     this.#used = new Map();
     for (let start = 0; start < used.length; start += PAGE) {
       try {
-        const part = used.slice(start, start + PAGE).flat();
-        await this.#client.run(
-          (redis) => this.#noteUsed(redis, [this.#names.used], part),
-          Number,
-          WRITE_DEADLINE_MS,
-        );
+        await this.#noteUsed(used.slice(start, start + PAGE).map(([id, at]) => ({ id, at })));
       } catch {
         for (const [id, at] of used.slice(start)) this.used(id, at);
         return;

@@ -174,7 +174,8 @@ export class AskedSubject {
       if (id !== undefined) settlements.add(plan, id, []);
       return this.#chargeIfUp();
     }
-    const changes = toCorrections(plan, { ends: taken?.ends ?? [], reserved }, used);
+    if (taken === undefined) throw new Error("Cannot settle: nothing was decided");
+    const changes = toCorrections(plan, { ends: taken.ends, reserved }, used);
     known.correct(plan, changes);
     if (id !== undefined || changes.length > 0) settlements.add(plan, id, changes);
   }

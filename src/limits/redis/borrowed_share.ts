@@ -11,7 +11,7 @@ import { Block } from "./block.ts";
 import type { KnownWindows } from "./known_windows.ts";
 import { isOfCalls, type WindowedLimit } from "../limit_kinds.ts";
 import { type Amounts, roomFor, type Standing, unitOf } from "../limiter.ts";
-import type { CountedLimit, Plan, Taken } from "./plan.ts";
+import { type CountedLimit, ofLimit, type Plan, type Taken } from "./plan.ts";
 import { NO_PLACE } from "./scripts.ts";
 import { type Settlements, toUndoing } from "./settlements.ts";
 import type { Take } from "./take.ts";
@@ -81,7 +81,7 @@ export class BorrowedShare {
     const standings = this.#standings(now);
     const ends: number[] = [];
     for (let index = 0; index < blocks.length; index++) {
-      ends.push(blocks[index]?.take(amounts[index] ?? 0) ?? 0);
+      ends.push(ofLimit(blocks, index).take(ofLimit(amounts, index)));
     }
     this.#usedAt = now;
     return { isAdmitted: true, standings, ends, begun };
@@ -108,7 +108,7 @@ export class BorrowedShare {
     } finally {
       this.#await(amounts, -1);
       this.#reduce((block, index, now) =>
-        this.#isOver ? this.#awaited[index] ?? 0 : this.#mostOf(block, index, now)
+        this.#isOver ? ofLimit(this.#awaited, index) : this.#mostOf(block, index, now)
       );
     }
   }
@@ -123,7 +123,8 @@ export class BorrowedShare {
     for (let index = 0; index < counted.length; index++) {
       const limit = counted[index];
       if (limit === undefined || isOfCalls(limit.name)) continue;
-      this.#correct(index, ends[index] ?? 0, used[unitOf(limit.name)] - (amounts[index] ?? 0), now);
+      const change = used[unitOf(limit.name)] - ofLimit(amounts, index);
+      this.#correct(index, ofLimit(ends, index), change, now);
     }
   }
 
@@ -131,7 +132,7 @@ export class BorrowedShare {
   giveBack({ ends, begun }: Taken, amounts: readonly number[]): void {
     const now = this.#lender.clock.monotonic();
     for (const [index, amount] of amounts.entries()) {
-      this.#correct(index, ends[index] ?? 0, -amount, now, begun[index] === true);
+      this.#correct(index, ofLimit(ends, index), -amount, now, begun[index] === true);
     }
   }
 
@@ -150,7 +151,7 @@ export class BorrowedShare {
 
   /** Returns the room that an exchange needs in a block. @param amounts Amounts that it takes */
   #roomFor(index: number, amounts: readonly number[]): number {
-    return roomFor(this.plan.counted[index]?.name ?? "tokens", amounts[index]);
+    return roomFor(ofLimit(this.plan.counted, index).name, ofLimit(amounts, index));
   }
 
   /** Begins (1) or ends (-1) the wait of an exchange. */
@@ -158,7 +159,7 @@ export class BorrowedShare {
     if (count === 1) this.#waiting.add(amounts);
     else this.#waiting.delete(amounts);
     for (const index of amounts.keys()) {
-      this.#awaited[index] = (this.#awaited[index] ?? 0) + count * this.#roomFor(index, amounts);
+      this.#awaited[index] = ofLimit(this.#awaited, index) + count * this.#roomFor(index, amounts);
     }
   }
 
@@ -167,7 +168,7 @@ export class BorrowedShare {
    * what is awaited.
    */
   #mostOf(block: Block, index: number, now: number): number {
-    return Math.max(this.#awaited[index] ?? 0, block.largest(this.#lender.gateways(), now));
+    return Math.max(ofLimit(this.#awaited, index), block.largest(this.#lender.gateways(), now));
   }
 
   /** Gives back what is left beyond an amount of each block. */
@@ -246,7 +247,7 @@ export class BorrowedShare {
     });
     const grantedOf = ({ isAdmitted, standings }: Taken) =>
       wanted.map(({ most }, index) => {
-        const { limit = 0, used = 0 } = standings[index] ?? {};
+        const { limit, used } = ofLimit(standings, index);
         if (!isAdmitted) return 0;
         return plan.isObserved ? most : Math.max(0, Math.min(most, limit - used));
       });
@@ -263,12 +264,12 @@ export class BorrowedShare {
     known.learn(plan, taken, granted);
     const answeredAt = clock.monotonic();
     for (const [index, block] of this.#blocks.entries()) {
-      const { used = 0, resetMs = 0 } = taken.standings[index] ?? {};
+      const { used, resetMs } = ofLimit(taken.standings, index);
       // Redis has looked at its clock in between.
       const [endsAt, latestEnd] = [askedAt + resetMs, answeredAt + resetMs];
-      block.add(granted[index] ?? 0, {
+      block.add(ofLimit(granted, index), {
         used,
-        ends: taken.ends[index] ?? 0,
+        ends: ofLimit(taken.ends, index),
         endsAt,
         latestEnd,
         askedAt,

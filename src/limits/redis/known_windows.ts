@@ -7,7 +7,7 @@
 import type { Clock } from "../../exchange/clock.ts";
 import { RecentMap } from "../../exchange/recent_map.ts";
 import type { WindowedLimit } from "../limit_kinds.ts";
-import type { Change, Plan, Taken } from "./plan.ts";
+import { type Change, ofLimit, type Plan, type Taken } from "./plan.ts";
 
 /** Number of subjects that are remembered for sure, see {@link RecentMap}. */
 const MAX_SUBJECTS = 50_000;
@@ -118,12 +118,12 @@ export class KnownWindows {
       const limit = plan.counted[index];
       const standing = taken.standings[index];
       if (limit === undefined || standing === undefined) continue;
-      const ends = taken.ends[index] ?? 0;
+      const ends = ofLimit(taken.ends, index);
       const known = subject.windows[limit.name];
       const window = known?.ends === ends
         ? known
         : this.#begin(subject, limit.name, ends, standing.resetMs);
-      const amount = taken.isAdmitted ? amounts[index] ?? 0 : 0;
+      const amount = taken.isAdmitted ? ofLimit(amounts, index) : 0;
       window.used = standing.used + amount + window.unpaid;
       window.own += amount;
       window.share = undefined;

@@ -26,6 +26,7 @@ import {
 import {
   type Change,
   type CountedLimit,
+  ofLimit,
   type Outcome,
   type Plan,
   type Settled,
@@ -205,7 +206,7 @@ export class LocalDecisions {
         subject.isBeingPaid = false;
         if (outcome === undefined) return;
         for (const [index, [window]] of billed.entries()) {
-          window.unpaid -= changes[index]?.change ?? 0;
+          window.unpaid -= ofLimit(changes, index).change;
           this.#note(window, outcome === "unknown" ? undefined : outcome[index], isReview);
         }
         if (!isReview || outcome === "unknown") return;

@@ -61,10 +61,7 @@ export interface Taken {
 /** Change of one count. */
 export interface Change {
   readonly limit: CountedLimit;
-  /**
-   * End of the window in which was reserved; 0 for the current window, -1 for a window that is not
-   * known any more.
-   */
+  /** End of the window in which was reserved; 0 for the current window. */
   readonly ends: number;
   /** Used - reserved. */
   readonly change: number;
@@ -116,6 +113,17 @@ export function planOf(subject: LimitSubject): Plan {
   };
   plans.set(limits, plan);
   return plan;
+}
+
+/**
+ * Returns an item of a list in the order of {@link Plan.counted}.
+ *
+ * @throws {Error} If the list is of another plan
+ */
+export function ofLimit<Item>(items: readonly Item[], index: number): Item {
+  const item = items[index];
+  if (item === undefined) throw new Error("Cannot count: the list is not of these limits");
+  return item;
 }
 
 /** Returns an amount as Redis counts it: a whole number that is exact, and never -0. */

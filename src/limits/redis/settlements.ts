@@ -12,7 +12,15 @@ import { firstLine, isReply } from "../../storage/redis_deadline.ts";
 import { isOfCalls } from "../limit_kinds.ts";
 import { type Amounts, unitOf } from "../limiter.ts";
 import type { Bill } from "./local_decisions.ts";
-import { type Change, type Outcome, type Plan, type Settled, type Taken, toWhole } from "./plan.ts";
+import {
+  type Change,
+  ofLimit,
+  type Outcome,
+  type Plan,
+  type Settled,
+  type Taken,
+  toWhole,
+} from "./plan.ts";
 import { SETTLE, type SettleCall } from "./scripts.ts";
 
 /** Maximum number of subjects whose settlements are kept while Redis is away. */
@@ -21,8 +29,6 @@ const MAX_OWED = 100_000;
 export const BATCH = 100;
 /** Deadline of what no caller waits for. Milliseconds. */
 export const BACKGROUND_MS = 1000;
-/** End of a window that is taken to be over: only what exceeds a reservation counts. */
-export const OVER = -1;
 
 /** Settlement of exchanges of one subject: sums of what their ends change in Redis. */
 export interface SubjectSettlement {
@@ -163,8 +169,8 @@ export function toCorrections(
   for (let index = 0; index < counted.length; index++) {
     const limit = counted[index];
     if (limit === undefined || isOfCalls(limit.name)) continue;
-    const change = used[unitOf(limit.name)] - (reserved[index] ?? 0);
-    if (change !== 0) changes.push({ limit, ends: ends[index] ?? OVER, change });
+    const change = used[unitOf(limit.name)] - ofLimit(reserved, index);
+    if (change !== 0) changes.push({ limit, ends: ofLimit(ends, index), change });
   }
   return changes;
 }
@@ -178,8 +184,8 @@ export function toUndoing(
   return counted.map((limit, index) => {
     return {
       limit,
-      ends: ends[index] ?? OVER,
-      change: -(reserved[index] ?? 0),
+      ends: ofLimit(ends, index),
+      change: -ofLimit(reserved, index),
       isUndone: begun[index] === true,
     };
   });
@@ -220,7 +226,8 @@ function readSettled(answer: unknown, { sums }: SubjectSettlement): readonly Set
   if (!isSound) throw new Error("no settlement");
   const [now = 0, ...counts]: number[] = answer;
   return sums.map((_, index) => {
-    const [used = 0, ends = 0] = [counts[2 * index], counts[2 * index + 1]];
+    const used = ofLimit(counts, 2 * index);
+    const ends = ofLimit(counts, 2 * index + 1);
     return { used, ends, resetMs: ends - now };
   });
 }

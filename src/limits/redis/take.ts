@@ -6,7 +6,7 @@
 import type { RedisClient } from "../../storage/redis_client.ts";
 import type { RedisCommand } from "../../storage/redis_command.ts";
 import { ASK_AGAIN_MS, LEASE_MS, roomFor, type Standing } from "../limiter.ts";
-import type { Plan, Taken } from "./plan.ts";
+import { ofLimit, type Plan, type Taken } from "./plan.ts";
 import { ACQUIRE, type AcquireCall, COUNT, type CountCall } from "./scripts.ts";
 
 /** Amounts to take of the limits of a subject. */
@@ -50,8 +50,8 @@ function toCountCall({ plan, amounts }: Taking): CountCall {
 function toAcquireCall({ plan, id, amounts, wanted }: Taking): AcquireCall {
   const { countsKey, openKey, counted, concurrency = -1, isObserved } = plan;
   const limits = counted.map(({ name, field, limit, window }, index) => {
-    const amount = amounts[index] ?? 0;
-    const room = wanted?.[index]?.least ?? roomFor(name, amount);
+    const amount = ofLimit(amounts, index);
+    const room = wanted === undefined ? roomFor(name, amount) : ofLimit(wanted, index).least;
     return { field, limit, room, amount, window };
   });
   return { countsKey, openKey, id, lifeMs: LEASE_MS.redis, concurrency, isObserved, limits };
@@ -68,7 +68,8 @@ function readTaken(answer: unknown, { plan }: Taking): Taken {
   const begun: boolean[] = [];
   const standings: Standing[] = [];
   for (const [index, { name, limit }] of counted.entries()) {
-    const [used = 0, signed = 0] = [counts[2 * index], counts[2 * index + 1]];
+    const used = ofLimit(counts, 2 * index);
+    const signed = ofLimit(counts, 2 * index + 1);
     const end = Math.abs(signed);
     ends.push(end);
     begun.push(signed < 0);
