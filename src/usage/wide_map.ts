@@ -1,7 +1,7 @@
 /**
  * A map for up to millions of names. A `Map` that grows beyond hundreds of thousands of entries
- * stops the process for tens of milliseconds while it is rebuilt; many small ones do so one
- * by one.
+ * stops the process while it is rebuilt; many small ones do so one by one. The longest stop on the
+ * way to a million is a quarter (Node 26) or a seventh (Bun) of that (2026-11-26).
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
- * The ring of settled exchanges: what it gives back is what it was given, and it never holds more
- * than it says.
+ * The ring of settled exchanges: what it gives back is what it was given, and it holds no more
+ * than the last ones.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -12,7 +12,7 @@ import {
   type ExchangePage,
   mergePages,
 } from "../../src/observe/live/exchange_page.ts";
-import { ExchangeRing, RING_BYTES } from "../../src/observe/live/exchange_ring.ts";
+import { ExchangeRing } from "../../src/observe/live/exchange_ring.ts";
 import { KEPT_EXCHANGES, type LiveExchange } from "../../src/observe/live/live_report.ts";
 
 const record = (more: Partial<ExchangeRecord> = {}): ExchangeRecord => ({
@@ -76,28 +76,20 @@ describe("the ring of exchanges", () => {
     for (const each of given) {
       ring.add({ ...each, error: new Error("x"), withheld: { request: ["x-a"] } }, 5000);
     }
-    const back = ring.within(0, 10, 10).map(({ settledAt, ...rest }) => {
+    const written = JSON.parse(JSON.stringify(ring.within(0, 10, 10))) as LiveExchange[];
+    const back = written.map(({ settledAt, ...rest }) => {
       assert.ok(settledAt >= 5000 && settledAt < 5001);
       return rest;
     });
     assert.deepEqual(back, given);
   });
 
-  it("keeps 10,000 in less than 5 MB, and fewer where their names are long", () => {
-    assert.ok(RING_BYTES < 5_000_000);
+  it("keeps the last 10,000", () => {
     const ring = new ExchangeRing();
-    for (let count = 0; count < 25_000; count++) {
-      ring.add(record({ id: `id-${count}`, model: "m".repeat(20) }), count);
-    }
+    for (let count = 0; count < 25_000; count++) ring.add(record({ id: `id-${count}` }), count);
     const { all } = readAll((before) => ring.find({ filter: {}, limit: 300, before }));
     assert.equal(all.length, KEPT_EXCHANGES);
     assert.deepEqual([all[0]?.id, all.at(-1)?.id], ["id-24999", "id-15000"]);
-    for (let count = 0; count < 10_000; count++) {
-      ring.add(record({ id: `l-${count}`, model: "é".repeat(256) }), 30_000);
-    }
-    const long = readAll((before) => ring.find({ filter: {}, limit: 300, before })).all;
-    assert.ok(long.length > 3900 && long.length < 4100, `${long.length}`);
-    assert.ok(long.every(({ model, id }) => model === "é".repeat(256) && id.startsWith("l-")));
   });
 
   it("answers a filter page by page, with bounded work for each, newer ones or not", () => {

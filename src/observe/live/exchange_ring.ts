@@ -1,16 +1,9 @@
 /**
- * The ring of settled exchanges: the last 10,000 in a fixed amount of memory, however long their
- * names are.
- *
- * A row is a run of numbers. Words of tables and of the configuration stand in it as numbers of a
- * dictionary; ids and models, which callers choose or which differ in each row, are characters of a
- * second ring. An exchange leaves no object behind that lives on, and nothing that its record
- * refers to is kept. 10,000 records take 5.5 MB, and 10.3 MB as an array of objects (Node 26,
- * 2026-11-24).
+ * The ring of settled exchanges: the last 10,000 of a process.
  *
  * @module
  */
-import type { ExchangeRecord, TokenUsage } from "../../exchange/record.ts";
+import type { ExchangeRecord } from "../../exchange/record.ts";
 import { createTest } from "./exchange_filter.ts";
 import {
   comparePlaces,
@@ -20,18 +13,6 @@ import {
 } from "./exchange_page.ts";
 import { KEPT_EXCHANGES, type LiveExchange } from "./live_report.ts";
 
-/** Numbers of a row. */
-const CELLS = 34;
-/**
- * Cells that are read by themselves: the place in the order, the second as the clock said it, and
- * the text.
- */
-const [SETTLED_AT, SECOND, TEXT_AT] = [0, 1, 2];
-/**
- * Characters of all rows: 104 of each. Where names are longer than that on average, fewer rows are
- * kept.
- */
-const TEXT_CHARS = 2 ** 20;
 /** Rows that one query looks at: some milliseconds of work. */
 const MAX_LOOKED_AT = 2000;
 /**
@@ -40,34 +21,54 @@ const MAX_LOOKED_AT = 2000;
  */
 const TICK_MS = 2 ** -10;
 
-/** Memory of a ring: 4.8 MB. */
-export const RING_BYTES: number = KEPT_EXCHANGES * CELLS * 8 + TEXT_CHARS * 2;
-
-const toCell = (flag: boolean | undefined): number => flag === undefined ? NaN : Number(flag);
-const toValue = (cell: number): number | undefined => Number.isNaN(cell) ? undefined : cell;
-const toFlag = (cell: number): boolean | undefined => Number.isNaN(cell) ? undefined : cell === 1;
-
-/** Returns an object without the members that are `undefined`. */
-function compact(all: Readonly<Record<string, unknown>>): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined));
+interface Row {
+  readonly exchange: LiveExchange;
+  /** Second in which it ended by the clock, which may have gone back. */
+  readonly second: number;
 }
 
-function toUsage(cells: readonly (number | undefined)[]): TokenUsage | undefined {
-  const [total, input, output, cached, reasoning] = cells;
-  if (total === undefined) return undefined;
-  return { total, ...compact({ input, output, cached, reasoning }) };
+/**
+ * Copies what operators see of a record, so that nothing else that it refers to is kept. The fields
+ * are listed, since to take the others out of a copy costs 2 µs (Node 26, 2026-11-26).
+ */
+function toLiveExchange(record: ExchangeRecord, settledAt: number): LiveExchange {
+  return {
+    settledAt,
+    id: record.id,
+    startedAt: record.startedAt,
+    durationMs: record.durationMs,
+    calledMs: record.calledMs,
+    firstByteMs: record.firstByteMs,
+    firstTokenMs: record.firstTokenMs,
+    overheadMs: record.overheadMs,
+    outcome: record.outcome,
+    status: record.status,
+    code: record.code,
+    cause: record.cause,
+    retryCause: record.retryCause,
+    provider: record.provider,
+    keyId: record.keyId,
+    operation: record.operation,
+    genAi: record.genAi,
+    isMetered: record.isMetered,
+    model: record.model,
+    stream: record.stream,
+    bytesIn: record.bytesIn,
+    bytesOut: record.bytesOut,
+    retries: record.retries,
+    replica: record.replica,
+    usage: record.usage,
+    isEstimated: record.isEstimated,
+    limit: record.limit,
+    observedLimit: record.observedLimit,
+  };
 }
 
 /** The ring. */
 export class ExchangeRing {
-  readonly #cells = new Float64Array(KEPT_EXCHANGES * CELLS);
-  readonly #text = new Uint16Array(TEXT_CHARS);
-  /** The dictionary; number 0 stands for no word. */
-  readonly #words: (string | undefined)[] = [undefined];
-  readonly #numbers = new Map<string, number>();
-  /** Rows and characters that were ever written. */
-  #rows = 0;
-  #chars = 0;
+  readonly #rows: Row[] = [];
+  /** Number of exchanges that were ever added. */
+  #added = 0;
   #settledAt = 0;
 
   /**
@@ -76,46 +77,12 @@ export class ExchangeRing {
    * @param settledAt Wall clock at its end, milliseconds since 1970
    */
   add(record: ExchangeRecord, settledAt: number): void {
-    const cells = this.#cells;
-    const { usage } = record;
-    let at = (this.#rows % KEPT_EXCHANGES) * CELLS;
     // A clock that goes back must not change the order.
     this.#settledAt = settledAt > this.#settledAt ? settledAt : this.#settledAt + TICK_MS;
-    cells[at++] = this.#settledAt;
-    cells[at++] = Math.floor(settledAt / 1000);
-    cells[at++] = this.#chars;
-    cells[at++] = this.#write(record.id);
-    cells[at++] = this.#write(record.keyId);
-    cells[at++] = this.#write(record.model);
-    cells[at++] = record.startedAt;
-    cells[at++] = record.durationMs;
-    cells[at++] = record.calledMs ?? NaN;
-    cells[at++] = record.firstByteMs ?? NaN;
-    cells[at++] = record.firstTokenMs ?? NaN;
-    cells[at++] = record.overheadMs;
-    cells[at++] = record.status;
-    cells[at++] = record.bytesIn;
-    cells[at++] = record.bytesOut;
-    cells[at++] = record.retries;
-    cells[at++] = record.replica ?? NaN;
-    cells[at++] = usage?.total ?? NaN;
-    cells[at++] = usage?.input ?? NaN;
-    cells[at++] = usage?.output ?? NaN;
-    cells[at++] = usage?.cached ?? NaN;
-    cells[at++] = usage?.reasoning ?? NaN;
-    cells[at++] = toCell(record.stream);
-    cells[at++] = toCell(record.isMetered);
-    cells[at++] = toCell(record.isEstimated);
-    cells[at++] = this.#numberOf(record.outcome);
-    cells[at++] = this.#numberOf(record.code);
-    cells[at++] = this.#numberOf(record.cause);
-    cells[at++] = this.#numberOf(record.retryCause);
-    cells[at++] = this.#numberOf(record.provider);
-    cells[at++] = this.#numberOf(record.operation);
-    cells[at++] = this.#numberOf(record.genAi);
-    cells[at++] = this.#numberOf(record.limit);
-    cells[at] = this.#numberOf(record.observedLimit);
-    this.#rows++;
+    this.#rows[this.#added++ % KEPT_EXCHANGES] = {
+      exchange: toLiveExchange(record, this.#settledAt),
+      second: Math.floor(settledAt / 1000),
+    };
   }
 
   /**
@@ -127,9 +94,9 @@ export class ExchangeRing {
    */
   within(from: number, to: number, limit: number): LiveExchange[] {
     const found: LiveExchange[] = [];
-    for (let row = this.#rows - 1; this.#isKept(row) && found.length < limit; row--) {
-      const second = this.#cellOf(row, SECOND);
-      if (second >= from && second < to) found.push(this.#read(row));
+    for (const { exchange, second } of this.#backFrom(this.#added)) {
+      if (found.length === limit) break;
+      if (second >= from && second < to) found.push(exchange);
     }
     return found.reverse();
   }
@@ -144,105 +111,32 @@ export class ExchangeRing {
     const isWanted = createTest(filter);
     const exchanges: LiveExchange[] = [];
     let reached: ExchangePlace | undefined;
-    let row = before === undefined ? this.#rows - 1 : this.#rowBefore(before);
-    for (let looked = 0; this.#isKept(row); row--, looked++) {
-      if (exchanges.length === limit || looked === MAX_LOOKED_AT) return { exchanges, reached };
-      const exchange = this.#read(row);
+    let looked = 0;
+    for (const { exchange } of this.#backFrom(this.#endBefore(before))) {
+      if (exchanges.length === limit || looked++ === MAX_LOOKED_AT) return { exchanges, reached };
       if (isWanted(exchange)) exchanges.push(exchange);
       reached = { settledAt: exchange.settledAt, id: exchange.id };
     }
     return { exchanges };
   }
 
-  #cellOf(row: number, cell: number): number {
-    return this.#cells[(row % KEPT_EXCHANGES) * CELLS + cell] ?? NaN;
-  }
-
-  /** Tells whether a row and its text are still there. */
-  #isKept(row: number): boolean {
-    if (row < 0 || row < this.#rows - KEPT_EXCHANGES) return false;
-    return this.#cellOf(row, TEXT_AT) + TEXT_CHARS >= this.#chars;
-  }
-
-  /** Returns the newest row that is older than a place. */
-  #rowBefore(place: ExchangePlace): number {
-    let [low, high] = [Math.max(0, this.#rows - KEPT_EXCHANGES), this.#rows];
-    while (low < high) {
-      const middle = (low + high) >>> 1;
-      if (this.#cellOf(middle, SETTLED_AT) < place.settledAt) low = middle + 1;
-      else high = middle;
+  /** The rows that were added before the one of a number, the newest first. */
+  *#backFrom(end: number): Generator<Row> {
+    const first = this.#added - this.#rows.length;
+    for (let number = end - 1; number >= first; number--) {
+      const row = this.#rows[number % KEPT_EXCHANGES];
+      if (row !== undefined) yield row;
     }
-    // One row at most has the very time of the place: another process's may be of the same moment.
-    const isSame = low < this.#rows && this.#cellOf(low, SETTLED_AT) === place.settledAt;
-    return isSame && comparePlaces(place, this.#read(low)) < 0 ? low : low - 1;
   }
 
-  #write(text: string | undefined): number {
-    if (text === undefined) return -1;
-    for (let index = 0; index < text.length; index++) {
-      this.#text[(this.#chars + index) % TEXT_CHARS] = text.charCodeAt(index);
+  /** Returns the number of the oldest row that is not older than a place. */
+  #endBefore(place: ExchangePlace | undefined): number {
+    if (place === undefined) return this.#added;
+    let end = this.#added;
+    for (const { exchange } of this.#backFrom(this.#added)) {
+      if (comparePlaces(place, exchange) < 0) break;
+      end--;
     }
-    this.#chars += text.length;
-    return text.length;
-  }
-
-  #numberOf(word: string | undefined): number {
-    if (word === undefined) return 0;
-    let number = this.#numbers.get(word);
-    if (number === undefined) this.#numbers.set(word, number = this.#words.push(word) - 1);
-    return number;
-  }
-
-  #textOf(at: number, length: number): string {
-    const codes = Array.from({ length }, (_, index) => this.#text[(at + index) % TEXT_CHARS] ?? 0);
-    return String.fromCharCode(...codes);
-  }
-
-  /** Reads a row, in the order in which its cells were written. */
-  #read(row: number): LiveExchange {
-    let at = (row % KEPT_EXCHANGES) * CELLS;
-    const number = () => this.#cells[at++] ?? NaN;
-    const value = () => toValue(number());
-    const flag = () => toFlag(number());
-    const word = () => this.#words[number()];
-    const [settledAt] = [number(), number()];
-    let textAt = number();
-    const text = () => {
-      const length = number();
-      if (length < 0) return undefined;
-      textAt += length;
-      return this.#textOf(textAt - length, length);
-    };
-    const all = {
-      settledAt,
-      id: text(),
-      keyId: text(),
-      model: text(),
-      startedAt: number(),
-      durationMs: number(),
-      calledMs: value(),
-      firstByteMs: value(),
-      firstTokenMs: value(),
-      overheadMs: number(),
-      status: number(),
-      bytesIn: number(),
-      bytesOut: number(),
-      retries: number(),
-      replica: value(),
-      usage: toUsage([value(), value(), value(), value(), value()]),
-      stream: flag(),
-      isMetered: flag(),
-      isEstimated: flag(),
-      outcome: word(),
-      code: word(),
-      cause: word(),
-      retryCause: word(),
-      provider: word(),
-      operation: word(),
-      genAi: word(),
-      limit: word(),
-      observedLimit: word(),
-    };
-    return compact(all) as unknown as LiveExchange; // add() wrote it from a record
+    return end;
   }
 }

@@ -97,10 +97,7 @@ class Second {
 
 function toDurations(bins: Uint32Array): Durations {
   const durations: number[] = [];
-  for (let bin = 0; bin < bins.length; bin++) {
-    const count = bins[bin] ?? 0;
-    if (count > 0) durations.push(bin, count);
-  }
+  for (const [bin, count] of bins.entries()) if (count > 0) durations.push(bin, count);
   return durations;
 }
 
