@@ -182,11 +182,18 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
   });
 }
 
+/** Returns the path of this program. */
+export function programPath(): string {
+  const [, program] = process.argv;
+  if (program === undefined) throw new Error("Cannot start: the runtime does not name the program");
+  return program;
+}
+
 /**
  * Returns the arguments that start this program again, after those of the runtime itself. There are
  * none in an executable of `bun build --compile`, where `process.argv` names a virtual path.
  */
 export function ownProgram(): string[] {
-  const [, program = ""] = process.argv;
+  const program = programPath();
   return program.startsWith("/$bunfs/") ? [] : [program];
 }

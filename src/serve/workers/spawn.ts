@@ -7,7 +7,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import cluster from "node:cluster";
 import process from "node:process";
 import { runtime } from "../../runtime.ts";
-import { ownProgram } from "../bun.ts";
+import { ownProgram, programPath } from "../bun.ts";
 import { WORKER_VARIABLE } from "./worker.ts";
 
 /**
@@ -43,11 +43,10 @@ export function spawnWorker(): ChildProcess {
 }
 
 function forkWorker(args: string[], env: NodeJS.ProcessEnv): ChildProcess {
-  const [, program = ""] = process.argv;
   // The kernel hands connections out. Node's own way keeps one for ever that it gave to a worker
   // that then died.
   cluster.schedulingPolicy = cluster.SCHED_NONE;
-  cluster.setupPrimary({ exec: program, args, execArgv: process.execArgv });
+  cluster.setupPrimary({ exec: programPath(), args, execArgv: process.execArgv });
   const worker = cluster.fork(env);
   // Without a listener the cluster throws the error of a process that could not be started. It
   // never forgets that one.

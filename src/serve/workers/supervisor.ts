@@ -6,6 +6,7 @@
  * @module
  */
 import { ConfigError } from "../../config/config.ts";
+import { GatewayError } from "../../errors/gateway_error.ts";
 import type { GatewayRequest, GatewayResponse } from "../../http/message.ts";
 import {
   type ExchangePage,
@@ -159,7 +160,9 @@ export class Workers implements Serving {
 
   /** Answers a call of the playground through one of the workers. */
   handle(request: GatewayRequest): Promise<GatewayResponse> {
-    return callListener(this.urls[0] ?? "", request);
+    const [url] = this.urls;
+    if (url === undefined) return Promise.reject(new GatewayError("unreachable"));
+    return callListener(url, request);
   }
 
   /**
