@@ -74,12 +74,12 @@ function explainKey({ isLookedUp, key, cause }: RefusedFacts): string {
   const state = keyState(key, Date.now());
   if (state === "disabled") return `the key is disabled: sallyport keys enable ${key.id}`;
   if (state === "revoked") {
-    return "the key is revoked for good: make another one, sallyport keys create";
+    return "the key is revoked: create another one, sallyport keys create";
   }
   if (state === "expired") {
     return `the key has expired: sallyport keys update ${key.id} --expires 90d`;
   }
-  return "this secret ended when the key was rotated: send the one that the rotation has shown";
+  return "this secret ended when the key was rotated: send the secret that the rotation printed";
 }
 
 const ADVICE: Readonly<Partial<Record<ErrorCode, Advice>>> = {

@@ -85,7 +85,7 @@ export function certificateCommand(options: CommandOptions): void {
     `${files.cert}  for ${names.join(", ")}, until ${until}
 ${files.key}  its private key, for its owner alone
 
-Nobody trusts it by itself. For a try-out, callers are told to:
+No client trusts it by default. To try it out, make callers trust it:
   curl --cacert ${files.cert}
   NODE_EXTRA_CA_CERTS=${files.cert}   Node and Bun
   DENO_CERT=${files.cert}             Deno

@@ -146,7 +146,7 @@ export const COMMANDS = {
   },
   "keys revoke": {
     operand: "ID",
-    text: "end a key for good",
+    text: "end a key; this cannot be undone",
     options: ["config", "env-file", "json"],
     example: "sallyport keys revoke 4fJ0bR7sQm2K",
   },
@@ -247,7 +247,7 @@ export const COMMANDS = {
   },
   "completion": {
     operand: "bash|zsh|fish",
-    text: "print the script by which a shell completes commands",
+    text: "print the completion script of a shell",
     notes: "The first lines of the script say how the shell loads it.",
     options: [],
     example: "source <(sallyport completion bash)",

@@ -192,7 +192,7 @@ function toTable(keys: readonly KeyView[]): string {
 function toUse(use: Readonly<Record<string, unknown>>): string {
   const { name, used, limit, currency, resetsIn } = use;
   const unit = currency === undefined ? "" : ` ${currency}`;
-  const reset = resetsIn === undefined ? "" : `, anew in ${resetsIn}`;
+  const reset = resetsIn === undefined ? "" : `, renewed in ${resetsIn}`;
   return `${name} ${used} of ${limit}${unit}${reset}`;
 }
 

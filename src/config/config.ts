@@ -212,7 +212,7 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     redis: v.optional(
       about(
         RedisSchema,
-        "A URL or an object: limits, usage, and keys if they are to be there, shared",
+        "A URL or an object: shares limits, usage and, if configured, keys",
       ),
     ),
     instance: v.optional(InstanceSchema),

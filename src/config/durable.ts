@@ -40,7 +40,7 @@ const form = 'expected an object such as { "keep": "10m" }';
 export const DurableSchema: v.GenericSchema<DurableInput, DurableConfig> = v.pipe(
   v.strictObject({
     keep: about(duration("10m"), "How long an answer is kept after its end"),
-    linger: about(v.optional(anyDuration, "60s"), "How long a call goes on that nobody reads"),
+    linger: about(v.optional(anyDuration, "60s"), "How long a call continues without a reader"),
     size: about(
       size("8MB"),
       "The largest answer that is recorded; a larger one goes on without its recording",

@@ -104,18 +104,18 @@ function* findMistakes(
 ): Generator<readonly [name: keyof EgressSettings, message: string]> {
   const { proxy, credentials, fromEnvironment = false, ca, caOnly = false, cert, key } = settings;
   if (proxy !== undefined && fromEnvironment) {
-    yield ["fromEnvironment", "expected no proxy beside it"];
+    yield ["fromEnvironment", "expected no proxy together with it"];
   }
   if (credentials !== undefined) {
     const address = proxy === undefined || proxy === "off" ? undefined : readProxyUrl(proxy);
     if (address === undefined && !fromEnvironment) {
-      yield ["credentials", "expected a proxy beside it, or fromEnvironment"];
+      yield ["credentials", "expected a proxy together with it, or fromEnvironment"];
     } else if (typeof address === "object" && address.credentials !== undefined) {
       yield ["credentials", "expected them once: they stand in the URL of the proxy too"];
     }
   }
   const hasAuthorities = ca !== undefined && ca.length > 0;
-  if (caOnly && !hasAuthorities) yield ["caOnly", "expected ca beside it"];
+  if (caOnly && !hasAuthorities) yield ["caOnly", "expected ca together with it"];
   if (cert !== undefined && key === undefined) yield ["key", "expected to be there, for cert is"];
   if (key !== undefined && cert === undefined) yield ["cert", "expected to be there, for key is"];
 }
@@ -140,7 +140,7 @@ const settings = v.pipe(
         v.pipe(nonEmpty, v.transform((file) => [file])),
         v.array(nonEmpty, "expected a file, or an array of files"),
       ], "expected a file, or an array of files"),
-      "PEM files of authorities that are trusted beside those of the runtime",
+      "PEM files of authorities that are trusted in addition to the authorities of the runtime",
     )),
     caOnly: v.optional(
       about(v.boolean(flagForm), "With `true`, the authorities of `ca` are trusted alone"),

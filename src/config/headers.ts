@@ -78,13 +78,13 @@ export const BARRED: readonly Barred[] = [
     isRoutine: true,
   },
   {
-    reason: "holds a credential, which has a way of its own",
+    reason: "contains a credential, which is handled separately",
     names: CREDENTIAL_HEADERS,
     lists: ALL,
   },
   { reason: "is a cookie", names: ["cookie", "cookie2", "set-cookie", "set-cookie2"], lists: ALL },
   {
-    reason: "says by which way a call came",
+    reason: "describes the way of a call",
     names:
       "forwarded x-forwarded-* x-original-forwarded-for x-original-host via cdn-loop cf-visitor"
         .split(" "),
@@ -110,14 +110,14 @@ export const BARRED: readonly Barred[] = [
     isRoutine: true,
   },
   {
-    reason: "describes the message, which each side of the gateway states anew",
+    reason: "describes the message, which differs on each side of the gateway",
     names: ["host", "content-length", "content-encoding", "accept-encoding"],
     lists: ALL,
     isRoutine: true,
   },
   { reason: "describes the body of the caller", names: ["content-type"], lists: ["set"] },
   {
-    reason: "would make another operation of the one that was checked",
+    reason: "would turn the checked operation into another one",
     names: [
       "x-http-method",
       "x-http-method-override",

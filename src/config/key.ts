@@ -243,7 +243,7 @@ export const KeySchema: v.GenericSchema<KeyInput, KeyConfig> = v.pipe(
       )),
       "The secret before the last rotation: its digest, and until when it is good",
     ),
-    revoked: about(v.optional(time), "When it was revoked, for good"),
+    revoked: about(v.optional(time), "When it was revoked"),
     created: about(v.optional(time), "When it was made"),
   }, form),
   v.check(

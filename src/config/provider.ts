@@ -280,7 +280,7 @@ const provider = v.strictObject({
       CREDENTIAL_HEADERS,
       `expected ${CREDENTIAL_HEADERS.map((name) => `"${name}"`).join(", ")}`,
     ),
-    "Header in which its interface takes the key, accepted beside `Authorization`. " +
+    "Header of its interface for the key, accepted in addition to `Authorization`. " +
       "Left out: by the upstream",
   )),
   combinedKey: v.optional(

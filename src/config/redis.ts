@@ -96,7 +96,7 @@ export function readRedisUrl(text: string): RedisAddress | string {
   }
   if (hostname === "") return URL_FORM;
   if (search !== "") {
-    return "expected no query: what it would set is set by its own name, beside url";
+    return "expected no query: set these settings by their own names, next to url";
   }
   const database = /^\/?(\d*)$/.exec(pathname)?.[1];
   if (database === undefined) {
@@ -224,7 +224,7 @@ function* findMistakes(config: RedisConfig): Generator<Mistake> {
     if (username !== undefined || password !== undefined) {
       yield [
         ["cluster", index],
-        "expected no password: set username and password beside cluster, for all nodes",
+        "expected no password: set username and password next to cluster, for all nodes",
       ];
     }
     if (isTls !== addresses[0]?.isTls) {

@@ -53,7 +53,7 @@ export const ADMIN_ERRORS: Readonly<Record<AdminErrorCode, ErrorSpec>> = {
   no_admin_token: {
     ...INVALID,
     status: 403,
-    message: "Cannot manage keys or tell of usage: set admin.token in the configuration first",
+    message: "Cannot manage keys or report usage: set admin.token in the configuration first",
   },
   invalid_admin_token: {
     ...UNAUTHENTICATED,

@@ -24,9 +24,8 @@ export type Outcome =
 /** The meaning of each outcome, one sentence, for pages. */
 export const OUTCOMES: Readonly<Record<Outcome, string>> = {
   ok: "The provider's answer was relayed whole",
-  upstream_error:
-    "The provider answered with an error of its own, a 4xx, a 5xx or an error event, " +
-    "and it was relayed as it came",
+  upstream_error: "The provider answered with its own error, a 4xx, a 5xx or an error event, " +
+    "which was relayed unchanged",
   refused: "The gateway refused it: address, identity, policy, limits or body",
   client_closed: "The caller left first",
   upstream_failed: "The provider gave no usable answer",

@@ -159,5 +159,5 @@ export function matchesSearch(
 
 /** Refuses a list that should begin after a key that does not exist. */
 export function refuseAfter(): never {
-  throw new KeyStoreError("Cannot list the keys after one that is not there: begin without it");
+  throw new KeyStoreError("Cannot list the keys after an unknown key: begin without it");
 }

@@ -139,7 +139,7 @@ export function createInlineKeyStore(keys: readonly KeyConfig[], digest: Digest)
     if (twin !== undefined) {
       throw new ConfigError([{
         path,
-        message: `expected a key of its own: ${twin.id} has the same one`,
+        message: `expected a different key: ${twin.id} has the same one`,
       }]);
     }
     store.add(gatewayKey);

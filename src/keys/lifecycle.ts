@@ -93,7 +93,7 @@ export function revokeKey(record: GatewayKey, now: number): GatewayKey {
 export function suspendKey(record: GatewayKey, isDisabled: boolean): GatewayKey {
   if (record.revokedAt !== undefined) {
     throw new KeyStoreError(
-      `Cannot ${isDisabled ? "disable" : "enable"} a revoked key: it has ended for good`,
+      `Cannot ${isDisabled ? "disable" : "enable"} a revoked key: this state is final`,
     );
   }
   const { disabled: _, ...rest } = record;

@@ -154,8 +154,8 @@ export class LazyFile {
       await this.#content.merge(bytes);
     } catch (cause) {
       const why = cause instanceof WrittenByLaterVersion
-        ? "a later version wrote it. Run that version, or give this one a file of its own"
-        : "it is broken. Remove it to begin its counts anew";
+        ? "a later version wrote it. Run that version, or configure another file for this one"
+        : "it is broken. Remove it to start its counts at zero";
       throw new FileUnavailable(`Cannot read ${path}: ${why}`, { cause });
     }
     this.#version = version;

@@ -21,7 +21,7 @@ export const USAGE_COUNTS = [
   "partial",
   /** Those whose tokens were neither stated nor estimated. They may have cost something. */
   "unmetered",
-  /** Those that the provider refused, or that never reached it. */
+  /** Calls that the provider refused, or that never reached it. */
   "failed",
   /** Tokens of prompts, the cached ones included. */
   "input",

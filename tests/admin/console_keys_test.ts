@@ -49,7 +49,7 @@ needs(["chromium-headless-shell"]).describe("the console's view of keys", () => 
     await dialog.getByRole("button", { name: "Cancel" }).click();
     assert.equal(await ui.callGateway(rotated), 200);
     await row.getByRole("button", { name: "Revoke" }).click();
-    await dialog.getByRole("button", { name: "Revoke for good" }).click();
+    await dialog.getByRole("button", { name: "Revoke permanently" }).click();
     await row.getByText("revoked").waitFor();
     assert.equal(await ui.callGateway(rotated), 401);
     await open(page, "Exchanges");

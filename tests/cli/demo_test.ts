@@ -36,7 +36,7 @@ describe("sallyport demo", () => {
     assert.equal(status, 0, stderr);
     assert.match(
       stdout,
-      /A sally port is an entrance with two doors: nobody passes without opening both\./,
+      /A sally port is an entrance with two doors: you must open both to pass\./,
     );
     assert.match(
       stdout,

@@ -186,7 +186,7 @@ describe("sallyport doctor", () => {
     const found = await examine(0);
     assert.match(
       found["events, direct"]?.join() ?? "",
-      /^warning,.*packed as gzip though nobody asked/,
+      /^warning,.*packed as gzip without being asked/,
     );
     assert.match(found["events, gateway"]?.join() ?? "", /^ok,.*not packed/);
   });

@@ -510,7 +510,7 @@ describe("advice on refusals", () => {
       key: { id: "x", ...key },
     });
     const states: [Partial<NonNullable<RefusedFacts["key"]>>, RegExp][] = [
-      [{ revokedAt: 1 }, /revoked for good/],
+      [{ revokedAt: 1 }, /the key is revoked/],
       [{ disabled: true }, /sallyport keys enable x/],
       [{ expiresAt: 1 }, /sallyport keys update x --expires/],
       [{}, /ended when the key was rotated/],

@@ -306,11 +306,11 @@ for (const engine of ["a file", "Redis"]) {
       await at.good("revoke", id);
       await assertRefused(
         at.keys("disable", id),
-        /Cannot disable a revoked key: it has ended for good/,
+        /Cannot disable a revoked key: this state is final/,
       );
       await assertRefused(
         at.keys("enable", id),
-        /Cannot enable a revoked key: it has ended for good/,
+        /Cannot enable a revoked key: this state is final/,
       );
     });
 

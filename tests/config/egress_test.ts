@@ -29,9 +29,13 @@ const MISTAKES: Readonly<Record<string, [egress: unknown, path: string, says: Re
   "two routes": [
     { proxy: PROXY, fromEnvironment: true },
     "egress.fromEnvironment",
-    /no proxy beside it/,
+    /no proxy together with it/,
   ],
-  "credentials of nothing": [{ credentials: "f" }, "egress.credentials", /a proxy beside it/],
+  "credentials of nothing": [
+    { credentials: "f" },
+    "egress.credentials",
+    /a proxy together with it/,
+  ],
   "credentials twice": [
     { proxy: PROXY, credentials: "f" },
     "egress.credentials",

@@ -194,7 +194,7 @@ describe("the state of keys", () => {
         writeFileSync(file, text);
         await assert.rejects(() => new Gateway(folder).state.start(), (error) => {
           assert.ok(error instanceof ConfigError, text);
-          const fix = `Cannot read ${file}: it is broken. Remove it to begin its counts anew`;
+          const fix = `Cannot read ${file}: it is broken. Remove it to start its counts at zero`;
           assert.ok(error.message.includes(fix), error.message);
           return true;
         });

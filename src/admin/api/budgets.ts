@@ -35,9 +35,9 @@ const budget = objectOf<BudgetView>({
   renews: time("Start of the next day or month, UTC"),
   perDay: orNull(
     amount(),
-    "Use in a day at the pace of late: the average of the last 7 days, " +
-      "of a budget for a day that of the last 24 hours, or since the first use in them, " +
-      "at least an hour; null where usage can't be read",
+    "Average daily use over the last 7 days, " +
+      "for a daily budget over the last 24 hours, or since the first use in this time, " +
+      "at least an hour; null if usage can't be read",
   ),
   paceSince: orNull(
     time(),

@@ -34,7 +34,7 @@ export const FLEET_QUERY: RouteQuery<FleetQuery> = {
     v.forward(
       v.check(
         ({ scope, gateway }) => scope !== "gateway" || gateway === undefined,
-        "expected fleet beside gateway",
+        "expected fleet together with gateway",
       ),
       ["scope"],
     ),
@@ -62,7 +62,7 @@ const gatewaySchema = objectOf<FleetGateway>({
     "left: it ended as it should; lost: it fell silent",
   ),
   silentMs: amount("Since it was last heard of"),
-  isSelf: flag("Whether it is the one that answers"),
+  isSelf: flag("Whether this gateway answers"),
   state: stateSchema,
   version: text(),
   digest: text("Of its configuration; equal for equal ones"),

@@ -19,7 +19,7 @@ const recording = objectOf<RecordingView>({
   id: text("The last part of its address; without both keys of its caller of no use"),
   state: oneOf(
     ["running", "lost", "complete", "broken"],
-    "lost: its gateway has died, and nobody has read it since",
+    "lost: its gateway has died, and no reader has come since",
   ),
   key: text("Id of the gateway key"),
   keyName: optional(text()),

@@ -139,8 +139,8 @@ export const UsageExportSchema: v.GenericSchema<
 const COUNTS: EntriesOf<UsageCounts> = {
   requests: count("Calls that were sent to a provider, of operations that cost tokens"),
   partial: count("Those that broke off: their tokens are what was stated until then"),
-  unmetered: count("Those whose tokens nobody stated or estimated; they may have cost something"),
-  failed: count("Those that the provider refused, or that never reached it"),
+  unmetered: count("Calls without stated or estimated tokens. They can have a cost"),
+  failed: count("Calls that the provider refused, or that never reached it"),
   input: count("Tokens of prompts"),
   cached: count("Those of them that came from the provider's cache"),
   output: count("Tokens of answers"),
@@ -224,7 +224,7 @@ export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [
         }, with commas between them; key if left out`,
         ...SELECTION,
         sort:
-          `The sum by which rows are ordered, the largest first: ${
+          `Order of rows by this sum, the largest first: ${
             USAGE_ORDERS.join(", ")
           }; tokens if left out. ` +
           "Times come first, in their order",

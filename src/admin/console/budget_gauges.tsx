@@ -68,7 +68,7 @@ function when(time: string, now: number): string {
 /** Tells the average use in a day. */
 function paceOf({ perDay, unit }: BudgetView): string {
   if (perDay === null) return "pace unknown";
-  if (perDay === 0) return "no use of late";
+  if (perDay === 0) return "no recent use";
   const text = unit === "tokens" ? amount(Math.round(perDay)) : cost(perDay);
   return `${text} ${unit} a day`;
 }

@@ -208,8 +208,8 @@ function Ask({ turn, onClose }: { turn: Turn; onClose: () => void }): JSX.Elemen
         ? (
           <p>
             <code>/readyz</code>{" "}
-            answers 503 there, so that load balancers send callers elsewhere. Who calls all the same
-            is served, and Resume takes it back.
+            answers 503 there, so that load balancers send callers elsewhere. Calls that still
+            arrive are served, and Resume takes it back.
             {gateway === "all" &&
               " With all gateways drained, load balancers have nowhere to send callers to."}
           </p>

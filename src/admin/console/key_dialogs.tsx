@@ -23,7 +23,7 @@ export function Secret({ made, onClose }: { made: NewKeyView; onClose: () => voi
       </p>
       <CopyText label="The whole key" text={made.key} />
       <p class="hint">
-        Callers send it as <code>Gateway-Auth: Bearer …</code> beside their provider's key.
+        Callers send it as <code>Gateway-Auth: Bearer …</code>, in addition to their provider key.
       </p>
     </Dialog>
   );
@@ -77,7 +77,7 @@ export function Revoke({ of: key, onDone, onClose }: {
   return (
     <Confirm
       title={`Revoke ${name ?? id}?`}
-      act="Revoke for good"
+      act="Revoke permanently"
       isDangerous
       onClose={onClose}
       onAct={async () => {
@@ -86,9 +86,8 @@ export function Revoke({ of: key, onDone, onClose }: {
       }}
     >
       <p>
-        Within a second every call with this key is refused, with its old secret too. Nothing takes
-        that back: whoever still needs to call will need a new key. Exchanges that are open go on to
-        their end.
+        Within a second every call with this key is refused, with its old secret too. This cannot be
+        undone: callers with this key need a new one. Exchanges that are open go on to their end.
       </p>
     </Confirm>
   );

@@ -72,7 +72,7 @@ function Stop({ of: recording, onDone, onClose }: {
     >
       <p>
         The call {operation} of {keyName ?? key} at {provider}{" "}
-        is cancelled. Whoever reads it is told so, and what came so far is kept for a while.
+        is cancelled. Its readers get an error, and the answer so far is kept for a while.
       </p>
     </Confirm>
   );

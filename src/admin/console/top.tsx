@@ -36,8 +36,8 @@ function Drain({ isDrained, onClose }: { isDrained: boolean; onClose: () => void
     <Confirm title="Turn callers elsewhere?" act="Drain" onAct={onAct} onClose={onClose}>
       <p>
         <code>/readyz</code>{" "}
-        answers 503 from now on, so that load balancers send callers elsewhere. Callers that come
-        all the same are served, open exchanges go on to their end, and Resume takes it back.
+        answers 503 from now on, so that load balancers send callers elsewhere. Calls that still
+        arrive are served, open exchanges continue to their end, and Resume takes it back.
       </p>
       <p class="hint">When nothing is open any more, end the process with SIGTERM.</p>
     </Confirm>

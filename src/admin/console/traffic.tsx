@@ -139,13 +139,14 @@ function FirstSteps({ report }: { report: Snapshot["report"] }): JSX.Element {
       <ol>
         <li>
           <a href="#keys">Make a gateway key</a>{" "}
-          for each team or program. It is shown once; a call needs it beside the provider's own key.
+          for each team or program. It is shown once; a call needs it in addition to the provider
+          key.
         </li>
         <li>
           Send a call, by <a href="#playground">the playground</a> here or from a terminal:
           <CopyText label="A first call" text={toExample(report)} />
         </li>
-        <li>Come back to this page: it tells of every exchange within a second.</li>
+        <li>Come back to this page: it shows every exchange within a second.</li>
       </ol>
     </section>
   );

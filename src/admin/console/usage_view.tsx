@@ -112,7 +112,7 @@ function Hints({ of: data }: { of: UsageData }): JSX.Element {
       )}
       {totals.unmetered > 0 && (
         <p class="hint">
-          {amount(totals.unmetered)} calls may have cost something that nobody stated.
+          {amount(totals.unmetered)} calls can have a cost that no answer stated.
         </p>
       )}
       {backend === "memory" && (

@@ -241,7 +241,7 @@ export async function demoCommand({ once }: CommandOptions): Promise<void> {
     a: await startStandIn({
       model: MODELS.a,
       key: UPSTREAM_KEYS.a,
-      words: "A sally port is an entrance with two doors: nobody passes without opening both."
+      words: "A sally port is an entrance with two doors: you must open both to pass."
         .split(" "),
     }),
     b: await startStandIn({

@@ -80,7 +80,7 @@ function examineCoding(what: string, { events, coding }: Seen): Finding {
   if (coding === "" || coding === "identity") return ok(what, `${events}, not packed`);
   return warning(
     what,
-    `${events}, packed as ${toPlain(coding)} though nobody asked`,
+    `${events}, packed as ${toPlain(coding)} without being asked`,
     "the gateway unpacks gzip; events may come late",
   );
 }

@@ -31,7 +31,7 @@ const ADVICE = {
     "name that by egress.ca",
   proxy_auth:
     "correct the credentials of the proxy: in egress.proxy, or in the file of egress.credentials",
-  proxy_refused: "ask those who run the proxy to allow CONNECT to this host and port",
+  proxy_refused: "ask the operators of the proxy to allow CONNECT to this host and port",
   proxy_upstream: "see that upstream is right; the proxy itself looks its name up and connects",
   proxy_failed:
     "see that egress.proxy names a proxy for HTTP, not one for SOCKS, and its right scheme",
