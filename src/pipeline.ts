@@ -1,6 +1,6 @@
 /**
- * The flow of a request, in eight steps: arrive, address, identify, admit, read, forward, relay,
- * settle. Each is a function of its own; one `catch` turns all that they throw into an answer.
+ * The flow of a request, in eight steps: arrive, address, identify, admit (before and after the
+ * body), read, forward, relay, settle. One `catch` turns everything that they throw into an answer.
  *
  * @module
  */

@@ -11,6 +11,7 @@ import type { Dialect } from "./dialect.ts";
 import { fieldOf, isCount, PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
 import { type EventData, tellingTypes, TypedEventScanner } from "./typed_events.ts";
 
+/** Only events of these types are parsed: `readEvent` sees no others. */
 const TYPES = tellingTypes("message_start", "message_delta", "message_stop");
 
 /** The counts of an answer's `usage`; those of the cache are not contained in `input_tokens`. */
