@@ -266,7 +266,7 @@ describe("a Worker is given", () => {
   it("many exchanges at once, none of which touches what belongs to another", async () => {
     const worker = await start(
       configWith({ keys: [{ id: "me", key: KEY }] }, {
-        deadlines: { connect: "100ms", firstByte: "400ms", idle: "600ms" },
+        deadlines: { connect: "1s", firstByte: "1500ms", idle: "2s" },
       }),
     );
     answering = (response, { body }) => {
