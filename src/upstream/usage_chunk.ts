@@ -120,7 +120,7 @@ export class UsageChunkFilter implements PushedBody {
     const isAfterCr = bytes.at(-1) === CR && held >= bytes.length;
     const fate = decided === bytes.length ? "dropped" : "passes";
     this.#afterCr = isAfterCr ? fate : undefined;
-    this.#held = new Uint8Array(bytes.subarray(held)); // a copy, because a runtime can reuse its buffer
+    this.#held = new Uint8Array(bytes.subarray(held)); // a copy: runtimes can reuse the buffer
     passed.push(bytes.subarray(decided, held));
     return passed.length === 1 ? passed[0] ?? NOTHING : joinChunks(passed);
   }

@@ -220,7 +220,7 @@ export class Connection implements SocketEvents, ResponseSink {
   }
 
   flushed(): void {
-    if (this.#isOpen && this.#socket.isFlushed) this.#call?.sent(); // before it is open, nothing was sent
+    if (this.#isOpen && this.#socket.isFlushed) this.#call?.sent(); // unopened: nothing was sent
   }
 
   received(bytes: Buffer): void {
