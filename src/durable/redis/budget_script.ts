@@ -1,17 +1,17 @@
 /**
- * Script of the budget of recordings in Redis: the rule of `recording_budget.ts`, for all gateways
+ * Script of the budget of recordings in Redis: the rules of `recording_budget.ts`, for all gateways
  * that share it.
  *
- * The recordings are in many slots of a Cluster, and the budget is in one. So a gateway reports to
- * the budget what it writes, and removes the recordings that the budget names. Reports state sizes,
- * not differences: a report that is lost or repeated changes nothing, and what a gateway that died
- * has reported ends by itself.
+ * The recordings are in many slots of a Cluster, and the budget is in one. So a gateway reports its
+ * writes to the budget, and removes the recordings that the budget names. Reports contain sizes,
+ * not differences, so that a lost or repeated report does no harm. Reports of a gateway that died
+ * expire.
  *
  * Keys, all of one slot: the list of recordings; `sizes`, a hash of `<bytes> <time of the end>
  * <gateway key>` by id, with the sums `total` and `running`; `expiry`, the end of the recordings;
- * `expired`, the end of ids that are still known; `shares`, bytes by gateway key; `running`, those
- * of recordings that run; `room`, the shares of keys that have recordings which have ended;
- * `ended`, these recordings in order of gateway key and end.
+ * `expired`, the end of ids that are still known; `shares`, bytes by gateway key; `running`, bytes
+ * of running recordings by gateway key; `room`, the shares of keys with ended recordings; `ended`,
+ * these recordings in order of gateway key and end.
  *
  * @module
  */
@@ -20,8 +20,8 @@ import { CLASSES_A_DOUBLING, RUNNING_FACTOR } from "../recording_budget.ts";
 import { INDEX } from "./scripts.ts";
 
 /**
- * Names of the keys. The text in braces gives all of them the slot of the list, and users of the
- * ACL may use them.
+ * Names of the keys. The text in braces puts all of them into the slot of the list, and ACL users
+ * can be allowed to use them.
  */
 export const BUDGET_KEYS: string[] = [
   INDEX,
@@ -30,13 +30,13 @@ export const BUDGET_KEYS: string[] = [
   ),
 ];
 
-/** Number of arguments of {@link REPORT} before those of its recordings. */
+/** Number of arguments of {@link REPORT} before the arguments of its recordings. */
 const ARGUMENTS = 5;
 /** Number of arguments for each recording. */
 const ARGUMENTS_EACH = 6;
 /**
- * The most recordings that one report removes to make room, and the most that it finds expired:
- * Redis waits for it.
+ * The most recordings that one report evicts, and the most that it finds expired. Bounded, because
+ * the script blocks Redis.
  */
 const MAX_REMOVED = 100;
 const ID_LENGTH = 29;
@@ -164,11 +164,11 @@ end
 
 /**
  * Reports recordings. KEYS: {@link BUDGET_KEYS}. ARGV: size of all recordings together, lease, time
- * for which an expired id is known, bound of the list, life of what is written here; and of each
- * recording its id, what it does (`asked`: it is about to begin, `running`, `ended`, `discarded`,
+ * for which an expired id is known, maximum length of the list, lifetime of the written keys; and
+ * for each recording its id, its change (`asked`: it will begin, `running`, `ended`, `discarded`,
  * `deleted`), its size (-1 if that is unknown), begin, time to keep, gateway key (empty if
  * unknown). Answer: the bytes that are free; and pairs of an id and a word: `full` if there is no
- * room for that recording, `expire` or `forget` if it has to be removed.
+ * room for that recording, `expire` or `forget` if it must be removed.
  */
 export const REPORT: string = `local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
