@@ -2,15 +2,15 @@
  * The names of gateway keys in Redis, and the scripts that read and change them.
  *
  * A generation marks the data: a hash of the ids of generations, each `here` or `lost`. The first
- * key makes one, and every gateway remembers the one that it met. Where Redis does not have it any
- * more, Redis has lost keys, though others may have been made since: then no caller is called
- * unknown until an operator confirms the keys that are there; nor where there is neither a key nor
- * a generation, since there may have been keys before.
+ * key creates one, and every gateway remembers the generation that it saw. If Redis does not have
+ * it any more, Redis has lost keys, even if new ones were made since. Then no caller is refused as
+ * unknown until an operator confirms the existing keys. The same applies if there is neither a key
+ * nor a generation, because there can have been keys before.
  *
  * @module
  */
 
-/** The names of what is kept. */
+/** The names of the data in Redis. */
 export interface KeyNames {
   /** Hash of id -> record. */
   readonly keys: string;
@@ -24,12 +24,13 @@ export interface KeyNames {
   readonly generations: string;
 }
 
-/** The channel that carries the digests of keys that changed. */
+/** The channel for the digests of changed keys. */
 export const CHANNEL = "sallyport:changed";
 
 /**
- * Returns the names. On a Cluster all are in one slot, since one script uses several; on a single
- * server they stay what they always were, so that gateways of several versions share them.
+ * Returns the names. On a Cluster all names are in one slot, because a script uses several of them.
+ * On a single server the names of earlier versions are kept, so that gateways of several versions
+ * can share them.
  */
 export function toKeyNames(isCluster: boolean): KeyNames {
   const prefix = isCluster ? "sallyport:{keys}:" : "sallyport:";
@@ -45,11 +46,11 @@ export function toKeyNames(isCluster: boolean): KeyNames {
 
 /**
  * Finds a key. KEYS: keys, digests, generations. ARGV: digest, the generation that the gateway
- * remembers ('' for none), one for keys that an earlier version made.
+ * remembers ('' for none), a new generation for keys that an earlier version made.
  *
- * Answers id and record, and a generation where none was remembered. Or without a key: a text,
- * which is a generation: no key has this digest; 0: there are no keys and no generations;
- * -1: keys were lost.
+ * Answers id and record, and a generation if none was remembered. Without a key, it answers a text,
+ * which is a generation, if no key has this digest; 0 if there are no keys and no generations; -1
+ * if keys were lost.
  */
 export const FIND = `local id = redis.call('HGET', KEYS[2], ARGV[1])
 local key = id and redis.call('HGET', KEYS[1], id)
@@ -80,10 +81,11 @@ if lost or hashes ~= 2 then return -1 end
 return here`;
 
 /**
- * Changes a key. KEYS: keys, digests, created, generations. ARGV: id, what it is now ('' for none),
- * what it becomes, time of creation, old digests, new digests, the channel, a new generation.
+ * Changes a key. KEYS: keys, digests, created, generations. ARGV: id, current record ('' for none),
+ * new record, time of creation, old digests, new digests, the channel, a new generation.
  *
- * Answers 1: done. 0: it is something else by now. Text: the id of another key with such a digest.
+ * Answers 1: done. 0: the current record is a different one. Text: the id of another key with such
+ * a digest.
  */
 export const CHANGE = `if (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[2] then return 0 end
 for digest in string.gmatch(ARGV[6], '%x+') do
@@ -101,8 +103,8 @@ redis.call('PUBLISH', ARGV[7], ARGV[5] .. ' ' .. ARGV[6])
 return 1`;
 
 /**
- * Notes last uses. KEYS: used. ARGV: id and time, in turn. An exchange may end after another one that
- * began later: the latest time stays.
+ * Notes last uses. KEYS: used. ARGV: id and time, in turn. An exchange can end after another one
+ * that began later, so only the latest time is kept.
  */
 export const NOTE_USED = `for i = 1, #ARGV, 2 do
   if tonumber(ARGV[i + 1]) > tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or 0) then
@@ -112,10 +114,10 @@ end
 return 1`;
 
 /**
- * Confirms that the keys that are there are all. KEYS: generations. ARGV: a new generation, for
- * keys without any.
+ * Confirms that no more keys are missing. KEYS: generations. ARGV: a new generation, for keys
+ * without any.
  *
- * Answers the number of generations that were lost.
+ * Answers the number of lost generations.
  */
 export const CONFIRM = `local all = redis.call('HGETALL', KEYS[1])
 local lost = 0
