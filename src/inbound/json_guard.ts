@@ -1,6 +1,6 @@
 /**
  * Decodes and parses JSON of callers, guarded: strict about UTF-8, and refused before a parser
- * recurses over what is too deep, too much or ambiguous.
+ * recurses over a text that is too deep, too large or ambiguous.
  *
  * @module
  */
@@ -9,8 +9,8 @@ import { MAX_DEPTH, MAX_MEMBERS, MAX_VALUES, SINGLE_KEYS, STRING_WEIGHT } from "
 import { readView } from "./json_view.ts";
 
 /**
- * The index of the quote that ends the string whose first character stands at `from`; -1 where none
- * does.
+ * The index of the quote that ends the string with the first character at `from`; -1 if there is
+ * none.
  */
 function endOfString(text: string, from: number): number {
   for (let quote = text.indexOf('"', from); quote !== -1; quote = text.indexOf('"', quote + 1)) {
@@ -21,14 +21,14 @@ function endOfString(text: string, from: number): number {
   return -1;
 }
 
-/** The key whose quotes stand at `open` and `close`. */
+/** The key with its quotes at `open` and `close`. */
 function readKey(text: string, open: number, close: number): string | undefined {
   const raw = text.slice(open + 1, close);
   if (!raw.includes("\\")) return raw;
   try {
-    return String(JSON.parse(`"${raw}"`)); // A key may be written with escapes: mod\\u0065l
+    return String(JSON.parse(`"${raw}"`)); // A key can contain escapes: mod\\u0065l
   } catch {
-    return undefined; // The whole is no JSON then, and JSON.parse says so
+    return undefined; // The text is then not JSON, and JSON.parse reports it
   }
 }
 
@@ -40,9 +40,9 @@ function refuseCount(limit: string): never {
 }
 
 /**
- * Refuses a text that is nested too deep, holds too much, or has one of the {@link SINGLE_KEYS}
- * twice, before a parser recurses over it. Strings are skipped at the speed of `indexOf`, so that a
- * 10 MB image costs one search.
+ * Refuses a text that is nested too deeply, is too large, or has one of the {@link SINGLE_KEYS}
+ * twice, before a parser recurses over it. Strings are skipped with `indexOf`, so a 10 MB image
+ * costs one search.
  *
  * @throws {GatewayError} `invalid_json`, `invalid_body`
  */
@@ -55,11 +55,11 @@ export function assertShape(text: string): void {
   let close = 0;
   for (let index = 0; index < text.length; index++) {
     const code = text.charCodeAt(index);
-    if (code <= 0x20) continue; // White space, by the megabyte where a body is indented
+    if (code <= 0x20) continue; // White space, which can be megabytes in an indented body
     if (code === 0x22) { // "
       open = index;
       close = endOfString(text, index + 1);
-      if (close === -1) return; // No JSON, and JSON.parse says so
+      if (close === -1) return; // Not JSON, and JSON.parse reports it
       index = close;
       values += STRING_WEIGHT - 1; // the rest is its comma
       if (values > MAX_VALUES) refuseCount(MAX_VALUES_TEXT);
