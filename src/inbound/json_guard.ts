@@ -71,7 +71,7 @@ export function assertShape(text: string): void {
       // Some parsers match keys in any case (Go's encoding/json does): "Model" next to "model" is
       // twice to them.
       const key = readKey(text, open, close)?.toUpperCase().toLowerCase();
-      close = open; // The key is read: a second colon makes no second key, only no JSON
+      close = open; // The key is read. A second colon is not a second key, only invalid JSON
       if (key !== undefined && SINGLE_KEYS.has(key)) {
         if (seen.has(key)) {
           throw new GatewayError("invalid_body", { param: key, detail: "expected the key once" });
@@ -95,12 +95,12 @@ const lenientUtf8 = new TextDecoder();
  */
 function decode(bytes: Uint8Array): string {
   const text = lenientUtf8.decode(bytes);
-  // A replacement: of an error, or as the caller wrote it
+  // A replacement character, from an error or from the caller's text
   return text.includes("\ufffd") ? new TextDecoder("utf-8", { fatal: true }).decode(bytes) : text;
 }
 
 /**
- * Decodes, guards and parses a body as a whole.
+ * Decodes, guards and parses a whole body.
  *
  * @param bytes UTF-8, with or without a byte order mark
  * @throws {GatewayError} `invalid_json`, `invalid_body`
@@ -111,21 +111,21 @@ export function parseWhole(bytes: Uint8Array): unknown {
     assertShape(text);
     return JSON.parse(text);
   } catch (error) {
-    // The parser's own message quotes the body: it must not travel further, not even as a cause.
+    // The parser's message quotes the body, so it must not be passed on, not even as a cause.
     throw GatewayError.is(error) ? error : new GatewayError("invalid_json");
   }
 }
 
 /**
- * The smallest body that is read in one pass. Below it, at most 2 µs are to be gained (measured at
- * 1 and 2 kB). Bytes.
+ * The smallest body that is read in one pass. For smaller ones, the gain is at most 2 µs (measured
+ * at 1 and 2 kB). Bytes.
  */
 const MIN_VIEW_BYTES = 4096;
 
 /**
- * Parses the view of a body on which checks are made. In that of a large body, a placeholder stands
- * for the texts of the `UNREAD_KEYS` (`json_view.ts`), so that a check may ask for their type, and
- * never for their content or length.
+ * Parses the view of a body for checks. In the view of a large body, a placeholder replaces the
+ * texts of the `UNREAD_KEYS` (`json_view.ts`), so a check can read their type, but not their
+ * content or length.
  *
  * @param bytes UTF-8, with or without a byte order mark
  * @throws {GatewayError} `invalid_json`, `invalid_body`
