@@ -1,9 +1,9 @@
 /**
- * Sallyport: a gateway in front of model providers. It checks two credentials, forwards, streams
- * and accounts.
+ * Sallyport: a gateway in front of model providers. It checks two credentials, forwards calls,
+ * streams answers and accounts for usage.
  *
- * The library is a plain `Request -> Response` handler. The same file, run as a program, is the command
- * line.
+ * The library is a plain `Request -> Response` handler. The same file is the command line when it
+ * is run as a program.
  *
  * @example
  * ```ts
@@ -114,5 +114,5 @@ export type {
   UpstreamResponse,
 } from "./src/upstream/transport.ts";
 
-// No await here: CommonJS can't `require` a module that has one at its top.
+// No await here: CommonJS cannot `require` a module with top-level await.
 if (import.meta.main) import("./src/cli/main.ts").then(({ main }) => main());

@@ -1,6 +1,6 @@
 /**
- * The gateway: a configuration and parts become something that answers requests. `pipeline.ts`
- * has the way of a request.
+ * The gateway: made of a configuration and parts, it answers requests. `pipeline.ts` has the steps
+ * of a request.
  *
  * @module
  */
@@ -36,75 +36,78 @@ import { createHeaderRules } from "./upstream/headers.ts";
 import { type ReplicaReport, Replicas } from "./upstream/replicas.ts";
 import { createFetchTransport, type Transport } from "./upstream/transport.ts";
 
-/** The parts that differ by runtime or engine. The default of each works anywhere. */
+/** The parts that differ by runtime or engine. Their defaults work everywhere. */
 export interface GatewayParts {
   /**
-   * Source of gateway keys: a store, or a function that resolves one; by default the keys of the
+   * Source of gateway keys: a store, or a function that resolves a key. Default: the keys of the
    * config, in memory.
    */
   readonly keys: KeyStore | KeyResolver;
   /**
-   * Tells whether an identity token is revoked, from memory: it is asked at each request. By
-   * default none is.
+   * Returns whether an identity token is revoked. Runs at each request, so it must answer from
+   * memory. Default: no token is revoked.
    */
   readonly isRevoked?: ((token: RevocableToken) => boolean) | undefined;
-  /** @internal Verifies identity tokens, and outlives this gateway; by default its own. */
+  /**
+   * @internal Verifies identity tokens. Outlives this gateway. Default: a verifier of this gateway
+   * alone.
+   */
   readonly identity?: CallerTokens | undefined;
   /**
-   * The limiter, which counts the use of keys and providers; by default one in the memory of this
-   * process.
+   * The limiter, which counts the use of keys and providers. Default: a limiter in the memory of
+   * this process.
    */
   readonly limiter: Limiter;
-  /** The transport, which makes the calls to providers; by default the global `fetch`. */
+  /** The transport, which makes the calls to providers. Default: the global `fetch`. */
   readonly transport: Transport;
   /**
    * Transports of single providers, by name, instead of `transport`. A provider with `egress` needs
    * one.
    */
   readonly transports?: Readonly<Record<string, Transport>> | undefined;
-  /** The SHA-256 function; by default one in JavaScript. */
+  /** The SHA-256 function. Default: an implementation in JavaScript. */
   readonly digest: Digest;
   /** Observers, which receive the records of settled exchanges. */
   readonly observers: readonly ExchangeObserver[];
-  /** The tracer, which follows exchanges and their calls; by default none. */
+  /** The tracer, which follows exchanges and their calls. Default: none. */
   readonly tracer?: Tracer | undefined;
   /** Source of times and timers. */
   readonly clock: Clock;
   /**
-   * @internal Transport of all calls, whatever the providers' settings say: of a gateway that must
-   * not call out.
+   * @internal Transport of all calls, regardless of the providers' settings. For a gateway that
+   * must not make network calls.
    */
   readonly onlyTransport?: Transport | undefined;
   /**
-   * @internal Watch of budgets, which outlives a configuration, and the report of messages that are
-   * lost.
+   * @internal Watch of budgets, which outlives a configuration, and the report of alerts that could
+   * not be delivered.
    */
   readonly budgets?:
     | { readonly watch: BudgetWatch; readonly report: (text: string) => void }
     | undefined;
   /**
-   * @internal Durable exchanges, which outlive a configuration; in this process's memory by
-   * default; with `null` none.
+   * @internal Durable exchanges, which outlive a configuration. Default: in the memory of this
+   * process. `null`: none.
    */
   readonly durable?: DurableExchanges | null | undefined;
-  /** @internal What is counted for all configurations of the same process together. */
+  /** @internal The load that all configurations of this process share. */
   readonly shared?: SharedLoad | undefined;
 }
 
 /**
- * @internal The load of gateways that follow one another: the limits of each count the open
- * exchanges of all.
+ * @internal The load of gateways that replace one another at a reload: the limits of each count the
+ * open exchanges of all.
  */
 export interface SharedLoad {
-  /** Places for the open exchanges of all. */
+  /** Slots for the open exchanges of all gateways. */
   readonly exchanges: ExchangePlaces;
-  /** Memory for the bodies of all. */
+  /** Memory for the bodies of all gateways. */
   readonly bodies: BodyMemory;
 }
 
 /** A gateway, ready to be mounted. */
 export interface Gateway extends Handler {
-  /** True while new requests are welcome, as a load balancer asks. */
+  /** True while new requests are accepted. For the readiness check of a load balancer. */
   readonly isReady: boolean;
   /** The number of open exchanges. */
   readonly openExchanges: number;
@@ -113,28 +116,28 @@ export interface Gateway extends Handler {
   /** State of the replicas of all providers. */
   readonly replicas: readonly ({ readonly provider: string } & ReplicaReport)[];
   /**
-   * Sets `isReady` to false and goes on serving, so that load balancers have time to turn
-   * elsewhere.
+   * Sets `isReady` to false and continues to serve, so that load balancers have time to choose
+   * other instances.
    */
   drain(): void;
   /**
-   * Refuses new requests, lets open exchanges finish, and after the limit ends the rest with
+   * Refuses new requests and lets open exchanges finish. After the limit, it ends the rest with
    * `gateway_draining`.
    *
-   * @param limitMs How long open exchanges may take, milliseconds; the config's `drain.limit` if
-   * left out
+   * @param limitMs The longest time to wait for open exchanges, in milliseconds. Default:
+   * `drain.limit` of the config
    */
   close(limitMs?: number): Promise<void>;
 }
 
-/** @internal SHA-256 in JavaScript, for where there is no other. */
+/** @internal SHA-256 in JavaScript, for runtimes without another implementation. */
 export function portableDigest(text: string): string {
   return bytesToHex(sha256(utf8ToBytes(text)));
 }
 
 /**
- * Makes the store for keys in the configuration. `assemble` makes all others: the core knows no
- * file and no engine.
+ * Makes the store for keys in the configuration. `assemble` makes all other stores, because the
+ * core uses no files and no engine.
  */
 function inlineKeys({ keys }: Config, digest: Digest): KeyStore {
   if (Array.isArray(keys)) return createInlineKeyStore(keys, digest);
@@ -144,7 +147,7 @@ function inlineKeys({ keys }: Config, digest: Digest): KeyStore {
   }]);
 }
 
-/** Returns the parts that know whose a key or an identity token is. */
+/** Returns the parts that resolve keys and identity tokens. */
 function toKeyParts(
   config: Config,
   { keys, identity: given, isRevoked }: Partial<GatewayParts>,
@@ -164,7 +167,7 @@ function toKeyParts(
 /** Transports, for all providers and for single ones. */
 type Transports = Pick<GatewayParts, "transport" | "transports" | "onlyTransport">;
 
-/** Returns the transport of a provider. No setting of its way out is passed over in silence. */
+/** Returns the transport of a provider. Throws if a setting such as `egress` has no transport. */
 function toTransport(name: string, provider: ProviderConfig, parts: Transports): Transport {
   const { transport, transports, onlyTransport } = parts;
   if (onlyTransport !== undefined) return onlyTransport;
@@ -222,12 +225,12 @@ function toHostTable(providers: readonly Provider[]): Pipeline["resolveProvider"
   );
 }
 
-/** Returns the accounting of a configuration: the prices of a provider come first. */
+/** Returns the accounting of a configuration. The prices of a provider precede the common ones. */
 function toAccounting({ providers, prices, currency }: Config): Accounting {
   return new Accounting((name) => [providers[name]?.prices, prices], currency);
 }
 
-/** Parts of one gateway that it makes itself. */
+/** Parts that a gateway makes for itself. */
 interface OwnParts extends Pick<Pipeline, "clock" | "open" | "assertWelcome"> {
   readonly providers: readonly Provider[];
 }
@@ -260,10 +263,10 @@ function toPipeline(config: Config, overrides: Partial<GatewayParts>, own: OwnPa
  * Makes a gateway.
  *
  * @param config A checked configuration, see `parseConfig`
- * @param overrides Parts to use instead of the ones that work anywhere
+ * @param overrides Parts to use instead of the defaults
  * @returns The gateway
  *
- * @example Mount it in anything that speaks fetch
+ * @example Mount it in any fetch-style server
  * ```ts
  * import { createGateway, parseConfig } from "sallyport";
  *

@@ -58,10 +58,11 @@ import type { UpstreamResponse } from "./upstream/transport.ts";
 import { UsageChunkFilter } from "./upstream/usage_chunk.ts";
 
 /**
- * Answers a request, whatever happens: steps 1 to 3, then {@link run}. Never rejects.
+ * Answers a request: steps 1 to 3, then {@link run}. Never rejects.
  *
- * Steps that need not wait are no async functions: four of them more, and dates in the log that V8
- * prints, took about a tenth of a plain call on Node (2026-11-22, two builds in turns).
+ * Steps that do not wait are not async functions. Four more async steps, together with dates
+ * printed by V8 in the log, cost about a tenth of a plain call on Node (2026-11-22, two builds in
+ * turns).
  */
 export async function handleRequest(
   request: GatewayRequest,
@@ -85,34 +86,34 @@ export async function handleRequest(
   }
 }
 
-/** Runs steps 4 to 7; the end of the answer is 8. */
+/** Runs steps 4 to 7. Step 8 runs when the answer ends. */
 async function run(flow: Flow): Promise<GatewayResponse> {
   const { operation, subjects, recording } = flow;
   if (operation.isOwn) return await answerRecorded(flow);
-  if (subjects.length > 0) await enter(flow); // 4: what needs no body
+  if (subjects.length > 0) await enter(flow); // 4: the checks that need no body
   const call = await read(flow); // 5
   if (recording !== undefined) return await record(recording, call, flow, carry);
   return await carry(call, flow);
 }
 
-/** Runs the rest of 4, for which the body has to be known, then 6 and 7. */
+/** Runs the checks of step 4 that need the body, then steps 6 and 7. */
 async function carry(call: Call, flow: Flow): Promise<GatewayResponse> {
   await admit(call, flow);
   return relay(await send(call, flow), call, flow);
 }
 
 /**
- * 2: finds the provider by Host, which is checked before the URL is looked at, and by the path
- * before `/v1`.
+ * 2: finds the provider by Host, and by the path before `/v1`. Host is checked before the URL is
+ * read.
  */
 function address({ request, exchange, gateway }: Arrival): Address<Provider> {
   const { url, headers } = request;
-  // HTTP/2 has no Host field: its `:authority` stands in the URL.
+  // HTTP/2 has no Host field. Its `:authority` is in the URL.
   const host = headers.get("host") ?? (URL.canParse(url) ? new URL(url).host : null);
   const found = gateway.resolveProvider(host, url);
   exchange.facts.provider = found.provider.name;
-  // On every path, and before the key is checked: to any other status agents (Codex) try to connect
-  // for seconds.
+  // Checked on every path, and before the key: on any other status, agents such as Codex retry the
+  // connection for seconds.
   if (headers.get("upgrade")?.toLowerCase().includes("websocket")) {
     throw new GatewayError("websocket_not_supported", {
       headers: { upgrade: "HTTP/1.1", connection: "upgrade" },
@@ -121,7 +122,9 @@ function address({ request, exchange, gateway }: Arrival): Address<Provider> {
   return found;
 }
 
-/** 2: notes the operation, unless it is unknown and the provider takes known ones alone. */
+/**
+ * 2: notes the operation. Throws if it is unknown and the provider accepts only known operations.
+ */
 function noteOperation(
   operation: ResolvedOperation,
   provider: Provider,
@@ -136,10 +139,7 @@ function noteOperation(
   if (operation.genAi !== undefined) facts.genAi = operation.genAi;
 }
 
-/**
- * 3: checks the gateway key before all else, since a caller without a valid one must learn nothing
- * more.
- */
+/** 3: checks the gateway key first, so that a caller without a valid key learns nothing else. */
 function identify(
   storedKey: KeyConfig | undefined,
   presentedKey: string,
@@ -177,10 +177,7 @@ function identify(
   };
 }
 
-/**
- * 5: reads the body's bytes, and from a parsed view the facts that are needed. Nothing large of the
- * view is kept.
- */
+/** 5: reads the bytes of the body, parses them, and keeps only the few facts that are needed. */
 async function read(flow: Flow): Promise<Call> {
   const { request, exchange, gateway, operation, provider, key } = flow;
   const isBodiless = operation.body === "none" ||
@@ -197,7 +194,7 @@ async function read(flow: Flow): Promise<Call> {
   const contentType = request.headers.get("content-type") ?? "";
   const facts = readFacts(bytesOf(body), contentType, flow);
   const { model, otherModels, isStream } = facts;
-  assertNoKeyInFields(facts, flow); // first: log, metrics and usage show the model
+  assertNoKeyInFields(facts, flow); // first, because log, metrics and usage show the model
   if (model !== undefined) exchange.facts.model = model;
   if (isStream !== undefined) exchange.facts.stream = isStream;
   if (operation.model === "body" || operation.model === "optional") admitModel(key, model);
@@ -207,14 +204,14 @@ async function read(flow: Flow): Promise<Call> {
 }
 
 /**
- * 6: forwards the original bytes, but for usage that was asked for, with the headers that may be
- * forwarded.
+ * 6: forwards the original bytes and the headers that can be forwarded. The only change to the body
+ * is the request for usage.
  */
 function send(call: Call, flow: Flow): Promise<UpstreamResponse> {
   const { request, exchange, gateway, provider, operation, key } = flow;
   const { method, url, isGone } = request;
   if (isGone) throw new ClientClosed();
-  // A call that goes on when its caller leaves has the deadlines of the provider alone.
+  // A call that continues after its caller leaves has only the provider's deadlines.
   const goesOn = exchange.goesOn || exchange.reader !== undefined;
   const deadlines = goesOn
     ? provider.deadlines
@@ -237,8 +234,8 @@ function send(call: Call, flow: Flow): Promise<UpstreamResponse> {
 }
 
 /**
- * 7: passes status and headers on at once and the body as it comes; its end settles the exchange
- * (8).
+ * 7: relays status and headers at once, and the body as it arrives. The end of the body settles the
+ * exchange (8).
  */
 async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promise<GatewayResponse> {
   const { request, exchange, gateway, operation, key, provider } = flow;
@@ -248,7 +245,7 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
   const { status, headers, body } = answer;
   const kind = toAnswerKind(answer, operation);
   const crossed = toAnswerHeaders(headers, kind, flow);
-  // It costs nothing: it need not be read to its end for a caller that has left.
+  // It costs nothing, so it is not read to its end after its caller has left.
   if (!kind.isMetered) exchange.endWithCaller();
   const isEmpty = body === null || status === 204 || status === 205 || isHead;
   if (isEmpty) {
@@ -270,7 +267,7 @@ async function relay(upstream: UpstreamResponse, call: Call, flow: Flow): Promis
   return { status, headers: crossed, body: watch(body, kind, call, flow) };
 }
 
-/** 7: leaves the models out of a list that the key may not use. */
+/** 7: removes the models from a list that the key is not allowed to use. */
 function cutModelList(
   upstream: UpstreamResponse,
   { exchange, gateway, key, provider }: Flow,
@@ -279,7 +276,7 @@ function cutModelList(
   return filterModelList(upstream, (model) => allowsModel(key, model), options);
 }
 
-/** 7: returns the headers of an answer that its caller gets. */
+/** 7: returns the headers that the caller receives. */
 function toAnswerHeaders(
   headers: UpstreamResponse["headers"],
   { isEvents }: AnswerKind,
@@ -294,7 +291,7 @@ function toAnswerHeaders(
   return exchange.addHeaders(crossed);
 }
 
-/** 7: checks that an answer still has a caller. @throws Why it has none */
+/** 7: checks that the caller is still connected. @throws The reason why it is not */
 function assertWaiting({ request, exchange }: Flow): void {
   const left = request.isGone ? new ClientClosed() : exchange.leftFor;
   exchange.isReadOut = left !== undefined;
@@ -302,8 +299,8 @@ function assertWaiting({ request, exchange }: Flow): void {
 }
 
 /**
- * 7: watches an answer on its way: a stream of events for its end, and either kind for the tokens
- * that it states.
+ * 7: watches the answer while it is relayed: a stream of events for its end, and any answer for its
+ * token counts.
  */
 function watch(body: AnyBody, kind: AnswerKind, call: Call, flow: Flow): PushedBody {
   const { facts, usageOptIn } = call;
@@ -324,7 +321,7 @@ function watch(body: AnyBody, kind: AnswerKind, call: Call, flow: Flow): PushedB
     : new UsageChunkFilter(relayed, exchange, usageOptIn);
 }
 
-/** Turns whatever was thrown into an answer; the only place that does. */
+/** Turns a thrown value into an answer. No other code does this. */
 function refuse(thrown: unknown, { request, exchange, dialect }: Arrival): GatewayResponse {
   const settlement = toSettlement(thrown);
   if (thrown instanceof ClientClosed) {
@@ -340,7 +337,7 @@ function refuse(thrown: unknown, { request, exchange, dialect }: Arrival): Gatew
   return finish(refusal, exchange, settlement);
 }
 
-/** 8: settles the exchange of an answer that is there whole. */
+/** 8: settles the exchange of an answer that is complete. */
 function finish(
   answer: GatewayResponse & { readonly body: string | Uint8Array | null },
   exchange: Exchange,

@@ -14,7 +14,9 @@ import { type EventData, tellingTypes, TypedEventScanner } from "./typed_events.
 /** Only events of these types are parsed: `readEvent` sees no others. */
 const TYPES = tellingTypes("message_start", "message_delta", "message_stop");
 
-/** The counts of an answer's `usage`; those of the cache are not contained in `input_tokens`. */
+/**
+ * The counts of an answer's `usage`. The counts of the cache are not contained in `input_tokens`.
+ */
 const COUNTS = [
   "input_tokens",
   "cache_creation_input_tokens",
@@ -73,7 +75,7 @@ class MessageScanner extends TypedEventScanner {
     return false;
   }
 
-  /** Adds the usage of an event: a provider states running totals. */
+  /** Adds the usage of an event. A provider states running totals. */
   #add(message: unknown): void {
     this.#counts = { ...this.#counts, ...readCounts(fieldOf(message, "usage")) };
     this.usage = toUsage(this.#counts);
@@ -96,8 +98,8 @@ const ERROR_TYPES: Readonly<Record<number, string>> = {
 };
 
 /**
- * Makes an error as Anthropic's. `code` and `param` are the gateway's own and stand next to the
- * known fields; the client library reads the code from the details.
+ * Makes an error in Anthropic's form. `code` and `param` are additional fields of the gateway. The
+ * client library reads the code from the details.
  */
 function toErrorBody({ message, param, code }: ErrorFacts): string {
   const { status } = ERRORS[code];

@@ -1,6 +1,6 @@
 /**
- * Counts tokens of output roughly, by the bytes of the content that was relayed: for answers that
- * state no tokens, and for those that end before they do.
+ * Estimates tokens of output from the bytes of the relayed content, for answers that state no
+ * tokens, and for answers that end before they state them.
  *
  * @module
  */
@@ -10,25 +10,26 @@ const QUOTE = 0x22;
 const COLON = 0x3a;
 
 /**
- * Bytes of text for one token. With o200k_base English and code have 4.0, Chinese 4.2, German 5.3,
- * Russian 7.5 and JSON 2.9 (measured): close enough where a factor is learned from stated tokens.
+ * Bytes of text per token. With o200k_base English and code have 4.0, Chinese 4.2, German 5.3,
+ * Russian 7.5 and JSON 2.9 (measured). This is close enough, because a factor is learned from
+ * stated tokens.
  */
 const BYTES_PER_TOKEN = 4;
 /**
- * Bytes for which a character of four bytes counts, such as an emoji: two tokens. With o200k_base
- * common emoji have 1.3, all other such characters 3 (measured).
+ * Counted bytes of a character of four bytes, such as an emoji: two tokens. With o200k_base common
+ * emoji have 1.3, and all other such characters 3 (measured).
  */
 const LONG_CHARACTER_BYTES = 8;
 /** The lowest first byte of a character of four bytes. */
 const LONG_CHARACTER = 0xf0;
 /**
- * Bytes of base64 for one token: 3200 for sound at 20 tokens a second (24 kHz, 16 bits), about 2000
- * for a picture of medium quality.
+ * Bytes of base64 per token: 3200 for sound at 20 tokens a second (24 kHz, 16 bits), about 2000 for
+ * a picture of medium quality.
  */
 const MEDIA_BYTES_PER_TOKEN = 2048;
 /**
- * Bytes of any stream of events for one token: events with a token each have 100 to 300, text has
- * 4.
+ * Bytes per token of an unknown stream of events. Events with one token each have 100 to 300 bytes,
+ * text has 4.
  */
 const STREAM_BYTES_PER_TOKEN = 32;
 
@@ -56,8 +57,8 @@ const KEYS = [...TEXT_KEYS, ...MEDIA_KEYS].map((key) => ({
 }));
 
 /**
- * Keys of strings that are no content: names, states, signatures and padding. Any other string may
- * be content, in an interface that the gateway does not know.
+ * Keys of strings that are not content: names, states, signatures and padding. Any other string can
+ * be content of an interface that the gateway does not know.
  */
 const METADATA = new RegExp(
   "^(?:id|object|model|type|role|name|status|event|format|provider|obfuscation|p|token|" +
@@ -67,8 +68,9 @@ const METADATA = new RegExp(
 );
 
 /**
- * The keys of {@link METADATA} that each event of a chat has. They are compared as bytes: 1.5 µs
- * less for an event whose content does not stand where the event before had it (2026-11-26).
+ * The keys of {@link METADATA} that each event of a chat has. They are compared as bytes, which
+ * saves 1.5 µs for an event whose content is not at the same position as in the previous event
+ * (2026-11-26).
  */
 const FREQUENT = [
   "id",
@@ -89,15 +91,15 @@ function isFrequent(bytes: Uint8Array, start: number, end: number): boolean {
   return false;
 }
 
-/** Base64, as no text has it. */
+/** Base64, longer than in any text. */
 const MEDIA = /[A-Za-z0-9+/]{4096}/;
-/** The bytes of a string that show whether it is base64, where its key does not say so. */
+/** Number of bytes of a string that show if it is base64, for keys that do not show it. */
 const MEDIA_SAMPLE = 4096;
 
-/** The longest beginning of an event in which a mark is looked for. Bytes. */
+/** The longest beginning of an event in which marks are searched. Bytes. */
 const MAX_BEGINNING = 256;
 
-/** Returns the bytes for which a text counts: a character of four bytes is more than one token. */
+/** Returns the counted bytes of a text. A character of four bytes is more than one token. */
 function weigh(bytes: Uint8Array, start: number, end: number): number {
   let longs = 0;
   for (let at = start; at < end; at++) if ((bytes[at] as number) >= LONG_CHARACTER) longs++;
@@ -108,21 +110,21 @@ function toTokens(textBytes: number, mediaBytes: number): number {
   return Math.ceil(textBytes / BYTES_PER_TOKEN + mediaBytes / MEDIA_BYTES_PER_TOKEN);
 }
 
-/** Ends of keys and types, with their quotes, that stand in the beginning of events. */
+/** Ends of keys and types, with their quotes, at the beginning of events. */
 export interface ContentMarks {
   /** Marks of events that have content. */
   readonly spoken: readonly Uint8Array[];
-  /** Marks of events that have none, or repeat what came before. */
+  /** Marks of events that have none, or that repeat earlier content. */
   readonly silent: readonly Uint8Array[];
 }
 
-/** The marks of a stream in which every event may have content. */
+/** The marks of a stream in which every event can have content. */
 export const NO_MARKS: ContentMarks = { spoken: [], silent: [] };
 
 /**
- * Counts the tokens of one stream. The events of a stream have their content in the same place,
- * between the same bytes: only where it stands elsewhere than in the event before it is it searched
- * for.
+ * Counts the tokens of one stream. The events of a stream usually have their content at the same
+ * position, between the same bytes. The content is searched only if it is not at the position of
+ * the previous event.
  */
 export class ContentCounter {
   readonly #marks: ContentMarks;
@@ -130,13 +132,13 @@ export class ContentCounter {
   #mediaBytes = 0;
   #events = 0;
   /**
-   * Offset of the content in the event that had some last, the last byte of its key, and the byte
+   * Offset of the content in the last event with content, the last byte of its key, and the byte
    * before its quote.
    */
   #offset = 0;
   #keyEnd = 0;
   #colon = 0;
-  /** Distance of its closing quote from the event's end, and the byte after that quote. */
+  /** Distance of its closing quote from the end of the event, and the byte after that quote. */
   #rest = 0;
   #after = 0;
   #isMedia = false;
@@ -155,7 +157,8 @@ export class ContentCounter {
   /**
    * Counts the content of an event.
    *
-   * @returns Whether it has its content where the event before had it, and as many bytes around it
+   * @returns Whether it has its content at the position of the previous event, with as many bytes
+   * around it
    */
   count(bytes: Uint8Array, start: number, end: number): boolean {
     let from = start + this.#offset;
@@ -178,10 +181,10 @@ export class ContentCounter {
   }
 
   /**
-   * Counts the content of an event that is too long to be kept, or stands in several lines.
+   * Counts the content of an event that is too long to be kept, or that has several lines.
    *
-   * @param skeleton Its JSON without the greater part of long strings, a character for each byte
-   * @param omittedBytes Bytes of strings that are left out
+   * @param skeleton Its JSON without most of long strings, one character per byte
+   * @param omittedBytes Number of omitted bytes of strings
    */
   countLong(skeleton: string, omittedBytes: number): void {
     const bytes = Uint8Array.from(skeleton, (byte) => byte.charCodeAt(0));
@@ -201,8 +204,8 @@ export class ContentCounter {
   }
 
   /**
-   * Finds the content of an event and notes its place; the longest where there are several. A key
-   * that is known to have content comes before all others. Returns -1 for none.
+   * Finds the content of an event and notes its position. Keys with known content are preferred,
+   * then the longest string. Returns -1 if there is none.
    */
   #find(bytes: Uint8Array, start: number, end: number): number {
     if (!this.#isMarked(bytes, start, end)) return -1;
@@ -231,8 +234,8 @@ export class ContentCounter {
   }
 
   /**
-   * Returns whether an event may have content: not if its beginning has marks of silent events
-   * alone.
+   * Returns whether an event can have content. False if its beginning has only marks of silent
+   * events.
    */
   #isMarked(bytes: Uint8Array, start: number, end: number): boolean {
     const { spoken, silent } = this.#marks;
@@ -251,7 +254,7 @@ export class ContentCounter {
 const endsWithOne = (bytes: Uint8Array, marks: readonly Uint8Array[], end: number): boolean =>
   marks.some((mark) => startsWithAt(bytes, mark, end - mark.length));
 
-/** A string of an event that may be content. */
+/** A string of an event that can be content. */
 interface Content {
   /** The offset of its first byte. */
   readonly start: number;
@@ -268,7 +271,7 @@ function better(one: Content | undefined, other: Content | undefined): Content |
   return other.length > one.length ? other : one;
 }
 
-/** Reads a key and its string; `undefined` if they are no content. */
+/** Reads a key and its string; `undefined` if they are not content. */
 function contentAt(
   bytes: Uint8Array,
   { key, keyEnd, start, end }: { key: number; keyEnd: number; start: number; end: number },
@@ -285,7 +288,7 @@ function contentAt(
   return { start, length, isKnown: false, isMedia };
 }
 
-/** Counts the tokens of a stream of which nothing is known. */
+/** Counts the tokens of an unknown stream. */
 export function countStream(byteLength: number): number {
   return Math.ceil(byteLength / STREAM_BYTES_PER_TOKEN);
 }
@@ -294,14 +297,14 @@ export function countStream(byteLength: number): number {
  * Counts the tokens of a text.
  *
  * @param text The text, or a part of it
- * @returns Their number, roughly; not rounded, so that parts can be added up
+ * @returns Their estimated number, not rounded, so that parts can be added
  */
 export function countText(text: Uint8Array): number {
   return weigh(text, 0, text.length) / BYTES_PER_TOKEN;
 }
 
 /**
- * The parts of an answer in which any string may be content; elsewhere providers repeat the
+ * The parts of an answer in which any string can be content. In other parts providers repeat the
  * request.
  */
 const OUTPUT_KEYS: ReadonlySet<string> = new Set([
@@ -332,7 +335,7 @@ function countIn(answer: unknown): number {
     } else if (Array.isArray(value)) {
       for (const each of value) visit(each, name, isOutput);
     } else if (typeof value === "object" && value !== null) {
-      // Of a tool, which other interfaces have as text.
+      // Arguments of a tool, which other interfaces have as text.
       if (name === "input") addText(JSON.stringify(value));
       else {for (const [key, each] of Object.entries(value)) {
           visit(each, key, isOutput || OUTPUT_KEYS.has(key));
@@ -343,7 +346,7 @@ function countIn(answer: unknown): number {
   return toTokens(textBytes, mediaBytes);
 }
 
-/** Counts the tokens of a plain answer's output. Vectors, scores and the like are none. */
+/** Counts the tokens of a plain answer's output. Vectors, scores and similar values have none. */
 export function countPlainOutput(answer: Uint8Array): number {
   try {
     return countIn(JSON.parse(decoder.decode(answer)));
@@ -355,9 +358,9 @@ export function countPlainOutput(answer: Uint8Array): number {
 const VECTORS = /"embedding"\s*:/;
 
 /**
- * Counts the tokens of a plain answer's output by its end.
+ * Counts the tokens of a plain answer's output from its end.
  *
- * @param end The end, long enough to tell what the answer consists of
+ * @param end The end, long enough to show the content of the answer
  */
 export function countByEnd(end: Uint8Array, byteLength: number): number {
   const text = decoder.decode(end);

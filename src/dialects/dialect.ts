@@ -1,7 +1,6 @@
 /**
- * Port: a dialect, the part of a provider's interface that the gateway has to know. It says when a
- * stream is complete, where usage stands, and what an error of the gateway looks like before and
- * within an answer.
+ * Port: a dialect, the part of a provider's interface that the gateway must know: the end of a
+ * stream, the location of usage, and the form of the gateway's errors before and within an answer.
  *
  * @module
  */
@@ -9,40 +8,39 @@ import type { GatewayError } from "../errors/gateway_error.ts";
 import type { TokenUsage } from "../exchange/record.ts";
 
 /**
- * The most bytes of an answer that are kept to be looked at: of a line, of a long text, of a plain
- * answer's end.
+ * The most bytes of an answer that are kept: of a line, of a long text, or of a plain answer's end.
  */
 export const MAX_KEPT_BYTES = 65_536;
 
-/** Watches a stream of events on its way, without changing or keeping it. */
+/** Watches a stream of events while it is relayed, without changing or keeping it. */
 export interface StreamScanner {
-  /** The number of `data` lines so far that are not empty. */
+  /** The number of non-empty `data` lines so far. */
   readonly payloads: number;
-  /** True once the last event that this dialect knows went by: nothing can be lost after it. */
+  /** True once the last event of this dialect has passed, so that nothing can be lost after it. */
   readonly isDone: boolean;
   /** True once the answer in the stream has its end. */
   readonly isComplete: boolean;
   /** True after an error of the provider's own. */
   readonly hasError: boolean;
-  /** Tokens as stated so far; some providers state them once, some with every chunk. */
+  /** Tokens as stated so far. Some providers state them once, others with every chunk. */
   readonly usage: TokenUsage | undefined;
   /**
-   * Tokens of output so far, counted roughly by the bytes of their content: for a stream that
-   * states none. What it counts is in proportion to what providers state, for streams of one
-   * provider and model.
+   * Tokens of output so far, estimated from the bytes of their content, for a stream that states
+   * none. For streams of the same provider and model, the estimate is proportional to the stated
+   * tokens.
    */
   readonly outputTokens: number;
-  /** True if an event of the gateway can be inserted here without a {@link boundary} before it. */
+  /** True if an event of the gateway can be inserted now without a {@link boundary} before it. */
   readonly isAtBoundary: boolean;
   /** The text to send before an event of the gateway: it ends the unfinished line and event. */
   readonly boundary: string;
-  /** Takes note of the next bytes. @param chunk As it came; it may be used again afterwards */
+  /** Scans the next bytes. @param chunk Unchanged bytes, whose buffer can be reused afterwards */
   push(chunk: Uint8Array): void;
-  /** Takes note that nothing more comes. */
+  /** Notes the end of the stream. */
   end(): void;
   /**
-   * True if client libraries read the event for an error as one. Otherwise the connection breaks
-   * after it, because a clean end would read as success.
+   * True if client libraries read the error event as an error. Otherwise the connection breaks
+   * after it, because they would read a clean end as success.
    */
   readonly hasErrorEvent: boolean;
   /**
@@ -52,49 +50,45 @@ export interface StreamScanner {
   toErrorEvent(error: GatewayError): string;
 }
 
-/** Watches a plain answer on its way, and keeps its end. */
+/** Watches a plain answer while it is relayed, and keeps its end. */
 export interface AnswerMeter {
   /** The tokens that it states, once it is over. */
   readonly usage: TokenUsage | undefined;
-  /** Tokens of its output so far, counted roughly: for an answer that states none. */
+  /** Estimated tokens of its output so far, for an answer that states none. */
   readonly outputTokens: number | undefined;
-  /** Takes note of the next bytes. @param chunk As it came; it may be used again afterwards */
+  /** Scans the next bytes. @param chunk Unchanged bytes, whose buffer can be reused afterwards */
   push(chunk: Uint8Array): void;
 }
 
-/** Usage that the streams of an interface state only when they are asked to. */
+/** Usage that the streams of an interface state only on request. */
 export interface UsageOptIn {
   /**
-   * Adds the question to a body: the JSON of an object that has none yet. Every byte of it stays.
+   * Adds the request to a body: the JSON of an object without such a request. All its bytes stay.
    */
   addTo(body: Uint8Array): Uint8Array;
-  /**
-   * Tells whether a line of data, of which the beginning is there, may be the chunk that then
-   * states usage.
-   */
+  /** Returns whether an incomplete line of data can be the chunk that states usage. */
   mayBeChunk(bytes: Uint8Array, start: number, end: number): boolean;
-  /** Tells whether a line of data is that chunk: it states usage and nothing else. */
+  /** Returns whether a line of data is that chunk: it states only usage. */
   isChunk(bytes: Uint8Array, start: number, end: number): boolean;
 }
 
 /** Port: a dialect. */
 export interface Dialect {
   /**
-   * Creates the scanner of one stream. @param answers The number of answers that the caller asked
-   * for, at least 1
+   * Creates the scanner of one stream. @param answers The number of requested answers, at least 1
    */
   createScanner(answers: number): StreamScanner;
-  /** Creates the meter of one plain answer that passes in pieces. */
+  /** Creates the meter of one plain answer that is relayed in pieces. */
   createMeter(): AnswerMeter;
   /** Reads the tokens that a plain answer states. @param answer All of it */
   readUsage(answer: Uint8Array): TokenUsage | undefined;
   /**
-   * Counts the tokens of output roughly, in a plain answer that states none.
+   * Estimates the tokens of output in a plain answer that states none.
    *
    * @param answer All of it
-   * @returns Their number; `undefined` if the output is still to be made
+   * @returns Their number; `undefined` if there is no output yet
    */
   countOutput(answer: Uint8Array): number | undefined;
-  /** Makes the body of an answer for an error. It is JSON. */
+  /** Makes the JSON body of an error answer. */
   toErrorBody(error: GatewayError): string;
 }

@@ -1,7 +1,6 @@
 /**
  * Scans a stream of server-sent events (WHATWG HTML §9.2.5) without changing or keeping it: finds
- * where an event ends, what is payload and what a comment. The meaning of the data is left to a
- * dialect.
+ * the ends of events, and separates payload from comments. The dialect interprets the data.
  *
  * @module
  */
@@ -29,7 +28,7 @@ export function isDoneLine(bytes: Uint8Array, start: number, end: number): boole
   return end - start === DONE.length && startsWithAt(bytes, DONE, start);
 }
 
-/** Finds the value of a field; -1 if the line is one of another field. */
+/** Finds the value of a field; -1 if the line has another field. */
 function valueOf(field: Uint8Array, bytes: Uint8Array, start: number): number {
   if (!startsWithAt(bytes, field, start) || bytes[start + field.length] !== COLON) return -1;
   const value = start + field.length + 1;
@@ -38,25 +37,23 @@ function valueOf(field: Uint8Array, bytes: Uint8Array, start: number): number {
 
 const isLineEnd = (byte: number | undefined): boolean => byte === LF || byte === CR;
 
-/** Scans one stream. Any way of cutting the stream into chunks leads to the same findings. */
+/** Scans one stream. The results do not depend on the division into chunks. */
 export abstract class EventScanner {
   /**
-   * True if the event that is read has its content where the one before had it, and as many bytes
-   * around it.
+   * True if the current event has its content at the position of the previous one, with as many
+   * bytes around it.
    */
   protected isAlike = false;
-  /** The number of `data` lines so far that are not empty. */
+  /** The number of non-empty `data` lines so far. */
   payloads = 0;
   /**
-   * True after an event of the provider that is named `error`, or that the dialect takes for an
-   * error.
+   * True after an event of the provider that is named `error`, or that is an error in the dialect.
    */
   hasError = false;
   readonly hasErrorEvent: boolean = true;
 
   /**
-   * The bytes of the unfinished line so far, unless it is long; `#lineBytes` counts them in any
-   * case.
+   * The bytes of the unfinished line so far, unless it is long. `#lineBytes` always counts them.
    */
   #parts: Uint8Array[] = [];
   #lineBytes = 0;
@@ -66,29 +63,29 @@ export abstract class EventScanner {
   #isLongData = false;
   #isInEvent = false;
   #isNamedError = false;
-  /** The first line of data in this event, in case that another one continues it. */
+  /** The first line of data in this event, in case another line continues it. */
   #data: Uint8Array | undefined;
   #dataStart = 0;
   #dataEnd = 0;
-  /**
-   * The skeleton of this event's data, once that is too long to be kept, or stands in several
-   * lines.
-   */
+  /** The skeleton of this event's data, once that is too long to be kept, or has several lines. */
   #skeleton: JsonSkeleton | undefined;
   #hasEndedInLine = false;
   readonly #content: ContentCounter;
 
-  /** @param contentMarks Marks of events with and without content; none if all may have some */
+  /**
+   * @param contentMarks Marks of events with and without content; none if all events can have
+   * content
+   */
   constructor(contentMarks: ContentMarks = NO_MARKS) {
     this.#content = new ContentCounter(contentMarks);
   }
 
-  /** Tokens of output so far, counted roughly. */
+  /** Estimated tokens of output so far. */
   get outputTokens(): number {
     return this.#content.tokens;
   }
 
-  /** True if an event of the gateway can be inserted here without a {@link boundary} before it. */
+  /** True if an event of the gateway can be inserted now without a {@link boundary} before it. */
   get isAtBoundary(): boolean {
     return this.#lineBytes === 0 && !this.#isInEvent && !this.#hasEndedInLine;
   }
@@ -99,36 +96,33 @@ export abstract class EventScanner {
     return this.#lineBytes === 0 && !this.#hasEndedInLine ? "\n" : "\n\n";
   }
 
-  /** True if the unfinished event's data stands in several lines so far. */
+  /** True if the unfinished event's data has several lines so far. */
   protected get hasSeveralLines(): boolean {
     return this.#skeleton !== undefined;
   }
 
-  /** Reads one line of data. Nothing of the bytes may be kept. */
+  /** Reads one line of data. The bytes must not be kept. */
   protected abstract readLine(bytes: Uint8Array, start: number, end: number): void;
 
-  /**
-   * Reads the data of an event that stands in several lines, or in a line that is too long to be
-   * kept.
-   */
+  /** Reads the data of an event with several lines, or with a line that is too long to be kept. */
   protected abstract readText(text: string): void;
 
-  /** Reads the name of an event. Nothing of the bytes may be kept. */
+  /** Reads the name of an event. The bytes must not be kept. */
   protected readName(_bytes: Uint8Array, _start: number, _end: number): void {}
 
-  /** Takes note of data in an event that is named `error`. */
+  /** Handles data in an event that is named `error`. */
   protected noteError(): void {
     this.hasError = true;
   }
 
-  /** Takes note of the blank line after an event, at which client libraries hand it on. */
+  /** Handles the blank line after an event, at which client libraries deliver it. */
   protected endEvent(): void {}
 
-  /** Takes note of the next bytes. */
+  /** Scans the next bytes. */
   push(chunk: Uint8Array): void {
     if (chunk.length === 0) return;
     this.#lines(chunk);
-    // A copy: a runtime may use its buffer again.
+    // A copy, because runtimes can reuse the buffer.
     if (this.#data === chunk) {
       this.#setData(
         chunk.slice(this.#dataStart, this.#dataEnd),
@@ -139,8 +133,7 @@ export abstract class EventScanner {
   }
 
   /**
-   * Takes note that nothing more comes: client libraries read a last line without a line end, and
-   * so does this.
+   * Notes the end of the stream. Like client libraries, it reads a last line without a line end.
    */
   end(): void {
     if (this.#lineBytes === 0) return;
@@ -158,8 +151,8 @@ export abstract class EventScanner {
         from = this.#skipBlankLines(chunk, from);
         continue;
       }
-      // Each search goes on to the next one that it finds: a stream with one kind of line end is
-      // not searched again.
+      // Each search result is kept until it is passed, so that a stream with one kind of line end
+      // is not searched twice.
       if (cr !== -1 && cr < from) cr = chunk.indexOf(CR, from);
       if (lf !== -1 && lf < from) lf = chunk[from] === LF ? from : chunk.indexOf(LF, from);
       const end = lf === -1 || (cr !== -1 && cr < lf) ? cr : lf;
@@ -174,7 +167,7 @@ export abstract class EventScanner {
   }
 
   /**
-   * Skips blank lines between events, of which a stream can consist. @returns The offset after them
+   * Skips blank lines between events. A stream can consist of them. @returns The offset after them
    */
   #skipBlankLines(chunk: Uint8Array, from: number): number {
     let at = from;
@@ -184,13 +177,13 @@ export abstract class EventScanner {
     return at;
   }
 
-  /** Keeps a part of a line; of a line that is too long, only what its skeleton needs. */
+  /** Keeps a part of a line. If the line is too long, it keeps only the part for its skeleton. */
   #keep(chunk: Uint8Array, from: number, end: number): void {
     this.#lineBytes += end - from;
     if (this.#isLongLine) {
       if (this.#isLongData) this.#skeleton?.push(chunk, from, end);
     } else if (this.#lineBytes <= MAX_KEPT_BYTES) {
-      this.#parts.push(chunk.slice(from, end)); // a copy: a view would hold the whole chunk
+      this.#parts.push(chunk.slice(from, end)); // a copy: a view would keep the whole chunk in memory
     } else {
       this.#isLongLine = true;
       const line = joinChunks([...this.#parts, chunk.subarray(from, end)]);
@@ -246,7 +239,7 @@ export abstract class EventScanner {
     this.readLine(bytes, value, end);
   }
 
-  /** Takes note of an event's name, which may also stand after its data. */
+  /** Handles an event's name, which can also follow its data. */
   #name(bytes: Uint8Array, start: number, end: number): void {
     const value = valueOf(EVENT, bytes, start);
     if (value === -1) return;
@@ -264,7 +257,7 @@ export abstract class EventScanner {
     this.#dataEnd = end;
   }
 
-  /** Joins a line of data to those before it in its event: together they are one text. */
+  /** Joins a line of data to the earlier lines of its event. Together they are one text. */
   #addData(bytes: Uint8Array, start: number, end: number): void {
     const isFirst = this.#data === undefined && this.#skeleton === undefined;
     const skeleton = this.#skeleton ??= new JsonSkeleton();
@@ -274,10 +267,7 @@ export abstract class EventScanner {
     skeleton.push(bytes, start, end);
   }
 
-  /**
-   * Counts a line of data, and looks at the event's text if that stands in several lines or is
-   * long.
-   */
+  /** Counts a line of data, and reads the event's text if that has several lines or is long. */
   #speak(): void {
     this.payloads++;
     if (this.#isNamedError) this.noteError();

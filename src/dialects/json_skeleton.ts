@@ -1,6 +1,6 @@
 /**
- * Reduces a JSON text of any length to a skeleton that takes little memory: deeply nested content,
- * and most of a long string, is left out.
+ * Reduces a JSON text of any length to a small skeleton: deeply nested content, and most of long
+ * strings, are left out.
  *
  * @module
  */
@@ -17,16 +17,19 @@ const CLOSE_ARRAY = 0x5d;
 const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
 
-/** `choices[].delta.audio` is the deepest object that is looked into. */
+/** `choices[].delta.audio` is the deepest object that is read. */
 const MAX_OBJECT_DEPTH = 5;
-/** `choices` is the only array that is looked into. */
+/** `choices` is the only array that is read. */
 const MAX_ARRAY_DEPTH = 2;
 /** The longest escape, such as `\u0065`. Characters. */
 const MAX_ESCAPE = 6;
-/** Characters kept of a string: longer than every name and every value that is looked for. */
+/**
+ * Maximum number of kept characters of a string. It is longer than every name and value that is
+ * searched for.
+ */
 const MAX_STRING = 64;
 /**
- * Takes a JSON text in pieces and keeps its skeleton: objects near the root, short strings, numbers
+ * Reads a JSON text in pieces and keeps its skeleton: objects near the root, short strings, numbers
  * and literals.
  */
 export class JsonSkeleton {
@@ -34,15 +37,15 @@ export class JsonSkeleton {
   omittedBytes = 0;
   #kept = "";
   #depth = 0;
-  /** The depth of the object or array whose content is left out; 0 while nothing is. */
+  /** The depth of the object or array whose content is left out; 0 if there is none. */
   #emptyDepth = 0;
   #isInString = false;
   #isEscaped = false;
-  /** Characters of the current string that are still kept. */
+  /** Number of further characters of the current string to keep. */
   #stringLeft = 0;
   #hasBegun = false;
 
-  /** Takes the next bytes of the text. */
+  /** Reads the next bytes of the text. */
   push(bytes: Uint8Array, from: number, end: number): void {
     let at = from;
     while (at < end) {
@@ -51,10 +54,7 @@ export class JsonSkeleton {
     }
   }
 
-  /**
-   * The skeleton as JSON, once the object is closed; `undefined` before, and when it is longer than
-   * is kept.
-   */
+  /** The skeleton as JSON, once the object is closed; `undefined` before, and if it is too long. */
   get text(): string | undefined {
     return this.#hasBegun && this.#depth === 0 && this.#kept.length <= MAX_KEPT_BYTES
       ? this.#kept
@@ -67,7 +67,7 @@ export class JsonSkeleton {
     }
   }
 
-  /** Takes the part of a string that stands here, and returns the offset after it. */
+  /** Reads a part of a string, and returns the offset after it. */
   #string(bytes: Uint8Array, from: number, end: number): number {
     let at = from;
     while (at < end && (this.#isEscaped || (this.#stringLeft > 0 && this.#emptyDepth === 0))) {
@@ -88,18 +88,18 @@ export class JsonSkeleton {
     return skipped < end ? this.#endString(skipped) : end;
   }
 
-  /** Keeps an escape if the whole of it is kept. */
+  /** Keeps an escape if all of it fits. */
   #beginEscape(): void {
     this.#isEscaped = true;
     const isKept = this.#stringLeft > MAX_ESCAPE;
     this.#stringLeft = isKept ? this.#stringLeft - 2 : 0;
-    // A space stands in its place, since an empty string has another meaning.
+    // A space replaces it, because an empty string has another meaning.
     this.#keep(isKept ? BACKSLASH : SPACE);
   }
 
   /**
-   * Skips what is left out of a string, and returns the offset of its closing quote; `end` if that
-   * is still to come.
+   * Skips the rest of a string, and returns the offset of its closing quote; `end` if that has not
+   * arrived.
    */
   #skip(bytes: Uint8Array, from: number, end: number): number {
     let at = from;

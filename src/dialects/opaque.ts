@@ -1,7 +1,7 @@
 /**
- * Interfaces of which nothing is known: a stream is complete when it ends, no answer states usage,
- * tokens are counted by bytes, and errors are OpenAI's. An event for an error may be skipped by a
- * client library, so the connection breaks too.
+ * Unknown interfaces: a stream is complete when it ends, no answer states usage, tokens are counted
+ * from bytes, and errors have OpenAI's form. Client libraries can ignore an error event, so the
+ * connection breaks too.
  *
  * @module
  */
@@ -55,7 +55,7 @@ class TextMeter implements AnswerMeter {
   }
 }
 
-/** The dialect of everything else. */
+/** The dialect of all other interfaces. */
 export const OPAQUE: Dialect = {
   createScanner: () => new OpaqueScanner(),
   createMeter: () => new TextMeter(),

@@ -1,7 +1,7 @@
 /**
- * The interface of chat completions, as OpenAI and most others have it
- * (https://platform.openai.com/docs/api-reference/chat). Legacy completions and embeddings answer
- * in its forms.
+ * The interface of chat completions, as at OpenAI and most others
+ * (https://platform.openai.com/docs/api-reference/chat). Legacy completions and embeddings have the
+ * same forms of answers.
  *
  * @module
  */
@@ -16,8 +16,8 @@ import { fieldOf, PlainAnswerMeter, readPlainUsage, readTokens } from "./token_u
 const utf8 = new TextDecoder();
 
 /**
- * The most choices that are tracked, the first ones: `n` is at most 128 (OpenAI's reference). Where
- * more were asked for, only `[DONE]` ends the answer.
+ * The most choices that are tracked. `n` is at most 128 (OpenAI's reference). If more were
+ * requested, only `[DONE]` ends the answer.
  */
 const MAX_CHOICES = 128;
 
@@ -26,7 +26,7 @@ const MAX_CHOICES = 128;
  * (https://platform.openai.com/docs/api-reference/chat/object); Groq states it as `x_groq.usage` in
  * streams. Embeddings state no `completion_tokens`.
  *
- * @returns Its tokens; `undefined` where none are stated, or the numbers are no counts
+ * @returns Its tokens; `undefined` if none are stated, or if the numbers are not counts
  */
 export function readUsage(answer: unknown): TokenUsage | undefined {
   const usage = fieldOf(answer, "usage") ?? fieldOf(fieldOf(answer, "x_groq"), "usage");
@@ -34,8 +34,7 @@ export function readUsage(answer: unknown): TokenUsage | undefined {
 }
 
 /**
- * Recognises the end of audio: a chunk with its expiry and nothing else. No finish reason follows
- * it.
+ * Returns whether a chunk is the end of audio: it has only an expiry. No finish reason follows it.
  */
 function isEndOfAudio(audio: unknown): boolean {
   if (typeof audio !== "object" || audio === null) return false;
@@ -48,7 +47,7 @@ class ChunkScanner extends EventScanner implements StreamScanner {
   isDone = false;
   usage: TokenUsage | undefined;
   readonly #expected: number;
-  /** The choices that have begun, each with whether it has finished. */
+  /** The choices that have begun, each with true if it has finished. */
   readonly #choices = new Map<number, boolean>();
 
   constructor(choices: number) {
@@ -57,8 +56,8 @@ class ChunkScanner extends EventScanner implements StreamScanner {
   }
 
   /**
-   * True after `[DONE]`, or once every choice that was asked for, and every other that began, has
-   * its finish reason.
+   * True after `[DONE]`, or once all requested choices, and all others that began, have their
+   * finish reason.
    */
   get isComplete(): boolean {
     if (this.isDone) return true;
@@ -77,7 +76,7 @@ class ChunkScanner extends EventScanner implements StreamScanner {
   protected override readText(json: string): void {
     try {
       const chunk = JSON.parse(json);
-      if (chunk.error) this.hasError = true; // as the client libraries ask
+      if (chunk.error) this.hasError = true; // the same check as in the client libraries
       this.usage = readUsage(chunk) ?? this.usage;
       for (const { index, finish_reason: reason, delta } of chunk.choices ?? []) {
         const choice = Number(index ?? 0);
@@ -89,11 +88,11 @@ class ChunkScanner extends EventScanner implements StreamScanner {
         this.#choices.set(choice, isFinished || hadFinished === true);
       }
     } catch {
-      // No chat completion chunk: the provider's business, and no sign that anything was finished.
+      // Not a chat completion chunk. It is forwarded, and is no sign of an end.
     }
   }
 
-  // No `[DONE]` follows: a clean end would read as success in the client libraries.
+  // No `[DONE]` follows, because client libraries would read a clean end as success.
   toErrorEvent(error: GatewayError): string {
     return `data: ${toErrorJson(error)}\n\n`;
   }

@@ -1,5 +1,5 @@
 /**
- * OpenAI's interfaces of images, speech and transcriptions, which stream events of their own
+ * OpenAI's interfaces of images, speech and transcriptions, which stream their own events
  * (https://platform.openai.com/docs/api-reference/images-streaming).
  *
  * @module
@@ -11,15 +11,15 @@ import { readUsage } from "./openai_responses.ts";
 import { addTokens, PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
 import { type EventData, tellingTypes, TypedEventScanner } from "./typed_events.ts";
 
-/** The events of which one ends each image. */
+/** The events that end an image. */
 const IMAGES = ["image_generation.completed", "image_edit.completed"];
-/** The events of which one ends the stream. */
+/** The events that end the stream. */
 const ENDS = ["speech.audio.done", "transcript.text.done"];
 const TYPES = tellingTypes(...IMAGES, ...ENDS);
 
 /** Watches one stream of images, speech or a transcript. */
 class MediaScanner extends TypedEventScanner {
-  /** The number of images that are still to come. */
+  /** The number of images that have not arrived yet. */
   #imagesLeft: number;
 
   constructor(choices: number) {
@@ -32,7 +32,7 @@ class MediaScanner extends TypedEventScanner {
     const isEnd = ENDS.includes(String(type));
     if (!isImage && !isEnd) return false;
     const usage = readUsage(event);
-    if (usage !== undefined) this.usage = addTokens(this.usage, usage); // each image states its own
+    if (usage !== undefined) this.usage = addTokens(this.usage, usage); // each image states its own usage
     return isEnd || --this.#imagesLeft <= 0;
   }
 

@@ -1,7 +1,7 @@
 /**
  * OpenAI's interface of responses
  * (https://platform.openai.com/docs/api-reference/responses-streaming): a stream of typed and
- * numbered events, which a later call may ask for again.
+ * numbered events, which a later call can request again.
  *
  * @module
  */
@@ -19,14 +19,14 @@ const ZERO = 0x30;
 const NINE = 0x39;
 const SEQUENCE_NUMBER = new TextEncoder().encode('"sequence_number"');
 
-/** The events of which one ends each stream. They hold the response as it is then. */
+/** The events that end a stream. They contain the final response. */
 const ENDS = ["response.completed", "response.incomplete", "response.failed"];
 const TYPES = tellingTypes(...ENDS);
 
 /**
  * Reads the `usage` of a response; images and transcriptions state theirs in the same form.
  *
- * @returns Its tokens; `undefined` where none are stated, or the numbers are no counts
+ * @returns Its tokens; `undefined` if none are stated, or if the numbers are not counts
  */
 export function readUsage(answer: unknown): TokenUsage | undefined {
   return readTokens(fieldOf(answer, "usage"), "input_tokens", "output_tokens");
@@ -76,10 +76,7 @@ class ResponseScanner extends TypedEventScanner {
     return true;
   }
 
-  /**
-   * Makes the interface's own event, and with it the `error` by which libraries recognise one that
-   * they throw.
-   */
+  /** Makes the interface's own event, with the `error` field that makes client libraries throw. */
   toErrorEvent(error: GatewayError): string {
     const { message, param, code } = error;
     const data = {
@@ -100,16 +97,16 @@ class ResponseScanner extends TypedEventScanner {
 
 const utf8 = new TextDecoder();
 
-/** Recognises a response in the background, whose output is still to be made. */
+/** Returns whether a response runs in the background and has no output yet. */
 function isUnfinished(answer: Uint8Array): boolean {
   try {
     return ["queued", "in_progress"].includes(JSON.parse(utf8.decode(answer)).status);
   } catch {
-    return false; // no JSON: the provider's business
+    return false; // not JSON, forwarded anyway
   }
 }
 
-/** Counts the output of a plain answer; `undefined` where it is still to be made. */
+/** Counts the output of a plain answer; `undefined` if there is no output yet. */
 const countOutput = (answer: Uint8Array): number | undefined =>
   isUnfinished(answer) ? undefined : countPlainOutput(answer);
 

@@ -1,6 +1,6 @@
 /**
- * Tokens as providers state them. Interfaces call the counts by different names; a plain answer is
- * there whole or passes in pieces.
+ * Tokens as providers state them. Interfaces have different names for the counts. A plain answer is
+ * read as a whole or in pieces.
  *
  * @module
  */
@@ -18,7 +18,7 @@ export function isCount(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0;
 }
 
-/** Reads a field of what may be an object. */
+/** Reads a field of a value that can be an object. */
 export function fieldOf(value: unknown, name: string): unknown {
   return typeof value === "object" && value !== null
     ? (value as Record<string, unknown>)[name]
@@ -26,12 +26,12 @@ export function fieldOf(value: unknown, name: string): unknown {
 }
 
 /**
- * Reads an object of usage as OpenAI's interfaces have it, with details next to each of the two
+ * Reads an object of usage in the form of OpenAI's interfaces, with details next to each of the two
  * counts.
  *
  * @param inputName Name of the count of the input: `prompt_tokens` or `input_tokens`
  * @param outputName Name of the count of the output: `completion_tokens` or `output_tokens`
- * @returns Its tokens; `undefined` where none are stated, or the numbers are no counts
+ * @returns Its tokens; `undefined` if none are stated, or if the numbers are not counts
  */
 export function readTokens(
   usage: unknown,
@@ -54,7 +54,7 @@ export function readTokens(
   };
 }
 
-/** Adds the tokens of one part of an answer to those of the parts before it. */
+/** Adds the tokens of one part of an answer to the tokens of the earlier parts. */
 export function addTokens(before: TokenUsage | undefined, more: TokenUsage): TokenUsage {
   if (before === undefined) return more;
   const sums: { -readonly [Name in keyof TokenUsage]: TokenUsage[Name] } = { ...before };
@@ -69,14 +69,14 @@ export type UsageReader = (answer: unknown) => TokenUsage | undefined;
 
 const utf8 = new TextDecoder();
 
-// In a text its quotes would be escaped. Two levels of details may stand inside.
+// In a text its quotes would be escaped. It can contain two levels of details.
 const USAGE = /"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}[^{}]*)*\})/g;
 
 function parseUsage(text: string, read: UsageReader): TokenUsage | undefined {
   try {
     return read(JSON.parse(text));
   } catch {
-    return undefined; // no JSON: the provider's business
+    return undefined; // not JSON, forwarded anyway
   }
 }
 
@@ -85,7 +85,7 @@ export function readPlainUsage(answer: Uint8Array, read: UsageReader): TokenUsag
   return parseUsage(utf8.decode(answer), read);
 }
 
-/** Watches a plain answer pass and keeps its end. */
+/** Watches a plain answer while it is relayed, and keeps its end. */
 export class PlainAnswerMeter implements AnswerMeter {
   readonly #read: UsageReader;
   readonly #count: (answer: Uint8Array) => number | undefined;
@@ -93,7 +93,7 @@ export class PlainAnswerMeter implements AnswerMeter {
   #keptBytes = 0;
   #byteLength = 0;
 
-  /** @param count Counts the output of an answer that was kept whole */
+  /** @param count Counts the output of an answer that was kept completely */
   constructor(
     read: UsageReader,
     count: (answer: Uint8Array) => number | undefined = countPlainOutput,
@@ -103,7 +103,7 @@ export class PlainAnswerMeter implements AnswerMeter {
   }
 
   push(chunk: Uint8Array): void {
-    this.#parts.push(chunk.slice()); // a copy: a runtime may use its buffer again
+    this.#parts.push(chunk.slice()); // a copy: runtimes can reuse the buffer
     this.#keptBytes += chunk.length;
     this.#byteLength += chunk.length;
     for (let first = this.#parts[0]; first !== undefined; first = this.#parts[0]) {

@@ -1,7 +1,7 @@
 /**
- * Streams in which every event states its type, in the `type` of its data and in its name: all but
- * chat completions. A few types decide about a stream; events of the others pass after a look at
- * their beginning.
+ * Streams in which every event states its type, in the `type` of its data and in its name: all
+ * except chat completions. Only a few types decide about a stream. Events of other types pass after
+ * a check of their beginning.
  *
  * @module
  */
@@ -18,7 +18,7 @@ const COLON = 0x3a;
 const OPEN_OBJECT = 0x7b;
 const ascii = (text: string): Uint8Array => new TextEncoder().encode(text);
 const TYPE = ascii('"type"');
-/** Ends of types and keys. Events of a type that is not known may have content. */
+/** Ends of types and keys. Events of an unknown type can have content. */
 const CONTENT_MARKS: ContentMarks = {
   spoken: ['delta"', 'partial_image"'].map(ascii),
   silent: [
@@ -44,12 +44,12 @@ export type EventData = Readonly<Record<string, unknown>>;
 /** The types of events that decide about a stream, each with its bytes. */
 export type TellingTypes = ReadonlyMap<string, Uint8Array>;
 
-/** Makes the types of an interface; `error` is one of each. */
+/** Makes the types of an interface. All include `error`. */
 export function tellingTypes(...types: readonly string[]): TellingTypes {
   return new Map(["error", ...types].map((type) => [type, ascii(type)]));
 }
 
-/** Finds the value of a `type` that the data leads with; -1 if it leads with something else. */
+/** Finds the value of `type` if it is the first key of the data; -1 if another key is first. */
 function leadingTypeAt(bytes: Uint8Array, start: number): number {
   const brace = skipSpace(bytes, start);
   if (bytes[brace] !== OPEN_OBJECT) return -1;
@@ -62,18 +62,21 @@ function leadingTypeAt(bytes: Uint8Array, start: number): number {
 }
 
 /**
- * Scans one stream. An event counts from the blank line after it, since client libraries drop one
- * without.
+ * Scans one stream. An event counts only after its blank line, because client libraries drop an
+ * event without one.
  *
- * The type of an event is the `type` that its data leads with; else its name; else the `type` that
- * stands elsewhere.
+ * The type of an event is the `type` if that is the first key of its data, else its name, else a
+ * `type` elsewhere in the data.
  */
 export abstract class TypedEventScanner extends EventScanner implements StreamScanner {
   isDone = false;
   usage: TokenUsage | undefined;
 
   readonly #types: TellingTypes;
-  /** Name of the unfinished event: a telling one, `""` for any other, `undefined` without one. */
+  /**
+   * Name of the unfinished event: one of the deciding types, `""` for any other, `undefined`
+   * without a name.
+   */
   #name: string | undefined;
   #isError = false;
   #event: EventData | undefined;
@@ -91,7 +94,7 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
   }
 
   /**
-   * Reads an event that may decide about the stream.
+   * Reads an event that can decide about the stream.
    *
    * @returns True if the stream ends with it
    */
@@ -107,7 +110,7 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
   }
 
   protected override readLine(bytes: Uint8Array, start: number, end: number): void {
-    if (this.hasSeveralLines) return; // they are one text
+    if (this.hasSeveralLines) return; // several lines are one text
     if (isDoneLine(bytes, start, end)) this.isDone = true;
     else if (this.#mayTell(bytes, start, end)) {
       this.readText(utf8.decode(bytes.subarray(start, end)));
@@ -121,8 +124,7 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
       this.#type = leads ? event.type : this.#name ?? event.type;
       this.#event = event;
     } catch {
-      // No event of this interface: the provider's business, and no sign that anything was
-      // finished.
+      // Not an event of this interface. It is forwarded, and is no sign of an end.
     }
   }
 
@@ -133,7 +135,7 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
   protected override endEvent(): void {
     const event = this.#event;
     if (event !== undefined) {
-      // Client libraries check the same.
+      // Client libraries have the same check.
       if (this.#type === "error" || event.error) this.#isError = true;
       if (this.readEvent(this.#type, event)) this.isDone = true;
     }
@@ -142,11 +144,14 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
     this.#name = this.#event = undefined;
   }
 
-  /** Returns whether a line must be parsed: most events lead with a type that says no. */
+  /**
+   * Returns whether a line must be parsed. Most events begin with a type for which this is not
+   * needed.
+   */
   #mayTell(bytes: Uint8Array, start: number, end: number): boolean {
     const at = leadingTypeAt(bytes, start);
     if (at === -1 ? this.#name !== "" : this.#isTellingType(bytes, at)) return true;
-    return isTelling(bytes, start, end, this.isAlike); // an error may stand in an event of any type
+    return isTelling(bytes, start, end, this.isAlike); // an event of any type can contain an error
   }
 
   #isTellingType(bytes: Uint8Array, at: number): boolean {

@@ -1,5 +1,5 @@
 /**
- * Usage of streams that is stated only when it is asked for: how to ask, and the chunk that then
+ * Usage that streams state only on request: the field that requests it, and the chunk that then
  * states it.
  *
  * The field is `stream_options` (https://platform.openai.com/docs/api-reference/chat/create).
@@ -20,7 +20,7 @@ const OPTIONS = ascii('"stream_options":{"include_usage":true},');
 const CHOICES = ascii('"choices"');
 const utf8 = new TextDecoder();
 
-/** Tells whether a line of data, or the beginning of one, may be a chunk without choices. */
+/** Returns whether a line of data, or the beginning of one, can be a chunk without choices. */
 function mayBeChunk(bytes: Uint8Array, start: number, end: number): boolean {
   const brace = skipSpace(bytes, start);
   if (brace >= end) return true;
@@ -60,5 +60,5 @@ function addTo(body: Uint8Array): Uint8Array {
   return asking;
 }
 
-/** Usage of completions, of chats and of legacy ones. */
+/** Usage of chat completions and of legacy completions. */
 export const STREAM_OPTIONS: UsageOptIn = { addTo, mayBeChunk, isChunk };

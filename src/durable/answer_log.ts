@@ -1,5 +1,5 @@
 /**
- * Content of a recording's entries, in the clear: the answer's head, its bytes, and how it ended.
+ * Content of a recording's entries as plaintext: the answer's head, its bytes, and its end.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import { ENTRY_KIND, FIRST_EPOCH, type RecordingPart } from "./recording_store.t
 /** Head of a recorded answer. */
 export interface AnswerHead {
   readonly status: number;
-  /** Headers with lower-case names, without those that belong to one exchange alone. */
+  /** Headers with lower-case names, without headers that belong to a single exchange. */
   readonly headers: Readonly<Record<string, string>>;
   /** The number of answers in it; 1 if left out. */
   readonly answers?: number;
@@ -23,7 +23,7 @@ export interface AnswerEnd {
   /** Number of bytes of the answer's body. */
   readonly length: number;
   /**
-   * True if the body broke off where nothing could be added to it: its readers' connections break
+   * True if the body broke off and no error event could be added. Its readers' connections break
    * too.
    */
   readonly isCut: boolean;
@@ -33,17 +33,17 @@ export interface AnswerEnd {
   readonly code?: ErrorCode | undefined;
 }
 
-/** The next of an answer: bytes, or its end. */
+/** The next part of an answer: bytes, or its end. */
 export type AnswerPart = AnswerBytes | { readonly end: AnswerEnd };
 
 /** The next bytes of an answer. */
 export interface AnswerBytes {
   readonly bytes: Uint8Array;
-  /** Offset after them; their number after the reader's offset if left out. */
+  /** Offset after them. Default: the reader's offset plus their number. */
   readonly next?: number;
 }
 
-/** Tells whether an answer is a stream of events. */
+/** Returns whether an answer is a stream of events. */
 export function isEvents({ headers }: AnswerHead): boolean {
   return headers["content-type"]?.toLowerCase().startsWith("text/event-stream") === true;
 }
@@ -59,14 +59,14 @@ export function readContent<Content extends AnswerHead | AnswerEnd>(bytes: Uint8
 }
 
 /**
- * Opens the entries of a part, of which there is at least one.
+ * Opens the entries of a part, which has at least one.
  *
- * A gateway that takes a recording over adds at most one event, which says that the answer was
- * lost. Readers of the gateway that died may have more of the answer than the store: their offset
- * then lies within that event, and they get all of it.
+ * A gateway that takes a recording over adds at most one event, which reports that the answer was
+ * lost. Readers of the gateway that died can have more of the answer than the store. Their offset
+ * is then within that event, and they receive all of it.
  *
- * @returns The bytes from the offset on, or the end if that is where it stands
- * @throws {Error} If a byte between is missing, or an entry is not what its writer sealed
+ * @returns The bytes from the offset on, or the end if the offset is at the end
+ * @throws {Error} If a byte between is missing, or an entry was changed since its writer sealed it
  */
 export async function openPart(
   { entries }: RecordingPart,

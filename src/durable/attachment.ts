@@ -1,5 +1,5 @@
 /**
- * Recorded answers as callers get them.
+ * Recorded answers as callers receive them.
  *
  * @module
  */
@@ -15,16 +15,13 @@ export interface RecordedAnswer {
   readonly facts: RecordingFacts;
   readonly head: AnswerHead;
   /**
-   * Number of bytes of its body; of an answer that runs at another gateway, as the store had it
-   * when it was found.
+   * Number of bytes of its body. For an answer that runs at another gateway, the stored number when
+   * it was found.
    */
   readonly length: () => number;
   /** True if it had ended. */
   readonly isEnded: boolean;
-  /**
-   * True if it has ended where nothing could be added to it: it is not complete, and does not say
-   * so itself.
-   */
+  /** True if it has ended incompletely and without an error event of its own. */
   readonly isCut: boolean;
   /** True if the answer was complete before. */
   readonly isComplete: boolean;
@@ -40,15 +37,15 @@ export interface Attachment extends RecordedAnswer {
 /** Options of an attachment. */
 export interface AttachOptions {
   readonly keys: OwnerKeys;
-  /** Offset of the first byte that is wanted; `now` for the end of what there is. */
+  /** Offset of the first byte to read; `now` for the current end. */
   readonly offset: number | "now";
-  /** The longest time in which the caller takes nothing of what is there. Milliseconds. */
+  /** The longest time in which the caller reads none of the available bytes. Milliseconds. */
   readonly writeStallMs: number;
   /** Aborted when the caller leaves. */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Reads how an answer has ended. */
+/** Reads the end of an answer. */
 export async function readEnd(
   source: AnswerSource,
   length: number,
@@ -62,6 +59,6 @@ export async function readEnd(
  * broken
  */
 export function toOffsetError(isWhole: boolean): GatewayError {
-  // Readers of a gateway that died may have had more of the answer than the store.
+  // Readers of a gateway that died can have had more of the answer than the store.
   return new GatewayError(isWhole ? "invalid_offset" : "exchange_lost");
 }

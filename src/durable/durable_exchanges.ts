@@ -1,6 +1,6 @@
 /**
  * Durable exchanges of a gateway: begins recordings, finds them again by idempotency key, by body
- * or by id, and attaches callers to them, at whichever gateway they run.
+ * or by id, and attaches callers to them, at any gateway.
  *
  * @module
  */
@@ -34,37 +34,37 @@ import { StoredAnswer, WAIT_MS } from "./stored_answer.ts";
 /** Age of a call up to which retries of client libraries attach to it. Milliseconds. */
 const RETRIED_MS = 600_000;
 /**
- * Time after which a name is asked for again that still belongs to a recording without an answer.
+ * Time after which a name is claimed again if it still belongs to a recording without an answer.
  * Milliseconds.
  */
 const AGAIN_MS = 250;
-/**
- * The longest time in which the store is given what was recorded last, when the gateway closes.
- * Milliseconds.
- */
+/** The longest time for the last writes to the store when the gateway closes. Milliseconds. */
 const LAST_WRITES_MS = 2000;
 
 /** Counts of durable exchanges at one gateway since its start, for its metrics. */
 export class DurableCounts {
   /**
-   * Callers that were attached: to an answer that was complete, to a call that ran, or by an
-   * address. A reader by long-polls counts once.
+   * Callers that were attached: to a complete answer, to a running call, or by an address. A reader
+   * with long-polls counts once.
    */
   readonly attached: Record<"replay" | "retry" | "resume", number> = {
     replay: 0,
     retry: 0,
     resume: 0,
   };
-  /** Recordings that were given up while their exchange went on, by cause. */
+  /** Recordings that were given up while their exchange continued, by cause. */
   readonly givenUp: Record<Exclude<GiveUpCause, "refused">, number> = {
     size: 0,
     store: 0,
     lost: 0,
   };
-  /** Calls that were made again, since the gateway of the first had died. */
+  /** Calls that were repeated because the gateway of the first call had died. */
   restarted = 0;
 
-  /** Counts the end of a recording. @param cause Why it was given up; `undefined` if it was not */
+  /**
+   * Counts the end of a recording. @param cause The cause if it was given up; `undefined` if it was
+   * not
+   */
   over(cause: GiveUpCause | undefined): void {
     if (cause !== undefined && cause !== "refused") this.givenUp[cause]++;
   }
@@ -75,8 +75,8 @@ export interface DurableParts {
   readonly clock: Clock;
   readonly toScanner: ToScanner;
   /**
-   * False where callers attach over the store alone, also to what runs in this process; true if
-   * left out.
+   * False if callers attach only through the store, even to recordings of this process. Default:
+   * true.
    */
   readonly isLocal?: boolean;
 }
@@ -84,19 +84,21 @@ export interface DurableParts {
 /** Request for a recording of a call. */
 export interface AskedRecording {
   readonly keys: OwnerKeys;
-  /** Name with which a retry finds it; `undefined` if only its id finds it. */
+  /** Name with which a retry finds it; `undefined` if it can only be found by its id. */
   readonly name: RecordingName | undefined;
   /** Tag of the request. */
   readonly digest: string;
   readonly settings: DurableConfig;
-  /** The longest time in which a reader takes nothing of what is there. Milliseconds. */
+  /** The longest time in which a reader reads none of the available bytes. Milliseconds. */
   readonly writeStallMs: number;
   readonly facts: Pick<RecordingFacts, "provider" | "keyId" | "operation" | "startedAt">;
   /** Called when an earlier recording has the name, before the wait for its answer. */
   readonly onFound?: () => void;
 }
 
-/** Recording of a new call, or the place at an earlier one, which the caller gets instead. */
+/**
+ * Recording of a new call, or the attachment to an earlier one that the caller receives instead.
+ */
 export type Begun = NewRecording | { readonly attachment: Attachment };
 
 /** Recording of a new call. */
@@ -128,9 +130,10 @@ export class DurableExchanges {
   }
 
   /**
-   * Begins the recording of a call, unless an earlier one has its name.
+   * Begins the recording of a call, unless an earlier recording has its name.
    *
-   * @returns The new recording, or the caller's place at the earlier one, once that has an answer
+   * @returns The new recording, or the caller's attachment to the earlier one, once that has an
+   * answer
    * @throws {GatewayError} `idempotency_key_reused`, `recordings_unavailable`
    */
   async begin(asked: AskedRecording, signal?: AbortSignal): Promise<Begun> {
@@ -156,7 +159,7 @@ export class DurableExchanges {
         this.counts.attached[attachment.isComplete ? "replay" : "retry"]++;
         return { attachment };
       }
-      // That call was refused, has failed or was given up: its name is free, now or soon.
+      // That call was refused, has failed or was given up, so its name is free, now or soon.
       const freed = here?.isGivenUp ? here.discarded : here?.stored;
       if (freed !== undefined) await unlessAborted(freed, signal);
       if (found.id === before) {
@@ -166,7 +169,7 @@ export class DurableExchanges {
     }
   }
 
-  /** Tells whether a name of kind `key` belongs to a recording. False where the store can't say. */
+  /** Returns whether a name of kind `key` belongs to a recording. False if the store fails. */
   async isNamed(name: string): Promise<boolean> {
     try {
       return await this.#parts.store.isNamed(name);
@@ -175,7 +178,7 @@ export class DurableExchanges {
     }
   }
 
-  /** Tells whether a recording of a gateway key is written here and has no reader. */
+  /** Returns whether a recording of a gateway key is written here and has no reader. */
   hasUnread(keyId: string): boolean {
     return Array.from(this.#running.values()).some((recording) =>
       recording.keyId === keyId && !recording.isRead
@@ -183,8 +186,8 @@ export class DurableExchanges {
   }
 
   /**
-   * Attaches a caller to a recorded answer. It is not counted: a caller may attach several times
-   * for one read.
+   * Attaches a caller to a recorded answer. It is not counted here, because a caller can attach
+   * several times for one read.
    *
    * @throws {GatewayError} `exchange_not_found`, `exchange_expired`, `invalid_offset`,
    * `recordings_unavailable`
@@ -199,7 +202,7 @@ export class DurableExchanges {
   /**
    * Finds a recording of a caller.
    *
-   * @throws {GatewayError} `exchange_not_found` also for one of somebody else,
+   * @throws {GatewayError} `exchange_not_found` also for a recording of another caller,
    * `recordings_unavailable`
    */
   async find(id: string, keys: OwnerKeys): Promise<StoredRecording> {
@@ -222,7 +225,7 @@ export class DurableExchanges {
   }
 
   /**
-   * Stops a caller's exchange; a recording that has ended, or was lost, is deleted.
+   * Stops a caller's exchange. A recording that has ended, or was lost, is deleted.
    *
    * @throws {GatewayError} As {@link find}, and `exchange_expired`
    */
@@ -230,14 +233,14 @@ export class DurableExchanges {
     const { store } = this.#parts;
     const { state, isHeld } = await this.find(id, keys);
     const here = this.#here(id);
-    // Also if it was given up: its call goes on for its readers.
+    // Also if it was given up, because its call continues for its readers.
     if (here !== undefined && here.endState === undefined) return here.stop();
     if (state === "expired") throw new GatewayError("exchange_expired");
     await here?.stored;
     if (!isHeld || !await fromStore(store.stop(id))) await fromStore(store.delete(id));
   }
 
-  /** Closes the store, once it has what was recorded here, or does not take it in time. */
+  /** Closes the store after the last writes, or after their deadline. */
   async close(): Promise<void> {
     const { store, clock } = this.#parts;
     const stored = Promise.all(Array.from(this.#running.values(), ({ stored }) => stored));
@@ -250,9 +253,7 @@ export class DurableExchanges {
     await store.close();
   }
 
-  /**
-   * Returns a recording that is written in this process, if others than its own request may use it.
-   */
+  /** Returns a recording that is written in this process, if other requests can use it. */
   #here(id: string): Recording | undefined {
     return this.#parts.isLocal === false ? undefined : this.#running.get(id);
   }
@@ -264,8 +265,7 @@ export class DurableExchanges {
     const { store, clock } = this.#parts;
     const id = toRecordingId(name?.text);
     const all = { ...facts, digest, owner: keys.ownerTag(id), keepMs: settings.keepMs };
-    // The store keeps the holder: what these functions close over is kept as long, and must not
-    // hold the recording.
+    // The store keeps these callbacks, so they must not capture the recording.
     const onOver = (givenUpFor?: GiveUpCause): void => {
       this.#running.delete(id);
       this.counts.over(givenUpFor);
@@ -286,7 +286,7 @@ export class DurableExchanges {
       writeStallMs,
       onOver,
     });
-    // Before the store has it: a request that finds it there must find it here too.
+    // Set before the store has it, because a request that finds it there must find it here too.
     this.#running.set(id, recording);
     let claimed: Claimed | undefined;
     try {
@@ -389,15 +389,12 @@ export class DurableExchanges {
   }
 }
 
-/** Tells whether a recording runs and its answer has not begun. */
+/** Returns whether a recording runs and its answer has not begun. */
 function lacksHead(found: StoredRecording | undefined): found is StoredRecording {
   return found?.state === "running" && found.head === undefined;
 }
 
-/**
- * Awaits something for as long as a caller waits for it. @throws The signal's reason when it is
- * aborted
- */
+/** Awaits a value while the caller waits for it. @throws The signal's reason when it is aborted */
 async function unlessAborted<Value>(
   value: Promise<Value>,
   signal: AbortSignal | undefined,
@@ -414,7 +411,7 @@ async function unlessAborted<Value>(
   }
 }
 
-/** Awaits the store. @throws {GatewayError} `recordings_unavailable` for whatever it fails with */
+/** Awaits the store. @throws {GatewayError} `recordings_unavailable` for all its errors */
 async function fromStore<Answer>(answer: Promise<Answer>): Promise<Answer> {
   try {
     return await answer;

@@ -18,8 +18,7 @@ import {
 /** The largest part of an answer's body in one entry: readers open an entry as a whole. Bytes. */
 const MAX_CONTENT_BYTES = 65_536;
 /**
- * Time to the second attempt to append an entry; it doubles from one attempt to the next.
- * Milliseconds.
+ * Time until the second attempt to append an entry. It doubles after each attempt. Milliseconds.
  */
 const FIRST_RETRY_MS = 50;
 
@@ -27,23 +26,23 @@ export interface EntryWriterOptions {
   readonly held: HeldRecording;
   readonly cipher: EntryCipher;
   readonly clock: Clock;
-  /** Called when an entry can't be written: nothing is written after it. */
+  /** Called when an entry cannot be written. No later entry is written. */
   readonly onFailed: () => void;
 }
 
-/** An entry to be written. */
+/** An entry to write. */
 export interface UnsealedEntry {
   readonly kind: EntryKind;
   readonly offset: number;
-  /** Makes its content when its turn has come. */
+  /** Returns its content. Called when the entry is written. */
   readonly content: () => Uint8Array;
-  /** State of the recording from then on, of the entry that ends it. */
+  /** State of the recording from then on, for the entry that ends it. */
   readonly endState?: "complete" | "broken" | undefined;
   /** Called when the store has it. */
   readonly onStored?: () => unknown;
 }
 
-/** A part of an answer's body that has to be written. */
+/** A part of an answer's body to write. */
 export interface UnsealedBytes {
   /** Offset of its first byte. */
   readonly from: number;
@@ -53,7 +52,7 @@ export interface UnsealedBytes {
   readonly onStored: (to: number) => unknown;
 }
 
-/** Writer of the entries of one recording. Every place of an epoch is sealed at most once. */
+/** Writer of the entries of one recording. Every position of an epoch is sealed at most once. */
 export class EntryWriter {
   readonly #options: EntryWriterOptions;
   #writing: Promise<void> = Promise.resolve();
@@ -63,7 +62,7 @@ export class EntryWriter {
     this.#options = options;
   }
 
-  /** Resolves when the store has what was written so far, or can't have it. Never rejects. */
+  /** Resolves when all entries so far are stored, or cannot be stored. Never rejects. */
   get stored(): Promise<void> {
     return this.#writing;
   }
@@ -77,7 +76,7 @@ export class EntryWriter {
     });
   }
 
-  /** Writes a part of an answer's body, in as many entries as it takes. */
+  /** Writes a part of an answer's body, in as many entries as needed. */
   writeBytes(pieces: readonly Uint8Array[], { from, to, onStored }: UnsealedBytes): void {
     const kind = ENTRY_KIND.bytes;
     if (to - from <= MAX_CONTENT_BYTES) {
@@ -112,7 +111,7 @@ export class EntryWriter {
     onStored?.();
   }
 
-  /** Repeats a write that fails for as long as the lease may last. */
+  /** Repeats a failing write while the lease can last. */
   async #persist(write: () => Promise<void>): Promise<void> {
     const { clock } = this.#options;
     const until = clock.monotonic() + RECORDING_LEASE_MS;

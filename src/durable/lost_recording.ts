@@ -1,6 +1,6 @@
 /**
  * The end of a recording whose gateway has died: its next reader takes it over and closes it, so
- * that it never looks complete unless it is.
+ * that it looks complete only if it is.
  *
  * @module
  */
@@ -26,7 +26,7 @@ export interface LossParts {
   readonly toScanner: ToScanner;
 }
 
-/** The opened answer of a recording. */
+/** The decrypted answer of a recording. */
 interface OpenedAnswer {
   readonly cipher: EntryCipher;
   readonly head: AnswerHead;
@@ -36,12 +36,13 @@ const LOST = "exchange_lost";
 const NO_HOLDER: RecordingHolder = { onStop: () => {}, onLost: () => {}, onRead: () => {} };
 
 /**
- * Closes a recording whose holder is gone. A stream of events gets the error event of its dialect,
- * unless it had its end; another answer is cut. Does nothing if another gateway was faster. One
- * that can't be closed is discarded: held on to, it would look as if it ran.
+ * Closes a recording whose holder is gone. The error event of its dialect is added to a stream of
+ * events, unless it had its end. Any other answer is marked as cut. Does nothing if another gateway
+ * was faster. A recording that cannot be closed is discarded, because otherwise it would look like
+ * a running one.
  *
  * @param recording The recording
- * @param opened Its answer; `undefined` if none had begun: then it is discarded
+ * @param opened Its answer; `undefined` if none had begun. It is then discarded
  */
 export async function closeLost(
   recording: StoredRecording,
@@ -60,8 +61,8 @@ export async function closeLost(
 }
 
 /**
- * Returns a recording as it is once it is closed, if its holder is gone: callers that attach to it
- * learn that it is over.
+ * Returns a recording, and closes it first if its holder is gone, so that callers that attach see
+ * its end.
  *
  * @param recording The recording
  * @returns The recording; `undefined` if it is gone
@@ -99,7 +100,7 @@ async function close(
   const isComplete = scanner?.isDone === true;
   const lacksEnd = !isComplete && scanner?.hasError !== true;
   if (scanner !== undefined && lacksEnd) {
-    // Ends any line and event: readers can have more of the answer than the store.
+    // Ends any open line and event, because readers can have more of the answer than the store.
     const event = "\n\n" + scanner.toErrorEvent(new GatewayError(LOST));
     const bytes = new TextEncoder().encode(event);
     await held.append(

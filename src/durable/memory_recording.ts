@@ -1,5 +1,5 @@
 /**
- * One recording in memory: its entries, its holder, and those that wait for it to change.
+ * One recording in memory: its entries, its holder, and the waits for its changes.
  *
  * @module
  */
@@ -24,27 +24,30 @@ import {
 export const TOMBSTONE_BYTES = 1024;
 /**
  * Size of a recording without its entries, and of an entry beyond its ciphertext: facts, tags, and
- * memory that the runtime adds. With them the processes of all runtimes grow by at most as much as
- * is counted. Bytes.
+ * overhead of the runtime. With these sizes, no runtime's process grows by more than the counted
+ * bytes. Bytes.
  */
 const RECORDING_BYTES = 5120;
 const ENTRY_BYTES = 512;
 
 const nothing = (): void => {};
-/** Holder of a recording that is over, or was loaded and whose gateway has not asked for it. */
+/** Holder of a recording that is over, or that was loaded and not resumed by its gateway yet. */
 const NO_HOLDER: RecordingHolder = { onStop: nothing, onLost: nothing, onRead: nothing };
 
-/** Returns the size that is counted for an entry; for a recording itself without one. Bytes. */
+/**
+ * Returns the counted size of an entry, or of a recording itself if there is no argument. Bytes.
+ */
 export function sizeOf(entry?: SealedEntry): number {
   return entry === undefined ? RECORDING_BYTES : entry.sealed.byteLength + ENTRY_BYTES;
 }
 
-/** A recording whose holder may be in another process, which can end without this one. */
+/** A recording whose holder can be in another process, which can end separately. */
 export interface LeasedRecording extends HeldRecording {
-  /** Says that the lease of the holder has ended. */
+  /** Notes that the lease of the holder has ended. */
   lapse(): void;
   /**
-   * Says that the holder lives. @returns False if the recording is another's, has ended or is gone
+   * Notes that the holder lives. @returns False if the recording has another holder, has ended or
+   * is gone
    */
   renew(): boolean;
 }
@@ -55,13 +58,13 @@ export class MemoryRecording implements BudgetedRecording {
   name: RecordingName | undefined;
   holder: RecordingHolder;
   epoch: number;
-  /** Wall clock at which the lease of its holder has ended; `undefined` while that lasts. */
+  /** Wall clock at which the lease of its holder has ended; `undefined` while it lasts. */
   lapsedAt: number | undefined;
   entries: SealedEntry[];
   state: RecordingState;
   /** Number of bytes of the answer's body. */
   length = 0;
-  /** Size that is counted for it. */
+  /** Counted size. */
   bytes: number = sizeOf();
   share: BudgetedRecording["share"];
   queue: BudgetedRecording["queue"];
@@ -89,24 +92,24 @@ export class MemoryRecording implements BudgetedRecording {
     for (const entry of entries) this.push(entry);
   }
 
-  /** Tells whether its holder writes it. */
+  /** Returns whether its holder writes it. */
   get isWritten(): boolean {
     return this.state === "running" && this.lapsedAt === undefined;
   }
 
-  /** Tells whether it has a holder, or needs none: then no gateway may take it over. */
+  /** Returns whether it has a holder, or needs none. No gateway can then take it over. */
   get isHeld(): boolean {
     return this.state !== "running" || this.lapsedAt === undefined;
   }
 
-  /** Tells whether another gateway has taken it over. */
+  /** Returns whether another gateway has taken it over. */
   get isTakenOver(): boolean {
     return this.epoch > FIRST_EPOCH;
   }
 
   /**
-   * Tells whether a request by its name gets it. A broken one has its name only if it was lost, to
-   * say so once.
+   * Returns whether a request with its name receives it. A broken recording has its name only if it
+   * was lost, to report that once.
    */
   get isGiven(): boolean {
     return this.isHeld && this.state !== "broken" && this.state !== "expired";
@@ -124,7 +127,7 @@ export class MemoryRecording implements BudgetedRecording {
     return { id, facts, state, isHeld, length, expiresAt, head };
   }
 
-  /** Tells whether an entry is the last one, which was sent again. */
+  /** Returns whether an entry is the last one, sent again. */
   hasLast({ kind, offset }: SealedEntry): boolean {
     const last = this.entries.at(-1);
     return last?.kind === kind && last.offset === offset;
@@ -137,8 +140,8 @@ export class MemoryRecording implements BudgetedRecording {
   }
 
   /**
-   * Ends it, or lets it expire. Its holder is let go of at once: on Bun, the whole exchange may
-   * hang on that.
+   * Ends it, or expires it. The reference to its holder is dropped at once, because on Bun it can
+   * keep the whole exchange in memory.
    *
    * @param expiresAt Wall clock at which it expires or has expired
    */
@@ -151,7 +154,7 @@ export class MemoryRecording implements BudgetedRecording {
     this.bytes = TOMBSTONE_BYTES;
   }
 
-  /** Wakes all that wait for a change. */
+  /** Wakes all waits for a change. */
   wake(): void {
     for (const wake of Array.from(this.#waiting)) wake();
   }
@@ -185,7 +188,7 @@ export function entriesFrom(entries: readonly SealedEntry[], offset: number): Se
   return entries.slice(start).filter(isWithin);
 }
 
-/** Tells whether an entry has bytes from an offset on, or is the end. */
+/** Returns whether an entry has bytes from an offset on, or is the end. */
 function reaches(entry: SealedEntry | undefined, offset: number): boolean {
   return entry !== undefined && (entry.kind === ENTRY_KIND.end || lengthAfter(entry) > offset);
 }

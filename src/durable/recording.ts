@@ -1,10 +1,10 @@
 /**
- * A recording at the gateway that writes it: takes the answer as it comes, hands it to the readers
- * at this gateway at once, and to the store in sealed entries.
+ * A recording at the gateway that writes it. It receives the answer, passes it to the readers at
+ * this gateway at once, and writes it to the store in sealed entries.
  *
- * Bytes stand here in the clear only until the store has them. A store that fails does not disturb
- * the answer: the recording is given up, and its readers go on as those of an ordinary call: the
- * slowest one sets the pace.
+ * Plaintext bytes are kept here only until the store has them. A failing store does not disturb the
+ * answer: the recording is given up, and its readers continue like readers of an ordinary call, at
+ * the pace of the slowest one.
  *
  * @module
  */
@@ -25,17 +25,14 @@ import { AnswerReader, type AnswerSource } from "./recording_reader.ts";
 import { ENTRY_KIND, type HeldRecording, type RecordingStore } from "./recording_store.ts";
 import { readPatiently, WAIT_MS } from "./stored_answer.ts";
 
-/** Size at which gathered bytes become an entry. Bytes. */
+/** Size at which collected bytes become an entry. Bytes. */
 const ENTRY_BYTES = 16_384;
-/**
- * The shortest time after a read at another gateway in which its reader may still wait there.
- * Milliseconds.
- */
+/** Time after a read at another gateway in which its reader can still wait there. Milliseconds. */
 const READ_ELSEWHERE_MS = WAIT_MS + 2000;
 
 /**
- * Cause to give a recording up: the answer is too large, the store fails, it was taken over, there
- * is no answer.
+ * Cause for giving up a recording: the answer is too large, the store fails, another gateway has
+ * taken it over, or there is no answer.
  */
 export type GiveUpCause = "size" | "store" | "lost" | "refused";
 
@@ -46,24 +43,24 @@ export interface RecordingOptions {
   readonly store: Pick<RecordingStore, "read" | "gatherMs">;
   readonly settings: DurableConfig;
   readonly clock: Clock;
-  /** The longest time in which a reader takes nothing of what is there. Milliseconds. */
+  /** The longest time in which a reader reads none of the available bytes. Milliseconds. */
   readonly writeStallMs: number;
   /**
-   * Called when nothing more happens here: the store has all of it, or it was given up and has
-   * no reader.
+   * Called when the recording is over here: the store has all of it, or it was given up and has no
+   * reader.
    */
   onOver(givenUpFor?: GiveUpCause): void;
 }
 
-/** The exchange that is recorded, as its recording sees it. */
+/** The recorded exchange, as its recording uses it. */
 export interface RecordedExchange {
-  /** Stops it: it has no reader, or somebody said so. */
+  /** Stops it, because it has no reader, or on request. */
   stop(): void;
   /** Asks for more of the answer, after a `write` that returned false. */
   askForMore(): void;
-  /** Sends bytes without a meaning, if none were sent yet. */
+  /** Sends bytes without meaning, if none were sent yet. */
   announce(): void;
-  /** Returns its outcome; asked once the answer has ended. */
+  /** Returns its outcome. Called once the answer has ended. */
   outcome(): Pick<AnswerEnd, "outcome" | "code">;
 }
 
@@ -78,12 +75,12 @@ export class Recording implements ByteSink, AnswerSource {
   #writer: EntryWriter | undefined;
   /** Bytes that the store does not have yet. */
   readonly #tail = new AnswerTail();
-  /** Offset up to which bytes are in entries, on their way to the store or there. */
+  /** Offset up to which bytes are in entries, in the store or being written. */
   #gatheredTo = 0;
   #end: AnswerEnd | undefined;
   #exchange: RecordedExchange | undefined;
   #isStopAsked = false;
-  /** True until the call itself reads, which it does from its begin. */
+  /** True until the call itself reads, which begins at the first byte. */
   #isNew = true;
   #givenUpFor: GiveUpCause | undefined;
   #isDiscarded = false;
@@ -92,12 +89,12 @@ export class Recording implements ByteSink, AnswerSource {
   #cancelGather = nothing;
   #cancelLinger = nothing;
   #setHead: (head: AnswerHead | undefined) => void = nothing;
-  /** Head of the answer; `undefined` if there will be none to record. */
+  /** Head of the answer; `undefined` if there will be no answer to record. */
   readonly head: Promise<AnswerHead | undefined> = new Promise((resolve) =>
     this.#setHead = resolve
   );
   #setDiscarded: (discarding?: Promise<void>) => void = nothing;
-  /** Resolves when it was given up and the store has nothing of it any more. */
+  /** Resolves when it was given up and removed from the store. */
   readonly discarded: Promise<void> = new Promise((resolve) => this.#setDiscarded = resolve);
 
   constructor(options: RecordingOptions) {
@@ -122,17 +119,17 @@ export class Recording implements ByteSink, AnswerSource {
     return this.#tail.end;
   }
 
-  /** Resolves when the store has what was recorded so far, or can't have it. Never rejects. */
+  /** Resolves when the recorded bytes so far are stored, or cannot be stored. Never rejects. */
   get stored(): Promise<void> {
     return this.#writer?.stored ?? Promise.resolve();
   }
 
-  /** State of the recording once the answer is over, whether or not the store knows. */
+  /** State of the recording once the answer is over, even if the store does not have it yet. */
   get endState(): "complete" | "broken" | undefined {
     return this.#end && (!this.#end.isCut && this.#end.outcome === "ok" ? "complete" : "broken");
   }
 
-  /** True once it is that of an ordinary call: no caller can attach to it any more. */
+  /** True once the recording was given up: no caller can attach to it any more. */
   get isGivenUp(): boolean {
     return this.#givenUpFor !== undefined;
   }
@@ -144,10 +141,7 @@ export class Recording implements ByteSink, AnswerSource {
     this.#writer = new EntryWriter({ held, cipher, clock, onFailed: () => this.giveUp() });
   }
 
-  /**
-   * Sets the exchange that is recorded. It is stopped at once if somebody has asked for that
-   * before.
-   */
+  /** Sets the recorded exchange. It is stopped at once if that was requested earlier. */
   set exchange(exchange: RecordedExchange) {
     this.#exchange = exchange;
     if (this.#isStopAsked) exchange.stop();
@@ -199,7 +193,7 @@ export class Recording implements ByteSink, AnswerSource {
     this.#finish(true);
   }
 
-  /** Gives the recording up before its answer began: its name is free for the next call. */
+  /** Gives the recording up before its answer began, so that its name is free for the next call. */
   discard(): void {
     if (this.#end !== undefined) return;
     this.#end = { length: 0, isCut: true, ...UNKNOWN };
@@ -219,21 +213,21 @@ export class Recording implements ByteSink, AnswerSource {
 
   left(reader: AnswerReader): void {
     if (!this.#readers.delete(reader)) return;
-    // The others may have waited for the slowest.
+    // The others can have waited for the slowest reader.
     if (this.#readers.size > 0) return this.caughtUp();
     this.#held?.setRead(false);
     if (this.isGivenUp) this.#abandon();
     else this.linger();
   }
 
-  /** Waits `ms` for readers, from now on; without any the exchange is stopped. */
+  /** Waits `ms` for readers, from now on. Without readers, the exchange is stopped. */
   linger(ms: number = this.#options.settings.lingerMs): void {
     this.#cancelLinger();
     if (this.#readers.size > 0 || this.#end !== undefined) return;
     this.#cancelLinger = this.#options.clock.timer(ms, () => this.stop());
   }
 
-  /** Takes note that somebody reads it at another gateway, and may wait there for more. */
+  /** Notes that a caller reads it at another gateway, and can wait there for more. */
   readElsewhere(): void {
     this.linger(Math.max(this.#options.settings.lingerMs, READ_ELSEWHERE_MS));
   }
@@ -260,7 +254,9 @@ export class Recording implements ByteSink, AnswerSource {
     });
   }
 
-  /** Makes an entry of what was gathered, now if there is enough, else when its time is over. */
+  /**
+   * Makes an entry of the collected bytes, now if there are enough, else when their time is over.
+   */
   #gather(): void {
     const { store: { gatherMs }, clock } = this.#options;
     if (this.length - this.#gatheredTo >= ENTRY_BYTES) return this.#flush();
@@ -276,14 +272,14 @@ export class Recording implements ByteSink, AnswerSource {
     if (this.length === from || this.isGivenUp) return;
     const pieces = this.#tail.piecesFrom(from);
     this.#gatheredTo = this.length;
-    // Once it was given up, its readers decide: they need what the store is to lose.
+    // Once it was given up, its readers decide, because they need bytes that the store will delete.
     const onStored = (to: number) => this.isGivenUp || this.#tail.dropTo(to);
     this.#writer?.writeBytes(pieces, { from, to: this.length, onStored });
   }
 
   /**
-   * Gives the recording up: the store fails, is full or has given it to another gateway, or the
-   * answer is too large.
+   * Gives the recording up, because the store fails, is full or has assigned it to another gateway,
+   * or the answer is too large.
    */
   giveUp(cause: GiveUpCause = "store"): void {
     if (this.isGivenUp || this.#isSettled) return;
@@ -296,10 +292,10 @@ export class Recording implements ByteSink, AnswerSource {
   }
 
   /**
-   * Lets go of what no reader needs, once the recording was given up, and of the entries in the
-   * store.
+   * Once the recording was given up, frees the bytes that no reader needs, and deletes the entries
+   * in the store.
    *
-   * @returns Whether every reader has all there is
+   * @returns Whether every reader has all bytes so far
    */
   #trim(): boolean {
     const offset = Math.min(this.length, ...Array.from(this.#readers, (reader) => reader.offset));
@@ -309,7 +305,8 @@ export class Recording implements ByteSink, AnswerSource {
   }
 
   /**
-   * Deletes the entries in the store, and frees the name: from now on, the call is an ordinary one.
+   * Deletes the entries in the store, and frees the name. From now on, the call is an ordinary
+   * call.
    */
   #discardStored(): void {
     if (this.#isDiscarded) return;
@@ -341,14 +338,14 @@ interface Piece {
 }
 
 /**
- * The last bytes of an answer in the clear, from some offset to its present end: the store does not
+ * The last bytes of an answer as plaintext, from some offset to its current end. The store does not
  * have them yet.
  */
 class AnswerTail {
   #pieces: Piece[] = [];
   #end = 0;
 
-  /** Offset of the first byte that is here, or of the next one if there is none. */
+  /** Offset of the first byte in here, or of the next byte if there is none. */
   get start(): number {
     return this.#pieces[0]?.offset ?? this.#end;
   }
@@ -358,7 +355,7 @@ class AnswerTail {
     return this.#end;
   }
 
-  /** Takes the next bytes. @returns Their offset */
+  /** Adds the next bytes. @returns Their offset */
   push(bytes: Uint8Array): number {
     const offset = this.#end;
     this.#end += bytes.byteLength;
@@ -366,7 +363,7 @@ class AnswerTail {
     return offset;
   }
 
-  /** Returns the bytes from an offset on; `undefined` if the first of them are not here. */
+  /** Returns the bytes from an offset on; `undefined` if the first of them were dropped. */
   from(offset: number): Uint8Array | undefined {
     const index = this.#pieces.findLastIndex((piece) => piece.offset <= offset);
     const piece = this.#pieces[index];
@@ -380,7 +377,7 @@ class AnswerTail {
     return this.#pieces.filter((piece) => piece.offset >= offset).map(({ bytes }) => bytes);
   }
 
-  /** Lets go of pieces that end before or at an offset. */
+  /** Drops pieces that end before or at an offset. */
   dropTo(offset: number): void {
     const first = this.#pieces.findIndex((piece) => piece.offset + piece.bytes.byteLength > offset);
     this.#pieces = first === -1 ? [] : this.#pieces.slice(first);

@@ -1,6 +1,6 @@
 /**
  * The budget of recordings in memory: the share of each gateway key, and the order in which
- * recordings make room. Every step takes constant time, however many recordings there are.
+ * recordings are evicted. Every step runs in constant time, regardless of the number of recordings.
  *
  * @module
  */
@@ -13,8 +13,8 @@ interface Linked<Item> {
 }
 
 /**
- * A queue from whose middle items can be removed. A `Set` is slow here: V8 skips removed items at
- * its begin each time.
+ * A queue that allows removal of items from its middle. A `Set` is slow here, because V8 skips
+ * removed items at its start each time.
  */
 class LinkedQueue<Item extends Linked<Item>> {
   #last: Item | undefined;
@@ -27,7 +27,7 @@ class LinkedQueue<Item extends Linked<Item>> {
     this.#last = item;
   }
 
-  /** Removes an item, which has to be in this queue. */
+  /** Removes an item, which must be in this queue. */
   remove(item: Item): void {
     const { previous, next } = item;
     if (previous === undefined) this.first = next;
@@ -38,21 +38,21 @@ class LinkedQueue<Item extends Linked<Item>> {
   }
 }
 
-/** A recording as its budget sees it. */
+/** A recording as its budget uses it. */
 export interface BudgetedRecording extends Linked<BudgetedRecording> {
   readonly facts: { readonly keyId: string };
-  /** Size that is counted for it. Bytes. */
+  /** Counted size. Bytes. */
   readonly bytes: number;
   /** Share of its key; `undefined` before it is counted, and once it has expired. */
   share: KeyShare | undefined;
-  /** Queue in which it waits to make room. */
+  /** Queue in which it waits for its eviction. */
   queue: LinkedQueue<BudgetedRecording> | undefined;
 }
 
 class KeyShare implements Share, Linked<KeyShare> {
   held = 0;
   users = 0;
-  /** Size of its recordings that run, which can't make room. Bytes. */
+  /** Size of its running recordings, which cannot be evicted. Bytes. */
   readonly running: Share = createShare();
   /** Recordings that have ended, oldest first. */
   readonly ended: LinkedQueue<BudgetedRecording> = new LinkedQueue();
@@ -72,16 +72,16 @@ const classOf = (bytes: number): number =>
   Math.floor(CLASSES_A_DOUBLING * Math.log2(Math.max(1, bytes)));
 
 /**
- * Bytes of recordings that run which a key may hold for each that no such recording holds: nine
- * tenths. So its calls leave room for those of other keys.
+ * Bytes that running recordings of a key can have for each byte that no running recording has: at
+ * most nine tenths of the budget. So the calls of a key leave room for calls of other keys.
  */
 export const RUNNING_FACTOR = 9;
 
 export class RecordingBudget<Recording extends BudgetedRecording> {
   readonly #budget: SharedBudget<KeyShare>;
-  /** The part of the budget that recordings hold which run. */
+  /** The part of the budget that running recordings use. */
   readonly #running: SharedBudget;
-  /** Shares that have recordings which have ended, by the size of all that they hold. */
+  /** Shares with ended recordings, by the total size of the share. */
   readonly #classes = Array.from({ length: CLASSES }, () => new LinkedQueue<KeyShare>());
   readonly #expired = new LinkedQueue<BudgetedRecording>();
 
@@ -90,7 +90,7 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
     this.#running = new SharedBudget(maxBytes, createShare);
   }
 
-  /** Changes the size of all recordings together. Those that are there stay. */
+  /** Changes the maximum size of all recordings together. Existing recordings stay. */
   resize(maxBytes: number): void {
     this.#budget.resize(maxBytes);
     this.#running.resize(maxBytes);
@@ -104,7 +104,7 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
     return bytes <= this.#budget.free;
   }
 
-  /** Tells whether the recordings of a key that run may grow. */
+  /** Returns whether the running recordings of a key are allowed to grow. */
   mayRun(bytes: number, keyId: string): boolean {
     const running = this.#budget.find(keyId)?.running ?? createShare();
     return bytes <= this.#running.room(running, RUNNING_FACTOR);
@@ -115,7 +115,7 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
     this.grow(recording, recording.bytes);
   }
 
-  /** Counts bytes that a recording has got. */
+  /** Counts bytes that were added to a recording. */
   grow({ share }: Recording, bytes: number): void {
     this.#budget.count(bytes);
     if (share === undefined) return;
@@ -124,7 +124,7 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
     this.#sort(share);
   }
 
-  /** Lets a recording that has ended make room from now on. */
+  /** Allows the eviction of a recording that has ended. */
   end(recording: Recording): void {
     const { share } = recording;
     if (share === undefined) return;
@@ -133,14 +133,14 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
     this.#sort(share);
   }
 
-  /** Counts a recording as expired. @param bytes Size that is counted for it from now on */
+  /** Counts a recording as expired. @param bytes Its counted size from now on */
   expire(recording: Recording, bytes: number): void {
     this.remove(recording);
     this.#budget.count(bytes);
     this.#enqueue(recording, this.#expired);
   }
 
-  /** Counts a recording no more. */
+  /** Removes a recording from the counts. */
   remove(recording: Recording): void {
     const { share } = recording;
     const isRunning = recording.queue === undefined;
@@ -161,10 +161,11 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
   }
 
   /**
-   * Finds the recording that makes room for a key: the oldest of the key that holds most, to a
-   * fifth, and rather one of its own. So a key pushes out its own recordings, or a larger key's.
+   * Finds the recording to evict for a key: the oldest one of the key with the most bytes, compared
+   * with a precision of a fifth. If sizes are equal, a recording of the key itself is preferred. So
+   * a key evicts its own recordings, or recordings of a larger key.
    *
-   * @returns The recording; `undefined` if none makes room for this key
+   * @returns The recording; `undefined` if none can be evicted for this key
    */
   next(keyId: string): Recording | undefined {
     const own = this.#budget.find(keyId);
@@ -178,7 +179,7 @@ export class RecordingBudget<Recording extends BudgetedRecording> {
     return undefined;
   }
 
-  /** Counts bytes of recordings that run. */
+  /** Counts bytes of running recordings. */
   #run({ running }: KeyShare, bytes: number): void {
     running.held += bytes;
     this.#running.count(bytes);

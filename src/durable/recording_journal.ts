@@ -1,5 +1,5 @@
 /**
- * Port: a journal of recordings, from which a store in memory is loaded again where its process may
+ * Port: a journal of recordings, from which a store in memory is loaded again if its process can
  * end at any time.
  *
  * @module
@@ -15,7 +15,7 @@ import type {
 export interface KeptRecording {
   readonly id: string;
   readonly facts: RecordingFacts;
-  /** `undefined` if it has no name, or no longer. */
+  /** `undefined` if it has no name, or has it no longer. */
   readonly name: RecordingName | undefined;
   readonly epoch: number;
   readonly state: RecordingState;
@@ -25,8 +25,8 @@ export interface KeptRecording {
    */
   readonly expiresAt: number | undefined;
   /**
-   * Wall clock at which the lease of its holder has ended; `undefined` while that lasts.
-   * Milliseconds since 1970.
+   * Wall clock at which the lease of its holder has ended; `undefined` while it lasts. Milliseconds
+   * since 1970.
    */
   readonly lapsedAt: number | undefined;
 }
@@ -37,15 +37,15 @@ export interface LoadedRecording extends KeptRecording {
 }
 
 /**
- * Port: a journal. Its writes are as one with the change that they keep: whatever throws, that does
- * not happen.
+ * Port: a journal. Its writes are atomic with the change that they store: if a write throws, the
+ * change does not happen.
  */
 export interface RecordingJournal {
   /** Loads all recordings, oldest first. */
   load(): Iterable<LoadedRecording>;
-  /** Keeps a new recording, or what has changed of one. */
+  /** Stores a new recording, or changes of a recording. */
   save(kept: KeptRecording): void;
-  /** Keeps an entry. @param index Number of entries before it */
+  /** Stores an entry. @param index Number of entries before it */
   append(id: string, index: number, entry: SealedEntry): void;
   /** Deletes the entries of a recording. */
   clear(id: string): void;

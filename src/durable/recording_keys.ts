@@ -12,7 +12,7 @@ import { type SealedEntry, toBase64Url } from "./recording_store.ts";
 /** The credentials of a caller, and the provider that it calls. */
 export interface Owner {
   /**
-   * The gateway key in plain text; of a caller with an identity token, its id, since its tokens
+   * The gateway key in plain text. For a caller with an identity token, its id, because its tokens
    * change.
    */
   readonly gatewayKey: string;
@@ -21,7 +21,7 @@ export interface Owner {
   readonly provider: string;
 }
 
-/** Domain of all that is derived here, as the salt of HKDF's first step (RFC 5869 §3.1). */
+/** Domain of all keys that are derived here, as the salt of HKDF's first step (RFC 5869 §3.1). */
 const DOMAIN = utf8ToBytes("sallyport recordings 1");
 /** Size of an initialization vector of AES-GCM (NIST SP 800-38D §5.2.1.1). Bytes. */
 const IV_BYTES = 12;
@@ -32,14 +32,13 @@ export class OwnerKeys {
   readonly #root: Uint8Array;
 
   constructor({ gatewayKey, credentials, provider }: Owner) {
-    // JSON keeps the parts apart: no part can pass for the end of one and the beginning of the
-    // next.
+    // JSON separates the parts, so that different parts never produce the same text.
     const parts = JSON.stringify([gatewayKey, Object.entries(credentials).sort(), provider]);
     this.#root = extract(sha256, utf8ToBytes(parts), DOMAIN);
   }
 
   /**
-   * Returns a tag that says nothing without both credentials.
+   * Returns a tag that reveals nothing without both credentials.
    *
    * @returns 256 bits in base64url
    */
@@ -66,8 +65,8 @@ export class OwnerKeys {
 }
 
 /**
- * The place of an entry in its recording. It is the initialization vector: an entry that was moved
- * can't be opened.
+ * The position of an entry in its recording. It is the initialization vector, so an entry that was
+ * moved cannot be opened.
  */
 type Place = Pick<SealedEntry, "kind" | "offset" | "epoch">;
 
@@ -80,8 +79,8 @@ export class EntryCipher {
   }
 
   /**
-   * Seals the content of an entry. An epoch has no two entries of one kind at one offset, so that
-   * no vector repeats.
+   * Seals the content of an entry. An epoch never has two entries of the same kind at the same
+   * offset, so no vector repeats.
    */
   async seal(place: Place, content: Uint8Array<ArrayBuffer>): Promise<SealedEntry> {
     const params = { name: "AES-GCM", iv: toVector(place) };
@@ -91,7 +90,7 @@ export class EntryCipher {
     };
   }
 
-  /** Opens an entry. @throws For one that was changed, moved or sealed with another key */
+  /** Opens an entry. @throws For an entry that was changed, moved or sealed with another key */
   async open(entry: SealedEntry): Promise<Uint8Array<ArrayBuffer>> {
     const params = { name: "AES-GCM", iv: toVector(entry) };
     return new Uint8Array(await crypto.subtle.decrypt(params, this.#key, entry.sealed));
@@ -109,7 +108,7 @@ function toVector({ epoch, kind, offset }: Place): Uint8Array<ArrayBuffer> {
   return bytes;
 }
 
-/** Compares two tags in a time that does not tell where they differ. */
+/** Compares two tags in constant time. */
 export function isSameTag(left: string, right: string): boolean {
   let difference = left.length ^ right.length;
   for (let index = 0; index < left.length; index++) {

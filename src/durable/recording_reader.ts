@@ -1,5 +1,5 @@
 /**
- * Readers of recorded answers: each a body from an offset on, with its own back-pressure.
+ * Readers of recorded answers. Each is a body from an offset on, with its own back-pressure.
  *
  * @module
  */
@@ -10,18 +10,18 @@ import type { AnswerBytes, AnswerEnd, AnswerPart } from "./answer_log.ts";
 /** Source of an answer's bytes for one reader. */
 export interface AnswerSource {
   /**
-   * Returns what is at hand from an offset on, without waiting. `none` says that the reader has all
-   * there is, and will be offered the next bytes and woken at the end; `undefined` that it has to
-   * read.
+   * Returns the available bytes from an offset on, without waiting. `none` means that the reader
+   * has all bytes so far. It is then offered the next bytes, and woken at the end. `undefined`
+   * means that it must call `read`.
    */
   peek(offset: number): AnswerPart | "none" | undefined;
-  /** Reads from an offset on, and waits for what is still to come. */
+  /** Reads from an offset on, and waits for later bytes. */
   read(offset: number, signal: AbortSignal): Promise<AnswerPart>;
-  /** Takes note that a reader has caught up with what there is. */
+  /** Notes that a reader has read all bytes so far. */
   caughtUp(): void;
-  /** Takes note that a reader left or has the whole answer. */
+  /** Notes that a reader left or has the whole answer. */
   left(reader: AnswerReader): void;
-  /** Sends bytes without a meaning to all readers, if there were none yet. */
+  /** Sends bytes without meaning to all readers, if there were none yet. */
   announce?(): void;
 }
 
@@ -30,17 +30,17 @@ export interface AnswerReaderOptions {
   /** Offset of its first byte. */
   readonly offset: number;
   readonly clock: Clock;
-  /** The longest time in which it takes nothing of what is there. Milliseconds. */
+  /** The longest time in which it reads none of the available bytes. Milliseconds. */
   readonly writeStallMs: number;
 }
 
 /**
- * The way in which a read ended: with the answer, as it ended, or without, since its caller or the
- * store failed.
+ * The outcome of a read: the outcome of the answer, or another one if its caller left or the store
+ * failed.
  */
 export type ReadOutcome = Pick<AnswerEnd, "outcome" | "code">;
 
-/** Outcome of a read that the store fails. */
+/** Outcome of a read after a failure of the store. */
 const UNREADABLE: ReadOutcome = { outcome: "shed", code: "recordings_unavailable" };
 
 export class AnswerReader implements PushedBody {
@@ -50,7 +50,7 @@ export class AnswerReader implements PushedBody {
   #isFull = false;
   #isReading = false;
   #isOver = false;
-  /** Error with which the answer broke off before there was a receiver. */
+  /** Error with which the answer broke off before it had a receiver. */
   #error: unknown;
   #reading: AbortController | undefined;
   #cancelStall = (): void => {};
@@ -64,14 +64,14 @@ export class AnswerReader implements PushedBody {
   }
 
   /**
-   * Offset of its next byte; within a `write`, the one after the bytes that are pushed. The event
-   * that an answer was lost may be longer than the offset moves on, see `openPart`.
+   * Offset of its next byte; within a `write`, the offset after the pushed bytes. The event that
+   * reports a lost answer can be longer than the change of the offset, see `openPart`.
    */
   get offset(): number {
     return this.#offset;
   }
 
-  /** Registers the function that is told once, when it is over. */
+  /** Registers a function that is called once, when it is over. */
   onOver(act: (outcome: ReadOutcome) => void): void {
     this.#onOver = act;
   }
@@ -101,12 +101,12 @@ export class AnswerReader implements PushedBody {
     this.#end({ outcome: "client_closed" });
   }
 
-  /** Offers bytes as they come: for a reader that has all before them. */
+  /** Offers new bytes to a reader that has all bytes before them. */
   offer(bytes: Uint8Array, offset: number): void {
     if (offset === this.#offset && this.#isReady) this.#push({ bytes });
   }
 
-  /** Reads what it can. */
+  /** Reads and pushes as much as possible. */
   wake(): void {
     while (!this.#isOver && this.#isReady) {
       const part = this.#options.source.peek(this.#offset);
@@ -124,7 +124,7 @@ export class AnswerReader implements PushedBody {
     else this.#sink.fail(error);
   }
 
-  /** True while its sink takes what is at hand. */
+  /** True while its sink accepts bytes. */
   get #isReady(): boolean {
     return !this.#isFull && !this.#isReading && this.#sink !== undefined;
   }

@@ -1,9 +1,9 @@
 /**
- * Recordings kept in one place for gateways elsewhere, and the messages with which these use it.
+ * Recordings kept by one server for many gateways, and the messages of these gateways.
  *
- * Gateways may vanish without notice: each recording that is written has a lease, which every
- * message of its holder renews. A holder always has an `attend` under way, which is answered at
- * once when somebody wants something of it.
+ * Gateways can disappear without notice, so each running recording has a lease, which every message
+ * of its holder renews. A holder always has a pending `attend`, which is answered at once when
+ * there is a request for the holder.
  *
  * @module
  */
@@ -26,7 +26,7 @@ import type { MemoryRecordings } from "./recording_store_memory.ts";
 export type RecordingMessage =
   | { readonly type: "claim"; readonly claim: RecordingClaim }
   | { readonly type: "takeOver" | "find" | "stop" | "delete"; readonly id: string }
-  /** `id` is any id that the name could have: it says which store is asked. */
+  /** `id` is any id that the name could have. It selects the store. */
   | { readonly type: "isNamed"; readonly id: string; readonly name: string }
   | { readonly type: "waitForHead"; readonly id: string; readonly waitMs: number }
   | ({ readonly type: "read"; readonly id: string } & Omit<RecordingRead, "signal">)
@@ -37,7 +37,7 @@ export type RecordingMessage =
 export type HolderMessage =
   & { readonly id: string; readonly epoch: number }
   & (
-    /** Waits for what others want of the holder, for a third of its lease. */
+    /** Waits for requests to the holder, for a third of its lease. */
     | { readonly type: "attend" }
     | {
       readonly type: "append";
@@ -48,7 +48,7 @@ export type HolderMessage =
     | { readonly type: "discard" }
   );
 
-/** Answer to a message: what the message asks for, and nothing else. */
+/** Answer to a message. It has only the fields that the message asks for. */
 export interface RecordingAnswer {
   /** The recording, if there is one. */
   readonly found?: StoredRecording | undefined;
@@ -61,13 +61,13 @@ export interface RecordingAnswer {
   /** Epoch of the new holder; left out if there is none. */
   readonly epoch?: number;
   readonly isRestarted?: boolean;
-  /** Wishes of others at the holder. */
+  /** Requests of others to the holder. */
   readonly wanted?: WantedOfHolder;
   /** Failure of the message. */
   readonly failure?: "lost" | "full";
 }
 
-/** Wishes of others at the holder of a recording, since it was last told. */
+/** Requests of others to the holder of a recording, since its last answer. */
 export interface WantedOfHolder {
   readonly isStopped: boolean;
   readonly isRead: boolean;
@@ -76,17 +76,17 @@ export interface WantedOfHolder {
 
 const nothing = (): void => {};
 /**
- * The longest time for which an `attend` waits: a holder that lives renews its lease in time.
+ * The longest time for which an `attend` waits, so that a live holder renews its lease in time.
  * Milliseconds.
  */
 const ATTEND_MS = RECORDING_LEASE_MS / 3;
 /**
- * Interval at which a holder hears that there are readers: each of their reads would be too often.
+ * Interval at which a holder is notified of readers. A message for each read would be too often.
  * Milliseconds.
  */
 const READ_MS = 500;
 
-/** The lease of a holder elsewhere, and the wishes that it has not heard yet. */
+/** The lease of a holder elsewhere, and the requests that it has not received yet. */
 class Lease implements RecordingHolder {
   readonly #clock: Clock;
   readonly gateway: string;
@@ -119,7 +119,7 @@ class Lease implements RecordingHolder {
     this.#tell();
   }
 
-  /** Waits until somebody wants something of the holder, or for some time. */
+  /** Waits for a request to the holder, or for some time. */
   async attend(): Promise<WantedOfHolder> {
     const isReadDue = this.#isRead && this.#clock.monotonic() - this.#toldReadAt >= READ_MS;
     const isWanted = this.#isStopped || this.#isLost || isReadDue;
@@ -149,7 +149,7 @@ interface Held {
 export class RecordingServer {
   readonly #store: MemoryRecordings;
   readonly #clock: Clock;
-  /** Recordings with a holder that lives, by their ids. */
+  /** Recordings with a live holder, by their ids. */
   readonly #held = new Map<string, Held>();
 
   constructor(store: MemoryRecordings, clock: Clock) {

@@ -1,6 +1,6 @@
 /**
- * Store of recordings in the memory of one process, bounded in bytes: those that have ended make
- * room for new ones, of the key that holds most first.
+ * Store of recordings in the memory of one process, bounded in bytes. Ended recordings are evicted
+ * for new ones, beginning with the key that uses the most bytes.
  *
  * @module
  */
@@ -32,7 +32,7 @@ export interface MemoryRecordingsOptions {
   readonly clock: Clock;
   /** Maximum size of all recordings together. Bytes. */
   readonly maxBytes: number;
-  /** Keeps what the store has beyond its process; without it all ends with the process. */
+  /** Keeps the recordings beyond the process. Without it they end with the process. */
   readonly journal?: RecordingJournal | undefined;
 }
 
@@ -42,8 +42,8 @@ export type ClaimedInMemory =
   | { readonly found: StoredRecording };
 
 /**
- * Store in memory. A holder in the same process has its recordings for as long as there is the
- * store; of one elsewhere, somebody has to say when its lease ends, see {@link LeasedRecording}.
+ * Store in memory. A holder in the same process has its recordings for the life of the store. The
+ * end of the lease of a holder elsewhere must be reported, see {@link LeasedRecording}.
  */
 export class MemoryRecordings implements RecordingStore {
   readonly gatherMs: number | undefined = undefined;
@@ -77,12 +77,12 @@ export class MemoryRecordings implements RecordingStore {
     this.#budget.resize(maxBytes);
   }
 
-  /** Number of recordings, with those that are known to be expired. */
+  /** Number of recordings, including expired ones with a known id. */
   get size(): number {
     return this.#all.size;
   }
 
-  /** Recordings that run and whose holder has a lease. */
+  /** Running recordings whose holder has a lease. */
   get running(): readonly { readonly id: string; readonly epoch: number }[] {
     return Array.from(this.#all.values()).filter(({ isWritten }) => isWritten);
   }
@@ -150,10 +150,10 @@ export class MemoryRecordings implements RecordingStore {
   }
 
   /**
-   * Gives a recording to its holder again, after the store was loaded from its journal or the lease
-   * has ended.
+   * Assigns a recording to its holder again, after the store was loaded from its journal or the
+   * lease has ended.
    *
-   * @returns The recording; `undefined` if it is another's, or gone
+   * @returns The recording; `undefined` if it has another holder, or is gone
    */
   resume(id: string, epoch: number, holder: RecordingHolder): LeasedRecording | undefined {
     const recording = this.#all.get(id);
@@ -224,7 +224,7 @@ export class MemoryRecordings implements RecordingStore {
     return this.#toHeld(recording);
   }
 
-  /** Returns a recording as its holder has it: for as long as the epoch is the holder's. */
+  /** Returns a recording for its holder. It works while the epoch is the holder's. */
   #toHeld(recording: MemoryRecording): LeasedRecording {
     const { id, epoch } = recording;
     const isMine = () => recording.epoch === epoch;
@@ -264,7 +264,7 @@ export class MemoryRecordings implements RecordingStore {
     recording.wake();
   }
 
-  /** Makes room for bytes of a key: recordings that have ended expire. @throws {RecordingsFull} */
+  /** Makes room for bytes of a key by expiring ended recordings. @throws {RecordingsFull} */
   #makeRoom(bytes: number, keyId: string): void {
     if (!this.#budget.mayRun(bytes, keyId)) throw new RecordingsFull();
     while (!this.#budget.hasRoom(bytes)) {
@@ -306,8 +306,8 @@ export class MemoryRecordings implements RecordingStore {
   }
 
   /**
-   * Deletes the entries; the id stays for some time. @param keepsName True if the name has to say
-   * that it was lost
+   * Deletes the entries. The id stays known for some time. @param keepsName True if the name must
+   * report the loss
    */
   #expire(recording: MemoryRecording, keepsName = false): void {
     if (recording.state === "expired") return;
@@ -330,7 +330,7 @@ export class MemoryRecordings implements RecordingStore {
     this.#journal?.forget(id);
   }
 
-  /** Takes a recording from the journal. */
+  /** Restores a recording from the journal. */
   #restore(loaded: LoadedRecording): void {
     const recording = new MemoryRecording(loaded);
     const { id, state, expiresAt = 0, lapsedAt, facts: { keepMs } } = recording;
@@ -348,12 +348,12 @@ export class MemoryRecordings implements RecordingStore {
   }
 }
 
-/** Recordings by name: finds the recording that a request gets. */
+/** Recordings by name: finds the recording for a request. */
 class RecordingNames {
   /** Recordings of each name, oldest first. */
   readonly #named = new Map<string, MemoryRecording[]>();
 
-  /** Finds the recording that a request with this name gets. */
+  /** Finds the recording for a request with this name. */
   find(name: RecordingName | undefined): MemoryRecording | undefined {
     const named = name && this.#named.get(name.text);
     if (name === undefined || named === undefined) return undefined;
@@ -361,13 +361,13 @@ class RecordingNames {
     return name.isRetry ? findRetried(named) : undefined;
   }
 
-  /** Adds a recording, newer than those before. */
+  /** Adds a recording, newer than the ones before. */
   add(recording: MemoryRecording): void {
     const text = recording.name?.text;
     if (text !== undefined) this.#named.set(text, [...this.#named.get(text) ?? [], recording]);
   }
 
-  /** Takes the name from a recording: it is free, or another's. */
+  /** Removes the name from a recording, so that it is free or belongs to another one. */
   free(recording: MemoryRecording): void {
     const text = recording.name?.text;
     if (text === undefined) return;
@@ -379,9 +379,9 @@ class RecordingNames {
 }
 
 /**
- * Finds the recording to which a retry by body belongs: the only one that runs, or one of several
- * that have no reader; if none runs, the newest. Equal requests at the same time are no retries of
- * each other.
+ * Finds the recording to which a retry by body belongs: the only running one, or one without a
+ * reader if several run, or the newest if none runs. Equal requests at the same time are not
+ * retries of each other.
  */
 function findRetried(named: readonly MemoryRecording[]): MemoryRecording | undefined {
   const running = named.filter(({ state }) => state === "running");

@@ -1,5 +1,5 @@
 /**
- * Recordings that are kept elsewhere, by a {@link RecordingServer} that is reached by messages.
+ * Recordings that are kept by a {@link RecordingServer} elsewhere, which receives messages.
  *
  * @module
  */
@@ -21,26 +21,26 @@ import {
 import type { HolderMessage, RecordingAnswer, RecordingMessage } from "./recording_server.ts";
 
 /**
- * Sends a message to the place that keeps its recording, always the same one for ids with the same
- * tag. Rejects if that can't be reached in time.
+ * Sends a message to the server of its recording, always the same server for ids with the same tag.
+ * Rejects if the server cannot be reached in time.
  */
 export type SendToRecordings = (message: RecordingMessage) => Promise<RecordingAnswer>;
 
 export interface RemoteRecordingsOptions {
   readonly send: SendToRecordings;
   readonly clock: Clock;
-  /** The longest time for which a writer gathers bytes for an entry. Milliseconds. */
+  /** The longest time for which a writer collects bytes for an entry. Milliseconds. */
   readonly gatherMs: number;
-  /** Takes work that has to be finished even when its exchange is over. */
+  /** Receives work that must be finished even after its exchange is over. */
   readonly keepAlive?: ((work: Promise<unknown>) => void) | undefined;
 }
 
 /**
- * The longest time of one wait: so soon the other side learns that a reader left or still waits.
+ * The longest time of one wait. After it, the server knows that a reader left or still waits.
  * Milliseconds.
  */
 const WAIT_MS = 1000;
-/** Time between two attempts to reach the other side. Milliseconds. */
+/** Time between two attempts to reach the server. Milliseconds. */
 const RETRY_MS = 500;
 
 /** The holder's side of a message. */
@@ -134,7 +134,7 @@ export class RemoteRecordings implements RecordingStore {
     return held;
   }
 
-  /** Sends a message. @throws {RecordingLost | RecordingsFull} As the store has it */
+  /** Sends a message. @throws {RecordingLost | RecordingsFull} As the server reports */
   async #send(message: RecordingMessage): Promise<RecordingAnswer> {
     const answer = await this.#options.send(message);
     if (answer.failure === "lost") throw new RecordingLost();
@@ -207,7 +207,7 @@ class RemotelyHeld implements HeldRecording {
   async discard(): Promise<void> {
     const said = this.#say({ type: "discard" });
     this.#isOver = true;
-    await said.catch(() => {}); // without the message, it expires without its holder
+    await said.catch(() => {}); // without this message, it expires
     this.#setOver();
   }
 
@@ -215,7 +215,7 @@ class RemotelyHeld implements HeldRecording {
     this.#say({ type: "setRead", isRead }).catch(() => {});
   }
 
-  /** Renews the lease, and hears what others want, until it is over. */
+  /** Renews the lease, and receives requests of others, until it is over. */
   async #attend(): Promise<void> {
     while (!this.#isOver) {
       try {

@@ -1,5 +1,6 @@
 /**
- * A recorded answer as it is read from the store: another gateway writes it, or it is complete.
+ * A recorded answer that is read from the store, because another gateway writes it, or because it
+ * is complete.
  *
  * @module
  */
@@ -16,7 +17,7 @@ import {
   type StoredRecording,
 } from "./recording_store.ts";
 
-/** The longest time of one wait at the store. Milliseconds. */
+/** The longest time of one wait in the store. Milliseconds. */
 export const WAIT_MS = 10_000;
 /** Time between two attempts at a store that fails. Milliseconds. */
 const RETRY_MS = 250;
@@ -27,7 +28,7 @@ export interface StoredAnswerParts extends LossParts {
   readonly head: AnswerHead;
 }
 
-/** Source of one reader, which waits at the store for what is still to come. */
+/** Source of one reader, which waits in the store for later entries. */
 export class StoredAnswer implements AnswerSource {
   readonly #recording: StoredRecording;
   readonly #parts: StoredAnswerParts;
@@ -57,9 +58,9 @@ export class StoredAnswer implements AnswerSource {
 }
 
 /**
- * Reads entries, again and again while the store fails, for as long as a lease lasts.
+ * Reads entries. While the store fails, it retries for the duration of a lease.
  *
- * @throws What the store failed with at last
+ * @throws The last error of the store
  */
 export async function readPatiently(
   store: Pick<RecordingStore, "read">,

@@ -1,8 +1,7 @@
 /**
- * Port: time; and the clock of the runtime, which runs many timers on a single one of the
- * runtime's. Nearly every deadline of an exchange is cancelled long before it is due, and the
- * runtimes' own timers cost more to set and to clear than all other bookkeeping of such an
- * exchange.
+ * Port: time. The clock of the runtime, which runs many timers on one timer of the runtime. Nearly
+ * every deadline of an exchange is cancelled long before it is due, and setting and clearing timers
+ * of the runtime would cost more than all other bookkeeping of such an exchange.
  *
  * @module
  */
@@ -10,7 +9,7 @@
 /**
  * Time, as a part: tests pass their own instead of patching globals.
  *
- * @example A clock that stands still until a test moves it
+ * @example A clock that changes only when a test moves it
  * ```ts
  * import { type Clock, createGateway, parseConfig } from "sallyport";
  *
@@ -37,25 +36,25 @@
 export interface Clock {
   /** Wall clock, milliseconds since 1970: for what people read and for the expiry of keys. */
   now(): number;
-  /** Milliseconds that only grow: for durations and deadlines. */
+  /** Monotonic milliseconds, for durations and deadlines. */
   monotonic(): number;
   /**
    * Calls `fire` once after `ms` milliseconds.
    *
-   * @param options `isBackground` lets a process with nothing else to do end before the timer fires
+   * @param options `isBackground` lets the process exit before the timer fires if nothing else runs
    * @returns Cancels it; safe to call at any time, also again
    */
   timer(ms: number, fire: () => void, options?: { readonly isBackground?: boolean }): () => void;
 }
 
 /**
- * The longest time that the runtimes' timers take (HTML, `setTimeout`: a signed 32-bit integer).
- * Milliseconds.
+ * The longest time that timers of the runtimes accept (HTML, `setTimeout`: a signed 32-bit
+ * integer). Milliseconds.
  */
 const MAX_MS = 2 ** 31 - 1;
 /**
- * The number of lines up to which empty ones are kept for reuse: the deadlines of a configuration
- * are few.
+ * The number of lines up to which empty lines are kept for reuse. A configuration has few different
+ * deadlines.
  */
 const MAX_LENGTHS = 64;
 
@@ -78,22 +77,24 @@ interface Line {
 
 /** The runtime's time and timer, as {@link Timers} uses them. */
 export interface TimerRuntime {
-  /** Milliseconds that only grow. */
+  /** Monotonic milliseconds. */
   monotonic(): number;
   /** Calls `fire` once after about `ms` milliseconds. @returns Cancels it */
   set(ms: number, fire: () => void): () => void;
 }
 
-/** Timers that are never early, and keep the process alive exactly as long as one of them waits. */
+/**
+ * Timers that never fire early, and that keep the process alive exactly while one of them waits.
+ */
 export class Timers {
   readonly #runtime: TimerRuntime;
   readonly #lines = new Map<number, Line>();
   #waiting = 0;
-  /** Time at which the runtime's timer goes off; Infinity while there is none. */
+  /** Time at which the runtime's timer fires; Infinity while there is none. */
   #wakeAt = Infinity;
   #clear = (): void => {};
 
-  /** @param runtime Time, and the one timer */
+  /** @param runtime Time, and the single timer */
   constructor(runtime: TimerRuntime) {
     this.#runtime = runtime;
   }
@@ -108,7 +109,7 @@ export class Timers {
   set(ms: number, fire: () => void): () => void {
     const now = this.#runtime.monotonic();
     const line = this.#lines.get(ms) ?? this.#addLine(ms);
-    const dueAt = now + Math.max(1, ms); // as the runtimes have it: at once is never now
+    const dueAt = now + Math.max(1, ms); // like the runtimes: never in the same turn
     const waiting: Waiting = { dueAt, fire, before: line.last, after: undefined, isOver: false };
     if (line.last === undefined) line.first = waiting;
     else line.last.after = waiting;
@@ -134,11 +135,11 @@ export class Timers {
     if (after === undefined) line.last = before;
     else after.before = before;
     if (line.first === undefined && this.#lines.size > MAX_LENGTHS) this.#lines.delete(line.ms);
-    // One that grew old before it was taken back would keep all that were set after it from the
-    // collection of the young.
+    // Unlinked, because a cancelled timer in V8's old generation would keep all later timers alive
+    // in young collections.
     waiting.before = waiting.after = undefined;
     waiting.fire = nothing;
-    if (--this.#waiting > 0) return; // it goes off early, and finds out
+    if (--this.#waiting > 0) return; // it fires early, and checks
     this.#clear();
     this.#wakeAt = Infinity;
   }
@@ -164,7 +165,7 @@ export class Timers {
         }
       }
     } finally {
-      // Also when one of them threw: the others are no less due.
+      // Runs also if one of them threw, because the others are due too.
       let next = Infinity;
       for (const { first } of this.#lines.values()) next = Math.min(next, first?.dueAt ?? Infinity);
       if (next < this.#wakeAt) this.#sleep(next, now);
@@ -173,8 +174,8 @@ export class Timers {
 }
 
 /**
- * Lets the process end while this timer waits. Timers of Deno are numbers, those of Node and Bun
- * objects.
+ * Lets the process exit while this timer waits. Timers are numbers in Deno, and objects in Node and
+ * Bun.
  */
 function unref(handle: unknown): void {
   const { Deno: deno } = globalThis as { Deno?: { unrefTimer(id: unknown): void } };

@@ -1,15 +1,13 @@
 /**
- * Waits for a store of keys or a limiter, which may be an embedder's own code, at most until its
- * exchange is aborted, and never forever.
+ * Waits for a store of keys or a limiter, which can be an embedder's own code. The wait ends when
+ * its exchange is aborted, or at a deadline.
  *
  * @module
  */
 import type { Clock } from "./clock.ts";
 import { dropRejection, type Exchange, isPromise } from "./exchange.ts";
 
-/**
- * The longest wait for a store of keys or counts; a store that works answers sooner. Milliseconds.
- */
+/** The longest wait for a store of keys or counts. A working store answers sooner. Milliseconds. */
 export const STORE_DEADLINE_MS = 10_000;
 
 /** Conditions of a wait. */
@@ -20,17 +18,17 @@ export interface WaitOptions<T> {
   /** Makes the error that is thrown after {@link STORE_DEADLINE_MS}. */
   toError(): Error;
   /**
-   * Takes a value that came after the wait had ended: a lease, for example, has to be given back.
+   * Receives a value that arrived after the wait had ended. A lease, for example, must be released.
    */
   onLate?(value: T): unknown;
 }
 
 /**
- * Waits for the answer of a part of the gateway. One that is there already is returned as it is:
- * parts that keep their data in memory answer so, and each of the two waits of a call costs Node
- * 0.9 µs, a hundredth of the call (2026-11-22).
+ * Waits for the answer of a part of the gateway. A value that is no promise is returned at once:
+ * parts with data in memory answer like this, and each of the two waits of a call costs Node 0.9
+ * µs, a hundredth of the call (2026-11-22).
  *
- * @throws What the part threw, the reason of the exchange's abort, or the error for a late answer
+ * @throws The error of the part, the reason of the exchange's abort, or the error for a late answer
  */
 export function withDeadline<T>(
   answer: T | Promise<T>,

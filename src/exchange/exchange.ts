@@ -16,7 +16,8 @@ import {
 } from "./record.ts";
 
 /**
- * The abort reason for a caller that left. An outcome, not an error: nothing is sent, logs say 499.
+ * The abort reason for a caller that left. It is an outcome, not an error: nothing is sent, and
+ * logs show 499.
  */
 export class ClientClosed extends Error {
   override readonly name = "ClientClosed";
@@ -27,7 +28,7 @@ export class ClientClosed extends Error {
 
 /** The end of an exchange, as its record states it. */
 export interface Settlement {
-  /** `ok` for an answer that was relayed whole, whatever its status. */
+  /** `ok` for an answer that was relayed completely, with any status. */
   readonly outcome: Outcome;
   readonly code?: ErrorCode;
   readonly cause?: FailureCause;
@@ -35,7 +36,7 @@ export interface Settlement {
 }
 
 /**
- * Turns the reason for which an exchange ended early into its settlement.
+ * Converts the reason why an exchange ended early into its settlement.
  *
  * @param reason A `GatewayError`, {@link ClientClosed}, or a bug
  */
@@ -52,22 +53,23 @@ export function toSettlement(reason: unknown): Settlement {
   };
 }
 
-/** Returns whether a value is still to come. */
+/** Returns whether a value is a promise. */
 export function isPromise<T>(value: T | Promise<T>): value is Promise<T> {
   return typeof (value as { then?: unknown } | undefined)?.then === "function";
 }
 
 /**
- * Drops the rejection of an embedder's promise that is not awaited: unhandled, it would end the
+ * Drops the rejection of an embedder's promise that is not awaited. Unhandled, it would end the
  * process.
  *
- * @param returned What the code returned: a promise, though it should not have, or anything
+ * @param returned The value that the code returned. It can be a promise, although the interface
+ * allows none
  */
 export function dropRejection(returned: unknown): void {
   if (isPromise(returned)) Promise.resolve(returned).catch(() => {});
 }
 
-/** Rounds milliseconds to hundredths: finer digits are the clock's noise. */
+/** Rounds milliseconds to hundredths. Finer digits are noise of the clock. */
 const toTiming = (ms: number): number => Math.max(0, Math.round(ms * 100) / 100);
 
 const NO_HEADERS = Object.freeze({});
@@ -75,16 +77,16 @@ const NO_SHARES: readonly Share[] = Object.freeze([]);
 
 /** Reads an answer for a caller. */
 interface CallerReader {
-  /** Takes note that the caller has left. */
+  /** Notes that the caller has left. */
   cancel(): void;
 }
 
-/** An answer on its way to the caller. */
+/** An answer that is being relayed to the caller. */
 export interface RelayedAnswer {
   /**
-   * Ends the caller's part of an answer that goes on without it.
+   * Ends the caller's part of an answer that continues without it.
    *
-   * @param reason Told to the caller
+   * @param reason The error that is sent to the caller
    */
   goOn(reason: Error): void;
 }
@@ -97,7 +99,7 @@ export class Exchange {
   readonly startedAt: number;
   /** Facts that the steps have learned so far. */
   readonly facts: ExchangeFacts = { ...BLANK_RECORD };
-  /** The status that goes out; 499 until one does. */
+  /** The status that is sent; 499 until there is one. */
   status = 499;
   /** Bytes of the caller's body so far. */
   bytesIn = 0;
@@ -108,13 +110,13 @@ export class Exchange {
   /** Milliseconds waited for the caller's body and for the provider, until its answer began. */
   waitedMs = 0;
   /**
-   * The part of `waitedMs` that was for the provider, over all calls; `undefined` before the first
-   * one ended.
+   * The part of `waitedMs` spent waiting for the provider, over all calls; `undefined` before the
+   * first call ended.
    */
   upstreamMs: number | undefined;
   /** Status of the provider's answer; `undefined` while there is none. */
   answeredStatus: number | undefined;
-  /** True once an answer has come to its end after its caller has left. */
+  /** True once an answer has reached its end after its caller has left. */
   isReadOut = false;
   /**
    * Tokens of the answer's output as its dialect counted them; `undefined` while there is no
@@ -124,20 +126,23 @@ export class Exchange {
   /** Completes the facts just before the record is made. */
   beforeSettled: ((settlement: Settlement) => void) | undefined;
   /**
-   * Reads the answer for the caller, whose leaving ends that alone; `undefined` where it stops the
-   * work.
+   * Reads the answer for the caller. If the caller leaves, only this reader ends. `undefined` if
+   * the work stops too.
    */
   reader: CallerReader | undefined;
   /**
-   * True if the answer is read to its end without its caller too, because only that end states what
-   * the call costs.
+   * True if the answer is read to its end even without its caller, because only the end states the
+   * cost of the call.
    */
   goesOn = false;
-  /** Why its caller gets no more of an answer that goes on; `undefined` while it does. */
+  /**
+   * The reason why the caller receives no more of an answer that continues; `undefined` while it
+   * does.
+   */
   leftFor: Error | undefined;
   /**
-   * The answer on its way; `undefined` before there is one. No function: V8 would keep it, and
-   * this, for long.
+   * The answer that is being relayed; `undefined` before there is one. An object and not a
+   * function, because V8 would keep a function, and this exchange, for long.
    */
   relayed: RelayedAnswer | undefined;
   /** True once the caller has delayed its answer by not reading. */
@@ -148,7 +153,7 @@ export class Exchange {
   openIndex = -1;
   /** Shares of the open exchanges in which it counts, which `OpenExchanges` sets. */
   shares: readonly Share[] = NO_SHARES;
-  /** Headers of the gateway's own that any answer to this request carries. */
+  /** The gateway's own headers on every answer to this request. */
   headers: Readonly<Record<string, string>> = NO_HEADERS;
   readonly #clock: Clock;
   readonly #startedMonotonic: number;
@@ -166,14 +171,14 @@ export class Exchange {
   }
 
   /**
-   * The reason to stop all work for this exchange, which also decides the answer; `undefined` while
+   * The reason why all work for this exchange stops. It also decides the answer. `undefined` while
    * there is none.
    */
   get reason(): Error | undefined {
     return this.#reason;
   }
 
-  /** The abort as a signal, for APIs that take nothing else; created when it is first asked for. */
+  /** The abort as a signal, for APIs that need one. Created at its first use. */
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
       this.#controller = new AbortController();
@@ -186,7 +191,7 @@ export class Exchange {
    * Registers a function that stops work at an abort.
    *
    * @param act Called at the abort, with {@link reason} set
-   * @returns Removes it again
+   * @returns Function that removes it
    */
   onAbort(act: () => void): () => void {
     this.#onAbort.push(act);
@@ -212,7 +217,7 @@ export class Exchange {
     this.facts.firstByteMs ??= this.elapsed();
   }
 
-  /** Marks that the first event of a stream came. */
+  /** Marks that the first event of a stream arrived. */
   markFirstToken(): void {
     this.facts.firstTokenMs ??= this.elapsed();
   }
@@ -220,7 +225,7 @@ export class Exchange {
   /**
    * Counts the time of one upstream call.
    *
-   * @param sinceMs When it was sent, as {@link elapsed} said then
+   * @param sinceMs Value of {@link elapsed} when it was sent
    */
   waitedUpstream(sinceMs: number): void {
     const ms = this.elapsed() - sinceMs;
@@ -229,12 +234,12 @@ export class Exchange {
   }
 
   /**
-   * Adds the gateway's own headers, which every answer carries. `Server-Timing`
+   * Adds the gateway's own headers, which every answer has. `Server-Timing`
    * (https://www.w3.org/TR/server-timing/) states milliseconds until the provider's answer began,
    * or now.
    *
    * @param headers Headers of the answer
-   * @returns The same, with more in it
+   * @returns The same object
    */
   addHeaders(headers: Record<string, string>): Record<string, string> {
     const gateway = `gateway;dur=${
@@ -249,7 +254,7 @@ export class Exchange {
   }
 
   /**
-   * Stops the work. Whoever is stopped rethrows the reason.
+   * Stops the work. Code that is stopped rethrows the reason.
    *
    * @param reason A `GatewayError` (a deadline, the drain) or {@link ClientClosed}; the first one
    * stays
@@ -264,9 +269,9 @@ export class Exchange {
   }
 
   /**
-   * Ends the caller's part, and with it the work, unless that {@link goesOn}.
+   * Ends the caller's part. The work ends too, unless {@link goesOn} is true.
    *
-   * @param reason Why the caller gets no more: it has left, or has stopped the exchange
+   * @param reason The reason: the caller has left, or has stopped the exchange
    */
   leave(reason: Error): void {
     if (!this.goesOn) return this.abort(reason);
@@ -276,9 +281,9 @@ export class Exchange {
   }
 
   /**
-   * Binds the work to its caller again: its cost is known.
+   * Binds the work to its caller again, because its cost is known.
    *
-   * @throws The reason for which the caller's part has ended, if it has
+   * @throws The reason why the caller's part has ended, if it has
    */
   endWithCaller(): void {
     this.goesOn = false;
@@ -288,9 +293,10 @@ export class Exchange {
   }
 
   /**
-   * Goes on with a fresh {@link signal} after an abort that ended one upstream call only.
+   * Continues with a new {@link signal} after an abort that ended only one upstream call.
    *
-   * @param overcome Why that call failed; any other that came meanwhile stays in force
+   * @param overcome The reason why that call failed. Any other reason that was set since stays in
+   * effect
    */
   resume(overcome: unknown): void {
     this.retries++;
@@ -303,7 +309,7 @@ export class Exchange {
   }
 
   /**
-   * Registers a function that gives back resources when the exchange is over.
+   * Registers a function that frees resources when the exchange is over.
    *
    * @param give Called once, with the record
    */
@@ -311,10 +317,7 @@ export class Exchange {
     this.#onSettled.push(give);
   }
 
-  /**
-   * Settles the exchange and makes its record. Only the first call counts, whichever way the
-   * exchange ended.
-   */
+  /** Settles the exchange and makes its record. Only the first call has an effect. */
   settle(settlement: Settlement): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
@@ -325,7 +328,7 @@ export class Exchange {
     draft.startedAt = this.startedAt;
     draft.durationMs = durationMs;
     draft.overheadMs = Math.max(0, (this.facts.firstByteMs ?? durationMs) - this.waitedMs);
-    // An answer that was relayed whole is an error where its status says so.
+    // A completely relayed answer is still an error if its status is an error status.
     if (settlement.outcome === "ok" && this.status >= 400) draft.outcome = "upstream_error";
     draft.status = this.status;
     draft.bytesIn = this.bytesIn;
@@ -336,7 +339,7 @@ export class Exchange {
       try {
         dropRejection(give(record));
       } catch {
-        // One failing observer must not keep the others from giving back what they hold.
+        // One failing observer must not prevent the others from freeing their resources.
       }
     }
   }

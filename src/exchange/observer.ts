@@ -1,6 +1,6 @@
 /**
- * Ports: observers, which are told of exchanges when they are over, and tracers, which follow them
- * from their first header on.
+ * Ports: observers, which receive the records of settled exchanges, and tracers, which follow
+ * exchanges from their first header on.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import type { GatewayRequest } from "../http/message.ts";
 import type { ExchangeFacts, ExchangeRecord } from "./record.ts";
 
 /**
- * Port: receives the record of every exchange, once. What it throws is dropped.
+ * Port: receives the record of every exchange, once. Errors that it throws are dropped.
  *
  * @example Print the outcome of each exchange
  * ```ts
@@ -28,15 +28,14 @@ import type { ExchangeFacts, ExchangeRecord } from "./record.ts";
  */
 export interface ExchangeObserver {
   /**
-   * True to have records name the headers that were withheld; asked for once, when the gateway is
-   * made.
+   * True if records must list the headers that were withheld. Read once, when the gateway is made.
    */
   readonly wantsWithheld?: boolean;
   /** An exchange is over. @param record Its record, complete and frozen */
   settled(record: ExchangeRecord): void;
 }
 
-/** An upstream call that is about to leave. */
+/** An upstream call that will be sent. */
 export interface TracedCall {
   /** HTTP method in upper case. */
   readonly method: string;
@@ -48,11 +47,11 @@ export interface TracedCall {
 
 /** Follows one exchange and its upstream calls. Does not throw. */
 export interface ExchangeTrace {
-  /** A call is about to leave. @returns The headers that it goes out with */
+  /** A call will be sent. @returns The headers to send */
   called(call: TracedCall): Record<string, string>;
   /** The call was answered. @param status HTTP status */
   answered(status: number): void;
-  /** The call failed; another may follow. @param reason As for {@link toSettlement} */
+  /** The call failed. Another one can follow. @param reason As for {@link toSettlement} */
   failed(reason: unknown): void;
 }
 
@@ -67,7 +66,7 @@ export interface TracedExchange extends Pick<ExchangeRecord, "startedAt" | "retr
 }
 
 /**
- * Port: follows exchanges from their first header on. Where there is none, tracing costs nothing.
+ * Port: follows exchanges from their first header on. Without a tracer, tracing costs nothing.
  *
  * @example Print each upstream call
  * ```ts
@@ -94,7 +93,7 @@ export interface Tracer {
   /**
    * A request has arrived.
    * @param exchange The exchange, just opened
-   * @param request What arrived; its Host was not checked yet
+   * @param request The request. Its Host was not checked yet
    * @returns The trace, which follows this exchange
    */
   begin(exchange: TracedExchange, request: GatewayRequest): ExchangeTrace;

@@ -14,13 +14,13 @@ import { createShare, type Share, SharedBudget } from "./shared_budget.ts";
 const WATCH_CALLER_MS = 20;
 
 /**
- * Watches whether the caller leaves. A body breaks by itself then; this is for the time in which
- * nothing goes to or fro.
+ * Watches for a caller that leaves. A body in transit breaks without this. The watch is for the
+ * time in which no bytes are transferred.
  */
 class CallerWatch {
   /**
-   * The request, until it is watched: an exchange may be open for much longer than anybody needs
-   * it.
+   * The request, until it is watched. Released then, because an exchange can be open much longer
+   * than the request is needed.
    */
   #request: GatewayRequest | undefined;
   #end: () => void;
@@ -39,19 +39,19 @@ class CallerWatch {
   }
 }
 
-/** A key may have four places for each that stays free: at most four fifths. */
+/** A key can have four slots for each free one: at most four fifths. */
 const KEY_FACTOR = 4;
 /**
- * One of several providers may have nine, so that a key that has its share leaves places for other
- * keys there.
+ * A provider can have nine slots for each free one if there are several, so that a key with its
+ * full share leaves slots for other keys there.
  */
 const PROVIDER_FACTOR = 9;
 
-/** Places for open exchanges, of one list or of several. */
+/** Slots for the open exchanges of one list or several. */
 export class ExchangePlaces {
-  /** Places of the exchanges whose key is known, with the shares of keys and providers. */
+  /** Slots of exchanges with a known key, with the shares of keys and providers. */
   readonly known: SharedBudget;
-  /** Number of places that are taken, also of exchanges whose key is not known yet. */
+  /** Number of used slots, including exchanges whose key is not known yet. */
   taken = 0;
   #max: number;
 
@@ -65,30 +65,30 @@ export class ExchangePlaces {
     this.#max = max;
   }
 
-  /** True if more exchanges are open than may be. */
+  /** True if more exchanges are open than allowed. */
   get isOverfull(): boolean {
     return this.taken > this.#max;
   }
 }
 
 /**
- * The exchanges that are not settled yet, in no order. An array, in which each knows its index: a
- * `Set` with many additions and deletions replaces its table over and over, and in V8 the old
- * tables keep their entries alive when the young generation is collected. Collections then took 8 %
+ * The exchanges that are not settled yet, in no order. It is an array, and each exchange knows its
+ * index. A `Set` with many additions and deletions replaces its table often, and in V8 the old
+ * tables keep their entries alive when the young generation is collected. Collections then cost 8 %
  * of a plain call on Node, instead of 3 % (2026-11-22, CPU profile).
  */
 export class OpenExchanges implements Iterable<Exchange> {
-  /** Places of the exchanges, and of those in the lists that share them. */
+  /** Slots of the exchanges, shared with other lists. */
   readonly places: ExchangePlaces;
   readonly #all: Exchange[] = [];
   /**
-   * Exchanges whose answers may be read after they have settled, with functions that break these
-   * answers off.
+   * Exchanges whose answers can be read after they have settled, with functions that break off
+   * these answers.
    */
   readonly #held = new Map<Exchange, (reason: Error) => void>();
   readonly #onEmpty: (() => void)[] = [];
 
-  /** @param places Places of the exchanges; as many as are needed if left out */
+  /** @param places Slots of the exchanges. If left out, their number is unlimited */
   constructor(places: ExchangePlaces = new ExchangePlaces(Infinity)) {
     this.places = places;
   }
@@ -118,8 +118,9 @@ export class OpenExchanges implements Iterable<Exchange> {
   /**
    * Counts an exchange for its key and its provider.
    *
-   * @param provider Name of its provider; left out where there is no other one
-   * @throws {GatewayError} `gateway_overloaded` if one of them has its share of the places
+   * @param provider Name of its provider; left out if there is no other one
+   * @throws {GatewayError} `gateway_overloaded` if one of them already has its full share of the
+   * slots
    */
   share(exchange: Exchange, key: string, provider?: string): void {
     const { known } = this.places;
@@ -139,7 +140,7 @@ export class OpenExchanges implements Iterable<Exchange> {
     });
   }
 
-  /** Frees the place of an exchange. */
+  /** Frees the slot of an exchange. */
   #free({ shares }: Exchange): void {
     const { places } = this;
     places.taken--;
@@ -150,7 +151,7 @@ export class OpenExchanges implements Iterable<Exchange> {
     }
   }
 
-  /** Removes an exchange; the last one is moved to its index. */
+  /** Removes an exchange, and moves the last exchange to its index. */
   #delete(exchange: Exchange): void {
     const { openIndex } = exchange;
     if (!this.#held.has(exchange)) this.#free(exchange);
@@ -168,11 +169,11 @@ export class OpenExchanges implements Iterable<Exchange> {
   }
 
   /**
-   * Keeps the place of an exchange, and the gateway from its end, for an answer that may be read
-   * for longer than the exchange lasts.
+   * Keeps the slot of an exchange, and keeps the gateway open, for an answer that can be read for
+   * longer than the exchange lasts.
    *
-   * @param end Breaks the answer off, when the gateway can wait no longer
-   * @returns Lets go of it
+   * @param end Breaks off the answer when the gateway can wait no longer
+   * @returns Function that frees the slot
    */
   hold(exchange: Exchange, end: (reason: Error) => void): () => void {
     this.#held.set(exchange, end);
@@ -189,13 +190,13 @@ export class OpenExchanges implements Iterable<Exchange> {
     for (const end of Array.from(this.#held.values())) end(reason);
   }
 
-  /** Resolves when there are none, and no answer is held. */
+  /** Resolves when no exchange is open and no answer is kept open. */
   whenEmpty(): Promise<void> {
     const isEmpty = this.size === 0 && this.#held.size === 0;
     return isEmpty ? Promise.resolve() : new Promise((resolve) => this.#onEmpty.push(resolve));
   }
 
-  /** Iterates over a copy, so that exchanges may be settled meanwhile. */
+  /** Iterates over a copy, so that exchanges can be settled during the iteration. */
   [Symbol.iterator](): Iterator<Exchange> {
     return [...this.#all][Symbol.iterator]();
   }

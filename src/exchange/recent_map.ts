@@ -1,7 +1,8 @@
 /**
- * A bounded map that forgets the names that were not used for longest, in two generations: when the
- * younger one is full, it becomes the older one, which is forgotten. To delete the oldest entry of
- * a single `Map` takes 20 µs: the search for it passes the holes that earlier deletions left.
+ * A bounded map that forgets the least recently used names. It has two generations. When the
+ * younger one is full, it replaces the older one, whose entries are forgotten. A single `Map` would
+ * be slow: deleting its oldest entry costs 20 µs, because the search passes the gaps of earlier
+ * deletions.
  *
  * @module
  */
@@ -14,8 +15,8 @@ export class RecentMap<Value> {
   #old = new Map<string, Value>();
 
   /**
-   * @param kept Number of names that are kept for sure, those that were used last. At most twice as
-   * many are
+   * @param kept Number of most recently used names that are certainly kept. At most twice as many
+   * are kept
    * @param forget Called with each value that is forgotten
    */
   constructor(kept: number, forget: (value: Value) => void = () => {}) {
@@ -39,7 +40,7 @@ export class RecentMap<Value> {
     return created;
   }
 
-  /** Sets a value. The one that it replaces is dropped without a call of `forget`. */
+  /** Sets a value. The replaced value is dropped without a call of `forget`. */
   set(name: string, value: Value): void {
     this.#old.delete(name);
     if (this.#young.size >= this.#kept && !this.#young.has(name)) {
@@ -61,7 +62,9 @@ export class RecentMap<Value> {
     yield* this.#old.values();
   }
 
-  /** Iterates over the younger generation, and begins again where that changes meanwhile. */
+  /**
+   * Iterates over the younger generation, and starts again if it is replaced during the iteration.
+   */
   *youngValues(): Generator<Value, void> {
     let current: Map<string, Value>;
     do {

@@ -1,5 +1,5 @@
 /**
- * The record of an exchange, and the facts that are collected for it on the way.
+ * The record of an exchange, and the facts that are collected for it.
  *
  * @module
  */
@@ -14,13 +14,13 @@ export interface TokenUsage {
   readonly input?: number;
   /** Tokens of the answer, reasoning included. */
   readonly output?: number;
-  /** Tokens of the input that came from the provider's cache. */
+  /** Tokens of the input that were read from the provider's cache. */
   readonly cached?: number;
   /** Tokens of the output that the caller does not see. */
   readonly reasoning?: number;
 }
 
-/** The record of an exchange that is over. It holds no key, no prompt and no address. */
+/** The record of an exchange that is over. It contains no key, no prompt and no address. */
 export interface ExchangeRecord {
   /** `x-request-id`. */
   readonly id: string;
@@ -33,37 +33,37 @@ export interface ExchangeRecord {
   /** Time from the first header until the provider's answer began, milliseconds. */
   readonly firstByteMs?: number | undefined;
   /**
-   * Time from the first header until the first event of a stream that is no comment, milliseconds.
+   * Time from the first header until the first event of a stream, comments not counted,
+   * milliseconds.
    */
   readonly firstTokenMs?: number | undefined;
   /**
-   * The gateway's own part of `firstByteMs`, or else of `durationMs`: without waits for a body or a
+   * The gateway's own part of `firstByteMs`, or else of `durationMs`, without waits for a body or a
    * provider.
    */
   readonly overheadMs: number;
   /** Outcome of the exchange. */
   readonly outcome: Outcome;
-  /** The status that was answered; 499 when the caller left before one was. */
+  /** The status of the answer; 499 if the caller left before there was one. */
   readonly status: number;
   /** The gateway's error, if it made one. */
   readonly code?: ErrorCode | undefined;
   /** Cause of the failed provider call, if that ended the exchange. */
   readonly cause?: FailureCause | undefined;
-  /** Cause of the failure after which the call was made again, see `retries`. */
+  /** Cause of the failure after which the call was retried, see `retries`. */
   readonly retryCause?: FailureCause | undefined;
   /** Name of the provider in the config. */
   readonly provider?: string | undefined;
   /** Id of the gateway key. */
   readonly keyId?: string | undefined;
-  /** Team that the claims of the caller's identity token named: one of the configuration. */
+  /** Team of the configuration that the claims of the caller's identity token name. */
   readonly team?: string | undefined;
-  /** Plan that they named, likewise. */
+  /** Plan of the configuration that these claims name. */
   readonly plan?: string | undefined;
   /** Name of the operation, such as `chat.completions`. */
   readonly operation?: string | undefined;
   /**
-   * `gen_ai.operation.name` by OpenTelemetry's GenAI conventions, if the operation asks a model for
-   * something.
+   * `gen_ai.operation.name` by OpenTelemetry's GenAI conventions, if the operation calls a model.
    */
   readonly genAi?:
     | "chat"
@@ -77,30 +77,28 @@ export interface ExchangeRecord {
   /** Model as the caller named it: at most 256 characters, without control characters. */
   readonly model?: string | undefined;
   /**
-   * True if the caller asked for a stream; if its `stream` is no boolean, true if the provider
-   * answered with one.
+   * True if the caller asked for a stream; if its `stream` is not a boolean, true if the provider
+   * answered with a stream.
    */
   readonly stream?: boolean | undefined;
   /** Bytes of the caller's body. */
   readonly bytesIn: number;
-  /** Bytes of the body that was answered. */
+  /** Bytes of the answer's body. */
   readonly bytesOut: number;
   /** Upstream calls beyond the first. */
   readonly retries: number;
   /** Index of the provider's replica that answered, counted from 0. */
   readonly replica?: number | undefined;
-  /**
-   * Tokens of the call; only a part of those that the provider counts if the outcome is not `ok`.
-   */
+  /** Tokens of the call. If the outcome is not `ok`, the provider can count more. */
   readonly usage?: TokenUsage | undefined;
   /** True if `usage` is an estimate of the gateway, because the provider stated none. */
   readonly isEstimated?: boolean | undefined;
   /**
-   * The limit that refused it, such as `requests`, or `provider-requests` for one of all keys
+   * The limit that refused it, such as `requests`, or `provider-requests` for a limit of all keys
    * together.
    */
   readonly limit?: string | undefined;
-  /** The limit that would have refused it, had it not been set to observe. */
+  /** The limit in observe mode that would have refused it. */
   readonly observedLimit?: string | undefined;
   /**
    * Names of headers that the gateway withheld in each direction, once the call was sent or
@@ -111,8 +109,8 @@ export interface ExchangeRecord {
     readonly response?: readonly string[];
   } | undefined;
   /**
-   * The error behind `internal_error` or an upstream failure. May name addresses: for the operator
-   * alone.
+   * The error behind `internal_error` or an upstream failure. It can contain addresses, so only the
+   * operator may see it.
    */
   readonly error?: unknown;
 }
@@ -126,10 +124,10 @@ export type RecordDraft = {
 };
 
 /**
- * A record of which nothing is known. Facts and records are copies of it: an object that gets its
- * fields one by one, and is spread into another, costs many times as much (with the facts of a
- * body, which were spread too: 1.04 of a plain call on Bun, 1.02 to 1.1 on Node 26, 1.36 on Node
- * 20; 2026-11-23, by CPU).
+ * A record without any facts. Facts and records are copies of it, for speed: an object whose fields
+ * are added one by one, and that is then spread into another, costs many times as much (with the
+ * facts of a body, which were spread too: 1.04 of a plain call on Bun, 1.02 to 1.1 on Node 26, 1.36
+ * on Node 20; 2026-11-23, by CPU).
  */
 export const BLANK_RECORD: Readonly<RecordDraft> = {
   id: undefined,
@@ -165,7 +163,7 @@ export const BLANK_RECORD: Readonly<RecordDraft> = {
   error: undefined,
 };
 
-/** Facts that the steps learn on the way. */
+/** Facts that the steps collect. */
 export type ExchangeFacts = {
   -readonly [
     Name in Exclude<

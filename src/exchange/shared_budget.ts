@@ -5,10 +5,10 @@
  * @module
  */
 
-/** The amount of a budget that one owner holds. */
+/** The amount of a budget that one owner uses. */
 export interface Share {
   held: number;
-  /** Number of holders that use the share: it is kept while there are any. */
+  /** Number of users of the share. It is kept while there are any. */
   users: number;
 }
 
@@ -21,9 +21,9 @@ const MIN_SHARES = 1024;
 /**
  * A budget with a share for each owner.
  *
- * The amount of an owner can grow as long as it is at most `factor` times what stays free. With a
- * factor of 1 an owner holds at most a half, with 4 at most four fifths. So every owner leaves room
- * for the next (Choudhury and Hahne, "Dynamic queue length thresholds", 1998).
+ * The amount of an owner can grow while it is at most `factor` times the free amount. With a factor
+ * of 1 an owner has at most a half, with 4 at most four fifths. So every owner leaves room for the
+ * next (Choudhury and Hahne, "Dynamic queue length thresholds", 1998).
  */
 export class SharedBudget<Kind extends Share = Share> {
   #max: number;
@@ -37,17 +37,17 @@ export class SharedBudget<Kind extends Share = Share> {
     this.#create = create;
   }
 
-  /** Sets the amount that may be held at once from now on; what is held already stays. */
+  /** Sets the total amount from now on. Amounts that are in use stay. */
   resize(max: number): void {
     this.#max = max;
   }
 
-  /** Amount that all owners hold. */
+  /** Amount that all owners use. */
   get held(): number {
     return this.#held;
   }
 
-  /** Amount that is free; negative where the budget has become smaller. */
+  /** Amount that is free; negative if the budget was made smaller than the amount in use. */
   get free(): number {
     return this.#max - this.#held;
   }
@@ -55,20 +55,21 @@ export class SharedBudget<Kind extends Share = Share> {
   /**
    * Returns the amount by which a share can grow.
    *
-   * @param factor Amount that its owner may hold for each that stays free
+   * @param factor Largest ratio of the owner's amount to the free amount
    */
   room({ held }: Share, factor: number): number {
     return Math.floor((factor * this.free - held) / (factor + 1));
   }
 
   /**
-   * Adds to the amount that is held; a negative number subtracts. The caller adds it to the share.
+   * Adds to the amount in use; a negative number subtracts. The caller of this function adds the
+   * same to the share.
    */
   count(amount: number): void {
     this.#held += amount;
   }
 
-  /** Returns the share of an owner, which gets one more user. */
+  /** Returns the share of an owner, and adds a user to it. */
   join(owner: string): Kind {
     let share = this.#shares.get(owner);
     if (share === undefined) {
@@ -84,16 +85,16 @@ export class SharedBudget<Kind extends Share = Share> {
     return this.#shares.get(owner);
   }
 
-  /** Gives a share up for one user, who holds nothing of it. */
+  /** Removes a user from a share. The user has no amount of it in use. */
   leave(share: Kind): void {
     share.users--;
   }
 
   /**
-   * Drops the shares without users. Not each one when its last user leaves: a `Map` with many
-   * additions and deletions replaces its table over and over, and V8 keeps the old ones. The effect
-   * of that alone was within the noise (Node: 0.89 and 0.92 of the build before, 2026-11-22, `bench
-   * --against`).
+   * Drops the shares without users, many at once. Dropping each share when its last user leaves
+   * would be slower: a `Map` with many additions and deletions replaces its table often, and V8
+   * keeps the old tables. That effect alone was within the noise (Node: 0.89 and 0.92 of the build
+   * before, 2026-11-22, `bench --against`).
    */
   #sweep(): void {
     for (const [owner, { users }] of this.#shares) if (users === 0) this.#shares.delete(owner);

@@ -1,8 +1,8 @@
 /**
- * The caller's body: read within a size and a time, into memory that the bodies of all callers
- * share. Its bytes are counted as they arrive, until they have left for the provider, and shared
- * out so that one key leaves room for the others. They are kept as they came, since exactly these
- * go upstream: a parser's output drops, reorders and rounds.
+ * The caller's body: read within limits of size and time, into memory that the bodies of all
+ * callers share. Its bytes are counted from their arrival until they were sent to the provider.
+ * Each key can use only a share of the memory. The bytes are kept unchanged and forwarded exactly,
+ * because the output of a parser could drop, reorder and round values.
  *
  * @module
  */
@@ -27,14 +27,14 @@ export interface ReadBodyOptions {
   readonly owner: string;
   readonly clock: Clock;
   /**
-   * The exchange: its abort ends the read, its end releases the body, if that was not done before.
+   * The exchange. Its abort ends the read. Its end releases the body, if that was not done before.
    */
   readonly exchange: Exchange;
 }
 
 /**
- * A body is read in one piece only if the room for it is this many times its size: its bytes are
- * reserved at once.
+ * A body is read in one piece only if the free room is this many times its size, because its bytes
+ * are reserved at once.
  */
 const SPARE_FACTOR = 8;
 // `application/json`, with at most a charset, and that UTF-8 (RFC 8259 §8.1).
@@ -44,32 +44,30 @@ function tooLarge(maxBodyBytes: number): GatewayError {
   return new GatewayError("body_too_large", { detail: `the limit is ${formatSize(maxBodyBytes)}` });
 }
 
-/** Tells whether a content type is JSON's. */
+/** Returns whether a content type is JSON. */
 export function isJson(contentType: string): boolean {
   return JSON_TYPE.test(contentType);
 }
 
 /** Content types that an operation accepts. */
 export interface ContentTypes {
-  /** Tells whether a content type is one of them; empty for a header that is missing. */
+  /** Returns whether a content type is accepted. A missing header is an empty text. */
   has(contentType: string): boolean;
-  /** Names them in the error for any other; left out, JSON's. */
+  /** Names the accepted types in the error. Default: the text for JSON. */
   readonly detail?: string;
 }
 
-/** JSON alone. */
+/** Only JSON. */
 export const JSON_ONLY: ContentTypes = { has: isJson };
-/** Multipart, and JSON, which some operations take in its place. */
+/** Multipart, and JSON, which some operations also accept. */
 export const FORM_OR_JSON: ContentTypes = {
   has: (contentType) => isMultipart(contentType) || isJson(contentType),
   detail: "this operation takes multipart/form-data",
 };
-/** Anything: the provider decides. */
+/** Any type. The provider decides. */
 export const ANY_TYPE: ContentTypes = { has: () => true };
 
-/**
- * Checks the headers of a body. @returns The number of bytes that are announced; 0 where none are
- */
+/** Checks the headers of a body. @returns The announced number of bytes; 0 if there is none */
 function checkHeaders(
   headers: GatewayRequest["headers"],
   { types, limits }: ReadBodyOptions,
@@ -85,7 +83,7 @@ function checkHeaders(
   }
   const length = Number(headers.get("content-length") ?? 0);
   if (length > limits.maxBodyBytes) throw tooLarge(limits.maxBodyBytes);
-  // A framework may hand on what no listener would.
+  // A framework can pass values that no listener would pass.
   return Number.isSafeInteger(length) && length > 0 ? length : 0;
 }
 
@@ -99,17 +97,18 @@ function choosePieces(source: AnyBody, announced: number, body: RequestBody): An
     const pieces = source.inPieces?.() ?? null;
     if (pieces !== null) return pieces;
   }
-  body.reserve(announced); // what comes in one piece can't be counted before it is there
+  body.reserve(announced); // a single piece cannot be counted before it has arrived
   return source;
 }
 
 /**
- * Reads a body whole.
+ * Reads a whole body.
  *
- * @returns Exactly what the caller sent, counted in `options.memory` until it is released
+ * @returns Exactly the bytes that the caller sent, counted in `options.memory` until they are
+ * released
  * @throws {GatewayError} `unsupported_media_type`, `unsupported_content_encoding`,
  * `body_too_large`, `body_timeout`, `invalid_json`, `gateway_overloaded`
- * @throws {ClientClosed} When the caller left half-way
+ * @throws {ClientClosed} If the caller left before the end
  */
 export async function readBody(
   request: GatewayRequest,
@@ -127,48 +126,48 @@ export async function readBody(
           if (byteLength > maxBodyBytes) throw tooLarge(maxBodyBytes);
           body.reserve(byteLength);
         } catch (refusal) {
-          body.release(); // at once: what else arrives in this turn has room then
+          body.release(); // at once, so that other bodies in this turn have room
           throw refusal;
         }
       },
       exchange,
       deadline: { ms: bodyTimeMs, isOfSilence: false, code: "body_timeout", clock },
-      // Whatever a runtime calls it: a body that breaks is a caller that left.
+      // Runtimes throw different errors, but a broken body always means that the caller left.
       toError: () => new ClientClosed(),
     });
     body.keep(bytes);
     exchange.bytesIn = bytes.byteLength;
     return body;
   } catch (error) {
-    body.release(); // now: the exchange may be over much later
+    body.release(); // now, because the exchange can end much later
     throw error;
   } finally {
     exchange.waitedMs += exchange.elapsed() - beganAt;
   }
 }
 
-/** The bodies of a key may take as much as stays free: at most a half. */
+/** The bodies of a key can use as much as stays free: at most a half. */
 const BODY_FACTOR = 1;
 
 /**
- * The memory that all bodies share. The only body of a key may take all that is free. Next to
- * another one of the same key it may grow within the key's share, see {@link SharedBudget}. So a
- * key never holds more than half of the memory, or one body.
+ * The memory that all bodies share. The only body of a key can use all free memory. If the key has
+ * more bodies, each can grow only within the key's share, see {@link SharedBudget}. So a key never
+ * uses more than half of the memory, or one body.
  */
 export class BodyMemory {
   readonly #budget: SharedBudget;
 
-  /** @param maxBytes Bytes that may be held at once */
+  /** @param maxBytes Maximum number of bytes in use */
   constructor(maxBytes: number) {
     this.#budget = new SharedBudget(maxBytes, createShare);
   }
 
-  /** @param maxBytes Bytes that may be held at once from now on; what is held already stays */
+  /** @param maxBytes Maximum number of bytes in use from now on. Bytes in use already stay */
   resize(maxBytes: number): void {
     this.#budget.resize(maxBytes);
   }
 
-  /** Bytes of all bodies that are held. */
+  /** Bytes of all bodies in memory. */
   get heldBytes(): number {
     return this.#budget.held;
   }
@@ -180,30 +179,31 @@ export class BodyMemory {
    */
   open(owner: string, exchange?: Pick<Exchange, "onSettled">): RequestBody {
     const body = new RequestBody(this, this.#budget.join(owner));
-    // In the async function that asks, it would keep the request on Bun.
+    // Registered here, because in the calling async function the closure would keep the request in
+    // memory on Bun.
     exchange?.onSettled(() => body.release());
     return body;
   }
 
-  /** Returns how many bytes may be added to a body that holds `heldBytes` now. */
+  /** Returns the number of bytes that can be added to a body of `heldBytes` bytes. */
   room(share: Share, heldBytes: number): number {
     const isOnly = share.held === heldBytes;
     return isOnly ? this.#budget.free : this.#budget.room(share, BODY_FACTOR);
   }
 
-  /** Adds to the bytes that a body holds; a negative number subtracts. */
+  /** Adds to the counted bytes of a body; a negative number subtracts. */
   count(share: Share, bytes: number): void {
     this.#budget.count(bytes);
     share.held += bytes;
   }
 
-  /** Closes the account of a body that holds nothing. */
+  /** Closes the account of an empty body. */
   close(share: Share): void {
     this.#budget.leave(share);
   }
 }
 
-/** The caller's body, held in memory until it is released. */
+/** The caller's body, kept in memory until it is released. */
 export class RequestBody {
   readonly #memory: BodyMemory;
   readonly #share: Share;
@@ -225,16 +225,16 @@ export class RequestBody {
     return this.#bytes;
   }
 
-  /** Bytes that may still be reserved for it at this moment. */
+  /** Number of bytes that can still be reserved for it now. */
   get room(): number {
     return this.#memory.room(this.#share, this.#heldBytes);
   }
 
   /**
-   * Counts bytes that are held for it, or are about to be.
+   * Counts bytes that are in memory for it, or will be.
    *
-   * @param totalBytes The number of its bytes in all; fewer than are counted already change nothing
-   * @throws {GatewayError} `gateway_overloaded` when there is no room for them
+   * @param totalBytes Total number of its bytes. Smaller than the counted number, it has no effect
+   * @throws {GatewayError} `gateway_overloaded` if there is no room for them
    */
   reserve(totalBytes: number): void {
     const bytes = totalBytes - this.#heldBytes;
@@ -244,14 +244,14 @@ export class RequestBody {
     this.#memory.count(this.#share, bytes);
   }
 
-  /** @param bytes The whole body: from now on exactly these bytes are held */
+  /** @param bytes The whole body. From now on exactly these bytes are counted */
   keep(bytes: Uint8Array): void {
     this.#bytes = bytes;
     this.#memory.count(this.#share, bytes.byteLength - this.#heldBytes);
     this.#heldBytes = bytes.byteLength;
   }
 
-  /** Lets go of the bytes. Safe to call again. */
+  /** Frees the bytes. Safe to call again. */
   release(): void {
     if (this.#isReleased) return;
     this.#isReleased = true;

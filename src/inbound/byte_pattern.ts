@@ -1,5 +1,6 @@
 /**
- * Search for a short sequence of bytes in a large body, in time that grows with the body alone.
+ * Search for a short sequence of bytes in a large body, in time that depends only on the size of
+ * the body.
  *
  * @module
  */
@@ -11,15 +12,15 @@ const FREE_WORK = 4096;
  * A sequence of bytes to search for.
  *
  * Horspool's algorithm skips most of an ordinary body. In a hostile body, such as 32 MB of dashes,
- * it would compare the whole sequence at each byte. An automaton, which looks at each byte once,
- * then continues the search. 1 MB of a file takes 0.13 ms, and by the automaton 3 ms (Bun 1.4.5).
+ * it would compare the whole sequence at each byte, so an automaton that reads each byte once then
+ * continues the search. 1 MB of a file needs 0.13 ms, or 3 ms with the automaton (Bun 1.4.5).
  */
 export class BytePattern {
   readonly length: number;
   readonly #bytes: Uint8Array;
   /**
-   * By the byte under the last byte of the pattern: the distance to the next place where the
-   * pattern can end.
+   * By the byte under the last byte of the pattern: the distance to the next possible end of the
+   * pattern.
    */
   readonly #shifts: Uint8Array;
   #automaton: Uint8Array | undefined;
@@ -34,7 +35,7 @@ export class BytePattern {
     }
   }
 
-  /** Tells whether a text begins with the pattern. */
+  /** Returns whether a text begins with the pattern. */
   isAtStartOf(text: Uint8Array): boolean {
     return this.#bytes.every((byte, index) => text[index] === byte);
   }
@@ -73,8 +74,8 @@ export class BytePattern {
 }
 
 /**
- * Builds the table of Knuth, Morris and Pratt: by bytes matched so far and the next byte, the bytes
- * matched then.
+ * Builds the table of Knuth, Morris and Pratt: from the number of matched bytes and the next byte
+ * to the new number of matched bytes.
  */
 function toAutomaton(bytes: Uint8Array): Uint8Array {
   const next = new Uint8Array(bytes.length * 256);

@@ -1,11 +1,11 @@
 /**
  * Answers for pages in browsers, by the CORS protocol
- * (https://fetch.spec.whatwg.org/#http-cors-protocol). It stands around the pipeline, so that every
- * answer has its headers, from whatever part it comes, and a gateway without `cors` has none of it.
+ * (https://fetch.spec.whatwg.org/#http-cors-protocol). It wraps the pipeline, so that all answers
+ * have its headers, and a gateway without `cors` runs none of this code.
  *
  * `access-control-allow-credentials` is never sent: both keys are headers that a page sets itself,
- * and cookies have no meaning here. Nor is anything sent for Private Network Access, which no
- * browser has ever enforced: Chromium asks its user instead (Local Network Access).
+ * and cookies have no meaning here. Headers for Private Network Access are not sent either, because
+ * no browser has ever enforced it. Chromium asks its user instead (Local Network Access).
  *
  * @module
  */
@@ -25,8 +25,8 @@ const PREFLIGHT_VARY = "origin, access-control-request-method, access-control-re
 const TOKEN = /^[\w!#$%&'*+.^`|~-]+$/;
 
 /**
- * Returns the value of `access-control-allow-origin` for an `Origin`; `undefined` if its pages may
- * not call.
+ * Returns the value of `access-control-allow-origin` for an `Origin`; `undefined` if its pages are
+ * not allowed to call.
  */
 type OriginCheck = (origin: string | null) => string | undefined;
 
@@ -42,16 +42,16 @@ function createOriginCheck(origins: CorsConfig["origins"]): OriginCheck {
   };
 }
 
-/** Tells a preflight from any other request with the method OPTIONS. */
+/** Returns whether a request is a preflight, and not another request with the method OPTIONS. */
 function isPreflight({ method, headers }: GatewayRequest): boolean {
   return method === "OPTIONS" && headers.get("origin") !== null &&
     headers.get("access-control-request-method") !== null;
 }
 
 /**
- * Returns the names of headers that a page wants to send. All of them are allowed, by name since
- * `*` does not stand for `Authorization`: the lists in `upstream/header_lists.ts` decide which
- * ones reach the provider.
+ * Returns the names of headers that a page wants to send. All of them are allowed, by name because
+ * `*` does not include `Authorization`. The lists in `upstream/header_lists.ts` decide which
+ * headers reach the provider.
  */
 function readRequestedHeaders({ headers }: GatewayRequest): string | undefined {
   const names =
@@ -59,7 +59,7 @@ function readRequestedHeaders({ headers }: GatewayRequest): string | undefined {
   return names.length > 0 && names.every((name) => TOKEN.test(name)) ? names.join(", ") : undefined;
 }
 
-/** Makes the answer to a preflight of an origin whose pages may call. */
+/** Makes the answer to a preflight of an allowed origin. */
 function allowCall(request: GatewayRequest, origin: string, maxAgeS: number): GatewayResponse {
   const headers: Record<string, string> = {
     "access-control-allow-origin": origin,
@@ -72,16 +72,16 @@ function allowCall(request: GatewayRequest, origin: string, maxAgeS: number): Ga
 }
 
 /**
- * Answers a preflight. It has no key, and its answer depends on no host, path or state: it tells
- * nothing of them.
+ * Answers a preflight. It has no key, and its answer does not depend on host, path or state, so it
+ * reveals nothing about them.
  */
 function answerPreflight(
   request: GatewayRequest,
   allowed: string | undefined,
   maxAgeS: number,
 ): GatewayResponse {
-  // To an origin that is not allowed the standard sends none of the headers, and recommends the
-  // status 403.
+  // For an origin that is not allowed, the standard requires none of the headers, and recommends
+  // the status 403.
   const answer = allowed === undefined
     ? toErrorResponse(new GatewayError("origin_not_allowed"))
     : allowCall(request, allowed, maxAgeS);
@@ -99,8 +99,8 @@ function addOrigin(vary = ""): string {
 
 /**
  * Makes a handler that answers preflights itself, and lets pages of the allowed origins read all
- * other answers. Requests of other origins are answered too, since they may come from programs:
- * browsers keep these answers from their pages.
+ * other answers. Requests of other origins are answered too, because programs can send them.
+ * Browsers hide these answers from their pages.
  */
 export function withCors(
   handle: Handler["handle"],
@@ -114,7 +114,7 @@ export function withCors(
     const answer = await handle(request);
     const { headers } = answer;
     if (allowed !== undefined) {
-      // Whatever a caller may read a page may read, for it shows the same keys.
+      // A page can read all headers that a caller can read, because it sends the same keys.
       headers["access-control-expose-headers"] = Object.keys(headers).join(", ");
       headers["access-control-allow-origin"] = allowed;
     }

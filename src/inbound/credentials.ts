@@ -1,6 +1,6 @@
 /**
  * The two credentials of a caller, read strictly: its gateway key and its key at the provider, each
- * in a header of its own or, where the provider is configured so, both in one.
+ * in a separate header or, if the provider is configured so, both in one.
  *
  * @module
  */
@@ -20,14 +20,14 @@ interface Headers {
 export type Credentials = Readonly<Record<string, string>>;
 
 const KEY = /^[\x21-\x7e]+$/;
-// RFC 9110 §11.1: the scheme is case-insensitive. Here then exactly one space and visible ASCII,
-// which leaves no room for a second credential: fields given twice arrive joined with ", ".
+// RFC 9110 §11.1: the scheme is case-insensitive. Exactly one space and visible ASCII must follow.
+// This excludes a second credential, because repeated fields arrive joined with ", ".
 const BEARER = /^Bearer ([\x21-\x7e]+)$/i;
-// Providers' keys run to a few hundred characters, signed tokens to some thousand.
+// Providers' keys have up to a few hundred characters, signed tokens a few thousand.
 const MAX_CREDENTIAL_LENGTH = 8192;
 /**
- * Separator of the halves of a combined key. No key of the gateway's own form contains it; an
- * upstream key may.
+ * Separator of the halves of a combined key. No key of the gateway's form contains it. An upstream
+ * key can.
  */
 const SEPARATOR = "~";
 
@@ -47,7 +47,7 @@ export function parseBearer(value: string | null): string | undefined {
     : BEARER.exec(value)?.[1];
 }
 
-/** Tells whether a value is one key alone. */
+/** Returns whether a value is a single key. */
 const isKey = (value: string): boolean => value.length <= MAX_CREDENTIAL_LENGTH && KEY.test(value);
 
 /** Makes an error about the header of an upstream key. */
@@ -59,7 +59,7 @@ function errorAt(header: string, code: ErrorCode, detail: string): GatewayError 
 }
 
 /**
- * Makes the error for an upstream key that holds a gateway key.
+ * Makes the error for an upstream key that contains a gateway key.
  *
  * @param header Name of its header, in lower case
  */
@@ -99,7 +99,7 @@ export function readGatewayCredential(headers: Headers, rules: CredentialRules):
   return key;
 }
 
-/** Reads the gateway key of a combined key: all before the first separator. */
+/** Reads the gateway key of a combined key: the part before the first separator. */
 function readFirstHalf(headers: Headers, { credential, combinedKey }: CredentialRules): string {
   const bare = credential === "authorization" ? null : headers.get(credential);
   const presented = bare ?? parseBearer(headers.get("authorization")) ?? "";
@@ -119,8 +119,8 @@ function readFirstHalf(headers: Headers, { credential, combinedKey }: Credential
  * Reads the key at the provider, from `Authorization` and from the header of the provider's
  * interface.
  *
- * @param gatewayKey The caller's gateway key, which is cut off a combined key
- * @returns The headers to forward, names in lower case: those that were presented, as they came
+ * @param gatewayKey The caller's gateway key, which is removed from a combined key
+ * @returns The presented headers, unchanged, to forward. Names in lower case
  * @throws {GatewayError} `missing_upstream_key`, `invalid_upstream_auth`
  */
 export function readUpstreamCredentials(
@@ -143,10 +143,7 @@ export function readUpstreamCredentials(
     : credentials;
 }
 
-/**
- * Cuts the gateway key off combined keys. Where both headers are sent, both have to hold it:
- * neither is guessed at.
- */
+/** Removes the gateway key from combined keys. If both headers are sent, both must contain it. */
 function toSecondHalves(credentials: Credentials, gatewayKey: string): Credentials {
   const halves = Object.entries(credentials).map(([name, value]): [string, string] => {
     const scheme = name === "authorization" ? "Bearer " : "";

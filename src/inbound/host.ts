@@ -1,13 +1,13 @@
 /**
  * Finds the provider that the caller addressed: by the Host header, then by the path before `/v1`,
- * and nothing else of the request.
+ * and by nothing else.
  *
  * @module
  */
 import { HOST, splitAddress } from "../config/address.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 
-// RFC 1035 §2.3.4: a name has at most 255 octets; ":" and a port come on top.
+// RFC 1035 §2.3.4: a name has at most 255 octets, plus ":" and a port.
 const MAX_HOST_LENGTH = 261;
 
 /** Provider that was addressed, and the path in its address. */
@@ -18,11 +18,11 @@ export interface Address<Provider> {
 }
 
 /**
- * Finds the provider for a Host header and a URL, which is absolute, or the path with its query.
+ * Finds the provider for a Host header and a URL. The URL is absolute, or a path with its query.
  */
 export type HostTable<Provider> = (host: string | null, url: string) => Address<Provider>;
 
-/** Finds a host among those that have the same path. */
+/** Finds a host among the hosts with the same path. */
 type HostFinder<Provider> = (
   hostname: string,
   port: string | undefined,
@@ -37,8 +37,8 @@ const BEFORE_V1 = /^(?:https?:\/\/[^/?#\\]+)?((?:\/[\w.~-]+)*?)(?=\/v1(?:[/?#]|$
 const RESOLVABLE = /[\\\t\n\r]|\/(?:\.|%2e){1,2}(?:\/|$)/i;
 
 /**
- * Reads the path before `/v1`; `undefined` if it is not plain, or if the path after it could lead
- * out of it again.
+ * Reads the path before `/v1`; `undefined` if it is not plain, or if the rest of the path could
+ * lead out of it.
  */
 function readPrefix(url: string): string | undefined {
   if (url.startsWith("/v1/")) return "";
@@ -51,7 +51,7 @@ function readPrefix(url: string): string | undefined {
 /**
  * Removes the path of an address from a URL.
  *
- * @param url A URL for which the table found an address with a path
+ * @param url A URL for which the table has found an address with a path
  * @returns The path from `/v1` on, with its query
  */
 export function withoutPrefix(url: string): string {
@@ -63,7 +63,7 @@ export function prefixOf(url: string): string {
   return BEFORE_V1.exec(url)?.[1] ?? "";
 }
 
-/** Builds the look-up of hosts that have the same path. */
+/** Builds the look-up of hosts with the same path. */
 function createHostFinder<Provider>(
   entries: Iterable<[string, Address<Provider>]>,
 ): HostFinder<Provider> {
@@ -84,11 +84,12 @@ function createHostFinder<Provider>(
 /**
  * Builds the table once, at start.
  *
- * @param entries Address and provider. The path before `/v1` has to be that of the address, whole.
- * Of the addresses with this path, exact `host:port` wins over `host`, that over the longest
- * `*.suffix`, that over `*`
- * @returns The look-up. It throws `invalid_host` for what is no plain `host[:port]`, `unknown_host`
- * if no provider has it, and `not_found` if some have it, but none with this path
+ * @param entries Address and provider. The whole path before `/v1` must equal the path of the
+ * address. Of the addresses with this path, precedence is: exact `host:port`, `host`, the longest
+ * `*.suffix`, `*`
+ * @returns The look-up. It throws `invalid_host` for text that is not a plain `host[:port]`,
+ * `unknown_host` if no provider has the host, and `not_found` if providers have it, but not with
+ * this path
  */
 export function createHostTable<Provider>(
   entries: Iterable<[string, Provider]>,

@@ -1,6 +1,6 @@
 /**
  * Decodes and parses JSON of callers, guarded: strict about UTF-8, and refused before a parser
- * recurses over what is too deep, too much or ambiguous.
+ * recurses over a text that is too deep, too large or ambiguous.
  *
  * @module
  */
@@ -9,8 +9,8 @@ import { MAX_DEPTH, MAX_MEMBERS, MAX_VALUES, SINGLE_KEYS, STRING_WEIGHT } from "
 import { readView } from "./json_view.ts";
 
 /**
- * The index of the quote that ends the string whose first character stands at `from`; -1 where none
- * does.
+ * The index of the quote that ends the string with the first character at `from`; -1 if there is
+ * none.
  */
 function endOfString(text: string, from: number): number {
   for (let quote = text.indexOf('"', from); quote !== -1; quote = text.indexOf('"', quote + 1)) {
@@ -21,14 +21,14 @@ function endOfString(text: string, from: number): number {
   return -1;
 }
 
-/** The key whose quotes stand at `open` and `close`. */
+/** The key with its quotes at `open` and `close`. */
 function readKey(text: string, open: number, close: number): string | undefined {
   const raw = text.slice(open + 1, close);
   if (!raw.includes("\\")) return raw;
   try {
-    return String(JSON.parse(`"${raw}"`)); // A key may be written with escapes: mod\\u0065l
+    return String(JSON.parse(`"${raw}"`)); // A key can contain escapes: mod\\u0065l
   } catch {
-    return undefined; // The whole is no JSON then, and JSON.parse says so
+    return undefined; // The text is then not JSON, and JSON.parse reports it
   }
 }
 
@@ -40,9 +40,9 @@ function refuseCount(limit: string): never {
 }
 
 /**
- * Refuses a text that is nested too deep, holds too much, or has one of the {@link SINGLE_KEYS}
- * twice, before a parser recurses over it. Strings are skipped at the speed of `indexOf`, so that a
- * 10 MB image costs one search.
+ * Refuses a text that is nested too deeply, is too large, or has one of the {@link SINGLE_KEYS}
+ * twice, before a parser recurses over it. Strings are skipped with `indexOf`, so a 10 MB image
+ * costs one search.
  *
  * @throws {GatewayError} `invalid_json`, `invalid_body`
  */
@@ -55,11 +55,11 @@ export function assertShape(text: string): void {
   let close = 0;
   for (let index = 0; index < text.length; index++) {
     const code = text.charCodeAt(index);
-    if (code <= 0x20) continue; // White space, by the megabyte where a body is indented
+    if (code <= 0x20) continue; // White space, which can be megabytes in an indented body
     if (code === 0x22) { // "
       open = index;
       close = endOfString(text, index + 1);
-      if (close === -1) return; // No JSON, and JSON.parse says so
+      if (close === -1) return; // Not JSON, and JSON.parse reports it
       index = close;
       values += STRING_WEIGHT - 1; // the rest is its comma
       if (values > MAX_VALUES) refuseCount(MAX_VALUES_TEXT);
@@ -71,7 +71,7 @@ export function assertShape(text: string): void {
       // Some parsers match keys in any case (Go's encoding/json does): "Model" next to "model" is
       // twice to them.
       const key = readKey(text, open, close)?.toUpperCase().toLowerCase();
-      close = open; // The key is read: a second colon makes no second key, only no JSON
+      close = open; // The key is read. A second colon is not a second key, only invalid JSON
       if (key !== undefined && SINGLE_KEYS.has(key)) {
         if (seen.has(key)) {
           throw new GatewayError("invalid_body", { param: key, detail: "expected the key once" });
@@ -95,12 +95,12 @@ const lenientUtf8 = new TextDecoder();
  */
 function decode(bytes: Uint8Array): string {
   const text = lenientUtf8.decode(bytes);
-  // A replacement: of an error, or as the caller wrote it
+  // A replacement character, from an error or from the caller's text
   return text.includes("\ufffd") ? new TextDecoder("utf-8", { fatal: true }).decode(bytes) : text;
 }
 
 /**
- * Decodes, guards and parses a body as a whole.
+ * Decodes, guards and parses a whole body.
  *
  * @param bytes UTF-8, with or without a byte order mark
  * @throws {GatewayError} `invalid_json`, `invalid_body`
@@ -111,21 +111,21 @@ export function parseWhole(bytes: Uint8Array): unknown {
     assertShape(text);
     return JSON.parse(text);
   } catch (error) {
-    // The parser's own message quotes the body: it must not travel further, not even as a cause.
+    // The parser's message quotes the body, so it must not be passed on, not even as a cause.
     throw GatewayError.is(error) ? error : new GatewayError("invalid_json");
   }
 }
 
 /**
- * The smallest body that is read in one pass. Below it, at most 2 µs are to be gained (measured at
- * 1 and 2 kB). Bytes.
+ * The smallest body that is read in one pass. For smaller ones, the gain is at most 2 µs (measured
+ * at 1 and 2 kB). Bytes.
  */
 const MIN_VIEW_BYTES = 4096;
 
 /**
- * Parses the view of a body on which checks are made. In that of a large body, a placeholder stands
- * for the texts of the `UNREAD_KEYS` (`json_view.ts`), so that a check may ask for their type, and
- * never for their content or length.
+ * Parses the view of a body for checks. In the view of a large body, a placeholder replaces the
+ * texts of the `UNREAD_KEYS` (`json_view.ts`), so a check can read their type, but not their
+ * content or length.
  *
  * @param bytes UTF-8, with or without a byte order mark
  * @throws {GatewayError} `invalid_json`, `invalid_body`

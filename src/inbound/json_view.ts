@@ -10,10 +10,10 @@
  * | 4 kB, 4 messages      | 5.6 → 2.8  | 4.8 → 2.3  | 5.7 → 2.5  |
  * | one picture of 0.5 MB | 533 → 329  | 153 → 217  | 524 → 313  |
  *
- * It need only be sound. Of a body that is unusual in any way it is not sure; then the caller of
- * this module reads it the slow way, which words every refusal. It never accepts what the slow way
- * refuses, and never gives another value, apart from the texts of {@link UNREAD_KEYS}. `npm run
- * fuzz -- --what body` compares the two.
+ * It must be sound, but not complete. If a body is unusual in any way, it returns no view, and the
+ * caller of this module reads the body the slow way, which makes all refusals. It never accepts a
+ * body that the slow way refuses, and never returns another value, except for the texts of
+ * {@link UNREAD_KEYS}. `npm run fuzz -- --what body` compares the two.
  *
  * @module
  */
@@ -21,8 +21,8 @@ import { MAX_DEPTH, MAX_MEMBERS, MAX_VALUES, SINGLE_KEYS, STRING_WEIGHT } from "
 import { readShortText } from "./interned_json_words.ts";
 
 /**
- * Keys of texts that no check reads: most of a conversation, and what is different in each message
- * of it.
+ * Keys of texts that no check reads: most of a conversation, and values that differ in each
+ * message.
  */
 export const UNREAD_KEYS: ReadonlySet<string> = new Set([
   ...[
@@ -37,26 +37,25 @@ export const UNREAD_KEYS: ReadonlySet<string> = new Set([
   ],
   ...["id", "call_id", "tool_call_id", "tool_use_id", "name"],
 ]);
-/**
- * Stands in the view for the text of one of {@link UNREAD_KEYS}, which was checked, but not copied.
- */
+/** Placeholder in the view for a text of {@link UNREAD_KEYS}, which was checked, but not copied. */
 export const UNREAD_TEXT = "(unread)";
 
 const [QUOTE, BACKSLASH, COMMA, COLON, MINUS] = [0x22, 0x5c, 0x2c, 0x3a, 0x2d];
 const [OPEN_OBJECT, CLOSE_OBJECT, OPEN_ARRAY, CLOSE_ARRAY] = [0x7b, 0x7d, 0x5b, 0x5d];
-/** The characters after a backslash that stand for one character. */
+/** The characters after a backslash that mean a single character. */
 const ESCAPED = new Uint8Array(256);
 for (const one of '"\\/bfnrt') ESCAPED[one.charCodeAt(0)] = 1;
 /** The highest bit of each byte of a word. */
 const HIGH = 0x80808080 | 0;
-/** Mark of a text that holds an escape. */
+/** Mark of a text with an escape. */
 const HAS_ESCAPE = 1;
 /** The longest integer that is read digit by digit: below 2^53. */
 const MAX_DIGITS = 15;
 const NUMBER = /^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$/;
 /**
- * Texts and numbers that are decoded one by one, which takes some 0.4 µs each: so many, and one
- * more for so many bytes of the body. One that has more of them is read faster by `JSON.parse`.
+ * Maximum number of texts and numbers that are decoded one by one, at about 0.4 µs each: a minimum,
+ * and one more for this number of bytes of the body. A body with more of them is read faster by
+ * `JSON.parse`.
  */
 const [MIN_DECODED, BYTES_PER_DECODED] = [16, 128];
 
@@ -67,28 +66,28 @@ const isBlank = (byte: number): boolean =>
 const isDigit = (byte: number): boolean => byte >= 0x30 && byte <= 0x39;
 const isHex = (byte: number): boolean =>
   isDigit(byte) || ((byte | 0x20) >= 0x61 && (byte | 0x20) <= 0x66);
-/** Returns whether a byte can stand in a number: a digit, a sign, a point or an exponent. */
+/** Returns whether a byte can be in a number: a digit, a sign, a point or an exponent. */
 const isInNumber = (byte = 0): boolean =>
   isDigit(byte) || byte === 0x2b || byte === MINUS || byte === 0x2e || (byte | 0x20) === 0x65;
 
 /**
  * Marks the bytes of a word that end a run of plain characters: quotes, backslashes and control
- * characters. The lowest mark is right; a subtraction that borrows from the next byte may set a
- * wrong one above it.
+ * characters. The lowest mark is correct. A subtraction that borrows from the next byte can set a
+ * wrong mark above it.
  *
  * @returns The highest bit of each such byte
  */
 function marksOf(word: number): number {
-  // With its bit 2 turned over, a quote stands right behind the control characters.
+  // With its bit 2 inverted, a quote directly follows the control characters.
   return (((word ^ 0x02020202) - 0x21212121) | ((word ^ 0x5c5c5c5c) - 0x01010101)) & ~word & HIGH;
 }
 
-/** Thrown as soon as the reader is not sure. */
+/** Thrown as soon as the body is unusual. */
 const NOT_SURE = Symbol("not sure");
 
 /**
- * Reads one body. A method for a token gets the position at which to read, and leaves that after it
- * in `#at`.
+ * Reads one body. A method for a token receives its position, and sets `#at` to the position after
+ * it.
  */
 class ViewReader {
   readonly #bytes: Uint8Array;
@@ -103,7 +102,7 @@ class ViewReader {
    * ASCII.
    */
   #marks = 0;
-  /** Those of {@link SINGLE_KEYS} that were read. */
+  /** The {@link SINGLE_KEYS} that were read. */
   readonly #single = new Set<string>();
 
   constructor(bytes: Uint8Array) {
@@ -122,7 +121,7 @@ class ViewReader {
     return value;
   }
 
-  /** Returns the position of the next byte that is no white space. */
+  /** Returns the position of the next byte that is not white space. */
   #skip(from: number): number {
     const bytes = this.#bytes;
     for (let at = from; at < bytes.length; at++) if (!isBlank(bytes[at] as number)) return at;
@@ -188,7 +187,7 @@ class ViewReader {
   #key(from: number): string {
     const end = this.#endOfText(from);
     const key = this.#marks === 0 ? this.#ascii(from, end) : this.#decode(from, end);
-    // `__proto__` would be no key of an object that is filled by assignment.
+    // By assignment, `__proto__` would not become a key of the object.
     if ((this.#marks & HAS_ESCAPE) !== 0 || key === "__proto__") throw NOT_SURE;
     if (this.#depth === 1) {
       const name = key.toLowerCase();
@@ -215,11 +214,11 @@ class ViewReader {
     const bytes = this.#bytes;
     const words = this.#words;
     const lastWord = bytes.length - 4;
-    let bits = 0; // of all bytes: the highest of one is set if it is outside ASCII
+    let bits = 0; // of all bytes: the highest bit is set if one is outside ASCII
     let escape = 0;
     let at = from;
     for (;;) {
-      let marks = 0; // out here: V8 compiles the loop to half the speed with it inside (Node 26.10)
+      let marks = 0; // outside: with it inside, V8 compiles the loop to half the speed (Node 26.10)
       for (; at <= lastWord; at += 4) {
         const word = words.getInt32(at, true);
         marks = marksOf(word);
@@ -265,7 +264,7 @@ class ViewReader {
     return readShortText(this.#words, from, end - from) ?? this.#decode(from, end);
   }
 
-  /** Returns a text of any characters, with its escapes as they are. */
+  /** Returns a text of any characters, with unchanged escapes. */
   #decode(from: number, end: number): string {
     if (--this.#decodable < 0) throw NOT_SURE;
     const text = utf8.decode(this.#bytes.subarray(from, end));
@@ -306,8 +305,8 @@ class ViewReader {
 /**
  * Reads a body in one pass.
  *
- * @returns Its view: its value, in which {@link UNREAD_TEXT} stands for every text of {@link
- * UNREAD_KEYS}; `undefined` if it is not sure, which says nothing of the body
+ * @returns Its view: its value, in which {@link UNREAD_TEXT} replaces every text of
+ * {@link UNREAD_KEYS}; `undefined` if the body is unusual, which does not mean invalid
  */
 export function readView(bytes: Uint8Array): unknown {
   try {

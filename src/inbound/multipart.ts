@@ -1,7 +1,7 @@
 /**
  * Reads the text fields of a multipart body (RFC 7578) without copying its files. Strict where
- * parsers differ: a policy decides on the field `model`, and the provider must not find another one
- * in the same bytes.
+ * parsers differ: policies read the field `model`, and the provider must not find another model in
+ * the same bytes.
  *
  * @module
  */
@@ -13,7 +13,7 @@ import { BytePattern } from "./byte_pattern.ts";
 const CR = 0x0d;
 const LF = 0x0a;
 const DASH = 0x2d;
-/** Bytes of the longest header of a part, and of the longest field that is read. */
+/** Maximum size of the header of a part, and of a field that is read. Bytes. */
 const MAX_HEADER_BYTES = 8192;
 const MAX_FIELD_BYTES = 8192;
 const MAX_PARTS = 1000;
@@ -25,13 +25,13 @@ const UTF8 = /^utf-?8$/i;
 // RFC 9110 §5.6.2, §5.5: a line of a part's header, without controls. Some parsers strip them,
 // others do not.
 const HEADER_LINE = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[ -~\u0080-\uffff]*$/;
-// `name` and `filename` as every library writes them. Anything else may be read in two ways.
+// `name` and `filename` as every library writes them. Other forms are ambiguous.
 const FILE_NAME = '; *filename(?:\\*=[\\w\'%.!#$&+^`|~-]+|=(?:"(?:[^"\\\\]|\\\\.)*"|[^\\s";]+)) *';
 const DISPOSITION = new RegExp(
   `^content-disposition: *form-data; *name="([^"\\\\]*)" *((?:${FILE_NAME}){0,2});?$`,
   "i",
 );
-/** Names that a parser could decode to others: encoded words (RFC 2047). */
+/** Start of an encoded word (RFC 2047), which some parsers decode to another name. */
 const ENCODED_WORD = "=?";
 /** The transfer encodings that change no byte (RFC 2045 §6.2). */
 const IDENTITY_ENCODING = /^content-transfer-encoding: *(?:7bit|8bit|binary) *$/i;
@@ -42,14 +42,14 @@ function refuse(detail: string): never {
   throw new GatewayError("invalid_body", { detail });
 }
 
-/** Tells whether a content type is one of a multipart body. */
+/** Returns whether a content type is multipart. */
 export function isMultipart(contentType: string): boolean {
   return MULTIPART.test(contentType);
 }
 
 /**
- * Reads the parameters of a content type. Two parsers could read two boundaries or two charsets in
- * one header, so each parameter is accepted once, in its plain form.
+ * Reads the parameters of a content type. Two parsers could read different boundaries or charsets
+ * from one header, so each parameter is accepted only once, in its plain form.
  *
  * @throws {GatewayError} `invalid_body`
  */
@@ -89,10 +89,10 @@ const toDelimiter = (boundary: string): BytePattern =>
 const BLANK_LINE = new BytePattern(Uint8Array.of(CR, LF, CR, LF));
 
 /**
- * Returns a body without its boundary, to compare two bodies: a client library that
- * sends one again makes a new boundary.
+ * Returns a body without its boundary, to compare two bodies. A client library makes a new boundary
+ * for each retry.
  *
- * @returns The parts with a dash between them; the body itself if it is not a multipart one
+ * @returns The parts with a dash between them; the body itself if it is not multipart
  */
 export function withoutBoundary(bytes: Uint8Array, contentType: string): Uint8Array {
   if (!isMultipart(contentType)) return bytes;
@@ -107,7 +107,7 @@ export function withoutBoundary(bytes: Uint8Array, contentType: string): Uint8Ar
 }
 
 /**
- * True for a header line of a part that two parsers could read differently, or that asks for a
+ * True for a header line of a part that two parsers could read differently, or that requires
  * decoding.
  */
 function isAmbiguous(line: string): boolean {
@@ -124,7 +124,7 @@ function hasOtherCharset(line: string): boolean {
 
 /**
  * Returns the name of a part, and whether it is a file. @throws {GatewayError} `invalid_body` for a
- * header that could be read as another name
+ * header from which another name could be read
  */
 function nameOf(header: string): { readonly name: string; readonly isFile: boolean } {
   const lines = header === "" ? [] : header.split("\r\n");
@@ -163,8 +163,8 @@ function* partsOf(bytes: Uint8Array, boundary: string): Generator<Part> {
     const headerEnd = BLANK_LINE.findIn(bytes.subarray(0, at + MAX_HEADER_BYTES), at);
     const next = delimiter.findIn(bytes, at);
     if (headerEnd === -1 || next === -1) refuse("expected the closing boundary");
-    // Lenient parsers take a boundary after any line end, or within a line: it stands nowhere else
-    // then.
+    // Lenient parsers accept a boundary after any line end, or within a line, so it must not occur
+    // anywhere else.
     const isDelimiter = next >= headerEnd + 6 && bytes[next - 2] === CR && bytes[next - 1] === LF;
     if (!isDelimiter) refuse("expected each boundary at the start of a line, after CRLF");
     yield {
@@ -189,9 +189,9 @@ function assertEnd(bytes: Uint8Array, at: number, delimiter: BytePattern): void 
 
 /** Fields of a multipart body. */
 export interface FormFields<Name extends string> {
-  /** Their texts; a field that is missing is left out. */
+  /** Their texts. Missing fields are left out. */
   readonly fields: Partial<Record<Name, string>>;
-  /** Bytes of all fields that are no files. */
+  /** Bytes of all fields that are not files. */
   readonly textBytes: number;
 }
 
@@ -199,8 +199,8 @@ export interface FormFields<Name extends string> {
  * Reads fields of a multipart body.
  *
  * @returns Their texts, and the size of all texts
- * @throws {GatewayError} `invalid_body` for a field that is given twice, a missing closing
- * boundary, or a form that parsers read differently
+ * @throws {GatewayError} `invalid_body` for a duplicate field, a missing closing boundary, or a
+ * form that parsers read differently
  */
 export function readFields<Name extends string>(
   bytes: Uint8Array,

@@ -1,11 +1,11 @@
 /**
- * The content of a file of keys: `{ "keys": [ … ] }`. The gateway writes one key a line, and a
- * checksum at the end, so that every change shows in the file's last bytes. It reads any JSON that
- * people write. A record that this version does not understand refuses its key alone, and is kept.
+ * The content of a file of keys: `{ "keys": [ … ] }`. The gateway writes one key per line, and a
+ * checksum at the end, so that every change shows in the file's last bytes. It reads any valid
+ * JSON. A record that this version does not understand refuses only its own key, and is kept.
  *
- * All keys are objects in memory. 100,000 of them take 1.2 s of processor time at the start and 118
- * MB (10,000: 0.1 s, 25 MB), on Node 26 and Bun alike; kept as bytes with an index of hashes they
- * took 0.4 s and 39 MB, and 250 more lines of code (2026-11-22).
+ * All keys are objects in memory. 100,000 keys need 1.2 s of processor time at the start and 118 MB
+ * (10,000: 0.1 s, 25 MB), on both Node 26 and Bun. As bytes with an index of hashes they needed 0.4
+ * s and 39 MB, but 250 more lines of code (2026-11-22).
  *
  * @module
  */
@@ -19,17 +19,17 @@ import { MemoryKeyStore } from "./key_store_memory.ts";
 
 const HEAD = '{"keys":[\n';
 const TAIL = /^\n\](?:,"checksum":"[0-9a-f]{64}")?\}\s*$/;
-/** Keys that are written at once. */
+/** Number of keys that are written at once. */
 const LINES = 500;
 
 /** The error for a file of keys that is missing, unreadable or invalid. */
 export class BrokenFile extends Error {}
-/** The error for a file that does not hold one key a line. */
+/** The error for a file that does not have one key per line. */
 class OtherForm extends BrokenFile {}
 
 /**
- * Reads a record. An unreadable one of a later version is kept: it is no reason to refuse all
- * others.
+ * Reads a record. An unreadable record of a later version is kept, because it is no reason to
+ * refuse all others.
  */
 function readKey(value: unknown, location: string): GatewayKey {
   try {
@@ -51,7 +51,7 @@ function addKey(keys: MemoryKeyStore, value: unknown, location: string): void {
 }
 
 /**
- * Reads the content of a file, in turns.
+ * Reads the content of a file, and yields in between.
  *
  * @throws {BrokenFile} With the location of the first mistake
  */
@@ -66,15 +66,15 @@ export async function readKeyFile(bytes: Buffer): Promise<MemoryKeyStore> {
 }
 
 /**
- * Reads one key a line: a large file is never parsed at once, so that it does not keep streams
- * waiting.
+ * Reads one key per line. A large file is never parsed at once, so that streams do not have to
+ * wait.
  */
 async function readLines(text: string): Promise<MemoryKeyStore> {
   const end = text.lastIndexOf("\n]");
   if (!text.startsWith(HEAD) || !TAIL.test(text.slice(end))) throw new OtherForm("no JSON");
   const keys = new MemoryKeyStore();
   const turns = new Turns();
-  let line = 1; // that of the head
+  let line = 1; // the line of the head
   let hasComma = true;
   for (let start = HEAD.length, stop: number; start < end; start = stop + 1) {
     stop = text.indexOf("\n", start);
@@ -98,10 +98,7 @@ function parse(json: string, location: string): unknown {
   }
 }
 
-/**
- * Reads any other JSON. @throws {BrokenFile} What was wrong with its lines, where it is no JSON at
- * all
- */
+/** Reads any other JSON. @throws {BrokenFile} The fault of its lines, if it is not JSON at all */
 async function readWhole(text: string, fault: BrokenFile): Promise<MemoryKeyStore> {
   let whole: unknown;
   try {
@@ -124,7 +121,7 @@ async function readWhole(text: string, fault: BrokenFile): Promise<MemoryKeyStor
 }
 
 /**
- * Writes the content of a file, in turns.
+ * Writes the content of a file, and yields in between.
  *
  * @param keys The keys, the oldest first
  * @returns The content, in parts

@@ -8,15 +8,15 @@ import { GATEWAY_KEY_START, SECRET } from "../config/schema.ts";
 
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const ID_LENGTH = 12;
-/** 43 base62 characters hold 256 bits. */
+/** 43 base62 characters contain 256 bits. */
 const SECRET_LENGTH = 43;
-/** 6 base62 characters hold the 32 bits of a CRC. */
+/** 6 base62 characters contain the 32 bits of a CRC. */
 const CHECKSUM_LENGTH = 6;
 const ID_FORM = new RegExp(`^[0-9A-Za-z]{${ID_LENGTH}}$`);
 const FORM = new RegExp(
   `${GATEWAY_KEY_START}[0-9A-Za-z]{${SECRET_LENGTH}}_[0-9A-Za-z]{${CHECKSUM_LENGTH}}`,
 );
-/** Length of a key of the gateway's own form. Characters. */
+/** Length of a key of the gateway's form. Characters. */
 export const GATEWAY_KEY_LENGTH: number = 3 + ID_LENGTH + 1 + SECRET_LENGTH + 1 + CHECKSUM_LENGTH;
 
 /**
@@ -35,7 +35,7 @@ export const GATEWAY_KEY_LENGTH: number = 3 + ID_LENGTH + 1 + SECRET_LENGTH + 1 
  */
 export type Digest = (text: string) => string;
 
-/** Compares two digests, in a time that does not depend on where they differ. */
+/** Compares two digests in constant time. */
 export function equalDigests(a: string, b: string): boolean {
   let difference = a.length ^ b.length;
   for (let index = 0; index < a.length; index++) {
@@ -71,8 +71,8 @@ function checksum(stem: string): string {
 }
 
 /**
- * Returns random characters, evenly spread: bytes from 248 up would favour the first ones and are
- * discarded.
+ * Returns uniformly random characters. Bytes from 248 up would favor the first characters, so they
+ * are discarded.
  */
 function randomText(length: number): string {
   let text = "";
@@ -87,8 +87,7 @@ function randomText(length: number): string {
 /**
  * Makes a key from the runtime's secure random numbers.
  *
- * @param id The id inside it, where a key of the gateway's own form has one already; any other gets
- * a new one
+ * @param id Its id, if that has the gateway's form. Otherwise a new id is made
  */
 export function generateGatewayKey(id = ""): string {
   const stem = `gk_${ID_FORM.test(id) ? id : randomText(ID_LENGTH)}_${randomText(SECRET_LENGTH)}`;
@@ -99,7 +98,7 @@ export function generateGatewayKey(id = ""): string {
  * Returns the id inside a key, which is safe to log.
  *
  * @param key A key of the gateway's own form
- * @returns Its id; `undefined` where the form or the checksum is wrong
+ * @returns Its id; `undefined` if the form or the checksum is wrong
  */
 export function gatewayKeyId(key: string): string | undefined {
   const id = key.length === GATEWAY_KEY_LENGTH ? FORM.exec(key)?.[1] : undefined;
@@ -110,16 +109,16 @@ export function gatewayKeyId(key: string): string | undefined {
 }
 
 /**
- * Tells whether a text contains a gateway key, also one with a wrong checksum: a tripwire must
- * catch mistyped keys too.
+ * Returns whether a text contains a gateway key, even with a wrong checksum, because a tripwire
+ * must catch mistyped keys too.
  */
 export function holdsGatewayKey(text: string): boolean {
   return text.includes("gk_") && FORM.test(text);
 }
 
 /**
- * Tells whether a key is worth a look-up: one of the gateway's form with a right checksum, or one
- * of the operator's own of 16 to 512 visible ASCII characters.
+ * Returns whether a key must be looked up: a key of the gateway's form with a correct checksum, or
+ * an operator's own key of 16 to 512 visible ASCII characters.
  */
 export function isPlausibleKey(key: string): boolean {
   return key.startsWith("gk_") ? gatewayKeyId(key) !== undefined : SECRET.test(key);

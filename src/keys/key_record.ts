@@ -1,21 +1,21 @@
 /**
  * The record of a key as JSON, and back: in files, in Redis, in Workers KV and in exports.
  *
- * Gateways of several versions may share a store, so a record may hold more than this version
- * knows. Its rules, which later versions can count on:
+ * Gateways of several versions can share a store, so a record can contain fields that this version
+ * does not know. Later versions can rely on these rules:
  *
  * - `version` is the lowest version of this form that understands the whole record; 1 is not
  *   written. Version 2 has teams, budgets in money, two budgets, and strict limits.
- * - An unknown field is kept and ignored. A later version that adds a restriction as a field of its
- *   own names it in `requires`, a list: a version that does not understand all of its names
- *   refuses the key.
- * - A limit that is unknown, and a restriction whose value is not understood, refuse the key. Both
- *   are kept.
- * - A record whose digest is not understood is listed and kept. In a file it has to say that a
- *   later version wrote it; otherwise it is a mistake of who edited the file, and the keys before
- *   hold on.
- * - Whatever rewrites a record keeps what it does not understand, except for a setting that is
- *   given again by name.
+ * - An unknown field is kept and ignored. A later version that adds a restriction as a new field
+ *   lists it in `requires`. A version that does not understand all names in that list refuses the
+ *   key.
+ * - An unknown limit, and a restriction whose value is not understood, refuse the key. Both are
+ *   kept.
+ * - A record whose digest is not understood is listed and kept. In a file it must state that a
+ *   later version wrote it. Otherwise it counts as an editing mistake, and the previous keys stay
+ *   in effect.
+ * - Code that rewrites a record keeps the parts that it does not understand, except for settings
+ *   that are set again by name.
  *
  * @module
  */
@@ -24,19 +24,19 @@ import { describeIssue, formatMistake } from "../config/issue.ts";
 import { type KeyConfig, KeySchema, toKeyJson } from "../config/key.ts";
 import type { GatewayKey, LaterPart } from "./key_store.ts";
 
-/** The version of the form that this module writes at most, and understands whole. */
+/** The highest version of the form that this module writes and fully understands. */
 const VERSION = 2;
-/** Fields without which it is unknown whose record it is. */
+/** Fields that identify the key of a record. */
 const IDENTITY: readonly unknown[] = ["id", "key", "digest"];
 /**
- * Fields that restrict nothing: a value that is not understood is ignored, and of `durable` the
- * provider's holds.
+ * Fields that restrict nothing. A value that is not understood is ignored, and for `durable` the
+ * provider's setting applies.
  */
 const HARMLESS: readonly unknown[] = ["name", "metadata", "created", "durable"];
-/** Names that refusals list at most. */
+/** The most names that a refusal lists. */
 const MAX_NAMED = 3;
 
-/** The error for a value that is no record of a key. */
+/** The error for a value that is not a record of a key. */
 export class InvalidRecord extends Error {}
 
 type Json = Readonly<Record<string, unknown>>;
@@ -48,8 +48,8 @@ function isObject(value: unknown): value is Json {
 /**
  * Reads a record.
  *
- * @returns The key, with what this version does not understand
- * @throws {InvalidRecord} For anything without an id and a digest, and for a key itself
+ * @returns The key, with the parts that this version does not understand
+ * @throws {InvalidRecord} For a value without an id and a digest, and for a key itself
  */
 export function readRecord(value: unknown, location = ""): GatewayKey {
   const { success, output, issues } = v.safeParse(KeySchema, value);
@@ -70,7 +70,7 @@ function without(object: Json, names: readonly unknown[]): Json {
   return Object.fromEntries(Object.entries(object).filter(([name]) => !names.includes(name)));
 }
 
-/** Returns an object with some of its members alone. */
+/** Returns an object with only some of its members. */
 function pick(object: Json, names: readonly unknown[]): Json {
   return Object.fromEntries(Object.entries(object).filter(([name]) => names.includes(name)));
 }
@@ -79,7 +79,10 @@ function isKnownVersion(version: unknown): boolean {
   return Number.isInteger(version) && Number(version) >= 1 && Number(version) <= VERSION;
 }
 
-/** Reads a record that the schema refuses: sets aside what is not understood, until the rest is. */
+/**
+ * Reads a record that the schema refuses: removes parts that are not understood until the rest is
+ * valid.
+ */
 function readLater(record: Json, location: string): GatewayKey {
   const faults = faultsOf(record);
   let known = without(record, ["version", "requires"]);
@@ -114,7 +117,7 @@ function readLater(record: Json, location: string): GatewayKey {
   }
 }
 
-/** Describes what the record's own fields say against its use. */
+/** Describes the reasons against its use in the record's own fields. */
 function faultsOf({ version, requires }: Json): string[] {
   const faults: string[] = [];
   if (version !== undefined && !(Number.isInteger(version) && Number(version) >= 1)) {
@@ -132,11 +135,11 @@ function listFaults(faults: readonly string[]): string {
 }
 
 /**
- * Returns a record of a later version, whose digest is not understood, as a key that no caller has:
- * it can be listed, and is kept as it is.
+ * Returns a record of a later version, whose digest is not understood, as a key that no caller has.
+ * It can be listed, and is kept unchanged.
  *
- * @returns The key; `undefined` for a record of this version, which is mistyped then, for a value
- * without an id, and for a record that holds a key itself
+ * @returns The key; `undefined` for a record of this version, which must be mistyped, for a value
+ * without an id, and for a record that contains a key itself
  */
 export function keepUnreadable(value: unknown, fault: string): GatewayKey | undefined {
   if (!isObject(value) || "key" in value) return undefined;
@@ -156,7 +159,7 @@ function versionOf({ team, limits }: Json): number {
 /**
  * Writes a record as JSON.
  *
- * @returns What {@link readRecord} reads as the same key
+ * @returns JSON that {@link readRecord} reads as the same key
  */
 export function toRecordJson({ later, ...key }: GatewayKey): Record<string, unknown> {
   const json = toKeyJson(key);
@@ -185,8 +188,8 @@ export function writeRecord(key: GatewayKey): string {
 }
 
 /**
- * Reads a key again after some of its settings were given again: what was not understood of them is
- * gone, the rest stays.
+ * Reads a key again after some of its settings were set again. Unknown values of these settings are
+ * removed, and the rest stays.
  *
  * @param names Names of the settings, `limits.NAME` for one of the limits
  */
@@ -201,7 +204,7 @@ export function replaceLater(key: GatewayKey, names: readonly string[]): Gateway
   return readRecord(JSON.parse(writeRecord({ ...key, later: left })));
 }
 
-/** Describes the keys whose records this version does not understand whole, for the operator. */
+/** Describes the keys whose records this version does not fully understand, for the operator. */
 export function describeLater(keys: Iterable<GatewayKey>): string[] {
   const [refused, ignoring]: [string[], string[]] = [[], []];
   for (const { id, later } of keys) {

@@ -1,6 +1,6 @@
 /**
  * Resolution of the key that a caller presented: by a store of keys, or by an embedder's function,
- * which returns the owner of a key and what the owner may do.
+ * which returns the owner of a key and the owner's permissions.
  *
  * @module
  */
@@ -16,19 +16,19 @@ import { type Digest, equalDigests, isPlausibleKey } from "./key_format.ts";
 import type { GatewayKey, KeyStore } from "./key_store.ts";
 
 /**
- * Hook: finds the owner of a key. It is called once for each request and its answer is not kept, so
- * limits and rights may differ from one request to the next. It may look the key up by whatever the
- * store holds, preferably a hash, and is itself responsible for comparing in constant time. It is
- * not called for a text that can't be a key: fewer than 16 characters or more than 512, other than
- * visible ASCII, or one that looks like a provider's (`sk-`, `gsk_`, `xai-`, `AIza`).
+ * Hook: finds the owner of a key. It is called once for each request and its answer is not cached,
+ * so limits and permissions can differ between requests. It can look the key up in any form,
+ * preferably by a hash, and must itself compare in constant time. It is not called for a text that
+ * cannot be a key: fewer than 16 characters or more than 512, other than visible ASCII, or one that
+ * looks like a provider's (`sk-`, `gsk_`, `xai-`, `AIza`).
  *
  * If it throws, or takes longer than ten seconds, the request is answered with
- * `key_store_unavailable`, unless it throws a `GatewayError`. If it returns another form than
+ * `key_store_unavailable`, unless it throws a `GatewayError`. If it returns a value that is not a
  * {@link ResolvedKey}, the answer is `internal_error`.
  *
  * @param presentedKey The text in `Gateway-Auth` after `Bearer`: the key itself, which must never
  * be logged
- * @returns The owner and what the owner may do; `undefined` or `null` for an unknown key
+ * @returns The owner and the owner's permissions; `undefined` or `null` for an unknown key
  *
  * @example Let your own users in
  * ```ts
@@ -46,17 +46,17 @@ export type KeyResolver = (
   presentedKey: string,
 ) => ResolvedKey | null | undefined | Promise<ResolvedKey | null | undefined>;
 
-/** Digest with which an unknown key is compared, so that it takes as long as a known one. */
+/** Digest to compare with an unknown key, so that the check takes as long as for a known one. */
 const NO_DIGEST = "0".repeat(64);
 
 /**
  * Finds the key that a caller presented. Waits no longer than the exchange lasts.
  *
- * @param keys Where to look: a store, or the function that an embedder gave
- * @param options SHA-256, the exchange of the caller, the clock, and what verifies identity tokens,
- * if any are accepted
- * @returns The key, or `undefined`: for a malformed one without hashing or a look-up; a promise
- * where the store gives one
+ * @param keys A store, or the embedder's function
+ * @param options SHA-256, the exchange of the caller, the clock, and the verifier of identity
+ * tokens, if any are accepted
+ * @returns The key, or `undefined`. A malformed key is neither hashed nor looked up. A promise if
+ * the store returns one
  * @throws {GatewayError} `key_store_unavailable`, also for a store that never answers;
  * `invalid_gateway_key` for an identity token
  */
@@ -87,7 +87,7 @@ interface FindOptions {
   readonly identity?: CallerTokens | undefined;
 }
 
-/** Returns the key of an identity token, at once where it was verified before. */
+/** Returns the key of an identity token, at once if it was verified before. */
 function findByToken(
   found: ResolvedToken | Promise<ResolvedToken>,
   { facts }: Exchange,
@@ -106,7 +106,7 @@ function findByToken(
 }
 
 /**
- * Calls the embedder's function, and checks what it returns. A mistake in that is reported, without
+ * Calls the embedder's function, and checks what it returns. An invalid result is reported, without
  * any value.
  */
 async function callResolver(
@@ -130,9 +130,12 @@ async function callResolver(
   throw new GatewayError("internal_error", { cause });
 }
 
-/** Tells whether a stored key is what was presented, or was it before its rotation. */
+/**
+ * Returns whether the presented key is a stored key's current secret, or its secret before the last
+ * rotation.
+ */
 function isGood(storedKey: GatewayKey | undefined, presentedDigest: string, now: number): boolean {
-  // An unknown key is compared too, so that it takes as long as a known one.
+  // An unknown key is compared too, so that the check takes as long as for a known one.
   const isCurrent = equalDigests(storedKey?.digest ?? NO_DIGEST, presentedDigest);
   const previous = storedKey?.previous;
   if (previous === undefined) return isCurrent;

@@ -20,6 +20,6 @@ export interface KeySiblings {
    * knows it
    */
   find(digest: string): Promise<KnownKey | undefined>;
-  /** Sets the function that answers the questions of the others. */
+  /** Sets the function that answers requests of the others. */
   onAsked(find: (digest: string) => KnownKey | undefined): void;
 }

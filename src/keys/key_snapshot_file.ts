@@ -1,11 +1,11 @@
 /**
- * A snapshot of gateway keys in a file, with which a gateway starts while its store is away:
- * digests and settings of the keys that this gateway was asked for recently, never a key itself. Of
- * a million keys a gateway knows those that it uses, at most 50,000.
+ * A snapshot of gateway keys in a file, for a start of the gateway while its store is away. It
+ * contains digests and settings of the keys that were recently used at this gateway, at most
+ * 50,000, and never a key itself.
  *
- * Its lines are JSON: a head, then a key a line, which `sallyport keys import` reads too. The head
- * also has the number of gateways that share limits. It is written some seconds after a change.
- * Processes of one gateway share it.
+ * Its lines are JSON: a head, then one key per line. `sallyport keys import` can read it too. The
+ * head also has the number of gateways that share limits. The file is written some seconds after a
+ * change. Processes of one gateway share it.
  *
  * @module
  */
@@ -20,21 +20,22 @@ import { RecentMap } from "../exchange/recent_map.ts";
 
 /** Time for which a key is used after it was last seen in the store. Milliseconds. */
 export const SNAPSHOT_MS: number = 24 * 3_600_000;
-/** Age from which the time at which a key was seen is written again. Milliseconds. */
+/** Age after which the time at which a key was seen is updated. Milliseconds. */
 const RENEW_MS = 3_600_000;
-/**
- * Maximum number of keys, and the excess that is allowed until the oldest are dropped.
- */
+/** Maximum number of keys, and the excess at which the oldest are dropped. */
 const MAX_KEYS = 50_000;
 const SLACK = 5000;
-/** Keys that are written at once. */
+/** Number of keys that are written at once. */
 const LINES = 500;
 
 interface Entry {
   readonly key: GatewayKey;
-  /** The record as the store holds it. */
+  /** The record as it is in the store. */
   readonly text: string;
-  /** When it was last seen there, and what the file says of that. Milliseconds since 1970. */
+  /**
+   * Time at which it was last seen there, and the same time as stored in the file. Milliseconds
+   * since 1970.
+   */
   readonly seenAt: number;
   readonly writtenAt: number;
 }
@@ -53,10 +54,10 @@ export class KeySnapshot {
   readonly #path: string;
   readonly #clock: Clock;
   readonly #report: (text: string) => void;
-  /** By id, those that were seen last at the end. */
+  /** By id, most recently seen last. */
   readonly #entries = new Map<string, Entry>();
   readonly #ids = new Map<string, string>();
-  /** When digests were forgotten: another process may still have written them. */
+  /** Times at which digests were forgotten, because another process can still write them. */
   readonly #forgotten = new RecentMap<number>(MAX_KEYS / 2);
   #generation: string | undefined;
   #gateways: number | undefined;
@@ -94,13 +95,13 @@ export class KeySnapshot {
     this.#file.changed();
   }
 
-  /** True when it has keys that may still be used. */
+  /** True if it has keys that can still be used. */
   get isUsable(): boolean {
     for (const entry of this.#entries.values()) if (this.#isYoung(entry)) return true;
     return false;
   }
 
-  /** Reads the file, if there is a good one. */
+  /** Reads the file, if there is a valid one. */
   async start(): Promise<void> {
     await this.#file.catchUp().catch((error) =>
       this.#report(error instanceof Error ? error.message : String(error))
@@ -125,7 +126,7 @@ export class KeySnapshot {
    * Notes that a key was seen in the store.
    *
    * @param text Its record there
-   * @param askedAt When the store was asked, milliseconds since 1970: what has changed since is
+   * @param askedAt Time of the request to the store, milliseconds since 1970. Later changes are
    * newer
    */
   see(key: GatewayKey, text: string, askedAt: number): void {
@@ -147,7 +148,7 @@ export class KeySnapshot {
     this.#file.changed();
   }
 
-  /** Writes what is left to write. */
+  /** Writes the remaining data. */
   async close(): Promise<void> {
     await this.#file.close();
   }
@@ -181,7 +182,7 @@ export class KeySnapshot {
     }
   }
 
-  /** Takes over what the file has. A broken file is replaced by the next write. */
+  /** Merges the content of the file. A broken file is replaced by the next write. */
   async #merge(bytes: Buffer): Promise<void> {
     try {
       for (const entry of await this.#read(bytes.toString("utf8"))) {
@@ -228,7 +229,7 @@ export class KeySnapshot {
     yield Buffer.from(`${JSON.stringify(head)}\n`);
     for (let index = 0; index < entries.length; index += LINES) {
       const part = entries.slice(index, index + LINES);
-      // People may have written a record over several lines.
+      // A record that was edited by hand can have several lines.
       const lines = part.map(({ seenAt, text }) =>
         `{"seen":${seenAt},"record":${text.replace(/[\r\n]+/g, " ")}}\n`
       );

@@ -1,11 +1,12 @@
 /**
- * Stores of gateway keys, which are kept and compared as digests: no store ever holds a key itself.
+ * Stores of gateway keys. Keys are stored and compared as digests. No store ever contains a key
+ * itself.
  *
  * @module
  */
 import type { KeyConfig } from "../config/key.ts";
 
-/** A gateway key as a store holds it: its digest, never the key itself. */
+/** A stored gateway key: its digest, never the key itself. */
 export interface GatewayKey extends Omit<KeyConfig, "key"> {
   /** SHA-256 of the whole key, 64 hexadecimal digits in lower case. */
   readonly digest: string;
@@ -14,22 +15,24 @@ export interface GatewayKey extends Omit<KeyConfig, "key"> {
 }
 
 /**
- * The part of a record that this version does not understand, which is kept: a later one may have
- * written it.
+ * The part of a record that this version does not understand. It is kept, because a later version
+ * can have written it.
  */
 export interface LaterPart {
-  /** Fields as they stand in the record. */
+  /** Fields as in the record. */
   readonly fields: Readonly<Record<string, unknown>>;
-  /** Limits as they stand in the record. */
+  /** Limits as in the record. */
   readonly limits: Readonly<Record<string, unknown>>;
-  /** Why the key is refused, for operators; `undefined` where nothing of this restricts it. */
+  /**
+   * Reason why the key is refused, for operators; `undefined` if this part does not restrict it.
+   */
   readonly refusal?: string | undefined;
 }
 
 /**
- * Port: where keys are looked up.
+ * Port: look-up of keys.
  *
- * @example Look keys up in a service of your own
+ * @example Look keys up in your own service
  * ```ts
  * import { createGateway, GatewayError, type KeyStore, parseConfig } from "sallyport";
  *
@@ -47,12 +50,12 @@ export interface LaterPart {
  */
 export interface KeyStore {
   /**
-   * Looks one up.
+   * Looks a key up.
    *
    * @param digest SHA-256 of the key that was presented
-   * @returns The key whose secret, or secret before the last rotation, this is; `undefined` where
-   * there is none
-   * @throws {GatewayError} `key_store_unavailable` when the store can't be asked
+   * @returns The key with this current secret, or with this secret before its last rotation;
+   * `undefined` if there is none
+   * @throws {GatewayError} `key_store_unavailable` if the store cannot be reached
    */
   find(digest: string): GatewayKey | undefined | Promise<GatewayKey | undefined>;
 }
@@ -61,23 +64,23 @@ export interface KeyStore {
 export interface KeyQuery {
   /** Maximum number of keys. */
   readonly limit: number;
-  /** Id of a key: the list begins after it. */
+  /** Id of the key after which the list begins. */
   readonly after?: string | undefined;
   /** Text in the id or name of the keys, in any case. */
   readonly search?: string | undefined;
 }
 
 /**
- * A change of one key, from what it is (`undefined` for a new one) to what it becomes. An error
- * that it throws ends the change. It may be called again if somebody else has changed the key
- * meanwhile.
+ * A change of one key, from its current record (`undefined` for a new key) to its new record. An
+ * error that it throws ends the change. It can be called again if another process has changed the
+ * key in the meantime.
  */
 export type KeyChange = (id: string, current: GatewayKey | undefined) => GatewayKey;
 
-/** Port: where keys are kept and changed. */
+/** Port: storage of keys, with changes. */
 export interface KeyRegistry extends KeyStore {
   /**
-   * True if each change is refused, since the keys stand in the configuration. Left out by stores
+   * True if all changes are refused, because the keys are in the configuration. Left out by stores
    * that can be changed.
    */
   readonly isReadOnly?: boolean;
@@ -85,62 +88,59 @@ export interface KeyRegistry extends KeyStore {
   list(query: KeyQuery): Promise<readonly GatewayKey[]>;
   /** @returns The key with this id */
   get(id: string): Promise<GatewayKey | undefined>;
-  /**
-   * @returns When keys were last used, milliseconds since 1970, by id; as far as it was written
-   * down
-   */
+  /** @returns Last uses of keys, milliseconds since 1970, by id, if they are stored */
   lastUsed(ids: readonly string[]): Promise<ReadonlyMap<string, number>>;
   /**
-   * Notes that a key was used. Written down lazily.
+   * Notes that a key was used. It is stored later.
    *
    * @param id Its id
    * @param at Milliseconds since 1970
    */
   used(id: string, at: number): void;
   /**
-   * Changes one key, or adds it. No other change of it comes between.
+   * Changes one key, or adds it, atomically.
    *
    * @param id Its id
-   * @param change From what it is (`undefined` for a new one) to what it becomes; an error ends the
-   * change
-   * @returns What it became
-   * @throws {KeyStoreError} When it is refused
-   * @throws {KeyStoreUnavailable} When it can't be written
+   * @param change From its current record (`undefined` for a new key) to its new record. An error
+   * ends the change
+   * @returns Its new record
+   * @throws {KeyStoreError} If the change is refused
+   * @throws {KeyStoreUnavailable} If it cannot be written
    */
   change(id: string, change: (current: GatewayKey | undefined) => GatewayKey): Promise<GatewayKey>;
   /**
-   * Changes several keys, or adds them in the order that is given. All changes are decided before
-   * the first is written; a key that a change returns as it was is not written.
+   * Changes several keys, or adds them in the given order. All changes are decided before the first
+   * is written. A key that a change returns unchanged is not written.
    *
    * @param ids Their ids, none of them twice
-   * @param change From what each is to what it becomes
-   * @returns What they became
-   * @throws {KeyStoreError} When one of them is refused: then none is changed, unless that was
+   * @param change From the current record of each to its new record
+   * @returns Their new records
+   * @throws {KeyStoreError} If one of them is refused. None is changed then, unless that was
    * decided too late
-   * @throws {KeyStoreUnavailable} When they can't be written. In a file it is all of them or none
+   * @throws {KeyStoreUnavailable} If they cannot be written. In a file, either all of them are
+   * written or none
    */
   changeAll(ids: readonly string[], change: KeyChange): Promise<readonly GatewayKey[]>;
   /**
-   * Confirms that the keys that are there are all, where a store has lost some. Left out by stores
-   * that lose none.
+   * Confirms that the store holds all keys, after data loss. Left out by stores that lose none.
    *
    * @returns True if there was anything to confirm
-   * @throws {KeyStoreUnavailable} When it can't be written
+   * @throws {KeyStoreUnavailable} If it cannot be written
    */
   confirm?(): Promise<boolean>;
 }
 
-/** A change of keys is refused. Its message is for the operator and says what to do. */
+/** A change of keys is refused. Its message is for the operator and contains the fix. */
 export class KeyStoreError extends Error {
   override readonly name: string = "KeyStoreError";
 }
 
-/** Keys can't be read or written at all. */
+/** Keys cannot be read or written at all. */
 export class KeyStoreUnavailable extends KeyStoreError {
   override readonly name = "KeyStoreUnavailable";
 }
 
-/** The digests that find a key; none for a damaged record. */
+/** The digests that identify a key; none for a damaged record. */
 export function digestsOf(
   { digest, previous }: Pick<GatewayKey, "digest" | "previous">,
 ): readonly string[] {
@@ -148,7 +148,7 @@ export function digestsOf(
   return previous === undefined ? [digest] : [digest, previous.digest];
 }
 
-/** Tells whether the id or name of a key contains a text, in any case. */
+/** Returns whether the id or name of a key contains a text, ignoring case. */
 export function matchesSearch(
   { id, name = "" }: { id: string; name?: string | undefined },
   search = "",
@@ -157,7 +157,7 @@ export function matchesSearch(
   return id.toLowerCase().includes(wanted) || name.toLowerCase().includes(wanted);
 }
 
-/** Refuses a list that should begin after a key that does not exist. */
+/** Refuses a list after a key that does not exist. */
 export function refuseAfter(): never {
   throw new KeyStoreError("Cannot list the keys after an unknown key: begin without it");
 }

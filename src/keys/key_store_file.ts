@@ -1,6 +1,6 @@
 /**
  * Gateway keys in a JSON file, which is replaced as a whole and watched. While it is broken, the
- * last good keys hold.
+ * last valid keys apply.
  *
  * @module
  */
@@ -19,11 +19,14 @@ import {
 import { MemoryKeyStore } from "./key_store_memory.ts";
 import type { KeyUsageState } from "./key_usage_state_file.ts";
 
-/** Interval between two looks at the file: a change takes effect within a second. Milliseconds. */
+/**
+ * Interval between two checks of the file. A change becomes effective within a second.
+ * Milliseconds.
+ */
 const WATCH_MS = 400;
 /**
- * Minimum interval between two looks at the file for callers with unknown keys, however many they
- * are. Milliseconds.
+ * Minimum interval between two checks of the file for callers with unknown keys, regardless of
+ * their number. Milliseconds.
  */
 const GLANCE_MS = 1;
 /**
@@ -32,7 +35,7 @@ const GLANCE_MS = 1;
  */
 const RELOAD_WAIT_MS = 1000;
 
-/** Describes what is wrong with the file, for operators. */
+/** Describes the fault of the file, for operators. */
 function describe(error: unknown): string {
   if (error instanceof BrokenFile || error instanceof FileUnavailable) return error.message;
   return `it can't be read: ${codeOf(error)}`;
@@ -45,14 +48,14 @@ export class FileKeyStore implements KeyRegistry {
   readonly #report: (text: string) => void;
   readonly #state: KeyUsageState;
   #keys = new MemoryKeyStore();
-  /** Version of the file that {@link #keys} come from; empty before there was any. */
+  /** Version of the file from which {@link #keys} were read; empty before the first. */
   #version = "";
   /** Version of the file that was last found broken, and its error. */
   #fault: { readonly version: string; readonly error: unknown } | undefined;
   /** Version of the file that was last reported to the operator. */
   #reported = "";
   #refreshing: Promise<void> | undefined;
-  /** The result of a glance at the file when it was last read for an unknown key. */
+  /** The result of the file check at the last read for an unknown key. */
   #glance = "";
   #glancedAt = -Infinity;
   #glancing: Promise<string> | undefined;
@@ -62,7 +65,7 @@ export class FileKeyStore implements KeyRegistry {
   #cancelWatch = (): void => {};
 
   /**
-   * @param options The clock; the state of keys; a function that is told in one line of a changed
+   * @param options The clock; the state of keys; a function that receives one line about a changed
    * or broken file
    */
   constructor(
@@ -78,7 +81,7 @@ export class FileKeyStore implements KeyRegistry {
   /**
    * Reads the file and watches it from then on.
    *
-   * @throws {ConfigError} When it can't be read or is invalid
+   * @throws {ConfigError} If it cannot be read or is invalid
    */
   async start(): Promise<void> {
     await this.check();
@@ -89,9 +92,9 @@ export class FileKeyStore implements KeyRegistry {
   }
 
   /**
-   * Reads the file where it has changed.
+   * Reads the file if it has changed.
    *
-   * @throws {ConfigError} When it can't be read or is invalid
+   * @throws {ConfigError} If it cannot be read or is invalid
    */
   async check(): Promise<void> {
     try {
@@ -114,14 +117,14 @@ export class FileKeyStore implements KeyRegistry {
     return this.#findAnew(digest);
   }
 
-  /** Finds a key that may have been made a moment ago. */
+  /** Finds a key that was possibly made a moment ago. */
   async #findAnew(digest: string): Promise<GatewayKey | undefined> {
-    // A look that is under way may have been before the key was made.
+    // A running check can have begun before the key was made.
     if (this.#glancing !== undefined) await this.#glancing;
     this.#glancing ??= this.#glanceAnew().finally(() => this.#glancing = undefined);
     const glance = await this.#glancing;
-    // It may be a key that others made: who has it is not refused for a large file or a busy
-    // machine.
+    // Another process can have made this key, so its caller must not be refused because of a large
+    // file or a busy machine.
     if (glance !== this.#glance) await this.#within(RELOAD_WAIT_MS, this.#readAnew(glance));
     return this.#keys.find(digest);
   }
@@ -159,12 +162,12 @@ export class FileKeyStore implements KeyRegistry {
   }
 
   async changeAll(ids: readonly string[], change: KeyChange): Promise<readonly GatewayKey[]> {
-    // Those of this process queue up here, so that each waits for the lock only as long as others
-    // hold it.
+    // Changes of this process queue here, so that each waits for the lock only while other
+    // processes have it.
     const turn = this.#changing.then(() => this.#explain(() => this.#change(ids, change)));
     this.#changing = turn.catch(() => {});
     const changed = await turn;
-    // The watch says what is wrong with the file, should somebody have broken it meanwhile.
+    // The watch reports the fault if the file was broken in the meantime.
     if (this.#isWatching) await this.#refresh().catch(() => {});
     return changed;
   }
@@ -188,7 +191,7 @@ export class FileKeyStore implements KeyRegistry {
     });
   }
 
-  /** Calls a function with the keys that the file holds now. */
+  /** Calls a function with the current keys of the file. */
   #read<T>(act: (keys: MemoryKeyStore) => Promise<T>): Promise<T> {
     return this.#explain(async () => {
       await this.#refresh();
@@ -206,9 +209,7 @@ export class FileKeyStore implements KeyRegistry {
     }
   }
 
-  /**
-   * Reads the file after a glance found it changed; callers with the same glance share one read.
-   */
+  /** Reads the file after a check found it changed. Callers with the same check share one read. */
   #readAnew(glance: string): Promise<void> {
     if (this.#reading?.glance === glance) return this.#reading.done;
     const done = this.#refreshAnew().catch(() => {}).then(() => {
@@ -219,7 +220,7 @@ export class FileKeyStore implements KeyRegistry {
     return done;
   }
 
-  /** Waits for something, or at most some milliseconds. */
+  /** Waits for work, but at most some milliseconds. */
   #within(ms: number, work?: Promise<void>): Promise<void> {
     return new Promise((resolve) => {
       const cancel = this.#clock.timer(ms, resolve);
@@ -228,8 +229,8 @@ export class FileKeyStore implements KeyRegistry {
   }
 
   /**
-   * Waits for a {@link #refresh} under way, then refreshes again: the file may have changed since
-   * that one began.
+   * Waits for a running {@link #refresh}, then refreshes again, because the file can have changed
+   * since that one began.
    */
   async #refreshAnew(): Promise<void> {
     await this.#refreshing?.catch(() => {});
@@ -237,8 +238,7 @@ export class FileKeyStore implements KeyRegistry {
   }
 
   /**
-   * Reads the file if it has changed; concurrent calls share one read. A file that disappears is an
-   * error.
+   * Reads the file if it has changed. Concurrent calls share one read. A missing file is an error.
    */
   #refresh(): Promise<void> {
     this.#refreshing ??= this.#load().finally(() => this.#refreshing = undefined);
@@ -270,7 +270,7 @@ export class FileKeyStore implements KeyRegistry {
     );
   }
 
-  /** Reports what is not understood of the records. */
+  /** Reports the parts of records that are not understood. */
   #reportLater(): void {
     for (const text of describeLater(this.#keys.values())) {
       this.#report(`${this.#file.path}: ${text}`);

@@ -1,5 +1,5 @@
 /**
- * Gateway keys in memory: those of the configuration, and those that were read from a file.
+ * Gateway keys in memory, from the configuration or from a file.
  *
  * @module
  */
@@ -22,7 +22,9 @@ export class MemoryKeyStore implements KeyRegistry {
   readonly #byId = new Map<string, GatewayKey>();
   readonly #byDigest = new Map<string, GatewayKey>();
 
-  /** @param keys The keys, oldest first; of two with the same id or digest the later one holds */
+  /**
+   * @param keys The keys, oldest first. Of two with the same id or digest, the later one is used
+   */
   constructor(keys: Iterable<GatewayKey> = []) {
     for (const key of keys) this.add(key);
   }
@@ -52,7 +54,7 @@ export class MemoryKeyStore implements KeyRegistry {
     return digestsOf(key).map((digest) => this.find(digest)).find((twin) => twin !== undefined);
   }
 
-  /** Tells whether there is a key with this id. */
+  /** Returns whether there is a key with this id. */
   has(id: string): boolean {
     return this.#byId.has(id);
   }
@@ -94,9 +96,9 @@ export class MemoryKeyStore implements KeyRegistry {
   /**
    * Returns all keys, the oldest first, with some of them changed or added.
    *
-   * @param keys The keys as they are to be, none of them twice; new ones come last, in this order
-   * @returns The keys; those of the store stay as they are
-   * @throws {KeyStoreError} When two keys would have the same digest
+   * @param keys The new records, without duplicates. New keys are added at the end, in this order
+   * @returns The keys. The store itself is unchanged
+   * @throws {KeyStoreError} If two keys would have the same digest
    */
   with(keys: readonly GatewayKey[]): readonly GatewayKey[] {
     const owners = new Map<string, string>();
@@ -118,7 +120,7 @@ export class MemoryKeyStore implements KeyRegistry {
 /**
  * Creates the store of the keys in the configuration.
  *
- * @throws {ConfigError} For a key that could never be used, and for a key that stands there twice
+ * @throws {ConfigError} For a key that could never be used, and for a duplicate key
  */
 export function createInlineKeyStore(keys: readonly KeyConfig[], digest: Digest): MemoryKeyStore {
   const store = new MemoryKeyStore();

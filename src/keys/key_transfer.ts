@@ -1,6 +1,6 @@
 /**
- * Keys on their way from one store to another, a key a line of JSON. Lines hold digests and never a
- * key itself.
+ * Export and import of keys between stores, with one key per line of JSON. Lines contain digests
+ * and never a key itself.
  *
  * @module
  */
@@ -12,10 +12,10 @@ const SNAPSHOT_HEAD = '{"snapshot":';
 /** Number of keys that are requested at once. */
 const PAGE = 1000;
 
-/** The number of keys that an import added, replaced, and found there already as they are. */
+/** The number of keys that an import added, replaced, and found unchanged. */
 export type ImportCounts = Readonly<Record<"added" | "replaced" | "same", number>>;
 
-/** Writes a record as a text that does not depend on the order of its fields. */
+/** Writes a record as text, independent of the order of its fields. */
 function toCanonical(key: GatewayKey): string {
   return JSON.stringify(
     toRecordJson(key),
@@ -28,15 +28,15 @@ function toCanonical(key: GatewayKey): string {
   );
 }
 
-/** All keys of a store, written down. */
+/** All keys of a store, as text. */
 export interface KeyExport {
-  /** A line for each, the oldest first, so that an import keeps their order. */
+  /** One line for each, the oldest first, so that an import keeps their order. */
   readonly lines: readonly string[];
-  /** The ids of keys that are left out because their records are damaged. */
+  /** The ids of keys that were left out because their records are damaged. */
   readonly damaged: readonly string[];
 }
 
-/** Writes down all keys of a store. */
+/** Exports all keys of a store. */
 export async function exportKeys(keys: KeyRegistry): Promise<KeyExport> {
   const lines: string[] = [];
   const damaged: string[] = [];
@@ -59,7 +59,7 @@ function isObject(value: unknown): value is object {
 function readLine(line: string, location: string): GatewayKey {
   try {
     const value: unknown = JSON.parse(line);
-    // A line of a snapshot is a record with the time at which it was seen.
+    // A line of a snapshot is a record and the time at which it was seen.
     return readRecord(isObject(value) && "record" in value ? value.record : value, location);
   } catch (error) {
     if (error instanceof SyntaxError) {
@@ -71,10 +71,10 @@ function readLine(line: string, location: string): GatewayKey {
 }
 
 /**
- * Reads what {@link exportKeys} wrote, or a snapshot.
+ * Reads the lines of {@link exportKeys}, or of a snapshot.
  *
- * @param lines The lines; empty ones and the head of a snapshot are left out
- * @throws {KeyStoreError} With the number of a line that is no key, or that stands there twice
+ * @param lines The lines. Empty lines and the head of a snapshot are skipped
+ * @throws {KeyStoreError} With the number of a line that is not a key, or that is a duplicate
  */
 export function readKeyLines(lines: readonly string[]): ReadonlyMap<string, GatewayKey> {
   const records = new Map<string, GatewayKey>();
@@ -94,12 +94,11 @@ export function readKeyLines(lines: readonly string[]): ReadonlyMap<string, Gate
 }
 
 /**
- * Adds keys to a store. What is there already, and the same, stays as it is: an import can be
- * repeated.
+ * Adds keys to a store. Keys that exist and are equal stay unchanged, so an import can be repeated.
  *
- * @param options Whether keys that are there with the same id and differ are replaced, or refused
- * @returns The number of keys that were added, replaced and left
- * @throws {KeyStoreError} When a key is refused
+ * @param options Whether existing keys with the same id and other content are replaced, or refused
+ * @returns The number of keys that were added, replaced and unchanged
+ * @throws {KeyStoreError} If a key is refused
  */
 export async function importKeys(
   keys: KeyRegistry,
@@ -114,7 +113,7 @@ export async function importKeys(
       outcomes.set(id, "added");
       return record;
     }
-    // The end of a key can't be taken back, not by an older copy either.
+    // The end of a key cannot be undone, not even by an older copy.
     const next = current.revokedAt === undefined
       ? record
       : { ...record, revokedAt: current.revokedAt };

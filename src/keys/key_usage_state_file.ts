@@ -1,6 +1,6 @@
 /**
- * The state that survives a restart, in a file next to the file of keys: when each key was last
- * used, how much of each budget is spent, and the number of gateways where they share limits.
+ * The state that survives a restart, in a file next to the file of keys: the last use of each key,
+ * the spent part of each budget, and the number of gateways that share limits.
  *
  * @module
  */
@@ -11,27 +11,27 @@ import { LazyFile, WrittenByLaterVersion } from "../storage/lazy_file.ts";
 import { type SharedFile, Turns } from "../storage/shared_file.ts";
 import { isOfLaterForm } from "../storage/stored_forms.ts";
 
-/** Entries that are written at once, and characters that are read at once. */
+/** Number of entries that are written at once, and of characters that are read at once. */
 const ENTRIES = 500;
 const CHARACTERS = 32_000;
 /**
- * Text before, between and after the entries of a file that the gateway itself wrote, one entry a
+ * Text before, between and after the entries of a file that the gateway wrote, with one entry per
  * line.
  */
 const [HEAD, MIDDLE] = ['{"used":{\n', '\n},"budgets":[\n'];
 const toTail = (gateways: number | undefined) =>
   gateways === undefined ? "\n]}\n" : `\n],"gateways":${gateways}}\n`;
-/** Number of characters that the longest tail has at most. */
+/** Maximum number of characters of the tail. */
 const MAX_TAIL = 50;
 
-/** Port: where the store of keys in a file notes their last uses. */
+/** Port: storage of last uses for the store of keys in a file. */
 export interface KeyUsageState {
   /** Notes that a key was used, milliseconds since 1970. */
   used(id: string, at: number): void;
   /**
    * Returns when keys were last used, by id.
    *
-   * @throws {FileUnavailable} When that can't be read
+   * @throws {FileUnavailable} If they cannot be read
    */
   lastUsed(ids: readonly string[]): Promise<ReadonlyMap<string, number>>;
 }
@@ -49,19 +49,19 @@ export interface Spent {
   /** Name of the subject. */
   readonly subject: string;
   readonly used: number;
-  /** When its period ends, milliseconds since 1970. */
+  /** End of its period, milliseconds since 1970. */
   readonly until: number;
 }
 
 /** Port: the limiter, which counts budgets. */
 export interface Budgets {
-  /** Returns what has been spent. */
+  /** Returns the spent amounts. */
   budgets(): Iterable<Spent>;
   /** Restores what {@link budgets} returned. */
   restore(spent: Iterable<Spent>): void;
 }
 
-/** Keeps the later period of two budgets of one subject, and the larger sum within one period. */
+/** Keeps the later period if a subject has two budgets, and the larger sum within one period. */
 function keepLater(budgets: Map<string, Spent>, spent: Spent): void {
   const { until = 0, used = -1 } = budgets.get(spent.subject) ?? {};
   const isMore = spent.until === until && spent.used > used;
@@ -79,8 +79,8 @@ function* cut(text: string, start: number, end: number): Iterable<string> {
 }
 
 /**
- * Parses the content of a file, in parts if it has one entry a line: 100,000 at once take up to
- * half a second.
+ * Parses the content of a file, in parts if it has one entry per line. 100,000 entries at once
+ * would need up to half a second.
  */
 function* parse(text: string): Iterable<unknown> {
   const middle = text.lastIndexOf(MIDDLE);
@@ -95,7 +95,7 @@ function* parse(text: string): Iterable<unknown> {
   for (const part of budgets) yield { used: {}, budgets: JSON.parse(`[${part}]`) };
 }
 
-/** Writes one entry a line, in turns. */
+/** Writes one entry per line, and yields in between. */
 async function* toLines<T>(
   entries: Iterable<T>,
   toLine: (entry: T) => string,
@@ -125,8 +125,8 @@ export class FileKeyUsageState implements KeyUsageState {
 
   /**
    * @param file The file, next to the file of keys
-   * @param options The clock; a function that is told in one line when the file can't be written;
-   * the limiter, if any
+   * @param options The clock; a function that receives one line if the file cannot be written; the
+   * limiter, if any
    */
   constructor(
     file: SharedFile,
@@ -144,7 +144,7 @@ export class FileKeyUsageState implements KeyUsageState {
   /**
    * Reads the file.
    *
-   * @throws {ConfigError} When the file can't be read or is broken
+   * @throws {ConfigError} If the file cannot be read or is broken
    */
   async start(): Promise<void> {
     await this.#file.start();
@@ -178,7 +178,7 @@ export class FileKeyUsageState implements KeyUsageState {
     this.#file.changed();
   }
 
-  /** Writes what is left to write. */
+  /** Writes the remaining data. */
   async close(): Promise<void> {
     await this.#file.close();
   }

@@ -14,12 +14,12 @@ export interface LifecycleParts {
   readonly now: number;
 }
 
-/** Maximum time for which the old secret stays good after a rotation: a year. Milliseconds. */
+/** Maximum time for which the old secret stays valid after a rotation: a year. Milliseconds. */
 const MAX_OVERLAP_MS = 365 * 86_400_000;
-/** Time for which the old secret stays good after a rotation, by default. */
+/** Default time for which the old secret stays valid after a rotation. */
 export const DEFAULT_OVERLAP = "24h";
 
-/** A key that was just made. Only now is the key itself known. */
+/** A key that was just made. The key itself is known only now. */
 export interface NewKey {
   /** The key itself, to be shown once. */
   readonly key: string;
@@ -36,10 +36,10 @@ export function createKey(policy: KeyPolicy, { digest, now }: LifecycleParts): N
 }
 
 /**
- * Gives a key a new secret; the one before stays good for a while.
+ * Makes a new secret for a key. The former secret stays valid for a while.
  *
- * @param overlapMs For how long the old secret stays good, milliseconds; 0 ends it at once
- * @throws {KeyStoreError} For a revoked key, for too long an overlap, and when two secrets are good
+ * @param overlapMs Time for which the old secret stays valid, milliseconds; 0 ends it at once
+ * @throws {KeyStoreError} For a revoked key, for too long an overlap, and if two secrets are valid
  * already
  */
 export function rotateKey(
@@ -67,7 +67,7 @@ export function rotateKey(
         "Wait, or end both at once: keys rotate --now, or an overlap of 0s",
     );
   }
-  // An operator's own key has an id of any form: its successor has the gateway's.
+  // An operator's own key can have an id of any form. Its successor has the gateway's form.
   const key = generateGatewayKey(record.id);
   const { previous: _, ...rest } = record;
   const old = overlapMs > 0
@@ -77,7 +77,7 @@ export function rotateKey(
 }
 
 /**
- * Ends a key irrevocably, with both its secrets.
+ * Ends a key permanently, with both its secrets.
  *
  * @param now Milliseconds since 1970
  */
@@ -88,7 +88,7 @@ export function revokeKey(record: GatewayKey, now: number): GatewayKey {
 /**
  * Suspends a key, or ends its suspension.
  *
- * @throws {KeyStoreError} For a revoked key, whose end can't be taken back
+ * @throws {KeyStoreError} For a revoked key, whose end cannot be undone
  */
 export function suspendKey(record: GatewayKey, isDisabled: boolean): GatewayKey {
   if (record.revokedAt !== undefined) {

@@ -1,5 +1,5 @@
 /**
- * Permissions of a gateway key: state, providers and models, decided from the key alone.
+ * Permissions of a gateway key: state, providers and models, derived only from the key.
  *
  * @module
  */
@@ -48,10 +48,7 @@ export function admitKey(
   return key;
 }
 
-/**
- * Tells whether a group is among those that are allowed; `undefined` stands for paths that no
- * operation has.
- */
+/** Returns whether a group is allowed. `undefined` is the group of paths without an operation. */
 function allowsGroup(group: OperationGroup | undefined, allowed: readonly WrittenGroup[]): boolean {
   if (group === undefined || allowed.includes("all")) return allowed.includes("all");
   return (GROUPS[group] && allowed.includes("default")) || allowed.includes(group);
@@ -62,8 +59,8 @@ function allowsGroup(group: OperationGroup | undefined, allowed: readonly Writte
  *
  * @param operation Its group, and whether its model can be known
  * @param provider Name of the provider, and the operations that it allows
- * @throws {GatewayError} `operation_not_allowed`, `model_not_allowed` for a key that is limited to
- * models where no model can be known
+ * @throws {GatewayError} `operation_not_allowed`, `model_not_allowed` for a key with restricted
+ * models if the model cannot be known
  */
 export function admitOperation(
   key: KeyConfig,
@@ -77,10 +74,10 @@ export function admitOperation(
   if (!isAllowed || isUnknowable) throw toOperationError(operation, provider, isAllowed);
 }
 
-/** The part of an operation that decides who may use it. */
+/** The part of an operation that decides which keys can use it. */
 interface AdmittedOperation {
   readonly group: OperationGroup | undefined;
-  /** Place where its model stands. */
+  /** Location of its model in the request. */
   readonly model: string;
 }
 
@@ -118,7 +115,7 @@ export function admitModel(key: KeyConfig, model: string | undefined): void {
 /**
  * Admits a key to the models that a body names in addition to its own.
  *
- * @param others Their names, and the field that can stand for a model without its name
+ * @param others Their names, and a field that can select a model without naming it
  * @throws {GatewayError} `model_not_allowed`
  */
 export function admitOtherModels(
@@ -133,7 +130,7 @@ export function admitOtherModels(
   for (const name of others.names) admitModel(key, name);
 }
 
-/** Tells whether a key may use a model. */
+/** Returns whether a key is allowed to use a model. */
 export function allowsModel({ models }: KeyConfig, model: string): boolean {
   return models === undefined || models.some((pattern) => matchesGlob(model, pattern));
 }

@@ -1,9 +1,10 @@
 /**
- * The use of budgets as this process sees it: for a gauge, and to notice when one is nearly or
- * wholly used.
+ * The use of budgets as this process knows it: for a gauge, and for alerts when a budget is nearly
+ * or fully used.
  *
- * Calls bring the news: each lease tells how much was used before, and its end how much was added.
- * No limiter is asked for more, except when a budget refuses a call and is not known to be used up.
+ * The values come from calls: each lease has the amount that was used before, and its end adds the
+ * amount of the call. The limiter is asked only if a budget refuses a call and is not known to be
+ * used up.
  *
  * @module
  */
@@ -12,11 +13,13 @@ import type { Clock } from "../exchange/clock.ts";
 import { BUDGET_NAMES, type BudgetName, isBudget } from "./limit_kinds.ts";
 import { type Amounts, type Limiter, type LimitSubject, type Standing, unitOf } from "./limiter.ts";
 
-/** Parts of a budget at which it is told, in ascending order. */
+/** Used parts of a budget at which an alert is sent, in ascending order. */
 export const THRESHOLDS: readonly number[] = [0.8, 1];
-/** The most budgets that are watched at once: those used last. */
+/** The most budgets that are watched at once. The least recently used ones are dropped. */
 export const MAX_WATCHED = 1000;
-/** Time between two questions about a budget that refuses calls. Milliseconds. */
+/**
+ * Shortest time between two requests for the state of a budget that refuses calls. Milliseconds.
+ */
 const ASK_EVERY_MS = 1000;
 
 /** A budget whose use has reached a threshold. Amounts are tokens, or 10^-9 of the currency. */
@@ -36,17 +39,16 @@ export interface ReachedBudget {
 }
 
 /**
- * Receives budgets that have reached a threshold, in this process once for each period. Does not
- * throw.
+ * Receives budgets that have reached a threshold, once per period in this process. Does not throw.
  */
 export type OnReached = (reached: ReachedBudget) => void;
 
 /** A watched budget. */
 interface Watched extends Omit<ReachedBudget, "threshold"> {
   used: number;
-  /** Number of thresholds that were told. */
+  /** Number of thresholds that were reported. */
   told: number;
-  /** Monotonic time of the last question about it. */
+  /** Monotonic time of the last request for its state. */
   askedAt: number;
 }
 
@@ -55,8 +57,8 @@ interface BudgetStanding extends Standing {
 }
 
 /**
- * Returns whether a limit is a budget that is counted as a whole: a gateway that counts alone knows
- * its share only.
+ * Returns whether a limit is a budget that is counted as a whole. A gateway that counts alone knows
+ * only its share.
  */
 function isWholeBudget(standing: Standing): standing is BudgetStanding {
   const { subject, name, limit } = standing;
@@ -66,7 +68,7 @@ function isWholeBudget(standing: Standing): standing is BudgetStanding {
 /** Watch of the budgets that calls use. */
 export class BudgetWatch {
   readonly #clock: Clock;
-  /** Budgets by subject and name, those used last at the end. */
+  /** Budgets by subject and name, most recently used last. */
   readonly #watched = new Map<string, Watched>();
 
   constructor(clock: Clock) {
@@ -74,8 +76,8 @@ export class BudgetWatch {
   }
 
   /**
-   * Lists the used part of each budget, with its subject and unit; periods that are over are left
-   * out.
+   * Lists the used part of each budget, with its subject and unit. Periods that are over are
+   * skipped.
    */
   *ratios(): Iterable<readonly [labels: readonly [subject: string, unit: string], ratio: number]> {
     const now = this.#clock.now();
@@ -88,7 +90,7 @@ export class BudgetWatch {
    * Notes the budgets of an admitted exchange.
    *
    * @param standings State of its limits before
-   * @returns Notes the use of the exchange itself, when it is over; `undefined` if it counts
+   * @returns Function that notes the use of the exchange at its end; `undefined` if it counts
    * against no budget
    */
   note(
@@ -105,7 +107,7 @@ export class BudgetWatch {
     return found && ((used) => {
       const now = this.#clock.now();
       for (const [watched, before] of found) {
-        // Others may have used more meanwhile than its own lease could tell.
+        // Other calls can have used more since the lease was made.
         const least = before.used + used[unitOf(watched.name)];
         if (watched.until > now && least > watched.used) setUsed(watched, least, onReached);
       }
@@ -113,8 +115,8 @@ export class BudgetWatch {
   }
 
   /**
-   * Notes that a budget has refused an exchange: asks for its state where it is not known to be
-   * used up.
+   * Notes that a budget has refused an exchange. Asks for its state if it is not known to be used
+   * up.
    */
   refused(
     subjects: readonly LimitSubject[],
@@ -133,7 +135,7 @@ export class BudgetWatch {
     }
   }
 
-  /** Finds the state of a budget in its current period, or begins it. */
+  /** Finds the state of a budget in its current period, or creates it. */
   #watch({ name: subject, limits }: LimitSubject, name: BudgetName): Watched {
     const key = `${subject}\n${name}`;
     const { limit = 1, period = "day" } = limits[name] ?? {};
@@ -163,7 +165,7 @@ export class BudgetWatch {
   }
 }
 
-/** Sets the used part of a budget, and tells the thresholds that it has reached. */
+/** Sets the used part of a budget, and reports the thresholds that it has reached. */
 function setUsed(watched: Watched, used: number, onReached: OnReached | undefined): void {
   watched.used = used;
   if (onReached === undefined) return;

@@ -1,15 +1,12 @@
 /**
- * A limiter that only looks: it reaches the verdict that another limiter would, and takes nothing.
+ * A limiter that only reads: it reaches the same verdict as another limiter, and reserves nothing.
  *
  * @module
  */
 import type { Lease, Limiter, LimitSubject, Reservation, Standing } from "./limiter.ts";
 import { enforce, toLease } from "./verdict.ts";
 
-/**
- * The questions that a {@link DryLimiter} was asked about one exchange, and the state that decided
- * them.
- */
+/** The request to a {@link DryLimiter} for one exchange, and the state that decided it. */
 export interface AskedLimits {
   /** State of all limits, without the exchange. */
   readonly standings: readonly Standing[];
@@ -17,10 +14,10 @@ export interface AskedLimits {
   readonly reservation: Reservation;
 }
 
-/** Decides by the state of another limiter. */
+/** Decides from the state of another limiter. */
 export class DryLimiter implements Limiter {
   readonly #status: Limiter["status"];
-  /** `undefined` before the first question. */
+  /** `undefined` before the first request. */
   asked: AskedLimits | undefined;
 
   constructor(status: Limiter["status"]) {
@@ -31,7 +28,8 @@ export class DryLimiter implements Limiter {
     const standings = (await Promise.all(subjects.map((subject) => this.#status(subject)))).flat();
     const names = new Set(subjects.map(({ name }) => name));
     const others = this.asked?.standings.filter(({ subject }) => !names.has(subject.name)) ?? [];
-    // Nothing was taken before: also a second lease takes the request and the place.
+    // No earlier lease has reserved anything, so a second lease also needs the request and the
+    // slot.
     this.asked = {
       standings: [...others, ...standings],
       reservation: { ...reservation, admitted: undefined },

@@ -1,7 +1,7 @@
 /**
- * Estimates of tokens: before a call of what it will use, and after it of what it has used where
- * the provider stated nothing. There is no tokenizer: bytes become tokens by a ratio that is
- * learned from what providers state.
+ * Estimates of tokens: the expected use before a call, and the actual use after it if the provider
+ * stated none. There is no tokenizer. Bytes are converted to tokens with a ratio that is learned
+ * from the statements of providers.
  *
  * @module
  */
@@ -9,44 +9,46 @@ import { RecentMap } from "../exchange/recent_map.ts";
 import type { TokenUsage } from "../exchange/record.ts";
 
 /**
- * Tokens of a byte of input before anything was learned: English has about four bytes to a token,
+ * Tokens per byte of input before anything was learned. English has about four bytes per token,
  * JSON included.
  */
 const INPUT_RATIO = 0.25;
 /**
- * Bounds of the learned ratio. No tokenizer makes more than one token of a byte; and no
- * caller may teach the gateway, with bodies full of what a model never reads, that text is free.
+ * Bounds of the learned ratio. No tokenizer makes more than one token from a byte. The lower bound
+ * protects against callers that send bodies full of text that no model reads, to teach the gateway
+ * that text is free.
  */
 const MIN_INPUT_RATIO = 0.125;
 const MAX_INPUT_RATIO = 1;
 /**
- * Bounds of the learned factor for counted output: some of it, such as reasoning, is never relayed.
+ * Bounds of the learned factor for counted output. Some output, such as reasoning, is never
+ * relayed.
  */
 const MIN_OUTPUT_FACTOR = 0.5;
 const MAX_OUTPUT_FACTOR = 8;
-/** Weight of one more call in what is learned. */
+/** Weight of a new call in a learned value. */
 const WEIGHT = 0.1;
-/** Input of a call that does not stand in its body, before anything was learned. Tokens. */
+/** Assumed input of a call whose input is not in its body, before anything was learned. Tokens. */
 const UNKNOWN_INPUT = 1000;
-/** Output of a call of which nothing is known. Tokens. */
+/** Assumed output of a call before anything was learned. Tokens. */
 const DEFAULT_OUTPUT = 1000;
-/** The most output that is expected where the caller sets no maximum. Tokens. */
+/** The most output that is expected if the caller sets no maximum. Tokens. */
 const MAX_EXPECTED_OUTPUT = 32_768;
 /** Number of recent calls of a key and a model whose output is remembered. */
 const RECENT = 32;
 /**
- * Number of recent calls from which on the expected output need not cover the largest: 19 of 20 are
- * enough.
+ * Number of recent calls from which the expected output does not have to cover the largest output:
+ * 19 of 20 are enough.
  */
 const MANY = 20;
-/** The most pairs of key and model of which something is remembered: about 3 MB in all. */
+/** The most remembered pairs of key and model: about 3 MB in all. */
 const MAX_PAIRS = 10_000;
 
 /** Facts of a call from which its tokens are estimated. */
 export interface EstimatedCall {
   /** Name of the provider. */
   readonly provider: string;
-  /** Model as the caller named it; empty where none is named. */
+  /** Model as the caller named it; empty if none is named. */
   readonly model: string;
   /** Id of the gateway key. */
   readonly keyId: string;
@@ -54,19 +56,19 @@ export interface EstimatedCall {
   readonly inputBytes: number;
   /** The most input that its text can be, over all prompts. Tokens. */
   readonly inputBound: number;
-  /** True if all of its input stands in the body; else it may have any number of tokens. */
+  /** True if all of its input is in the body. Otherwise it can have any number of tokens. */
   readonly isInputWhole: boolean;
   /**
-   * The most output for which the caller asked, over all choices; `undefined` where it set no
-   * maximum. Tokens.
+   * The most output for which the caller asked, over all choices; `undefined` if it set no maximum.
+   * Tokens.
    */
   readonly maxOutput: number | undefined;
   /**
-   * The most output that the provider gives, over all choices; `undefined` where the operator set
-   * none. Tokens.
+   * The most output of the provider, over all choices; `undefined` if the operator set no maximum.
+   * Tokens.
    */
   readonly outputBound: number | undefined;
-  /** True if the provider makes the answer whether or not anybody waits for it. */
+  /** True if the provider generates the answer even if the caller does not wait for it. */
   readonly isBackground: boolean;
 }
 
@@ -80,7 +82,7 @@ export interface EstimatedTokens {
 interface Learned {
   inputRatio: number;
   outputFactor: number;
-  /** Outputs of recent calls, and inputs of those whose input did not stand in the body. */
+  /** Outputs of recent calls, and inputs of calls whose input was not in the body. */
   readonly outputs: Recent;
   readonly inputs: Recent;
 }
@@ -96,8 +98,8 @@ class Recent {
   }
 
   /**
-   * The number that covers most of them: the largest, or the second of {@link MANY}; `undefined` if
-   * there are none.
+   * The number that covers most of them: the largest, or the second largest of {@link MANY} or
+   * more; `undefined` if there are none.
    */
   get most(): number | undefined {
     let largest: number | undefined;
@@ -115,15 +117,16 @@ const clamp = (value: number, least: number, most: number): number =>
 const blend = (known: number, seen: number): number => known + WEIGHT * (seen - known);
 
 /**
- * Estimates tokens, and learns from those that providers state. A key learns from its own calls
- * alone: the texts of one caller say nothing about those of another, and must not make them dearer.
+ * Estimates tokens, and learns from the tokens that providers state. A key learns only from its own
+ * calls: the texts of one caller say nothing about the texts of another, and must not make them
+ * more expensive.
  */
 export class TokenEstimator {
   readonly #pairs = new RecentMap<Learned>(MAX_PAIRS / 2);
 
   /**
-   * Estimates what a call will use: its input by its bytes; its output by the maximum that the
-   * caller set, else by recent calls of the same key and model.
+   * Estimates the use of a call before it is made: its input from its bytes; its output from the
+   * maximum that the caller set, else from recent calls of the same key and model.
    */
   expect(call: EstimatedCall): EstimatedTokens {
     const learned = this.#pairs.get(pairOf(call));
@@ -132,8 +135,8 @@ export class TokenEstimator {
   }
 
   /**
-   * Estimates what a call has used: no more than the maximum that the caller set, unless more was
-   * counted.
+   * Estimates the use of a call at its end: no more than the maximum that the caller set, unless
+   * more was counted.
    *
    * @param counted Tokens of output as its dialect counted them
    */
@@ -150,7 +153,7 @@ export class TokenEstimator {
   /**
    * Learns from a call whose tokens were stated.
    *
-   * @param counted Tokens of output as its dialect counted them; `undefined` if it did not
+   * @param counted Tokens of output as its dialect counted them; `undefined` if it counted none
    */
   learn(
     call: EstimatedCall,

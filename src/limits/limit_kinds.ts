@@ -1,7 +1,7 @@
 /**
- * The kinds of limit. All that differs between them without an engine is described here: a new kind
- * is a field of `LimitSet` and an entry of {@link LIMIT_KINDS}, and the compiler names every other
- * place that has to know it.
+ * The kinds of limit. All engine-independent differences between them are described here. A new
+ * kind is a field of `LimitSet` and an entry of {@link LIMIT_KINDS}. The compiler then reports all
+ * other code that must handle it.
  *
  * @module
  */
@@ -15,8 +15,8 @@ interface LimitKind {
   /** Unit that is counted: calls, or an amount that a call uses, which is settled at its end. */
   readonly unit: "calls" | "tokens" | "spend";
   /**
-   * Time for which a call counts: a window from its first request on, a day or month of the
-   * calendar (UTC), or until the call ends.
+   * Time for which a call counts: a window that starts with its first request, a day or month of
+   * the calendar (UTC), or until the call ends.
    */
   readonly span: "window" | "period" | "call";
   /** Error that refuses a call. */
@@ -65,11 +65,11 @@ type NamesOf<Kind> = {
   [Name in LimitName]: (typeof LIMIT_KINDS)[Name] extends Kind ? Name : never;
 }[LimitName];
 
-/** A limit that counts calls, and not what they use. */
+/** A limit that counts calls, and not their use. */
 export type CallLimit = NamesOf<{ unit: "calls" }>;
 /** A limit that is reserved before a call, and settled after it. */
 export type SettledLimit = Exclude<LimitName, CallLimit>;
-/** A limit of a day or month of the calendar: of tokens, or of money. */
+/** A budget of tokens or money, for a day or month of the calendar. */
 export type BudgetName = NamesOf<{ span: "period" }>;
 /** A limit that has a window, or a period of the calendar. */
 export type WindowedLimit = NamesOf<{ span: "window" | "period" }>;
@@ -77,10 +77,10 @@ export type WindowedLimit = NamesOf<{ span: "window" | "period" }>;
 /** Names of all limits, in the order in which limiters report them. */
 export const LIMIT_NAMES: readonly LimitName[] = Object.keys(LIMIT_KINDS) as LimitName[];
 
-/** Returns whether a limit counts calls, and not what they use. */
+/** Returns whether a limit counts calls, and not their use. */
 export const isOfCalls = (name: LimitName): name is CallLimit => LIMIT_KINDS[name].unit === "calls";
 
-/** Returns whether a limit is of a day or month of the calendar. */
+/** Returns whether a limit is a budget for a day or month of the calendar. */
 export const isBudget = (name: LimitName): name is BudgetName =>
   LIMIT_KINDS[name].span === "period";
 

@@ -1,6 +1,7 @@
 /**
  * Port: the limiter of gateway keys, of teams, and of providers across all keys. Requests are
- * counted when a call is admitted; tokens and money are reserved then, and settled when it is over.
+ * counted when a call is admitted. Tokens and money are reserved then, and settled when the call is
+ * over.
  *
  * @module
  */
@@ -19,7 +20,7 @@ import {
   type SettledLimit,
 } from "./limit_kinds.ts";
 
-/** Amounts of what limits count, in addition to requests. Whole numbers. */
+/** Amounts that limits count in addition to requests. Whole numbers. */
 export interface Amounts {
   /** Tokens, of input and output together. */
   readonly tokens: number;
@@ -34,16 +35,16 @@ export const NO_AMOUNTS: Amounts = { tokens: 0, spend: 0 };
 export interface Reservation {
   /** Amounts that it will probably use. */
   readonly expected: Amounts;
-  /** Amounts that it could use at most, for strict limits. */
+  /** The most that it could use, for strict limits. */
   readonly most: Amounts;
   /**
-   * Name of the subject of which another lease of the same exchange holds the request and the
-   * place, if any.
+   * Name of the subject whose request and slot another lease of the same exchange already has, if
+   * any.
    */
   readonly admitted?: string | undefined;
   /**
-   * Name of the last subject of the exchange, where this lease is of the first alone: both are
-   * counted in one place.
+   * Name of the last subject of the exchange, if this lease has only the first subject. Both leases
+   * are counted by the same server.
    */
   readonly countedWith?: string | undefined;
 }
@@ -71,7 +72,7 @@ export interface Standing {
   readonly used: number;
   /**
    * Time until the limit resets, milliseconds; for `concurrency`, which has no window, the time
-   * after which to ask again.
+   * after which to retry.
    */
   readonly resetMs: number;
 }
@@ -81,20 +82,18 @@ export interface Lease {
   /** `RateLimit` and `RateLimit-Policy` headers for the answer. */
   readonly headers: Readonly<Record<string, string>>;
   /**
-   * The first reached limit, when all of them are in observe mode: enforced, it would have refused
-   * the exchange.
+   * The first reached limit, if all reached limits are in observe mode. An enforced limit would
+   * have refused the exchange.
    */
   readonly observed: LimitName | undefined;
-  /**
-   * State of all limits before, without this exchange. Left out, the use of budgets is not shown.
-   */
+  /** State of all limits without this exchange. If left out, the use of budgets is not shown. */
   readonly standings?: readonly Standing[] | undefined;
   /**
-   * Ends the lease, and charges what was used instead of what was reserved. Only the first call has
-   * an effect.
+   * Ends the lease, and charges the used amounts instead of the reserved ones. Only the first call
+   * has an effect.
    *
    * @param used Amounts that the call has used
-   * @param isUndone True if there was no call after all: then its request is given back too
+   * @param isUndone True if no call was made after all. Its request is then returned too
    */
   release(used: Amounts, isUndone?: boolean): void;
 }
@@ -121,11 +120,11 @@ export interface Lease {
  */
 export interface Limiter {
   /**
-   * Admits an exchange to all subjects, or to none. Each limit takes the amount that {@link
-   * reservedOf} returns.
+   * Admits an exchange to all subjects, or to none. Each limit counts the amount that
+   * {@link reservedOf} returns.
    *
-   * A call with a body acquires two leases: one before its body is read, of the limits of its key
-   * alone, and another one of all limits after it, with `admitted`.
+   * A call with a body acquires two leases: one before its body is read, from the limits of its key
+   * only, and one afterwards, from all limits, with `admitted`.
    *
    * @param subjects Subjects to count against
    * @param reservation Amounts to reserve
@@ -134,13 +133,13 @@ export interface Limiter {
    * `request_exceeds_limit`
    */
   acquire(subjects: readonly LimitSubject[], reservation: Reservation): Lease | Promise<Lease>;
-  /** Returns the state of a subject's limits, without taking anything. */
+  /** Returns the state of a subject's limits, without acquiring anything. */
   status(subject: LimitSubject): Promise<Standing[]>;
 }
 
 /**
- * Acquires a lease, and waits for it no longer than its exchange lasts. A lease that comes later is
- * released.
+ * Acquires a lease, and waits for it no longer than its exchange lasts. A lease that arrives later
+ * is released.
  *
  * @throws {GatewayError} As {@link Limiter.acquire} does; `internal_error` for a limiter that never
  * answers
@@ -162,25 +161,26 @@ export function acquireLease(
 }
 
 /**
- * Time after which to ask again when the limit of concurrency is reached: its end can't be
- * predicted. Milliseconds.
+ * Time after which to retry if the limit of concurrency is reached, because the next free slot
+ * cannot be predicted. Milliseconds.
  */
 export const ASK_AGAIN_MS = 1000;
 
 /**
- * Tolerance for a count that ends later than its window allows, since the clocks of servers differ.
- * Beyond it, the count was begun under another limit, or before the clock was set back, and it
- * starts again. Milliseconds.
+ * Tolerance for a count that ends later than its window allows, because the clocks of servers
+ * differ. A count that ends even later was begun under another limit, or before the clock was set
+ * back. It is reset. Milliseconds.
  */
 export const SKEW_MS = 1000;
 
 /**
- * Time after which an exchange no longer counts as open unless its gateway renews it. Gateways do
- * so at a third of that time: two renewals may get lost. Milliseconds.
+ * Time after which an exchange no longer counts as open unless its gateway renews it. Gateways
+ * renew at intervals of a third of that time, so that two renewals can be lost. Milliseconds.
  *
- * In Redis it is short, so that a killed gateway blocks no caller for long: one call renews all
- * exchanges of a gateway. To a {@link LimiterServer} each exchange is renewed by a message of its
- * own, and an exchange of a Worker may send few (Cloudflare, "Limits": 50 or 1000 subrequests).
+ * In Redis it is short, so that a killed gateway does not block callers for long. One call renews
+ * all exchanges of a gateway. At a {@link LimiterServer} each exchange is renewed by a separate
+ * message, and an exchange of a Worker can send only a few (Cloudflare, "Limits": 50 or 1000
+ * subrequests).
  */
 export const LEASE_MS = { redis: 10_000, shared: 30_000 } as const;
 
@@ -194,13 +194,13 @@ export function limitsCalls({ limits }: LimitSubject): boolean {
   return CALL_LIMITS.some((name) => limits[name] !== undefined);
 }
 
-/** Returns the maximum of a limit, or `undefined` where it is not set. */
+/** Returns the maximum of a limit; `undefined` if it is not set. */
 export function limitOf({ limits }: LimitSubject, name: LimitName): number | undefined {
   const limit = limits[name];
   return typeof limit === "number" ? limit : limit?.limit;
 }
 
-/** Returns whether another lease of the exchange holds the request and the place of a subject. */
+/** Returns whether another lease of the exchange has the request and the slot of a subject. */
 export const isHeld = ({ name }: LimitSubject, { admitted }: Reservation): boolean =>
   name === admitted;
 
@@ -208,9 +208,9 @@ export const isHeld = ({ name }: LimitSubject, { admitted }: Reservation): boole
 export const unitOf = (name: SettledLimit): keyof Amounts => LIMIT_KINDS[name].unit;
 
 /**
- * Returns the amount that an exchange takes of a limit when it is admitted. A call that is expected
- * to need more than the whole limit takes all of it: it passes alone, in an unused window. Strict
- * limits reserve what the call could use at most.
+ * Returns the amount that an exchange reserves of a limit when it is admitted. A call that is
+ * expected to need more than the whole limit reserves all of it, so it is admitted only in an
+ * unused window. Strict limits reserve the most that the call could use.
  *
  * @param limit The limit: its subject, name, and maximum
  */
@@ -225,8 +225,8 @@ export function reservedOf(
 }
 
 /**
- * Returns the room that an amount needs in a limit. A limit of tokens or money that is used up has
- * none for a call that needs nothing.
+ * Returns the room that an amount needs in a limit. If a limit of tokens or money is used up, it
+ * has no room even for a call that needs nothing.
  */
 export function roomFor(name: LimitName, amount: number = 0): number {
   return isOfCalls(name) ? amount : Math.max(1, amount);

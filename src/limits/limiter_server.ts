@@ -1,10 +1,10 @@
 /**
- * Limits counted in one place for gateways elsewhere, and the messages that these send to it.
+ * Limits counted by one server for many gateways, and the messages that the gateways send to it.
  *
- * Gateways may vanish without notice: the lease of an exchange has an id, and expires unless it is
- * renewed. What it reserved then stays charged. Counts outlive the place where they are stored with
- * every change; leases don't, and each message therefore says all that is needed to hold or to
- * settle an unknown lease.
+ * Gateways can disappear without notice, so the lease of an exchange has an id, and expires unless
+ * it is renewed. Its reservation then stays charged. Counts are stored at every change, so they
+ * outlive the server. Leases do not, so each message contains all facts that are needed to continue
+ * or settle an unknown lease.
  *
  * @module
  */
@@ -26,8 +26,8 @@ export type LimiterMessage =
   /** Reads the state of limits. */
   | { readonly type: "status"; readonly subjects: readonly LimitSubject[] }
   /**
-   * Admits an exchange to all subjects, or to none. The answer is the state of their limits before:
-   * the gateway reaches the same verdict from it.
+   * Admits an exchange to all subjects, or to none. The answer is the state of their limits before,
+   * from which the gateway reaches the same verdict.
    */
   | ({ readonly type: "acquire" } & LeaseMessage)
   /**
@@ -73,16 +73,13 @@ interface Held {
 }
 
 /**
- * Returns whether a subject has counts to store. Open exchanges are not stored, for they are
+ * Returns whether a subject has counts to store. Open exchanges are not stored, because they are
  * renewed.
  */
 const hasWindow = ({ limits }: LimitSubject): boolean =>
   WINDOWED_LIMITS.some((name) => limits[name] !== undefined);
 
-/**
- * Returns whether something is left to count when an exchange ends: requests were counted when it
- * came.
- */
+/** Returns whether the end of an exchange must be counted. Requests were counted at its start. */
 export function countsAtEnd(subjects: readonly LimitSubject[]): boolean {
   return subjects.some((subject) =>
     subject.limits.concurrency !== undefined || limitsAmounts(subject)
@@ -94,12 +91,12 @@ export class LimiterServer {
   readonly #limiter: MemoryLimiter;
   readonly #now: () => number;
   readonly #storage: CountStorage | undefined;
-  /** Leases by id. Each renewal puts its lease last, so that they expire in this order. */
+  /** Leases by id. Each renewal moves its lease to the end, so that they expire in this order. */
   readonly #held = new Map<string, Held>();
 
   /**
    * @param now Clock of the expiry of leases, milliseconds
-   * @param storage Storage for counts; left out, they last as long as `limiter`
+   * @param storage Storage for counts. If left out, counts last as long as `limiter`
    */
   constructor(limiter: MemoryLimiter, now: () => number, storage?: CountStorage) {
     this.#limiter = limiter;
@@ -107,7 +104,10 @@ export class LimiterServer {
     this.#storage = storage;
   }
 
-  /** Handles a message, in one go: no other message comes between a decision and its count. */
+  /**
+   * Handles a message synchronously, so that no other message is handled between a decision and its
+   * count.
+   */
   handle(message: LimiterMessage): LimiterAnswer {
     const { subjects } = message;
     this.#expire();
@@ -140,7 +140,7 @@ export class LimiterServer {
   }
 
   /**
-   * Returns the function that releases an exchange, also an exchange that is not known here any
+   * Returns the function that releases an exchange, even if the exchange is not known here any
    * more.
    */
   #releaseOf(message: HeldMessage): Release {

@@ -3,7 +3,7 @@
  *
  * Windows begin with their first request, budgets with the calendar's day or month (UTC). Tokens
  * and money are charged as reserved when an exchange is admitted. Its end corrects the charge, in
- * the very window in which it was made.
+ * the same window.
  *
  * @module
  */
@@ -51,8 +51,8 @@ interface Counts extends Mutable<WindowCounts> {
 }
 
 /**
- * The time of each limit's clock, read once for a call. Clocks took 2 % of a call (2026-11-22, CPU
- * profile).
+ * The time of each limit's clock, read once per call. Reading clocks cost 2 % of a call
+ * (2026-11-22, CPU profile).
  */
 type Now = Readonly<Record<WindowedLimit, number>>;
 
@@ -75,24 +75,19 @@ interface Charge {
  */
 export type Release = (used?: Amounts, isUndone?: boolean) => void;
 
-/** Beginnings of the names of budgets in {@link Spent}. */
+/** Prefixes of the names of budgets in {@link Spent}. */
 const PREFIXES: Readonly<Record<BudgetName, string>> = { budget: "", spend: "spend:" };
 
-/**
- * The used part of one budget, to be kept beyond the end of the process, see {@link
- * MemoryLimiter.budgets}.
- */
+/** The used part of one budget, which outlives the process, see {@link MemoryLimiter.budgets}. */
 export interface Spent {
-  /** Name of the subject; of its budget of money, that with `spend:` before it. */
+  /** Name of the subject, with the prefix `spend:` for its budget of money. */
   readonly subject: string;
   readonly used: number;
   /** End of its period, milliseconds since 1970. */
   readonly until: number;
 }
 
-/**
- * Number of subjects checked with each lease, to forget those that have nothing left to remember.
- */
+/** Number of subjects to check at each lease. Subjects without open counts are forgotten. */
 const SWEPT_AT_ONCE = 2;
 
 /** Limiter of one process, which counts in memory. */
@@ -135,7 +130,7 @@ export class MemoryLimiter implements Limiter {
     return standings;
   }
 
-  /** Counts an exchange that is admitted, whatever its limits say. */
+  /** Counts an admitted exchange, regardless of its limits. */
   admit(
     subjects: readonly LimitSubject[],
     reservation: Reservation,
@@ -160,10 +155,9 @@ export class MemoryLimiter implements Limiter {
   }
 
   /**
-   * Counts an exchange as open that was admitted before, by a limiter that has since forgotten it.
+   * Counts an exchange as open that was admitted earlier, by a limiter that has forgotten it since.
    *
-   * @param ageMs Time since they were reserved: a window that began later was not
-   * charged
+   * @param ageMs Time since its amounts were reserved. A window that began later was not charged
    */
   hold(subjects: readonly LimitSubject[], reservation: Reservation, ageMs: number): Release {
     const now = this.#now();
@@ -208,7 +202,7 @@ export class MemoryLimiter implements Limiter {
     Object.assign(this.#countsOf(subject), counts);
   }
 
-  /** Lists the used part of each budget, to be kept beyond the end of the process. */
+  /** Lists the used part of each budget, to store it beyond the end of the process. */
   *budgets(): Iterable<Spent> {
     for (const [subject, counts] of this.#counts) {
       for (const name of BUDGET_NAMES) {
@@ -236,7 +230,7 @@ export class MemoryLimiter implements Limiter {
     return counts;
   }
 
-  /** Reads the clocks: windows are counted by the monotonic one, budgets by the wall clock. */
+  /** Reads the clocks: the monotonic clock for windows, and the wall clock for budgets. */
   #now(): Now {
     const monotonic = this.#clock.monotonic();
     const wall = this.#clock.now();
@@ -263,10 +257,7 @@ export class MemoryLimiter implements Limiter {
     };
   }
 
-  /**
-   * Corrects a charge. Where its window is over, only what was used beyond it counts, in the window
-   * of now.
-   */
+  /** Corrects a charge. If its window is over, only the excess counts, in the current window. */
   #settle(charge: Charge, used: number): void {
     const { subject, name, reserved, until } = charge;
     const counts = this.#countsOf(subject.name);

@@ -1,8 +1,8 @@
 /**
- * Limits that are counted elsewhere, by a {@link LimiterServer} that is reached by messages.
+ * Limits that are counted by a {@link LimiterServer} elsewhere, which receives messages.
  *
- * While it can't be reached, each gateway counts alone. What an exchange used is told once: if the
- * shared limiter can't be reached at that moment, what was reserved there stays charged.
+ * While it cannot be reached, each gateway counts alone. The use of an exchange is sent once. If
+ * the shared limiter cannot be reached at that moment, the reservation stays charged.
  *
  * @module
  */
@@ -24,9 +24,9 @@ import { countsAtEnd, type LimiterAnswer, type LimiterMessage } from "./limiter_
 import { enforce, type Terms, toLease } from "./verdict.ts";
 
 /**
- * Sends a message to the limiter that counts its subjects, always the same one for the same
- * subjects. Rejects if that can't be reached in time: with a {@link GatewayError} to refuse the
- * exchange, with anything else to count alone.
+ * Sends a message to the limiter that counts its subjects, always the same limiter for the same
+ * subjects. Rejects if the limiter cannot be reached in time: with a {@link GatewayError} to refuse
+ * the exchange, with any other error to count alone.
  */
 export type SendToLimiter = (message: LimiterMessage) => Promise<LimiterAnswer>;
 
@@ -54,9 +54,9 @@ export class RemoteLimiter implements Limiter {
       standings = toStandings(subjects, await this.#send({ type: "acquire", ...held }));
     } catch (error) {
       if (GatewayError.is(error)) throw error;
-      // The message may have arrived nevertheless: then its lease is renewed and released like any
-      // other. If it did not, nothing is reserved there, and all that the exchange uses is charged
-      // in the end.
+      // The message can have arrived nevertheless. Its lease is then renewed and released like any
+      // other. If it did not arrive, nothing is reserved there, and the whole use of the exchange
+      // is charged at its end.
       const terms = enforce(this.#local.standings(subjects), reservation);
       const unreserved = { ...reservation, ...NO_RESERVATION };
       return this.#hold(
@@ -76,9 +76,7 @@ export class RemoteLimiter implements Limiter {
     }
   }
 
-  /**
-   * Renews a lease for as long as it is held, and sends the shared limiter its end.
-   */
+  /** Renews a lease until it is released, and sends its end to the shared limiter. */
   #hold(
     held: {
       readonly id: string;

@@ -1,5 +1,5 @@
 /**
- * The verdict on an exchange: a refusal, or the terms of its lease. All limiters reach it from the
+ * The verdict on an exchange: a refusal, or the terms of its lease. All limiters derive it from the
  * state of the limits before the exchange was counted.
  *
  * @module
@@ -18,13 +18,13 @@ import {
   type Standing,
 } from "./limiter.ts";
 
-/** Structured fields hold integers of 15 digits at most (RFC 9651 §3.3.1). */
+/** Structured fields allow integers of at most 15 digits (RFC 9651 §3.3.1). */
 const MAX_FIELD_INTEGER = 999_999_999_999_999;
 const toInteger = (count: number): number => Math.min(count, MAX_FIELD_INTEGER);
 
 /**
- * Lease of an exchange that its limits admit. Its headers are written when they are read: most
- * leases are not shown.
+ * Lease of an admitted exchange. Its headers are written at the first read, because most leases are
+ * never shown.
  */
 class AdmittedLease implements Lease {
   readonly standings: readonly Standing[];
@@ -50,14 +50,14 @@ export interface Terms {
   readonly standings: readonly Standing[];
   /** Amounts to reserve for it. */
   readonly reservation: Reservation;
-  /** The first limit that is reached, and only observed. */
+  /** The first reached limit, if all reached limits are in observe mode. */
   readonly observed: Lease["observed"];
 }
 
 /**
- * Enforces limits: a reached limit refuses the exchange, or is only noted in observe mode.
+ * Enforces limits: a reached limit refuses the exchange. In observe mode it is only noted.
  *
- * @throws {GatewayError} If an enforced limit is reached, or the exchange could use more than a
+ * @throws {GatewayError} If an enforced limit is reached, or if the exchange could use more than a
  * whole strict limit
  */
 export function enforce(standings: readonly Standing[], reservation: Reservation): Terms {
@@ -91,8 +91,8 @@ function isReached(standing: Standing, reservation: Reservation): boolean {
 }
 
 /**
- * Creates the refusal, for the limit that takes longest to reset; for a limit that never has room
- * for it, if there is one.
+ * Creates the refusal. It names a limit that is too small for the exchange, if there is one, else
+ * the limit that resets last.
  */
 function toLimitError(
   refusing: readonly Standing[],
@@ -115,7 +115,7 @@ function toLimitError(
   });
 }
 
-/** Returns the whole limit: a gateway that decides alone knows the limit by its share of it. */
+/** Returns the whole limit, also if the gateway decides alone and counts only its share. */
 function wholeLimit({ subject, name, limit }: Standing): number {
   return limitOf(subject, name) ?? limit;
 }
@@ -152,7 +152,7 @@ function toPolicyName(standing: Standing): string {
   return kind === "key" ? standing.name : `${kind}-${standing.name}`;
 }
 
-/** Writes the parameters of a limit's policy: its quota, and of a window its unit and length. */
+/** Writes the parameters of a limit's policy: its quota, and for windows their unit and length. */
 function toPolicy({ subject, name, limit }: Standing): string {
   const { quotaUnit } = LIMIT_KINDS[name];
   const unit = quotaUnit === undefined ? "" : `;qu="${quotaUnit}"`;
@@ -166,9 +166,9 @@ function toPolicy({ subject, name, limit }: Standing): string {
  * Writes the two fields of draft-ietf-httpapi-ratelimit-headers-10, which do not collide with a
  * provider's `x-ratelimit-*`.
  *
- * @param takenOf Returns what the exchange takes of a limit; -1 for what it gives back, since it is
- * refused
- * @returns `ratelimit-policy` and `ratelimit`, or nothing where nothing is limited
+ * @param takenOf Returns the amount that the exchange adds to a limit; -1 for an amount that a
+ * refused exchange returns
+ * @returns `ratelimit-policy` and `ratelimit`; empty if nothing is limited
  */
 function toHeaders(
   standings: readonly Standing[],

@@ -14,20 +14,19 @@ type Fields = Readonly<Record<string, unknown>>;
 export interface OtherModels {
   readonly names: readonly string[];
   /**
-   * Field that lets the provider choose a model, and does not name it; `undefined` where there is
-   * none.
+   * Field with which the provider chooses a model that is not named; `undefined` if there is none.
    */
   readonly unnamedIn: string | undefined;
-  /** Field with objects that name models, such as `tools`; `undefined` where there is none. */
+  /** Field with objects that name models, such as `tools`; `undefined` if there is none. */
   readonly namedWithin: string | undefined;
 }
 
-/** The most other models of one body: each is looked up in lists and prices. */
+/** The most other models of one body. Each is looked up in lists and prices. */
 const MAX_OTHER_MODELS = 32;
 
 /**
- * Adds the models of a field to `names`. Returns false if the field can stand for a model that it
- * does not name.
+ * Adds the models of a field to `names`. Returns false if the field can select a model that it does
+ * not name.
  */
 type Reader = (value: unknown, names: string[], body: Fields) => boolean;
 
@@ -61,8 +60,8 @@ function readList(value: unknown, names: string[]): boolean {
 }
 
 /**
- * OpenRouter's `"route": "fallback"` means the models of its list, and without a list whatever it
- * finds fit.
+ * OpenRouter's `"route": "fallback"` means the models of its list, and without a list any model
+ * that OpenRouter chooses.
  */
 function readRoute(value: unknown, _names: string[], { models }: Fields): boolean {
   return value === "fallback" && Array.isArray(models) && models.length > 0;
@@ -93,8 +92,8 @@ function readTools(value: unknown, names: string[]): boolean {
     // A tool with tools is a group.
     if (tool.tools !== undefined) isRead = readTools(tool.tools, names) && isRead;
     const parameters = fieldsOf(tool.parameters);
-    // The parameters of a function are a schema of the caller's own, in which no text stands next
-    // to `type`.
+    // The parameters of a function are a schema of the caller, in which `type` has no text next to
+    // it.
     const isSchema = tool.type === "function" && typeof parameters.model !== "string";
     if (!isSchema) isRead = readTool(parameters, names) && isRead;
   }
@@ -126,19 +125,19 @@ const READERS: ReadonlyMap<string, Reader> = new Map<string, Reader>([
   // https://vercel.com/docs/ai-gateway/openresponses/provider-options
   ["provideroptions", readProviderOptions],
   ["tools", readTools],
-  // Other names for the same, at Groq, LiteLLM and others
+  // Other names for the same fields, at Groq, LiteLLM and others
   ["compound_custom", readNothing],
   ["user_config", readNothing],
   ["model_list", readNothing],
   ["provider_options", readNothing],
   ["draft_model", readName],
-  ["deployment_id", readName], // LiteLLM calls it in place of the model
+  ["deployment_id", readName], // LiteLLM calls it instead of the model
   ["safety_model", readName],
 ]);
 
 /** The fields that can name further models. */
 export const OTHER_MODEL_FIELDS: readonly string[] = [...READERS.keys()];
-/** Marks between several models in one text: of Helicone, and of gateways with fallbacks. */
+/** Separators between several models in one text, at Helicone and at gateways with fallbacks. */
 const MODEL_SEPARATOR = /,|\||->/;
 /** Parameters of a query with which a gateway at the provider could choose a model (LiteLLM). */
 const MODEL_PARAMETERS: ReadonlySet<string> = new Set([
@@ -152,18 +151,18 @@ const MODEL_PARAMETERS: ReadonlySet<string> = new Set([
 /**
  * Finds a parameter of a query that can choose a model.
  *
- * @param query With its question mark; empty where there is none
+ * @param query With its question mark; empty if there is none
  * @returns Its plain name; `undefined` if there is none
  */
 export function findModelParameter(query: string): string | undefined {
   if (query === "") return undefined;
-  // Some servers also separate parameters by semicolons.
+  // Some servers also separate parameters with semicolons.
   const names = Array.from(new URLSearchParams(query.replaceAll(";", "&")).keys());
   return names.map(lenientName).find((name) => MODEL_PARAMETERS.has(name));
 }
 const PLAIN_KEY = /^[a-z_]*$/;
 
-/** Finds the reader of a field. Some parsers match keys in any case, see `json_guard.ts`. */
+/** Finds the reader of a field. Some parsers ignore the case of keys, see `json_guard.ts`. */
 const readerOf = (key: string): Reader | undefined =>
   READERS.get(key) ??
     (PLAIN_KEY.test(key) ? undefined : READERS.get(key.toUpperCase().toLowerCase()));
@@ -171,7 +170,7 @@ const readerOf = (key: string): Reader | undefined =>
 /**
  * Reads the models that a body names in addition to `model`.
  *
- * @returns The models; `undefined` where it names none
+ * @returns The models; `undefined` if it names none
  * @throws {GatewayError} `invalid_body` for too many of them
  */
 export function readOtherModels(body: Fields): OtherModels | undefined {
@@ -187,7 +186,7 @@ export function readOtherModels(body: Fields): OtherModels | undefined {
     assertFew(names, key);
   }
   if (typeof body.model === "string" && MODEL_SEPARATOR.test(body.model)) {
-    // Where an operation has no model, this text can be as long as the body.
+    // In operations without a model, this text can be as long as the body.
     const parts = body.model.split(MODEL_SEPARATOR, MAX_OTHER_MODELS + 1);
     assertFew(parts, "model");
     for (const name of parts) addName(names, name.trim());

@@ -1,6 +1,6 @@
 /**
- * Facts of a request whose body is not validated: everything in it but these few fields is the
- * provider's business.
+ * Facts of a request whose body is not validated: only these few fields are read, and the provider
+ * checks the rest.
  *
  * @module
  */
@@ -20,19 +20,19 @@ import type { Operation } from "./table.ts";
 
 /** The facts of a request that later steps need. */
 export interface RequestFacts extends Omit<ChatCompletionRequest, "model"> {
-  /** Model as the caller named it; `undefined` where none is named. */
+  /** Model as the caller named it; `undefined` if none is named. */
   readonly model: string | undefined;
 }
 
-/** Fields that are looked at, in JSON and in multipart bodies. */
+/** Fields that are read, in JSON and in multipart bodies. */
 export const FACT_FIELDS: readonly string[] = [
   ...["model", "stream", "stream_format", "n", "user", "safety_identifier"],
   ...OTHER_MODEL_FIELDS,
 ];
 
 /**
- * Returns the model. @throws {GatewayError} `invalid_body` if it is missing where it is
- * needed, or no name
+ * Returns the model. @throws {GatewayError} `invalid_body` if it is needed and missing, or not a
+ * name
  */
 function readModel(model: unknown, place: Operation["model"]): string | undefined {
   const isAbsent = (model ?? null) === null;
@@ -40,15 +40,15 @@ function readModel(model: unknown, place: Operation["model"]): string | undefine
   return isRead ? readModelName(model) : undefined;
 }
 
-/** Reads a multipart field, which is a text, as the value that it stands for. */
+/** Converts a multipart field, which is a text, to its value. */
 function toValue(field: unknown): unknown {
   if (field === "true") return true;
   return field === "false" ? false : field;
 }
 
 /**
- * Counts the prompts of a field: a text, or the numbers of tokens, is one; a list of either is
- * several.
+ * Counts the prompts of a field. A text, or a list of token numbers, is one prompt. A list of these
+ * is several.
  */
 function countPrompts(prompt: unknown): number {
   const isOne = !Array.isArray(prompt) || prompt.every((each) => typeof each === "number");
@@ -58,8 +58,8 @@ function countPrompts(prompt: unknown): number {
 /**
  * Reads the facts of a JSON body.
  *
- * @throws {GatewayError} `invalid_json` for what is no object, `invalid_body` for a model that is
- * no name, or missing
+ * @throws {GatewayError} `invalid_json` for a value that is not an object, `invalid_body` for a
+ * model that is missing or not a name
  */
 export function readJsonFacts(
   json: unknown,
@@ -72,7 +72,7 @@ export function readJsonFacts(
   return {
     model: readModel(fields.model, model),
     otherModels: readOtherModels(fields),
-    // Speech has its own way to ask for a stream.
+    // Speech requests a stream with another field.
     isStream: fields.stream_format === "sse" || readStream(fields.stream),
     choices: choices * prompts,
     // https://platform.openai.com/docs/api-reference/completions: best_of are made for each prompt,
@@ -94,7 +94,7 @@ export function readJsonFacts(
  * Reads the facts of a multipart body.
  *
  * @param fields Its fields of {@link FACT_FIELDS}, as texts
- * @throws {GatewayError} `invalid_body` for a model that is no name, or missing
+ * @throws {GatewayError} `invalid_body` for a model that is missing or not a name
  */
 export function readFieldFacts(
   fields: Readonly<Record<string, string | undefined>>,
@@ -105,7 +105,7 @@ export function readFieldFacts(
   return { ...readJsonFacts(view, operation), inputBytes: textBytes, isInputWhole: false };
 }
 
-/** The facts of a request of which nothing is read. */
+/** The facts of a request whose body is not read. */
 export const NO_FACTS: RequestFacts = {
   model: undefined,
   otherModels: undefined,

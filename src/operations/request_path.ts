@@ -1,10 +1,10 @@
 /**
- * The path of a request in one spelling. The operation is found by it, and it is what the provider
- * gets.
+ * The path of a request in canonical spelling. The operation is found by it, and it is sent to the
+ * provider.
  *
- * Servers read a path in different ways: some decode it twice, take a backslash for a slash, drop
- * what follows a semicolon (Tomcat, Jetty, Spring), join empty segments, or ignore case. {@link
- * readLeniently} returns the path as the most lenient of them reads it.
+ * Servers read a path in different ways: some decode it twice, treat a backslash as a slash, drop
+ * text after a semicolon (Tomcat, Jetty, Spring), join empty segments, or ignore case.
+ * {@link readLeniently} returns the path as the most lenient server reads it.
  *
  * @module
  */
@@ -16,7 +16,7 @@ const ESCAPES = /(?:%[0-9a-f]{2})+/gi;
 const UNRESERVED = /[\w.~-]/;
 /** Characters that need an escape in a path (RFC 3986 §3.3). */
 const NOT_PLAIN = /[^\w.~!$&'()*+,;=:@%/-]/g;
-/** The most often that a path is decoded. A path that is encoded more often is not read. */
+/** The most decodings of a path. A path that is encoded more often is not read. */
 const MAX_DECODINGS = 3;
 /** Dots and blanks at the end of a segment, which Windows drops. */
 const END_OF_SEGMENT = /[.\s]+$/;
@@ -31,9 +31,9 @@ function normalizeEscape(escape: string): string {
  * Reads the path of a URL.
  *
  * @param url Absolute, or the path with its query
- * @returns The path in its one spelling: dot segments are resolved, and only reserved characters
- * are escaped; `undefined` for a URL without a path, and for escapes that are no UTF-8 or stand for
- * control characters
+ * @returns The path in its canonical spelling: dot segments are resolved, and only reserved
+ * characters are escaped; `undefined` for a URL without a path, and for escapes that are not UTF-8
+ * or mean control characters
  */
 export function readPath(url: string): string | undefined {
   const absolute = url.startsWith("/") ? `http://gateway${url}` : url;
@@ -49,7 +49,7 @@ export function readPath(url: string): string | undefined {
   }
 }
 
-/** Decodes the escapes that are UTF-8, and leaves all others. */
+/** Decodes the escapes that are UTF-8, and keeps all others. */
 function decodeEscapes(escapes: string): string {
   try {
     return decodeURIComponent(escapes);
@@ -59,9 +59,9 @@ function decodeEscapes(escapes: string): string {
 }
 
 /**
- * Decodes a segment until it has no escapes left. Returns `undefined` if that takes too long, or
- * leaves control characters, or a semicolon and a slash: servers differ in which of them they look
- * at first.
+ * Decodes a segment until it has no escapes left. Returns `undefined` if that needs too many steps,
+ * or if the result has control characters, or a semicolon and a slash, because servers handle these
+ * in different orders.
  */
 function decodeFully(segment: string): string | undefined {
   let decoded = segment;
@@ -74,8 +74,8 @@ function decodeFully(segment: string): string | undefined {
 }
 
 /**
- * Divides a path into segments, without their parameters. A segment that is empty, or has dots
- * alone, becomes empty.
+ * Divides a path into segments, without their parameters. A segment that is empty, or has only
+ * dots, becomes empty.
  */
 function toSegments(path: string): readonly string[] {
   const segments = path.split(/[/\\]/).slice(1).map((segment) =>
@@ -89,16 +89,15 @@ function toSegments(path: string): readonly string[] {
  * Reads a path as the most lenient server does.
  *
  * @param path A path of {@link readPath}
- * @param isAnyCase Whether capital letters are small ones to it
- * @returns The path that such a server finds; `undefined` if that has empty segments or dots, or is
- * not clear
+ * @param isAnyCase True if the server ignores case
+ * @returns The path that such a server reads; `undefined` if it has empty segments or dots, or is
+ * ambiguous
  */
 export function readLeniently(path: string, isAnyCase: boolean): string | undefined {
   const parts = path.split("/").map(decodeFully);
   if (parts.includes(undefined)) return undefined;
   const decoded = parts.join("/");
-  // Some servers resolve dots behind a question mark that was encoded, and others begin the query
-  // there.
+  // Some servers resolve dots after an encoded question mark. Others begin the query there.
   if (toSegments(decoded).includes("")) return undefined;
   const [beforeQuery = ""] = decoded.split(/[?#]/, 1);
   const read = isAnyCase ? beforeQuery.toUpperCase().toLowerCase() : beforeQuery;

@@ -1,6 +1,6 @@
 /**
  * Size of a request's input, from which its tokens are estimated before the provider states them:
- * the bytes of its text, and a check that it is bounded by them.
+ * the bytes of its text, and a check that these bytes bound the input.
  *
  * @module
  */
@@ -8,14 +8,15 @@
 type Fields = Readonly<Record<string, unknown>>;
 
 /**
- * Bodies below this size are taken for text as a whole: what else they hold costs little. Bytes.
+ * Bodies below this size are treated completely as text, because their other content costs little.
+ * Bytes.
  */
 const MIN_WALKED_BYTES = 16_384;
-/** The shortest text that may be a picture, a sound or a document in base64. Characters. */
+/** The shortest text that can be a picture, a sound or a document in base64. Characters. */
 const MIN_MEDIA_LENGTH = 1024;
-/** Bytes of text that cost as much as a picture does: some 1000 tokens. */
+/** Bytes of text with the cost of a picture: about 1000 tokens. */
 const MEDIA_BYTES = 4096;
-/** Keys of such texts; elsewhere base64 is text, and costs more than others. */
+/** Keys of such texts. In other keys base64 is text, and costs more than other text. */
 const MEDIA_KEYS: ReadonlySet<string> = new Set([
   "data",
   "file_data",
@@ -26,18 +27,19 @@ const MEDIA_KEYS: ReadonlySet<string> = new Set([
 ]);
 const DATA_URL = /^data:[^,]{0,200};base64,/i;
 const BASE64 = /^[\w+/=\r\n-]*$/;
-/** Places in a long text at which it is looked at, and characters at each. */
+/** Number of samples of a long text, and of characters in each. */
 const SAMPLES = 64;
 const SAMPLE_LENGTH = 64;
 
 /**
- * Tokens of input that a provider may add to a request on its own: templates of a chat, default
- * system messages, and instructions for the use of tools (Anthropic's have up to 700).
+ * Tokens of input that a provider can add to a request: templates of a chat, default system
+ * messages, and instructions for the use of tools (Anthropic's have up to 700).
  */
 export const MAX_ADDED_TOKENS = 1024;
 
 /**
- * Recognises base64 in a long text, by samples: 5 µs, where all of 1 MB takes 0.7 ms (Bun 1.4.5).
+ * Recognizes base64 in a long text from samples. It needs 5 µs, compared with 0.7 ms for the whole
+ * of 1 MB (Bun 1.4.5).
  */
 function isMedia(text: string): boolean {
   if (DATA_URL.test(text)) return true;
@@ -49,10 +51,7 @@ function isMedia(text: string): boolean {
   return true;
 }
 
-/**
- * Adds up by how much the pictures, sounds and documents in a value are longer than what they count
- * for.
- */
+/** Adds up the bytes of pictures, sounds and documents in a value beyond their counted size. */
 function countExcess(value: unknown, key: string): number {
   if (typeof value === "string") {
     const isLongMedia = value.length >= MIN_MEDIA_LENGTH && MEDIA_KEYS.has(key) && isMedia(value);
@@ -67,7 +66,7 @@ function countExcess(value: unknown, key: string): number {
   return excess;
 }
 
-/** Places in a body at which it is looked at for white space. */
+/** Number of samples of a body that are checked for white space. */
 const BLANK_SAMPLES = 256;
 const SPACE = 0x20;
 const QUOTE = 0x22;
@@ -75,8 +74,8 @@ const BACKSLASH = 0x5c;
 
 /**
  * Returns the length of a body of JSON without most of the white space around its texts, which
- * costs no tokens: padding must not use up limits that keys share. Only a body of which samples
- * show that it is mostly blank is read for this: all of 1 MB takes 1.5 ms (Bun 1.4.5).
+ * costs no tokens: padding must not use up limits that keys share. A body is read for this only if
+ * samples show that it is mostly blank, because 1 MB needs 1.5 ms (Bun 1.4.5).
  */
 export function lengthWithoutPadding(bytes: Uint8Array): number {
   if (bytes.length < MIN_WALKED_BYTES) return bytes.length;
@@ -102,15 +101,15 @@ function countPadding(bytes: Uint8Array): number {
 }
 
 /**
- * Counts the bytes of text in a request: those of its body, in which each picture, sound or
- * document in base64 counts for as many as it costs, roughly.
+ * Counts the bytes of text in a request: the bytes of its body, in which each picture, sound or
+ * document in base64 counts by its approximate cost.
  */
 export function countInputBytes(fields: Fields, byteLength: number): number {
   return byteLength < MIN_WALKED_BYTES ? byteLength : byteLength - countExcess(fields, "");
 }
 
 /**
- * Fields that add nothing to the input but their own text. Any other may ask the provider to fetch
+ * Fields that add only their own text to the input. Any other field can make the provider fetch
  * more.
  */
 const BOUNDED_FIELDS: ReadonlySet<string> = new Set(
@@ -123,20 +122,23 @@ const BOUNDED_FIELDS: ReadonlySet<string> = new Set(
     "prompt_cache_retention encoding_format dimensions background modalities size quality " +
     "style output_format voice speed language chat_template_kwargs").split(" "),
 );
-/** Fields of which the content is looked at; the others hold no parts. */
+/** Fields with content that is read. The others have no parts. */
 const WALKED_FIELDS = ["messages", "system", "input", "tools"];
 /**
- * Models that read web pages without being asked to: Perplexity's sonar, Groq's compound, OpenAI's
- * for search and for research, and any at OpenRouter with `:online`.
+ * Models that read web pages without a request: Perplexity's sonar, Groq's compound, OpenAI's for
+ * search and for research, and any at OpenRouter with `:online`.
  */
 const READS_WEB = /\b(?:sonar|compound|deep-research)\b|[-:]online\b|-search\b/i;
-/** Types of messages, parts and tools that are what they say, and refer to nothing. */
+/** Types of messages, parts and tools that contain all of their content, without references. */
 const BOUNDED_TYPES: ReadonlySet<unknown> = new Set(
   ("message text input_text output_text refusal function custom function_call " +
     "function_call_output custom_tool_call custom_tool_call_output tool_use tool_result " +
     "ephemeral").split(" "),
 );
-/** Keys of JSON of the caller's own, whatever types it names: schemas, and arguments of tools. */
+/**
+ * Keys of the caller's own JSON, in which types have no meaning here: schemas, and arguments of
+ * tools.
+ */
 const FREE_KEYS: ReadonlySet<string> = new Set([
   "parameters",
   "input_schema",
@@ -144,7 +146,7 @@ const FREE_KEYS: ReadonlySet<string> = new Set([
   "arguments",
   "format",
 ]);
-/** Keys of things that stand elsewhere. */
+/** Keys of references to content elsewhere. */
 const REFERRING_KEYS: ReadonlySet<string> = new Set([
   "audio",
   "images",
@@ -160,8 +162,8 @@ const ANSWER_COUNTS = ["n", "best_of"];
 const TOKEN_COUNTS = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
 
 /**
- * Finds a field that should have a whole number, and has another value: providers differ in how
- * they read `"n": "100"`.
+ * Finds a field that must have a whole number and has another value. Providers read `"n": "100"` in
+ * different ways.
  *
  * @returns Its name; `undefined` if there is none
  */
@@ -179,7 +181,7 @@ function isText(value: unknown): boolean {
   if (Array.isArray(value)) return value.every(isText);
   const fields = value as Fields;
   if (fields.type !== undefined && !BOUNDED_TYPES.has(fields.type)) return false;
-  // An item of a response that has nothing but an id stands for an earlier one.
+  // An item of a response with only an id refers to an earlier item.
   const isReference = fields.type === undefined && fields.role === undefined &&
     fields.id !== undefined;
   if (isReference) return false;
@@ -215,19 +217,18 @@ function countColons(body: Uint8Array): number {
 }
 
 /**
- * Checks that no key of a body is given twice. It walks the whole body: to be called only where it
- * matters.
+ * Checks that no key of a body occurs twice. It reads the whole body, so call it only if necessary.
  */
 export function hasUniqueKeys(json: unknown, body: Uint8Array): boolean {
   return countKeys(json) === countColons(body);
 }
 
 /**
- * Checks that all of a request's input stands in its body. Not so where it refers to anything else
- * (an earlier response, a file, a URL), holds a picture, sound or document, has the provider use
- * its own tools, names a model that reads web pages, or has a field that is not known.
+ * Checks that all of a request's input is in its body. This is false if it refers to other content
+ * (an earlier response, a file, a URL), contains a picture, sound or document, uses the provider's
+ * own tools, names a model that reads web pages, or has an unknown field.
  *
- * @returns Whether the size of its text says how many tokens of input it has
+ * @returns Whether the size of its text determines its tokens of input
  */
 export function isInputWhole(fields: Fields): boolean {
   for (const name in fields) if (!BOUNDED_FIELDS.has(name) && fields[name] !== null) return false;
@@ -239,10 +240,10 @@ export function isInputWhole(fields: Fields): boolean {
 }
 
 /**
- * Checks that a request can't cost more tokens of input than its body has bytes, in addition to
- * {@link MAX_ADDED_TOKENS}: each token of a text has at least a byte. A key that is given twice may
- * hide input that {@link isInputWhole} would find. To be called only where it matters: it walks the
- * whole body.
+ * Checks that a request cannot cost more tokens of input than the bytes of its body plus
+ * {@link MAX_ADDED_TOKENS}: each token of a text has at least a byte. A duplicate key could hide
+ * input that {@link isInputWhole} would find. It reads the whole body, so call it only if
+ * necessary.
  */
 export function isInputBounded(fields: Fields, body: Uint8Array): boolean {
   return isInputWhole(fields) && countInputBytes(fields, body.length) === body.length &&

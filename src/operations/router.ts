@@ -1,5 +1,5 @@
 /**
- * Finds the operation that a caller asks for, by method and path and nothing else of the URL.
+ * Finds the requested operation, only from the method and the path.
  *
  * @module
  */
@@ -13,15 +13,15 @@ import { MAX_MODEL_LENGTH } from "./chat_completion.ts";
 import { readLeniently, readPath } from "./request_path.ts";
 import { type Operation, OPERATIONS, OTHER } from "./table.ts";
 
-/** An operation as one request asks for it: its path has no parameters left. */
+/** An operation of one request: its path has no parameters. */
 export interface ResolvedOperation extends Operation {
-  /** Id of the model, decoded, where it stands in the path. */
+  /** Id of the model, decoded, if it is in the path. */
   readonly modelId?: string;
-  /** The methods of this path that the table has, for a request with another one. */
+  /** The methods of this path in the table, if the request has another method. */
   readonly allow?: string;
 }
 
-/** A path of the table that a request has, and its parameters. */
+/** The matching path of the table, and its parameters. */
 interface Match {
   readonly route: Route;
   readonly params: Readonly<Record<string, string>>;
@@ -37,20 +37,17 @@ interface Route {
 const MAX_PARAMETER_LENGTH = 1024;
 /** Parts of a path that servers read in different ways, see `request_path.ts`. */
 const MISLEADING = /[%;]|\/\//;
-/**
- * Prefixes `/v1` before the last one. Some servers have their operations with and without the
- * prefix.
- */
+/** Repeated prefixes `/v1`. Some servers have their operations with and without the prefix. */
 const REPEATED_VERSION = /^(?:\/v1)+(?=\/v1\/)/;
 
 /**
- * Operations by method and path; one with a parameter in its path is never found here. A look-up
- * takes 0.2 µs, the router 5 µs and a turn of promises (2026-11-26).
+ * Operations without path parameters, by method and path. A look-up needs 0.2 µs, the router 5 µs
+ * and a turn of promises (2026-11-26).
  */
 const EXACT = new Map(
   OPERATIONS.map((operation) => [`${operation.method} /v1${operation.path}`, operation]),
 );
-/** A URL whose path a parser would leave as it is. All others go to the router. */
+/** A URL with a path that a parser would not change. The router handles all others. */
 const PLAIN_URL = /^(?:https?:\/\/[\w.:[\]-]+)?(\/v1\/[\w/-]*)(?:\?|$)/;
 
 const router = Router<IRequestStrict>({ base: "/v1" });
@@ -68,7 +65,7 @@ function addRoute(path: string): void {
 }
 
 const paths = Array.from(new Set(OPERATIONS.map(({ path }) => path)));
-// Plain paths first: `/responses/compact` is no response by that id.
+// Plain paths are first, because `/responses/compact` is not the id of a response.
 for (const path of paths.filter((path) => !path.includes(":"))) addRoute(path);
 for (const path of paths.filter((path) => path.includes(":"))) addRoute(path);
 
@@ -77,7 +74,7 @@ for (const path of paths.filter((path) => path.includes(":"))) addRoute(path);
  * `method_not_allowed`
  */
 async function match(method: string, path: string): Promise<ResolvedOperation | undefined> {
-  // All that itty-router looks at.
+  // All fields that itty-router reads.
   const found: Match | undefined = await router.fetch(
     { method, url: `http://gateway${path}` } as Request,
   );
@@ -87,7 +84,7 @@ async function match(method: string, path: string): Promise<ResolvedOperation | 
   if (Object.values(params).some(isTooLong)) return undefined;
   const row = route.rows.find((each) => methodsOf(each).includes(method));
   if (row === undefined) return toOther(method, path, route);
-  // A trailing slash means nothing in the table; of other paths the provider decides.
+  // A trailing slash has no meaning in the table. For other paths, the provider decides.
   const resolved = {
     ...row,
     path: (row.method === "*" ? path : path.replace(/\/+$/, "")).slice("/v1".length),
@@ -113,13 +110,13 @@ function toOther(
   return { ...OTHER, path: path.slice("/v1".length), allow };
 }
 
-/** Refuses a path that a server could take for another operation, or for another model. */
+/** Refuses a path that a server could read as another operation, or as another model. */
 async function assertOneMeaning(
   method: string,
   path: string,
   { group, name, modelId }: ResolvedOperation,
 ) {
-  // Case matters only where it could hide an operation of the table.
+  // Case matters only if it could hide an operation of the table.
   const lenient = readLeniently(path, group === undefined);
   const other = lenient === undefined ? undefined : await match(method, lenient);
   if (other?.name !== name || other.modelId !== modelId) throw new GatewayError("ambiguous_path");
@@ -129,8 +126,8 @@ async function assertOneMeaning(
 }
 
 /**
- * Finds the operation. Call it only after the Host was checked: a URL is built from what the caller
- * wrote there.
+ * Finds the operation. Call it only after the check of Host, because the URL is built from its
+ * value.
  *
  * @param url Absolute, or the path with its query
  * @throws {GatewayError} `not_found`, `method_not_allowed`, `ambiguous_path`
@@ -154,9 +151,9 @@ async function route(method: string, url: string): Promise<ResolvedOperation> {
 }
 
 /**
- * Makes the error for an operation that only `all` allows, where that is not allowed.
+ * Makes the error for an operation that only `all` allows, if `all` is not set.
  *
- * @returns `method_not_allowed` for a path that the table knows, else `not_found`
+ * @returns `method_not_allowed` for a path of the table, else `not_found`
  */
 export function toUnknownError({ allow }: ResolvedOperation): GatewayError {
   return allow === undefined
@@ -168,11 +165,10 @@ export function toUnknownError({ allow }: ResolvedOperation): GatewayError {
 const PLAIN_QUERY = /^[!$-;=?-~]*$/;
 
 /**
- * Returns the query of a URL as it can stand in a request line.
+ * Returns the query of a URL in a form that is valid in a request line.
  *
  * @param url Absolute, or the path with its query
- * @returns The query with its question mark, unchanged where it was written as it should; empty
- * where there is none
+ * @returns The query with its question mark, unchanged if it was valid; empty if there is none
  */
 export function toQuery(url: string): string {
   const at = url.indexOf("?");
@@ -182,8 +178,8 @@ export function toQuery(url: string): string {
 }
 
 /**
- * Returns the dialect in which a caller expects an error where no operation tells it: Anthropic's
- * by its version header or the path of messages, else OpenAI's.
+ * Returns the dialect in which a caller expects an error if there is no operation: Anthropic's by
+ * its version header or the path of messages, else OpenAI's.
  */
 export function dialectOfCaller(
   { url, headers }: Pick<GatewayRequest, "url" | "headers">,

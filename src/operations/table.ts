@@ -1,6 +1,6 @@
 /**
  * The table of operations that callers can use, one row each. The pipeline reads the row of a
- * request's operation; it knows no operation by name.
+ * request's operation; it has no code for single operations.
  *
  * @module
  */
@@ -18,44 +18,35 @@ import type { GenAiOperation } from "../exchange/record.ts";
 export interface Operation {
   /** Name in logs, metrics and traces. */
   readonly name: string;
-  /** Group under which an operator allows it; `undefined` for paths that only `all` allows. */
+  /** Group with which an operator allows it; `undefined` for paths that only `all` allows. */
   readonly group: OperationGroup | undefined;
-  /**
-   * Method, in upper case; `*` for all that have no row of their own. A row for `GET` takes `HEAD`
-   * too.
-   */
+  /** Method, in upper case; `*` for all methods without a row. A row for `GET` includes `HEAD`. */
   readonly method: "GET" | "POST" | "DELETE" | "*";
   /**
-   * Path below `/v1`, and below the provider's base URL: `:id` stands for one segment, `:model+`
-   * for a model's id, slashes included, and `:rest+` for whatever follows.
+   * Path below `/v1`, and below the provider's base URL: `:id` is one segment, `:model+` is a
+   * model's id, slashes included, and `:rest+` is the rest of the path.
    */
   readonly path: string;
-  /** Dialect of its answers; `OPAQUE` where interfaces share the path, or nothing is known. */
+  /** Dialect of its answers; `OPAQUE` if several interfaces share the path, or if it is unknown. */
   readonly dialect: Dialect;
   /**
-   * Kind of body: `chat_completion` is validated; of `json` the form is checked and the model read,
-   * which multipart bodies state in a field; `any` is read, and checked if it says that it is JSON;
-   * `none` is not read.
+   * Kind of body: `chat_completion` is validated; for `json` the form is checked and the model is
+   * read, and multipart bodies state it in a field; `any` is read, and checked if its content type
+   * is JSON; `none` is not read.
    */
   readonly body: "chat_completion" | "json" | "multipart" | "any" | "none";
   /**
-   * Place where models are named: in the body, which must or may have one, or in the path, or in
-   * the answer, which lists them; or nowhere, so that keys that are limited to models can't use it.
+   * Location of the names of models: the body, which must or can have one, the path, or the answer,
+   * which lists them. `none` if there is none, so that keys with restricted models cannot use it.
    */
   readonly model: "body" | "optional" | "path" | "answer" | "none";
-  /** Cost of a call: tokens, as far as its answer states them, or none. */
+  /** Cost of a call: tokens, as its answer states them, or none. */
   readonly cost: "tokens" | "none";
-  /**
-   * Usage that its streams state only when they are asked to; left out where they state it anyway,
-   * or never.
-   */
+  /** Usage that its streams state only on request; left out if they state it always, or never. */
   readonly usageOptIn?: UsageOptIn;
-  /** True if the gateway itself answers it: every key that may make a call may use it. */
+  /** True if the gateway itself answers it. Every key that is allowed to make a call can use it. */
   readonly isOwn?: true;
-  /**
-   * Kind of a model's work in traces and metrics; `undefined` for operations that ask no model for
-   * any.
-   */
+  /** Kind of a model's work in traces and metrics; `undefined` for operations that use no model. */
   readonly genAi?: GenAiOperation;
 }
 
@@ -65,7 +56,7 @@ type Row = Omit<Operation, "name" | "method" | "path" | "dialect" | "group">;
 const CALL: Row = { body: "json", model: "body", cost: "tokens" };
 const MODEL_OPTIONAL: Row = { body: "json", model: "optional", cost: "tokens" };
 const UPLOAD: Row = { body: "multipart", model: "body", cost: "tokens" };
-/** Reads, changes or deletes what is stored at the provider. */
+/** Reads, changes or deletes objects that are stored at the provider. */
 const STORED: Row = { body: "none", model: "none", cost: "none" };
 const STORED_WITH_BODY: Row = { body: "any", model: "none", cost: "none" };
 
@@ -85,12 +76,13 @@ const audio = {
 } as const;
 const messages = { group: "messages", dialect: ANTHROPIC } as const;
 /**
- * Anthropic's batches cost tokens that their answers do not state: they are off with all others.
+ * Anthropic's batches cost tokens that their answers do not state, so they are off like all other
+ * batches.
  */
 const messageBatches = { group: "batches", dialect: ANTHROPIC } as const;
 const models = { group: "models", dialect: OPAQUE, body: "none", cost: "none" } as const;
 
-/** Way back to the answer of a durable exchange. */
+/** Access to the answer of a durable exchange. */
 const recorded = { ...STORED, group: undefined, dialect: OPAQUE, isOwn: true } as const;
 
 const NAMED: readonly Operation[] = [
@@ -314,7 +306,7 @@ const NAMED: readonly Operation[] = [
   { ...recorded, name: "exchange.stop", method: "DELETE", path: "/exchanges/:id" },
 ];
 
-/** Paths whose operations are allowed together, whatever stands below them. */
+/** Paths whose operations are allowed together, with all paths below them. */
 const FAMILIES: readonly (readonly [OperationGroup, path: string])[] = [
   ["files", "/files"],
   ["uploads", "/uploads"],
@@ -345,7 +337,7 @@ function toFamily([group, path]: readonly [OperationGroup, string]): Operation[]
   return [{ ...row, path }, { ...row, path: `${path}/:rest+` }];
 }
 
-/** Stands for everything that the table does not know. */
+/** Operation for all paths that are not in the table. */
 export const OTHER: Operation = {
   ...STORED_WITH_BODY,
   name: "other",
@@ -356,8 +348,8 @@ export const OTHER: Operation = {
 };
 
 /**
- * The operations. A path without parameters comes before those with some; of these, the first that
- * fits has it.
+ * The operations. A path without parameters has precedence over paths with parameters. Of these,
+ * the first match is used.
  */
 export const OPERATIONS: readonly Operation[] = [
   ...NAMED,

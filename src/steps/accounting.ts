@@ -1,6 +1,6 @@
 /**
- * The account of one call: the tokens and the money to reserve for it, and what it has used in the
- * end, by the provider's statement or else by an estimate.
+ * The account of one call: the tokens and the money to reserve for it, and its use at the end,
+ * stated by the provider or estimated.
  *
  * @module
  */
@@ -24,26 +24,30 @@ import { findUncounted, isInputBounded, MAX_ADDED_TOKENS } from "../operations/r
 import { bytesOf, type Call } from "./call.ts";
 import { charge } from "./charge.ts";
 
-/** Units of 10^-12 of a currency in one of 10^-9, in which limits count money. */
+/**
+ * Prices count in units of 10^-12 of a currency, limits in units of 10^-9: the factor between them.
+ */
 const COST_UNIT = 1000n;
-/** The most models of a provider whose price is remembered. */
+/** The most models of a provider with a remembered price. */
 const MAX_PRICES = 1000;
 
 /** A call whose tokens are counted. */
 export interface CountedCall extends EstimatedCall {
   /**
-   * The most output that it can have; `undefined` where neither its caller nor the operator set a
+   * The most output that it can have; `undefined` if neither the caller nor the operator set a
    * maximum. Tokens.
    */
   readonly mostOutput: number | undefined;
-  /** Tokens that {@link Accounting.open} has reserved for it; `undefined` where no limit does. */
+  /**
+   * Tokens that {@link Accounting.open} has reserved for it; `undefined` without a limit on tokens.
+   */
   reserved: EstimatedTokens | undefined;
 }
 
-/** Amounts to reserve for a call, and those that it has used in the end. */
+/** Amounts to reserve for a call, and the amounts that it has used at its end. */
 export interface Account {
   readonly reservation: Reservation;
-  /** Converts the usage of its record. */
+  /** Converts the usage in the record of the call. */
   toAmounts(usage: TokenUsage | undefined): Amounts;
 }
 
@@ -54,7 +58,7 @@ export class Accounting {
   readonly #currency: string;
   readonly #prices = new Map<string, Price | undefined>();
 
-  /** @param tables Returns the prices of a provider's models, those that take precedence first */
+  /** @param tables Returns the prices of a provider's models, highest precedence first */
   constructor(tables: (provider: string) => readonly (Prices | undefined)[], currency: string) {
     this.#tables = tables;
     this.#currency = currency;
@@ -66,10 +70,11 @@ export class Accounting {
   }
 
   /**
-   * Makes the function that completes the usage. V8 allocates a function that is written as the
-   * value of an assignment to a property in the old generation, and all of its exchange then
-   * survives the collections of the young one: they took 8 ms in place of 1, a tenth of a plain
-   * call on Deno and a twentieth on Node (2026-11-23, `--trace-gc`, 3 starts by CPU).
+   * Makes the function that completes the usage. It is a method for speed: if a function expression
+   * is assigned to a property directly, V8 allocates it in the old generation, and its whole
+   * exchange then survives the collections of the young generation. These took 8 ms instead of 1
+   * ms, a tenth of a plain call on Deno and a twentieth on Node (2026-11-23, `--trace-gc`, 3 starts
+   * by CPU).
    */
   #completionOf(counted: CountedCall, exchange: Exchange): (settlement: Settlement) => void {
     return (settlement) => this.#complete(counted, exchange, settlement);
@@ -79,8 +84,8 @@ export class Accounting {
    * Opens the account of a call whose tokens are limited.
    *
    * @throws {GatewayError} `model_not_priced` under a budget of money; `request_exceeds_limit` if a
-   * limit is strict, and the most that the call could use is unknown; `key_not_understood` for
-   * a budget in another currency
+   * limit is strict and the maximum use of the call is unknown; `key_not_understood` for a budget
+   * in another currency
    */
   open(subjects: readonly LimitSubject[], counted: CountedCall, call: Call): Account {
     const price = this.#priceFor(subjects, counted, call);
@@ -89,8 +94,7 @@ export class Accounting {
     );
     const expected = capByLimits(this.#estimator.expect(counted), subjects, price);
     const most = isStrict ? mostOf(counted, call) : undefined;
-    // A caller that leaves its calls must not use up more at the provider than a strict limit has
-    // room for.
+    // A caller that leaves its calls must not use more at the provider than a strict limit allows.
     counted.reserved = most === undefined ? expected : capByLimits(most, subjects, price);
     return {
       reservation: {
@@ -102,8 +106,8 @@ export class Accounting {
   }
 
   /**
-   * Finds the price of a call if it counts against a budget of money: the dearest of the models
-   * that it names.
+   * Finds the price of a call that counts against a budget of money: the price of the most
+   * expensive model that it names.
    */
   #priceFor(
     subjects: readonly LimitSubject[],
@@ -148,8 +152,8 @@ export class Accounting {
   }
 
   /**
-   * Completes the facts with the charge of a call, and learns from a call whose tokens were stated
-   * to its end.
+   * Completes the facts with the charge of a call. If the answer is complete and its tokens were
+   * stated, it improves later estimates.
    */
   #complete(counted: CountedCall, exchange: Exchange, { outcome, code }: Settlement): void {
     const { facts, outputTokens, answeredStatus } = exchange;
@@ -173,9 +177,9 @@ export class Accounting {
 }
 
 /**
- * Caps the tokens of a call at what the smallest of its limits has room for: what its caller states
- * must not take more of a limit that it shares with others. Limits that only observe refuse
- * nothing, and so cap nothing.
+ * Caps the tokens of a call at the size of its smallest limit, so that a caller's statement cannot
+ * reserve more of a shared limit than that. Limits that only observe refuse nothing, so they cap
+ * nothing.
  */
 function capByLimits(
   expected: EstimatedTokens,
@@ -197,14 +201,14 @@ function capByLimits(
 }
 
 /**
- * Returns the tokens that a call could use at most: every byte of its body may be one, and the
+ * Returns the most tokens that a call can use. Each byte of its body can be a token, and the
  * provider adds some.
  */
 function mostOf(
   { inputBytes, mostOutput: output }: CountedCall,
   call: Call,
 ): EstimatedTokens {
-  // First: it also refuses numbers that providers read differently.
+  // Runs first, because it also refuses numbers that providers read differently.
   const isInputBounded = isBodyBounded(call);
   if (output === undefined) {
     throw new GatewayError("request_exceeds_limit", {
@@ -220,11 +224,10 @@ function mostOf(
 }
 
 /**
- * Checks that a request can't cost more tokens of input than its body has bytes, see {@link
- * isInputBounded}. The body is parsed once more: to be called only for limits that promise never to
- * be exceeded.
+ * Checks that a request cannot cost more tokens of input than its body has bytes, see
+ * {@link isInputBounded}. It parses the body once more, so call it only for strict limits.
  *
- * @returns Whether its input is bounded; false for a body that is no JSON
+ * @returns Whether the input is bounded; false for a body that is not JSON
  * @throws {GatewayError} `invalid_body` for a number of tokens or answers that is no whole number
  */
 function isBodyBounded({ body, contentType }: Call): boolean {
@@ -241,7 +244,10 @@ function isBodyBounded({ body, contentType }: Call): boolean {
   return isInputBounded(fields, bytes);
 }
 
-/** Converts tokens to what limits count; those that are neither input nor output cost as input. */
+/**
+ * Converts tokens to amounts of limits. Tokens that are neither input nor output cost as much as
+ * input.
+ */
 function toAmounts(usage: Partial<TokenUsage>, price: Price | undefined): Amounts {
   const { input = 0, output = 0, cached = 0, total = input + output } = usage;
   if (price === undefined) return { tokens: total, spend: 0 };

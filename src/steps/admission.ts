@@ -1,6 +1,6 @@
 /**
- * Admission of a call by the limits of its key, of its team and of its provider: to all of them, or
- * to none.
+ * Admission of a call by the limits of its key, its team and its provider: either all of them count
+ * it, or none.
  *
  * @module
  */
@@ -49,7 +49,7 @@ export function subjectsOf(
 const NO_ACCOUNT: Account = { reservation: NO_RESERVATION, toAmounts: () => NO_AMOUNTS };
 
 /**
- * Returns the subject whose limits count a call before its body has arrived: its key, if it limits
+ * Returns the subject that counts a call before its body has arrived: its key, if that limits
  * calls.
  */
 function ownOf([first]: readonly LimitSubject[]): readonly LimitSubject[] {
@@ -58,12 +58,12 @@ function ownOf([first]: readonly LimitSubject[]): readonly LimitSubject[] {
 }
 
 /**
- * Admits a call before its body is read. A call without a body takes its request and its place from
- * all limits, or from none. One with a body takes them from its key alone: a body that does not
- * arrive must cost other keys nothing.
+ * Admits a call before its body is read. A call without a body acquires its request and its slot in
+ * all limits, or in none. A call with a body acquires them only in the limits of its key, because a
+ * body that does not arrive must not cost other keys anything.
  *
- * Where a limit is reached, a retry of a recorded call goes on: it gets that call's answer, and
- * takes nothing.
+ * If a limit is reached, a retry of a recorded call still continues: it receives the recorded
+ * answer, and counts against no limit.
  *
  * @throws {GatewayError} As the limiter does
  */
@@ -88,11 +88,11 @@ export async function enter(flow: Flow): Promise<void> {
     throw refusal;
   }
   flow.isAdmitted = isWhole;
-  // Where more follows, that states the limits.
+  // If a second lease follows, its headers state the limits.
   if (isWhole) exchange.headers = flow.lease.headers;
 }
 
-/** Gives back what {@link enter} has taken: there is no call. */
+/** Undoes {@link enter}, because no call is made. */
 export function giveBack(flow: Flow): void {
   if (flow.lease === undefined) return;
   flow.lease.release(NO_AMOUNTS, true);
@@ -102,9 +102,9 @@ export function giveBack(flow: Flow): void {
 }
 
 /**
- * Admits a call whose body was read: takes what {@link enter} has left. Of a call that costs tokens
- * it opens the account, and reserves what its limits count. A call that is refused gives all of it
- * back.
+ * Admits a call whose body was read: acquires the limits that {@link enter} did not. For a call
+ * that costs tokens, it opens the account and reserves the amounts. A refused call returns all of
+ * it.
  *
  * @throws {GatewayError} As the limiter and {@link Accounting.open} do
  */
@@ -117,10 +117,10 @@ export function admit(call: Call, flow: Flow): Promise<void> | undefined {
 }
 
 /**
- * Takes from all limits of a call what it does not have yet. If one refuses, or there is no
- * account, it keeps nothing.
+ * Acquires the limits of a call that it has not acquired yet. If one refuses, or the account cannot
+ * be opened, it keeps nothing.
  *
- * @param counted What is counted of the call; `undefined` if it reserves nothing
+ * @param counted The facts of the call that are counted; `undefined` if it reserves nothing
  */
 async function takeRest(counted: CountedCall | undefined, call: Call, flow: Flow): Promise<void> {
   const { exchange, gateway, subjects, lease } = flow;
@@ -135,15 +135,14 @@ async function takeRest(counted: CountedCall | undefined, call: Call, flow: Flow
     giveBack(flow);
     throw error;
   }
-  // Nothing but the provider's statement says what the call costs, and it comes last.
+  // Only the provider's statement shows the cost of the call, and it is at the end of the answer.
   exchange.goesOn = counted?.isInputWhole === false;
 }
 
 /**
- * Takes from all limits, or from none, and settles when the exchange is over.
+ * Acquires all limits, or none, and settles when the exchange is over.
  *
- * @param toAmounts Converts the usage of the exchange; left out where another lease is charged for
- * it
+ * @param toAmounts Converts the usage of the exchange; left out if another lease is charged for it
  */
 function take(
   subjects: readonly LimitSubject[],
@@ -177,29 +176,28 @@ function take(
 }
 
 /**
- * The most output that is believed of a call without a maximum of its provider: twice as much as a
- * model had in 2026. Its caller may state any number, leave, and so take a limit from all who share
- * it. Tokens.
+ * The most output to reserve if the provider has no maximum: twice the largest of any model in
+ * 2026. Without this bound, a caller could state any number, leave, and exhaust a limit that it
+ * shares. Tokens.
  */
 const MAX_STATED_OUTPUT = 262_144;
 
 /**
- * The most input that is believed of a call without a maximum of its provider: the largest context
- * of a hosted model in 2026 (xAI's Grok 4.20, https://docs.x.ai/docs/models). Its caller may send
- * any text, leave before the provider refuses it, and so take a limit from all who share it.
- * Tokens.
+ * The most input to reserve if the provider has no maximum: the largest context of a hosted model
+ * in 2026 (xAI's Grok 4.20, https://docs.x.ai/docs/models). Without this bound, a caller could send
+ * any text, leave before the provider refuses it, and exhaust a limit that it shares. Tokens.
  */
 const MAX_BELIEVED_INPUT = 2_000_000;
 
-/** Multiplies a maximum by the number of answers, which a caller may state as any number. */
+/** Multiplies a maximum by the number of answers, for which a caller can state any number. */
 const toWhole = (max: number | undefined, answers: number): number | undefined =>
   max && Math.min(Math.ceil(max * answers), Number.MAX_SAFE_INTEGER);
 
-/** Returns the smaller of two maxima, of which either may not be set. */
+/** Returns the smaller of two maxima. Either can be unset. */
 const smaller = (one: number | undefined, other: number | undefined): number | undefined =>
   one === undefined || other === undefined ? one ?? other : Math.min(one, other);
 
-/** Returns what is counted of a call. */
+/** Returns the facts of a call from which its tokens are counted. */
 function toCountedCall({ facts }: Call, { provider, operation, key }: Flow): CountedCall {
   const { generated, prompts, inputBytes, isInputWhole, isBackground } = facts;
   const stated = operation.genAi === "embeddings" ? 0 : toWhole(facts.maxOutput, generated);

@@ -1,6 +1,6 @@
 /**
- * Budgets on the way of a call: what it shows of their use is noted, and an operator is told when
- * one is nearly or wholly used.
+ * Budget alerts: each call updates the known use of its budgets, and an operator gets a message
+ * when a budget is nearly or fully used.
  *
  * @module
  */
@@ -22,17 +22,17 @@ import {
 import { type Post, Webhook, type WebhookMessage } from "../observe/alerts/webhook.ts";
 import { createOwnCaller } from "./own_call.ts";
 
-/** Deadline of one attempt. Milliseconds. */
+/** Deadline of one delivery attempt. Milliseconds. */
 const POST_MS = 10_000;
-/** Amounts that a message takes when it was told: the whole of its budget. */
+/** Amounts to charge when a message was delivered: the whole limit of that message. */
 const TOLD: Reservation = { expected: { tokens: 1, spend: 0 }, most: { tokens: 1, spend: 0 } };
 /**
- * Interval at which a gateway looks whether a message was told that another one sends: that may
- * have died. Milliseconds.
+ * Interval at which a gateway checks if a message that another gateway is sending was delivered,
+ * because the other one can have died. Milliseconds.
  */
 const LOOK_MS = 5000;
 
-/** Lease of a limit that could not be counted. */
+/** Lease for a limit that could not be counted. */
 const UNCOUNTED: Lease = { headers: {}, observed: undefined, release() {} };
 
 /** Watch of the budgets that calls count against. */
@@ -40,7 +40,8 @@ export interface BudgetNotes {
   /**
    * Notes the budgets of an admitted exchange.
    *
-   * @returns Notes what it has used, when it is over; `undefined` if it counts against no budget
+   * @returns Function that notes the amounts used, at the end of the exchange; `undefined` if it
+   * counts against no budget
    */
   admitted(lease: Lease): ((used: Amounts) => void) | undefined;
   /** Notes that limits have refused an exchange. */
@@ -49,9 +50,9 @@ export interface BudgetNotes {
 
 /** Parts that watch budgets and send messages about them. */
 export interface BudgetNotesParts {
-  /** Receiver of the messages; none are sent if left out. */
+  /** Receiver of the messages. If left out, no messages are sent. */
   readonly alerts: AlertsConfig | undefined;
-  /** The watch, if others read it too. */
+  /** The watch, if it is shared with other readers. */
   readonly watch?: BudgetWatch | undefined;
   readonly limiter: Limiter;
   readonly digest: Digest;
@@ -63,7 +64,7 @@ export interface BudgetNotesParts {
 /**
  * Creates the watch of a gateway's budgets.
  *
- * @returns The watch; `undefined` where none is wanted
+ * @returns The watch; `undefined` if neither alerts nor a watch are configured
  */
 export function createBudgetNotes(parts: BudgetNotesParts): BudgetNotes | undefined {
   const { alerts, limiter, clock } = parts;
@@ -81,7 +82,7 @@ export function createBudgetNotes(parts: BudgetNotesParts): BudgetNotes | undefi
 }
 
 /**
- * Creates the function that tells an operator of a budget, once among all gateways that share a
+ * Creates the function that sends a message about a budget, once among all gateways that share a
  * limiter.
  */
 function createTeller({ url, secret }: AlertsConfig, parts: BudgetNotesParts): OnReached {
@@ -95,8 +96,8 @@ function createTeller({ url, secret }: AlertsConfig, parts: BudgetNotesParts): O
 }
 
 /**
- * Lists what makes one message: gateways that find the same, also after a restart, give it the same
- * id.
+ * Lists the facts that identify a message. Gateways that report the same facts, also after a
+ * restart, use the same id.
  */
 function toIdentity(reached: ReachedBudget): unknown {
   const { subject, unit, limit, period, until, threshold } = reached;
@@ -104,11 +105,11 @@ function toIdentity(reached: ReachedBudget): unknown {
 }
 
 /**
- * Sends a message, unless it was told. While another gateway sends it, this one looks now and then
- * whether that has died before it was done.
+ * Sends a message, unless it was delivered before. While another gateway is sending it, this one
+ * checks at intervals if that gateway died before it was done.
  *
- * Both are limits of the message, which are counted, and kept, wherever limits are: it is told once
- * in the period, and sent by one gateway at a time. Never rejects.
+ * Both facts are limits of the message, stored with all other limits: one delivery in the period,
+ * and one gateway that sends at a time. Never rejects.
  */
 async function tellOnce(
   { id }: WebhookMessage,
@@ -120,7 +121,7 @@ async function tellOnce(
   while (clock.now() < until) {
     if (await isTold(limiter, told)) return;
     const lease = await take(limiter, sending, NO_RESERVATION);
-    // Another one may have told it between the two questions.
+    // Another gateway can have delivered it between the two checks.
     if (lease === undefined || await isTold(limiter, told)) {
       lease?.release(NO_AMOUNTS);
       await new Promise<void>((resolve) => clock.timer(LOOK_MS, resolve, { isBackground: true }));
@@ -133,8 +134,8 @@ async function tellOnce(
 }
 
 /**
- * Returns whether a message was told. If that is unknown, it was not: its id shows a receiver that
- * it came twice.
+ * Returns whether a message was delivered. If that is unknown, the answer is false: the receiver
+ * recognizes a second delivery by its id.
  */
 async function isTold(limiter: Limiter, told: LimitSubject): Promise<boolean> {
   try {
@@ -144,7 +145,7 @@ async function isTold(limiter: Limiter, told: LimitSubject): Promise<boolean> {
   }
 }
 
-/** Takes from a limit of a message. @returns The lease; `undefined` where the limit is reached */
+/** Acquires a limit of a message. @returns The lease; `undefined` if the limit is reached */
 async function take(
   limiter: Limiter,
   subject: LimitSubject,

@@ -9,12 +9,12 @@ import { NO_FACTS, type RequestFacts } from "../operations/request_facts.ts";
 
 /** A call to the provider. */
 export interface Call {
-  /** The body that was read; `null` where the operation has none. */
+  /** The body that was read; `null` if the operation has no body. */
   readonly body: RequestBody | null;
-  /** Content type of the body; empty where the caller stated none. */
+  /** Content type of the body; empty if the caller stated none. */
   readonly contentType: string;
   readonly facts: RequestFacts;
-  /** The usage that the gateway has asked for and the caller has not. */
+  /** The usage that the gateway requested in addition to the caller's request. */
   readonly usageOptIn: UsageOptIn | undefined;
 }
 
@@ -28,7 +28,9 @@ export const BODILESS: Call = {
 
 const NO_BYTES = new Uint8Array();
 
-/** Returns the bytes of a body; none for no body. @throws {Error} For a body that was released */
+/**
+ * Returns the bytes of a body; empty without a body. @throws {Error} For a body that was released
+ */
 export function bytesOf(body: RequestBody | null): Uint8Array {
   if (body === null) return NO_BYTES;
   if (body.bytes === null) throw new Error("Cannot read the body: it was released");

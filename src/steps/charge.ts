@@ -1,5 +1,5 @@
 /**
- * The charge of a call at its end. Nothing else decides it: other steps only note facts.
+ * The charge of a call at its end. Only this module decides it. Other steps only note facts.
  *
  * @module
  */
@@ -10,38 +10,35 @@ import { isSuccess } from "../http/message.ts";
 import type { EstimatedTokens } from "../limits/estimate.ts";
 
 /**
- * Share of what was relayed that a stream must have stated before it broke off, to be taken at its
- * word. Some state their output with each event; others begin with a token, and state the rest at
- * the end.
+ * Share of the relayed output that a broken stream must have stated for its statement to count.
+ * Some streams state their output with each event. Others begin with one token, and state the rest
+ * at the end.
  */
 const MIN_STATED = 0.5;
 
 /** Facts of a call at its end. */
 export interface CallEnd {
-  /** True once the gateway began to call the provider. */
+  /** True once the gateway has begun to call the provider. */
   readonly isCalled: boolean;
   /** Status of the provider's answer; `undefined` if none began. */
   readonly status: number | undefined;
-  /** True if the answer came to its end. */
+  /** True if the answer reached its end. */
   readonly isWhole: boolean;
   /** The gateway's error, if one ended the call. */
   readonly code: ErrorCode | undefined;
-  /** True for a stream that the provider makes only while somebody reads it. */
+  /** True for a stream that the provider generates only while it is read. */
   readonly isLive: boolean;
-  /** Tokens that the provider stated so far. */
+  /** Tokens that the provider has stated so far. */
   readonly stated: TokenUsage | undefined;
-  /**
-   * Tokens of output that were counted in the answer; `undefined` while its output is still to
-   * come.
-   */
+  /** Tokens of output that were counted in the answer; `undefined` before its output begins. */
   readonly counted: number | undefined;
 }
 
-/** Estimates of a call, each made only where it is needed. */
+/** Estimates of a call. Each is made only if it is needed. */
 export interface CallEstimates {
-  /** Tokens that were reserved for the call: the most that its end without a statement costs. */
+  /** Tokens that were reserved for the call: the highest charge for a call without a statement. */
   reserved(): EstimatedTokens;
-  /** Tokens that the call has used, by the output that was counted. */
+  /** Tokens that the call has used, estimated from the counted output. */
   used(counted: number): EstimatedTokens;
 }
 
@@ -53,13 +50,13 @@ export interface Charge {
   readonly isEstimated: boolean;
 }
 
-/** Status of an answer whose work the provider does later (RFC 9110 §15.3.3). */
+/** Status of an answer for work that the provider does later (RFC 9110 §15.3.3). */
 const ACCEPTED = 202;
 
 const FREE: Charge = { usage: undefined, isEstimated: false };
 
 /**
- * Decides what a call is charged. The first row that fits decides:
+ * Decides the charge of a call. The first row that fits applies:
  *
  * | the call                                                  | is charged                       |
  * | --------------------------------------------------------- | -------------------------------- |
@@ -73,10 +70,10 @@ const FREE: Charge = { usage: undefined, isEstimated: false };
  * | was left before an answer, or during a plain one          | the tokens that were reserved    |
  * | is finished later, in the background or after a 202       | the tokens that were reserved    |
  *
- * In the last two rows the provider may go on with the call, and bill it. A statement counts for a
- * call that did not end whole only if it covers at least half of the output that was relayed. Input
- * that was stated is charged as stated in every row. Input and output that were not stated are
- * estimates, see {@link CallEstimates}.
+ * In the last two rows the provider can continue the call, and bill it. For an incomplete answer, a
+ * statement counts only if it covers at least half of the relayed output. Stated input is charged
+ * as stated in every row. Input and output that were not stated are estimated, see
+ * {@link CallEstimates}.
  */
 export function charge(end: CallEnd, estimates: CallEstimates): Charge {
   const { status, stated, counted, isWhole } = end;
@@ -93,7 +90,7 @@ export function charge(end: CallEnd, estimates: CallEstimates): Charge {
   return { usage, isEstimated: true };
 }
 
-/** Returns whether a stream stated its output up to about where it broke off. */
+/** Returns whether the stated output covers enough of a broken stream. */
 function coversRelayed({ output = 0 }: TokenUsage, counted = 0): boolean {
   return output >= counted * MIN_STATED;
 }

@@ -39,7 +39,7 @@ export interface Provider extends Omit<ProviderConfig, "transport">, ForwardPart
    * none.
    */
   readonly subjects: readonly LimitSubject[];
-  /** The headers that may cross, to it and back. */
+  /** The headers that are forwarded, in both directions. */
   readonly headerRules: HeaderRules;
 }
 
@@ -47,17 +47,17 @@ export interface Provider extends Omit<ProviderConfig, "transport">, ForwardPart
 export interface Pipeline {
   readonly resolveProvider: HostTable<Provider>;
   readonly keys: KeyStore | KeyResolver;
-  /** Verifies identity tokens; `undefined` where none are accepted. */
+  /** Verifies identity tokens; `undefined` if none are accepted. */
   readonly identity: CallerTokens | undefined;
-  /** Tells whether a text that is to leave the gateway contains a credential for it. */
+  /** Returns whether a text that will leave the gateway contains a credential for the gateway. */
   readonly holdsKey: (text: string) => boolean;
   readonly digest: Digest;
   readonly teams: Config["teams"];
   readonly limiter: Limiter;
   readonly accounting: Accounting;
-  /** Watch of the budgets; `undefined` where none is wanted. */
+  /** Watch of the budgets; `undefined` if none is configured. */
   readonly budgets: BudgetNotes | undefined;
-  /** Durable exchanges; `undefined` where no call can be recorded. */
+  /** Durable exchanges; `undefined` if no call can be recorded. */
   readonly durable: DurableExchanges | undefined;
   readonly observers: readonly ExchangeObserver["settled"][];
   readonly tracer: Tracer | undefined;
@@ -75,27 +75,30 @@ export interface Pipeline {
   assertWelcome(): void;
 }
 
-/** A request that has arrived; who asks for what is not known yet. */
+/** A request that has arrived. Its caller and its operation are not known yet. */
 export interface Arrival {
   readonly request: GatewayRequest;
   readonly exchange: Exchange;
   readonly gateway: Pipeline;
-  /** Dialect of an error; `OPAQUE` before the operation is known, and where that has none. */
+  /**
+   * Dialect of an error; `OPAQUE` before the operation is known, and for operations without a
+   * dialect.
+   */
   dialect: Dialect;
 }
 
-/** The wish of a request to be recorded. */
+/** The request of a caller for a recording. */
 export interface WantedRecording {
   readonly settings: DurableConfig;
-  /** Key with which a retry finds its answer; `undefined` where the caller sent none. */
+  /** Key with which a retry finds its answer; `undefined` if the caller sent none. */
   readonly idempotencyKey: string | undefined;
-  /** True if a client library sends the request again; `undefined` if that does not matter. */
+  /** True if a client library retries the request; `undefined` if that does not matter. */
   readonly isRetry: boolean | undefined;
-  /** True if the caller itself asks for it. Any other call may go unrecorded. */
+  /** True if the caller itself asks for it. All other calls can run without a recording. */
   readonly isNeeded: boolean;
 }
 
-/** A request on its way: who asks for what, and what limits it. */
+/** A request with its caller, its operation and its limits. */
 export interface Flow {
   readonly request: GatewayRequest;
   readonly exchange: Exchange;
@@ -109,12 +112,13 @@ export interface Flow {
   readonly credentials: Credentials;
   /** The subjects whose limits count it: its key, the key's team and the provider. */
   readonly subjects: readonly LimitSubject[];
-  /** True if tokens or money are to be reserved, for which the body has to be known. */
+  /** True if tokens or money must be reserved, which needs the body. */
   readonly isMetered: boolean;
   /** `undefined` for a call that is not recorded. */
   readonly recording: WantedRecording | undefined;
   /**
-   * Lease of its request and its place; `undefined` before it has one, and after it was given back.
+   * Lease of its request and its slot; `undefined` before it is acquired, and after it was
+   * returned.
    */
   lease: Lease | undefined;
   /** True once all of its limits have admitted it. */

@@ -1,6 +1,6 @@
 /**
  * Search for gateway keys in the parts of a request that the provider, the log, metrics or usage
- * would show. A gateway key is never sent on.
+ * would show. A gateway key is never forwarded.
  *
  * @module
  */
@@ -17,7 +17,7 @@ export interface SearchedKeys {
   /** The gateway key of the caller. */
   readonly presentedKey: string;
   readonly gateway: {
-    /** Tells whether a text contains a gateway key or an identity token of a known form. */
+    /** Returns whether a text contains a gateway key or an identity token of a known form. */
     readonly holdsKey: (text: string) => boolean;
   };
 }
@@ -42,7 +42,7 @@ export function assertNoKeyInCredentials(
 }
 
 /**
- * Searches a URL, as it is and as a provider decodes it. @throws {GatewayError}
+ * Searches a URL, both unchanged and as a provider decodes it. @throws {GatewayError}
  * `gateway_key_misplaced`
  */
 export function assertNoKeyInUrl(url: string, keys: SearchedKeys): void {
@@ -51,11 +51,11 @@ export function assertNoKeyInUrl(url: string, keys: SearchedKeys): void {
 }
 
 /**
- * The most decodings of a text for the search: servers behind the gateway may each decode it once.
+ * The most decodings of a text for the search: each server behind the gateway can decode it once.
  */
 const MAX_DECODINGS = 4;
 
-/** Searches a text, as it is and decoded. */
+/** Searches a text, both unchanged and decoded. */
 function holdsEscapedKey(text: string, keys: SearchedKeys): boolean {
   if (text.length < Math.min(GATEWAY_KEY_LENGTH, keys.presentedKey.length)) return false;
   if (holdsGatewayKey(text, keys)) return true;
@@ -102,7 +102,7 @@ export function assertNoKeyInHeaders(
   }
 }
 
-/** Leaves out the names of headers that hold a key. */
+/** Removes the names of headers that contain a key. */
 export function withoutKeys(names: readonly string[], keys: SearchedKeys): readonly string[] {
   return names.filter((name) => !isKeyInName(name, keys));
 }

@@ -1,5 +1,5 @@
 /**
- * Calls that the gateway makes for itself: for documents of issuers, and with messages to
+ * Calls that the gateway makes for itself: to fetch documents of issuers, and to send messages to
  * operators.
  *
  * @module
@@ -11,14 +11,14 @@ import {
   type UpstreamResponse,
 } from "../upstream/transport.ts";
 
-/** Makes a call and reads its answer. Rejects when both take longer than the deadline. */
+/** Makes a call and reads its answer. Rejects if both together exceed the deadline. */
 export type OwnCaller = <Answer>(
   url: URL,
   request: Pick<UpstreamCall, "method" | "headers" | "body">,
   read: (response: UpstreamResponse) => Promise<Answer>,
 ) => Promise<Answer>;
 
-/** Creates the function that makes calls with a deadline, milliseconds. No redirect is followed. */
+/** Creates the function that makes calls with a deadline, milliseconds. It follows no redirects. */
 export function createOwnCaller(deadlineMs: number, clock: Clock): OwnCaller {
   const transport = createFetchTransport();
   return async (url, request, read) => {

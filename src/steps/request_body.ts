@@ -1,6 +1,6 @@
 /**
- * Facts of a request's body by the kind of body that its operation has: a checked view of JSON, or
- * fields of a multipart body. The bytes themselves go upstream as they came.
+ * Facts of a request's body, read from checked JSON or from the fields of a multipart body. The
+ * bytes are forwarded unchanged.
  *
  * @module
  */
@@ -62,8 +62,8 @@ export function readFacts(
 }
 
 /**
- * Refuses a body in which objects name models and a key is given twice: a provider could read the
- * other value.
+ * Refuses a body in which objects name models and a key occurs twice, because a provider could read
+ * the other value.
  */
 function assertKeysOnce(bytes: Uint8Array, param: string): void {
   if (hasUniqueKeys(parseView(bytes), bytes)) return;
@@ -91,10 +91,11 @@ function readBodyFacts(
 }
 
 /**
- * Asks for the usage of a stream, unless the caller itself says what its stream should state. This
- * is the only change that the gateway makes to a body.
+ * Asks for the usage of a stream, unless the caller itself chooses what its stream states. This is
+ * the only change that the gateway makes to a body.
  *
- * @returns The usage that was asked for, to be removed from the stream; `undefined` if nothing was
+ * @returns The usage that was requested, which must be removed from the stream; `undefined` if none
+ * was
  */
 export function askForUsage(
   body: RequestBody,

@@ -1,5 +1,6 @@
 /**
- * The verifier of identity tokens, made of a configuration and of the way to its issuers.
+ * The verifier of identity tokens, made from a configuration and functions that fetch the issuers'
+ * keys.
  *
  * @module
  */
@@ -23,10 +24,10 @@ import { createOwnCaller } from "./own_call.ts";
 
 /** Deadline of one document. Milliseconds. */
 const FETCH_MS = 5000;
-/** Maximum size of one document: that of the largest issuers is under 50 kB. Bytes. */
+/** Maximum size of one document. Documents of the largest issuers are under 50 kB. Bytes. */
 const MAX_DOCUMENT_BYTES = 512 * 1024;
 
-/** Creates the function that fetches the documents of issuers. No redirect is followed. */
+/** Creates the function that fetches the documents of issuers. It follows no redirects. */
 export function createDocumentFetcher(clock: Clock): FetchDocument {
   const call = createOwnCaller(FETCH_MS, clock);
   const request = { method: "GET", headers: { accept: "application/json" }, body: null };
@@ -49,8 +50,8 @@ async function readDocument({ status, body }: UpstreamResponse): Promise<string>
 /**
  * Returns the function that reads the public keys of an issuer.
  *
- * @param readFile Reads a file that the configuration names; left out where there are none
- * @throws {ConfigError} For a file where there are none
+ * @param readFile Reads a file that the configuration names. Left out on runtimes without files
+ * @throws {ConfigError} For a file without `readFile`
  */
 export function toKeySetReader(
   { name, issuer, jwks }: IdentityConfig,
@@ -70,15 +71,16 @@ export interface EmbeddedIdentityParts
   extends Partial<Pick<IssuerKeysOptions, "hasTimers" | "keepAlive">> {
   readonly digest: Digest;
   readonly clock: Clock;
-  /** Tells whether a token is revoked; none is if left out. */
+  /** Returns whether a token is revoked. If left out, no token is. */
   readonly isRevoked?: ((token: RevocableToken) => boolean) | undefined;
   readonly report?: ((text: string) => void) | undefined;
 }
 
 /**
- * Creates the verifier of a gateway that has no other. It begins to fetch the keys of the issuers.
+ * Creates the verifier of a gateway that was created without one. It begins to fetch the keys of
+ * the issuers.
  *
- * @returns The verifier; `undefined` where the configuration has no issuers
+ * @returns The verifier; `undefined` if the configuration has no issuers
  * @throws {ConfigError} For keys in a file
  */
 export function embedIdentity(

@@ -1,6 +1,6 @@
 /**
- * Kind of a provider's answer, decided once from its status and its content type, and how its
- * tokens are read.
+ * Kind of a provider's answer, decided once from its status and its content type, and the reading
+ * of its tokens.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { isSuccess } from "../http/message.ts";
 import type { RelayOptions } from "./relay.ts";
 import type { UpstreamResponse } from "./transport.ts";
 
-/** Content types of answers that state nothing. */
+/** Content types of answers that state no tokens. */
 const BINARY = /^(?:audio|image|video)\//;
 
 /** Kind of an answer. */
@@ -25,7 +25,7 @@ export interface AnswerKind {
   readonly dialect: Dialect;
 }
 
-/** Decides what an answer to an operation is. */
+/** Decides the kind of an answer to an operation. */
 export function toAnswerKind(
   { status, headers }: UpstreamResponse,
   { cost, dialect }: { readonly cost: string; readonly dialect: Dialect },
@@ -37,11 +37,11 @@ export function toAnswerKind(
     isSuccess: isSuccess(status),
     isEvents,
     isMetered: cost === "tokens" && isSuccess(status) && !BINARY.test(type),
-    dialect: isPlainText ? OPAQUE : dialect, // a text may be its caller's words
+    dialect: isPlainText ? OPAQUE : dialect, // a text can repeat the caller's words
   };
 }
 
-/** Notes the tokens of an answer that is there whole. */
+/** Notes the tokens of a complete answer. */
 export function noteTokens(whole: Uint8Array, kind: AnswerKind, exchange: Exchange): void {
   if (!kind.isMetered) return;
   const usage = kind.dialect.readUsage(whole);
@@ -49,7 +49,10 @@ export function noteTokens(whole: Uint8Array, kind: AnswerKind, exchange: Exchan
   else exchange.outputTokens = kind.dialect.countOutput(whole);
 }
 
-/** Creates what watches an answer on its way. @param choices The answers that were asked for */
+/**
+ * Creates the scanner or meter that watches a relayed answer. @param choices The number of answers
+ * that were requested
+ */
 export function createWatch(
   kind: AnswerKind,
   choices: number,

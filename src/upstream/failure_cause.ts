@@ -1,6 +1,6 @@
 /**
- * Finds the cause of a failed call in what the runtimes throw: in the error code where there is
- * one, and in the text of Deno's fetch, which has none.
+ * Finds the cause of a failed call in the errors of the runtimes: in the error code, or in the text
+ * of errors of Deno's fetch, which have no code.
  *
  * @module
  */
@@ -44,9 +44,9 @@ const BEFORE_TEXT = /^.*?client error \(\w+\): (?:tcp connect error: )?/;
 const MAX_DEPTH = 4;
 
 /**
- * Finds out why a call failed.
+ * Finds the reason why a call failed.
  *
- * @returns The cause, `unknown` where the runtime does not tell
+ * @returns The cause; `unknown` if the error does not show it
  */
 export function toFailureCause(error: unknown): FailureCause {
   let each = error;
@@ -69,7 +69,7 @@ function findByText(text: string): (typeof BY_TEXT)[number] | undefined {
   return BY_TEXT.find(([pattern]) => pattern.test(text));
 }
 
-/** Translates what a transport or a body threw. */
+/** Converts the error of a transport or a body. */
 export function toUpstreamError(
   code: "upstream_unreachable" | "upstream_disconnected",
   cause: unknown,

@@ -1,6 +1,6 @@
 /**
- * One upstream call: its replica, its deadlines, its one guarded retry, and every foreign failure
- * translated where it occurs.
+ * One upstream call: its replica, its deadlines, its single retry, and the conversion of all
+ * failures to gateway errors.
  *
  * @module
  */
@@ -27,9 +27,9 @@ const CALLER_TIMEOUT = "x-stainless-timeout";
 const SECONDS = /^\d+(?:\.\d+)?$/;
 
 /**
- * Converts the caller's timeout to milliseconds. Client libraries cut it to whole seconds
- * (`Math.trunc` in openai-node, `int` in openai-go): 1 stands for a timeout below 2 s, and 0 for
- * one below 1 s.
+ * Converts the caller's timeout to milliseconds. Client libraries truncate it to whole seconds
+ * (`Math.trunc` in openai-node, `int` in openai-go): 1 means a timeout below 2 s, and 0 a timeout
+ * below 1 s.
  */
 function toCallerMs(text: string): number {
   if (!SECONDS.test(text)) return NaN;
@@ -37,9 +37,8 @@ function toCallerMs(text: string): number {
 }
 
 /**
- * Shortens the deadlines to the caller's own timeout, after which it waits no more. In the
- * client libraries, the timeout of a stream ends with its header, that of a plain answer with its
- * last byte.
+ * Shortens the deadlines to the caller's own timeout. In the client libraries, the timeout covers a
+ * stream until its header, and a plain answer until its last byte.
  */
 export function shorten(
   deadlines: Deadlines,
@@ -75,11 +74,11 @@ export interface ForwardParts {
 /**
  * Sends a call and waits for the header of its response.
  *
- * A second call is made only when the first provably never left, and to another replica. A kept
- * connection that breaks before a response is no such case: its bytes may have arrived, and a call
- * that arrives twice is billed twice.
+ * A second call is made only if the first one was certainly never sent, and only to another
+ * replica. A reused connection that breaks before a response does not qualify: its bytes can have
+ * arrived, and a call that arrives twice is billed twice.
  *
- * @param exchange Its abort ends the call; the total deadline stays until it is settled
+ * @param exchange Its abort ends the call. The total deadline applies until it is settled
  * @returns The response, identity-coded
  * @throws {GatewayError} `upstream_unreachable`, `upstream_bad_response`,
  * `upstream_unsupported_encoding`, `upstream_*_timeout`
@@ -118,23 +117,24 @@ export async function forward(
       exchange.waitedUpstream(sentAt);
       cancelFirstByte();
     }
-    // This holds for any status: a 503 for one model must not take the replica from the others.
+    // This applies to any status, because a 503 for one model must not eject the replica for other
+    // models.
     replicas.succeeded(replica);
     return receive(response, exchange, transport);
   }
 }
 
 /**
- * Sets a deadline. Apart from {@link forward}: what an async function creates keeps all of its
- * parameters on Bun (JavaScriptCore), here the call's headers and body for as long as its answer
- * takes.
+ * Sets a deadline. Separate from {@link forward}, because on Bun (JavaScriptCore) a closure created
+ * in an async function keeps all parameters of that function: here the call's headers and body,
+ * until the answer ends.
  */
 const abortIn = (ms: number, code: ErrorCode, exchange: Exchange, clock: Clock) =>
   clock.timer(ms, () => exchange.abort(new GatewayError(code)));
 
 /**
- * Sets the total deadline. A caller that does not read can delay its answer until then: an answer
- * that is read without it too has the same time again.
+ * Sets the total deadline. A caller that does not read can delay its answer until then, so an
+ * answer that is read further without its caller has the same time again.
  */
 function expireIn(ms: number, exchange: Exchange, clock: Clock): () => void {
   let cancel = clock.timer(ms, () => {
@@ -147,7 +147,7 @@ function expireIn(ms: number, exchange: Exchange, clock: Clock): () => void {
   return () => cancel();
 }
 
-/** Makes the call of one attempt. @throws The reason of an abort that came before it */
+/** Makes the call of one attempt. @throws The reason of an earlier abort */
 function toUpstreamCall(call: ForwardCall, replica: Replica, exchange: Exchange): UpstreamCall {
   if (exchange.reason !== undefined) throw exchange.reason;
   const { method, headers } = call;
@@ -163,7 +163,9 @@ function toUpstreamCall(call: ForwardCall, replica: Replica, exchange: Exchange)
   };
 }
 
-/** Decodes a response. Refuses redirects, invalid statuses and encodings that can't be unpacked. */
+/**
+ * Decodes a response. Refuses redirects, invalid statuses and encodings that cannot be unpacked.
+ */
 function receive(
   response: UpstreamResponse,
   exchange: Exchange,
@@ -173,7 +175,8 @@ function receive(
   exchange.markFirstByte(status);
   exchange.trace?.answered(status);
   try {
-    // A redirect is never followed: upstreams are config. A 1xx or 9xx here is no response.
+    // Redirects are never followed, because upstreams are config. A 1xx or 9xx here is not a
+    // response.
     const isRedirect = status >= 300 && status < 400;
     const isUnusable = isRedirect || status < 200 || status > 599;
     if (isUnusable) {
@@ -190,13 +193,13 @@ function receive(
   }
 }
 
-/** Reports a failed attempt to its replica and to the trace, and translates what was thrown. */
+/** Reports a failed attempt to its replica and to the trace, and converts the error. */
 function toFailure(
   thrown: unknown,
   replica: Replica,
   { exchange, replicas, clock }: { exchange: Exchange; replicas: Replicas; clock: Clock },
 ): { readonly reason: unknown; readonly isNeverSent: boolean } {
-  // Runtimes wrap or replace an abort's reason, each in its own way: the exchange keeps it.
+  // Runtimes wrap or replace the reason of an abort, so it is read from the exchange.
   const error = exchange.reason ?? thrown;
   const code = GatewayError.is(error) ? error.code : undefined;
   const isNeverSent = error instanceof NeverSent || code === "upstream_connect_timeout";

@@ -1,10 +1,10 @@
 /**
- * The headers that may cross the gateway, in each direction: those of the lists and those that the
- * provider's configuration adds. All others are dropped, among them the caller's cookies, its
- * `Gateway-Auth`, `Host`, forwarding headers and everything meant for one hop (RFC 9110 §7.6.1:
+ * The headers that are forwarded, in each direction: the headers of the lists, and headers that the
+ * provider's configuration adds. All others are dropped, including the caller's cookies, its
+ * `Gateway-Auth`, `Host`, forwarding headers and all hop-by-hop headers (RFC 9110 §7.6.1:
  * `Connection` and what it nominates, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`,
- * `Upgrade`). Headers with the caller's key at the provider stand on no list: they are decided
- * where credentials are read, and passed in.
+ * `Upgrade`). Headers with the caller's key at the provider are on no list. The module that reads
+ * credentials decides about them, and passes them in.
  *
  * @module
  */
@@ -27,37 +27,40 @@ import {
 } from "./header_lists.ts";
 import type { UpstreamResponse } from "./transport.ts";
 
-/** Headers as they came, of a caller or a provider; names in lower case. */
+/** Received headers, of a caller or a provider. Names in lower case. */
 type HeaderSource = UpstreamResponse["headers"];
-/** Headers as they go on: name to value. */
+/** Headers to send: name to value. */
 type HeaderFields = Record<string, string>;
 
-/** The headers that may cross in one direction. */
+/** The headers that are forwarded in one direction. */
 interface Crossing {
   /**
-   * Decisions made at the start: name to the name under which a header crosses, or to "" if it does
-   * not.
+   * Decisions made at the start: from a name to the forwarded name, or to "" if the header is not
+   * forwarded.
    */
   readonly decided: ReadonlyMap<string, string>;
-  /** For all other names: the beginnings of those that may cross. */
+  /** Prefixes of other names that are forwarded. */
   readonly prefixes: readonly string[];
-  /** The beginnings of those that never do, even where one of the others matches. */
+  /** Prefixes of names that are never forwarded, even if a prefix above matches. */
   readonly barred: readonly string[];
-  /** Form of further names that never do; `undefined` if there is none. */
+  /** Form of further names that are never forwarded; `undefined` if there is none. */
   readonly barredForm: RegExp | undefined;
 }
 
-/** The headers that may cross to and from one provider. */
+/** The headers that are forwarded to and from one provider. */
 export interface HeaderRules {
   readonly request: Crossing;
   /** `request` for calls in which no header can choose a model. */
   readonly limitedRequest: Crossing;
   readonly response: Crossing;
-  /** Headers with fixed values of the calls to the provider. */
+  /** Headers with fixed values for calls to the provider. */
   readonly set: Readonly<Record<string, string>>;
 }
 
-/** Names of answers that the gateway needs for itself, and the names under which they cross. */
+/**
+ * Names of answer headers that the gateway sets itself, and the names under which the provider's
+ * values are forwarded.
+ */
 const RENAMED: ReadonlyMap<string, string> = new Map([["x-request-id", "x-upstream-request-id"]]);
 
 const matchesPrefix = (name: string, prefixes: readonly string[]): boolean =>
@@ -105,16 +108,13 @@ export function createHeaderRules(
   };
 }
 
-// RFC 9110 §5.5 allows visible characters, space, tab and obs-text; anything else could split a
-// header. A gateway key is never sent on, wherever it stands.
+// RFC 9110 §5.5 allows visible characters, space, tab and obs-text; other characters could split a
+// header. A gateway key is never forwarded in any header.
 const UNSAFE_VALUE = new RegExp(
   `[\\x00-\\x08\\x0a-\\x1f\\x7f]|[^\\x00-\\xff]|${GATEWAY_KEY_START}`,
 );
 
-/**
- * Copies the headers that may cross. Fields that `Connection` nominates are meant for this hop,
- * whatever they are.
- */
+/** Copies the headers that are forwarded. All fields that `Connection` names are hop-by-hop. */
 function copyCrossing(from: HeaderSource, to: HeaderFields, crossing: Crossing): HeaderFields {
   const nominated = from.get("connection")?.toLowerCase().split(",").map((name) => name.trim());
   from.forEach((value, name) => {
@@ -127,17 +127,17 @@ function copyCrossing(from: HeaderSource, to: HeaderFields, crossing: Crossing):
 
 let ownPseudonym: string | undefined;
 /**
- * Returns the name of this process in a `Via` field (RFC 9110 §7.6.3): a random pseudonym, which
- * reveals nothing and is unique. Created on first use: Workers have no random numbers before the
+ * Returns the name of this process in a `Via` field (RFC 9110 §7.6.3): a random, unique pseudonym
+ * that reveals nothing. Created on first use, because Workers have no random numbers before the
  * first request.
  */
 const pseudonym = (): string => ownPseudonym ??= `sallyport-${crypto.randomUUID().slice(0, 8)}`;
-/** Number of gateways of this kind in a row that is taken for a loop through several of them. */
+/** Number of Sallyport gateways in a row that counts as a loop through several of them. */
 const MAX_HOPS = 8;
 
 /**
- * Detects a loop: a request that has come through this gateway before, or through too many of its
- * kind. An upstream that leads back here would otherwise be called forever.
+ * Detects a loop: a request that has passed this gateway before, or too many Sallyport gateways.
+ * Without this check, an upstream that leads back here would be called forever.
  */
 export function hasLooped(headers: { get(name: string): string | null }): boolean {
   const via = headers.get("via");
@@ -148,8 +148,8 @@ export function hasLooped(headers: { get(name: string): string | null }): boolea
 /**
  * Builds the headers of the call to the provider.
  *
- * @param isModelBound Whether no header can choose another model: the key is limited to models, or
- * to an amount of money
+ * @param isModelBound True if no header is allowed to choose another model, because the key has
+ * restricted models, or a budget of money
  * @returns The headers, names in lower case
  */
 export function toUpstreamHeaders(
@@ -160,14 +160,14 @@ export function toUpstreamHeaders(
 ): HeaderFields {
   const forwarded: HeaderFields = {
     ...credentials,
-    // If it is not set, each runtime's fetch fills in a value that differs.
+    // If it is not set, the fetch of each runtime sets a different value.
     accept: "*/*",
     "user-agent": "sallyport",
-    "accept-encoding": "identity", // the relay reads what it passes on
+    "accept-encoding": "identity", // the relay reads the bytes that it forwards
     "via": `1.1 ${pseudonym()}`,
   };
   const via = headers.get("via");
-  // Only our own kind: the rest of the way the request took is none of the provider's business.
+  // Only entries of Sallyport. The rest of the route is hidden from the provider.
   const hops = via?.match(/1\.1 sallyport-[0-9a-f]{8}/g)?.slice(0, MAX_HOPS) ?? [];
   if (hops.length > 0) forwarded.via = `${hops.join(", ")}, ${forwarded.via}`;
   return Object.assign(
@@ -191,27 +191,28 @@ export function toCallerHeaders(
     "cache-control": isEventStream ? "no-cache, no-transform" : "no-store",
     "x-content-type-options": "nosniff",
   };
-  if (isEventStream) relayed["x-accel-buffering"] = "no"; // nginx: do not collect the stream
+  if (isEventStream) relayed["x-accel-buffering"] = "no"; // turns off buffering in nginx
   return copyCrossing(headers, relayed, response);
 }
 
 const ROUTINE = toNameSet(
   BARRED.filter(({ isRoutine }) => isRoutine).flatMap(({ names }) => names),
 );
-/** The largest number of names that are listed, and the longest that is. */
+/** The largest number of listed names, and the length of the longest one. */
 const MAX_NAMES = 20;
 // RFC 9110 §5.6.2: the form of a name.
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9a-z]{1,64}$/i;
-/** A key in the place of a name is a mistake at a command line; names arrive in lower case. */
+/** A mistake at a command line can put a key in the place of a name. Names arrive in lower case. */
 const isTellable = (name: string) =>
   TOKEN.test(name) && !PROVIDER_KEY.test(name) && !name.includes("gk_");
 
 /**
- * Lists the headers that did not cross, for an operator who misses one. Names alone: of values
- * nothing is told. Those that never cross and that nearly every message has, such as `Host`, are
+ * Lists the headers that were withheld, for an operator that misses one. It lists only names, never
+ * values. Headers that are always withheld and that nearly every message has, such as `Host`, are
  * left out.
  *
- * @returns Their names, and the number of those that are too many, too long or no names
+ * @returns Their names, and the number of names left out because they are too many, too long or
+ * invalid
  */
 export function listWithheld(
   headers: HeaderSource,

@@ -1,5 +1,5 @@
 /**
- * The provider's list of models, cut down to those that a key may use.
+ * The provider's list of models, reduced to the models that a key is allowed to use.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import { GatewayError } from "../errors/gateway_error.ts";
 import { readWhole, type ReadWholeOptions } from "./read_whole.ts";
 import type { UpstreamResponse } from "./transport.ts";
 
-/** Four times the longest list known, OpenRouter's. Bytes. */
+/** Maximum size of a list: four times the longest known list, OpenRouter's. Bytes. */
 const MAX_LIST_BYTES = 4_194_304;
 
 const unreadable = () =>
@@ -21,7 +21,8 @@ function assertListSize(byteLength: number): void {
 }
 
 /**
- * The name of one entry: of OpenAI's form and most others, llama.cpp's, Ollama's, or a plain name.
+ * The name of one entry, in the form of OpenAI and most others, of llama.cpp, of Ollama, or as a
+ * plain name.
  */
 function nameOf(entry: unknown): unknown {
   if (typeof entry !== "object" || entry === null) return entry;
@@ -30,8 +31,8 @@ function nameOf(entry: unknown): unknown {
 }
 
 /**
- * Filters the lists in an answer. A list stands alone (Together's), or under `data`, `models` or
- * any other name, also twice (llama.cpp's).
+ * Filters the lists in an answer. A list is the whole answer (Together), or a field such as `data`
+ * or `models`, also in two fields (llama.cpp).
  */
 function filterLists(text: string, isAllowed: (model: string) => boolean): unknown {
   const list: unknown = JSON.parse(text);
@@ -49,11 +50,11 @@ function filterLists(text: string, isAllowed: (model: string) => boolean): unkno
 }
 
 /**
- * Rebuilds the provider's list of models without those that a key may not use. Everything else
- * about the list stays, and so does an error of the provider's.
+ * Rebuilds the provider's list of models without the models that a key is not allowed to use. The
+ * rest of the list is unchanged. An error of the provider is unchanged too.
  *
- * @throws {GatewayError} `upstream_bad_response` for a list that can't be read: it might name any
- * model
+ * @throws {GatewayError} `upstream_bad_response` for a list that cannot be read, because it could
+ * contain any model
  */
 export async function filterModelList(
   answer: UpstreamResponse,
@@ -68,12 +69,12 @@ export async function filterModelList(
       JSON.stringify(filterLists(new TextDecoder().decode(bytes), isAllowed)),
     );
   } catch {
-    throw unreadable(); // no JSON, or nested deeper than a runtime's parser goes
+    throw unreadable(); // not JSON, or nested too deeply for the runtime's parser
   }
   return { status: answer.status, headers: answer.headers, body: fromBytes(filtered) };
 }
 
-/** Bytes as a body that is there whole. */
+/** Bytes as a complete body. */
 function fromBytes(bytes: Uint8Array): ByteSource {
   let rest: Uint8Array | undefined = bytes;
   return {

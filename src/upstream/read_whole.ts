@@ -1,5 +1,5 @@
 /**
- * Plain answers that go to the caller in one piece.
+ * Plain answers that are sent to the caller in one piece.
  *
  * @module
  */
@@ -11,10 +11,10 @@ import { toUpstreamError } from "./failure_cause.ts";
 import type { UpstreamResponse } from "./transport.ts";
 
 /**
- * Tells whether a plain answer is small enough to go to the caller in one piece, and so does an
- * error in its place.
+ * Returns whether a plain answer is small enough to be sent in one piece. An error can then replace
+ * it.
  *
- * @param headers The upstream's headers: the length of a packed body says nothing
+ * @param headers The upstream's headers. The length of a packed body is not used
  * @returns Whether it has arrived already, or its announced length is small
  */
 export function isSmall(headers: UpstreamResponse["headers"], body: AnyBody): boolean {
@@ -35,8 +35,8 @@ export interface ReadWholeOptions extends Pick<ReadAllOptions, "accept"> {
  * Reads a plain answer to its end.
  *
  * @param options As for a relay; the exchange is left open
- * @throws {GatewayError} `upstream_disconnected`, `upstream_idle_timeout`, or why the exchange was
- * aborted
+ * @throws {GatewayError} `upstream_disconnected`, `upstream_idle_timeout`, or the reason why the
+ * exchange was aborted
  */
 export async function readWhole(
   body: AnyBody,

@@ -1,7 +1,7 @@
 /**
- * The answer's body on its way to the caller: the bytes as they came, when they came, as fast as
- * the caller reads. A stream of events is watched for its end, for a clean close would read as
- * success in the client libraries.
+ * The relay of the answer's body to the caller: unchanged bytes, sent at once, as fast as the
+ * caller reads. A stream of events is watched for its end, because client libraries would read a
+ * clean close as success.
  *
  * The event and the stream's own statement (`#stated`) decide how the caller's part ends:
  *
@@ -16,10 +16,10 @@
  *
  * `error event`: the event, then the end, or a break if client libraries read no such event.
  * `break`: the listener breaks the caller's connection. A caller that stops reading is treated as
- * leaving, and its connection is broken. (1) `upstream_stream_truncated`. (2) Before the last event
- * of the stream (`isDone`): usage may be lost. After it, as at a deadline. (3) If the connection
- * breaks: `upstream_disconnected`. (4) By `goOn`: the rest is read without the caller, and the
- * exchange settles later.
+ * one that leaves, and its connection is broken. (1) `upstream_stream_truncated`. (2) Before the
+ * last event of the stream (`isDone`), when usage can be lost. After it, as at a deadline. (3) If
+ * the connection breaks: `upstream_disconnected`. (4) By `goOn`: the rest is read without the
+ * caller, and the exchange settles later.
  *
  * @module
  */
@@ -38,22 +38,20 @@ import { toUpstreamError } from "./failure_cause.ts";
 
 /** Options of a relay. */
 export interface RelayOptions {
-  /** Settled when the body is over, whichever way. */
+  /** Settled when the body is over, in every case. */
   readonly exchange: Exchange;
-  /**
-   * Watches a stream of events, and makes the event for an error in it; left out for a plain
-   * answer.
-   */
+  /** Watches a stream of events, and makes its error event. Left out for a plain answer. */
   readonly scanner?: StreamScanner | undefined;
   /**
-   * True if the tokens that a stream states count: not where it is one of an earlier call's answer.
+   * True if the tokens that a stream states count. False if the stream is the answer of an earlier
+   * call.
    */
   readonly isMetered: boolean;
   /** Watches a plain answer for the tokens that it states. */
   readonly meter?: AnswerMeter | undefined;
   /**
    * The longest time without payload, milliseconds; before the first event of a stream, the longest
-   * time without any byte. Time in which the caller does not read does not count, here and in
+   * time without any byte. Time in which the caller does not read is not counted, here and in
    * `firstEventMs`.
    */
   readonly idleMs: number;
@@ -63,12 +61,12 @@ export interface RelayOptions {
    * Time of silence after which a comment is sent in a stream of events, milliseconds; 0 for never.
    */
   readonly keepAliveMs: number;
-  /** The longest time in which the caller reads nothing of what is there, milliseconds. */
+  /** The longest time in which the caller reads none of the available bytes, milliseconds. */
   readonly writeStallMs: number;
   readonly clock: Clock;
 }
 
-// A line that starts with a colon is a comment (WHATWG HTML §9.2.6 names this very use for it).
+// A line that starts with a colon is a comment (WHATWG HTML §9.2.6 suggests this use).
 const KEEP_ALIVE = new TextEncoder().encode(": keep-alive\n\n");
 
 /** The most bytes of an answer that are read after the caller has left. */
@@ -78,7 +76,7 @@ const COMPLETE: Settlement = { outcome: "ok" };
 
 const ignore = (): void => {};
 
-/** A body that settles its exchange. It is pushed by the upstream, and pushes on. */
+/** A body that settles its exchange. The upstream pushes to it, and it pushes to the caller. */
 export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
   readonly #body: AnyBody;
   readonly #options: RelayOptions;
@@ -86,22 +84,25 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
   /** Receiver of the answer; `undefined` until the caller's side is ready for it. */
   #sink: ByteSink | undefined;
   #askForMore = ignore;
-  /** True while the caller takes what comes: then it is the upstream's turn. */
+  /** True while the caller accepts bytes, so that the relay waits for the upstream. */
   #isFlowing = false;
   /**
-   * Monotonic times at which the upstream's turn began or its last bytes came, and at which the
+   * Monotonic times: when the wait for the upstream began or its last bytes arrived, and when the
    * last byte was sent.
    */
   #waitingSince: number;
   #lastSentAt: number;
   /**
-   * Milliseconds waited for bytes in earlier turns since the last ones, and in all since the last
+   * Milliseconds waited for bytes in earlier waits: since the last bytes, and since the last
    * payload.
    */
   #heldMs = 0;
   #waitedMs = 0;
   #isOver = false;
-  /** Why the caller gets no more of an answer that goes on, and the bytes that came since then. */
+  /**
+   * The reason why the caller receives no more of an answer that continues, and the number of bytes
+   * since then.
+   */
   #leftFor: Error | undefined;
   #unreadBytes = 0;
 
@@ -118,8 +119,8 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
   }
 
   /**
-   * Pushes the answer: an error event, when a stream of events can't be completed. A plain answer
-   * then fails, and the listener breaks the connection.
+   * Pushes the answer. If a stream of events cannot be completed, it pushes an error event. A plain
+   * answer then fails, and the listener breaks the connection.
    */
   pushTo(sink: ByteSink): () => void {
     if (this.#leftFor !== undefined) {
@@ -128,7 +129,7 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
       return ignore;
     }
     if (this.#isOver) {
-      sink.fail(new Error(STALLED)); // it was asked for too late
+      sink.fail(new Error(STALLED)); // it was requested too late
       return ignore;
     }
     this.#sink = sink;
@@ -172,7 +173,7 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     }
   }
 
-  /** Ends the relay after the caller left, or goes on without it. */
+  /** Ends the relay after the caller left, or continues without it. */
   cancel(): void {
     if (this.#isOver || this.#leftFor !== undefined) return;
     if (this.#options.exchange.goesOn) this.#options.exchange.leave(new ClientClosed());
@@ -188,7 +189,7 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     this.#body.cancel();
   }
 
-  /** Reads the rest of the answer and drops it. The deadlines hold as before. */
+  /** Reads the rest of the answer and drops it. The deadlines apply as before. */
   goOn(reason: Error): void {
     if (this.#isOver) return;
     const hasBegun = this.#sink !== undefined;
@@ -202,14 +203,16 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     if (!this.#isOver) this.#restart();
   }
 
-  /** Watches the provider's silence from now on: the caller's stall has used up the timer. */
+  /**
+   * Watches the provider's silence from now on, because the caller's stall has used up the timer.
+   */
   #restart(): void {
     this.#cancelTimer();
     this.#heldMs = 0;
     this.#watch();
   }
 
-  /** Sends a comment, if nothing came yet of a stream that is sent comments at all. */
+  /** Sends a comment if no bytes of the stream have arrived yet, and if comments are configured. */
   announce(): void {
     if (this.#options.exchange.bytesOut === 0 && this.#isFlowing) this.#sendComment();
   }
@@ -233,8 +236,8 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
   }
 
   /**
-   * Gives the upstream its turn, unless the exchange was aborted meanwhile: the caller learns that
-   * now.
+   * Resumes the upstream, unless the exchange was aborted in the meantime. Then the caller receives
+   * the error now.
    */
   #flow(): void {
     const { exchange, clock } = this.#options;
@@ -248,7 +251,7 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     this.#options.exchange.bytesOut += chunk.byteLength;
     this.#lastSentAt = now;
     const isTaken = this.#sink?.write(chunk) !== false;
-    // A write that fails may cancel this body at once.
+    // A failing write can cancel this body at once.
     const isHeldBack = !isTaken && this.#isFlowing && this.#leftFor === undefined;
     if (isHeldBack) {
       this.#isFlowing = false;
@@ -295,10 +298,11 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
   }
 
   /**
-   * Ends the caller's part with an error: as an event in a stream that has stated no end, else by
-   * breaking its connection. A caller that is not ready learns it when it is.
+   * Ends the caller's part with an error: an event in a stream that has stated no end, else a
+   * broken connection. A caller that is not ready receives it when it is ready.
    *
-   * @param settlement Settles the exchange, the event counted; left out while the answer goes on
+   * @param settlement Settles the exchange, with the event counted. Left out while the answer
+   * continues
    */
   #break(reason: unknown, settlement?: Settlement): void {
     const { exchange, scanner } = this.#options;
@@ -317,14 +321,14 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
   }
 
   /**
-   * Frees the upstream at once, and tells the caller. A caller that does not read learns it when it
-   * reads again; its connection is closed if it does not.
+   * Frees the upstream at once, and sends the error to the caller. A caller that does not read
+   * receives it when it reads again. If it never does, its connection is closed.
    */
   #aborted(): void {
     const { exchange: { reason }, clock, writeStallMs } = this.#options;
     if (this.#isFlowing || reason instanceof ClientClosed) return this.#fail(reason);
     this.#body.cancel();
-    // A caller that has stopped reading must not keep the books open.
+    // A caller that has stopped reading must not delay the settlement.
     this.#settle(this.#stated ?? toSettlement(reason));
     const leftMs = writeStallMs - (clock.monotonic() - this.#lastSentAt);
     this.#cancelTimer = clock.timer(Math.max(1, Math.ceil(leftMs)), () => this.#stall(), {
@@ -332,9 +336,7 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     });
   }
 
-  /**
-   * One timer for everything that time decides; it sleeps until the earliest of them can be due.
-   */
+  /** Sets the only timer, which serves all deadlines. It waits until the earliest of them. */
   #watch(): void {
     const { clock, keepAliveMs, writeStallMs, scanner } = this.#options;
     const now = clock.monotonic();
@@ -355,8 +357,8 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
   }
 
   /**
-   * Computes how much longer the provider may be silent. Before the first event of a stream any
-   * byte ends its silence: providers send comments while a call waits for its turn.
+   * Computes the remaining time of silence for the provider. Before the first event of a stream,
+   * any byte ends the silence, because providers send comments while a call is queued.
    */
   #silence(pendingMs: number): { leftMs: number; code: ErrorCode } {
     const { scanner, idleMs, firstEventMs } = this.#options;

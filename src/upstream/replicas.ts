@@ -1,34 +1,34 @@
 /**
- * The replicas of one provider: which one takes the next call, which one is given a pause, and how
- * many calls may be made twice. A pure state machine: times are passed in.
+ * The replicas of one provider: chooses the replica of the next call, ejects failing replicas, and
+ * limits the number of retries. It is a pure state machine: times are passed in.
  *
- * Outlier ejection as Envoy does it (docs: arch_overview/upstream/outlier), with connections alone
+ * Outlier ejection as Envoy does it (docs: arch_overview/upstream/outlier), with only connections
  * as evidence: an HTTP answer of any status proves that a replica can be reached. A replica that
- * can't be connected to is ejected at once; one whose connections break after a call was sent,
- * after five in a row. A caller may be the reason for the latter (a request that makes the provider
- * reset), so at most half of the replicas can be out of service because of it. The last one in
- * service is never ejected: without it all callers would lose the provider.
+ * refuses connections is ejected at once. A replica whose connections break after a call was sent
+ * is ejected after five such failures in a row. A caller can cause these failures (with a request
+ * that makes the provider reset), so at most half of the replicas can be ejected because of them.
+ * The last replica in service is never ejected, because all callers would lose the provider.
  *
  * @module
  */
 
 /** Consecutive failures that eject; Envoy's default. */
 const FAILURES_TO_EJECT = 5;
-/** The n-th ejection in a row lasts n times this, up to the limit. Milliseconds. */
+/** The n-th ejection in a row lasts n times this long, up to the limit. Milliseconds. */
 const BASE_EJECTION_MS = 5_000;
 const MAX_EJECTION_MS = 300_000;
 /**
- * Maximum number of calls at a time that probe a replica after its pause. One older than {@link
- * PROBE_MS} waits for a slow answer and does not count.
+ * Maximum number of concurrent calls that probe a replica after its ejection. A call older than
+ * {@link PROBE_MS} waits for a slow answer and does not count.
  */
 const MAX_PROBES = 3;
 const PROBE_MS = 5_000;
-/** Envoy's default budget: retries are at most a fifth of the calls, with a few to begin with. */
+/** Envoy's default budget: retries are at most a fifth of the calls, plus a few at the start. */
 const RETRIES_A_CALL = 0.2;
 const MAX_SAVED_RETRIES = 10;
 const FIRST_RETRIES = 3;
 
-/** One upstream of several equal ones. */
+/** One of several equivalent upstreams. */
 export interface Replica {
   /** Base URL, without a slash at its end. */
   readonly url: string;
@@ -36,19 +36,19 @@ export interface Replica {
   readonly base: URL;
   /** Its path, without a slash at its end. */
   readonly path: string;
-  /** Its place among the others, counted from 0. */
+  /** Its index, counted from 0. */
   readonly index: number;
 }
 
 /** State of one replica. */
 export interface ReplicaReport {
-  /** Its place among the others, counted from 0. */
+  /** Its index, counted from 0. */
   readonly replica: number;
-  /** True if it is paused, or was and has not answered since. */
+  /** True if it is ejected, or was ejected and has not answered since. */
   readonly isEjected: boolean;
-  /** Time for which it still gets no call, milliseconds; 0 also when it is probed. */
+  /** Time for which it still receives no call, milliseconds; 0 also while it is probed. */
   readonly ejectedMs: number;
-  /** Pauses since the start. */
+  /** Ejections since the start. */
   readonly ejections: number;
   /** Failures since its last success. */
   readonly failures: number;
@@ -60,18 +60,19 @@ interface State extends Replica {
   /** Failures since the last success. */
   failures: number;
   /**
-   * True if there was no connection to it: if it is in service, then only for want of another one.
+   * True if no connection to it was possible. It is then in service only if there is no other
+   * replica.
    */
   isUnreachable: boolean;
   /** Ejections since the start. */
   allEjections: number;
   /** Ejections since the last success. */
   ejections: number;
-  /** Monotonic time until which it gets no call; 0 when it is in service. */
+  /** Monotonic time until which it receives no call; 0 while it is in service. */
   ejectedUntil: number;
   /**
-   * Calls to it since its pause, or during it if no other replica is left, with the time of their
-   * start. Monotonic milliseconds.
+   * Calls to it since its ejection, or during it if no other replica remains, with the time of
+   * their start. Monotonic milliseconds.
    */
   readonly probes: Map<Replica, number>;
 }
@@ -96,10 +97,10 @@ export class Replicas {
   }
 
   /**
-   * Chooses the replica for a call, in turn among those in service; one whose pause is over comes
-   * first, for a few calls at a time. When none in service can be connected to, pauses are
-   * disregarded (Envoy's panic mode). Report the outcome with {@link succeeded}, {@link failed} or
-   * {@link forgotten}.
+   * Chooses the replica for a call, in turn among the replicas in service. A replica whose ejection
+   * has ended is preferred, for a few calls at a time. If no replica in service can be reached,
+   * ejections are ignored (Envoy's panic mode). Report the outcome with {@link succeeded},
+   * {@link failed} or {@link forgotten}.
    *
    * @param now Monotonic milliseconds
    */
@@ -156,15 +157,15 @@ export class Replicas {
    * Records a failed connection.
    *
    * @param now Monotonic milliseconds
-   * @param wasConnected Whether there was a connection. Without one, the first failure ejects:
-   * another replica takes the calls over, and no caller notices
+   * @param wasConnected Whether there was a connection. Without one, the first failure ejects the
+   * replica, because another replica can run the call
    */
   failed(replica: Replica, now: number, wasConnected = true): void {
     const state = this.#stateOf(replica);
     state.failures++;
     if (state.ejectedUntil > 0) {
-      // Only a probe tells how it does now, and of several that fail together one prolongs the
-      // pause.
+      // Only a probe shows its current state. If several probes fail together, only the first
+      // extends the ejection.
       if (!state.probes.delete(replica) || state.ejectedUntil > now) return;
     } else {
       state.isUnreachable = !wasConnected;
@@ -178,8 +179,7 @@ export class Replicas {
   }
 
   /**
-   * Records a call that ended for a reason that says nothing about its replica, such as a caller
-   * that left.
+   * Records a call that ended for a reason unrelated to its replica, such as a caller that left.
    */
   forgotten(replica: Replica): void {
     this.#stateOf(replica).probes.delete(replica);
@@ -218,7 +218,7 @@ function toReplica(url: string, index: number): Replica {
 }
 
 /**
- * Returns whether another call may probe a replica whose pause is over: a few at a time, not
+ * Returns whether another call can probe a replica after its ejection: a few at a time, not
  * counting slow ones.
  */
 function mayProbe({ probes }: State, now: number): boolean {

@@ -1,6 +1,6 @@
 /**
- * The call to a provider, as the gateway needs it: bytes out, bytes back, identity-coded, no
- * redirect followed.
+ * The call to a provider, as the gateway needs it: it sends bytes and receives bytes in identity
+ * coding, and follows no redirects.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import type { AnyBody, ByteSource } from "../http/message.ts";
 import { fromReadableStream } from "../http/web.ts";
 import type { FailureCause } from "../errors/outcomes.ts";
 
-/** A request's body, held in memory, and counted, until it is released. */
+/** A request's body, kept in memory and counted until it is released. */
 export interface HeldBody {
   /** The caller's bytes; `null` once they are released. */
   readonly bytes: Uint8Array | null;
@@ -16,31 +16,28 @@ export interface HeldBody {
   release(): void;
 }
 
-/**
- * The end of a call before its time: like an `AbortSignal`, but it costs nothing until a signal is
- * asked for.
- */
+/** The early end of a call: like an `AbortSignal`, but without cost until the signal is needed. */
 export interface Abortable {
-  /** Reason to end the call, at whatever stage it is; `undefined` as long as it may go on. */
+  /** Reason to end the call in any state; `undefined` while the call can continue. */
   readonly reason: Error | undefined;
-  /** The same as a signal, for APIs that take nothing else. Created on demand. */
+  /** The same as a signal, for APIs that need one. Created on demand. */
   readonly signal: AbortSignal;
   /** Registers a function that ends the call. @returns Removes it */
   onAbort(act: () => void): () => void;
-  /** Ends the call for a reason that the transport itself finds: the connect deadline. */
+  /** Ends the call for a reason that the transport itself detects: the connect deadline. */
   abort(reason: Error): void;
 }
 
 /** One call. */
 export interface UpstreamCall {
   /**
-   * Base URL of the upstream, of which scheme, host and port count here. The same object for all
-   * calls to it.
+   * Base URL of the upstream. Only its scheme, host and port are used here. All calls to the
+   * upstream have the same object.
    */
   readonly base: URL;
   /**
-   * Path and query, as the request line states them: from config alone, but for the encoded id of a
-   * model.
+   * Path and query, as in the request line. They are from the config, except for the encoded id of
+   * a model.
    */
   readonly target: string;
   /** Method, in upper case. */
@@ -48,9 +45,9 @@ export interface UpstreamCall {
   /** Lower-case names. */
   readonly headers: Record<string, string>;
   /**
-   * The body; `null` where there is none. The transport releases it when all of it is sent, or no
-   * more of it will be; otherwise it is held until the exchange is over. A call that throws {@link
-   * NeverSent} is made again with it.
+   * The body; `null` without a body. The transport releases it when all of it was sent, or when no
+   * more will be sent. Otherwise it is kept until the exchange is over. After {@link NeverSent},
+   * the call is retried with the same body.
    */
   readonly body: HeldBody | null;
   /** Deadline for the connection, milliseconds. */
@@ -59,7 +56,7 @@ export interface UpstreamCall {
   readonly exchange: Abortable;
 }
 
-/** Response of an upstream: its header, and its body to be read. */
+/** Response of an upstream: its header, and its unread body. */
 export interface UpstreamResponse {
   /** HTTP status. */
   readonly status: number;
@@ -73,8 +70,8 @@ export interface UpstreamResponse {
 }
 
 /**
- * The error of a transport when no byte of the call can have reached the upstream: the call may be
- * made again.
+ * The error of a transport if no byte of the call can have reached the upstream, so that the call
+ * can be retried.
  */
 export class NeverSent extends Error {
   override readonly name = "NeverSent";
@@ -89,8 +86,8 @@ export class NeverSent extends Error {
 }
 
 /**
- * The error of a transport that knows why a call failed, where the error below it does not tell by
- * its code.
+ * The error of a transport that knows the cause of a failure which the code of the original error
+ * does not show.
  */
 export class CallFailed extends Error {
   override readonly name = "CallFailed";
@@ -133,31 +130,31 @@ export interface Transport {
    * Sends a call.
    *
    * @param call The call
-   * @returns The response, as soon as its header is there
-   * @throws {GatewayError} `upstream_bad_response` for what is no readable HTTP
-   * @throws {NeverSent} When not a byte of the call can have arrived; anything else it throws means
-   * that no response began
-   * @throws {CallFailed} Where the transport knows why; of any other error `toFailureCause` looks
-   * at the code
+   * @returns The response, as soon as its header has arrived
+   * @throws {GatewayError} `upstream_bad_response` for an answer that is not valid HTTP
+   * @throws {NeverSent} If no byte of the call can have arrived. Any other error means that no
+   * response began
+   * @throws {CallFailed} If the transport knows the cause. For other errors, `toFailureCause` reads
+   * the code
    */
   send(call: UpstreamCall): Promise<UpstreamResponse>;
   /**
-   * Unpacks the body of a response in a content encoding, no further than its reader reads. One
-   * that ends too early, or is followed by something else, rejects. If left out, gzip is unpacked,
-   * as far as `fetch` has not done so.
+   * Unpacks the body of a response with a content encoding, only as fast as it is read. It rejects
+   * if the body ends too early, or if other bytes follow it. If left out, gzip is unpacked, unless
+   * `fetch` has done so.
    *
    * @param coding One coding, lower case, such as `gzip`
    * @param body The packed body
-   * @returns The unpacked one, or `undefined` for a coding that can't be read
+   * @returns The unpacked body; `undefined` for an unsupported coding
    */
   unpack?(coding: string, body: ByteSource): ByteSource | undefined;
 }
 
 /**
- * Creates a transport over the global `fetch`, which works anywhere. It can't distinguish
- * connecting from waiting, so that no call counts as never sent, and the connect deadline is not
- * watched: the one for the first byte is. It holds a body until the end of the response (measured
- * on Bun, Deno and Node), so that the body is not released before.
+ * Creates a transport over the global `fetch`, which works everywhere. It cannot distinguish
+ * connecting from waiting, so no call counts as never sent. The deadline for the first byte
+ * applies, and the connect deadline does not. `fetch` keeps a body until the end of the response
+ * (measured on Bun, Deno and Node), so the body is not released earlier.
  *
  * @returns The transport
  */
@@ -165,13 +162,13 @@ export function createFetchTransport(): Transport {
   return {
     async send(call) {
       const { method, headers, body } = call;
-      // Deno sends a call with an array of bytes twice where the connection ends before the answer
-      // (https://github.com/denoland/deno/pull/32566): the provider would bill it twice. It sends a
-      // Blob once.
+      // If the connection ends before the answer, Deno sends a call with an array of bytes twice
+      // (https://github.com/denoland/deno/pull/32566), and the provider would bill it twice. It
+      // sends a Blob once.
       const response = await fetch(call.base.origin + call.target, {
         method,
         headers,
-        // The bytes are never in shared memory: they come from a network read.
+        // The bytes are never in shared memory, because they are from a network read.
         body: body && new Blob([body.bytes as Uint8Array<ArrayBuffer>]),
         redirect: "manual",
         signal: call.exchange.signal,

@@ -1,6 +1,6 @@
 /**
- * Removes the content encoding of responses. None is requested, but if a provider or a proxy in
- * front of it uses one, it is unpacked as far as the runtime can.
+ * Removes the content encoding of responses. None is requested. If a provider, or a proxy in front
+ * of it, uses one, it is unpacked if the runtime can.
  *
  * @module
  */
@@ -9,17 +9,17 @@ import { fromReadableStream, toByteSource, toReadableStream } from "../http/web.
 import { GatewayError } from "../errors/gateway_error.ts";
 import type { Transport, UpstreamResponse } from "./transport.ts";
 
-/** First byte of a gzip member (RFC 1952 §2.3.1); no JSON and no event stream begins with it. */
+/** First byte of a gzip member (RFC 1952 §2.3.1). No JSON and no event stream begins with it. */
 const GZIP_FIRST_BYTE = 0x1f;
 /**
- * Size of the pieces fed to a `DecompressionStream`, which unpacks each (up to 1032 times as much)
- * before anybody reads. Bytes.
+ * Size of the pieces for a `DecompressionStream`, which unpacks each piece (to up to 1032 times its
+ * size) before it is read. Bytes.
  */
 const SLICE_BYTES = 512;
-/** Pattern of a `content-encoding` that may be named to the caller. */
+/** Pattern of a `content-encoding` that can be shown to the caller. */
 const CODINGS = /^[a-z0-9-]{1,16}(?:, ?[a-z0-9-]{1,16}){0,4}$/;
 
-/** The DOM types say `BufferSource` for what is written; bytes are all we write. */
+/** The DOM types accept any `BufferSource`. Only bytes are written here. */
 type GzipStream = ReadableWritablePair<Uint8Array<ArrayBuffer>, Uint8Array>;
 
 /** Splits a body into small pieces. */
@@ -41,10 +41,10 @@ function toSlices(first: Uint8Array, rest: ByteSource): ByteSource {
 }
 
 /**
- * Unpacks gzip of one member with `DecompressionStream`, which any runtime has. A body that the
+ * Unpacks gzip of one member with `DecompressionStream`, which every runtime has. A body that the
  * runtime's `fetch` has unpacked already passes unchanged: `fetch` does not remove the header.
  *
- * @returns The unpacked one, or `undefined` for another coding
+ * @returns The unpacked body; `undefined` for another coding
  */
 export function unpackGzip(coding: string, body: ByteSource): ByteSource | undefined {
   if (coding !== "gzip") return undefined;
@@ -68,8 +68,8 @@ export function unpackGzip(coding: string, body: ByteSource): ByteSource | undef
 }
 
 /**
- * Converts a response to identity coding. A response that can't be unpacked is refused rather than
- * passed on mislabelled.
+ * Converts a response to identity coding. A response that cannot be unpacked is refused, so that no
+ * answer has a wrong label.
  *
  * @throws {GatewayError} `upstream_unsupported_encoding`
  */

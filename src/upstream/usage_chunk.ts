@@ -1,7 +1,7 @@
 /**
- * Removes from a stream the chunk that the gateway has asked for and the caller has not. Every
- * other byte passes as it came, and when it came: only an unfinished event that may still be that
- * chunk is held back.
+ * Removes the usage chunk from a stream if the gateway requested it and the caller did not. All
+ * other bytes pass unchanged and at once. Only an unfinished event that can still be that chunk is
+ * delayed.
  *
  * @module
  */
@@ -15,35 +15,35 @@ const SPACE = 0x20;
 const COLON = 0x3a;
 const DATA = new TextEncoder().encode("data:");
 const NOTHING = new Uint8Array(0);
-/** The most bytes of an event that are held back; the chunk has a few hundred. */
+/** The most bytes of an event that are delayed. The chunk has a few hundred. */
 const MAX_HELD_BYTES = 8192;
 /**
- * Size from which a held line is not looked at again for each piece. In a chunk, `choices` stands
- * before. Bytes.
+ * Size from which a delayed line is not parsed again for each piece. In a chunk, `choices` is
+ * before this size. Bytes.
  */
 const MIN_LONG_BYTES = 256;
 
-/** Finds the end of a line; -1 if it is still to come. */
+/** Finds the end of a line; -1 if it has not arrived. */
 function endOfLine(bytes: Uint8Array, from: number): number {
   for (let at = from; at < bytes.length; at++) if (bytes[at] === LF || bytes[at] === CR) return at;
   return -1;
 }
 
-/** A stream without that chunk. */
+/** A stream without the usage chunk. */
 export class UsageChunkFilter implements PushedBody {
   readonly #source: PushedBody;
   readonly #exchange: { bytesOut: number };
   readonly #asked: UsageOptIn;
-  /** The unfinished event, if it may be the chunk. */
+  /** The unfinished event, if it can be the chunk. */
   #held: Uint8Array = NOTHING;
-  /** Pieces of its line that came since it was last looked at. */
+  /** Pieces of its line that arrived since it was last parsed. */
   #waiting: Uint8Array[] = [];
   #waitingBytes = 0;
   /** True if the unfinished event is not the chunk. */
   #isPassing = false;
   /** True if a part of the unfinished line has passed. */
   #isInLine = false;
-  /** Fate of the last byte if that was CR: a LF after it shares it. */
+  /** Decision about the last byte if it was CR. It also applies to a LF after it. */
   #afterCr: "passes" | "dropped" | undefined;
 
   constructor(source: PushedBody, exchange: { bytesOut: number }, asked: UsageOptIn) {
@@ -53,8 +53,8 @@ export class UsageChunkFilter implements PushedBody {
   }
 
   /**
-   * An event that is held back when the stream ends was never finished: it is a part of the chunk,
-   * or of nothing.
+   * A delayed event at the end of the stream was never finished. It is dropped: it is a part of the
+   * chunk, or an event that clients ignore.
    */
   pushTo(sink: ByteSink): () => void {
     return this.#source.pushTo({
@@ -73,12 +73,12 @@ export class UsageChunkFilter implements PushedBody {
     this.#source.cancel(reason);
   }
 
-  /** Passes the call on, unless a comment would stand within the event that is held back. */
+  /** Forwards the call, unless the comment would be sent within the delayed event. */
   announce(): void {
     if (this.#held.length === 0) this.#source.announce?.();
   }
 
-  /** Returns the bytes that pass, of those that were held back and of the next ones. */
+  /** Returns the bytes that pass, from the delayed bytes and the next ones. */
   #filter(chunk: Uint8Array): Uint8Array {
     if (this.#isForLater(chunk)) {
       this.#waiting.push(chunk.slice());
@@ -91,7 +91,7 @@ export class UsageChunkFilter implements PushedBody {
     this.#waiting = [];
     this.#waitingBytes = 0;
     const passed: Uint8Array[] = [];
-    let decided = 0; // the offset up to which bytes have passed or were dropped
+    let decided = 0; // the offset up to which bytes were passed or dropped
     let event = 0; // the offset of the unfinished event, if it is not passing
     let line = 0;
     let isChunk = false;
@@ -109,7 +109,7 @@ export class UsageChunkFilter implements PushedBody {
         isChunk = this.#isPassing = false;
         event = next;
       } else if (!this.#isPassing) {
-        // A comment is no part of an event.
+        // A comment is not part of an event.
         if (this.#isInLine || (bytes[line] === COLON && event === line)) event = next;
         else if (bytes[line] !== COLON) isChunk = this.#judge(bytes, line, end, isChunk);
       }
@@ -120,14 +120,14 @@ export class UsageChunkFilter implements PushedBody {
     const isAfterCr = bytes.at(-1) === CR && held >= bytes.length;
     const fate = decided === bytes.length ? "dropped" : "passes";
     this.#afterCr = isAfterCr ? fate : undefined;
-    this.#held = new Uint8Array(bytes.subarray(held)); // a copy: a runtime may use its buffer again
+    this.#held = new Uint8Array(bytes.subarray(held)); // a copy: runtimes can reuse the buffer
     passed.push(bytes.subarray(decided, held));
     return passed.length === 1 ? passed[0] ?? NOTHING : joinChunks(passed);
   }
 
   /**
-   * Tells whether a piece can wait: a long held line is looked at again once it ends, or has
-   * doubled.
+   * Returns whether a piece can wait: a long delayed line is parsed again when it ends, or when its
+   * size has doubled.
    */
   #isForLater(chunk: Uint8Array): boolean {
     const { length } = this.#held;
@@ -138,8 +138,8 @@ export class UsageChunkFilter implements PushedBody {
   }
 
   /**
-   * Judges a line of an event: the chunk has a single line of data. Returns whether the event is
-   * the chunk so far.
+   * Checks a line of an event. The chunk has a single line of data. Returns whether the event can
+   * still be the chunk.
    */
   #judge(bytes: Uint8Array, line: number, end: number, isChunk: boolean): boolean {
     const data = this.#dataAt(bytes, line, end);
@@ -149,7 +149,7 @@ export class UsageChunkFilter implements PushedBody {
   }
 
   /**
-   * The offset of a line's data; -1 if there is none yet, `undefined` if the line is one of another
+   * The offset of a line's data; -1 if there is none yet, `undefined` if the line has another
    * field.
    */
   #dataAt(bytes: Uint8Array, line: number, end: number): number | undefined {
@@ -162,16 +162,15 @@ export class UsageChunkFilter implements PushedBody {
   }
 
   /**
-   * Decides about what is unfinished. Returns the offset from which it is held back; the end if
-   * nothing is.
+   * Decides about the unfinished event. Returns the offset from which it is delayed; the end if
+   * nothing is delayed.
    */
   #startOfHeld(bytes: Uint8Array, event: number, line: number): number {
     const isInLine = this.#isInLine || line < bytes.length;
     const isHeld = !this.#isPassing && !this.#isInLine && bytes.length - event <= MAX_HELD_BYTES &&
       this.#mayBeChunk(bytes, event, line);
     if (isHeld) return event;
-    // A comment that has begun is no part of an event; anything else decides about the one that it
-    // is in.
+    // A comment that has begun is not part of an event. Other content decides about its event.
     this.#isPassing ||= !this.#isInLine && !(bytes[line] === COLON && event === line);
     this.#isInLine = isInLine;
     return bytes.length;

@@ -1,6 +1,6 @@
 /**
- * Ids of events: each event of a stream gets a line `id:` with the offset after it, so that an
- * `EventSource` that connects again says where it was.
+ * Ids of events: adds a line `id:` with the offset after it to each event of a stream, so that an
+ * `EventSource` that reconnects sends its position.
  *
  * @module
  */
@@ -16,11 +16,11 @@ export class EventIds implements PushedBody {
   readonly #reader: AnswerReader;
   /** The last id. */
   #id: number;
-  /** True if the sink has all but the end, which it did not want yet. */
+  /** True if only the end is still to be sent, because the sink was not ready for it. */
   #isEndDue = false;
   /**
-   * True at the begin of a line. A stream that is read from within a line has no event there that
-   * could be read.
+   * True at the start of a line. If a stream is read from within a line, that line is not a
+   * readable event.
    */
   #isLineStart = true;
   #isAfterCr = false;
@@ -56,8 +56,7 @@ export class EventIds implements PushedBody {
   }
 
   /**
-   * Inserts the ids: each before the empty line that ends its event, and thereby after any id of
-   * the provider's own.
+   * Inserts each id before the empty line that ends its event, and so after any id of the provider.
    */
   #number(bytes: Uint8Array): Uint8Array {
     const start = this.#reader.offset - bytes.length;
@@ -82,8 +81,8 @@ export class EventIds implements PushedBody {
   }
 
   /**
-   * Ends an event without an end: an `EventSource` that had no id of it would ask for it again and
-   * again.
+   * Ends an unfinished event. Without an id for it, an `EventSource` would request it again
+   * forever.
    */
   #endEvent(): Uint8Array | undefined {
     const { offset } = this.#reader;

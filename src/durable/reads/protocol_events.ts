@@ -1,6 +1,6 @@
 /**
  * A recorded answer as events of the durable-streams protocol (PROTOCOL.md §5.8): `data` with
- * bytes, and after each of them `control` with the offset at which to read on.
+ * bytes, each followed by `control` with the next offset to read.
  *
  * @module
  */
@@ -10,15 +10,14 @@ import type { AnswerReader } from "../recording_reader.ts";
 import { toToken } from "./stream_read.ts";
 
 /**
- * Forms in which bytes stand in events. JSON is one message, which is there when the answer has
- * ended.
+ * Encodings of bytes in events. JSON is one message, which is complete when the answer has ended.
  */
 export type EventForm = "text" | "base64" | "json";
 
 export interface ProtocolEventsOptions {
   readonly reader: AnswerReader;
   readonly form: EventForm;
-  /** Returns the number of bytes that there are. */
+  /** Returns the number of bytes so far. */
   readonly length: () => number;
   /** True if the answer has ended. */
   readonly isEnded: boolean;
@@ -31,19 +30,19 @@ const SPACE = 0x20;
 const encode = (text: string): Uint8Array => new TextEncoder().encode(text);
 const DATA = encode("event: data\n");
 const LINE = encode("data:");
-/** A reader of events takes off one space after the colon. */
+/** A reader of events removes one space after the colon. */
 const LINE_OF_SPACE = encode("data: ");
 const LINE_END = encode("\n");
 const NOTHING = new Uint8Array(0);
 
 export class ProtocolEvents implements PushedBody {
   readonly #options: ProtocolEventsOptions;
-  /** Offset of the next byte that belongs into an event; of JSON, of the message. */
+  /** Offset of the next byte for an event. For JSON, the offset of the message. */
   #offset: number;
-  /** Bytes that can't end an event: a part of a character, or CR, which LF may follow. */
+  /** Bytes that cannot end an event: a part of a character, or a CR that LF can follow. */
   #held: Uint8Array = NOTHING;
   #hasBegun = false;
-  /** True if the sink has all but the end, which it did not want yet. */
+  /** True if only the end is still to be sent, because the sink was not ready for it. */
   #isEndDue = false;
   #askForMore = (): void => {};
 
@@ -65,7 +64,7 @@ export class ProtocolEvents implements PushedBody {
       });
     };
     const isUpToDate = !isEnded && (form === "json" || this.#offset >= length());
-    // A caller that has all there is learns that at once.
+    // A caller that has all bytes so far receives that fact at once.
     if (!isUpToDate || sink.write(this.#toControl(false))) start();
     else this.#askForMore = start;
     return () => this.#isEndDue ? this.#endNow(sink) : this.#askForMore();
@@ -88,7 +87,7 @@ export class ProtocolEvents implements PushedBody {
     sink.end();
   }
 
-  /** Wraps bytes in an event, and says where to read on. */
+  /** Wraps bytes in an event, and adds the next offset to read. */
   #toEvents(more: Uint8Array, isLast: boolean): Uint8Array {
     const { form, reader } = this.#options;
     const bytes = this.#held.byteLength === 0 ? more : joinChunks([this.#held, more]);
@@ -102,8 +101,8 @@ export class ProtocolEvents implements PushedBody {
   }
 
   /**
-   * Continues the one event of a JSON answer. A line may begin anywhere between its tokens, where
-   * alone a line ends.
+   * Continues the one event of a JSON answer. A line can begin between any two tokens. Line ends
+   * occur only there.
    */
   #toJsonPart(bytes: Uint8Array): Uint8Array {
     const parts = this.#hasBegun ? [] : [DATA, encode("data:[\ndata:")];
@@ -137,7 +136,7 @@ export class ProtocolEvents implements PushedBody {
 }
 
 /**
- * Splits text into lines of an event's data. Each of CR LF, CR and LF ends a line: readers get LF.
+ * Splits text into lines of an event's data. CR LF, CR and LF each end a line. Readers receive LF.
  */
 function toLines(text: Uint8Array): Uint8Array[] {
   const parts: Uint8Array[] = [];
@@ -155,8 +154,8 @@ function toLines(text: Uint8Array): Uint8Array[] {
 }
 
 /**
- * Returns the length of bytes without what must not end an event: CR, and a character of UTF-8 that
- * goes on.
+ * Returns the length of bytes without an ending that must not end an event: CR, or an incomplete
+ * character of UTF-8.
  */
 function lengthOfWhole(bytes: Uint8Array): number {
   const { byteLength } = bytes;

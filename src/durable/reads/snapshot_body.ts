@@ -1,5 +1,5 @@
 /**
- * The part of a recorded answer that there is at the time of a request, as a body with an end.
+ * The part of a recorded answer that exists at the time of a request, as a finite body.
  *
  * @module
  */
@@ -10,11 +10,11 @@ import type { AnswerReader } from "../recording_reader.ts";
 export interface SnapshotOptions {
   /** Reads from the first byte on. */
   readonly reader: AnswerReader;
-  /** Offset after the last byte; beyond that of the first one. */
+  /** Offset after the last byte. Greater than the offset of the first byte. */
   readonly to: number;
-  /** Bytes before and after, that are not the answer's own. */
+  /** Text to add before and after the bytes of the answer. */
   readonly around?: readonly [string, string] | undefined;
-  /** Called when all of it was pushed, before the reader is told to leave. */
+  /** Called when all of it was pushed, before the reader is cancelled. */
   readonly onComplete: () => void;
 }
 
@@ -24,7 +24,7 @@ const NOTHING_AROUND = ["", ""] as const;
 export class SnapshotBody implements PushedBody {
   readonly #options: SnapshotOptions;
   #hasBegun = false;
-  /** True if the sink has all but the end, which it did not want yet. */
+  /** True if only the end is still to be sent, because the sink was not ready for it. */
   #isEndDue = false;
 
   constructor(options: SnapshotOptions) {
@@ -53,7 +53,7 @@ export class SnapshotBody implements PushedBody {
     this.#options.reader.cancel();
   }
 
-  /** Adds the bytes around, to the first and the last of the answer. */
+  /** Adds the surrounding text to the first and the last bytes of the answer. */
   #frame(bytes: Uint8Array, isLast: boolean): Uint8Array {
     const { around: [before, after] = NOTHING_AROUND } = this.#options;
     const isFirst = !this.#hasBegun;

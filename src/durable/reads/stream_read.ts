@@ -1,5 +1,5 @@
 /**
- * Reads of a recorded answer as requests state them: natively, by the number of bytes that the
+ * Reads of a recorded answer as requests state them: native reads, by the number of bytes that the
  * caller has, or by the read side of the durable-streams protocol
  * (https://github.com/durable-streams/durable-streams, PROTOCOL.md §5 to §8).
  *
@@ -7,53 +7,50 @@
  */
 import { GatewayError } from "../../errors/gateway_error.ts";
 
-/** Offset of the first byte that is wanted; `now` for the end of what there is. */
+/** Offset of the first byte to read; `now` for the current end. */
 export type WantedOffset = number | "now";
 
 /**
  * A read of a recorded answer:
  *
  * - `native`: the remaining bytes, then live.
- * - `catch-up`: what there is now.
- * - `long-poll`: the same, but if there is nothing, waits for the next bytes.
- * - `sse`: what there is, then live, wrapped in events of the protocol.
+ * - `catch-up`: the bytes so far.
+ * - `long-poll`: the same, but waits for the next bytes if there are none.
+ * - `sse`: the bytes so far, then live, wrapped in events of the protocol.
  */
 export interface StreamRead {
   readonly mode: "native" | "catch-up" | "long-poll" | "sse";
   readonly offset: WantedOffset;
-  /** True if events get ids: of native reads only. */
+  /** True if ids are added to events. Only for native reads. */
   readonly hasIds: boolean;
-  /**
-   * True if the caller goes on after the event that it had last: an `EventSource` that connects
-   * again.
-   */
+  /** True if the caller continues after its last event: an `EventSource` that reconnects. */
   readonly isReconnect: boolean;
-  /** The cursor that the caller had last. */
+  /** The last cursor of the caller. */
   readonly cursor: number;
   /** The longest time that a long-poll waits. Milliseconds. */
   readonly waitMs: number;
 }
 
 /**
- * The longest time that a long-poll waits if its caller names none: below the 30 s after which many
- * proxies give up.
+ * The longest time that a long-poll waits if its caller states none. Shorter than the 30 s after
+ * which many proxies give up.
  */
 const WAIT_S = 20;
 const MAX_WAIT_S = 60;
 /** An offset of the protocol, as {@link toToken} writes it. */
 const TOKEN = /^\d{15}b$/;
-/** A number of bytes: not so many digits that it would be rounded. */
+/** A number of bytes, with few enough digits to be exact. */
 const BYTES = /^\d{1,15}$/;
 /** Length of the intervals that cursors count (PROTOCOL.md §8.1). Milliseconds. */
 const INTERVAL_MS = 20_000;
-/** Begin of the first interval (PROTOCOL.md §8.1). */
+/** Start of the first interval (PROTOCOL.md §8.1). */
 const EPOCH = Date.UTC(2024, 9, 9);
 /** The most intervals that a cursor jumps ahead: an hour (PROTOCOL.md §8.1). */
 const MAX_JUMP = 180;
 
 /**
- * Writes an offset of the protocol. These sort as texts like the offsets themselves, and none looks
- * like a number of bytes: a native read never goes by them.
+ * Writes an offset of the protocol. Their order as texts is the order of the offsets. None looks
+ * like a number of bytes, so a native read never uses one.
  */
 export function toToken(offset: number): string {
   return `${String(offset).padStart(15, "0")}b`;
@@ -84,7 +81,7 @@ export function toStreamRead(query: string, lastEventId: string | null): StreamR
   };
 }
 
-/** Reads how a caller wants to get what is still to come. @throws {GatewayError} `invalid_read` */
+/** Reads the mode in which a caller waits for later bytes. @throws {GatewayError} `invalid_read` */
 function toLive(sent: readonly string[]): "long-poll" | "sse" | undefined {
   const [live] = sent;
   const isKnown = live === undefined || live === "long-poll" || live === "sse";
@@ -100,17 +97,17 @@ function toOffset(text: string | undefined): WantedOffset {
   return parseInt(text, 10);
 }
 
-/** Reads a number that is not needed: junk is as good as none. */
+/** Reads an optional number. Invalid text counts as none. */
 function toNumber(text: string | null, otherwise: number): number {
   return text !== null && BYTES.test(text) ? Number(text) : otherwise;
 }
 
 /**
- * Returns the cursor for an answer that comes live: the number of the interval, or more if the
- * caller has that already, so that no cache answers it with the same again (PROTOCOL.md §8.1).
+ * Returns the cursor for a live answer: the number of the interval, or a larger number if the
+ * caller already has that one, so that no cache repeats the same answer (PROTOCOL.md §8.1).
  *
  * @param now Wall clock, milliseconds since 1970
- * @param had The cursor that the caller had last
+ * @param had The last cursor of the caller
  */
 export function toCursor(now: number, had: number): string {
   const interval = Math.floor((now - EPOCH) / INTERVAL_MS);
@@ -118,7 +115,7 @@ export function toCursor(now: number, had: number): string {
 }
 
 /**
- * Tells whether a header `If-None-Match` names an entity tag (RFC 9110 §13.1.2).
+ * Returns whether a header `If-None-Match` names an entity tag (RFC 9110 §13.1.2).
  *
  * @param tag The tag, in its quotes
  */

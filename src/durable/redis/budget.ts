@@ -1,8 +1,8 @@
 /**
- * The budget of recordings in Redis, as one gateway sees it: reports what this gateway writes, asks
- * for room, and removes recordings that make room. See `budget_script.ts`.
+ * The budget of recordings in Redis, for one gateway: reports its writes, asks for room, and evicts
+ * recordings. See `budget_script.ts`.
  *
- * Reports are gathered: the next recording that begins takes them along. A budget that does not
+ * Reports are collected, and sent with the next recording that begins. A budget that does not
  * answer refuses nothing.
  *
  * @module
@@ -18,20 +18,23 @@ import { EVICT } from "./scripts.ts";
 import type { RecordingClaim, RecordingFacts } from "../recording_store.ts";
 import { PATIENT_MS } from "./removed_recordings.ts";
 
-/** The longest time for which reports are gathered. Milliseconds. */
+/** The longest time for which reports are collected. Milliseconds. */
 const GATHER_MS = 1000;
-/** Growth of recordings up to which reports are gathered. Bytes. */
+/** Growth of recordings up to which reports are collected. Bytes. */
 const GATHER_BYTES = 262_144;
-/** Recordings of one report: a long script would hold up Redis for everybody. */
+/**
+ * Number of recordings in one report. Bounded, because a long script would block Redis for all
+ * clients.
+ */
 const BATCH = 100;
-/** Bound of the reports that are kept while Redis fails. */
+/** Maximum number of reports that are kept while Redis fails. */
 const MAX_KEPT = 2000;
-/** Time for which a gateway relies on an answer that there is plenty of room. Milliseconds. */
+/** Time for which a gateway relies on an answer that reports plenty of room. Milliseconds. */
 const FRESH_MS = 2000;
-/** There is plenty of room from this size on, and from this part of the budget on. */
+/** Free size, and free part of the budget, from which there is plenty of room. */
 const PLENTY_BYTES = 1_048_576;
 const PLENTY_PART = 1 / 8;
-/** Bound of the list of recordings. */
+/** Maximum length of the list of recordings. */
 const MAX_LISTED = 10_000;
 
 /** Report of a recording. */
@@ -54,7 +57,7 @@ export interface RedisRecordingBudgetOptions {
   readonly times: { readonly leaseMs: number; readonly tombstoneMs: number };
   /** Returns the maximum size of all recordings together, of all gateways. Bytes. */
   readonly maxBytes: () => number;
-  /** Called when there is no room for what a recording has grown by. */
+  /** Called when there is no room for the growth of a recording. */
   readonly onFull: (id: string) => void;
 }
 
@@ -68,7 +71,7 @@ export class RedisRecordingBudget {
   readonly #gathered = new Map<string, RecordingReport>();
   #gatheredBytes = 0;
   /**
-   * Bytes that were free at the last answer, without those of recordings that have begun here
+   * Bytes that were free at the last answer, minus the bytes of recordings that have begun here
    * since.
    */
   #free = 0;
@@ -87,13 +90,15 @@ export class RedisRecordingBudget {
     this.#evict = options.client.script("sallyportRecordingEvict", EVICT);
   }
 
-  /** Asks whether there is room for a new recording. While there is plenty, nothing is asked. */
+  /**
+   * Returns whether there is room for a new recording. While there is plenty, no request is sent.
+   */
   async hasRoom({ id, facts }: RecordingClaim): Promise<boolean> {
     if (this.#hasPlenty) {
       this.#free -= sizeOf();
       return true;
     }
-    // The answer has to know of what recordings have grown by.
+    // Sent first, so that the answer includes the growth of recordings.
     void this.flush();
     try {
       const words = await this.#send([{ id, change: "asked", bytes: sizeOf(), facts }]);
@@ -103,7 +108,7 @@ export class RedisRecordingBudget {
     }
   }
 
-  /** Reports a recording soon. @param grownBy Bytes that it has got since its last report */
+  /** Reports a recording soon. @param grownBy Bytes added since its last report */
   add(report: RecordingReport, grownBy = 0): void {
     this.#gathered.set(report.id, report);
     this.#gatheredBytes += grownBy;
@@ -111,7 +116,10 @@ export class RedisRecordingBudget {
     else this.#flushLater();
   }
 
-  /** Sends what is gathered, with the reports of other recordings whose answers came together. */
+  /**
+   * Sends the collected reports soon, together with reports of other recordings whose answers
+   * arrive at the same time.
+   */
   flushSoon(): void {
     if (this.#isFlushing) return;
     this.#isFlushing = true;
@@ -121,7 +129,7 @@ export class RedisRecordingBudget {
     });
   }
 
-  /** Sends what is gathered. Never rejects. */
+  /** Sends the collected reports. Never rejects. */
   async flush(): Promise<void> {
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
@@ -135,7 +143,7 @@ export class RedisRecordingBudget {
     await Promise.all(sent);
   }
 
-  /** Sends what is gathered for the last time. Never rejects. */
+  /** Sends the collected reports for the last time. Never rejects. */
   async close(): Promise<void> {
     this.#isClosed = true;
     await this.flush();
@@ -159,7 +167,7 @@ export class RedisRecordingBudget {
       const words = await this.#send(reports, PATIENT_MS);
       for (const [id, word] of words) if (word === "full") this.#options.onFull(id);
     } catch {
-      // Those that run are reported with each renewal.
+      // Running recordings are reported with each renewal.
       for (const report of reports) if (report.change !== "running") this.#keep(report);
     }
   }
@@ -195,8 +203,7 @@ export class RedisRecordingBudget {
   }
 
   /**
-   * Removes recordings as the budget says. If that fails, they expire by themselves. Never
-   * rejects.
+   * Removes the recordings that the budget names. If that fails, they expire later. Never rejects.
    */
   async #makeRoom(words: ReadonlyMap<string, Word>): Promise<void> {
     const { client, times: { tombstoneMs } } = this.#options;

@@ -1,17 +1,17 @@
 /**
- * Script of the budget of recordings in Redis: the rule of `recording_budget.ts`, for all gateways
+ * Script of the budget of recordings in Redis: the rules of `recording_budget.ts`, for all gateways
  * that share it.
  *
- * The recordings are in many slots of a Cluster, and the budget is in one. So a gateway reports to
- * the budget what it writes, and removes the recordings that the budget names. Reports state sizes,
- * not differences: a report that is lost or repeated changes nothing, and what a gateway that died
- * has reported ends by itself.
+ * The recordings are in many slots of a Cluster, and the budget is in one. So a gateway reports its
+ * writes to the budget, and removes the recordings that the budget names. Reports contain sizes,
+ * not differences, so that a lost or repeated report does no harm. Reports of a gateway that died
+ * expire.
  *
  * Keys, all of one slot: the list of recordings; `sizes`, a hash of `<bytes> <time of the end>
  * <gateway key>` by id, with the sums `total` and `running`; `expiry`, the end of the recordings;
- * `expired`, the end of ids that are still known; `shares`, bytes by gateway key; `running`, those
- * of recordings that run; `room`, the shares of keys that have recordings which have ended;
- * `ended`, these recordings in order of gateway key and end.
+ * `expired`, the end of ids that are still known; `shares`, bytes by gateway key; `running`, bytes
+ * of running recordings by gateway key; `room`, the shares of keys with ended recordings; `ended`,
+ * these recordings in order of gateway key and end.
  *
  * @module
  */
@@ -49,8 +49,8 @@ export const BUDGET_KEYS: BudgetKeys = {
 };
 
 /**
- * The most recordings that one report removes to make room, and the most that it finds expired:
- * Redis waits for it.
+ * The most recordings that one report evicts, and the most that it finds expired. Bounded, because
+ * the script blocks Redis.
  */
 const MAX_REMOVED = 100;
 const ID_LENGTH = 29;

@@ -1,9 +1,9 @@
 /**
  * Recordings in Redis that this gateway writes: their entries, and the renewal of their leases.
  *
- * Redis copies to replicas without waiting for them, so a failover can lose what was written last:
- * until all gateways have left it, a former primary accepts entries that its heir never gets. After
- * each change of the server, the holder writes again what the new one lacks, before anything else.
+ * Redis replicates asynchronously, so a failover can lose the latest writes: until all gateways
+ * have left it, a former primary accepts entries that the new primary never receives. After each
+ * change of the server, the holder first restores the data that the new server lacks.
  *
  * @module
  */
@@ -37,17 +37,20 @@ import {
 } from "../recording_store.ts";
 import { PATIENT_MS, RemovedRecordings } from "./removed_recordings.ts";
 
-/** Leases that are renewed at once: a long row of scripts would hold up Redis for everybody. */
+/**
+ * Number of leases that are renewed at once. Bounded, because many scripts in a row would block
+ * Redis for all clients.
+ */
 const BATCH = 100;
-/** Recordings that are written again at once: each can be some hundred kilobytes. */
+/** Number of recordings that are restored at once. Each can have several hundred kilobytes. */
 const RESTORED_AT_ONCE = 20;
-/** Renewals within the time of one lease. */
+/** Number of renewals within the time of one lease. */
 const RENEWALS = 4;
 
 export interface RecordingTimes {
   /** Milliseconds. */
   readonly leaseMs: number;
-  /** Time for which the id of an expired recording is known. Milliseconds. */
+  /** Time for which the id of an expired recording stays known. Milliseconds. */
   readonly tombstoneMs: number;
 }
 
@@ -68,7 +71,7 @@ interface Begun {
   readonly holder: RecordingHolder;
   /** Generation of the server that has it. */
   readonly generation: number;
-  /** The claim; `undefined` if it was taken over, and is not written again. */
+  /** The claim; `undefined` if it was taken over, and is not restored. */
   readonly claim?: RecordingClaim | undefined;
 }
 
@@ -79,7 +82,7 @@ export class HeldRecordings {
   readonly #options: HeldRecordingsOptions;
   readonly #scripts: Readonly<Record<"append" | "end" | "renew" | "restore", Script>>;
   readonly #held = new Map<string, RedisHeldRecording>();
-  /** Those that have ended a short time ago. */
+  /** Recordings that have ended recently. */
   readonly #ended = new Set<RedisHeldRecording>();
   readonly #removed: RemovedRecordings;
   readonly #recent: RecentEntries;
@@ -130,7 +133,7 @@ export class HeldRecordings {
     this.#ended.delete(held);
   }
 
-  /** Notes that a recording has ended: a failover can still lose its end. */
+  /** Notes that a recording has ended, because a failover can still lose its end. */
   ended(held: RedisHeldRecording): void {
     this.forget(held);
     this.#ended.add(held);
@@ -141,10 +144,10 @@ export class HeldRecordings {
     this.#recent.add(entry, log);
   }
 
-  /** Writes again what the server lacks that has taken over from another one. */
+  /** Restores the data that a new primary lacks. */
   async restoreAll(): Promise<void> {
     await this.#restoreHeld();
-    // Nothing waits for these: there can be thousands, and leases have to be renewed meanwhile.
+    // Not awaited, because there can be thousands, and leases must be renewed in the meantime.
     void this.#removed.repeat();
   }
 
@@ -153,16 +156,14 @@ export class HeldRecordings {
       held.generation !== this.generation
     );
     for (let start = 0; start < all.length; start += RESTORED_AT_ONCE) {
-      // What fails is tried again by the next write or renewal.
+      // Failures are retried by the next write or renewal.
       await Promise.allSettled(
         all.slice(start, start + RESTORED_AT_ONCE).map((held) => held.restore()),
       );
     }
   }
 
-  /**
-   * Writes again what the server lacks of one recording, if this gateway writes it. Never rejects.
-   */
+  /** Restores the missing data of one recording, if this gateway writes it. Never rejects. */
   async restore(id: string): Promise<void> {
     const held = this.#held.get(id);
     if (held !== undefined && held.generation !== this.generation) {
@@ -170,7 +171,10 @@ export class HeldRecordings {
     }
   }
 
-  /** Tells a holder what others want of it. @param epoch With `lost`, that of the next holder */
+  /**
+   * Passes a request of another gateway to a holder. @param epoch With `lost`, the epoch of the
+   * next holder
+   */
   tell(word: string, id: string, epoch: number): void {
     const held = this.#held.get(id);
     if (held === undefined) return;
@@ -180,15 +184,15 @@ export class HeldRecordings {
   }
 
   /**
-   * Discards a recording that is written here, or that a failed claim may have begun. It is tried
-   * for as long as a lease.
+   * Discards a recording that is written here, or that a failed claim can have begun. Retried for
+   * the duration of a lease.
    */
   async discard(id: string, epoch: number): Promise<void> {
     await this.#removed.discard(id, epoch);
     this.#renewLater();
   }
 
-  /** Deletes a recording, also if another gateway writes it. */
+  /** Deletes a recording, even if another gateway writes it. */
   async delete(id: string): Promise<void> {
     await this.#removed.delete(id);
     this.budget.add({ id, change: "deleted" });
@@ -196,8 +200,8 @@ export class HeldRecordings {
   }
 
   /**
-   * Runs a script of one recording. @param args What follows the id @param more Keys after those of
-   * all scripts
+   * Runs a script of one recording. @param args Arguments after the id @param more Keys after the
+   * common ones
    */
   async run(
     script: "append" | "end" | "renew" | "restore",
@@ -253,7 +257,7 @@ class RedisHeldRecording implements HeldRecording {
   #generation: number;
   #restoring: Promise<void> | undefined;
   #state: "r" | "c" | "b" = "r";
-  /** Size that is counted for it; `undefined` if another gateway began it. Bytes. */
+  /** Counted size; `undefined` if another gateway began it. Bytes. */
   #bytes: number | undefined;
   #isFull = false;
   #isRead = true;
@@ -307,7 +311,7 @@ class RedisHeldRecording implements HeldRecording {
   }
 
   async discard(): Promise<void> {
-    // What another gateway has taken over stays as that leaves it.
+    // A recording that another gateway has taken over belongs to that gateway.
     if (!this.#isOver) this.#all.budget.add({ id: this.id, change: "discarded" });
     this.#leave();
     await this.#all.discard(this.id, this.epoch);
@@ -319,7 +323,7 @@ class RedisHeldRecording implements HeldRecording {
     void this.renew();
   }
 
-  /** Reports its size to the budget. @param grownBy Bytes that it has got */
+  /** Reports its size to the budget. @param grownBy Bytes added */
   report(grownBy = 0): void {
     if (this.#bytes !== undefined) this.#bytes += grownBy;
     const change = this.#state === "r" ? "running" : "ended";
@@ -327,13 +331,14 @@ class RedisHeldRecording implements HeldRecording {
     this.#all.budget.add({ id, change, bytes: this.#bytes, facts }, grownBy);
   }
 
-  /** Takes no more entries: the budget has no room. */
+  /** Accepts no more entries, because the budget has no room. */
   refuse(): void {
     this.#isFull = true;
   }
 
   /**
-   * Renews the lease. A failure is for the next renewal, or for the next write, which fails too.
+   * Renews the lease. Failures are ignored: the next renewal tries again, and the next write fails
+   * too.
    */
   async renew(): Promise<void> {
     if (this.#isOver) return;
@@ -349,24 +354,24 @@ class RedisHeldRecording implements HeldRecording {
   }
 
   /**
-   * Writes again what the server lacks that has taken over from another one.
+   * Restores the data that a new primary lacks.
    *
-   * @throws {RecordingLost} If another gateway has taken over, or entries are missing that are not
-   * here any more
+   * @throws {RecordingLost} If another gateway has taken over, or entries are missing that were
+   * dropped here
    */
   async restore(): Promise<void> {
     this.#restoring ??= this.#restore().finally(() => this.#restoring = undefined);
     await this.#restoring;
   }
 
-  /** Tells the holder, once, that somebody stops it. */
+  /** Notifies the holder, once, that a stop was requested. */
   stop(): void {
     if (this.#isStopped || this.#isOver) return;
     this.#isStopped = true;
     this.begun.holder.onStop();
   }
 
-  /** Tells the holder, once, that it does not hold it any more. */
+  /** Notifies the holder, once, that it has lost the recording. */
   lose(): void {
     if (this.#isOver) return;
     this.#leave();
@@ -429,7 +434,7 @@ class RedisHeldRecording implements HeldRecording {
       if (this.#generation !== this.#all.generation) await this.restore();
       if (readWritten(await this.#all.run(script, this.id, args))) this.stop();
     } catch (error) {
-      // A renewal can come to Redis after the end: it finds a recording that does not run, and
+      // A renewal can reach Redis after the end. It then finds a recording that does not run, but
       // nothing is lost.
       const isLate = script === "renew" && this.#isEnding;
       if (error instanceof RecordingLost && !isLate) this.lose();
@@ -446,7 +451,7 @@ function toRestoredEntry(entry: SealedEntry): (string | number | Buffer)[] {
   return [toEntryId(entry), entry.offset, lengthAfter(entry), toBuffer(entry.sealed)];
 }
 
-/** Returns the error of a store that has no room, where Redis fails for that. */
+/** Returns the error for a full store if Redis is out of memory, else the same error. */
 export function toFailure(error: unknown): unknown {
   const isFull = error instanceof RedisFailed && error.cause instanceof Error &&
     /\bOOM\b/.test(error.cause.message);

@@ -1,6 +1,6 @@
 /**
- * The entries that a gateway wrote last, which a failover of their store can lose: for a time, and
- * within a bound.
+ * The latest entries of a gateway, which a failover of their store can lose. They are kept for a
+ * limited time, up to a maximum size.
  *
  * @module
  */
@@ -8,13 +8,13 @@ import type { Clock } from "../../exchange/clock.ts";
 import type { SealedEntry } from "../recording_store.ts";
 
 /**
- * Time for which entries are kept. Sentinels agree on another primary within a second or two; with
- * several replicas it can take longer. Milliseconds.
+ * Time for which entries are kept. Sentinels agree on another primary within a second or two, with
+ * several replicas sometimes later. Milliseconds.
  */
 export const RECENT_MS = 10_000;
-/** Bound of what is kept of all recordings. Bytes. */
+/** Maximum size of the kept entries of all recordings. Bytes. */
 const MAX_BYTES = 32 * 1024 * 1024;
-/** Memory that an entry takes in addition to its ciphertext. Bytes. */
+/** Memory of an entry in addition to its ciphertext. Bytes. */
 const ENTRY_BYTES = 300;
 
 /** The latest entries of one recording. */
@@ -43,7 +43,7 @@ export class RecentEntries {
     this.#clock = clock;
   }
 
-  /** Adds an entry that its recording's store has. */
+  /** Adds an entry that is stored. */
   add(entry: SealedEntry, log: RecentLog): void {
     const bytes = entry.sealed.byteLength + ENTRY_BYTES;
     const kept = { log, bytes, at: this.#clock.monotonic(), next: undefined };

@@ -1,15 +1,15 @@
 /**
  * Recordings in Redis, for many gateways. A write is one script, fenced by the epoch of its holder.
- * Gateways tell each other by messages what happens to a recording: a reader that waits is woken by
- * the next entry, a holder is stopped.
+ * Gateways send each other messages about recordings: the next entry wakes a waiting reader, and a
+ * holder can be stopped.
  *
- * Messages can be lost. Readers that wait ask again once a second, and a holder learns all at its
- * next write or renewal.
+ * Messages can be lost. Waiting readers ask again once a second, and a holder receives all requests
+ * at its next write or renewal.
  *
- * Readers do not block in Redis (`XREAD BLOCK`): on a Cluster one connection can't wait for streams
- * of several slots, and a connection that waits for a thousand streams would name all of them again
- * after each entry. A message is sent only to gateways that wait, and all of a gateway come over
- * one connection.
+ * Readers do not block in Redis (`XREAD BLOCK`): on a Cluster one connection cannot wait for
+ * streams of several slots, and a connection that waits for a thousand streams would have to name
+ * all of them again after each entry. A message is sent only to waiting gateways, and each gateway
+ * receives all messages over one connection.
  *
  * @module
  */
@@ -47,16 +47,16 @@ import {
 } from "../recording_store.ts";
 import { Waits } from "./waits.ts";
 
-/** The longest time for which bytes are gathered for an entry. Milliseconds. */
+/** The longest time for which bytes are collected for an entry. Milliseconds. */
 const GATHER_MS = 20;
-/** Time after which a reader that waits asks again: its message may be lost. Milliseconds. */
+/** Time after which a waiting reader asks again, because its message can be lost. Milliseconds. */
 const ASK_AGAIN_MS = 1000;
 /**
- * Time after a change of the server in which a recording that it lacks can still come: other
- * gateways notice the change a little later, and write again what they have. Milliseconds.
+ * Time after a change of the server in which missing recordings can still appear there: other
+ * gateways notice the change a little later, and then restore their recordings. Milliseconds.
  */
 const SETTLE_MS = 1000;
-/** Recordings that are looked up at once for a list. */
+/** Number of recordings that are looked up at once for a list. */
 const PAGE = 200;
 
 export interface RedisRecordingsOptions extends Partial<RecordingTimes> {
@@ -130,7 +130,7 @@ export class RedisRecordings implements RecordingStore {
     const hasRoom = await this.#held.budget.hasRoom(claim);
     const { generation } = this.#client;
     try {
-      // Without room it can still find an earlier one.
+      // Without room, the claim can still find an earlier recording.
       const send = (redis: Redis) => this.#scripts.claim(redis, keys, [...args, hasRoom ? 1 : 0]);
       const claimed = await this.#client.run(send, readClaimed);
       if (claimed === "full") throw new RecordingsFull("The recordings in Redis have no room");
@@ -146,7 +146,7 @@ export class RedisRecordings implements RecordingStore {
     } catch (error) {
       this.#held.budget.add({ id, change: "deleted" });
       const late = error instanceof RedisFailed ? error.late : undefined;
-      // Redis may have begun it after all; no gateway writes it.
+      // Redis can have begun it nevertheless, but no gateway writes it.
       late?.catch(() => {}).then(() => this.#held.discard(id, 1));
       throw toFailure(error);
     }
@@ -226,11 +226,11 @@ export class RedisRecordings implements RecordingStore {
   }
 
   /**
-   * Asks until there is what is waited for, or the time is over. A failure ends no wait: Redis may
-   * be back in time.
+   * Asks until the awaited state is reached, or the time is over. A failure does not end the wait,
+   * because Redis can be back in time.
    *
-   * @param ask Asks; `restMs` is `undefined` if there is what is waited for, else the rest of the
-   * lease
+   * @param ask Asks once. Its `restMs` is `undefined` if the awaited state is reached, else the
+   * remaining time of the lease
    */
   async #waitFor<Answer>(
     id: string,
@@ -241,7 +241,7 @@ export class RedisRecordings implements RecordingStore {
     for (;;) {
       const leftMs = until - this.#clock.monotonic();
       const isWaiting = leftMs > 0 && signal?.aborted !== true && !this.#isClosed;
-      // It is there before the question: a message may come before the answer.
+      // The wait begins before the request, because a message can arrive before the answer.
       const wait = isWaiting ? this.#waits.add(id) : undefined;
       try {
         await this.#held.restore(id);
@@ -269,13 +269,13 @@ export class RedisRecordings implements RecordingStore {
     void this.#held.restoreAll();
   }
 
-  /** Waits until all gateways have had the time to write again what the server lacks. */
+  /** Waits until all gateways have had time to restore recordings that the server lacks. */
   async #settled(): Promise<void> {
     const leftMs = this.#changedAt + SETTLE_MS - this.#clock.monotonic();
     if (leftMs > 0) await new Promise<void>((resolve) => this.#clock.timer(leftMs, resolve));
   }
 
-  /** Asks again if there was nothing, and the server has changed a short time ago. */
+  /** Asks again if nothing was found and the server has changed recently. */
   async #unlessChanged<Answer>(
     ask: () => Promise<Answer>,
     isNothing: (answer: Answer) => boolean = (answer) => answer === undefined,
@@ -307,7 +307,7 @@ export class RedisRecordings implements RecordingStore {
   }
 }
 
-/** Tells whether a recording runs at its holder, and its answer has not begun. */
+/** Returns whether a recording runs at its holder, and its answer has not begun. */
 function isHeadDue({ state, isHeld, head }: StoredRecording): boolean {
   return state === "running" && isHeld && head === undefined;
 }

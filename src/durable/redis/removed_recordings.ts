@@ -1,7 +1,6 @@
 /**
- * Recordings in Redis that this gateway has removed. A removal that fails is tried for as long as a
- * lease; a failover can lose a removal that was done, so it is repeated at the server that has
- * taken over.
+ * Recordings in Redis that this gateway has removed. A failed removal is retried for the duration
+ * of a lease. A failover can lose a successful removal, so it is repeated at the new primary.
  *
  * @module
  */
@@ -11,16 +10,16 @@ import { toDeletedKey, toLogKey, toRecordingKey } from "./replies.ts";
 import { DELETE, DISCARD } from "./scripts.ts";
 import { RECENT_MS } from "./recent_entries.ts";
 
-/** Deadline of calls for which no caller waits, or which carry many bytes. Milliseconds. */
+/** Deadline of commands for which no caller waits, or which have many bytes. Milliseconds. */
 export const PATIENT_MS = 1000;
-/** Removals that are repeated at once. */
+/** Number of removals that are repeated at once. */
 const REPEATED_AT_ONCE = 100;
 const TRIES = 4;
 
 export interface RemovedRecordingsOptions {
   readonly client: RedisClient;
   readonly clock: Clock;
-  /** Time for which the id of an expired recording is known. Milliseconds. */
+  /** Time for which the id of an expired recording stays known. Milliseconds. */
   readonly tombstoneMs: number;
 }
 
@@ -75,7 +74,7 @@ export class RemovedRecordings {
     this.#add(id, run).doneAt = generation;
   }
 
-  /** Repeats what failed, and what was done at another server. Never rejects. */
+  /** Repeats failed removals, and removals that were done at another server. Never rejects. */
   async repeat(): Promise<void> {
     this.#repeating ??= this.#repeatAll().finally(() => this.#repeating = undefined);
     await this.#repeating;
@@ -110,7 +109,7 @@ export class RemovedRecordings {
       removal.doneAt = generation;
       removal.triesLeft = TRIES;
     } catch {
-      // The next turn tries again.
+      // The next round tries again.
     }
   }
 }

@@ -1,5 +1,5 @@
 /**
- * Names and values of recordings in Redis: keys, ids of entries, and what the scripts answer.
+ * Names and values of recordings in Redis: keys, ids of entries, and the answers of scripts.
  *
  * @module
  */
@@ -24,14 +24,14 @@ const STATES: Readonly<Record<string, RecordingState>> = {
   x: "expired",
 };
 
-/** A recording, and the rest of its lease. */
+/** A recording, and the remaining time of its lease. */
 export interface FoundRecording {
   readonly stored: StoredRecording;
-  /** Milliseconds; none once it has ended. */
+  /** Milliseconds; 0 once it has ended. */
   readonly leaseMs: number;
 }
 
-/** A part of a recording, and the rest of its lease. */
+/** A part of a recording, and the remaining time of its lease. */
 export interface FoundPart {
   readonly part: RecordingPart;
   readonly isRunning: boolean;
@@ -59,10 +59,7 @@ export function toNameKey(id: string, name: string): string {
   return `sallyport:{${tagOf(id)}}:name:${name}`;
 }
 
-/**
- * Returns the id of an entry in its stream: Redis knows no offset of 0 there, so that they begin at
- * 1.
- */
+/** Returns the id of an entry in its stream. Ids begin at 1, because Redis does not allow 0. */
 export function toEntryId({ offset, kind }: Pick<SealedEntry, "offset" | "kind">): string {
   return `${offset + 1}-${kind}`;
 }
@@ -72,13 +69,13 @@ export function toBuffer({ buffer, byteOffset, byteLength }: Uint8Array): Buffer
   return Buffer.from(buffer, byteOffset, byteLength);
 }
 
-/** Returns the facts of a recording in the order in which scripts take them. */
+/** Returns the facts of a recording in the order of the scripts' arguments. */
 export function toFactArguments(facts: RecordingFacts): (string | number)[] {
   const { owner, digest, provider, keyId, operation, startedAt, keepMs } = facts;
   return [owner, digest, provider, keyId, operation, startedAt, keepMs];
 }
 
-/** Reads the answer to a claim that belongs to an earlier recording, or to a look-up. */
+/** Reads the answer to a claim that found an earlier recording, or to a look-up. */
 export function readFound(answer: unknown): FoundRecording | undefined {
   if (answer === null) return undefined;
   const all = toArray(answer);
@@ -121,7 +118,7 @@ export function readPart(answer: unknown): FoundPart | undefined {
 }
 
 /**
- * Reads the answer to a write of the holder. @returns Whether somebody stops it @throws
+ * Reads the answer to a write of the holder. @returns Whether a stop was requested @throws
  * {RecordingLost}
  */
 export function readWritten(answer: unknown): boolean {
@@ -134,7 +131,8 @@ export function readWritten(answer: unknown): boolean {
 /**
  * Reads the answer to a claim of a new recording.
  *
- * @returns Whether the call is made again; `full` if there is no room; `undefined` for no new one
+ * @returns Whether the call is repeated; `full` if there is no room; `undefined` if there is no new
+ * recording
  */
 export function readNew(answer: unknown): boolean | "full" | undefined {
   const [kind, isRestarted] = toArray(answer);

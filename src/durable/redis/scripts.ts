@@ -1,44 +1,45 @@
 /**
- * Scripts of the recordings in Redis. Each touches the keys of one tag: one slot of a Cluster.
+ * Scripts of the recordings in Redis. Each uses only keys of one tag, so only one slot of a
+ * Cluster.
  *
  * A recording is a hash of its facts and a stream of its entries. The id of an entry in the stream
  * is made of its offset and its kind, so that Redis keeps the order; its only field has the epoch
  * as its name. All times are those of the server.
  *
  * Fields of the hash: `s` state (`r` running, `c` complete, `b` broken, `x` expired), `e` epoch,
- * `g` gateway that holds it, `u` end of the lease, `l` length, `x` expiry, `i` 1 if the holder has
- * readers, `a` last read at another gateway, `p` 1 if somebody stops it, `w` gateways that wait for
- * more, `n` name; and of the facts `o` owner, `d` digest, `v` provider, `k` key, `t` operation, `b`
- * begin, `m` time for which it is kept. The names are short and no value is in JSON: a small hash
- * of short values takes Redis a third of the memory.
+ * `g` gateway that writes it, `u` end of the lease, `l` length, `x` expiry, `i` 1 if the holder has
+ * readers, `a` last read at another gateway, `p` 1 if a stop was requested, `w` gateways that wait
+ * for more, `n` name; and of the facts `o` owner, `d` digest, `v` provider, `k` key, `t` operation,
+ * `b` begin, `m` time for which it is kept. The names are short and no value is in JSON: a small
+ * hash of short values needs a third of the memory in Redis.
  *
  * @module
  */
 import { NOW } from "../../storage/redis_script.ts";
 import { FIRST_EPOCH, MAX_READ_BYTES } from "../recording_store.ts";
 
-/** Begin of the names of channels: each gateway hears its own. */
+/** Prefix of the names of channels. Each gateway subscribes to its own channel. */
 export const CHANNEL = "sallyport:recordings:";
 /** Name of the set of all recordings, for lists. */
 export const INDEX = "sallyport:recordings";
 
-/** Minimum interval between two messages to a holder that a recording is read. Milliseconds. */
+/** Minimum interval between two messages to a holder about readers. Milliseconds. */
 const TELL_EVERY_MS = 1000;
 /** Time for which a recording counts as read after a read at another gateway. Milliseconds. */
 const READ_LATELY_MS = 3000;
 /**
- * Bound of the entries of one recording. XADD's own bound would drop the first ones; half an hour
- * of entries every 20 ms is less.
+ * Maximum number of entries of one recording. The limit of XADD is not used, because it would drop
+ * the first entries. Half an hour with an entry every 20 ms is below it.
  */
 const MAX_ENTRIES = 131_072;
-/** Recordings of one name that a retry by body may find. */
+/** The most recordings of one name that a retry by body can find. */
 const MAX_NAMED = 64;
 /** The most entries that one read returns, about. */
 const MAX_READ_ENTRIES = 512;
 /** Entries that a read takes from the stream at once. */
 const PAGE = 16;
 
-// ARGV[1] is the id of the recording in all scripts of one.
+// ARGV[1] is the id of the recording in all scripts of one recording.
 const TELL = `local function tell(gateway, word, id)
   redis.call('PUBLISH', '${CHANNEL}' .. gateway, word .. ' ' .. id)
 end
@@ -86,7 +87,8 @@ const PROLONG = `local function prolong(key, ms)
 end
 `;
 
-// Keys of recordings that a name leads to can't be known before: they have the slot of the name.
+// The keys of the recordings of a name are not known in advance. They have the same slot as the
+// name.
 const KEY_OF = `local function keyOf(part, id)
   return 'sallyport:{' .. string.sub(id, 1, 6) .. '}:' .. part .. ':' .. string.sub(id, 8)
 end
@@ -107,11 +109,11 @@ end
 
 /**
  * Claims a name. KEYS: recording, its name if it has one. ARGV: id, gateway, kind of the name (`-`
- * for none), 1 for a retry, lease, life of the hash, life of the name, facts: owner, digest,
- * provider, key, operation, begin, time to keep; name, if it has one; 0 if there is no room for a
- * new one. Answer: the recording that the name belongs to; or `+` for a new one (`-` without room),
- * and 1 if it is made again: of those that broke or were discarded, only lost ones still have their
- * name.
+ * for none), 1 for a retry, lease, lifetime of the hash, lifetime of the name, facts: owner,
+ * digest, provider, key, operation, begin, time to keep; name, if it has one; 0 if there is no room
+ * for a new one. Answer: the recording that the name belongs to; or `+` for a new one (`-` without
+ * room), and 1 if its call is repeated. Of broken and discarded recordings, only lost ones still
+ * have their name.
  */
 export const CLAIM: string = `${BEGIN}${STATE}${NOTE_READ}${PROLONG}${DESCRIBE}
 local isRestarted, newest, running, unread = 0, nil, {}, nil
@@ -164,8 +166,8 @@ return reply`;
 
 /**
  * Reads entries. KEYS: recording, log. ARGV: id, gateway, 1 to wait if there are none, offset + 1.
- * Answer: the state, the rest of the lease, and of each entry its id, its epoch and its ciphertext;
- * none if the recording is gone.
+ * Answer: the state, the remaining time of the lease, and for each entry its id, its epoch and its
+ * ciphertext; nothing if the recording is gone.
  */
 export const READ: string = `${BEGIN}${STATE}${NOTE_READ}${WAIT}
 local r = redis.call('HMGET', KEYS[1], 's', 'u', 'x', 'm', 'l', 'g', 'a', 'w')
@@ -196,8 +198,8 @@ end
 if #reply == 2 and state == 'r' and ARGV[3] == '1' then wait(r[8], ARGV[2]) end
 return reply`;
 
-// A log that was lost never begins again in the middle, and an entry never follows a gap: both
-// would look like a whole.
+// A lost log never starts again in the middle, and no entry follows a gap, because both would look
+// complete.
 const ADD = `local id, epoch, offset = ARGV[3], ARGV[2], tonumber(ARGV[4])
 local function isThere()
   local entry = redis.call('XRANGE', KEYS[2], id, id)[1]
@@ -214,8 +216,8 @@ end
 
 /**
  * Appends an entry. KEYS: recording, log. ARGV: id, epoch, id of the entry, offset, ciphertext,
- * kind, length after it, life of the log. Answer: 1, or 0 if the recording is lost, or 2 if it is
- * full; and 1 if somebody stops it.
+ * kind, length after it, lifetime of the log. Answer: 1, or 0 if the recording is lost, or 2 if it
+ * is full; and 1 if a stop was requested.
  */
 export const APPEND: string = `${TELL}${WAKE}${ADD}
 if r[1] ~= 'r' or r[2] ~= epoch then return {0} end
@@ -265,8 +267,8 @@ wake(r[3])
 return 1`;
 
 /**
- * Deletes a recording in any state. KEYS: recording, log, mark. ARGV: id, life of the mark, which
- * keeps its holder from writing it again. Answer: 1.
+ * Deletes a recording in any state. KEYS: recording, log, mark. ARGV: id, lifetime of the mark,
+ * which prevents its holder from writing it again. Answer: 1.
  */
 export const DELETE: string = `${BEGIN}${NAME}${WAKE}
 local r = redis.call('HMGET', KEYS[1], 'w', 'n')
@@ -277,9 +279,9 @@ wake(r[1])
 return 1`;
 
 /**
- * Renews a lease. KEYS: recording, log. ARGV: id, epoch, lease, life of the hash, that of log and
- * name, 1 if the holder has readers. Answer: 1, or 0 if the recording is lost; and 1 if somebody
- * stops it.
+ * Renews a lease. KEYS: recording, log. ARGV: id, epoch, lease, lifetime of the hash, lifetime of
+ * log and name, 1 if the holder has readers. Answer: 1, or 0 if the recording is lost; and 1 if a
+ * stop was requested.
  */
 export const RENEW: string = `${NOW}${NAME}${PROLONG}
 local r = redis.call('HMGET', KEYS[1], 's', 'e', 'p', 'n')
@@ -290,16 +292,17 @@ redis.call('PEXPIRE', KEYS[2], ARGV[5])
 if r[4] then prolong(nameOf(r[4]), ARGV[5]) end
 return {1, r[3] or 0}`;
 
-/** Number of arguments of {@link RESTORE} before those of its entries. */
+/** Number of arguments of {@link RESTORE} before the arguments of its entries. */
 const RESTORE_ARGUMENTS = 19;
 
 /**
- * Writes again what a server lacks of a recording, if it has taken over from another server. KEYS:
- * recording, log, mark of a deleted one, its name if it has one. ARGV: id, epoch, gateway, lease,
- * life of the hash, that of log and name, 1 if all entries are given, state, time for which the id
+ * Writes the missing parts of a recording to a server that has become the primary. KEYS: recording,
+ * log, mark of a deleted one, its name if it has one. ARGV: id, epoch, gateway, lease, lifetime of
+ * the hash, lifetime of log and name, 1 if all entries are included, state, time for which the id
  * is known, 1 if the holder has readers, facts: owner, digest, provider, key, operation, begin,
- * time to keep; kind of the name (`-` for none), its text; and of each entry its id, offset, length
- * after it and ciphertext. Answer: 1, or 0 if the recording is lost; and 1 if somebody stops it.
+ * time to keep; kind of the name (`-` for none), its text; and for each entry its id, offset,
+ * length after it and ciphertext. Answer: 1, or 0 if the recording is lost; and 1 if a stop was
+ * requested.
  */
 export const RESTORE: string = `${BEGIN}${NAME}${WAKE}${PROLONG}${KEY_OF}
 local function place(id)

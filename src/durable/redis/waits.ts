@@ -1,13 +1,11 @@
 /**
- * Waits for recordings that change: any number of readers of one process, woken by one message.
+ * Waits for changes of recordings: one message wakes any number of readers of one process.
  *
  * @module
  */
 import type { Clock } from "../../exchange/clock.ts";
 
-/**
- * A wait that is prepared: it is woken by what happens from then on, also before it begins to wait.
- */
+/** A prepared wait: events from its creation on wake it, even before it begins to wait. */
 export class Wait {
   /** Called once it is woken or its time is over. */
   #resolve: (() => void) | undefined;

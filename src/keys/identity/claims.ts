@@ -1,6 +1,5 @@
 /**
- * The way from the claims of a verified token to what its bearer may do: a key for callers, a role
- * for operators.
+ * Converts the claims of a verified token to permissions: a key for callers, a role for operators.
  *
  * @module
  */
@@ -23,37 +22,35 @@ export interface Claims {
   readonly iat?: number;
 }
 
-/** Role at the admin listener: a viewer reads, an admin changes things too. */
+/** Role at the admin listener. A viewer can read. An admin can also make changes. */
 export type AdminRole = "viewer" | "admin";
 
-/**
- * A token whose claims are not those that the configuration asks for. Its message is for the
- * operator.
- */
+/** A token whose claims do not meet the configuration. The message is for the operator. */
 export class ClaimsRefused extends Error {
   override readonly name = "ClaimsRefused";
 }
 
-/** The longest id of a key, as the schema of keys has it. */
+/** The longest id of a key, as in the schema of keys. */
 const MAX_ID_LENGTH = 64;
 /**
- * Characters of ids that stay as they are: those of URLs, mail addresses and the subjects of
+ * Characters that stay unchanged in ids: the characters of URLs, mail addresses and subjects of
  * well-known issuers.
  */
 const PLAIN = /^[\w.@:/|+=-]+$/;
 /**
- * Digits of the digest in an id: 80 bits, so that no second subject with the same id can be found.
+ * Number of digits of the digest in an id: 80 bits, so that no second subject with the same id can
+ * be found.
  */
 const DIGEST_DIGITS = 20;
-/** The longest name for people, as the schema of keys has it. */
+/** The longest display name, as in the schema of keys. */
 const MAX_NAME_LENGTH = 256;
-/** The number of names that one claim may hold at most. */
+/** The most names in one claim. */
 const MAX_NAMES = 1000;
 
 /**
- * Makes the id of a caller. Different names never have the same id: a name that is too long or has
- * other characters than those of ids ends with `~` and a digest, and `~` is no character of the
- * others.
+ * Makes the id of a caller. Different names never have the same id: the id of a name that is too
+ * long, or that has characters not allowed in ids, ends with `~` and a digest. Other ids do not
+ * contain `~`.
  *
  * @param name Name of the caller in its tokens
  * @returns An id that no stored key has
@@ -67,8 +64,7 @@ export function toTokenId(issuer: string, name: string, digest: Digest): string 
 }
 
 /**
- * Reads a claim: one at the top by its whole name, else a nested one by its names with dots between
- * them.
+ * Reads a claim: a top-level claim with this name, or else a nested claim by its path with dots.
  */
 function readClaim(claims: Claims, name: string): unknown {
   if (Object.hasOwn(claims, name)) return claims[name];
@@ -82,7 +78,7 @@ function readClaim(claims: Claims, name: string): unknown {
   return value;
 }
 
-/** Returns the texts of a claim; numbers and booleans count as the texts that JSON has for them. */
+/** Returns the texts of a claim. Numbers and booleans are converted to their JSON text. */
 function toTexts(value: unknown): string[] {
   return [value].flat().slice(0, MAX_NAMES)
     .filter((each) =>
@@ -91,7 +87,7 @@ function toTexts(value: unknown): string[] {
     .map(String);
 }
 
-/** Applies a rule. @returns The values; none where the claim is absent and has no default */
+/** Applies a rule. @returns The values; empty if the claim is absent and has no default */
 function apply(rule: ClaimRule, claims: Claims): string[] {
   const { claim, map, value, default: fallback } = rule;
   if (claim === undefined) return toTexts(value);
@@ -114,23 +110,23 @@ function assertRequired(claims: Claims, required: IdentityConfig["require"]): vo
 const isGroup = (name: string): name is WrittenGroup =>
   name === "all" || name === "default" || Object.hasOwn(GROUPS, name as OperationGroup);
 
-/** Names that the configuration knows. */
+/** Names in the configuration. */
 export interface KnownNames {
   readonly teams: Readonly<Record<string, unknown>>;
 }
 
-/** A caller's key, and the plan that its limits are of. */
+/** A caller's key, and the plan with its limits. */
 export interface TokenKey {
   readonly key: KeyConfig;
   readonly plan: string | undefined;
 }
 
 /**
- * Makes the key of a caller. A setting that comes from a claim is never left out: a token without
- * the claim is refused, since a setting that is left out means that everything is allowed.
+ * Makes the key of a caller. A token without a claim that a setting needs is refused, because
+ * leaving out the setting would mean that everything is allowed.
  *
  * @returns The key, without an expiry, and its plan
- * @throws {ClaimsRefused} If a claim is missing, or names something that is not configured
+ * @throws {ClaimsRefused} If a claim is missing, or contains a name that is not configured
  */
 export function toTokenKey(
   claims: Claims,
@@ -179,7 +175,7 @@ function toOneName(claims: Claims, config: IdentityConfig): string {
 }
 
 /**
- * Makes the id of a caller, also of one whose token is refused for another reason.
+ * Makes the id of a caller, even if its token is refused for another reason.
  *
  * @returns The id; `undefined` if the claims yield none
  */
@@ -196,7 +192,7 @@ const RoleSchema = v.picklist(["viewer", "admin"]);
 /**
  * Finds the role of an operator.
  *
- * @returns The higher one of its roles; `undefined` if it has none
+ * @returns Its highest role; `undefined` if it has none
  */
 export function toRole(claims: Claims, { require, admin }: IdentityConfig): AdminRole | undefined {
   if (admin === undefined) return undefined;

@@ -1,7 +1,7 @@
 /**
- * The public keys of an issuer (JWKS): fetched ahead, fetched again before they are old, and kept
- * while the issuer does not answer. No request waits for them, unless its token names a key that is
- * not known yet.
+ * The public keys of an issuer (JWKS): fetched at the start, refreshed before they are old, and
+ * kept while the issuer does not answer. A request waits for them only if its token names an
+ * unknown key.
  *
  * @module
  */
@@ -11,18 +11,18 @@ import { GatewayError } from "../../errors/gateway_error.ts";
 import type { Clock } from "../../exchange/clock.ts";
 
 /**
- * Fetches a document. @returns Its text; rejects for anything but a whole answer with status 200
+ * Fetches a document. @returns Its text; rejects unless the answer is complete and has status 200
  */
 export type FetchDocument = (url: URL) => Promise<string>;
 
-/** Reads the text of a set of keys, wherever it is. */
+/** Reads the text of a set of keys, from any source. */
 export type ReadKeySet = () => Promise<string>;
 
-/** The keys that are in force. A new object means that they have changed. */
+/** The current keys. A new object means that they have changed. */
 export interface KeySet {
   /**
-   * Finds the key of a token by its header: a `JWTVerifyGetKey` of `jose`, whose types no
-   * declaration may name.
+   * Finds the key of a token by its header: a `JWTVerifyGetKey` of `jose`, whose types must not be
+   * in declarations.
    */
   readonly find: unknown;
   readonly size: number;
@@ -30,24 +30,23 @@ export interface KeySet {
 
 /** State of an issuer's keys, for operators. */
 export interface KeySetHealth {
-  /** Number of keys; 0 if none could be fetched so far. */
+  /** Number of keys; 0 if no fetch has succeeded. */
   readonly keys: number;
   /** Time since they were fetched, seconds; `null` if they never were. */
   readonly ageSeconds: number | null;
-  /** Fetches that succeeded, and that failed, since the start. */
+  /** Number of successful and failed fetches since the start. */
   readonly fetches: number;
   readonly failures: number;
-  /** Why the last fetch failed; left out if it did not. */
+  /** Reason why the last fetch failed; left out if it did not. */
   readonly failure?: string;
 }
 
 /**
- * Shortest time between two fetches for keys that are not known, and after the first failure.
- * Milliseconds.
+ * Shortest time between two fetches for unknown keys, and after the first failure. Milliseconds.
  */
 const COOLDOWN_MS = 10_000;
 const FIRST_PAUSE_MS = 1000;
-/** Limit of the number of keys: issuers have two to ten. */
+/** Maximum number of keys. Issuers have two to ten. */
 const MAX_KEYS = 100;
 /** Kinds of asymmetric keys (RFC 7518 §6.1, RFC 8037 §2). */
 const KINDS: readonly unknown[] = ["RSA", "EC", "OKP"];
@@ -57,12 +56,12 @@ export function toDiscoveryUrl(issuer: string): URL {
   return new URL(`${issuer.replace(/\/$/, "")}/.well-known/openid-configuration`);
 }
 
-/** Creates the function that finds and fetches the keys of an issuer by its description. */
+/** Creates the function that fetches an issuer's description, and then its keys. */
 export function discoverKeySet(issuer: string, fetchDocument: FetchDocument): ReadKeySet {
   return async () => {
     const found: unknown = JSON.parse(await fetchDocument(toDiscoveryUrl(issuer)));
     const { issuer: stated, jwks_uri: url } = Object(found) as Record<string, unknown>;
-    // §4.3: another issuer's description must not be used.
+    // §4.3: the description of another issuer must not be used.
     if (stated !== issuer) throw new Error("the description is of another issuer");
     if (typeof url !== "string" || !isTrustedAddress(url)) {
       throw new Error("the description names no https jwks_uri");
@@ -71,7 +70,7 @@ export function discoverKeySet(issuer: string, fetchDocument: FetchDocument): Re
   };
 }
 
-/** Reads the keys that verify signatures; others, and secrets, are left out. */
+/** Reads the keys that verify signatures. Other keys and secrets are skipped. */
 function readKeys(text: string): JWK[] {
   const { keys } = Object(JSON.parse(text)) as { keys?: unknown };
   if (!Array.isArray(keys)) throw new Error("expected an object with keys");
@@ -83,7 +82,7 @@ function readKeys(text: string): JWK[] {
   return usable;
 }
 
-/** Describes why a fetch failed: never with a part of what came. */
+/** Describes why a fetch failed, without any part of the answer. */
 function describeFailure(error: unknown): string {
   if (error instanceof SyntaxError) return "what came is no JSON";
   return error instanceof Error ? error.message : "unknown";
@@ -96,14 +95,17 @@ export interface IssuerKeysOptions {
   readonly read: ReadKeySet;
   readonly refreshMs: number;
   readonly clock: Clock;
-  /** Receives one line for the operator when the keys can't be fetched, and when they can again. */
+  /**
+   * Receives one line for the operator when the keys cannot be fetched, and when they can be
+   * fetched again.
+   */
   readonly report: (text: string) => void;
   /**
-   * False where no timer outlives a request, as on Workers: then keys are fetched while requests
-   * use them, and requests do not share a fetch.
+   * False if timers do not outlive a request, as on Workers. Keys are then fetched during requests,
+   * and requests do not share a fetch.
    */
   readonly hasTimers: boolean;
-  /** Takes work that has to be finished even when no request waits for it. */
+  /** Receives work that must be finished even if no request waits for it. */
   readonly keepAlive?: ((work: Promise<unknown>) => void) | undefined;
 }
 
@@ -117,7 +119,7 @@ export class IssuerKeys {
   #fetching: Promise<boolean> | undefined;
   #fetches = 0;
   #failures = 0;
-  /** Failures since the last success. */
+  /** Number of failures since the last success. */
   #failing = 0;
   #failure: string | undefined;
   #cancelTimer = (): void => {};
@@ -127,12 +129,12 @@ export class IssuerKeys {
     this.#options = options;
   }
 
-  /** Fetches the keys now, and from then on before they are old. Does not reject. */
+  /** Fetches the keys now, and later again before they are old. Does not reject. */
   async start(): Promise<void> {
     await this.#fetch();
   }
 
-  /** The keys in force; `undefined` if there never were any. */
+  /** The current keys; `undefined` if none were ever fetched. */
   get current(): KeySet | undefined {
     const { clock, hasTimers, keepAlive } = this.#options;
     if (!hasTimers && clock.monotonic() >= this.#dueAt) keepAlive?.(this.#fetch());
@@ -140,9 +142,9 @@ export class IssuerKeys {
   }
 
   /**
-   * Waits for the keys where there never were any.
+   * Waits for the first keys.
    *
-   * @throws {GatewayError} `key_store_unavailable`: nothing can be said of a token
+   * @throws {GatewayError} `key_store_unavailable` if they cannot be fetched
    */
   async first(): Promise<KeySet> {
     if (this.#current === undefined) await this.#fetchIfCool(FIRST_PAUSE_MS);
@@ -154,8 +156,8 @@ export class IssuerKeys {
   }
 
   /**
-   * Fetches the keys for a token that names a key that is not among them: at most once in a while,
-   * since anybody can send such a token.
+   * Fetches the keys again for a token that names an unknown key. Limited in frequency, because
+   * anyone can send such a token.
    *
    * @returns The keys, if they have changed since `known`
    */
@@ -189,15 +191,16 @@ export class IssuerKeys {
       (this.#failing === 0 ? refreshMs : Math.min(refreshMs, FIRST_PAUSE_MS * 2 ** this.#failing));
   }
 
-  /** Fetches the keys, or shares the fetch under way; not within a time after the last one. */
+  /**
+   * Fetches the keys, or shares a running fetch. Does nothing within a cooldown after the last
+   * fetch.
+   */
   async #fetchIfCool(cooldownMs: number): Promise<void> {
     const isCool = this.#options.clock.monotonic() - this.#triedAt >= cooldownMs;
     if (isCool || this.#fetching !== undefined) await this.#fetch();
   }
 
-  /**
-   * Fetches the keys; who comes meanwhile shares the fetch, where requests can. Does not reject.
-   */
+  /** Fetches the keys. Concurrent callers share the fetch if requests can. Does not reject. */
   #fetch(): Promise<boolean> {
     if (this.#fetching !== undefined && this.#options.hasTimers) return this.#fetching;
     this.#triedAt = this.#options.clock.monotonic();
@@ -213,7 +216,7 @@ export class IssuerKeys {
     try {
       const keys = readKeys(await read());
       const text = JSON.stringify(keys);
-      // Where nothing has changed, keys that are imported and tokens that are verified stay so.
+      // If the text is unchanged, imported keys and verified tokens are kept.
       if (text !== this.#text) {
         this.#current = { find: createLocalJWKSet({ keys }), size: keys.length };
       }

@@ -1,7 +1,6 @@
 /**
- * Revoked identity tokens: by their `jti`, by their subject, or by the id under which the gateway
- * knows the subject. A revocation of a subject ends the tokens that it has; those that are issued
- * later are accepted.
+ * Revoked identity tokens: by their `jti`, by their subject, or by the gateway's id of the subject.
+ * A revocation of a subject ends its existing tokens. Tokens that are issued later are accepted.
  *
  * @module
  */
@@ -10,7 +9,7 @@ import { KeyStoreError } from "../key_store.ts";
 
 /** One revocation. */
 export interface Revocation {
-  /** `iss` of the tokens; left out for an id, which names its issuer. */
+  /** `iss` of the tokens; left out for an id, which contains its issuer. */
   readonly issuer?: string | undefined;
   /** The claim, or `id` for the id of the caller in the log. */
   readonly by: "jti" | "subject" | "id";
@@ -18,12 +17,12 @@ export interface Revocation {
   readonly value: string;
   /** Time of the revocation, milliseconds since 1970. */
   readonly at: number;
-  /** Time at which every token that it concerns has expired, milliseconds since 1970. */
+  /** Time at which all its tokens have expired, milliseconds since 1970. */
   readonly until: number;
 }
 
 /**
- * The part of a verified token that revocations look at.
+ * The part of a verified token that revocations use.
  *
  * @example Revoke tokens in an embedded gateway
  * ```ts
@@ -49,34 +48,33 @@ export interface RevocableToken {
   readonly id: string | undefined;
   /** `iat`, milliseconds since 1970. */
   readonly issuedAt: number;
-  /** The difference of clocks that is tolerated, milliseconds. */
+  /** The tolerated difference of clocks, milliseconds. */
   readonly leewayMs: number;
 }
 
 /**
- * Port: where revocations are kept. Every process has a copy in memory, which is at most a second
- * old.
+ * Port: storage of revocations. Every process has a copy in memory, which is at most a second old.
  */
 export interface RevocationRegistry {
   /**
-   * Tells whether a token is revoked. In memory: no request waits for it.
+   * Returns whether a token is revoked. It answers from memory, so no request waits for it.
    *
    * @param token A verified token
    */
   isRevoked(token: RevocableToken): boolean;
-  /** False until the revocations could be read once: nothing can be said of a token before. */
+  /** False until the revocations were read once. Before that, the state of a token is unknown. */
   readonly isReady: boolean;
   /**
    * Adds a revocation, which takes effect here at once and everywhere within a second.
    *
-   * @throws {KeyStoreUnavailable} When it can't be written
+   * @throws {KeyStoreUnavailable} If it cannot be written
    */
   revoke(revocation: Revocation): Promise<void>;
   /** @returns The revocations of tokens that have not expired, the latest first */
   list(): Promise<readonly Revocation[]>;
 }
 
-/** Limit of the revocations that are kept; each expires with the tokens that it concerns. */
+/** Maximum number of stored revocations. Each expires with its tokens. */
 export const MAX_REVOCATIONS = 100_000;
 
 const toKey = (issuer: string | undefined, by: Revocation["by"], value: string): string =>
@@ -92,14 +90,14 @@ export class RevocationIndex {
     for (const each of all) this.add(each);
   }
 
-  /** Adds one; of two for the same tokens the later one counts. */
+  /** Adds one. Of two revocations for the same tokens, the later one counts. */
   add(revocation: Revocation): void {
     const key = toKey(revocation.issuer, revocation.by, revocation.value);
     const before = this.#all.get(key);
     if (before === undefined || before.at < revocation.at) this.#all.set(key, revocation);
   }
 
-  /** Tells whether it has a revocation, or a later one of the same tokens. */
+  /** Returns whether it has a revocation, or a later one for the same tokens. */
   has(revocation: Revocation): boolean {
     const found = this.#all.get(toKey(revocation.issuer, revocation.by, revocation.value));
     return found !== undefined && found.at >= revocation.at;
@@ -116,13 +114,13 @@ export class RevocationIndex {
     );
   }
 
-  /** Tells whether a token is revoked. */
+  /** Returns whether a token is revoked. */
   isRevoked(token: RevocableToken): boolean {
     const { issuer, jti, subject, id, issuedAt, leewayMs } = token;
     const all = this.#all;
     if (all.size === 0) return false;
     if (jti !== undefined && all.has(toKey(issuer, "jti", jti))) return true;
-    // A token that was issued within the tolerated difference of clocks may have come before the
+    // A token that was issued within the tolerated difference of clocks can be older than the
     // revocation.
     const isBefore = (found: Revocation | undefined) =>
       found !== undefined && issuedAt <= found.at + leewayMs;
@@ -140,7 +138,7 @@ const RevocationSchema: v.GenericSchema<unknown, Revocation> = v.object({
 });
 
 /**
- * Reads one revocation as it is stored.
+ * Reads one stored revocation.
  *
  * @throws {Error} For anything else
  */
@@ -148,7 +146,7 @@ export function readRevocation(stored: unknown): Revocation {
   return v.parse(RevocationSchema, stored);
 }
 
-/** Refuses one more revocation. @throws {KeyStoreError} */
+/** Refuses another revocation. @throws {KeyStoreError} */
 export function refuseMore(): never {
   throw new KeyStoreError(`Cannot revoke more tokens: ${MAX_REVOCATIONS} revocations are in force`);
 }

@@ -19,7 +19,7 @@ import {
   type RevocationRegistry,
 } from "./revocations.ts";
 
-/** Interval at which the file is looked at. Milliseconds. */
+/** Interval at which the file is checked. Milliseconds. */
 const WATCH_MS = 300;
 
 function readFileText(text: string): Revocation[] {
@@ -34,7 +34,7 @@ async function* toParts(all: readonly Revocation[]): AsyncGenerator<Uint8Array> 
   yield await Promise.resolve(Buffer.from(`${JSON.stringify({ revoked: all }, null, 1)}\n`));
 }
 
-/** Revocations in a file. Without the file there are none: the first revocation makes it. */
+/** Revocations in a file. Without the file there are none. The first revocation creates it. */
 export class FileRevocations implements RevocationRegistry {
   readonly #file: SharedFile;
   readonly #clock: Clock;
@@ -46,7 +46,7 @@ export class FileRevocations implements RevocationRegistry {
   #isClosed = false;
   #cancelTimer = (): void => {};
 
-  /** @param options The clock; a function that is told in one line of a broken file */
+  /** @param options The clock; a function that receives one line about a broken file */
   constructor(
     file: SharedFile,
     { clock, report }: { clock: Clock; report: (text: string) => void },
@@ -60,13 +60,13 @@ export class FileRevocations implements RevocationRegistry {
     return this.#isReady;
   }
 
-  /** Reads the file and watches it from then on. @throws {ConfigError} When it can't be read */
+  /** Reads the file and watches it from then on. @throws {ConfigError} If it cannot be read */
   async start(): Promise<void> {
     await this.check();
     this.#watch();
   }
 
-  /** Reads the file. @throws {ConfigError} When it can't be read */
+  /** Reads the file. @throws {ConfigError} If it cannot be read */
   async check(): Promise<void> {
     try {
       await this.#read();
@@ -125,7 +125,7 @@ export class FileRevocations implements RevocationRegistry {
   async #read(): Promise<void> {
     const version = await this.#file.look();
     if (version === this.#version) return;
-    // A file that is removed takes its revocations back.
+    // If the file is deleted, its revocations end.
     this.#index.replace(
       version === "" ? [] : readFileText((await this.#file.read()).toString("utf8")),
     );
@@ -144,7 +144,7 @@ export class FileRevocations implements RevocationRegistry {
     );
   }
 
-  /** Reads the file where it has changed. While it is broken, the revocations before hold. */
+  /** Reads the file if it has changed. While it is broken, the previous revocations apply. */
   async #follow(): Promise<void> {
     const glance = await this.#file.glance();
     if (glance === this.#glance) return;

@@ -37,8 +37,8 @@ const FAULTS_BY_CLAIM: Readonly<Record<string, TokenFault>> = {
 };
 
 /**
- * Returns the fault that made `jose` refuse a token. Anything else it throws is about the key: too
- * short, or unknown here.
+ * Returns the fault for which `jose` refused a token. Its other errors are about the key, which is
+ * too short or unknown.
  */
 export function toRefused(error: unknown): TokenRefused {
   const { code, claim, reason, payload } = Object(error) as Record<string, unknown>;
@@ -52,13 +52,13 @@ export function toRefused(error: unknown): TokenRefused {
   );
 }
 
-/** Returns whether the signature of a token is another one than its key makes. */
+/** Returns whether the signature of a token does not match its key. */
 export const isWrongSignature = (error: unknown): boolean =>
   Object(error).code === "ERR_JWS_SIGNATURE_VERIFICATION_FAILED";
 
 /**
- * Returns the keys that a token could mean, where it names none and several fit; `undefined` for
- * any other error.
+ * Returns the candidate keys of a token that names no key, if several fit; `undefined` for any
+ * other error.
  */
 export function findCandidates<Key>(error: unknown): AsyncIterable<Key> | undefined {
   return Object(error).code === "ERR_JWKS_MULTIPLE_MATCHING_KEYS"

@@ -1,20 +1,18 @@
 /**
- * The form of an identity token: a JWT in compact serialization (RFC 7519 §3, RFC 7515 §7.1).
- * Nothing that is read here has been verified.
+ * The form of an identity token: a JWT in compact serialization (RFC 7519 §3, RFC 7515 §7.1). All
+ * values that are read here are unverified.
  *
  * @module
  */
 import { decodeJwt } from "jose";
 import type { Claims } from "./claims.ts";
 
-/**
- * The longest token that is looked at: as much as a header with a credential may hold. Characters.
- */
+/** The longest token that is read: the longest allowed header with a credential. Characters. */
 export const MAX_TOKEN_LENGTH = 8192;
 
 /**
- * Three parts in base64url, of which the first two hold JSON objects: `{"`, `{ ` or `{` and the end
- * of a line.
+ * Three parts in base64url. The first two contain JSON objects: `{"`, `{ ` or `{` and the end of a
+ * line.
  */
 const FORM = /^e[yw][\w-]+\.e[yw][\w-]+\.[\w-]*$/;
 
@@ -26,7 +24,7 @@ export function hasTokenForm(text: string): boolean {
 /**
  * Reads the claims of a token without verifying it.
  *
- * @returns The claims; `undefined` where there are none to read
+ * @returns The claims; `undefined` if there are none
  */
 export function peekClaims(token: string): Claims | undefined {
   try {
@@ -37,16 +35,15 @@ export function peekClaims(token: string): Claims | undefined {
 }
 
 /**
- * The number of parts of a text that are decoded at most: a text may be long, and full of what
- * looks like tokens.
+ * The most parts of a text that are decoded, because a text can be long and full of parts that look
+ * like tokens.
  */
 const MAX_DECODED = 20;
 
 /**
- * Reads the claims of what in a text may be a token, whatever stands before and after it: of the
- * first ones, if there are many.
+ * Reads the claims of possible tokens within a text. If there are many, only of the first ones.
  *
- * @returns Claims of tokens, which may be of anybody
+ * @returns Claims of tokens, of any issuer
  */
 export function* findClaims(text: string): Generator<Claims> {
   let decoded = 0;

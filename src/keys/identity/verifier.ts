@@ -1,7 +1,7 @@
 /**
- * Verification of identity tokens: signature, issuer, audience and times, then what its claims
- * stand for. A token that was verified is remembered by its digest, so that its next use costs no
- * signature check.
+ * Verification of identity tokens: signature, issuer, audience and times, then the permissions from
+ * its claims. A verified token is remembered by its digest, so that its next use needs no signature
+ * check.
  *
  * @module
  */
@@ -38,11 +38,11 @@ import {
 } from "./token_fault.ts";
 import { findClaims, hasTokenForm, MAX_TOKEN_LENGTH, peekClaims } from "./token_form.ts";
 
-/** Maximum number of verified tokens that are remembered: about a kilobyte each. */
+/** Maximum number of remembered tokens, of about a kilobyte each. */
 const MAX_CACHED = 10_000;
 /**
- * Media types of tokens that stand for a bearer (RFC 7519 §5.1, RFC 9068 §2.1); a token need not
- * say.
+ * Media types of tokens that identify a bearer (RFC 7519 §5.1, RFC 9068 §2.1). The type is
+ * optional.
  */
 const TYPES: readonly unknown[] = [undefined, "jwt", "at+jwt"];
 /**
@@ -50,12 +50,12 @@ const TYPES: readonly unknown[] = [undefined, "jwt", "at+jwt"];
  */
 const COMPLAINT_EVERY_MS = 60_000;
 
-/** A caller's token: the key that it stands for, or why it is refused. */
+/** The result for a caller's token: its key, or the reason for its refusal. */
 export type ResolvedToken =
   | TokenKey & { readonly fault?: undefined }
   | { readonly fault: TokenFault; readonly keyId: string | undefined };
 
-/** An operator who was signed in by a token. */
+/** An operator that was signed in with a token. */
 export interface TokenOperator {
   /** Id of the subject, with the name of its issuer. */
   readonly id: string;
@@ -75,7 +75,7 @@ export interface VerifierParts extends KnownNames {
   readonly counts?: TokenCounts | undefined;
   /** Receives one line for the operator about tokens whose claims do not fit. */
   readonly report?: ((text: string) => void) | undefined;
-  /** Ends what the verifier alone uses. */
+  /** Closes the parts that only this verifier uses. */
   readonly close?: (() => void) | undefined;
 }
 
@@ -87,18 +87,18 @@ interface Issuer {
 }
 
 /**
- * A token whose signature is good. Of its claims only those are kept that the gateway needs: the
- * others may be large.
+ * A token with a valid signature. Only the claims that the gateway needs are kept, because the
+ * others can be large.
  */
 interface Verified extends RevocableToken {
   readonly source: Issuer;
-  /** The set of keys that it was verified by: with another one it is verified again. */
+  /** The set of keys with which it was verified. If the set changes, it is verified again. */
   readonly by: KeySet;
   /** Time from which it is refused, milliseconds since 1970. */
   readonly expiresAt: number;
-  /** The caller's key; a fault where its claims yield none. */
+  /** The caller's key, or a fault if its claims yield none. */
   readonly resolved: ResolvedToken;
-  /** The operator's role; `undefined` where its claims yield none. */
+  /** The operator's role; `undefined` if its claims yield none. */
   readonly role: AdminRole | undefined;
 }
 
@@ -125,7 +125,7 @@ export class TokenVerifier {
     }));
   }
 
-  /** True if tokens of an issuer sign operators in. */
+  /** True if tokens of any issuer can sign operators in. */
   get hasOperators(): boolean {
     return this.#issuers.some(({ config }) => config.admin !== undefined);
   }
@@ -140,7 +140,7 @@ export class TokenVerifier {
     return this.#issuers.map(({ config, keys }) => ({ name: config.name, ...keys.health }));
   }
 
-  /** Ends the fetches of public keys, unless others use these too. */
+  /** Ends the fetches of public keys, unless they are shared. */
   close(): void {
     this.#parts.close?.();
   }
@@ -151,8 +151,8 @@ export class TokenVerifier {
   }
 
   /**
-   * Returns whether a text holds a token for this gateway, whether or not it is good. Tokens of the
-   * same issuer for other audiences, such as a provider, are none.
+   * Returns whether a text contains a token for this gateway, valid or not. Tokens of the same
+   * issuer for other audiences, such as a provider, do not count.
    */
   isHeldIn(text: string): boolean {
     for (const claims of findClaims(text)) if (this.#find(claims) !== undefined) return true;
@@ -160,10 +160,10 @@ export class TokenVerifier {
   }
 
   /**
-   * Finds the key that a caller's token stands for.
+   * Finds the key of a caller's token.
    *
-   * @returns The key, or the fault; a promise where a signature has to be checked
-   * @throws {GatewayError} `key_store_unavailable` where its issuer's keys or the revocations were
+   * @returns The key, or the fault; a promise if a signature must be checked
+   * @throws {GatewayError} `key_store_unavailable` if its issuer's keys or the revocations were
    * never read
    */
   resolve(token: string): ResolvedToken | Promise<ResolvedToken> {
@@ -176,7 +176,7 @@ export class TokenVerifier {
   }
 
   /**
-   * Finds the operator whom a token signs in.
+   * Finds the operator that a token signs in.
    *
    * @returns The operator; `undefined` for any other token
    * @throws {GatewayError} `key_store_unavailable`
@@ -194,7 +194,7 @@ export class TokenVerifier {
     }
   }
 
-  /** Returns a token that was verified, if it still is. */
+  /** Returns a verified token, if it is still valid. */
   #recall(token: string): Verified | undefined {
     const { digest, clock } = this.#parts;
     const cached = this.#verified.get(digest(token));
@@ -238,7 +238,7 @@ export class TokenVerifier {
     counts.set(name, own);
   }
 
-  /** Finds the issuer that claims name, with an audience of this gateway. */
+  /** Finds the issuer of claims with an audience of this gateway. */
   #find(claims: Claims | undefined): Issuer | undefined {
     const audiences = [claims?.aud].flat();
     return this.#issuers.find(({ config }) =>
@@ -302,23 +302,23 @@ export class TokenVerifier {
     }
   }
 
-  /** Tells the operator of claims that do not fit, each at most once a minute. */
+  /** Reports claims that do not fit to the operator, each at most once a minute. */
   #complain(name: string, why: string): void {
     const { clock, report } = this.#parts;
     const now = clock.monotonic();
     const text = `a token of ${name} is refused: ${why}`;
     if (now - (this.#complainedAt.get(text) ?? -Infinity) < COMPLAINT_EVERY_MS) return;
-    this.#complainedAt.set(text, now); // bounded: the messages name settings, never values
+    this.#complainedAt.set(text, now); // bounded, because the messages name only settings
     report?.(text);
   }
 }
 
-/** The part of a verifier that deals with callers. */
+/** The part of a verifier for callers. */
 export type CallerTokens = Pick<TokenVerifier, "isToken" | "isHeldIn" | "resolve" | "close">;
 
 /**
- * Verifies a token by the key that its header names. A token that names no key is tried with each
- * key that its algorithm can use (RFC 7515 §4.1.4: `kid` is a hint, and optional).
+ * Verifies a token with the key that its header names. If it names none, each key that fits its
+ * algorithm is tried (RFC 7515 §4.1.4: `kid` is a hint, and optional).
  */
 async function verifySignature(
   token: string,
@@ -337,7 +337,7 @@ async function verifySignature(
       });
       if (result !== undefined) return result;
     }
-    // None of them fits. The issuer may have published another one since.
+    // No key fits. The issuer can have published another one since.
     throw new errors.JWKSNoMatchingKey();
   }
 }

@@ -1,8 +1,8 @@
 /**
- * A cache of keys that come from afar. A cached key is used for at most a second, and refreshed
- * before. While its store fails, keys that were good within the last {@link STALE_MS} stay good,
- * also those that only another process of the gateway has met; all others are answered with
- * `key_store_unavailable`, because nothing is known of them.
+ * A cache for keys of a remote store. A cached key is used for at most a second, and refreshed
+ * earlier. While its store fails, keys that were valid within the last {@link STALE_MS} stay valid,
+ * including keys that only another process of the gateway has seen. All others are answered with
+ * `key_store_unavailable`, because their state is unknown.
  *
  * @module
  */
@@ -18,9 +18,9 @@ import { RecentMap } from "../../exchange/recent_map.ts";
  */
 const FRESH_MS = 1000;
 const REFRESH_MS = 500;
-/** Time for which a key stays good while its store fails. Milliseconds. */
+/** Time for which a key stays valid while its store fails. Milliseconds. */
 export const STALE_MS: number = 5 * 60_000;
-/** Maximum number of cached keys, and of cached digests that no key has. */
+/** Maximum number of cached keys, and of cached digests without a key. */
 const MAX_CACHED = 50_000;
 
 interface Cached {
@@ -36,8 +36,8 @@ export class KeyCache {
   readonly #fetch: FetchKey;
   readonly #clock: Clock;
   readonly #siblings: KeySiblings | undefined;
-  // By digest, never by id: who knows an id must not profit from what another presented. Apart, so
-  // that a flood of unknown digests does not push out the keys.
+  // By digest, never by id, so that a caller that knows an id cannot use the cached key of another.
+  // Separate, so that a flood of unknown digests does not evict the keys.
   readonly #keys = new RecentMap<Cached>(MAX_CACHED / 2);
   readonly #unknown = new RecentMap<Cached>(MAX_CACHED / 2);
   readonly #pending = new Map<string, Promise<GatewayKey | undefined>>();
@@ -63,8 +63,8 @@ export class KeyCache {
   }
 
   /**
-   * Forgets what is cached of a digest, which is out of date: it is not used again, not even while
-   * the store fails.
+   * Drops the outdated cache entry of a digest. It is not used again, not even while the store
+   * fails.
    */
   forget(digest: string): void {
     this.#unknown.delete(digest);
@@ -72,22 +72,22 @@ export class KeyCache {
     this.#pending.delete(digest);
   }
 
-  /** Fetches a key; callers that wait for the same digest share one request. */
+  /** Fetches a key. Callers that wait for the same digest share one request. */
   #fetchOnce(digest: string): Promise<GatewayKey | undefined> {
     const pending = this.#pending.get(digest);
     if (pending !== undefined) return pending;
     const fetchedAt = this.#clock.monotonic();
     const isCurrent = () => this.#pending.get(digest) === fetching;
     const fetching: Promise<GatewayKey | undefined> = this.#fetch(digest).then((key) => {
-      // A change that was announced meanwhile makes the answer good for those only who wait
-      // already.
+      // If a change was announced in the meantime, only callers that already wait can use the
+      // answer.
       if (isCurrent()) this.#remember(digest, { key, fetchedAt });
       return key;
     }, async (cause) => {
       const known = this.#known(digest) ?? await this.#siblings?.find(digest);
       if (known === undefined) throw new GatewayError("key_store_unavailable", { cause });
-      // With the age that it has there: a key that passes from process to process is not good for
-      // longer.
+      // Keeps the age from the other process, so that a key does not stay valid longer by passing
+      // between processes.
       if (isCurrent()) {
         this.#remember(digest, {
           key: known.key,
@@ -102,7 +102,7 @@ export class KeyCache {
     return fetching;
   }
 
-  /** Returns a key that is good while the store fails. */
+  /** Returns a key that is valid while the store fails. */
   #known(digest: string): KnownKey | undefined {
     const { key, fetchedAt = 0 } = this.#keys.get(digest) ?? {};
     const ageMs = this.#clock.monotonic() - fetchedAt;

@@ -1,6 +1,6 @@
 /**
- * Look-ups of gateway keys in Redis: what an answer says, and what holds while there is none, or
- * Redis has lost keys.
+ * Look-ups of gateway keys in Redis: the meaning of an answer, and the rules if there is none, or
+ * if Redis has lost keys.
  *
  * @module
  */
@@ -12,30 +12,28 @@ import { FIND, type FindCall, type KeyNames } from "./key_scripts.ts";
 import type { KeySnapshot } from "../key_snapshot_file.ts";
 import { type GatewayKey, KeyStoreUnavailable } from "../key_store.ts";
 
-/** A digest that no key has: a look-up shows that Redis answers, and has what it had. */
+/** A digest without a key. A look-up of it shows that Redis answers, and has not lost keys. */
 const NO_KEY = "0".repeat(64);
 /** Interval between two such look-ups. Milliseconds. */
 const WATCH_MS = 500;
 
-/**
- * The answers of a look-up where Redis has lost keys, and where it has no keys and no generation.
- */
+/** The answers of a look-up if Redis has lost keys, and if it has no keys and no generation. */
 const [LOST, EMPTY] = [-1, 0];
-/** The fault of a text that is no record. */
+/** The fault of a text that is not a record. */
 export const BROKEN = "its record is broken";
 
 /** The health of a {@link RedisKeyStore}, for operators. */
 export interface RedisKeyHealth {
-  /** True when keys can be looked up: Redis has answered once, or there is a snapshot. */
+  /** True if keys can be looked up: Redis has answered once, or there is a snapshot. */
   readonly isReady: boolean;
-  /** True when Redis has lost keys, so that no caller is called unknown. */
+  /** True if Redis has lost keys, so that no caller is refused as unknown. */
   readonly isLost: boolean;
 }
 
 /**
  * Reads the record of a key.
  *
- * @throws {KeyStoreUnavailable} For a broken one
+ * @throws {KeyStoreUnavailable} For a broken record
  */
 export function toKey(text: unknown, id: string, { keys }: KeyNames): GatewayKey {
   try {
@@ -78,8 +76,8 @@ export class KeyLookUps {
   #cancelWatch = (): void => {};
 
   /**
-   * @param options The names of keys; the snapshot, if there is one; a function that is told in one
-   * line of lost keys
+   * @param options The names of keys; the snapshot, if there is one; a function that receives one
+   * line about lost keys
    */
   constructor(
     client: RedisClient,
@@ -110,9 +108,9 @@ export class KeyLookUps {
   }
 
   /**
-   * Reads the snapshot, and looks from then on whether Redis answers and has what it had: a gateway
-   * that has met its keys tells all others of their loss, before new ones are made. Resolves after
-   * the first look.
+   * Reads the snapshot, and then checks at intervals if Redis answers and has its keys. A gateway
+   * that has seen the keys marks their loss for all gateways before new keys are made. Resolves
+   * after the first check.
    */
   async start(): Promise<void> {
     await this.#snapshot?.start();
@@ -125,7 +123,7 @@ export class KeyLookUps {
     this.#snapshot?.forget(digest);
   }
 
-  /** Looks no more, and writes the snapshot. */
+  /** Stops the checks, and writes the snapshot. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancelWatch();
@@ -133,10 +131,10 @@ export class KeyLookUps {
   }
 
   /**
-   * Looks a key up. Where that fails, one of the snapshot is good for its time.
+   * Looks a key up. If that fails, a key of the snapshot is valid for its time.
    *
-   * @returns The key; `undefined` where certainly no key has this digest
-   * @throws When Redis does not answer, has lost keys, or has none
+   * @returns The key; `undefined` if certainly no key has this digest
+   * @throws If Redis does not answer, has lost keys, or has none
    */
   async find(digest: string): Promise<GatewayKey | undefined> {
     try {
@@ -196,7 +194,10 @@ export class KeyLookUps {
     );
   }
 
-  /** Notes that there are no keys: never, or all are lost together with their generation. */
+  /**
+   * Notes that there are no keys: either there never were any, or all are lost together with their
+   * generation.
+   */
   #noteEmpty(): void {
     if (!this.#isEmpty) {
       this.#report("Redis has no keys: until the first is made, callers get key_store_unavailable");

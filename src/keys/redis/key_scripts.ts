@@ -2,10 +2,10 @@
  * The names of gateway keys in Redis, and the scripts that read and change them.
  *
  * A generation marks the data: a hash of the ids of generations, each `here` or `lost`. The first
- * key makes one, and every gateway remembers the one that it met. Where Redis does not have it any
- * more, Redis has lost keys, though others may have been made since: then no caller is called
- * unknown until an operator confirms the keys that are there; nor where there is neither a key nor
- * a generation, since there may have been keys before.
+ * key creates one, and every gateway remembers the generation that it saw. If Redis does not have
+ * it any more, Redis has lost keys, even if new ones were made since. Then no caller is refused as
+ * unknown until an operator confirms the existing keys. The same applies if there is neither a key
+ * nor a generation, because there can have been keys before.
  *
  * @module
  */
@@ -26,12 +26,13 @@ export interface KeyNames {
   readonly generations: string;
 }
 
-/** The channel that carries the digests of keys that changed. */
+/** The channel for the digests of changed keys. */
 export const CHANNEL = "sallyport:changed";
 
 /**
- * Returns the names. On a Cluster all are in one slot, since one script uses several; on a single
- * server they stay what they always were, so that gateways of several versions share them.
+ * Returns the names. On a Cluster all names are in one slot, because a script uses several of them.
+ * On a single server the names of earlier versions are kept, so that gateways of several versions
+ * can share them.
  */
 export function toKeyNames(isCluster: boolean): KeyNames {
   const prefix = isCluster ? "sallyport:{keys}:" : "sallyport:";
@@ -102,10 +103,11 @@ return here`,
 );
 
 /**
- * Changes a key. KEYS: keys, digests, created, generations. ARGV: id, what it is now ('' for none),
- * what it becomes, time of creation, old digests, new digests, the channel, a new generation.
+ * Changes a key. KEYS: keys, digests, created, generations. ARGV: id, current record ('' for none),
+ * new record, time of creation, old digests, new digests, the channel, a new generation.
  *
- * Answers 1: done. 0: it is something else by now. Text: the id of another key with such a digest.
+ * Answers 1: done. 0: the current record is a different one. Text: the id of another key with such
+ * a digest.
  */
 export const CHANGE = `if (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[2] then return 0 end
 for digest in string.gmatch(ARGV[6], '%x+') do
@@ -140,10 +142,10 @@ return 1`,
 );
 
 /**
- * Confirms that the keys that are there are all. KEYS: generations. ARGV: a new generation, for
- * keys without any.
+ * Confirms that no more keys are missing. KEYS: generations. ARGV: a new generation, for keys
+ * without any.
  *
- * Answers the number of generations that were lost.
+ * Answers the number of lost generations.
  */
 export const CONFIRM = `local all = redis.call('HGETALL', KEYS[1])
 local lost = 0

@@ -45,9 +45,9 @@ const CHANGED_AT_ONCE = 50;
 
 /** Options of {@link RedisKeyStore}. */
 export interface RedisKeyStoreOptions {
-  /** True for a Cluster, where the keys have names of their own. */
+  /** True for a Cluster, which needs other names for the keys. */
   readonly isCluster?: boolean | undefined;
-  /** Where keys that were used are kept, for a start without Redis. */
+  /** Storage of recently used keys, for a start without Redis. */
   readonly snapshot?: KeySnapshot | undefined;
   /** The other processes of the gateway, if there are any. */
   readonly siblings?: KeySiblings | undefined;
@@ -56,7 +56,7 @@ export interface RedisKeyStoreOptions {
 }
 
 /**
- * Returns a key for a list: one whose record is broken is there too, so that somebody learns of it.
+ * Returns a key for a list. Keys with broken records are listed too, so that operators see them.
  */
 function toListed(text: string, id: string): GatewayKey {
   try {
@@ -67,7 +67,8 @@ function toListed(text: string, id: string): GatewayKey {
 }
 
 /**
- * Tells whether a record matches a search. A broken one always does, so that somebody learns of it.
+ * Returns whether a record matches a search. A broken record always matches, so that operators see
+ * it.
  */
 function isWanted(text: string, id: string, search: string): boolean {
   try {
@@ -122,19 +123,19 @@ export class RedisKeyStore implements KeyRegistry {
   }
 
   /**
-   * Reads the snapshot, and begins to look whether Redis answers and has its keys. Resolves after
-   * the first look.
+   * Reads the snapshot, and begins to check if Redis answers and has its keys. Resolves after the
+   * first check.
    */
   async start(): Promise<void> {
     await this.#lookUps.start();
   }
 
   /**
-   * Confirms that the keys in Redis are all, after it has lost some: callers with others are
-   * unknown from now on.
+   * Confirms that Redis holds all keys, after data loss. Callers with other keys are unknown from
+   * now on.
    *
    * @returns True if there was anything to confirm
-   * @throws {KeyStoreUnavailable} When Redis does not answer
+   * @throws {KeyStoreUnavailable} If Redis does not answer
    */
   async confirm(): Promise<boolean> {
     return await this.#administer(() =>
@@ -152,7 +153,7 @@ export class RedisKeyStore implements KeyRegistry {
   async list({ limit, after, search }: KeyQuery): Promise<readonly GatewayKey[]> {
     return await this.#administer(async () => {
       let start = after === undefined ? 0 : await this.#rankAfter(after);
-      // By id: a key that is made meanwhile moves the others on.
+      // By id, because a key that is made in the meantime shifts the others.
       const found = new Map<string, GatewayKey>();
       while (found.size < limit) {
         const page = search === undefined ? Math.min(PAGE, limit - found.size) : PAGE;
@@ -236,7 +237,7 @@ export class RedisKeyStore implements KeyRegistry {
           (answer) => answer as 0 | 1 | string,
         );
         if (answer === 1) {
-          // Here at once, before the announcement comes back.
+          // Applied here at once, before the announcement arrives.
           for (const digest of [...digestsOf(next), ...before.split(" ")]) this.#forget(digest);
           return next;
         }
@@ -256,12 +257,12 @@ export class RedisKeyStore implements KeyRegistry {
       }
       return done;
     };
-    // Redis changes one key at a time: refusals have to come before the first change.
+    // Redis changes one key at a time, so refusals must occur before the first change.
     await ofEach(async (id) => change(id, await this.get(id)));
     return await ofEach((id) => this.change(id, (current) => change(id, current)));
   }
 
-  /** Writes what is left to write. */
+  /** Writes the remaining data. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancelWrite();
@@ -304,7 +305,7 @@ export class RedisKeyStore implements KeyRegistry {
   }
 
   /**
-   * Writes last uses in parts, so that no call waits behind a long one; what fails is tried again.
+   * Writes last uses in parts, so that no call waits behind a long one. Failed parts are retried.
    */
   async #writeUsed(): Promise<void> {
     const used = Array.from(this.#used);

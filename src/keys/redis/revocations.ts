@@ -1,10 +1,10 @@
 /**
- * Revoked identity tokens in Redis, for many gateways. A change is announced, and looked for twice
- * a second in case the announcement got lost.
+ * Revoked identity tokens in Redis, for many gateways. A change is announced. Each gateway also
+ * checks for changes twice a second, because announcements can be lost.
  *
- * Redis can lose its data. Each gateway keeps the revocations that it knows until they expire, and
- * writes those back that Redis lacks. A random generation next to the number of changes shows that
- * the number belongs to other data.
+ * Redis can lose its data. Each gateway keeps its known revocations until they expire, and restores
+ * missing ones in Redis. A random generation next to the number of changes shows if the number
+ * belongs to other data.
  *
  * @module
  */
@@ -30,16 +30,16 @@ const CHANGES = "sallyport:{revoked}:changes";
 const GENERATION = "sallyport:{revoked}:generation";
 const KEYS = [REVOKED, CHANGES, GENERATION];
 const CHANNEL = "sallyport:revoked";
-/** Interval at which the number of changes is looked at. Milliseconds. */
+/** Interval at which the number of changes is checked. Milliseconds. */
 const WATCH_MS = 400;
 
-/** Revocations that are written back at once. */
+/** Number of revocations that are restored at once. */
 const BATCH = 1000;
 
 /**
  * Adds revocations and removes those that have ended. KEYS: tokens, changes, generation. ARGV: now,
- * the limit, the channel, a new generation, then the end and the record of each. Answers 0 if there
- * are too many.
+ * the limit, the channel, a new generation, then the end and the record of each revocation. Answers
+ * 0 if there are too many.
  */
 const ADD = `redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
 if redis.call('ZCARD', KEYS[1]) + (#ARGV - 4) / 2 > tonumber(ARGV[2]) then return 0 end
@@ -52,16 +52,13 @@ if added > 0 then
 end
 return 1`;
 
-/** Revocations in Redis. While Redis does not answer, those that are known hold. */
+/** Revocations in Redis. While Redis does not answer, the known revocations apply. */
 export class RedisRevocations implements RevocationRegistry {
   readonly #client: RedisClient;
   readonly #clock: Clock;
   readonly #add: ReturnType<RedisClient["script"]>;
   readonly #index = new RevocationIndex();
-  /**
-   * Generation and number of changes of the data that is known; `undefined` before the first
-   * answer.
-   */
+  /** Generation and number of changes of the known data; `undefined` before the first answer. */
   #version: string | undefined;
   #reading: Promise<void> | undefined;
   #isClosed = false;
@@ -108,8 +105,8 @@ export class RedisRevocations implements RevocationRegistry {
   }
 
   /**
-   * Looks for changes, and reads all where there is one. A change that comes meanwhile is found by
-   * the next look.
+   * Checks for changes, and reads all revocations if there is one. The next check finds later
+   * changes.
    */
   #follow(): Promise<void> {
     const run: RedisClient["ask"] = (call, read) => this.#client.run(call, read);
@@ -137,7 +134,7 @@ export class RedisRevocations implements RevocationRegistry {
 
   /** @returns False if there are too many */
   async #write(run: RedisClient["ask"], revocations: readonly Revocation[]): Promise<boolean> {
-    // Several gateways can write one back: each has to write the same text.
+    // Several gateways can restore the same revocation, so each must write the same text.
     const records = revocations.flatMap((
       each,
     ) => [each.until, JSON.stringify(readRevocation(each))]);

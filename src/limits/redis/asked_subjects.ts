@@ -1,5 +1,6 @@
 /**
- * The subjects of an exchange: asking Redis for each, deciding alone where it fails, and the end.
+ * The subjects of an exchange: the request to Redis for each, the local decision if Redis fails,
+ * and the end.
  *
  * | state      | by                              | its end                                  |
  * | ---------- | ------------------------------- | ---------------------------------------- |
@@ -8,8 +9,9 @@
  * | refused    | `taken`, not admitted           | nothing to do                            |
  * | decided    | `decide`, where it was not asked | charged to Redis when it answers        |
  *
- * The answer of an unanswered subject may still come. If it admits the exchange, that is given
- * back. If it is unknown what Redis did, what was reserved here is waived: nothing is charged twice.
+ * The answer for an unanswered subject can still arrive. If it admits the exchange, its amounts are
+ * returned to Redis. If the effect in Redis is unknown, the local reservation is waived, so that
+ * nothing is charged twice.
  *
  * @module
  */
@@ -33,7 +35,7 @@ import { NO_PLACE } from "./scripts.ts";
 import { type Settlements, toCorrections, toUndoing } from "./settlements.ts";
 import type { Take } from "./take.ts";
 
-/** Parts of a limiter that subjects are asked with. */
+/** Parts of a limiter with which subjects are asked for. */
 export interface AskingParts {
   /** Id of this gateway. */
   readonly id: string;
@@ -45,11 +47,11 @@ export interface AskingParts {
   readonly open: OpenLeases;
   readonly shares: BorrowedShares;
   readonly exhausted: ExhaustedWindows;
-  /** True while other gateways may not have charged yet what they let through in an outage. */
+  /** True while other gateways can have uncharged calls that they admitted in an outage. */
   readonly isWaiting: () => boolean;
 }
 
-/** Asks the subjects of exchanges of this gateway. */
+/** Asks for the subjects of exchanges of this gateway. */
 export class AskedSubjects {
   readonly #parts: AskingParts;
   #acquired = 0;
@@ -58,7 +60,9 @@ export class AskedSubjects {
     this.#parts = parts;
   }
 
-  /** Takes what an exchange needs of the share of a subject, if enough is left of it. */
+  /**
+   * Uses the amount that an exchange needs from the share of a subject, if enough of it remains.
+   */
   take(subject: LimitSubject, reservation: Reservation): AskedSubject | undefined {
     const share = this.#parts.shares.find(subject);
     if (share === undefined) return undefined;
@@ -74,7 +78,7 @@ export class AskedSubjects {
     if (settlements.hasPending(subject.name)) void settlements.flush();
     const isLost = known.find(subject.name)?.isLost === true;
     const isAlone = isLost && this.#parts.isWaiting();
-    // What was let through in an outage has to be there before Redis says what is left.
+    // Calls that were admitted in an outage must be charged before Redis decides.
     if (isLost && !isAlone) void this.charge();
     const share = !isAlone && shares.divides(plan) ? shares.of(plan) : undefined;
     const isPlace = plan.concurrency !== undefined && !isHeld(subject, reservation);
@@ -85,7 +89,7 @@ export class AskedSubjects {
     return one;
   }
 
-  /** Charges what this gateway has let through alone. */
+  /** Charges the calls that this gateway has admitted alone. */
   charge(): Promise<void> {
     return charge(this.#parts);
   }
@@ -97,11 +101,11 @@ function charge({ settlements, local }: AskingParts): Promise<void> {
 
 interface Asked {
   readonly plan: Plan;
-  /** Id of the exchange, where it takes a place. */
+  /** Id of the exchange, if it needs a slot. */
   readonly id?: string | undefined;
   /** Amounts that were reserved, in the order of {@link Plan.counted}. */
   readonly reserved: readonly number[];
-  /** The share that it is taken of; `undefined` to ask Redis. */
+  /** The share from which the amounts are used; `undefined` to ask Redis. */
   readonly share: BorrowedShare | undefined;
   readonly taken?: Taken;
 }
@@ -113,7 +117,7 @@ export class AskedSubject {
   readonly #asked: Asked;
   #taken: Taken | undefined;
   #local: LocalLease | undefined;
-  /** True if Redis may have counted it although it failed. */
+  /** True if Redis can have counted it although the command failed. */
   #isUnclear = false;
 
   constructor(parts: AskingParts, asked: Asked) {
@@ -123,7 +127,7 @@ export class AskedSubject {
     this.#taken = asked.taken;
   }
 
-  /** False where Redis failed. */
+  /** False if Redis failed. */
   get isAnswered(): boolean {
     return this.#taken !== undefined;
   }
@@ -132,12 +136,12 @@ export class AskedSubject {
     return this.#taken?.isAdmitted === false;
   }
 
-  /** State of its limits before the exchange: in Redis, or of the share of this gateway. */
+  /** State of its limits before the exchange, in Redis or in the share of this gateway. */
   get standings(): readonly Standing[] {
     return this.#taken?.standings ?? this.#parts.local.standings(this.plan);
   }
 
-  /** Asks Redis, or takes of the next blocks of its share. Does not reject. */
+  /** Asks Redis, or uses the next blocks of its share. Does not reject. */
   async ask(reservation: Reservation): Promise<void> {
     const { plan, share, reserved } = this.#asked;
     try {
@@ -145,12 +149,12 @@ export class AskedSubject {
       this.#parts.exhausted.forget(taken, plan, reservation);
       this.#taken = taken;
     } catch (error) {
-      // A block that comes too late goes back to Redis by itself.
+      // A block that arrives too late is returned to Redis by other code.
       if (share !== undefined) awaitLate(error, () => {}, (late) => this.#doubt(late));
     }
   }
 
-  /** Decides here where Redis failed: counts an exchange that is admitted. */
+  /** Decides locally after Redis failed, and counts the admitted exchange. */
   decide(reservation: Reservation): void {
     const { local, open } = this.#parts;
     const { id } = this.#asked;
@@ -180,7 +184,7 @@ export class AskedSubject {
     if (id !== undefined || changes.length > 0) settlements.add(plan, id, changes);
   }
 
-  /** Gives back what a refused exchange, or one without a call, has taken. */
+  /** Returns the amounts of an exchange that was refused, or that made no call. */
   giveBack(): void {
     const { plan, id, share, reserved } = this.#asked;
     const taken = this.#taken;
@@ -205,8 +209,8 @@ export class AskedSubject {
   }
 
   /**
-   * Gives back what Redis has admitted too late: the decision of this gateway is charged instead. A
-   * place stays while the exchange is open.
+   * Returns the amounts that Redis admitted too late. The local decision is charged instead. A slot
+   * stays while the exchange is open.
    */
   #answeredLate(late: Late<Taken>): void {
     this.#doubt(late);
@@ -218,12 +222,12 @@ export class AskedSubject {
     settlements.add(plan, isOver ? id : undefined, toUndoing(plan, late.answer, reserved));
   }
 
-  /** Charges what was decided here, unless Redis is away. */
+  /** Charges the local decisions, unless Redis is away. */
   #chargeIfUp(): void {
     if (this.#parts.client.health.isUp) void charge(this.#parts);
   }
 
-  /** Charges nothing once more that Redis may have counted. */
+  /** Waives the local charge if Redis can have counted the exchange already. */
   #doubt({ state }: Late<unknown>): void {
     if (state !== "unknown") return;
     this.#isUnclear = true;

@@ -1,27 +1,30 @@
 /**
- * A block of one limit: an amount that a gateway has taken from Redis in advance, for one window.
- * It is as large as what the gateway needs in some tenths of a second, and becomes smaller towards
- * the end of the limit.
+ * A block of one limit: an amount that a gateway has reserved in Redis in advance, for one window.
+ * Its size is the amount that the gateway needs in a few tenths of a second. Blocks become smaller
+ * when the limit is nearly used up.
  *
  * @module
  */
 
 /**
- * Parts of what is left of the limit of which the blocks of all gateways are about one: they become
- * smaller towards its end, so that gateways that are all in use leave nothing (guided
- * self-scheduling: Polychronopoulos and Kuck, 1987).
+ * Divisor of the remaining amount: the blocks of all gateways together are about a quarter of it.
+ * Blocks become smaller when the limit is nearly used up, so that busy gateways together use all of
+ * it (guided self-scheduling: Polychronopoulos and Kuck, 1987).
  */
 const PARTS_LEFT = 4;
-/** Times that a block should last: a shorter one is doubled, a longer one halved. Milliseconds. */
+/**
+ * Shortest and longest time that a block should last. The next block is doubled after a shorter
+ * time, and halved after a longer one. Milliseconds.
+ */
 const [TOO_SHORT_MS, TOO_LONG_MS] = [100, 400];
 
 /** State of a limit when a block of it was lent. */
 export interface Lent {
-  /** Amount that all gateways had taken before. */
+  /** Amount that all gateways had used before. */
   readonly used: number;
   /** End of the window by the clock of Redis. */
   readonly ends: number;
-  /** The same by the clock of this gateway; never before this time, and never after that. */
+  /** The same by the clock of this gateway: not before `endsAt`, and not after `latestEnd`. */
   readonly endsAt: number;
   readonly latestEnd: number;
   readonly askedAt: number;
@@ -39,7 +42,7 @@ export class Block {
   #size = 1;
   #borrowedAt = -Infinity;
 
-  /** @param parts Number of its parts of which a block is at most one */
+  /** @param parts Divisor of the limit for the largest block */
   constructor(limit: number, parts: number) {
     this.#limit = limit;
     this.#parts = parts;
@@ -50,9 +53,7 @@ export class Block {
     return this.#ends;
   }
 
-  /**
-   * Amount that was used of the limit when the block was lent, without what is left of the block.
-   */
+  /** Amount of the limit that was used when the block was lent, plus the used part of the block. */
   get used(): number {
     return this.#used - this.#left;
   }
@@ -67,7 +68,7 @@ export class Block {
     return now < this.#endsAt;
   }
 
-  /** Returns whether so much is left. */
+  /** Returns whether an amount remains. */
   hasRoom(amount: number, now: number): boolean {
     return this.#left >= amount && now < this.#endsAt;
   }
@@ -77,13 +78,13 @@ export class Block {
     return this.used + amount > this.#limit && now < this.#endsAt;
   }
 
-  /** Takes an amount, and returns the end of the window. */
+  /** Uses an amount, and returns the end of the window. */
   take(amount: number): number {
     this.#left -= amount;
     return this.#ends;
   }
 
-  /** Corrects what was taken. @returns What is owed, since the block has too little left */
+  /** Corrects the used amount. @returns The amount that the remaining block cannot cover */
   correct(change: number): number {
     const owed = Math.max(0, change - this.#left);
     this.#left += owed - change;
@@ -91,7 +92,7 @@ export class Block {
     return owed;
   }
 
-  /** Gives back what is left beyond an amount. @returns What goes back */
+  /** Reduces the block to an amount. @returns The amount to return to Redis */
   reduce(most: number): number {
     const beyond = Math.max(0, this.#left - most);
     this.#left -= beyond;
@@ -99,13 +100,13 @@ export class Block {
     return beyond;
   }
 
-  /** Returns the size of the largest block that may be taken. */
+  /** Returns the size of the largest allowed block. */
   largest(gateways: number, now: number): number {
     const left = this.isLive(now) ? Math.max(0, this.#limit - this.#used) : this.#limit;
     return Math.floor(Math.min(this.#limit / this.#parts, left / (PARTS_LEFT * gateways)));
   }
 
-  /** Returns the size of the next block, by the time for which the last one has lasted. */
+  /** Returns the size of the next block, derived from the time that the last one has lasted. */
   #nextSize(now: number): number {
     const lastedMs = now - this.#borrowedAt;
     if (lastedMs < TOO_SHORT_MS) return 2 * this.#size;
@@ -115,8 +116,8 @@ export class Block {
   /**
    * Returns the amount to ask for.
    *
-   * @param rooms Room that exchanges wait for
-   * @returns The least with which one of them can go on, and the most that is wanted
+   * @param rooms Amounts of room for which exchanges wait
+   * @returns The smallest amount with which one of them can continue, and the largest useful amount
    */
   want(
     rooms: readonly number[],
@@ -131,13 +132,13 @@ export class Block {
     }
     if (sum <= left) return { least: 0, most: 0 };
     const size = Math.floor(Math.min(this.#nextSize(now), this.largest(gateways, now)));
-    // Each waiting exchange would have asked for its own amount.
+    // Without blocks, each waiting exchange would have asked for its own amount.
     const most = Math.max(1, size, sum - left);
     this.#size = most;
     return { least: Math.max(0, smallest - left), most };
   }
 
-  /** Adds what was lent. */
+  /** Adds an amount that was lent. */
   add(granted: number, lent: Lent): void {
     if (lent.ends !== this.#ends) this.#left = 0;
     this.#left += granted;

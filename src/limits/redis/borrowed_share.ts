@@ -1,7 +1,7 @@
 /**
- * A gateway's share of large limits: blocks of requests, tokens and money that it takes in advance
- * and spends on its own. Redis counts a block as used from the moment it is lent, so that no limit
- * is exceeded. What a gateway does not need of its blocks goes back.
+ * A gateway's share of large limits: blocks of requests, tokens and money that it reserves in
+ * advance and uses without asking. Redis counts a block as used from the moment it is lent, so that
+ * no limit is exceeded. The unused part of a block is returned.
  *
  * @module
  */
@@ -16,14 +16,14 @@ import { NO_PLACE } from "./scripts.ts";
 import { type Settlements, toUndoing } from "./settlements.ts";
 import type { Take } from "./take.ts";
 
-/** Time after which a share that is not used is given back. Milliseconds. */
+/** Time after which an unused share is returned. Milliseconds. */
 const IDLE_MS = 2000;
 
 /** Division of limits into blocks. */
 export interface Division {
   /** The smallest limits that are divided. */
   readonly min: Readonly<Record<WindowedLimit, number>>;
-  /** Number of parts of a limit of which a block is at most one. */
+  /** Divisor of a limit for the largest block. */
   readonly parts: number;
 }
 
@@ -34,21 +34,24 @@ export interface Lender {
   /** Number of gateways that share the limits. */
   readonly gateways: () => number;
   readonly settlements: Settlements;
-  /** Receives what Redis says. */
+  /** Receives the state that Redis returns. */
   readonly known: KnownWindows;
   readonly division: Division;
 }
 
 /** Share of the limits of one subject. */
 export class BorrowedShare {
-  /** The plan of the subject. A key that is read again has a new one, with the same limits. */
+  /** The plan of the subject. A key that is read again has a new plan with the same limits. */
   plan: Plan;
   readonly #lender: Lender;
   /** A block of each limit, in the order of {@link Plan.counted}. */
   readonly #blocks: readonly Block[];
   /** Amounts for which exchanges wait until the next blocks. */
   readonly #waiting = new Set<readonly number[]>();
-  /** Their sums: what is lent for them does not go back before they have taken it. */
+  /**
+   * Sums of these amounts. Blocks that were lent for them are not returned before these exchanges
+   * have used them.
+   */
   readonly #awaited: number[];
   #borrowing: Promise<Taken> | undefined;
   #usedAt = -Infinity;
@@ -62,11 +65,10 @@ export class BorrowedShare {
   }
 
   /**
-   * Takes from the blocks, or returns `undefined` if too little is left of one.
+   * Uses the blocks. Returns `undefined` if too little of one remains.
    *
-   * @param amounts Amounts to take, in the order of {@link Plan.counted}
-   * @param begun True for each window that began with the blocks, which were taken for this
-   * exchange
+   * @param amounts Amounts to use, in the order of {@link Plan.counted}
+   * @param begun True for each window that began when these blocks were lent for this exchange
    */
   take(amounts: readonly number[], begun: readonly boolean[] = []): Taken | undefined {
     const now = this.#lender.clock.monotonic();
@@ -75,7 +77,7 @@ export class BorrowedShare {
     for (let index = 0; index < blocks.length; index++) {
       const [block, room] = [blocks[index], this.#roomFor(index, amounts)];
       if (block?.hasRoom(room, now) !== true) return undefined;
-      // Exchanges that used more than they reserved may have used what is left here.
+      // Exchanges that used more than they reserved can have used up the limit.
       if (!isObserved && block.isReached(room, now)) return undefined;
     }
     const standings = this.#standings(now);
@@ -88,9 +90,9 @@ export class BorrowedShare {
   }
 
   /**
-   * Takes from the next blocks, for which all who wait share one call.
+   * Uses the next blocks. All waiting exchanges share one call to Redis.
    *
-   * @param amounts Amounts to take, in the order of {@link Plan.counted}
+   * @param amounts Amounts to use, in the order of {@link Plan.counted}
    */
   async takeNext(amounts: readonly number[]): Promise<Taken> {
     this.#await(amounts, 1);
@@ -114,8 +116,8 @@ export class BorrowedShare {
   }
 
   /**
-   * Settles what was taken for an exchange: blocks get back what it did not use, and pay what it
-   * used beyond.
+   * Settles the amounts of an exchange: its unused amounts are added to the blocks, and its excess
+   * is subtracted.
    */
   settle({ ends }: Taken, amounts: readonly number[], used: Amounts): void {
     const { counted } = this.plan;
@@ -128,7 +130,7 @@ export class BorrowedShare {
     }
   }
 
-  /** Gives back what was taken for an exchange that is not carried out. */
+  /** Returns the amounts of an exchange that is not carried out. */
   giveBack({ ends, begun }: Taken, amounts: readonly number[]): void {
     const now = this.#lender.clock.monotonic();
     for (const [index, amount] of amounts.entries()) {
@@ -136,20 +138,22 @@ export class BorrowedShare {
     }
   }
 
-  /** Gives back what is left, if nothing was taken for some time. */
+  /** Returns the remaining amounts if the share was not used for some time. */
   giveBackIdle(): void {
     if (this.#lender.clock.monotonic() - this.#usedAt >= IDLE_MS && this.#waiting.size === 0) {
       this.#reduce(() => 0);
     }
   }
 
-  /** Ends the share: what is left goes back, and later what its exchanges do not use. */
+  /**
+   * Ends the share: returns the remaining amounts, and later the unused amounts of its exchanges.
+   */
   end(): void {
     this.#reduce(() => 0);
     this.#isOver = true;
   }
 
-  /** Returns the room that an exchange needs in a block. @param amounts Amounts that it takes */
+  /** Returns the room that an exchange needs in a block. @param amounts Amounts that it needs */
   #roomFor(index: number, amounts: readonly number[]): number {
     return roomFor(ofLimit(this.plan.counted, index).name, ofLimit(amounts, index));
   }
@@ -164,14 +168,14 @@ export class BorrowedShare {
   }
 
   /**
-   * Returns the amount of a block beyond which it goes back: the largest that may be taken now, or
-   * what is awaited.
+   * Returns the largest amount that a block keeps: the largest block that is allowed now, or the
+   * awaited amount.
    */
   #mostOf(block: Block, index: number, now: number): number {
     return Math.max(ofLimit(this.#awaited, index), block.largest(this.#lender.gateways(), now));
   }
 
-  /** Gives back what is left beyond an amount of each block. */
+  /** Reduces each block to an amount, and returns the rest. */
   #reduce(mostOf: (block: Block, index: number, now: number) => number): void {
     const now = this.#lender.clock.monotonic();
     for (const [index, limit] of this.plan.counted.entries()) {
@@ -182,14 +186,14 @@ export class BorrowedShare {
     }
   }
 
-  /** Returns whether a limit has too little left, as Redis just said. */
+  /** Returns whether too little of a limit remains, by the last answer of Redis. */
   #isReached(amounts: readonly number[]): boolean {
     const now = this.#lender.clock.monotonic();
     if (this.plan.isObserved) return false;
     return this.#blocks.some((block, index) => block.isReached(this.#roomFor(index, amounts), now));
   }
 
-  /** Corrects what was taken: in the block, or in Redis where the block is of another window. */
+  /** Corrects a used amount in the block, or in Redis if the block is of another window. */
   #correct(index: number, ends: number, change: number, now: number, isUndone = false): void {
     if (change === 0 && !isUndone) return;
     const [limit, block] = [this.plan.counted[index], this.#blocks[index]];
@@ -209,7 +213,10 @@ export class BorrowedShare {
     this.#lender.settlements.add(this.plan, undefined, changes);
   }
 
-  /** State of the limits as this gateway knows it: its blocks are not used yet. */
+  /**
+   * State of the limits as this gateway knows it. The remaining part of its blocks counts as
+   * unused.
+   */
   #standings(now: number): Standing[] {
     const { subject, counted } = this.plan;
     const standings: Standing[] = [];
@@ -229,13 +236,13 @@ export class BorrowedShare {
   }
 
   /**
-   * Takes blocks in advance: as much as is wanted or as there is room for. Those that come too late
-   * are given back.
+   * Reserves blocks in advance: as much as is needed, or as there is room for. Blocks that arrive
+   * too late are returned.
    */
   async #borrow(): Promise<Taken> {
     const { plan } = this;
     const { clock, take, settlements, known, gateways } = this.#lender;
-    // What goes back has to be there before Redis says what is left.
+    // Returned amounts must arrive before Redis computes the remaining amount.
     if (settlements.hasPending(plan.subject.name)) void settlements.flush();
     const askedAt = clock.monotonic();
     const wanted = this.#blocks.map((block, index) => {

@@ -9,8 +9,8 @@ import type { LimitSubject } from "../limiter.ts";
 import type { Plan } from "./plan.ts";
 
 /**
- * Limits of about a thousand calls each are divided: of requests, of tokens, and of 10^-9 of a
- * currency.
+ * Limits for about a thousand calls or more are divided, whether they count requests, tokens, or
+ * 10^-9 of a currency.
  */
 export const DIVISION: Division = {
   min: { requests: 1000, tokens: 1e6, budget: 1e6, spend: 1e11 },
@@ -25,10 +25,10 @@ function isSameLimits({ counted, isObserved }: Plan, other: Plan): boolean {
     });
 }
 
-/** Number of shares that are kept for sure, see {@link RecentMap}. */
+/** Number of shares that are certainly kept, see {@link RecentMap}. */
 const MAX_SHARES = 5000;
 
-/** Shares of all subjects. Those that are not used for long are given back, and dropped. */
+/** Shares of all subjects. Shares that are unused for long are returned and dropped. */
 export class BorrowedShares {
   readonly #lender: Lender;
   readonly #shares = new RecentMap<BorrowedShare>(MAX_SHARES, (share) => share.end());
@@ -39,7 +39,7 @@ export class BorrowedShares {
 
   /**
    * Returns whether the limits of a subject are divided into blocks: all of them are large, and
-   * none is of concurrency.
+   * none limits concurrency.
    */
   divides({ concurrency, counted }: Plan): boolean {
     return concurrency === undefined && counted.length > 0 &&
@@ -65,7 +65,7 @@ export class BorrowedShares {
     return share?.plan.subject.limits === limits ? share : undefined;
   }
 
-  /** Gives back what was not used for some time. */
+  /** Returns shares that were not used for some time. */
   giveBackIdle(): void {
     for (const share of this.#shares.values()) share.giveBackIdle();
   }

@@ -1,6 +1,6 @@
 /**
- * Windows of requests that are known to be exhausted: until they end, the store is not asked for a
- * refusal that is known.
+ * Windows of requests that are known to be exhausted. Until they end, requests are refused without
+ * asking the store.
  *
  * @module
  */
@@ -15,11 +15,11 @@ import {
 import type { Plan, Taken } from "./plan.ts";
 import { enforce } from "../verdict.ts";
 
-/** Maximum number of subjects that are remembered; beyond it the oldest is forgotten. */
+/** Maximum number of remembered subjects. Beyond it, the oldest is forgotten. */
 const MAX_SUBJECTS = 10_000;
 /**
- * Interval at which one exchange is asked for nevertheless: a place may have been given back, or
- * the counts be lost. Milliseconds.
+ * Interval at which the store is asked for one exchange nevertheless, because a request can have
+ * been returned, or the counts lost. Milliseconds.
  */
 const RECHECK_MS = 1000;
 
@@ -43,7 +43,7 @@ export class ExhaustedWindows {
   /**
    * Refuses an exchange if a window of one of its subjects is known to be exhausted.
    *
-   * @param reservation Its reservation: what another lease holds is not asked for again
+   * @param reservation Its reservation. Amounts of another lease are not requested again
    * @throws {GatewayError} `rate_limit_exceeded`
    */
   refuse(subjects: readonly LimitSubject[], { admitted }: Reservation): void {
@@ -61,8 +61,7 @@ export class ExhaustedWindows {
   /**
    * Remembers the window of requests of a subject if it is exhausted and enforced.
    *
-   * @param reservation Its reservation: a request that another lease holds is given back with this
-   * refusal
+   * @param reservation Its reservation. A request of another lease is returned with this refusal
    */
   remember(subject: LimitSubject, standings: readonly Standing[], reservation: Reservation): void {
     if (isHeld(subject, reservation)) return;
@@ -85,15 +84,15 @@ export class ExhaustedWindows {
   }
 
   /**
-   * Forgets a subject that has admitted an exchange, and given its request: its window is not
-   * exhausted any more.
+   * Forgets a subject that has admitted an exchange and counted its request, because its window is
+   * not exhausted any more.
    */
   forget({ isAdmitted }: Taken, { subject }: Plan, reservation: Reservation): void {
     if (!isAdmitted || this.#known.size === 0) return;
     if (!isHeld(subject, reservation)) this.#known.delete(subject.name);
   }
 
-  /** Repeats the refusal, as far as it was about the same subjects. */
+  /** Repeats the refusal, if it was about the same subjects. */
   #repeat(
     { standings, knownAt }: Exhausted,
     subjects: readonly LimitSubject[],

@@ -1,6 +1,7 @@
 /**
- * The windows of limits in Redis, as far as this gateway knows them: what Redis said last, and what
- * this gateway has used since. While Redis is away, the gateway goes on from there.
+ * The windows of limits in Redis, as this gateway knows them: the last state that Redis returned,
+ * and the amounts that this gateway has used since. While Redis is away, the gateway continues from
+ * that state.
  *
  * @module
  */
@@ -9,12 +10,12 @@ import { RecentMap } from "../../exchange/recent_map.ts";
 import type { WindowedLimit } from "../limit_kinds.ts";
 import { type Change, ofLimit, type Plan, type Taken } from "./plan.ts";
 
-/** Number of subjects that are remembered for sure, see {@link RecentMap}. */
+/** Number of subjects that are certainly remembered, see {@link RecentMap}. */
 const MAX_SUBJECTS = 50_000;
 
 /** A window of one limit. */
 export interface KnownWindow {
-  /** End by the clock of Redis; 0 where this gateway has begun it. */
+  /** End by the clock of Redis; 0 if this gateway has begun it. */
   ends: number;
   /** End by the clock of this gateway. Milliseconds. */
   until: number;
@@ -23,7 +24,7 @@ export interface KnownWindow {
   /** Amount that this gateway has used of it. */
   own: number;
   /**
-   * Amount that was charged here and not in Redis. Negative where Redis has to give something back.
+   * Amount that was charged here and not in Redis. Negative if the count in Redis must be lowered.
    */
   unpaid: number;
   /** Share of this gateway while it decides alone, until the state in Redis is known again. */
@@ -40,18 +41,18 @@ export interface OwnShare {
 export interface KnownSubject {
   plan: Plan;
   readonly windows: Partial<Record<WindowedLimit, KnownWindow>>;
-  /** Time at which Redis said its state last. Monotonic milliseconds. */
+  /** Time at which Redis last returned its state. Monotonic milliseconds. */
   heardAt: number;
-  /** True if this gateway has decided alone in an outage, and Redis has not decided since. */
+  /** True if this gateway has decided alone in an outage, and Redis has not decided since then. */
   isLost: boolean;
-  /** True while what is unpaid is being charged. */
+  /** True while the unpaid amounts are being charged. */
   isBeingPaid: boolean;
 }
 
 /**
  * Adds an amount to a window.
  *
- * @param change The amount; negative where less was used
+ * @param change The amount; negative if less was used
  */
 export function addTo(window: KnownWindow, change: number): void {
   window.used += change;
@@ -71,7 +72,9 @@ export class KnownWindows {
     this.#clock = clock;
   }
 
-  /** Time since which Redis does not answer; that of now while it does. Monotonic milliseconds. */
+  /**
+   * Time since which Redis does not answer; the current time while it does. Monotonic milliseconds.
+   */
   get lostAt(): number {
     return this.#lostAt ?? this.#clock.monotonic();
   }
@@ -105,9 +108,9 @@ export class KnownWindows {
   }
 
   /**
-   * Notes what Redis said.
+   * Notes the state that Redis returned.
    *
-   * @param amounts Amounts that were taken, if it admits, in the order of {@link Plan.counted}
+   * @param amounts Amounts that were acquired, if it admits, in the order of {@link Plan.counted}
    */
   learn(plan: Plan, taken: Taken, amounts: readonly number[] = []): void {
     const subject = this.of(plan);
@@ -131,10 +134,10 @@ export class KnownWindows {
   }
 
   /**
-   * Lists subjects of which Redis has said nothing for some time, so that other gateways may have
-   * used more. It looks at a few subjects at a time, and at all of them in turn.
+   * Lists subjects whose state Redis has not returned for some time, so that other gateways can
+   * have used more. Each call checks a few subjects, and repeated calls check all of them in turn.
    *
-   * @param count Number of subjects to look at
+   * @param count Number of subjects to check
    * @param ms That time, milliseconds
    */
   *stale(count: number, ms: number): Iterable<KnownSubject> {

@@ -1,10 +1,10 @@
 /**
- * Limits that many gateways share through Redis. Each subject has its own slot: an exchange asks
- * for its key, its team and its provider in this order, one script each, by the server's clock.
- * Those that have admitted it before another one refuses it get back what it took.
+ * Limits that many gateways share through Redis. Each subject has its own slot. An exchange asks
+ * for its key, its team and its provider, in this order, with one script each, by the server's
+ * clock. If one of them refuses, the amounts at the earlier ones are returned.
  *
- * While Redis fails, each gateway counts alone against its share of every limit; what was used
- * meanwhile is charged when Redis is back.
+ * While Redis fails, each gateway counts alone against its share of every limit. The amounts that
+ * were used in that time are charged when Redis is back.
  *
  * @module
  */
@@ -35,9 +35,9 @@ import { enforce, findRefusing, toLease } from "../verdict.ts";
 /** Interval at which a gateway renews its membership and its open exchanges. Milliseconds. */
 const RENEW_MS = 3000;
 
-/** The same while it waits for others after an outage. Milliseconds. */
+/** The same interval while it waits for other gateways after an outage. Milliseconds. */
 const REJOIN_MS = 250;
-/** Number of subjects whose state a gateway looks at in each interval. */
+/** Number of subjects whose state a gateway checks in each interval. */
 const REFRESHED = 100;
 
 /** Limiter that counts in Redis. */
@@ -96,7 +96,7 @@ export class RedisLimiter implements Limiter {
   }
 
   /**
-   * Remembers the number of gateways over a restart. @param expected The number where none is known
+   * Remembers the number of gateways across a restart. @param expected The number if none is known
    */
   remember(memory: FleetMemory | undefined, expected?: number): void {
     this.#membership.remember(memory, expected);
@@ -132,7 +132,7 @@ export class RedisLimiter implements Limiter {
     }
   }
 
-  /** Leaves the gateways that share the limits, and charges what is owed. */
+  /** Leaves the gateways that share the limits, and charges the unpaid amounts. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancelRenewal();
@@ -141,7 +141,7 @@ export class RedisLimiter implements Limiter {
     await this.#membership.leave();
   }
 
-  /** Asks the subjects that were not asked yet. */
+  /** Asks for the subjects that were not asked for yet. */
   async #askOthers(
     subjects: readonly LimitSubject[],
     asked: AskedSubject[],
@@ -174,8 +174,8 @@ export class RedisLimiter implements Limiter {
   }
 
   /**
-   * Refuses an exchange: gives back what it took before, and reads the limits of those that were
-   * not asked.
+   * Refuses an exchange: returns the amounts that it has acquired, and reads the limits of the
+   * other subjects.
    */
   async #refuse(
     subjects: readonly LimitSubject[],
@@ -191,17 +191,17 @@ export class RedisLimiter implements Limiter {
       this.#exhausted.remember(refusing.plan.subject, standings, reservation);
     }
     enforce(standings, reservation);
-    // Redis refuses by the same standings.
+    // Redis refuses by the same state.
     throw new Error("Cannot count: Redis refuses, and no limit is reached");
   }
 
   /**
-   * Decides here about the subjects for which Redis failed, in one go: nothing comes between the
-   * look and the count.
+   * Decides locally about the subjects for which Redis failed. It does not wait between the check
+   * and the count, so no other exchange can intervene.
    */
   #decide(asked: readonly AskedSubject[], reservation: Reservation): Lease {
-    // Where this gateway decides about the key, the first subject, it has decided about the first
-    // lease.
+    // If this gateway decides about the key, which is the first subject, it has also decided about
+    // the first lease.
     if (reservation.admitted === undefined || asked[0]?.isAnswered === true) this.#fallbacks++;
     if (!this.#client.health.isUp) this.#membership.lost();
     const unanswered = asked.filter(({ isAnswered }) => !isAnswered);
@@ -217,7 +217,7 @@ export class RedisLimiter implements Limiter {
     return toLease(terms, this.#toRelease(asked));
   }
 
-  /** True while other gateways may not have charged yet what they let through in an outage. */
+  /** True while other gateways can have uncharged calls that they admitted in an outage. */
   get #isWaiting(): boolean {
     return this.#membership.isWaiting && !this.#client.isCluster;
   }
@@ -233,8 +233,8 @@ export class RedisLimiter implements Limiter {
   }
 
   /**
-   * Brings Redis up to date after an outage: the server may have lost counts, or another one has
-   * taken over.
+   * Brings Redis up to date after an outage. The server can have lost counts, or another server can
+   * have become the primary.
    */
   async #resume(): Promise<void> {
     if (this.#isClosed) return;
@@ -255,7 +255,7 @@ export class RedisLimiter implements Limiter {
     this.#shares.giveBackIdle();
     try {
       await this.#settlements.flush();
-      // Other gateways wait for this one until it joins: what it owes has to be charged by then.
+      // Other gateways wait until this one joins, so its unpaid amounts must be charged before.
       if (this.#membership.isAway) await Promise.all([this.#open.renew(), this.#payOwed()]);
       await this.#membership.renew();
       if (!this.#membership.isAway) await this.#settlements.charge(this.#local.reviews());
@@ -263,18 +263,18 @@ export class RedisLimiter implements Limiter {
       await this.#payOwed();
       await this.#refresh();
     } catch {
-      // The next turn tries again.
+      // The next interval tries again.
     }
   }
 
-  /** Reads again the state of some subjects that other gateways may have used meanwhile. */
+  /** Reads the state of some subjects again, because other gateways can have used them. */
   async #refresh(): Promise<void> {
     if (this.#membership.gateways === 1) return;
     const stale = Array.from(this.#known.stale(REFRESHED, RENEW_MS));
     await Promise.allSettled(stale.map(({ plan }) => this.#look(plan, BACKGROUND_MS)));
   }
 
-  /** Settles and charges what could not be while Redis was away. */
+  /** Sends the settlements and charges that could not be sent while Redis was away. */
   async #payOwed(): Promise<void> {
     await this.#settlements.flush();
     await this.#settlements.payOwed();

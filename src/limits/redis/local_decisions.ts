@@ -1,7 +1,7 @@
 /**
- * Decisions of one gateway while the store of all gateways can't be reached: against its share of
- * what was left of each limit, and charged to the store when it is back, as far as the windows are
- * not over.
+ * Decisions of one gateway while the shared store cannot be reached. They count against its share
+ * of the remaining amount of each limit. When the store is back, they are charged to it if their
+ * windows are not over.
  *
  * @module
  */
@@ -33,12 +33,12 @@ import {
   toWhole,
 } from "./plan.ts";
 
-/** Maximum number of subjects that are charged, and read again, after an outage. */
+/** Maximum number of subjects that are charged and read again after an outage. */
 const MAX_SUBJECTS = 100_000;
 
-/** The gateways that share the limits, as far as decisions of one of them depend on it. */
+/** The facts about the gateways that share the limits, on which decisions of one of them depend. */
 export interface Sharing {
-  /** Divisor of each limit; infinite for a gateway that the others do not know yet. */
+  /** Divisor of each limit; `Infinity` for a gateway that the others do not know yet. */
   readonly divisor: number;
   /** Number of gateways that this one knows. */
   readonly gateways: number;
@@ -46,14 +46,16 @@ export interface Sharing {
   readonly isAway: boolean;
 }
 
-/** One exchange, as it was decided for one subject. */
+/** The local decision on one exchange for one subject. */
 export interface LocalLease {
   /**
-   * Ends it, and charges what was used. Where there was no call after all, its request is given
-   * back.
+   * Ends it, and charges the used amounts. If no call was made after all, its request is returned.
    */
   release(used: Amounts, isUndone: boolean): void;
-  /** Waives what it has reserved: the store may have counted it, and nothing is charged twice. */
+  /**
+   * Waives its reservation, because the store can have counted it, and nothing must be charged
+   * twice.
+   */
   waive(): void;
 }
 
@@ -121,7 +123,7 @@ export class LocalDecisions {
     return standings;
   }
 
-  /** Notes that Redis has not decided on an exchange of a subject. */
+  /** Notes that Redis did not decide on an exchange of a subject. */
   lose(plan: Plan): void {
     this.#known.lose();
     if (!this.#sharing.isAway) return;
@@ -156,7 +158,7 @@ export class LocalDecisions {
     };
   }
 
-  /** Lists the unpaid amounts. Each bill has to be settled. */
+  /** Lists the unpaid amounts. Each bill must be settled. */
   *bills(): Iterable<Bill> {
     for (const subject of this.#owing) {
       if (subject.isBeingPaid) continue;
@@ -167,8 +169,8 @@ export class LocalDecisions {
   }
 
   /**
-   * Lists the subjects on which this gateway has decided alone in an outage, as bills of nothing:
-   * what other gateways have charged since is known by their receipts.
+   * Lists the subjects on which this gateway has decided alone in an outage, as bills over 0. The
+   * answers to these bills show the amounts that other gateways have charged since.
    */
   *reviews(): Iterable<Bill> {
     for (const subject of this.#lost) {
@@ -216,7 +218,7 @@ export class LocalDecisions {
     };
   }
 
-  /** Notes the state of a window in Redis. What was charged since is in the next bill. */
+  /** Notes the state of a window in Redis. Amounts that were charged since are in the next bill. */
   #note(window: KnownWindow, settled: Settled | undefined, isReview: boolean): void {
     if (settled === undefined) return;
     window.ends = settled.ends;
@@ -225,10 +227,7 @@ export class LocalDecisions {
     if (isReview) window.share = undefined;
   }
 
-  /**
-   * Corrects a charge. Where its window is over, only what was used beyond it counts, in the window
-   * of now.
-   */
+  /** Corrects a charge. If its window is over, only the excess counts, in the current window. */
   #correct(subject: KnownSubject, charge: Charge, used: number, isWaived: boolean): void {
     const { limit, window, reserved } = charge;
     const isOver = subject.windows[limit.name] !== window ||
@@ -256,7 +255,9 @@ export class LocalDecisions {
     return subject.windows[limit.name] = window;
   }
 
-  /** Returns the current window. Where the one before is over, or none is known, one begins now. */
+  /**
+   * Returns the current window. If the former one is over, or none is known, a new one begins now.
+   */
   #windowOf(
     plan: Plan,
     limit: CountedLimit,
@@ -268,8 +269,8 @@ export class LocalDecisions {
     const wall = this.#clock.now();
     const until = now +
       (typeof limit.window === "number" ? limit.window : periodEnd(limit.window, wall) - wall);
-    // Others may have used a window of which nothing is known here, unless it began after Redis was
-    // lost.
+    // Other gateways can have used a window that is unknown here, unless it began after the outage
+    // did.
     const isFresh = this.#sharing.divisor === 1 ||
       (known !== undefined && known.until > this.#known.lostAt);
     const used = plan.subject.limits.mode === "strict" && !isFresh ? limit.limit : 0;
@@ -277,26 +278,27 @@ export class LocalDecisions {
   }
 
   /**
-   * Returns this gateway's share of what is left of a window: the one with which it began to decide
-   * alone, if it has.
+   * Returns this gateway's share of the remaining amount of a window. If it already decides alone,
+   * that is the share with which it began.
    */
   #shareOf(plan: Plan, { name, limit }: CountedLimit, { used, own, share }: KnownWindow): OwnShare {
     if (share?.limit === limit) return share;
     const left = this.#divide(plan, name, Math.max(0, limit - used));
     if (plan.subject.limits.mode !== "strict") return { limit, left };
-    // Others may have used more than this gateway knows. As long as each keeps to its part of the
-    // whole limit, they can't.
+    // Other gateways can have used more than this gateway knows. They cannot exceed the limit while
+    // each stays within its part of the whole limit.
     return { limit, left: Math.min(left, this.#divide(plan, name, limit) - own) };
   }
 
   /**
-   * Divides an amount by the gateways. Shares are rounded down, those of concurrency and of
-   * requests without strict up.
+   * Divides an amount by the gateways. Shares are rounded down. Shares of concurrency, and of
+   * requests that are not strict, are rounded up.
    */
   #divide({ subject }: Plan, name: Standing["name"], amount: number): number {
     const { divisor, gateways } = this.#sharing;
     const isStrict = subject.limits.mode === "strict";
-    // A gateway that joined just before the outage serves calls as one does that starts in it.
+    // A gateway that joined just before the outage serves calls like one that starts during the
+    // outage.
     const part = amount / (isStrict || Number.isFinite(divisor) ? divisor : gateways);
     const isRoundedUp = name === "concurrency" || (name === "requests" && !isStrict);
     return isRoundedUp ? Math.ceil(part) : Math.floor(part);
@@ -304,8 +306,8 @@ export class LocalDecisions {
 }
 
 /**
- * Returns the amount of a limit that an exchange has used. A request counts unless there was no
- * call after all.
+ * Returns the amount of a limit that an exchange has used. A request counts unless no call was made
+ * after all.
  */
 function usedOf({ limit, reserved }: Charge, used: Amounts, isUndone: boolean): number {
   const { name } = limit;

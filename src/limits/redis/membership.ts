@@ -1,6 +1,6 @@
 /**
- * The gateways that share limits through Redis: how many there are, and which part of the traffic
- * this one has. That part of each limit is its own to decide on while Redis is away.
+ * The gateways that share limits through Redis: their number, and this gateway's part of the
+ * traffic. While Redis is away, this gateway decides alone about the same part of each limit.
  *
  * @module
  */
@@ -11,29 +11,29 @@ import { LEASE_MS } from "../limiter.ts";
 import { JOIN, type JoinCall } from "./scripts.ts";
 import { BACKGROUND_MS } from "./settlements.ts";
 
-/** The gateways, and their rates: keys of one slot. */
+/** The keys of the gateways and their rates, in one slot. */
 const GATEWAYS = "sallyport:gateways";
 const RATES = "{sallyport:gateways}:rates";
 /**
- * Number of gateways of which one takes itself to be one where neither Redis nor its memory nor its
- * operator has told.
+ * The assumed number of gateways if it is known neither from Redis nor from memory nor from the
+ * operator.
  */
 export const UNKNOWN_GATEWAYS = 10;
 /**
- * Time over which rates are measured, and for which a gateway that was seen is remembered at least.
+ * Time over which rates are measured. A gateway that was seen is remembered for at least this time.
  * Milliseconds.
  */
 const PERIOD_MS = 60_000;
 
 /**
- * Time since the last decision in an outage after which Redis decides, even if no gateway can join.
+ * Time after the last decision in an outage when Redis decides again, even if no gateway can join.
  * Milliseconds.
  */
 const MAX_WAIT_MS = 2 * LEASE_MS.redis;
 
-/** Port: the number of gateways that was met last, which outlives the process. */
+/** Port: storage for the last known number of gateways, which outlives the process. */
 export interface FleetMemory {
-  /** The number; `undefined` where none was noted. */
+  /** The number; `undefined` if none was noted. */
   readonly gateways: number | undefined;
   /** Notes the number. */
   noteGateways(gateways: number): void;
@@ -42,11 +42,11 @@ export interface FleetMemory {
 /** The gateways. */
 interface Fleet {
   readonly gateways: number;
-  /** Calls of all but this one. */
+  /** Calls of all gateways except this one. */
   readonly others: number;
 }
 
-/** The gateways, as one of them finds them when it joins. */
+/** The gateways, as known after a join. */
 interface Joined extends Fleet {
   /** Number of gateways that have joined since a certain time. */
   readonly back: number;
@@ -68,22 +68,25 @@ export class Membership {
   #calls = 0;
   #callsBefore = 0;
   /**
-   * The most that was seen in the period, and in the one before: who just left, or was just
-   * forgotten, still counts.
+   * The largest fleet that was seen in the period, and in the one before, so that a gateway that
+   * just left, or was just forgotten, still counts.
    */
   #seen = NO_FLEET;
   #seenBefore = NO_FLEET;
   #periodEnd: number;
   /**
-   * The smallest rate of this gateway since the last one that all others know; `undefined` until
+   * The smallest rate of this gateway since the last rate that all others know; `undefined` until
    * all others have renewed after this gateway joined.
    */
   #rateKnown: number | undefined;
   /** The smallest rate since {@link #askedAt}. */
   #rateSince = Infinity;
-  /** Time of a renewal after which all others have to renew: then they know this gateway's rate. */
+  /**
+   * Time of a renewal of this gateway. Once all others have renewed after it, they know this
+   * gateway's rate.
+   */
   #askedAt: number | undefined;
-  /** Time at which Redis was found away last, until all gateways are back. */
+  /** Last time at which Redis did not answer. Kept until all gateways are back. */
   #lostAt: number | undefined;
   #memory: FleetMemory | undefined;
   #expected = UNKNOWN_GATEWAYS;
@@ -95,7 +98,7 @@ export class Membership {
     this.#join = client.command({
       script: JOIN,
       write: (mine) => {
-        this.#rateSince = Math.min(this.#rateSince, mine.rate); // known without an answer too
+        this.#rateSince = Math.min(this.#rateSince, mine.rate); // known even if the answer is lost
         const keys = { gatewaysKey: GATEWAYS, ratesKey: RATES };
         return { ...keys, id, lifeMs: LEASE_MS.redis, ...mine };
       },
@@ -118,12 +121,13 @@ export class Membership {
 
   /**
    * Divisor of limits while this gateway decides alone: three quarters of each limit are divided by
-   * traffic, the rest evenly, so that a gateway without traffic has a quarter of an even share.
-   * Whole numbers make the shares of equal gateways exactly equal.
+   * traffic and the rest evenly, so that a gateway without traffic has a quarter of an even share.
+   * The formula uses whole numbers, so that gateways with equal traffic have exactly equal shares.
    *
-   * The parts of all gateways add up to one limit at most, although they learn of each other at
-   * different times: each counts itself by the smallest rate that another one may know, and others
-   * by the largest that it knows. A gateway that one of the others may not know yet has no part.
+   * The parts of all gateways add up to at most one limit, although they learn of each other at
+   * different times: each gateway counts itself with the smallest rate that another one can know,
+   * and others with the largest rate that it knows. A gateway that some others possibly do not know
+   * yet has no part.
    */
   get divisor(): number {
     const { gateways, others } = larger(this.#seen, this.#seenBefore);
@@ -141,9 +145,9 @@ export class Membership {
   }
 
   /**
-   * True while others may not have charged yet what they let through in an outage: each gateway
-   * still keeps to its share. Gateways that are not back after the life of a membership are not
-   * waited for.
+   * True while other gateways can have uncharged calls that they admitted in an outage. Each
+   * gateway still stays within its share. The wait for a gateway ends after the lifetime of a
+   * membership.
    */
   get isWaiting(): boolean {
     if (this.#lostAt === undefined || this.gateways === 1) return false;
@@ -157,17 +161,17 @@ export class Membership {
   }
 
   /**
-   * Remembers the number of gateways of an earlier process until it has reached Redis, and notes it
+   * Uses the number of gateways from an earlier process until Redis answers, and stores the number
    * from then on.
    *
-   * @param expected The number where none was noted
+   * @param expected The number if none was stored
    */
   remember(memory: FleetMemory | undefined, expected: number = UNKNOWN_GATEWAYS): void {
     [this.#memory, this.#expected] = [memory, expected];
     if (this.#seen !== NO_FLEET) memory?.noteGateways(this.gateways);
   }
 
-  /** Joins, or stays; and learns of the others. */
+  /** Joins or renews, and reads the state of the others. */
   async renew(): Promise<void> {
     this.#turn();
     const rate = this.#rate();
@@ -182,8 +186,8 @@ export class Membership {
   }
 
   /**
-   * Notes what others know once all of them have renewed: this gateway's rate, and after an outage
-   * that all are back. Those that are gone are not waited for after the life of a membership.
+   * Notes when all others have renewed: then they know this gateway's rate, and after an outage all
+   * are back. The wait for a gateway ends after the lifetime of a membership.
    */
   #hear({ gateways, back }: Joined, rate: number): void {
     const now = this.#clock.monotonic();
@@ -208,7 +212,8 @@ export class Membership {
   }
 
   /**
-   * Returns the calls of the last minute; of those before the current period as much as lies in it.
+   * Returns the calls of the last minute. The previous period counts in proportion to its part of
+   * that minute.
    */
   #rate(): number {
     const leftMs = Math.max(0, this.#periodEnd - this.#clock.monotonic());
@@ -220,7 +225,7 @@ export class Membership {
     if (lateMs < 0) return;
     this.#callsBefore = lateMs < PERIOD_MS ? this.#calls : 0;
     this.#calls = 0;
-    // Where Redis is away for longer, what was known last stays known.
+    // If Redis is away for longer, the last known fleet stays known.
     if (this.#seen !== NO_FLEET) [this.#seenBefore, this.#seen] = [this.#seen, NO_FLEET];
     this.#periodEnd = this.#clock.monotonic() + PERIOD_MS;
   }

@@ -1,6 +1,6 @@
 /**
- * Open exchanges of subjects whose concurrency is limited. Redis forgets an exchange that is not
- * renewed: its gateway has died.
+ * Open exchanges of subjects with limited concurrency. Redis forgets an exchange that is not
+ * renewed, because its gateway has died.
  *
  * @module
  */
@@ -12,8 +12,8 @@ import { RENEW, type RenewCall } from "./scripts.ts";
 import { BACKGROUND_MS, BATCH } from "./settlements.ts";
 
 /**
- * Maximum number of ended exchanges that are remembered: those of the last seconds. Older ones have
- * expired in Redis.
+ * Maximum number of ended exchanges that are remembered. Only the last seconds matter, because
+ * older ones have expired in Redis.
  */
 const MAX_ENDED = 10_000;
 
@@ -23,11 +23,11 @@ interface Ended {
   readonly id: string;
 }
 
-/** Leases that one gateway holds. */
+/** Leases of one gateway. */
 export class OpenLeases {
   readonly #client: RedisClient;
   readonly #renew: RedisCommand<Pick<RenewCall, "openKey" | "ids">, void>;
-  /** Ids of exchanges, by the key of the set in which Redis keeps them. */
+  /** Ids of exchanges, by the key of their set in Redis. */
   readonly #open = new Map<string, Set<string>>();
   #ended: Ended[] = [];
   #isDoubtful = false;
@@ -69,14 +69,14 @@ export class OpenLeases {
   }
 
   /**
-   * Notes that Redis may still count ended exchanges: it could not be reached when they ended, or
-   * another server has taken over that had not heard of it.
+   * Notes that Redis can still count ended exchanges. It could not be reached when they ended, or a
+   * new primary has not replicated their ends.
    */
   doubt(): void {
     this.#isDoubtful = true;
   }
 
-  /** Renews all of them, in batches: a long script would hold up Redis for everybody. */
+  /** Renews all of them, in batches, because a long script would block Redis for all clients. */
   async renew(): Promise<void> {
     if (this.#isDoubtful) await this.#removeEnded();
     const all = Array.from(
@@ -86,7 +86,7 @@ export class OpenLeases {
     for (let start = 0; start < all.length; start += BATCH) {
       const byKey = new Map<string, string[]>();
       for (const [key, id] of all.slice(start, start + BATCH)) {
-        // Those that were settled meanwhile must not come back.
+        // Exchanges that were settled in the meantime must not be added again.
         if (this.#open.get(key)?.has(id) !== true) continue;
         const ids = byKey.get(key);
         if (ids === undefined) byKey.set(key, [id]);

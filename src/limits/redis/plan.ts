@@ -1,6 +1,6 @@
 /**
- * Subjects as the scripts of Redis see them: their keys, their limits, and the amounts that
- * exchanges take.
+ * Subjects as the scripts of Redis use them: their keys, their limits, and the amounts of
+ * exchanges.
  *
  * @module
  */
@@ -16,7 +16,8 @@ import {
 import { MOST_COUNTED, type WindowLength } from "./scripts.ts";
 
 /**
- * Names of the fields in which counts stand; the end of each window stands in the same with a `u`.
+ * Names of the fields with counts. The end of each window is in the field with the same name and a
+ * `u`.
  */
 const FIELDS: Readonly<Record<WindowedLimit, string>> = {
   requests: "r",
@@ -36,14 +37,17 @@ export interface CountedLimit {
 /** Keys and limits of one subject. */
 export interface Plan {
   readonly subject: LimitSubject;
-  /** Hash of what was used. All keys of a subject share a hash tag, and so a slot of a Cluster. */
+  /**
+   * Hash of the used amounts. All keys of a subject share a hash tag, and therefore a slot of a
+   * Cluster.
+   */
   readonly countsKey: string;
   /** Sorted set of open exchanges. */
   readonly openKey: string;
   readonly counted: readonly CountedLimit[];
   readonly concurrency: number | undefined;
   readonly isObserved: boolean;
-  /** True if nothing but requests is limited. */
+  /** True if only requests are limited. */
   readonly isCounter: boolean;
 }
 
@@ -65,7 +69,7 @@ export interface Change {
   readonly ends: number;
   /** Used - reserved. */
   readonly change: number;
-  /** True for what a refused exchange gives back that had begun the window. */
+  /** True if a refused exchange that had begun the window returns its amount. */
   readonly isUndone?: boolean;
 }
 
@@ -80,15 +84,15 @@ export interface Settled {
 }
 
 /**
- * Outcome of a settlement: the state of each window. `"unknown"` if nothing more can be done, since
- * what Redis did is unknown or it refuses the settlement for its content; `undefined` if certainly
- * nothing was done.
+ * Outcome of a settlement: the state of each window. `"unknown"` if it must not be repeated,
+ * because its effect in Redis is unknown or Redis refuses its content; `undefined` if it certainly
+ * had no effect.
  */
 export type Outcome = readonly Settled[] | "unknown" | undefined;
 
 const plans = new WeakMap<LimitSubject["limits"], Plan>();
 
-/** Returns the plan of a subject; the same one for as long as its limits are the same object. */
+/** Returns the plan of a subject. It is the same object while the limits are the same object. */
 export function planOf(subject: LimitSubject): Plan {
   const known = plans.get(subject.limits);
   if (known?.subject.name === subject.name) return known;
@@ -139,7 +143,7 @@ export function toCounted(amounts: Amounts): Amounts {
   return isCounted ? amounts : { tokens: toWhole(tokens), spend: toWhole(spend) };
 }
 
-/** Returns the amounts that an exchange takes, in the order of {@link Plan.counted}. */
+/** Returns the amounts that an exchange acquires, in the order of {@link Plan.counted}. */
 export function toAmountsTaken({ subject, counted }: Plan, reservation: Reservation): number[] {
   const amounts: number[] = [];
   for (let index = 0; index < counted.length; index++) {

@@ -1,6 +1,6 @@
 /**
- * Scripts that count limits in Redis. Each of them touches the keys of one subject, or
- * those of the gateways: one slot of a Cluster.
+ * Scripts that count limits in Redis. Each script uses only the keys of one subject, or the keys of
+ * the gateways, so only one slot of a Cluster.
  *
  * @module
  */
@@ -8,21 +8,21 @@ import { defineScript, NOW, type RedisScript } from "../../storage/redis_script.
 import { SKEW_MS } from "../limiter.ts";
 
 /**
- * The largest count. Below 2^53, so that sums are exact, and so far below that the client library
- * reads it exactly.
+ * The largest count. It is below 2^53, so that sums are exact, and far enough below for the client
+ * library to read it exactly.
  */
 export const MOST_COUNTED = 9e15;
 
-// A hash that holds several counts lives as long as the last of its windows.
+// A hash with several counts lives as long as the last of its windows.
 const KEEP = `local function keep(key, ends)
   if redis.call('PTTL', key) < ends - now then redis.call('PEXPIREAT', key, ends) end
 end
 `;
 
 /**
- * The end of a window that begins now, given by its length, or of the day or month by the clock of
- * Redis. Days are counted from a first of March, which makes a leap day the last of its year
- * (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days).
+ * The end of a window of a given length that begins now, or of the current day or month, by the
+ * clock of Redis. Days are counted from a first of March, which makes a leap day the last day of
+ * its year (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days).
  */
 export const END_OF: string = `local floor = math.floor
 local function monthEnd(day)
@@ -44,10 +44,11 @@ local function endOf(window)
 end
 `;
 
-// A count that ends later than a window that begins now was begun under a limit with a longer
-// window, or before the clock was set back. Gateways with that limit still use it: it stays and
-// goes on counting, and the shorter window is counted in separate fields. Values that are no
-// numbers count as 0, and sums are capped, so that no write is refused after another one was made.
+// A count can end later than a window that begins now. It was then begun under a limit with a
+// longer window, or before the clock was set back. Gateways with that limit still use it, so it
+// stays and continues to count, and the shorter window is counted in separate fields. Values that
+// are not numbers count as 0, and sums are capped, so that no write can fail after an earlier write
+// of the script.
 const CURRENT = `local function read(field)
   local count = redis.call('HMGET', countsKey, field, field .. 'u')
   return tonumber(count[1] or 0) or 0, tonumber(count[2] or 0) or 0
@@ -84,7 +85,7 @@ end
 /** Length of a window in milliseconds, or `day` or `month`. */
 export type WindowLength = number | "day" | "month";
 
-/** Counts requests, for subjects that limit nothing else: as many as the limit has room for. */
+/** Counts requests of subjects that limit nothing else, as many as the limit has room for. */
 export interface CountCall {
   readonly countsKey: string;
   readonly limit: number;
@@ -117,18 +118,18 @@ if granted > 0 then add(count, granted) end
 return {granted, now, 0, used, ends}`,
 );
 
-/** Id of a call that only looks, and takes nothing. */
+/** Id of a call that only reads the state. */
 export const LOOK = "";
-/** Id of a call that takes no place. */
+/** Id of a call that needs no slot. */
 export const NO_PLACE = "-";
 
-/** Takes from all limits of a subject or from none; or only looks. */
+/** Acquires all limits of a subject, or none of them. It can also only read their state. */
 export interface AcquireCall {
   readonly countsKey: string;
   readonly openKey: string;
   /** Id of the exchange, {@link LOOK} or {@link NO_PLACE}. */
   readonly id: string;
-  /** Life of a lease. Milliseconds. */
+  /** Lifetime of a lease. Milliseconds. */
   readonly lifeMs: number;
   /** Limit of concurrency; -1 for none. */
   readonly concurrency: number;
@@ -139,16 +140,16 @@ export interface AcquireCall {
 interface AskedLimit {
   readonly field: string;
   readonly limit: number;
-  /** Room that the limit has to have; 0 for any. */
+  /** Room that the limit must have; 0 for any. */
   readonly room: number;
-  /** Amount to take, of which as much is taken as there is room for. */
+  /** Amount to add. If there is less room, only as much as fits is added. */
   readonly amount: number;
   readonly window: WindowLength;
 }
 
 /**
- * Answer: 1 if taken, now, exchanges open before, then of each limit the used part before and the
- * end of its window, which is negative if the window has just begun.
+ * Answer: 1 if acquired, now, exchanges open before, then for each limit the used part before and
+ * the end of its window, which is negative if the window has just begun.
  */
 export const ACQUIRE: RedisScript<AcquireCall> = defineScript(
   "sallyportAcquire",
@@ -201,21 +202,21 @@ interface CountChange {
   readonly field: string;
   readonly window: WindowLength;
   /**
-   * End of the window in which was reserved; 0 for that of now. If it is over, only the excess
-   * counts, in the current one.
+   * End of the window in which the amount was reserved; 0 for the current window. If that window is
+   * over, only the excess counts, in the current one.
    */
   readonly ends: number;
   /** Sum of used - reserved. */
   readonly change: number;
   /** The part of it that exceeds the reservations. */
   readonly excess: number;
-  /** True where a refused exchange gives back what it took, and had begun the window. */
+  /** True if a refused exchange returns its amount and had begun the window. */
   readonly isUndone: boolean;
 }
 
 /**
- * Answer: now, then the used part of each count and the end of its current window, 0 where there is
- * none.
+ * Answer: now, then the used part of each count and the end of its current window; 0 without a
+ * window.
  */
 export const SETTLE: RedisScript<SettleCall> = defineScript(
   "sallyportSettle",
@@ -258,7 +259,7 @@ return reply`,
 /** Renews the leases of a subject's open exchanges. */
 export interface RenewCall {
   readonly openKey: string;
-  /** Life of a lease. Milliseconds. */
+  /** Lifetime of a lease. Milliseconds. */
   readonly lifeMs: number;
   readonly ids: readonly string[];
 }
@@ -274,16 +275,16 @@ redis.call('PEXPIRE', openKey, lifeMs)
 return 1`,
 );
 
-/** Joins the gateways that share limits, or stays one of them. */
+/** Joins the gateways that share limits, or renews the membership. */
 export interface JoinCall {
   readonly gatewaysKey: string;
   readonly ratesKey: string;
   /** Id of this gateway. */
   readonly id: string;
-  /** Life of a membership. Milliseconds. */
+  /** Lifetime of a membership. Milliseconds. */
   readonly lifeMs: number;
   readonly rate: number;
-  /** Time in which gateways are counted that have joined or renewed; -1 for none. Milliseconds. */
+  /** Count gateways that have joined or renewed within this time; -1 for none. Milliseconds. */
   readonly sinceMs: number;
 }
 

@@ -1,7 +1,7 @@
 /**
- * Settlements of exchanges in Redis: those of one moment go out together, those of one subject in
- * one script. What certainly was not done is kept and done later; what may have been done is never
- * repeated.
+ * Settlements of exchanges in Redis. Settlements of the same moment are sent together, and
+ * settlements of the same subject in one script. A settlement that certainly had no effect is kept
+ * and sent later. A settlement that could have had an effect is never repeated.
  *
  * @module
  */
@@ -27,21 +27,21 @@ import { SETTLE, type SettleCall } from "./scripts.ts";
 const MAX_OWED = 100_000;
 /** Maximum number of scripts that are sent together. */
 export const BATCH = 100;
-/** Deadline of what no caller waits for. Milliseconds. */
+/** Deadline of commands that no caller waits for. Milliseconds. */
 export const BACKGROUND_MS = 1000;
 
-/** Settlement of exchanges of one subject: sums of what their ends change in Redis. */
+/** Settlement of exchanges of one subject: the sums of their changes in Redis. */
 export interface SubjectSettlement {
   readonly plan: Plan;
   /** Ids of exchanges that are over. */
   readonly ids: string[];
-  /** Sums of changes for each limit and window, and of what exceeded the reservations. */
+  /** Sums of changes for each limit and window, and of the excess over the reservations. */
   readonly sums: (Change & { change: number; excess: number })[];
 }
 
 type Report = (settlement: SubjectSettlement, outcome: Outcome) => void;
 
-/** Answers of a Redis that can't carry out any call now. The same call may succeed later. */
+/** Errors of a Redis that cannot run any command now. The same command can succeed later. */
 const STATES = new RegExp(
   [
     "READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|OOM|MISCONF|NOREPLICAS",
@@ -54,12 +54,12 @@ export class Settlements {
   readonly #client: RedisClient;
   readonly #settle: RedisCommand<SubjectSettlement, readonly Settled[]>;
   readonly #keptOpen: () => void;
-  /** Those of this moment. */
+  /** Settlements that will be sent together next. */
   #pending = new Map<string, SubjectSettlement>();
-  /** Those that could not be sent. */
+  /** Settlements that could not be sent. */
   readonly #owed = new Map<string, SubjectSettlement>();
 
-  /** @param keptOpen Told when Redis may still count ended exchanges as open */
+  /** @param keptOpen Called if Redis can still count ended exchanges as open */
   constructor(client: RedisClient, keptOpen: () => void) {
     this.#client = client;
     this.#keptOpen = keptOpen;
@@ -76,12 +76,12 @@ export class Settlements {
     merge(this.#pending, { plan, ids: id === undefined ? [] : [id], sums: changes.map(toSum) });
   }
 
-  /** Returns whether something of a subject was not sent yet. */
+  /** Returns whether a settlement of a subject was not sent yet. */
   hasPending(subject: string): boolean {
     return this.#pending.has(subject);
   }
 
-  /** Sends what was added. */
+  /** Sends the settlements that were added. */
   async flush(): Promise<void> {
     if (this.#pending.size === 0) return;
     const settlements = Array.from(this.#pending.values());
@@ -92,7 +92,7 @@ export class Settlements {
     await Promise.all(settlements.map((settlement) => this.send(settlement, report)));
   }
 
-  /** Sends what is owed. */
+  /** Sends the settlements that could not be sent before. */
   async payOwed(): Promise<void> {
     const owed = Array.from(this.#owed.values());
     for (let start = 0; start < owed.length; start += BATCH) {
@@ -109,7 +109,7 @@ export class Settlements {
     }
   }
 
-  /** Charges what a gateway has admitted on its own. */
+  /** Charges the amounts that a gateway has admitted alone. */
   async charge(bills: Iterable<Bill>): Promise<void> {
     const all = Array.from(bills);
     for (let start = 0; start < all.length; start += BATCH) {
@@ -131,11 +131,11 @@ export class Settlements {
     const late = (one: Late<readonly Settled[]>) => report(settlement, this.#outcomeOf(one));
     await this.#settle(settlement, { deadlineMs, late }).then(
       (settled) => report(settlement, settled),
-      () => {}, // `late` has it
+      () => {}, // handled by `late`
     );
   }
 
-  /** Returns what became of a settlement that failed. */
+  /** Returns the outcome of a settlement that failed. */
   #outcomeOf(late: Late<readonly Settled[]>): Outcome {
     if (late.state === "answered") return late.answer;
     if (late.state === "unknown") return "unknown";
@@ -158,7 +158,7 @@ export class Settlements {
 /**
  * Returns the changes at the end of an exchange.
  *
- * @param taken Amounts that were reserved, and the ends of the windows in which they were
+ * @param taken Amounts that were reserved, and the ends of their windows
  */
 export function toCorrections(
   { counted }: Plan,
@@ -175,7 +175,7 @@ export function toCorrections(
   return changes;
 }
 
-/** Returns the changes by which an exchange gives back what it has taken. */
+/** Returns the changes that undo the acquired amounts of an exchange. */
 export function toUndoing(
   { counted }: Plan,
   { ends, begun }: Taken,

@@ -1,5 +1,5 @@
 /**
- * The command that takes from all limits of a subject in Redis, or only looks at them.
+ * The command that acquires all limits of a subject in Redis, or only reads their state.
  *
  * @module
  */
@@ -9,26 +9,26 @@ import { ASK_AGAIN_MS, LEASE_MS, roomFor, type Standing } from "../limiter.ts";
 import { ofLimit, type Plan, type Taken } from "./plan.ts";
 import { ACQUIRE, type AcquireCall, COUNT, type CountCall } from "./scripts.ts";
 
-/** Amounts to take of the limits of a subject. */
+/** Amounts to acquire from the limits of a subject. */
 export interface Taking {
   readonly plan: Plan;
-  /** Id of the exchange; `LOOK` to take nothing, `NO_PLACE` to take no place. */
+  /** Id of the exchange; `LOOK` to acquire nothing, `NO_PLACE` to need no slot. */
   readonly id: string;
-  /** True if it takes requests, and does not only look. */
+  /** True if it counts requests, and does not only read. */
   readonly takesRequests: boolean;
-  /** Amounts to take, in the order of {@link Plan.counted}. */
+  /** Amounts to acquire, in the order of {@link Plan.counted}. */
   readonly amounts: readonly number[];
   /**
-   * The least of each with which a gateway can go on that takes amounts in advance; left out for
-   * one exchange, which takes all or nothing.
+   * The smallest useful amount of each limit, for a gateway that acquires amounts in advance. Left
+   * out for one exchange, which needs all of its amounts.
    */
   readonly wanted?: readonly { readonly least: number }[];
 }
 
-/** Takes from all limits of a subject, or only looks. */
+/** Acquires all limits of a subject, or only reads their state. */
 export type Take = RedisCommand<Taking, Taken>;
 
-/** Makes the command. A subject that limits nothing but requests has a smaller script. */
+/** Makes the command. A subject that limits only requests has a smaller script. */
 export function toTake(client: RedisClient): Take {
   const count: Take = client.command({ script: COUNT, write: toCountCall, read: readTaken });
   const acquire: Take = client.command({ script: ACQUIRE, write: toAcquireCall, read: readTaken });

@@ -1,5 +1,6 @@
 /**
- * Answers to callers that attach to a recorded one, and the address at which it can be read again.
+ * Answers to callers that attach to a recorded answer, and the address at which it can be read
+ * again.
  *
  * @module
  */
@@ -10,8 +11,8 @@ import { prefixOf } from "../../inbound/host.ts";
 import type { Flow } from "../flow.ts";
 
 /**
- * Makes the answer for a caller that attaches. Its exchange counts no tokens: that of the call
- * does.
+ * Makes the answer for a caller that attaches. Its exchange counts no tokens, because the exchange
+ * of the call counts them.
  */
 export function attachTo(
   attachment: Attachment,
@@ -25,8 +26,8 @@ export function attachTo(
   exchange.facts.genAi = undefined;
   exchange.status = status;
   exchange.reader = reader;
-  // Once all are told: a call that is aborted with its readers ends its answer with an event, which
-  // they get.
+  // Waits until all listeners have run: a call that is aborted with its readers ends its answer
+  // with an event, which they must receive.
   const fail = () => reader.fail(exchange.reason, toSettlement(exchange.reason));
   exchange.onAbort(() => queueMicrotask(fail));
   reader.onOver(({ outcome, code }) => {
@@ -43,7 +44,7 @@ export function attachTo(
   return answer;
 }
 
-/** Makes an answer that is there whole, and settles its exchange. */
+/** Makes an answer that is complete, and settles its exchange. */
 export function answerWhole(
   status: number,
   headers: Readonly<Record<string, string>>,
@@ -57,9 +58,9 @@ export function answerWhole(
 }
 
 /**
- * Returns the headers that say where an answer can be read again, and until when at least. The
- * address has no host: a proxy in front may have another one. It begins with the prefix of the path
- * that the request has.
+ * Returns the headers with the address at which an answer can be read again, and the earliest time
+ * at which it expires. The address has no host, because a proxy in front can use another host. It
+ * begins with the path prefix of the request.
  */
 export function addressOf(
   id: string,

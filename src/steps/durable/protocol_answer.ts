@@ -1,6 +1,6 @@
 /**
- * Recorded answers by the read side of the durable-streams protocol: what there is, the next of it,
- * or events.
+ * Recorded answers by the read side of the durable-streams protocol: the recorded part, the next
+ * part, or events.
  *
  * @module
  */
@@ -23,15 +23,15 @@ import { addressOf, answerWhole, attachTo } from "./attached_answer.ts";
 /** Attaches the caller to the answer at an offset. */
 export type Attach = (offset: WantedOffset) => Promise<Attachment>;
 
-/** The caller's place at the answer, and the way to another one. */
+/** A caller's attachment to an answer, and the function that attaches it elsewhere. */
 interface Attached {
   readonly attachment: Attachment;
   readonly attach: Attach;
 }
 
 /**
- * Content type of a stream of events where it is not sent as such: the protocol's client takes
- * `text/event-stream` for the events of the protocol itself.
+ * Content type for a recorded stream of events in a plain read. The protocol's client would read
+ * `text/event-stream` as events of the protocol itself.
  */
 const EVENTS_AS_TEXT = "text/plain; charset=utf-8";
 
@@ -61,7 +61,7 @@ export async function answerStream(
     : answerSnapshot(read, readable, flow);
 }
 
-/** Answers with what there is. */
+/** Answers with the part that is recorded so far. */
 function answerSnapshot(
   { mode, offset, cursor }: StreamRead,
   attachment: Attachment,
@@ -114,11 +114,11 @@ function answerEvents(
   const { head, reader, length, isEnded } = attachment;
   const form = formOf(head);
   const { exchange } = flow;
-  // As is usual for events, in addition to the headers of all these answers.
+  // Usual for events, in addition to the headers of all answers here.
   exchange.headers = { ...exchange.headers, "cache-control": "no-store, no-cache, no-transform" };
   const answer = attachTo(attachment, flow, {
     "content-type": "text/event-stream",
-    "x-accel-buffering": "no", // nginx: do not collect the stream
+    "x-accel-buffering": "no", // turns off buffering in nginx
     ...(form === "base64" && { "stream-sse-data-encoding": "base64" }),
   });
   const options = {
@@ -140,14 +140,14 @@ export function describeStream(answer: RecordedAnswer): Record<string, string> {
   };
 }
 
-/** Tells whether an answer has ended by the protocol. A cut answer never has. */
+/** Returns whether an answer has ended in the sense of the protocol. A cut answer never ends. */
 function isStreamClosed({ isEnded, isCut }: RecordedAnswer): boolean {
   return isEnded && !isCut;
 }
 
 /**
- * Returns the offset after what can be read of an answer now: JSON is one message, which comes as a
- * whole.
+ * Returns the offset after the part that can be read now. JSON is one message, which is sent only
+ * when it is complete.
  */
 function tailOf(answer: RecordedAnswer): number {
   const isPartOfJson = formOf(answer.head) === "json" && !isStreamClosed(answer);
@@ -176,8 +176,8 @@ async function atOffset(offset: number, { attachment, attach }: Attached): Promi
 }
 
 /**
- * Attaches the caller at another offset before it leaves its former place: so the recording never
- * lacks a reader.
+ * Attaches the caller at another offset, and only then detaches it from the former one, so that the
+ * recording always has a reader.
  */
 async function moveTo(offset: number, { attachment, attach }: Attached): Promise<Attachment> {
   try {
@@ -188,11 +188,11 @@ async function moveTo(offset: number, { attachment, attach }: Attached): Promise
 }
 
 /**
- * Waits until there is more, or the answer has ended, or for `waitMs` milliseconds. The caller has
- * all there is.
+ * Waits until there is more, the answer has ended, or `waitMs` milliseconds have passed. The caller
+ * has read everything so far.
  *
- * @returns The caller's place then
- * @throws Why the exchange was aborted
+ * @returns The caller's attachment at the end of the wait
+ * @throws The reason why the exchange was aborted
  */
 async function waitForMore(
   attached: Attached,
@@ -212,7 +212,7 @@ async function waitForMore(
     const forgetAbort = exchange.onAbort(wake);
     const write = () => {
       if (!isJson) wake();
-      return isJson; // a message is there when its answer has ended
+      return isJson; // a message is complete when its answer has ended
     };
     reader.pushTo({ write, end: wake, fail: wake });
   });
@@ -221,7 +221,7 @@ async function waitForMore(
   throw exchange.reason;
 }
 
-/** Returns the form in which an answer stands in events: text only if it is UTF-8. */
+/** Returns the encoding of an answer within events: text only if it is UTF-8. */
 function formOf({ headers }: AnswerHead): EventForm {
   const parts = (headers["content-type"] ?? "").toLowerCase().split(";").map((part) => part.trim());
   const [type = "", ...parameters] = parts;

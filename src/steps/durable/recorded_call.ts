@@ -1,6 +1,6 @@
 /**
- * Durable exchanges in the flow of a request: a call that is recorded runs on its own, and its
- * caller reads the recording like those that attach to it later.
+ * Durable exchanges in the flow of a request: a recorded call runs independently of its caller,
+ * which reads the recording like callers that attach later.
  *
  * @module
  */
@@ -31,9 +31,9 @@ import { nameOfKey, ownerKeysOf } from "./wanted_recording.ts";
 type Carry = (call: Call, flow: Flow) => Promise<GatewayResponse>;
 
 /**
- * Answers a call that is recorded: makes it, unless an earlier one has its name.
+ * Answers a recorded call: makes it, unless an earlier call has the same name.
  *
- * @param carry Makes the call, for a request whose caller can't leave
+ * @param carry Makes the call, for a request whose caller cannot leave
  * @returns The provider's answer, from its first byte
  * @throws {GatewayError} As `carry` does, and `idempotency_key_reused`, `recordings_unavailable`
  */
@@ -54,10 +54,10 @@ export async function record(
 }
 
 /**
- * Begins the recording of a call, unless an earlier one has its name.
+ * Begins the recording of a call, unless an earlier call has the same name.
  *
- * @returns `undefined` for a call that is made unrecorded: none can be, and its caller did not ask
- * for it
+ * @returns `undefined` for a call that is made without a recording: none is possible, and the
+ * caller did not ask for one
  */
 async function begin(
   wanted: WantedRecording,
@@ -94,7 +94,10 @@ async function begin(
   }
 }
 
-/** Makes a call and records its answer. Only 2xx ones are: after any other, the name is free. */
+/**
+ * Makes a call and records its answer if the status is 2xx. After any other status, the name is
+ * free.
+ */
 async function makeCall(
   begun: NewRecording,
   wanted: WantedRecording,
@@ -109,7 +112,7 @@ async function makeCall(
   const running = new RunningCall(exchange);
   exchange.reader = reader;
   recording.exchange = running;
-  /** Frees the name: there is no answer to record. */
+  /** Frees the name, because there is no answer to record. */
   const discard = () => {
     recording.discard();
     reader.cancel();
@@ -154,7 +157,7 @@ function beginAnswer(
   if (isRestarted) headers["idempotency-restarted"] = "true";
 }
 
-/** The exchange of a call that runs, as its recording sees it. */
+/** The exchange of a running call, as its recording uses it. */
 class RunningCall implements RecordedExchange {
   readonly #exchange: Exchange;
   #settled: Pick<ExchangeRecord, "outcome" | "code"> = { outcome: "failed" };
@@ -199,8 +202,8 @@ function detach({ method, url, headers }: GatewayRequest): GatewayRequest {
 }
 
 /**
- * Names a call: by its idempotency key, by its body where retries of client libraries attach, or
- * not at all.
+ * Names a call by its idempotency key, or by its body if retries of client libraries attach, or not
+ * at all.
  */
 async function nameCall(
   keys: OwnerKeys,

@@ -16,8 +16,8 @@ import { answerStream, type Attach, describeStream } from "./protocol_answer.ts"
 import { ownerKeysOf } from "./wanted_recording.ts";
 
 /**
- * Headers of all answers at the address of a recording: they are for its owner alone, offsets count
- * bytes as they are, and no page may embed them.
+ * Headers of all answers at the address of a recording. Only its owner can read them, offsets count
+ * the bytes unchanged, and no page can embed them.
  */
 const PRIVATE = {
   "cache-control": "no-store, no-transform",
@@ -57,8 +57,8 @@ export async function answerRecorded(flow: Flow): Promise<GatewayResponse> {
   const attachment = await attach(read.offset);
   if (read.mode !== "native") {
     const answer = await answerStream(read, { attachment, attach }, flow);
-    // Of all polls of one reader the first counts: the others have its cursor. A snapshot without
-    // bytes is no attachment.
+    // Only the first poll of a reader counts as an attachment, because later polls have its cursor.
+    // A snapshot without bytes does not count.
     if (read.mode === "long-poll" ? read.cursor === 0 : !isWhole(answer.body)) {
       durable.counts.attached.resume++;
     }
@@ -69,9 +69,9 @@ export async function answerRecorded(flow: Flow): Promise<GatewayResponse> {
   const isLastRead = isCut || read.isReconnect;
   if (hasAll && isLastRead) {
     reader.cancel();
-    // Broken off again, it would look as if there was more to come.
+    // If the stream simply broke off, the reader would expect more to follow.
     if (isCut) throw new GatewayError("exchange_broken");
-    // An EventSource would connect again and again after any other answer.
+    // After any other answer, an EventSource would reconnect forever.
     return answerWhole(204, {}, exchange);
   }
   durable.counts.attached.resume++;

@@ -14,9 +14,9 @@ import type { Clock } from "../../exchange/clock.ts";
 import { OPERATIONS } from "../../operations/table.ts";
 
 /**
- * Creates the scanner of a recorded answer, for the end of one whose gateway has died.
+ * Creates the scanner of a recorded answer. It finds the end of an answer whose gateway has died.
  *
- * @returns The scanner; `undefined` for an answer that is no stream of events
+ * @returns The scanner; `undefined` for an answer that is not a stream of events
  */
 function toScanner(name: string, head: AnswerHead): StreamScanner | undefined {
   if (!isEvents(head)) return undefined;
@@ -27,7 +27,7 @@ function toScanner(name: string, head: AnswerHead): StreamScanner | undefined {
 /**
  * Creates the durable exchanges of a gateway.
  *
- * @param options `isLocal: false` where no request may use what another one has opened
+ * @param options `isLocal: false` if a request cannot use objects that another request opened
  */
 export function createDurableExchanges(
   store: RecordingStore,
@@ -38,9 +38,9 @@ export function createDurableExchanges(
 }
 
 /**
- * Creates the durable exchanges of a gateway that is given none: in memory.
+ * Creates durable exchanges in memory, for a gateway that was created without any.
  *
- * @returns They; `undefined` where no call can be recorded
+ * @returns The durable exchanges; `undefined` if no call can be recorded
  */
 export function embedDurable(
   config: RecordingSettings & Pick<Config, "limits">,

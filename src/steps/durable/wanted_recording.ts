@@ -1,5 +1,5 @@
 /**
- * The wish of a request to be recorded, and the names by which a retry finds the recording.
+ * Requests for a recording, and the names with which a retry finds it.
  *
  * @module
  */
@@ -17,7 +17,8 @@ import type { Flow, WantedRecording } from "../flow.ts";
  */
 const ASKING_HEADER = "sallyport-durable";
 /**
- * Number of a retry, as the client libraries of OpenAI and others send it; 0 for the first attempt.
+ * Header with the number of the retry, as the client libraries of OpenAI and others send it; 0 for
+ * the first attempt.
  */
 const RETRY_COUNT = "x-stainless-retry-count";
 const IDEMPOTENCY_KEY = /^(?:"([\x20\x21\x23-\x5b\x5d-\x7e]{1,256})"|([\x21\x23-\x7e]{1,256}))$/;
@@ -49,14 +50,12 @@ function readIdempotencyKey(sent: string): string {
   return idempotencyKey;
 }
 
-/** Tells whether a request asks for a recording in so many words. */
+/** Returns whether a request asks for a recording explicitly. */
 function asksForRecording(headers: Pick<Headers, "get">): boolean {
   return headers.get(ASKING_HEADER) === "?1";
 }
 
-/**
- * Tells whether a request can be the retry of a call that is recorded, as far as its headers say.
- */
+/** Returns whether a request can be the retry of a recorded call, judged by its headers. */
 export async function isRepeated(flow: Flow): Promise<boolean> {
   const { recording, key, operation, gateway: { durable } } = flow;
   if (recording === undefined || durable === undefined) return false;
@@ -65,7 +64,7 @@ export async function isRepeated(flow: Flow): Promise<boolean> {
   return await durable.isNamed(nameOfKey(ownerKeysOf(flow), operation, idempotencyKey));
 }
 
-/** Returns the name that a call has by its idempotency key. */
+/** Returns the name of a call with an idempotency key. */
 export function nameOfKey(
   keys: OwnerKeys,
   { name }: ResolvedOperation,
@@ -81,7 +80,7 @@ export function ownerKeysOf({ provider, key, presentedKey, credentials }: Flow):
   if (authorization === undefined) {
     return new OwnerKeys({ gatewayKey, credentials, provider: provider.name });
   }
-  // The scheme may be written in any case (RFC 9110 §11.1): `bearer` is the same owner.
+  // The scheme is case-insensitive (RFC 9110 §11.1), so `bearer` is the same owner.
   const named = { ...credentials, authorization: authorization.replace(/^bearer /i, "Bearer ") };
   return new OwnerKeys({ gatewayKey, credentials: named, provider: provider.name });
 }

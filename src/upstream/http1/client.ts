@@ -1,6 +1,6 @@
 /**
- * HTTP/1.1 client with connections of its own: the calls, each with its request and the body of its
- * response. Its guarantees and a map of its files are in the README beside it.
+ * HTTP/1.1 client with its own connections: the calls, each with its request and the body of its
+ * response. Its guarantees and a map of its files are in the README of this folder.
  *
  * @module
  */
@@ -46,7 +46,7 @@ function toRequest(call: UpstreamCall, host: string): readonly Uint8Array[] {
   }
   const bytes = body?.bytes ?? null;
   if (bytes === null) {
-    // RFC 9110 §8.6: of methods that usually have a body, servers may refuse a request without a
+    // RFC 9110 §8.6: for methods that usually have a body, servers can refuse a request without a
     // length.
     if (method.startsWith("P")) head += "content-length: 0\r\n";
     return [Buffer.from(`${head}\r\n`, "latin1")];
@@ -59,12 +59,12 @@ function toRequest(call: UpstreamCall, host: string): readonly Uint8Array[] {
   return [request];
 }
 
-/** A call under way, and the body of its response. */
+/** A running call, and the body of its response. */
 class Call implements PushedBody, ConnectionCall {
   readonly isHead: boolean;
   readonly #body: HeldBody | null;
   readonly #connection: Connection;
-  /** The request, until it is handed to the connection. */
+  /** The request, until the connection sends it. */
   #request: readonly Uint8Array[];
   readonly #forgetAbort: () => void;
   #cancelConnectTimer = ignore;
@@ -77,7 +77,7 @@ class Call implements PushedBody, ConnectionCall {
   #failure: Error | undefined;
   /** Receiver of the body; `undefined` until there is one, and after its end. */
   #sink: ByteSink | undefined;
-  /** True while the receiver wants no more. */
+  /** True while the receiver accepts no more bytes. */
   #isHeld = false;
 
   constructor(
@@ -103,7 +103,7 @@ class Call implements PushedBody, ConnectionCall {
     }
   }
 
-  /** Sends the request. @returns The response, as soon as its header is there */
+  /** Sends the request. @returns The response, as soon as its header has arrived */
   send(): Promise<UpstreamResponse> {
     const response = new Promise<UpstreamResponse>((resolve, reject) => {
       this.#resolve = resolve;
@@ -127,7 +127,7 @@ class Call implements PushedBody, ConnectionCall {
 
   head(status: number, headers: Map<string, string>): void {
     this.#resolve({ status, headers, body: this });
-    // These would keep the header as long as its body goes on.
+    // These functions would keep the header in memory until the body ends.
     this.#resolve = this.#reject = ignore;
   }
 
@@ -146,14 +146,15 @@ class Call implements PushedBody, ConnectionCall {
 
   end(): void {
     this.#over();
-    // Also of a response that did not wait for the whole request: the connection is gone.
+    // Also after a response that did not wait for the whole request, because the connection is
+    // closed.
     this.sent();
   }
 
   fail(error: Error): void {
     this.#failure = error;
     this.#over();
-    // Else none of it was sent, and it may be sent elsewhere.
+    // Otherwise no byte was sent, and the request can be sent elsewhere.
     if (this.#request.length === 0) this.sent();
     this.#reject(error);
     this.#deliver();
@@ -179,8 +180,8 @@ class Call implements PushedBody, ConnectionCall {
   }
 
   /**
-   * Hands over what has arrived, and the end. Not from within the parser: the receiver may begin
-   * another call.
+   * Delivers the received bytes, and the end. Never called from within the parser, because the
+   * receiver can begin another call.
    */
   #deliver(): void {
     const sink = this.#sink;
@@ -195,7 +196,7 @@ class Call implements PushedBody, ConnectionCall {
     else sink.fail(this.#failure);
   }
 
-  /** Takes all bytes that have arrived, in one piece. */
+  /** Returns and removes all bytes that have arrived, in one piece. */
   #take(): Uint8Array {
     const bytes = joinChunks(this.#chunks);
     this.#chunks = [];

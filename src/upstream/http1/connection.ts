@@ -15,36 +15,38 @@ import { JsonEnd } from "./json_end.ts";
 import { ResponseParser, type ResponseSink } from "./response_parser.ts";
 
 /**
- * Size of the pieces in which bytes move: of one read from a socket, and of a body sent together
- * with its header.
+ * Size of one read from a socket, and of the largest body that is sent together with its header.
+ * Bytes.
  */
 export const PIECE_BYTES = 65536;
 
 /**
- * Bytes that a connection reads before all others have a turn: some of them cost 50 ms of work a
- * megabyte.
+ * Bytes that a connection reads before other connections are served. Some bodies cost 50 ms of work
+ * per megabyte.
  */
 const TURN_BYTES = 4 * PIECE_BYTES;
 
-/** Port: a connected or connecting socket, as narrow as the client needs it. */
+/** Port: a connected or connecting socket, with only the members that the client needs. */
 export interface ClientSocket {
-  /** True if it can take a call, as far as is known. */
+  /** True if it can run a call, as far as is known. */
   readonly isAlive: boolean;
   /** True if all written bytes have been sent. */
   readonly isFlushed: boolean;
-  /** Cause of the failure if it is not open in time; `undefined` for that of any deadline. */
+  /**
+   * Cause of the failure if it is not open in time; `undefined` for the usual cause of a deadline.
+   */
   readonly lateCause?: FailureCause | undefined;
-  /** Sends bytes, now or when there is room. */
+  /** Sends bytes, at once or when there is room. */
   write(bytes: Uint8Array): void;
-  /** Stops reading until {@link resume}, so that the other side has to wait. */
+  /** Stops reading until {@link resume}, so that the other side must wait. */
   pause(): void;
-  /** Continues reading; without effect where nothing was paused. */
+  /** Continues reading. No effect if it was not paused. */
   resume(): void;
-  /** Keeps the process running while the connection is open, as every new one does. */
+  /** Keeps the process running while the connection is open. Every new connection does so. */
   ref(): void;
-  /** Lets a process with nothing else to do end. */
+  /** Lets the process exit if nothing else runs. */
   unref(): void;
-  /** Closes it at whatever stage it is. */
+  /** Closes it in any state. */
   destroy(): void;
 }
 
@@ -59,7 +61,7 @@ export interface SocketEvents {
    * ClientSocket.write}.
    */
   flushed(): void;
-  /** Delivers received bytes, which nobody else writes to. */
+  /** Delivers received bytes. No other code writes to them. */
   received(bytes: Buffer): void;
   /** Reports that the other side has sent its last byte. */
   ended(): void;
@@ -74,11 +76,11 @@ export type Dial = (url: URL, events: SocketEvents) => ClientSocket;
 export interface ConnectionCall extends ResponseSink {
   /** True for a `HEAD`, whose response has no body. */
   readonly isHead: boolean;
-  /** Hands over the request, in pieces, when it begins to be sent. */
+  /** Returns the request, in pieces, when its sending begins. */
   takeRequest(): readonly Uint8Array[];
   /** Reports that no byte of the request waits to be sent. */
   sent(): void;
-  /** Reports that all of what was received at once has been handed over. */
+  /** Reports that all bytes of one read have been delivered. */
   fed(): void;
   /** Reports that no complete response will come. */
   fail(error: Error): void;
@@ -87,25 +89,24 @@ export interface ConnectionCall extends ResponseSink {
 /** Idle connections kept for each upstream. */
 const MAX_IDLE_CONNECTIONS = 1024;
 /**
- * Longest time a connection is used: a new one goes to the address that the host name has by then.
- * Milliseconds.
+ * Longest time that a connection is used. A new connection then uses the current address of the
+ * host name. Milliseconds.
  */
 const MAX_AGE_MS = 300_000;
-/** Time between two looks for idle connections that have become old. Milliseconds. */
+/** Interval of the search for old idle connections. Milliseconds. */
 const SWEEP_MS = 5000;
 /**
- * Longest time an idle connection is kept: less than common load balancers keep them (60 s).
+ * Longest time that an idle connection is kept. It is shorter than in common load balancers (60 s).
  * Milliseconds.
  */
 const IDLE_CONNECTION_MS = 50_000;
 /**
- * Margin by which an idle connection is given up before the timeout that its server announces.
- * Milliseconds.
+ * Time before the server's announced timeout at which an idle connection is closed. Milliseconds.
  */
 const IDLE_MARGIN_MS = 1000;
 /**
- * Time for which a connection takes no call after an error, which is a status from 400 on. Some
- * servers close it some milliseconds after such an answer without announcing it (uvicorn does), and
+ * Time for which a connection runs no call after an error status (400 or higher). Some servers,
+ * such as uvicorn, close it a few milliseconds after such an answer without an announcement, and
  * the next call would be lost. Milliseconds.
  */
 const REST_MS = 250;
@@ -114,7 +115,7 @@ const KEEP_ALIVE_TIMEOUT = /\btimeout=(\d{1,6})\b/i;
 
 /** A connection to an upstream, and the call that uses it. */
 export class Connection implements SocketEvents, ResponseSink {
-  /** Time from which it is given to no further call. Monotonic, milliseconds. */
+  /** Time after which no new call uses it. Monotonic, milliseconds. */
   readonly usedUntil: number;
   /** Time until which the pool keeps it while it is idle. Monotonic, milliseconds. */
   idleUntil = 0;
@@ -128,9 +129,9 @@ export class Connection implements SocketEvents, ResponseSink {
   #idleMs = IDLE_CONNECTION_MS;
   #restMs = 0;
   #isOpen = false;
-  /** True while the call wants no more bytes. */
+  /** True while the call accepts no more bytes. */
   #isPaused = false;
-  /** Set while other connections have their turn. */
+  /** Set while other connections are served. */
   #nextTurn: ReturnType<typeof setImmediate> | undefined;
   /** Bytes read since the last time that it yielded. */
   #turnBytes = 0;
@@ -146,17 +147,19 @@ export class Connection implements SocketEvents, ResponseSink {
     this.#socket = connect(this);
   }
 
-  /** True if it can take a call, as far as is known. */
+  /** True if it can run a call, as far as is known. */
   get isAlive(): boolean {
     return this.#socket.isAlive;
   }
 
-  /** True if it is connected, so that a call need not wait for it. */
+  /** True if it is connected, so that a call does not have to wait for it. */
   get isOpen(): boolean {
     return this.#isOpen;
   }
 
-  /** Cause of the failure if it is not open in time; `undefined` for that of any deadline. */
+  /**
+   * Cause of the failure if it is not open in time; `undefined` for the usual cause of a deadline.
+   */
   get lateCause(): FailureCause | undefined {
     return this.#socket.lateCause;
   }
@@ -203,7 +206,7 @@ export class Connection implements SocketEvents, ResponseSink {
     this.#nextTurn = undefined;
   }
 
-  /** Closes the connection, so that the rest of a response is not taken for the next one. */
+  /** Closes the connection, so that the rest of a response is not read as the next one. */
   destroy(): void {
     this.#call = undefined;
     this.#beginTurn();
@@ -211,13 +214,13 @@ export class Connection implements SocketEvents, ResponseSink {
   }
 
   opened(): void {
-    if (this.#isOpen) return; // a second TLS handshake: the call is on its way
+    if (this.#isOpen) return; // after a second TLS handshake, the call was already sent
     this.#isOpen = true;
     if (this.#call !== undefined) this.#send(this.#call);
   }
 
   flushed(): void {
-    if (this.#isOpen && this.#socket.isFlushed) this.#call?.sent(); // before that nothing was sent
+    if (this.#isOpen && this.#socket.isFlushed) this.#call?.sent(); // unopened: nothing was sent
   }
 
   received(bytes: Buffer): void {
@@ -239,10 +242,10 @@ export class Connection implements SocketEvents, ResponseSink {
 
   ended(): void {
     const call = this.#call;
-    // No runtime says whether the end of a TLS connection was announced (close_notify) or anybody
-    // cut it, RFC 9112 §9.8.
+    // No runtime reports whether the end of a TLS connection was announced (close_notify) or forged
+    // by an attacker, RFC 9112 §9.8.
     const isUnsure = this.#end?.isReached === false;
-    // It may still wait for something to be written before it closes: no response comes any more.
+    // The socket can still wait for writes before it closes, but no response will arrive.
     if (isUnsure || !this.#parser.close()) {
       this.#fail(new CallFailed("closed", "The connection ended before the response"));
     }
@@ -290,7 +293,7 @@ export class Connection implements SocketEvents, ResponseSink {
   }
 }
 
-/** The connections to one upstream. The idle ones wait in it for the next call. */
+/** The connections to one upstream. Idle connections wait in the pool for the next call. */
 export class ConnectionPool {
   /** Host and port, as the `Host` field of a request states them. */
   readonly host: string;
@@ -311,8 +314,8 @@ export class ConnectionPool {
   }
 
   /**
-   * Returns the idle connection that was used last, so that the others may grow old and close; else
-   * a new one.
+   * Returns the most recently used idle connection, so that the others can expire, or a new
+   * connection.
    */
   acquire(): Connection {
     const now = this.#clock.monotonic();
@@ -327,7 +330,7 @@ export class ConnectionPool {
    * Keeps a connection for the next call, or closes it.
    *
    * @param idleMs The longest time to keep it, milliseconds
-   * @param restMs Time for which it takes no call, milliseconds
+   * @param restMs Time for which it runs no call, milliseconds
    */
   release(connection: Connection, idleMs: number, restMs: number): void {
     if (restMs > 0) {

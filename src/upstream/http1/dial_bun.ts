@@ -10,7 +10,8 @@ import { dialNode, KEEP_ALIVE_MS, ownSessions, toHandshakeError } from "./dial_n
 import type { ClientSocket, Dial, SocketEvents } from "./connection.ts";
 
 /**
- * The part of Bun's types that is used here: the official ones clash with those of Node and Deno.
+ * The part of Bun's types that is used here. The official types conflict with the types of Node and
+ * Deno.
  */
 interface BunTcpSocket {
   readonly data: BunSocket;
@@ -50,9 +51,7 @@ declare const Bun: {
 /** `readyState` of an open socket. */
 const OPEN = 1;
 
-/**
- * Number of attempts to connect that are still under way though they are no longer wanted, by host.
- */
+/** Number of attempts to connect that still run although they are no longer needed, by host. */
 const abandoned = new Map<string, number>();
 
 function countAbandoned(host: string, change: 1 | -1): void {
@@ -61,7 +60,7 @@ function countAbandoned(host: string, change: 1 | -1): void {
   else abandoned.delete(host);
 }
 
-/** A connection, under way or open. */
+/** A connection, connecting or open. */
 class BunSocket implements ClientSocket {
   readonly events: SocketEvents;
   readonly hostname: string;
@@ -72,9 +71,9 @@ class BunSocket implements ClientSocket {
   #isClosed = false;
   /** True while it is connected and its TLS handshake is not complete. */
   #isInHandshake = false;
-  /** Host with its port, under which attempts are counted and TLS sessions are kept. */
+  /** Host with its port, the name for counts of attempts and for TLS sessions. */
   readonly #host: string;
-  /** TLS session that came before the server's identity was verified. */
+  /** TLS session that arrived before the server's identity was verified. */
   #session: Buffer | undefined;
 
   constructor(url: URL, events: SocketEvents) {
@@ -101,8 +100,8 @@ class BunSocket implements ClientSocket {
   }
 
   /**
-   * Takes the connected socket, or closes it if it is no longer wanted. @returns Whether it is
-   * still wanted
+   * Accepts the connected socket, or closes it if it is no longer needed. @returns Whether it was
+   * accepted
    */
   connected(socket: BunTcpSocket): boolean {
     this.#socket = socket;
@@ -193,8 +192,8 @@ const HANDLERS: Parameters<typeof Bun.connect>[0]["socket"] = {
   },
   handshake(socket, isDone, error) {
     const { data: own } = socket;
-    // Bun looks at the name in the certificate too; a key that goes to the wrong host is worth a
-    // second look.
+    // Bun checks the name in the certificate too. It is checked twice, because a key must never be
+    // sent to a wrong host.
     const found = error ??
       (isDone && socket.authorized
         ? checkServerIdentity(own.hostname, socket.getPeerCertificate())
@@ -218,8 +217,8 @@ const HANDLERS: Parameters<typeof Bun.connect>[0]["socket"] = {
 };
 
 /**
- * Connects with Bun's sockets. Bun can't cancel an attempt to connect, so that an unwanted one
- * lasts until the system gives up, after minutes. While there is one to a host, further connections
+ * Connects with Bun's sockets. Bun cannot cancel an attempt to connect, so an abandoned attempt
+ * lasts until the system ends it after minutes. While there is one to a host, further connections
  * to it use Bun's `node:net`, which can cancel.
  */
 export const dialBun: Dial = (url: URL, events: SocketEvents): ClientSocket =>

@@ -1,6 +1,6 @@
 /**
- * Connections by a configured way out: through a proxy or not, with authorities and a client
- * certificate of its own.
+ * Connections with configured egress: with or without a proxy, and with separate authorities and a
+ * client certificate.
  *
  * @module
  */
@@ -16,8 +16,8 @@ import { type Egress, findProxy, splitPem } from "./egress.ts";
 import { TlsSessions } from "./tls_sessions.ts";
 
 /**
- * The variable whose file no function of the runtime tells of: that of Deno, and that of Node
- * before 22.15.
+ * The variable that names a file of authorities which no function of the runtime returns:
+ * `DENO_CERT`, and `NODE_EXTRA_CA_CERTS` before Node 22.15.
  */
 export const UNTOLD_ROOTS: "DENO_CERT" | "NODE_EXTRA_CA_CERTS" | undefined = findUntoldRoots();
 
@@ -26,10 +26,7 @@ function findUntoldRoots(): typeof UNTOLD_ROOTS {
   return "getCACertificates" in tls ? undefined : "NODE_EXTRA_CA_CERTS";
 }
 
-/**
- * Reads the file of that variable. A runtime starts without one that can't be used, and so does the
- * gateway.
- */
+/** Reads the file of that variable. Like the runtimes, it ignores an unusable file. */
 function readUntoldRoots(): readonly string[] {
   try {
     const file = UNTOLD_ROOTS && process.env[UNTOLD_ROOTS];
@@ -40,8 +37,8 @@ function readUntoldRoots(): readonly string[] {
 }
 
 /**
- * Tells whether a certificate can be used: Deno 2.9 lists others too, and no handshake with one
- * among them ever ends.
+ * Returns whether a certificate can be used. Deno 2.9 also lists unusable ones, and with one of
+ * these no handshake ever ends.
  */
 function isCertificate(pem: string): boolean {
   try {
@@ -52,8 +49,8 @@ function isCertificate(pem: string): boolean {
 }
 
 /**
- * Returns the authorities that the runtime trusts, those of `NODE_EXTRA_CA_CERTS` and
- * `--use-system-ca` among them.
+ * Returns the authorities that the runtime trusts, including authorities from `NODE_EXTRA_CA_CERTS`
+ * and `--use-system-ca`.
  */
 function ownRoots(): readonly string[] {
   const { getCACertificates } = tls as Partial<typeof tls>;
@@ -74,15 +71,15 @@ function toContext(
   });
 }
 
-/** Makes settings of TLS with sessions of their own. */
+/** Makes settings of TLS with their own sessions. */
 export function toSecurity(egress: Egress, identity: Pick<Egress, "cert" | "key">): Security {
   return { context: toContext(egress, identity), sessions: new TlsSessions() };
 }
 
 /**
- * Creates the connections of a way out.
+ * Creates the function that connects with an egress configuration.
  *
- * @param ownDial Connects without one, where no setting of it applies to an upstream
+ * @param ownDial Connects to an upstream to which no setting of the egress applies
  */
 export function createEgressDial(egress: Egress, ownDial: Dial): Dial {
   const upstream = toSecurity(egress, egress);

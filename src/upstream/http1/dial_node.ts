@@ -17,7 +17,7 @@ import { type ClientSocket, type Dial, PIECE_BYTES, type SocketEvents } from "./
 import { keepSessions, TlsSessions } from "./tls_sessions.ts";
 
 /**
- * Silence of a connection after which the system probes whether its other side is still there.
+ * Silence of a connection after which the system probes if the other side is still there.
  * Milliseconds.
  */
 export const KEEP_ALIVE_MS = 60_000;
@@ -27,12 +27,12 @@ const shared = new Uint8Array(PIECE_BYTES);
 const sharedBuffer = (): Uint8Array => shared;
 
 /**
- * Time after which the next address of a host is tried, beside or in place of one that does not
- * answer: RFC 8305 §5 recommends it. Milliseconds.
+ * Time after which the next address of a host is tried if the first one has not answered, as RFC
+ * 8305 §5 recommends. Milliseconds.
  */
 const ATTEMPT_DELAY_MS = 250;
 
-/** Sessions of connections that trust what the runtime trusts. */
+/** Sessions of connections with the authorities of the runtime. */
 export const ownSessions: TlsSessions = new TlsSessions();
 
 /** Settings of TLS that differ from those of the runtime. */
@@ -43,7 +43,7 @@ export interface Security {
   readonly sessions: TlsSessions;
 }
 
-/** Returns the host of a URL as sockets take it. */
+/** Returns the host of a URL in the form that sockets accept. */
 export const hostOf = ({ hostname }: URL): string => hostname.replace(/^\[|\]$/g, "");
 /** Returns the port of a URL. */
 export const portOf = ({ port, protocol }: URL): number =>
@@ -52,7 +52,7 @@ export const portOf = ({ port, protocol }: URL): number =>
 /**
  * Begins a TLS connection.
  *
- * @param options The socket below it, or how to open one
+ * @param options The socket below it, or the options to open one
  * @param onOpen Called when the identity is verified
  */
 export function secure(
@@ -116,9 +116,9 @@ interface Underneath {
 }
 
 /**
- * Returns the handle below a TLS socket on Deno. Deno's TLS (2.9) keeps reading into memory without
- * bound while it is paused, so that the handle below it has to stop. The handle has no public name:
- * if it is renamed, nothing stops, and a test detects it.
+ * Returns the handle below a TLS socket on Deno. While it is paused, Deno's TLS (2.9) reads into
+ * memory without bound, so the handle below it must be stopped. The handle has no public name. If
+ * it is renamed, reading does not stop, and a test detects this.
  */
 function underneath(socket: Socket): Underneath | undefined {
   const { _handle: handle } = socket as { _handle?: { _parent?: Underneath } | null };
@@ -126,8 +126,8 @@ function underneath(socket: Socket): Underneath | undefined {
 }
 
 /**
- * Creates the error of a failed TLS handshake. Whatever ended it, a reset or a close included,
- * counts as a TLS failure.
+ * Creates the error of a failed TLS handshake. Any end counts as a TLS failure, including a reset
+ * or a close.
  */
 export function toHandshakeError(cause: Error | undefined): CallFailed {
   return new CallFailed("tls", cause?.message ?? "The connection ended in the TLS handshake", {
@@ -135,10 +135,10 @@ export function toHandshakeError(cause: Error | undefined): CallFailed {
   });
 }
 
-/** Opens a socket, with whom to tell that it is open, and of its bytes. */
+/** Opens a socket, and receives callbacks for its opening and its bytes. */
 export type Opening = (onOpen: () => void, onData: (bytes: Buffer) => void) => Socket;
 
-/** A connection, under way or open. */
+/** A connection, connecting or open. */
 export class NodeSocket implements ClientSocket {
   /** The socket of the runtime. */
   readonly socket: Socket;
@@ -147,7 +147,7 @@ export class NodeSocket implements ClientSocket {
   /** True while it is connected and its TLS handshake is not complete. */
   #isInHandshake = false;
 
-  /** @param handshake Time of its TLS handshake, if it has one: when it is connected, or now */
+  /** @param handshake Start of its TLS handshake, if it has one: when it is connected, or now */
   constructor(opening: Opening, handshake: "none" | "connected" | "now", events: SocketEvents) {
     this.#onWritten = (error) => error ?? events.flushed();
     this.#isInHandshake = handshake === "now";
@@ -204,7 +204,7 @@ export class NodeSocket implements ClientSocket {
 }
 
 /**
- * Connects with Node's sockets. @param security Settings of TLS; those of the runtime if left out
+ * Connects with Node's sockets. @param security Settings of TLS. Default: the runtime's settings
  */
 export function createNodeDial(security: Security = { sessions: ownSessions }): Dial {
   return (url, events) =>
@@ -215,5 +215,5 @@ export function createNodeDial(security: Security = { sessions: ownSessions }): 
     );
 }
 
-/** Connects with Node's sockets, and trusts what the runtime trusts. */
+/** Connects with Node's sockets, and trusts the authorities of the runtime. */
 export const dialNode: Dial = createNodeDial();

@@ -1,7 +1,7 @@
 /**
- * Connections through a proxy: to the proxy, `CONNECT`, and what is inside the tunnel (RFC 9110
- * §9.3.6). The proxy is shown the host and port of the upstream and its own credentials, nothing
- * else; the upstream is shown neither.
+ * Connections through a proxy: the connection to the proxy, `CONNECT`, and the connection inside
+ * the tunnel (RFC 9110 §9.3.6). The proxy sees only the host and port of the upstream and its own
+ * credentials. The upstream sees neither.
  *
  * @module
  */
@@ -18,7 +18,7 @@ import { HEAD_END, HeadReader, IncompleteBytes, MalformedResponse } from "./head
 const MAX_ANSWER_BYTES = 16_384;
 const STATUS_LINE = /^HTTP\/1\.\d ([1-9]\d\d)(?: |\r|$)/;
 
-/** Settings of TLS on the way: to a proxy over https, and to the upstream. */
+/** Settings of TLS: to a proxy over https, and to the upstream. */
 export interface TunnelSecurity {
   readonly proxy: Security;
   readonly upstream: Security;
@@ -44,9 +44,9 @@ class ConnectAnswerReader {
   /**
    * Reads the next bytes. Interim responses are skipped.
    *
-   * @returns Its status and the number of bytes behind its header; `undefined` while it is
+   * @returns Its status and the number of bytes after its header; `undefined` while it is
    * incomplete
-   * @throws {MalformedResponse} For bytes that are no answer
+   * @throws {MalformedResponse} For bytes that are not an answer
    */
   read(received: Buffer): { readonly status: number; readonly restBytes: number } | undefined {
     let searched = this.#incomplete.length;
@@ -83,7 +83,7 @@ function toProxyFailure(cause: MalformedResponse): CallFailed {
   );
 }
 
-/** A connection through a proxy, at whatever stage it is. */
+/** A connection through a proxy, in any state. */
 export class Tunnel implements ClientSocket {
   lateCause: FailureCause | undefined = "proxy_unreachable";
   readonly #url: URL;
@@ -143,7 +143,7 @@ export class Tunnel implements ClientSocket {
     }
   }
 
-  /** Goes on inside the tunnel. */
+  /** Continues inside the tunnel. */
   #enter(): void {
     this.lateCause = undefined;
     if (this.#url.protocol !== "https:") {
@@ -167,7 +167,7 @@ export class Tunnel implements ClientSocket {
     );
   }
 
-  /** Hands over the open tunnel of an upstream over http, and reports no more of it. */
+  /** Returns the open tunnel to an upstream over http, and reports no more of its events. */
   leave(): Socket {
     this.#isClosed = true;
     return this.#outer.socket.removeAllListeners("data");

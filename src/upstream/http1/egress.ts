@@ -1,5 +1,5 @@
 /**
- * The way out to upstreams, as the client needs it: proxies with their exceptions, authorities, a
+ * The egress to upstreams, as the client needs it: proxies with their exceptions, authorities, a
  * client certificate.
  *
  * @module
@@ -11,15 +11,15 @@ import { isExcepted } from "./no_proxy.ts";
 export interface Proxy {
   /** Its URL: scheme, host and port. */
   readonly url: string;
-  /** `user:password`, if it wants that. */
+  /** `user:password`, if the proxy requires them. */
   readonly credentials?: string | undefined;
 }
 
-/** The way out. Two that are equal as JSON are equal. */
+/** The egress. Two values with equal JSON are equal. */
 export interface Egress {
   /** Proxies by the scheme of upstreams. */
   readonly proxies: { readonly [scheme in "http:" | "https:"]?: Proxy | undefined };
-  /** Upstreams without a proxy, in the form of `NO_PROXY`. */
+  /** Upstreams that are called without a proxy, in the form of `NO_PROXY`. */
   readonly noProxy?: string | undefined;
   /** Texts of PEM files with authorities. */
   readonly ca?: readonly string[] | undefined;

@@ -1,6 +1,6 @@
 /**
- * Finds where the headers of responses end, in bytes that can be cut anywhere. A peer that sends
- * single bytes costs no more work a byte than a peer that sends them at once, and interim responses
+ * Finds the end of the headers of responses, in bytes that can be split anywhere. A peer that sends
+ * single bytes causes no more work per byte than a peer that sends them at once. Interim responses
  * count against the limit of the header.
  *
  * @module
@@ -21,20 +21,20 @@ export const MAX_INTERIM_RESPONSES = 50;
 const STATUS_START = "HTTP/1.";
 /** End of a header. */
 export const HEAD_END = "\r\n\r\n";
-const BARE_LF = /[^\r]\n/; // ends no line here, RFC 9112 §2.2 leaves it to the reader
+const BARE_LF = /[^\r]\n/; // not a line end here; RFC 9112 §2.2 leaves it to the recipient
 
-/** The error for bytes that are no readable HTTP/1.1. */
+/** The error for bytes that are not valid HTTP/1.1. */
 export class MalformedResponse extends Error {
   override readonly name = "MalformedResponse";
 }
 
 /**
- * The received bytes of a header or a line that is not complete. Bytes that drip in are copied
- * about twice each.
+ * The received bytes of an incomplete header or line. If bytes arrive one by one, each is copied
+ * about twice.
  */
 export class IncompleteBytes {
   #bytes: Buffer | undefined;
-  /** Memory with room behind these bytes; `undefined` if they are a part of what was received. */
+  /** Memory with room after these bytes; `undefined` if they are a part of a received piece. */
   #room: Buffer | undefined;
 
   /** Number of kept bytes. All of them have been searched for an end. */
@@ -42,14 +42,14 @@ export class IncompleteBytes {
     return this.#bytes?.length ?? 0;
   }
 
-  /** Keeps the bytes of what {@link join} returned from an offset on. */
+  /** Keeps the bytes that {@link join} returned, from an offset on. */
   keep(bytes: Buffer, at: number): void {
-    // Earlier bytes were handed over.
+    // Earlier bytes were handed to the parser.
     if (at > 0 || bytes.buffer !== this.#room?.buffer) this.#room = undefined;
     this.#bytes = bytes.subarray(at);
   }
 
-  /** Returns the kept bytes with those received after them. Nothing is kept then. */
+  /** Returns the kept bytes together with the bytes received after them. Keeps nothing. */
   join(received: Buffer): Buffer {
     const kept = this.#bytes;
     if (kept === undefined) return received;
@@ -87,7 +87,7 @@ export class HeadReader {
    *
    * @param searched The number of its bytes that an earlier call has searched
    * @returns Its text without the empty line; `undefined` while it is incomplete
-   * @throws {MalformedResponse} For bytes that are no header, or a header that is too large
+   * @throws {MalformedResponse} For bytes that are not a header, or a header that is too large
    */
   find(bytes: Buffer, at: number, searched: number): string | undefined {
     const from = at + Math.max(0, searched - HEAD_END.length + 1);

@@ -1,5 +1,5 @@
 /**
- * Finds the end of a JSON text on its way: for a body that says nothing else about its end.
+ * Finds the end of a JSON text while it is received, for a body without another sign of its end.
  *
  * @module
  */
@@ -26,7 +26,7 @@ export class JsonEnd {
     return this.#state === "after";
   }
 
-  /** Takes note of the next bytes. */
+  /** Scans the next bytes. */
   push(bytes: Uint8Array): void {
     for (let at = 0; at < bytes.length && this.#state !== "other"; at++) {
       this.#read(bytes[at] as number);

@@ -1,6 +1,6 @@
 /**
- * Exceptions from a proxy, as `NO_PROXY` lists them: hosts with all below them, addresses, networks
- * and ports.
+ * Exceptions from a proxy, as `NO_PROXY` lists them: hosts with their subdomains, addresses,
+ * networks and ports.
  *
  * @module
  */
@@ -15,7 +15,7 @@ const GROUP_BITS = 16n;
  */
 const ENTRY = /^(?:\[([^\]]+)\]|([^:]*)|(.*:.*:.*))(?::(\d+))?$/;
 
-/** Converts an address to a number. @returns `undefined` for what is no address */
+/** Converts an address to a number. @returns `undefined` for other text */
 function toNumber(address: string): { readonly value: bigint; readonly bits: number } | undefined {
   if (isIPv4(address)) {
     return {
@@ -24,7 +24,7 @@ function toNumber(address: string): { readonly value: bigint; readonly bits: num
     };
   }
   if (!isIPv6(address) || address.includes("%")) return undefined;
-  // The URL parser writes hexadecimal groups only.
+  // The URL parser writes only hexadecimal groups.
   const plain = new URL(`http://[${address}]`).hostname.slice(1, -1);
   const [head = "", tail = ""] = plain.split("::");
   const groups = (text: string) => text === "" ? [] : text.split(":");
@@ -36,7 +36,7 @@ function toNumber(address: string): { readonly value: bigint; readonly bits: num
   };
 }
 
-/** Returns whether an address is that of an entry, or in its network. */
+/** Returns whether an address equals an entry, or is in its network. */
 function isInNetwork(address: string, entry: string): boolean {
   const [network = "", length] = entry.split("/");
   const [one, other] = [toNumber(address), toNumber(network)];
@@ -49,8 +49,8 @@ function isInNetwork(address: string, entry: string): boolean {
 }
 
 /**
- * Returns whether a name is that of an entry, or below it. A dot, or `*.`, before an entry changes
- * nothing.
+ * Returns whether a name equals an entry, or is a subdomain of it. A dot or `*.` before an entry
+ * has no effect.
  */
 function isBelow(name: string, entry: string): boolean {
   const plain = entry.replace(/^\*?\./, "").replace(/\.$/, "");
@@ -58,7 +58,7 @@ function isBelow(name: string, entry: string): boolean {
 }
 
 /**
- * Returns whether an upstream is an exception, by the rules of curl, and of Go for ports.
+ * Returns whether an upstream is an exception, by the rules of curl, and by Go's rules for ports.
  *
  * @param list Entries, separated by commas or blanks; `*` is every host
  */

@@ -1,7 +1,7 @@
 /**
  * Parser of the HTTP/1.1 responses on a connection, one after another (RFC 9112, from the client's
- * side). It is strict: it refuses what a lenient parser would guess, for the end of each response
- * must be beyond doubt. The next response is another caller's.
+ * side). It is strict and never guesses, because the end of each response must be certain: the next
+ * response belongs to another caller.
  *
  * @module
  */
@@ -20,8 +20,8 @@ const NO_FIELD_TEXT = /[^\t\x20-\x7e\x80-\xff]/; // RFC 9110 §5.5
 const LENGTH = /^\d{1,15}$/;
 const MAX_SIZE_DIGITS = 12;
 /**
- * Ratio of received bytes to the body's bytes in them above which the latter are copied, so that
- * the rest is freed.
+ * If a received piece is larger than this multiple of its body bytes, these are copied, so that the
+ * piece is freed.
  */
 const MAX_KEPT_RATIO = 16;
 const EXTENSION = /^[\t ]*(?:;[\t\x20-\x7e\x80-\xff]*)?$/; // of a chunk, RFC 9112 §7.1.1: ignored
@@ -33,13 +33,13 @@ const TAB = 0x09;
 /** Receiver of parsed responses. */
 export interface ResponseSink {
   /**
-   * Takes the header of a response, other than an interim one.
+   * Receives the header of a response that is not interim.
    *
    * @param status HTTP status
-   * @param headers Lower-case names; a field that came more than once is joined with `", "`
+   * @param headers Lower-case names. Repeated fields are joined with `", "`
    */
   head(status: number, headers: Map<string, string>): void;
-  /** Takes a part of its body, decoded. Not empty. */
+  /** Receives a decoded part of its body. Not empty. */
   data(bytes: Uint8Array): void;
   /** Reports that the response is complete. */
   end(): void;
@@ -52,14 +52,17 @@ type Expected = "head" | "body" | "chunk" | "chunk data" | "chunk end" | "traile
 export class ResponseParser {
   readonly #sink: ResponseSink;
   #expected: Expected = "head";
-  /** Bytes left of the body, or of the chunk; Infinity for a body that ends with its connection. */
+  /**
+   * Remaining bytes of the body, or of the chunk; Infinity for a body that ends with its
+   * connection.
+   */
   #left = 0;
   readonly #heads = new HeadReader(MAX_HEADER_BYTES);
   /** The received part of a header or a line. */
   readonly #incomplete = new IncompleteBytes();
   #trailerBytes = 0;
   #isPersistent = false;
-  /** True if the response belongs to a `HEAD`: it has no body, whatever its header says. */
+  /** True if the response belongs to a `HEAD`. It has no body, regardless of its header. */
   #isHead = false;
 
   constructor(sink: ResponseSink) {
@@ -67,8 +70,8 @@ export class ResponseParser {
   }
 
   /**
-   * Returns whether the connection can carry another call: the last response is complete, nothing
-   * came after it, and the server did not say that it closes the connection.
+   * Returns whether the connection can carry another call: the last response is complete, no bytes
+   * followed it, and the server did not announce that it closes the connection.
    */
   get isReusable(): boolean {
     return this.#expected === "nothing" && this.#isPersistent;
@@ -89,8 +92,9 @@ export class ResponseParser {
   /**
    * Parses received bytes.
    *
-   * @param received Received bytes. They may be overwritten: the data of chunks is joined in place
-   * @throws {MalformedResponse} For bytes that are no valid response
+   * @param received Received bytes. They can be overwritten, because the data of chunks is joined
+   * in place
+   * @throws {MalformedResponse} For bytes that are not a valid response
    */
   feed(received: Buffer): void {
     let searched = this.#incomplete.length; // of the first header or line
@@ -115,7 +119,7 @@ export class ResponseParser {
       }
       searched = 0;
     }
-    // More bytes came than were asked for.
+    // More bytes arrived than were requested.
     if (at < bytes.length && this.#expected === "nothing") this.#isPersistent = false;
     if (first < last) {
       const data = bytes.subarray(first, last);
@@ -163,13 +167,13 @@ export class ResponseParser {
       throw new MalformedResponse("Its length is no number");
     }
     const isChunked = coding !== undefined;
-    const isBodiless = this.#isHead || status === 204 || status === 304; // whatever its header says
+    const isBodiless = this.#isHead || status === 204 || status === 304; // regardless of its header
     this.#left = isChunked ? 0 : Number(length ?? (isBodiless ? 0 : Infinity));
     this.#trailerBytes = 0;
     if (isBodiless) this.#expected = "nothing";
     else if (isChunked) this.#expected = "chunk";
     else this.#expected = this.#left === 0 ? "nothing" : "body";
-    // A body that comes with a 204 or 304 all the same must not be taken for the next response.
+    // If a 204 or 304 wrongly has a body, that must not be parsed as the next response.
     const isEndKnown = this.#isHead ||
       (isBodiless ? !isChunked && this.#left === 0 : this.#left < Infinity);
     const options = (headers.get("connection") ?? "").toLowerCase().split(",");
@@ -205,8 +209,8 @@ export class ResponseParser {
 }
 
 /**
- * Returns the index of a line's CRLF, or -1 while it has not come. No line end is among the bytes
- * that an earlier call has searched.
+ * Returns the index of a line's CRLF, or -1 while it has not arrived. Bytes that an earlier call
+ * has searched contain no line end.
  */
 function endOfLine(bytes: Buffer, at: number, searched: number): number {
   const limit = Math.min(bytes.length, at + MAX_HEADER_BYTES + 2);
@@ -242,7 +246,7 @@ function toHeaders(fields: readonly string[]): Map<string, string> {
   for (const field of fields) {
     const colon = field.indexOf(":");
     const name = field.slice(0, Math.max(0, colon));
-    // A folded line begins with a space, which no name does.
+    // A folded line begins with a space, unlike every name.
     if (!TOKEN.test(name) || NO_FIELD_TEXT.test(field)) {
       throw new MalformedResponse("A header is malformed");
     }

@@ -1,6 +1,6 @@
 /**
- * TLS sessions of earlier connections: a handshake that resumes one sends no certificates, and
- * costs a tenth.
+ * TLS sessions of earlier connections. A handshake that resumes a session sends no certificates,
+ * and costs a tenth.
  *
  * @module
  */
@@ -9,9 +9,9 @@ import type { TLSSocket } from "node:tls";
 import { runtime } from "../../runtime.ts";
 
 /**
- * The last session with each host. Hosts come from the configuration, so that they are few. A
- * session is kept only from a connection whose certificate was verified; connections that trust
- * other authorities have sessions of their own.
+ * The last session with each host. Hosts are in the configuration, so there are few. A session is
+ * kept only from a connection whose certificate was verified. Connections that trust other
+ * authorities have separate sessions.
  */
 export class TlsSessions {
   readonly #sessions = new Map<string, Buffer>();
@@ -26,15 +26,15 @@ export class TlsSessions {
     this.#sessions.set(host, session);
   }
 
-  /** Forgets the session of a host: it may be the reason of a failure. */
+  /** Forgets the session of a host, because it can be the cause of a failure. */
   forget(host: string): void {
     this.#sessions.delete(host);
   }
 }
 
 /**
- * Keeps the sessions of a connection. Deno 2.9 resumes none, and takes a connection that is given
- * one for resumed, with no look at the name in its certificate.
+ * Keeps the sessions of a connection. Deno 2.9 resumes none. It regards a connection with a session
+ * as resumed, and then does not check the name in its certificate.
  */
 export function keepSessions(socket: TLSSocket, host: string, sessions: TlsSessions): void {
   if (runtime === "deno") return;

@@ -11,18 +11,18 @@ import { runtime } from "../../runtime.ts";
 type Inflater = Transform & zlib.Zlib;
 
 /**
- * Returns whether a body has the zlib format, whose first byte names the method "deflate" (RFC 1950
+ * Returns whether a body has the zlib format. Its first byte names the method "deflate" (RFC 1950
  * §2.2). Some servers send raw deflate instead.
  */
 const isZlibFormat = (first: number | undefined): boolean => ((first ?? 0) & 0x0f) === 8;
 /** Largest Zstandard window for HTTP, 8 MB (RFC 9659), as a power of two. */
 const ZSTD_WINDOW_LOG = 23;
-// Bun 1.4 and Deno 2.9 take a cut zstd body for a whole one; Node has it from 22.15 on.
+// Bun 1.4 and Deno 2.9 accept a truncated zstd body as complete. Node has zstd since 22.15.
 const hasZstd = "createZstdDecompress" in zlib && runtime === "node";
 
 /**
- * Byte fed after a Brotli body: a complete body does not consume it. Without it, Deno 2.9 takes a
- * cut body for complete.
+ * Byte that is written after a Brotli body. A complete body does not consume it. Without it, Deno
+ * 2.9 accepts a truncated body as complete.
  */
 const PROBE = new Uint8Array(1);
 
@@ -42,9 +42,9 @@ const INFLATERS: Readonly<Record<string, (first: number | undefined) => Inflater
 };
 
 /**
- * A body that is unpacked as it is read. One chunk at a time is fed, when all that came of the one
- * before has been read: what waits unread is bounded by the stream's own buffers (64 KB), however
- * much a chunk unpacks to.
+ * A body that is unpacked while it is read. The next chunk is written only when all output of the
+ * one before has been read. So the unread output is bounded by the stream's own buffers (64 KB),
+ * regardless of the unpacked size of a chunk.
  */
 class Unpacked implements ByteSource {
   readonly #packed: ByteSource;
@@ -110,8 +110,8 @@ class Unpacked implements ByteSource {
       "end",
       () => {
         this.#isOver = true;
-        // What zlib did not take is no part of the body: most decoders stop before it without a
-        // word.
+        // Bytes that zlib did not consume are not part of the body. Most decoders stop before them
+        // without an error.
         const isWhole = inflater.bytesWritten === this.#fedBytes;
         this.#told(
           isWhole ? undefined : new Error("The packed body is cut, or followed by something else"),
@@ -129,7 +129,7 @@ class Unpacked implements ByteSource {
 /**
  * Unpacks gzip (of any number of members), deflate, Brotli and, on Node, Zstandard.
  *
- * @returns The unpacked one, or `undefined` for a coding that can't be read
+ * @returns The unpacked body; `undefined` for an unsupported coding
  */
 export function unpackNode(coding: string, body: ByteSource): ByteSource | undefined {
   return Object.hasOwn(INFLATERS, coding) ? new Unpacked(coding, body) : undefined;
