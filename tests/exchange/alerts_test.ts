@@ -1,5 +1,5 @@
 /**
- * Messages about budgets: when they are sent, how they are signed, and that nobody waits for them.
+ * Messages about budgets: when they are sent, how they are signed, and that no call waits for them.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -32,7 +32,7 @@ const answerTokens: Answering = (response, { body }) => {
     }),
   );
 };
-/** A clock whose background timers, by which messages are sent again, are due at once. */
+/** A clock whose background timers are due at once. These timers send messages again. */
 const hasty: Clock = {
   ...systemClock,
   timer: (ms, fire, options) =>
@@ -81,7 +81,7 @@ describe("alerts", () => {
     until(() => receiver.calls.length >= count, `${count} messages`);
   const headerOf = ({ headers }: Arrived, name: string) => String(headers[name]);
 
-  it("tells once that a budget is used by 80 %, and once that it is used up, and signs it", async () => {
+  it("sends one message at 80 % of a budget and one when it is used up, and signs both", async () => {
     const gateway = await start(keyWith("1k/day"));
     for (let count = 1; count <= 7; count++) await call(gateway);
     assert.equal(receiver.calls.length, 0);
@@ -128,7 +128,7 @@ describe("alerts", () => {
       teams: { search: { limits } },
       ...keyWith("10 USD/month", { team: "search" }),
     });
-    await call(gateway); // a hundred tokens at 100 USD for a million
+    await call(gateway); // 100 tokens at 100 USD per million
     await arrived(2);
     const { periodEnds: _, ...data } = told()[0].data;
     assert.deepEqual(data, {
@@ -142,7 +142,7 @@ describe("alerts", () => {
     });
   });
 
-  it("sends it again until it is accepted, always with the same id and a new signature", async () => {
+  it("repeats a message until it is accepted, with the same id and a new signature each time", async () => {
     const statuses = [500, 302, 404, 200];
     answering = (response) =>
       response.writeHead(statuses.shift() ?? 200, { location: url() }).end();
@@ -160,7 +160,7 @@ describe("alerts", () => {
     }
   });
 
-  it("gives up in the end and says so, without the address or the secret; callers never notice", async () => {
+  it("gives up after the last attempt and logs it without the address or the secret; no call fails", async () => {
     answering = (response) => response.destroy();
     const said: string[] = [];
     const budgets = {
@@ -190,7 +190,7 @@ describe("alerts", () => {
     assert.equal(await call(gateway), 429);
   });
 
-  it("gateways that share their limits send each message once, whichever finds it", async () => {
+  it("gateways with shared limits send each message once, whichever of them notices", async () => {
     const limiter = new MemoryLimiter(systemClock);
     const all = [];
     for (let count = 0; count < 3; count++) all.push(await start(keyWith("1k/day"), { limiter }));
@@ -199,11 +199,11 @@ describe("alerts", () => {
     }
     await arrived(2);
     assert.deepEqual(told().map(({ data: { threshold } }) => threshold).sort(), [0.8, 1]);
-    // All of them have found it, and settled who sends it: a claim takes no timer.
+    // All gateways have noticed, and have agreed on the sender: a claim needs no timer.
     assert.equal(receiver.calls.length, 2);
   });
 
-  it("tells that a budget is used up when only a refusal shows it", async () => {
+  it("reports a used-up budget also if only a refusal shows it", async () => {
     const limiter = new MemoryLimiter(systemClock);
     const gateway = await start(keyWith("1k/day"), { limiter });
     const subject = {
@@ -220,7 +220,7 @@ describe("alerts", () => {
     assert.deepEqual(told().map(({ data: { used } }) => used), [1000, 1000]);
   });
 
-  it("says nothing where no address is set, and nothing of limits that are no budgets", async () => {
+  it("sends nothing without an address, and nothing about limits that are not budgets", async () => {
     const watch = new BudgetWatch(systemClock);
     const budgets = { watch, report: assert.fail };
     const silent = await start({ ...keyWith("1k/day"), alerts: undefined }, { budgets });

@@ -1,6 +1,6 @@
 /**
- * Tokens that the gateway asks for and the caller does not: one field goes to the provider, one
- * chunk is taken out.
+ * Usage that the gateway requests and the caller does not: one field is added to the request, and
+ * one chunk is removed from the answer.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -20,7 +20,7 @@ const USAGE = { prompt_tokens: 11, completion_tokens: 2, total_tokens: 13 };
 const HEAD =
   '"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"test-1"';
 const USAGE_CHUNK = `data: {${HEAD},"choices":[],"usage":${JSON.stringify(USAGE)}}\n\n`;
-/** As Azure begins its streams: without choices, and without usage. */
+/** The first chunk of Azure's streams: without choices and without usage. */
 const FILTER_CHUNK =
   `data: {"choices":[],"prompt_filter_results":[{"prompt_index":0}],"usage":null}\n\n`;
 const WORDS = [
@@ -37,7 +37,7 @@ const ASK = { provider: { usage: "ask" } };
 const BODY =
   '{"model":"test-1",  "messages":[{"role":"user","content":"Hi \\u00fc"}],"seed":1.0,"stream":true}';
 
-/** Writes one piece at a time, each in a packet of its own. */
+/** Writes one piece at a time, each in its own packet. */
 async function writePieces(
   response: ServerResponse,
   text: string,
@@ -57,7 +57,7 @@ async function writePieces(
 const call = (base: string, { headers }: UnderTest, body: string, path = "/chat/completions") =>
   fetch(`${base}/v1${path}`, { method: "POST", headers, body });
 
-/** Answers as OpenAI does: with usage if it is asked for. */
+/** Answers like OpenAI: with usage only if the request asks for it. */
 const answerAsAsked = (size?: number) => (response: ServerResponse, { body }: Arrived) => {
   const isAsked = JSON.parse(String(body)).stream_options?.include_usage === true;
   return writePieces(response, BEFORE + (isAsked ? USAGE_CHUNK : "") + DONE, size);
@@ -66,7 +66,7 @@ const answerAsAsked = (size?: number) => (response: ServerResponse, { body }: Ar
 describe('a provider with usage "ask"', () => {
   afterEach(closeAll);
 
-  it("is asked for the tokens of a stream; the caller gets its own stream, however it is cut", async () => {
+  it("is asked for usage in a stream; the caller gets the stream without it, however it is cut", async () => {
     let size = 1;
     const { provider, under } = await startWith((...args) => answerAsAsked(size)(...args), ASK);
     for (size of [1, 17, 100_000]) {
@@ -91,7 +91,7 @@ describe('a provider with usage "ask"', () => {
     assert.equal((await under.settled()).usage?.total, 13);
   });
 
-  it("is not asked where the caller speaks for itself, or no such stream comes", async () => {
+  it("is not asked if the caller asks itself, or if the answer is no such stream", async () => {
     const { provider, under } = await startWith((response, call) => {
       const { stream } = JSON.parse(String(call.body));
       return stream === true ? answerAsAsked()(response, call) : answerPlain(response);
@@ -117,14 +117,14 @@ describe('a provider with usage "ask"', () => {
     }
   });
 
-  it("is not asked unless its configuration says so", async () => {
+  it("is not asked unless the configuration enables it", async () => {
     const { provider, under } = await startWith(answerAsAsked());
     assert.equal(await (await call(under.a, under, BODY)).text(), BEFORE + DONE);
     assert.equal(String(provider.calls[0]?.body), BODY);
     assert.notEqual((await under.settled()).usage?.total, 13);
   });
 
-  it("may answer with an error, or with no stream at all", async () => {
+  it("can answer with an error, or without a stream", async () => {
     let status = 400;
     const { under } = await startWith((response) => {
       response.writeHead(status, { "content-type": "application/json" });
@@ -139,7 +139,7 @@ describe('a provider with usage "ask"', () => {
     }
   });
 
-  it("delays no event, and none of what it has begun to say", async () => {
+  it("sees no event delayed, and no part of an event", async () => {
     const go: (() => void)[] = [];
     const heard = () => new Promise<void>((resolve) => go.push(resolve));
     const pieces = [
@@ -174,7 +174,7 @@ describe('a provider with usage "ask"', () => {
     assert.equal(text, said + chunk(null, "stop") + DONE);
   });
 
-  it("may end within the chunk that it was asked for: the stream ends as it would without", async () => {
+  it("can end within the usage chunk: the stream then ends as it would without that chunk", async () => {
     const { under } = await startWith(
       (response) => writePieces(response, BEFORE + USAGE_CHUNK.slice(0, -30)),
       ASK,
@@ -184,7 +184,7 @@ describe('a provider with usage "ask"', () => {
     assert.deepEqual([outcome, usage?.total === 13], ["ok", false]);
   });
 
-  it("may end in mid-answer, and the caller gets the error event after every byte", async () => {
+  it("can end in mid-answer: the caller gets every byte and then the error event", async () => {
     for (
       const cut of [
         BEFORE.slice(0, 420),

@@ -1,4 +1,4 @@
-/** The caller's body through the front door: bounded, timed, strictly JSON. */
+/** The caller's body in requests to the gateway: limited in size and time, strictly JSON. */
 // runtimes: all, workers
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
@@ -16,7 +16,7 @@ import { GOOD_BODY, startUnderTest, type UnderTest } from "../support/gateway.ts
 import { callRaw, openRaw, parseAnswer, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
-describe("the body", () => {
+describe("a caller's body", () => {
   let provider: Provider;
   let under: UnderTest;
   const start = async (
@@ -58,7 +58,7 @@ describe("the body", () => {
     assert.deepEqual(provider.calls.map((call) => call.body.toString() === body), [true, true]);
   });
 
-  it.large("of many at once arrives whole", async () => {
+  it.large("arrives whole also when many are sent at once", async () => {
     await start({ bodies: "200MB" });
     const content = "x".repeat(3_500_000);
     const bodyOf = (index: number) =>
@@ -79,7 +79,7 @@ describe("the body", () => {
     );
   });
 
-  it("may come in chunks, and goes up with its length", async () => {
+  it("can come in chunks, and is forwarded with its length", async () => {
     await start();
     const half = GOOD_BODY.length >> 1;
     const raw = openRaw(
@@ -128,7 +128,7 @@ describe("the body", () => {
     },
   );
 
-  it("that stops coming is refused at the deadline [stopped body]", async () => {
+  it("that stops arriving is refused at the deadline [stopped body]", async () => {
     await start({ bodyTime: "300ms" });
     const announced = (length: string) =>
       toRawRequest(under.a, { headers: { ...under.headers, "content-length": length }, body: "{" });
@@ -179,7 +179,7 @@ describe("the body", () => {
     assert.equal((await callRaw(under.a, { headers: coded, body: GOOD_BODY })).status, 200);
   });
 
-  it("is judged by the gateway in its messages, unless that is left to the provider", async () => {
+  it("is checked down to its messages, unless the configuration leaves that to the provider", async () => {
     const body = JSON.stringify({
       model: "m",
       messages: [{ role: "assistant", content: [] }, { role: "system" }],
@@ -204,7 +204,7 @@ describe("the body", () => {
     assert.equal(JSON.parse(empty.body).error.param, "messages");
   });
 
-  it("may ask for a stream in the provider's own way: the answer's type says whether it is one", async () => {
+  it("can ask for a stream in a provider's own way: the type of the answer decides whether it is one", async () => {
     let isStream = true;
     await start(
       {},

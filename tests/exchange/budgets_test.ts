@@ -1,4 +1,4 @@
-/** Teams, budgets of money and modes of limits, through the front door. */
+/** Teams, money budgets and limit modes, in requests to the gateway. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
@@ -8,7 +8,7 @@ import { type Provider, startProvider } from "../support/provider.ts";
 import { callRaw, type RawAnswer } from "../support/tcp_peer.ts";
 
 const [ONE, TWO] = ["own-key-one-of-two", "own-key-two-of-two"];
-/** In USD for a million tokens: an answer of 1000 and 2000 tokens costs 0.003 + 0.03. */
+/** USD per million tokens: an answer with 1000 input and 2000 output tokens costs 0.003 + 0.03. */
 const PRICES = { "test-*": { input: 3, output: 15 } };
 const COST = 0.033;
 const usage = { prompt_tokens: 1000, completion_tokens: 2000, total_tokens: 3000 };
@@ -34,7 +34,7 @@ describe("teams and money", () => {
 
   const start = async (config: Record<string, unknown>, ofProvider: Record<string, unknown> = {}) =>
     under = await startUnderTest({ upstreams: { a: provider.url }, config, provider: ofProvider });
-  /** Calls, and waits until the exchange is charged. */
+  /** Calls, and waits until the exchange is settled. */
   const call = async (gateway: UnderTest, key: string, body = GOOD_BODY): Promise<RawAnswer> => {
     const before = gateway.records.length;
     const headers = { ...gateway.headers, "gateway-auth": `Bearer ${key}` };
@@ -48,7 +48,7 @@ describe("teams and money", () => {
   const leftOf = ({ headers }: RawAnswer, policy: string) =>
     Number(new RegExp(`"${policy}";r=(\\d+)`).exec(headers.ratelimit ?? "")?.[1] ?? NaN);
 
-  it("the keys of a team share its limits; a refused call takes nothing of the key's own limits", async () => {
+  it("the keys of a team share its limits; a refused call uses none of the key's own limits", async () => {
     const gateway = await start({
       teams: { search: { limits: { requests: "2/h" } } },
       keys: [
@@ -70,7 +70,7 @@ describe("teams and money", () => {
     assert.equal(provider.calls.length, 3);
   });
 
-  it("a budget of money is charged by prices, for the key, its team and the provider alike", async () => {
+  it("prices charge a money budget of the key, its team and the provider", async () => {
     const limits = { budget: "1 USD/month" };
     const gateway = await start({
       prices: PRICES,
@@ -94,7 +94,7 @@ describe("teams and money", () => {
     assert.deepEqual(left.slice(1), [left[0], left[0]].map((own) => (own ?? NaN) - COST * 1e9));
   });
 
-  it("a budget of money that is used up refuses, and says so in money", async () => {
+  it("a used-up money budget refuses calls, and reports amounts in money", async () => {
     const gateway = await start({
       prices: PRICES,
       keys: [{ id: "one", key: ONE, limits: { budget: "0.05 USD/day" } }],
@@ -110,7 +110,7 @@ describe("teams and money", () => {
     assert.equal(refused.headers["x-should-retry"], "false");
   });
 
-  it("a model without a price is refused where money counts, and nowhere else", async () => {
+  it("a model without a price is refused under a money budget, and only there", async () => {
     const gateway = await start({
       prices: { "other-1": { input: 1, output: 1 } },
       keys: [{ id: "one", key: ONE, limits: { budget: "5 USD/day" } }, { id: "two", key: TWO }],
@@ -122,7 +122,7 @@ describe("teams and money", () => {
     assert.equal(provider.calls.length, 2);
   });
 
-  it("a strict limit refuses what could exceed it, by the caller's maximum or the operator's", async () => {
+  it("a strict limit refuses calls that could exceed it, by the caller's maximum or the operator's", async () => {
     const limits = { tokens: "21k/h", mode: "strict" };
     const gateway = await start({ keys: [{ id: "one", key: ONE, limits }] }, { maxOutput: 16_000 });
     assert.deepEqual(
@@ -137,7 +137,7 @@ describe("teams and money", () => {
     assert.equal(codeOf(await call(gateway, ONE, withMaximum(9000))), "ok", "with less it passes");
   });
 
-  it("a call that a strict limit could never hold is told so", async () => {
+  it("a call that is larger than the whole strict limit gets its own refusal", async () => {
     const gateway = await start(
       { keys: [{ id: "one", key: ONE, limits: { budget: "2k/day", mode: "strict" } }] },
       { maxOutput: 4096 },
@@ -148,7 +148,7 @@ describe("teams and money", () => {
     assert.equal(codeOf(await call(gateway, ONE, withMaximum(100))), "ok");
   });
 
-  it("a budget in observe mode refuses nothing, and notes what it would have refused", async () => {
+  it("a budget in observe mode refuses nothing, and records the refusals it would have made", async () => {
     const limits = { budget: "0.01 USD/day", mode: "observe" };
     const gateway = await start({
       prices: PRICES,
@@ -166,7 +166,7 @@ describe("teams and money", () => {
   });
 
   it(
-    "a key of a store with a team or a currency that this gateway does not know is refused, and no other",
+    "a stored key is refused if this gateway does not know its team or currency; other keys work",
     async () => {
       const spend = { limit: 1e9, period: "day", currency: "EUR" } as const;
       const KEYS: Readonly<Record<string, object>> = {

@@ -1,4 +1,4 @@
-/** Pages in browsers: preflights, and the headers without which a page can't read an answer. */
+/** Pages in browsers: preflights, and the headers that a page needs to read an answer. */
 // runtimes: all, workers
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
@@ -32,7 +32,7 @@ describe("pages in browsers", () => {
   let provider: Provider;
   let under: UnderTest;
   const start = async (config: Record<string, unknown> = { cors: CORS }) => {
-    // As a provider answers that has CORS settings of its own.
+    // The answer of a provider that has its own CORS settings.
     provider = await startProvider((response, { body, path }) => {
       const isStream = body.includes('"stream":true');
       response.writeHead(path.endsWith("/models") ? 500 : 200, {
@@ -77,7 +77,7 @@ describe("pages in browsers", () => {
   const corsNamesOf = ({ headers }: RawAnswer) =>
     Object.keys(headers).filter((name) => name.startsWith("access-control-")).sort();
 
-  /** The page can read the answer, and each header that the gateway put there. */
+  /** Checks that the page can read the answer and each header that the gateway added. */
   function assertReadable({ headers, status }: RawAnswer, origin = PAGE): void {
     assert.equal(headers["access-control-allow-origin"], origin, String(status));
     assert.equal(headers.vary, origin === "*" ? undefined : "origin");
@@ -93,7 +93,7 @@ describe("pages in browsers", () => {
     assert.ok(!exposed.includes("x-secret"));
   }
 
-  it("keep the `Vary` of a provider, to which the origin is added", async () => {
+  it("keep the provider's `Vary`, with `Origin` added", async () => {
     for (
       const [theirs, expected] of [
         ["accept", "accept, origin"],
@@ -125,7 +125,7 @@ describe("pages in browsers", () => {
     assert.deepEqual(corsNamesOf(answer), []);
   }
 
-  it("of an allowed origin may send any header: a preflight is answered without a key, and is no exchange", async () => {
+  it("of an allowed origin can send any header: a preflight needs no key, and is not an exchange", async () => {
     await start();
     const { status, headers, body } = await preflight();
     assert.equal(status, 204);
@@ -148,7 +148,7 @@ describe("pages in browsers", () => {
     assert.equal(provider.calls.length, 1);
   });
 
-  it("are allowed by their exact origin, at any port, or all", async () => {
+  it("are allowed by exact origin, at any port, or all", async () => {
     await start();
     const allowed = async (origin: string) =>
       (await preflight(origin)).headers["access-control-allow-origin"];
@@ -179,7 +179,7 @@ describe("pages in browsers", () => {
     ) assert.equal(await allowed(origin), undefined, origin);
   });
 
-  it("of any origin may call where all are allowed", async () => {
+  it("of any origin can call if all origins are allowed", async () => {
     await start({ cors: { origins: ["*"], maxAge: "1500ms" } });
     const { status, headers } = await preflight(STRANGER);
     assert.equal(status, 204);
@@ -189,7 +189,7 @@ describe("pages in browsers", () => {
     assertReadable(await call({}, undefined), "*");
   });
 
-  it("of another origin are refused: a preflight says so, and their calls get no CORS headers", async () => {
+  it("of another origin are refused: the preflight refuses, and answers have no CORS headers", async () => {
     await start();
     for (const origin of [STRANGER, "null", [PAGE, PAGE], [PAGE, STRANGER]]) {
       const refused = await preflight(origin);
@@ -205,7 +205,7 @@ describe("pages in browsers", () => {
       assert.match(refused.headers.vary ?? "", /^origin,/);
       assertUnreadable(refused);
     }
-    // It may be a program, and its keys are what counts.
+    // The caller can be a program. Then only its keys count.
     for (const origin of [STRANGER, undefined]) {
       const answered = await call({ headers: { origin } });
       assert.equal(answered.status, 200);
@@ -216,7 +216,7 @@ describe("pages in browsers", () => {
     assert.equal(under.records.length, 2);
   });
 
-  it("learn nothing from a preflight: it is the same whatever host, path, method and key", async () => {
+  it("learn nothing from a preflight: its answer is the same for any host, path, method and key", async () => {
     await start();
     const withoutDate = ({ headers: { date: _, ...headers }, ...rest }: RawAnswer) => ({
       ...rest,
@@ -236,7 +236,7 @@ describe("pages in browsers", () => {
     assert.equal((await under.settled()).code, "unknown_host");
   });
 
-  it("can read every answer: of the provider, plain and streamed, and each refusal of the gateway", async () => {
+  it("can read every answer: the provider's, plain and streamed, and each refusal of the gateway", async () => {
     await start({
       cors: CORS,
       keys: [{ id: "team", key: OWN_KEY, models: ["test-*"], limits: { requests: "2/h" } }],
@@ -296,7 +296,7 @@ describe("pages in browsers", () => {
     }
   });
 
-  it("get a preflight's answer from a gateway that is at its limit, and can read why it refuses", async () => {
+  it("get a preflight answer from an overloaded gateway, and can read the refusal", async () => {
     await start({ cors: CORS, limits: { exchanges: 1 } });
     const held = openRaw(
       under.a,
@@ -311,7 +311,7 @@ describe("pages in browsers", () => {
     await under.settled(2);
   });
 
-  it("ask and call on one connection, over http and over https", async () => {
+  it("send preflight and call on one connection, over http and over https", async () => {
     await start();
     const { socket, received } = openRaw(
       under.a,
@@ -334,7 +334,7 @@ describe("pages in browsers", () => {
     assert.deepEqual([status, headers.get("access-control-allow-origin")], [204, PAGE]);
   });
 
-  it("are not meant by an OPTIONS that is no preflight; a malformed preflight allows no header", async () => {
+  it("ignore an OPTIONS request that is not a preflight; a malformed preflight allows no header", async () => {
     await start();
     for (const headers of [{ "access-control-request-method": undefined }, { origin: undefined }]) {
       const refused = await preflight(PAGE, headers);
@@ -363,7 +363,7 @@ describe("pages in browsers", () => {
     assert.equal(under.records.length, 2);
   });
 
-  it("are nothing to a gateway without cors: OPTIONS is a method like others, and no answer has CORS headers", async () => {
+  it("change nothing if cors is off: OPTIONS is an ordinary method, and no answer has CORS headers", async () => {
     await start({});
     const refused = await preflight();
     assert.equal(refused.status, 405);

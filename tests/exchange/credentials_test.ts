@@ -1,6 +1,6 @@
 /**
- * The two credentials through the front door, in each place for them: what is refused never reaches
- * a provider.
+ * The two credentials in requests, in each place where they can be: refused calls never reach a
+ * provider.
  */
 // runtimes: all, workers
 import assert from "node:assert/strict";
@@ -40,7 +40,7 @@ describe("credentials", () => {
     return status === 200 ? "ok" : JSON.parse(body).error.code;
   };
 
-  it("accepts the scheme in any case and forwards Authorization as it came", async () => {
+  it("accepts the scheme in any case and forwards Authorization unchanged", async () => {
     assert.equal(
       await codeOf({ "gateway-auth": `bearer ${OWN}`, authorization: "BEARER sk-1" }),
       "ok",
@@ -48,7 +48,7 @@ describe("credentials", () => {
     assert.equal(provider.calls[0]?.headers.authorization, "BEARER sk-1");
   });
 
-  it("refuses everything that is not one Bearer credential [malformed credentials]", async () => {
+  it("refuses everything except one Bearer credential [malformed credentials]", async () => {
     for (
       const value of [
         "Bearer",
@@ -69,7 +69,7 @@ describe("credentials", () => {
     assert.equal(provider.calls.length, 0);
   });
 
-  it("gives the same answer for unknown, expired and malformed keys [bad keys alike]", async () => {
+  it("returns the same answer for unknown, expired and malformed keys [bad keys alike]", async () => {
     const shown = [generateGatewayKey(), EXPIRED, "gk_broken", "short", `${OWN}x`];
     const answers = new Set<string>();
     for (const key of shown) {
@@ -91,14 +91,14 @@ describe("credentials", () => {
     );
   });
 
-  it("never forwards a gateway key: any key of the gateway's form, or the key that was sent", async () => {
+  it("never forwards a gateway key: neither the key that was sent nor any text of that form", async () => {
     for (const authorization of [`Bearer ${generateGatewayKey()}`, `Bearer ${OWN}`]) {
       assert.equal(await codeOf({ authorization }), "gateway_key_in_authorization");
     }
     assert.equal(provider.calls.length, 0);
   });
 
-  it("never forwards either kind of gateway key in a query", async () => {
+  it("never forwards a gateway key of either kind in a query", async () => {
     for (const key of [generateGatewayKey(), OWN]) {
       const headers = { ...under.headers, "gateway-auth": `Bearer ${OWN}` };
       const { status, body } = await callRaw(under.a, {
@@ -111,7 +111,7 @@ describe("credentials", () => {
     assert.equal(provider.calls.length, 0);
   });
 
-  it("never forwards either kind of gateway key in an escaped URL, a header, an end user's name or a model", async () => {
+  it("never forwards a gateway key of either kind in an escaped URL, a header, a user name or a model", async () => {
     for (const key of [generateGatewayKey(), OWN]) {
       const escaped = Array.from(key, (character) => `%${character.charCodeAt(0).toString(16)}`)
         .join("");
@@ -127,7 +127,7 @@ describe("credentials", () => {
           {},
           body,
         ],
-        // Of the gateway's own form, the header alone is left out.
+        // A header with a key of the gateway's own form is left out, and the call continues.
         ...(key === OWN &&
           { "a header": ["/v1/chat/completions", { "openai-organization": `x${key}` }, body] }),
         "a twice escaped query": [`/v1/chat/completions?key=${escapedTwice}`, {}, body],
@@ -175,7 +175,7 @@ describe("credentials", () => {
     assert.equal(provider.calls.length, 0);
   });
 
-  it("refuses a body that names an end user twice, of which parsers take either", async () => {
+  it("refuses a body that names an end user twice, because parsers differ in which one they use", async () => {
     for (const field of ["user", "safety_identifier", "metadata", "\\u0075ser"]) {
       for (const [one, other] of [[OWN, "me"], ["me", OWN]]) {
         const rest = '"model":"m","messages":[{"role":"user","content":"Hi"}]';
@@ -189,7 +189,7 @@ describe("credentials", () => {
     assert.equal(provider.calls.length, 0);
   });
 
-  it("records the key by its id", async () => {
+  it("logs the key by its id", async () => {
     assert.equal(await codeOf({}), "ok");
     assert.equal((await under.settled()).keyId, "own");
     assert.doesNotMatch(JSON.stringify(under.records), new RegExp(`${OWN}|sk-`));
@@ -206,10 +206,10 @@ function credentialsOf({ headers }: { readonly headers: Readonly<Record<string, 
   );
 }
 
-/** A call's headers: those of credentials, and no others that differ from a good call's. */
+/** The credentials among a call's headers. Fails if any other header differs from a good call's. */
 type Presented = Readonly<Record<string, string | string[] | undefined>>;
 
-/** A gateway whose providers take their keys in a certain way. */
+/** A gateway whose providers expect their keys in a certain header. */
 async function startWith(settings: Record<string, unknown>) {
   const provider = await startProvider();
   const config = { keys: [{ id: "own", key: OWN }] };
@@ -221,7 +221,7 @@ async function startWith(settings: Record<string, unknown>) {
   const none = { "authorization": undefined, "gateway-auth": undefined };
   return {
     provider,
-    /** What is answered: the credentials that went up, or the error's code, header and message. */
+    /** The result of a call: the forwarded credentials, or the error's code, header and message. */
     async call(presented: Presented): Promise<unknown> {
       const before = provider.calls.length;
       const { status, body } = await callRaw(under.a, {
@@ -254,7 +254,7 @@ describe("the header of a provider's interface", () => {
   const refusal = async (presented: Presented) => (await call(presented) as string[]).slice(0, 2);
 
   for (const header of OWN_HEADERS) {
-    it(`${header} holds the upstream key, and so may Authorization: what is presented goes up as it came`, async () => {
+    it(`${header} carries the upstream key, and so can Authorization: credentials are forwarded unchanged`, async () => {
       started = await startWith({ credential: header });
       const bearer = { authorization: "bearer sk-1" };
       for (
@@ -266,7 +266,7 @@ describe("the header of a provider's interface", () => {
       }
     });
 
-    it(`${header} is one key alone, and Authorization next to it one Bearer`, async () => {
+    it(`${header} is exactly one key, and Authorization next to it exactly one Bearer credential`, async () => {
       started = await startWith({ credential: header });
       for (const value of [`Bearer ${SK}`, `${SK} x`, `${SK}, ${SK}`, [SK, SK], "x".repeat(8193)]) {
         assert.deepEqual(await refusal({ [header]: value, authorization: "Bearer sk-1" }), [
@@ -280,14 +280,14 @@ describe("the header of a provider's interface", () => {
       ]);
     });
 
-    it(`${header} is named where no upstream key is sent`, async () => {
+    it(`${header} is named in the error if no upstream key is sent`, async () => {
       started = await startWith({ credential: header });
       const [code, param, message] = await call({}) as string[];
       assert.deepEqual([code, param], ["missing_upstream_key", header]);
       assert.match(message ?? "", new RegExp(`: send ${header}: <.*>, or Authorization: Bearer <`));
     });
 
-    it(`${header} never takes a gateway key up`, async () => {
+    it(`${header} never forwards a gateway key`, async () => {
       started = await startWith({ credential: header });
       for (
         const value of [
@@ -311,7 +311,7 @@ describe("the header of a provider's interface", () => {
       }
     });
 
-    it(`${header} of another interface is no credential and stays here`, async () => {
+    it(`${header} of another interface is not a credential and is not forwarded`, async () => {
       const others = Object.fromEntries(
         OWN_HEADERS.filter((name) => name !== header).map((name) => [name, SK]),
       );
@@ -321,7 +321,7 @@ describe("the header of a provider's interface", () => {
     });
   }
 
-  it("is Authorization by default, and no other then counts", async () => {
+  it("is Authorization by default, and then no other header counts", async () => {
     started = await startWith({});
     const all = Object.fromEntries(OWN_HEADERS.map((name) => [name, SK]));
     const [code, param, message] = await call(all) as string[];
@@ -332,7 +332,7 @@ describe("the header of a provider's interface", () => {
     });
   });
 
-  it("does not matter to provider's keys in Gateway-Auth: they are known by their beginnings", async () => {
+  it("does not matter for upstream keys in Gateway-Auth: their prefixes identify them", async () => {
     started = await startWith({ credential: "x-goog-api-key" });
     for (
       const key of [
@@ -356,7 +356,7 @@ describe("a combined key", () => {
   const refusal = async (presented: Presented) =>
     (await started.call(presented) as string[]).slice(0, 2);
 
-  it("opens both doors: its first half stays, its second half goes up", async () => {
+  it("serves as both keys: the gateway keeps the first half and forwards the second", async () => {
     started = await startWith({ combinedKey: true, credential: "x-api-key" });
     for (const key of [SK, "k", "a~b", "~", "~~x", "sk-gk_"]) {
       const bearer = { authorization: `Bearer ${OWN}~${key}` };
@@ -373,13 +373,13 @@ describe("a combined key", () => {
     });
   });
 
-  it("can be used or not, call by call: with Gateway-Auth an upstream key is forwarded whole", async () => {
+  it("is optional for each call: with Gateway-Auth the upstream key is forwarded whole", async () => {
     started = await startWith({ combinedKey: true });
     const presented = { "gateway-auth": `Bearer ${OWN}`, authorization: "Bearer a-signed~token" };
     assert.deepEqual(await started.call(presented), { authorization: "Bearer a-signed~token" });
   });
 
-  it("is refused where a half is missing or wrong", async () => {
+  it("is refused if a half is missing or wrong", async () => {
     started = await startWith({ combinedKey: true, credential: "x-api-key" });
     const other = generateGatewayKey();
     const REFUSED: readonly [presented: Presented, code: string, param: string][] = [
@@ -432,7 +432,7 @@ describe("a combined key", () => {
     ]);
   });
 
-  it("is refused where it is not configured, and the setting is named", async () => {
+  it("is refused if it is not configured, and the error names the setting", async () => {
     started = await startWith({});
     for (
       const [beside, code] of [

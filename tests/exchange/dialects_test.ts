@@ -1,5 +1,5 @@
 /**
- * Streams of every interface through the front door: byte for byte, with their own end, tokens and
+ * Streams of every interface through the gateway: byte for byte, with their own end, usage and
  * error events.
  */
 // runtimes: bun, node
@@ -27,11 +27,11 @@ import { chunk, stream } from "../support/provider.ts";
 
 interface Sample {
   readonly path: string;
-  /** Its body; a GET without one. */
+  /** Its body. A GET has none. */
   readonly body?: Record<string, unknown>;
   readonly text: string;
   /**
-   * Its tokens; the details are left to `tests/dialects/`, for the log, and so a Worker's record,
+   * Its tokens. `tests/dialects/` checks their details, because the log, and so a Worker's record,
    * has none.
    */
   readonly usage?: Pick<TokenUsage, "total" | "input" | "output">;
@@ -93,7 +93,7 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
   },
 };
 
-/** Writes one piece at a time, each in a packet of its own. */
+/** Writes one piece at a time, each in its own packet. */
 async function writePieces(response: ServerResponse, bytes: Buffer, size: number): Promise<void> {
   response.writeHead(200, { "content-type": "text/event-stream; charset=utf-8" });
   for (let at = 0; at < bytes.length; at += size) {
@@ -125,7 +125,7 @@ describe("a stream of any interface", () => {
       let size = 1;
       const { under } = await startWith((response) => writePieces(response, bytes, size));
       for (size of [1, 17, bytes.length]) {
-        // Over https, stream_test.ts sends single bytes.
+        // Over https, `stream_test.ts` sends single bytes.
         for (const base of size === 1 ? [under.a] : [under.a, under.b]) {
           assert.equal(digestOf(await call(base, under, sample)), digestOf(bytes));
           const { outcome, usage, isEstimated } = await under.settled();
@@ -165,7 +165,7 @@ describe("a stream of any interface", () => {
     "several choices of several prompts": ["/completions", { prompt: ["a", "b"], n: 2 }, 4],
   };
   for (const [name, [path, asked, answers]] of Object.entries(MANY)) {
-    it(`of ${name} breaks off unless each answer has its end, with an error event`, async () => {
+    it(`of ${name} breaks off with an error event unless each answer in it has its end`, async () => {
       const all = Array.from(
         { length: answers },
         (_, index) => chunk("Hi", null, index) + chunk(null, "stop", index),
@@ -197,7 +197,7 @@ describe("a stream of any interface", () => {
     });
   }
 
-  it("has the provider's word about its end", async () => {
+  it("is complete only if the provider says so", async () => {
     const failed = responseEvents({
       type: "response.failed",
       response: { ...responseEvents()[0] } as never,
@@ -224,7 +224,7 @@ describe("a stream of any interface", () => {
     }
   });
 
-  it("of an interface that is not known is complete when it ends, and breaks for the caller too when it does not", async () => {
+  it("of an unknown interface is complete when it ends, and is cut for the caller if the provider cuts it", async () => {
     const text = 'event: thread.created\ndata: {"id":"thread_1"}\n\nevent: done\ndata: [DONE]\n\n';
     let isBroken = false;
     const { under } = await startWith((response) => {
@@ -242,7 +242,7 @@ describe("a stream of any interface", () => {
     assert.equal((await under.settled(2)).outcome, "upstream_cut");
   });
 
-  it("may hold an image of several megabytes", async () => {
+  it("can contain an image of several megabytes", async () => {
     const events = IMAGE_EVENTS.map((event) => ({ ...event, b64_json: "iVBO".repeat(1_500_000) }));
     const bytes = Buffer.from(toStream(events));
     const { under } = await startWith((response) => writePieces(response, bytes, 60_001));

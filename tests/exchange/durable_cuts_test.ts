@@ -1,6 +1,6 @@
 /**
- * Durable exchanges whose caller is cut off at every byte of the answer: what it reads before and
- * after are together the provider's bytes, through the same gateway and through another one.
+ * Durable exchanges whose caller is cut off at every byte of the answer: the bytes before and after
+ * the cut are together the provider's bytes, through the same gateway and through another one.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -45,10 +45,10 @@ const ANSWERS = [
   { name: "audio", path: "/v1/audio/speech", type: EVENTS, text: toStream(SPEECH_EVENTS) },
   { name: "messages", path: "/v1/messages", type: EVENTS, text: toStream(MESSAGE_EVENTS) },
 ];
-/** Cuts that are under way at once. */
+/** Cuts in progress at once. */
 const PARALLEL = 16;
 /**
- * Cuts of an answer: so many at even distances, which is each byte of a short one, and each of the
+ * Number of cuts of an answer at even distances (each byte of a short answer), plus each of the
  * last bytes.
  */
 interface Cuts {
@@ -56,12 +56,12 @@ interface Cuts {
   readonly last: number;
 }
 const MANY: Cuts = { most: 300, last: 64 };
-/** For answers that differ from the first one in their dialect or in their store only. */
+/** For answers that differ from the first one only in their dialect or their store. */
 const FEW: Cuts = { most: 60, last: 16 };
-/** Deadline of Redis, which a busy machine keeps too. Milliseconds. */
+/** Deadline of Redis, long enough for a busy machine. Milliseconds. */
 const PATIENCE_MS = 5000;
 
-/** Reads so many bytes of an answer, or all of them. */
+/** Reads the given number of bytes of an answer, or all of them. */
 async function read(answer: Response, length = Infinity): Promise<Buffer> {
   const reader = answer.body?.getReader();
   const chunks: Uint8Array[] = [];
@@ -75,7 +75,10 @@ async function read(answer: Response, length = Infinity): Promise<Buffer> {
   return Buffer.concat(chunks).subarray(0, length);
 }
 
-/** Returns the places of the cuts: after the first byte, since Bun sends no head before it. */
+/**
+ * Returns the positions of the cuts. The first is after one byte, because Bun sends no head before
+ * it.
+ */
 function toPlaces(length: number, { most, last }: Cuts): number[] {
   const step = Math.ceil(length / most);
   return Array.from({ length }, (_, index) => index + 1).filter((at) =>
@@ -105,7 +108,7 @@ describe("a caller that is cut off", () => {
     goOn.clear();
   });
 
-  /** Starts two gateways over these stores, and cuts answers through them. */
+  /** Starts two gateways on these stores, and cuts answers through them. */
   async function cutAll(
     { text, path }: { readonly text: string; readonly path: string },
     stores: readonly RecordingStore[],
@@ -137,7 +140,7 @@ describe("a caller that is cut off", () => {
     for (const durable of all) await durable.close();
   }
 
-  /** Makes a call, leaves after so many bytes, and reads on. */
+  /** Makes a call, leaves after the given number of bytes, and continues to read. */
   async function cut(path: string, at: number): Promise<void> {
     const [first, second] = gateways as [UnderTest, UnderTest];
     const headers = {
@@ -158,7 +161,7 @@ describe("a caller that is cut off", () => {
     leave.abort();
     const reader = at % 2 === 0 ? first : second;
     const goOnSoon = goOn.get(String(at)) ?? assert.fail("the provider was not called");
-    if (at % 3 === 0) goOnSoon(); // before or after the reader comes back
+    if (at % 3 === 0) goOnSoon(); // before or after the reader returns
     const after = fetch(`${reader.a}${answer.headers.get("location")}?offset=${at}`, { headers });
     if (at % 3 === 1) setTimeout(goOnSoon, 20);
     else if (at % 3 === 2) goOnSoon();
@@ -200,9 +203,9 @@ describe("a caller that is cut off", () => {
       await server.stop();
     });
 
-    // The suite of the store proves the store: a stream and a plain answer are enough here.
+    // The store's own test suite covers the store: a stream and a plain answer are enough here.
     for (const { name, path, type: contentType, text } of ANSWERS.slice(0, 2)) {
-      it(`reads on at cuts, also through another gateway: ${name}`, async () => {
+      it(`continues at every cut, also through another gateway: ${name}`, async () => {
         type = contentType;
         const stores = clients.map((client) =>
           new RedisRecordings({ client, clock: systemClock, maxBytes: () => 1e8 })

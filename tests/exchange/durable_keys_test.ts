@@ -1,4 +1,4 @@
-/** Durable exchanges by the settings of a key, at the front door. */
+/** Durable exchanges by the settings of a key, in requests to the gateway. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -9,7 +9,7 @@ const KEYS = ["a-key-of-its-own-0001", "a-key-of-its-own-0002", "a-key-of-its-ow
 const [PLAIN, OWN, NEVER] = KEYS;
 
 describe("durable exchanges by key", () => {
-  /** Tells for each key whether its answers are recorded, and when they expire. Minutes. */
+  /** For each key: whether its answers are recorded, and when they expire. Minutes. */
   async function recordedFor(options: Omit<UnderTestOptions, "upstreams">) {
     const provider = await startProvider();
     const under = await startUnderTest({ upstreams: { a: provider.url }, ...options });
@@ -33,7 +33,7 @@ describe("durable exchanges by key", () => {
     }
   }
 
-  it("are as the key says, else as the provider does", async () => {
+  it("follow the key's setting, or else the provider's", async () => {
     const keys = [
       { id: "plain", key: PLAIN },
       { id: "own", key: OWN, durable: { keep: "5m" } },
@@ -46,7 +46,7 @@ describe("durable exchanges by key", () => {
     assert.deepEqual(await recordedFor({ config: { keys } }), ["never", 5, "never"]);
   });
 
-  it("are as a hook says that resolves keys, though nothing in the configuration has them", async () => {
+  it("follow the answer of a hook that resolves keys, without any durable setting in the configuration", async () => {
     const keys = (key: string) => ({ id: key, ...(key === OWN && { durable: { keep: "5m" } }) });
     assert.deepEqual(await recordedFor({ parts: { keys } }), ["never", 5, "never"]);
   });

@@ -1,6 +1,6 @@
 /**
- * Reads of a recorded answer whose gateway has died: each of them says that it is over, and how it
- * ended.
+ * Reads of a recorded answer after its gateway died: each read learns that the answer is over, and
+ * how it ended.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -38,7 +38,7 @@ describe("an answer whose gateway has died", () => {
   afterEach(() => under.close());
 
   for (const query of ["", "?offset=-1", "?offset=-1&live=long-poll", "?ids=1"]) {
-    it(`is told as lost to the first who reads it: GET ${query}`, async () => {
+    it(`is reported as lost to the first reader: GET ${query}`, async () => {
       const answer = await get(query);
       const text = (await answer.text()).replaceAll(/^id: \d+\n/gm, "");
       assert.equal(text.slice(0, FIRST.length), FIRST);
@@ -48,7 +48,7 @@ describe("an answer whose gateway has died", () => {
     });
   }
 
-  it("is told as closed to a HEAD, and as an event of the protocol", async () => {
+  it("is reported as closed to a HEAD, and as an event of the protocol", async () => {
     const head = await get("", {}, "HEAD");
     assert.equal(head.headers.get("stream-closed"), "true");
     const length = parseInt(head.headers.get("stream-next-offset") ?? "", 10);
@@ -61,8 +61,8 @@ describe("an answer whose gateway has died", () => {
     );
   });
 
-  it("gives a caller that has more of it than was stored the whole event, and its true end", async () => {
-    const more = FIRST.length + 7; // which its gateway had sent, and the store does not have
+  it("repeats the whole event for a caller that has more of it than was stored, and ends as lost", async () => {
+    const more = FIRST.length + 7; // sent by the dead gateway, but not in the store
     const native = await (await get(`?offset=${more}`)).text();
     assert.match(native, LOST);
     const end = FIRST.length + native.length;
@@ -96,7 +96,7 @@ describe("an answer whose gateway has died", () => {
   });
 });
 
-/** A store from which other gateways read while an answer is written. */
+/** A store that other gateways read while an answer is written. */
 class ReadRecordings extends ObservedRecordings {
   override readonly gatherMs = 1;
 }

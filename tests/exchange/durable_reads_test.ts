@@ -1,4 +1,4 @@
-/** Recorded answers by the read side of the durable-streams protocol. */
+/** Recorded answers read by the durable-streams protocol. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, describe } from "@std/testing/bdd";
@@ -43,7 +43,7 @@ describe("reads of a recorded answer by the protocol", () => {
 
   afterEach(() => stage.close());
 
-  it("state what there is, and where to read on", async () => {
+  it("report the stored data, and where to read on", async () => {
     stage = await startDurableStage();
     const first = chunk("one");
     const { get, upstream, answer } = await stage.begin("text/event-stream", first);
@@ -87,7 +87,7 @@ describe("reads of a recorded answer by the protocol", () => {
     assert.equal(await (await get(`?offset=${first.length}`)).text(), rest, "natively");
   });
 
-  it("count as one attachment for each reader: a long-poll that goes on, and one without anything new, is none", async () => {
+  it("count once per reader: a continued long-poll, or one without new data, adds none", async () => {
     const durable = createDurableExchanges(
       new MemoryRecordings({ clock: systemClock, maxBytes: 1e6 }),
       systemClock,
@@ -132,7 +132,7 @@ describe("reads of a recorded answer by the protocol", () => {
     await durable.close();
   });
 
-  it("end a long-poll after its time, with a cursor that goes on", async () => {
+  it("end a long-poll after its time, with a cursor that continues", async () => {
     stage = await startDurableStage();
     const { get, upstream, answer } = await stage.begin("text/event-stream", chunk("one"));
     await (await get("?offset=-1&live=long-poll")).text();
@@ -150,7 +150,7 @@ describe("reads of a recorded answer by the protocol", () => {
     await answer.text();
   });
 
-  it("come as events, which hold no half character and no half line end", async () => {
+  it("arrive as events that never split a character or a line end", async () => {
     stage = await startDurableStage();
     const text = 'data: {"a":"\u{1f600}"}\r\n\r\n leading\rend\n';
     const bytes = new TextEncoder().encode(text);
@@ -204,7 +204,7 @@ describe("reads of a recorded answer by the protocol", () => {
     assert.equal((await reader.read()).done, true);
   });
 
-  it("are kept by no cache, and collected or changed by no proxy on their way", async () => {
+  it("are never cached, and never buffered or changed by a proxy", async () => {
     stage = await startDurableStage();
     for (const type of ["text/event-stream", "text/plain"]) {
       const { get, upstream, answer } = await stage.begin(type, chunk("one"));
@@ -226,7 +226,7 @@ describe("reads of a recorded answer by the protocol", () => {
     }
   });
 
-  it("come as events in base64 where they are no text, and say so at once when there is nothing yet", async () => {
+  it("arrive as base64 events if they are not text, and report at once that nothing is there yet", async () => {
     stage = await startDurableStage();
     const bytes = Uint8Array.from({ length: 40_000 }, (_, index) => index % 256);
     const { get, upstream, answer } = await stage.begin("audio/mpeg", bytes.subarray(0, 10));
@@ -245,7 +245,7 @@ describe("reads of a recorded answer by the protocol", () => {
     await answer.arrayBuffer();
   });
 
-  it("have JSON as one message, once it is there", async () => {
+  it("return JSON as one message, once it is complete", async () => {
     stage = await startDurableStage();
     const json = JSON.stringify(JSON.parse(COMPLETION), null, 2).replaceAll("\n", "\r\n");
     const { get, upstream, answer } = await stage.begin("application/json", json.slice(0, 40));
@@ -272,7 +272,7 @@ describe("reads of a recorded answer by the protocol", () => {
     assert.equal(await answer.text(), json);
   });
 
-  it("are not sent again to a caller that has them", async () => {
+  it("are not repeated to a caller that has them", async () => {
     stage = await startDurableStage();
     const { get, upstream, answer } = await stage.begin("text/plain", "begin");
     await (await get("?offset=-1&live=long-poll")).text();
@@ -290,7 +290,7 @@ describe("reads of a recorded answer by the protocol", () => {
     assert.equal((await get("?offset=now")).headers.get("etag"), null);
   });
 
-  it("are described by HEAD, which is no reader", async () => {
+  it("are described by HEAD, which does not count as a reader", async () => {
     stage = await startDurableStage({ durable: { keep: "1m", linger: "0ms" } });
     const { get, upstream, answer } = await stage.begin("text/plain", "begin");
     await (await get("?offset=-1&live=long-poll")).text();
@@ -306,7 +306,7 @@ describe("reads of a recorded answer by the protocol", () => {
     assert.deepEqual(new Set(records.map(({ outcome }) => outcome)), new Set(["ok"]));
   });
 
-  it("never say of an answer that broke off that it is complete", async () => {
+  it("never report an answer that broke off as complete", async () => {
     stage = await startDurableStage();
     const { get, upstream, answer } = await stage.begin("text/plain", "begin");
     const live = await get("?offset=-1&live=sse");
@@ -334,7 +334,7 @@ describe("reads of a recorded answer by the protocol", () => {
     assert.deepEqual(stated(head), { next: token(5), upToDate: null, closed: null });
   });
 
-  it("are refused where the query can't be read", async () => {
+  it("are refused if the query cannot be read", async () => {
     stage = await startDurableStage();
     const { get, upstream, answer } = await stage.begin("text/plain", "begin");
     upstream.end();

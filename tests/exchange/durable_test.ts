@@ -1,6 +1,6 @@
 /**
- * Durable exchanges at the front door: an answer that survives its connection, and a retry that is
- * not made twice.
+ * Durable exchanges in requests to the gateway: an answer survives its connection, and a retry does
+ * not call the provider twice.
  */
 // runtimes: all, workers
 import assert from "node:assert/strict";
@@ -43,7 +43,7 @@ function call(
   });
 }
 
-/** Reads so many bytes and leaves. */
+/** Reads the given number of bytes and leaves. */
 async function readSome(
   response: Response,
   bytes: number,
@@ -80,7 +80,7 @@ describe("durable exchanges", () => {
   });
 
   for (const status of [204, 205]) {
-    it(`replays an answer that has no body: ${status}`, async () => {
+    it(`replays an answer without a body: ${status}`, async () => {
       answering = (response) => response.writeHead(status).end();
       const read = async (init: Parameters<typeof call>[1]) => {
         const answer = await call(under, init);
@@ -102,7 +102,7 @@ describe("durable exchanges", () => {
     });
   }
 
-  /** Begins a stream; the test says when it goes on. */
+  /** Starts a stream. The test decides when it continues. */
   function hold(first: string) {
     const held: { response?: ServerResponse } = {};
     answering = (response) => {
@@ -113,7 +113,7 @@ describe("durable exchanges", () => {
     return held;
   }
 
-  it("answers as ever, with an address at which the answer can be read again", async () => {
+  it("answers as usual, with an address that serves the answer again", async () => {
     answering = answerPlain;
     const answer = await call(under, { key: "one", body: GOOD_BODY });
     assert.equal(answer.status, 200);
@@ -127,11 +127,11 @@ describe("durable exchanges", () => {
     assert.equal(provider.calls.length, 1);
   });
 
-  it("gives the same answer to the same key, and makes one call", async () => {
+  it("returns the same answer for the same key, and makes one call", async () => {
     answering = answerPlain;
     await (await call(under, { key: '"one"', body: GOOD_BODY })).text();
-    // Where a recording is kept elsewhere, it is complete a moment after its answer: until then a
-    // retry joins the call.
+    // If recordings are stored in another process, a recording is complete a moment after its
+    // answer. Until then a retry joins the call.
     await until(async () => {
       const second = await call(under, { key: "one", body: GOOD_BODY });
       assert.equal(await second.text(), COMPLETION);
@@ -145,7 +145,7 @@ describe("durable exchanges", () => {
     assert.equal((await other.json()).error.code, "idempotency_key_reused");
   });
 
-  it("takes nothing of the limits of its key for a retry, which passes where they are reached", async () => {
+  it("uses no limits of its key for a retry, which passes also if they are reached", async () => {
     const limits = { requests: "1/h", concurrency: 1, tokens: "10k/h" };
     const key = "a-gateway-key-of-a-retry";
     const limited = await startUnderTest({
@@ -188,7 +188,7 @@ describe("durable exchanges", () => {
     }
   });
 
-  it("knows a form again that has a new boundary, and no other form", async () => {
+  it("recognizes a form with a new boundary, and no other form", async () => {
     answering = answerPlain;
     const send = (text: string) => {
       const form = new FormData();
@@ -264,7 +264,7 @@ describe("durable exchanges", () => {
     }
   });
 
-  it("is found whatever case the scheme of its caller's credential is written in", async () => {
+  it("is found with the scheme of its caller's credential in any case", async () => {
     const first = await call(under, { key: "scheme" });
     await first.text();
     for (const scheme of ["Bearer", "bearer", "BEARER"]) {
@@ -283,7 +283,7 @@ describe("durable exchanges", () => {
     assert.equal(provider.calls.length, 1);
   });
 
-  it("goes on when its caller leaves, and is read on from an offset", async () => {
+  it("continues when its caller leaves, and can be read from an offset", async () => {
     const words = Array.from({ length: 50 }, (_, index) => `word-${index}`);
     const whole = stream(...words);
     const held = hold(chunk("word-0"));
@@ -300,7 +300,7 @@ describe("durable exchanges", () => {
     assert.equal(record?.outcome, "ok");
   });
 
-  it("attaches a retry to a call that runs, before its answer began", async () => {
+  it("attaches a retry to a running call, before its answer began", async () => {
     let begin = () => {};
     answering = (response) => begin = () => answerPlain(response);
     const leave = new AbortController();
@@ -329,7 +329,7 @@ describe("durable exchanges", () => {
     assert.equal(provider.calls.length, 2);
   });
 
-  it("is stopped from any connection", async () => {
+  it("can be stopped from any connection", async () => {
     hold(chunk("word"));
     const first = await call(under, { key: "five" });
     const path = first.headers.get("location") ?? "";
@@ -339,7 +339,7 @@ describe("durable exchanges", () => {
     await until(() => provider.calls[0]?.isCut === true, "the end of the call at the provider");
   });
 
-  it("is found by its owner only", async () => {
+  it("is found only by its owner", async () => {
     answering = answerPlain;
     const first = await call(under, { key: "six", body: GOOD_BODY });
     await first.text();

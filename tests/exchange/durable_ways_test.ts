@@ -1,6 +1,6 @@
 /**
- * Ways back to a recorded answer: its address, ids of its events, its end, and from pages in
- * browsers.
+ * Ways back to a recorded answer: its address, the ids of its events, its end, and reads by pages
+ * in browsers.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -26,7 +26,7 @@ async function finish({ upstream, answer }: HeldExchange, rest = ""): Promise<vo
   await answer.arrayBuffer();
 }
 
-/** Waits until a recording has ended at its store. */
+/** Waits until the store has the end of a recording. */
 async function untilEnded({ get }: HeldExchange): Promise<void> {
   await until(async () => {
     const { headers, status } = await get("", {}, { method: "HEAD" });
@@ -39,7 +39,7 @@ describe("the way back to a recorded answer", () => {
 
   afterEach(() => stage.close());
 
-  it("begins with the path that addressed the provider, and names no host", async () => {
+  it("starts with the path that selected the provider, and names no host", async () => {
     stage = await startDurableStage({ prefix: "/team/a" });
     const exchange = await stage.begin("text/plain", "x");
     assert.match(exchange.location, /^\/team\/a\/v1\/exchanges\/[\w-]{6}\.[\w-]{22}$/);
@@ -51,7 +51,7 @@ describe("the way back to a recorded answer", () => {
     }
   });
 
-  it("gives events ids that say where to read on, for callers that ask for them", async () => {
+  it("adds ids to events that say where to read on, for callers that ask for them", async () => {
     stage = await startDurableStage();
     const whole = `: hello\n\nid: own\ndata: 1\r\n\r\ndata: \u{1f600}\r\rdata: 3\n\n${
       stream("a", "b")
@@ -87,7 +87,7 @@ describe("the way back to a recorded answer", () => {
     assert.equal((await junk.json()).error.code, "invalid_offset");
   });
 
-  it("leads through entries of a bounded size, however large the answer is that came at once", async () => {
+  it("uses entries of a bounded size, however large an answer arrives at once", async () => {
     const store = new MemoryRecordings({ clock: systemClock, maxBytes: 10_000_000 });
     stage = await startDurableStage({
       parts: { durable: createDurableExchanges(store, systemClock) },
@@ -126,7 +126,7 @@ describe("the way back to a recorded answer", () => {
   for (
     const last of ["data: [DONE]\n", "data: [DONE]", "data: [DONE]\n\n: bye", "data: [DONE]\r\n\r"]
   ) {
-    it(`tells an EventSource to stop also after a stream whose last event has no end: ${JSON.stringify(last)}`, async () => {
+    it(`stops an EventSource also after a stream whose last event is unfinished: ${JSON.stringify(last)}`, async () => {
       stage = await startDurableStage();
       const exchange = await stage.begin("text/event-stream", `${chunk("one", "stop")}${last}`);
       await finish(exchange);
@@ -138,7 +138,7 @@ describe("the way back to a recorded answer", () => {
     });
   }
 
-  it("gives the same ids wherever a chunk ends, to several readers at once", async () => {
+  it("uses the same ids wherever a chunk ends, for several readers at once", async () => {
     stage = await startDurableStage();
     const whole = "data: 1\r\n\r\ndata: 2\n\n: c\r\rdata: [DONE]\n\n";
     const exchange = await stage.begin("text/event-stream", whole.slice(0, 1));
@@ -165,7 +165,7 @@ describe("the way back to a recorded answer", () => {
     }
   });
 
-  it("is closed by DELETE: a running exchange is stopped, a recording is gone, and its key is free", async () => {
+  it("is closed by DELETE: a running exchange stops, a recording is deleted, and its key is free", async () => {
     stage = await startDurableStage();
     const { under, provider } = stage;
     const exchange = await stage.begin("text/event-stream", chunk("one"), {
@@ -205,7 +205,7 @@ describe("the way back to a recorded answer", () => {
     ]);
   });
 
-  it("ends at 410 when the time is over, and at 404 where there never was one", async () => {
+  it("answers 410 after the recording expired, and 404 if there never was one", async () => {
     stage = await startDurableStage({ durable: { keep: "1ms", linger: "1m" } });
     const exchange = await stage.begin("text/plain", "x");
     await finish(exchange);
@@ -227,7 +227,7 @@ describe("the way back to a recorded answer", () => {
     assert.deepEqual([status, headers.get("x-content-type-options")], [404, "nosniff"]);
   });
 
-  it("breaks off when the recording goes while it is read: never with a clean end", async () => {
+  it("breaks off when the recording disappears during a read: never with a clean end", async () => {
     const size = 32_000_000;
     stage = await startDurableStage({
       provider: { durable: { keep: "1m", size: "64MB" } },
@@ -254,7 +254,7 @@ describe("the way back to a recorded answer", () => {
     }
   });
 
-  it("is not pushed out by answers of another key that holds more", async () => {
+  it("is not evicted by answers of another key that stores more", async () => {
     const keys = ["careful", "greedy"].map((id) => ({ id, key: `0123456789-key-of-${id}` }));
     const provider = await startProvider((response) => {
       response.writeHead(200, { "content-type": "application/json" }).end(

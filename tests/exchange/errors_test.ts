@@ -1,5 +1,6 @@
 /**
- * Every error of the table, provoked through the front door: status, the four keys, the headers.
+ * Every error of the table, caused through requests: status, the four keys of the body, the
+ * headers.
  */
 // runtimes: all, workers
 import assert from "node:assert/strict";
@@ -18,7 +19,7 @@ const FAULTS: Partial<Record<ErrorCode, string>> = {
   upstream_stream_truncated: " [unfinished stream]",
 };
 
-/** `Server-Timing` of an answer for which nobody was called, and of one for which somebody was. */
+/** `Server-Timing` of an answer without a call to a provider, and of one with a call. */
 const TIMED = /^gateway;dur=\d+(?:\.\d\d?)?$/;
 const TIMED_WITH_UPSTREAM = /^gateway;dur=\d+(?:\.\d\d?)?, upstream;dur=\d+(?:\.\d\d?)?$/;
 

@@ -1,7 +1,4 @@
-/**
- * `"transport": "fetch"`: calls go out through the runtime's own client, and callers see no
- * difference.
- */
+/** `"transport": "fetch"`: calls use the runtime's own client, and callers see no difference. */
 // runtimes: all
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
@@ -70,11 +67,11 @@ describe("a provider with transport: fetch", () => {
       body: GOOD_BODY,
     });
     const ms = await timeKept(under.b, request, 50);
-    assert.ok(ms < 35, `a call takes ${ms} ms`); // a wait takes 44
+    assert.ok(ms < 35, `a call takes ${ms} ms`); // with a wait it takes 44 ms
     assert.equal(fetched.length, 50);
   });
 
-  it("gets a call once, also where it ends the connection without an answer", async () => {
+  it("gets a call once, also if it closes the connection without an answer", async () => {
     const provider = await start("fetch", (response) => response.socket?.resetAndDestroy());
     const response = await call(GOOD_BODY);
     assert.equal(response.status, 502);
@@ -83,7 +80,7 @@ describe("a provider with transport: fetch", () => {
     assert.equal(provider.calls[0]?.headers["content-length"], String(GOOD_BODY.length));
   });
 
-  it("that cannot be reached is answered for with 502", async () => {
+  it("that cannot be reached causes a 502", async () => {
     const provider = await start("fetch", (response) => answerPlain(response));
     await provider.close();
     close = () => Promise.resolve();
@@ -93,7 +90,7 @@ describe("a provider with transport: fetch", () => {
     assert.equal(fetched.length, 1);
   });
 
-  it("is not called so by default", async () => {
+  it("is not called in this way by default", async () => {
     await start("http1", (response) => answerPlain(response));
     assert.equal((await call(GOOD_BODY)).status, 200);
     assert.deepEqual(fetched, []);

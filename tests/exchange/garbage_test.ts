@@ -1,7 +1,7 @@
 /**
- * What an exchange leaves is garbage that V8's collector of the young generation finds. A reference
- * from the old generation keeps it until all of the heap is collected, and copying it meanwhile
- * took a tenth of a call.
+ * Garbage of an exchange: V8's young-generation collector must find it. A reference from the old
+ * generation would keep it until the whole heap is collected, and copying it meanwhile took a tenth
+ * of a call's time.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -18,15 +18,15 @@ const WARM_UP_CALLS = 1500;
 const CALLS = 3000;
 const CONNECTIONS = 16;
 /**
- * The most that may outlive a collection of the young generation: an exchange takes some 5,000 in
- * all. Bytes a call.
+ * Most bytes per call that can survive a collection of the young generation. An exchange allocates
+ * about 5,000 in all.
  */
 const MAX_PROMOTED = 1000;
 
 /** Such as `Scavenge 35.5 (60.2) -> 22.1 (60.2) MB`, with megabytes of 2^20 bytes. */
 const COLLECTION = /(Scavenge|Mark-Compact)\S* ([\d.]+) \([\d.]+\) -> ([\d.]+) /g;
 
-describe("what an exchange leaves", () => {
+describe("the garbage of an exchange", () => {
   const folder = makeFolder();
   const agent = new Agent({ keepAlive: true, maxSockets: CONNECTIONS });
   let provider: Provider;
@@ -84,8 +84,8 @@ describe("what an exchange leaves", () => {
   }
 
   /**
-   * Returns what collections of the young generation have left alive, one after the other, in a
-   * part of the output.
+   * Returns the sizes that survived collections of the young generation, in order, from a part of
+   * the output.
    */
   function promotedBytes(trace: string): number {
     const collections = Array.from(
@@ -106,7 +106,7 @@ describe("what an exchange leaves", () => {
       body: STREAM_BODY,
     }]
   ) {
-    it(`of a ${name} call, next to nothing outlives a collection of the young generation`, async () => {
+    it(`of a ${name} call is collected in the young generation, except for a few bytes`, async () => {
       await makeCalls(WARM_UP_CALLS, body);
       const from = program.stdout().length;
       await makeCalls(CALLS, body);

@@ -1,4 +1,4 @@
-/** What crosses the gateway, each way, and what an odd upstream can't make it do. */
+/** Headers that cross the gateway in each direction, and the effects of an odd upstream. */
 // runtimes: all, workers
 import assert from "node:assert/strict";
 import { gzipSync } from "node:zlib";
@@ -39,7 +39,7 @@ describe("headers", () => {
     await provider.close();
   });
 
-  it("of the caller go up only when they are on the list", async () => {
+  it("of the caller are forwarded only if they are listed", async () => {
     await start((response) => response.end(COMPLETION));
     await call({
       "openai-organization": "org-1",
@@ -71,7 +71,7 @@ describe("headers", () => {
     if (!isWorkers) assert.equal(headers["x-stainless-lang"], undefined, "Connection named it");
   });
 
-  it("of families that providers define cross, each way", async () => {
+  it("of families that providers define pass in both directions", async () => {
     const up = {
       "anthropic-version": "2023-06-01",
       "anthropic-beta": "a,b",
@@ -99,7 +99,7 @@ describe("headers", () => {
     for (const [name, value] of Object.entries(back)) assert.equal(headers[name], value, name);
   });
 
-  it("cross as the provider's configuration says, and are set by it", async () => {
+  it("pass as the provider's configuration says, and can be set by it", async () => {
     const answer = {
       "content-type": "application/json",
       "x-their-a": "1",
@@ -130,7 +130,7 @@ describe("headers", () => {
     );
   });
 
-  it("that must not cross do not, though the configuration lets everything cross", async () => {
+  it("on the barred list never pass, even if the configuration lets everything pass", async () => {
     const secret = "a-secret-of-one-side";
     const answer = { "content-type": "application/json", "x-any": "1" };
     const barred = [
@@ -172,7 +172,7 @@ describe("headers", () => {
     assert.equal(headers["cache-control"], "no-store");
   });
 
-  it("do not cross with a gateway key in them", async () => {
+  it("with a gateway key in them do not pass", async () => {
     await start((response) => response.end(COMPLETION), { headers: { pass: ["x-my-*"] } });
     const wrong = ["x-title", "helicone-auth", "x-my-key", "user-agent"];
     const { status } = await call(
@@ -183,7 +183,7 @@ describe("headers", () => {
     assert.ok(!JSON.stringify(calls[0]?.headers).includes(under.key));
   });
 
-  it("that were withheld are named in the log of a debugging operator, without their values", async () => {
+  it("that were withheld are named in the debug log, without their values", async () => {
     const value = "a-value-that-nobody-tells";
     const answer = {
       "content-type": "application/json",
@@ -229,7 +229,7 @@ describe("headers", () => {
     assert.equal((await under.settled(2)).withheld, undefined, "nothing was sent");
   });
 
-  it("that were withheld are not named in the log where their name holds the caller's key", async () => {
+  it("that were withheld are not named in the log if their name contains the caller's key", async () => {
     const key = "an-Own-Key-of-a-team";
     await start((response) => response.end(COMPLETION), {}, {
       log: "debug",
@@ -244,14 +244,14 @@ describe("headers", () => {
     assert.ok(!(await under.told()).toLowerCase().includes(key.toLowerCase()));
   });
 
-  it("that were withheld are not named unless somebody debugs", async () => {
+  it("that were withheld are not named unless debugging is on", async () => {
     await start((response) => response.end(COMPLETION));
     await call({ "x-odd-request": "1" });
     assert.equal((await under.settled()).withheld, undefined);
     assert.doesNotMatch(await under.told(), /withheld|x-odd-request/);
   });
 
-  it("of the provider come back only when they are on the list", async () => {
+  it("of the provider are returned only if they are listed", async () => {
     await start((response) => {
       response.writeHead(200, {
         "content-type": "application/json",
@@ -346,7 +346,7 @@ describe("headers", () => {
     }
   });
 
-  it("that announce an unknown coding make the answer unusable, and the error names the coding [unasked coding] [packed answers]", async () => {
+  it("with an unknown coding make the answer unusable, and the error names the coding [unasked coding] [packed answers]", async () => {
     let coding = "gzip, gzip";
     await start((response) => {
       response.writeHead(200, { "content-type": "application/json", "content-encoding": coding });
@@ -367,7 +367,7 @@ describe("headers", () => {
     assert.match(await refused(), /not supported here$/);
   });
 
-  it("of a redirect are neither followed nor passed on [redirect]", async () => {
+  it("of a redirect are neither followed nor returned [redirect]", async () => {
     const elsewhere = await startProvider();
     await start((response) =>
       response.writeHead(307, { location: `${elsewhere.url}/chat/completions` }).end()
@@ -381,7 +381,7 @@ describe("headers", () => {
   });
 
   it("that are not HTTP answer 502 and do not affect other calls [unreadable HTTP]", async () => {
-    // A Worker's fetch does not tell what it could not read from what it could not reach.
+    // A Worker's `fetch` does not distinguish an unreadable answer from an unreachable host.
     const unreadable = isWorkers ? "upstream_unreachable" : "upstream_bad_response";
     const answers: [bytes: string, code: string][] = [
       ["garbage\r\n\r\n", unreadable],

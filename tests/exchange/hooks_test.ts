@@ -1,6 +1,6 @@
 /**
- * What embedders bring along: their own store of users, limiter and observers, and what happens
- * when one of them fails.
+ * Parts supplied by embedders: their own store of users, limiter and observers, and the result when
+ * one of them fails.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -25,7 +25,7 @@ const [ANN, BOB, STRANGER] = [
   "token-of-nobody-0123456789",
 ];
 const SECRET = "a secret word";
-/** Waits for hooks a hundredth of the time, and is as the system's clock else. */
+/** Waits for hooks a hundredth of the time. Otherwise it is the system's clock. */
 const impatient: Clock = {
   ...systemClock,
   timer: (ms, fire) => systemClock.timer(ms === STORE_DEADLINE_MS ? ms / 100 : ms, fire),
@@ -66,8 +66,8 @@ describe("hooks of embedders", () => {
     return answer;
   };
 
-  describe("that say whose a key is", () => {
-    /** What Ann's key is answered with; Bob's is good. */
+  describe("that resolve keys", () => {
+    /** The result for Ann's key. Bob's key is good. */
     const resolveAs = (forAnn: () => unknown): KeyResolver => (shown) =>
       shown === ANN ? forAnn() as ResolvedKey : shown === BOB ? { id: "bob" } : undefined;
 
@@ -92,7 +92,7 @@ describe("hooks of embedders", () => {
       assert.equal(provider.calls.length, 2);
     });
 
-    it("are not asked for what can't be a key, and take the place of the keys in the configuration", async () => {
+    it("are not called for a malformed key, and replace the keys in the configuration", async () => {
       const asked: string[] = [];
       const gateway = await start({ keys: (shown) => void asked.push(shown) });
       for (const token of ["short", "gk_mistyped_0123456789", gateway.key]) {
@@ -101,7 +101,7 @@ describe("hooks of embedders", () => {
       assert.deepEqual(asked, [gateway.key]);
     });
 
-    it("choose rights and limits for each call", async () => {
+    it("choose permissions and limits for each call", async () => {
       let limits: ResolvedKey["limits"] = { requests: "1/h" };
       const gateway = await start({
         keys: resolveAs(() => ({ id: "ann", limits, models: ["test-*"] })),
@@ -117,7 +117,7 @@ describe("hooks of embedders", () => {
       assert.equal(codeOf(other), "403 model_not_allowed");
     });
 
-    it("cost their own exchange only when they throw or reject", async () => {
+    it("fail only their own exchange when they throw or reject", async () => {
       for (const keys of [resolveAs(toThrow), resolveAs(toReject)]) {
         const gateway = await start({ keys });
         assert.equal(codeOf(await call(gateway, ANN)), "503 key_store_unavailable");
@@ -127,7 +127,7 @@ describe("hooks of embedders", () => {
       }
     });
 
-    it("cost their own exchange only when they answer what can't be used, and observers are told what", async () => {
+    it("fail only their own exchange when their answer is unusable, and observers learn the reason", async () => {
       for (
         const [answer, mistake] of [
           [
@@ -148,7 +148,7 @@ describe("hooks of embedders", () => {
       }
     });
 
-    it("that never answer are not waited for: not for ever, not for a caller who left, not at the end", async () => {
+    it("that never answer delay neither the call forever, nor a caller that left, nor the shutdown", async () => {
       const gateway = await start({ keys: resolveAs(forEver), clock: impatient });
       assert.equal(codeOf(await call(gateway, ANN)), "503 key_store_unavailable");
       assert.equal((await call(gateway, BOB)).body, COMPLETION);
@@ -181,7 +181,7 @@ describe("hooks of embedders", () => {
       status,
     });
 
-    it("cost their own exchange only when they throw or reject", async () => {
+    it("fail only their own exchange when they throw or reject", async () => {
       for (const acquire of [toThrow, toReject]) {
         const gateway = await start({ limiter: limitersThat(acquire) }, LIMITED);
         assert.equal(codeOf(await call(gateway, ANN)), "500 internal_error");
@@ -190,7 +190,7 @@ describe("hooks of embedders", () => {
       }
     });
 
-    it("are not waited for when they never answer, and get back what they grant too late", async () => {
+    it("are not waited for when they never answer, and get back a lease that they grant too late", async () => {
       const limiter = new MemoryLimiter(systemClock);
       let grant = (): Promise<void> | void => {};
       const held: Lease[] = [];
@@ -213,7 +213,7 @@ describe("hooks of embedders", () => {
       assert.equal(held.length, 1);
     });
 
-    it("may fail to take a lease back", async () => {
+    it("can fail to release a lease", async () => {
       for (const release of [toThrow, toReject]) {
         const lease = { headers: {}, observed: undefined, release } as unknown as Lease;
         const gateway = await start({ limiter: limitersThat(() => lease) }, LIMITED);

@@ -1,5 +1,5 @@
 /**
- * The host, and the path before `/v1`, pick the provider; nothing else of a request chooses where
+ * The host and the path before `/v1` select the provider. Nothing else in a request decides where
  * it goes.
  */
 // runtimes: all, workers
@@ -26,7 +26,7 @@ describe("the host", () => {
   const call = (headers: Record<string, string | string[]>, path = "/v1/chat/completions") =>
     callRaw(under.a, { path, headers: { ...under.headers, ...headers }, body: GOOD_BODY });
 
-  it("picks the provider by name, whatever the case and port", async () => {
+  it("selects the provider by name, in any case and with any port", async () => {
     for (const host of ["a.localhost", "A.LocalHost:1234", "a.localhost."]) {
       assert.equal((await call({ host })).status, 200);
     }
@@ -38,7 +38,7 @@ describe("the host", () => {
     assert.equal(providers.b.calls.length, 2);
   });
 
-  it("picks the provider by host and port", async () => {
+  it("selects the provider by host and port", async () => {
     assert.equal((await call({ host: new URL(under.b).host })).status, 200);
     assert.equal(providers.b.calls.length, 1);
   });
@@ -60,7 +60,7 @@ describe("the host", () => {
       ) {
         const { status, body } = await call({ host }, "/admin/keys");
         assert.equal(status, 400, host);
-        // A runtime may refuse it first, without our body.
+        // A runtime can refuse it first, without the gateway's body.
         if (body !== "") assert.match(body, /invalid_host/);
       }
     },
@@ -85,8 +85,8 @@ describe("the host", () => {
         assert.ok(status === 404 || status === 400 || status === 405, `${path} answered ${status}`);
       }
       assert.equal(providers.a.calls.length, 0);
-      // An absolute target names another host; the request still goes to a configured upstream or
-      // nowhere.
+      // An absolute target names another host. The request still reaches only a configured
+      // upstream, or none.
       await call({ host: "a.localhost" }, "http://evil.example/v1/chat/completions");
       for (const { path, headers } of [...providers.a.calls, ...providers.b.calls]) {
         assert.equal(path, "/v1/chat/completions");
@@ -95,7 +95,7 @@ describe("the host", () => {
     },
   );
 
-  it("takes no key from the query, and forwards its other parameters [key in query]", async () => {
+  it("reads no key from the query, and forwards its other parameters [key in query]", async () => {
     const path = `/v1/chat/completions?key=${under.key}&api-version=1`;
     const { status, body } = await callRaw(under.a, {
       path,
@@ -137,13 +137,13 @@ describe("the path before /v1", () => {
   });
   const call = (host: string, path: string, headers: Record<string, string> = {}) =>
     callRaw(under.a, { path, headers: { ...under.headers, host, ...headers }, body: GOOD_BODY });
-  /** The providers that were called since the last look, with the paths by which. */
+  /** The providers called since the last check, with the paths of the calls. */
   const called = (): string[] =>
     Object.entries(providers).flatMap(([name, { calls }]) =>
       calls.splice(0).map(({ path }) => `${name} ${path}`)
     );
 
-  it("picks the provider and never reaches it", async () => {
+  it("selects the provider and is not forwarded to it", async () => {
     const CASES = [
       ["gw.localhost", "", "a"],
       ["gw.localhost", "/two", "b"],
@@ -152,7 +152,7 @@ describe("the path before /v1", () => {
       ["port.localhost:8443", "/one", "a"],
       ["port.localhost:8444", "/one", "b"],
       ["anything.example", "/all", "a"],
-      // The most specific host of those that have this path.
+      // The most specific host among those with this path.
       ["gw.localhost", "/all", "a"],
     ] as const;
     for (const [index, [host, prefix, provider]] of CASES.entries()) {
@@ -164,7 +164,7 @@ describe("the path before /v1", () => {
     }
   });
 
-  it("comes before every operation, with its method and its query", async () => {
+  it("precedes every operation, with its method and its query", async () => {
     const read = (method: string, path: string) =>
       callRaw(under.a, { method, path, headers: { ...under.headers, host: "gw.localhost" } });
     assert.equal((await read("GET", "/two/v1/models")).status, 200);
@@ -181,7 +181,7 @@ describe("the path before /v1", () => {
     assert.match(refused.body, /method_not_allowed/);
   });
 
-  it("is 404 where no provider of the host has it, and before the keys are looked at", async () => {
+  it("is 404 if no provider of the host has it, before the keys are looked up", async () => {
     for (
       const path of [
         "/two/v2/chat/completions",
@@ -208,7 +208,7 @@ describe("the path before /v1", () => {
     assert.deepEqual(called(), []);
   });
 
-  it("is spelled in one way only, so that no other spelling leads to another provider", async () => {
+  it("has only one spelling, so that no other spelling leads to another provider", async () => {
     for (
       const path of [
         "/tw%6f/v1/chat/completions",
@@ -226,7 +226,7 @@ describe("the path before /v1", () => {
     assert.deepEqual(called(), []);
   });
 
-  it("with dots is no path, but where the runtime resolves them before anybody can look", async () => {
+  it("with dots is not a path, unless the runtime resolves the dots first", async () => {
     for (
       const [path, resolved] of [
         ["/two/../all/v1/chat/completions", "a"],

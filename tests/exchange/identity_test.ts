@@ -1,5 +1,6 @@
 /**
- * Callers with identity tokens (JWT) in the place of gateway keys: whose are accepted, and as whom.
+ * Callers with identity tokens (JWT) in place of gateway keys: which tokens are accepted, and which
+ * caller they identify.
  */
 // runtimes: bun, node, workers
 import assert from "node:assert/strict";
@@ -73,14 +74,14 @@ describe("callers with identity tokens", () => {
       ...rest,
     });
   };
-  /** Calls with a token that is refused, and returns the fault that the operator is told. */
+  /** Calls with a token that is refused, and returns the fault that the log reports. */
   const faultOf = async (gateway: UnderTest, token: string): Promise<FailureCause | undefined> => {
     const count = gateway.records.length;
     assert.equal(codeOf(await call(gateway, token)), REFUSED);
     return (await gateway.settled(count + 1)).cause;
   };
 
-  it("are known by the subject, next to callers with keys", async () => {
+  it("are identified by the subject, next to callers with keys", async () => {
     const gateway = await start();
     const answer = await call(gateway, await issuer.token());
     assert.equal(answer.body, COMPLETION);
@@ -107,7 +108,7 @@ describe("callers with identity tokens", () => {
     });
   }
 
-  it("get one and the same answer, whatever is wrong with their token; the log says what it is", async () => {
+  it("get the same answer for any fault of their token; the log names the fault", async () => {
     const gateway = await start({ leeway: "30s" });
     const now = Math.floor(Date.now() / 1000);
     const foreign = await makeIssuerKey("ES256", issuer.keys[0]?.kid);
@@ -193,7 +194,7 @@ describe("callers with identity tokens", () => {
     assert.equal(provider.calls.length, 0);
   });
 
-  it("can't turn a public key into a shared secret, nor bring their key along", async () => {
+  it("can neither use a public key as a shared secret, nor supply their own key", async () => {
     await issuer.rotate("RS256");
     const gateway = await start();
     const [key] = issuer.keys;
@@ -223,7 +224,7 @@ describe("callers with identity tokens", () => {
     }
   });
 
-  it("may differ from the gateway's clock by the leeway", async () => {
+  it("can differ from the gateway's clock by the leeway", async () => {
     const gateway = await start();
     const now = Math.floor(Date.now() / 1000);
     for (const claims of [{ exp: now - 10 }, { nbf: now + 10 }, { iat: now + 10 }]) {
@@ -235,7 +236,7 @@ describe("callers with identity tokens", () => {
     }
   });
 
-  it("have what their claims say: team, models, providers, operations, and the limits of a plan", async () => {
+  it("get the team, models, providers, operations and plan limits that their claims state", async () => {
     const gateway = await start({
       claims: {
         id: "oid",
@@ -272,7 +273,7 @@ describe("callers with identity tokens", () => {
       body: JSON.stringify({ model: "test-1", input: "x" }),
     };
     assert.equal(codeOf(await call(gateway, gold, embedding)), "403 operation_not_allowed");
-    // A claim that is mapped and missing is no permission for everything.
+    // A mapped claim that is missing does not permit everything.
     for (const name of ["realm_access", "https://gateway.example/models", "oid"]) {
       assert.equal(
         await faultOf(gateway, await issuer.token({ claims: { ...claims, [name]: undefined } })),
@@ -287,7 +288,7 @@ describe("callers with identity tokens", () => {
     }
   });
 
-  it("are mapped in the order in which the pairs of a map are written, also where they look like numbers", async () => {
+  it("are mapped in the written order of a map's pairs, also if they look like numbers", async () => {
     const teams = {
       ads: { limits: { requests: "1/h" } },
       search: { limits: { requests: "1k/h" } },
@@ -326,7 +327,7 @@ describe("callers with identity tokens", () => {
     );
   });
 
-  it("are let in by required claims alone, where the configuration has some", async () => {
+  it("can be admitted by required claims alone, if the configuration has some", async () => {
     const gateway = await start({ require: { repository: ["my-org/*"], ref: "refs/heads/main" } });
     const good = {
       repository: "my-org/app",
@@ -347,7 +348,7 @@ describe("callers with identity tokens", () => {
     }
   });
 
-  it("never have the id of a stored key, nor each other's", async () => {
+  it("never have the id of a stored key, or of each other", async () => {
     const gateway = await start();
     const subjects = [
       "tester",
@@ -373,7 +374,7 @@ describe("callers with identity tokens", () => {
     assert.throws(() => parseConfig({ providers: { a: { upstream: "openai" } }, keys }), /jwt:/);
   });
 
-  it("must not show a token of this gateway to the provider", async () => {
+  it("must not send a token of this gateway to the provider", async () => {
     const gateway = await start();
     const [mine, other] = [await issuer.token(), await issuer.token({ claims: { sub: "bob" } })];
     const forProvider = await issuer.token({ claims: { aud: "https://provider.example" } });
@@ -387,7 +388,7 @@ describe("callers with identity tokens", () => {
       assert.equal(codeOf(await call(gateway, mine, { path })), "400 gateway_key_misplaced");
       const body = JSON.stringify({ ...JSON.parse(GOOD_BODY), user: `me:${token}` });
       assert.equal(codeOf(await call(gateway, mine, { body })), "400 gateway_key_misplaced");
-      // The same holds for callers with keys.
+      // The same applies to callers with keys.
       const headers = { ...gateway.headers, authorization: `Bearer ${token}` };
       const answer = await callRaw(gateway.a, { headers, body: GOOD_BODY });
       assert.equal(codeOf(answer), "401 gateway_key_in_authorization");
@@ -397,7 +398,7 @@ describe("callers with identity tokens", () => {
     assert.equal(provider.calls.length, 1);
   });
 
-  it("may send both keys in one", async () => {
+  it("can send both keys in one", async () => {
     const gateway = await start({}, { provider: { combinedKey: true } });
     const token = await issuer.token();
     const headers = { "gateway-auth": undefined, authorization: `Bearer ${token}~${UPSTREAM_KEY}` };
@@ -405,7 +406,7 @@ describe("callers with identity tokens", () => {
     assert.equal(provider.calls[0]?.headers["authorization"], `Bearer ${UPSTREAM_KEY}`);
   });
 
-  it("are told apart by audience where an issuer has two entries", async () => {
+  it("are distinguished by audience if an issuer has two entries", async () => {
     const gateway = await start([{ name: "apps", audience: ["apps", "more-apps"] }, {
       name: "people",
       audience: "people",
@@ -430,11 +431,11 @@ describe("callers with identity tokens", () => {
     );
   });
 
-  it("cost one signature check each: a token is remembered until it ends, or until its key does", async () => {
+  it("cost one signature check each: a token is remembered until it or its key expires", async () => {
     const gateway = await start({ refresh: "1s" });
     const token = await issuer.token();
     for (let made = 0; made < 3; made++) assert.equal((await call(gateway, token)).status, 200);
-    // The key is published no more: what it has signed is no longer accepted, remembered or not.
+    // The key is no longer published: tokens that it signed are refused, remembered or not.
     await issuer.rotate();
     await until(async () => codeOf(await call(gateway, token)) === REFUSED, "the end of the token");
     assert.equal((await call(gateway, await issuer.token())).status, 200);

@@ -1,4 +1,4 @@
-/** Limits through the front door: what is counted, charged, refused and told. */
+/** Limits in requests to the gateway: counts, charges, refusals and reports. */
 // runtimes: bun, node, workers
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe } from "@std/testing/bdd";
@@ -23,7 +23,7 @@ const tokens = (total: unknown) => ({
   total_tokens: total,
 });
 
-/** A call that costs no tokens, so that its answer tells what is left. */
+/** A call that costs no tokens, so that its answer shows the remaining amounts. */
 const MODELS: RawCall = { method: "GET", path: "/v1/models", body: "" };
 
 describe("limits", () => {
@@ -63,7 +63,7 @@ describe("limits", () => {
   const codeOf = ({ status, body }: { status: number; body: string }) =>
     status === 200 ? "ok" : JSON.parse(body).error.code;
 
-  it("lets exactly as many requests through as the window allows, and says when the next one begins", async () => {
+  it("accepts exactly as many requests as the window allows, and states when the next one begins", async () => {
     const gateway = await start({ requests: "3/h" });
     const answers = await Promise.all(Array.from({ length: 8 }, () => call(gateway)));
     assert.deepEqual(answers.map(codeOf).sort(), [
@@ -86,7 +86,7 @@ describe("limits", () => {
     assert.equal(refused.headers["x-should-retry"], "true");
   });
 
-  it("tells what is left with every answer, and leaves the provider's own words alone", async () => {
+  it("reports the remaining amounts with every answer, and keeps the provider's own headers", async () => {
     const gateway = await start({
       requests: "10/min",
       tokens: "1k/day",
@@ -95,7 +95,7 @@ describe("limits", () => {
     });
     await call(gateway);
     const { headers } = await call(gateway, { body: GOOD_BODY.replace("{", '{"max_tokens":100,') });
-    // 100 tokens of answer are reserved, and so many of the body as were stated for one like it.
+    // 100 tokens of answer are reserved, plus the input tokens that were stated for a similar body.
     assert.match(
       headers.ratelimit ?? "",
       /^"requests";r=8;t=\d+, "tokens";r=8[5-9]\d;t=\d+, "budget";r=48[5-9]\d;t=\d+, "concurrency";r=4$/,
@@ -163,7 +163,7 @@ describe("limits", () => {
       "no JSON": ["application/json", "nonsense", undefined],
     };
   for (const [name, [type, body, total]] of Object.entries(STATED)) {
-    it(`charges what the provider states in ${name}: ${total ?? "nothing, so an estimate"}`, async () => {
+    it(`charges the usage that the provider states in ${name}: ${total ?? "nothing, so an estimate"}`, async () => {
       const gateway = await start({ budget: "1k/day" });
       answer = { type, body };
       await call(gateway, { body: type === "application/json" ? GOOD_BODY : STREAM_BODY });
@@ -189,7 +189,7 @@ describe("limits", () => {
     ],
   };
   for (const [name, [type, body]] of Object.entries(BACKGROUND)) {
-    it(`charges what is expected for a response in the background that ${name}: the provider goes on with it`, async () => {
+    it(`charges the expected usage of a background response that ${name}: the provider continues with it`, async () => {
       const gateway = await start({ budget: "1k/day" });
       answer = { type, body };
       const stream = type === "text/event-stream";
@@ -211,7 +211,7 @@ describe("limits", () => {
     });
   }
 
-  it("refuses calls for which the window has not tokens enough, and none before", async () => {
+  it("refuses calls that need more tokens than the window has, and no calls before that", async () => {
     const gateway = await start({ tokens: "300/h" });
     const asking = (max: number) => ({ body: GOOD_BODY.replace("{", `{"max_tokens":${max},`) });
     const codes: string[] = [];
@@ -224,7 +224,7 @@ describe("limits", () => {
     assert.equal(provider.calls.length, 3);
   });
 
-  it("holds a place as long as the exchange is open, whichever way it ends", async () => {
+  it("counts an exchange as concurrent as long as it is open, however it ends", async () => {
     const gateway = await start({ concurrency: 2 });
     await provider.close();
     provider = await startProvider((response) => {
@@ -241,8 +241,7 @@ describe("limits", () => {
         codeOf(await call(gateway, { body: STREAM_BODY })),
         "concurrency_limit_exceeded",
       );
-      // Workerd forgets an exchange whose caller left in the very moment in which its answer
-      // begins.
+      // Workerd forgets an exchange whose caller left at the very moment when its answer began.
       await until(
         () => held.every(({ received }) => received().includes("Hel")),
         "both streams have begun",
@@ -258,7 +257,7 @@ describe("limits", () => {
     "of a library that tries again": { "x-stainless-retry-count": "1" },
   };
   for (const [name, sent] of Object.entries(BEFORE)) {
-    it(`takes requests and concurrency before the body of a call ${name}`, async () => {
+    it(`reserves requests and concurrency before the body of a call ${name}`, async () => {
       const durable = { retries: true };
       const limits = { requests: "3/h", concurrency: 2, budget: "1M/day" };
       const gateway = await start(limits, { keys: [{ id: "team", key: OWN, limits, durable }] });
@@ -301,7 +300,7 @@ describe("limits", () => {
     "of a moderation": ["/v1/moderations", { requests: "5/h", concurrency: 2 }],
   };
   for (const [name, [path, shared]] of Object.entries(SHARED)) {
-    it(`lets bodies ${name} that do not arrive take nothing of the limits of others`, async () => {
+    it(`lets bodies ${name} that do not arrive use no limits of others`, async () => {
       const keys = [{ id: "slow", key: OWN, team: "both" }, {
         id: "other",
         key: `${OWN}-2`,
@@ -333,7 +332,7 @@ describe("limits", () => {
     });
   }
 
-  it("gives the request and the place back where tokens have no room, and says what is left of all limits", async () => {
+  it("returns the request and the concurrency slot if tokens are refused, and reports all limits", async () => {
     const gateway = await start({ requests: "3/h", tokens: "300/h", concurrency: 1 }, {}, {
       requests: "9/h",
     });
@@ -353,7 +352,7 @@ describe("limits", () => {
     );
   });
 
-  it("shares a provider's limits between all keys, and takes nothing of a key's own when those are reached", async () => {
+  it("shares a provider's limits between all keys, and uses none of a key's own when those are reached", async () => {
     const gateway = await start({ requests: "5/h" }, {}, { requests: "2/h" });
     const other = { headers: { "gateway-auth": `Bearer ${OWN}-2` } };
     assert.deepEqual([codeOf(await call(gateway)), codeOf(await call(gateway, other))], [
@@ -371,7 +370,7 @@ describe("limits", () => {
     ]);
   });
 
-  it("counts without refusing where it only observes, and notes what it would have refused", async () => {
+  it("counts without refusing in observe mode, and records the refusals it would have made", async () => {
     const gateway = await start({ requests: "1/h", mode: "observe" });
     assert.equal(codeOf(await call(gateway)), "ok");
     const second = await call(gateway);
@@ -385,7 +384,7 @@ describe("limits", () => {
     ]);
   });
 
-  it("spends nothing on what is refused before", async () => {
+  it("uses nothing for calls that are refused earlier", async () => {
     const gateway = await start({ requests: "1/h" });
     assert.equal(
       codeOf(await call(gateway, { headers: { authorization: undefined } })),
@@ -395,7 +394,7 @@ describe("limits", () => {
     assert.equal(codeOf(await call(gateway)), "ok");
   });
 
-  it("stops a gateway key that was put into the URL, the user or Authorization, and a provider's in its place", async () => {
+  it("stops a gateway key in the URL, the user or Authorization, and an upstream key in its place", async () => {
     const gateway = await start(undefined);
     const key = generateGatewayKey();
     const body = (fields: Record<string, unknown>) =>

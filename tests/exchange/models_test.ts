@@ -1,4 +1,4 @@
-/** The list of models is carried through the same way: client libraries ask for it first. */
+/** The list of models passes through in the same way: client libraries request it first. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { gzipSync } from "node:zlib";
@@ -64,7 +64,7 @@ describe("models", () => {
     ]);
   });
 
-  it("can't be used to reach another path", async () => {
+  it("cannot be used to reach another path", async () => {
     for (
       const id of [
         "../chat",
@@ -83,7 +83,7 @@ describe("models", () => {
     for (const { path } of provider.calls) assert.match(path, /^\/v1\/models\/[^.]/);
   });
 
-  describe("for a key that is limited to some", () => {
+  describe("for a key that is limited to some models", () => {
     const entry = (id: string) => ({ id, object: "model", created: 1_700_000_000, owned_by: "x" });
     const limited = async (
       answering: Answering,
@@ -136,7 +136,7 @@ describe("models", () => {
       }],
     };
     for (const [form, [all, some]] of Object.entries(LISTS)) {
-      it(`hold only those: ${form}`, async () => {
+      it(`contain only permitted models: ${form}`, async () => {
         const text = JSON.stringify(all, null, 2);
         const { status, headers, body } = await limited(json(text));
         assert.deepEqual([status, JSON.parse(body)], [200, some]);
@@ -146,7 +146,7 @@ describe("models", () => {
       });
     }
 
-    it("hold only those of a long list in pieces, with gzip or without", async () => {
+    it("contain only permitted models of a long list in pieces, with gzip or without", async () => {
       const data = Array.from(
         { length: 8000 },
         (_, index) => ({ ...entry(`${index % 2 ? "m" : "n"}-${index}`) }),
@@ -162,7 +162,7 @@ describe("models", () => {
       assert.deepEqual(JSON.parse(packed.body), { data: expected });
     });
 
-    it("are no answer where they can't be read: they might name any model", async () => {
+    it("are refused if they cannot be read, because they could name any model", async () => {
       const unreadable = {
         "no JSON": '{"data":[{"id":"other"}',
         "no list": '{"data":{"other":{}}}',
@@ -220,7 +220,7 @@ describe("models", () => {
     });
   });
 
-  it("take no other method", async () => {
+  it("accept no other method", async () => {
     const { status, headers } = await get("/v1/models", "DELETE");
     assert.equal(status, 405);
     assert.equal(headers.allow, "GET, HEAD");

@@ -1,4 +1,4 @@
-/** Which exchanges are open, in whichever order they begin and end. */
+/** The set of open exchanges, in any order of their beginnings and ends. */
 // runtimes: once
 import { describe, it } from "@std/testing/bdd";
 import assert from "node:assert/strict";
@@ -11,7 +11,7 @@ const request = { method: "GET", url: "/", headers: new Headers(), body: null };
 const begin = (open: OpenExchanges) => open.begin(request, { clock: systemClock, observers: [] });
 
 describe("open exchanges", () => {
-  it("are those that began and are not settled, in whichever order they are", () => {
+  it("have begun and are not settled, in any order", () => {
     fc.assert(fc.property(fc.array(fc.nat(20), { maxLength: 60 }), (moves) => {
       const [open, model] = [new OpenExchanges(), new Set<Exchange>()];
       for (const move of moves) {
@@ -28,7 +28,7 @@ describe("open exchanges", () => {
     }));
   });
 
-  it("leave a place for each new key, however many one key has, and are all for none of the providers", () => {
+  it("leave room for each new key, however many one key has, and never all belong to one provider", () => {
     const act = fc.record({
       key: fc.constantFrom("a", "b", "c"),
       provider: fc.constantFrom("p", "q"),
@@ -67,7 +67,7 @@ describe("open exchanges", () => {
     }));
   });
 
-  it("keep their place while an answer is read that they have held", () => {
+  it("keep their place while their stored answer is read", () => {
     const open = new OpenExchanges(new ExchangePlaces(5));
     const held = begin(open);
     open.share(held, "a");
@@ -83,7 +83,7 @@ describe("open exchanges", () => {
     for (const exchange of [...others, last]) exchange.settle({ outcome: "ok" });
   });
 
-  it("can be settled while they are gone through", async () => {
+  it("can be settled during an iteration", async () => {
     const open = new OpenExchanges();
     for (let count = 0; count < 5; count++) begin(open);
     const empty = open.whenEmpty();

@@ -1,6 +1,6 @@
 /**
- * Every operation passes the same steps: two keys, what a key may do, limits and tripwires; and its
- * bytes stay as they are.
+ * Every operation passes the same steps: two keys, permissions of the key, limits and tripwires.
+ * Its bytes stay unchanged.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -14,7 +14,7 @@ import { startUnderTest, type UnderTest, UPSTREAM_KEY } from "../support/gateway
 import { callRaw, type RawAnswer, startTcpPeer } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
-/** Operations that go to the provider. */
+/** Operations that are forwarded to the provider. */
 const OPERATIONS = ALL.filter(({ isOwn }) => !isOwn);
 const BOUNDARY = "----form-boundary-0123";
 const OWN_KEY = "own-key-of-a-team";
@@ -95,7 +95,7 @@ describe("operations", () => {
       headers: { ...under.headers, "gateway-auth": `Bearer ${OWN_KEY}`, ...headers },
     });
 
-  it("reach the provider by the same method, path, query and bytes", async () => {
+  it("reach the provider with the same method, path, query and bytes", async () => {
     for (const operation of OPERATIONS) {
       const { method, path, body, headers } = toCall(operation);
       const { status } = await call({ method, path, body, headers });
@@ -211,7 +211,7 @@ describe("operations", () => {
     }
   });
 
-  it("that an operator has not enabled are refused, with the name of the setting", async () => {
+  it("that are not enabled are refused, and the error names the setting", async () => {
     await start({}, ["default"]);
     for (
       const operation of OPERATIONS.filter(({ group }) =>
@@ -231,7 +231,7 @@ describe("operations", () => {
     assert.match(body, /key's operations/);
   });
 
-  it("whose model can't be known are refused to a key that is limited to models", async () => {
+  it("with an unknown model are refused to a key that is limited to models", async () => {
     await start({ models: ["m-*"] });
     for (const operation of OPERATIONS) {
       const { headers, status } = await call(toCall(operation));
@@ -249,7 +249,7 @@ describe("operations", () => {
     assert.equal(unnamed.headers["sallyport-error"], "model_not_allowed");
   });
 
-  it("that do not exist are not found, in the form of their neighbours", async () => {
+  it("that do not exist are not found, with an error body in the form of similar operations", async () => {
     await start({}, ["default"]);
     const bodyOf = async (path: string, headers: Record<string, string> = {}) => {
       const { status, body } = await call({ method: "GET", path, body: "", headers });
@@ -264,7 +264,7 @@ describe("operations", () => {
     );
   });
 
-  it("take HEAD where they take GET", async () => {
+  it("accept HEAD wherever they accept GET", async () => {
     for (let turn = 0; turn < 3; turn++) {
       const { status, body } = await call({ method: "HEAD", path: "/v1/models", body: "" });
       assert.deepEqual([status, body], [200, ""]);
@@ -272,7 +272,7 @@ describe("operations", () => {
     assert.deepEqual(provider.calls.map(({ method }) => method), ["HEAD", "HEAD", "HEAD"]);
   });
 
-  it("carry files both ways, byte by byte", async () => {
+  it("carry files in both directions, byte by byte", async () => {
     await provider.close();
     const bytes = Buffer.from(Array.from({ length: 200_000 }, (_, index) => (index * 7919) % 256));
     provider = await startProvider((response) =>
@@ -367,7 +367,7 @@ describe("operations", () => {
     `multipart/form-data; charset=utf-16; boundary=${BOUNDARY}`,
     `multipart/form-data; boundary=${BOUNDARY}; charset=utf-8; charset=utf-7`,
   ];
-  it("with a multipart body that can be read in two ways are refused", async () => {
+  it("with an ambiguous multipart body are refused", async () => {
     assert.equal((await transcribe(whole)).status, 200);
     for (const [name, body] of Object.entries(WRONG)) {
       const { status, headers } = await transcribe(body);

@@ -1,5 +1,5 @@
 /**
- * Models that a body names in addition to `model`: the key's list holds for each, and the dearest
+ * Models that a body names in addition to `model`: the key's list applies to each, and the highest
  * price is reserved.
  */
 // runtimes: bun, node
@@ -11,7 +11,7 @@ import type { Answering } from "../support/provider.ts";
 
 const OWN = "own-key-of-a-team";
 const BODY = { model: "good-1", messages: [{ role: "user", content: "Hi" }], max_tokens: 1000 };
-/** Makes a body so large that it is read in one pass, see `json_view.ts`. */
+/** Makes a body large enough to be read in one pass, see `json_view.ts`. */
 const LONG = { messages: [{ role: "user", content: "Hi ".repeat(3000) }] };
 
 /** Starts a gateway with one key. */
@@ -95,7 +95,7 @@ const HARMLESS: readonly object[] = [
 describe("further models of a body", () => {
   afterEach(closeAll);
 
-  it("can't be chosen by the query, or by the fields of a form, for a key that is limited to models", async () => {
+  it("cannot be chosen by the query, or by the fields of a form, for a key that is limited to models", async () => {
     const { post, provider } = await start({ models: ["good-*"] });
     const plain = [
       "model=bad-1",
@@ -137,7 +137,7 @@ describe("further models of a body", () => {
     );
   });
 
-  it("have to be in the list of a key that is limited to models", async () => {
+  it("must be in the list of a key that is limited to models", async () => {
     const { post, provider } = await start({ models: ["good-*"] });
     for (const size of [{}, LONG]) {
       for (const [fields, param] of NAMED) {
@@ -176,7 +176,7 @@ describe("further models of a body", () => {
     await answer.body?.cancel();
   });
 
-  it("are given once each, since providers could read the first or the last one", async () => {
+  it("are refused if a field is repeated, since providers could read the first or the last one", async () => {
     const { post, provider } = await start({ models: ["good-*"] });
     for (const more of [{}, LONG]) {
       for (const field of OTHER_MODEL_FIELDS) {
@@ -192,7 +192,7 @@ describe("further models of a body", () => {
     assert.equal(provider.calls.length, 0);
   });
 
-  it("are given once each within other fields too, where objects name them", async () => {
+  it("are refused also if a field is repeated within other fields, where objects name them", async () => {
     const { post, provider } = await start({ models: ["good-*"] });
     const members = [
       '"tools":[{"type":"x","model":"bad-1","model":"good-2"}]',
@@ -215,7 +215,7 @@ describe("further models of a body", () => {
     assert.equal(admitted.status, 200, await admitted.text());
   });
 
-  it("are not millions, also where an operation has no model", async () => {
+  it("are not millions, also if an operation has no model", async () => {
     const { post, provider } = await start({});
     const refused = await post({ model: ",".repeat(1_000_000) }, {}, "/v1/chat/completions/chat-1");
     const { error } = await refused.json();
@@ -223,7 +223,7 @@ describe("further models of a body", () => {
     assert.equal(provider.calls.length, 0);
   });
 
-  it("pass as they are for a key that is not", async () => {
+  it("pass unchanged for a key that is not limited", async () => {
     const { post, provider } = await start({});
     for (const [fields] of NAMED) {
       const body = JSON.stringify({ ...BODY, ...fields });
@@ -232,7 +232,7 @@ describe("further models of a body", () => {
     }
   });
 
-  it("count with the dearest price among them, and need one each under a budget of money", async () => {
+  it("count with the highest price among them, and each need a price under a money budget", async () => {
     const prices = { "good-1": { input: 1, output: 1 }, "good-2": { input: 0, output: 100 } };
     let left = 0;
     const { post, provider } = await start(
@@ -263,7 +263,7 @@ describe("further models of a body", () => {
     assert.equal(provider.calls.length, seen);
   });
 
-  it("can't be chosen by a header of a key that is limited to models, or to an amount of money", async () => {
+  it("cannot be chosen by a header if the key is limited to models, or has a money budget", async () => {
     const CHOOSING = [
       "helicone-fallbacks",
       "helicone-target-url",

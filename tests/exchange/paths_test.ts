@@ -1,6 +1,5 @@
 /**
- * An operation is found by the path that is forwarded: no spelling of a path evades what is counted
- * for it.
+ * The path of an operation: it is looked up as it is forwarded, so no spelling evades the limits.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -214,7 +213,7 @@ describe("a path", () => {
     assert.equal(provider.calls.length, 0);
   });
 
-  it("keeps its reserved characters as they are encoded", async () => {
+  it("keeps its reserved characters in their encoding", async () => {
     for (
       const path of [
         "/v1/files/a%2Fb%5Cc",
@@ -259,7 +258,7 @@ describe("a path", () => {
     assert.equal(provider.calls.length, seen);
   });
 
-  it("below /v1 passes under `all` with every method, also where the table has it with others", async () => {
+  it("below /v1 passes under `all` with every method, also if the table lists it with other methods", async () => {
     const cases = [
       ["POST", "/v1/models/M:generateContent"],
       ["POST", "/v1/models/M:streamGenerateContent?alt=sse"],

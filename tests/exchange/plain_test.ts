@@ -1,7 +1,4 @@
-/**
- * Plain answers through the front door: what goes up is what came, what comes back is what was
- * answered.
- */
+/** Plain answers through the gateway: requests and answers pass unchanged. */
 // runtimes: all, old node, workers
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -24,7 +21,7 @@ describe("a small plain answer", () => {
     await provider.close();
   });
 
-  it("that goes quiet is one too", async () => {
+  it("that stops is one too", async () => {
     const provider = await startProvider((response) => {
       response.writeHead(200, { "content-type": "application/json", "content-length": "1000" });
       response.write("{");
@@ -41,7 +38,7 @@ describe("a small plain answer", () => {
 });
 
 describe("a plain answer", () => {
-  it("keeps all its bytes, whatever they are and however many", async () => {
+  it("keeps all its bytes, for any values and any length", async () => {
     let bytes = new Uint8Array();
     const provider = await startProvider((response) => {
       response.writeHead(200, { "content-type": "audio/mpeg", "content-length": bytes.length });
@@ -64,7 +61,7 @@ describe("an answer in text", () => {
   const SAID =
     '{"usage":{"type":"tokens","input_tokens":0,"output_tokens":0,"total_tokens":0},"embedding":[]}';
   for (const text of [SAID, "word ".repeat(40_000) + SAID]) {
-    it(`states no tokens, whatever its ${text.length} characters say: they may be the words of its caller`, async () => {
+    it(`states no tokens for any ${text.length} characters say: they can be the caller's words`, async () => {
       const provider = await startProvider((response) => {
         response.writeHead(200, { "content-type": "Text/Plain; charset=utf-8" });
         response.end(text);
@@ -105,7 +102,7 @@ describe("a plain chat completion", () => {
     await provider.close();
   });
 
-  it("comes back whole, over http and https", async () => {
+  it("returns whole, over http and https", async () => {
     for (const host of [under.a, under.b]) {
       const response = await fetch(`${host}/v1/chat/completions`, {
         method: "POST",
@@ -125,7 +122,7 @@ describe("a plain chat completion", () => {
     assert.equal(record.model, "test-1");
   });
 
-  it("goes up byte for byte, with the caller's own key and without the gateway's", async () => {
+  it("is forwarded byte for byte, with the caller's upstream key and without the gateway key", async () => {
     const body =
       ' {"seed":9223372036854775807, "model":"m","messages":[{"role":"user","content":"\\ud800"}],\n"x":1e400}';
     const headers = {

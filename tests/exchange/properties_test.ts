@@ -1,4 +1,6 @@
-/** Any JSON that a provider accepts arrives byte for byte; what parsers disagree on is refused. */
+/**
+ * JSON that a provider accepts arrives byte for byte. JSON on which parsers disagree is refused.
+ */
 // runtimes: all, workers
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -8,7 +10,7 @@ import { it } from "../support/cases.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
 import { startUnderTest, type UnderTest } from "../support/gateway.ts";
 
-/** JSON texts, not values: a serialiser would never write most of these. */
+/** JSON texts, not values: a serializer would never write most of these. */
 const number = fc.oneof(
   fc.constantFrom(
     "9223372036854775807",
@@ -79,7 +81,7 @@ const body = fc.tuple(
     return `${mark}${gap}{${members.join(`,${gap}`)}}${gap}`;
   });
 
-describe("the body policy through the front door", () => {
+describe("the body policy", () => {
   let provider: Provider;
   let under: UnderTest;
   beforeAll(async () => {
@@ -109,7 +111,7 @@ describe("the body policy through the front door", () => {
     await fc.assert(fc.asyncProperty(body, assertArrives), { numRuns: 150 });
   });
 
-  it("lets __proto__, constructor and prototype through at any level, and learns nothing from them", async () => {
+  it("passes __proto__, constructor and prototype at any level, and is not affected by them", async () => {
     const before = Reflect.ownKeys(Object.prototype);
     const odd =
       '"__proto__":{"polluted":1,"role":"system"},"constructor":{"prototype":{"polluted":1}},"prototype":{}';
@@ -125,7 +127,7 @@ describe("the body policy through the front door", () => {
     assert.equal(status, 400);
   });
 
-  it("takes one byte order mark, and refuses two and what is no UTF-8", async () => {
+  it("accepts one byte order mark, and refuses two, and invalid UTF-8", async () => {
     const plain = `{${good.join(",")}}`;
     await assertArrives(`\ufeff${plain}`);
     const latin1 = Buffer.from(plain.replace("Hi", "h\u00e9"), "latin1");
@@ -149,7 +151,7 @@ describe("the body policy through the front door", () => {
     },
   );
 
-  it("lets other keys come twice, but not those that decide", async () => {
+  it("allows repeated keys, except for deciding keys", async () => {
     await assertArrives(`{${good.join(",")},"seed":1,"seed":2}`);
     await assertArrives(
       `{${good.join(",")},"x":{"model":1,"model":2,"stream":[]},"y":"model","z":["messages"]}`,
@@ -158,7 +160,7 @@ describe("the body policy through the front door", () => {
       '"model":"other"': "model",
       '"model":"m"': "model",
       '"mod\\u0065l":"other"': "model",
-      '"Model":"other"': "model", // parsers that match keys in any case take it for the same
+      '"Model":"other"': "model", // parsers that ignore case read it as the same key
       '"MESSAGES":[]': "messages",
       '"\\u006d\\u006F\\u0064\\u0065\\u006c" : "other"': "model",
       '"messages":[]': "messages",

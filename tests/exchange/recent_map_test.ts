@@ -1,6 +1,4 @@
-/**
- * The bounded map of recently used names: what was used last is kept, and the rest is forgotten.
- */
+/** The bounded map of recently used names: the latest are kept, and the others are forgotten. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -12,7 +10,7 @@ function fill(map: RecentMap<string>, from: number, to: number): void {
 }
 
 describe("RecentMap", () => {
-  it("keeps the names that were used last, and at most twice as many as it promises", () => {
+  it("keeps the names that were used last, and at most twice as many as its bound", () => {
     const map = new RecentMap<string>(10);
     fill(map, 0, 100);
     for (let n = 90; n < 100; n++) assert.equal(map.get(`n${n}`), `v${n}`);
@@ -20,7 +18,7 @@ describe("RecentMap", () => {
     assert.equal(map.get("n0"), undefined);
   });
 
-  it("keeps a name for as long as it is used, once", () => {
+  it("keeps a name once, for as long as it is used", () => {
     const map = new RecentMap<string>(10);
     map.set("used", "value");
     for (let n = 0; n < 100; n += 5) {
@@ -33,7 +31,7 @@ describe("RecentMap", () => {
     assert.equal(map.get("unknown"), "another");
   });
 
-  it("hands over each value that it forgets, and none that was replaced", () => {
+  it("passes each forgotten value to the callback, and no replaced one", () => {
     const forgotten: string[] = [];
     const map = new RecentMap<string>(2, (value) => forgotten.push(value));
     map.set("a", "old");
@@ -45,7 +43,7 @@ describe("RecentMap", () => {
     assert.deepEqual(forgotten, ["v0", "v1", "newest"]);
   });
 
-  it("iterates over the younger generation, and begins again with the next one", () => {
+  it("iterates over the younger generation, and starts again with the next one", () => {
     const map = new RecentMap<string>(3);
     fill(map, 0, 3);
     const values = map.youngValues();
@@ -67,8 +65,8 @@ describe("RecentMap", () => {
         fc.array(step, { maxLength: 60 }),
         (kept, steps) => {
           const map = new RecentMap<number>(kept);
-          // The one that was asked for last stands last. What was deleted leaves its place: it may
-          // have pushed others out.
+          // A name that was read last is the latest. A deleted name can already have evicted
+          // others.
           const model = new Map<string, number | undefined>();
           for (const step of steps) {
             const before = model.get(step.name);

@@ -1,6 +1,4 @@
-/**
- * Streams through the front door: every byte as it came and when it came, and a verdict at the end.
- */
+/** Streams through the gateway: every byte unchanged and at its time, and a verdict at the end. */
 // runtimes: all, workers
 // long: a stream is silent for longer than the listeners' own deadlines
 import assert from "node:assert/strict";
@@ -43,7 +41,7 @@ const SAMPLES: Readonly<Record<string, string>> = {
   "an end without a blank line": stream("a").replace(ENDINGS, "data: [DONE]"),
 };
 
-/** Writes one piece at a time, each in a packet of its own. */
+/** Writes one piece at a time, each in its own packet. */
 async function writePieces(response: ServerResponse, pieces: readonly Uint8Array[]): Promise<void> {
   for (const piece of pieces) {
     await new Promise<void>((resolve) => response.write(piece, () => setImmediate(resolve)));
@@ -129,7 +127,7 @@ describe("a streamed chat completion", () => {
     },
   );
 
-  it("hands on the header before the first event", async () => {
+  it("sends the header before the first event", async () => {
     let finish = (): void => {};
     await start((response) => {
       response.writeHead(200, { "content-type": "text/event-stream" });
@@ -317,7 +315,7 @@ describe("a streamed chat completion", () => {
       await start(async (response) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
         response.write(chunk("a"));
-        await new Promise((resolve) => setTimeout(resolve, 14_000)); // Bun's idle time-out ends at 12 s
+        await new Promise((resolve) => setTimeout(resolve, 14_000)); // Bun's idle timeout
         response.end(chunk(null, "stop") + ENDINGS);
       });
       assert.equal(await (await call(under.a)).text(), chunk("a") + chunk(null, "stop") + ENDINGS);

@@ -1,6 +1,6 @@
 /**
- * A strict limit refuses calls whose input stands elsewhere than in the request; others pass as
- * ever. It counts all answers that a call can have.
+ * Calls under a strict limit whose input is outside the request: they are refused, and others pass
+ * as usual. The limit counts all answers that a call can have.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -11,7 +11,7 @@ import { closeAll, startWith } from "../support/aimock.ts";
 const LIMIT = 100_000;
 const OWN = "own-key-of-a-team";
 const text = { model: "test-1", max_output_tokens: 9, input: "Hi" };
-/** Models that read web pages without being asked to. */
+/** Models that read web pages unasked. */
 const READING_WEB = [
   "openai/gpt-5.5:online",
   "test-1:free:online",
@@ -29,7 +29,7 @@ const file = [{ role: "user", content: [{ type: "input_file", file_id: "file-1" 
 describe("a strict limit of tokens", () => {
   afterEach(closeAll);
 
-  it("admits what is bounded by its bytes, and refuses what refers to more", async () => {
+  it("admits calls that are bounded by their bytes, and refuses calls that refer to more", async () => {
     const cases: readonly [body: object, status: number][] = [
       [text, 200],
       [{ ...text, previous_response_id: "resp_1" }, 400],
@@ -62,8 +62,8 @@ describe("a strict limit of tokens", () => {
   });
 
   /**
-   * Starts a gateway whose key has a strict limit, at a provider that makes at most 50 tokens for
-   * an answer.
+   * Starts a gateway whose key has a strict limit, with a provider that makes at most 50 tokens per
+   * answer.
    */
   const startStrict = async (provider: Record<string, unknown> = { maxOutput: 50 }) => {
     const keys = [{ id: "team", key: OWN, limits: { tokens: `${LIMIT}/h`, mode: "strict" } }];
@@ -91,7 +91,7 @@ describe("a strict limit of tokens", () => {
     [{ prompt: prompts(20), max_tokens: 9, n: 5, best_of: null }, 20 * 9 * 5],
     [{ prompt: prompts(20), best_of: 5 }, 20 * 50 * 5],
   ];
-  it("reserves for a legacy completion what all of its prompts and choices can cost", async () => {
+  it("reserves for a legacy completion the cost of all its prompts and choices", async () => {
     for (const [fields, output] of LEGACY) {
       const { call } = await startStrict();
       const body = JSON.stringify({ model: "test-1", ...fields });
@@ -135,7 +135,7 @@ describe("a strict limit of tokens", () => {
     max_completion_tokens: ['"1"', "1.5"],
     max_output_tokens: ['"1"', "1.5"],
   };
-  it("refuses a number of tokens or answers that is no whole number, by its name", async () => {
+  it("refuses a number of tokens or answers that is not a whole number, and names the field", async () => {
     const rest =
       '"model":"test-1","prompt":"Hi","input":"Hi","messages":[{"role":"user","content":"Hi"}]';
     for (const maxOutput of [50, 1e9]) {
@@ -158,7 +158,7 @@ describe("a strict limit of tokens", () => {
     }
   });
 
-  it("takes a whole number in each way in which JSON writes it, and null for none", async () => {
+  it("accepts a whole number in every JSON notation, and null for none", async () => {
     const { call } = await startStrict();
     for (
       const [field, value] of [["n", "1e0"], ["n", "2.0"], ["n", "null"], ["max_tokens", "1e1"], [

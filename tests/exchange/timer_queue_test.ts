@@ -1,13 +1,11 @@
-/** Many timers on one of the runtime's: when each goes off, and how often the runtime is asked. */
+/** Many timers on one runtime timer: when each fires, and how often the runtime is asked. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import * as fc from "fast-check";
 import { systemClock, Timers } from "../../src/exchange/clock.ts";
 
-/**
- * A runtime whose time is set by hand, and whose timers may go off a little early, as Node's do.
- */
+/** A runtime whose time is set by hand. Its timers can fire slightly early, as Node's do. */
 function handMade(earlyMs = 0) {
   const state = {
     now: 0,
@@ -38,7 +36,7 @@ function handMade(earlyMs = 0) {
 }
 
 describe("timers", () => {
-  it("go off in time, each once, unless they were taken back: as so many of the runtime's own would", () => {
+  it("fire in time, each once, unless they were cancelled, just like separate runtime timers", () => {
     const step = fc.record({ wait: fc.nat(50), ms: fc.nat(40), cancels: fc.option(fc.nat(30)) });
     fc.assert(
       fc.property(fc.array(step, { maxLength: 60 }), fc.constantFrom(0, 0.4), (steps, earlyMs) => {
@@ -78,7 +76,7 @@ describe("timers", () => {
     );
   });
 
-  it("ask the runtime once for a thousand that overlap and are taken back", () => {
+  it("ask the runtime once for a thousand that overlap and are cancelled", () => {
     const { state, timers } = handMade();
     const cancelWatch = timers.set(20, () => {});
     for (let count = 0; count < 1000; count++) timers.set(30_000, () => {})();
@@ -87,7 +85,7 @@ describe("timers", () => {
     assert.equal(state.wake, undefined);
   });
 
-  it("go off although another one throws, and what they set themselves goes off too", () => {
+  it("fire although another one throws, and timers that they set fire too", () => {
     const { state, timers, goTo } = handMade();
     const fired: string[] = [];
     timers.set(5, () => {
@@ -102,7 +100,7 @@ describe("timers", () => {
     assert.equal(state.wake, undefined);
   });
 
-  it("take more time than the runtime's own can", () => {
+  it("accept longer times than the runtime's own can", () => {
     const { state, timers, goTo } = handMade();
     let firedAt = 0;
     timers.set(2 ** 32, () => firedAt = state.now);

@@ -1,6 +1,6 @@
 /**
- * WebSockets are not carried: an upgrade is answered at once, with the status at which agents turn
- * to HTTP.
+ * WebSockets are not supported: an upgrade is answered at once, with the status that makes agents
+ * use HTTP instead.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -16,7 +16,7 @@ const UPGRADE = {
   "sec-websocket-version": "13",
   "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
   "content-type": undefined,
-  "content-length": undefined, // Deno's own listener refuses an upgrade that has one
+  "content-length": undefined, // Deno's own listener refuses an upgrade with a length
 };
 const PATHS = [
   "/v1/responses",
@@ -49,7 +49,7 @@ describe("a WebSocket", () => {
     assert.equal(headers["x-should-retry"], "false");
   }
 
-  it("is refused with 426 on every path, whatever the provider allows and the key says", async () => {
+  it("is refused with 426 on every path, for all permissions of provider and key", async () => {
     for (const path of PATHS) {
       for (
         const key of [under.headers["gateway-auth"], undefined, "Bearer an-unknown-gateway-key"]
@@ -61,7 +61,7 @@ describe("a WebSocket", () => {
     assert.equal(provider.calls.length, 0);
   });
 
-  it("is refused with 426 whatever the method, and however its name is written", async () => {
+  it("is refused with 426 for any method, and for any spelling of its name", async () => {
     for (const method of ["POST", "DELETE", "PUT"]) {
       const headers = { ...under.headers, ...UPGRADE, upgrade: "WebSocket" };
       assertRefused(

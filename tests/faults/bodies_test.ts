@@ -1,4 +1,4 @@
-/** Memory and time that callers' bodies take. */
+/** Memory and time that callers' bodies use. */
 // runtimes: all
 // alone: it measures how soon memory is given back
 import assert from "node:assert/strict";
@@ -58,8 +58,8 @@ describe("bodies of callers", () => {
   const send = ({ a }: UnderTest, bytes: number, key = 0) =>
     callRaw(a, { headers: headersOf(key), body: bodyOf(bytes) });
   /**
-   * An upstream that begins to answer the largest bodies at once, and reads them only when it is
-   * told to.
+   * An upstream that starts to answer the largest bodies at once, and reads them only when the test
+   * says so.
    */
   const startReluctant = async () => {
     const held: { request: IncomingMessage; response: ServerResponse }[] = [];
@@ -103,7 +103,7 @@ describe("bodies of callers", () => {
       assert.equal((await send(under, 1 * MB, 1)).status, 200, "what there is room for passes");
       held[0]?.request.resume();
       const end = () => held[0]?.response.end(stream("b"));
-      if (transport === "fetch") end(); // it holds a body for as long as the answer goes on
+      if (transport === "fetch") end(); // fetch keeps the body until the answer ends
       for (let status = 503; status !== 200;) ({ status } = await send(under, 16 * MB, 1));
       assert.equal(under.gateway.openStreams, transport === "fetch" ? 0 : 1);
       end();
@@ -137,7 +137,7 @@ describe("bodies of callers", () => {
     }
   });
 
-  it("a body that was never sent is kept, and goes whole to another replica [large bodies]", async () => {
+  it("a body that was never sent is kept, and is sent whole to another replica [large bodies]", async () => {
     const provider = keep(await startProvider());
     const hole = keep(await startBlackHole());
     const upstreams = { upstream: [hole.url, provider.url], deadlines: { connect: "300ms" } };
@@ -181,11 +181,11 @@ describe("bodies of callers", () => {
         callers.push(caller);
         await until(() => caller.received().includes("data: "), "a stream begins", 20_000);
       };
-      for (let number = 0; number < 5; number++) await call(); // what the runtime itself takes for bodies of this size
+      for (let number = 0; number < 5; number++) await call(); // warm-up of the runtime
       const before = await memory();
       for (let number = 0; number < 75; number++) await call();
       assert.equal(open, 80);
-      // What is held stays; what a runtime has not collected yet goes.
+      // Memory in use stays. Memory that a runtime has not collected yet is freed later.
       await until(
         async () => await memory() - before < 180 * MB,
         "375 MB of bodies take less than half",
@@ -199,7 +199,7 @@ describe("bodies of callers", () => {
     }
   });
 
-  it("announced bodies that do not come do not block other callers [absent bodies]", async () => {
+  it("announced bodies that do not arrive do not block other callers [absent bodies]", async () => {
     const provider = keep(await startProvider());
     const under = await start(provider.url);
     const announce = (bytes: number, body = "{") =>
@@ -210,7 +210,8 @@ describe("bodies of callers", () => {
           body,
         }),
       );
-    // 512 MB in all, in pieces; and more than that in such as Bun reads whole where there is room.
+    // 512 MB in total, to be read in pieces. Then more than 512 MB in bodies that Bun reads whole
+    // if it has room.
     const waiting = Array.from({ length: 16 }, () => announce(32 * MB));
     for (let number = 0; number < 160; number++) waiting.push(announce(4_000_000));
     await until(() => under.gateway.openExchanges === waiting.length, "all are on their way");
@@ -226,7 +227,7 @@ describe("bodies of callers", () => {
     const under = await start(provider.url, {
       config: { limits: { body: "4MB", bodies: "16MB" } },
     });
-    // All but the last byte: of eight together twice as much as all may hold.
+    // All but the last byte. Eight of them are twice the limit for all bodies.
     const body = bodyOf(4 * MB).slice(0, -1);
     const request = toRawRequest(under.a, {
       headers: { ...headersOf(0), "content-length": String(4 * MB) },
@@ -238,7 +239,7 @@ describe("bodies of callers", () => {
     await until(() => refused().length >= 6, "what goes beyond its share is refused");
     assert.equal((await send(under, 4 * MB, 1)).status, 200);
     assert.ok(refused().length < waiting.length);
-    // What it held may be taken again.
+    // The freed memory can be used again.
     for (const { socket } of waiting) socket.destroy();
     await until(() => under.gateway.openExchanges === 0, "all are over");
     assert.equal((await send(under, 4 * MB, 0)).status, 200);

@@ -1,7 +1,7 @@
 /**
- * The work of each reader of foreign bytes grows in proportion to these bytes, also for the worst
- * bytes that it accepts. Work is counted, not timed: runs of the reader's blocks, and the bytes
- * that built-in functions went through.
+ * Readers of foreign bytes: their work grows in proportion to the bytes, even for the worst bytes
+ * that they accept. Work is counted, not timed: runs of the reader's blocks, and the bytes that
+ * built-in functions read.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -15,7 +15,7 @@ const BOUNDARY = `${"-".repeat(69)}x`;
 const FORM = `multipart/form-data; boundary=${BOUNDARY}`;
 const FILE_PART = 'Content-Disposition: form-data; name="file"; filename="a"';
 
-/** Growth of the work for each byte, for input of four times the size: 4 where it is quadratic. */
+/** Growth of the work per byte, for four times the input. Quadratic work grows by 4. */
 const MAX_GROWTH = 2.5;
 const MAX_WORK_PER_BYTE = 300;
 /** Less than the length of the longest boundary, which a naive search compares at each byte. */
@@ -40,16 +40,16 @@ const toField = (name: string) =>
 /** Input of a growing size, and its reader. */
 interface Case {
   readonly name: string;
-  /** Makes input of about so many bytes. */
+  /** Makes input of about the given number of bytes. */
   readonly make: (size: number) => Buffer;
   readonly read: (input: Buffer) => unknown;
-  /** The larger of two sizes; a quarter of it is the smaller one. */
+  /** The larger of two sizes. The smaller one is a quarter of it. */
   readonly size: number;
-  /** The most work for a byte; {@link MAX_WORK_PER_BYTE} if left out. */
+  /** The most work per byte. Default: {@link MAX_WORK_PER_BYTE}. */
   readonly maxPerByte?: number;
 }
 
-/** Calls a reader, which may refuse its input. */
+/** Calls a reader. It can refuse its input. */
 function orRefuse(read: () => unknown): void {
   try {
     read();
@@ -60,7 +60,7 @@ function orRefuse(read: () => unknown): void {
   }
 }
 
-/** Feeds bytes in pieces, each of which is a copy, since readers may write into what they get. */
+/** Passes bytes in pieces. Each piece is a copy, because readers can write into their input. */
 function feed(input: Buffer, pieceBytes: number, push: (piece: Buffer) => void): void {
   for (let at = 0; at < input.length; at += pieceBytes) {
     push(Buffer.from(input.subarray(at, at + pieceBytes)));
@@ -68,7 +68,7 @@ function feed(input: Buffer, pieceBytes: number, push: (piece: Buffer) => void):
 }
 
 async function listCases(): Promise<readonly Case[]> {
-  // Only modules that are loaded once counting has begun are counted block by block.
+  // Only modules that are loaded after counting has begun are counted block by block.
   const { parseView, parseWhole } = await import("../../src/inbound/json_guard.ts");
   const { readFields, withoutBoundary } = await import("../../src/inbound/multipart.ts");
   const { FACT_FIELDS } = await import("../../src/operations/request_facts.ts");
@@ -288,11 +288,11 @@ describe("the work of a reader", () => {
   });
   afterAll(() => endCounting());
 
-  it("grows in proportion to the bytes that it reads, whatever they are", async () => {
+  it("grows in proportion to the bytes that it reads, for any bytes", async () => {
     const wrong: string[] = [];
     for (const { name, make, read, size, maxPerByte = MAX_WORK_PER_BYTE } of cases) {
       const [less, more] = [make(size / 4), make(size)];
-      await countWork(() => read(make(1000))); // what is made once
+      await countWork(() => read(make(1000))); // one-time initialization
       const [forLess, forMore] = [
         await countWork(() => read(less)),
         await countWork(() => read(more)),

@@ -28,7 +28,7 @@ import {
 } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
-/** An endless stream as fast as it is read. */
+/** An endless stream, as fast as it is read. */
 const flood: Answering = (response) => {
   response.writeHead(200, { "content-type": "text/event-stream" });
   const event = chunk("x".repeat(16_000));
@@ -44,7 +44,7 @@ describe("faults of callers", () => {
   const raw = (under: UnderTest, body = STREAM_BODY) =>
     openRaw(under.a, toRawRequest(under.a, { headers: under.headers, body }));
 
-  it("the upstream is closed within 100 ms of the caller's leaving, at every stage [early leaver] [caller leaves]", async () => {
+  it("the upstream is closed within 100 ms after the caller leaves, at every stage [early leaver] [caller leaves]", async () => {
     const stages: Record<string, Answering> = {
       "before the header": () => {},
       "in a stream": (response) => {
@@ -334,12 +334,11 @@ describe("faults of callers", () => {
     }, { config: { limits: { body: "1MB", bodies: "1MB" } } });
     const running = raw(under);
     await until(() => running.received().includes("data: "), "the stream begins");
-    // Less than half of the memory is taken by a body that does not come to its end: a second one
-    // has no room beside it.
+    // An unfinished body uses less than half of the memory. A second one then has no room.
     const large = { ...under.headers, "content-length": "900000" };
     const refused = () =>
       callRaw(under.a, { headers: under.headers, body: `${GOOD_BODY}${" ".repeat(500_000)}` });
-    // Whichever of the two is read first takes the room, so that it may need a few tries.
+    // The body that is read first gets the memory, so this can need a few tries.
     let holding = running;
     let answer = await refused();
     for (let tries = 0; answer.status === 200 && tries < 50; tries++) {
@@ -368,11 +367,11 @@ describe("faults of callers", () => {
     assert.equal(parseAnswer(await running.closed).body, chunk("a") + stream("b"));
   });
 
-  describe("that take all places which they get", () => {
+  describe("that open as many exchanges as they can", () => {
     const MANY = ["one", "two", "three", "four"];
     const KEYS = ["greedy", "other", ...MANY].map((id) => ({ id, key: `0123456789-key-of-${id}` }));
     const PLACES = 40;
-    /** Places that one key gets, and one of several providers. */
+    /** Exchanges that one key can have open, and one of several providers. */
     const [OF_KEY, OF_PROVIDER] = [32, 36];
     const openAll = (under: UnderTest, call: (number: number) => RawCall) => {
       const all = Array.from(
@@ -395,7 +394,7 @@ describe("faults of callers", () => {
     const isOverloaded = ({ received }: { received(): string }) =>
       received().includes("gateway_overloaded");
 
-    it("leave places for other keys: uploads that do not arrive", async () => {
+    it("leave room for other keys: uploads that do not arrive", async () => {
       const { under } = await startFull(answerPlain, { durable: {} });
       for (const sent of [{}, { "idempotency-key": "one" }]) {
         const headers = { ...headersOf(under, "greedy"), ...sent, "content-length": "900" };
@@ -423,7 +422,7 @@ describe("faults of callers", () => {
       }
     });
 
-    it("leave places for callers of other providers: calls to a silent provider", async () => {
+    it("leave room for callers of other providers: calls to a silent provider", async () => {
       const silent = keep(await startProvider(() => {}));
       const provider = keep(await startProvider(answerPlain));
       const under = await startUnderTest({
@@ -446,7 +445,7 @@ describe("faults of callers", () => {
       await until(() => under.gateway.openExchanges === 0, "all have left");
     });
 
-    it("leave places for other keys: readers of a recording", async () => {
+    it("leave room for other keys: readers of a recording", async () => {
       let finish = () => {};
       const { under } = await startFull((response, { body }) => {
         if (!body.toString().includes('"stream":true')) return answerPlain(response);

@@ -1,6 +1,6 @@
 /**
- * Why a call to a provider failed: log, record and metrics name it in one word, the same one on
- * every runtime.
+ * The cause of a failed call to a provider: log, record and metrics name it in one word, the same
+ * word on every runtime.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -24,7 +24,7 @@ describe("the cause of a failed call", () => {
     keep(await startTcpPeer(onRequest)).url;
   const tls = async (...args: Parameters<typeof startTlsPeer>) =>
     keep(await startTlsPeer(...args)).url;
-  const wrongHost = () => tls(testIdentity(), "127.0.0.2"); // it is good for 127.0.0.1
+  const wrongHost = () => tls(testIdentity(), "127.0.0.2"); // valid for 127.0.0.1
   const selfSigned = () => tls(createSelfSignedCertificate(["127.0.0.1"]));
   const expired = () => tls(createSelfSignedCertificate(["127.0.0.1"], -30_000));
   const notTls = async (answer: string) => {
@@ -37,7 +37,7 @@ describe("the cause of a failed call", () => {
   interface Failure {
     readonly upstream: () => string | Promise<string>;
     readonly cause: FailureCause;
-    /** `upstream_unreachable` if left out. */
+    /** Default: `upstream_unreachable`. */
     readonly code?: ErrorCode;
     readonly body?: string;
     readonly deadlines?: Record<string, string>;
@@ -150,7 +150,7 @@ describe("the cause of a failed call", () => {
         ),
       );
       assert.ok(!told.includes(new URL(url).host), "no address is logged");
-      // The caller learns the code, and neither the cause nor an address.
+      // The caller receives the code, but neither the cause nor an address.
       const shown = Object.values(answer.headers).concat(answer.body).join("\n");
       assert.ok(
         shown.includes(code) && !shown.includes(new URL(url).hostname) &&
@@ -160,7 +160,7 @@ describe("the cause of a failed call", () => {
     });
   }
 
-  it("of a call that was made again is told, though the exchange went well", async () => {
+  it("of a retried call is reported, although the exchange succeeded", async () => {
     const alive = keep(await startProvider());
     const under = await start([await urlOfNobody(), alive.url]);
     assert.equal((await callRaw(under.a, { headers: under.headers, body: GOOD_BODY })).status, 200);
@@ -175,8 +175,9 @@ describe("the cause of a failed call", () => {
     assert.match(told, /^sallyport_exchanges_total\{.*outcome="ok".*cause="none"\} 1$/m);
   });
 
-  describe("over the runtime's own fetch, as far as it tells", () => {
-    // Bun's fetch calls each end of a connection a reset, and Node's calls one in a handshake so.
+  describe("over the runtime's own fetch, as far as fetch reports it", () => {
+    // Bun's fetch reports each end of a connection as a reset, and Node's fetch an end in a
+    // handshake.
     const ELSEWHERE: Readonly<Record<string, readonly [runtime: string, cause: FailureCause]>> = {
       "an end before the header": ["bun", "reset"],
       "an end in the header": ["bun", "reset"],

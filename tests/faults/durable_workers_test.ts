@@ -1,6 +1,6 @@
 /**
- * Durable exchanges with `serve --workers`: any worker answers for any other, also for one that was
- * killed.
+ * Durable exchanges with `serve --workers`: any worker answers for any other worker, also for a
+ * killed one.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -26,7 +26,7 @@ const WORDS = Array.from({ length: 200 }, (_, index) => `word-${index}`);
 const WHOLE = stream(...WORDS);
 const FIRST = chunk("word-0");
 const COUNT = 3;
-/** Callers at once, at first. */
+/** Concurrent callers at the start. */
 const CALLERS = 12;
 
 interface Health {
@@ -98,7 +98,7 @@ describe("durable exchanges of workers", () => {
     (await health()).workers.filter(({ openExchanges }) => openExchanges > 0);
   const bodyOf = async (connection: RawConnection) => parseAnswer(await connection.closed);
 
-  /** Begins a call. @returns The path of its answer, and the worker that makes it */
+  /** Starts a call. @returns The path of its answer, and the worker that runs it */
   async function begin(key: string) {
     const first = post(key);
     await until(() => first.received().includes("word-0"), "the answer begins");
@@ -110,8 +110,8 @@ describe("durable exchanges of workers", () => {
   }
 
   /**
-   * Waits until callers are at several workers. More come until then: on Node one may accept all
-   * that are waiting.
+   * Waits until several workers have callers. More callers are added until then, because on Node
+   * one worker can accept all waiting connections.
    */
   function untilSpread(callers: RawConnection[], call: () => RawConnection): Promise<void> {
     return until(async () => {
@@ -121,7 +121,7 @@ describe("durable exchanges of workers", () => {
     }, "they are spread over several workers");
   }
 
-  it("give every caller the same answer from the offset that it wants, whichever worker it finds", async () => {
+  it("return the same answer to every caller from its offset, whichever worker it reaches", async () => {
     const { first, path } = await begin("one");
     const offsets = Array.from({ length: CALLERS }, (_, index) => index * 10);
     const readers = offsets.map((offset) => get(`${path}?offset=${offset}`));
@@ -151,7 +151,7 @@ describe("durable exchanges of workers", () => {
     assert.match(metrics.body, /^sallyport_recordings_bytes \d{4,}$/m);
   });
 
-  it("stop at the word of any worker", async () => {
+  it("stop at the request of any worker", async () => {
     const { first, path } = await begin("two");
     const stranger = () => get(`${path}?offset=5`);
     const strangers = Array.from({ length: CALLERS }, stranger);
@@ -163,7 +163,7 @@ describe("durable exchanges of workers", () => {
     await until(() => provider.calls[0]?.isCut === true, "the end of the call at the provider");
   });
 
-  it("close the answer of a worker that was killed, for readers at others, and make the call again for a retry", async () => {
+  it("close the answer of a killed worker for readers at others, and call the provider again for a retry", async () => {
     const { path, worker } = await begin("three");
     const readers = Array.from({ length: CALLERS }, () => get(path));
     await untilSpread(readers, () => get(path));
@@ -188,7 +188,7 @@ describe("durable exchanges of workers", () => {
     assert.equal(provider.calls.length, 2);
   });
 
-  it("say so when a call is made again whose worker was killed before anybody closed its answer", async () => {
+  it("report a repeated call if its worker was killed before any worker closed its answer", async () => {
     const { worker } = await begin("four");
     process.kill(worker.pid, "SIGKILL");
     await until(

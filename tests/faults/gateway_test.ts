@@ -57,7 +57,7 @@ describe("faults of the gateway", () => {
       assert.match(parseAnswer(await endless.closed).body, /"code":"gateway_draining"\}\}\n\n$/);
       const outcomes = under.records.map(({ outcome }) => outcome).sort();
       assert.deepEqual(outcomes, ["drained", "drained", "ok"]);
-      under.records.length = 0; // what is left was meant to be
+      under.records.length = 0; // the remaining records are as expected
     },
   );
 

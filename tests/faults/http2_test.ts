@@ -1,5 +1,5 @@
 /**
- * HTTP/2, which Deno's listener speaks over TLS: broken requests and answers, callers that leave,
+ * HTTP/2, which Deno's listener accepts over TLS: broken requests and answers, callers that leave,
  * limits of one connection.
  */
 // runtimes: deno
@@ -11,12 +11,12 @@ import { type Answering, answerLong, answerPlain, chunk, COMPLETION } from "../s
 import { useScenes } from "../support/scenes.ts";
 import { until } from "../support/until.ts";
 
-/** A request over HTTP/2 and what came back. */
+/** A request over HTTP/2 and its answer. */
 interface Asked {
   readonly stream: ClientHttp2Stream;
   status(): number | undefined;
   received(): string;
-  /** Code with which the stream ended; `undefined` while it is open. */
+  /** The code that ended the stream. `undefined` while it is open. */
   code(): number | undefined;
 }
 
@@ -84,7 +84,7 @@ describe("HTTP/2", () => {
       assert.equal(asked.status(), 200);
     }
     const median = times.sort((one, other) => one - other)[25] ?? Infinity;
-    assert.ok(median < 35, `a call takes ${median} ms`); // a wait takes 44
+    assert.ok(median < 35, `a call takes ${median} ms`); // with a wait it takes 44 ms
   });
 
   it("does not forward a body whose stream was reset", async () => {
@@ -124,7 +124,7 @@ describe("HTTP/2", () => {
     assert.equal((await under.settled()).outcome, "upstream_cut");
   });
 
-  it("refuses a large body while it still comes, and the connection stays", async () => {
+  it("refuses a large body while it still arrives, and keeps the connection", async () => {
     const { provider, under, session } = await start(answerPlain, { limits: { body: "100KB" } });
     const refused = ask(session, under);
     for (let sent = 0; sent < 20; sent++) refused.stream.write("x".repeat(16_000));
@@ -139,7 +139,7 @@ describe("HTTP/2", () => {
     assert.equal(provider.calls.length, 1);
   });
 
-  it("holds a stream whose caller does not read, within bounds", async () => {
+  it("buffers only a bounded part of a stream whose caller does not read", async () => {
     let sent = 0;
     const { under, session } = await start((response) => {
       response.writeHead(200, { "content-type": "application/json" });
@@ -169,7 +169,7 @@ describe("HTTP/2", () => {
     assert.equal((await under.settled()).outcome, "ok");
   });
 
-  it("sends an answer to its end, however long a caller that goes on reading takes", async () => {
+  it("sends an answer completely, however long a caller that keeps reading needs", async () => {
     const size = 12_000_000;
     const { under, session } = await start((response) => {
       response.writeHead(200, { "content-type": "application/json", "content-length": size });
@@ -185,7 +185,7 @@ describe("HTTP/2", () => {
     assert.equal((await under.settled()).outcome, "ok");
   });
 
-  it("resets the stream of a caller that stops reading, and the connection's other streams go on", async () => {
+  it("resets the stream of a caller that stops reading, and the connection's other streams continue", async () => {
     const { under, session } = await start((response, { body }) => {
       if (!body.toString().includes('"stream":true')) return answerPlain(response);
       response.writeHead(200, { "content-type": "text/event-stream" });
@@ -205,7 +205,7 @@ describe("HTTP/2", () => {
     assert.deepEqual([next.status(), under.records[0]?.outcome], [200, "client_closed"]);
   });
 
-  it("releases a stream that was answered and whose request does not end", async () => {
+  it("releases a stream that is answered, although its request does not end", async () => {
     const { under, session } = await start();
     const refused = ask(session, under, { "gateway-auth": "Bearer a-key-of-nobody-0123" });
     refused.stream.write("{");

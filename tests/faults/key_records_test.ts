@@ -1,4 +1,4 @@
-/** Keys that Redis has lost, a start without Redis, and records that a later version wrote. */
+/** Keys that Redis has lost, a start without Redis, and records of a later version. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { readFileSync, statSync, writeFileSync } from "node:fs";
@@ -38,7 +38,7 @@ async function startServer(): Promise<{ redis: RedisServer; raw: Redis }> {
   return { redis, raw };
 }
 
-/** What a caller is told: `ok`, or status and code. */
+/** The result for a caller: `ok`, or status and code. */
 async function callOf(url: string, key: string): Promise<string> {
   const headers = {
     authorization: "Bearer sk-1",
@@ -54,7 +54,7 @@ async function callOf(url: string, key: string): Promise<string> {
   return response.status === 200 ? "ok" : `${response.status} ${JSON.parse(text).error.code}`;
 }
 
-/** What `/readyz` says. */
+/** The answer of `/readyz`. */
 async function readyOf(
   admin: string,
 ): Promise<{ code: number; status: string; keys?: unknown; workers?: unknown }> {
@@ -62,7 +62,7 @@ async function readyOf(
   return { code: response.status, ...await response.json() };
 }
 
-/** Makes keys, changes their records as a later version would, and looks at what comes of it. */
+/** Makes keys, changes their records as a later version would, and checks the results. */
 async function checkLater(
   running: Running,
   rewrite: (id: string, more: Record<string, unknown>) => Promise<unknown>,
@@ -104,7 +104,7 @@ async function checkLater(
   assert.deepEqual(views.get(harmless.id)?.["unknown"], ["version", "color"]);
   assert.match(String(views.get(limited.id)?.["unreadable"]), /^limits\.images/);
   assert.match(String(views.get(restricted.id)?.["unreadable"]), /^requires: addresses/);
-  // Whatever changes them keeps what is not understood.
+  // Changes keep the fields that this version does not know.
   for (const { id } of [harmless, limited, restricted]) {
     const { status } = await running.call("PATCH", `/v1/keys/${id}`, {
       body: { name: "other", limits: { concurrency: 3 } },
@@ -196,7 +196,7 @@ withRedis.describe("keys that Redis has lost", () => {
       /Redis has lost keys: .*sallyport keys import FILE.*sallyport keys confirm/,
     );
     assert.deepEqual((await readyOf(running.admin)).keys, { isReady: true, isLost: true });
-    // A gateway that starts now has met none of the old keys; it hears of them by the others.
+    // A gateway that starts now has used none of the old keys. The others report the loss to it.
     const other = startProgram(["serve"], { cwd: running.at.path });
     const url = await other.waitFor(/listening on (http:\S+)/);
     assert.equal(await callOf(url, idle.key), "503 key_store_unavailable");
@@ -227,7 +227,7 @@ withRedis.describe("a start while Redis is away", () => {
     assert.equal((await readyOf(running.admin)).status, "ready");
   });
 
-  it.once("it calls no key unknown when Redis comes back empty [Redis moves]", async () => {
+  it.once("it reports no key as unknown when Redis returns empty [Redis moves]", async () => {
     const { redis } = await startServer();
     const running = await start(redis);
     const old = await running.at.create();
@@ -255,7 +255,7 @@ withRedis.describe("a start while Redis is away", () => {
     assert.equal(await callOf(running.url, old.key), "ok", "it was good a moment ago");
   });
 
-  it.once("with a snapshot it serves the keys that it has used before [Redis moves]", async () => {
+  it.once("with a snapshot it accepts the keys that it has used before [Redis moves]", async () => {
     const { redis } = await startServer();
     const keys = { store: "redis", snapshot: "keys.snapshot.jsonl" };
     const running = await start(redis, { keys });
@@ -276,11 +276,10 @@ withRedis.describe("a start while Redis is away", () => {
     const url = await again.waitFor(/listening on (http:\S+)/);
     const admin = await again.waitFor(/admin on (http:\S+)/);
     assert.equal((await readyOf(admin)).code, 200);
-    // It was the only gateway, and remembers that: one that does not know would let a tenth pass.
+    // It was the only gateway, and remembers that. Without this number it would accept a tenth.
     for (let number = 0; number < 10; number++) assert.equal(await callOf(url, used.key), "ok");
     assert.equal(await callOf(url, idle.key), "503 key_store_unavailable");
-    // Redis comes back empty: the gateway remembers that there were keys, from a time before its
-    // start.
+    // Redis returns empty. The gateway remembers from before its start that there were keys.
     await redis.restart();
     await until(async () => (await readyOf(admin)).keys !== undefined, "it tells of its keys");
     await until(
@@ -313,7 +312,7 @@ withRedis.describe("a gateway that starts while the Redis of its limits is away"
     assert.equal(await passing(running.at.path, key), 50, "it was the only one");
   });
 
-  it.once("uses the number that its operator expects, where keys are in the configuration [Redis moves]", async () => {
+  it.once("uses the number that its operator expects, if keys are in the configuration [Redis moves]", async () => {
     const { redis } = await startServer();
     const keys = [{ id: "own", key: OWN, limits: LIMITS }];
     for (const [gateways, passed] of [[undefined, 5], [2, 25]] as const) {
@@ -330,7 +329,7 @@ withRedis.describe("a gateway that starts while the Redis of its limits is away"
 withRedis.describe("workers without Redis", () => {
   it("each reports whether it is ready [Redis moves]", async () => {
     const { redis } = await startServer();
-    redis.pause(); // killed, it would leave its port to others
+    redis.pause(); // a killed Redis would leave its port to others
     const running = await start(redis, {}, ["--workers", "2"]);
     const states = async () =>
       ((await readyOf(running.admin)).workers as { isReady: boolean }[]).map(({ isReady }) =>

@@ -1,6 +1,6 @@
 /**
- * Writers of the files of keys, budgets and usage, killed while they hold the lock.
- * Processes of their own.
+ * Writers of the files of keys, budgets and usage that are killed while they have the lock. They
+ * are separate processes.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -25,14 +25,14 @@ import { type Provider, startProvider } from "../support/provider.ts";
 import { callRaw } from "../support/tcp_peer.ts";
 import { timeOfPauses, until } from "../support/until.ts";
 
-/** What an answer of the stand-in provider costs. Tokens. */
+/** Tokens of an answer of the stand-in provider. */
 const COST = 2;
 /**
- * A second, as the row says, and as much again for a busy machine, by pauses of so long.
- * Milliseconds.
+ * One second, as the table of faults says, plus one for a busy machine; and the pause between two
+ * checks. Milliseconds.
  */
 const [TAKEN_OVER_MS, PAUSE_MS] = [2000, 20];
-/** The state of keys is written every five seconds. Milliseconds. */
+/** Interval at which the state of keys is written: every five seconds. Milliseconds. */
 const WRITTEN_MS = 20_000;
 
 describe("killed writers", () => {
@@ -50,7 +50,7 @@ describe("killed writers", () => {
   });
   const isHeld = (path: string) =>
     existsSync(`${path}.lock`) && readdirSync(`${path}.lock`).length > 0;
-  /** Whoever opens a pipe to read it waits there: with the lock in hand, and for ever. */
+  /** Makes a pipe. A process that opens it to read waits there forever, with the lock. */
   const putTrap = (path: string) => {
     if (existsSync(path)) renameSync(path, `${path}.aside`);
     assert.equal(spawnSync("mkfifo", [path]).status, 0);
@@ -59,7 +59,7 @@ describe("killed writers", () => {
     rmSync(path);
     if (existsSync(`${path}.aside`)) renameSync(`${path}.aside`, path);
   };
-  /** Has a program killed while it holds the lock of a file. */
+  /** Kills a program while it has the lock of a file. */
   const killInside = async (path: string, program: Program) => {
     await until(() => isHeld(path), "the lock is held", WRITTEN_MS);
     program.kill("SIGKILL");
@@ -99,7 +99,8 @@ describe("killed writers", () => {
     const tookMs = performance.now() - start;
     assert.ok(tookMs < await longest, `${tookMs} ms`);
     await killWriterOfKeys(second.id);
-    // Several that wait for the same dead one: one takes over, the others wait for that one.
+    // Several processes wait for the same dead one. One becomes the new holder, and the others then
+    // wait for it.
     const revoked = await Promise.all(made.map(({ id }) => at.program("revoke", id)));
     for (const { status, stderr } of revoked) assert.equal(status, 0, stderr);
     for (const { id } of made) assert.equal((await at.show(id)).state, "revoked");
@@ -124,8 +125,8 @@ describe("killed writers", () => {
     assert.equal(await second.call(key), 200);
     putTrap(state);
     await killInside(state, second.program);
-    // What others may have left: waiting for a lock, in its taking over, and writing as an earlier
-    // version did.
+    // Leftovers of other processes: of a wait for a lock, of a takeover, and of a write by an
+    // earlier version.
     for (const left of ["keys.json.lock.7-x-600", "keys.usage.jsonl.lock.7-x-600.old"]) {
       mkdirSync(join(at.path, left, "7-x-600"), { recursive: true });
     }

@@ -1,6 +1,6 @@
 /**
- * Connections and bytes that a listener has to deal with before, behind or beside a request; rows
- * 37, 52, 58 and 59 of the list.
+ * Connections and bytes that a listener must handle before, after or during a request: rows 37, 52,
+ * 58 and 59 of the list.
  */
 // runtimes: all
 // long: it waits for deadlines of the listeners
@@ -22,11 +22,11 @@ import {
 } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
-/** `Bun.serve` closes a connection on which the next request comes before the answer. */
+/** `Bun.serve` closes a connection if the next request arrives before the answer. */
 const hasPipelining = runtime !== "bun";
 const BUN_ANSWERS =
   "Bun.serve answers bytes that are no request itself, with a status and nothing else";
-/** The beginning of a TLS record that holds a ClientHello of 508 bytes. */
+/** The beginning of a TLS record with a ClientHello of 508 bytes. */
 const HALF_HELLO = `\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03${"r".repeat(100)}`;
 
 describe("the listener", () => {
@@ -36,7 +36,7 @@ describe("the listener", () => {
     after(() => void connection.socket.destroy());
     return connection;
   };
-  /** A good request on a connection that is to stay open. */
+  /** A good request on a connection that stays open. */
   const request = ({ a, headers }: UnderTest, body = GOOD_BODY) =>
     toRawRequest(a, { headers: { ...headers, connection: undefined }, body });
   const countAnswers = ({ received }: RawConnection) =>
@@ -272,7 +272,7 @@ describe("the listener", () => {
     assert.equal(provider.calls.length, 1);
   });
 
-  it.large("closes the connection of a stranger whose small body drips, and keeps that of one whose body arrives", async () => {
+  it.large("closes the connection of an unknown caller whose small body drips, and keeps it if the body arrives", async () => {
     const { provider, under } = await start(answerPlain, { headersMs: 2000 });
     const stranger = {
       ...under.headers,
@@ -293,7 +293,7 @@ describe("the listener", () => {
     assert.equal(provider.calls.length, 1);
   });
 
-  it("an offer to speak h2c is left aside, as RFC 9110 allows", async () => {
+  it("an offer to use h2c is ignored, as RFC 9110 allows", async () => {
     const { under } = await start(answerPlain);
     const upgrade = {
       "connection": "Upgrade, HTTP2-Settings",
@@ -306,7 +306,7 @@ describe("the listener", () => {
     });
     assert.deepEqual([status, body], [200, COMPLETION]);
     if (runtime !== "deno") return;
-    // As docs/reliability.md says; when this changes, so may the page.
+    // This is documented in docs/reliability.md. If it changes, update the page.
     const { under: native } = await start(answerPlain, { server: "native" });
     const answer = await callRaw(native.a, {
       headers: { ...native.headers, ...upgrade },
@@ -360,7 +360,7 @@ describe("the listener", () => {
     });
   }
 
-  /** How bytes that are no request are told so. */
+  /** Bytes that are not a request, by the code of their refusal. */
   const BAD: Readonly<Record<string, (under: UnderTest) => string>> = {
     headers_too_large: (under) =>
       toRawRequest(under.a, { headers: { ...under.headers, x: "x".repeat(20_000) } }),

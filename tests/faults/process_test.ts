@@ -1,4 +1,4 @@
-/** Faults that need a separate process. */
+/** Faults of the process and its environment, tested in separate processes. */
 // runtimes: all
 // alone: it measures that a load loses nothing while gateways restart
 import assert from "node:assert/strict";
@@ -156,10 +156,10 @@ describe("faults around the process", () => {
     assert.equal(await program.ended, 0);
   });
 
-  it("an output that is not read loses lines of the log and nothing else [blocked output]", async () => {
+  it("an unread output loses lines of the log and nothing else [blocked output]", async () => {
     const { program, url, admin } = await serve();
     program.stopReading();
-    // A line has some 350 bytes, and a pipe holds 64 kB, ours another 64 kB.
+    // A line has about 350 bytes. A pipe buffers 64 kB, and the gateway another 64 kB.
     for (let number = 0; number < 60; number++) {
       const answers = await Promise.all(
         Array.from({ length: 10 }, () => callRaw(url, { headers, body: GOOD_BODY })),
@@ -193,8 +193,8 @@ describe("faults around the process", () => {
       SALLYPORT_DRAIN_DELAY: "0s",
     };
     const args = runtime === "deno" ? ["run", "-A", ONE_FILE, "serve"] : [ONE_FILE, "serve"];
-    // Both outputs are on a full disk, and no file can grow: what is spent and last used has no
-    // place either.
+    // Both outputs are on a full disk, and no file can grow. So spending and last uses cannot be
+    // written either.
     const script = `trap '' XFSZ; ulimit -f 0; exec "$0" "$@" > /dev/full 2>&1`;
     const child = spawn("bash", ["-c", script, process.execPath, ...args], {
       env,

@@ -1,6 +1,6 @@
 /**
- * Several outages of Redis within one window: what passes in all of them together. Row 40 of the
- * list.
+ * Several outages of Redis within one window, and the number of calls that pass in all of them
+ * together. Row 40 of the list.
  */
 // runtimes: bun, node
 // alone: gateways have to learn of each other at an even pace
@@ -79,12 +79,13 @@ withRedis.describe("outages of Redis within one window", () => {
   async function startMember(): Promise<Member> {
     const client = new RedisClient(redis.url, systemClock, () => {});
     await client.ready();
-    // Gateways hear of each other, and of what is owed, every few seconds: no test waits for that.
+    // Gateways exchange membership and debts every few seconds. The test runs this ten times as
+    // fast.
     let renewals = 0;
     const clock: Clock = {
       ...systemClock,
       timer(ms, fire) {
-        if (ms === RENEW_MS) renewals++; // the next one is set once a renewal is over
+        if (ms === RENEW_MS) renewals++; // it is set again after each renewal
         return systemClock.timer(ms / 10, fire);
       },
     };
@@ -101,8 +102,8 @@ withRedis.describe("outages of Redis within one window", () => {
     return { ...under, client, limiter, renewals: () => renewals };
   }
   /**
-   * Waits until each gateway has learned of the other, and has told it its rate twice. Before that
-   * the first one takes itself for the only one.
+   * Waits until each gateway knows the other one, and has sent it its rate twice. Before that, the
+   * first gateway assumes that it is the only one.
    */
   async function knowEachOther(): Promise<void> {
     const before = members.map(({ renewals }) => renewals());
@@ -118,7 +119,10 @@ withRedis.describe("outages of Redis within one window", () => {
     assert.equal(answer.status, 429, answer.body);
     return false;
   };
-  /** Calls by both gateways in turn, until both refuse. @returns The number of those that passed */
+  /**
+   * Calls through both gateways in turn, until both refuse. @returns The number of calls that
+   * passed
+   */
   async function callUntilRefused(
     { key }: { readonly key: string },
     most = Infinity,
@@ -151,7 +155,7 @@ withRedis.describe("outages of Redis within one window", () => {
     for (let outage = 0; outage < OUTAGES; outage++) {
       const { fallbacks } = members[0]?.limiter ?? assert.fail();
       redis.pause();
-      // One outage is too short for all that is left of the strict limit.
+      // One outage is too short to use the rest of the strict limit.
       paid += await callUntilRefused(paying);
       taken += await callUntilRefused(strict, outage === 0 ? 20 : Infinity);
       assert.ok((members[0]?.limiter.fallbacks ?? 0) > fallbacks, "Redis was not paused");
@@ -159,7 +163,7 @@ withRedis.describe("outages of Redis within one window", () => {
       for (const { client } of members) {
         await until(() => client.health.isUp, "Redis decides again", 30_000);
       }
-      // The gateway that is back first finds the limits without what the other one let through.
+      // The gateway that reconnects first does not yet see the usage of the other one.
       paid += await callUntilRefused(paying);
       taken += await callUntilRefused(strict, outage === 0 ? 4 : Infinity);
     }
@@ -170,8 +174,8 @@ withRedis.describe("outages of Redis within one window", () => {
         "all is charged",
       );
     }
-    // Calls of both gateways in turn: one is open at a time, and exceeds its reservation by less
-    // than its cost.
+    // Calls go through both gateways in turn. One call is open at a time, and exceeds its
+    // reservation by less than its cost.
     assert.ok(
       paid <= MOST_PAID + 1 && paid > MOST_PAID / 2,
       `${paid} calls of ${MOST_PAID} were paid`,

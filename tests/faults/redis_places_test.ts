@@ -1,4 +1,4 @@
-/** The program with a Redis behind Sentinels, and with an unusable one. */
+/** The program with Redis behind Sentinels, and with an unusable Redis. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -12,7 +12,7 @@ import { withRedis } from "../support/redis.ts";
 import { type SentinelFleet, startSentinelFleet, startServer } from "../support/redis_fleets.ts";
 import { until } from "../support/until.ts";
 
-/** How long a failover may take, until calls are counted again. Milliseconds. */
+/** Longest time of a failover, until calls are counted again. Milliseconds. */
 const FAILOVER_MS = 30_000;
 
 withRedis.describe("the Redis of a program", () => {
@@ -45,7 +45,7 @@ withRedis.describe("the Redis of a program", () => {
     const fleet = await startSentinelFleet();
     closing.push(() => fleet.stop());
     configure(sentinelOf(fleet));
-    // Below the size from which gateways take requests in blocks: each call is a decision of Redis.
+    // Below the size at which gateways reserve requests in blocks: Redis decides each call.
     const created = await runProgram(["keys", "create", "--requests", "900/h"], {
       cwd: folder.path,
     });
@@ -66,7 +66,7 @@ withRedis.describe("the Redis of a program", () => {
       assert.equal(answer.status, 200, await answer.text());
     };
     const [, replica] = fleet.servers;
-    /** Scripts that the second server has run for a gateway, one for each decision at least. */
+    /** Scripts that the second server has run for a gateway: at least one per decision. */
     const decisions = async () => {
       const stats = await replica.raw.info("commandstats");
       return ["eval", "evalsha"].map((name) =>

@@ -1,6 +1,6 @@
 /**
- * A hundred gateways, a quarter of a million keys in an hour, ten thousand open places, on one real
- * Redis.
+ * A hundred gateways, a quarter of a million keys in an hour and ten thousand open exchanges, on
+ * one real Redis.
  */
 // runtimes: once
 // long: it counts a quarter of a million keys
@@ -24,24 +24,24 @@ import { until } from "../support/until.ts";
 const GATEWAYS = 100;
 /** Keys in use in one hour, each at one gateway. */
 const KEYS = 250_000;
-/** Places in limits of concurrency, each of another key. */
+/** Open exchanges in limits of concurrency, each of another key. */
 const PLACES = 10_000;
-/** Longest time for which any one thing may keep Redis from everything else. Milliseconds. */
+/** Longest time for which one operation can block Redis. Milliseconds. */
 const MAX_MS = 5;
-/** Most rows of a script that counts usage, and most places that are renewed at once. */
+/** Most rows of a script that counts usage, and most open exchanges that one script renews. */
 const MAX_ROWS = 50;
 const MAX_RENEWED = 100;
 /** Most fields of a hash of usage. */
 const MAX_FIELDS = 1500;
 /**
- * Deadlines that a busy machine keeps too. All gateways hand on their usage at once, and Redis gets
- * only its share of a core: a script that is given up here would say nothing about Redis.
+ * Deadlines that a busy machine meets too. All gateways flush their usage at once, and Redis gets
+ * only its share of a core: a script that times out here would say nothing about Redis.
  */
 const patient: Clock = {
   ...systemClock,
   timer: (ms, fire, options) => systemClock.timer(ms < 1000 ? ms : 60_000, fire, options),
 };
-/** The last hour that is over, by the clock of Redis. */
+/** The last complete hour, by the clock of Redis. */
 const HOUR = Math.floor(Date.now() / HOUR_MS - 1) * HOUR_MS;
 
 withRedis.describe("a fleet with very many keys", () => {
@@ -66,9 +66,9 @@ withRedis.describe("a fleet with very many keys", () => {
 
   let usedMs = 0;
   /**
-   * Returns how often a command has run since the last look, and its mean cost: the CPU time of
-   * Redis, which does not grow while other processes use the core. The size of a call bounds what
-   * one call can cost.
+   * Returns the calls of a command since the last check, and their mean cost: the CPU time of
+   * Redis, which does not grow while other processes use the core. The size of a call bounds its
+   * cost.
    */
   async function costOf(command: string): Promise<{ calls: number; ms: number }> {
     const [, calls = "0"] = new RegExp(`cmdstat_${command}:calls=(\\d+)`).exec(
@@ -144,7 +144,7 @@ withRedis.describe("a fleet with very many keys", () => {
     const kept = DEFAULT_RETENTION.hoursMs;
     assert.deepEqual(ends, places.map((place) => expiryOf("hour", HOUR, kept, place)));
     assert.equal(new Set(ends).size, names.length);
-    // What Redis does at that time, days ahead.
+    // Deletes the hashes now, as Redis will do days later when they expire.
     await costOf("del");
     for (const name of names) await raw.del(name);
     const { calls, ms } = await costOf("del");

@@ -27,12 +27,12 @@ import {
 import { until } from "../support/until.ts";
 
 const HOUR = 3_600_000;
-/** A fault may add so much to a call. Milliseconds. */
+/** Time that a fault can add to a call. Milliseconds. */
 const MAX_ADDED_MS = 100;
-/** No call may take longer, on an idle machine. Milliseconds. */
+/** Longest time of a call on an idle machine. Milliseconds. */
 const HANG_MS = 1500;
 const { digest } = runtimeParts();
-/** Deadlines that a busy machine keeps too, for faults that need none. */
+/** Deadlines that a busy machine meets too, for faults that need no short ones. */
 const patient: Clock = { ...systemClock, timer: (ms, fire) => systemClock.timer(10 * ms, fire) };
 
 /** A gateway whose keys and limits are in Redis. */
@@ -44,15 +44,15 @@ interface Gateway extends UnderTest {
   readonly reports: string[];
 }
 
-/** What stands between a gateway and Redis. */
+/** A proxy between a gateway and Redis. */
 interface Link {
   readonly url: string;
-  /** What happens to bytes on their way back. */
+  /** The fault of bytes on their way back. */
   fault: { delayMs: number } | "nonsense";
   close(): Promise<void>;
 }
 
-/** The event that states what a stream has used: as much as a plain call. */
+/** The usage event of a stream: as much as a plain call uses. */
 const USAGE =
   'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}\n\n';
 const NONSENSE = "*1\r\n$4\r\nnone\r\n";
@@ -103,11 +103,11 @@ interface Told extends RawAnswer {
   readonly ms: number;
 }
 
-/** Interval at which a process that is not busy has a turn. Milliseconds. */
+/** Interval at which a process that is not busy gets a turn. Milliseconds. */
 const TICK_MS = 5;
 
 /**
- * The times at which this process, with callers, gateways and provider, had no turn: a busy
+ * The times at which this process, which runs callers, gateways and provider, got no turn: a busy
  * machine, and not a fault.
  */
 class Standstills {
@@ -119,7 +119,7 @@ class Standstills {
     this.#last = now;
   }, TICK_MS);
 
-  /** The part of a call in which it stood still. Milliseconds. */
+  /** The part of a call during which the process had no turn. Milliseconds. */
   within({ startedAt, ms }: Told): number {
     const overlaps = this.#all.map(({ from, to }) =>
       Math.min(to, startedAt + ms) - Math.max(from, startedAt)
@@ -169,8 +169,7 @@ withRedis.describe("faults of Redis", () => {
     });
   });
   afterEach(async () => {
-    // Where a test fails, not everything can be closed well; the rest has to be closed all the
-    // same.
+    // If a test fails, closing can fail too. Everything else must still be closed.
     const faults: unknown[] = [];
     standstills.end();
     for (const close of closing.splice(0).reverse()) {
@@ -183,11 +182,11 @@ withRedis.describe("faults of Redis", () => {
   });
   let finish = (): void => {};
   /**
-   * No call may have taken much longer than they do when all is well. Where that is long already,
-   * the machine is busy, and then one in twenty may take longer for reasons of its own.
+   * No call takes much longer than calls without a fault. On a busy machine those are slow already,
+   * and one call in twenty can be slow for other reasons.
    */
   const assertQuick = async (calls: readonly Told[], normal: readonly Told[]): Promise<void> => {
-    await new Promise((resolve) => setTimeout(resolve, 2 * TICK_MS)); // a standstill is known at its end
+    await new Promise((resolve) => setTimeout(resolve, 2 * TICK_MS)); // standstills are recorded
     const usual = median(normal.map(({ ms }) => ms));
     const times = calls.map((call) => Math.round(call.ms - standstills.within(call)));
     const slow = times.filter((ms) => ms > MAX_ADDED_MS + 2 * usual);
@@ -200,7 +199,7 @@ withRedis.describe("faults of Redis", () => {
     const client = new RedisClient(url, clientClock, (text) => reports.push(text));
     await client.ready();
     const keys = new RedisKeyStore(client, systemClock);
-    // Gateways hear of each other, and of what is owed, every few seconds: no test waits for that.
+    // Gateways exchange membership and debts every few seconds. The tests do not wait for that.
     const clock: Clock = { ...systemClock, timer: (ms, fire) => systemClock.timer(ms / 30, fire) };
     const limiter = new RedisLimiter(client, clock);
     await limiter.start();
@@ -222,7 +221,7 @@ withRedis.describe("faults of Redis", () => {
     await keys.change(record.id, () => record);
     return { key, subject: { name: `key:${record.id}`, limits } };
   };
-  /** Every gateway says that it is there. */
+  /** Every gateway renews its membership. */
   const allRenew = async () => {
     const scoreOf = async (id: string) => Number(await raw.zscore("sallyport:gateways", id));
     const ids = await raw.zrange("sallyport:gateways", "0", "-1");
@@ -231,7 +230,7 @@ withRedis.describe("faults of Redis", () => {
       await until(async () => await scoreOf(id) > (before[index] ?? 0), "a gateway renews");
     }
   };
-  /** So many gateways that know of each other and of the key. */
+  /** Starts gateways that know of each other and of the key. */
   const startFleet = async (count: number, limits: LimitSet, clientClock = patient) => {
     const gateways: Gateway[] = [];
     for (let number = 0; number < count; number++) gateways.push(await startGateway(clientClock));
@@ -242,7 +241,7 @@ withRedis.describe("faults of Redis", () => {
       for (let number = 0; number < 3; number++) normal.push(await call(gateway, key));
     }
     assert.deepEqual(normal.map(({ code }) => code), normal.map(() => undefined));
-    for (let round = 0; round < 2; round++) await allRenew(); // by the second time each has heard of all
+    for (let round = 0; round < 2; round++) await allRenew(); // now each knows all others
     return { gateways, first, key, subject, normal };
   };
   const callTimes = async (times: number, gateway: Gateway, key: string): Promise<Told[]> => {
@@ -254,7 +253,7 @@ withRedis.describe("faults of Redis", () => {
   const repeat = (times: number, code: string) => Array<string>(times).fill(code);
   const usedOf = async ({ limiter }: Gateway, subject: LimitSubject) =>
     Object.fromEntries((await limiter.status(subject)).map(({ name, used }) => [name, used]));
-  /** Redis decides again, without a restart of the gateway. */
+  /** Waits until Redis decides again, without a restart of the gateway. */
   const isBack = async (gateway: Gateway) =>
     await until(
       async () => {
@@ -289,13 +288,13 @@ withRedis.describe("faults of Redis", () => {
 
     await redis.restart();
     for (const gateway of gateways) await isBack(gateway);
-    // It has come back empty: who was known stays so; of others nobody can tell.
+    // Redis has returned empty. Known keys stay valid. Nothing can be said about other keys.
     await until(
       async () => (await usedOf(first, subject)).requests === 14,
       "what was used meanwhile is charged",
     );
     assert.deepEqual(await usedOf(first, subject), { requests: 14, budget: 14 * 2 });
-    for (let round = 0; round < 3; round++) await allRenew(); // by the third time each knows that both are back
+    for (let round = 0; round < 3; round++) await allRenew(); // each knows that both are back
     assert.deepEqual(codesOf(await callTimes(6, first, key)), repeat(6, "ok"));
     assert.deepEqual(codesOf(await callTimes(2, first, key)), repeat(2, "rate_limit_exceeded"));
     assert.deepEqual(
@@ -361,7 +360,7 @@ withRedis.describe("faults of Redis", () => {
     ]);
   });
 
-  it("a Redis that comes back empty receives the open calls, and keys stay valid meanwhile [Redis fails]", async () => {
+  it("a Redis that returns empty receives the open calls, and keys stay valid meanwhile [Redis fails]", async () => {
     const { gateways, first, key, subject } = await startFleet(2, { concurrency: 2 });
     const [, second = assert.fail()] = gateways;
     const headers = { ...first.headers, "gateway-auth": `Bearer ${key}` };
@@ -445,7 +444,7 @@ withRedis.describe("faults of Redis", () => {
       await assertQuick(told, normal);
       assert.ok(gateway.limiter.fallbacks - fallbacks >= 20, JSON.stringify(fault));
       if (fault === "nonsense") {
-        // However many gateways it says there are.
+        // The number of gateways in the reply does not matter.
         const { failures } = gateway.client.health;
         await until(
           () => gateway.client.health.failures >= failures + 3,
@@ -457,7 +456,7 @@ withRedis.describe("faults of Redis", () => {
       link.fault = { delayMs: 0 };
       await isBack(gateway);
     }
-    // What it was slow to take, it has given back.
+    // Leases that Redis took too late are released.
     await until(
       async () => await raw.zcard(`sallyport:{${subject.name}}:open`) === 0,
       "nothing is held",

@@ -92,7 +92,7 @@ describe("reload", () => {
         headers: { ...toHeaders(key, host), connection: "close" },
         body: GOOD_BODY,
       })).status;
-    /** Reloads, and gives what is said of it. */
+    /** Reloads, and returns the lines about it. */
     const reload = async () => {
       const before = program.stderr().length;
       program.kill("SIGHUP");
@@ -103,7 +103,7 @@ describe("reload", () => {
       );
       return program.stderr().slice(before);
     };
-    /** Waits until every process serves by the configuration that the supervisor tells of. */
+    /** Waits until every process uses the configuration that the supervisor reports. */
     const settle = async () => {
       const isSame = ({ config: { digest }, workers = [] }: Ready) =>
         workers.every((each) => each.digest === digest);
@@ -162,7 +162,7 @@ describe("reload", () => {
         for (const caller of callers) assert.deepEqual(caller.stop(), { isOpen: true, wrong: [] });
         assert.equal(await limited(), 429, "a spent limit is not forgotten");
         assert.ok((await ready()).config.loadedAt > before.config.loadedAt);
-        const isOne = async () => (await ready()).openExchanges === 1; // the callers' last calls end first
+        const isOne = async () => (await ready()).openExchanges === 1; // after the last other calls
         if (workers === 1) {
           await until(isOne, "the stream of the configuration before counts, and nothing else");
         }
@@ -227,7 +227,7 @@ describe("reload", () => {
         assert.equal(await call("b.localhost"), 200);
       });
 
-      it("opens new addresses and closes removed ones, and does neither where one cannot be opened [reload]", async () => {
+      it("opens new addresses and closes removed ones, and does neither if one cannot be opened [reload]", async () => {
         const ports = [await freePort(), await freePort()] as const;
         const on = (...all: readonly number[]) => ({ listen: all.map((port) => ({ port })) });
         const { call, reload, settle } = await serve(workers, config(["a"], on(ports[0])));
@@ -276,8 +276,8 @@ describe("reload", () => {
         let opened = 0;
         const open = () =>
           new Promise<TLSSocket>((resolve, reject) => {
-            // A name for each: Deno's client resumes the session of a name, with the certificate
-            // that began it.
+            // A different name for each connection, because Deno's client resumes the TLS session
+            // of a name, with the certificate of its start.
             const options = {
               host: "127.0.0.1",
               port,
@@ -288,7 +288,7 @@ describe("reload", () => {
             socket.on("error", reject);
           });
         const nameOf = async () => {
-          const socket = await open().catch(() => undefined); // between two listeners of Bun or Deno
+          const socket = await open().catch(() => undefined); // between two listeners
           const name = socket?.getPeerCertificate().subject?.CN;
           socket?.destroy();
           return name;

@@ -21,7 +21,7 @@ import { until } from "../support/until.ts";
 const DONE = "data: [DONE]\n\n";
 const MINUTE_MS = 60_000;
 
-/** A clock that only the test sets forward. */
+/** A clock that only the test moves forward. */
 class HandClock implements Clock {
   #elapsed = 0;
   readonly #timers = new Set<{ readonly dueAt: number; fire(): void }>();
@@ -42,25 +42,25 @@ class HandClock implements Clock {
 
   advance(ms: number): void {
     this.#elapsed += ms;
-    for (const timer of this.#timers) { // those that are set meanwhile come last
+    for (const timer of this.#timers) { // timers set meanwhile are visited last
       if (timer.dueAt <= this.#elapsed && this.#timers.delete(timer)) timer.fire();
     }
   }
 }
 
-/** An event that is no chunk of a completion. */
+/** An event that is not a chunk of a completion. */
 const event = (data: unknown): string => `data: ${JSON.stringify(data)}\n\n`;
 const choice = (choice: Record<string, unknown>): Record<string, unknown> => ({
   choices: [choice],
 });
 const ERROR = { message: "disconnected", code: 502 };
-/** A chunk as some servers send it, with an empty finish reason in each. */
+/** Chunks as some servers send them, each with an empty finish reason. */
 const emptyReason = (content: string): string => chunk(content, "");
-/** A chunk whose JSON stands in several lines. */
+/** A chunk whose JSON spans several lines. */
 const inLines = (data: unknown): string =>
   `${JSON.stringify(data, null, 1).split("\n").map((line) => `data: ${line}`).join("\n")}\n\n`;
 
-/** Errors of a provider's own, all of which pass as they are. */
+/** Errors of providers. All of them pass unchanged. */
 const OWN_ERRORS: Readonly<Record<string, string>> = {
   "an error event": chunk("a") + event({ error: ERROR }),
   "an error event before all others": event({ error: ERROR }),
@@ -81,7 +81,7 @@ const OWN_ERRORS: Readonly<Record<string, string>> = {
 };
 
 const long = "x".repeat(70_000);
-/** Streams that end well without [DONE], each in a way of its own. */
+/** Streams that end well without [DONE], each in a different way. */
 const ODD_ENDS: Readonly<Record<string, string>> = {
   "in a chunk of over 64 KiB": chunk("a") + chunk(long, "stop"),
   "in a chunk of many small things": chunk("a") + event(choice({
@@ -111,7 +111,7 @@ describe("streams and deadlines", () => {
     headers: Record<string, string> = {},
   ): RawConnection =>
     openRaw(under.a, toRawRequest(under.a, { headers: { ...under.headers, ...headers }, body }));
-  /** What a caller gets of a stream. */
+  /** Returns the caller's answer to a stream. */
   const call = async (under: UnderTest, body = STREAM_BODY) =>
     parseAnswer(await open(under, body).closed);
   const beginStream = (response: ServerResponse) => {
@@ -252,7 +252,7 @@ describe("streams and deadlines", () => {
     assert.equal((await under.settled()).outcome, "upstream_cut");
   });
 
-  /** A provider whose connection breaks as soon as its events are with the caller. */
+  /** A provider whose connection breaks as soon as the caller has its events. */
   async function cutAfter(events: string): Promise<{ received: string; record: ExchangeRecord }> {
     const held: { response?: ServerResponse } = {};
     const { under } = await start((response) => {
@@ -370,7 +370,7 @@ describe("streams and deadlines", () => {
     });
   }
 
-  it("the header is sent before the first event, and a comment only where the listener needs one [early header]", async () => {
+  it("the header is sent before the first event, and a comment only if the listener needs one [early header]", async () => {
     const held: { response?: ServerResponse } = {};
     const { under } = await start((response) => {
       beginStream(response);

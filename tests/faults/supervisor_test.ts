@@ -1,6 +1,6 @@
 /**
- * The supervisor of `serve --workers` in states that last a moment only, made to last: spawns that
- * fail, slow starts.
+ * The supervisor of `serve --workers` in brief states that the test prolongs: failing spawns, slow
+ * starts.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -18,7 +18,7 @@ import { parseAnswer } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 import { isRefused, KEY, plain, waitUntilServed, WorkerStage } from "../support/worker_stage.ts";
 
-/** Serves key sets of an issuer; those of a path only as often as `answer` says, and then never. */
+/** Serves key sets of an issuer. Each path is answered as often as `answer` says, and then held. */
 async function startKeySets() {
   const asked: Record<string, number> = {};
   const held: ServerResponse[] = [];
@@ -33,7 +33,7 @@ async function startKeySets() {
   const { port } = server.address() as AddressInfo;
   return {
     asked: (path: string) => asked[path] ?? 0,
-    /** Answers only so many requests for a path. */
+    /** Sets the number of requests for a path that are answered. */
     answer: (path: string, times: number) => void (answered[path] = times),
     /** A configuration whose preparation waits for a key set. */
     identity: (
@@ -43,7 +43,7 @@ async function startKeySets() {
       audience: "gateway",
       jwks: `http://127.0.0.1:${port}${path}`,
     }],
-    /** Answers the requests that were held back. */
+    /** Answers the held requests. */
     release: () => held.splice(0).forEach((response) => response.end(keySet)),
     close: () =>
       new Promise<void>((resolve) => {
@@ -96,7 +96,7 @@ describe("a supervisor", () => {
     );
     return program.stderr().slice(before);
   };
-  it("tries again when a worker can't be started, and ends on SIGTERM meanwhile", async () => {
+  it("tries again when a worker cannot be started, and ends on SIGTERM meanwhile", async () => {
     const program = join(stage.folder.path, "runtime");
     copyFileSync(process.execPath, program);
     chmodSync(program, 0o755);
@@ -125,8 +125,7 @@ describe("a supervisor", () => {
   it("reloads while a worker catches up: no stream is cut, no worker ends, no port stays open", async () => {
     const [port, otherPort] = [await freePort(), await freePort()];
     const other = `http://127.0.0.1:${otherPort}`;
-    // Of each key set the supervisor and the worker that lives get theirs at once; the restarted
-    // worker waits.
+    // The supervisor and the running worker get each key set at once. The restarted worker waits.
     keySets.answer("/0", 3);
     keySets.answer("/1", 2);
     const listen = [{ port }];
@@ -161,7 +160,7 @@ describe("a supervisor", () => {
     assert.doesNotMatch(program.stderr().split("\n").slice(1).join("\n"), /worker \d+/);
   });
 
-  it("that is killed takes no stream along: its workers end them, and then themselves", async () => {
+  it("that is killed cuts no stream: its workers finish them, and then exit", async () => {
     const { program, url, health } = await waitUntilServed(start());
     const streams = await stage.open(url, 12);
     await until(async () => (await health()).openExchanges === streams.length, "all are counted");
@@ -172,7 +171,7 @@ describe("a supervisor", () => {
     await until(() => workers.every(({ pid }) => !isRunning(pid)), "the workers have ended");
   });
 
-  it("that is killed leaves no worker behind that a stream keeps longer than drain.limit", async () => {
+  it("that is killed leaves no worker behind, even if a stream lasts longer than drain.limit", async () => {
     const { program, url, health } = await waitUntilServed(
       start({ drain: { delay: "0s", limit: "200ms" } }),
     );
@@ -185,7 +184,7 @@ describe("a supervisor", () => {
     await until(() => workers.every(({ pid }) => !isRunning(pid)), "the workers have ended");
   });
 
-  it("drains on SIGTERM what the first worker serves while the others start", async () => {
+  it("drains on SIGTERM the calls of the first worker while the others start", async () => {
     const port = await freePort();
     keySets.answer("/0", 2);
     const program = start({ listen: [{ port }], identity: keySets.identity("/0") });

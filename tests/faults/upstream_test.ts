@@ -69,7 +69,7 @@ describe("faults of the upstream", () => {
   it("a name that does not resolve and an untrusted certificate answer 502 [untrusted upstream]", async () => {
     const under = await start("http://nobody.invalid/v1");
     assert.equal(codeOf((await call(under)).body), "upstream_unreachable");
-    // The certificate of the tests is good for localhost, not for this other address of it.
+    // The certificate of the tests is valid for localhost, but not for this other address of it.
     const wrongName = await start(keep(await startTlsPeer(testIdentity(), "127.0.0.2")).url);
     assert.equal(codeOf((await call(wrongName)).body), "upstream_unreachable");
   });
@@ -247,7 +247,7 @@ describe("faults of the upstream", () => {
     }
   });
 
-  /** A body that asks for a model of which the provider answers each call in its own way. */
+  /** A body that asks for a model. The provider answers calls for each model in a different way. */
   const bodyFor = (model: string) => GOOD_BODY.replace("test-1", model);
 
   it("a model that answers 502, 503 or 504 does not eject the provider for other models [partial failure]", async () => {
@@ -406,8 +406,8 @@ describe("faults of the upstream", () => {
       const request = toRawRequest(under.a, { headers, body: GOOD_BODY });
       const caller = openRaw(under.a, request);
       for (let answers = 1; answers <= 2; answers++) {
-        // A web response can't say everywhere where a 205 ends: there it is a 204, which says the
-        // same without a body.
+        // Some runtimes cannot mark the end of a 205 in a web response. There it becomes a 204,
+        // which also has no body.
         const ends =
           /^HTTP\/1\.1 20(?:4 |5 [^]*?\r\n(?:content-length: 0\r\n[^]*?\r\n|[^]*?\r\n0\r\n\r\n))/gim;
         await until(
@@ -513,8 +513,8 @@ describe("faults of the upstream", () => {
   it("a gateway that calls itself stops at the second hop [loop]", async () => {
     const under = await start("http://127.0.0.1:1/v1");
     const self = await start(`${under.a}/v1`);
-    // Not to itself yet, but through another: the second one forwards to the first, whose provider
-    // is dead.
+    // This call is not a loop yet: the second gateway forwards to the first, whose provider is
+    // dead.
     assert.equal((await call(self)).status, 401, "the first one knows no key of the second");
     const looped = await startLoop();
     const { status, body } = await call(looped);
@@ -524,8 +524,8 @@ describe("faults of the upstream", () => {
   });
 
   /**
-   * A gateway whose provider is a proxy that leads back to it with both credentials, as a
-   * misconfigured one would.
+   * A gateway whose provider is a proxy that leads back to the gateway with both credentials, as a
+   * misconfigured proxy would.
    */
   async function startLoop(): Promise<UnderTest> {
     const built: { under?: UnderTest } = {};
@@ -541,7 +541,7 @@ describe("faults of the upstream", () => {
     return built.under;
   }
 
-  it("the caller's own clock shortens the deadlines and never lengthens them", async () => {
+  it("the caller's timeout header shortens the deadlines and never lengthens them", async () => {
     const silent = keep(await startTcpPeer(() => {}));
     const under = await start(silent.url);
     const started = performance.now();
@@ -559,7 +559,7 @@ describe("faults of the upstream", () => {
     }
   });
 
-  it("a caller's clock for a stream ends with its header", async () => {
+  it("a caller's timeout for a stream ends with its header", async () => {
     const provider = keep(
       await startProvider((response) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
@@ -573,7 +573,7 @@ describe("faults of the upstream", () => {
     assert.equal(body, chunk("a") + stream("b"));
   });
 
-  it("a quiet stream is sent comments, on event boundaries only", async () => {
+  it("comments are sent into a quiet stream, only between events", async () => {
     const half = chunk("b").slice(0, 20);
     let finish = (): void => {};
     const provider = keep(

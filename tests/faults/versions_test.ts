@@ -1,6 +1,6 @@
 /**
- * The build before this one and this one, as programs beside each other and after each other, on
- * the same stores.
+ * The previous build and this one, as programs at the same time and one after the other, on the
+ * same stores.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -24,7 +24,7 @@ const withPrevious = needs(
 const TOKENS = 500;
 const SETTINGS = { admin: { port: 0, token: TOKEN }, drain: { delay: "0s" } };
 
-/** A build, by its one file. */
+/** A build, as one file. */
 interface Build {
   readonly name: string;
   readonly file: string;
@@ -115,7 +115,7 @@ withPrevious.describe("two builds on the same stores", () => {
       }
       for (const { call } of [one, two]) assert.equal(await call(early), 429);
 
-      // A key of the second build, whose limits are large: one build or both take it in blocks.
+      // A key of the second build with large limits. One build or both reserve it in blocks.
       const large = ["--requests", "1M/h", "--tokens", "100M/h", "--budget", "1G/month"];
       const late = (await run(second, "keys", "create", "--name", "late", ...large)).trim();
       await until(async () => await one.call(late) === 200, "the first build knows the key");
@@ -134,7 +134,7 @@ withPrevious.describe("two builds on the same stores", () => {
       const id = await idOf(second, "early");
       for (const { tokensOf } of [one, two]) assert.equal(await tokensOf(id), 10 * TOKENS);
       await one.stop();
-      // What this build has taken in advance goes back when it rests or stops.
+      // Blocks that this build has reserved are returned when it is idle or stops.
       const { tokensOf } = await serve(first);
       await two.stop();
       const lateId = await idOf(first, "late");

@@ -36,10 +36,7 @@ describe("hostile bytes", () => {
     Object.entries(under.headers).map(([name, value]) => `${name}: ${value}\r\n`).join("");
   const post = (framing: string, body: string) =>
     `POST /v1/chat/completions HTTP/1.1\r\nhost: a.localhost\r\n${credentials()}${framing}\r\n\r\n${body}`;
-  /**
-   * A request that is good in itself and must never be taken for one: it stands inside the body of
-   * another.
-   */
+  /** A valid request in the body of another request. It must never be handled as a request. */
   const hidden = () => {
     const body = GOOD_BODY.replace("test-1", MARK);
     return post(`content-length: ${body.length}`, body);
@@ -47,8 +44,8 @@ describe("hostile bytes", () => {
   const hex = (text: string) => text.length.toString(16);
 
   /**
-   * Framings on which parsers are known to differ. Each carries the hidden request where one
-   * reading ends the body.
+   * Framings on which parsers are known to differ. In one reading the body ends early, and the
+   * hidden request follows it.
    */
   function differential(): Record<string, string> {
     const inner = hidden();
@@ -135,8 +132,8 @@ describe("hostile bytes", () => {
       const port = Number(new URL(under.a).port);
       const proxy = await startHaproxy(folder.path, [{ port }]);
       stopping.push(proxy.stop);
-      // HAProxy 2.6 reads this length as 0: what follows is to it a request of its own, before any
-      // gateway sees it.
+      // HAProxy 2.6 reads this length as 0. It then handles the rest as a separate request, before
+      // any gateway sees it.
       await sendAll(proxy.url, "a length beyond 2^64");
     },
   );
@@ -173,7 +170,7 @@ describe("hostile bytes", () => {
       );
       caller.socket.destroy();
       const status = Number(caller.received().slice(9, 12));
-      // 500 small headers are within the limits of some runtimes: they do not cross all the same.
+      // 500 small headers are within the limits of some runtimes. They are still not forwarded.
       assert.ok(
         status === 0 || (status >= 400 && status < 500) || (status === 200 && name !== "a NUL"),
         `${name}: ${status}`,

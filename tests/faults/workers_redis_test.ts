@@ -1,4 +1,4 @@
-/** `serve --workers` with Redis, while that is away. */
+/** `serve --workers` with Redis, while Redis is down. */
 // runtimes: all
 import assert from "node:assert/strict";
 import { afterEach, beforeEach } from "@std/testing/bdd";
@@ -29,7 +29,7 @@ withRedis.describe("workers while Redis is away", () => {
   });
 
   withRedis.it(
-    "all accept a key that one of them knows, none an unknown one, and the report adds up",
+    "all accept a key that one of them knows, none accepts an unknown one, and the report adds up",
     async () => {
       at.configure({ admin: { port: 0 }, drain: { delay: "0s" }, redis: { url: redis.url } });
       const [{ key }, { key: other }] = [

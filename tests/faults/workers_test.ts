@@ -1,4 +1,4 @@
-/** `serve --workers`: several processes on one address, and the state that they share. */
+/** `serve --workers`: several processes on one address, and their shared state. */
 // runtimes: all
 // alone: it measures how soon a new worker serves
 import assert from "node:assert/strict";
@@ -22,7 +22,7 @@ import {
 
 const limitedKeys = (limits: unknown) => JSON.stringify([{ id: "team", key: KEY, limits }]);
 
-/** Processes that another one has started and that have not ended. */
+/** Running processes that another process has started. */
 function childrenOf(parent: number): number[] {
   return readdirSync("/proc").map(Number).filter((pid) => {
     if (Number.isNaN(pid)) return false;
@@ -57,7 +57,7 @@ describe("workers", () => {
     return startProgram(["serve", "--workers", String(count)], { env, cwd: stage.folder.path });
   };
   const serve = async (count: number, keys = KEY) => await waitUntilServed(start(count, keys));
-  /** Calls without a pause until told to stop; gives what came instead of an answer. */
+  /** Calls without a pause until it is stopped. Returns the results that were not an answer. */
   function load(url: string, callers: number) {
     let isOn = true;
     stopLoad = () => void (isOn = false);
@@ -93,8 +93,8 @@ describe("workers", () => {
     await until(() => callers.right() > 20, "the load runs");
     process.kill(victim.pid, "SIGKILL");
     const killedAt = performance.now();
-    // The kernel closes what a process has open one by one: until it is gone, its listener takes
-    // connections and loses them.
+    // The kernel closes the files of a process one by one. Until the process is gone, its listener
+    // accepts connections and loses them.
     await until(() => !isRunning(victim.pid), "it is gone");
     const goneAt = performance.now();
     await until(
@@ -120,7 +120,7 @@ describe("workers", () => {
     assert.match(program.stderr(), /worker \d+ ended with SIGKILL and is started again/);
   });
 
-  it("count limits together, whichever worker serves, and release what a dead worker held", async () => {
+  it("count limits together, whichever worker serves, and release the open exchanges of a dead worker", async () => {
     const { url, health } = await serve(3, limitedKeys({ requests: "40/h", concurrency: 10 }));
     await stage.open(url, 10);
     assert.equal(await plain(url), 429);
@@ -130,12 +130,13 @@ describe("workers", () => {
     process.kill(victim.pid, "SIGKILL");
     await until(async () => (await plain(url)) === 200, "what it held is free");
     const statuses = await Promise.all(Array.from({ length: 60 }, () => plain(url)));
-    // One was refused above for concurrency; at most 10 are open at once here too, so some may be
+    // One was refused above for concurrency. At most 10 are open at once here too, so some can be
     // refused for that.
     const admitted = 10 + 1 + statuses.filter((status) => status === 200).length;
     assert.ok(admitted <= 40, `${admitted} were admitted`);
     for (let tries = 0; tries < 40 - admitted; tries++) {
-      // The end of a call is told a turn later than its answer: a place may still be held.
+      // The end of a call is reported one turn after its answer. Until then it still counts as
+      // open.
       await until(async () => (await plain(url)) === 200, "one more is admitted");
     }
     assert.equal(await plain(url), 429, "exactly 40");
@@ -159,20 +160,20 @@ describe("workers", () => {
     );
     const leftBy = (answer: string) =>
       Number(/^HTTP\/1.1 200[^]*"tokens";r=(\d+)/.exec(answer)?.[1] ?? 0);
-    const most = 10_000 - Math.max(...callers.map(({ received }) => leftBy(received()))); // by the first one's answer
+    const most = 10_000 - Math.max(...callers.map(({ received }) => leftBy(received())));
     assert.ok(most >= 1500 + body.length && most < 5000, "each reserves its maximum");
     const admitted = Math.floor(10_000 / most);
     assert.equal(stage.finish.length, admitted, "so many reach the provider");
     await until(async () => (await health()).openExchanges === admitted, "all are told of");
     const left = async () => {
-      // A call that waits to be accepted by a worker that is killed has no answer.
+      // A call has no answer if it waits to be accepted by a worker that is killed.
       const { headers: answered } = await callRaw(url, { headers, body });
       return ["tokens", "concurrency"].map((name) =>
         Number(new RegExp(`"${name}";r=(\\d+)`).exec(answered.ratelimit ?? "")?.[1])
       );
     };
     assert.deepEqual(await left(), [10_000 - admitted * most, 100 - admitted]);
-    // A report from the middle of the last call would count that too.
+    // A report made during the last call would count that call too.
     let report = await health();
     await until(
       async () => (report = await health()).openExchanges === admitted,
@@ -185,7 +186,7 @@ describe("workers", () => {
     assert.deepEqual(await left(), [10_000 - admitted * most, places]);
   });
 
-  it("serve as soon as one of them does, and those that died before they did are started again", async () => {
+  it("serve as soon as one of them does, and workers that died before that are started again", async () => {
     const program = start(3);
     const killed = new Set<number>();
     let first: number | undefined;
@@ -209,13 +210,13 @@ describe("workers", () => {
   });
 
   it("are started again until they serve, also when none is left and the next ones die as well", async () => {
-    // On Node a port that the system chose is given back with the last worker.
+    // On Node, a port that the system chose is released with the last worker.
     const { program, url, health } = await waitUntilServed(start(2, KEY, await freePort()));
     const killed = new Set<number>();
     await until(
       () => {
         for (const pid of childrenOf(program.pid)) {
-          if (!killed.has(pid)) process.kill(pid, "SIGKILL"); // killed already, it may be gone by now
+          if (!killed.has(pid)) process.kill(pid, "SIGKILL"); // a killed process can be gone by now
           killed.add(pid);
         }
         return killed.size >= 4;
@@ -227,7 +228,7 @@ describe("workers", () => {
     assert.equal(await plain(url), 200);
   });
 
-  it("are counted together, and what those had counted that are gone stays: no count ever falls", async () => {
+  it("are counted together, and counts of ended workers stay: no count ever falls", async () => {
     const { url, admin, health } = await serve(2);
     const read = async (name: string) => {
       const { body } = await callRaw(admin, {
@@ -261,7 +262,7 @@ describe("workers", () => {
     assert.equal(await read("sallyport_overhead_seconds_count"), 12);
   });
 
-  it("finish what is open on SIGTERM, and leave with their supervisor", async () => {
+  it("finish open calls on SIGTERM, and exit with their supervisor", async () => {
     const { program, url } = await serve(2);
     const streams = await stage.open(url, 1);
     program.kill("SIGTERM");
@@ -270,7 +271,7 @@ describe("workers", () => {
     assert.equal(await program.ended, 0, program.stderr());
   });
 
-  it("say what is wrong before they start", async () => {
+  it("report a mistake before they start", async () => {
     for (const count of ["0", "1.5", "many", "1000"]) {
       const { status, stderr } = await runProgram(["serve", "--workers", count], {
         cwd: stage.folder.path,

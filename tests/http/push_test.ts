@@ -1,4 +1,4 @@
-/** Bodies reach their receiver the same whether they are pushed or read, at the receiver's pace. */
+/** Bodies that are pushed or read: they reach their receiver the same, at the receiver's pace. */
 // runtimes: all
 import assert from "node:assert/strict";
 import { describe } from "@std/testing/bdd";
@@ -27,13 +27,13 @@ function readable(steps: readonly Step[], end: End): ByteSource {
   };
 }
 
-/** A body that pushes, and keeps to what its receiver wants. */
+/** A body that pushes, and respects the demand of its receiver. */
 const pushing = (source: ByteSource): PushedBody => ({
   pushTo: (sink) => push(source, sink),
   cancel: (reason) => source.cancel(reason),
 });
 
-/** A receiver that wants no more after some of the bytes, and asks for them later. */
+/** A receiver that stops after some of the bytes, and asks for the rest later. */
 function receive(
   source: AnyBody,
   holds: readonly boolean[],
@@ -87,7 +87,7 @@ const anySteps = fc.array(
 const anyEnd = fc.constantFrom<End>("ends", "breaks");
 
 describe("a body", () => {
-  it("end at the receiver's pace where one read brings all", async () => {
+  it("can end at the receiver's pace if one read returns all", async () => {
     const source = { ...readable([{ bytes: [1, 2], isLate: false }], "ends"), isWhole: true };
     assert.deepEqual(await receive(source, [true]), { bytes: [1, 2], end: "ends" });
   });
@@ -109,7 +109,7 @@ describe("a body", () => {
       { numRuns: 200 },
     ));
 
-  it("is asked for nothing that a web stream's reader does not want, and is cancelled with it", async () => {
+  it("is asked for no bytes that a web stream's reader does not want, and is cancelled with it", async () => {
     const asked: string[] = [];
     const reader = toReadableStream({
       pushTo(sink) {

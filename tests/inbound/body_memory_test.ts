@@ -1,5 +1,6 @@
 /**
- * The memory that bodies share: what is counted, for how long, and how much of it one key may hold.
+ * The memory that bodies share: which bytes are counted, for how long, and how much one key can
+ * use.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -11,14 +12,17 @@ import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { Exchange } from "../../src/exchange/exchange.ts";
 import { BodyMemory, JSON_ONLY, readBody, type RequestBody } from "../../src/inbound/body.ts";
 
-/** No deadline of a body that never comes keeps the process of the tests. */
+/**
+ * A clock without timers, so that the deadline of an unfinished body does not keep the test process
+ * alive.
+ */
 const clock: Clock = { ...systemClock, timer: () => () => {} };
 
 describe("the memory for bodies", () => {
   const limits = { maxBodyBytes: 1000, bodyTimeMs: 60_000 };
   const start = (maxBytes = 1000) => {
     const memory = new BodyMemory(maxBytes);
-    /** Reads a body that comes in chunks of these sizes; `null` for one that never comes. */
+    /** Reads a body in chunks of these sizes. `null`: the rest never arrives. */
     const read = (
       length: string | undefined,
       sizes: readonly (number | null)[],
@@ -47,7 +51,7 @@ describe("the memory for bodies", () => {
   };
   const turn = () => new Promise((resolve) => setTimeout(resolve, 0));
 
-  it("is taken as bytes come, and free when the body is released or its exchange is over, once", async () => {
+  it("is used as bytes arrive, and is released once: with the body or at the end of its exchange", async () => {
     for (const length of [undefined, "100", "500"]) {
       for (const isReleasedFirst of [true, false]) {
         const { memory, read } = start();
@@ -65,14 +69,14 @@ describe("the memory for bodies", () => {
     }
   });
 
-  it("is not taken by what is announced and does not come", async () => {
+  it("is not used by announced bytes that do not arrive", async () => {
     const { memory, read } = start();
     for (let number = 0; number < 100; number++) read("900", [1, null]).reading.catch(() => {});
     await turn();
     assert.equal(memory.heldBytes, 100);
   });
 
-  it("is taken at once by what comes in one piece, as long as that is a small part; else it comes in several", async () => {
+  it("is reserved at once for a small body in one piece; larger ones arrive in pieces", async () => {
     const { memory, read } = start();
     const { reading } = read("100", [90], true);
     assert.equal(memory.heldBytes, 100);
@@ -81,12 +85,12 @@ describe("the memory for bodies", () => {
     read("200", [10, null], true).reading.catch(() => {});
     await turn();
     assert.equal(memory.heldBytes, 100);
-    // However many are announced, most of what a key may hold stays free for its other bodies.
+    // However many bodies are announced, most of a key's share stays free for its other bodies.
     for (let number = 0; number < 1000; number++) read("50", [null], true).reading.catch(() => {});
     assert.ok(memory.open("a").room >= 50, `${memory.open("a").room} bytes are left`);
   });
 
-  it("is free again when a body breaks off, comes too late or is too large, or has no room", async () => {
+  it("is free again when a body breaks off, is too late or too large, or has no room", async () => {
     const { memory, read } = start();
     const tooLarge = read(undefined, [400, 500, 600]);
     await assert.rejects(tooLarge.reading, { code: "body_too_large" });
@@ -107,7 +111,7 @@ describe("the memory for bodies", () => {
     assert.equal(memory.heldBytes, 0);
   });
 
-  it("is not upset by a length that a framework hands on and no listener would", async () => {
+  it("counts correctly with an invalid length that a framework passes on", async () => {
     for (const length of ["x", "-400", "0.5", "NaN"]) {
       const { memory, read } = start();
       await read(length, [200]).reading;
@@ -115,7 +119,7 @@ describe("the memory for bodies", () => {
     }
   });
 
-  it("goes to no key beyond a half, but to its only body; and every key leaves room for the next", () => {
+  it("is at most half used by one key, except for its only body; and every key leaves room for the next", () => {
     const act = fc.record({
       owner: fc.constantFrom("a", "b", "c"),
       bytes: fc.integer({ min: 1, max: 400 }),
@@ -157,7 +161,7 @@ describe("the memory for bodies", () => {
     }));
   });
 
-  it("has room for another key while one takes all that it gets", () => {
+  it("has room for another key while one key uses all that it can get", () => {
     const memory = new BodyMemory(1 << 20);
     for (let number = 0; number < 10_000; number++) {
       try {

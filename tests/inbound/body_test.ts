@@ -24,10 +24,9 @@ const parse = (text: string) => parseView(Buffer.from(text));
 const nested = (depth: number) => "[".repeat(depth) + "]".repeat(depth);
 
 describe("parsing a body", () => {
-  it("gives what JSON.parse gives, with any white space and any keys", () => {
-    // Keys without escapes: V8 15.0 (Deno 2.9.5) now and then takes the key "\"" for "\\" when it
-    // has met both in one text. Only the view that is checked is concerned: the bytes go upstream
-    // as they came.
+  it("returns the result of JSON.parse, with any white space and any keys", () => {
+    // Keys without escapes: V8 15.0 (Deno 2.9.5) sometimes reads the key "\"" as "\\" if both occur
+    // in one text. This affects only the view that is checked: the bytes are forwarded unchanged.
     const key = fc.oneof(
       fc.string(),
       fc.constantFrom("__proto__", "constructor", "prototype", "{", "[["),
@@ -51,7 +50,7 @@ describe("parsing a body", () => {
     }));
   });
 
-  it("never fails in any other way than with a refusal", () => {
+  it("never fails except with a refusal", () => {
     const fragment = fc.constantFrom(
       "{",
       "}",
@@ -111,14 +110,14 @@ describe("parsing a body", () => {
       try {
         strict = new TextDecoder("utf-8", { fatal: true }).decode(whole).slice(1, -1);
       } catch {
-        // no UTF-8
+        // invalid UTF-8
       }
       if (strict === undefined) assert.equal(codeOf(() => parseView(whole)), "invalid_json");
       else assert.equal(parseView(whole), strict);
     }));
   });
 
-  it("refuses what is nested too deep before any parser recurses over it", () => {
+  it("refuses too deep nesting before any parser recurses over it", () => {
     assert.doesNotThrow(() => parse(nested(MAX_DEPTH)));
     assert.equal(codeOf(() => parse(nested(MAX_DEPTH + 1))), "invalid_json");
     assert.equal(codeOf(() => parse(nested(100_000))), "invalid_json");
@@ -126,7 +125,7 @@ describe("parsing a body", () => {
     assert.doesNotThrow(() => parse(JSON.stringify("[".repeat(10_000) + '"{\\'.repeat(10_000))));
   });
 
-  it("leaves Object.prototype as it is, and gives odd keys as keys", () => {
+  it("does not change Object.prototype, and returns odd keys as keys", () => {
     const before = Reflect.ownKeys(Object.prototype);
     const text =
       '{"__proto__":{"polluted":1},"constructor":{"prototype":{"polluted":1}},"x":[{"__proto__":null}]}';
@@ -137,7 +136,7 @@ describe("parsing a body", () => {
     assert.equal(Reflect.get({}, "polluted"), undefined);
   });
 
-  it("counts the depth as a recursive count does, and no bracket that stands in a string", () => {
+  it("counts the depth as a recursive count does, and ignores brackets in strings", () => {
     const depthOf = (value: unknown): number =>
       typeof value === "object" && value !== null
         ? 1 + Math.max(0, ...Object.values(value).map(depthOf))
@@ -156,7 +155,7 @@ describe("parsing a body", () => {
     );
   });
 
-  it("takes its time from the length of a body, not from its shape", () => {
+  it("needs time in proportion to the length of a body, for any shape", () => {
     const size = 2_000_000;
     const shapes = {
       brackets: nested(100_000).repeat(10),
@@ -171,7 +170,7 @@ describe("parsing a body", () => {
       const started = performance.now();
       codeOf(() => assertShape(text));
       const ms = performance.now() - started;
-      assert.ok(ms < 1500, `${name} took ${ms} ms`); // something quadratic would take hours
+      assert.ok(ms < 1500, `${name} took ${ms} ms`); // a quadratic algorithm would take hours
     }
     const started = performance.now();
     for (let run = 0; run < 100; run++) {
@@ -188,8 +187,8 @@ describe("parsing a body", () => {
       return Math.min(known, performance.now() - started);
     };
     let [before, after] = [Infinity, Infinity];
-    // More often on a busy machine, where code is compiled late. What was slow took four to ten
-    // times as long.
+    // A busy machine gets more runs, because code is compiled late there. The slow version took
+    // four to ten times as long.
     for (let run = 0; run < 10 || (run < 60 && before > 2.5 * after); run++) {
       before = best(`{"a"${space}:1}`, before);
       after = best(`{"a":${space}1}`, after);
@@ -219,7 +218,7 @@ describe("parsing a body", () => {
       texts: `[${many(367_000, '"x"')}]`,
     };
     for (const [name, text] of Object.entries(over)) {
-      assert.equal(codeOf(() => assertShape(text)), "invalid_body", name); // before any parser sees it
+      assert.equal(codeOf(() => assertShape(text)), "invalid_body", name); // before parsing
     }
     assert.throws(
       () => assertShape(over.keys),
@@ -231,7 +230,7 @@ describe("parsing a body", () => {
     );
   });
 
-  it("takes every number, escape and white space of RFC 8259, and nothing that is not in it", () => {
+  it("accepts every number, escape and white space of RFC 8259, and nothing else", () => {
     for (
       const text of [
         "9223372036854775808",
@@ -276,7 +275,7 @@ describe("parsing a body", () => {
     }
   });
 
-  it("refuses the deciding keys when they come twice, however they are written", () => {
+  it("refuses repeated deciding keys, however they are written", () => {
     for (const key of ["model", "messages", "stream", "n", "max_tokens", "max_completion_tokens"]) {
       const escaped = `\\u${key.charCodeAt(0).toString(16).padStart(4, "0")}${key.slice(1)}`;
       assert.equal(

@@ -96,7 +96,7 @@ describe("a host", () => {
     assert.equal(outcomeOf("a".repeat(100_000)), "invalid_host");
   });
 
-  it("of any kind goes to * where there is one, but only if it is a host", () => {
+  it("of any kind is matched by *, if configured, but only if it is a valid host", () => {
     const open = createHostTable([["*", "all"]]);
     fc.assert(fc.property(fc.string(), (host) => {
       const outcome = outcomeOf(host, open);
@@ -134,7 +134,7 @@ describe("a table of hosts", () => {
     );
   });
 
-  it("may be made of anything and asked for anything", () => {
+  it("can contain anything and be asked for anything", () => {
     const odd = fc.oneof(
       fc.string({ unit: "binary" }),
       pattern,
@@ -163,7 +163,8 @@ const addresses = createHostTable(
 );
 
 /**
- * What a Host and a URL lead to: an address, and the URL without its path, or the code of an error.
+ * The results for a Host and a URL: an address and the URL without its path, or the code of an
+ * error.
  */
 const PATHS: readonly [host: string, url: string, expected: string, rest?: string][] = [
   ["gw.example", "/v1/models", "gw.example", "/v1/models"],
@@ -187,7 +188,7 @@ const PATHS: readonly [host: string, url: string, expected: string, rest?: strin
   ["gw.example", "http://u:p@x/groq/v1/x", "gw.example/groq", "/v1/x"],
   ["bare.test", "/-._~09aZ/v1/x", "bare.test/-._~09aZ", "/v1/x"],
   ["[::1]:80", "/six/v1/x", "[::1]/six", "/v1/x"],
-  // The most specific host of those that have the path.
+  // The most specific host that has the path.
   ["gw.example:8443", "/groq/v1/x", "gw.example:8443/groq", "/v1/x"],
   ["gw.example:8443", "/groq/openai/v1/x", "gw.example/groq/openai", "/v1/x"],
   ["gw.example:8443", "/v1/x", "gw.example", "/v1/x"],
@@ -228,14 +229,14 @@ const PATHS: readonly [host: string, url: string, expected: string, rest?: strin
   ["gw.example", "http:/groq/v1/models", "not_found"],
   ["gw.example", "*", "not_found"],
   ["gw.example", "", "not_found"],
-  // The rest must not lead out of the path again: a proxy in front may have resolved it.
+  // The rest must not lead out of the path again: a proxy in front can have resolved it.
   ["gw.example", "/groq/v1/../../any/v1/models", "not_found"],
   ["gw.example", "/groq/v1/%2E./../v1/models", "not_found"],
   ["gw.example", "/groq/v1/..", "not_found"],
   ["gw.example", "/groq/v1/..\\models", "not_found"],
   ["gw.example", "/groq/v1/.\t./models", "not_found"],
   ["gw.example", "/groq/v1/...", "gw.example/groq", "/v1/..."],
-  // The Host comes first.
+  // The Host is checked first.
   ["gw.example/groq", "/groq/v1/models", "invalid_host"],
   ["", "/any/v1/models", "invalid_host"],
   ["bare.test", "/v1/models", "not_found"],
@@ -251,7 +252,7 @@ describe("an address with a path", () => {
     });
   }
 
-  it("of hosts that are all known leaves others unknown, whatever their path", () => {
+  it("on a known host only leaves other hosts unknown, with any path", () => {
     const find = createHostTable([["gw.example/groq", "groq"]]);
     assert.equal(outcomeOf("gw.example", find, "/v1/models"), "not_found");
     for (const url of ["/groq/v1/models", "/v1/models", "/"]) {
@@ -259,7 +260,7 @@ describe("an address with a path", () => {
     }
   });
 
-  it("is found by its host among those with exactly this path, and is what is taken off", () => {
+  it("is found by its host among those with exactly this path, which is removed from the URL", () => {
     const label = fc.constantFrom("a", "b");
     const name = fc.array(label, { minLength: 1, maxLength: 3 }).map((labels) => labels.join("."));
     const host = fc.oneof(
@@ -282,7 +283,7 @@ describe("an address with a path", () => {
         );
         const wanted = [`${hostname}:1`, hostname, ...suffixes, "*"];
         const isKnown = all.some((each) => wanted.includes(each.split("/", 1)[0] ?? ""));
-        const hasPaths = all.some((each) => each.includes("/")); // without any, nothing looks at the URL here
+        const hasPaths = all.some((each) => each.includes("/")); // no paths: the URL is not read
         const expected = wanted.map((each) =>
           hasPaths ? each + path : each
         ).find((each) => all.includes(each)) ??
@@ -323,7 +324,7 @@ describe("an address with a path", () => {
           const prefix = found === "none" ? "" : `/${found}`;
           assert.match(url.slice(prefix.length), /^\/v1(?:[/?#]|$)/);
           assert.ok(url.startsWith(prefix));
-          // A parser agrees, as soon as there is a path.
+          // A URL parser agrees if there is a path.
           if (prefix !== "") {
             assert.ok(
               new URL(url, "http://a.test").pathname.startsWith(`${prefix}/v1`),
@@ -336,7 +337,7 @@ describe("an address with a path", () => {
     );
   });
 
-  it("is read from the URL that holds the host, where there is no Host header", async () => {
+  it("is read from a URL with a host, if there is no Host header", async () => {
     const hosts = ["gw.test/ai"];
     const gateway = createGateway(parseConfig({ providers: { a: { hosts, upstream: "openai" } } }));
     const codeOf = async (url: string) =>
@@ -346,7 +347,7 @@ describe("an address with a path", () => {
     assert.equal(await codeOf("https://other.test/ai/v1/models"), "unknown_host");
   });
 
-  it("is looked for in a long URL too", () => {
+  it("is also found in a long URL", () => {
     for (const part of ["/a", "/v1x", "/", "a", "/."]) {
       assert.equal(outcomeOf("gw.example", addresses, `/${part.repeat(100_000)}`), "not_found");
     }
@@ -386,7 +387,7 @@ describe("a credential", () => {
   const read = (value: string | null, reader: (headers: Headers) => string) =>
     outcomeOf(value, (text) => ({ provider: reader({ get: () => text }), prefix: "" }));
 
-  it("is one Bearer with visible ASCII, or refused", () => {
+  it("is one Bearer value with visible ASCII, or refused", () => {
     const value = fc.oneof(
       fc.string({ unit: "binary" }),
       fc.string().map((key) => `Bearer ${key}`),
@@ -424,13 +425,13 @@ describe("a credential", () => {
     assert.throws(() => readUpstream(headers("gateway-auth")), { code: "missing_upstream_key" });
   });
 
-  it("has its own answer when it is missing, and a limit", () => {
+  it("has its own error when it is missing, and a limit", () => {
     assert.equal(read(null, readGateway), "missing_gateway_key");
     assert.equal(read(null, readUpstream), "missing_upstream_key");
     assert.equal(read(`Bearer ${"x".repeat(100_000)}`, readGateway), "invalid_gateway_auth");
   });
 
-  it("that is combined comes apart at its first ~, in any header", () => {
+  it("that is combined is split at its first ~, in any header", () => {
     const gatewayKey = fc.stringMatching(/^[!-}]{1,40}$/).filter((key) =>
       !/^(?:sk|gsk|xai)[-_]|^AIza/.test(key)
     );

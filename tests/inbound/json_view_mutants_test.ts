@@ -1,5 +1,5 @@
 /**
- * Mistakes planted into the one pass over a body: the comparison finds each of them, so that it
+ * Mistakes planted into the one-pass reader of bodies: the comparison finds each of them, so it
  * would find others.
  */
 // runtimes: once
@@ -17,7 +17,7 @@ const FILES = ["json_view.ts", "interned_json_words.ts", "json_limits.ts"] as co
 const CASES = 3000;
 const SEED = 19;
 
-/** Mistakes: the code as it is, and as it would be with the mistake. */
+/** Mistakes: the right code, and the wrong code that replaces it. */
 const MISTAKES: Readonly<Record<string, readonly [right: string, wrong: string]>> = {
   "control characters in a run are no end of it": [
     "(word ^ 0x02020202) - 0x21212121",
@@ -101,14 +101,14 @@ async function plant(index: number, right: string, wrong: string): Promise<ReadV
   return (await import(pathToFileURL(join(own, "json_view.ts")).href)).readView;
 }
 
-describe("a mistake in the one pass over a body is found", () => {
+describe("a mistake in the one-pass reader of bodies is found", () => {
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
   for (const [index, [name, [right, wrong]]] of Object.entries(MISTAKES).entries()) {
     it.large(name, async () => {
       const readView = await plant(index, right, wrong);
       assert.throws(() => {
-        fuzzBodies(readView, CASES, SEED, true); // it finds most of them, and soon
+        fuzzBodies(readView, CASES, SEED, true); // finds most of them quickly
         compareEdges(readView);
       });
     });

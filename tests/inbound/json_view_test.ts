@@ -19,7 +19,8 @@ const CASES = 3000;
 const SEED = 19;
 
 /**
- * A conversation of an agent with its tools, about as long as a number of messages of 300 bytes.
+ * A conversation of an agent with its tools. Its length is about the given number of messages of
+ * 300 bytes each.
  */
 function conversation(messages: number): string {
   const line = (index: number) =>
@@ -52,7 +53,7 @@ function conversation(messages: number): string {
 }
 
 describe("the view of a body that is read in one pass", () => {
-  it("is the value of random bodies or nothing, and nothing of those that are refused", () => {
+  it("is the value of random bodies or nothing, and nothing of refused bodies", () => {
     const accepted = fuzzBodies(readView, CASES, SEED);
     assert.ok(
       accepted > CASES / 5 && accepted < CASES / 2,
@@ -60,10 +61,10 @@ describe("the view of a body that is read in one pass", () => {
     );
   });
 
-  it.large("is no other at the last bytes of a body, where it is cut off, and at each limit", () =>
+  it.large("is the same at the last bytes of a body, where it is cut off, and at each limit", () =>
     compareEdges(readView));
 
-  it("is given of every usual body", () => {
+  it("is returned for every usual body", () => {
     const bodies = [
       conversation(3),
       conversation(300),
@@ -78,19 +79,19 @@ describe("the view of a body that is read in one pass", () => {
     );
   });
 
-  it("keeps no text that is not read", () => {
+  it("omits texts that are not read", () => {
     const view = readView(Buffer.from(conversation(30)));
     assert.deepEqual(view, toView(JSON.parse(conversation(30))));
     assert.ok(JSON.stringify(view).includes(UNREAD_TEXT) && !JSON.stringify(view).includes("line"));
   });
 
-  it("is left to the other way where many texts have to be decoded one by one, which is faster", () => {
+  it("is not used if many texts must be decoded one by one: the other way is faster", () => {
     for (const item of ["0.1", '"\\n"', '"é"', '"a text of more than sixteen bytes"']) {
       assert.equal(readView(Buffer.from(`[${`${item},`.repeat(3000)}1]`)), undefined);
     }
   });
 
-  it("is what large bodies are checked by, and no small one", () => {
+  it("is used to check large bodies, and no small ones", () => {
     const read = (messages: number) =>
       JSON.stringify(parseView(Buffer.from(conversation(messages))));
     assert.equal(read(3), conversation(3));
@@ -105,7 +106,7 @@ describe("the view of a body that is read in one pass", () => {
     assert.doesNotThrow(() => readView(bytes));
   });
 
-  it("answers every check as the whole body does", () => {
+  it("gives every check the same result as the whole body", () => {
     const picture = `data:image/png;base64,${"abcd".repeat(600)}`;
     const content = fc.constantFrom(
       "",
@@ -189,7 +190,7 @@ describe("the view of a body that is read in one pass", () => {
     };
     fc.assert(fc.property(body, (content) => {
       const bytes = Buffer.from(JSON.stringify(content));
-      const size = 20_000; // as of a body whose media is counted
+      const size = 20_000; // as for a body whose media is counted
       const [whole, view] = [parseWhole(bytes), toView(content)].map((json) => [
         outcome(() => readChatCompletion(json, "ordered", size)),
         outcome(() => readJsonFacts(json, { model: "body", group: "responses" }, size)),

@@ -1,6 +1,5 @@
 /**
- * Fields of multipart bodies, next to the parser of the runtime: what one accepts, the other must
- * not read differently.
+ * Fields of multipart bodies, compared with the parser of the runtime: both must read them alike.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -8,9 +7,9 @@ import { describe, it } from "@std/testing/bdd";
 import { fuzzDamagedForms, fuzzForms, readForm, toForm } from "../support/form_fuzz.ts";
 
 describe("the fields of a multipart body", () => {
-  it("are what the runtime's own form states", () => fuzzForms(100));
+  it("are the fields that the runtime's own parser returns", () => fuzzForms(100));
 
-  it("of a damaged body are refused, or are those that the runtime reads", () =>
+  it("of a damaged body are refused, or equal the fields that the runtime reads", () =>
     fuzzDamagedForms(1000));
 
   it("need a boundary of a known form", async () => {

@@ -1,4 +1,4 @@
-/** The form of gateway keys, and how they are found. */
+/** The form of gateway keys, and how they are recognized. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { describe } from "@std/testing/bdd";
@@ -21,22 +21,22 @@ import { digest, HOUR_MS } from "./key_store_suite.ts";
 import { it } from "../support/cases.ts";
 
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/** An exchange at a time, milliseconds since 1970. */
+/** Makes an exchange at a given time, milliseconds since 1970. */
 const at = (now: number) => {
   const clock = { ...systemClock, now: () => now };
   return { clock, exchange: new Exchange(clock) };
 };
 const anyKey = fc.constant(undefined).map(() => generateGatewayKey());
 
-// Made with another implementation of CRC-32 (Python's zlib), so that keys stay good whatever
-// happens to ours.
+// Made with another implementation of CRC-32 (Python's zlib), so that keys stay valid if this
+// implementation changes.
 const KNOWN = {
   "gk_Ab0Ab0Ab0Ab0_SallyportSallyportSallyportSallyportSallypo_2u9kA9": "Ab0Ab0Ab0Ab0",
   "gk_000000000000_zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz_1vMJp2": "000000000000",
 };
 
 describe("a gateway key", () => {
-  it("has a form that is recognised, and an id", () => {
+  it("has a recognizable form, and an id", () => {
     const keys = Array.from({ length: 200 }, () => generateGatewayKey());
     for (const key of keys) {
       assert.match(key, /^gk_[0-9A-Za-z]{12}_[0-9A-Za-z]{43}_[0-9A-Za-z]{6}$/);
@@ -46,11 +46,11 @@ describe("a gateway key", () => {
     assert.equal(new Set(keys).size, keys.length);
   });
 
-  it("that was given out stays good", () => {
+  it("that was issued stays valid", () => {
     for (const [key, id] of Object.entries(KNOWN)) assert.equal(gatewayKeyId(key), id);
   });
 
-  it("is made of evenly spread characters", () => {
+  it("consists of evenly distributed characters", () => {
     const counts = new Map<string, number>();
     for (const key of Array.from({ length: 4000 }, () => generateGatewayKey())) {
       for (const character of key.slice(3, 15) + key.slice(16, 59)) {
@@ -59,14 +59,13 @@ describe("a gateway key", () => {
     }
     const mean = 4000 * 55 / 62;
     assert.equal(counts.size, 62);
-    // A byte taken modulo 62 without care would favour eight characters by a quarter; chance stays
-    // below a tenth.
+    // A byte modulo 62 would make eight characters 25 % more frequent. Chance stays below 10 %.
     for (const [character, count] of counts) {
       assert.ok(Math.abs(count / mean - 1) < 0.125, `${character}: ${count}`);
     }
   });
 
-  it("keeps its id in a new secret, where it has one of the gateway's form", () => {
+  it("keeps its id in a new secret, if it has one of the gateway's form", () => {
     const key = generateGatewayKey();
     assert.equal(gatewayKeyId(generateGatewayKey(key.slice(3, 15))), key.slice(3, 15));
     for (const other of ["", "tester", "x".repeat(13), "größe-größe-", "gk_000000000"]) {
@@ -75,7 +74,7 @@ describe("a gateway key", () => {
     }
   });
 
-  it("is recognised by its form alone, so that a mistyped one is no upstream key", () => {
+  it("is recognized by its form alone, so that a mistyped one does not pass as an upstream key", () => {
     const key = generateGatewayKey();
     const mistyped = key.slice(0, -1) + (key.endsWith("x") ? "y" : "x");
     assert.ok(holdsGatewayKey(mistyped));
@@ -88,7 +87,7 @@ describe("a gateway key", () => {
     }
   });
 
-  it.large("is seen wherever it stands in a text", () => {
+  it.large("is found anywhere in a text", () => {
     fc.assert(
       fc.property(
         anyKey,
@@ -111,7 +110,7 @@ describe("a gateway key", () => {
     }
   });
 
-  it.large("is told from any other text without a failure", () => {
+  it.large("is always distinguished from other text", () => {
     const text = fc.oneof(
       fc.string({ unit: "binary" }),
       fc.stringMatching(/^gk_\w{12}_\w{43}_\w{6}$/),
@@ -126,7 +125,7 @@ describe("a gateway key", () => {
     }));
   });
 
-  it("with two neighbours swapped or a character lost or doubled is caught", () => {
+  it("is refused if two neighbors are swapped, or a character is lost or doubled", () => {
     const key = generateGatewayKey();
     for (const at of Array.from(key.slice(1)).keys()) {
       const [before, one = "", two = "", after] = [
@@ -146,7 +145,7 @@ describe("a gateway key", () => {
     }
   });
 
-  it.large("with any one character changed is caught", () => {
+  it.large("is refused if any one character is changed", () => {
     const key = generateGatewayKey();
     for (const [at, before] of Array.from(key).entries()) {
       for (const character of `${ALPHABET}_-. \n`) {
@@ -193,7 +192,7 @@ describe("a gateway key", () => {
     assert.equal(work, 0);
   });
 
-  it("is found by its whole digest only", async () => {
+  it("is found only by its whole digest", async () => {
     const store = new MemoryKeyStore([{ id: "one", digest: "d-good" }]);
     const find = (shown: string, digest: string, from: Pick<MemoryKeyStore, "find"> = store) =>
       findGatewayKey(shown, from, { digest: () => digest, ...at(0) });
@@ -204,7 +203,7 @@ describe("a gateway key", () => {
     assert.equal(await find("other-key-0123456789", "d-goo", liar), undefined);
   });
 
-  it("that was rotated is good with both secrets, the old one until its end", async () => {
+  it("that was rotated is valid with both secrets, with the old one until its end", async () => {
     const first = createKey({}, { digest, now: 0 });
     const second = rotateKey(first.record, HOUR_MS, { digest, now: 0 });
     const store = new MemoryKeyStore([second.record]);
@@ -219,7 +218,7 @@ describe("a gateway key", () => {
 });
 
 describe("refusals of gateway keys", () => {
-  it("take the same steps for wrong, revoked, disabled, expired and outdated ones, and end in the same answer", async () => {
+  it("need the same steps for wrong, revoked, disabled, expired and outdated keys, and give the same answer", async () => {
     const [created, now] = [{ digest, now: 1000 }, 2000];
     const make = (change: (key: GatewayKey) => GatewayKey) => {
       const { key, record } = createKey({}, created);
@@ -229,7 +228,7 @@ describe("refusals of gateway keys", () => {
       revoked: make((key) => revokeKey(key, 1500)),
       disabled: make((key) => ({ ...key, disabled: true })),
       expired: make((key) => ({ ...key, expiresAt: now })),
-      // Rotated: this secret was good until now.
+      // Rotated: this secret was valid until now.
       outdated: make((key) => rotateKey(key, 1000, created).record),
       unknown: { key: generateGatewayKey(), record: undefined },
       "unknown, of the operator's own": { key: "own-key-of-nobody-0123", record: undefined },

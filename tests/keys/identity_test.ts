@@ -1,5 +1,5 @@
 /**
- * The way to an issuer's keys: rotation under load, storms of unknown keys, and an issuer that
+ * Fetches of an issuer's keys: rotation under load, storms of unknown keys, and an issuer that
  * fails in every way.
  */
 // runtimes: all
@@ -58,7 +58,7 @@ describe("the keys of an issuer", () => {
     assert.equal(fetches(), 1);
   });
 
-  it.large("may change under load: no caller with a token of the new key is refused for long, and none of the old one", async () => {
+  it.large("can change under load: tokens of the new key are soon accepted, and no token of the old key is refused", async () => {
     await start({ refresh: "1s" });
     let isOver = false;
     const counts = { good: 0, refused: 0, other: 0 };
@@ -71,8 +71,8 @@ describe("the keys of an issuer", () => {
     const callers = Array.from({ length: 8 }, caller);
     for (let turn = 0; turn < 3; turn++) {
       const old = issuer.keys[0];
-      // As issuers do: the next key is published beside the last one, and signs once everybody has
-      // it.
+      // As issuers do: the next key is published next to the last one, and signs once every gateway
+      // has it.
       const next = await makeIssuerKey();
       issuer.keys = [next, ...(old === undefined ? [] : [old])];
       const known = fetches();
@@ -82,7 +82,7 @@ describe("the keys of an issuer", () => {
       await until(() => counts.good > good + 20, "calls with the new key");
     }
     assert.deepEqual({ ...counts, good: 0 }, { good: 0, refused: 0, other: 0 });
-    // One that is exchanged at once is found by the first token that names it.
+    // A key that is replaced at once is found by the first token that names it.
     await until(() => fetches() > 0 && counts.good > 0, "calls");
     const withdrawn = await issuer.token();
     await issuer.rotate();
@@ -93,7 +93,7 @@ describe("the keys of an issuer", () => {
     assert.equal(counts.other, 0);
   });
 
-  it("are not fetched once for each unknown one: a storm of them leaves the issuer alone", async () => {
+  it("are not fetched once per unknown key: a storm of them sends few requests to the issuer", async () => {
     await start();
     assert.equal(await call(await issuer.token()), 200);
     const tokens = await Promise.all(
@@ -128,7 +128,7 @@ describe("the keys of an issuer", () => {
       response.end('{"keys":[]}');
     }],
   ];
-  /** Those in which a runtime's own client has a part. */
+  /** Faults that depend on a runtime's own client. */
   const CUT_OR_ENDLESS = ["half an answer", "more than any issuer has"];
   for (const [name, answer] of FAULTS) {
     const register = CUT_OR_ENDLESS.includes(name) ? it : it.once;
@@ -159,13 +159,13 @@ describe("the keys of an issuer", () => {
     for (const response of open) response.destroy();
   });
 
-  it("are read from the configuration too, and from no issuer then", async () => {
+  it("can be in the configuration, and are then fetched from no issuer", async () => {
     await start({ jwks: { keys: issuer.keys.map(({ publicJwk }) => publicJwk) } });
     assert.equal(await call(await issuer.token()), 200);
     assert.deepEqual(issuer.asked, []);
   });
 
-  it("that another issuer describes are not used", async () => {
+  it("of another issuer's description are not used", async () => {
     const impostor = await startIssuer();
     try {
       await start({ issuer: `${issuer.url}/tenant`, jwks: undefined });

@@ -1,5 +1,5 @@
 /**
- * The content of a file of keys beside a simple model, and in all the forms that people give it.
+ * The content of a file of keys, compared with a simple model, and in every form that people write.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -65,7 +65,7 @@ describe("the content of a file of keys", () => {
     }
   });
 
-  it.large("do what a simple model does, whatever is changed in whichever order", async () => {
+  it.large("behave like a simple model, for any changes in any order", async () => {
     const ids = fc.constantFrom("a", "b", "c", "key-4", "A", "__proto__", "größe", '"');
     const digests = fc.nat(12).map((number) => digest(`secret ${number}`));
     const key: fc.Arbitrary<GatewayKey> = fc.record({
@@ -107,7 +107,7 @@ describe("the content of a file of keys", () => {
     );
   });
 
-  it("are checked whole, whatever their checksum says", async () => {
+  it("are checked whole, even if their checksum matches", async () => {
     const unsound = JSON.stringify({
       ...toKeyJson(ONE),
       digest: undefined,

@@ -1,6 +1,6 @@
 /**
- * Records of keys of several versions: what the first one wrote, what it reads, and what a later
- * one may write.
+ * Records of keys of several versions: records that the first version wrote, its rules for reading,
+ * and records that a later version can write.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -23,7 +23,10 @@ const parts = { digest, now: SOME_DAY };
 const PLAIN = { id: "one", digest: digest("one"), created: "2026-11-21T00:00:00.000Z" };
 const [ROTATED, REVOKED, DISABLED] = ["HPo2nZnmE9Vv", "r5cscU3V4smJ", "gM3Tx6P9OB9K"] as const;
 
-/** Records of later versions, and why their keys are refused; `undefined` where they are not. */
+/**
+ * Records of later versions, and the reason why their keys are refused. `undefined` if they are
+ * not.
+ */
 const LATER: readonly [more: Record<string, unknown>, refusal: RegExp | undefined][] = [
   [{ color: "red" }, undefined],
   [{ version: 7 }, undefined],
@@ -75,7 +78,7 @@ describe("records of a later version", () => {
     });
   }
 
-  it("stay whole in a rotation, which is refused where a secret would stay good unseen", () => {
+  it("stay whole in a rotation, which is refused if it would leave an unknown secret valid", () => {
     const key = readRecord({ ...PLAIN, color: "red", limits: { images: "5/day" } });
     const { record } = rotateKey(key, HOUR_MS, parts);
     const { previous, digest: _, ...json } = toRecordJson(record);
@@ -93,14 +96,14 @@ describe("records of a later version", () => {
     assert.throws(() => rotateKey(unseen, 0, parts), /Cannot rotate this key: a later version/);
   });
 
-  it("are no records without an id and a digest, or with the key itself", () => {
+  it("are invalid without an id and a digest, or with the key itself", () => {
     const bad = [null, [], "x", {}, { id: "one" }, { ...PLAIN, digest: 5 }, { ...PLAIN, id: "" }];
     for (const value of [...bad, { id: "one", key: "a-key-of-my-own-0123" }]) {
       assert.throws(() => readRecord(value), InvalidRecord, JSON.stringify(value));
     }
   });
 
-  it("have a version only where they hold more than the first one knows", () => {
+  it("have a version only if they contain more than the first version knows", () => {
     const key = readRecord(PLAIN);
     assert.equal(toRecordJson(key)["version"], undefined);
     assert.equal(
@@ -119,7 +122,7 @@ describe("a file of keys with records of a later version", () => {
     return Buffer.concat(all);
   };
 
-  it("keeps each record as it is when another is changed, unreadable ones too", async () => {
+  it("keeps each record unchanged when another is changed, unreadable ones too", async () => {
     const later = LATER.map(([more], index) => ({
       ...PLAIN,
       id: `later-${index}`,
@@ -146,7 +149,7 @@ describe("a file of keys with records of a later version", () => {
     assert.equal((await changed.list({ limit: 100 })).length, records.length);
   });
 
-  it("is refused where it has a later version itself", async () => {
+  it("is refused if its own version is later", async () => {
     const bytes = Buffer.from(JSON.stringify({ version: STORED_FORMS + 1, keys: [PLAIN] }));
     await assert.rejects(readKeyFile(bytes), (error) => {
       return error instanceof BrokenFile &&
@@ -169,7 +172,7 @@ async function changeAll(keys: KeyAdministration): Promise<void> {
 }
 
 describe("keys that the first version wrote", () => {
-  it("are read from its file, and what is written there is read by it", async () => {
+  it("are read from its file, and it can read later changes", async () => {
     const keys = await readKeyFile(Buffer.from(FILE));
     assert.equal(keys.size, 3);
     assert.deepEqual(Array.from(keys.values(), (key) => JSON.parse(writeRecord(key))), RECORDS);
@@ -201,7 +204,7 @@ withRedis.describe("keys that the first version wrote to Redis", () => {
     await server.stop();
   });
 
-  it("are read, changed and added to, and it reads and finds them all", async () => {
+  it("are read, changed and extended, and it reads and finds them all", async () => {
     for (const [each, id] of Object.entries(REDIS.digests)) {
       assert.equal(await member.say({ digest: each }), id);
     }

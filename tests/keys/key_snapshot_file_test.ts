@@ -1,4 +1,4 @@
-/** The snapshot of keys in a file: what it keeps, for how long, and how processes share it. */
+/** The snapshot of keys in a file: its content, its lifetime, and how processes share it. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
@@ -45,7 +45,7 @@ describe("a snapshot of keys", () => {
   const ids = (snapshot: KeySnapshot, ...keys: GatewayKey[]) =>
     keys.map((key) => snapshot.find(key.digest)?.id);
 
-  it("has what was seen, by the secret before too, until a day has passed", async () => {
+  it("has the keys that were used, also by their previous secret, until a day has passed", async () => {
     const first = await open();
     assert.equal(first.isUsable, false);
     see(first, { ...ONE, previous: { digest: digest("before"), expiresAt: SOME_DAY + 5000 } });
@@ -66,7 +66,7 @@ describe("a snapshot of keys", () => {
     assert.equal(second.isUsable, false);
   });
 
-  it("is written again only for what has changed, or was seen an hour later", async () => {
+  it("is written again only for changes, or for keys that were used an hour later", async () => {
     const snapshot = await open();
     see(snapshot, ONE);
     await until(() => existsSync(file), "it is written");
@@ -83,7 +83,7 @@ describe("a snapshot of keys", () => {
     await snapshot.close();
   });
 
-  it("is shared by processes: each adds its keys, and what one heard of a change holds", async () => {
+  it("is shared by processes: each adds its keys, and a change that one hears of remains", async () => {
     const [here, there] = [await open(), await open()];
     see(here, ONE);
     await here.close();
@@ -94,8 +94,8 @@ describe("a snapshot of keys", () => {
     now += 1000;
     third.forget(ONE.digest);
     now += 1000;
-    // An answer that was asked for before the change, and a file that another process wrote before
-    // it heard.
+    // An answer to a question from before the change, and a file that another process wrote before
+    // it heard of the change.
     third.see(ONE, writeRecord(ONE), now - 1500);
     await there.close();
     await third.close();
@@ -103,7 +103,7 @@ describe("a snapshot of keys", () => {
     assert.deepEqual(ids(await open(), ONE, TWO), [undefined, "two"]);
   });
 
-  it("is not used where it is broken or cut, and then replaced", async () => {
+  it("is not used if it is broken or cut, and then replaced", async () => {
     const first = await open();
     for (const key of [ONE, TWO]) see(first, key);
     await first.close();
@@ -129,7 +129,7 @@ describe("a snapshot of keys", () => {
     }
   });
 
-  it("has a bounded number of keys, those that were seen last", async () => {
+  it("has a bounded number of keys, the last used ones", async () => {
     const snapshot = await open();
     const keys = Array.from({ length: 56_000 }, (_, index) => record(`key-${index}`));
     for (const key of keys) see(snapshot, key);

@@ -1,4 +1,4 @@
-/** Keys in a file: the suite of all stores, and what is true of files alone. */
+/** Keys in a file: the suite of all stores, and properties of files alone. */
 // runtimes: all
 // alone: it measures that a change holds within a second
 import assert from "node:assert/strict";
@@ -38,7 +38,7 @@ import {
   written,
 } from "./key_store_suite.ts";
 
-/** Looks at files twenty times as often. */
+/** Checks files twenty times as often. */
 const hasty: Clock = { ...systemClock, timer: (ms, fire) => systemClock.timer(ms / 20, fire) };
 
 const toText = (keys: readonly GatewayKey[]): string =>
@@ -62,7 +62,7 @@ class FilePlace {
     return store;
   }
 
-  /** A store as a command has it: nothing is watched. */
+  /** A store as a command has it: it does not watch the file. */
   command(clock = hasty): FileKeyStore {
     const report = (text: string): void => void this.reports.push(text);
     const state = new FileKeyUsageState(new SharedFile(this.file.replace(".json", ".state.json")), {
@@ -114,7 +114,7 @@ describe("a file of keys", () => {
       async (place) => assert.equal(await place.command().find(ONE.digest), undefined),
     ));
 
-  it("belongs to its owner only, and leaves no other file", () =>
+  it("is readable only by its owner, and leaves no other file", () =>
     within(toText([ONE]), async (place) => {
       const store = place.command();
       await store.change("two", () => TWO);
@@ -129,16 +129,16 @@ describe("a file of keys", () => {
       }
     }));
 
-  it("stays the service's when root changes it", () =>
+  it("keeps the service as its owner when root changes it", () =>
     within(toText([ONE]), async (place) => {
-      if (process.getuid?.() !== 0) return; // nobody else may give files away
+      if (process.getuid?.() !== 0) return; // only root can change a file's owner
       chownSync(place.file, 4711, 4712);
       await place.command().change("two", () => TWO);
       const { uid, gid, mode } = statSync(place.file);
       assert.deepEqual([uid, gid, mode & 0o777], [4711, 4712, 0o600]);
     }));
 
-  it("is made by the first key", () =>
+  it("is created by the first key", () =>
     within("", async (place) => {
       rmSync(place.file);
       const store = place.command();
@@ -198,7 +198,7 @@ describe("a file of keys", () => {
       assert.equal(existsSync(`${place.file}.lock`), false);
     }));
 
-  it("that can't be written stays as it was", () =>
+  it("that cannot be written stays as it was", () =>
     within(toText([ONE]), async (place) => {
       const [store, before] = [place.command(), readFileSync(place.file, "utf8")];
       symlinkSync(
@@ -221,7 +221,7 @@ describe("a file of keys", () => {
 });
 
 describe("unknown keys in a file", () => {
-  /** Tells how often it was glanced at, and holds back what was found. */
+  /** Counts the checks of the file, and can delay their results. */
   class Watched extends SharedFile {
     glances = 0;
     glanceGate: Promise<unknown> | undefined;
@@ -244,7 +244,7 @@ describe("unknown keys in a file", () => {
       clock: systemClock,
       report,
     });
-    // Nothing is watched: what is found was found by asking.
+    // The file is not watched: keys are found only by a look-up.
     const clock: Clock = {
       ...systemClock,
       timer: (ms, fire) => ms === 400 ? () => {} : timer(ms, fire),
@@ -254,7 +254,7 @@ describe("unknown keys in a file", () => {
     return { file, store };
   };
 
-  it("are looked for in the file before they are refused: they may have been made a moment ago", () =>
+  it("are looked up in the file before they are refused, because they can be a moment old", () =>
     within(toText([ONE]), async (place) => {
       const { file, store } = await open(place);
       const stranger = digest("stranger");
@@ -291,19 +291,19 @@ describe("unknown keys in a file", () => {
         for (const found of await Promise.all(shown)) assert.equal(found, undefined);
         await setImmediate();
       }
-      const mostGlances = 2 + performance.now() - start; // one a millisecond
+      const mostGlances = 2 + performance.now() - start; // one per millisecond
       assert.ok(file.glances <= mostGlances, `${file.glances} looks, ${mostGlances} at most`);
       store.close();
     }));
 
-  it("are not refused by a look that began before they were made", () =>
+  it("are not refused by a check that began before they were made", () =>
     within(toText([ONE]), async (place) => {
       const { file, store } = await open(place);
       const gate = Promise.withResolvers<void>();
       file.glanceGate = gate.promise;
       const stranger = store.find(digest("stranger"));
       await until(() => file.glances === 1, "it is looked at");
-      await new Promise((resolve) => setTimeout(resolve, 20)); // it has been by now
+      await new Promise((resolve) => setTimeout(resolve, 20)); // the check has read the file by now
       await place.command().change("two", () => TWO);
       file.glanceGate = undefined;
       const found = Array.from({ length: 3 }, () => store.find(TWO.digest));
@@ -314,7 +314,7 @@ describe("unknown keys in a file", () => {
       store.close();
     }));
 
-  it("wait for a file that is being read, for a second", () =>
+  it("wait at most a second for a file that is being read", () =>
     within(toText([ONE]), async (place) => {
       let [waits, expire] = [0, () => {}];
       const { file, store } = await open(place, (ms, fire) => {
@@ -354,7 +354,7 @@ describe("unknown keys in a file", () => {
 });
 
 describe("a file of keys that people write", () => {
-  it("keeps the keys before while it is broken or gone, says so once, and is never overwritten", () =>
+  it("uses the previous keys while it is broken or gone, reports it once, and is never overwritten", () =>
     within(toText([ONE]), async (place) => {
       const store = await place.open();
       const broken = toText([TWO]).slice(0, -9);
@@ -381,7 +381,7 @@ describe("a file of keys that people write", () => {
         ) {
           await assert.rejects(act, KeyStoreUnavailable);
         }
-        await new Promise((resolve) => setTimeout(resolve, 100)); // five looks
+        await new Promise((resolve) => setTimeout(resolve, 100)); // five checks
         assert.equal(place.reports.length, 1, place.reports.join("\n"));
         assert.equal((await store.find(ONE.digest))?.id, "one");
         assert.equal(existsSync(place.file) ? readFileSync(place.file, "utf8") : undefined, text);
@@ -398,7 +398,7 @@ describe("a file of keys that people write", () => {
       assert.deepEqual(place.reports, [`${place.file}: 1 keys hold from now on`]);
     }));
 
-  it("is read before it is changed, also when the change was not noticed yet", () =>
+  it("is read before it is changed, also if the last change was not noticed yet", () =>
     within(toText([ONE]), async (place) => {
       const store = await place.open({ ...systemClock, timer: () => () => {} });
       writeFileSync(place.file, toText([{ ...ONE, name: "by hand" }, TWO]));
@@ -409,7 +409,7 @@ describe("a file of keys that people write", () => {
       }
     }));
 
-  it("loses nothing to a change during its reading", () =>
+  it("loses nothing to a change during a read", () =>
     within(toText([ONE]), async (place) => {
       let look = (): void => {};
       const store = await place.open({
@@ -424,13 +424,12 @@ describe("a file of keys that people write", () => {
       assert.ok(await store.find(digest("three")) && await store.find(digest("key-2999")));
     }));
 
-  it("is read again when only its content tells that it changed", () =>
+  it("is read again if only its content shows that it changed", () =>
     within(toText([]), async (place) => {
       const store = await place.open();
       const time = new Date(SOME_DAY);
       for (const id of ["aaaa", "bbbb", "cccc"]) {
-        // The same size, the same file, the same time, as two writers in one tick of the clock can
-        // leave it.
+        // The same size, file and time, as two writers within one tick of the clock can leave it.
         const other = new FilePlace(toText([]));
         await other.command().change(id, () => record(id));
         writeFileSync(place.file, readFileSync(other.file));
@@ -440,7 +439,7 @@ describe("a file of keys that people write", () => {
       }
     }));
 
-  it("is refused at start where it is not as it should be, with the place", async () => {
+  it("is refused at the start if it has a mistake, with its place", async () => {
     const line = JSON.stringify(toKeyJson(ONE));
     const lines = (...keys: string[]) => `{"keys":[\n${keys.join("\n")}\n]}\n`;
     const faults: [text: string, expected: string][] = [
@@ -477,7 +476,7 @@ describe("a file of keys that people write", () => {
     }
   });
 
-  it("is refused at start where there is none, with what to do", () =>
+  it("is refused at the start if it is missing, with the fix", () =>
     within("", async (place) => {
       rmSync(place.file);
       await assert.rejects(
@@ -502,7 +501,7 @@ describe("a file of keys that people write", () => {
       assert.deepEqual(Array.from(open).filter((ms) => ms >= 1000), []);
     }));
 
-  it("is no longer looked at once the gateway ends, not even after a look that was under way", () =>
+  it("is no longer checked once the gateway ends, not even after a running check", () =>
     within(toText([ONE]), async (place) => {
       const timers: (() => void)[] = [];
       const store = await place.open({

@@ -1,4 +1,4 @@
-/** Keys that stand in the configuration. */
+/** Keys in the configuration. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -14,7 +14,7 @@ describeKeyStore("in the configuration", (keys) =>
     close: () => Promise.resolve(),
   }));
 
-describe("keys that stand in the configuration", () => {
+describe("keys in the configuration", () => {
   it("are stored as digests: the key itself is forgotten", async () => {
     const store = createInlineKeyStore([{ id: "own", key: "a-key-of-my-own-0123" }], digest);
     assert.deepEqual(await store.list({ limit: 2 }), [{
@@ -23,7 +23,7 @@ describe("keys that stand in the configuration", () => {
     }]);
   });
 
-  it("can't be changed, and the refusal says what to do", async () => {
+  it("cannot be changed, and the refusal states the fix", async () => {
     const store = new MemoryKeyStore([record("one")]);
     await assert.rejects(() => store.change(), (error) => {
       assert.ok(error instanceof KeyStoreError);
@@ -32,7 +32,7 @@ describe("keys that stand in the configuration", () => {
     });
   });
 
-  it("are refused where two have one secret, also one before a rotation", () => {
+  it("are refused if two have one secret, also one from before a rotation", () => {
     const previous = { digest: digest("one"), expiresAt: SOME_DAY };
     const twins = [
       [{ id: "one", digest: digest("one") }, { id: "two", digest: digest("one") }],
@@ -53,7 +53,7 @@ describe("keys that stand in the configuration", () => {
     }
   });
 
-  it("are refused where one is mistyped, without a word of it", () => {
+  it("are refused if one is mistyped, without quoting it", () => {
     const mistyped = "gk_000000000000_zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz_1vMJp3";
     assert.throws(() => createInlineKeyStore([{ id: "one", key: mistyped }], digest), (error) => {
       assert.ok(error instanceof ConfigError);

@@ -1,6 +1,6 @@
 /**
- * Keys in Redis while it is down, slow, empty, or answers nonsense: what the policy says, and never
- * a wait in a row.
+ * Keys in Redis while it is down, slow, empty, or answers nonsense: the answers that the policy
+ * requires, and never two waits in a row.
  */
 // runtimes: once
 // alone: it measures how long a look-up and the event loop take
@@ -22,11 +22,11 @@ const [ONE, TWO, STRANGER] = [record("one"), record("two"), {
   digest: digest("nobody has this one"),
 }];
 const MINUTE_MS = 60_000;
-/** What a look-up may take while Redis is silent. Milliseconds. */
+/** Longest look-up while Redis is silent. Milliseconds. */
 const NO_LONGER_MS = 100;
 const GONE = "key_store_unavailable";
 
-/** Whether something is answered without waiting for anything: no timer, no socket. */
+/** True if a promise settles without waiting for a timer or a socket. */
 async function isAtOnce(promise: Promise<unknown>): Promise<boolean> {
   let isSettled = false;
   promise.finally(() => isSettled = true);
@@ -37,7 +37,7 @@ async function isAtOnce(promise: Promise<unknown>): Promise<boolean> {
 const says = (member: Member, key: { digest: string }, answer: string, ms?: number) =>
   until(async () => await member.say(key) === answer, `a look-up says ${answer}`, ms);
 
-/** How long this process itself was away at the worst meanwhile. Milliseconds. */
+/** Runs `act`. `lagMs`: longest time during which this process had no turn. Milliseconds. */
 async function measured<T>(
   act: () => Promise<T>,
 ): Promise<{ result: T; ms: number; lagMs: number }> {
@@ -60,8 +60,8 @@ async function measured<T>(
 }
 
 /**
- * A wire to a server that can be cut without a word: what was open stays open, and nothing comes
- * through.
+ * A connection to a server that can be cut silently: open connections stay open, and nothing
+ * passes.
  */
 async function layWire(
   port: number,
@@ -96,7 +96,7 @@ async function layWire(
 }
 
 withRedis.describe("keys in a Redis that is down", () => {
-  it("stay good for the stated time where they are known; other keys are not called unknown", () =>
+  it("stay valid for the stated time if they are known; other keys are not called unknown", () =>
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE, TWO);
       const member = await fleet.join();
@@ -124,14 +124,14 @@ withRedis.describe("keys in a Redis that is down", () => {
       }
     }));
 
-  it("that were announced to have changed are not good any more", () =>
+  it("with an announced change are no longer valid", () =>
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE, TWO);
       const member = await fleet.join();
       for (const key of [ONE, TWO]) assert.equal(await member.say(key), key.id);
       member.stopTime();
       await fleet.listening(2);
-      let isHeard = false; // by the store too: it has listened for longer
+      let isHeard = false; // the store has heard it too: it subscribed earlier
       member.client.listen("sallyport:changed", () => isHeard = true);
       await fleet.raw.publish("sallyport:changed", `${ONE.digest} ${digest("new")}`);
       await until(() => isHeard, "the change is announced");
@@ -141,7 +141,7 @@ withRedis.describe("keys in a Redis that is down", () => {
       assert.equal(await member.say(TWO), "two");
     }));
 
-  it("come back without a restart, and the operator hears of each once a minute at most", () =>
+  it("return without a restart, and each event is logged once a minute at most", () =>
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE);
       const member = await fleet.join();
@@ -162,7 +162,7 @@ withRedis.describe("keys in a Redis that is down", () => {
         assert.equal(recovery, "Redis answers again");
         member.pass(MINUTE_MS);
       }
-      // Within a minute there is nothing new to say.
+      // Within a minute there is nothing new to report.
       for (let round = 0; round < 3; round++) {
         await fleet.server.kill();
         await says(member, STRANGER, GONE);
@@ -172,7 +172,7 @@ withRedis.describe("keys in a Redis that is down", () => {
       assert.ok(member.reports.length <= 2, member.reports.join("\n"));
     }));
 
-  it("don't keep a gateway from its start", async () => {
+  it("do not prevent a gateway from starting", async () => {
     const port = await freePort();
     await Fleet.with(async (fleet) => {
       const { result: member, ms } = await measured(() =>
@@ -213,7 +213,7 @@ withRedis.describe("keys in a Redis that is silent", () => {
         firsts.ms <= NO_LONGER_MS + firsts.lagMs,
         `${firsts.ms} ms, ${firsts.lagMs} of them not its own`,
       );
-      // For as long as it is silent, also while it is asked whether it is back.
+      // For as long as Redis is silent, also during its probes.
       const endsAt = performance.now() + 1500;
       while (performance.now() < endsAt) {
         for (const [key, answer] of [[ONE, "one"], [TWO, GONE], [STRANGER, GONE]] as const) {
@@ -228,7 +228,7 @@ withRedis.describe("keys in a Redis that is silent", () => {
       assert.deepEqual(member.reports.slice(1), ["Redis answers again"]);
     }));
 
-  it("are asked for on a new connection when the old one leads nowhere", () =>
+  it("are requested on a new connection when the old one is dead", () =>
     Fleet.with(async (fleet) => {
       const wire = await layWire(fleet.server.port);
       try {
@@ -240,7 +240,7 @@ withRedis.describe("keys in a Redis that is silent", () => {
         assert.equal(await member.say(STRANGER), GONE);
         member.pass(10_000);
         await says(member, STRANGER, "unknown", 10_000);
-        // And what is announced is heard again.
+        // Announcements are received again.
         await fleet.listening(3);
       } finally {
         wire.close();
@@ -262,8 +262,8 @@ withRedis.describe("keys in a Redis that is silent", () => {
     }));
 });
 
-withRedis.describe("keys in a Redis that is not what it was", () => {
-  it("are not strangers all at once when it comes back empty", () =>
+withRedis.describe("keys in a Redis that has changed", () => {
+  it("are not all called unknown when it returns empty", () =>
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE, TWO);
       const member = await fleet.join();
@@ -281,7 +281,7 @@ withRedis.describe("keys in a Redis that is not what it was", () => {
       await fleet.fill(ONE, TWO);
       member.pass(STALE_MS);
       for (const key of [ONE, TWO]) await says(member, key, key.id);
-      // These may not be all that it had: that is for the operator to say.
+      // These may not be all of its keys. The operator must confirm that.
       assert.equal(await member.say(STRANGER), GONE);
       assert.equal(
         await (await fleet.join()).say(STRANGER),
@@ -296,8 +296,8 @@ withRedis.describe("keys in a Redis that is not what it was", () => {
       assert.equal(await member.store.confirm(), true);
       await says(member, STRANGER, "unknown");
       assert.equal(await member.store.confirm(), false);
-      // A part of it gone, as by a limit of its memory: then not even a gateway that is new here
-      // can tell.
+      // Redis has lost a part of its data, for example by a memory limit. Then not even a gateway
+      // that is new here can detect it.
       for (const lost of ["sallyport:digests", "sallyport:keys"]) {
         await fleet.fill(ONE, TWO);
         await says(member, ONE, "one");
@@ -319,7 +319,7 @@ withRedis.describe("keys in a Redis that is not what it was", () => {
       assert.equal(await fresh.say(STRANGER), "unknown");
     }));
 
-  it("fail one by one where it answers errors, and the others go on at once", () =>
+  it("fail one by one if it answers errors, and the others work at once", () =>
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE, TWO);
       const member = await fleet.join();
@@ -344,7 +344,7 @@ withRedis.describe("keys in a Redis that is not what it was", () => {
       assert.equal(member.client.health.isUp, true);
     }));
 
-  it("are not looked for in something else that listens there", async () => {
+  it("are not looked up in another kind of server that listens there", async () => {
     const sockets = new Set<Socket>();
     const server = createServer((socket) => {
       sockets.add(socket.on("error", () => {}));
@@ -369,7 +369,7 @@ withRedis.describe("keys in a Redis that is not what it was", () => {
   });
 
   // Regression: an unhandled rejection ends the process.
-  it("leave no failure unheard, whatever happens at once", async () => {
+  it("leave no rejection unhandled, also for simultaneous failures", async () => {
     const unheard: unknown[] = [];
     const hear = (reason: unknown) => void unheard.push(reason);
     process.on("unhandledRejection", hear);
@@ -378,7 +378,7 @@ withRedis.describe("keys in a Redis that is not what it was", () => {
         await fleet.fill(ONE, TWO);
         const member = await fleet.join();
         await fleet.listening(2);
-        // Redis forbids to listen from now on.
+        // From now on Redis refuses subscriptions.
         await fleet.raw.call("ACL", "SETUSER", "default", "resetchannels");
         await fleet.raw.call("CLIENT", "KILL", "TYPE", "pubsub");
         await until(

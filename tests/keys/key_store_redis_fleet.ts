@@ -14,15 +14,15 @@ import { SharedFile } from "../../src/storage/shared_file.ts";
 import { type RedisServer, startRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 
-/** How a gateway's store differs from the usual one. */
+/** Differences of a gateway's store from the usual one. */
 export interface MemberOptions {
   readonly timer?: Clock["timer"] | undefined;
   readonly snapshot?: string | undefined;
 }
 
-/** A gateway's store. Its clock can be put forward, or stopped. */
+/** A gateway's store. Its clock can be moved forward, or stopped. */
 export class Member {
-  /** What the operator was told. */
+  /** Messages for the operator. */
   readonly reports: string[] = [];
   /** Lines of the store for the operator. */
   readonly told: string[] = [];
@@ -33,8 +33,8 @@ export class Member {
 
   /**
    * @param target Redis, or its URL
-   * @param options Where its timers come from, the runtime's if left out; the file of its snapshot,
-   * if it has one
+   * @param options The source of its timers (default: the runtime). The file of its snapshot, if it
+   * has one
    */
   constructor(
     target: string | RedisTarget,
@@ -58,12 +58,12 @@ export class Member {
     this.#ahead += ms;
   }
 
-  /** From now on no time passes: what is known stays fresh. */
+  /** Stops time: known keys stay fresh. */
   stopTime(): void {
     this.#stoppedAt = systemClock.monotonic();
   }
 
-  /** What a look-up says: an id, `unknown`, or the code of the error. */
+  /** The result of a look-up: an id, `unknown`, or the code of the error. */
   async say({ digest }: Pick<GatewayKey, "digest">): Promise<string> {
     try {
       return (await this.store.find(digest))?.id ?? "unknown";
@@ -92,7 +92,7 @@ export class Fleet {
     this.raw.on("error", () => {});
   }
 
-  /** Does something with a fleet, and clears up after it. */
+  /** Runs a function with a fleet, and closes the fleet. */
   static async with(act: (fleet: Fleet) => Promise<void>): Promise<void> {
     const fleet = new Fleet(await startRedis());
     try {
@@ -120,13 +120,13 @@ export class Fleet {
     for (const key of keys) await writer.store.change(key.id, () => key);
   }
 
-  /** Waits until so many gateways listen to changes. */
+  /** Waits until the given number of gateways listen to changes. */
   async listening(count: number): Promise<void> {
     const isSo = async () => (await this.raw.pubsub("NUMSUB", "sallyport:changed"))[1] === count;
     await until(isSo, `${count} listen`, 10_000);
   }
 
-  /** How many scripts Redis has run. */
+  /** Returns the number of scripts that Redis has run. */
   async scripts(): Promise<number> {
     const stats = await this.raw.info("commandstats");
     let calls = 0;

@@ -1,4 +1,4 @@
-/** Keys in Redis: the suite of all stores, and what is true of Redis alone while it is well. */
+/** Keys in Redis: the suite of all stores, and properties of a healthy Redis alone. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { setImmediate } from "node:timers/promises";
@@ -97,7 +97,7 @@ withRedis.describe("a change of keys in Redis", () => {
       await fleet.fill(ONE, TWO);
       const [here, there] = [await fleet.join(), await fleet.join()];
       await fleet.listening(3);
-      there.stopTime(); // nothing that it knows grows old
+      there.stopTime(); // its known keys do not age
       assert.equal(await there.say(ONE), "one");
       assert.equal(await there.say(record("new")), "unknown");
       await here.store.change("one", (key = assert.fail()) => revokeKey(key, SOME_DAY));
@@ -106,7 +106,7 @@ withRedis.describe("a change of keys in Redis", () => {
         (await there.store.find(ONE.digest))?.revokedAt === SOME_DAY &&
         await there.say(record("new")) === "new";
       await until(isHeard, "the change is heard", CHANGE_HOLDS_MS);
-      // Also by those whose connection was lost meanwhile.
+      // Gateways whose connection was lost hear it too.
       await fleet.raw.call("CLIENT", "KILL", "TYPE", "pubsub");
       await fleet.listening(3);
       await here.store.change("two", (key = assert.fail()) => revokeKey(key, SOME_DAY));
@@ -117,14 +117,14 @@ withRedis.describe("a change of keys in Redis", () => {
       );
     }));
 
-  it("holds within a second though its message is lost", () =>
+  it("applies within a second although its message is lost", () =>
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE, TWO);
       const [here, there] = [await fleet.join(), await fleet.join()];
       for (const key of [ONE, TWO]) assert.equal(await there.say(key), key.id);
       await fleet.raw.call("CLIENT", "KILL", "TYPE", "pubsub");
       await here.store.change("one", (key = assert.fail()) => revokeKey(key, SOME_DAY));
-      // And one that nobody announces.
+      // This change is not announced.
       await fleet.raw.hset(
         "sallyport:keys",
         "two",
@@ -132,14 +132,14 @@ withRedis.describe("a change of keys in Redis", () => {
       );
       const startedAt = performance.now();
       for (let isOver = false; !isOver;) {
-        isOver = performance.now() - startedAt >= CHANGE_HOLDS_MS; // before the look: those under way count
+        isOver = performance.now() - startedAt >= CHANGE_HOLDS_MS; // running look-ups count
         const [one, two] = [await there.store.find(ONE.digest), await there.store.find(TWO.digest)];
         if (isOver) assert.deepEqual([one?.revokedAt, two?.disabled], [SOME_DAY, true]);
         await new Promise((resolve) => setTimeout(resolve, 5));
       }
     }));
 
-  it("that is announced while an older answer is under way is not covered by it", async () => {
+  it("that is announced while an older answer is on its way is not replaced by it", async () => {
     const answers: ((answer: unknown) => void)[] = [];
     let announce = (_: string): void => {};
     const connection = {
@@ -192,7 +192,7 @@ withRedis.describe("keys in Redis", () => {
       await until(() => !(member.store.find(ONE.digest) instanceof Promise), "and known anew");
     }));
 
-  it("are known in a bounded number: a flood of unknown digests evicts nothing", () =>
+  it("are cached in a bounded number: a flood of unknown digests evicts nothing", () =>
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE);
       const member = await fleet.join({ timeoutMs: 5000 }); // a busy machine is no outage
@@ -221,7 +221,7 @@ withRedis.describe("keys in Redis", () => {
       assert.equal(await member.say(ONE), "one");
     }));
 
-  it("are listed over many pages, whatever is missing among them", () =>
+  it("are listed over many pages, also with missing keys among them", () =>
     Fleet.with(async (fleet) => {
       const member = await fleet.join();
       const keys = Array.from(
@@ -248,7 +248,7 @@ withRedis.describe("keys in Redis", () => {
       assert.deepEqual(await list({ limit: 9999 }), left);
     }));
 
-  it("are refused one by one where a record is broken, with what to do", () =>
+  it("are refused one by one if a record is broken, with the fix", () =>
     Fleet.with(async (fleet) => {
       await fleet.fill(ONE, TWO);
       const member = await fleet.join();
@@ -291,16 +291,16 @@ withRedis.describe("keys in Redis", () => {
       ]);
       assert.equal(member.client.health.isUp, true);
       assert.equal(member.reports.length, 1, member.reports.join("\n"));
-      // Done as it was told: then nobody has this digest, until somebody has it again.
+      // After the recommended fix, no key has this digest until one is added.
       await fleet.raw.hdel("sallyport:keys", "two");
       assert.equal(await member.say(TWO), "unknown");
       await member.store.change("three", () => ({ ...TWO, id: "three" }));
       assert.equal(await member.say(TWO), "three");
     }));
 
-  it("have their last uses written a part at a time, also those that Redis missed", () =>
+  it("have their last uses written in parts, including uses that Redis missed", () =>
     Fleet.with(async (fleet) => {
-      // What is written every five seconds is written every fifty milliseconds.
+      // Intervals of five seconds are fifty milliseconds here.
       const timer = (ms: number, fire: () => void) =>
         systemClock.timer(ms === 5000 ? 50 : ms, fire);
       const member = await fleet.join({ timer });

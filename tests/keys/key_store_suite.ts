@@ -1,4 +1,4 @@
-/** What every store of keys does, wherever it keeps them. */
+/** Tests of every store of keys, wherever it stores them. */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { describe, it } from "@std/testing/bdd";
@@ -11,38 +11,38 @@ import {
 } from "../../src/keys/key_store.ts";
 import { until } from "../support/until.ts";
 
-/** A change holds everywhere within this. Milliseconds. */
+/** A change applies everywhere within this time. Milliseconds. */
 export const CHANGE_HOLDS_MS = 1000;
 export const HOUR_MS = 3_600_000;
 
 /** SHA-256 as 64 hexadecimal digits. */
 export const digest = (text: string): string => createHash("sha256").update(text).digest("hex");
 
-/** Some day: records hold whole milliseconds. */
+/** An example day: records contain whole milliseconds. */
 export const SOME_DAY: number = Date.UTC(2026, 10, 21);
 
-/** A key's record; its digest is that of its id. */
+/** A key's record. Its digest is computed from its id. */
 export function record(id: string, more: Partial<GatewayKey> = {}): GatewayKey {
   return { id, digest: digest(id), createdAt: SOME_DAY, ...more };
 }
 
-/** A record as it is written: without fields that have no value. */
+/** A record in its written form: without fields that have no value. */
 export const written = (key: GatewayKey | undefined): unknown =>
   JSON.parse(JSON.stringify(key ?? null));
 
-/** A place where keys are, and gateways that look there. */
+/** A storage of keys, and gateways that read it. */
 export interface Place {
-  /** Another gateway's store over the same keys. Closed with the place. */
+  /** Another gateway's store over the same keys. It is closed with the storage. */
   open(): Promise<KeyRegistry>;
-  /** Writes what stores write lazily, as a gateway does at its end. */
+  /** Writes the data that stores write lazily, as a gateway does at its end. */
   flush(store: KeyRegistry): Promise<void>;
   close(): Promise<void>;
 }
 
-/** Makes a place with keys, oldest first. */
+/** Makes a storage with keys, oldest first. */
 export type MakePlace = (keys: readonly GatewayKey[]) => Promise<Place>;
 
-/** Everything that a record can hold. */
+/** All fields of a record. */
 const FULL: GatewayKey = {
   id: "full",
   digest: digest("full"),
@@ -89,7 +89,7 @@ async function within(
 
 const idsOf = (keys: readonly GatewayKey[]) => keys.map(({ id }) => id);
 
-/** Describes what stores do that only give keys. */
+/** Tests of stores that can only be read. */
 export function describeKeyStore(where: string, make: MakePlace): void {
   describe(`keys ${where}`, () => {
     it("are found by their digest, and by the one before the last rotation", () =>
@@ -102,7 +102,7 @@ export function describeKeyStore(where: string, make: MakePlace): void {
         }
       }));
 
-    it("are got by their id, whole", () =>
+    it("are returned whole by their id", () =>
       within(make, [FULL, ...THREE], async ({ open }) => {
         const store = await open();
         assert.deepEqual(written(await store.get("full")), written(FULL));
@@ -112,7 +112,7 @@ export function describeKeyStore(where: string, make: MakePlace): void {
         }
       }));
 
-    it("are listed the newest first, a page at a time", () =>
+    it("are listed from the newest, a page at a time", () =>
       within(make, THREE, async ({ open }) => {
         const store = await open();
         assert.deepEqual(idsOf(await store.list({ limit: 10 })), ["third", "second", "first"]);
@@ -128,7 +128,7 @@ export function describeKeyStore(where: string, make: MakePlace): void {
         );
       }));
 
-    it("are not listed after a missing key, which would list them again for ever", () =>
+    it("are not listed after a missing key, which would list them again forever", () =>
       within(make, THREE, async ({ open }) => {
         const store = await open();
         await assert.rejects(() => store.list({ limit: 2, after: "fourth" }), KeyStoreError);
@@ -149,7 +149,7 @@ export function describeKeyStore(where: string, make: MakePlace): void {
         assert.deepEqual(await store.list({ limit: 10, search: "nobody" }), []);
       }));
 
-    it("may be none at all", () =>
+    it("can be none at all", () =>
       within(make, [], async ({ open }) => {
         const store = await open();
         assert.deepEqual(await store.list({ limit: 10 }), []);
@@ -160,7 +160,7 @@ export function describeKeyStore(where: string, make: MakePlace): void {
   });
 }
 
-/** Describes what stores do beyond that, where keys can be changed. */
+/** Additional tests of stores whose keys can be changed. */
 export function describeKeyRegistry(where: string, make: MakePlace): void {
   describeKeyStore(where, make);
 
@@ -180,7 +180,7 @@ export function describeKeyRegistry(where: string, make: MakePlace): void {
         assert.deepEqual(idsOf(await store.list({ limit: 2 })), [made.id, "third"]);
       }));
 
-    it("replace a key in its place, and its old digests with it", () =>
+    it("replace a key, also in the order, and its old digests with it", () =>
       within(make, THREE, async ({ open }) => {
         const store = await open();
         for (const text of ["second", "second before"]) await store.find(digest(text));
@@ -254,11 +254,11 @@ export function describeKeyRegistry(where: string, make: MakePlace): void {
         }
       }));
 
-    it("hold on every gateway within a second", () =>
+    it("apply to every gateway within a second", () =>
       within(make, THREE, async ({ open }) => {
         const [here, there] = [await open(), await open()];
         const { record: made } = createKey({}, { digest, now: SOME_DAY + 9000 });
-        // What a gateway has been asked for already, it knows: also that it knows nobody.
+        // A gateway caches its look-ups, also without a result.
         assert.equal((await there.find(digest("first")))?.revokedAt, undefined);
         assert.equal(await there.find(made.digest), undefined);
         assert.ok(await there.find(digest("second before")));
@@ -284,7 +284,7 @@ export function describeKeyRegistry(where: string, make: MakePlace): void {
         }
       }));
 
-    it("leave a note of each key's last use, of whichever exchange it was", () =>
+    it("record each key's last use, by whichever exchange", () =>
       within(make, THREE, async ({ open, flush }) => {
         const [here, there] = [await open(), await open()];
         here.used("first", SOME_DAY + 2000);
@@ -295,7 +295,7 @@ export function describeKeyRegistry(where: string, make: MakePlace): void {
         assert.deepEqual(await here.lastUsed(asked), expected);
         await flush(here);
         assert.deepEqual(await there.lastUsed(asked), expected);
-        // Another gateway, where the key was used before that.
+        // Another gateway, which used the first key earlier.
         there.used("first", SOME_DAY + 1500);
         there.used("second", SOME_DAY + 4000);
         await flush(there);

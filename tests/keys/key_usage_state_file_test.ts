@@ -1,4 +1,4 @@
-/** What is remembered of keys beside their file: last uses and spent budgets. */
+/** The state of keys next to their file: last uses and spent budgets. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -23,7 +23,7 @@ const PROVIDER: LimitSubject = {
   limits: { budget: { limit: 5000, period: "month" } },
 };
 
-/** A gateway on some day, whose clock stands still. Its timers fire when they are told to. */
+/** A gateway on a given day, whose clock stands still. A test fires its timers. */
 class Gateway {
   readonly reports: string[] = [];
   readonly timers: { ms: number; fire: () => void }[] = [];
@@ -55,10 +55,10 @@ class Gateway {
     return this.limiter.standings([subject]).find(({ name }) => name === "budget")?.used;
   }
 
-  /** Fires the timers that are due; returns when their work is over. */
+  /** Fires the timers that are due. Resolves when their work is done. */
   async write(): Promise<void> {
     for (const { fire } of this.timers.splice(0)) fire();
-    await this.state.lastUsed([]).catch(() => {}); // in turn
+    await this.state.lastUsed([]).catch(() => {}); // after all earlier work
   }
 }
 
@@ -72,7 +72,7 @@ async function within(act: (folder: string, file: string) => Promise<void>): Pro
 }
 
 describe("the state of keys", () => {
-  it("outlives the gateway: last uses and what budgets have spent", () =>
+  it("outlives the gateway: last uses and spent budgets", () =>
     within(async (folder) => {
       const before = new Gateway(folder);
       await before.state.start();
@@ -86,7 +86,7 @@ describe("the state of keys", () => {
       const used = new Map([["one", SOME_DAY], ["__proto__", SOME_DAY + 5]]);
       assert.deepEqual(await after.state.lastUsed(["one", "two", "__proto__"]), used);
       assert.deepEqual([after.spent(), after.spent(PROVIDER)], [500, 70]);
-      // A day later the budget of the day begins anew, that of the month goes on.
+      // A day later the daily budget starts again, and the monthly budget continues.
       const later = new Gateway(folder, SOME_DAY + 24 * HOUR_MS);
       await later.state.start();
       assert.deepEqual([later.spent(), later.spent(PROVIDER)], [0, 70]);
@@ -115,7 +115,7 @@ describe("the state of keys", () => {
       }
     }));
 
-  it("is written every few seconds where something has changed, and not where nothing has", () =>
+  it("is written every few seconds if it has changed, and not otherwise", () =>
     within(async (folder, file) => {
       const { state, timers, write, spend } = bound(new Gateway(folder));
       await state.start();
@@ -129,7 +129,7 @@ describe("the state of keys", () => {
       assert.deepEqual(timers, []);
     }));
 
-  it("loses no use that comes while it is written", () =>
+  it("loses no use that occurs during a write", () =>
     within(async (folder) => {
       const gateway = new Gateway(folder);
       await gateway.state.start();
@@ -146,7 +146,7 @@ describe("the state of keys", () => {
       assert.equal((await new Gateway(folder).state.lastUsed(ids)).size, 50);
     }));
 
-  it("is written to its end before the gateway ends, and then no more", () =>
+  it("is written completely before the gateway ends, and then no more", () =>
     within(async (folder, file) => {
       const gateway = new Gateway(folder);
       await gateway.state.start();
@@ -176,7 +176,7 @@ describe("the state of keys", () => {
       assert.deepEqual(await next.state.lastUsed(["two"]), new Map([["two", SOME_DAY + 2]]));
     }));
 
-  it("that is broken is refused at start, with what to do", async () => {
+  it("that is broken is refused at the start, with the fix", async () => {
     const faults = [
       "",
       "{",
@@ -250,7 +250,7 @@ describe("the state of keys", () => {
       );
     }));
 
-  it("that can't be written is kept and said once, until it can", () =>
+  it("that cannot be written is kept and reported once, until a write succeeds", () =>
     within(async (folder, file) => {
       const gateway = new Gateway(folder);
       await gateway.state.start();
@@ -277,7 +277,7 @@ describe("the state of keys", () => {
     }));
 });
 
-/** The parts of a gateway, to be named alone. */
+/** The parts of a gateway as separate names. */
 function bound(gateway: Gateway) {
   const { state, timers } = gateway;
   return {

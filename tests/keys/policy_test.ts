@@ -1,6 +1,5 @@
 /**
- * What a gateway key may do: expiry, providers, and models against a reference of regular
- * expressions.
+ * Permissions of a gateway key: expiry, providers, and models compared with regular expressions.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -65,7 +64,7 @@ describe("a policy", () => {
     );
   });
 
-  it("refuses foreign providers, by the whole name", () => {
+  it("refuses other providers, by the whole name", () => {
     assert.equal(admitKey(key, "anything", 0), key);
     const outcomes = {
       a: "ok",
@@ -84,7 +83,7 @@ describe("a policy", () => {
     for (const providers of [[], ["*"]]) {
       assert.equal(codeOf(() => admitKey({ ...key, providers }, "a", 0)), "provider_not_allowed");
     }
-    // Who may not even come in is not told where it may go.
+    // A refused key does not learn which providers it could call.
     assert.equal(
       codeOf(() => admitKey({ ...key, expiresAt: 1, providers: [] }, "a", 2)),
       "invalid_gateway_key",
@@ -92,25 +91,25 @@ describe("a policy", () => {
   });
 
   for (const [name, [pattern, model, isAllowed]] of Object.entries(MODELS)) {
-    it(`takes "${pattern}" for ${name}`, () => {
+    it(`applies "${pattern}" to ${name}`, () => {
       assert.equal(isMatch(pattern, model), isAllowed, "the reference says otherwise");
       assert.equal(modelCode([pattern], model), isAllowed ? "ok" : "model_not_allowed");
     });
   }
 
-  it("allows every model without a list, none with an empty one, and what any pattern allows", () => {
+  it("allows every model without a list, none with an empty list, and models that match any pattern", () => {
     assert.equal(modelCode(undefined, "anything"), "ok");
     assert.equal(modelCode([], "anything"), "model_not_allowed");
     assert.equal(modelCode(["x", "any*", "y"], "anything"), "ok");
     assert.equal(modelCode(["x", "y"], "anything"), "model_not_allowed");
   });
 
-  it("matches models as a regular expression would, whatever the pattern", () => {
+  it("matches models as a regular expression would, for any pattern", () => {
     const odd = fc.constantFrom("a", "b", "ab", "*", "**", "-", ".", "(", "$", "\\", "\n");
     const dense = fc.constantFrom("a", "b", "*");
     const text = fc.oneof(fc.array(odd, { maxLength: 8 }), fc.array(dense, { maxLength: 7 }))
       .map((pieces) => pieces.join(""));
-    // A name that was made from the pattern, or nearly so: else most pairs would not match at all.
+    // A name made from the pattern, or a similar one. Otherwise most pairs would not match.
     const pair = fc.oneof(
       fc.tuple(text, text),
       fc.tuple(text, fc.constantFrom("", "a", "b", "ab", "ba"), fc.nat(20)).map(
@@ -134,7 +133,7 @@ describe("a policy", () => {
     );
   });
 
-  it("is not made slow by a pattern", () => {
+  it("stays fast for any pattern", () => {
     const started = performance.now();
     assert.equal(modelCode([`${"a*".repeat(120)}b`], "a".repeat(256)), "model_not_allowed");
     assert.ok(performance.now() - started < 500, "a pattern of many stars took too long");

@@ -1,7 +1,4 @@
-/**
- * Tokens that are looked for in any text: found wherever they stand, at a cost that the text can't
- * raise.
- */
+/** Tokens in any text: they are found anywhere, at a cost that the text cannot raise. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -13,7 +10,7 @@ const token = (claims: Record<string, unknown>): string =>
 const found = (text: string) => Array.from(findClaims(text));
 
 describe("tokens in a text", () => {
-  it("are found whatever stands before and after them", () => {
+  it("are found next to any other text", () => {
     const claims = { iss: "https://id.example", aud: "x" };
     const text = token(claims);
     for (
@@ -37,8 +34,7 @@ describe("tokens in a text", () => {
     assert.deepEqual(found(token({ filler: "x".repeat(MAX_TOKEN_LENGTH) })), []);
     assert.equal(found(`${token({ iss: "a" })} `.repeat(10)).length, 10);
     assert.equal(found(`${token({ iss: "a" })} `.repeat(1000)).length, 20);
-    // What is no token counts too: each attempt costs some microseconds, and a body has room for
-    // millions.
+    // Failed attempts count too: each costs some microseconds, and a body has room for millions.
     assert.deepEqual(found(`${".eyJ".repeat(20)} ${token({ iss: "a" })}`), []);
   });
 });

@@ -1,7 +1,7 @@
 /**
  * The first version of the form of records: samples that its build wrote (2026-11-22), in a file
- * and in Redis, and the rules by which it reads. It knows no `version`, and refuses whatever it
- * does not know.
+ * and in Redis, and its rules for reading. It does not know `version`, and refuses every unknown
+ * field.
  */
 import assert from "node:assert/strict";
 
@@ -17,8 +17,8 @@ export const FILE = `{"keys":[
 export const RECORDS: readonly Record<string, unknown>[] = JSON.parse(FILE).keys;
 
 /**
- * What the same keys are in Redis: hash of id -> record, hash of digest -> id, ids by their times,
- * last uses.
+ * The same keys in Redis: hash of id -> record, hash of digest -> id, ids by their times, last
+ * uses.
  */
 export const REDIS: {
   readonly keys: Readonly<Record<string, string>>;
@@ -49,7 +49,7 @@ const isTime = matches(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z$/);
 const isDigest = matches(/^[0-9a-f]{64}$/);
 const isRate = matches(/^\d+[kMG]?\/(?:\d*)(?:s|min|h|d|day)$/);
 
-/** Strict: every member is known and as it should be. */
+/** Strict: every member is known and valid. */
 const objectOf = (checks: Readonly<Record<string, Check>>): Check => (value) =>
   typeof value === "object" && value !== null && !Array.isArray(value) &&
   Object.entries(value).every(([name, each]) =>
@@ -87,7 +87,8 @@ export function assertReadable(record: unknown): void {
 }
 
 /**
- * Fails unless the first version reads a file of keys, one key a line as it expects of a gateway.
+ * Fails unless the first version reads a file of keys, with one key per line, as it expects of a
+ * gateway.
  */
 export function assertFileReadable(text: string): void {
   assert.match(text, /^\{"keys":\[\n[^]*\n\],"checksum":"[0-9a-f]{64}"\}\n$/);

@@ -1,6 +1,6 @@
 /**
- * Blocks of large limits that gateways take in advance from Redis: what passes, what is charged,
- * what goes back.
+ * Blocks of large limits that gateways reserve in Redis: admitted calls, charges, and returned
+ * amounts.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -19,19 +19,19 @@ import { until } from "../support/until.ts";
 import { expecting, keyWith, tokens, usedOf } from "./limits_suite.ts";
 
 const HOUR = 3_600_000;
-/** A limit that is divided, and the largest block of it. */
+/** A limit that is divided into blocks, and its largest block. */
 const LIMIT = 1_000_000;
 const BLOCK = LIMIT / 100;
 /** The price of a token in 10^-9 of a currency. */
 const PRICE = 250_000;
 const hourly = { tokens: { limit: LIMIT, windowMs: HOUR } };
 
-/** Deadlines that a busy machine keeps too. */
+/** Deadlines that a busy machine meets too. */
 const patient: Clock = {
   ...systemClock,
   timer: (ms, fire) => systemClock.timer(ms === CALL_MS ? 10_000 : ms, fire),
 };
-/** The clock of limiters: it passes as tests want it, and fires no timer. */
+/** The limiters' clock. Tests move it, and it fires no timer. */
 let passedMs = 0;
 const moved: Clock = {
   ...systemClock,
@@ -51,7 +51,7 @@ withRedis.describe("blocks of large limits in Redis", () => {
   beforeAll(async () => {
     server = await startRedis();
     members = await Promise.all([join(), join(), join()]);
-    for (const { limiter } of members) await limiter.start(); // now each knows of all
+    for (const { limiter } of members) await limiter.start(); // now each knows all others
   });
   afterAll(async () => {
     for (const member of members) await member.close();
@@ -67,7 +67,7 @@ withRedis.describe("blocks of large limits in Redis", () => {
   }
   const one = (): RedisLimiter => members[0]?.limiter ?? assert.fail();
   const other = (): RedisLimiter => members[1]?.limiter ?? assert.fail();
-  /** Lets the time pass after which gateways give back what they do not use. */
+  /** Lets time pass until gateways return the amounts that they do not use. */
   const rest = async () => {
     passedMs += 3000;
     for (const { limiter } of members) await limiter.start();
@@ -83,7 +83,7 @@ withRedis.describe("blocks of large limits in Redis", () => {
     return await count() - before;
   };
 
-  /** Calls of one key at three gateways, at random, until a part of them is refused. */
+  /** Calls of one key at three gateways, at random, until some of them are refused. */
   async function runCalls(
     key: LimitSubject,
     beside: LimitSubject,
@@ -93,7 +93,7 @@ withRedis.describe("blocks of large limits in Redis", () => {
     const queue = [...seed];
     const settlements: Promise<void>[] = [];
     let now = 0;
-    // A call counts as open until Redis knows what it has used. One connection keeps the order.
+    // A call counts as open until Redis knows its usage. One connection keeps the order.
     const settle = async (call: { endedAt: number }, client?: RedisClient) => {
       await new Promise(setImmediate);
       await client?.ask((redis) => redis.ping(), () => {});
@@ -113,7 +113,7 @@ withRedis.describe("blocks of large limits in Redis", () => {
           });
         } catch (error) {
           assert.ok(GatewayError.is(error));
-          if (error.limit === "team-requests") continue; // refused by the other one: it has used nothing
+          if (error.limit === "team-requests") continue; // by the other subject
         }
         for (let turn = 0; lease !== undefined && turn < turns; turn++) {
           await new Promise(setImmediate);
@@ -156,7 +156,7 @@ withRedis.describe("blocks of large limits in Redis", () => {
     turns: fc.nat(3),
   });
 
-  it("charge the truth, and pass no more than the stated bound, whatever callers do", async () => {
+  it("charge the real usage, and never exceed a limit by more than the stated bound, whatever callers do", async () => {
     let [passed, refused, scripts] = [0, 0, 0];
     await fc.assert(
       fc.asyncProperty(
@@ -179,7 +179,7 @@ withRedis.describe("blocks of large limits in Redis", () => {
           scripts += await scriptsFor(async () => calls = await runCalls(key, beside, seed));
           const limit = { key: "k", tokens: LIMIT, isStrict: mode === "strict", excused: 0 };
           assert.deepEqual(checkHistory(calls, limit, true).violations, []);
-          // Two other gateways may hold a block each.
+          // Two other gateways can have a block each.
           const lent = { ...limit, tokens: LIMIT - 2 * BLOCK, excused: Infinity };
           assert.deepEqual(checkHistory(calls, lent).violations, []);
           await rest();
@@ -232,7 +232,7 @@ withRedis.describe("blocks of large limits in Redis", () => {
     assert.deepEqual(await usedOf(one(), key), { tokens: sum });
   });
 
-  it("give back what a gateway does not use, when it rests, stops, or its limits change", async () => {
+  it("return unused amounts when a gateway is idle, stops, or its limits change", async () => {
     const key = keyWith(hourly);
     const spent = async () => (await usedOf(other(), key)).tokens ?? 0;
     const use = async (limiter: RedisLimiter, subject = key) => {
@@ -255,7 +255,7 @@ withRedis.describe("blocks of large limits in Redis", () => {
     assert.equal(await spent(), 12_000);
   });
 
-  it("leave a gateway that dies its block, which is a hundredth of the limit at most", async () => {
+  it("cost at most a hundredth of the limit if a gateway dies with its block", async () => {
     const key = keyWith(hourly);
     const dying = await join();
     for (let number = 0; number < 100; number++) {
@@ -266,7 +266,7 @@ withRedis.describe("blocks of large limits in Redis", () => {
     assert.ok(used > 10_000 && used <= 10_000 + BLOCK, `${used} tokens`);
   });
 
-  it("settle in a later window only what was not reserved", async () => {
+  it("settle in a later window only usage beyond the reservation", async () => {
     const key = keyWith({ tokens: { limit: LIMIT, windowMs: 300 } });
     const leases = await Promise.all(
       [1, 2].map(() => one().acquire([key], expecting(tokens(1000)))),
@@ -276,7 +276,7 @@ withRedis.describe("blocks of large limits in Redis", () => {
     assert.deepEqual(await usedOf(one(), key), { tokens: 0 });
     leases[1]?.release(tokens(1700));
     const { tokens: used } = await usedOf(one(), key);
-    assert.ok(used === 700 || used === 0, `${used} tokens`); // the next window may be over too
+    assert.ok(used === 700 || used === 0, `${used} tokens`); // the next window can be over too
   });
 
   it("never state a retry time before the end of the window, however late Redis receives the question", async () => {
@@ -297,7 +297,7 @@ withRedis.describe("blocks of large limits in Redis", () => {
     await use(1);
   });
 
-  it("tell what observed limits would have refused, and refuse nothing", async () => {
+  it("report the refusals of observed limits, and refuse nothing", async () => {
     const key = keyWith({ ...hourly, mode: "observe" });
     const take = async () => (await one().acquire([key], expecting(tokens(300_000)))).observed;
     assert.deepEqual([await take(), await take(), await take(), await take()], [
@@ -309,7 +309,7 @@ withRedis.describe("blocks of large limits in Redis", () => {
     assert.deepEqual(await usedOf(one(), key), { tokens: 1_200_000 });
   });
 
-  it("go on without Redis for what is left of them, and charge what goes beyond when it is back", async () => {
+  it("continue without Redis with the rest of the blocks, and charge additional usage when Redis is back", async () => {
     const own = await startRedis();
     const client = new RedisClient(own.url, { ...patient, timer: systemClock.timer }, () => {});
     await client.ready();

@@ -1,4 +1,4 @@
-/** The watch of budgets: periods, bounds, and what it asks limiters for. */
+/** The watch of budgets: periods, bounds, and its questions to limiters. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { setImmediate } from "node:timers";
@@ -33,7 +33,7 @@ describe("the watch of budgets", () => {
   const ratios = () => [...watch.ratios()];
   const thresholds = () => reached.map(({ threshold }) => threshold);
 
-  it("tells each threshold once in a period, and again in the next", () => {
+  it("reports each threshold once in a period, and again in the next", () => {
     for (const used of [10, 79, 80, 85, 79, 90, 100, 130]) watch.note([standing(used)], onReached);
     assert.deepEqual(reached.map(({ threshold, used }) => [threshold, used]), [[0.8, 80], [
       1,
@@ -48,7 +48,7 @@ describe("the watch of budgets", () => {
     assert.deepEqual(thresholds(), [0.8, 1, 0.8]);
   });
 
-  it("tells both at once where one call uses all", () => {
+  it("reports both at once if one call uses the whole budget", () => {
     watch.note([standing(0)], onReached)?.(amounts(500));
     assert.deepEqual(thresholds(), [0.8, 1]);
     assert.deepEqual(ratios(), [[["key:x", "tokens"], 5]]);
@@ -62,7 +62,7 @@ describe("the watch of budgets", () => {
     assert.deepEqual(thresholds(), [0.8, 0.8]);
   });
 
-  it("an exchange that ends late takes nothing back of what others have shown since", () => {
+  it("ignores an exchange that ends late if others have shown a higher usage since", () => {
     const settle = watch.note([standing(10)], onReached);
     watch.note([standing(60)], onReached);
     settle?.(amounts(5));
@@ -71,14 +71,14 @@ describe("the watch of budgets", () => {
     assert.deepEqual(ratios()[0]?.[1], 0.4, "what a limiter says is the truth");
   });
 
-  it("an exchange that ends in another period says nothing of it", () => {
+  it("ignores an exchange that ends in another period", () => {
     const settle = watch.note([standing(10)], onReached);
     now += DAY_MS;
     settle?.(amounts(500));
     assert.deepEqual([reached, ratios()], [[], []]);
   });
 
-  it("leaves out other limits, and a gateway's share of a budget", () => {
+  it("ignores other limits, and a gateway's share of a budget", () => {
     const subject: LimitSubject = {
       name: "key:x",
       limits: { tokens: { limit: 10, windowMs: 1000 }, budget: { limit: 100, period: "day" } },
@@ -91,7 +91,7 @@ describe("the watch of budgets", () => {
     assert.deepEqual([reached, ratios()], [[], []]);
   });
 
-  it("tells tokens from money of one subject", () => {
+  it("distinguishes tokens from money of one subject", () => {
     const spend = { limit: 1e9, period: "month", currency: "EUR" } as const;
     const subject: LimitSubject = {
       name: "team:t",
@@ -123,7 +123,7 @@ describe("the watch of budgets", () => {
     ]);
   });
 
-  it("asks for a budget that refuses, not more than once a second, and no more when it is known to be used up", async () => {
+  it("asks about a budget that refuses, at most once a second, and not after it is known to be used up", async () => {
     let asked = 0;
     let used = 95;
     const subject = subjectOf("key:x");
@@ -149,7 +149,7 @@ describe("the watch of budgets", () => {
     assert.deepEqual([asked, thresholds()], [2, [0.8, 1]]);
   });
 
-  it("a limiter that fails when it is asked does no harm", async () => {
+  it("is not affected by a limiter that fails when asked", async () => {
     const limiter: Limiter = {
       acquire: () => assert.fail(),
       status: () => Promise.reject(new Error("away")),

@@ -1,4 +1,6 @@
-/** What a call is charged at its end, through the front door: for each way in which it may end. */
+/**
+ * The charge of a call at its end, in requests to the gateway: for each way in which it can end.
+ */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { setImmediate } from "node:timers";
@@ -9,7 +11,7 @@ import { callRaw, openRaw, toRawRequest } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 
 const KEY = "a-gateway-key-of-a-team";
-/** A budget that no test reaches: it shows what is charged. Tokens. */
+/** A budget that no test reaches. It shows the charge. Tokens. */
 const BUDGET = 1_000_000_000;
 const MESSAGES = [{ role: "user", content: "Hi" }];
 const toUsage = (input: number, output: number) => ({
@@ -58,14 +60,14 @@ describe("the charge of a call", () => {
     headers: { ...gateway.headers, "gateway-auth": `Bearer ${KEY}` },
     body: JSON.stringify({ model: "test-1", ...fields }),
   });
-  /** What a limit says to a call that costs nothing. */
+  /** The charge of a limit, from the headers of a call without costs. */
   const charged = async (gateway: UnderTest, limit = "budget", most = BUDGET): Promise<number> => {
     const headers = { ...gateway.headers, "gateway-auth": `Bearer ${KEY}` };
     const answer = await callRaw(gateway.a, { method: "GET", path: "/v1/models", headers });
     return most -
       Number(new RegExp(`"${limit}";r=(\\d+)`).exec(answer.headers.ratelimit ?? "")?.[1] ?? NaN);
   };
-  /** Makes a call and leaves it at a moment. Resolves once its exchange is settled. */
+  /** Makes a call and leaves it at a given moment. Resolves once its exchange is settled. */
   async function leave(
     gateway: UnderTest,
     call: ReturnType<typeof toCall>,
@@ -104,7 +106,7 @@ describe("the charge of a call", () => {
       "the longest answer of any model": [{}, {}, 300_000],
     };
     for (const [name, [key, more, most]] of Object.entries(CAPS)) {
-      it(`takes no more of the budgets of its team and its provider than ${name} allows`, async () => {
+      it(`uses no more of the budgets of its team and its provider than ${name} allows`, async () => {
         const gateway = await start({ team: "own", ...key }, { limits, ...more }, {
           teams,
           prices,
@@ -146,7 +148,7 @@ describe("the charge of a call", () => {
       ],
     };
     for (const [name, [more, path, body, least, most]] of Object.entries(CONTEXTS)) {
-      it(`takes no more input of the budgets of its team and its provider than ${name}`, async () => {
+      it(`uses no more input of the budgets of its team and its provider than ${name}`, async () => {
         const gateway = await start({ team: "own" }, { limits, ...more }, {
           teams,
           prices,
@@ -161,7 +163,7 @@ describe("the charge of a call", () => {
     }
   });
 
-  it("is all that a strict limit has reserved for a call that is left, whatever earlier calls needed", async () => {
+  it("is the whole reservation of a strict limit for a call that is left, regardless of earlier calls", async () => {
     let isAnswered = true;
     answering = (response, { path }) => {
       if (path === "/v1/models" || isAnswered) response.end(plain(toUsage(30, 1)));
@@ -183,7 +185,7 @@ describe("the charge of a call", () => {
   });
 
   for (const status of [201, 202, 203, 206]) {
-    it(`is what a plain answer with the status ${status} states`, async () => {
+    it(`is the usage that a plain answer with the status ${status} states`, async () => {
       answering = (response) =>
         void response.writeHead(status, { "content-type": "application/json" }).end(
           plain(toUsage(30, 40)),
@@ -198,7 +200,7 @@ describe("the charge of a call", () => {
       assert.equal(await charged(gateway), 70);
     });
 
-    it(`is what a stream with the status ${status} states, which ends in an error where it breaks off`, async () => {
+    it(`is the usage that a stream with the status ${status} states, which ends in an error if it breaks off`, async () => {
       let isWhole = true;
       answering = (response, { path }) => {
         if (path === "/v1/models") return response.end("{}");
@@ -231,7 +233,7 @@ describe("the charge of a call", () => {
     });
   }
 
-  it("is what was reserved where the provider has accepted the call, and does the work later", async () => {
+  it("is the reservation if the provider accepts the call and does the work later", async () => {
     answering = (response) =>
       void response.writeHead(202, { "content-type": "application/json" }).end('{"id":"job-1"}');
     const gateway = await start({ limits: { budget: "1000M/month" } });
@@ -240,7 +242,7 @@ describe("the charge of a call", () => {
     assert.deepEqual([usage?.output, isEstimated], [500, true]);
   });
 
-  it("is not changed by what the calls of another key have stated", async () => {
+  it("is not affected by usage stated for calls of another key", async () => {
     const others = "a-gateway-key-of-another-team";
     const keys = [{ id: "caller", key: KEY, limits: { budget: "1000M/month" } }, {
       id: "other",
@@ -306,7 +308,7 @@ describe("the charge of a call", () => {
     });
   }
 
-  describe("whose input does not stand in the body", () => {
+  describe("with input outside the body", () => {
     const INPUT = 100_000;
     const delta = { type: "response.output_text.delta", delta: "Hello" };
     const completed = {
@@ -323,7 +325,7 @@ describe("the charge of a call", () => {
       role: "user",
       content: [{ type: "image_url", image_url: { url: "https://example.com/a.png" } }],
     }];
-    /** Whether the provider goes on: it does once the caller has left. */
+    /** True if the provider continues: it does so after the caller has left. */
     let hasLeft: Promise<unknown>;
     let left: (value?: unknown) => void;
     beforeEach(() => void (hasLeft = new Promise((resolve) => left = resolve)));
@@ -378,7 +380,7 @@ describe("the charge of a call", () => {
       },
     };
     for (const [name, { path, asked, type, before = "", after }] of Object.entries(WAYS)) {
-      it(`is what the provider states in the end, in ${name}`, async () => {
+      it(`is the usage that the provider states at the end, in ${name}`, async () => {
         answering = async (response, call) => {
           if (call.path === "/v1/models") return response.end("{}");
           if (before !== "") response.writeHead(200, { "content-type": type }).write(before);
@@ -408,7 +410,7 @@ describe("the charge of a call", () => {
       });
     }
 
-    it("is the same for a whole answer without a statement, whether or not its caller has left", async () => {
+    it("is the same for a whole answer without stated usage, whether or not its caller has left", async () => {
       answering = async (response, { path }) => {
         if (path === "/v1/models") return response.end("{}");
         await hasLeft;
@@ -427,7 +429,7 @@ describe("the charge of a call", () => {
       assert.deepEqual([usage, isEstimated], [gateway.records[1]?.usage, true]);
     });
 
-    it("is as much as that of recent calls where the provider never states it", async () => {
+    it("is as much as for recent calls if the provider never states usage", async () => {
       let isSilent = false;
       answering = (response, { path }) => {
         if (path === "/v1/models") return response.end("{}");
@@ -446,7 +448,7 @@ describe("the charge of a call", () => {
       assert.deepEqual([usage?.input, isEstimated, outcome], [INPUT, true, "client_closed"]);
     });
 
-    it("is estimated where the answer has no end: a caller that left has no more than 32 MiB read for it", async () => {
+    it("is estimated if the answer has no end: at most 32 MiB are read for a caller that left", async () => {
       const flood = `:${"x".repeat(1_048_576)}\n`;
       answering = async (response, call) => {
         if (call.path === "/v1/models") return response.end("{}");
@@ -470,7 +472,7 @@ describe("the charge of a call", () => {
     });
 
     for (const how of ["stopped", "left for longer than it lingers"]) {
-      it(`is what the provider states in the end, in a recorded call that is ${how}`, async () => {
+      it(`is the usage that the provider states at the end, in a recorded call that is ${how}`, async () => {
         answering = async (response, call) => {
           if (call.path === "/v1/models") return response.end("{}");
           response.writeHead(200, { "content-type": "text/event-stream" });
@@ -513,12 +515,12 @@ describe("the charge of a call", () => {
       });
     }
 
-    it("is what the provider states in the end, where the caller does not read until the deadline", async () => {
+    it("is the usage that the provider states at the end, if the caller does not read until the deadline", async () => {
       answering = (response, { path }) => {
         if (path === "/v1/models") return response.end("{}");
         response.writeHead(200, { "content-type": "text/event-stream" });
         response.write(event(delta));
-        // No counter takes it for output, and no buffer on the way has room for it.
+        // Comments do not count as output, and they are too large for the buffers on the way.
         for (let count = 0; count < 60; count++) response.write(`: ${"x".repeat(200_000)}\n\n`);
         response.end(event(completed));
       };
@@ -537,7 +539,7 @@ describe("the charge of a call", () => {
       ]);
     });
 
-    it("is at least 1,000 tokens where the provider never states it", async () => {
+    it("is at least 1,000 tokens if the provider never states usage", async () => {
       answering = (response) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
         response.write(event(delta), () => response.destroy());
@@ -556,7 +558,7 @@ describe("the charge of a call", () => {
       "sound": [200, "audio/mpeg"],
     };
     for (const [name, [status, type]] of Object.entries(ENDING)) {
-      it(`does not keep a call going whose answer is ${name}`, async () => {
+      it(`does not keep a call open whose answer is ${name}`, async () => {
         answering = (response) =>
           void response.writeHead(status, { "content-type": type }).write("x".repeat(100_000));
         const gateway = await start({ limits: { budget: "1000M/month" } });
@@ -569,7 +571,7 @@ describe("the charge of a call", () => {
       });
     }
 
-    it("says nothing about calls whose input stands in the body, which end when they are left", async () => {
+    it("does not apply to calls with input in the body: they end when they are left", async () => {
       answering = (response, { path }) => {
         if (path === "/v1/models") return response.end("{}");
         response.writeHead(200, { "content-type": "text/event-stream" });

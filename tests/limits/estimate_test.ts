@@ -1,6 +1,4 @@
-/**
- * Estimates of tokens: what is learned from stated usage, its bounds, and what nobody may teach.
- */
+/** Estimates of tokens: learning from stated usage, bounds, and usage that must not be learned. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -32,19 +30,19 @@ const teach = (
 };
 
 describe("estimates", () => {
-  it("begin with four bytes to a token, and a thousand tokens of output", () => {
+  it("begin with four bytes per token, and a thousand tokens of output", () => {
     assert.deepEqual(new TokenEstimator().expect(call()), { input: 1000, output: 1000 });
     assert.deepEqual(new TokenEstimator().consumed(call(), 7), { input: 1000, output: 7 });
   });
 
-  it("expect the maximum that the caller set, whatever was seen", () => {
+  it("expect the maximum that the caller set, regardless of earlier calls", () => {
     const estimator = new TokenEstimator();
     teach(estimator, 9, { input: 1000, output: 20 });
     assert.equal(estimator.expect(call({ maxOutput: 5 })).output, 5);
     assert.equal(estimator.expect(call({ maxOutput: 1e9 })).output, 1e9);
   });
 
-  it("learn how many bytes a token has, for each provider, model and key alone", () => {
+  it("learn bytes per token for each provider, model and key separately", () => {
     const estimator = new TokenEstimator();
     teach(estimator, 60, { input: 2000, output: 10 });
     const { input } = estimator.expect(call());
@@ -54,7 +52,7 @@ describe("estimates", () => {
     }
   });
 
-  it("learn no ratio from calls whose input stands elsewhere, and expect of such calls what recent ones had", () => {
+  it("learn no ratio from calls whose input is elsewhere, and expect for these the usage of recent ones", () => {
     const estimator = new TokenEstimator();
     teach(estimator, 20, { input: 100_000, output: 10 }, { isInputWhole: false });
     assert.equal(estimator.expect(call()).input, 1000);
@@ -68,7 +66,7 @@ describe("estimates", () => {
     assert.ok(estimator.expect(call()).input <= 1300);
   });
 
-  it("learn what is never relayed of an output, such as reasoning", () => {
+  it("learn output that is never relayed, such as reasoning", () => {
     const estimator = new TokenEstimator();
     for (let time = 0; time < 60; time++) {
       estimator.learn(call(), { total: 1300, input: 1000, output: 300 }, 100);
@@ -87,7 +85,7 @@ describe("estimates", () => {
     );
   });
 
-  it("expect what covers 95 of 100 recent calls of the same key and model", () => {
+  it("expect an amount that covers 95 of 100 recent calls of the same key and model", () => {
     const estimator = new TokenEstimator();
     for (let output = 1; output <= 20; output++) teach(estimator, 1, { input: 1000, output });
     assert.equal(estimator.expect(call()).output, 19);
@@ -102,15 +100,15 @@ describe("estimates", () => {
     assert.equal(estimator.expect(call()).output, 32_768, "there is a bound");
   });
 
-  it("expect no output of what never has any", () => {
+  it("expect no output from models that never have any", () => {
     const estimator = new TokenEstimator();
     teach(estimator, 3, { input: 1000 }, { model: "e" });
     assert.equal(estimator.expect(call({ model: "e" })).output, 0);
   });
 
-  // A caller may fill bodies with what no model reads, to make the gateway believe that text is
-  // free.
-  it("keep within bounds, whatever the bodies of a key are full of", () => {
+  // A caller can fill bodies with fields that no model reads, to make the gateway believe that text
+  // is free.
+  it("stay within bounds for any bodies of a key", () => {
     const [free, dear] = [new TokenEstimator(), new TokenEstimator()];
     teach(free, 10_000, { input: 1, output: 1 }, { inputBytes: 1_000_000 });
     assert.ok(free.expect(call({ inputBytes: 8000 })).input >= 1000);
@@ -124,7 +122,7 @@ describe("estimates", () => {
     assert.ok(dear.consumed(call(), 100).output <= 800);
   });
 
-  it("are whole numbers that are not negative, whatever is stated", () => {
+  it("are whole numbers that are not negative, for any statement", () => {
     const count = fc.oneof(fc.nat(), fc.constantFrom(0, 1, Number.MAX_SAFE_INTEGER));
     const seen = fc.record({
       usage: fc.record({ total: count, input: count, output: count }, { requiredKeys: ["total"] }),

@@ -1,6 +1,6 @@
 /**
- * Limits of tokens through the front door, beside a provider that knows the truth: nobody evades
- * them.
+ * Limits of tokens in requests to the gateway, with a provider that knows the real usage: no caller
+ * evades them.
  */
 // runtimes: bun, node
 // long: callers wait until their calls run into a deadline
@@ -20,17 +20,17 @@ import {
 import { until } from "../support/until.ts";
 
 const KEY = "a-gateway-key-of-an-evader";
-/** Tokens that the key may use in an hour. */
+/** Tokens that the key can use in an hour. */
 const LIMIT = 6000;
-/** A budget that nobody reaches: it shows what is charged beyond the limit. Tokens. */
+/** A budget that is never reached. It shows charges beyond the limit. Tokens. */
 const BUDGET = 1_000_000_000;
 /** Tokens of the prompt, and of a whole answer. */
 const INPUT = 400;
 const OUTPUT = 100;
-/** What is charged may be so much of the truth: the gateway has no tokenizer. Shares. */
+/** Bounds of the charge as shares of the real usage, because the gateway has no tokenizer. */
 const LEAST_CHARGED = 0.9;
 const MOST_CHARGED = 1.5;
-/** Calls after which a limit would have been evaded. */
+/** Number of calls after which a limit would have been evaded. */
 const MAX_CALLS = 60;
 
 interface Ask {
@@ -39,13 +39,15 @@ interface Ask {
   readonly max?: number;
 }
 
-/** Ways of callers and providers by which tokens are not stated. */
+/** Ways of callers and providers that leave tokens unstated. */
 interface Evasion {
   readonly isStream: boolean;
   readonly conduct: Partial<Conduct>;
-  /** Leaves when so many events with a token have come, or at 0 when the provider has the call. */
+  /**
+   * Number of events with a token after which the caller leaves. 0: once the provider has the call.
+   */
   readonly leavesAfter?: number;
-  /** True if the provider may have made a whole answer of which nobody knows the length. */
+  /** True if the provider can have made a whole answer of unknown length. */
   readonly isUnseen?: boolean;
 }
 
@@ -126,7 +128,7 @@ describe("limits of tokens", () => {
   });
   const call = (gateway: UnderTest, ask: Ask): Promise<RawAnswer> =>
     callRaw(gateway.a, toCall(gateway, ask));
-  /** What the budget says to a call that costs nothing. */
+  /** The charge of the budget, from the headers of a call without costs. */
   const charged = async (gateway: UnderTest): Promise<number> => {
     const headers = { ...gateway.headers, "gateway-auth": `Bearer ${KEY}` };
     const answer = await callRaw(gateway.a, { method: "GET", path: "/v1/models", headers });
@@ -134,7 +136,7 @@ describe("limits of tokens", () => {
   };
   const truth = () => provider.truth.reduce((sum, tokens) => sum + tokens, 0);
 
-  /** Makes a call, and leaves it. Resolves whether it was admitted. */
+  /** Makes a call, and leaves it. Resolves to true if it was admitted. */
   async function evade(
     gateway: UnderTest,
     ask: Ask,
@@ -165,8 +167,8 @@ describe("limits of tokens", () => {
     ) {
       if (isStream && FORMS[form].events === undefined) continue;
       it(`hold for ${form}: ${name} [unstated usage]`, async () => {
-        // Deno's own listener does not tell who left a call of more than 512 bytes that has no
-        // answer yet.
+        // Deno's own listener does not report that a caller left a call of more than 512 bytes that
+        // has no answer yet.
         const ms = leavesAfter === undefined ? "250ms" : "400ms";
         const deadlines = {
           firstByte: ms,
@@ -194,7 +196,7 @@ describe("limits of tokens", () => {
       });
     }
 
-    it(`charge for ${form} exactly what the provider states [unstated usage]`, async () => {
+    it(`charge for ${form} exactly the usage that the provider states [unstated usage]`, async () => {
       const gateway = await start({ tokens: `${LIMIT}/h` });
       for (let calls = 1; calls <= 5; calls++) {
         assert.equal(
@@ -228,7 +230,7 @@ describe("limits of tokens", () => {
         await gateway.settled(calls.length + 1);
         const paid = await charged(gateway);
         assert.equal(paid, truth(), "what was refused is charged nothing");
-        // The stated bound: as far as the open calls used more than was reserved for them.
+        // The stated bound: the usage of the open calls beyond their reservations.
         const beyond = provider.truth.reduce(
           (sum, actual) => sum + Math.max(0, actual - reserved / admitted),
           0,
@@ -264,7 +266,7 @@ describe("limits of tokens", () => {
     }
   }
 
-  it("charge nothing for an error that its caller, or a deadline, does not wait for", async () => {
+  it("charge nothing for an error if its caller, or a deadline, does not wait for it", async () => {
     const gateway = await start({ tokens: `${LIMIT}/h` }, { deadlines: { idle: "150ms" } });
     const refusal = { status: 500, body: "x".repeat(300_000), isHeld: true };
     provider.conduct = { output: OUTPUT, isStated: false, refusal };
@@ -324,7 +326,7 @@ describe("limits of tokens", () => {
       `{"model":"test-1","prompt":${JSON.stringify(Array(1000).fill("a"))},"max_tokens":100}`,
     ],
   ];
-  it("refuse strict calls that could use more than they reserve, however they say it", async () => {
+  it("refuse strict calls that could use more than they reserve, however they express it", async () => {
     const gateway = await start({ tokens: `${LIMIT}/h`, mode: "strict" }, { maxOutput: 1e9 });
     const { headers } = toCall(gateway, { form: "chat completions" });
     for (const [path, body] of UNBOUNDED) {
@@ -339,7 +341,7 @@ describe("limits of tokens", () => {
     assert.equal(await charged(gateway), 0);
   });
 
-  it("count whole tokens, whatever number of choices is asked for", async () => {
+  it("count whole tokens for any number of choices", async () => {
     const gateway = await start({ tokens: `${LIMIT}/h` });
     const { headers } = toCall(gateway, { form: "chat completions" });
     for (const choices of ["1.0001", "2.5", "1e999", "-1", '"2"']) {

@@ -1,6 +1,6 @@
 /**
- * Gateways of different runtimes, each a process of its own, on one Redis: what holds for one holds
- * for all.
+ * Gateways of different runtimes, each a separate process, on one Redis: limits and changes at one
+ * apply to all.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -15,16 +15,16 @@ import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 
 const ADMIN_TOKEN = "0123456789-admin-token";
-/** A change of a key holds everywhere after so long. Milliseconds. */
+/** Time after which a change of a key applies everywhere. Milliseconds. */
 const REVOKED_MS = 1000;
-/** The fleet is the same whichever runtime tests it: one of them does it at length. */
+/** Each runtime tests the same fleet. Only one of them runs the long test. */
 const REQUESTS = runtime === "bun" ? 10_000 : 2000;
 const LIMIT = REQUESTS / 10;
 /** Callers at each gateway. */
 const CALLERS = 8;
 /**
- * Each decision without Redis can shift the count by one. A machine so busy that there was one
- * tries again, for so long. Milliseconds.
+ * Time for new tries. Each decision without Redis can change the count by one, so a run with such a
+ * decision is repeated. Milliseconds.
  */
 const TRIES_MS = 20_000;
 
@@ -34,7 +34,7 @@ interface Member {
   readonly admin: string;
 }
 
-/** A key, as the admin API gives it away. */
+/** A key, as the admin API returns it. */
 interface NewKey {
   readonly id: string;
   readonly key: string;
@@ -72,7 +72,7 @@ async function makeKey(member: Member, limits: Record<string, unknown>): Promise
   return await administer(member, "/v1/keys", { name: "test", limits }) as NewKey;
 }
 
-/** How often gateways had to decide without Redis. */
+/** Number of decisions that gateways made without Redis. */
 async function localDecisions(members: readonly Member[]): Promise<number> {
   const health = await Promise.all(
     members.map(async ({ admin }) => await (await fetch(`${admin}/readyz`)).json()),
@@ -107,7 +107,7 @@ withRedis.describe("a fleet of gateways on one Redis", () => {
     provider = await startProvider((response, { body }) => {
       if (!body.toString().includes('"stream":true')) return answerPlain(response);
       response.writeHead(200, { "content-type": "text/event-stream" });
-      response.write(chunk("a")); // and no end
+      response.write(chunk("a")); // without an end
     });
     fleet = await Promise.all([deno, bun, node].map(startMember));
   });
@@ -117,7 +117,7 @@ withRedis.describe("a fleet of gateways on one Redis", () => {
     await redis.stop();
   });
 
-  it(`lets exactly ${LIMIT} of ${REQUESTS} requests through, over three gateways of three runtimes`, async () => {
+  it(`accepts exactly ${LIMIT} of ${REQUESTS} requests, over three gateways of three runtimes`, async () => {
     let decided = Infinity;
     const end = performance.now() + TRIES_MS;
     for (let tries = 0; decided > 0 && (tries === 0 || performance.now() < end); tries++) {
@@ -135,7 +135,7 @@ withRedis.describe("a fleet of gateways on one Redis", () => {
         }),
       );
       decided = await localDecisions(fleet) - before;
-      // Some may fail beyond the limits, on a connection that the provider has just closed as idle.
+      // Some calls can fail for another reason: the provider has just closed their idle connection.
       const { ok = 0, rate_limit_exceeded: refused = 0 } = told;
       const passed = REQUESTS - refused;
       const what = `${JSON.stringify(told)}, ${decided} decisions without Redis`;
@@ -171,13 +171,13 @@ withRedis.describe("a fleet of gateways on one Redis", () => {
     for (const member of fleet) assert.equal(await call(member, key), "invalid_gateway_key");
   });
 
-  it("frees what a killed gateway held, and shares with gateways that start later", async () => {
+  it("frees the exchanges of a killed gateway, and shares with gateways that start later", async () => {
     const [first = assert.fail(), second = assert.fail()] = fleet;
     const { key } = await makeKey(first, { concurrency: 3 });
     const open = Array.from({ length: 3 }, async () => {
       const request = { method: "POST", headers: headersFor(key), body: STREAM_BODY };
       const answer = await fetch(`${second.url}/v1/chat/completions`, request);
-      await answer.text(); // its end is the death of the gateway
+      await answer.text(); // the gateway's death ends it
     });
     const streams = () =>
       provider.calls.filter(({ body }) => body.toString().includes('"stream":true')).length;

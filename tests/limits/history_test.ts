@@ -1,6 +1,6 @@
 /**
- * The checker of a fleet's history: it finds each kind of promise that is not kept; and a small run
- * of the fleet.
+ * The checker of a fleet's history: it finds each kind of broken promise. Also a small run of the
+ * fleet.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -40,7 +40,7 @@ const refused = (begunAt: number, endedAt: number, actual = 0) =>
   call(begunAt, endedAt, actual, { answer: "429", isRefused: true });
 
 describe("the checker of histories", () => {
-  it("finds nothing where all is kept", () => {
+  it("finds nothing if every promise is kept", () => {
     const calls = [
       call(0, 5, 50),
       call(1, 6, 50),
@@ -56,7 +56,7 @@ describe("the checker of histories", () => {
     assert.deepEqual(checkHistory(calls, limit({ isStrict: true })).violations, []);
   });
 
-  it("finds more than the calls that were open at once may use beyond their reservations", () => {
+  it("finds usage beyond the reservations of the calls that were open at once", () => {
     const together = [call(0, 10, 70), call(1, 11, 60)];
     assert.deepEqual(checkHistory(together, limit()), {
       passed: 130,
@@ -72,7 +72,7 @@ describe("the checker of histories", () => {
     assert.deepEqual(checkHistory(inTurn, limit({ excused: 30 })).violations, []);
   });
 
-  it("finds anything beyond a strict limit", () => {
+  it("finds any usage beyond a strict limit", () => {
     const calls = [call(0, 10, 50), call(1, 11, 51)];
     assert.deepEqual(checkHistory(calls, limit()).violations, []);
     assert.match(
@@ -81,7 +81,7 @@ describe("the checker of histories", () => {
     );
   });
 
-  it("finds good keys that were called unknown", () => {
+  it("finds good keys that were reported as unknown", () => {
     const calls = [
       call(0, 1, 0, { answer: "401 invalid_gateway_key" }),
       call(1, 2, 0, { answer: "503 x" }),
@@ -92,7 +92,7 @@ describe("the checker of histories", () => {
     );
   });
 
-  it("finds refused calls that reached the provider, and refusals while there was room", () => {
+  it("finds refused calls that reached the provider, and refusals although the limit had room", () => {
     assert.match(
       String(checkHistory([refused(0, 1, 5)], limit()).violations),
       /1 refused calls reached the provider/,
@@ -108,7 +108,7 @@ describe("the checker of histories", () => {
 });
 
 withRedis.describe("a fleet of three runtimes on one Redis", () => {
-  it("keeps what is promised of limits, by the merged history of its gateways", async () => {
+  it("keeps the promises about limits, by the merged history of its gateways", async () => {
     const redis = await startRedis();
     try {
       const { calls, charged, localDecisions } = await runScene(

@@ -1,4 +1,4 @@
-/** What exchanges hold and are charged, through the front door, however they end. */
+/** Leases and charges of exchanges, in requests to the gateway, however the exchanges end. */
 // runtimes: once
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
@@ -26,15 +26,15 @@ const limits = v.parse(LimitSetSchema, LIMITS);
 const USAGE =
   `data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7}}\n\n`;
 
-/** How an exchange ends: what the provider does, what the caller does, and what it costs. */
+/** The end of an exchange: the provider's part, the caller's part, and the charge. */
 interface Ending {
   readonly answer: (response: ServerResponse) => void;
   /**
-   * Who breaks it off, once the caller has received this; nothing stands for: once the call is at
-   * the provider.
+   * The side that breaks it off, once the caller has received this text. If the text is empty: once
+   * the provider has the call.
    */
   readonly broken?: { readonly by: "caller" | "provider"; readonly after: string };
-  /** `undefined` where nobody states it: then it is estimated. */
+  /** `undefined` if no usage is stated. Then it is estimated. */
   readonly tokens: number | undefined;
   readonly body?: string;
 }
@@ -113,7 +113,7 @@ describe("leases of exchanges", () => {
     await caller.closed;
   };
 
-  it("are given back and charged exactly once, in whatever way and order exchanges end", async () => {
+  it("are released and charged exactly once, for any way and order of the ends", async () => {
     const limiter = new MemoryLimiter(systemClock);
     const key = generateGatewayKey();
     provider = await startProvider((response, { body }) => {
@@ -149,7 +149,7 @@ describe("leases of exchanges", () => {
             else assert.ok(usage !== undefined && usage.total > 0, model);
             tokens += usage?.total ?? 0;
             admitted++;
-            if (model === "") unread++; // a wrong body takes the request of its key, and nothing that others share
+            if (model === "") unread++; // a wrong body uses a request of its key, nothing shared
           }
           for (const subject of subjects) {
             const used = Object.fromEntries(

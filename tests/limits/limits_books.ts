@@ -1,6 +1,6 @@
 /**
- * Books beside a limiter, as a provider would keep them that knows the truth: they share no code
- * with it.
+ * Independent accounts of a limiter's usage, as a provider would keep them that knows the real
+ * usage. They share no code with the limiter.
  */
 import assert from "node:assert/strict";
 import type { LimitSet } from "../../src/config/limit_set.ts";
@@ -17,17 +17,17 @@ type Settled = typeof SETTLED[number];
 /** A call, as its provider knows it. */
 interface Spec {
   readonly type: "call";
-  /** Bits of the subjects that it counts against. */
+  /** Bits of the subjects that the call counts against. */
   readonly who: number;
   readonly expected: number;
   /**
-   * The most that its caller lets it use beyond what is expected, and what it uses. Shares of that,
-   * per cent.
+   * `room`: tokens that the caller allows beyond the expected ones. `use`: real usage, in per cent
+   * of the maximum.
    */
   readonly room: number;
   readonly use: number;
 }
-/** Something that happens. */
+/** A step of a run. */
 export type Act =
   | Spec
   | {
@@ -44,7 +44,7 @@ interface Window {
   readonly end: number;
   used: number;
   /**
-   * Calls that are open, or were when the last one was admitted, by what they used beyond their
+   * Calls that are open, or were open when the last one was admitted, with their usage beyond the
    * reservation.
    */
   readonly beyond: Map<Call, number>;
@@ -66,8 +66,7 @@ interface Call {
 }
 
 /**
- * What the gateway believes a call has used that states nothing: no more than its maximum, unless
- * it saw more.
+ * The gateway's estimate for a call without stated usage: at most its maximum, unless it saw more.
  */
 const estimate = ({ actual, most }: Call): number =>
   Math.min(Math.ceil(actual * 1.1), Math.max(most, actual));
@@ -77,16 +76,16 @@ interface Ledger {
   readonly windows: Map<Settled | "requests", Window>;
 }
 
-/** Limits, and what happens under them. */
+/** Limits, and the steps of a run under them. */
 export interface World {
   readonly sets: readonly LimitSet[];
   readonly price: number;
-  /** True if no call uses more than its caller allowed, as a provider should see to it. */
+  /** True if no call uses more than its caller allowed. A provider should enforce this. */
   readonly isKept: boolean;
   readonly acts: readonly Act[];
 }
 
-/** The limiter, and the books beside it. */
+/** The limiter, and its independent accounts. */
 export class Bench {
   /** Clocks, milliseconds. */
   wall: number = Date.UTC(2026, 1, 27, 23);
@@ -111,7 +110,7 @@ export class Bench {
     this.#subjects = world.sets.map((limits, index) => ({ name: NAMES[index] ?? "", limits }));
   }
 
-  /** Lets something happen, and checks all books. */
+  /** Runs a step, and checks all accounts. */
   async act(act: Act): Promise<void> {
     if (act.type === "call") await this.#call(act);
     else if (act.type === "end") this.#end(act);
@@ -125,7 +124,7 @@ export class Bench {
     await this.check();
   }
 
-  /** Ends all calls as their provider states them: what is charged is then the truth. */
+  /** Ends all calls as their provider states them. The charge is then the real usage. */
   async finish(): Promise<void> {
     while (this.#open.length > 0) await this.act({ type: "end", which: 0, how: "stated" });
   }
@@ -140,7 +139,7 @@ export class Bench {
     return limits[name]?.limit;
   }
 
-  /** The window of now: the one that goes on, else a new one. */
+  /** The current window if it is not over, or else a new one. */
   #window(subject: LimitSubject, name: Settled | "requests", isBegun: boolean): Window {
     const { windows } = this.#ledger(subject);
     const isRate = name === "tokens" || name === "requests";
@@ -166,7 +165,7 @@ export class Bench {
     );
   }
 
-  /** What a call takes of a limit. */
+  /** The amount that a call uses of a limit. */
   #take(subject: LimitSubject, name: Settled, expected: number, most: number): number {
     const price = name === "spend" ? this.#world.price : 1;
     if (subject.limits.mode === "strict") return most * price;
@@ -249,7 +248,7 @@ export class Bench {
   ): void {
     const [call] = this.#open.splice(which % Math.max(1, this.#open.length), 1);
     if (call === undefined) return;
-    if (how === "lost") return; // its gateway is gone: the reservation stays charged, and the call counts as open
+    if (how === "lost") return; // gateway lost: stays charged and open
     const used = how === "unsent" ? 0 : how === "estimated" ? estimate(call) : call.actual;
     const spend = used * this.#world.price;
     call.lease.release({ tokens: used, spend });
@@ -264,7 +263,7 @@ export class Bench {
     }
   }
 
-  /** Begins anew with what is kept of budgets. Calls that were open are lost. */
+  /** Starts again with the stored budgets. Open calls are lost. */
   #restart(): void {
     const kept = JSON.parse(JSON.stringify([...this.#limiter.budgets()]));
     this.#limiter = new MemoryLimiter(this.#clock);
@@ -288,7 +287,7 @@ export class Bench {
     return told;
   }
 
-  /** Compares the limiter with the books, and the books with what is promised. */
+  /** Compares the limiter with the accounts, and the accounts with the promises. */
   async check(): Promise<void> {
     const books: Record<string, number> = {};
     for (const subject of this.#subjects) {

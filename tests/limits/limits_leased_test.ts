@@ -1,6 +1,6 @@
 /**
- * Limits that are counted a call away: the suite of all limiters, what is held by gateways that
- * vanish, and a place that is away.
+ * Limits that another process counts: the suite of all limiters, leases of gateways that vanish,
+ * and a counting process that is away.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -21,7 +21,7 @@ const BEGIN = Date.UTC(2026, 1, 27, 23, 0);
 const MINUTE = 60_000;
 const LEASE_MS = LEASES.shared;
 
-/** A clock that stands still, and timers that fire as it is moved. */
+/** A clock that stands still. Timers fire when it is moved. */
 function createClock() {
   const timers = new Map<() => void, number>();
   let passed = 0;
@@ -51,7 +51,7 @@ function createClock() {
   return { clock, pass };
 }
 
-/** A place that counts, what it has put down, and gateways that ask it. */
+/** The process that counts, its stored counts, and gateways that ask it. */
 function createPlace() {
   const { clock, pass } = createClock();
   const kept = new Map<string, WindowCounts>();
@@ -63,7 +63,7 @@ function createPlace() {
   const place = { shared: create() };
   const send: SendToLimiter = (message) =>
     Promise.resolve(place.shared.handle(structuredClone(message)));
-  // A gateway of its own clock is one that can vanish: nobody moves its timers.
+  // A gateway with its own clock can vanish, because its timers are not moved.
   const join = (own: Clock = clock, through = send) => new RemoteLimiter(through, own);
   return { clock, pass, place, create, join, send };
 }
@@ -73,8 +73,8 @@ describeLimiter("a call away", () => {
   return { limiter: join(), now: clock.now, pass, close() {} };
 });
 
-describe("limits a call away", () => {
-  it("what a gateway held that vanished is free again after a while, and not before", async () => {
+describe("limits that another process counts", () => {
+  it("leases of a vanished gateway are free again after a while, and not before", async () => {
     const { pass, join } = createPlace();
     const subject = keyWith({ concurrency: 1 });
     const vanished = join(createClock().clock);
@@ -109,7 +109,7 @@ describe("limits a call away", () => {
     );
   });
 
-  it("windows and budgets outlive what counts", async () => {
+  it("windows and budgets survive a restart of the counting process", async () => {
     const { join, place, create, pass } = createPlace();
     const subject = keyWith({
       requests: { limit: 9, windowMs: 60 * MINUTE },
@@ -127,7 +127,7 @@ describe("limits a call away", () => {
     assert.deepEqual(await usedOf(limiter, subject), { requests: 0, tokens: 0, budget: 10 });
   });
 
-  it("while the place is away each gateway counts alone, and charges when it is back", async () => {
+  it("while the counting process is away each gateway counts alone, and charges when it is back", async () => {
     const { join, send } = createPlace();
     const subject = keyWith({
       requests: { limit: 2, windowMs: MINUTE },
@@ -149,7 +149,7 @@ describe("limits a call away", () => {
     assert.deepEqual(await usedOf(limiter, subject), { requests: 0, budget: 7 });
   });
 
-  it("a second lease has no place and is not renewed, also if the store was away when it was taken", async () => {
+  it("a second lease uses no concurrency and is not renewed, also if the store was away at its start", async () => {
     const { join, send, pass } = createPlace();
     const subject = keyWith({ concurrency: 2, tokens: { limit: 1000, windowMs: 60 * MINUTE } });
     const sent: string[] = [];
@@ -177,7 +177,7 @@ describe("limits a call away", () => {
     assert.deepEqual(await usedOf(limiter, subject), { concurrency: 0, tokens: 8 });
   });
 
-  it("a place that refuses while it is away is not counted around", async () => {
+  it("a refusal by the counting process is not replaced by a local decision", async () => {
     const { join } = createPlace();
     const limiter = join(undefined, () => Promise.reject(new GatewayError("gateway_draining")));
     assert.equal(
@@ -186,7 +186,7 @@ describe("limits a call away", () => {
     );
   });
 
-  it("an answer that lacks a limit is none: the gateway counts alone", async () => {
+  it("an answer that lacks a limit is invalid: the gateway counts alone", async () => {
     const { join } = createPlace();
     const limiter = join(undefined, () => Promise.resolve([]));
     const subject = keyWith({ concurrency: 1 });
@@ -234,7 +234,7 @@ describe("limits a call away", () => {
     assert.deepEqual(Array.from(objects.keys()), ["team:search"]);
   });
 
-  it("a Durable Object that does not answer is not waited for, and what it admitted late is given back", async () => {
+  it("a Durable Object that does not answer is not waited for, and a late lease is returned", async () => {
     const { clock, join, send, pass } = createPlace();
     const subject = keyWith({ concurrency: 1 });
     let answer = (): void => {};
@@ -255,7 +255,7 @@ describe("limits a call away", () => {
     assert.deepEqual(await usedOf(limiter, subject), { concurrency: 0 });
   });
 
-  it("what a gateway reserved that vanished stays charged, for strict limits too", async () => {
+  it("the reservation of a vanished gateway stays charged, for strict limits too", async () => {
     for (const mode of ["enforce", "strict"] as const) {
       const { pass, join } = createPlace();
       const subject = keyWith({
@@ -273,7 +273,7 @@ describe("limits a call away", () => {
     }
   });
 
-  it("an exchange that lasts longer than a lease is settled: a lease without a place is not renewed", async () => {
+  it("an exchange longer than a lease is settled: a lease without concurrency is not renewed", async () => {
     const { pass, join } = createPlace();
     const subject = keyWith({ tokens: { limit: 100, windowMs: 60 * MINUTE }, mode: "strict" });
     const limiter = join();
@@ -284,7 +284,7 @@ describe("limits a call away", () => {
     assert.deepEqual(await usedOf(limiter, subject), { tokens: 40 });
   });
 
-  it("the counts can start again between an exchange's beginning and its end", async () => {
+  it("the counts can start again between the start and the end of an exchange", async () => {
     const { join, place, create } = createPlace();
     const subject = keyWith({
       tokens: { limit: 100, windowMs: 60 * MINUTE },
@@ -302,7 +302,7 @@ describe("limits a call away", () => {
     assert.deepEqual(await usedOf(limiter, subject), { tokens: 32, budget: 32, spend: 160 });
   });
 
-  it("what was reserved in a window that is over is not given back in the next one, wherever it was forgotten", async () => {
+  it("a reservation of a past window is not returned in the next one, wherever it was forgotten", async () => {
     for (const isForgotten of [false, true]) {
       const { join, place, create, pass } = createPlace();
       const subject = keyWith({
@@ -350,7 +350,7 @@ describe("limits a call away", () => {
     assert.deepEqual(await usedOf(limiter, subject), { budget: 37, concurrency: 1 });
   });
 
-  it("a reservation that the place made too late is settled once", async () => {
+  it("a late reservation of the counting process is settled once", async () => {
     const { join, send } = createPlace();
     const subject = keyWith({ budget: { limit: 100, period: "day" }, concurrency: 5 });
     const limiter = join(undefined, async (message) => {

@@ -46,7 +46,7 @@ describeLimiter("in memory", () => {
 const MINUTE = 60_000;
 
 describe("limits in memory compared with a model", () => {
-  it.large("answer as a log would that is added up each time, whatever the clock and the order", async () => {
+  it.large("answer like a log that is added up each time, for any clock and order", async () => {
     const rate = fc.option(
       fc.record({
         limit: fc.integer({ min: 1, max: 30 }),
@@ -129,7 +129,7 @@ describe("limits in memory over time", () => {
     assert.equal(limiter.standings([lasting])[0]?.used, 7);
   });
 
-  it("keep budgets beyond their process", async () => {
+  it("keep budgets after their process ends", async () => {
     const clock = createClock();
     const [day, month] = [
       keyWith({ budget: { limit: 100, period: "day" } }),
@@ -152,8 +152,8 @@ describe("limits in memory over time", () => {
     assert.deepEqual(later.standings([day, month]).map(({ used }) => used), [0, 70]);
   });
 
-  // A month's count must neither last beyond it nor lock a key out because its budget is now one of
-  // a day.
+  // The count of a month must not last beyond the month. It also must not lock a key out whose
+  // budget is now daily.
   it("start a budget again when its period gets shorter, and when the wall clock is set back by much", async () => {
     const clock = createClock();
     const limiter = new MemoryLimiter(clock);
@@ -165,7 +165,7 @@ describe("limits in memory over time", () => {
     };
     await use(limiter, daily, 50);
     assert.throws(() => limiter.acquire([daily], NO_RESERVATION), /50\/day/);
-    clock.wall -= 500; // as clocks are set right
+    clock.wall -= 500; // as clocks are corrected
     assert.throws(() => limiter.acquire([daily], NO_RESERVATION), /50\/day/);
     clock.wall -= 24 * 60 * MINUTE;
     await use(limiter, daily, 50);

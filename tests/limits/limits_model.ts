@@ -1,6 +1,5 @@
 /**
- * Commands that are given to two limiters at once, which have to answer alike; and a limiter that
- * only keeps a log.
+ * Commands for two limiters at once, which must answer alike, and a limiter that only keeps a log.
  */
 import assert from "node:assert/strict";
 import fc from "fast-check";
@@ -23,13 +22,16 @@ import { GatewayError } from "../../src/errors/gateway_error.ts";
 
 type Counted = Record<SettledLimit, number>;
 
-/** What happened to a subject. */
+/** An event of a subject. */
 interface Entry {
   readonly at: number;
   readonly wall: number;
   /** 1 for a request, 0 for a charge. */
   readonly requests: number;
-  /** What counts against each limit: for a request what it reserved, or used in the end. */
+  /**
+   * The amount that counts against each limit. For a request: its reservation, or its usage at the
+   * end.
+   */
   readonly counted: Counted;
 }
 
@@ -45,8 +47,8 @@ export interface StillClock {
 }
 
 /**
- * The simple model: it forgets nothing and adds up everything anew each time. What a window is
- * follows from the log: it begins with the first entry that lies in no other.
+ * The simple model. It forgets nothing and adds up everything each time. Windows follow from the
+ * log: a window begins with the first entry outside all others.
  */
 export class LogLimiter implements Limiter {
   readonly #clock: StillClock;
@@ -113,8 +115,8 @@ export class LogLimiter implements Limiter {
   }
 
   /**
-   * Replaces what was reserved where its window goes on; else adds what was used beyond it, as one
-   * more charge.
+   * Replaces a reservation whose window is still open. Otherwise adds the usage beyond the
+   * reservation as another charge.
    */
   #correct({ name, limits }: LimitSubject, entry: Entry, used: Amounts): void {
     const log = this.#log.get(name) ?? [];
@@ -168,29 +170,29 @@ export class LogLimiter implements Limiter {
 const toPeriod = (wall: number, period: "day" | "month" = "day"): string =>
   new Date(wall).toISOString().slice(0, period === "day" ? 10 : 7);
 
-/** A limiter of the two. */
+/** One of the two limiters. */
 export interface Side {
   readonly limiter: Limiter;
   pass(ms: number): Promise<void> | void;
 }
 
-/** What both are asked. */
+/** The model and the limiter, with their leases. */
 export interface Pair {
   readonly model: Side & { leases: Lease[] };
   readonly real: Side & { leases: Lease[] };
 }
 
-/** What is asked of them. */
+/** Options of the generated commands. */
 export interface CommandOptions {
   readonly subjects: readonly LimitSubject[];
-  /** How far time moves in one step, milliseconds. */
+  /** The longest step of time, milliseconds. */
   readonly steps: fc.Arbitrary<number>;
   /**
-   * By how much their times may differ, milliseconds; if at all, the ends of days and months are
-   * not compared.
+   * The largest difference between their times, milliseconds. If it is not 0, the ends of days and
+   * months are not compared.
    */
   readonly toleranceMs: number;
-  /** Commands in a row at most. */
+  /** Most commands in a row. */
   readonly length: number;
 }
 
@@ -278,7 +280,7 @@ export function commandsFor(options: CommandOptions): fc.Arbitrary<Iterable<Comm
   return fc.commands(all, { maxCommands: length, size: "max" });
 }
 
-/** Gives the commands to both. */
+/** Runs the commands on both. */
 export async function runPair(model: Side, real: Side, commands: Iterable<Command>): Promise<void> {
   await fc.asyncModelRun(
     () => ({

@@ -1,6 +1,6 @@
 /**
- * Limits in Redis: the suite of all limiters, memory beside them at each step, and what a fleet
- * adds.
+ * Limits in Redis: the suite of all limiters, a comparison with memory at each step, and the
+ * effects of a fleet.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -32,7 +32,7 @@ import { describeLimiter, keyWith, refusalOf, tokens, usedOf } from "./limits_su
 
 const HOUR = 3_600_000;
 const MINUTE = 60_000;
-// Nobody can set the clock of the server: its scripts add to it the time that tests have let pass.
+// The server's clock cannot be set. Instead its scripts add the time that tests have let pass.
 const PASSED = "test:passed";
 const TIME = "local now = time[1] * 1000";
 const PASSED_TIME = `${TIME} + tonumber(redis.call('GET', '${PASSED}') or 0)`;
@@ -40,22 +40,22 @@ const EXPIRE = `for _, key in ipairs(redis.call('KEYS', 'sallyport:{*}:open')) d
   for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do redis.call('ZINCRBY', key, -ARGV[1], id) end
 end`;
 
-/** A gateway's end of it. */
+/** A gateway's connection and limiter. */
 interface Member {
   readonly client: RedisClient;
   readonly limiter: RedisLimiter;
   readonly reports: string[];
-  /** Renews its leases, as it does every few seconds, and pays what it owes. */
+  /** Renews its leases and pays its debts, as it does every few seconds. */
   renew(): Promise<void>;
   close(): Promise<void>;
 }
 
-/** Deadlines that a busy machine keeps too: where Redis is well, it shall decide. */
+/** Deadlines that a busy machine meets too: a healthy Redis shall decide. */
 const patient: Clock = {
   ...systemClock,
   timer: (ms, fire) => systemClock.timer(ms === CALL_MS ? 10_000 : ms, fire),
 };
-/** The same, until Redis is paused: then they pass as they do in service. */
+/** The same until Redis is paused. Then deadlines pass as in service. */
 const createPausedClock = (): Clock & { isPaused: boolean } => {
   const clock = {
     ...systemClock,
@@ -69,11 +69,11 @@ const createPausedClock = (): Clock & { isPaused: boolean } => {
 /** The time that tests have let pass. Milliseconds. */
 let passedMs = 0;
 /**
- * The time at which the clock of limiters stands still, beside that, where a test must not be
- * slower than its claim.
+ * A time at which the limiters' clock is stopped, for tests that must not run slower than their
+ * claim.
  */
 let stoodStillAt: number | undefined;
-/** The clock of limiters: it passes as tests want it, and fires no timer. */
+/** The limiters' clock. Tests move it, and it fires no timer. */
 const movedClock: Clock = {
   ...systemClock,
   monotonic: () => (stoodStillAt ?? systemClock.monotonic()) + passedMs,
@@ -81,7 +81,7 @@ const movedClock: Clock = {
 };
 const countsKey = ({ name }: LimitSubject): string => `sallyport:{${name}}:counts`;
 
-/** Connection whose scripts have a clock that tests can set. */
+/** A connection whose scripts have a clock that tests can set. */
 class TimedClient extends RedisClient {
   override script(name: string, lua: string): ReturnType<RedisClient["script"]> {
     assert.ok(lua.includes(TIME), `${name} has no clock`);
@@ -89,7 +89,7 @@ class TimedClient extends RedisClient {
   }
 }
 
-/** Division of all limits into blocks that are never larger than what exchanges wait for. */
+/** Divides all limits into blocks that are never larger than the amount that exchanges wait for. */
 const ALL_DIVIDED: Division = {
   min: { requests: 1, tokens: 1, budget: 1, spend: 1 },
   parts: Infinity,
@@ -105,7 +105,7 @@ async function join(url: string, clock: Clock, division?: Division): Promise<Mem
   return { client, limiter, reports, renew: () => limiter.start(), close };
 }
 
-/** Acquires a lease; `undefined` where it is refused. */
+/** Acquires a lease. Returns `undefined` if it is refused. */
 async function tryAcquire(limiter: Limiter, subject: LimitSubject, reservation = NO_RESERVATION) {
   try {
     return await limiter.acquire([subject], reservation);
@@ -136,12 +136,12 @@ const close = async () => {
   await server.stop();
 };
 const nobody: LimitSubject = { name: "key:nobody", limits: {} };
-/** Lets time pass, once all is done that was asked before. */
+/** Lets time pass after all earlier questions are done. */
 const passFor = ({ limiter }: Member) => async (ms: number): Promise<void> => {
   await limiter.status(nobody);
   passedMs += ms;
   await raw.set(PASSED, passedMs);
-  await raw.eval(EXPIRE, 0, -ms); // those that are open stay so: their gateway lives
+  await raw.eval(EXPIRE, 0, -ms); // open ones stay open: their gateway lives
 };
 
 withRedis.describe("in Redis", () => {
@@ -171,8 +171,7 @@ withRedis.describe("limits in Redis and limits in memory", () => {
   const assertAlike = async (division?: Division) => {
     const member = await start(patient, division);
     const { limiter } = member;
-    // New limits each time: nothing is known of their windows, so that Redis is asked about all of
-    // them.
+    // New limits each time: their windows are not known, so Redis is asked about all of them.
     const forgetful: Limiter = {
       acquire: (subjects, reservation) =>
         limiter.acquire(
@@ -181,8 +180,8 @@ withRedis.describe("limits in Redis and limits in memory", () => {
         ),
       status: (subject) => limiter.status(subject),
     };
-    // Time moves by multiples of 25 s: how long the test itself takes then never decides which
-    // window something is in.
+    // Time moves by multiples of 25 s. So the duration of the test itself never decides which
+    // window an event is in.
     const windowMs = fc.constantFrom(MINUTE, 140_000);
     const rate = fc.option(fc.record({ limit: fc.integer({ min: 1, max: 30 }), windowMs }), {
       nil: undefined,
@@ -234,7 +233,7 @@ withRedis.describe("limits in Redis and limits in memory", () => {
     assert.equal(limiter.fallbacks, 0, "Redis was not asked");
   };
 
-  it("end days and months by the clock of Redis, however wrong that of a gateway is", async () => {
+  it("end days and months by the clock of Redis, however wrong the clock of a gateway is", async () => {
     for (const drift of [-40 * 24 * HOUR, -HOUR, HOUR, 40 * 24 * HOUR]) {
       const { client } = await start();
       const limiter = new RedisLimiter(client, { ...patient, now: () => Date.now() + drift });
@@ -285,7 +284,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
   afterEach(close);
   const used = (member: Member, subject: LimitSubject) => usedOf(member.limiter, subject);
 
-  it("let exactly the limit through in every window, also small ones, for all callers", async () => {
+  it("accept exactly the limit in every window, also in short ones, for all callers", async () => {
     const both = [await start(), await start(), await start()];
     const key = keyWith({ requests: { limit: 20, windowMs: 150 } });
     const counts = countsKey(key);
@@ -305,14 +304,14 @@ withRedis.describe("limits that gateways share through Redis", () => {
     }));
     const fallbacks = both.reduce((sum, { limiter }) => sum + limiter.fallbacks, 0);
     assert.equal(fallbacks, 0, "Redis was not asked");
-    // A window may have come and gone unseen, on a machine that was busy elsewhere.
+    // On a busy machine a window can pass unseen.
     assert.ok(
       taken <= 20 * (ends.size + 2) && taken > 20 * (ends.size - 2),
       `${taken} in ${ends.size} windows`,
     );
   });
 
-  it("count what is open on all of them, and forget a gateway that died", async () => {
+  it("count open exchanges of all of them, and forget a gateway that died", async () => {
     const [one, other] = [await start(), await start()];
     const key = keyWith({ concurrency: 3 });
     const leases = [
@@ -324,8 +323,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
       (await refusalOf(() => other.limiter.acquire([key], NO_RESERVATION))).code,
       "concurrency_limit_exceeded",
     );
-    // Both live on for the life of a lease; the first one renews what it holds, the other one does
-    // not.
+    // Both gateways stay alive for the life of a lease. Only the first one renews its leases.
     await raw.eval(EXPIRE, 0, LEASE_MS.redis - 2000);
     leases[0]?.release(tokens(0));
     await one.renew();
@@ -338,7 +336,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     assert.deepEqual(await used(one, key), { concurrency: 0 }, "what is over came back");
   });
 
-  it("leave nothing behind in Redis that lasts longer than it counts", async () => {
+  it("leave nothing in Redis that lasts longer than it counts", async () => {
     const { limiter } = await start();
     const key = keyWith({
       requests: { limit: 9, windowMs: HOUR },
@@ -360,7 +358,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     }
   });
 
-  it("hold what is left when Redis comes back empty", async () => {
+  it("count open exchanges again when Redis returns empty", async () => {
     const member = await start();
     const key = keyWith({ tokens: { limit: 1000, windowMs: HOUR }, concurrency: 5 });
     const leases = await Promise.all(
@@ -391,9 +389,9 @@ withRedis.describe("limits that gateways share through Redis", () => {
     }, "Redis decides again");
   }
 
-  it("count alone while Redis is away, by their share of what was left, and settle the accounts when it is back", async () => {
+  it("count alone while Redis is away, by their share of the rest, and settle when it is back", async () => {
     const [member, other] = [await start(), await start()];
-    await member.renew(); // now it knows of the other
+    await member.renew(); // now it knows the other
     const key = keyWith({
       requests: { limit: 8, windowMs: HOUR },
       tokens: { limit: 1e6, windowMs: HOUR },
@@ -428,8 +426,8 @@ withRedis.describe("limits that gateways share through Redis", () => {
     );
   });
 
-  // What was sent before a pause is done after it, late: it must neither stay held nor be charged a
-  // second time.
+  // Commands sent before a pause run late, after it. They must not stay reserved or be charged
+  // twice.
   it("keep exact accounts over a pause of Redis", async () => {
     const clock = createPausedClock();
     const member = await start(clock);
@@ -457,7 +455,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     assert.deepEqual(await used(member, key), { tokens: 600, concurrency: 0 });
   });
 
-  it("let no broken entry of one key hinder the others", async () => {
+  it("are not affected by a broken entry of another key", async () => {
     const member = await start();
     const [broken, sound] = [
       keyWith({ tokens: { limit: 10, windowMs: HOUR } }),
@@ -479,7 +477,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     assert.equal(member.reports.length, 1, member.reports.join("\n"));
   });
 
-  /** Commands that the server has carried out, by name, in calls of scripts. */
+  /** Commands in scripts that the server has run, by name. */
   const scriptsRun = async () => {
     const stats = await raw.info("commandstats");
     return Array.from(
@@ -498,14 +496,14 @@ withRedis.describe("limits that gateways share through Redis", () => {
     return await scriptsRun() - before;
   };
 
-  it("cost one script for a subject with nothing but requests, and leave one counter", async () => {
+  it("cost one script for a subject that limits only requests, and leave one counter", async () => {
     const member = await start();
     const key = keyWith({ requests: { limit: 100, windowMs: HOUR } });
     const calls = async () => {
       for (let number = 0; number < 10; number++) {
         (await member.limiter.acquire([key], NO_RESERVATION)).release(tokens(9));
       }
-      await member.limiter.status(nobody); // all that was asked before is done
+      await member.limiter.status(nobody); // all earlier questions are done
     };
     assert.equal(await scriptsFor(calls), 11);
     await member.renew();
@@ -562,14 +560,14 @@ withRedis.describe("limits that gateways share through Redis", () => {
       tokens(0),
     );
     await refusalOf(take);
-    await raw.del(countsKey(key)); // lost, or given back
+    await raw.del(countsKey(key)); // lost, or returned
     passedMs += 1000;
     (await take()).release(tokens(0));
     passedMs += HOUR;
     (await take()).release(tokens(0));
   });
 
-  it("give back what a subject has admitted when a later one refuses, and describe all limits", async () => {
+  it("return the amounts of a subject when a later one refuses, and describe all limits", async () => {
     const member = await start();
     const key = keyWith({
       requests: { limit: 9, windowMs: HOUR },
@@ -597,7 +595,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     assert.deepEqual(await used(member, team), { requests: 1 });
     held.release(tokens(30));
     assert.deepEqual(await used(member, key), { requests: 1, tokens: 30, concurrency: 0 });
-    // The first one refuses: the others are only looked at.
+    // The first one refuses. The others are only read.
     const full = keyWith({ tokens: { limit: 1, windowMs: HOUR } });
     (await member.limiter.acquire([full], expecting(1))).release(tokens(1));
     const first = await refusalOf(() =>
@@ -610,7 +608,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     assert.deepEqual(await used(member, team), { requests: 1 });
   });
 
-  it("are each stated once in an explanation, also where calls have used them before", async () => {
+  it("are each stated once in an explanation, also if calls have used them before", async () => {
     const { limiter } = await start();
     const key = keyWith({ requests: { limit: 9, windowMs: HOUR } });
     const provider = { name: "provider:x", limits: { concurrency: 9 } };
@@ -621,7 +619,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     assert.deepEqual(dry.asked?.standings.map(({ name }) => name), ["requests", "concurrency"]);
   });
 
-  it("never exceed a strict limit, whichever gateway is asked, and pass on what was not used", async () => {
+  it("never exceed a strict limit, whichever gateway is asked, and pass on unused amounts", async () => {
     const three = [await start(), await start(), await start()];
     const key = keyWith({ tokens: { limit: 1000, windowMs: HOUR }, mode: "strict" });
     let [sum, most] = [0, 0];
@@ -645,7 +643,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     assert.equal(beyond.code, "request_exceeds_limit");
   });
 
-  it("keep what a gateway has reserved that dies, and free its places", async () => {
+  it("keep the reservations of a gateway that dies, and free its concurrency", async () => {
     const [dying, other] = [await start(), await start()];
     const key = keyWith({ tokens: { limit: 1000, windowMs: HOUR }, concurrency: 3 });
     for (let number = 0; number < 3; number++) await dying.limiter.acquire([key], expecting(100));
@@ -657,7 +655,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     assert.deepEqual(await used(other, key), { tokens: 307, concurrency: 0 });
   });
 
-  it("correct a reservation in its own window only, also one of another gateway's time", async () => {
+  it("correct a reservation only in its own window, also if another gateway began the next one", async () => {
     const [one, other] = [await start(), await start()];
     const key = keyWith({
       tokens: { limit: 1000, windowMs: MINUTE },
@@ -690,7 +688,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     assert.deepEqual(await used(member, key), { tokens: 49 * 25, concurrency: 0 });
   });
 
-  it("renew what is open in batches of 100, and nothing where concurrency is not limited", async () => {
+  it("renew open exchanges in batches of 100, and nothing if concurrency is not limited", async () => {
     const member = await start();
     const key = keyWith({ tokens: { limit: 1e6, windowMs: HOUR }, concurrency: 250 });
     const free = keyWith({ tokens: { limit: 1e6, windowMs: HOUR } });
@@ -707,13 +705,13 @@ withRedis.describe("limits that gateways share through Redis", () => {
 
   for (const name of ["key", "team", "provider"]) {
     const policy = name === "key" ? "requests" : `${name}-requests`;
-    it(`let a large limit of a ${name} through exactly, in blocks that gateways take in advance`, () =>
+    it(`accept exactly a large limit of a ${name}, in blocks that gateways reserve in advance`, () =>
       assertLargeLimit(`${name}:large`, policy));
   }
 
-  // The first of those who wait gave back what the others were about to take: they were refused,
-  // and all of it was left.
-  it("share a block among all that wait for it, to the end of a limit", async () => {
+  // Regression: the first waiting call returned the amount that the others were about to use. They
+  // were refused, although the whole amount was left.
+  it("share a block among all waiting calls, to the end of a limit", async () => {
     const member = await start(patient, ALL_DIVIDED);
     const large = keyWith({ requests: { limit: 5, windowMs: HOUR } });
     const answers = await Promise.all(
@@ -759,15 +757,15 @@ withRedis.describe("limits that gateways share through Redis", () => {
       );
     const scripts = await scriptsFor(load);
     for (const { limiter } of three) assert.equal(limiter.fallbacks, 0, "Redis was not asked");
-    assert.equal(refused, 1800); // each of them asks until it is refused
-    assert.equal(passed, 3000); // all of them are in use to the end
+    assert.equal(refused, 1800); // each gateway asks until it is refused
+    assert.equal(passed, 3000); // all blocks are used up
     assert.ok(scripts < 500, `${scripts} scripts for 4800 calls`);
     assert.deepEqual(await used(three[0] ?? assert.fail(), large), { requests: 3000 });
     await passFor(three[0] ?? assert.fail())(HOUR);
     await three[1]?.limiter.acquire([large], NO_RESERVATION);
   };
 
-  it("spend no block beyond its window", async () => {
+  it("spend no block after its window", async () => {
     const member = await start();
     const provider = {
       name: "provider:large",
@@ -803,7 +801,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     assert.deepEqual([await passedOf(busy), await passedOf(idle)], [70, 10]);
   });
 
-  it("remember the other gateways when Redis comes back empty, and take one of ten while it was never reached", async () => {
+  it("remember the other gateways when Redis returns empty, and use a tenth if it was never reached", async () => {
     const [member, other] = [await start(), await start()];
     const memory = {
       gateways: 0,
@@ -840,7 +838,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     client.close();
   });
 
-  it("charge no window with what was let through in another one while Redis was away", async () => {
+  it("charge no window with usage that was admitted in another one while Redis was away", async () => {
     const member = await start();
     const key = keyWith({
       requests: { limit: 4, windowMs: MINUTE },
@@ -858,7 +856,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     assert.deepEqual(await used(member, key), { requests: 0, tokens: 20 });
   });
 
-  it("correct in Redis what was reserved without it, once that was charged", async () => {
+  it("correct in Redis a reservation that was made without it, once that was charged", async () => {
     const member = await start();
     const key = keyWith({
       tokens: { limit: 1000, windowMs: HOUR },
@@ -887,7 +885,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     clock.isPaused = true;
     const take = () => member.limiter.acquire([key], expecting(10));
     const sent = await Promise.all([take(), take(), take()]);
-    const alone = [await take(), await take()]; // by now Redis is left alone
+    const alone = [await take(), await take()]; // by now Redis is no longer asked
     for (const lease of [...sent, ...alone]) lease.release(tokens(11));
     clock.isPaused = false;
     await server.restart();

@@ -1,4 +1,4 @@
-/** What every limiter does, in memory and in Redis alike. */
+/** Tests of every limiter, in memory and in Redis alike. */
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
@@ -22,18 +22,18 @@ export interface LimiterUnderTest {
   readonly limiter: Limiter;
   /** Wall clock, milliseconds since 1970. */
   now(): number;
-  /** Moves on by so many milliseconds, without waiting for them. */
+  /** Moves on by the given milliseconds, without waiting. */
   pass(ms: number): Promise<void> | void;
   close(): Promise<void> | void;
 }
 
-/** What a test may take longer than its limiter believes. Milliseconds. */
+/** Time that a test can take in addition to its limiter's time. Milliseconds. */
 const NOISE_MS = 5000;
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 
 let made = 0;
-/** Somebody whom nobody has counted yet. */
+/** Makes a subject without counts. */
 export function keyWith(limits: LimitSet): LimitSubject {
   return { name: `key:${++made}`, limits };
 }
@@ -41,17 +41,17 @@ function providerWith(limits: LimitSet): LimitSubject {
   return { name: `provider:${++made}`, limits };
 }
 
-/** Amounts of a call that used so many tokens, and no money. */
+/** Amounts of a call that used the given tokens, and no money. */
 export const tokens = (count = 0): Amounts => ({ tokens: count, spend: 0 });
-/** Amounts of a call that cost so much. */
+/** Amounts of a call with the given cost. */
 const spend = (amount: number): Amounts => ({ tokens: 0, spend: amount });
-/** Reserves what a call will probably use; at most, it uses ten times as much. */
+/** Reserves the expected usage of a call. Its largest possible usage is ten times as much. */
 export const expecting = (expected: Amounts): Reservation => ({
   expected,
   most: { tokens: 10 * expected.tokens, spend: 10 * expected.spend },
 });
 
-/** What a refusal says; fails where there is none. */
+/** Returns the error of a refusal. Fails if the call is not refused. */
 export async function refusalOf(take: () => unknown): Promise<GatewayError> {
   try {
     await take();
@@ -61,7 +61,7 @@ export async function refusalOf(take: () => unknown): Promise<GatewayError> {
   assert.fail("it was not refused");
 }
 
-/** How much of each limit is taken. */
+/** The used amount of each limit. */
 export async function usedOf(
   limiter: Limiter,
   subject: LimitSubject,
@@ -79,7 +79,7 @@ interface Item {
   readonly parameters: Record<string, unknown>;
 }
 
-/** A list of structured fields; its items have to be strings. */
+/** A list of structured fields. Its items must be strings. */
 function parseItems(field: string | undefined): Item[] {
   return parseList(field ?? assert.fail("no field")).map(([name, parameters]) => {
     assert.equal(typeof name, "string");
@@ -139,7 +139,7 @@ type Reserve = (expected: Amounts, ...subjects: LimitSubject[]) => Promise<Lease
 type TakeTimes = (times: number, ...subjects: LimitSubject[]) => Promise<void>;
 
 function describeWindows(getUnder: () => LimiterUnderTest, take: Take, takeTimes: TakeTimes): void {
-  it("lets exactly the limit through, says when to retry, and then starts again", async () => {
+  it("accepts exactly the limit, states when to retry, and then starts again", async () => {
     const key = keyWith({ requests: { limit: 5, windowMs: MINUTE } });
     await takeTimes(5, key);
     const refusal = await refusalOf(() => take(key));
@@ -154,7 +154,7 @@ function describeWindows(getUnder: () => LimiterUnderTest, take: Take, takeTimes
     await refusalOf(() => take(key));
   });
 
-  it("begins a window with its first request: no look, no refusal and no release begins one", async () => {
+  it("begins a window with its first request: no look-up, no refusal and no release begins one", async () => {
     const { limiter, pass } = getUnder();
     const key = keyWith({ requests: { limit: 2, windowMs: MINUTE }, concurrency: 1 });
     const requests = async () =>
@@ -174,8 +174,8 @@ function describeWindows(getUnder: () => LimiterUnderTest, take: Take, takeTimes
     assert.equal((await requests())?.used, 1);
   });
 
-  // Else a key that was set from 1000/h to 10/min would be refused for up to an hour, against what
-  // its headers say.
+  // Otherwise a key that was changed from 1000/h to 10/min would be refused for up to an hour,
+  // although its headers say otherwise.
   it("starts again when the limit gets a shorter window", async () => {
     const { name, limits: { requests } } = keyWith({ requests: { limit: 20, windowMs: HOUR } });
     const wide = { name, limits: { requests, tokens: { limit: 100, windowMs: HOUR } } };
@@ -194,7 +194,7 @@ function describeWindows(getUnder: () => LimiterUnderTest, take: Take, takeTimes
 }
 
 function describeTokens(getUnder: () => LimiterUnderTest, take: Take): void {
-  it("charges what was used beyond the reservation when an exchange is over", async () => {
+  it("charges usage beyond the reservation when an exchange is over", async () => {
     const key = keyWith({ tokens: { limit: 100, windowMs: HOUR } });
     const { limiter, pass } = getUnder();
     const under = [await take(key), await take(key)];
@@ -213,7 +213,7 @@ function describeTokens(getUnder: () => LimiterUnderTest, take: Take): void {
     await take(key);
   });
 
-  it("charges what ends after its window to the next one", async () => {
+  it("charges an exchange that ends after its window to the next window", async () => {
     const key = keyWith({ tokens: { limit: 100, windowMs: MINUTE } });
     const { limiter, pass } = getUnder();
     const lease = await take(key);
@@ -233,7 +233,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     spend: { limit: 500, period: "day", currency: "USD" },
   };
 
-  it("reserves at once what a call will probably use, and corrects it by what it used", async () => {
+  it("reserves the expected usage of a call at once, and corrects it by the real usage", async () => {
     const { limiter } = getUnder();
     const key = keyWith(limits);
     const lease = await reserve({ tokens: 60, spend: 7 }, key);
@@ -252,7 +252,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     assert.equal((await refusalOf(() => reserve(tokens(0), key))).code, "rate_limit_exceeded");
   });
 
-  it("refuses what a budget of money has no room for", async () => {
+  it("refuses amounts for which a money budget has no room", async () => {
     const { limiter } = getUnder();
     const key = keyWith({ spend: { limit: 50_000_000_000, period: "month", currency: "USD" } });
     (await reserve(spend(49_000_000_000), key)).release(spend(49_999_999_999));
@@ -265,7 +265,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     await refusalOf(() => reserve(spend(0), key));
   });
 
-  it("gives a whole unused limit to a call that is expected to need more", async () => {
+  it("grants a whole unused limit to a call that is expected to need more", async () => {
     const { limiter } = getUnder();
     const key = keyWith(limits);
     const lease = await reserve(tokens(5000), key);
@@ -277,7 +277,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     (await reserve(tokens(70), key)).release(tokens(0));
   });
 
-  it("reserves what a call could use at most where limits are strict", async () => {
+  it("reserves the largest possible usage of a call if limits are strict", async () => {
     const { limiter } = getUnder();
     const key = keyWith({ ...limits, mode: "strict" });
     const lease = await reserve(tokens(4), key);
@@ -290,7 +290,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     assert.deepEqual(await usedOf(limiter, key), { tokens: 5, budget: 5, spend: 0 });
   });
 
-  it("takes nothing from anybody for a call that is refused", async () => {
+  it("uses nothing of any subject for a call that is refused", async () => {
     const { limiter } = getUnder();
     const key = keyWith({ requests: { limit: 9, windowMs: HOUR }, ...limits, concurrency: 9 });
     const team = { name: key.name.replace("key", "team"), limits };
@@ -317,7 +317,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
   const CALLS_A_HOUR = { limit: 2, windowMs: HOUR };
   const CALLS: LimitSet = { requests: CALLS_A_HOUR, concurrency: 1 };
 
-  it("takes the request and the place of an exchange once, by the first of its two leases", async () => {
+  it("counts the request and concurrency of an exchange once, in the first of its two leases", async () => {
     const { limiter } = getUnder();
     const key = keyWith({ ...CALLS, ...limits });
     const provider = providerWith({ tokens: { limit: 1000, windowMs: HOUR }, ...CALLS });
@@ -357,7 +357,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     assert.equal(refusal.limit, "tokens");
   });
 
-  it("grants a second lease for requests that its first one holds, also after other refusals", async () => {
+  it("grants a second lease for the request of the first one, also after other refusals", async () => {
     const { limiter } = getUnder();
     const key = keyWith({
       requests: { limit: 3, windowMs: HOUR },
@@ -375,7 +375,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     assert.deepEqual(await usedOf(limiter, provider), { requests: 3 });
   });
 
-  it("refuses no call for a request that a call without enough tokens has given back", async () => {
+  it("refuses no call because of a request that a call without enough tokens has returned", async () => {
     const { limiter } = getUnder();
     const key = keyWith({ requests: CALLS_A_HOUR, ...limits });
     const held = (count: number) =>
@@ -389,7 +389,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     assert.deepEqual((await usedOf(limiter, key)).requests, 2);
   });
 
-  it("gives back what a second lease has taken, and not what the first one holds", async () => {
+  it("returns the amounts of a second lease, but none of the first", async () => {
     const { limiter } = getUnder();
     const [key, provider] = [
       keyWith({ requests: CALLS_A_HOUR }),
@@ -406,7 +406,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     }, { requests: 0 }]);
   });
 
-  it("gives back the request of an exchange that did not take place, and nothing of another one", async () => {
+  it("returns the request of an exchange that did not happen, and of no other one", async () => {
     const { limiter } = getUnder();
     const counted = keyWith({ requests: { limit: 2, windowMs: HOUR } });
     const key = keyWith({ ...CALLS, ...limits });
@@ -431,7 +431,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
     assert.deepEqual(await usedOf(limiter, counted), { requests: 1 });
   });
 
-  it("corrects nothing in a later window: there, only what was not reserved counts", async () => {
+  it("corrects nothing in a later window: there, only usage beyond the reservation counts", async () => {
     const { limiter, pass } = getUnder();
     const key = keyWith({ tokens: { limit: 100, windowMs: MINUTE } });
     const [less, more] = [await reserve(tokens(30), key), await reserve(tokens(30), key)];
@@ -446,7 +446,7 @@ function describeReservations(getUnder: () => LimiterUnderTest, reserve: Reserve
 
 function describeBudgets(getUnder: () => LimiterUnderTest, take: Take): void {
   for (const period of ["day", "month"] as const) {
-    it(`refuses what is beyond the budget of a ${period} until the next one`, async () => {
+    it(`refuses usage beyond the budget of a ${period} until the next one`, async () => {
       const key = keyWith({ budget: { limit: 1000, period } });
       const { limiter, now, pass } = getUnder();
       (await take(key)).release(tokens(999));
@@ -455,7 +455,7 @@ function describeBudgets(getUnder: () => LimiterUnderTest, take: Take): void {
       const refusal = await refusalOf(() => take(key));
       assert.equal(refusal.code, "budget_exceeded");
       assert.match(refusal.message, new RegExp(`1k/${period} tokens for this gateway key$`));
-      // A test that runs across midnight finds a new day.
+      // A test that runs past midnight finds a new day.
       assert.ok(
         Math.abs((refusal.retryAfterMs ?? 0) - left) < NOISE_MS,
         `${refusal.retryAfterMs} is not ${left}`,
@@ -470,7 +470,7 @@ function describeBudgets(getUnder: () => LimiterUnderTest, take: Take): void {
 }
 
 function describeConcurrency(getUnder: () => LimiterUnderTest, take: Take): void {
-  it("holds so many at once, and gives each back exactly once", async () => {
+  it("allows the given number at once, and releases each exactly once", async () => {
     const key = keyWith({ concurrency: 2 });
     const { limiter } = getUnder();
     const [first, second] = [await take(key), await take(key)];
@@ -493,7 +493,7 @@ function describeSubjects(
   take: Take,
   takeTimes: TakeTimes,
 ): void {
-  it("takes from key and provider, or from neither", async () => {
+  it("uses amounts of key and provider, or of neither", async () => {
     const { limiter } = getUnder();
     const key = keyWith({ requests: { limit: 3, windowMs: HOUR }, concurrency: 10 });
     const other = keyWith({ requests: { limit: 3, windowMs: HOUR } });
@@ -517,7 +517,7 @@ function describeSubjects(
     assert.deepEqual(await usedOf(limiter, key), { requests: 3, concurrency: 0 });
   });
 
-  it("only counts where it is told to observe, and tells what it would have refused", async () => {
+  it("only counts in observe mode, and reports the refusals it would have made", async () => {
     const { limiter } = getUnder();
     const key = keyWith({
       requests: { limit: 2, windowMs: HOUR },
@@ -539,7 +539,7 @@ function describeSubjects(
     assert.deepEqual(await usedOf(limiter, key), { requests: 4, concurrency: 4 });
   });
 
-  it("looks without taking", async () => {
+  it("reads the status without using anything", async () => {
     const { limiter } = getUnder();
     const key = keyWith({
       requests: { limit: 1, windowMs: HOUR },
@@ -558,7 +558,7 @@ function describeSubjects(
 }
 
 function describeHeaders(getUnder: () => LimiterUnderTest, take: Take): void {
-  it("writes RateLimit and RateLimit-Policy as structured fields, the exchange itself included", async () => {
+  it("writes RateLimit and RateLimit-Policy as structured fields, including the exchange itself", async () => {
     const key = keyWith({
       requests: { limit: 600, windowMs: MINUTE },
       tokens: { limit: 1e15, windowMs: HOUR },
@@ -611,7 +611,7 @@ function describeAccounts(getUnder: () => LimiterUnderTest): void {
     assert.deepEqual(await usedOf(limiter, key), { tokens: 4 });
   });
 
-  it("keeps exact accounts, however exchanges end and in whichever order", async () => {
+  it("keeps exact accounts, however exchanges end, in any order", async () => {
     const ending = fc.record({
       used: fc.oneof(fc.nat(1000), fc.constant(0)),
       reserved: fc.oneof(fc.nat(1000), fc.constant(0)),

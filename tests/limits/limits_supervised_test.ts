@@ -17,7 +17,7 @@ import { it } from "../support/cases.ts";
 const HOUR = 3_600_000;
 
 /**
- * A supervisor, and workers that it counts for; messages take a turn of the event loop each way.
+ * A supervisor that counts for workers. Messages need a turn of the event loop in each direction.
  */
 function createSupervisor(limiter = new MemoryLimiter(systemClock)) {
   const join = () => {
@@ -51,7 +51,7 @@ describeLimiter("of workers", () => {
 });
 
 describe("limits of workers", () => {
-  it("what comes in at once is asked at once, and what ends at once is told at once", async () => {
+  it("simultaneous questions share a message, and simultaneous ends share a message", async () => {
     const { worker, batches } = createSupervisor().join();
     const subject = keyWith({ tokens: { limit: 1000, windowMs: HOUR }, concurrency: 100 });
     const leases = await Promise.all(
@@ -80,7 +80,7 @@ describe("limits of workers", () => {
     assert.deepEqual(batches.map(({ questions }) => questions.length), [1, 5]);
   });
 
-  it("what a refused exchange gives back is told at once, before its caller knows of it", async () => {
+  it("the amounts of a refused exchange are returned at once, before its caller receives the refusal", async () => {
     const { worker, batches } = createSupervisor().join();
     const subject = keyWith({ concurrency: 1 });
     const lease = await worker.acquire([subject], NO_RESERVATION);
@@ -89,7 +89,7 @@ describe("limits of workers", () => {
     assert.deepEqual(await usedOf(worker, subject), { concurrency: 0 });
   });
 
-  it("nothing is told at the end of an exchange that counts only as a request", async () => {
+  it("no message is sent at the end of an exchange that counts only as a request", async () => {
     const { worker, batches } = createSupervisor().join();
     const subject = keyWith({ requests: { limit: 10, windowMs: HOUR } });
     for (let count = 0; count < 3; count++) {
@@ -99,7 +99,7 @@ describe("limits of workers", () => {
     assert.deepEqual(batches.flatMap(({ releases }) => releases), []);
   });
 
-  it.large("changed limits are sent again, and so are more subjects than have numbers", async () => {
+  it.large("changed limits are sent again, and so are more subjects than there are numbers", async () => {
     const { worker, batches } = createSupervisor().join();
     const subject = keyWith({ requests: { limit: 1, windowMs: HOUR } });
     await worker.acquire([subject], NO_RESERVATION);
@@ -120,7 +120,7 @@ describe("limits of workers", () => {
     }
   });
 
-  it("all at once at the edge of a limit: what they reserve together never exceeds it", async () => {
+  it("all at once at the edge of a limit: their reservations together never exceed it", async () => {
     for (
       const [mode, reservation, passing] of [
         ["enforce", { expected: tokens(30), most: tokens(90) }, 33],
@@ -140,7 +140,7 @@ describe("limits of workers", () => {
     }
   });
 
-  it("what a worker that was killed had reserved stays charged, and its places are free", async () => {
+  it("the reservations of a killed worker stay charged, and its concurrency is free", async () => {
     const { join } = createSupervisor();
     const [victim, other] = [join(), join()];
     const subject = keyWith({
@@ -158,7 +158,7 @@ describe("limits of workers", () => {
     assert.deepEqual(await usedOf(other.worker, subject), { tokens: 107, concurrency: 0 });
   });
 
-  it("exchanges that wait for a supervisor that has gone are refused, and so are later ones", async () => {
+  it("exchanges that wait for a supervisor that has exited are refused, and so are later ones", async () => {
     const { worker } = createSupervisor().join();
     const subject = keyWith({ concurrency: 2 });
     const [sent] = [refusalOf(() => worker.acquire([subject], NO_RESERVATION))];

@@ -1,6 +1,6 @@
 /**
- * Limits in memory beside a provider that knows the truth: random arrivals, estimates, maxima,
- * missing usage, crashes and restarts, under a clock that the test moves.
+ * Limits in memory compared with a provider that knows the real usage: random arrivals, estimates,
+ * maxima, missing usage, crashes and restarts, under a clock that the test moves.
  */
 // runtimes: once
 import assert from "node:assert/strict";

@@ -1,6 +1,6 @@
 /**
- * Limits during outages of Redis and after them: what each gateway lets through alone, and what is
- * charged in the end.
+ * Limits during and after outages of Redis: the calls that each gateway accepts alone, and the
+ * final charges.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -21,19 +21,19 @@ import { expecting, keyWith, refusalOf, tokens, usedOf } from "./limits_suite.ts
 
 const HOUR = 3_600_000;
 const BACKGROUND_MS = 1000;
-/** Delay of answers on a link that is cut. Milliseconds. */
+/** Delay of answers on a slow link. Milliseconds. */
 const CUT_MS = 600;
-/** What no caller waits for has time on a busy machine. */
+/** Deadlines without a waiting caller are longer, for a busy machine. */
 const patient: Clock = {
   ...systemClock,
   timer: (ms, fire) => systemClock.timer(ms === BACKGROUND_MS ? 20 * ms : ms, fire),
 };
 /** Tokens that a call reserves. */
 const CALL = 100;
-/** Amounts of a call that reserves them and uses them. */
+/** Amounts of a call that reserves and uses the same tokens. */
 const exactly = (count: number) => ({ expected: tokens(count), most: tokens(count) });
 
-/** Name of the time that a test lets pass, in Redis. Milliseconds. */
+/** Name in Redis of the time that a test lets pass. Milliseconds. */
 const PASSED = "test:passed";
 
 /** A connection whose scripts add that time to the clock of the server. */
@@ -44,7 +44,7 @@ class Timed extends RedisClient {
   }
 }
 
-/** A connection whose answers to a bill of two calls can be held back. */
+/** A connection that can hold back the answers to a settlement of two calls. */
 class Gated extends Timed {
   gate: Promise<void> | undefined;
 
@@ -77,13 +77,15 @@ withRedis.describe("outages of Redis", () => {
   const clock: Clock = { ...quiet, monotonic: () => quiet.monotonic() + passedMs };
   const passFor = async (ms: number) => void await raw.set(PASSED, passedMs += ms);
   const start = (url?: string) => limiters.join(Gated, { url, clock });
-  /** Gateways that know of each other. */
+  /** Starts gateways that know each other. */
   async function startTwo(url?: string): Promise<[Member, Member]> {
     const both: [Member, Member] = [await start(), await start(url)];
     await knowEachOther(both);
     return both;
   }
-  /** Gateways renew their membership, as they do every few seconds, until each knows all others. */
+  /**
+   * Renews the membership of gateways, as they do every few seconds, until each knows all others.
+   */
   async function knowEachOther(members: readonly Member[]): Promise<void> {
     for (let round = 0; round < 2; round++) {
       for (const { renew } of members) {
@@ -106,7 +108,7 @@ withRedis.describe("outages of Redis", () => {
       return undefined;
     }
   }
-  /** Calls of so many tokens until one is refused. @returns The number of those that passed */
+  /** Calls with the given tokens until one is refused. @returns The number of calls that passed */
   async function passedOf(member: Member, subject: LimitSubject, amount = 1): Promise<number> {
     for (let passed = 0;; passed++) {
       const lease = await tryAcquire(member, subject, amount);
@@ -115,7 +117,7 @@ withRedis.describe("outages of Redis", () => {
     }
   }
 
-  it("leave a limit that is used up used up, whichever it is", async () => {
+  it("keep a used-up limit used up, of every kind", async () => {
     const both = await startTwo();
     const [one] = both;
     const [limit, windowMs] = [10, HOUR];
@@ -140,9 +142,9 @@ withRedis.describe("outages of Redis", () => {
     assert.ok(one.limiter.fallbacks > 0);
   });
 
-  // A limit of ten millions is taken from Redis in blocks.
+  // A limit of ten million is reserved from Redis in blocks.
   for (const scale of [1, 10_000]) {
-    it(`divide what is left of ${scale * 1000} tokens once, however often they come`, async () => {
+    it(`divide the rest of ${scale * 1000} tokens once, however many outages follow`, async () => {
       const both = await startTwo();
       const key = keyWith({ tokens: { limit: 1000 * scale, windowMs: HOUR } });
       (await both[0].limiter.acquire([key], exactly(400 * scale))).release(tokens(400 * scale));
@@ -168,7 +170,7 @@ withRedis.describe("outages of Redis", () => {
     });
   }
 
-  it("leave a budget used up at a gateway that saw it long before others used it up", async () => {
+  it("keep a budget used up at a gateway that read it long before others used it up", async () => {
     const both = await startTwo();
     const key = keyWith({ budget: { limit: 1000, period: "month" } });
     const [one, other] = both;
@@ -180,7 +182,7 @@ withRedis.describe("outages of Redis", () => {
     for (const member of both) assert.equal(await passedOf(member, key, 10), 0);
   });
 
-  it("let a strict limit through only where its window is known", async () => {
+  it("admit calls under a strict limit only if its window is known", async () => {
     const both = await startTwo();
     const [one, other] = both;
     const limits = { tokens: { limit: 1000, windowMs: HOUR }, mode: "strict" } as const;
@@ -194,14 +196,15 @@ withRedis.describe("outages of Redis", () => {
     }
     await other.limiter.status(known);
     await server.kill();
-    // Its half of the whole limit, of which it has used 200; half of what is left.
+    // First gateway: half of the whole limit, minus the 200 that it has used. Second: half of the
+    // rest.
     assert.deepEqual([await passedOf(one, known, 100), await passedOf(other, known, 100)], [3, 4]);
     assert.deepEqual([await passedOf(one, unknown, 100), await passedOf(other, unknown, 100)], [
       3,
       0,
     ]);
     assert.deepEqual([await passedOf(one, lax, 100), await passedOf(other, lax, 100)], [4, 5]);
-    // Its half is not the whole: a call of more is refused for now, and not for ever.
+    // Half of the limit is not the whole limit: a larger call is refused for now, and not forever.
     assert.equal(
       (await refusalOf(() => one.limiter.acquire([known], exactly(600)))).code,
       "rate_limit_exceeded",
@@ -240,7 +243,7 @@ withRedis.describe("outages of Redis", () => {
     assert.deepEqual(await usedOf(one.limiter, key), { tokens: 1000 });
   });
 
-  it("charge calls that are admitted, and settle calls that end, while an earlier bill is being paid", async () => {
+  it("charge calls that are admitted, and settle calls that end, while an earlier debt is being paid", async () => {
     const member = await start();
     const { client, limiter } = member;
     const key = keyWith({
@@ -311,7 +314,7 @@ withRedis.describe("outages of Redis", () => {
     server.resume();
   });
 
-  it("leave an even share to a gateway that joined just before, and none of a strict limit", async () => {
+  it("assign an even share to a gateway that joined just before, and none of a strict limit", async () => {
     await start();
     const member = await start();
     const requests = { limit: 100, windowMs: HOUR };
@@ -320,10 +323,10 @@ withRedis.describe("outages of Redis", () => {
     assert.deepEqual([await passedOf(member, lax), await passedOf(member, strict)], [50, 0]);
   });
 
-  it("leave none of a strict limit to a gateway until each other one has renewed since it joined", async () => {
+  it("assign none of a strict limit to a gateway until each other one has renewed since it joined", async () => {
     const first = await start();
     const newcomer = await start();
-    await newcomer.renew(); // and the first one, which is late, takes itself for the only one
+    await newcomer.renew(); // the first one is late, and assumes that it is alone
     const limits = { requests: { limit: 100, windowMs: HOUR }, mode: "strict" } as const;
     const both = [first, newcomer];
     const passedAlone = async () => {
@@ -362,7 +365,7 @@ withRedis.describe("outages of Redis", () => {
         const wave = (second + 17 * index) % 50;
         const calls = wave < 40 ? Math.floor(2 ** (wave / 4)) : 0;
         for (let call = 0; call < calls; call++) gateway.count();
-        // Now and then one is late: it misses a renewal, or two.
+        // Sometimes a gateway is late: it misses a renewal, or two.
         const isLate = (second + 37 * index) % 30 < 4;
         if ((second + index) % 3 === 0 && !isLate) await gateway.renew();
       }
@@ -375,7 +378,7 @@ withRedis.describe("outages of Redis", () => {
 });
 
 describe("the memory of windows", () => {
-  it("keeps those that were in use last, and a bounded number", () => {
+  it("keeps a bounded number of the last used windows", () => {
     const known = new KnownWindows(systemClock);
     const limits = { requests: { limit: 10, windowMs: HOUR } };
     const see = (number: number) => {

@@ -1,6 +1,6 @@
 /**
  * Settlements in Redis: after lost counts, of absurd amounts, of windows with another length, and
- * of what Redis refuses.
+ * settlements that Redis refuses.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -17,7 +17,7 @@ import { expecting, keyWith, refusalOf, tokens, usedOf } from "./limits_suite.ts
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
-/** Deadlines that a busy machine keeps too. */
+/** Deadlines that a busy machine meets too. */
 const patient: Clock = {
   ...systemClock,
   timer: (ms, fire) => systemClock.timer(ms === REDIS_DEADLINE_MS ? 10_000 : ms, fire),
@@ -41,7 +41,7 @@ withRedis.describe("settlements in Redis", () => {
   };
 
   for (const period of ["day", "month"] as const) {
-    it(`free places and settle tokens when Redis has lost the counts of a ${period}`, async () => {
+    it(`free concurrency and settle tokens when Redis has lost the counts of a ${period}`, async () => {
       const { limiter, reports, renew } = await start();
       const key = keyWith({
         budget: { limit: 1e6, period },
@@ -63,11 +63,11 @@ withRedis.describe("settlements in Redis", () => {
       assert.deepEqual(reports, []);
       const before = await scripts();
       await renew();
-      assert.equal(await scripts() - before, 1, "a settlement is repeated"); // its membership alone
+      assert.equal(await scripts() - before, 1, "a settlement is repeated"); // only its membership
     });
   }
 
-  it("count an amount beyond all numbers as the largest one, once, and free its place", async () => {
+  it("count an amount beyond all numbers as the largest one, once, and free its concurrency", async () => {
     const { limiter, reports, renew } = await start();
     for (const amount of [1e15, 1e17, 1e300, Infinity]) {
       const key = keyWith({
@@ -93,7 +93,7 @@ withRedis.describe("settlements in Redis", () => {
     assert.deepEqual(reports, []);
   });
 
-  it("write nothing where one of the keys of a subject is no set", async () => {
+  it("write nothing if one of the keys of a subject is not a set", async () => {
     const { limiter, renew } = await start();
     const key = keyWith({ tokens: { limit: 1000, windowMs: HOUR }, concurrency: 2 });
     const open = `sallyport:{${key.name}}:open`;
@@ -107,7 +107,7 @@ withRedis.describe("settlements in Redis", () => {
     assert.deepEqual(await usedOf(limiter, key), { tokens: 30, concurrency: 0 });
   });
 
-  it("drop what Redis refuses for its content, free its place, and report it", async () => {
+  it("drop a settlement whose content Redis refuses, free its concurrency, and report it", async () => {
     /** A connection whose Redis refuses settlements of 13 tokens. */
     class Refusing extends RedisClient {
       override script(name: string, lua: string): ReturnType<RedisClient["script"]> {
@@ -189,7 +189,7 @@ withRedis.describe("settlements in Redis", () => {
     await newer.limiter.acquire([long], expecting(tokens(0)));
     await refusalOf(() => newer.limiter.acquire([long], expecting(tokens(0))));
   });
-  it("hold no place within two seconds that the server which took over had not seen freed", async () => {
+  it("free concurrency within two seconds if the new server had not seen its release", async () => {
     const { limiter } = await start(RedisClient, systemClock);
     const { limiter: other } = await start(RedisClient, systemClock);
     const key = keyWith({ concurrency: 10 });
@@ -201,8 +201,8 @@ withRedis.describe("settlements in Redis", () => {
     for (const lease of leases.slice(0, 7)) lease.release(tokens(0));
     assert.deepEqual(await usedOf(limiter, key), { concurrency: 1 });
     const later = await limiter.acquire([key], expecting(tokens(0)));
-    // As Sentinels do it: the heir has what was replicated, and connections to the former primary
-    // are closed.
+    // As Sentinels do it: the new primary has the replicated data, and connections to the former
+    // primary are closed.
     await raw.del(open);
     for (let index = 0; index < replicated.length; index += 2) {
       await raw.zadd(open, replicated[index + 1] ?? 0, replicated[index] ?? "");
@@ -216,7 +216,7 @@ withRedis.describe("settlements in Redis", () => {
     await until(async () => await raw.zcard(open) === 0, "all are free");
   });
 
-  it("send Redis no more than the last ten thousand of the calls that ended without it", async () => {
+  it("send Redis at most the last ten thousand of the calls that ended without it", async () => {
     const { limiter, renew } = await start();
     const key = keyWith({ concurrency: 100_000 });
     await server.kill();

@@ -1,4 +1,4 @@
-/** The access log: what a line says, and what a slow or broken reader costs. */
+/** The access log: the content of a line, and the cost of a slow or broken reader. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -47,7 +47,7 @@ function manualClock() {
   return { clock, fire: () => timers.splice(0).forEach((fire) => fire()) };
 }
 
-/** A reader that takes texts when told to. */
+/** A reader that accepts texts when told to. */
 function manualReader() {
   const taken: string[] = [];
   const pending: ((error: Error | null) => void)[] = [];
@@ -59,7 +59,7 @@ function manualReader() {
 }
 
 describe("the access log", () => {
-  it("says in one JSON object what an exchange was, how it ended and what it took", () => {
+  it("writes one JSON object with the exchange, its outcome and its usage", () => {
     assert.deepEqual(JSON.parse(toJsonLine(record)), {
       time: "2026-11-21T12:00:01.000Z",
       id: "0b5c",
@@ -91,7 +91,7 @@ describe("the access log", () => {
     assert.match(toPrettyLine({ ...record, isEstimated: true }), / {2}7 tokens \(estimated\) {2}/);
   });
 
-  it("tells the time of each line, whatever came before it", () => {
+  it("writes the right time in each line, after any other line", () => {
     const start = record.startedAt;
     for (
       const ms of [
@@ -123,7 +123,7 @@ describe("the access log", () => {
     }
   });
 
-  it("is JSON whatever a caller names its model", () => {
+  it("is JSON for any model name", () => {
     for (const model of ['"', "\\", '","key":"x', "\n\r\u0000", "\ud800", "😀", "\u2028"]) {
       const line = toJsonLine({ ...record, model });
       assert.doesNotMatch(line, /\n/);
@@ -131,7 +131,7 @@ describe("the access log", () => {
     }
   });
 
-  it("says in words the same to a person", () => {
+  it("writes the same in words for people", () => {
     assert.equal(
       toPrettyLine({ ...record, model: "gpt-4o" }),
       "12:00:01.000  200  ok  a  chat.completions  gpt-4o  stream  1235 ms  (first byte 300 ms)  7 tokens  key team  0b5c",
@@ -155,7 +155,7 @@ describe("the access log", () => {
     );
   });
 
-  it("hands lines on together, and those that came meanwhile when the last are taken", () => {
+  it("writes lines together, and the lines since then when the last write is done", () => {
     const { clock, fire } = manualClock();
     const { write, taken, answer } = manualReader();
     const log = new AccessLog("json", write, clock);
@@ -179,7 +179,7 @@ describe("the access log", () => {
     assert.equal(taken.length, 3);
   });
 
-  it("hands on what has become much before its time, and has one timer at most", () => {
+  it("writes a large amount before its time, and has one timer at most", () => {
     const { clock, fire } = manualClock();
     const { write, taken, answer } = manualReader();
     let timers = 0;
@@ -197,7 +197,7 @@ describe("the access log", () => {
     assert.equal(taken.join("").split("\n").length, 3001);
   });
 
-  it("drops and counts what a reader that has stopped leaves no room for, and says so when it is back", () => {
+  it("drops and counts lines for which a stopped reader leaves no room, and reports it when the reader is back", () => {
     const { clock, fire } = manualClock();
     const { write, taken, answer } = manualReader();
     const log = new AccessLog("json", write, clock);
@@ -212,7 +212,7 @@ describe("the access log", () => {
     assert.equal(JSON.parse(lines.at(-1) ?? "").dropped, dropped);
   });
 
-  it("goes on after a write that failed", () => {
+  it("continues after a write that failed", () => {
     const { clock, fire } = manualClock();
     const { write, taken, answer } = manualReader();
     const log = new AccessLog("json", write, clock);
@@ -225,7 +225,7 @@ describe("the access log", () => {
     assert.equal(JSON.parse(taken[1]?.split("\n")[1] ?? "").dropped, 1);
   });
 
-  it("waits at its end for the last lines, and not for ever", async () => {
+  it("waits at its end for the last lines, but not forever", async () => {
     const { write, taken } = manualReader();
     const log = new AccessLog("json", write, systemClock);
     log.settled(record);

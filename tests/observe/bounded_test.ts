@@ -1,4 +1,6 @@
-/** A million exchanges of as many keys and models: what observers hold does not grow with them. */
+/**
+ * A million exchanges of as many keys and models: the memory of observers does not grow with them.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import v8 from "node:v8";
@@ -15,12 +17,12 @@ import { MAX_MODELS, Metrics } from "../../src/observe/metrics/metrics.ts";
 import { it } from "../support/cases.ts";
 
 const EXCHANGES = 1_000_000;
-/** What is held after the first tenth is all that is held. Bytes of noise. */
+/** Noise in the memory after the first tenth. Beyond it, memory must not grow. Bytes. */
 const MAX_GROWTH = 20e6;
-/** Lines of text: 101 models with the buckets of what is counted by model, and everything else. */
+/** Lines of text: 101 models with their buckets and counts, and everything else. */
 const MAX_LINES = 2 * (MAX_MODELS + 1) * (10 * 17 + 19 + 16 + 17 + 4 * 17 + 8) + 5000;
 
-/** Bytes in use once what nobody holds is gone. */
+/** Returns the bytes in use after garbage collection. */
 function readHeap(): number {
   const bun = (globalThis as unknown as { Bun?: { gc(isForced: boolean): void } }).Bun;
   if (bun !== undefined) bun.gc(true);
@@ -41,8 +43,8 @@ const CAUSES = Object.keys(FAILURE_CAUSES) as FailureCause[];
 const REFUSAL = { outcome: "upstream_error", status: 429 } as const;
 
 /**
- * The n-th exchange: every key, id and model is a new one; some are answered, some fail in every
- * way there is.
+ * The n-th exchange. Every key, id and model is new. Some are answered, and some fail, in every
+ * way.
  */
 function toRecord(n: number): ExchangeRecord {
   const failures = Object.entries(ERRORS);
@@ -85,7 +87,7 @@ function toRecord(n: number): ExchangeRecord {
 }
 
 describe("a million exchanges", () => {
-  it.large("of as many keys and models leave a bounded number of series and a bounded memory", () => {
+  it.large("with as many keys and models leave a bounded number of series and a bounded memory", () => {
     const clock: Clock = { ...systemClock, timer: () => () => {} };
     let bytes = 0;
     const log = new AccessLog("json", (text, done) => {

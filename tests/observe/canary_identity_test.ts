@@ -1,6 +1,6 @@
 /**
- * Canaries of what a gateway is trusted with beside keys: identity tokens, the way out through a
- * proxy, and requests in files that `sallyport explain` reads.
+ * Canaries in data that a gateway must protect in addition to keys: identity tokens, egress through
+ * a proxy, and requests in files that `sallyport explain` reads.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -59,7 +59,7 @@ describe("canaries of identity, egress and explain", () => {
     return { at, upstream: provider.url };
   }
 
-  /** Everything that a gateway tells its operators, and all that it has said and kept. */
+  /** All reports of a gateway to its operators, all its output and all its files. */
   async function tell(
     program: Program,
     admin: string,
@@ -74,7 +74,7 @@ describe("canaries of identity, egress and explain", () => {
     const reader = live.body?.getReader() ?? assert.fail("no traffic");
     const { value } = await reader.read();
     await reader.cancel();
-    program.kill("SIGTERM"); // what is kept is written at the latest now
+    program.kill("SIGTERM"); // files are written now at the latest
     assert.equal(await program.ended, 0, program.stderr());
     const kept = readdirSync(at.path).filter((name) =>
       name !== "gateway.jsonc" && !without.includes(name)
@@ -89,7 +89,7 @@ describe("canaries of identity, egress and explain", () => {
     ].join("\n");
   }
 
-  it("a gateway tells and keeps nothing of identity tokens but the id, the team and the plan", async () => {
+  it("a gateway reports and stores only the id, the team and the plan of identity tokens", async () => {
     const issuer = await startIssuer();
     after(() => issuer.stop());
     const collector = keep(await startOtlpReceiver());
@@ -236,7 +236,7 @@ describe("canaries of identity, egress and explain", () => {
     if (runtime === "deno") assert.match(collector.payloads.join(), /jwt:corp:ann/);
   });
 
-  it("a gateway tells nothing of the way out: the proxy's credentials, the client's key", async () => {
+  it("a gateway reports nothing secret of egress: the proxy's credentials, the client's key", async () => {
     const { at, upstream } = await place();
     const proxy = keep(await startConnectProxy());
     const refusing = await startConnectProxy({
@@ -301,7 +301,7 @@ describe("canaries of identity, egress and explain", () => {
     );
     const checked = await runCommand(["check"], { cwd: at.path });
     assert.equal(checked.status, 0, checked.stderr);
-    // A key with a passphrase is refused, in words that quote nothing of it.
+    // A key with a passphrase is refused, without quoting any of it.
     const locked = { cert: "locked.key", key: "locked.key" };
     at.configure({ providers: { good: provider("good", locked) } });
     const broken = await runCommand(["check"], {
@@ -318,7 +318,7 @@ describe("canaries of identity, egress and explain", () => {
     assert.ok(told.includes('"provider":"refused"'), "what is looked through is the real thing");
   });
 
-  it("explain tells nothing of a request but its model, its path and the headers that pass", async () => {
+  it("explain prints of a request only its model, its path and the headers that pass", async () => {
     const issuer = await startIssuer();
     after(() => issuer.stop());
     const { at, upstream } = await place();

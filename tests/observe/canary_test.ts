@@ -1,6 +1,6 @@
 /**
- * Canaries: keys, prompts and whatever else a caller sends are marked, and the marks are looked for
- * everywhere.
+ * Canaries: keys, prompts and everything else that a caller sends are marked, and all outputs are
+ * searched for the marks.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -46,7 +46,7 @@ describe("canaries", () => {
   });
 
   for (const [code, how] of Object.entries(CASES) as [ErrorCode, Case][]) {
-    it(`the error ${code} tells no secret: not to the caller, not in the log, not in the metrics`, async () => {
+    it(`the error ${code} reveals no secret: not to the caller, not in the log, not in the metrics`, async () => {
       const { answer, record, under } = await provoke(how, mark);
       assert.equal(record.code, code);
       const told = await under.told();
@@ -66,7 +66,7 @@ describe("canaries", () => {
     });
   }
 
-  /** A gateway as a program, and everything that it has said and kept after marked calls. */
+  /** A gateway as a program, and all its output and files after marked calls. */
   async function start(redis?: RedisServer, env: Record<string, string> = {}) {
     const provider = await startMarkedProvider();
     closing.push(() => provider.close());
@@ -183,12 +183,12 @@ describe("canaries", () => {
   const isLogged = (program: Program, lines: number) =>
     until(() => program.stdout().split("\n").length > lines, `${lines} lines of the log`);
 
-  it("a gateway tells and keeps none of what callers sent, but the id of the key", async () => {
+  it("a gateway reports and stores nothing that callers sent, except for the id of the key", async () => {
     const { at, program, send, told, key, id } = await start();
     const count = await send();
     await isLogged(program, count);
     const seen = await told();
-    program.kill("SIGTERM"); // what is kept is written at the latest now
+    program.kill("SIGTERM"); // files are written now at the latest
     assert.equal(await program.ended, 0);
     const kept = await at.kept();
     const all = [program.stdout(), program.stderr(), seen, kept].join("\n");
@@ -198,7 +198,7 @@ describe("canaries", () => {
     }
   });
 
-  it("a log that names withheld headers tells their names alone", async () => {
+  it("a log that names withheld headers contains their names alone", async () => {
     const { program, send, key } = await start(undefined, { SALLYPORT_LOG: "debug" });
     await isLogged(program, await send());
     assert.match(program.stdout(), /"withheld":\{"request":\[[^\]]*"x-marked"/);
@@ -206,7 +206,7 @@ describe("canaries", () => {
     assert.deepEqual(findMarks(program.stdout() + program.stderr(), [key, secretOf(key)]), []);
   });
 
-  withRedis.it("nothing of it reaches Redis", async () => {
+  withRedis.it("none of it reaches Redis", async () => {
     const redis = await startRedis();
     closing.push(() => redis.stop());
     const watch = openRaw(`http://127.0.0.1:${redis.port}`, "MONITOR\r\n");
@@ -241,7 +241,7 @@ describe("canaries", () => {
         witness,
         `const v8 = require("node:v8");
       v8.setFlagsFromString("--expose-gc");
-      v8.setFlagsFromString("--heap-snapshot-string-limit=100000000"); // else a string's first 1,024 characters only
+      v8.setFlagsFromString("--heap-snapshot-string-limit=100000000"); // default: 1,024 characters
       process.on("SIGUSR2", () => {
         require("node:vm").runInNewContext("gc")();
         v8.writeHeapSnapshot("snapshot");

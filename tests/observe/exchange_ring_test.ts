@@ -28,7 +28,7 @@ const record = (more: Partial<ExchangeRecord> = {}): ExchangeRecord => ({
   ...more,
 });
 
-/** Every fact that a record can have. */
+/** A record with all of its fields. */
 const WHOLE = record({
   id: "f2b4",
   calledMs: 0.5,
@@ -70,7 +70,7 @@ function readAll(
 }
 
 describe("the ring of exchanges", () => {
-  it("gives back what it was given, but for the error and the names of headers", () => {
+  it("returns the records that it was given, without the error and the names of headers", () => {
     const ring = new ExchangeRing();
     const given = [record(), WHOLE, record({ model: "", usage: { total: 3 } })];
     for (const each of given) {
@@ -92,7 +92,7 @@ describe("the ring of exchanges", () => {
     assert.deepEqual([all[0]?.id, all.at(-1)?.id], ["id-24999", "id-15000"]);
   });
 
-  it("answers a filter page by page, with bounded work for each, newer ones or not", () => {
+  it("answers a filter page by page, with bounded work for each, with or without newer records", () => {
     const ring = new ExchangeRing();
     for (let count = 0; count < 9000; count++) {
       ring.add(record({ id: String(count), status: count % 1500 === 0 ? 500 : 200 }), 7000);
@@ -108,7 +108,7 @@ describe("the ring of exchanges", () => {
     assert.equal(pages, 5);
   });
 
-  it("goes on where a page ended, also when the clock goes back and several settle at once", () => {
+  it("continues after the last page, also when the clock goes back and several settle at once", () => {
     const ring = new ExchangeRing();
     for (const [index, now] of [9000, 9000, 9000, 4000, 4000, 9000, 12_000].entries()) {
       ring.add(record({ id: String(index) }), now);
@@ -118,7 +118,7 @@ describe("the ring of exchanges", () => {
     assert.deepEqual(ring.within(4, 5, 9).map(({ id }) => id), ["3", "4"]);
   });
 
-  it("merges pages of several rings without a gap and without one twice", () => {
+  it("merges pages of several rings without gaps and duplicates", () => {
     const rings = [new ExchangeRing(), new ExchangeRing(), new ExchangeRing()];
     for (let count = 0; count < 5000; count++) {
       const id = String(count).padStart(5, "0");
@@ -146,7 +146,7 @@ describe("a filter of exchanges", () => {
   const passes = (filter: Parameters<typeof createTest>[0], more: Partial<LiveExchange> = {}) =>
     createTest(filter)({ ...WHOLE, ...more });
 
-  it("has to be passed in each of its parts", () => {
+  it("matches only if each of its parts matches", () => {
     const good = [
       { search: "TEAM-X" },
       { search: "504" },
@@ -181,7 +181,7 @@ describe("a filter of exchanges", () => {
     assert.ok(!createTest({ minFirstTokenMs: 1 })(record()), "there was no token");
   });
 
-  it("knows each end as one of four kinds", () => {
+  it("assigns each outcome to one of four kinds", () => {
     const kinds = [
       ["ok", 200, "ok"],
       ["refused", 401, "refused"],

@@ -1,7 +1,4 @@
-/**
- * Messages between gateways in a real Redis: bounded, expiring, and each for the one that it is
- * meant for.
- */
+/** Messages between gateways in a real Redis: bounded, expiring, and each for its addressee. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -45,7 +42,7 @@ withRedis.describe("messages of the fleet", () => {
     return found;
   };
 
-  it("a command reaches the gateway that it is meant for, once", async () => {
+  it("a command reaches its addressee once", async () => {
     await store.command(["one"], "drain");
     assert.equal((await store.publish("two", RECORD)).command, undefined);
     assert.equal((await store.publish("one", RECORD)).command, "drain");
@@ -60,7 +57,7 @@ withRedis.describe("messages of the fleet", () => {
     assert.ok(left > 0 && left <= 5000, `it expires in ${left}`);
   });
 
-  it("questions have growing times, and hold for a while", async () => {
+  it("questions have growing times, and remain for a while", async () => {
     const first = await store.ask("watched", true);
     assert.ok(Math.abs(first - Date.now()) < 60_000);
     assert.equal(await store.ask("watched", false), first, "the same one goes on");
@@ -71,7 +68,7 @@ withRedis.describe("messages of the fleet", () => {
     assert.ok(await raw.pttl("sallyport:{fleet}:watched") > 0);
   });
 
-  it("questions for exchanges reach the gateway that they are meant for, once, and are bounded", async () => {
+  it("questions for exchanges reach their addressee once, and are bounded", async () => {
     for (let count = 0; count < 20; count++) await store.askExchanges("one", `question ${count}`);
     assert.ok(await raw.pttl("sallyport:{fleet}:asked:one") > 0);
     assert.deepEqual((await store.publish("two", RECORD)).asked, []);
@@ -80,7 +77,7 @@ withRedis.describe("messages of the fleet", () => {
     assert.deepEqual((await store.publish("one", RECORD)).asked, []);
   });
 
-  it("publishes what can be read again, and nothing that is too large", async () => {
+  it("publishes data that it can read again, and nothing that is too large", async () => {
     await store.put("live", "one", { a: [1, 2] });
     await store.put("live", "two", randomBytes(600_000).toString("base64"));
     await raw.set("sallyport:{fleet}:live:three", Buffer.from("nonsense"));
@@ -101,7 +98,7 @@ withRedis.describe("messages of the fleet", () => {
       await raw.hset("sallyport:{fleet}:records", `00-${count}`, RECORD);
     }
     assert.equal((await store.read()).length, 256);
-    // Packed well, ten of them would take more than one reader unpacks.
+    // They are well compressed. Ten of them would exceed the amount that one reader unpacks.
     const large = await packJson("x".repeat(7_900_000));
     const ids = Array.from({ length: 12 }, (_, count) => `large-${count}`);
     for (const id of ids) await raw.set(`sallyport:{fleet}:live:${id}`, Buffer.from(large));
@@ -112,7 +109,7 @@ withRedis.describe("messages of the fleet", () => {
     assert.deepEqual([...await take("live", ["long", "short"])], [["short", { a: 1 }]]);
   });
 
-  it("100 gateways take little memory, and there are never more than 256", async () => {
+  it("100 gateways use little memory, and there are never more than 256", async () => {
     await raw.flushall();
     for (let count = 0; count < 100; count++) await store.publish(`gw-${count}`, RECORD);
     const memory = await Promise.all(
@@ -131,7 +128,7 @@ withRedis.describe("messages of the fleet", () => {
     for (const key of await raw.keys("*")) assert.ok(await raw.pttl(key) > 0, key);
   });
 
-  it("fails at once while Redis is left alone", async () => {
+  it("fails at once while Redis is not used after failures", async () => {
     redis.pause();
     await assert.rejects(store.publish("one", RECORD));
     for (let tries = 0; tries < 10 && client.health.isUp; tries++) {

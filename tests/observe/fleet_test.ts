@@ -1,5 +1,5 @@
 /**
- * Records, figures and merges of the fleet: of other versions, of other configurations, and of
+ * Records, reports and merges of the fleet: of other versions, of other configurations, and of
  * nonsense.
  */
 // runtimes: bun, node
@@ -88,7 +88,7 @@ const part = (more: Partial<LivePart> = {}): LivePart => ({
 const replica = (url: string) => ({ url, inService: 1, ejected: 0, ejectedMs: 0, failures: 0 });
 
 describe("records of gateways", () => {
-  it("come back as they were written, with their presence", () => {
+  it("are read as they were written, with their presence", () => {
     const read = (silentMs: number, hasLeft = false) =>
       readRecord({ id: "1f", silentMs, text: writeRecord(FIGURES, hasLeft) });
     assert.deepEqual(read(5), {
@@ -101,7 +101,7 @@ describe("records of gateways", () => {
     assert.deepEqual([read(LOST_MS + 1)?.presence, read(5, true)?.presence], ["lost", "left"]);
   });
 
-  it("of another version lose what is unknown, and nonsense is no record", () => {
+  it("of another version lose unknown fields, and nonsense is not a record", () => {
     const read = (text: string) => readRecord({ id: "1f", silentMs: 0, text });
     const later = JSON.stringify({
       ...FIGURES,
@@ -127,7 +127,7 @@ describe("records of gateways", () => {
     assert.equal(read(JSON.stringify({ name: "n".repeat(5000) }))?.name.length, 100);
   });
 
-  it("never stand for all gateways, and their names can stand in metrics, queries and pages", () => {
+  it("never pose as all gateways, and their names can be used in metrics, queries and pages", () => {
     const read = (id: string, name: string) =>
       readRecord({ id, silentMs: 0, text: JSON.stringify({ ...FIGURES, name }) });
     const id = crypto.randomUUID().slice(0, 13);
@@ -146,7 +146,7 @@ describe("records of gateways", () => {
     assert.equal(endless?.p50, null);
   });
 
-  it("are in order, without those that a younger one of their name has taken over from", () => {
+  it("are in order, without gateways that a younger one of the same name has replaced", () => {
     const gateway = (name: string, id: string, startedAt: number, silentMs = 0, hasLeft = false) =>
       readRecord({ id, silentMs, text: writeRecord({ ...FIGURES, name, startedAt }, hasLeft) }) ??
         assert.fail();
@@ -162,7 +162,7 @@ describe("records of gateways", () => {
   });
 });
 
-describe("figures of the last minute", () => {
+describe("reports of the last minute", () => {
   it("are rates of ten seconds, and shares and percentiles of sixty", () => {
     const minute = new LastMinute();
     for (let at = 0; at < 100; at++) {
@@ -183,7 +183,7 @@ describe("figures of the last minute", () => {
     });
   });
 
-  it("histograms are added up with each bin once", () => {
+  it("have histograms that are added up with each bin once", () => {
     assert.deepEqual(compact([[3, 1, 5, 2], [5, 4], [1, 1]]), [1, 1, 3, 1, 5, 6]);
   });
 });
@@ -227,7 +227,7 @@ describe("traffic of gateways", () => {
     assert.deepEqual([seconds.length, seconds[0]?.exchanges], [1, 1]);
   });
 
-  it("that is hostile breaks neither a merge nor a page, and what is sound of it stays", () => {
+  it("that is hostile breaks neither a merge nor a page, and its valid parts stay", () => {
     const good = exchange("good", 1);
     const json = `{
       "since": 1e999, "openExchanges": -5, "openStreams": "7",
@@ -251,7 +251,7 @@ describe("traffic of gateways", () => {
     hostile.parts[0].exchanges = [
       null,
       { ...good, id: {} },
-      { ...good, startedAt: 1e300 }, // no Date can be made of it
+      { ...good, startedAt: 1e300 }, // no valid Date
       { ...good, outcome: "constructor" },
       { ...good, durationMs: "1" },
       { ...good, id: "x".repeat(1_000_000) },
@@ -323,7 +323,7 @@ describe("traffic of gateways", () => {
 describe("questions for exchanges", () => {
   const question = { id: "1f-2", query: { filter: { model: "gpt", keyIds: ["k"] }, limit: 5 } };
 
-  it("are read as they were asked, and nothing else is one", () => {
+  it("are read as they were asked, and nothing else is accepted", () => {
     assert.deepEqual(readQuestion(JSON.stringify(question)), question);
     const { id, query } = question;
     const before = { settledAt: 5.5, id: "x" };
@@ -336,7 +336,7 @@ describe("questions for exchanges", () => {
       { id: "../live", query },
       { id, query: { ...query, limit: 1e9 } },
       { id, query: { ...query, limit: "5" } },
-      { id, query: { ...query, filter: { colour: "blue" } } }, // of a later version: what passes is not known here
+      { id, query: { ...query, filter: { colour: "blue" } } }, // of a later version: match unknown
       { id, query: { ...query, filter: { status: 5 } } },
       { id, query: { ...query, filter: JSON.parse('{"__proto__":{}}') } },
       { id, query: { ...query, filter: { outcome: "constructor" } } },
@@ -348,7 +348,7 @@ describe("questions for exchanges", () => {
     }
   });
 
-  it("have answers with the name of the gateway, whatever they say themselves", () => {
+  it("have answers with the name of the gateway, for any content", () => {
     const one = exchange("1", 1);
     assert.deepEqual(
       readAnswer({
@@ -371,7 +371,7 @@ describe("questions for exchanges", () => {
 });
 
 describe("metrics of gateways", () => {
-  it("are taken from Redis only where they are no more than metrics", () => {
+  it("are accepted from Redis only if they are nothing but metrics", () => {
     const good = {
       name: "x_total",
       help: "X",
@@ -423,7 +423,7 @@ describe("metrics of gateways", () => {
 });
 
 describe("packed JSON", () => {
-  it("comes back, and neither nonsense nor a bomb does harm", async () => {
+  it("is unpacked again, and neither nonsense nor a bomb does harm", async () => {
     const packed = await packJson({ a: [1] });
     assert.deepEqual(await unpackJson(packed), { value: { a: [1] }, bytes: 9 });
     assert.deepEqual([

@@ -1,6 +1,5 @@
 /**
- * Metrics by key: bounded, off by default, in money where there are prices, and summed over
- * workers.
+ * Metrics by key: bounded, off by default, in money if there are prices, and summed over workers.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -55,7 +54,7 @@ function make() {
 }
 
 describe("metrics by key", () => {
-  it("are off, on for a thousand keys, or on for so many", () => {
+  it("are off, on for a thousand keys, or on for the configured number", () => {
     const read = (byKey?: boolean | number) =>
       parseConfig({ providers: { a: { upstream: "openai" } }, metrics: { byKey } }).metrics.maxKeys;
     assert.deepEqual([undefined, false, true, 7].map(read), [0, 0, 1000, 7]);
@@ -67,7 +66,7 @@ describe("metrics by key", () => {
     }
   });
 
-  it("count exchanges by concern, refusals, tokens and what they cost", () => {
+  it("count exchanges by concern, refusals, tokens and costs", () => {
     const { metrics, read } = make();
     const { settled } = metrics.under(options);
     settled(record);
@@ -86,8 +85,8 @@ describe("metrics by key", () => {
     const { keyId: _id, ...nobodys } = record;
     settled(nobodys);
     const seen = read();
-    // 800 + 200 of the input, the latter from the cache, and 500 of the output: thrice; and what is
-    // only a sum.
+    // 800 + 200 input tokens, the latter from the cache, and 500 output tokens, three times. Plus
+    // usage that states only a sum.
     const cost = 3 * (800 * 2 + 200 * 1 + 500 * 10) / 1e6 + 1;
     const { 'sallyport_key_cost_total{key="one",currency="EUR"}': told = "", ...counts } = seen;
     assert.ok(Math.abs(Number(told) - cost) < 1e-9, told);
@@ -102,7 +101,7 @@ describe("metrics by key", () => {
     });
   });
 
-  it("name so many keys at most, and go on with those when the configuration changes", () => {
+  it("name the configured number of keys at most, and keep those when the configuration changes", () => {
     const { metrics, read } = make();
     const before = metrics.under(options);
     for (let count = 0; count < 50; count++) before.settled({ ...record, keyId: `key-${count}` });
@@ -163,7 +162,7 @@ describe("metrics by key", () => {
       return { send, read };
     }
 
-    it("are summed over workers, with what each has counted", async () => {
+    it("are summed over workers, with the counts of each", async () => {
       const { send, read } = await start({ metrics: { byKey: true } }, {}, "--workers", "2");
       for (let count = 0; count < 6; count++) {
         await Promise.all(["first", "second", "unknown"].map(send));
@@ -180,7 +179,7 @@ describe("metrics by key", () => {
       assert.doesNotMatch(text, /a name|key="(?!first|second)/);
     });
 
-    it("are asked for by a variable too, and are not there unless they are asked for", async () => {
+    it("can be enabled by a variable too, and are absent unless they are enabled", async () => {
       const asked = await start({}, { SALLYPORT_METRICS_BY_KEY: "1" });
       for (const name of ["first", "second"]) assert.equal((await asked.send(name)).status, 200);
       const text = await asked.read();

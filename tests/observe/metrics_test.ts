@@ -1,4 +1,4 @@
-/** What is counted, as Prometheus reads it. */
+/** Counts, as Prometheus reads them. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import process from "node:process";
@@ -54,7 +54,7 @@ const record: ExchangeRecord = {
   usage: { total: 7, input: 3, output: 4, cached: 2, reasoning: 1 },
 };
 
-/** A clock that stands, with one timer. */
+/** A clock that stands still, with one timer. */
 function standingClock(): Clock & { fireAfter(ms: number): void } {
   let [now, pending] = [0, (): void => {}];
   return {
@@ -101,7 +101,7 @@ describe("metrics", () => {
     );
   });
 
-  it("count exchanges by how they ended, time, bytes and tokens", () => {
+  it("count exchanges by outcome, time, bytes and tokens", () => {
     const metrics = make({ redis: () => ({ isUp: true, failures: 4, localDecisions: 5 }) });
     metrics.settled(record);
     metrics.settled(record);
@@ -238,7 +238,7 @@ describe("metrics", () => {
     assert.deepEqual(new Set(kinds), new Set(["embeddings", "fetch_response"]));
   });
 
-  it("tell what the process takes, and how late timers fire", () => {
+  it("report the resources of the process, and the delay of timers", () => {
     const clock = standingClock();
     const metrics = make({}, clock);
     clock.fireAfter(500);
@@ -261,7 +261,7 @@ describe("metrics", () => {
     if (process.platform === "linux") assert.ok(Number(valueOf(text, "process_open_fds")) > 2);
   });
 
-  it("count on between two answers, and count nothing twice", () => {
+  it("continue to count between two answers, and count nothing twice", () => {
     const metrics = make();
     const series =
       'sallyport_bytes_total{provider="a",operation="chat.completions",direction="in"}';
@@ -272,7 +272,7 @@ describe("metrics", () => {
     }
   });
 
-  it("show no series for what has not been, and take a provider's odd numbers", () => {
+  it("show no series without events, and accept a provider's odd numbers", () => {
     const metrics = make();
     metrics.settled({
       ...without("usage", "firstByteMs", "firstTokenMs", "replica"),
@@ -303,7 +303,7 @@ describe("metrics", () => {
     );
   });
 
-  it("name a model once a provider has answered 200 for it, so many at most, and no sentence", () => {
+  it("name a model once a provider has answered 200 for it, up to a maximum, and no sentence", () => {
     const metrics = make();
     const asked = (model: string, status = 200) =>
       metrics.settled({
@@ -334,7 +334,7 @@ describe("metrics", () => {
     assert.ok(names.has("other") && names.has("first"));
   });
 
-  it("speak OpenMetrics: a counter's family without its suffix, and an end; also after the other form", () => {
+  it("support OpenMetrics: a counter's family without its suffix, and an end; also after the other form", () => {
     const metrics = make();
     metrics.settled(record);
     for (let turn = 0; turn < 2; turn++) {
@@ -353,7 +353,7 @@ describe("metrics", () => {
     }
   });
 
-  it("of several processes are added up, and what one had counted that is gone stays", () => {
+  it("of several processes are added up, and the counts of an ended one stay", () => {
     const all = [make(), make(), make()];
     for (const metrics of all) metrics.settled(record);
     const told = all.map((metrics) => JSON.parse(JSON.stringify(metrics.toJson())));

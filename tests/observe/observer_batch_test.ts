@@ -1,4 +1,4 @@
-/** Observers that are told in batches: of every exchange, once, also when one of them fails. */
+/** Observers that are called in batches: for every exchange, once, also when one of them fails. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { beforeEach, describe, it } from "@std/testing/bdd";
@@ -6,7 +6,7 @@ import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { ObserverBatch } from "../../src/observe/observer_batch.ts";
 import { exchange, StillClock } from "../support/usage.ts";
 
-/** Of `MAX_RECORDS` in the module. */
+/** The same as `MAX_RECORDS` in the module. */
 const FULL = 512;
 
 describe("observers in batches", () => {
@@ -20,7 +20,7 @@ describe("observers in batches", () => {
     told = [];
   });
 
-  it("are told later, in the order in which exchanges have settled", () => {
+  it("are called later, in the order in which exchanges have settled", () => {
     const batch = new ObserverBatch([observer], clock);
     settle(batch, "1", "2");
     assert.deepEqual([told, clock.timers.length], [[], 1]);
@@ -33,7 +33,7 @@ describe("observers in batches", () => {
     assert.deepEqual(told, ["1", "2", "3"]);
   });
 
-  it("are told at once when many have settled", () => {
+  it("are called at once when many have settled", () => {
     const batch = new ObserverBatch([observer], clock);
     const ids = Array.from({ length: FULL }, (_, index) => String(index));
     settle(batch, ...ids.slice(1));
@@ -42,7 +42,7 @@ describe("observers in batches", () => {
     assert.deepEqual(told, [...ids.slice(1), "last"]);
   });
 
-  it("are all told, also when one throws or rejects", async () => {
+  it("are all called, also when one throws or rejects", async () => {
     const failing = [
       { settled: () => assert.fail("it fails") },
       { settled: () => Promise.reject(new Error("it rejects")) as unknown as undefined },
@@ -51,7 +51,7 @@ describe("observers in batches", () => {
     settle(batch, "1", "2");
     batch.flush();
     assert.deepEqual(told, ["1", "2"]);
-    await Promise.resolve(); // nothing is unhandled
+    await Promise.resolve(); // no rejection is unhandled
   });
 
   it("ask for withheld headers if one of them does", () => {

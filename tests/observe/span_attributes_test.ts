@@ -29,7 +29,7 @@ describe("the span of a call", () => {
     });
   }
 
-  it("holds estimated tokens apart from those that the provider stated", () => {
+  it("has estimated tokens separate from tokens that the provider stated", () => {
     const stated = exchange({ usage: { total: 7, input: 3, output: 4 } });
     const [said, estimated] = [
       toCallAttributes(stated, 0),

@@ -22,7 +22,7 @@ const read = (traceparent: string | null, tracestate: string | null = null) =>
 const stateOf = (tracestate: string) => read(GOOD, tracestate)?.state;
 
 describe("trace context", () => {
-  it("reads what W3C allows, of this version and of later ones", () => {
+  it("accepts everything that W3C allows, of this version and of later ones", () => {
     assert.deepEqual(read(GOOD), { traceId: TRACE, spanId: SPAN, flags: 1, state: "" });
     for (
       const [flags, kept] of [["00", 0], ["01", 1], ["02", 2], ["03", 3], ["ff", 3], [
@@ -43,7 +43,7 @@ describe("trace context", () => {
     }
   });
 
-  it("takes nothing else for a trace", () => {
+  it("accepts nothing else as a trace", () => {
     const bad = [
       "",
       "garbage",
@@ -85,7 +85,7 @@ describe("trace context", () => {
     );
   });
 
-  it("passes on a state that is good as a whole, and no other", () => {
+  it("passes on a state that is valid as a whole, and no other", () => {
     const good = [
       "a=1",
       "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE",
@@ -124,7 +124,7 @@ describe("trace context", () => {
     assert.equal(read("garbage", "a=1"), undefined);
   });
 
-  it("is written in the form that it is read in, in place of what the caller said", () => {
+  it("is written in the form in which it is read, and replaces the caller's value", () => {
     const parent = { traceId: TRACE, spanId: SPAN, flags: 3, state: "a=1" };
     const headers = withTraceParent(
       { accept: "x", traceparent: "theirs", tracestate: "theirs=1" },
@@ -184,7 +184,7 @@ describe("an SDK that fails", () => {
     });
   }
 
-  it("or that is not there costs nothing: no other gateway follows", () => {
+  it("or is absent costs nothing: no other gateway follows", () => {
     assert.equal(
       createTraces({ version: "0", operations: OPERATIONS, report: assert.fail }),
       undefined,

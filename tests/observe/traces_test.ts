@@ -1,6 +1,6 @@
 /**
- * Traces of the one file, as a collector gets them: by the SDK on Node and Bun, by its own exporter
- * on Deno.
+ * Traces of the single-file build, as a collector receives them: from the SDK on Node and Bun, and
+ * from Deno's own exporter.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -50,7 +50,7 @@ const bodyOf = (stream: boolean) =>
     stream,
   });
 
-/** The file that docs/observability.md shows, in a place from which packages are found. */
+/** Writes the file from docs/observability.md to a folder where packages are found. */
 function writeSdk(): { file: string; remove(): void } {
   const [, text] =
     /```js\n(\/\/ otel\.mjs[^]*?)```/.exec(readFileSync("docs/observability.md", "utf8")) ?? [];
@@ -84,7 +84,7 @@ describe("traces", () => {
     folder.remove();
   });
 
-  /** What makes the runtime load a file before the gateway. */
+  /** Returns arguments that make the runtime load a file before the gateway. */
   const preload = (file: string) =>
     runtime === "node" ? ["--import", pathToFileURL(file).href] : ["--preload", file];
   const withSdk = () => runtime === "deno" ? [] : preload(sdk.file);
@@ -113,7 +113,7 @@ describe("traces", () => {
     more: Record<string, string> = {},
     { stream = false, path = "/v1/chat/completions?q=marked-query" } = {},
   ) => callRaw(url, { path, headers: { ...headers, ...more }, body: bodyOf(stream) });
-  /** Ends the gateway, which sends what it has, and gives the spans in the order of their ends. */
+  /** Ends the gateway, which flushes its spans. Returns the spans in the order of their ends. */
   async function spans(): Promise<ReceivedSpan[]> {
     program.kill("SIGTERM");
     assert.equal(await program.ended, 0, program.stderr());
@@ -197,7 +197,7 @@ describe("traces", () => {
     });
   });
 
-  it("of a stream last to its end, and tell when its first event came", async () => {
+  it("of a stream last to its end, and record when its first event arrived", async () => {
     let finish = (): void => {};
     answering = (response) => {
       response.writeHead(200, { "content-type": "text/event-stream" });
@@ -234,7 +234,7 @@ describe("traces", () => {
   it("of a stream that breaks after its 200 are errors", async () => {
     answering = (response) => {
       response.writeHead(200, { "content-type": "text/event-stream" });
-      response.end(chunk("marked-answer")); // and no end of it
+      response.end(chunk("marked-answer")); // without its end
     };
     await serve();
     assert.equal((await call({}, { stream: true })).status, 200);
@@ -267,7 +267,7 @@ describe("traces", () => {
     assert.equal(told(), `00-${server.traceId}-${second.spanId}-01`);
   });
 
-  it("tell whose an error is", async () => {
+  it("show the side that caused an error", async () => {
     const statuses: Record<string, number> = {
       "/v1/chat/completions": 429,
       "/v1/models/marked-model": 500,
@@ -346,7 +346,7 @@ describe("traces", () => {
     }
   });
 
-  it("of refusals have no call, and start a new trace for callers without a good key", async () => {
+  it("of refusals have no call, and start a new trace for callers without a valid key", async () => {
     await serve();
     const traceparent = `00-${TRACE}-${SPAN}-01`;
     const refused: RawAnswer[] = [
@@ -374,7 +374,7 @@ describe("traces", () => {
     assert.equal(provider.calls.length, 0);
   });
 
-  it("start again where the caller's cannot be read, and the provider receives only the new one", async () => {
+  it("start again if the caller's cannot be read, and the provider receives only the new one", async () => {
     await serve();
     await call({ traceparent: `00-${TRACE}-${SPAN}-1`, tracestate: "vendor=1" });
     await call({ traceparent: `00-${TRACE}-${SPAN}-03`, tracestate: "not good" });
@@ -386,7 +386,7 @@ describe("traces", () => {
     assert.deepEqual(provider.calls.map((call) => call.headers.tracestate), [undefined, undefined]);
   });
 
-  it("are recorded as the sampler says, and go on unrecorded otherwise", async () => {
+  it("are recorded as the sampler decides, and otherwise pass on unrecorded", async () => {
     await serve({ OTEL_TRACES_SAMPLER: "parentbased_always_on" });
     await call({ traceparent: `00-${TRACE}-${SPAN}-00` });
     assert.match(told(), new RegExp(`^00-${TRACE}-[0-9a-f]{16}-00$`));
@@ -398,7 +398,7 @@ describe("traces", () => {
     assert.deepEqual(await spans(), []);
   });
 
-  it("come from each of several workers", async () => {
+  it("arrive from each of several workers", async () => {
     await serve({}, ["--workers", "2"]);
     assert.equal((await call()).status, 200);
     assert.deepEqual((await spans()).map(({ kind }) => kind), ["client", "server"]);
@@ -428,7 +428,7 @@ describe("traces", () => {
     assert.ok(took < 8000, `${took} ms`);
   });
 
-  it("are none without an SDK: the caller's go to the provider as they came", async () => {
+  it("are absent without an SDK: the caller's trace reaches the provider unchanged", async () => {
     await serve({ OTEL_DENO: "false" }, [], []);
     await call({ traceparent: `00-${TRACE}-${SPAN}-01`, tracestate: "vendor=1" });
     assert.equal(told(), `00-${TRACE}-${SPAN}-01`);
@@ -436,7 +436,7 @@ describe("traces", () => {
     assert.deepEqual(await spans(), []);
   });
 
-  it("say so when an SDK is there that can't be used", async () => {
+  it("report an SDK that cannot be used", async () => {
     const file = join(folder.path, "old.mjs");
     writeFileSync(
       file,

@@ -1,6 +1,6 @@
 /**
- * Messages about budgets of a program that serves: told once by all workers together, and once over
- * a restart.
+ * Messages about budgets from a running program: all workers together send each once, also over a
+ * restart.
  */
 // runtimes: bun, node
 // long: messages are sent again after a time
@@ -72,7 +72,7 @@ describe("alerts of a program", () => {
   const thresholds = () =>
     receiver.calls.map(({ body }) => JSON.parse(body.toString()).data.threshold).sort();
 
-  it("workers tell each threshold once, and the gauge is what they have seen together", async () => {
+  it("workers report each threshold once, and the gauge is their common usage", async () => {
     const { call, metrics, program } = await serve("--workers", "2");
     assert.equal(await call(), 200);
     await until(() => receiver.calls.length >= 2, "both messages");
@@ -84,7 +84,7 @@ describe("alerts of a program", () => {
     }
   });
 
-  withRedis.it(`gateways that share Redis tell each threshold once`, async () => {
+  withRedis.it(`gateways that share Redis report each threshold once`, async () => {
     const redis = await startRedis();
     try {
       at.configure({ ...settings(), redis: { url: redis.url, timeout: REDIS_TIMEOUT } });
@@ -101,7 +101,7 @@ describe("alerts of a program", () => {
     }
   });
 
-  it("a restart does not tell again what was told", async () => {
+  it("a restart does not repeat a message", async () => {
     const first = await serve();
     assert.equal(await first.call(), 200);
     await until(() => receiver.calls.length >= 2, "both messages");
@@ -126,7 +126,7 @@ describe("alerts of a program", () => {
   let isRefusing = false;
 
   for (const signal of ["SIGKILL", "SIGTERM"] as const) {
-    it(`what was not delivered before ${signal} is sent after it, once`, async () => {
+    it(`a message not delivered before ${signal} is sent after it, once`, async () => {
       await refuseMessages();
       at.configure(settings());
       const first = await serve();
@@ -158,7 +158,7 @@ describe("alerts of a program", () => {
   }
 
   withRedis.it(
-    "what a gateway that died had not delivered is sent by another one, once",
+    "a message that a dead gateway had not delivered is sent by another one, once",
     async () => {
       const redis = await startRedis();
       try {

@@ -1,4 +1,4 @@
-/** The watch over outputs that do not move, and answers in memory that are read slowly. */
+/** The watch over stalled outputs, and answers in memory that are read slowly. */
 // runtimes: deno, node
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -50,7 +50,7 @@ describe("the watch over outputs", () => {
     assert.equal(clock.waiting, 0);
   });
 
-  it("closes a stalled connection, and none that moves or has nothing to send", async () => {
+  it("closes a stalled connection, and none that makes progress or has nothing to send", async () => {
     const [still, moving, idle] = [new Output(), new Output(), new Output()];
     const { clock } = start(still, moving, idle);
     still.bytesWritten = still.writableLength = 100;
@@ -62,7 +62,7 @@ describe("the watch over outputs", () => {
     assert.deepEqual([still.isClosed, moving.isClosed, idle.isClosed], [true, false, false]);
   });
 
-  it("goes on with the others when one can't be closed", async () => {
+  it("continues with the others when one cannot be closed", async () => {
     const [bad, good] = [new Output(), new Output()];
     const { clock, watch } = start();
     watch.add(bad, () => assert.fail("it can't be closed"));
@@ -87,7 +87,7 @@ describe("the listener of Node and Deno", () => {
   };
 
   for (const type of ["text", "bytes"]) {
-    it(`sends a large answer of ${type} in memory to its end, however long a caller that goes on reading takes`, async () => {
+    it(`sends a large answer of ${type} in memory completely, however long a caller that keeps reading needs`, async () => {
       const length = 24_000_000;
       const { url } = await open(
         type === "text" ? "x".repeat(length) : new Uint8Array(length).fill(120),

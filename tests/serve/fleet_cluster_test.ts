@@ -1,4 +1,4 @@
-/** The fleet on a Redis Cluster, where all keys of a call have to stand in one slot. */
+/** The fleet on a Redis Cluster, where all keys of a call must be in one slot. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { afterAll, beforeAll, it } from "@std/testing/bdd";
@@ -29,7 +29,7 @@ withRedis.describe("a fleet on a Redis Cluster", () => {
     await cluster.stop();
   });
 
-  it("has figures, traffic, metrics and drains of all", async () => {
+  it("has reports, traffic, metrics and drains of all gateways", async () => {
     const [bun, , node] = members;
     if (bun === undefined || node === undefined) return assert.fail();
     assert.equal(await bun.chat(), 200);

@@ -20,7 +20,10 @@ import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 
 const KINDS: readonly Kind[] = ["deno", "bun", "node"];
-/** A call on a busy machine takes less, and one that waited for Redis more. Milliseconds. */
+/**
+ * A call on a busy machine is faster than this, and a call that waits for Redis slower.
+ * Milliseconds.
+ */
 const PROMPT_MS = 900;
 
 withRedis.describe("a fleet on one Redis", () => {
@@ -63,7 +66,7 @@ withRedis.describe("a fleet on one Redis", () => {
     for (let count = 0; count < times; count++) assert.equal(await member.chat(), 200);
   };
 
-  it("lists all gateways side by side, with their figures", async () => {
+  it("lists all gateways next to each other, with their reports", async () => {
     const [deno, bun, node] = await startThree();
     await chat(deno, 5);
     for (const member of [bun, node]) {
@@ -132,7 +135,7 @@ withRedis.describe("a fleet on one Redis", () => {
     assert.equal((await one.fleet()).gateways.length, 3);
   });
 
-  it("has a name by its host and port where none is configured, also when it has left", async () => {
+  it("is named by its host and port if no name is configured, also when it has left", async () => {
     const [one, nameless] = await Promise.all([start("one"), start("", "bun")]);
     const name = `${hostname()}:${new URL(nameless.url).port}`;
     await until(
@@ -145,7 +148,7 @@ withRedis.describe("a fleet on one Redis", () => {
     assert.equal((await one.fleet()).gateways.length, 2);
   });
 
-  it("shows live traffic of one gateway or all, also what was before", async () => {
+  it("shows live traffic of one gateway or all, also from before", async () => {
     const [deno, bun, node] = await startThree();
     await chat(deno, 3);
     await chat(bun, 2);
@@ -175,7 +178,7 @@ withRedis.describe("a fleet on one Redis", () => {
     );
     assert.deepEqual(namesOf(one), Array(3).fill("gw-deno"));
     assert.equal(one[0]?.scope?.gateway, "gw-deno");
-    // What comes while it is watched comes once, from each gateway.
+    // Traffic during the watch arrives once, from each gateway.
     let isSent = false;
     const later = await watchUntil(bun, "?scope=fleet", (reports) => {
       if (!isSent) void Promise.all([deno, bun, node].map((member) => chat(member, 4)));
@@ -197,7 +200,7 @@ withRedis.describe("a fleet on one Redis", () => {
     );
   });
 
-  it("lists the exchanges that one gateway keeps, or all, page by page", async () => {
+  it("lists the stored exchanges of one gateway, or all, page by page", async () => {
     const [deno, bun, node] = await startThree();
     for (let count = 0; count < 3; count++) {
       for (const member of [deno, bun, node]) await chat(member, 1);
@@ -255,7 +258,7 @@ withRedis.describe("a fleet on one Redis", () => {
     assert.deepEqual([silent.status, silent.error?.code], [503, "fleet_unavailable"]);
   });
 
-  it("gives the metrics of one gateway or all, each series with its instance", async () => {
+  it("returns the metrics of one gateway or all, each series with its instance", async () => {
     const [deno, bun, node] = await startThree();
     await chat(deno, 3);
     await chat(bun, 2);
@@ -280,7 +283,7 @@ withRedis.describe("a fleet on one Redis", () => {
     assert.equal((await node.ask("/metrics?gateway=nobody")).status, 404);
   });
 
-  it("drains and resumes one or all, and says when each has done so", async () => {
+  it("drains and resumes one or all, and reports when each has done so", async () => {
     const members = await startThree();
     const [deno, bun, node] = members;
     const readiness = () => Promise.all(members.map((member) => member.isReady()));
@@ -297,7 +300,7 @@ withRedis.describe("a fleet on one Redis", () => {
       true,
     ]]);
     assert.deepEqual(await readiness(), [true, false, true]);
-    await chat(bun, 1); // who calls all the same is served
+    await chat(bun, 1); // a drained gateway still serves callers
     const { id } = await node.find("gw-deno") ?? assert.fail();
     await turn(`/v1/drain?gateway=${id}`);
     assert.deepEqual(await readiness(), [false, false, true]);
@@ -312,7 +315,7 @@ withRedis.describe("a fleet on one Redis", () => {
     assert.equal((await node.ask("/v1/drain?gateway=nobody", "POST")).status, 404);
   });
 
-  it("a command is for a process: a gateway that starts again is not drained by an old one", async () => {
+  it("addresses a command to a process: a restarted gateway is not drained by an old command", async () => {
     const [one, two] = await Promise.all([start("one"), start("two")]);
     await agree([one, two]);
     process.kill(two.program.pid, "SIGSTOP");
@@ -334,7 +337,7 @@ withRedis.describe("a fleet on one Redis", () => {
     assert.deepEqual([state, await again.isReady()], ["ready", true]);
   });
 
-  it("a silent Redis costs callers nothing, and makes the fleet stale until it answers", async () => {
+  it("is marked stale while Redis is silent, without any cost for callers", async () => {
     const [one, two] = await Promise.all([start("one"), start("two", "bun")]);
     await agree([one, two]);
     redis.pause();
@@ -365,7 +368,7 @@ withRedis.describe("a fleet on one Redis", () => {
     );
   });
 
-  it("a gateway with workers is one gateway", async () => {
+  it("shows a gateway with workers as one gateway", async () => {
     const [one, two] = await Promise.all([
       start("one"),
       start("two", "bun", {}, ["--workers", "2"]),

@@ -1,7 +1,4 @@
-/**
- * Messages about recordings between a worker and its supervisor: one that can't be read fails
- * alone.
- */
+/** Messages about recordings between a worker and its supervisor: an unreadable one fails alone. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -16,7 +13,7 @@ import { SupervisedRecordings } from "../../src/serve/workers/supervised_recordi
 import { WorkerRecordings } from "../../src/serve/workers/worker_recordings.ts";
 import { until } from "../support/until.ts";
 
-describe("a message about recordings that can't be read", () => {
+describe("an unreadable message about recordings", () => {
   it("fails at the supervisor, which answers the others", async () => {
     const store = new MemoryRecordings({ clock: systemClock, maxBytes: 10_000 });
     const answers: RecordingAnswers[number][] = [];
@@ -40,7 +37,7 @@ describe("a message about recordings that can't be read", () => {
     assert.deepEqual(byCall.get(3), { recordings: [] });
   });
 
-  it("fails at the worker, whose other calls go on", async () => {
+  it("fails at the worker, whose other calls continue", async () => {
     const sent: RecordingCalls[number][] = [];
     const recordings = new SupervisedRecordings((calls) => void sent.push(...calls));
     const failed = assert.rejects(recordings.store.list(1));

@@ -1,4 +1,4 @@
-/** Keys that workers ask each other for while Redis is away. */
+/** Keys that workers request from each other while Redis is away. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -15,8 +15,8 @@ import { until } from "../support/until.ts";
 const KEY = readRecord({ id: "one", digest: digest("one"), created: "2026-11-21T00:00:00.000Z" });
 
 /**
- * Workers under one supervisor, the digests of each question that they were asked, and a clock that
- * a test moves.
+ * Workers under one supervisor, the digests of each question that they received, and a clock that a
+ * test moves.
  */
 function startWorkers(count: number) {
   const asked: (readonly string[])[] = [];
@@ -40,8 +40,8 @@ function startWorkers(count: number) {
   return { asked, workers, pass: (ms: number) => now += ms };
 }
 
-describe("keys that workers ask each other for", () => {
-  it("are asked for once a second where no worker knows them, however often they are presented", async () => {
+describe("keys that workers request from each other", () => {
+  it("are requested once a second if no worker knows them, however often they are presented", async () => {
     const { asked, workers: [first = assert.fail()], pass } = startWorkers(4);
     for (let call = 0; call < 50; call++) assert.equal(await first.find(KEY.digest), undefined);
     assert.equal(asked.length, 3, "each other worker once");
@@ -53,7 +53,7 @@ describe("keys that workers ask each other for", () => {
     assert.equal(asked.length, 6);
   });
 
-  it("are found a second after a miss, where another worker has met them meanwhile", async () => {
+  it("are found a second after a miss, if another worker has learned them meanwhile", async () => {
     const { workers: [first = assert.fail(), second = assert.fail()], pass } = startWorkers(2);
     assert.equal(await first.find(KEY.digest), undefined);
     second.onAsked(() => ({ key: KEY, ageMs: 5 }));
@@ -61,7 +61,7 @@ describe("keys that workers ask each other for", () => {
     assert.equal((await first.find(KEY.digest))?.key.id, "one");
   });
 
-  it("are asked for in one question, however many guesses come with them, and a known key is found", async () => {
+  it("are requested in one question, however many guesses arrive with them, and a known key is found", async () => {
     const { asked, workers: [first = assert.fail(), second = assert.fail()] } = startWorkers(3);
     second.onAsked((asking) => asking === KEY.digest ? { key: KEY, ageMs: 5 } : undefined);
     const guesses = Array.from(
@@ -85,7 +85,7 @@ describe("keys that workers ask each other for", () => {
     assert.equal(await guess, undefined);
   });
 
-  it("are waited for by ten thousand at once at most, and what was not asked is no miss", async () => {
+  it("are awaited by ten thousand calls at most, and an unasked question is not a miss", async () => {
     const sent: KeyMessage[] = [];
     const worker = new SupervisedKeys((message) => void sent.push(message));
     const answer = (call: number) =>

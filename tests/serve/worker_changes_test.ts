@@ -1,6 +1,6 @@
 /**
- * Changes of the configuration over workers, and the states of a worker, with workers that answer
- * when a test says so.
+ * Changes of the configuration over workers, and the states of a worker. The workers answer when a
+ * test says so.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -29,7 +29,7 @@ const STATES: readonly WorkerState[] = [
   { name: "draining" },
   { name: "ended" },
 ];
-/** The next state for each event in the order of {@link STATES}; `-` where nothing changes. */
+/** The next state for each event in the order of {@link STATES}; `-` if nothing changes. */
 const TRANSITIONS: readonly (readonly [WorkerEvent, string])[] = [
   [{ type: "configured", source: BEFORE }, "opening - - - - - -"],
   [{ type: "listening" }, "- serving - - - - -"],
@@ -45,7 +45,7 @@ const TRANSITIONS: readonly (readonly [WorkerEvent, string])[] = [
 ];
 
 describe("the state of a worker", () => {
-  it("follows the drawing, and an event that does not fit it changes nothing", () => {
+  it("follows the diagram, and an event that does not fit it changes nothing", () => {
     for (const [event, row] of TRANSITIONS) {
       const next = STATES.map((state) => {
         const after = nextWorkerState(state, event);
@@ -67,7 +67,7 @@ describe("the state of a worker", () => {
     });
   });
 
-  it("accepts callers while it serves, whatever it prepares", () => {
+  it("accepts callers while it serves, during any preparation", () => {
     assert.equal(
       STATES.map((state) => acceptsCallers(state) ? "yes" : "no").join(" "),
       "no no yes yes yes no no",
@@ -89,7 +89,7 @@ class StandIn {
     this.ended = new Promise((resolve) => this.setEnded = resolve);
   }
 
-  /** What it was told, without what it was told before. */
+  /** Returns the messages since the last call. */
   told(): string {
     return this.heard.splice(0).map((message) => {
       const source = "source" in message ? ` ${message.source.digest}` : "";
@@ -103,7 +103,7 @@ describe("a change of the configuration over workers", () => {
   let workers: StandIn[];
   let replaced: number[];
   let changes: WorkerChanges<StandIn>;
-  /** Calls of the questions to prepare, by worker. */
+  /** Number of requests to prepare, by worker. */
   let calls: Map<StandIn, number>;
   const move = (worker: StandIn, event: WorkerEvent): boolean => {
     const before = worker.state;
@@ -144,7 +144,7 @@ describe("a change of the configuration over workers", () => {
       worker.heard.splice(0);
     }
   };
-  /** A worker that serves by the configuration in force, and another one, which is behind. */
+  /** Starts a worker with the current configuration, and a second worker that is behind. */
   const beginWithOneBehind = async () => {
     const [first = assert.fail(), behind = assert.fail()] = workers;
     await begin(first);
@@ -183,7 +183,7 @@ describe("a change of the configuration over workers", () => {
     const what = why === undefined
       ? "does not catch up in time"
       : "can't use the configuration in force";
-    it(`replaces a worker that ${what}, and hinders no later change`, async () => {
+    it(`replaces a worker that ${what}, and does not block later changes`, async () => {
       const { first, behind } = await beginWithOneBehind();
       if (why === undefined) await clock.pass(30_000);
       else await answer(behind, why);
@@ -218,7 +218,7 @@ describe("a change of the configuration over workers", () => {
     assert.equal(clock.waiting, 0);
   });
 
-  it("goes on without a worker that ends meanwhile, also the first", async () => {
+  it("continues without a worker that ends meanwhile, also without the first", async () => {
     const [first = assert.fail(), second = assert.fail()] = workers;
     await begin(first, second);
     const preparing = changes.prepare(AFTER);
@@ -231,7 +231,7 @@ describe("a change of the configuration over workers", () => {
     assert.deepEqual(second.state, { name: "serving", source: AFTER });
   });
 
-  it("reaches a worker that came to serve while the others prepared it", async () => {
+  it("reaches a worker that began to serve while the others prepared it", async () => {
     const [first = assert.fail(), second = assert.fail()] = workers;
     await begin(first);
     changes.configure(second);
@@ -246,7 +246,7 @@ describe("a change of the configuration over workers", () => {
     assert.deepEqual(second.state, { name: "serving", source: AFTER });
   });
 
-  it("waits while all workers are started again, and the first that serves tries it", async () => {
+  it("waits while all workers are restarted, and the first that serves tries it", async () => {
     const [first = assert.fail()] = workers;
     await begin(first);
     move(first, { type: "ended" });
@@ -266,7 +266,7 @@ describe("a change of the configuration over workers", () => {
     assert.equal(clock.waiting, 0);
   });
 
-  it("is tried at once by a worker that has to catch up first, where no other one serves", async () => {
+  it("is tried at once by a worker that must catch up first, if no other one serves", async () => {
     const [first = assert.fail(), behind = assert.fail()] = workers;
     await begin(first);
     changes.configure(behind);
@@ -287,7 +287,7 @@ describe("a change of the configuration over workers", () => {
     assert.equal(clock.waiting, 0);
   });
 
-  it("is refused when no worker comes to serve, and a later one is not", async () => {
+  it("is refused when no worker starts to serve, and a later change is not", async () => {
     const [first = assert.fail(), second = assert.fail()] = workers;
     await begin(first);
     move(first, { type: "ended" });

@@ -1,4 +1,4 @@
-/** Reads answers however they are cut: the same comes out, or the same is refused. */
+/** The reader of answers: however an answer is cut, the result is the same, or it is refused. */
 // runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -11,7 +11,7 @@ import {
 } from "../../src/upstream/http1/head_reader.ts";
 import { ResponseParser } from "../../src/upstream/http1/response_parser.ts";
 
-/** What a reader told. */
+/** The results of a reader. */
 interface Told {
   heads: [status: number, headers: [string, string][]][];
   body: string;
@@ -19,7 +19,7 @@ interface Told {
   isReusable: boolean;
 }
 
-/** A reader, and what it has told so far. Bytes are latin-1: one character each. */
+/** A reader, and its results so far. Bytes are latin-1: one character each. */
 function startReading(): { reader: ResponseParser; told(): Told } {
   const heads: Told["heads"] = [];
   const chunks: Uint8Array[] = [];
@@ -49,7 +49,7 @@ function startReading(): { reader: ResponseParser; told(): Told } {
   return { reader, told };
 }
 
-/** What comes of an answer in these pieces, each in memory of its own. */
+/** Returns the results of an answer in these pieces, each in separate memory. */
 function read(pieces: readonly string[], isClosed = false): Told {
   const { reader, told } = startReading();
   for (const piece of pieces) reader.feed(Buffer.from(piece, "latin1"));
@@ -57,7 +57,7 @@ function read(pieces: readonly string[], isClosed = false): Told {
   return told();
 }
 
-/** The same text whole, cut in two at each place, and byte by byte. */
+/** The same text whole, cut in two at each position, and byte by byte. */
 function* cuts(text: string): Generator<string[]> {
   yield [text];
   for (let at = 1; at < text.length; at++) yield [text.slice(0, at), text.slice(at)];
@@ -73,7 +73,7 @@ type Expected = [
   more?: { status?: number; closes?: boolean; isReusable?: boolean },
 ];
 
-/** Name, bytes, and the headers (as lines), body and so on that they mean. */
+/** Name, bytes, and the expected headers (as lines), body and other results. */
 const VALID: Record<string, [answer: string, ...expected: Expected]> = {
   "a length": [`${OK}Content-Length: 5\r\n\r\nhello`, "content-length: 5", "hello"],
   "a length with leading zeros": [
@@ -185,7 +185,7 @@ for (
   ];
 }
 
-/** What must not be guessed at. */
+/** Answers whose meaning must not be guessed. */
 const GARBLED: Readonly<Record<string, string>> = {
   "another protocol": "SSH-2.0-OpenSSH_9.2\r\n\r\n",
   "HTTP/2.0": "HTTP/2.0 200 OK\r\ncontent-length: 0\r\n\r\n",
@@ -270,7 +270,7 @@ const GARBLED: Readonly<Record<string, string>> = {
   "LF for a trailer": `${CHUNKED}0\r\n\n`,
 };
 
-/** Counts the bytes that the reader looks at or copies. */
+/** Counts the bytes that the reader reads or copies. */
 function countWork(act: () => void): number {
   let work = 0;
   const counted = (bytes: Buffer): Buffer =>
@@ -393,7 +393,7 @@ describe("the reader of answers", () => {
     assert.equal(told().ends, 1, "each answer has a limit for itself");
   });
 
-  it("does no more work a byte for bytes that drip in than for bytes that come at once", () => {
+  it("does no more work per byte for bytes that arrive one by one than for bytes that arrive at once", () => {
     const bytes = 20_000;
     const dripped: Record<string, string> = {
       "a header": `${OK}a: ${"x".repeat(bytes)}`,
@@ -407,7 +407,7 @@ describe("the reader of answers", () => {
     }
   });
 
-  it("ends an answer at the close only where nothing else says its end", () => {
+  it("ends an answer at the close only if nothing else states its end", () => {
     const cut = [
       "",
       "HTTP/1.1 2",
@@ -465,7 +465,7 @@ describe("the reader of answers", () => {
     assert.deepEqual([statuses, body], [[200, 204, 200, 200, 200], "abcdef"]);
   });
 
-  it("reads the answer to a HEAD without a body, whatever its header says", () => {
+  it("reads the answer to a HEAD without a body, for any header", () => {
     const toHead = (answer: string) => {
       let ends = 0;
       const reader: ResponseParser = new ResponseParser({
@@ -487,7 +487,7 @@ describe("the reader of answers", () => {
     );
   });
 
-  it("keeps no large piece of memory for a few bytes of a body", () => {
+  it("keeps no large block of memory for a few bytes of a body", () => {
     const kept: unknown[] = [];
     const reader: ResponseParser = new ResponseParser({
       head: () => {},

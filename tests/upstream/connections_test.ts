@@ -1,5 +1,5 @@
 /**
- * Calls over real connections whose other side does as it likes: large bodies, odd moments,
+ * Calls over real connections to servers with any behavior: large bodies, odd moments,
  * certificates.
  */
 // runtimes: all
@@ -37,7 +37,7 @@ import {
 const GOOD = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
 const OTHER = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nother";
 
-/** Bytes that differ wherever one looks. */
+/** Bytes that differ at every position. */
 function toBytes(size: number): Buffer {
   const bytes = Buffer.alloc(size);
   for (let at = 0; at + 4 <= size; at += 4) {
@@ -63,7 +63,7 @@ const dialThroughProxy: Dial = (url, events) => {
   return createEgressDial({ proxies: { "http:": same, "https:": same } }, dialNode)(url, events);
 };
 
-/** The ways to connect of this runtime: Bun has one more, see `dial_bun.ts`. */
+/** The ways to connect on this runtime: Bun has one more, see `dial_bun.ts`. */
 const DIALS: Readonly<Record<string, Dial>> = {
   ...(runtime === "bun" && { "Bun's sockets": dialBun }),
   "node:net": dialNode,
@@ -121,7 +121,7 @@ for (const [way, dial] of Object.entries(DIALS)) {
       transport.send(toUpstreamCall(url, options));
     const isOpen = (socket: Socket | undefined) => socket !== undefined && !socket.destroyed;
 
-    it("sends a large body to one who reads slowly, byte for byte, and reads an answer as large", async () => {
+    it("sends a large body to a slow reader, byte for byte, and reads an answer as large", async () => {
       const body = toBytes(10_000_000);
       let head = "";
       const came = createHash("sha256");
@@ -148,13 +148,13 @@ for (const [way, dial] of Object.entries(DIALS)) {
       });
       const answer = await send(url, { body });
       assert.equal(came.digest("hex"), digestOf(body));
-      await pause(100); // the reader takes its time
+      await pause(100); // a slow reader
       assert.equal(digestOf(await bytesOf(answer)), digestOf(body));
       assert.equal(await textOf(await send(url)), "{}");
       assert.equal(sockets.length, 1, "the connection is good for more");
     });
 
-    it("reads on to the end of an answer after the other side has closed", async () => {
+    it("reads to the end of an answer after the other side has closed", async () => {
       const bytes = toBytes(3_000_000);
       for (const head of [`content-length: ${bytes.byteLength}\r\n\r\n`, "\r\n"]) {
         const { url } = await answering((socket) => {
@@ -174,7 +174,7 @@ for (const [way, dial] of Object.entries(DIALS)) {
     });
 
     for (const then of ["goes on", "closes"]) {
-      it(`takes an answer that comes before all of the call was sent, when the other side ${then}`, async () => {
+      it(`accepts an answer that arrives before all of the call was sent, when the other side ${then}`, async () => {
         const url = await start((socket, number) => {
           if (number > 1) return socket.on("data", () => socket.write(OTHER));
           socket.once("data", () => {
@@ -183,7 +183,7 @@ for (const [way, dial] of Object.entries(DIALS)) {
             if (then === "closes") socket.end();
           });
         });
-        // More than the system takes, which it does on both sides of a proxy.
+        // More than the system buffers. Behind a proxy, it buffers twice.
         const answer = await send(url, {
           body: toBytes(dial === dialThroughProxy ? 64_000_000 : 8_000_000),
         });
@@ -196,7 +196,7 @@ for (const [way, dial] of Object.entries(DIALS)) {
       });
     }
 
-    it("gives each call its own answer, whatever stood on the connection before", async () => {
+    it("returns to each call its own answer, regardless of earlier bytes on the connection", async () => {
       const before: [string, (socket: Socket) => unknown][] = [
         ["more than an answer", (socket) => socket.write(GOOD + OTHER)],
         [
@@ -236,7 +236,7 @@ for (const [way, dial] of Object.entries(DIALS)) {
       }
     });
 
-    it("sends a call once over a kept connection that closes at that very moment", async () => {
+    it("sends a call once over a kept connection that closes at that moment", async () => {
       const ends: ((socket: Socket) => unknown)[] = [
         (socket) => socket.end(),
         (socket) => socket.resetAndDestroy(),
@@ -254,7 +254,7 @@ for (const [way, dial] of Object.entries(DIALS)) {
             await new Promise((resolve) => setImmediate(resolve));
           }
           const { length } = sockets;
-          // Either nothing was known of it yet, or the call went over a fresh one: never both.
+          // Either the client had not seen the close yet, or it used a new connection: never both.
           const status = await send(url).then((answer) => answer.status, () => 0);
           assert.equal(came + calls() - 1, status === 200 ? 1 : came);
           assert.equal(sockets.length, status === 200 ? length + 1 : length);
@@ -301,12 +301,12 @@ for (const [way, dial] of Object.entries(DIALS)) {
       for (let number = 0; number < 5; number++) {
         await assert.rejects(send(hole.url, { connectMs: 20 }));
       }
-      // Bun's own can't be taken back: there is one at most.
+      // An attempt by Bun's own client cannot be cancelled. There is one at most.
       const most = way === "Bun's sockets" ? 1 : 0;
       await until(() => attempts() - before <= most, "no attempt is left");
     });
 
-    it("says that a call never left where there is no way to its host", async () => {
+    it("reports that a call was never sent if its host cannot be reached", async () => {
       await assert.rejects(send("http://255.255.255.255:9/"), NeverSent);
       await assert.rejects(send("https://255.255.255.255:9/"), NeverSent);
     });
@@ -342,7 +342,7 @@ for (const [way, dial] of Object.entries(DIALS)) {
       }
     });
 
-    it("finds the way to an address of IPv6", async () => {
+    it("connects to an IPv6 address", async () => {
       const server = createServer((socket) => {
         sockets.push(socket);
         socket.on("error", () => {}).on(
@@ -375,8 +375,8 @@ for (const [way, dial] of Object.entries(DIALS)) {
         assert.fail(`${error}`);
       const misnamed = await startTls(trusted(), "127.0.0.2");
       await assert.rejects(send(`https://127.0.0.2:${misnamed}/`), isDistrust);
-      // A name of its own behind a proxy: this process has sessions for localhost by now, see
-      // below.
+      // Behind a proxy it needs a different name: this process has TLS sessions for localhost by
+      // now, see below.
       const stranger = dial === dialThroughProxy ? "stranger.test" : "localhost";
       const unknown = await startTls(createSelfSignedCertificate([stranger]), "127.0.0.1");
       await assert.rejects(send(`https://${stranger}:${unknown}/`), isDistrust);
@@ -384,7 +384,8 @@ for (const [way, dial] of Object.entries(DIALS)) {
       await assert.rejects(send(plain.url.replace("http:", "https:")), NeverSent);
       await pause(50);
       assert.equal(heard, "");
-      // Not before: servers of one process may take up each other's TLS sessions, and do on Deno.
+      // This must come last. Servers of one process can accept each other's TLS sessions, as on
+      // Deno.
       const port = await startTls(trusted(), "127.0.0.1");
       const { length } = sockets;
       for (const host of ["localhost", "127.0.0.1", "localhost"]) {
@@ -394,8 +395,8 @@ for (const [way, dial] of Object.entries(DIALS)) {
       assert.equal(sockets.length, length + 2, "kept, each for its host");
     });
 
-    it("lets the other side of a TLS connection wait for the reader", async () => {
-      // More than systems hold in buffers of their own, of each connection on the way.
+    it("makes the other side of a TLS connection wait for the reader", async () => {
+      // More than systems buffer, on each connection of the path.
       const size = dial === dialThroughProxy ? 128_000_000 : 64_000_000;
       let left = size;
       const piece = toBytes(1_000_000);
@@ -421,7 +422,7 @@ for (const [way, dial] of Object.entries(DIALS)) {
         do {
           before = left;
           await pause(200);
-        } while (left !== before); // on its way into the buffers of both sides
+        } while (left !== before); // until both sides' buffers are full
         assert.ok(left > 0, "the rest waits for the reader");
         let came = 0;
         if (!isWanted) body.cancel();
@@ -436,7 +437,10 @@ for (const [way, dial] of Object.entries(DIALS)) {
   });
 }
 
-/** How many connections of this machine to a port of loopback have not been answered. Linux. */
+/**
+ * Returns the number of connection attempts from this machine to a loopback port that have not been
+ * answered. Linux.
+ */
 function attemptsTo(port: number): number {
   const to = `0100007F:${port.toString(16).toUpperCase().padStart(4, "0")} 02`; // SYN_SENT
   return readFileSync("/proc/net/tcp", "latin1").split(to).length - 1;
@@ -453,7 +457,7 @@ describe("a program that has made its calls", () => {
     const answering = await startTcpPeer((socket) => socket.write(GOOD));
     const mute = await startTcpPeer(() => {});
     const begun = await startTcpPeer((socket) => socket.write("HTTP/1.1 200 OK\r\n\r\n{"));
-    // An attempt of Bun's own to connect holds it until the system gives up.
+    // On Bun, an attempt to connect keeps the program alive until the system stops it.
     const hole = runtime === "bun" ? undefined : await startBlackHole();
     const silent = [mute, begun, ...(hole === undefined ? [] : [hole])];
     closing.push(...[answering, ...silent].map(({ close }) => close));

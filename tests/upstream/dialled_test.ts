@@ -1,4 +1,4 @@
-/** A transport over connections whose every event a test tells itself, in whatever order. */
+/** A transport over simulated connections: a test sends all their events, in any order. */
 // runtimes: all
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -13,7 +13,7 @@ import { sourceOf, textOf, toUpstreamCall } from "../support/upstream_call.ts";
 
 const GOOD = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
 
-/** A connection that does nothing of its own accord, but to say that it closed. */
+/** A connection that does nothing unasked, except for reporting its close. */
 class Dialled implements ClientSocket {
   isAlive = true;
   isFlushed = true;
@@ -58,11 +58,11 @@ class Dialled implements ClientSocket {
   }
 }
 
-describe("a transport, whatever its connections tell", () => {
+describe("a transport with simulated connections", () => {
   let transport: Transport;
   let dialled: Dialled[];
   let nowMs: number;
-  /** What timers in the background would do, in the order in which they were set. */
+  /** The callbacks of background timers, in the order in which they were set. */
   let timers: (() => void)[];
   beforeEach(() => {
     dialled = [];
@@ -92,7 +92,7 @@ describe("a transport, whatever its connections tell", () => {
     socket.events.opened();
     return { answered, socket };
   };
-  /** A connection that is kept, its call answered. */
+  /** A kept connection whose call is answered. */
   const kept = async (): Promise<Dialled> => {
     const { answered, socket } = sent();
     socket.tell(GOOD);
@@ -101,7 +101,7 @@ describe("a transport, whatever its connections tell", () => {
   };
   const isBroken = (error: unknown) => error instanceof Error && !(error instanceof NeverSent);
 
-  it("sends a call once, however often its connection says that it is open", async () => {
+  it("sends a call once, however often its connection reports that it is open", async () => {
     const { answered, socket } = sent();
     socket.events.opened(); // as after a second TLS handshake
     assert.equal(socket.written.split("POST").length, 2);
@@ -109,7 +109,7 @@ describe("a transport, whatever its connections tell", () => {
     assert.equal(await textOf(await answered), "{}");
   });
 
-  it("takes no answer from whom it does not know yet", async () => {
+  it("accepts no answer from a peer that is not verified yet", async () => {
     const answered = send();
     dialled[0]?.tell(GOOD);
     await assert.rejects(answered, NeverSent);
@@ -134,7 +134,7 @@ describe("a transport, whatever its connections tell", () => {
     await assert.rejects(answered, NeverSent);
   });
 
-  it("uses no connection again whose other side has ended it, or has spoken unasked", async () => {
+  it("does not reuse a connection that the other side has ended, or on which it has spoken unasked", async () => {
     const tellings: ((socket: Dialled) => unknown)[] = [
       (socket) => socket.events.ended(),
       (socket) => socket.tell(GOOD),
@@ -152,7 +152,7 @@ describe("a transport, whatever its connections tell", () => {
     }
   });
 
-  it("uses no connection again whose request has not left whole", async () => {
+  it("does not reuse a connection whose request was not sent completely", async () => {
     const { answered, socket } = sent();
     socket.isFlushed = false;
     socket.tell(GOOD);
@@ -160,7 +160,7 @@ describe("a transport, whatever its connections tell", () => {
     assert.equal(socket.isAlive, false);
   });
 
-  it("lets the next call read where the last one's reader had stopped", async () => {
+  it("lets the next call read on a connection whose last reader had stopped", async () => {
     const { answered, socket } = sent();
     const size = 1_000_000;
     socket.tell(`HTTP/1.1 200 OK\r\ncontent-length: ${size}\r\n\r\n`);
@@ -208,7 +208,7 @@ describe("a transport, whatever its connections tell", () => {
     assert.equal(socket.isAlive, false);
   });
 
-  it("keeps a flood paused whose reader has stopped meanwhile", async () => {
+  it("keeps a flood paused if its reader has stopped meanwhile", async () => {
     const { answered, socket } = sent();
     socket.tell("HTTP/1.1 200 OK\r\n\r\n");
     socket.tell("\n".repeat(300_000));
@@ -220,7 +220,7 @@ describe("a transport, whatever its connections tell", () => {
     body.cancel();
   });
 
-  it("releases a body once it is sent, whatever the answer does, and keeps a body that was never sent", async () => {
+  it("releases a body once it is sent, independently of the answer, and keeps an unsent body", async () => {
     const body = new Uint8Array(100_000);
     const begin = (isFlushed: boolean) => {
       let releases = 0;
@@ -278,7 +278,7 @@ describe("a transport, whatever its connections tell", () => {
     assert.equal((await next.answered).status, 404);
   });
 
-  it("tells once why a call failed, whatever follows", async () => {
+  it("reports once why a call failed, and ignores later events", async () => {
     const { answered, socket } = sent();
     socket.tell("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{");
     socket.events.closed(new Error("first"));
@@ -306,7 +306,7 @@ describe("a transport, whatever its connections tell", () => {
     assert.equal(socket.isAlive, false);
     socket = next;
     nowMs += 4 * minuteMs;
-    const { answered } = sent(); // not answered before the connection is too old
+    const { answered } = sent(); // still unanswered when the connection gets too old
     assert.equal(dialled.length, 3, "the one before was idle for too long");
     nowMs += 10 * minuteMs;
     const last = dialled.at(-1) ?? assert.fail();
@@ -317,7 +317,7 @@ describe("a transport, whatever its connections tell", () => {
   });
 
   for (const error of [429, 500]) {
-    it(`lets a connection rest after a ${error}, and gives it the next call only if it is still open then`, async () => {
+    it(`lets a connection rest after a ${error}, and reuses it for the next call only if it is still open`, async () => {
       const fail = async (): Promise<Dialled> => {
         const { answered, socket } = sent();
         socket.tell(`HTTP/1.1 ${error} X\r\ncontent-length: 0\r\n\r\n`);
@@ -343,7 +343,7 @@ describe("a transport, whatever its connections tell", () => {
     });
   }
 
-  it("takes the end of a TLS connection for that of a body only behind one whole JSON text", async () => {
+  it("accepts the end of a TLS connection as the end of a body only after one whole JSON text", async () => {
     const bodies: Record<string, boolean> = {
       "{}": true,
       ' {"a":[{"b":"}\\"]"}]}\r\n': true,
@@ -374,14 +374,14 @@ describe("a transport, whatever its connections tell", () => {
     }
   });
 
-  it("says that a call never left when there is nothing to dial", async () => {
+  it("reports that a call was never sent if it cannot connect", async () => {
     const none = createHttp1Transport(() => {
       throw new Error("no such thing");
     });
     await assert.rejects(none.send(toUpstreamCall("http://upstream.invalid/")), NeverSent);
   });
 
-  it("holds no program back with a connection that waits for a call", async () => {
+  it("keeps no program alive with a connection that waits for a call", async () => {
     const socket = await kept();
     assert.equal(socket.isHolding, false);
     const next = send();

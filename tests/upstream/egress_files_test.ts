@@ -1,5 +1,5 @@
 /**
- * The files of the way out to providers, for a program: what they add to, and when they are read
+ * The files of egress settings in a program: the defaults that they add to, and when they are read
  * again.
  */
 // runtimes: all
@@ -63,7 +63,7 @@ async function serve(
 }
 
 needs(["openssl"]).describe("the authorities of egress.ca", () => {
-  /** An upstream of an authority of its own. */
+  /** An upstream with its own authority. */
   async function startUpstream(name: string): Promise<{ upstream: string; ca: string }> {
     const authority = createAuthority(folder.path, name);
     const server = createServer(
@@ -85,7 +85,7 @@ needs(["openssl"]).describe("the authorities of egress.ca", () => {
       ? ["NODE_EXTRA_CA_CERTS", "DENO_CERT"]
       : ["NODE_EXTRA_CA_CERTS"]
   ) {
-    it(`are trusted in addition to those of ${variable}, unless only they are trusted`, async () => {
+    it(`are trusted in addition to authorities of ${variable}, unless only they are trusted`, async () => {
       const [company, runtimes, nobodys] = [
         await startUpstream("company"),
         await startUpstream("runtimes"),
@@ -108,7 +108,7 @@ needs(["openssl"]).describe("the authorities of egress.ca", () => {
     });
   }
 
-  it("are trusted though the file of NODE_EXTRA_CA_CERTS can't be used", async () => {
+  it("are trusted although the file of NODE_EXTRA_CA_CERTS is unusable", async () => {
     const { upstream, ca } = await startUpstream("company");
     const broken = join(folder.path, "broken.pem");
     writeFileSync(broken, "-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----\n");
@@ -122,7 +122,7 @@ needs(["openssl"]).describe("the authorities of egress.ca", () => {
 });
 
 needs(["nginx", "openssl"]).describe("a reload", () => {
-  it("takes a renewed certificate and other authorities, and nothing of files with a mistake", async () => {
+  it("applies a renewed certificate and other authorities, and ignores files with a mistake", async () => {
     const [authority, provider] = [createAuthority(folder.path), await startProvider()];
     const front = await startTlsFront(folder.path, provider, authority, "on");
     closing.push(provider.close, front.close);

@@ -1,6 +1,4 @@
-/**
- * The way out to providers: through a proxy, with authorities and a client certificate of its own.
- */
+/** Egress to providers: through a proxy, with configured authorities and a client certificate. */
 // runtimes: all
 // long: proxies are waited for until they give up
 import assert from "node:assert/strict";
@@ -45,7 +43,7 @@ import { openRaw, toRawRequest } from "../support/tcp_peer.ts";
 import { startTlsFront } from "../support/tls_front.ts";
 import { until } from "../support/until.ts";
 
-/** Characters that a URL has to encode. */
+/** Characters that a URL must encode. */
 const [USER, PASSWORD] = ["team", "canary/p@ss:wörd"];
 const CREDENTIALS = `${USER}:${PASSWORD}`;
 const withCredentials = (url: string) =>
@@ -83,7 +81,7 @@ const call = (under: UnderTest, body = GOOD_BODY, signal?: AbortSignal): Promise
     body,
     ...(signal !== undefined && { signal }),
   });
-/** Makes one call and returns its status; its body is read. */
+/** Makes one call and returns its status. Reads its body. */
 const statusOf = async (under: UnderTest): Promise<number> => {
   const answer = await call(under);
   await answer.text();
@@ -91,8 +89,8 @@ const statusOf = async (under: UnderTest): Promise<number> => {
 };
 
 /**
- * nginx with TLS in front of a provider. @param verify Whether it wants a certificate of the
- * authority
+ * Starts nginx with TLS in front of a provider. @param verify True if it requires a certificate of
+ * the authority
  */
 const startSecure = async (
   provider: Provider,
@@ -135,7 +133,7 @@ describe("through a proxy", () => {
     beforeEach(async () => void (squid = keep(await startSquid(CREDENTIALS))));
     const connects = () => squid.log().split("\n").filter((line) => line.includes(" CONNECT "));
 
-    it("lets calls to upstreams over http and https through", async () => {
+    it("passes calls to upstreams over http and https", async () => {
       const authority = createAuthority(folder.path);
       const server = createHttpsServer(
         readIdentity(authority.sign("upstream")),
@@ -152,7 +150,7 @@ describe("through a proxy", () => {
       }
     });
 
-    it("reports wrong credentials and barred ports with different causes", async () => {
+    it("reports wrong credentials and blocked ports with different causes", async () => {
       const provider = await provide();
       const wrong: [string, Record<string, unknown>, FailureCause][] = [
         [provider.url, { proxy: squid.url }, "proxy_auth"],
@@ -173,7 +171,7 @@ describe("through a proxy", () => {
       assert.equal(provider.calls.length, 0);
     });
 
-    it("passes streams on as they come", async () => {
+    it("passes streams on as they arrive", async () => {
       let goOn = (): void => {};
       const provider = await provide(async (response) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
@@ -208,7 +206,7 @@ describe("through a proxy", () => {
       await until(() => connects().length === 1, "squid tells of a tunnel that is over");
     });
 
-    it("ends a stream with an error when it dies on the way", async () => {
+    it("ends a stream with an error when it dies during the call", async () => {
       const provider = await provide((response) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
         response.write(chunk("one"));
@@ -224,7 +222,7 @@ describe("through a proxy", () => {
       }
       assert.match(rest, /"code":"upstream_(?:stream_truncated|disconnected)"/);
       assert.equal((await under.settled()).outcome, "upstream_cut");
-      // And the next call is told so at once.
+      // The next call fails at once.
       assert.equal(await statusOf(under), 502);
       assert.equal((await under.settled(2)).cause, "proxy_unreachable");
     });
@@ -248,7 +246,7 @@ describe("through a proxy", () => {
     "resets": ["reset", "proxy_failed"],
   };
   for (const [what, [answer, cause]] of Object.entries(ANSWERS)) {
-    it(`takes another replica where the proxy ${what}`, async () => {
+    it(`makes the call use another replica if the proxy ${what}`, async () => {
       const provider = await provide();
       const gone = "http://gone.example:81/v1";
       const between = await proxy({
@@ -266,7 +264,7 @@ describe("through a proxy", () => {
     });
   }
 
-  it("takes another replica where the proxy is silent until the deadline", async () => {
+  it("makes the call use another replica if the proxy is silent until the deadline", async () => {
     const provider = await provide();
     const between = await proxy({
       answer: (target) => target === "gone.example:81" ? "" : undefined,
@@ -280,7 +278,7 @@ describe("through a proxy", () => {
     await until(() => between.open.size === 1, "the silent connection is closed");
   });
 
-  it("says that the proxy can't be reached", async () => {
+  it("is named in the error if it cannot be reached", async () => {
     const provider = await provide();
     const gone = [`http://127.0.0.1:${await freePort()}`, "http://nobody.invalid:3128"];
     const distrusted = await proxy({ identity: createSelfSignedCertificate(["127.0.0.1"]) });
@@ -291,7 +289,7 @@ describe("through a proxy", () => {
     }
   });
 
-  it("takes interim answers of a proxy for what they are", async () => {
+  it("can send interim answers, which are handled as such", async () => {
     const provider = await provide();
     const between = await proxy({
       answer: (_target, socket) =>
@@ -301,7 +299,7 @@ describe("through a proxy", () => {
     assert.equal(await statusOf(under), 200);
   });
 
-  it("asks the environment where that is configured", async () => {
+  it("is read from the environment if that is configured", async () => {
     const [provider, between] = [await provide(), await proxy()];
     const names = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"];
     const before = names.map((name) => process.env[name]);
@@ -310,7 +308,7 @@ describe("through a proxy", () => {
       Object.assign(process.env, variables);
       const { length } = between.heads;
       const under = await start(provider.url, { fromEnvironment: true });
-      // Not by fetch: Bun's own looks at these variables too.
+      // Not by fetch, because Bun's own fetch also reads these variables.
       const request = toRawRequest(under.a, { headers: under.headers, body: GOOD_BODY });
       assert.match(await openRaw(under.a, request).closed, /^HTTP\/1\.1 200 /);
       return between.heads.length > length;
@@ -358,7 +356,7 @@ withCertificates.describe("with certificates", () => {
   let authority: Authority;
   beforeEach(() => void (authority = createAuthority(folder.path)));
 
-  it("shows its certificate to an upstream that wants one, directly and through a proxy over https", async () => {
+  it("shows its certificate to an upstream that requires one, directly and through a proxy over https", async () => {
     const provider = await provide();
     const url = await startSecure(provider, authority, "on");
     const { cert, key } = authority.sign("gateway");
@@ -373,7 +371,7 @@ withCertificates.describe("with certificates", () => {
     assert.equal(await statusOf(without), 400, "what nginx says to those without one");
   });
 
-  it("trusts an authority only where that is configured, and keeps its connections apart", async () => {
+  it("trusts an authority only if it is configured, and keeps its connections separate", async () => {
     const provider = await provide();
     const url = await startSecure(provider, authority, "off");
     const under = keep(
@@ -423,7 +421,7 @@ withCertificates.describe("with certificates", () => {
       provider.calls.splice(0);
       const under = await start(url, { ...egress, ca: authority.ca });
       assert.equal(await statusOf(under), 200);
-      // Two at a time need a second connection.
+      // Simultaneous calls need a second connection.
       const statuses = await Promise.all([statusOf(under), statusOf(under), statusOf(under)]);
       assert.deepEqual(statuses, [200, 200, 200]);
       assert.equal(

@@ -1,5 +1,5 @@
 /**
- * What the runtimes throw, as they were seen to: each has one cause. Real faults are in
+ * The errors of the runtimes, as they were observed: each has one cause. Real faults are in
  * `tests/faults/causes_test.ts`.
  */
 // runtimes: once
@@ -70,7 +70,7 @@ const TEXTS: readonly (readonly [text: string, cause: FailureCause])[] = [
   ["error reading a body from connection", "unknown"],
 ];
 
-describe("the cause of what a runtime throws", () => {
+describe("the cause of an error of a runtime", () => {
   for (const [cause, codes = []] of Object.entries(CODES)) {
     it(`${cause} by its code, alone and wrapped`, () => {
       for (const code of codes) {
@@ -91,14 +91,14 @@ describe("the cause of what a runtime throws", () => {
     }
   });
 
-  it("by the look-up that failed, whatever its code", () => {
+  it("by the failed look-up, with any code", () => {
     assert.equal(
       toFailureCause(Object.assign(new Error("x"), { code: "EBADRESP", syscall: "getaddrinfo" })),
       "dns",
     );
   });
 
-  it("is the transport's word where it has one, also within another error", () => {
+  it("is the transport's cause if it has one, also within another error", () => {
     const low = Object.assign(new Error("x"), { code: "ECONNRESET" });
     assert.equal(toFailureCause(new CallFailed("tls", "x", { cause: low })), "tls");
     const garbled = new GatewayError("upstream_bad_response", { cause: low });
@@ -113,7 +113,7 @@ describe("the cause of what a runtime throws", () => {
     }
   });
 
-  it("is one of the table, and every error about a provider that was called has one", () => {
+  it("is one of the table, and every error about a called provider has one", () => {
     for (const [code, { failureCause }] of Object.entries(ERRORS)) {
       const wasCalled = code.startsWith("upstream_") &&
         !["upstream_unavailable", "upstream_loop"].includes(code);

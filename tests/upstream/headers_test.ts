@@ -1,4 +1,4 @@
-/** Header filters over arbitrary input: nothing crashes, nothing that is not on a list crosses. */
+/** Header filters over arbitrary input: nothing crashes, and no unlisted header passes. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -114,7 +114,7 @@ describe("header filters", () => {
     assert.equal(up({ "accept-encoding": "gzip" })["accept-encoding"], "identity");
   });
 
-  it("carry up the credentials that are passed in, whatever the caller sent under their names", () => {
+  it("forward the given credentials in place of the caller's headers of the same names", () => {
     const sent = { "authorization": "Bearer gk~sk", "x-api-key": "gk~sk" };
     const credentials = { "authorization": "Bearer sk", "x-api-key": "sk" };
     assert.deepEqual(up(sent, createHeaderRules({ pass: ["*"] }), credentials), {
@@ -139,7 +139,7 @@ describe("header filters", () => {
     });
   });
 
-  it("carry back the same from web Headers as from a map", () => {
+  it("return the same from web Headers as from a map", () => {
     const names = [...COME_BACK, ...STAY_UP, "x-request-id"].filter((name) =>
       !name.startsWith("__")
     );
@@ -165,7 +165,7 @@ describe("header filters", () => {
     }
   });
 
-  it("tell of the way through gateways of this kind only, and notice a loop", () => {
+  it("add a `Via` of this kind of gateway only, and detect a loop", () => {
     const own = up({}).via ?? "";
     assert.match(own, /^1\.1 sallyport-[0-9a-f]{8}$/);
     const hop = (number: number) => `1.1 sallyport-0000000${number}`;
@@ -196,7 +196,7 @@ describe("header filters", () => {
     assert.ok((up({ via: crowd }).via ?? "").length < 300, "the way may grow without bound");
   });
 
-  it("let up what is on the list and nothing else", () => {
+  it("forward the listed headers and no others", () => {
     fc.assert(fc.property(headers, (entries) => {
       const crossing = up(Object.fromEntries(entries));
       for (const [crossed, value] of Object.entries(crossing)) {
@@ -207,7 +207,7 @@ describe("header filters", () => {
     }));
   });
 
-  it("let back what is on the list and nothing else", () => {
+  it("return the listed headers and no others", () => {
     fc.assert(fc.property(headers, fc.boolean(), (entries, isStream) => {
       for (
         const [crossed, value] of Object.entries(toCallerHeaders(new Map(entries), isStream, RULES))
@@ -218,7 +218,7 @@ describe("header filters", () => {
     }));
   });
 
-  it("drop what Connection nominates, each way", () => {
+  it("drop the headers that Connection names, in each direction", () => {
     const rules = createHeaderRules({ pass: ["x-*"], answer: ["x-*"] });
     const sent = { "openai-project": "p", "x-one": "1", "x-two": "2", "anthropic-beta": "b" };
     for (const connection of ["close, X-One", "x-one", "Keep-Alive,x-one ,\tanthropic-beta"]) {
@@ -241,7 +241,7 @@ describe("header filters", () => {
     }
   });
 
-  it("carry what a provider's configuration adds, and set what it sets", () => {
+  it("forward the headers that a provider's configuration adds, and override the headers that it sets", () => {
     const rules = createHeaderRules({
       pass: ["x-my-*", "x-one"],
       answer: ["x-their-*"],
@@ -267,8 +267,8 @@ describe("header filters", () => {
     assert.equal(up({ "x-my-a": "a\r\nx: y" }, rules)["x-my-a"], undefined);
   });
 
-  it("never carry what is barred, though a provider's configuration lets everything cross", () => {
-    const named = BARRED.flatMap(({ names }) => names); // no configuration that was checked has these
+  it("never forward barred headers, even if a provider's configuration lets everything pass", () => {
+    const named = BARRED.flatMap(({ names }) => names); // no checked configuration has these
     const all: HeadersConfig = {
       pass: ["*", "x-*", ...named],
       answer: ["*", "s*", ...named],
@@ -292,7 +292,7 @@ describe("header filters", () => {
     }
   });
 
-  it("let no list hold a name that is barred", () => {
+  it("allow no barred name in any list", () => {
     const listed = [...REQUEST_HEADERS, ...RESPONSE_HEADERS].flatMap(({ names }) => names);
     const barred = BARRED.filter(({ lists }) => lists.length === 3).flatMap(({ names }) => names);
     assert.deepEqual(listed.filter((name) => barred.includes(name)), []);
@@ -302,7 +302,7 @@ describe("header filters", () => {
     }
   });
 
-  it("name what they withheld: names alone, a bounded number, and none that may be a key", () => {
+  it("name the withheld headers: names alone, a bounded number, and none that can be a key", () => {
     const list = (entries: Readonly<Record<string, string>>) =>
       listWithheld(toRequest(entries), up(entries));
     const routine = {

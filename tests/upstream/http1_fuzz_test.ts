@@ -1,6 +1,4 @@
-/**
- * Random responses are read as `node:http` reads them, or refused where its parser is too lenient.
- */
+/** Random responses, read as `node:http` reads them, or refused if its parser is too lenient. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe } from "@std/testing/bdd";
@@ -12,7 +10,7 @@ const CASES = 1000;
 const SEED = 20_261_122;
 
 describe("the client of upstream/http1", () => {
-  it.large("agrees with node:http on random responses, but for the differences that are meant", async () => {
+  it.large("agrees with node:http on random responses, except for the intended differences", async () => {
     const { read, refused } = await fuzzHttp1(CASES, SEED);
     assert.ok(
       read > CASES / 5 && refused > CASES / 5,

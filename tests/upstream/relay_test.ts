@@ -1,6 +1,5 @@
 /**
- * Deadlines of the relay of an answer whose caller has left, with a provider and a caller that do
- * what a test says.
+ * Deadlines of the relay of an answer whose caller has left. A test controls provider and caller.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -16,7 +15,7 @@ import { FakeClock } from "../support/recording_model.ts";
 
 const DEADLINES = { idleMs: 10_000, firstEventMs: 10_000, keepAliveMs: 0, writeStallMs: 5000 };
 
-/** An answer of which the provider sends what the test says. */
+/** An answer whose provider a test controls. */
 class Answer implements PushedBody {
   sink: ByteSink | undefined;
   isCancelled = false;
@@ -61,7 +60,7 @@ describe("an answer that is read to its end although its caller has left", () =>
     assert.equal(clock.waiting, 0);
   });
 
-  it("goes on while the provider sends, and has no timer left at its end", async () => {
+  it("continues while the provider sends, and has no timer left at its end", async () => {
     const { clock, exchange, answer } = start(true);
     await clock.pass(DEADLINES.writeStallMs);
     for (let times = 0; times < 5; times++) {
@@ -73,7 +72,7 @@ describe("an answer that is read to its end although its caller has left", () =>
     assert.deepEqual([exchange.isSettled, clock.waiting], [true, 0]);
   });
 
-  it("counts the bytes that its caller gets, where the call was stopped before the answer began", () => {
+  it("counts the bytes that its caller receives, if the call was stopped before the answer began", () => {
     const clock = new FakeClock();
     const exchange = new Exchange(clock);
     exchange.goesOn = true;

@@ -1,4 +1,4 @@
-/** The replicas' state machine, times passed in. */
+/** The replicas' state machine. Tests pass the times. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -7,7 +7,7 @@ import { Replicas } from "../../src/upstream/replicas.ts";
 
 const URLS = ["https://one.example", "https://two.example", "https://three.example"];
 
-/** Ejects one by five broken connections in a row; others succeed. */
+/** Ejects a replica by five broken connections in a row. The others succeed. */
 function eject(replicas: Replicas, url: string, now: number): void {
   for (let failures = 0; failures < 5;) {
     const replica = replicas.pick(now);
@@ -18,12 +18,12 @@ function eject(replicas: Replicas, url: string, now: number): void {
   }
 }
 
-/** Those that are ejected. */
+/** The ejected replicas. */
 function ejectedOf(replicas: Replicas, now = 0): number[] {
   return replicas.report(now).filter(({ isEjected }) => isEjected).map(({ replica }) => replica);
 }
 
-/** What the next calls are given; they say nothing about it. */
+/** The replicas of the next calls. These calls report no result. */
 function nextOf(replicas: Replicas, now: number, count: number): string[] {
   return Array.from({ length: count }, () => {
     const replica = replicas.pick(now);
@@ -33,7 +33,7 @@ function nextOf(replicas: Replicas, now: number, count: number): string[] {
 }
 
 describe("replicas", () => {
-  it("take calls in turn", () => {
+  it("receive calls in turn", () => {
     assert.deepEqual(nextOf(new Replicas(URLS), 0, 4), [...URLS, URLS[0]]);
   });
 
@@ -50,7 +50,7 @@ describe("replicas", () => {
     assert.deepEqual(nextOf(replicas, 4999, 3), [URLS[1], URLS[1], URLS[1]]);
   });
 
-  it("that can't be connected to are ejected at once, as long as another one is in service", () => {
+  it("that cannot be connected to are ejected at once, as long as another one is in service", () => {
     const replicas = new Replicas(URLS);
     const first = replicas.pick(0);
     replicas.failed(first, 0, false);
@@ -151,7 +151,7 @@ describe("replicas", () => {
     assert.deepEqual(ejectedOf(replicas), [], "the slow one counts when it is answered");
   });
 
-  it("are not touched by the failures of another, nor by a call from before an ejection", () => {
+  it("are not affected by the failures of another, nor by a call from before an ejection", () => {
     const replicas = new Replicas(URLS);
     const early = replicas.pick(0);
     eject(replicas, early.url, 0);
@@ -169,7 +169,7 @@ describe("replicas", () => {
     assert.equal(new Set(others).size, 2);
   });
 
-  it("tell how they do", () => {
+  it("report their state", () => {
     const replicas = new Replicas(URLS.slice(0, 2));
     const report = () =>
       replicas.report(1000).map((each) => [each.isEjected, each.ejections, each.ejectedMs]);
@@ -180,7 +180,7 @@ describe("replicas", () => {
     assert.deepEqual(report(), [[false, 1, 0], [false, 0, 0]]);
   });
 
-  it("give a retry to another one, for a fifth of the calls at most", () => {
+  it("pass a retry to another one, for a fifth of the calls at most", () => {
     fc.assert(fc.property(fc.array(fc.boolean(), { maxLength: 300 }), (fails) => {
       const replicas = new Replicas(URLS);
       let retries = 0;

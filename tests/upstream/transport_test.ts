@@ -1,5 +1,6 @@
 /**
- * The port Transport over real connections: what leaves, how often, and what an answer has to be.
+ * The interface `Transport` over real connections: the bytes that are sent, how often, and the
+ * requirements of an answer.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -36,7 +37,7 @@ describe("a transport", () => {
     transport.send(toUpstreamCall(url, options));
   const openSockets = () => peer.sockets.filter((socket) => !socket.destroyed).length;
 
-  it("keeps a connection for the next call, and makes as many as there are calls at the same time", async () => {
+  it("keeps a connection for the next call, and makes as many as there are simultaneous calls", async () => {
     for (let number = 0; number < 5; number++) {
       assert.equal(await textOf(await send()), "{}");
       await new Promise((resolve) => setTimeout(resolve, 20));
@@ -53,7 +54,7 @@ describe("a transport", () => {
   });
 
   for (const method of ["POST", "GET"]) {
-    it(`takes no connection that closed after its answer, and sends a ${method} once`, async () => {
+    it(`uses no connection that closed after its answer, and sends a ${method} once`, async () => {
       const endings: ((socket: Socket) => unknown)[] = [
         (socket) => setTimeout(() => socket.resetAndDestroy(), 10),
         (socket) => setTimeout(() => socket.end(), 10),
@@ -74,7 +75,7 @@ describe("a transport", () => {
     });
   }
 
-  it("sends no call again that a kept connection took along, not even a GET", async () => {
+  it("does not repeat a call that broke with a kept connection, not even a GET", async () => {
     for (const method of ["POST", "GET"]) {
       answer = (socket) => socket.write(GOOD);
       await textOf(await send({ method }));
@@ -85,13 +86,13 @@ describe("a transport", () => {
     }
   });
 
-  it("says that a call was never sent when no connection accepted it", async () => {
+  it("reports that a call was never sent when no connection accepted it", async () => {
     await peer.close();
     await assert.rejects(send(), NeverSent);
     await assert.rejects(send({ url: "http://nobody.invalid/v1" }), NeverSent);
   });
 
-  it("over fetch never says that a call did not leave", async () => {
+  it("over fetch never reports that a call was not sent", async () => {
     await peer.close();
     transport = createFetchTransport();
     await assert.rejects(send(), (error) => !(error instanceof NeverSent));
@@ -113,7 +114,7 @@ describe("a transport", () => {
     await hole.close();
   });
 
-  it("takes what is no readable HTTP for a bad answer", async () => {
+  it("reports unreadable HTTP as a bad answer", async () => {
     const garbled = {
       "another protocol": "SSH-2.0-OpenSSH_9.2\r\n\r\n",
       "a folded field": `${HEAD}x-a: b\r\n c\r\ncontent-length: 2\r\n\r\n{}`,
@@ -136,7 +137,7 @@ describe("a transport", () => {
     assert.equal(await textOf(await send()), "{}");
   });
 
-  it("lets no answer that broke off look complete", async () => {
+  it("never presents an answer that broke off as complete", async () => {
     const broken: Record<string, [head: string, end: (socket: Socket) => unknown]> = {
       "a length that is not reached": [
         `${HEAD}content-length: 9\r\n\r\n{`,

@@ -1,6 +1,6 @@
 /**
- * Content encodings: every body whole however it is cut, none that is broken takes itself for
- * whole, nothing read ahead.
+ * Content encodings: every body is whole however it is cut, no broken one passes as whole, and
+ * nothing is read ahead.
  */
 // runtimes: all, old node
 import assert from "node:assert/strict";
@@ -15,7 +15,7 @@ import { it } from "../support/cases.ts";
 import { runtime } from "../support/runtimes.ts";
 import { textOf } from "../support/upstream_call.ts";
 
-/** A body in pieces of a size, and how many of them were taken. */
+/** A body in pieces of a size, and the number of pieces that were read. */
 function inPieces(
   bytes: Uint8Array,
   size: number,
@@ -36,7 +36,7 @@ function inPieces(
 }
 
 const hasZstd = runtime === "node" && "zstdCompressSync" in zlib;
-/** The default takes seconds. */
+/** A fast level. The default takes seconds. */
 const FAST = { params: { [zlib.constants.BROTLI_PARAM_QUALITY]: 4 } };
 const PACKINGS: Readonly<
   Record<string, readonly [coding: string, pack: (text: string) => Buffer]>
@@ -48,7 +48,7 @@ const PACKINGS: Readonly<
   ...(hasZstd && { "zstd": ["zstd", (text: string) => zlib.zstdCompressSync(text)] as const }),
 };
 const SHORT = '{"object":"chat.completion","choices":[{"index":0,"message":{"content":"Hello"}}]}';
-/** Some of it packs well, some not at all. */
+/** A text that is partly compressible. */
 const LONG = Array.from(
   { length: 3000 },
   (_, line) => `${SHORT}${Math.imul(line, 2654435761) >>> 0}`,
@@ -75,7 +75,7 @@ describe("a packed body", () => {
       assert.equal(await unpacked(coding, pack("")), "");
     });
 
-    it(`in ${name} that ends too early, or goes on, never ends like a whole one`, async () => {
+    it(`in ${name} that ends too early, or continues, never ends like a whole one`, async () => {
       const packed = pack(SHORT);
       for (const size of [1, Infinity]) {
         for (let length = 1; length < packed.byteLength; length++) {
@@ -93,7 +93,7 @@ describe("a packed body", () => {
       }
     });
 
-    it(`in ${name} is taken no faster than it is read`, async () => {
+    it(`in ${name} is unpacked no faster than it is read`, async () => {
       const packed = pack("a".repeat(30_000_000));
       const source = inPieces(packed, 512);
       const body = unpackNode(coding, source) ?? assert.fail();
@@ -109,7 +109,7 @@ describe("a packed body", () => {
     });
   }
 
-  it("in gzip may have several members", async () => {
+  it("in gzip can have several members", async () => {
     const packed = Buffer.concat(["a", SHORT, "", "b"].map((text) => zlib.gzipSync(text)));
     for (const size of [1, 20, Infinity]) {
       assert.equal(await unpacked("gzip", packed, size), `a${SHORT}b`);
@@ -122,7 +122,7 @@ describe("a packed body", () => {
     }
   });
 
-  it("tells each event when it comes", async () => {
+  it("passes each event on as it arrives", async () => {
     const streams = {
       gzip: zlib.createGzip({ flush: zlib.constants.Z_SYNC_FLUSH }),
       deflate: zlib.createDeflate({ flush: zlib.constants.Z_SYNC_FLUSH }),
@@ -155,12 +155,12 @@ describe("a packed body", () => {
     }
   });
 
-  it("rejects with what broke it", async () => {
+  it("rejects with the error that broke it", async () => {
     const source: ByteSource = { read: () => Promise.reject(new Error("reset")), cancel() {} };
     await assert.rejects(unpackWith(unpackNode, "gzip", source), /reset/);
   });
 
-  it("over fetch is unpacked where it is gzip of one member, and otherwise rejects", async () => {
+  it("over fetch is unpacked if it is gzip of one member, and otherwise rejects", async () => {
     const packed = zlib.gzipSync(LONG);
     const read = (bytes: Uint8Array, size = 1000) =>
       unpackWith(unpackGzip, "gzip", inPieces(bytes, size));
@@ -176,7 +176,7 @@ describe("a packed body", () => {
     assert.equal(unpackGzip("br", bomb), undefined);
   });
 
-  it("is refused where its coding can't be read", () => {
+  it("is refused if its coding cannot be read", () => {
     for (
       const [coding, named] of [["gzip, br", true], ["ZSTD ", true], [
         "x".repeat(99),

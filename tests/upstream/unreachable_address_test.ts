@@ -1,6 +1,6 @@
 /**
- * An upstream whose first address never answers: the second is tried beside it (RFC 8305, "happy
- * eyeballs").
+ * An upstream whose first address never answers: the second one is tried in parallel (RFC 8305,
+ * "happy eyeballs").
  */
 // runtimes: all
 // alone: it measures time
@@ -20,20 +20,19 @@ import { answerPlain, COMPLETION } from "../support/provider.ts";
 
 const KEY = "0123456789-secret-key";
 /**
- * Neither is 127.0.0.1, from which sockets go out: `getaddrinfo` prefers the address that is most
- * like that.
+ * Neither is 127.0.0.1, the source address of sockets: `getaddrinfo` prefers the address that is
+ * most similar to it.
  */
 const [GONE, GOOD] = ["127.0.0.2", "127.0.0.3"];
 /**
- * Both orders, so that the first address is gone in one of them, whatever order the runtime takes
- * them in.
+ * Both orders, because a runtime can try the addresses in any order. In one of them the first
+ * address is dead.
  */
 const HOSTS = { "gone-first.test": [GONE, GOOD], "gone-last.test": [GOOD, GONE] };
 /**
- * The longest time that a call may take. The second address is tried after 250 ms, and 300 ms is
- * what an unreachable one may cost; the rest is for a busy machine. A client that waits for the
- * first address gives up after `deadlines.connect`, which is thirty times as much here.
- * Milliseconds.
+ * The longest time of a call. The second address is tried after 250 ms, and 300 ms is the allowed
+ * cost of an unreachable address. The rest is for a busy machine. A client that waits for the first
+ * address gives up after `deadlines.connect`, which is thirty times as much here. Milliseconds.
  */
 const LONGEST_MS = 1000;
 const CONNECT = "30s";

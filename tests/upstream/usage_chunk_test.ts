@@ -1,4 +1,7 @@
-/** The chunk of usage that is taken out of a stream, beside a reference that has the whole text. */
+/**
+ * The chunk of usage that is removed from a stream, compared with a reference that has the whole
+ * text.
+ */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -11,7 +14,7 @@ import { UsageChunkFilter } from "../../src/upstream/usage_chunk.ts";
 const USAGE = '{"id":"x","choices":[],"usage":{"total_tokens":3}}';
 const chunkOf = (data: string) => `data: ${data}\n\n`;
 
-/** Filters a text that comes in such pieces. Returns what passed of each. */
+/** Filters a text in these pieces. Returns the output of each. */
 function filter(pieces: readonly Uint8Array[]): { passed: string[]; bytesOut: number } {
   const exchange = { bytesOut: 0 };
   const source: PushedBody = {
@@ -20,7 +23,7 @@ function filter(pieces: readonly Uint8Array[]): { passed: string[]; bytesOut: nu
         const piece = new Uint8Array(each);
         exchange.bytesOut += piece.length;
         sink.write(piece);
-        piece.fill(0x78); // a runtime may use its buffer again
+        piece.fill(0x78); // a runtime can reuse its buffer
       }
       sink.end();
       return () => {};
@@ -50,7 +53,7 @@ function toPieces(text: string, size: number): Uint8Array[] {
   );
 }
 
-/** The same for a whole text of events that are all finished. */
+/** The same for a whole text of finished events. */
 function reference(text: string): string {
   const events = text.match(/(?:[^\r\n]+(?:\r\n|\r|\n))*(?:\r\n|\r|\n)/g) ?? [];
   return events.map((event) => {
@@ -78,8 +81,8 @@ const line = fc.constantFrom(
 const events = fc.array(fc.array(line, { maxLength: 3 }), { maxLength: 6 });
 const lineEnd = fc.constantFrom("\n", "\r\n", "\r");
 
-describe("a stream whose usage was asked for by the gateway", () => {
-  it("loses the chunk with it and nothing else, however it is written and cut", () => {
+describe("a stream whose usage was requested by the gateway", () => {
+  it("loses the chunk with usage and nothing else, however it is written and cut", () => {
     fc.assert(
       fc.property(events, lineEnd, fc.constantFrom(1, 2, 3, 7, 17, 1e6), (all, end, size) => {
         const text = all.map((lines) => lines.map((each) => each + end).join("") + end).join("");
@@ -91,7 +94,7 @@ describe("a stream whose usage was asked for by the gateway", () => {
     );
   });
 
-  it("passes each piece at once, but for the beginning of what may be that chunk", () => {
+  it("passes each piece at once, except for the beginning of a possible usage chunk", () => {
     const held = 'data: {"id":"x","choices" : [';
     const cases: readonly [pieces: string[], passed: string[]][] = [
       [["data: {", '"choices":[{"a":1}', "]}\n", "\n"], [
@@ -118,7 +121,7 @@ describe("a stream whose usage was asked for by the gateway", () => {
     }
   });
 
-  it("holds back no more than a few kilobytes", () => {
+  it("buffers at most a few kilobytes", () => {
     const pieces = [
       `data: {"a":"${"x".repeat(5000)}`,
       "x".repeat(5000),
@@ -130,7 +133,7 @@ describe("a stream whose usage was asked for by the gateway", () => {
     assert.equal(passed.join(""), pieces.join(""));
   });
 
-  it("is announced by its source, unless that would stand within an event", () => {
+  it("passes `announce` on to its source, except within an event", () => {
     const calls: string[] = [];
     let into: ByteSink | undefined;
     const source: PushedBody = {
