@@ -1,16 +1,17 @@
 /**
  * `npm run bench -- [--portkey] [--dry] [--quick] [--runtime bun,deno,"node 20"] [--what
  * plain,paced] [--streams 500,5000 [--rate 20]] [--own] [--file dist/sallyport.js] [--rounds 4]
- * [--seconds 2] [--against OTHER_FILE [--starts 5]]`: the gateway on each runtime, beside ten bare
- * lines on the same runtime, its floor, and peers, all in front of one provider. Each has one core
- * to itself; the load has the other. The readings take turns. `--portkey` adds Portkey's gateway
- * from npm, `--own` leaves the peers out, and `--dry` only tells how long it would take.
+ * [--seconds 2] [--against OTHER_FILE [--starts 5]]`: measures the gateway on each runtime, ten
+ * bare lines on the same runtime, its floor, and peers, all in front of one provider. The measured
+ * process has one core to itself; the load runs on the other. Readings alternate between the
+ * processes. `--portkey` adds Portkey's gateway from npm, `--own` leaves the peers out, and `--dry`
+ * only prints how long a run would last.
  *
- * With `--against`, only two builds of the one file are compared with each other, in turns and over
- * several starts, by processor time: below 1 this build takes less.
+ * With `--against`, only two builds of the one file are compared with each other, alternately and
+ * over several starts, by processor time: a ratio below 1 means that this build needs less.
  *
  * A whole run writes `scripts/bench/results.json`, `chart.svg` and the tables of
- * `docs/performance.md`; a quick or partial one writes to `.cache/bench/`. What was measured is
+ * `docs/performance.md`; a quick or partial one writes to `.cache/bench/`. Measured results are
  * kept even if a later section fails. Ends with 1 when an answer of the gateway was wrong.
  */
 import { execFileSync } from "node:child_process";

@@ -1,6 +1,6 @@
 /**
- * Which browser the console is looked at with: Chromium, as the system has it. Its shell without
- * windows comes first: the console's tests take a fifth less CPU with it (2026-11-23).
+ * The browser that shows the console: the Chromium of the system. Its headless shell is preferred:
+ * the console's tests need a fifth less CPU with it (2026-11-23).
  */
 import { accessSync, constants } from "node:fs";
 import { delimiter, join } from "node:path";
@@ -22,7 +22,7 @@ const PLACES = [
   "/Applications/Google Chrome.app/Contents/MacOS",
 ];
 
-/** Where systems keep what is no program for everybody. */
+/** Folders of programs for administrators, which are often not in PATH. */
 const SYSTEM_PLACES = ["/usr/sbin"];
 
 function isProgram(file: string): boolean {
@@ -39,7 +39,7 @@ function find(names: readonly string[], places: readonly string[]): string | und
   return folders.flatMap((folder) => names.map((name) => join(folder, name))).find(isProgram);
 }
 
-/** @returns The program; `undefined` where there is none */
+/** @returns The program; `undefined` if there is none */
 export function findBrowser(): string | undefined {
   return find([...NAMES, "Chromium", "Google Chrome"], PLACES);
 }
@@ -48,7 +48,7 @@ export function findBrowser(): string | undefined {
  * Finds a program as a shell would, and in the folders of the system's administrator.
  *
  * @param name Its name
- * @returns Its path; `undefined` where there is none
+ * @returns Its path; `undefined` if there is none
  */
 export function findProgram(name: string): string | undefined {
   return find([name], SYSTEM_PLACES);

@@ -1,15 +1,16 @@
 /**
- * `npm run build`: from the sources to `dist/`.
+ * `npm run build`: builds `dist/` from the sources.
  *
- * - `src/admin/page_assets.ts`: the console's page, which the sources serve too
+ * - `src/admin/page_assets.ts`: the console's page, which is also served when the gateway runs from
+ *   source
  * - `dist/sallyport.js`: the one file, command line and library, for Deno, Bun and Node from 20 on
  * - `dist/mod.js` and `dist/types/`: the library alone, with types
  * - `dist/mod.cjs` and `dist/types-cjs/`: the same for `require`
  * - `dist/workers.js`: the Cloudflare Worker
  * - `dist/gateway.schema.json`: the schema of `gateway.jsonc`, for editors
  * - `dist/sbom.cdx.json`: the packages that are inside, with their licences (CycloneDX)
- * - `dist/provenance.intoto.json`: the digest of each of these files, and the sources that they are
- *   from (in-toto, SLSA)
+ * - `dist/provenance.intoto.json`: the digest of each of these files, and their sources (in-toto,
+ *   SLSA)
  */
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -46,7 +47,7 @@ const bundles: readonly (readonly [name: string, options: BuildOptions])[] = [
 const built: BuiltFile[] = [];
 for (const [name, options] of bundles) {
   const { metafile } = await build({ ...options, outfile: join(out, name), metafile: true });
-  // What esbuild dropped again, since nobody uses it, is not inside.
+  // Unused modules, which esbuild removed, are not included.
   const inputs = Object.values(metafile.outputs).flatMap(({ inputs }) =>
     Object.entries(inputs).filter(([, { bytesInOutput }]) => bytesInOutput > 0).map(([path]) =>
       path
@@ -69,7 +70,7 @@ if (!values["no-types"]) {
   ], {
     stdio: ["ignore", "inherit", "inherit"],
   });
-  // The same declarations once more, as those of CommonJS: TypeScript looks for the closest
+  // The same declarations for CommonJS, in a second folder: TypeScript reads the closest
   // package.json.
   const [types, commonJs] = [join(out, "types"), join(out, "types-cjs")];
   cpSync(types, commonJs, {

@@ -1,7 +1,7 @@
-/** How sources become one module that Deno, Bun and Node take alike. */
+/** Settings that bundle sources into one module, which Deno, Bun and Node all accept. */
 import type { BuildOptions, Plugin } from "esbuild";
 
-/** For sources of any kind. */
+/** For all kinds of sources. */
 export const BUNDLE: BuildOptions = {
   bundle: true,
   format: "esm",
@@ -13,15 +13,15 @@ export const BUNDLE: BuildOptions = {
   logLevel: "warning",
 };
 /**
- * First lines of a program: the Redis client is CommonJS and asks for the runtime's modules by
+ * First lines of a program: the Redis client is CommonJS and loads the runtime's modules with
  * `require`.
  */
 export const REQUIRE_BANNER: string =
   `import { createRequire as __createRequire } from "node:module";
 const require = __createRequire(import.meta.url);`;
 /**
- * Leaves out the certificates of Redis Cloud that the Redis client brings along: no setting names
- * them. 9 kB.
+ * Leaves out the certificates of Redis Cloud, which the Redis client includes: no setting uses
+ * them. Saves 9 kB.
  */
 const NO_TLS_PROFILES: Plugin = {
   name: "no-tls-profiles",
@@ -32,8 +32,8 @@ const NO_TLS_PROFILES: Plugin = {
   },
 };
 /**
- * For a program. The Redis client would print commands, keys and all, where the variable DEBUG asks
- * for it.
+ * For a program. The Redis client would print commands with their keys if the variable DEBUG is
+ * set.
  */
 export const PROGRAM_BUNDLE: BuildOptions = {
   ...BUNDLE,
@@ -44,8 +44,8 @@ export const PROGRAM_BUNDLE: BuildOptions = {
 };
 
 /**
- * Node 20 has no `import.meta.main`: there the module's URL is compared with the program's real
- * path.
+ * Node 20 has no `import.meta.main`. There the module's URL is compared with the real path of the
+ * program.
  */
 const MAIN_BANNER = `#!/usr/bin/env node
 ${REQUIRE_BANNER}
@@ -70,12 +70,9 @@ export const LIBRARY: BuildOptions = {
   ...ENTRY,
   define: { "import.meta.main": "false" },
 };
-/** The library for `require`, which takes no other modules before Node 20.19. */
+/** The library for `require`, which loads no ES modules before Node 20.19. */
 export const COMMONJS_LIBRARY: BuildOptions = { ...LIBRARY, format: "cjs" };
-/**
- * The Cloudflare Worker: what a runtime has to bring along for the others may not be reached from
- * it.
- */
+/** The Cloudflare Worker. It must not import modules that only other runtimes have. */
 export const WORKER: BuildOptions = {
   ...BUNDLE,
   entryPoints: ["src/cloudflare/entry.ts"],

@@ -1,10 +1,10 @@
 /**
- * `npm run bystanders -- --runtime bun --rounds 4 [--only "wrong keys"]`: a steady load of
- * well-behaved calls, looked at in turns while nothing happens and while others do harm. What the
- * harm costs them is the whole result: no call may fail, and the 99th percentile of their times may
- * grow by a tenth.
+ * `npm run bystanders -- --runtime bun --rounds 4 [--only "wrong keys"]`: runs a steady load of
+ * well-behaved calls, and measures it alternately in quiet periods and while other callers do harm.
+ * The result is the effect of the harm on these calls: no call may fail, and the 99th percentile of
+ * their times may grow by a tenth.
  *
- * The provider of the steady load takes 100 ms, which is little for a model.
+ * The provider of the steady load answers after 100 ms, which is fast for a model.
  */
 import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -26,15 +26,15 @@ const CALLS_A_SECOND = 100;
 const ANSWER_MS = 100;
 const TURN_MS = 3000;
 /**
- * Milliseconds for what one turn left behind to be over: the deadlines of the failing provider are
- * a second.
+ * Milliseconds until the effects of a turn are over: the deadlines of the failing provider are a
+ * second.
  */
 const REST_MS = 1500;
 const TICK_MS = 5;
 const OTHER_KEY = "a-gateway-key-of-harmful-callers";
-/** How much longer the slowest hundredth of bystanders may take. */
+/** The highest allowed ratio of the slowest hundredth of the bystanders' times. */
 const MAX_RATIO = 1.1;
-/** The slowest hundredth of wrong keys is refused within so many milliseconds. */
+/** Milliseconds within which the slowest hundredth of wrong keys must be refused. */
 const MAX_REFUSAL_MS = 5;
 
 const run = new LongRun({ rounds: { fallback: 4, max: 100 } }, ["only"]);
@@ -112,8 +112,8 @@ order({
 const caller = run.own(new SteadyCaller(a));
 let failed = 0;
 /**
- * Calls at an even rate for a turn; times count from when a call was due, so that a stall is not
- * overlooked.
+ * Calls at an even rate for one turn. Times count from when a call was due, so that a stall is
+ * included.
  */
 async function turn(): Promise<number[]> {
   const times: number[] = [];
@@ -136,7 +136,7 @@ async function turn(): Promise<number[]> {
   return times;
 }
 
-/** The same while somebody does harm. */
+/** Calls at the same rate while another caller does harm. */
 async function harmedTurn(harm: Harm, look: () => Promise<number[]> = turn) {
   order({ type: "begin", harm });
   await report("begun");
@@ -155,7 +155,7 @@ const harmed = new Map<Harm, number[]>(harms.map((harm) => [harm, []]));
 const refusals: Refusals[] = [];
 await run.finish(async () => {
   await turn();
-  await harmedTurn("wrong keys"); // the runtime compiles what it meets ten thousand times a second
+  await harmedTurn("wrong keys"); // warm-up: the runtime compiles the code of a flood of wrong keys
   for (let round = 0; round < run.counts.rounds; round++) {
     for (const harm of harms) {
       calm.get(harm)?.push(...await turn());
@@ -163,8 +163,8 @@ await run.finish(async () => {
       harmed.get(harm)?.push(...times);
       for (const complaint of ended.complaints) run.fail(`${harm}: ${complaint}`);
     }
-    // Alone: beside the load of the bystanders two cores are too few for three programs, and their
-    // turns would be measured.
+    // Without the load of the bystanders: two cores are too few for three programs, and the result
+    // would measure their scheduling.
     const { ended } = await harmedTurn("wrong keys", () => pause(TURN_MS).then(() => []));
     if (ended.refusals !== undefined) refusals.push(ended.refusals);
   }

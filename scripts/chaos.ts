@@ -1,8 +1,8 @@
 /**
- * `npm run chaos -- --seconds 60 --runtime bun [--seed N]`: a steady load through client libraries
- * on a healthy provider, while another provider and other callers do everything they should not, at
- * random from the printed seed. At the end every promise that holds for one fault must hold for all
- * of them together.
+ * `npm run chaos -- --seconds 60 --runtime bun [--seed N]`: runs a steady load through client
+ * libraries on a healthy provider, while another provider and other callers misbehave at random,
+ * from the printed seed. Each guarantee that is tested for one fault must also be true for all of
+ * them together.
  */
 import { callChaotically, callSteadily, misbehave, type Scene } from "./chaos/callers.ts";
 import type { Settled, Stats } from "./chaos/gateway_main.ts";
@@ -14,18 +14,18 @@ import { startChaotic, startHealthy } from "./chaos/upstreams.ts";
 const STEADY_CALLERS = 6;
 const CHAOTIC_CALLERS = 24;
 const RAW_CALLERS = 16;
-/** Replicas of the chaotic provider: one of them refuses connections now and then. */
+/** Replicas of the chaotic provider. One of them sometimes refuses connections. */
 const REPLICAS = 3;
 /** The longest time between two refusals, and the longest refusal. Milliseconds. */
 const AWAY_EVERY_MS = 12_000;
 const AWAY_MS = 600;
-/** Milliseconds for everything to come to rest: longer than any deadline of the gateway's here. */
+/** Milliseconds until everything must be idle: longer than all deadlines of the gateway here. */
 const QUIET_MS = 20_000;
-/** How far memory may be above the level after the warm-up; on shorter runs it is only said. */
+/** The most growth of memory above the level after the warm-up. Shorter runs only print it. */
 const MAX_GROWTH = 0.1;
 const MIN_SECONDS_FOR_MEMORY = 60;
 const MAX_WARM_UP_SECONDS = 60;
-/** Outcomes that the healthy provider's exchanges may have, whatever their callers do. */
+/** Allowed outcomes of the healthy provider's exchanges, whatever their callers do. */
 const HEALTHY_OUTCOMES: ReadonlySet<string> = new Set(["ok", "client_closed", "refused"]);
 
 const run = new LongRun({
@@ -50,7 +50,7 @@ function note(row: string, outcome: string): void {
   rows.set(row, counts.set(outcome, (counts.get(outcome) ?? 0) + 1));
 }
 
-/** Lets all callers and the chaotic provider act for a while, and waits until each is done. */
+/** Runs all callers and the chaotic provider for a while, and waits until each is done. */
 async function act(scene: Scene, ms: number, phaseSeed: number): Promise<void> {
   scene.isOn = true;
   const timer = setTimeout(() => scene.isOn = false, ms);
@@ -75,7 +75,7 @@ async function act(scene: Scene, ms: number, phaseSeed: number): Promise<void> {
   clearTimeout(timer);
 }
 
-/** Waits until nothing is open any more, or time is up, and says how things then are. */
+/** Waits until nothing is open, or until the time is up. Returns the last statistics. */
 async function comeToRest(gateway: GatewayProcess): Promise<Stats> {
   const deadline = performance.now() + QUIET_MS;
   while (true) {
@@ -94,7 +94,7 @@ async function comeToRest(gateway: GatewayProcess): Promise<Stats> {
   }
 }
 
-/** The promises about what was settled. */
+/** Checks the guarantees about settled exchanges. */
 function checkSettled(
   settled: readonly Settled[],
   { begun, settled: count, open }: Stats,

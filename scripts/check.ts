@@ -11,7 +11,7 @@ const isFix = process.argv.includes("--fix");
 const deno = findRuntimes().find(({ kind }) => kind === "deno")?.command ?? "deno";
 const tsc = [process.execPath, "node_modules/typescript/bin/tsc", "-p"];
 
-/** Those that take longest come first, after the format. */
+/** The slowest steps first, after the format. */
 const steps: readonly (readonly [name: string, command: readonly string[]])[] = [
   ["format", [deno, "fmt", ...(isFix ? [] : ["--check"]), "--quiet"]],
   ["house rules", [process.execPath, "--test", "--test-reporter=dot", "tests/house_test.ts"]],
@@ -30,7 +30,7 @@ const steps: readonly (readonly [name: string, command: readonly string[]])[] = 
   ]],
 ];
 
-/** Runs a step to its end, and tells what it said. @returns Whether nothing is wrong */
+/** Runs a step and prints its output. @returns True if it succeeded */
 function runStep([name, [command = "", ...args]]: typeof steps[number]): Promise<boolean> {
   return new Promise((resolve) => {
     const child = spawn(command, args, { stdio: ["ignore", "pipe", "pipe"] });
@@ -46,7 +46,7 @@ function runStep([name, [command = "", ...args]]: typeof steps[number]): Promise
   });
 }
 
-/** Checks the format of the pages. @returns Whether nothing is wrong */
+/** Checks the format of the pages. @returns True if all pages are formatted */
 async function checkPages(): Promise<boolean> {
   const pages = await formatPages(deno, isFix);
   const isGood = isFix || pages.length === 0;
@@ -55,7 +55,7 @@ async function checkPages(): Promise<boolean> {
   return isGood;
 }
 
-/** Runs the steps that are left, one after the other. */
+/** Runs the waiting steps, one after the other. */
 async function runSteps(waiting: (typeof steps[number])[]): Promise<boolean> {
   let isGood = true;
   for (let step = waiting.shift(); step !== undefined; step = waiting.shift()) {
@@ -64,7 +64,7 @@ async function runSteps(waiting: (typeof steps[number])[]): Promise<boolean> {
   return isGood;
 }
 
-// What formats the files comes first, and then as many side by side as there are cores.
+// The formatter runs first; then as many steps run in parallel as there are cores.
 const [format, ...others] = steps;
 const hasFormat = (format === undefined || await runStep(format)) && await checkPages();
 const waiting = [...others];

@@ -11,7 +11,7 @@ if (status !== 0) process.exit(status ?? 1);
 const demo = spawn(process.execPath, ["dist/sallyport.js", "demo", ...process.argv.slice(2)], {
   stdio: "inherit",
 });
-// Ctrl-C reaches the demo too, which ends by itself; this process only waits.
+// Ctrl-C also reaches the demo, which exits by itself; this process only waits.
 process.on("SIGINT", () => {});
 process.on("SIGTERM", () => demo.kill("SIGTERM"));
 demo.on("exit", (code) => process.exit(code ?? 1));

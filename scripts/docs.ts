@@ -1,12 +1,15 @@
 /**
- * `npm run docs [-- tables|faults|behaviours|pictures|api|map|task NAME]`: the generated parts of the
- * README and of `docs/`. `tables` are made from the sources and from what `npm run bench` wrote;
- * `faults` by runtime, and `behaviours` by runtime and framework, from the reports that the last
- * `npm test` left; `pictures` of the console with the one file that the last `npm run build` made.
- * `api` writes the reference of the library, from its docstrings, into `docs/api/`, which is not
- * committed. `map` prints each source file with its subject. `task NAME` performs the page
- * `docs/tasks/NAME.md`: it writes, types and checks what
- * that page says, and nothing else.
+ * `npm run docs [-- tables|faults|behaviours|pictures|api|map|task NAME]`: writes the generated
+ * parts of the README and of `docs/`.
+ * - `tables`: from the sources and from the results of `npm run bench`
+ * - `faults` by runtime, and `behaviours` by runtime and framework: from the reports of the last
+ * `npm test`
+ * - `pictures` of the console: with the one file of the last `npm run build`
+ * - `api`: the reference of the library, from its docstrings, in `docs/api/`, which is not
+ * committed
+ * - `map`: prints each source file with its subject
+ * - `task NAME`: performs the page `docs/tasks/NAME.md`. It writes files, types commands and checks
+ * output exactly as the page says
  */
 import { mkdirSync } from "node:fs";
 import process from "node:process";

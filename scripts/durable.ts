@@ -1,8 +1,8 @@
 /**
- * `npm run durable -- --seconds 300 --runtime node [--seed N]`: durable exchanges of three gateways
- * on one Redis, with readers, retries and stops, while gateways are killed and stopped and Redis
- * stands still and fails over, at random from the printed seed. What callers saw and what the
- * provider has sent is held against what is promised.
+ * `npm run durable -- --seconds 300 --runtime node [--seed N]`: runs durable exchanges of three
+ * gateways on one Redis, with readers, retries and stops. Meanwhile gateways are killed and
+ * stopped, and Redis freezes and fails over, at random from the printed seed. The bytes that
+ * callers received and the provider sent are compared with the guarantees.
  */
 import { LongRun, pause } from "./chaos/long_run.ts";
 import { createRandom } from "./chaos/random.ts";
@@ -11,18 +11,18 @@ import { schedule } from "./durable/faults.ts";
 import { Scene } from "./durable/scene.ts";
 import { checkExchange } from "./durable/verdict.ts";
 
-/** Time in which the exchanges and the faults of a scene begin. Milliseconds. */
+/** Time in which the exchanges and the faults of a scene start. Milliseconds. */
 const ACT_MS = 9000;
 /** Time from one exchange to the next. Milliseconds. */
 const EVERY_MS = 250;
 /**
- * Time after which a caller has its end, whatever happened: longer than a freeze, a lease and a
- * late retry.
+ * Time after which a caller must have reached an end, whatever happened: longer than a freeze, a
+ * lease and a late retry. Milliseconds.
  */
 const END_MS = 55_000;
-/** About as long as a scene takes. Milliseconds. */
+/** Approximate duration of a scene. Milliseconds. */
 const SCENE_MS = 25_000;
-/** Violations that are printed, and the last connections of each caller. */
+/** Number of violations that are printed, and of the last connections of each caller. */
 const MAX_PRINTED = 20;
 const MAX_CONNECTIONS = 4;
 
@@ -57,7 +57,7 @@ const seen = new Counts();
 const called = new Counts();
 let printed = 0;
 
-/** Plays a scene. @param number Its number, by which its chance can be had again */
+/** Runs a scene. @param number Its number, which makes its random choices reproducible */
 async function play(number: number): Promise<void> {
   const random = createRandom(seed + number);
   const scene = await Scene.start({ on: run.runtime, random, hasSentinels: random.chance(0.5) });

@@ -1,6 +1,6 @@
 /**
- * `npm run executable [-- --out FILE]`: the one file and Bun in one executable, which needs no
- * runtime on the machine. Run `npm run build` before.
+ * `npm run executable [-- --out FILE]`: builds one executable from the one file and Bun, which
+ * needs no runtime on the machine. Run `npm run build` first.
  */
 import { execFileSync } from "node:child_process";
 import { existsSync, statSync } from "node:fs";

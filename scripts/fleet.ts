@@ -1,8 +1,9 @@
 /**
- * `npm run fleet -- [--only "FLUSHALL"] [--seed N]`: three gateways on three runtimes share a real
- * Redis. While callers use up the limits of two keys, each fault of Redis and of a gateway happens
- * once: what callers saw, what passed and what was charged goes into the table of
- * docs/reliability.md. The merged history is checked against what is promised.
+ * `npm run fleet -- [--only "FLUSHALL"] [--seed N]`: runs three gateways on three runtimes that
+ * share a real Redis. While callers use up the limits of two keys, each fault of Redis and of a
+ * gateway happens once. The answers to callers, the admitted tokens and the charged tokens are
+ * written to the table of docs/reliability.md. The merged history is checked against the
+ * guarantees.
  */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import process from "node:process";
@@ -37,8 +38,7 @@ for (const [index, { name, lost, prepare }] of FAULTS.entries()) {
     const { calls, charged, localDecisions } = await runScene(ground.redis, ground, seed + index);
     const isAlone = localDecisions > 0;
     const keys = Object.keys(charged);
-    // Counts that are lost let a limit through once more; a decision without Redis lets through a
-    // call at most.
+    // Lost counts let a limit be used once more; a decision without Redis admits at most one call.
     const excused = lost * LIMIT + localDecisions * MOST_USED;
     const reports = keys.map((key, at) =>
       checkHistory(calls, { key, tokens: LIMIT, isStrict: at === 1, excused }, isAlone || lost > 0)

@@ -1,10 +1,10 @@
 /**
- * `npm run fuzz -- --what http1 --cases 100000 [--seed N]`. Fails with the smallest input that it
- * finds.
+ * `npm run fuzz -- --what http1 --cases 100000 [--seed N]`. Reports the smallest failing input.
  *
- * - `http1`: random HTTP/1.1 responses, read by the gateway's client and by that of `node:http`
- * - `parser`: the same responses, parsed without a network, whole and cut anywhere
- * - `events`: random streams of events, scanned in each dialect, whole and cut anywhere
+ * - `http1`: random HTTP/1.1 responses, read by the gateway's client and by the client of
+ *   `node:http`
+ * - `parser`: the same responses, parsed without a network, whole and split at random places
+ * - `events`: random streams of events, scanned in each dialect, whole and split at random places
  * - `packed`: random compressed bodies, whole and damaged, unpacked by the gateway and by
  *   `node:zlib`
  * - `body`: random JSON bodies, read in one pass and as a whole

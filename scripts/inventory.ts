@@ -1,7 +1,7 @@
 /**
- * What is inside a build, and where it comes from: an SBOM by CycloneDX of the packages that are
- * bundled, and a provenance statement by in-toto and SLSA. Both say the same for the same sources:
- * they hold no time and no random number.
+ * The contents of a build and their sources: a CycloneDX SBOM of the bundled packages, and an
+ * in-toto provenance statement with SLSA's predicate. Both are the same for the same sources: they
+ * contain no time and no random number.
  */
 import { Buffer } from "node:buffer";
 import { execFileSync } from "node:child_process";
@@ -21,7 +21,7 @@ const SBOM_FORM = {
 const STATEMENT_TYPE = "https://in-toto.io/Statement/v1";
 const PREDICATE_TYPE = "https://slsa.dev/provenance/v1";
 
-/** Files that went into a file that was built, by esbuild's metafile. */
+/** Source files of a built file, from esbuild's metafile. */
 export interface BuiltFile {
   /** Name of the file, such as `sallyport.js`. */
   readonly name: string;
@@ -41,7 +41,7 @@ const readJson = (file: string) => JSON.parse(readFileSync(file, "utf8"));
 const sha256 = (content: string | Uint8Array): string =>
   createHash("sha256").update(content).digest("hex");
 
-/** The folder of the package that a module belongs to; `undefined` for a source of our own. */
+/** The folder of the package that a module belongs to; `undefined` for our own sources. */
 function packageOf(input: string): string | undefined {
   const at = input.lastIndexOf("node_modules/");
   const [, name] = /^node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(input.slice(Math.max(at, 0))) ?? [];
@@ -52,16 +52,13 @@ function toPurl({ name, version }: Manifest): string {
   return `pkg:npm/${name.replace("@", "%40")}@${version}`;
 }
 
-/** The text of a package's licence, which has to come along with what is bundled of it. */
+/** The text of a package's licence, which must be distributed with its bundled code. */
 function readLicence(folder: string): string | undefined {
   const file = readdirSync(folder).toSorted().find((name) => /^licen[cs]e(?:[.-].*)?$/i.test(name));
   return file === undefined ? undefined : readFileSync(join(folder, file), "utf8");
 }
 
-/**
- * Describes one package by its manifest, its licence and the digest under which the registry serves
- * it.
- */
+/** Describes one package by its manifest, its licence and its digest in the registry. */
 function toComponent(folder: string, files: readonly string[], integrity: string | undefined) {
   const manifest: Manifest = readJson(join(folder, "package.json"));
   const { name, version, description, license } = manifest;
@@ -100,9 +97,9 @@ function toComponent(folder: string, files: readonly string[], integrity: string
 }
 
 /**
- * Makes the SBOM: every package of which something is inside one of the files.
+ * Makes the SBOM: every package that is bundled in one of the files.
  *
- * @param files The files that were built, each with what went into it
+ * @param files The built files, each with its inputs
  * @returns JSON of CycloneDX
  */
 export function makeSbom(files: readonly BuiltFile[]): string {
@@ -146,7 +143,7 @@ export function makeSbom(files: readonly BuiltFile[]): string {
   return `${JSON.stringify(sbom, null, 2)}\n`;
 }
 
-/** Asks git; `undefined` outside a checkout, or where there is no git. */
+/** Runs git. Returns `undefined` outside a checkout, or without git. */
 function askGit(...args: string[]): string | undefined {
   try {
     return execFileSync("git", args, { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] })
@@ -157,8 +154,8 @@ function askGit(...args: string[]): string | undefined {
 }
 
 /**
- * The sources: their commit, unless something was changed since, and in any case the digest of all
- * that was read.
+ * The sources: their commit, unless files have changed since, and always the digest of all files
+ * that were read.
  */
 function describeSources(files: readonly BuiltFile[]) {
   const inputs = new Set(
@@ -182,7 +179,7 @@ function describeSources(files: readonly BuiltFile[]) {
   ];
 }
 
-/** The party that ran the build: the workflow in CI, else whoever typed the command. */
+/** The party that ran the build: the workflow in CI, otherwise the user that typed the command. */
 function toBuilderId(): string {
   const { GITHUB_SERVER_URL: server, GITHUB_WORKFLOW_REF: workflow } = process.env;
   return server === undefined || workflow === undefined
@@ -191,12 +188,12 @@ function toBuilderId(): string {
 }
 
 /**
- * Makes the provenance statement: the digest of each file, the sources that it was made from, and
- * by whom. It is not signed; npm signs one of its own when the package is published.
+ * Makes the provenance statement: the digest of each file, its sources, and the builder. It is not
+ * signed; npm signs a separate statement when the package is published.
  *
  * @param directory The folder with the files
- * @param names Names of the files in it that the statement is about
- * @param files The files that were bundled, each with what went into it
+ * @param names Names of the files in the folder that the statement describes
+ * @param files The bundled files, each with its inputs
  * @returns JSON of in-toto, with SLSA's predicate
  */
 export function makeProvenance(

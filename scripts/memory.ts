@@ -1,7 +1,7 @@
 /**
- * `npm run memory -- --runtime bun --streams 5000`: opens so many streams, each of which got one
- * event and then nothing more, and says what one costs the gateway's process. Then all callers
- * leave, and so must the upstream calls.
+ * `npm run memory -- --runtime bun --streams 5000`: opens streams that receive one event and then
+ * nothing more, and prints the memory of one stream in the gateway's process. Then all callers
+ * leave, and the upstream calls must end too.
  */
 import { connect, type Socket } from "node:net";
 import { STREAM_BODY } from "../tests/support/gateway.ts";
@@ -10,15 +10,15 @@ import { HEADERS, LongRun, pause, toMB, waitFor } from "./chaos/long_run.ts";
 import { startQuiet } from "./chaos/upstreams.ts";
 
 /**
- * Streams that are opened and closed before the idle level is taken: code is compiled, pools are
- * there.
+ * Streams that are opened and closed before the idle level is measured, so that code is compiled
+ * and pools exist.
  */
 const WARM_UP_STREAMS = 200;
-/** Connections that are being made at the same time: fewer than a listener's backlog. */
+/** Connections that are opened concurrently: fewer than a listener's backlog. */
 const AT_ONCE = 100;
 /**
- * Milliseconds for a stream to get its first event, for all to be gone, and for the process to come
- * to rest.
+ * Milliseconds for a stream to get its first event, for all streams to end, and for the process to
+ * become idle.
  */
 const FIRST_EVENT_MS = 20_000;
 const GONE_MS = 15_000;
@@ -35,7 +35,7 @@ const request = toRawRequest(url, {
   body: STREAM_BODY,
 });
 
-/** Resolves once the first event is there. */
+/** Resolves when the first event has arrived. */
 function openStream(): Promise<Socket> {
   return new Promise((resolve, reject) => {
     let received = "";
@@ -62,7 +62,7 @@ async function openStreams(count: number): Promise<Socket[]> {
 }
 
 /**
- * All callers leave; resolves with how long the upstream calls took to end, `undefined` when some
+ * Closes all callers. Resolves with the time until the upstream calls ended, or `undefined` if some
  * did not.
  */
 async function closeStreams(sockets: readonly Socket[]): Promise<number | undefined> {

@@ -1,7 +1,7 @@
 /**
- * The console's page, from its sources in `src/admin/console/` to one module that the admin
- * listener serves. The module is kept beside the sources, so that the gateway also runs from
- * source; a test compares the two.
+ * The console's page, built from its sources in `src/admin/console/` into one module that the admin
+ * listener serves. The module is committed with the sources, so that the gateway also runs from
+ * source. A test compares the two.
  */
 import { Buffer } from "node:buffer";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -10,10 +10,10 @@ import { gunzipSync, gzipSync } from "node:zlib";
 import { build, type BuildOptions } from "esbuild";
 
 const HOME = "src/admin/console";
-/** The module that is made. */
+/** Path of the built module. */
 export const PAGE_MODULE = "src/admin/page_assets.ts";
 
-/** Sources and modules that went into the page when it was built last. */
+/** Sources and modules of the page in its last build. */
 export const PAGE_INPUTS: Set<string> = new Set();
 
 async function bundle(entry: string, more: BuildOptions = {}): Promise<string> {
@@ -28,7 +28,7 @@ async function bundle(entry: string, more: BuildOptions = {}): Promise<string> {
     charset: "utf8",
     legalComments: "none",
     logLevel: "warning",
-    // Children as arguments take 2 % less of the page than as a property.
+    // Children as arguments need 2 % less of the page than as a property.
     tsconfigRaw: {
       compilerOptions: { jsx: "react", jsxFactory: "h", jsxFragmentFactory: "Fragment" },
     },
@@ -40,7 +40,7 @@ async function bundle(entry: string, more: BuildOptions = {}): Promise<string> {
   return outputFiles[0]?.text.trim() ?? "";
 }
 
-/** The page's files by name: their texts, or these packed. */
+/** The page's files by name: as texts, or compressed. */
 export type PageFiles = Readonly<Record<"html" | "script" | "style" | "icon", string>>;
 
 /**
@@ -57,7 +57,10 @@ export async function buildPage(): Promise<PageFiles> {
   };
 }
 
-/** Packs texts by gzip, in base64. Other versions of zlib may make other bytes of the same text. */
+/**
+ * Compresses texts with gzip, in base64. Different versions of zlib can produce different bytes
+ * from the same text.
+ */
 function pack(files: PageFiles): PageFiles {
   const entries = Object.entries(files).map((
     [name, text],
@@ -65,7 +68,7 @@ function pack(files: PageFiles): PageFiles {
   return Object.fromEntries(entries);
 }
 
-/** @returns The texts that were packed */
+/** @returns The uncompressed texts */
 export function unpackPage(files: PageFiles): PageFiles {
   const entries = Object.entries(files).map((
     [name, packed],
@@ -74,8 +77,8 @@ export function unpackPage(files: PageFiles): PageFiles {
 }
 
 /**
- * Reads the files of a module that {@link writePageModule} wrote; none of one that is damaged, as
- * by a merge.
+ * Reads the files of a module that {@link writePageModule} wrote. Returns `undefined` if it is
+ * damaged, such as by a merge.
  */
 function readPageModule(): PageFiles | undefined {
   try {
@@ -87,7 +90,7 @@ function readPageModule(): PageFiles | undefined {
 }
 
 /**
- * Writes {@link PAGE_MODULE}, unless it holds these files already. @param files The page's files
+ * Writes {@link PAGE_MODULE}, unless it already contains these files. @param files The page's files
  */
 export function writePageModule(files: PageFiles): void {
   if (isDeepStrictEqual(readPageModule(), files)) return;

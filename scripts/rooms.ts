@@ -1,7 +1,7 @@
 /**
- * `npm run rooms`: the size and the density of the code, for each folder of `src`.
+ * `npm run rooms`: prints the size and the density of the code, for each folder of `src`.
  *
- * Lines are those with code. Tokens per line show how dense the code is: Hono has 6.7, h3 6.9
+ * Only lines with code count. Tokens per line show how dense the code is: Hono has 6.7, h3 6.9
  * (2026-11).
  */
 import {
@@ -13,7 +13,7 @@ import {
 } from "./sources.ts";
 
 const WIDTH = 100;
-/** The console's page as text, which is built. */
+/** The built module of the console's page. */
 const BUILT = "src/admin/page_assets.ts";
 
 /** Measures of one folder. */

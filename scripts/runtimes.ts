@@ -1,6 +1,4 @@
-/**
- * The runtimes on this machine: Deno, Bun and a newer Node from npm, and the machine's own Node.
- */
+/** The runtimes on this machine: Deno, Bun and a newer Node from npm, and the machine's Node. */
 import { execFileSync } from "node:child_process";
 import { accessSync, constants, realpathSync } from "node:fs";
 import { delimiter, join } from "node:path";

@@ -1,6 +1,6 @@
 /**
- * Pictures of a console with traffic, in light and dark, for the README: a gateway with two
- * providers that answer as models do, some callers, and a browser.
+ * Screenshots of a console with traffic, in light and dark, for the README: a gateway with two
+ * providers that answer like models, some callers, and a browser.
  */
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -15,7 +15,7 @@ import { findBrowser } from "./browser.ts";
 const TOKEN = "a-token-for-pictures-only";
 const UPSTREAM_KEY = "sk-for-pictures-only";
 const MODELS = { a: ["gpt-5.1", "gpt-5.1-mini"], b: ["mistral-large", "devstral-2"] } as const;
-/** For charts that are worth a look. Milliseconds. */
+/** Duration of the traffic, long enough for meaningful charts. Milliseconds. */
 const TRAFFIC_MS = 66_000;
 
 const pause = (ms: number): Promise<void> => new Promise((settle) => setTimeout(settle, ms));
@@ -71,7 +71,7 @@ async function answerPlain(response: ServerResponse): Promise<void> {
   }));
 }
 
-/** A provider that answers as a model does. */
+/** A provider that answers like a model. */
 async function startProvider(isPatient: boolean): Promise<{ server: Server; url: string }> {
   const server = createServer((request, response) => {
     let body = "";
@@ -94,7 +94,7 @@ interface Program {
   end(): Promise<void>;
 }
 
-/** The one file, as a program of its own. */
+/** The one file, as a separate process. */
 async function startGateway(upstreams: { a: string; b: string }): Promise<Program> {
   const folder = mkdtempSync(join(tmpdir(), "sallyport-pictures-"));
   writeFileSync(join(folder, "keys.json"), '{"keys":[]}');
@@ -177,11 +177,11 @@ async function callOnce(url: string, keys: readonly string[]): Promise<void> {
     });
     await response.text();
   } catch {
-    // A caller that left, as some do.
+    // A caller that left.
   }
 }
 
-/** Callers that come and go. */
+/** Runs callers that arrive and leave. */
 async function makeTraffic(
   url: string,
   keys: readonly string[],
@@ -222,9 +222,9 @@ const VIEWS = ["traffic", "exchanges"] as const;
 /**
  * Takes the pictures.
  *
- * @param directory Where they go, as `console-<view>-<light or dark>.png`
- * @param views Which
- * @param trafficMs For how long there is traffic first, milliseconds
+ * @param directory The folder of the files `console-<view>-<light or dark>.png`
+ * @param views The names of the views
+ * @param trafficMs Milliseconds of traffic before the screenshots
  */
 export async function takeScreenshots(
   directory: string,

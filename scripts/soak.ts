@@ -1,24 +1,21 @@
 /**
- * `npm run soak -- --runtime bun --exchanges 100000`: so many exchanges, half of them streamed, 64
- * at once, and what the gateway's process holds on the way. Fails when memory or file descriptors
- * grow.
+ * `npm run soak -- --runtime bun --exchanges 100000`: runs a number of exchanges, half of them
+ * streamed, 64 at once, and measures the gateway's process meanwhile. Fails when memory or file
+ * descriptors grow.
  */
 import { countFiles } from "./chaos/gateway_process.ts";
 import { LongRun, SteadyCaller, toMB, waitFor } from "./chaos/long_run.ts";
 import { startHealthy } from "./chaos/upstreams.ts";
 
 const AT_ONCE = 64;
-/** Parts of the run after which the process is looked at. */
+/** Fractions of the run after which the process is measured. */
 const MARKS = [0.1, 0.25, 0.5, 0.75, 1];
-/**
- * Growth from the second quarter of the run to the last one that is still none: the larger of the
- * two.
- */
+/** Allowed growth from the second quarter of the run to the last one: the larger of the two. */
 const MAX_GROWTH = 0.2;
 const MAX_GROWTH_BYTES = 20e6;
-/** File descriptors that a runtime opens late and keeps: pipes and epoll of its threads. */
+/** File descriptors that a runtime opens late and keeps open: pipes and epoll of its threads. */
 const SPARE_FILES = 8;
-/** Idle connections of both sides are closed within this. */
+/** Milliseconds within which idle connections of both sides are closed. */
 const QUIET_MS = 20_000;
 
 const run = new LongRun({ exchanges: { fallback: 100_000, max: 10_000_000 } });
@@ -54,7 +51,7 @@ await run.finish(async () => {
     ];
     console.log(`${String(begun).padStart(13)}${cells.join("")}${rate.toFixed(0).padStart(11)}`);
   }
-  // The lower of two levels on each side: an allocator's peak passes, a leak does not.
+  // The lower of two levels on each side: an allocator's peak is temporary, a leak is not.
   const [, quarter = 0, half = 0, threeQuarters = 0, end = 0] = rss;
   const early = Math.min(quarter, half);
   const growth = Math.min(threeQuarters, end) - early;

@@ -14,7 +14,7 @@ import { API } from "typescript/unstable/sync";
 const api = new API({ cwd: process.cwd() });
 const [project] = api.updateSnapshot({ openProject: resolve("tsconfig.json") }).getProjects();
 
-/** Ends the parser. */
+/** Stops the parser. */
 export function closeSources(): void {
   api.close();
 }
@@ -47,7 +47,7 @@ export function* nodesOf(node: Node): Generator<Node> {
   for (const child of childrenOf(node)) yield* nodesOf(child);
 }
 
-/** The start of each token of a file, in order. Comments are none. */
+/** The start of each token of a file, in order. Comments are not tokens. */
 export function tokenStarts(source: SourceFile): number[] {
   const scanner = createScanner(true);
   const starts: number[] = [];
@@ -55,8 +55,8 @@ export function tokenStarts(source: SourceFile): number[] {
     scanner.setText(source.text, from, to - from);
     while (scanner.scan() !== SyntaxKind.EndOfFile) starts.push(scanner.getTokenStart());
   };
-  // The scanner alone would take a `/` or a `}` in a template for something else, so each leaf of
-  // the tree is a token.
+  // The scanner alone would misread a `/` or a `}` in a template, so each leaf of the tree is a
+  // token.
   const visit = (node: Node): void => {
     const children = childrenOf(node);
     if (children.length === 0) {
@@ -98,7 +98,7 @@ function countPatterns(node: Node): number {
   return Array.from(nodesOf(node)).filter(isPattern).length;
 }
 
-/** The number of parameters of a file that destructure inside what they destructure. */
+/** The number of parameters of a file with nested destructuring. */
 export function countNestedParameters(source: SourceFile): number {
   return Array.from(nodesOf(source)).filter((node) => {
     if (node.kind !== SyntaxKind.Parameter) return false;

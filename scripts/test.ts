@@ -1,8 +1,9 @@
 /**
- * `npm test [-- --quick] [--runtime deno,bun,"node 26",workers] [--times] [FILE...]`: every test
- * file on the runtimes that it names ({@link ./test/plan.ts}), and a table of the counts and of the
- * CPU time. `--quick`: on the newest Node and Bun, what starts no programs, measures no time and
- * takes no seconds. `--times`: also the CPU time of each file on each runtime.
+ * `npm test [-- --quick] [--runtime deno,bun,"node 26",workers] [--times] [FILE...]`: runs every
+ * test file on the runtimes that it names ({@link ./test/plan.ts}), and prints a table of the
+ * counts and of the CPU time. `--quick` runs on the newest Node and Bun only, without files that
+ * start programs, measure time or take seconds. `--times` also prints the CPU time of each file on
+ * each runtime.
  */
 import { globSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
@@ -35,16 +36,16 @@ import { describeSkipped } from "./test/skipped.ts";
 import { describeTimes } from "./test/times.ts";
 
 const CACHE = ".cache";
-/** Where Node keeps code that it has compiled: files import much the same modules. */
+/** Folder of Node's compile cache: test files import mostly the same modules. */
 const COMPILED = join(process.cwd(), CACHE, "compiled");
-/** It is good for a week; a run that goes on beside this one keeps its own. */
+/** A certificate is valid for a week. A run in parallel with this one can still use it. */
 const MAX_CERTIFICATE_AGE_MS = 5 * 24 * 3_600_000;
-/** Files that `--times` lists. */
+/** Number of files that `--times` lists. */
 const SLOWEST = Number(process.env.SLOWEST ?? 20);
 
 /**
- * A certificate that all runtimes trust in one and the same way, so that tests use https without a
- * word of code.
+ * Makes a certificate that all runtimes trust in the same way, so that tests can use https without
+ * extra code.
  */
 function prepareTls(): Record<string, string> {
   const directory = join(process.cwd(), CACHE, "tls");
@@ -63,7 +64,7 @@ function prepareTls(): Record<string, string> {
   return { SALLYPORT_TEST_TLS: directory, NODE_EXTRA_CA_CERTS: join(directory, "cert.pem") };
 }
 
-/** Takes off the types, for a Node that can't do so itself. */
+/** Removes the types, for a Node that cannot do so itself. */
 async function transpile(tasks: readonly Task[]): Promise<void> {
   rmSync(TRANSPILED, { recursive: true, force: true });
   await build({
@@ -96,15 +97,15 @@ function isWanted({ label, kind, isWorkers, runsTypeScript }: Target): boolean {
   return wanted?.some((name) => name === label || (name === kind && !isWorkers)) ?? true;
 }
 
-/** All test files of the folders that the user named, and the files. */
+/** All test files of the folders and the files that the user named. */
 const folders = positionals.length > 0 ? positionals : ["tests"];
 const all = folders.flatMap((path) =>
   statSync(path).isDirectory() ? globSync(join(path, "**/*_test.ts")).sort() : [path]
 );
 
 /**
- * The files of a target. One that is named together with a runtime runs there, whatever it says
- * itself.
+ * The files of a target. A file that is named together with a runtime runs there, whatever its own
+ * line says.
  */
 function filesOf(target: Target): string[] {
   const isOwn = (file: string) =>
@@ -115,8 +116,8 @@ function filesOf(target: Target): string[] {
 }
 
 /**
- * Tells what is begun first: what takes longest, so that no long task is left alone at the end. A
- * Worker is started for each case; files that share a process wait one after the other.
+ * Sorts tasks so that the longest start first, so that no long task runs alone at the end. A Worker
+ * is started for each case; files that share a process run one after the other.
  */
 function rankOf({ target, files }: Task): number {
   if (target.isWorkers || files.some(isLong)) return 0;
@@ -139,7 +140,7 @@ if (tasks.length === 0) {
   );
   process.exit(2);
 }
-/** Whether bash reports the CPU time of a file, in the units of Linux. */
+/** True if bash reports the CPU time of a file, in the units of Linux. */
 const isTimed = process.platform === "linux";
 const env = {
   ...prepareTls(),
@@ -177,7 +178,7 @@ await runSideBySide(
   runAndTell,
 );
 
-/** What became of files, all together. */
+/** Adds up the results of files. */
 function sumUp(of: readonly TaskResult[]) {
   const sum = (count: (result: TaskResult) => number) =>
     of.reduce((total, result) => total + count(result), 0);

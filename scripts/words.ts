@@ -13,7 +13,7 @@ import { SyntaxKind } from "typescript/unstable/ast";
 import { closeSources, listSources, nodesOf, parseSource } from "./sources.ts";
 import { AIMS, LIMITS, type PhraseName, PHRASES, type RoomName } from "./words/phrases.ts";
 
-/** A piece of prose, and its place for people. */
+/** A piece of text, with its place for people. */
 interface Piece {
   readonly place: string;
   readonly text: string;
@@ -21,7 +21,7 @@ interface Piece {
 
 /** A literal with fewer words is a name, a header or a value. */
 const MIN_MESSAGE_WORDS = 3;
-/** The console's page as text, which is built. */
+/** The built module of the console's page. */
 const BUILT = "src/admin/page_assets.ts";
 
 const lineAt = (text: string, index: number) => text.slice(0, index).split("\n").length;
@@ -30,7 +30,7 @@ const withoutCode = (text: string) =>
 
 function* commentsOf(file: string): Generator<Piece> {
   const text = readFileSync(file, "utf8");
-  // Lines of one comment are one piece: a phrase can be broken by the end of a line.
+  // The lines of one comment are one piece: a phrase can continue on the next line.
   const comments = /^[ \t]*\/\*[^]*?\*\/|(?:(?:^|[ \t])\/\/ .*(?:\n[ \t]*(?=\/\/ ))?)+/gm;
   for (const { 0: comment, index } of text.matchAll(comments)) {
     const prose = comment.replace(/^\s*(?:\/\*\*?|\*\/|\*|\/\/)|\*\/$/gm, " ");

@@ -1,7 +1,7 @@
 /**
- * The rules of the house: which rooms may import which, how large files and functions may be, which
- * calls have one home. The TypeScript parser reads the sources, so that no rule depends on how a
- * line is broken.
+ * The rules of the house: allowed imports between rooms, maximum sizes of files and functions, and
+ * calls that are allowed in only one place. The TypeScript parser reads the sources, so no rule
+ * depends on line breaks.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -28,16 +28,16 @@ import {
 import { ERRORS } from "../src/errors/codes.ts";
 
 const MAX_FILE_LINES = 500;
-/** Comments excluded. Packing more onto a line does not help. */
+/** Tokens without comments. Longer lines do not help. */
 const MAX_FILE_TOKENS = 3_000;
 const MAX_FUNCTION_LINES = 60;
 
 const read = (file: string): string => readFileSync(file, "utf8");
 
 const all = ["mod.ts", ...listSources("src")];
-/** The console's page runs in a browser; what is built from it is a text. */
+/** The console's page runs in a browser; its build is a text. */
 const isPage = (file: string) => file.startsWith("src/admin/console/");
-/** Modules without a runtime that the page has too. */
+/** Modules without a runtime that the page also imports. */
 const SHARED_WITH_PAGE = [
   "src/observe/live/live_report.ts",
   "src/observe/live/exchange_filter.ts",
@@ -50,10 +50,10 @@ const sources = all.filter((file) => !isPage(file) && file !== "src/admin/page_a
 
 interface Import {
   readonly from: string;
-  /** A relative one as the path of what it names. */
+  /** For a relative import, the path of the imported module. */
   readonly to: string;
   readonly isDynamic: boolean;
-  /** True for `import type`, of which nothing is left at run time. */
+  /** True for `import type`, which is removed by the compiler. */
   readonly isErased: boolean;
 }
 
@@ -80,7 +80,7 @@ function importsOf(file: string): Import[] {
 
 const edges = sources.flatMap(importsOf);
 
-/** A room of the house: a folder of `src`, or a file at its top. */
+/** A room of the house: a folder of `src`, or a file directly in it. */
 function roomOf(file: string): string {
   return file.startsWith("src/") ? file.split("/")[1] ?? "" : file;
 }
@@ -111,16 +111,17 @@ const FLOORS: Readonly<Record<string, number>> = {
   "mod.ts": 7,
 };
 /**
- * Floors whose rooms never import each other: what they share goes down, or the pipeline passes it.
+ * Floors whose rooms never import each other: shared code moves to a lower floor, or the pipeline
+ * passes it.
  */
 const WINGS: ReadonlySet<number> = new Set([2, 3]);
 
-/** Bound: may name a runtime or an engine. */
+/** Bound files: they can name a runtime or an engine. */
 const isBound = (file: string) =>
   /_(?:file|redis|kv)\.ts$|\/redis\/|^src\/(?:upstream\/http1|storage|serve|cloudflare|cli)\/|^src\/runtime\.ts$/
     .test(file);
 
-/** A call that has one home. The pattern must not stand elsewhere in `src`. */
+/** A call that is allowed in one place. The pattern must not match elsewhere in `src`. */
 const BANNED: readonly { pattern: RegExp; home: RegExp; reason: string }[] = [
   {
     pattern: /\bconsole\./,
@@ -156,7 +157,7 @@ const BANNED: readonly { pattern: RegExp; home: RegExp; reason: string }[] = [
 ];
 
 /**
- * Openings that hide what a docstring is about: it opens with a noun or a verb that names its
+ * Openings that hide the subject of a docstring: it must begin with a noun or a verb that names its
  * subject.
  */
 const RIDDLE = /^(?:What|Who|Whose|Whom|How|Whether|So|As|Such)\b/;
@@ -172,7 +173,7 @@ function docstringsOf(file: string): string[] {
 describe("the house", () => {
   afterAll(closeSources);
 
-  it("data flows one way: a lower floor never looks up", () => {
+  it("data flows one way: a lower floor never imports a higher one", () => {
     for (const { from, to } of edges.filter((edge) => edge.to.startsWith("src/"))) {
       const [lower, upper] = [FLOORS[roomOf(from)], FLOORS[roomOf(to)]];
       assert.ok(
@@ -186,7 +187,7 @@ describe("the house", () => {
     }
   });
 
-  it("rooms of one floor never import each other: what they share goes down, or the pipeline passes it", () => {
+  it("rooms of one floor never import each other: shared code moves to a lower floor, or the pipeline passes it", () => {
     for (
       const { from, to } of edges.filter((edge) =>
         edge.to.startsWith("src/") && roomOf(edge.from) !== roomOf(edge.to)
@@ -237,7 +238,7 @@ describe("the house", () => {
     for (const file of sources) visit(file, []);
   });
 
-  it("no file and no function grows beyond what is read in one go", () => {
+  it("no file and no function exceeds the size limit", () => {
     for (const file of all) {
       const { length } = read(file).trimEnd().split("\n");
       assert.ok(length <= MAX_FILE_LINES, `${file} has ${length} lines: is it still one subject?`);
@@ -259,11 +260,11 @@ describe("the house", () => {
     }
   });
 
-  it("no parameter destructures inside what it destructures", () => {
+  it("no parameter has nested destructuring", () => {
     assert.deepEqual(all.filter((file) => countNestedParameters(parseSource(file)) > 0), []);
   });
 
-  it("a call that has one home stands nowhere else", () => {
+  it("a call that is allowed in one place is nowhere else", () => {
     for (const file of sources) {
       const code = read(file).replace(/\/\*[\s\S]*?\*\/|\/\/.*$/gm, "");
       for (const { pattern, home, reason } of BANNED) {

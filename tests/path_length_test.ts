@@ -1,6 +1,6 @@
 /**
  * The path of a request is measured: the tokens of the functions that one call enters, from the
- * first header to the last observer. A reader has to follow all of it, so it must not grow unseen.
+ * first header to the last observer. A reader must follow all of it, so it must not grow unnoticed.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -20,7 +20,7 @@ import { answerAsAsked, type Provider, startProvider } from "./support/provider.
 import { type RedisServer, startRedis, withRedis } from "./support/redis.ts";
 
 /**
- * Tokens on the path of a call when it was measured last. A higher figure needs a reason in its
+ * Tokens on the path of a call at the last measurement. A higher figure needs a reason in its
  * commit.
  */
 const TOKENS = {
@@ -28,18 +28,18 @@ const TOKENS = {
   redis: { plain: 26_880, streamed: 30_895 },
   durable: { plain: 31_366, streamed: 35_708 },
 };
-/** Growth that needs no new figure: the same call can take a slightly longer path. */
+/** Growth that needs no new figure: the same call can have a slightly longer path. */
 const TOLERANCE = 1.02;
 
 const WARM_UP_CALLS = 10;
 /**
- * The shortest path of so many calls counts: timers of the gateway can fire during a call, and are
- * no part of it.
+ * The number of calls of which the shortest path counts: timers of the gateway can fire during a
+ * call, and are not part of it.
  */
 const MEASURED_CALLS = 15;
 /**
- * The number of calls where the shortest is still too long: on a busy machine timers can fire
- * during each of them.
+ * The maximum number of calls, made while the shortest path is still too long: on a busy machine
+ * timers can fire during each of them.
  */
 const MOST_MEASURED_CALLS = 150;
 const KEY = "a-gateway-key-of-mine";
@@ -96,7 +96,7 @@ class Probe {
       process.execPath,
       ["--import", probe, SOURCE, "serve", "--config", config],
       {
-        // V8 counts whole functions less exactly where it takes code from a cache.
+        // V8 counts whole functions less exactly if it loads code from a cache.
         env: { ...cleanEnvironment(), NODE_DISABLE_COMPILE_CACHE: "1" },
         stdio: ["ignore", "pipe", "inherit", "ipc"],
       },
@@ -123,7 +123,7 @@ class Probe {
     }
   }
 
-  /** Makes a call, and waits until the log, metrics and usage have taken note of it. */
+  /** Makes a call, and waits until the log, metrics and usage have recorded it. */
   async #call(body: string, isDurable: boolean): Promise<void> {
     this.#calls++;
     const response = await fetch(`${this.#url}/v1/chat/completions`, {
@@ -148,7 +148,7 @@ class Probe {
         file: relative(process.cwd(), fileURLToPath(url)),
         functions,
       }))
-      .filter(({ file }) => file.startsWith("src/")) // packages have folders of this name too
+      .filter(({ file }) => file.startsWith("src/")) // packages also have folders of this name
       .map(({ file, functions }) => ({ file, tokens: countEntered(file, functions) }))
       .filter(({ tokens }) => tokens > 0).sort((one, other) => other.tokens - one.tokens);
     return { files, total: files.reduce((sum, { tokens }) => sum + tokens, 0) };
@@ -181,7 +181,7 @@ type Configuration = keyof typeof TOKENS;
 
 function testPaths(configuration: Configuration, probe: () => Probe): void {
   for (const [kind, body] of [["plain", GOOD_BODY], ["streamed", STREAM_BODY]] as const) {
-    it(`a ${kind} call can be followed by a reader`, async () => {
+    it(`a ${kind} call has a path of limited length`, async () => {
       const known = TOKENS[configuration][kind];
       const maxTokens = Math.floor(known * TOLERANCE);
       const { files, total } = await probe().measure(body, configuration === "durable", maxTokens);

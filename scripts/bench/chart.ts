@@ -1,4 +1,4 @@
-/** The results as a picture, for the README. */
+/** A chart of the results, for the README. */
 import { init, use } from "echarts/core";
 import { BarChart, LineChart } from "echarts/charts";
 import { GridComponent, LegendComponent, TitleComponent } from "echarts/components";
@@ -26,7 +26,7 @@ const GAP = 90;
 const LEFT = 130;
 const PLAIN_COLOR = "#3b6fb6";
 const STREAMED_COLOR = "#e08a3c";
-/** A runtime has one colour; the gateway's line is solid, the bare one's dashed. */
+/** Each runtime has one colour. The gateway's line is solid, the bare one's dashed. */
 const CURVE_COLORS: readonly (readonly [RegExp, string])[] = [
   [/bun/, "#c0504d"],
   [/deno/, "#3b6fb6"],
@@ -34,7 +34,7 @@ const CURVE_COLORS: readonly (readonly [RegExp, string])[] = [
   [/./, "#6b7280"],
 ];
 
-/** Floors are no proxies that anybody could use. */
+/** Floors are not shown: they are not usable as proxies. */
 const isShown = ({ subject, objections }: Row) =>
   subject !== REFERENCE && !subject.startsWith("floor ") && objections.length === 0;
 
@@ -50,7 +50,7 @@ function barsOf(
   });
 }
 
-/** Throughput of everything that was measured, plain and streamed. */
+/** Throughput of all measured subjects, plain and streamed. */
 function toBars(results: readonly Result[], subjects: readonly string[], height: number): object {
   const label = {
     show: true,
@@ -77,7 +77,7 @@ function toBars(results: readonly Result[], subjects: readonly string[], height:
   };
 }
 
-/** Throughput along the number of connections. */
+/** Throughput by number of connections. */
 function toCurves(
   curve: readonly Result[],
   top: number,
@@ -117,10 +117,10 @@ function toCurves(
 }
 
 /**
- * Draws what may be quoted.
+ * Draws the results that may be quoted.
  *
  * @param results The results of a run
- * @param caption What was measured, and where
+ * @param caption The measurement and the machine
  * @returns SVG
  */
 export function drawChart(results: readonly Result[], caption: string): string {

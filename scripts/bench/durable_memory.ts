@@ -1,6 +1,6 @@
 /**
- * Measures what durable streams take: memory of the gateway's process and of Redis, while they run
- * with and without their callers, while their answers are kept, and after.
+ * Measures the memory of durable streams, in the gateway's process and in Redis: while they run
+ * with and without their callers, while their answers are stored, and afterwards.
  *
  * Usage: `node scripts/bench/durable_memory.ts --runtime bun --streams 1000 --bytes 20000 --store
  * redis`; with `--store memory`, or without it, recordings are in the gateway's memory.
@@ -14,7 +14,7 @@ import { startRedis } from "../../tests/support/redis.ts";
 import { toRawRequest } from "../../tests/support/tcp_peer.ts";
 import { HEADERS, LongRun, pause, toMB, waitFor } from "../chaos/long_run.ts";
 
-/** Streams that end and expire before the idle level is taken. */
+/** Streams that end and expire before the idle level is measured. */
 const WARM_UP_STREAMS = 200;
 const AT_ONCE = 100;
 const KEEP_MS = 5000;
@@ -34,7 +34,7 @@ const half = EVENT.repeat(Math.ceil(bytes / 2 / EVENT.length));
 const held = new Set<ServerResponse>();
 const provider = createServer((request, response) => {
   request.resume();
-  // No connections that are kept for the next call: they are none of the recordings' memory.
+  // Does not keep connections alive: their memory does not belong to the recordings.
   response.writeHead(200, { "content-type": "text/event-stream", "connection": "close" }).write(
     half,
   );
@@ -62,7 +62,7 @@ const request = toRawRequest(url, {
   body: STREAM_BODY,
 });
 
-/** Resolves once half of the answer is there. */
+/** Resolves once half of the answer has arrived. */
 function openStream(): Promise<Socket> {
   return new Promise((resolve, reject) => {
     let received = 0;
@@ -105,7 +105,7 @@ async function measure(name: string, count: number) {
   return { rss, heap: heap + external, used, keys, open, bytes: recordings.bytes };
 }
 
-/** Waits until nothing is recorded any more, as `stats` says. */
+/** Waits until `stats` reports no recordings. */
 async function untilOver(): Promise<void> {
   for (
     let left = PATIENCE_MS / 200;

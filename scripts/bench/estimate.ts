@@ -1,4 +1,4 @@
-/** The time that a run takes, told before it begins. */
+/** The duration of a run, estimated before it starts. */
 import { CHECK_SECONDS } from "./correctness/section.ts";
 import type { Provider } from "./load.ts";
 import {
@@ -20,11 +20,11 @@ const START_SECONDS = 0.6;
 const nothingHot = (count: number): Set<string>[] => Array.from({ length: count }, () => new Set());
 
 /**
- * Adds up what each section takes.
+ * Adds up the time of each section.
  *
  * @param subjects Everything that is measured
- * @param provider Says what it answers
- * @param options What is asked for
+ * @param provider The stand-in provider
+ * @param options The options of the command line
  * @returns Seconds by section, in the order of the run
  */
 export async function estimate(
@@ -74,12 +74,12 @@ export async function estimate(
   return sections;
 }
 
-/** The provider alone takes its turns where throughput is measured, and needs no warm-up. */
+/** The provider alone is measured only for throughput, and needs no warm-up. */
 function reference({ isThroughput, heats }: Measurement): Set<string>[] {
   return isThroughput ? [new Set([heats])] : [];
 }
 
-/** The sections and their sum, for people. */
+/** The sections and their sum, as text for people. */
 export function toPlan(sections: ReadonlyMap<string, number>): string {
   const total = Array.from(sections.values()).reduce((sum, seconds) => sum + seconds, 0);
   const parts = Array.from(sections, ([name, seconds]) => `${name} ${Math.round(seconds)} s`);

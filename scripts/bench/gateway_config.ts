@@ -1,7 +1,7 @@
 /**
  * The gateway under test, with everything on: keys from a file, a limit of requests and one of
- * tokens with its reservation, usage, metrics, an access log of JSON lines. This is the only place
- * that says so.
+ * tokens with its reservation, usage, metrics, an access log of JSON lines. This is the only
+ * definition of that configuration.
  */
 import { createHash, randomBytes } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -14,21 +14,20 @@ export const GATEWAY_KEY: string = generateGatewayKey();
 export const UPSTREAM_KEY = "sk-bench-000000000000000000000000000000000000000000";
 /** The host that callers name. */
 export const HOST = "a.localhost";
-/** More than any number of streams that is measured. */
+/** More than the largest number of streams that is measured. */
 const MAX_EXCHANGES = 200_000;
 /** Tokens of output that are reserved for a call that states no maximum. */
 const MAX_OUTPUT = 4096;
 
 /**
- * Limits of a key where a check asks by how much one is exceeded: a minute's requests and tokens,
- * calls at once.
+ * Limits of a key for the checks that exceed them: requests and tokens a minute, concurrent calls.
  */
 export const LIMITS = { requests: 50, concurrency: 10, tokens: 10_000 } as const;
 export type LimitKind = keyof typeof LIMITS;
 const UNLIMITED = { requests: "1G/min", tokens: "1G/min" } as const;
 const toLimit = (kind: LimitKind) => kind === "concurrency" ? LIMITS[kind] : `${LIMITS[kind]}/min`;
 
-/** Keys of other callers: only their digests are known, as in a store. */
+/** Keys of other callers: only their digests are stored. */
 function makeKeys(count: number): object[] {
   return Array.from(
     { length: count },
@@ -39,10 +38,10 @@ function makeKeys(count: number): object[] {
 /**
  * Writes the configuration.
  *
- * @param name Names the file
- * @param options Where it listens, where the provider is and under how many addresses, how many
- * keys there are, the limit that the caller's key is to reach or all limits that it has, and the
- * Redis that they are counted in
+ * @param name The name of the file
+ * @param options The gateway's port, the provider's address and the number of its addresses, the
+ * number of keys, the limit that the caller's key reaches or all limits of that key, and the Redis
+ * that counts them
  * @returns Path of the file
  */
 export function writeGatewayConfig(

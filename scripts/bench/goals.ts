@@ -1,4 +1,4 @@
-/** What the gateway is to reach, with everything on, against the bare proxy on the same runtime. */
+/** Goals for the gateway with everything on, compared with the bare proxy on the same runtime. */
 import type { RuntimeOnMachine } from "../runtimes.ts";
 import type { MeasurementName } from "./names.ts";
 
@@ -11,12 +11,12 @@ export interface Goal {
 }
 
 const LARGE_COST = 1.5;
-/** "Flat" along a curve, in words of numbers: the noise of a machine that others use too. */
+/** The bound for "flat" along a curve. It allows for the noise of a shared machine. */
 const FLAT = 0.9;
-/** What log, metrics and traces together may add to the processor time of a request. */
+/** The most processor time that log, metrics and traces together can add to a request. */
 const OBSERVERS_COST = 1.08;
 
-/** By the label of a runtime, or by its kind for the newest of it. */
+/** Goals by the label of a runtime, or by its kind for its newest version. */
 type ByRuntime = Readonly<Partial<Record<Kind | "node 20", Goal>>>;
 
 const GOALS: Readonly<Partial<Record<MeasurementName, ByRuntime>>> = {
@@ -52,15 +52,16 @@ function both(goal: Goal): ByRuntime {
 export function goalFor(name: MeasurementName, subject: string): Goal | undefined {
   const [, label, kind] = /^gateway ((bun|deno|node)(?: \d+)?)/.exec(subject) ?? [];
   const goals = GOALS[name];
-  return label === "node 20" ? goals?.[label] : goals?.[kind as Kind]; // the pattern names all three
+  // the pattern matches only these three
+  return label === "node 20" ? goals?.[label] : goals?.[kind as Kind];
 }
 
-/** Whether a figure is within its goal. */
+/** True if a figure is within its goal. */
 export function isWithin(value: number, { atLeast = -Infinity, atMost = Infinity }: Goal): boolean {
   return value >= atLeast && value <= atMost;
 }
 
-/** A goal for people. */
+/** A goal as text for people. */
 export function toText({ atLeast, atMost }: Goal): string {
   return atLeast === undefined ? `at most ${atMost}` : `at least ${Number(atLeast.toFixed(2))}`;
 }

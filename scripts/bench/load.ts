@@ -1,4 +1,4 @@
-/** The load generators and the provider: built, started, and their words read. */
+/** The load generators and the provider: building them, starting them, and reading their output. */
 import { execFileSync } from "node:child_process";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -7,28 +7,28 @@ import { CACHE, CORES, findPort, run, start, type Started, type Usage, watch } f
 import { type Load, writeLoad } from "./requests.ts";
 import { callOnce, type RunningSubject } from "./subjects.ts";
 
-/** Seconds beyond its time after which a load generator is ended. */
+/** Seconds after its planned end at which a load generator is killed. */
 export const GRACE_SECONDS = 20;
 /** Milliseconds for the provider to listen. */
 const PROVIDER_MS = 5000;
 
-/** The programs that the harness needs, and Debian's packages that have them. */
+/** The programs that the harness needs, and the Debian packages that contain them. */
 const NEEDED = { wrk: "wrk", cc: "gcc libc6-dev", taskset: "util-linux" } as const;
 
 /** The provider without anything in front of it. */
 export const REFERENCE = "provider alone";
 
-/** What one run of a load generator found. */
+/** The result of one run of a load generator. */
 export interface Reading {
-  /** The figure in question, in the unit of the measurement. */
+  /** The measured figure, in the unit of the measurement. */
   readonly value: number;
   /** Further figures by name. */
   readonly details: Readonly<Record<string, number>>;
-  /** Answers or streams that were not as they should be, and connections that broke. */
+  /** Wrong answers or streams, and broken connections. */
   readonly wrong: number;
-  /** One of them. */
+  /** An example of a wrong answer. */
   readonly example?: string;
-  /** Requests or events in that time. */
+  /** Requests or events during the measurement. */
   readonly count: number;
   readonly usage: Usage;
 }
@@ -37,14 +37,14 @@ export interface Reading {
 export interface Provider {
   readonly url: string;
   readonly process: Started;
-  /** What it answers. */
+  /** Returns the provider's answer to a load. */
   expect(load: Load): Promise<string>;
 }
 
 /**
  * Compiles the C programs.
  *
- * @throws {Error} That names what must be installed
+ * @throws {Error} Names the packages that must be installed
  */
 export function prepareTools(): void {
   for (const [program, packages] of Object.entries(NEEDED)) {
@@ -83,7 +83,7 @@ export async function startProvider(): Promise<Provider> {
   };
 }
 
-/** The provider as if it were a proxy, to see how much the load's side can do. */
+/** The provider in the place of a proxy, to measure the maximum of the load generators. */
 export function asSubject(provider: Provider): RunningSubject {
   return {
     subject: {
@@ -112,16 +112,16 @@ interface WrkReport {
   readonly example: string;
 }
 
-/** wrk sends a Host of its own beside one that is not spelled exactly so. */
+/** wrk adds its own Host header unless the name is spelled exactly `Host`. */
 const toWrkName = (name: string) => name === "host" ? "Host" : name;
 
 /**
- * Throughput: so many connections, each with one request after the other.
+ * Measures throughput over several connections, each with one request after the other.
  *
- * @param subject What is called
- * @param load What is sent
+ * @param subject The called process
+ * @param load The requests
  * @param options The provider's answer, connections, seconds
- * @returns Requests a second, every answer looked at
+ * @returns Requests a second; every answer is checked
  */
 export async function measureThroughput(
   subject: RunningSubject,
@@ -164,12 +164,11 @@ interface LatencyReport {
 }
 
 /**
- * One connection, one request after the other.
+ * Measures latency over one connection, with one request after the other.
  *
- * @param subject What is called
- * @param load What is sent
- * @param options The provider's answer where it is always the same; seconds; which time is asked
- * for
+ * @param subject The called process
+ * @param load The requests
+ * @param options The provider's answer if it is constant; seconds; the time to measure
  * @returns Microseconds (p50) to the last byte or to the first of the body
  */
 export async function measureLatency(

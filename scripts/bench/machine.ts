@@ -1,20 +1,20 @@
-/** Processes on cores of their own, and what the kernel says of them. */
+/** Processes on separate cores, and their usage according to the kernel. */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { closeSync, mkdirSync, openSync, readdirSync, readFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import process from "node:process";
 
-/** Where everything that a run makes is kept. */
+/** Folder of all files that a run creates. */
 export const CACHE: string = join(".cache", "bench");
 
 /**
- * What is measured runs alone on the first core; load generator, provider and this script share the
- * second.
+ * The measured process runs alone on the first core; load generator, provider and this script share
+ * the second.
  */
 export const CORES = { subject: 0, load: 1 } as const;
 
-/** Milliseconds from the polite signal to the other one. */
+/** Milliseconds between SIGTERM and SIGKILL. */
 const STOP_MS = 3000;
 /** Bytes of a log that are shown when a process fails. */
 const LOG_TAIL = 2000;
@@ -22,11 +22,11 @@ const LOG_TAIL = 2000;
 /** A process that was started here. */
 export interface Started {
   readonly pid: number;
-  /** The end of what it wrote. */
+  /** Returns the end of the process's output. */
   readonly log: () => string;
-  /** Whether it runs. */
+  /** Returns true while the process runs. */
   readonly isRunning: () => boolean;
-  /** Ends it. */
+  /** Stops the process. */
   stop(): Promise<void>;
 }
 
@@ -40,22 +40,25 @@ function kill(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal);
   } catch {
-    // It is gone.
+    // The process has already ended.
   }
 }
 
-/** Puts this script on the load's core: what it starts stays there unless it says otherwise. */
+/**
+ * Pins this script to the load's core. Its child processes stay there unless they are pinned
+ * elsewhere.
+ */
 export function pinSelf(): void {
   execFileSync("taskset", ["-cp", String(CORES.load), String(process.pid)], { stdio: "ignore" });
 }
 
 /**
- * Starts a process on a core. What it writes to stderr goes to a log; its stdout goes nowhere, for
- * what a disk takes to keep an access log is no cost of who writes it.
+ * Starts a process on a core. Its stderr is written to a log. Its stdout is discarded, so that the
+ * time of the disk for an access log is not measured.
  *
  * @param core Its core
  * @param command Path and arguments
- * @param options A name for the log, and variables beside those of this process
+ * @param options A name for the log, and additional environment variables
  */
 export function start(
   core: number,
@@ -96,7 +99,7 @@ export function start(
   };
 }
 
-/** Has a process end with this one. @returns The same */
+/** Stops a process when this one exits. @returns The same process */
 export function watchChild<Child extends ChildProcess>(child: Child): Child {
   const { pid } = child;
   if (pid !== undefined) {
@@ -110,8 +113,8 @@ export function watchChild<Child extends ChildProcess>(child: Child): Child {
  * Runs a command to its end.
  *
  * @param command Path and arguments; it runs on the core of this script
- * @param seconds It is ended after so long
- * @returns What it wrote to stdout
+ * @param seconds Seconds after which it is killed
+ * @returns Its stdout
  */
 export function run([command = "", ...args]: readonly string[], seconds: number): Promise<string> {
   return new Promise((resolve, reject) => {
@@ -135,7 +138,7 @@ export function run([command = "", ...args]: readonly string[], seconds: number)
   });
 }
 
-/** A port that was free a moment ago. */
+/** Finds a port that is free now. */
 export function findPort(): Promise<number> {
   return new Promise((resolve, reject) => {
     const server = createServer();
@@ -162,7 +165,7 @@ function readCpuNs(pid: number): number {
   return sum;
 }
 
-/** Ticks of 10 ms that a core was busy, and all of them (proc(5), /proc/stat). */
+/** Ticks of 10 ms: those in which a core was busy, and all (proc(5), /proc/stat). */
 function readCore(core: number): { busy: number; all: number } {
   const lines = readFileSync("/proc/stat", "utf8").split("\n");
   const line = lines.find((text) => text.startsWith(`cpu${core} `));
@@ -172,19 +175,19 @@ function readCore(core: number): { busy: number; all: number } {
   return { busy: all - (ticks[3] ?? 0) - (ticks[4] ?? 0), all };
 }
 
-/** How busy the machine was while something was measured. Shares of a core's time. */
+/** Processor usage during a measurement. Shares are relative to the time of one core. */
 export interface Usage {
-  /** Nanoseconds of processor time of the process. */
+  /** Nanoseconds of processor time that the process used. */
   readonly cpuNs: number;
-  /** Its core, whoever used it. */
+  /** Usage of the process's core by all processes. */
   readonly coreBusy: number;
-  /** Its core, used by anybody else. */
+  /** Usage of the process's core by other processes. */
   readonly foreign: number;
-  /** The load's core. */
+  /** Usage of the load's core. */
   readonly loadBusy: number;
 }
 
-/** Starts to watch; the function that it returns says what happened since. */
+/** Starts to watch; the returned function reports the usage since then. */
 export function watch(pid: number): () => Usage {
   const [cpu, subject, load, time] = [
     readCpuNs(pid),

@@ -1,4 +1,4 @@
-/** What is measured, and how each figure is taken. */
+/** The measurements, and how each figure is obtained. */
 import { measureLatency, measureThroughput, type Provider, type Reading } from "./load.ts";
 import {
   CONVERSATION,
@@ -15,33 +15,33 @@ import { measurePaced, toExtraSeconds } from "./streams.ts";
 import type { Series } from "./session.ts";
 import type { RunningSubject } from "./subjects.ts";
 
-/** Connections of the throughput figures, and those of 1 MB bodies. */
+/** Connections of the throughput figures, including 1 MB bodies. */
 const CONNECTIONS = 32;
 const LARGE_CONNECTIONS = 8;
-/** Streams of two events wait most of their time. */
+/** Streams of two events are idle most of the time, so they need more connections. */
 const SHORT_CONNECTIONS = 64;
 /**
- * Streams whose events leave together, as an engine that serves a batch of requests makes a token
- * for each in one step. Where each leaves at a time of its own, every event wakes every process,
- * which costs all of them the same again: ratios are then smaller (`paced-alone`).
+ * Streams whose events are sent together, like an inference engine that generates one token for
+ * each request of a batch in one step. If each stream sends at a separate time, every event wakes
+ * every process. This adds the same cost to all of them, so ratios are smaller (`paced-alone`).
  */
 const BATCH = 25;
-/** Seconds that wrk takes beside those in which it measures. */
+/** Seconds that wrk needs in addition to the measured time. */
 const WRK_SECONDS = 0.3;
 /** Points of the curves. */
 export const CONNECTION_CURVE: readonly number[] = [1, 32, 128, 1000];
 export const KEY_CURVE: readonly number[] = [10, 100_000];
 /**
- * Open streams, and events a second on each. 5,000 speak a tenth as often as the others: at 20 a
- * second each they would be 100,000 events a second, more than one core does for nginx, and a core
- * that is full all the time costs the same for everybody.
+ * Open streams, and events a second on each. 5,000 streams send a tenth as often as the others: at
+ * 20 a second each they would send 100,000 events a second, which is more than nginx can forward on
+ * one core. If a core is always busy, all subjects seem to cost the same.
  */
 export const PACED_CURVE: readonly Paced[] = [500, 1000, 5000].map((streams) => ({
   streams,
   rate: toRate(streams),
 }));
 
-/** Events a second of each stream, where so many are open. */
+/** Events a second of each stream, by the number of open streams. */
 export function toRate(streams: number): number {
   return streams > 1000 ? 10_000 / streams : 20;
 }
@@ -52,35 +52,36 @@ export interface Paced {
   readonly rate: number;
 }
 
-/** How a figure is taken and what it means. */
+/** How a figure is obtained, and its meaning. */
 export interface Measurement {
   readonly name: MeasurementName;
   readonly title: string;
   readonly unit: string;
   /** How the gateway is compared with its base: by a ratio, by a difference, or not at all. */
   readonly compare: "ratio" | "difference" | "none";
-  /** Whether the subject's core is meant to be the limit: then that is checked. */
+  /** True if the subject's core should be the bottleneck; the session then checks that. */
   readonly isThroughput: boolean;
-  /** Whether its goal is for processor time a request, and not for what was done in a second. */
+  /** True if its goal is for processor time per request, instead of work per second. */
   readonly isByCpu?: boolean;
   /**
-   * The code that it makes hot: a subject that another measurement has made hot in the same way is
-   * not warmed up again.
+   * The code that it warms up. A subject is not warmed up again if another measurement has warmed
+   * up the same code.
    */
   readonly heats: "plain" | "streams" | "bodies" | "paced";
-  /** Seconds of a turn beyond those in which it reads. */
+  /** Seconds of a turn in addition to the measured time. */
   readonly extraSeconds: number;
   /**
-   * Whether less effort will do: no goal hangs on it, or a second holds events by the ten thousand.
+   * True if fewer rounds are enough: the result has no goal, or a second contains tens of thousands
+   * of events.
    */
   readonly isAside?: boolean;
-  /** Whether old versions of a runtime are measured too. */
+  /** True if old versions of a runtime are measured too. */
   readonly hasOld?: boolean;
   /** The point of a curve. */
   readonly at?: number;
-  /** Whether the floor of each runtime is measured too: where there is a goal. */
+  /** True if the floor of each runtime is measured too; set if there is a goal. */
   readonly hasFloor?: boolean;
-  /** Whether peers are left out that are slow, or that know no streams. */
+  /** True if slow peers, and peers without streaming, are left out. */
   readonly isLong?: boolean;
   measure(subject: RunningSubject, seconds: number): Promise<Reading>;
 }
@@ -107,7 +108,7 @@ async function throughput(
   };
 }
 
-/** What a reading of throughput says of the processor time of a request. */
+/** Processor time per request, from the readings of throughput. */
 export function byCpu(measurement: Measurement): Measurement {
   const { measure, ...rest } = measurement;
   return {
@@ -122,13 +123,14 @@ export function byCpu(measurement: Measurement): Measurement {
   };
 }
 
-/** Streams for which the delay of an event has a result of its own. */
+/** Number of streams whose event delay is a separate result. */
 const DELAY_STREAMS = 1000;
 
 /**
- * A measurement that others' readings already hold: how late the last of a thousand events is.
+ * Derives a result from the readings of another measurement: the 99.9th percentile of the delay of
+ * an event.
  *
- * @param measurement One of paced streams
+ * @param measurement A measurement of paced streams
  * @param all Its readings
  */
 export function toDelays(
@@ -149,7 +151,7 @@ export function toDelays(
   return [{ ...measurement, name: "delay", title, unit: "ms", compare: "difference" }, series];
 }
 
-/** Streams up to which a measurement takes all of its turns. */
+/** Measurements with at most this many streams run all of their rounds. */
 const FULL_EFFORT_STREAMS = 500;
 
 /** Processor time for an event of a paced stream, and how late it arrives. */
@@ -259,10 +261,10 @@ async function createBodies(provider: Provider): Promise<Measurement[]> {
 }
 
 /**
- * The measurements that take turns between running subjects.
+ * The measurements that alternate between running subjects.
  *
- * @param provider Says what it answers
- * @param names Those that are wanted
+ * @param provider The stand-in provider
+ * @param names The selected measurements
  * @param curve Numbers of paced streams
  */
 export async function createMeasurements(
@@ -305,7 +307,7 @@ export async function createObserverMeasurement(provider: Provider): Promise<Mea
   };
 }
 
-/** Plain throughput of a gateway that knows so many keys. */
+/** Plain throughput of a gateway with the given number of keys. */
 export function createKeyMeasurement(provider: Provider, at: number): Promise<Measurement> {
   const title = `plain, ${at.toLocaleString("en")} keys`;
   return throughput(provider, PLAIN, {

@@ -1,6 +1,6 @@
-/** The names of measurements, as `--what` takes them. */
+/** The names of measurements, as the option `--what` accepts them. */
 
-/** All of them, in the order in which they run. */
+/** All measurements, in the order in which they run. */
 export const MEASUREMENTS = [
   "correct",
   "startup",
@@ -25,9 +25,9 @@ export type MeasurementName = (typeof MEASUREMENTS)[number];
 
 /** Left out of a whole run: `conversation` measures nearly the same. */
 const ONLY_ALONE: readonly MeasurementName[] = ["large-many"];
-/** Those of a whole run. */
+/** The measurements of a whole run. */
 export const WHOLE: readonly MeasurementName[] = MEASUREMENTS.filter((name) =>
   !ONLY_ALONE.includes(name)
 );
-/** Those of a quick run. */
+/** The measurements of a quick run. */
 export const QUICK: readonly MeasurementName[] = ["plain", "streamed", "single"];

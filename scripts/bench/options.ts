@@ -9,41 +9,44 @@ import type { Effort } from "./session.ts";
 import { selectRuntimes } from "./subjects.ts";
 import type { RuntimeOnMachine } from "../runtimes.ts";
 
-/** Each stream takes the gateway two file descriptors and two ports. */
+/** The gateway needs two file descriptors and two ports for each stream. */
 const MAX_STREAMS = 100_000;
-/** After four seconds or so under load the runtimes have compiled what is hot. */
+/** After about four seconds under load the runtimes have compiled the hot code. */
 const FULL: Effort = { rounds: 5, seconds: 1, warmUpSeconds: 5, leadInSeconds: 1 };
 const FAST: Effort = { rounds: 3, seconds: 1, warmUpSeconds: 4, leadInSeconds: 0 };
-/** Starts of each build where two are compared: one start decides nothing. */
+/** Starts of each build in a comparison of two. A single start is not representative. */
 const PAIR_STARTS = 5;
 
-/** What is asked for. */
+/** The options of a run. */
 export interface Options {
   readonly names: ReadonlySet<MeasurementName>;
-  /** Whether these were asked for by name. */
+  /** True if measurements were selected by name. */
   readonly isAnyAsked: boolean;
   readonly effort: Effort;
   readonly curve: readonly Paced[];
-  /** Open streams of the measurement of quiet ones, where their number is asked for. */
+  /** Open streams of the measurement of quiet streams, if the number is set. */
   readonly quietStreams: number | undefined;
   readonly runtimes: readonly RuntimeOnMachine[];
   readonly file: string;
-  /** Whether the one file is to be built first. */
+  /** True if the one file must be built first. */
   readonly isBuilt: boolean;
   /** The build that this one is compared with. */
   readonly against: string | undefined;
-  /** Starts of each build in a comparison of two, and of each process that holds quiet streams. */
+  /**
+   * Starts of each build in a comparison of two, and of each process in the measurement of quiet
+   * streams.
+   */
   readonly starts: number;
   readonly quietStarts: number;
   readonly hasPeers: boolean;
   readonly hasPortkey: boolean;
-  /** Whether the results are those of a whole run, to be kept. */
+  /** True if the run is a whole one, whose results are kept. */
   readonly isWhole: boolean;
-  /** Whether only the time is asked for that it would take. */
+  /** True if only the estimated duration is printed. */
   readonly isDry: boolean;
 }
 
-/** Ends the process because of a mistake of the user's. */
+/** Exits because of wrong arguments. */
 export function fail(message: string): never {
   console.error(`bench: ${message}`);
   process.exit(2);

@@ -1,4 +1,4 @@
-/** Memory of streams that got one event and then nothing more. */
+/** Memory of streams that received one event and then nothing more. */
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -8,49 +8,50 @@ import { QUIET_STREAM, writeLoad } from "./requests.ts";
 import { concludePlainly, type Figures, type Result } from "./session.ts";
 import { type RunningSubject, startSubject, type Subject } from "./subjects.ts";
 
-/** Streams that are opened and closed before memory is read: code is compiled, pools are there. */
+/**
+ * Streams that are opened and closed before memory is read, so that code is compiled and pools
+ * exist.
+ */
 const WARM_UP_STREAMS = 500;
 /**
- * Of the streams that are asked for at least this share must open: `fetch` of bare lines fails for
- * one in a thousand.
+ * At least this share of the streams must open: `fetch` of bare lines fails for one in a thousand.
  */
 const MIN_OPEN = 0.99;
-/** Milliseconds for a process to come to rest. */
+/** Milliseconds until a process is idle. */
 const REST_MS = 2500;
 /**
- * Streams that one address of the provider takes from one process: a call takes a port of some
- * 28,000.
+ * Streams from one process to one address of the provider: each call needs one of about 28,000
+ * ports.
  */
 const STREAMS_PER_ADDRESS = 25_000;
-/** Streams of one process where nobody asks for another number. */
+/** Default number of streams of one process. */
 export const QUIET_STREAMS = 100_000;
-/**
- * Fresh processes that are measured where nobody asks for another number: readings differ by 2 % or
- * so.
- */
+/** Default number of fresh processes that are measured: readings differ by about 2 %. */
 export const QUIET_STARTS = 1;
 /**
- * File descriptors that a process has beside its streams, and those of a stream: the caller's and
- * the provider's.
+ * File descriptors of a process in addition to those of its streams. A stream needs two: the
+ * caller's and the provider's.
  */
 const OTHER_FILES = 200;
 const FILES_PER_STREAM = 2;
 /**
- * Bytes that a stream takes in all of the machine: in the process (Deno's are the largest), the
- * kernel and the load.
+ * Bytes of a stream on the whole machine: in the process (Deno's are the largest), the kernel and
+ * the load.
  */
 const STREAM_BYTES = 160_000;
-/** So much of the memory that is there may be used. */
+/** The share of the available memory that can be used. */
 const MEMORY_SHARE = 0.5;
 
-/** Whether the reason for fewer streams was told: the estimate asks first, then the measurement. */
+/**
+ * True if the reason for fewer streams was printed: the estimate asks first, then the measurement.
+ */
 let isTold = false;
 
 /**
- * The number of streams that this machine can hold in one process.
+ * The number of streams that one process on this machine can hold open.
  *
- * @param wanted How many are asked for
- * @returns As many, or fewer, which it says with the reason
+ * @param wanted The requested number
+ * @returns The requested number, or fewer; it then prints the reason
  */
 export function boundStreams(wanted: number): number {
   const files = /^Max open files\s+\S+\s+(\d+)/m.exec(readFileSync("/proc/self/limits", "utf8"))
@@ -70,15 +71,15 @@ export function boundStreams(wanted: number): number {
   return streams;
 }
 
-/** Addresses of the provider's that so many streams need; bare lines know one only. */
+/** The number of the provider's addresses that these streams need; the bare lines use only one. */
 export function toAddresses(streams: number): number {
   return Math.ceil(streams / STREAMS_PER_ADDRESS);
 }
 
-/** Streams that the load opens in a second (streams.c). */
+/** Streams that the load generator opens in a second (streams.c). */
 const OPENED_A_SECOND = 2000;
 
-/** Seconds that one start of one subject takes. */
+/** Seconds for one start of one subject. */
 export function toQuietSeconds(streams: number): number {
   return (Math.min(WARM_UP_STREAMS, streams) + streams) / OPENED_A_SECOND + 2 * REST_MS / 1000 + 1;
 }
@@ -86,7 +87,8 @@ export function toQuietSeconds(streams: number): number {
 const rest = () => new Promise((resolve) => setTimeout(resolve, REST_MS));
 
 /**
- * Opens streams and waits for the first event of each. @returns How many are open, and closes them
+ * Opens streams and waits for the first event of each. @returns The number of open streams, and a
+ * function that closes them
  */
 async function open(
   subject: RunningSubject,
@@ -119,7 +121,7 @@ async function open(
   throw new Error(`Cannot open ${streams} streams on ${subject.name}: ${count} are open`);
 }
 
-/** One start of one subject. @returns kB of memory a stream */
+/** Measures one start of one subject. @returns kB of memory a stream */
 async function measureOnce(subject: Subject, streams: number, provider: Provider): Promise<number> {
   const running = await startSubject(subject, provider.url);
   try {
@@ -138,11 +140,11 @@ async function measureOnce(subject: Subject, streams: number, provider: Provider
 }
 
 /**
- * Memory of a quiet stream, in a fresh process for each reading, since no runtime gives back all
- * that it took.
+ * Memory of a quiet stream, in a fresh process for each reading, since no runtime returns all of
+ * its memory to the system.
  *
- * @param subjects What is measured, in turns
- * @param options How many streams, how many starts, the provider
+ * @param subjects The subjects, measured alternately
+ * @param options The number of streams, the number of starts, the provider
  */
 export async function measureQuiet(
   subjects: readonly Subject[],

@@ -25,12 +25,12 @@ const reservation: Reservation = {
   most: { tokens: 500, spend: 0 },
 };
 
-// As large as a limit may be that is not divided into blocks. No key comes to its end in a run; the
+// As large as a limit can be without being divided into blocks. No key reaches it in a run; the
 // provider is observed.
 const smallRequests = { limit: 999, windowMs: 10 * MINUTE };
 const smallTokens = { limit: 999_999, windowMs: 10 * MINUTE };
 
-/** Subjects of one call, by its number. */
+/** The subjects of one call, by the call's number. */
 type Subjects = (number: number) => LimitSubject[];
 
 function keysWith(limits: LimitSubject["limits"], ...others: LimitSubject[]): Subjects {

@@ -1,7 +1,7 @@
 /**
  * Simulates many gateways and keys on one Redis and on a Cluster of three: CPU of the primaries for
- * each decision, and so the decisions that one primary makes in a second; the memory of a key; the
- * longest that any command held Redis.
+ * each decision, and the resulting decisions per second of one primary; the memory of a key; the
+ * longest time that a command blocked Redis.
  *
  * Usage: `node scripts/bench/redis_fleet.ts [--gateways 100] [--keys 1000000]`; a million keys take
  * some minutes.
@@ -26,7 +26,8 @@ const [GATEWAYS, KEYS] = [Number(values.gateways), Number(values.keys)];
 /** Calls that each gateway has open at once. */
 const OPEN = 4;
 /**
- * Window of every limit: longer than a run, so that all keys are there at its end. Milliseconds.
+ * Window of every limit, in milliseconds. It is longer than a run, so that all keys still exist at
+ * the end.
  */
 const HOUR_MS = 3_600_000;
 const USED = { tokens: 400, spend: 0 };
@@ -88,7 +89,8 @@ async function simulate(
     await Promise.all(
       limiters.flatMap((limiter) => Array.from({ length: OPEN }, () => call(limiter))),
     );
-    await limiters[0]?.status({ name: "key:nobody", limits: {} }); // what is settled has arrived before
+    // all settlements have arrived before this
+    await limiters[0]?.status({ name: "key:nobody", limits: {} });
     const micros = (await cpuMicros(servers) - cpu) / KEYS;
     const bytes = (await sumOf(servers, "memory", "used_memory") - memory) / KEYS;
     const slow = await Promise.all(servers.map((server) => server.call("SLOWLOG", "LEN")));
@@ -128,4 +130,4 @@ try {
 } finally {
   await cluster.stop();
 }
-process.exit(0); // what is left of the connections must not keep it
+process.exit(0); // remaining connections must not keep the process alive

@@ -1,7 +1,7 @@
 /**
- * Measures what limits in Redis cost a gateway: its CPU for each call under wrk with 32
- * connections, beside the same limits in memory, in turns. On each runtime, for limits that are
- * taken in blocks and for those that ask Redis for each call.
+ * Measures the cost of limits in Redis for a gateway: its CPU for each call under wrk with 32
+ * connections, alternating with the same limits in memory. It runs on each runtime, for limits that
+ * are reserved in blocks and for limits that ask Redis for each call.
  *
  * Usage: `npm run build && node scripts/bench/redis_gateway.ts [--runtime bun,deno,node] [FILE
  * [OTHER_FILE]]`, with the gateways to measure, `dist/sallyport.js` if left out.
@@ -28,7 +28,7 @@ const SECONDS = 1;
 const WARM_UP_SECONDS = 4;
 const CONNECTIONS = 32;
 
-/** No call of a run reaches a limit. Those below a million tokens are not divided into blocks. */
+/** No call of a run reaches a limit. Limits below a million tokens are not divided into blocks. */
 const LIMITS: Readonly<Record<string, object>> = {
   "requests, in blocks": { requests: "1G/min" },
   "requests and tokens, in blocks": { requests: "1G/min", tokens: "1G/min" },
@@ -47,7 +47,7 @@ const { values, positionals } = parseArgs({
 });
 const files = positionals.length > 0 ? positionals : [join("dist", "sallyport.js")];
 
-/** Of each file the gateway with limits in memory, then that with limits in Redis. */
+/** For each file: the gateway with limits in memory, then the gateway with limits in Redis. */
 function subjectsOn(runtime: RuntimeOnMachine, limits: object, redis: string): Subject[] {
   return files.flatMap((file) =>
     ([["memory"], ["redis", redis]] as const).map(([name, url]) => ({
@@ -57,7 +57,7 @@ function subjectsOn(runtime: RuntimeOnMachine, limits: object, redis: string): S
   );
 }
 
-/** Microseconds of CPU for a call, of each subject after the other. */
+/** Microseconds of CPU for a call, for each subject in order. */
 async function measureOnce(
   subjects: readonly Subject[],
   costs: readonly number[][],

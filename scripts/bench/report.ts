@@ -1,4 +1,4 @@
-/** The results, for people. */
+/** The results as text for people. */
 import { goalFor, isWithin, toText } from "./goals.ts";
 import type { Comparison, Result, Row } from "./session.ts";
 import type { Spread } from "./statistics.ts";
@@ -62,7 +62,7 @@ function toComparisonLine(
  * A result as text.
  *
  * @param result The result
- * @returns Lines: each subject's middle and ends, then each gateway against its base
+ * @returns Lines: the median and range of each subject, then each gateway compared with its base
  */
 export function toReport(result: Result): string {
   const lines = [`\n${result.name}: ${result.title} (${result.unit})`];

@@ -1,33 +1,34 @@
-/** What is sent. */
+/** The requests that are sent. */
 import { Buffer } from "node:buffer";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { CACHE } from "./machine.ts";
 
-/** Characters of a large body's text: with what escapes and brackets add, 1 MB. */
+/** Characters of a large body's text: with escapes and brackets, the body is 1 MB. */
 const LARGE_BYTES = 940_000;
 const MANY_MESSAGES = 1_000;
 /**
- * Text of a message in a conversation: with its field names and escapes it is a thousandth of 1 MB.
+ * Characters of a message in a conversation: with field names and escapes, the message is a
+ * thousandth of 1 MB.
  */
 const TURN_BYTES = 930;
 /**
- * A body that the provider answers with events one after another, so that the first does not wait
- * for the last.
+ * A body that the provider answers with events at intervals, so that the first is not held back
+ * until the last.
  */
 const SPACED = "events=3 interval_us=1000";
 /**
- * An answer that is a stream for the gateway too, since its end comes later than its header, and as
- * short as one can be.
+ * The shortest answer that is a stream for the gateway too, because its end arrives later than its
+ * header.
  */
 const SHORT = "events=2 interval_us=2000";
 
 /** One kind of request. */
 export interface Load {
-  /** Names its files. */
+  /** The name of its files. */
   readonly name: string;
   readonly body: string;
-  /** Whether its answer tells the time, so that no two are the same. */
+  /** True if its answer contains the time, so that all answers differ. */
   readonly isTimed?: boolean;
 }
 
@@ -35,7 +36,7 @@ const messages = [
   { role: "system", content: "You are helpful." },
   { role: "user", content: "Say hello in one sentence, please." },
 ];
-// "stream" and "user" come first: the stand-in looks at the beginning of a body only.
+// "stream" and "user" are first: the stand-in reads only the beginning of a body.
 const bodyOf = (fields: object) => JSON.stringify({ ...fields, model: "stand-in", messages });
 
 const filler = (bytes: number) =>
@@ -43,16 +44,14 @@ const filler = (bytes: number) =>
     0,
     bytes,
   );
-// As in base64: nothing is escaped.
+// In base64, so nothing is escaped.
 const PICTURE = Buffer.from(filler(LARGE_BYTES * 0.75)).toString("base64");
 const manyMessages = Array.from({ length: MANY_MESSAGES }, (_, index) => ({
   role: index % 2 === 0 ? "user" : "assistant",
   content: filler(LARGE_BYTES / MANY_MESSAGES - 50),
 }));
 
-/**
- * Text of tools and of code: lines of about 60 bytes, so that there is an escape in about as many.
- */
+/** Text of tools and code: lines of about 60 bytes, so there is an escape about every 60 bytes. */
 const lines = (bytes: number, from: number) =>
   Array.from(
     { length: Math.ceil(bytes / 61) },
@@ -61,8 +60,8 @@ const lines = (bytes: number, from: number) =>
   ).join("\n");
 
 /**
- * A message of an agent's conversation: every user's is followed by a call of a tool, what it
- * returned, and an answer.
+ * Messages of an agent's conversation, in turns of four: a user's message, a call of a tool, its
+ * result, and an answer.
  */
 function toTurn(index: number): object {
   if (index === 0) return { role: "system", content: lines(TURN_BYTES, index) };
@@ -85,19 +84,19 @@ function toTurn(index: number): object {
   return { role: "assistant", content: lines(TURN_BYTES, index) };
 }
 
-/** About 160 bytes, answered at once. */
+/** About 160 bytes, answered immediately. */
 export const PLAIN: Load = { name: "plain", body: bodyOf({ max_tokens: 64 }) };
 /** The same, answered with 20 events. */
 export const STREAMED: Load = { name: "streamed", body: bodyOf({ stream: true }) };
-/** A stream whose events come a millisecond apart. */
+/** A stream with an event every millisecond. */
 export const SPACED_STREAM: Load = { name: "spaced", body: bodyOf({ stream: true, user: SPACED }) };
-/** A stream of two events: what it costs is its set-up and its end. */
+/** A stream of two events: its cost is its setup and its end. */
 export const SHORT_STREAM: Load = {
   name: "short",
   body: bodyOf({ stream: true, user: SHORT }),
   isTimed: true,
 };
-/** A stream that is quiet after its first event, for longer than anybody listens. */
+/** A stream that sends nothing after its first event, for longer than any measurement. */
 export const QUIET_STREAM: Load = {
   name: "quiet",
   body: bodyOf({ stream: true, user: "events=2 interval_us=3600000000" }),
@@ -122,7 +121,7 @@ export const LARGE_MANY: Load = {
   body: JSON.stringify({ model: "stand-in", messages: manyMessages }),
 };
 /**
- * 1 MB in a thousand messages of an agent's turn: prose, calls of tools, and what these returned.
+ * 1 MB in a thousand messages of an agent's conversation: prose, calls of tools, and their results.
  */
 export const CONVERSATION: Load = {
   name: "conversation",
@@ -133,11 +132,11 @@ export const CONVERSATION: Load = {
 };
 
 /**
- * A stream that goes on for longer than anybody listens.
+ * A stream that lasts longer than any measurement.
  *
  * @param rate Events a second
- * @param stepUs Microseconds between the times at which events leave, those of all streams that are
- * due; 0 lets each leave at a time of its own
+ * @param stepUs Microseconds between the times at which the events of all streams are sent
+ * together; with 0 each stream sends at its own time
  */
 export function toEndlessStream(rate: number, stepUs = 0): Load {
   return {
@@ -149,22 +148,22 @@ export function toEndlessStream(rate: number, stepUs = 0): Load {
   };
 }
 
-/** The files that wrk and the probe are given. */
+/** The files for wrk and the probe. */
 export interface LoadFiles {
   readonly body: string;
   /** A whole HTTP request. */
   readonly request: string;
-  /** What the provider answers. */
+  /** The provider's answer. */
   readonly expected: string;
 }
 
 /**
- * Writes what the load generators read.
+ * Writes the input files of the load generators.
  *
- * @param load What is sent
+ * @param load The requests
  * @param headers Lower-case names
- * @param expected What the provider answers to it
- * @param name Names the files
+ * @param expected The provider's answer
+ * @param name The name of the files
  */
 export function writeLoad(
   load: Load,

@@ -1,4 +1,4 @@
-/** The sections of a run: each starts what it measures, and ends it. */
+/** The sections of a run: each starts the processes that it measures, and stops them. */
 import { checkAll } from "./correctness/section.ts";
 import type { Correctness } from "./correctness/checks.ts";
 import { asSubject, type Provider } from "./load.ts";
@@ -32,33 +32,38 @@ import {
 } from "./subjects.ts";
 import { buildUnobserved } from "./unobserved.ts";
 
-/** Gateway keys of every run but the key curve. */
+/** Gateway keys in every run except the key curve. */
 export const KEYS = 1000;
-/** What two builds are compared by. */
+/** The measurements for a comparison of two builds. */
 const AGAINST: ReadonlySet<MeasurementName> = new Set([
   "plain",
   "streamed",
   "conversation",
   "paced",
 ]);
-/** Starts of a process that are timed, and of pairs where log and metrics are in question. */
+/**
+ * Starts of a process that are timed, and pairs of starts in the measurement of log and metrics.
+ */
 export const START_UPS = 3;
 export const OBSERVER_STARTS = 2;
 
-/** A run: what is asked for, the provider, and where results go. */
+/** A run: its options, the provider, and the sink for results. */
 export interface Run extends Options {
   readonly provider: Provider;
   readonly conclude: (result: Result) => void;
 }
 
-/** Whether answers are right. An old runtime answers as the new one of its kind does. */
+/**
+ * Checks the answers. Old runtimes are skipped: they answer as the new version of the same runtime
+ * does.
+ */
 export function checkCorrectness(run: Run, subjects: readonly Subject[]): Promise<Correctness[]> {
   return checkAll(
     subjects.filter(({ isFloor, isOld }) => isFloor !== true && (isOld !== true || isAlone(run))),
   );
 }
 
-/** From the start of a process to its first answer. */
+/** Measures the time from the start of a process to its first answer. */
 export async function measureStartUp(
   { provider, conclude }: Run,
   subjects: readonly Subject[],
@@ -79,15 +84,15 @@ export async function measureStartUp(
   );
 }
 
-/** Whether the old runtimes are the only ones that are asked for. */
+/** True if only old runtimes are selected. */
 const isAlone = ({ runtimes }: Options): boolean =>
   !runtimes.some(({ runsTypeScript }) => runsTypeScript);
 
-/** The runtimes of measurements without a goal for old ones. */
+/** The runtimes for measurements without a goal for old versions. */
 const newRuntimes = (options: Options): Options["runtimes"] =>
   options.runtimes.filter(({ runsTypeScript }) => runsTypeScript || isAlone(options));
 
-/** The gateway with few keys and with many, against itself. */
+/** Compares the gateway with few keys and with many. */
 export async function measureKeys(run: Run): Promise<void> {
   const { provider, file, effort } = run;
   for (const runtime of newRuntimes(run)) {
@@ -114,7 +119,7 @@ export async function measureKeys(run: Run): Promise<void> {
   }
 }
 
-/** What holds quiet streams: this build beside bare lines, or beside another one. */
+/** The processes for quiet streams: this build and bare lines, or this build and another one. */
 export function quietSubjects(
   options: Options,
 ): { readonly subjects: readonly Subject[]; readonly streams: number } {
@@ -135,7 +140,7 @@ export function quietSubjects(
   return { subjects, streams };
 }
 
-/** Quiet streams. */
+/** Measures the memory of quiet streams. */
 export async function measureMemory(run: Run): Promise<void> {
   const { subjects, streams } = quietSubjects(run);
   run.conclude(
@@ -143,7 +148,7 @@ export async function measureMemory(run: Run): Promise<void> {
   );
 }
 
-/** The gateway with what watches exchanges and without, against itself. */
+/** Compares the gateway with and without the code that observes exchanges. */
 export async function measureObservers(run: Run): Promise<void> {
   const { provider, file, effort } = run;
   const unobserved = await buildUnobserved();
@@ -167,8 +172,8 @@ export async function measureObservers(run: Run): Promise<void> {
 }
 
 /**
- * This build against another one: processor time for a call, a stream of 20 events, and an event of
- * a paced stream.
+ * Compares this build with another one: processor time for a call, a stream of 20 events, and an
+ * event of a paced stream.
  */
 export async function measureAgainst(other: string, run: Run): Promise<void> {
   const { provider, names, isAnyAsked, curve, runtimes, file, starts } = run;
@@ -187,7 +192,7 @@ export async function measureAgainst(other: string, run: Run): Promise<void> {
   }
 }
 
-/** Those of the subjects that a measurement is for. */
+/** The subjects of a measurement. */
 export function subjectsFor(
   measurement: Measurement,
   subjects: readonly Subject[],
@@ -199,7 +204,7 @@ export function subjectsFor(
   );
 }
 
-/** Everything that takes turns between subjects that stay up. */
+/** Runs all measurements that alternate between running subjects. */
 export async function measureAll(run: Run, subjects: readonly Subject[]): Promise<void> {
   const { provider, names, curve } = run;
   const measurements = await createMeasurements(provider, names, curve);

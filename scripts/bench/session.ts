@@ -1,4 +1,4 @@
-/** Takes the readings, in turn, and says which of them may be quoted. */
+/** Runs the readings alternately, and decides which of them can be quoted. */
 import { type Goal, goalFor, isWithin } from "./goals.ts";
 import { asSubject, type Provider, type Reading } from "./load.ts";
 import type { Measurement } from "./measurements.ts";
@@ -6,16 +6,17 @@ import type { MeasurementName } from "./names.ts";
 import { comparePairs, type Spread, toSpread } from "./statistics.ts";
 import { type RunningSubject, startSubject, type Subject } from "./subjects.ts";
 
-/** The load's side alone must be so many times as fast as what is measured through it. */
+/** The load generator alone must be this many times as fast as through a subject. */
 const MIN_HEADROOM = 1.5;
-/**
- * Where throughput is measured, the subject's core must be busy for at least this share of the
- * time.
- */
+/** For throughput, the subject's core must be busy for at least this share of the time. */
 const MIN_BUSY = 0.85;
-/** From this connection count on, a core that is not busy says that the load was the limit. */
+/**
+ * From this connection count on, a core that is not busy means that the load was the bottleneck.
+ */
 const MIN_CONNECTIONS = 8;
-/** Others on the subject's core for more than this share: the figure is shown as noisy. */
+/**
+ * A figure is marked as noisy if other processes used more than this share of the subject's core.
+ */
 const MAX_FOREIGN = 0.05;
 
 /** One subject's figures. */
@@ -25,19 +26,19 @@ export interface Row {
   readonly readings: readonly number[];
   /** Medians of the further figures. */
   readonly details: Readonly<Record<string, number>>;
-  /** Why it must not be quoted; empty when it may. */
+  /** Reasons why it must not be quoted; empty if it can be. */
   readonly objections: readonly string[];
-  /** Share of the time in which others used its core, in the middle. */
+  /** Median share of the time in which other processes used its core. */
   readonly foreign: number;
   readonly isNoisy: boolean;
 }
 
-/** A gateway against its base, round by round. */
+/** A gateway compared with its base, round by round. */
 export interface Comparison {
   readonly subject: string;
   readonly base: string;
   readonly spread: Spread;
-  /** The same from processor time a request, which others on the machine disturb less. */
+  /** The same by processor time per request, which other processes on the machine disturb less. */
   readonly byCpu?: Spread;
   readonly goal?: Goal;
   readonly isMet?: boolean;
@@ -61,14 +62,14 @@ export interface Effort {
   readonly seconds: number;
   readonly warmUpSeconds: number;
   /**
-   * Lead-in of a turn in which throughput is measured. While many others have their turns a process
-   * is idle for ten seconds and more: V8 then shrinks its heap, and the caches of the core are the
-   * others'. 0 where few take turns.
+   * Seconds of lead-in before each reading of throughput. During the turns of the others a process
+   * is idle for ten seconds and more: V8 then shrinks its heap, and the CPU caches contain other
+   * data. 0 if there are few subjects.
    */
   readonly leadInSeconds: number;
 }
 
-/** The most effort for what no goal hangs on. */
+/** The most effort for measurements without a goal. */
 const ASIDE = { rounds: 3, seconds: 1 };
 
 /** The effort for a measurement. */
@@ -84,11 +85,12 @@ function effortOf({ isAside = false, isThroughput }: Measurement, effort: Effort
 }
 
 /**
- * The time that {@link takeTurns} takes.
+ * Estimates the duration of {@link takeTurns}.
  *
- * @param measurement What is measured
- * @param heated What each subject has hot by then; what this measurement heats is added
- * @param effort How long and how often
+ * @param measurement The measurement
+ * @param heated The code that each subject has warmed up so far; the code of this measurement is
+ * added
+ * @param effort Seconds and rounds
  * @returns Seconds
  */
 export function estimateTurns(
@@ -105,10 +107,10 @@ export function estimateTurns(
   }, 0);
 }
 
-/** Everything that was read of one subject. */
+/** All readings of one subject. */
 export interface Series {
   readonly subject: RunningSubject;
-  /** The name it goes by in the result; several series may be of one kind of subject. */
+  /** Its name in the result; several series can belong to one kind of subject. */
   readonly name: string;
   readonly base?: string | undefined;
   readonly readings: Reading[];
@@ -117,11 +119,11 @@ export interface Series {
 }
 
 /**
- * Takes all readings: one of each subject, then the next round.
+ * Makes all readings: one of each subject, then the next round.
  *
- * @param measurement What is measured
+ * @param measurement The measurement
  * @param subjects In the order of their turns
- * @param effort How long and how often
+ * @param effort Seconds and rounds
  */
 export async function takeTurns(
   measurement: Measurement,
@@ -158,7 +160,7 @@ export async function takeTurns(
   return all;
 }
 
-/** Readings of the same subjects, started several times, as one. */
+/** Joins the readings of the same subjects from several starts. */
 function joinStarts(starts: readonly (readonly Series[])[]): Series[] {
   return (starts[0] ?? []).map((first, place) => {
     const all = starts.flatMap((series) => series[place] ?? []);
@@ -243,10 +245,10 @@ function toComparison(
 }
 
 /**
- * What the readings say.
+ * Computes the result from the readings.
  *
- * @param measurement What was measured
- * @param all Every subject's readings, the provider alone among them where throughput is measured
+ * @param measurement The measurement
+ * @param all The readings of every subject, and for throughput of the provider alone
  */
 export function conclude(measurement: Measurement, all: readonly Series[]): Result {
   const { name, title, unit, compare, at } = measurement;
@@ -264,12 +266,13 @@ export function conclude(measurement: Measurement, all: readonly Series[]): Resu
 }
 
 /**
- * Compares two builds: from one start of a process to the next the same code costs some percent
- * more or less, as the runtime happens to compile it, so that one start decides nothing.
+ * Compares two builds over several starts. The cost of the same code varies by some percent from
+ * one start to the next, depending on how the runtime compiles it, so a single start is not
+ * representative.
  *
  * @param pair The base first
  * @param measurements What is measured at each start
- * @param options Where the calls go, how often both are started, and for how long they are measured
+ * @param options The address of the calls, the number of starts, and the seconds of a measurement
  */
 export async function measurePair(
   pair: readonly Subject[],
@@ -294,7 +297,7 @@ export async function measurePair(
   );
 }
 
-/** Readings of a subject that say nothing of the time they took. */
+/** Readings of a subject that are not timed. */
 export interface Figures {
   readonly subject: string;
   /** The subject that it is compared with. */
@@ -303,9 +306,9 @@ export interface Figures {
 }
 
 /**
- * A result of figures that are read once, such as memory.
+ * The result of figures that are read once, such as memory.
  *
- * @param head What the result is called
+ * @param head The name of the result
  * @param figures Each subject's readings
  */
 export function concludePlainly(

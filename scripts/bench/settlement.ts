@@ -1,7 +1,6 @@
 /**
- * Processor time that settling an exchange takes in the metrics: with the gateway's own counters,
- * and with those of prom-client, whose labels are resolved once as well as it can. Run it with each
- * runtime:
+ * Processor time for settling an exchange in the metrics: with the gateway's own counters, and with
+ * prom-client, whose labels are resolved once where that is possible. Run it with each runtime:
  *
  *     node scripts/bench/settlement.ts
  *     bun scripts/bench/settlement.ts
@@ -25,7 +24,7 @@ import { toJsonLine } from "../../src/observe/access_log.ts";
 const ROUNDS = 15;
 const CALLS = 100_000;
 
-/** A streamed chat completion, the exchange that counts the most. */
+/** A streamed chat completion, which updates the most counters. */
 const RECORD: ExchangeRecord = {
   id: "0b5c2f6e-6f9e-4b1b-8f6e-0f9d8c7b6a59",
   startedAt: Date.UTC(2026, 10, 22),
@@ -86,8 +85,8 @@ class LibraryRegistry extends MetricRegistry {
 }
 
 /**
- * Measures a function. @returns Nanoseconds of processor time a call: the median and the fastest
- * round
+ * Measures a function. @returns Nanoseconds of processor time a call: the median round and the
+ * fastest one
  */
 function measure(call: () => void): { median: number; best: number } {
   const rounds = Array.from({ length: ROUNDS }, () => {

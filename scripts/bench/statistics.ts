@@ -1,6 +1,6 @@
-/** What many readings of one thing say together. */
+/** Statistics over many readings of one figure. */
 
-/** The middle of several readings, and how far they are apart. */
+/** The median of several readings, and their range. */
 export interface Spread {
   readonly median: number;
   readonly min: number;
@@ -9,7 +9,7 @@ export interface Spread {
 
 /**
  * @param values Readings, at least one
- * @returns Their middle and their ends
+ * @returns Their median and range
  */
 export function toSpread(values: readonly number[]): Spread {
   const sorted = values.toSorted((a, b) => a - b);
@@ -20,12 +20,12 @@ export function toSpread(values: readonly number[]): Spread {
 }
 
 /**
- * Two rows of readings that were taken in turn, compared round by round: what slows the machine
- * down for a while slows both down.
+ * Compares two alternating series of readings, round by round. If the machine is slower for a
+ * while, both are slower.
  *
- * @param values The one
- * @param base The other
- * @param compare What to say of a pair
+ * @param values The first series
+ * @param base The second series
+ * @param compare Computes the result of a pair
  */
 export function comparePairs(
   values: readonly number[],

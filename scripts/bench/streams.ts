@@ -1,6 +1,6 @@
 /**
- * Many open streams: paced ones, which cost processor time for each event, and quiet ones, which
- * only cost memory.
+ * Many open streams: paced ones, which need processor time for each event, and quiet ones, which
+ * only need memory.
  */
 import { join } from "node:path";
 import { GRACE_SECONDS, type Reading } from "./load.ts";
@@ -8,19 +8,19 @@ import { CACHE, run } from "./machine.ts";
 import { toEndlessStream, writeLoad } from "./requests.ts";
 import type { RunningSubject } from "./subjects.ts";
 
-/** Seconds between the last stream's opening and the first look. */
+/** Seconds between the opening of the last stream and the first reading. */
 const SETTLE_SECONDS = 1;
 /** Streams that are opened in a second (streams.c). */
 const OPENED_A_SECOND = 2000;
-/** Milliseconds in which a subject whose streams all ended comes to rest. */
+/** Milliseconds until a subject is idle after all of its streams have ended. */
 const REST_MS = 1000;
 
-/** Seconds of a turn beside those in which events are counted. */
+/** Seconds of a turn in addition to the time in which events are counted. */
 export function toExtraSeconds(streams: number): number {
   return streams / OPENED_A_SECOND + SETTLE_SECONDS + REST_MS / 1000;
 }
 
-/** What `streams paced` prints; delays in microseconds. */
+/** The output of `streams paced`; delays in microseconds. */
 interface PacedReport {
   readonly events: number;
   readonly wrong: number;
@@ -37,10 +37,12 @@ interface PacedReport {
 }
 
 /**
- * Many open streams, each with so many events a second, whatever becomes of them (an open model).
+ * Measures many open streams with a fixed rate of events, which does not depend on their delivery
+ * (an open model).
  *
- * @param subject What is called
- * @param options Streams, events a second of each, how many of them speak together, seconds
+ * @param subject The called process
+ * @param options The number of streams, events a second of each, the number of streams that send
+ * together, seconds
  * @returns Microseconds of processor time for each event that arrived, and milliseconds from its
  * sending to its arrival
  */
@@ -60,7 +62,8 @@ export async function measurePaced(
     [join(CACHE, "streams"), "paced", String(subject.port), files.request, ...counts],
     streams / OPENED_A_SECOND + SETTLE_SECONDS + seconds + GRACE_SECONDS,
   );
-  await new Promise((resolve) => setTimeout(resolve, REST_MS)); // else they would close in somebody else's turn
+  // otherwise they would close during the turn of another subject
+  await new Promise((resolve) => setTimeout(resolve, REST_MS));
   const report: PacedReport = JSON.parse(output);
   const { events, wrong, cpuNs, coreBusy, loadBusy } = report;
   const cpuUs = cpuNs / 1000 / Math.max(1, events);

@@ -1,4 +1,4 @@
-/** What stands before the provider and is measured: bare proxies, the gateway, and its peers. */
+/** The measured processes in front of the provider: bare proxies, the gateway, and its peers. */
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { request } from "node:http";
@@ -16,39 +16,39 @@ import {
 import { CACHE, CORES, findPort, start, type Started } from "./machine.ts";
 import { PLAIN } from "./requests.ts";
 
-/** Milliseconds for a process to give its first right answer, and between two looks. */
+/** Milliseconds until a process must give its first correct answer, and between two attempts. */
 const READY_MS = 60_000;
 const LOOK_MS = 2;
-/** Bun's fetch makes 256 calls at once unless it is told otherwise; the gateway does not use it. */
+/** Bun's fetch makes 256 calls at once by default; the gateway does not use it. */
 const BUN_CAP = { BUN_CONFIG_MAX_HTTP_REQUESTS: "65535" };
 /**
- * Portkey's gateway, as its npm package comes; never a dependency. This version answers every
- * stream with a 500 ("TypeError: immutable" in its log), on Node 20 and 26.
+ * Portkey's gateway, as published on npm; never a dependency. This version answers every stream
+ * with a 500 ("TypeError: immutable" in its log), on Node 20 and 26.
  */
 const PORTKEY = { name: "@portkey-ai/gateway", version: "1.15.2" };
 
-/** Something that can be started and measured. */
+/** A process that can be started and measured. */
 export interface Subject {
   /** Such as `bare bun`, `gateway node 26`, `nginx`. */
   readonly name: string;
   /** The subject that it is compared with. */
   readonly base?: string;
-  /** Whether its answers are the provider's, byte for byte. */
+  /** True if it returns the provider's answers byte for byte. */
   readonly isExact: boolean;
   /**
-   * Whether it only shows what a runtime cannot do without: then it is measured where that is in
-   * question.
+   * True if it shows only the minimum that a runtime needs. It is then measured only where that
+   * matters.
    */
   readonly isFloor?: boolean;
-  /** Whether its runtime is an old one: then it is measured where a goal says so. */
+  /** True if its runtime is an old one. It is then measured only if there is a goal. */
   readonly isOld?: boolean;
-  /** Whether it is the load's side itself, for the others to be judged by. */
+  /** True if it is the load generator and provider alone, as the reference for the others. */
   readonly isReference?: boolean;
-  /** The same with a limit that callers reach, where it knows such a limit. */
+  /** The same process with a limit that callers reach, if it supports such a limit. */
   limited?(kind: LimitKind): Subject | undefined;
-  /** What callers send beside the body's own headers. */
+  /** Headers that callers send in addition to the body's own. */
   headers(upstream: string): Readonly<Record<string, string>>;
-  /** Command and variables, once the port is known. */
+  /** Command and environment variables, once the port is known. */
   command(
     port: number,
     upstream: string,
@@ -64,7 +64,7 @@ export interface RunningSubject {
   readonly process: Started;
   /** Milliseconds from its start to its first answer. */
   readonly startUpMs: number;
-  /** What measurements have made hot in it so far. */
+  /** The code that measurements have warmed up in it so far. */
   readonly heated: Set<string>;
 }
 
@@ -78,7 +78,7 @@ const RUN: Readonly<Record<RuntimeOnMachine["kind"], readonly string[]>> = {
 };
 
 /**
- * The runtimes that are compared: all, or those of these names, of which `node` is the newest Node.
+ * The runtimes that are compared: all, or those with the given names. `node` is the newest Node.
  */
 export function selectRuntimes(names: readonly string[] | undefined): RuntimeOnMachine[] {
   const found = findRuntimes();
@@ -90,8 +90,8 @@ export function selectRuntimes(names: readonly string[] | undefined): RuntimeOnM
 }
 
 /**
- * A small server on a runtime: `bare`, ten lines of what the runtime has, or `floor`, which does by
- * hand only what no gateway can leave out.
+ * A small server on a runtime: `bare`, ten lines with the runtime's own functions, or `floor`,
+ * which implements by hand only the parts that every gateway needs.
  */
 export function serverOn(
   folder: "bare" | "floor",
@@ -111,7 +111,10 @@ export function serverOn(
   };
 }
 
-/** For Node 20, which does not run TypeScript. @returns Path of the same server in JavaScript */
+/**
+ * Compiles a server for Node 20, which does not run TypeScript. @returns Path of the JavaScript
+ * file
+ */
 function toJavaScript(source: string): string {
   const outfile = join(CACHE, `${source.replaceAll(/\W+/g, "-")}.mjs`);
   buildSync({
@@ -130,9 +133,9 @@ function toJavaScript(source: string): string {
  *
  * @param runtime The runtime
  * @param file Path of the one file
- * @param keys How many gateway keys there are
- * @param options Under how many addresses it calls the provider, and the limit that callers are to
- * reach; or its limits, and the Redis that they are counted in
+ * @param keys The number of gateway keys
+ * @param options The number of the provider's addresses, and the limit that callers reach; or all
+ * limits, and the Redis that counts them
  */
 export function gatewayOn(
   runtime: RuntimeOnMachine,
@@ -169,7 +172,7 @@ export function gatewayOn(
 }
 
 /**
- * Replaces every {{name}} in a peer's configuration, and writes it into a directory of its own.
+ * Replaces every {{name}} in a peer's configuration, and writes it into a new directory.
  * @returns The file and its directory
  */
 function fillIn(
@@ -189,7 +192,8 @@ function fillIn(
 }
 
 /**
- * A peer of Debian's: where its binary may be, its configuration, and how that one puts a limit.
+ * A peer from a Debian package: the places of its binary, its configuration, and how that
+ * configuration sets a limit.
  */
 interface Peer {
   readonly name: string;
@@ -219,7 +223,7 @@ const NGINX: Peer = {
   },
   command: (binary, path, directory) => [binary, "-c", path, "-p", directory],
 };
-/** What HAProxy must do before it can count the calls of a key. */
+/** Directive that HAProxy needs before it can count the calls of a key. */
 const HAPROXY_TRACK = "http-request track-sc0 req.fhdr(gateway-auth) table counts\n  ";
 
 function findPeer(peer: Peer, limit?: LimitKind): Subject[] {
@@ -245,9 +249,9 @@ function findPeer(peer: Peer, limit?: LimitKind): Subject[] {
   }];
 }
 
-/** HAProxy, where the machine has it. */
+/** HAProxy, if the machine has it. */
 export const findHaproxy = (): Subject[] => findPeer(HAPROXY);
-/** nginx, where the machine has it. */
+/** nginx, if the machine has it. */
 export const findNginx = (): Subject[] => findPeer(NGINX);
 
 /** Portkey's gateway on Node, installed on the first run. */
@@ -279,9 +283,7 @@ export function installPortkey(node: RuntimeOnMachine): Subject {
   };
 }
 
-/**
- * One plain call; resolves with the answer's text, or with nothing where there is no right answer.
- */
+/** Makes one plain call. Resolves with the text of a correct answer, or with `undefined`. */
 export function callOnce(
   port: number,
   headers: Readonly<Record<string, string>>,
@@ -344,7 +346,7 @@ export async function startSubject(subject: Subject, upstream: string): Promise<
   };
 }
 
-/** The version that a runtime tells of itself. */
+/** The version that a runtime prints. */
 export function readVersion(command: string): string {
   const text = execFileSync(command, ["--version"], { stdio: ["ignore", "pipe", "pipe"] })
     .toString();

@@ -1,11 +1,11 @@
 /**
- * Measures what limits cost the supervisor of `serve --workers 2`: its CPU for each call through
- * two workers, which asks it for a decision, settles it and reports its usage. Nothing else is done
- * there. By turns without and with a limit of tokens, on Node and Bun, under wrk with 64
- * connections.
+ * Measures the cost of limits for the supervisor of `serve --workers 2`: its CPU for each call
+ * through two workers, which ask it for a decision, settle it and report its usage. The supervisor
+ * does nothing else. It runs alternately without and with a limit of tokens, on Node and Bun, under
+ * wrk with 64 connections.
  *
  * Usage: `npm run build && node scripts/bench/supervisor_cost.ts [FILE [OTHER_FILE]]`, with the
- * gateways to compare, `dist/sallyport.js` if left out. Ends with 1 if a call costs 15 us or more.
+ * gateways to compare, `dist/sallyport.js` if left out. Ends with 1 if a call costs 15 µs or more.
  */
 import { createHash } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -17,7 +17,7 @@ import { CACHE, CORES, findPort, pinSelf, start } from "./machine.ts";
 import { PLAIN } from "./requests.ts";
 import { callOnce, type RunningSubject, selectRuntimes } from "./subjects.ts";
 
-/** The goal. Microseconds. */
+/** The goal, in microseconds. */
 const GOAL = 15;
 const ROUNDS = 5;
 const SECONDS = 2;
@@ -102,7 +102,7 @@ for (const { kind, label, command } of selectRuntimes(["node", "bun"])) {
       const options = { expected, connections: CONNECTIONS, seconds: SECONDS };
       const { details, wrong, example } = await measureThroughput(subject, PLAIN, options);
       if (wrong > 0) throw new Error(`${subject.name}: ${wrong} wrong answers, such as ${example}`);
-      if (round > 0) costs[index]?.push(details.cpuUs ?? NaN); // the first is its warm-up
+      if (round > 0) costs[index]?.push(details.cpuUs ?? NaN); // the first round is the warm-up
     }
   }
   for (const [index, { name, process: { stop } }] of subjects.entries()) {

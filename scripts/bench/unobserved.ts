@@ -1,5 +1,6 @@
 /**
- * The one file without what watches exchanges: to see what log, metrics and the rest of it cost.
+ * The one file without the code that observes exchanges, to measure the cost of log, metrics and
+ * the rest.
  */
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -26,7 +27,7 @@ const withoutObservers: Plugin = {
 };
 
 /**
- * Builds it.
+ * Builds the file.
  *
  * @returns Its path
  */

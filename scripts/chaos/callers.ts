@@ -1,5 +1,5 @@
 /**
- * Callers of many moods: the `openai` client library, and raw sockets that do what no library
+ * Callers of many kinds: the `openai` client library, and raw sockets that misbehave as no library
  * would.
  */
 import { Buffer } from "node:buffer";
@@ -10,24 +10,24 @@ import { toRawRequest } from "../../tests/support/tcp_peer.ts";
 import type { Random } from "./random.ts";
 import { COMPLETE_MOODS, type Mood, MOODS } from "./upstreams.ts";
 
-/** Milliseconds after which a raw caller leaves, whatever happens. */
+/** Milliseconds after which a raw caller leaves in any case. */
 const PATIENCE_MS = 8_000;
-/** Wrong keys shown on one connection, one after another. */
+/** Wrong keys sent on one connection, one after another. */
 const FLOOD = 40;
 
 const pause = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
 
-/** What the callers share. */
+/** State that the callers share. */
 export interface Scene {
   /** Addresses of the two hosts, without `/v1`. */
   readonly a: string;
   readonly b: string;
   readonly key: string;
-  /** Whether to go on. */
+  /** True while callers should continue. */
   isOn: boolean;
-  /** Notes what became of a call. */
+  /** Records the outcome of a call. */
   note(row: string, outcome: string): void;
-  /** Notes a broken promise. */
+  /** Records a broken guarantee. */
   violate(what: string): void;
   /** Request ids that callers saw. */
   readonly ids: Set<string>;
@@ -45,7 +45,7 @@ function toClient(scene: Scene, url: string): OpenAI {
 
 const messages = [{ role: "user" as const, content: "Hi" }];
 
-/** A plain call; whether its answer is complete. */
+/** Makes a plain call. True if its answer is complete. */
 async function callPlain(
   client: OpenAI,
   scene: Scene,
@@ -59,8 +59,8 @@ async function callPlain(
 }
 
 /**
- * A streamed call; whether the stream said that it is complete. A clean end is all that the library
- * asks for.
+ * Makes a streamed call. True if the stream reported its completion. The library only requires a
+ * clean end.
  */
 async function callStream(
   client: OpenAI,
@@ -82,7 +82,7 @@ function describeError(error: unknown): string {
   if (error instanceof OpenAI.APIUserAbortError) return "left";
   if (error instanceof OpenAI.APIConnectionError) return "connection broke";
   if (error instanceof OpenAI.APIError) return error.code ?? `status ${error.status}`;
-  // The word of Node's fetch for an answer that broke off after its header.
+  // The error of Node's fetch for an answer that broke off after its header.
   return error instanceof TypeError || error instanceof SyntaxError
     ? "answer broke off"
     : String(error);
@@ -108,7 +108,7 @@ async function callLibrary(
       model,
       controller.signal,
     );
-    // The library ends an aborted stream without a word.
+    // The library ends an aborted stream without an error.
     outcome = isComplete ? "complete" : controller.signal.aborted ? "left" : "incomplete";
   } catch (error) {
     outcome = controller.signal.aborted ? "left" : describeError(error);
@@ -124,7 +124,7 @@ async function callLibrary(
 
 const kindOf = (isStream: boolean) => isStream ? "stream" : "plain";
 
-/** Calls the healthy provider all the time, and is never to see an error. */
+/** Calls the healthy provider all the time, and must never get an error. */
 export async function callSteadily(scene: Scene, random: Random): Promise<void> {
   const client = toClient(scene, scene.a);
   while (scene.isOn) {
@@ -179,7 +179,7 @@ function openSocket(url: string, text: string): RawCaller {
   return { socket, received: () => Buffer.concat(chunks).toString("latin1"), closed };
 }
 
-/** Leaves, as people (FIN) or as machines that crash (RST). */
+/** Disconnects, normally (FIN) or like a crashed machine (RST). */
 function leave(socket: Socket, random: Random): void {
   if (random.chance(0.5) && !socket.connecting) socket.resetAndDestroy();
   else socket.destroy();
@@ -215,7 +215,7 @@ async function leaveInAnswer(
   return "left";
 }
 
-/** Reads nothing for a while, then all of it, and judges it as a client library would. */
+/** Reads nothing for a while, then everything. Judges the answer as a client library would. */
 async function stallReading(
   scene: Scene,
   random: Random,
@@ -234,14 +234,14 @@ async function stallReading(
   if (!isStream) return "answered or cut";
   if (text.includes("data: [DONE]")) return "complete";
   if (text.includes('data: {"error":')) return "error event";
-  // The terminating chunk is what makes a body end cleanly.
+  // Only the terminating chunk ends a body cleanly.
   if (text.endsWith("\r\n0\r\n\r\n")) {
     scene.violate("a raw caller saw an incomplete stream end cleanly");
   }
   return "connection broke";
 }
 
-/** Says it will send more than it does. */
+/** Announces a longer body than it sends. */
 async function sendHalf(
   _scene: Scene,
   random: Random,
@@ -305,7 +305,7 @@ const ACTS: readonly [readonly [string, Act], ...(readonly [string, Act])[]] = [
   ["bad keys", floodBadKeys],
 ];
 
-/** A raw socket that misbehaves, towards either host. */
+/** A raw socket that misbehaves, on either host. */
 export async function misbehave(scene: Scene, random: Random): Promise<void> {
   while (scene.isOn) {
     const isHealthy = random.chance(0.5);

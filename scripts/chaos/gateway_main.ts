@@ -1,9 +1,9 @@
 /**
- * A gateway as a process of its own, with its real listeners, that tells whoever started it how it
- * is.
+ * A gateway as a separate process, with its real listeners, that reports its state to its parent
+ * process.
  *
  * The first line on stdin is a {@link Setup}; after that `stats` is answered with {@link Stats},
- * `close` ends the process in good order. Every answer is one line of JSON on stdout.
+ * and `close` ends the process gracefully. Every answer is one line of JSON on stdout.
  */
 import process from "node:process";
 import { createInterface } from "node:readline";
@@ -28,61 +28,64 @@ import type { TlsIdentity } from "../../src/serve/listener.ts";
 import { createDurableExchanges, embedDurable } from "../../src/steps/durable/setup.ts";
 import { RedisClient } from "../../src/storage/redis_client.ts";
 
-/** What to start. Each provider has a listener, and so a host, of its own. */
+/** The configuration to start with. Each provider has a separate listener and host. */
 export interface Setup {
   /** Settings of each provider, without `hosts`. */
   readonly providers: Readonly<Record<string, ProviderInput>>;
   readonly key: string;
-  /** Another gateway key. */
+  /** A second gateway key. */
   readonly otherKey?: string;
   readonly limits: Readonly<Record<string, unknown>>;
   readonly bodyTimeMs: number;
-  /** With it there is one more listener, `tls`, that speaks TLS. */
+  /** With it there is one more listener, `tls`, which accepts TLS. */
   readonly tls?: TlsIdentity;
-  /** Whether to say each settled exchange, which costs time. */
+  /** True if each settled exchange is reported, which costs time. */
   readonly tellsSettled: boolean;
-  /** Redis for recordings of durable exchanges; left out, they are in memory. */
+  /** Redis for recordings of durable exchanges; without it, they are in memory. */
   readonly redis?: string;
 }
 
-/** What is told of a settled exchange. */
+/** The reported fields of a settled exchange. */
 export type Settled = Pick<
   ExchangeRecord,
   "id" | "outcome" | "status" | "code" | "provider" | "retries"
 >;
 
-/** How it is, after a garbage collection. */
+/** The state of the gateway, after a garbage collection. */
 export interface Stats {
   /** Requests that reached the handler, and exchanges that were settled. */
   readonly begun: number;
   readonly settled: number;
-  /** By the gateway's own count. */
+  /** Open exchanges, according to the gateway's own counter. */
   readonly open: number;
-  /** Places of the key's limit of concurrency that are held. */
+  /** Leases of the key's limit of concurrency that are in use. */
   readonly leases: number;
   /** Durable exchanges that run, and the bytes of all recordings in memory. */
   readonly recordings: { readonly running: number; readonly bytes: number };
-  /** Bytes. */
+  /** Resident memory in bytes. */
   readonly rss: number;
   readonly heap: number;
   readonly external: number;
 }
 
-/** One line. */
+/** One line of the output. */
 export type Message =
   | { readonly type: "ready"; readonly urls: Readonly<Record<string, string>> }
   | { readonly type: "settled"; readonly record: Settled }
   | { readonly type: "stats"; readonly stats: Stats }
   | { readonly type: "crash"; readonly text: string };
 
-/** Limits that are never reached: what they hold is counted all the same. */
+/** Limits that are never reached, but are counted. */
 const MANY = 1_000_000;
 const KEY_LIMITS = { requests: "1G/h", tokens: "1G/h", concurrency: MANY };
 
 declare const Bun: { gc(isForced: boolean): void } | undefined;
 declare const gc: (() => void) | undefined;
 
-/** Twice, a turn apart: what a finaliser lets go is collected by the second one. */
+/**
+ * Collects twice, one turn of the event loop apart: the second collection frees the objects that
+ * finalisers released.
+ */
 async function collectGarbage(): Promise<void> {
   for (let round = 0; round < 2; round++) {
     if (typeof Bun !== "undefined") Bun.gc(true);
@@ -95,7 +98,7 @@ function tell(message: Message): void {
   process.stdout.write(JSON.stringify(message) + "\n");
 }
 
-/** Opens the durable exchanges of the gateway, if any call can be recorded. */
+/** Opens the store of durable exchanges, if a call can be recorded. */
 async function openRecordings(
   config: Config,
   redis: string | undefined,
@@ -114,7 +117,7 @@ async function start(
   { providers, key, otherKey, limits, bodyTimeMs, tls, tellsSettled, redis }: Setup,
 ) {
   const counts = { begun: 0, settled: 0 };
-  // The hosts hold ports, which are known only once the listeners are open.
+  // The hosts need ports, which are known only once the listeners are open.
   const built: { gateway?: Gateway } = {};
   const ready = (): Gateway => {
     if (built.gateway === undefined) throw new Error("Cannot answer: the gateway is not built yet");
@@ -209,5 +212,5 @@ lines.on("line", async (line) => {
     process.exit(0);
   }
 });
-// Whoever started it is gone.
+// The parent process has ended.
 lines.on("close", () => process.exit(0));

@@ -1,4 +1,4 @@
-/** Bundles {@link ./gateway_main.ts}, starts it on a runtime, and talks to it. */
+/** Bundles {@link ./gateway_main.ts}, starts it on a runtime, and communicates with it. */
 import { spawn } from "node:child_process";
 import { mkdirSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
@@ -10,26 +10,26 @@ import type { RuntimeOnMachine } from "../runtimes.ts";
 import type { Message, Settled, Setup, Stats } from "./gateway_main.ts";
 
 const CACHE = join(".cache", "chaos");
-/** Milliseconds for an answer of the process. */
+/** Milliseconds within which the process must answer. */
 const ANSWER_MS = 20_000;
-/** So that memory is measured after a collection, not before one. */
+/** Arguments that allow a garbage collection before memory is measured. */
 const GC_ARGS: Readonly<Record<RuntimeOnMachine["kind"], readonly string[]>> = {
   bun: ["run"],
   deno: ["run", "-A", "--no-lock", "--no-config", "--v8-flags=--expose-gc"],
   node: ["--expose-gc"],
 };
 
-/** A gateway that runs. */
+/** A running gateway. */
 export interface GatewayProcess {
   readonly pid: number;
   /** Returns the address of a provider's host, without `/v1`. @throws If there is no such host */
   urlOf(provider: string): string;
-  /** What was settled, where the setup asked for it. */
+  /** Settled exchanges, if the setup requested them. */
   readonly settled: Settled[];
-  /** What it reported of errors that nobody caught, and what it wrote to stderr. */
+  /** Its reports of uncaught errors, and its stderr. */
   readonly complaints: string[];
   stats(): Promise<Stats>;
-  /** Ends it in good order, or else by force. */
+  /** Ends it gracefully, or else by force. */
   close(): Promise<void>;
 }
 
@@ -105,7 +105,7 @@ export async function startGateway(
   };
 }
 
-/** Open file descriptors of a process, by what they are; nothing where there is no `/proc`. */
+/** Open file descriptors of a process, by their kind; `undefined` without `/proc`. */
 export function countFiles(pid: number): number | undefined {
   try {
     return readdirSync(`/proc/${pid}/fd`).length;

@@ -1,9 +1,9 @@
 /**
  * Worker thread that does harm to a gateway, one kind at a time, while `scripts/bystanders.ts`
- * looks at everybody else.
+ * measures the other callers.
  *
- * It first tells the addresses of its providers, is given those of the gateway, and then begins and
- * ends a kind of harm as it is told.
+ * It first reports the addresses of its providers and receives those of the gateway. After that it
+ * starts and ends a kind of harm on each order.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { connect, type Socket } from "node:net";
@@ -33,17 +33,16 @@ const HELD_BODY_BYTES = 4_000_000;
 const HALF_HANDSHAKES = 500;
 const ANNOUNCED_BODIES = 16;
 /**
- * The first bytes of a TLS record that goes on (RFC 8446 §5.1: handshake, version, a length of
- * 512).
+ * The first bytes of an incomplete TLS record (RFC 8446 §5.1: handshake, version, a length of 512).
  */
 const TLS_START = "\x16\x03\x01\x02\x00";
 const WRONG_KEYS_A_SECOND = 10_000;
 const WRONG_KEY_SOCKETS = 64;
 const TICK_MS = 1;
 const AT_ONCE = 100;
-/** Who was turned away comes again within so long: not all in the same instant. Milliseconds. */
+/** Milliseconds within which refused connections are opened again, spread over this time. */
 const AGAIN_MS = 500;
-/** What a beginning costs is over after so long: buffers of the kernel are full. Milliseconds. */
+/** Milliseconds until the cost of starting is over: the buffers of the kernel are full. */
 const SETTLE_MS = 2000;
 const FAILURES: readonly [Mood, ...Mood[]] = [
   "reset_early",
@@ -88,8 +87,8 @@ const request = (url: string, body: string, more: Record<string, string> = {}) =
 const withMood = (body: string, model: string) => JSON.stringify({ ...JSON.parse(body), model });
 
 /**
- * As many connections as wanted, each made anew when it ends; resolves when all have begun and come
- * to rest.
+ * Keeps a number of connections open and replaces each one that ends. Resolves when all are open
+ * and idle.
  */
 async function keepOpen(count: number, make: (place: number) => Socket): Promise<void> {
   const renew = (place: number): Promise<void> =>
@@ -118,7 +117,7 @@ function slowCaller(place: number): Socket {
   return socket;
 }
 
-/** A stream whose body is large; it stays open. */
+/** A stream with a large body; it stays open. */
 function holdBody(): Socket {
   const { messages, ...rest } = JSON.parse(STREAM_BODY);
   const large = [{ ...messages[0], content: "x".repeat(HELD_BODY_BYTES) }];
@@ -126,14 +125,14 @@ function holdBody(): Socket {
   return open(target.c, request(target.c, body, { connection: "keep-alive" }));
 }
 
-/** A body of which nearly nothing comes. */
+/** A large announced body, of which only a few bytes are sent. */
 function announceBody(): Socket {
   const bytes = BODY_MEMORY_BYTES / ANNOUNCED_BODIES;
   const more = { "gateway-auth": `Bearer ${target.otherKey}`, "content-length": String(bytes) };
   return open(target.a, request(target.a, "{", more));
 }
 
-/** Calls `act` so many times a second, as evenly as the timer allows. */
+/** Calls `act` a number of times a second, as evenly as the timer allows. */
 function pace(aSecond: number, act: () => void): void {
   const started = performance.now();
   let done = 0;
@@ -146,7 +145,7 @@ function pace(aSecond: number, act: () => void): void {
 
 let flood: { child: ChildProcess; told: Promise<string> } | undefined;
 
-/** By wrk: a generator in this process would measure its own pauses. */
+/** Uses wrk: a generator in this process would measure its own pauses. */
 function floodWrongKeys(): void {
   const delayMs = Math.floor(WRONG_KEY_SOCKETS / WRONG_KEYS_A_SECOND * 1000);
   const script = fileURLToPath(new URL("wrong_keys.lua", import.meta.url));
@@ -176,12 +175,12 @@ function floodWrongKeys(): void {
   flood = { child, told };
 }
 
-/** What the flood came to, if there was one. */
+/** Ends the flood, if there is one, and returns its result. */
 async function endFlood(): Promise<Refusals | undefined> {
   if (flood === undefined) return undefined;
   const { child, told } = flood;
   flood = undefined;
-  child.kill("SIGINT"); // it then tells what it counted
+  child.kill("SIGINT"); // it then prints its counts
   const line = (await told).split("\n").find((text) => text.startsWith("{"));
   if (line === undefined) {
     throw new Error("Cannot flood with wrong keys: install wrk (Debian: apt-get install wrk)");

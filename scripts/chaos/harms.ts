@@ -1,6 +1,6 @@
-/** The kinds of harm that {@link ./harm_worker.ts} does, and how it is talked to. */
+/** The kinds of harm that {@link ./harm_worker.ts} does, and its messages. */
 
-/** Kinds of harm, with what they are. */
+/** Kinds of harm, with their descriptions. */
 export const HARMS = {
   "idle streams": "1,000 open streams that say nothing",
   "wrong keys": "10,000 wrong gateway keys a second, half of them well-formed",
@@ -15,53 +15,53 @@ export const HARMS = {
   "announced bodies":
     "16 connections of another key that together announce as much as all bodies may hold, and send a byte each",
 } as const;
-/** One of them. */
+/** A kind of harm. */
 export type Harm = keyof typeof HARMS;
 
-/** Whom the worker harms. */
+/** The gateway that the worker harms. */
 export interface Target {
-  /** The gateway key of bystanders and harmful callers alike. */
+  /** The gateway key of bystanders and harmful callers. */
   readonly key: string;
-  /** One of harmful callers alone. */
+  /** The gateway key of harmful callers only. */
   readonly otherKey: string;
   /**
-   * Address of the host of each provider: that of the bystanders, one that fails, one that is
+   * Address of the host of each provider: the bystanders' provider, one that fails, and one that is
    * silent.
    */
   readonly a: string;
   readonly b: string;
   readonly c: string;
-  /** A listener that speaks TLS. */
+  /** A listener that accepts TLS. */
   readonly tls: string;
 }
 
-/** The memory for bodies of the gateway that is harmed. */
+/** The memory for bodies of the harmed gateway. */
 export const BODY_MEMORY_BYTES = 64_000_000;
 
-/** Models for which the bystanders' own provider fails. */
+/** Models for which the bystanders' provider fails. */
 export const FAILING_MODELS = ["resets", "unavailable"] as const;
 
-/** What the worker is told. */
+/** Orders to the worker. */
 export type HarmOrder =
   | ({ readonly type: "target" } & Target)
   | { readonly type: "begin"; readonly harm: Harm }
   | { readonly type: "end" };
 
-/** Answers to wrong keys: how many a second, and how long they took. */
+/** Answers to wrong keys: their rate per second, and their latency. */
 export interface Refusals {
   readonly perSecond: number;
   readonly p50Ms: number;
   readonly p99Ms: number;
 }
 
-/** What it tells. */
+/** Reports of the worker. */
 export type HarmReport =
   | { readonly type: "providers"; readonly chaotic: string; readonly quiet: string }
   | { readonly type: "begun" }
   | {
     readonly type: "ended";
-    /** What became of a flood of wrong keys. */
+    /** The result of a flood of wrong keys. */
     readonly refusals: Refusals | undefined;
-    /** What went otherwise than it should. */
+    /** Descriptions of unexpected results. */
     readonly complaints: readonly string[];
   };

@@ -1,6 +1,6 @@
 /**
- * The runner of the long runs: reads their options, starts and ends what they need, and says what
- * went wrong.
+ * The runner of the long runs: reads their options, starts and stops their processes, and prints
+ * failures.
  */
 import { Agent, request as requestHttp } from "node:http";
 import process from "node:process";
@@ -22,11 +22,13 @@ export const HEADERS: Readonly<Record<string, string>> = {
 /** Complaints of the gateway's process that are printed. */
 const MAX_COMPLAINTS = 5;
 
-/** Waits. */
+/** Resolves after some milliseconds. */
 export const pause = (ms: number): Promise<void> =>
   new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Waits until something is so, or time is up; returns whether it came to be so. */
+/**
+ * Waits until a condition is true, or the time is up. Resolves with true if the condition was met.
+ */
 export async function waitFor(isSo: () => boolean, ms: number): Promise<boolean> {
   for (const end = performance.now() + ms; !isSo();) {
     if (performance.now() > end) return false;
@@ -35,12 +37,12 @@ export async function waitFor(isSo: () => boolean, ms: number): Promise<boolean>
   return true;
 }
 
-/** Bytes as megabytes, for people. */
+/** Formats bytes as megabytes. */
 export function toMB(bytes: number): string {
   return `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
-/** An option that takes a whole number from 1 on. */
+/** An option whose value is a whole number of at least 1. */
 interface Count {
   readonly fallback: number;
   readonly max: number;
@@ -58,9 +60,9 @@ function findRuntime(name: string): RuntimeOnMachine {
 export class LongRun<Name extends string, Text extends string = never> {
   /** The runtime of the gateway. */
   readonly runtime: RuntimeOnMachine;
-  /** The numbers that were asked for. */
+  /** The values of the numeric options. */
   readonly counts: Readonly<Record<Name, number>>;
-  /** The texts that were given. */
+  /** The values of the text options. */
   readonly texts: Readonly<Partial<Record<Text, string>>>;
   readonly #problems = new Map<string, number>();
   readonly #closing: (() => unknown)[] = [];
@@ -69,8 +71,8 @@ export class LongRun<Name extends string, Text extends string = never> {
   /**
    * Reads the command line.
    *
-   * @param counts Options that take a number
-   * @param texts Options that take a text
+   * @param counts Numeric options
+   * @param texts Text options
    */
   constructor(counts: Readonly<Record<Name, Count>>, texts: readonly Text[] = []) {
     const names = ["runtime", ...Object.keys(counts), ...texts];
@@ -86,12 +88,12 @@ export class LongRun<Name extends string, Text extends string = never> {
     this.counts = Object.fromEntries(numbers) as Record<Name, number>;
   }
 
-  /** Ends something when the run is over; what came last ends first. */
+  /** Registers a cleanup for the end of the run; the last one runs first. */
   closeLater(close: () => unknown): void {
     this.#closing.push(close);
   }
 
-  /** Takes something over that is to be closed when the run is over. */
+  /** Closes something at the end of the run. @returns The same object */
   own<Owned extends { close(): unknown }>(owned: Owned): Owned {
     this.closeLater(() => owned.close());
     return owned;
@@ -100,7 +102,7 @@ export class LongRun<Name extends string, Text extends string = never> {
   /**
    * Starts the gateway.
    *
-   * @param setup What differs from one with a single key and no limits
+   * @param setup Differences from a gateway with a single key and no limits
    */
   async startGateway(setup: Partial<Setup> & Pick<Setup, "providers">): Promise<GatewayProcess> {
     const usual = { key: KEY, limits: {}, bodyTimeMs: 60_000, tellsSettled: false };
@@ -109,13 +111,13 @@ export class LongRun<Name extends string, Text extends string = never> {
     return gateway;
   }
 
-  /** Notes that something went wrong. */
+  /** Records a failure. */
   fail(problem: string): void {
     this.#problems.set(problem, (this.#problems.get(problem) ?? 0) + 1);
   }
 
   /**
-   * Does what the run is about, ends everything, says what went wrong, and ends the process.
+   * Runs `act`, cleans up, prints the failures, and exits.
    *
    * @param act The run
    */
@@ -138,21 +140,21 @@ export class LongRun<Name extends string, Text extends string = never> {
   }
 }
 
-/** Makes good calls over kept connections. */
+/** Makes well-behaved calls over keep-alive connections. */
 export class SteadyCaller {
   readonly #target: URL;
   readonly #agent: Agent;
 
   /**
    * @param url The host, without `/v1`
-   * @param maxSockets How many connections it makes at most
+   * @param maxSockets The maximum number of its connections
    */
   constructor(url: string, maxSockets: number = Infinity) {
     this.#target = new URL("/v1/chat/completions", url);
     this.#agent = new Agent({ keepAlive: true, maxSockets });
   }
 
-  /** One call; resolves whether its answer was whole. */
+  /** Makes one call. Resolves with true if its answer was complete. */
   call(isStream: boolean): Promise<boolean> {
     return new Promise((resolve) => {
       const options = { method: "POST", agent: this.#agent, headers: HEADERS, timeout: 30_000 };

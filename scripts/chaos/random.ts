@@ -1,10 +1,10 @@
-/** Chance that can be had again: a small generator with a seed (mulberry32). */
+/** Reproducible random numbers: a small generator with a seed (mulberry32). */
 
-/** A source of chance. */
+/** A source of random numbers. */
 export interface Random {
-  /** From 0 on, below 1. */
+  /** Returns a number of at least 0 and below 1. */
   next(): number;
-  /** A whole number from 0 on, below the limit. */
+  /** Returns a whole number of at least 0 and below the limit. */
   below(limit: number): number;
   chance(probability: number): boolean;
   pick<Item>(items: readonly [Item, ...Item[]]): Item;

@@ -1,13 +1,13 @@
 /**
- * Stand-in providers: a healthy one, one whose streams fall silent, and one of many moods. Each
- * counts its open calls.
+ * Stand-in providers: a healthy one, one whose streams fall silent, and one that behaves in many
+ * ways. Each counts its open calls.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { chunk, COMPLETION, stream } from "../../tests/support/provider.ts";
 import { createRandom } from "./random.ts";
 
-/** What the chaotic provider may do to a call; the caller names it as the model. */
+/** The behaviours of the chaotic provider; the caller names one as the model. */
 export const MOODS = [
   "good",
   "hang",
@@ -23,19 +23,19 @@ export const MOODS = [
   "drip",
   "huge",
 ] as const;
-/** One of them. */
+/** A behaviour of the chaotic provider. */
 export type Mood = typeof MOODS[number];
 
-/** Moods after which a caller may have seen a complete answer. */
+/** Behaviours after which a caller may have received a complete answer. */
 export const COMPLETE_MOODS: ReadonlySet<string> = new Set<Mood>(["good", "drip", "huge"]);
 
-/** A stand-in that listens. */
+/** A stand-in provider that listens. */
 export interface Upstream {
   /** Base URL, with `/v1`. */
   readonly url: string;
-  /** Calls that have arrived and are not over. */
+  /** Returns the number of open calls. */
   open(): number;
-  /** Calls that have arrived. */
+  /** Returns the number of calls so far. */
   calls(): number;
   closeIdle(): void;
   close(): Promise<void>;
@@ -105,17 +105,17 @@ function answerWell(response: ServerResponse, isStream: boolean): void {
   response.writeHead(200, { "content-type": "application/json" }).end(COMPLETION);
 }
 
-/** Answers every call at once and well. */
+/** Answers every call correctly and at once. */
 export async function startHealthy(): Promise<Upstream> {
   return (await listen((response, { isStream }) => answerWell(response, isStream))).upstream;
 }
 
-/** Answers with one event, and then nothing. */
+/** Answers with one event and then sends nothing. */
 export async function startQuiet(): Promise<Upstream> {
   return (await listen((response) => void beginEvents(response).write(chunk("One")))).upstream;
 }
 
-/** The first part of an answer that never gets its second. */
+/** Sends the first part of an answer, and never the second. */
 function answerPartly(response: ServerResponse, isStream: boolean): void {
   if (isStream) {
     beginEvents(response).write(chunk("One") + chunk(" two"));
@@ -128,7 +128,7 @@ function answerPartly(response: ServerResponse, isStream: boolean): void {
   }
 }
 
-/** Says something every so often, until the call is over or the count is reached. */
+/** Sends a piece at intervals, until the call is over or the count is reached. */
 async function drip(
   response: ServerResponse,
   text: string,
@@ -196,13 +196,13 @@ const ACTS: Readonly<Record<Mood, (response: ServerResponse, isStream: boolean) 
   huge: answerHugely,
 };
 
-/** A chaotic provider, and what makes its port refuse connections. */
+/** A chaotic provider, with a function that makes its port refuse connections. */
 export interface Chaotic extends Upstream {
-  /** Nobody listens for so many milliseconds; calls that are under way go on. */
+  /** Stops listening for some milliseconds; open calls continue. */
   leave(ms: number): Promise<void>;
 }
 
-/** Does to each call what its model says. */
+/** Starts a provider that behaves as the model of each call says. */
 export async function startChaotic(seed: number): Promise<Chaotic> {
   const random = createRandom(seed);
   const { server, upstream, restart } = await listen(async (response, { isStream, mood }) => {
@@ -216,7 +216,7 @@ export async function startChaotic(seed: number): Promise<Chaotic> {
       server.close();
       server.closeIdleConnections();
       await pause(ms);
-      // Another connection may have been given the port meanwhile.
+      // Another connection may have received the port in the meantime.
       for (let attempt = 0; attempt < 50; attempt++) {
         try {
           return await restart();

@@ -4,7 +4,7 @@ import { rmSync } from "node:fs";
 import process from "node:process";
 import { findRuntimes } from "../runtimes.ts";
 
-/** @param folder Is filled with pages of HTML; nothing is downloaded for that */
+/** @param folder Receives the HTML pages; nothing is downloaded */
 export function writeApi(folder: string): void {
   const deno = findRuntimes().find(({ kind }) => kind === "deno")?.command;
   if (deno === undefined) {

@@ -2,7 +2,7 @@
 import { globSync, readFileSync } from "node:fs";
 import { type Part, toTable } from "./parts.ts";
 
-/** What each row is about. A test that proves one is called `behaviour: <row> (<column>)`. */
+/** The subject of each row. A test that proves one is called `behaviour: <row> (<column>)`. */
 export const ROWS: Readonly<Record<string, string>> = {
   "abort":
     "the caller leaves, in a stream or before an answer: the provider's connection is closed at once",
@@ -31,7 +31,7 @@ export const COLUMNS: readonly string[] = [
   "Astro",
 ];
 
-/** Why something is not tested: in a whole column, or in one of its rows. */
+/** The reason for a gap: a whole column, or one of its rows, is not tested. */
 interface Gap {
   readonly column: string;
   readonly row?: string;
@@ -48,7 +48,7 @@ const GAPS: readonly Gap[] = [
 
 type Mark = "yes" | "no" | "–";
 
-/** What reports prove of each case, by its name: `no` as soon as it failed once. */
+/** The result of each case, by its name: `no` if it failed in any report. */
 function marksOf(reports: readonly string[]): Map<string, Mark> {
   const marks = new Map<string, Mark>();
   for (const report of reports) {
@@ -68,9 +68,9 @@ function marksOf(reports: readonly string[]): Map<string, Mark> {
 
 /**
  * @param reports JUnit, each as a text
- * @param gaps What is known not to be tested
+ * @param gaps The known gaps
  * @returns The table, and notes on its gaps
- * @throws For a gap that nobody explains, and for an explanation that nothing needs
+ * @throws For a gap without an explanation, and for an explanation without a gap
  */
 export function toBehaviours(reports: readonly string[], gaps: readonly Gap[] = GAPS): string {
   const marks = marksOf(reports);

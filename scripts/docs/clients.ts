@@ -12,13 +12,13 @@ import {
 } from "../../tests/support/library_methods.ts";
 import { type Part, toTable } from "./parts.ts";
 
-/** Where each library comes from. */
+/** The package of each library. */
 const PACKAGES: Readonly<Record<LibraryName, string>> = {
   openai: "openai",
   anthropic: "@anthropic-ai/sdk",
 };
 
-/** A method, and what the gateway makes of its calls. */
+/** A method, with the operation that the gateway recognises in its calls. */
 interface Placed {
   readonly name: string;
   readonly operations: readonly string[];
@@ -43,8 +43,8 @@ async function place({ name, calls }: LibraryMethod): Promise<Placed> {
 }
 
 /**
- * One row for methods of one resource that are allowed together; one for the whole resource where
- * all of them are.
+ * Rows of a resource: one row for the methods that the same group allows, or one for the whole
+ * resource if all methods have the same group.
  */
 function toRows(resource: string, methods: readonly Placed[]): string[][] {
   const toRow = (label: string, of: readonly Placed[]) => [
@@ -94,7 +94,7 @@ async function makeTable(library: LibraryName): Promise<string> {
   ].join("\n\n");
 }
 
-// The router answers later.
+// The router answers asynchronously.
 const [openai, anthropic] = await Promise.all([makeTable("openai"), makeTable("anthropic")]);
 
 /** The parts of the page. */

@@ -1,4 +1,4 @@
-/** The table of correctness beside peers, from what `npm run bench` wrote. */
+/** The table of correctness compared with peers, from the results of `npm run bench`. */
 import { readFileSync } from "node:fs";
 import type { Correctness } from "../bench/correctness/checks.ts";
 import { COLUMNS, toCells } from "../bench/correctness/section.ts";
@@ -7,7 +7,7 @@ import { toName } from "./performance.ts";
 
 const RESULTS = "scripts/bench/results.json";
 
-/** @returns What was found about the gateway and each peer */
+/** @returns The results for the gateway and each peer */
 export function makeCorrectness(): string {
   const { correctness = [] }: { correctness?: readonly Correctness[] } = JSON.parse(
     readFileSync(RESULTS, "utf8"),

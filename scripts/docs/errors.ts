@@ -6,8 +6,8 @@ import { concernOf, FAILURE_CAUSES, type Outcome, OUTCOMES } from "../../src/err
 import { toTable } from "./parts.ts";
 
 /**
- * Those that a stream can end with. `tests/docs/generated_test.ts` compares with what tests
- * provoke.
+ * Errors that can end a stream. `tests/docs/generated_test.ts` compares the list with the errors
+ * that tests provoke.
  */
 export const IN_STREAM: readonly string[] = [
   "upstream_stream_truncated",
@@ -16,12 +16,12 @@ export const IN_STREAM: readonly string[] = [
   "upstream_timeout",
   "gateway_draining",
 ];
-/** Of those, the ones that have no other place. */
+/** Errors that occur only in a stream. */
 const ONLY_IN_STREAM = ["upstream_stream_truncated"];
 
 const entries = Object.entries(ERRORS) as [string, ErrorSpec][];
 
-/** @returns By status: what callers get before an answer begins */
+/** @returns By status: errors that callers get before an answer begins */
 export function makeErrors(): string {
   const rows = entries.filter(([code]) => !ONLY_IN_STREAM.includes(code) && !(code in ADMIN_ERRORS))
     .toSorted(([, a], [, b]) => a.status - b.status)
@@ -36,7 +36,7 @@ export function makeErrors(): string {
   return toTable(["status", "code", "type", "param", "retry", "message"], rows);
 }
 
-/** @returns By status: what operators get at the admin listener alone */
+/** @returns By status: errors that operators get at the admin listener only */
 export function makeAdminErrors(): string {
   const rows = Object.entries(ADMIN_ERRORS).toSorted(([, a], [, b]) => a.status - b.status)
     .map((
@@ -45,25 +45,25 @@ export function makeAdminErrors(): string {
   return toTable(["status", "code", "type", "message"], rows);
 }
 
-/** @returns What a stream that has begun can end with */
+/** @returns Errors that can end a stream that has begun */
 export function makeStreamErrors(): string {
   const rows = entries.filter(([code]) => IN_STREAM.includes(code))
     .map(([code, { outcome, message }]) => [`\`${code}\``, `\`${outcome}\``, message]);
   return toTable(["code", "outcome in the log", "message"], rows);
 }
 
-/** @returns How exchanges end, and whom that concerns */
+/** @returns The outcomes of exchanges, and the party that each of them concerns */
 export function makeOutcomes(): string {
   const rows = (Object.keys(OUTCOMES) as Outcome[]).map((outcome) => {
     const [usual, of4xx] = [502, 404].map((status) => concernOf({ outcome, status }));
-    // The gateway answers none of the others with a 4xx.
+    // The gateway never answers the other outcomes with a 4xx.
     const concern = outcome === "upstream_error" ? `${usual}, with a 4xx ${of4xx}` : usual ?? "";
     return [`\`${outcome}\``, concern, OUTCOMES[outcome]];
   });
   return toTable(["outcome", "concerns", "meaning"], rows);
 }
 
-/** @returns Why calls to a provider fail */
+/** @returns The reasons why calls to a provider fail */
 export function makeCauses(): string {
   return toTable(
     ["cause", "meaning"],

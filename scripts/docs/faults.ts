@@ -3,7 +3,7 @@ import { globSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { type Part, toTable } from "./parts.ts";
 
-/** Each fault by its name. The title of a test that proves it ends in the name: `… [redirect]`. */
+/** Each fault by its name. The title of a test for it ends in the name: `… [redirect]`. */
 export const ROWS: Readonly<Record<string, string>> = {
   "connection refused": "the upstream refuses the connection",
   "untrusted upstream": "the name or the certificate of the upstream is wrong",
@@ -79,12 +79,12 @@ export const ROWS: Readonly<Record<string, string>> = {
 };
 type Mark = "yes" | "no" | "–";
 
-/** Reads the names of faults that a title ends in, and other words in brackets. */
+/** Reads the fault names at the end of a title, with any other words in brackets. */
 export function faultsOf(title: string): string[] {
   return Array.from(title.matchAll(/ \[([^\]]+)\]/g), ([, name = ""]) => name);
 }
 
-/** The faults that a runtime's JUnit reports prove: `no` as soon as one of the tests failed. */
+/** The faults that a runtime's JUnit reports prove: `no` if one of the tests failed. */
 function marksOf(folder: string): Map<string, Mark> {
   const marks = new Map<string, Mark>();
   const reports = globSync(join(folder, "*.xml")).map((file) => readFileSync(file, "utf8"));

@@ -1,18 +1,20 @@
-/** The table of what callers see of faults in a fleet, from what `npm run fleet` wrote. */
+/**
+ * The table of the effects of faults on callers of a fleet, from the results of `npm run fleet`.
+ */
 import { existsSync, readFileSync } from "node:fs";
 import { type Part, toTable } from "./parts.ts";
 
 /** The file of the last run. */
 export const FLEET_RESULTS = "scripts/fleet/results.json";
 
-/** What a fault did. */
+/** The result of a fault. */
 export interface FleetRow {
   readonly fault: string;
-  /** Number of calls by what their callers saw. */
+  /** Number of calls by their result for the caller. */
   readonly answers: Readonly<Record<string, number>>;
   /** Decisions without Redis. */
   readonly localDecisions: number;
-  /** Tokens that passed and that were charged, as shares of the limits. */
+  /** Tokens that were admitted and that were charged, as shares of the limits. */
   readonly passed: number;
   readonly charged: number;
 }

@@ -1,4 +1,4 @@
-/** The tables of the headers that cross the gateway, and of those that never do. */
+/** The tables of the headers that the gateway forwards, and of those that it never forwards. */
 import { BARRED, type HeaderList } from "../../src/config/headers.ts";
 import {
   type HeaderRow,
@@ -12,12 +12,12 @@ const toCode = (names: readonly string[]) => names.map((name) => `\`${name}\``).
 const toRows = (rows: readonly HeaderRow[]) =>
   toTable(["header", ""], rows.map((row) => [toCode(row.names), row.about]));
 
-/** @returns The headers that cross to the provider */
+/** @returns The headers that are forwarded to the provider */
 export function makeRequestHeaders(): string {
   return toRows(REQUEST_HEADERS);
 }
 
-/** @returns The headers that cross to the caller */
+/** @returns The headers that are forwarded to the caller */
 export function makeResponseHeaders(): string {
   return toRows(RESPONSE_HEADERS);
 }
@@ -25,8 +25,8 @@ export function makeResponseHeaders(): string {
 const MARKED: readonly HeaderList[] = ["pass", "answer", "set"];
 
 /**
- * @returns The headers that the configuration can't let cross, and in which of its lists they must
- * not stand
+ * @returns The headers that the configuration cannot allow, with the lists that must not contain
+ * them
  */
 export function makeBarredHeaders(): string {
   return toTable(

@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
-/** Files, those at the top of a folder before its folders. */
+/** Lists files: the files of a folder before its subfolders. */
 function* filesOf(folder: string): Generator<string> {
   const entries = readdirSync(folder, { withFileTypes: true }).sort((one, other) =>
     one.name < other.name ? -1 : 1

@@ -1,4 +1,4 @@
-/** The tables of metrics, from those that the sources create. */
+/** The tables of metrics, from the metrics that the sources create. */
 import { GEN_AI_CONVENTIONS } from "../../src/observe/gen_ai.ts";
 import { GEN_AI_LABELS } from "../../src/observe/metrics/gen_ai_metrics.ts";
 import { KeyMetrics } from "../../src/observe/metrics/key_metrics.ts";
@@ -6,7 +6,7 @@ import { type MetricConfig, MetricRegistry } from "../../src/observe/metrics/met
 import { Metrics } from "../../src/observe/metrics/metrics.ts";
 import { toTable } from "./parts.ts";
 
-/** A registry that remembers what was created. */
+/** A registry that records the metrics that are created. */
 class ListingRegistry extends MetricRegistry {
   readonly created: MetricConfig[] = [];
 
@@ -25,8 +25,8 @@ class ListingRegistry extends MetricRegistry {
 }
 
 /**
- * The table of the metrics of exchanges whose names begin so. @param left Labels that are not
- * repeated in each row
+ * The table of the metrics of exchanges whose names start with the prefix. @param left Labels that
+ * are left out of each row
  */
 function toMetricsTable(prefix: string, left: readonly string[] = []): string {
   const registry = new ListingRegistry();
@@ -49,13 +49,11 @@ export function makeMetrics(): string {
   return toMetricsTable("sallyport_");
 }
 
-/**
- * @returns The metrics of OpenTelemetry's GenAI conventions, and which state of the conventions
- * that is
- */
+/** @returns The metrics of OpenTelemetry's GenAI conventions, with the commit of the conventions */
 export function makeGenAi(): string {
   const { repository, commit } = GEN_AI_CONVENTIONS;
   const source = `[\`${repository}\`](https://github.com/${repository}/tree/${commit}/docs/gen-ai)`;
-  const about = `Names are those of\n${source}\nat commit \`${commit.slice(0, 7)}\`.`; // lines as the formatter leaves them
+  // line breaks as the formatter writes them
+  const about = `Names are those of\n${source}\nat commit \`${commit.slice(0, 7)}\`.`;
   return `${about}\n\n${toMetricsTable("gen_ai_", GEN_AI_LABELS)}`;
 }

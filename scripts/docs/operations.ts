@@ -1,9 +1,9 @@
-/** The tables of operations, from the one that the gateway itself reads. */
+/** The tables of operations, from the table that the gateway reads. */
 import { GROUPS } from "../../src/config/operation_groups.ts";
 import { type Operation, OPERATIONS } from "../../src/operations/table.ts";
 import { toTable } from "./parts.ts";
 
-/** Places where models are named, in words. */
+/** Descriptions of the places where models are named. */
 const MODELS: Readonly<Record<Operation["model"], string>> = {
   body: "needed",
   optional: "if named",
@@ -33,15 +33,12 @@ function toOperationsTable(isOn: boolean): string {
   return toTable(["operation", "request", "group", "model", "tokens"], rows);
 }
 
-/**
- * @returns The operations that a provider has unless its configuration says otherwise, and the
- * others
- */
+/** @returns The operations that a provider has by default, and the others */
 export function makeOperations(): string {
   return toOperationsTable(true);
 }
 
-/** @returns The operations that have to be named */
+/** @returns The operations that must be named in the configuration */
 export function makeOtherOperations(): string {
   return toOperationsTable(false);
 }

@@ -14,7 +14,7 @@ export function makeCommands(): string {
   );
 }
 
-/** Lists the commands that take an option; `keys` stands for all of its verbs. */
+/** Lists the commands that accept an option; `keys` means all of its verbs. */
 function commandsOf(option: OptionName): string[] {
   const names = COMMAND_NAMES.filter((name) => specOf(name).options.includes(option));
   const hasAllVerbs = commandsUnder("keys").every((verb) => names.includes(verb));

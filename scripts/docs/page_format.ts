@@ -1,6 +1,6 @@
 /**
- * Format of the pages: that of `deno fmt`, with tables that are not padded. A padded table is
- * rewritten as a whole when one cell grows, and its lines are too long to read in a terminal.
+ * Format of the pages: the format of `deno fmt`, but with tables that are not padded. A padded
+ * table changes in every line when one cell grows, and its lines are too long for a terminal.
  */
 import { spawn, spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -40,8 +40,8 @@ function format(deno: string, page: string): Promise<string> {
  * Formats all pages of the repository.
  *
  * @param deno Command that starts Deno
- * @param isFix Whether pages are written
- * @returns The pages that are not formatted, or were not
+ * @param isFix True if pages are written
+ * @returns The pages that are not formatted, or were not before the fix
  */
 export async function formatPages(deno: string, isFix: boolean): Promise<string[]> {
   const listed = spawnSync("git", [

@@ -1,17 +1,14 @@
-/**
- * Generated parts of pages: where they stand, and how a table is written so that the formatter
- * leaves it as it is.
- */
+/** Generated parts of pages: their places, and tables in the form that the formatter keeps. */
 import { readFileSync, writeFileSync } from "node:fs";
 import { unpadTables } from "./page_format.ts";
 
 /** A generated part of one or several pages. */
 export interface Part {
-  /** As its markers name it. */
+  /** The name in its markers. */
   readonly name: string;
-  /** Pages that hold it, from the folder of the sources on. */
+  /** Pages that contain it, relative to the root of the repository. */
   readonly files: readonly string[];
-  /** Its text, as of now. */
+  /** Makes its current text. */
   make(): string;
 }
 
@@ -20,7 +17,7 @@ const endOf = (name: string) => `<!-- end of ${name} -->`;
 
 /**
  * @param head The head's cells
- * @param rows Each row's cells, as many
+ * @param rows Each row's cells, as many as in the head
  * @returns The table, not padded
  */
 export function toTable(head: readonly string[], rows: readonly (readonly string[])[]): string {
@@ -32,8 +29,8 @@ export function toTable(head: readonly string[], rows: readonly (readonly string
 /**
  * @param page A page's text
  * @param name The part
- * @returns Where its text begins and ends
- * @throws Where the page lacks the markers
+ * @returns The start and the end of its text
+ * @throws If the page lacks the markers
  */
 function find(page: string, name: string): readonly [number, number] {
   const [start, end] = [page.indexOf(startOf(name)), page.indexOf(endOf(name))];
@@ -48,7 +45,7 @@ function find(page: string, name: string): readonly [number, number] {
 /**
  * @param file A page
  * @param name A part
- * @returns What stands there now
+ * @returns The current text of the part
  */
 export function readPart(file: string, name: string): string {
   const page = readFileSync(file, "utf8");

@@ -1,14 +1,14 @@
 /**
- * The tables of performance, from what `npm run bench` wrote.
+ * The tables of performance, from the results of `npm run bench`.
  *
- * `scripts/bench/peers.json`, where it is there, is another session's `results.json`: peers that
- * only it has, such as Portkey, are shown from there, and it is said so.
+ * `scripts/bench/peers.json`, if it exists, is the `results.json` of another session. Peers that
+ * only that session has, such as Portkey, are shown from there, with a note.
  */
 import { existsSync, readFileSync } from "node:fs";
 import type { Comparison, Result, Row } from "../bench/session.ts";
 import { toTable } from "./parts.ts";
 
-/** What a run of the bench leaves. */
+/** The results of a run of the bench. */
 interface Session {
   /** ISO 8601. */
   readonly measuredAt: string;
@@ -25,7 +25,7 @@ const NONE = "–";
 const read = (file: string): Session => JSON.parse(readFileSync(file, "utf8"));
 const dayOf = ({ measuredAt }: Session): string => measuredAt.slice(0, 10);
 
-/** Of throughput what two noisy cores can tell apart. */
+/** Rounds throughput to the precision of two noisy cores. */
 const toThroughput = (value: number): string =>
   (Math.round(value / 100) * 100).toLocaleString("en");
 const toMicroseconds = (value: number): string => `${Math.round(value).toLocaleString("en")} µs`;
@@ -66,7 +66,9 @@ function compared(
   return value === undefined ? NONE : show(value);
 }
 
-/** Everybody who was measured, the gateways first. Floors are no proxies that anybody could use. */
+/**
+ * All measured subjects, the gateways first. Floors are left out: they are not usable as proxies.
+ */
 function subjectsOf(session: Session): string[] {
   const all = new Set(
     ["plain", "streamed"].flatMap((name) => rowsOf(session, name as Result["name"])).map(
@@ -81,13 +83,13 @@ function subjectsOf(session: Session): string[] {
 
 const capitalize = (label: string): string => label.charAt(0).toUpperCase() + label.slice(1);
 
-/** Of `gateway node 26` the runtime. */
+/** The runtimes of subjects such as `gateway node 26`. */
 const gatewaysOf = (session: Session): string[] =>
   subjectsOf(session).filter((name) => name.startsWith("gateway ")).map((name) =>
     name.slice("gateway ".length)
   );
 
-/** A subject for people. */
+/** The name of a subject for people. */
 export const toName = (subject: string): string =>
   subject.replace(/^gateway (.*)/, (_, label: string) => `**Sallyport** on ${capitalize(label)}`)
     .replace(/^bare (.*)/, (_, label: string) => `ten bare lines on ${capitalize(label)}`)
@@ -105,8 +107,8 @@ function toPeerRow(session: Session, subject: string): string[] {
 
 /**
  * @param mainFile Results of a whole run
- * @param peersFile Those of a session of its own, which need not be there
- * @returns Everybody beside everybody else, and where and how it was measured
+ * @param peersFile Results of a separate session; the file can be missing
+ * @returns The comparison of all subjects, and how and on which machine they were measured
  */
 export function makePeers(mainFile: string = MAIN, peersFile: string = PEERS): string {
   const main = read(mainFile);
@@ -144,7 +146,7 @@ export function makePeers(mainFile: string = MAIN, peersFile: string = PEERS): s
   return `${toTable(head, rows)}\n\n${notes.join("\n")}`;
 }
 
-/** @returns What the gateway costs beside ten lines on the same runtime */
+/** @returns The cost of the gateway compared with ten lines on the same runtime */
 export function makeCosts(): string {
   const session = read(MAIN);
   const runtimes = gatewaysOf(session);
@@ -174,7 +176,7 @@ export function makeCosts(): string {
   ]);
 }
 
-/** @returns Throughput by the number of connections, of the gateways and of bare lines */
+/** @returns Throughput by the number of connections, for the gateways and for bare lines */
 export function makeConnections(): string {
   const session = read(MAIN);
   const curve = session.results.filter(({ name }) => name === "connections");
@@ -207,7 +209,7 @@ export function makeKeys(): string {
   );
 }
 
-/** @returns What log and metrics add */
+/** @returns The cost of log and metrics */
 export function makeObservers(): string {
   const session = read(MAIN);
   const toShare = (value: number) =>

@@ -6,7 +6,7 @@ import { credentialOf } from "../../src/config/credential.ts";
 import { PRESETS } from "../../src/config/presets.ts";
 import { toTable } from "./parts.ts";
 
-/** What of JSON Schema is looked at. */
+/** The fields of JSON Schema that are read. */
 interface Schema {
   readonly description?: string;
   readonly default?: unknown;
@@ -21,18 +21,16 @@ interface Schema {
 export interface Setting {
   /** Such as `providers.NAME.deadlines.idle`. */
   readonly path: string;
-  /** Empty where there is no default. */
+  /** Empty if there is no default. */
   readonly default: string;
   readonly isRequired: boolean;
-  /** Empty where nothing is said of it. */
+  /** Empty if there is no description. */
   readonly description: string;
-  /** Whether it has settings of its own: then nothing needs to be said of it. */
+  /** True if it is a group of settings, which needs no description. */
   readonly isGroup: boolean;
 }
 
-/**
- * In the order in which a reader wants them; a path belongs to the last one that it begins with.
- */
+/** The sections in the order of the page. A path belongs to the last prefix that matches. */
 const SECTIONS: readonly (readonly [prefix: string, title: string])[] = [
   ["", "At the top"],
   ["listen[].", "`listen`: addresses to listen on, by default one: port 8787"],
@@ -50,7 +48,7 @@ const SECTIONS: readonly (readonly [prefix: string, title: string])[] = [
   ["admin.", "`admin`: the listener for operators"],
   ["drain.", "`drain`: how a gateway leaves"],
 ];
-/** Described once, elsewhere. */
+/** Settings that are described once, elsewhere. */
 const SAME_FORM =
   /^providers\.NAME\.(?:limits|prices)\..|^keys\[\]\.metadata\.|^keys\[\]\.previous\./;
 
@@ -59,7 +57,7 @@ function toDefault(value: unknown): string {
   return `\`${value}\``;
 }
 
-/** The settings inside one, or at the top. */
+/** Yields the settings inside a schema. */
 function* walk(schema: Schema, path: string): Generator<Setting> {
   const { properties = {}, items, additionalProperties, anyOf = [], required = [] } = schema;
   for (const [name, each] of Object.entries(properties)) {
@@ -83,7 +81,7 @@ function* walk(schema: Schema, path: string): Generator<Setting> {
   for (const each of anyOf) yield* walk(each, path);
 }
 
-/** @returns Every setting that is described here, each once */
+/** @returns Every setting that is described on the page, once */
 export function listSettings(): Setting[] {
   const schema = toJsonSchema(ConfigSchema, { typeMode: "input", errorMode: "ignore" });
   return Array.from(walk(schema as Schema, "")).filter(({ path }) => !SAME_FORM.test(path));
@@ -94,11 +92,11 @@ const sectionOf = (path: string): string =>
     b.length - a.length
   )[0]?.[0] ?? "";
 
-/** What is needed comes first, but for the parts of what is not. */
+/** Sorts required settings first, except those inside optional groups. */
 const rankOf = ({ path, isRequired }: Setting, prefix: string): number =>
   Number(isRequired && !path.slice(prefix.length).includes("."));
 
-/** The variables of a setting; `A` at the end of one stands for the name of a provider. */
+/** The variables of a setting; a final `A` stands for the name of a provider. */
 const variablesOf = (path: string): string =>
   VARIABLES.filter((each) => each.path === path).map(({ name }) =>
     `\`${name.replace(/_$/, "_A")}\``
@@ -117,7 +115,7 @@ export function makeSettings(): string {
         description,
       ],
     );
-    // A list, or an object without a word about it, has no row of its own.
+    // A list, or an object without a description, has no separate row.
     const whole = prefix.replace(/(?:\[\])?\.$/, "");
     const variables = settings.some(({ path }) => path === whole) ? "" : variablesOf(whole);
     const head = variables === "" ? `### ${title}` : `### ${title}\n\nAs a variable: ${variables}.`;
@@ -125,7 +123,7 @@ export function makeSettings(): string {
   }).join("\n\n");
 }
 
-/** @returns The names of known providers, what they stand for, and the header of their keys */
+/** @returns The names of known providers, their settings, and the header of their keys */
 export function makePresets(): string {
   const rows = Object.entries(PRESETS).map(([name, url]) => [name, url, credentialOf([url])]);
   return toTable(

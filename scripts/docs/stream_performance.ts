@@ -1,9 +1,8 @@
 /**
- * The tables of streams and of goals, from what `npm run bench` wrote.
+ * The tables of streams and of goals, from the results of `npm run bench`.
  *
- * `scripts/bench/streams.json`, where it is there, is the `results.json` of a session of its own
- * that measured streams: what it holds counts instead of what the main session holds of the same
- * name.
+ * `scripts/bench/streams.json`, if it exists, is the `results.json` of a separate session that
+ * measured streams. Its results replace those of the same name from the main session.
  */
 import { existsSync, readFileSync } from "node:fs";
 import { goalFor, isWithin, toText } from "../bench/goals.ts";
@@ -51,8 +50,8 @@ const comparisonOf = ({ comparisons }: Result, name: string): Comparison | undef
   comparisons.find(({ subject }) => subject === name);
 
 /**
- * @returns How far the runtime's floor gets, which no gateway can pass by much; empty where that
- * was not measured
+ * @returns The result of the runtime's floor, which a gateway can hardly exceed; empty if it was
+ * not measured
  */
 function floorOf(result: Result, runtime: string): string {
   const value = comparisonOf(result, `floor ${runtime}`)?.spread.median;
@@ -73,7 +72,7 @@ function cellOf(result: Result, runtime: string): string {
   })`;
 }
 
-/** @returns Each goal, and how far it is reached on each runtime */
+/** @returns Each goal, with the result on each runtime */
 export function makeGoals(): string {
   const { results } = readResults();
   const rows = GOALS.flatMap(({ name, text }) =>
@@ -85,7 +84,7 @@ export function makeGoals(): string {
   return toTable(["beside ten bare lines", "Bun", "Deno", "Node 26", "Node 20"], rows);
 }
 
-/** @returns Processor time of an event of everybody that was measured, and its delay */
+/** @returns Processor time for an event, and its delay, for all measured subjects */
 export function makePaced(): string {
   const { days, results } = readResults();
   const curve = results.filter(({ name }) => name === "paced" || name === "paced-alone");

@@ -1,6 +1,6 @@
 /**
- * Every part of a page that is made from the sources and from measurements, and from nothing that a
- * run leaves.
+ * The parts of pages that are made from the sources and from measurements only, without a test run
+ * or a build.
  */
 import { CLIENTS } from "./clients.ts";
 import {
@@ -23,7 +23,7 @@ import { makePresets, makeSettings } from "./settings.ts";
 
 const PERFORMANCE = ["docs/performance.md"];
 
-/** A test compares each with what its pages hold. */
+/** A test compares each part with its pages. */
 export const TABLES: readonly Part[] = [
   { name: "settings", files: ["docs/configuration.md"], make: makeSettings },
   { name: "presets", files: ["docs/configuration.md"], make: makePresets },

@@ -1,6 +1,6 @@
 /**
- * Callers of durable exchanges: each exchange has a first one, readers, and maybe a stop, a retry
- * and a late retry.
+ * Callers of durable exchanges: each exchange has a first caller, readers, and possibly a stop, a
+ * retry and a late retry.
  */
 import { GOOD_BODY, STREAM_BODY } from "../../tests/support/gateway.ts";
 import { Reading, type Sent } from "../../tests/support/durable_reading.ts";
@@ -13,7 +13,7 @@ import { type AnswerPlan, ATTEMPT_HEADER } from "./truth.ts";
 export interface Connection {
   /** Name of the gateway. */
   readonly gateway: string;
-  /** Number of the attempt, of one that asks for a call. */
+  /** Number of the attempt, for a connection that makes a call. */
   readonly attempt: string | undefined;
   readonly from: number;
   to: number;
@@ -23,16 +23,16 @@ export interface Connection {
   isLeft: boolean;
 }
 
-/** What a caller saw. */
+/** The bytes and results that a caller received. */
 export interface Seen {
   readonly role: "first caller" | "reader" | "retry" | "late retry";
   readonly isSlow: boolean;
-  /** Offset of the first byte that it wants. */
+  /** Offset of the first byte that it requests. */
   readonly from: number;
   /** Address of the exchange, once it is known. */
   address: string | undefined;
   text: string;
-  /** True if its last answer ended as a whole one does. */
+  /** True if its last answer ended completely. */
   hasEnd: boolean;
   /** Code of the error that was its last answer. */
   refusal: string | undefined;
@@ -46,10 +46,10 @@ export interface Seen {
 /** An exchange, as its callers saw it. */
 export interface ExchangeHistory {
   readonly name: string;
-  /** True if its answer is kept for a second only. */
+  /** True if its answer is stored for only a second. */
   readonly isShort: boolean;
   readonly seen: Seen[];
-  /** A stop that was asked for, and its answer. */
+  /** A requested stop, and its answer. */
   stop: { readonly at: number; status: number } | undefined;
 }
 
@@ -61,11 +61,11 @@ const PASSING: ReadonlySet<string> = new Set([
 ]);
 /** Time between two attempts. Milliseconds. */
 const AGAIN_MS = 250;
-/** A slow reader takes what is there, and then nothing for this time. Milliseconds. */
+/** A slow reader reads all available bytes, and then nothing for this time. Milliseconds. */
 const SLOW_MS = 150;
 const EVENT = /data: \{"error":\{.*\}\}\n\n$/;
 
-/** Lets a reader take what is there every now and then. @returns Ends it */
+/** Lets a reader read the available bytes at intervals. @returns A function that ends it */
 function trickle(reading: Reading): () => void {
   reading.pause();
   const timer = setInterval(() => {
@@ -81,18 +81,18 @@ interface Habits {
   readonly isSlow: boolean;
   readonly from?: number;
   readonly address?: string | undefined;
-  /** Time after which it leaves once, to come back at another gateway. Milliseconds. */
+  /** Time after which it leaves once, to return at another gateway. Milliseconds. */
   readonly leavesAfterMs?: number | undefined;
 }
 
-/** A caller of one exchange, who comes back until there is an end. */
+/** A caller of one exchange, which reconnects until there is an end. */
 class Caller {
   readonly seen: Seen;
   readonly #scene: Scene;
   readonly #exchange: Exchange;
   #reading: Reading | undefined;
   #leavesAfterMs: number | undefined;
-  /** True after an answer that broke off before it had taken anything of it. */
+  /** True if the last answer broke off before the caller had read a byte of it. */
   #isHasty = false;
 
   constructor(scene: Scene, exchange: Exchange, { leavesAfterMs, ...habits }: Habits) {
@@ -114,12 +114,12 @@ class Caller {
     exchange.history.seen.push(this.seen);
   }
 
-  /** Number of bytes that it has. */
+  /** Number of bytes that it has received. */
   get length(): number {
     return this.seen.from + this.seen.text.length + (this.#reading?.length ?? 0);
   }
 
-  /** True if the gateway has told it that there is no more. */
+  /** True if the gateway has reported the end with an event. */
   get isTold(): boolean {
     return EVENT.test(this.seen.text + (this.#reading?.text ?? ""));
   }
@@ -132,7 +132,9 @@ class Caller {
     }
   }
 
-  /** Makes one connection, and reads it to its end. @returns True if that is an end */
+  /**
+   * Opens one connection, and reads it to its end. @returns True if that is an end of the exchange
+   */
   async #connect(): Promise<boolean> {
     const { seen } = this;
     const member = this.#scene.pick();
@@ -168,8 +170,8 @@ class Caller {
       return this.#refused(connection, head.statusCode ?? 0, reading.text);
     }
     connection.answer = "200";
-    // node:http drops what its reader has not taken when the connection breaks: slowly, it might
-    // never get any further.
+    // When the connection breaks, node:http drops the bytes that its reader has not read. A slow
+    // reader might never progress.
     this.#isHasty = end === "broken" && reading.length === 0;
     seen.isReplayed ||= head.headers["idempotency-replayed"] === "true";
     seen.isRestarted ||= head.headers["idempotency-restarted"] === "true";
@@ -206,7 +208,7 @@ class Caller {
   }
 }
 
-/** Part of exchanges with each trait. */
+/** Share of exchanges with each trait. */
 const CHANCES = {
   plain: 0.1,
   large: 0.12,
@@ -250,7 +252,7 @@ export class Exchange {
     return `${this.history.name}/${this.#attempts++}`;
   }
 
-  /** Runs it to its end. */
+  /** Runs it until it ends. */
   async run(): Promise<void> {
     const { random } = this.#scene;
     const { lastsMs } = this.plan;
@@ -272,7 +274,7 @@ export class Exchange {
         if (first.seen.refusal !== undefined) return;
         await pause(AGAIN_MS / 5);
       }
-      // Bytes of an event of the gateway's own are none of the provider's.
+      // Bytes of the gateway's own event are not part of the provider's answer.
       const from = first.isTold ? 0 : Math.floor(first.length * share);
       await new Caller(this.#scene, this, {
         role: "reader",

@@ -2,7 +2,7 @@
 import { pause } from "../chaos/long_run.ts";
 import type { Happening, Scene } from "./scene.ts";
 
-/** A fault at its time. Milliseconds after the first call. */
+/** A fault and its time, in milliseconds after the first call. */
 export interface ScheduledFault {
   readonly name: string;
   readonly atMs: number;
@@ -10,24 +10,22 @@ export interface ScheduledFault {
 }
 
 /**
- * Time within which a gateway finds a Redis again, and a lease that could not be renewed has run
- * out. Milliseconds.
+ * Time within which a gateway reconnects to Redis, and a lease that could not be renewed expires.
+ * Milliseconds.
  */
 const RECOVERY_MS = 10_000;
-/** How long a gateway is away. Milliseconds. */
+/** How long a gateway is absent. Milliseconds. */
 const AWAY_MS = [200, 3000] as const;
-/** How long Redis stands still: less than a lease, or more. Milliseconds. */
+/** How long Redis is frozen: shorter than a lease, or longer. Milliseconds. */
 const SHORT_FREEZE_MS = [200, 4000] as const;
 const LONG_FREEZE_MS = [9000, 12_000] as const;
-/**
- * Sentinels take another server for the primary while it stands still for so long. Milliseconds.
- */
+/** Duration of a freeze after which Sentinels promote another server. Milliseconds. */
 const SPLIT_MS = [1500, 5000] as const;
 
 const between = ({ random }: Scene, [least, most]: readonly [number, number]) =>
   least + random.below(most - least);
 
-/** Notes what happens to Redis, with the time that it takes to recover. */
+/** Records an event of Redis, with the time that it needs to recover. */
 async function note(
   scene: Scene,
   what: Happening["what"],
@@ -44,7 +42,7 @@ type Act = (scene: Scene) => Promise<void>;
 const killGateway: Act = (scene) => scene.end(scene.pick(), "SIGKILL", between(scene, AWAY_MS));
 const stopGateway: Act = (scene) => scene.end(scene.pick(), "SIGTERM", between(scene, AWAY_MS));
 
-/** Returns a fault that lets a Redis without Sentinels stand still. */
+/** Returns a fault that freezes a Redis without Sentinels. */
 const freeze = (ms: readonly [number, number]): Act => (scene) =>
   note(scene, "frozen", async () => {
     const { redis } = scene;
@@ -74,7 +72,10 @@ const killPrimary: Act = (scene) =>
     await waitForHeir(scene);
   });
 
-/** The primary stands still until it has an heir, and comes back as if nothing had been. */
+/**
+ * Freezes the primary until the replica is promoted; then the old primary continues as if nothing
+ * had happened.
+ */
 const splitBrain: Act = (scene) =>
   note(scene, "failover", async () => {
     if (!("sentinels" in scene.redis)) return;
@@ -89,22 +90,22 @@ const ALONE = {
   "a short freeze of Redis": freeze(SHORT_FREEZE_MS),
   "a long freeze of Redis": freeze(LONG_FREEZE_MS),
 };
-/** One of them: then the Sentinels have no server left. */
+/** Only one of these faults per schedule: after it the Sentinels have no spare server. */
 const WITH_SENTINELS = {
   "a planned failover": failOver,
   "kill -9 of the primary": killPrimary,
   "a frozen primary and its heir": splitBrain,
 };
 
-/** The most faults of a schedule that concern gateways. */
+/** The maximum number of gateway faults in a schedule. */
 const MAX_OF_GATEWAYS = 2;
 
 /**
  * Makes a schedule.
  *
  * @param scene The scene
- * @param withinMs The time in which faults begin
- * @returns No fault, or some, in the order of their times
+ * @param withinMs The time in which faults start
+ * @returns Any number of faults, in the order of their times
  */
 export function schedule({ random, redis }: Scene, withinMs: number): ScheduledFault[] {
   const take = (faults: Readonly<Record<string, Act>>): ScheduledFault => {

@@ -11,7 +11,7 @@ import { Truth } from "./truth.ts";
 
 const KEY = "0123456789-fleet-key";
 const GATEWAYS = 3;
-/** Time that open exchanges have at a SIGTERM. Milliseconds. */
+/** Time that open exchanges have after a SIGTERM. Milliseconds. */
 const DRAIN_MS = 2000;
 
 /** Headers of every caller. */
@@ -21,12 +21,12 @@ export const HEADERS: Readonly<Record<string, string>> = {
   "content-type": "application/json",
 };
 /**
- * Host of the provider whose answers are kept for a minute, and of the one that keeps them for a
- * second.
+ * Host of the provider whose answers are stored for a minute, and host of the provider whose
+ * answers are stored for a second.
  */
 export const HOSTS = { long: "long.test", short: "short.test" } as const;
 
-/** A gateway; another program takes the place of one that was ended. */
+/** A gateway; a new program replaces one that was ended. */
 export interface Member {
   readonly name: string;
   program: Program;
@@ -34,7 +34,7 @@ export interface Member {
   isGone: boolean;
 }
 
-/** What happened to a gateway, or to Redis. Times in milliseconds of one clock. */
+/** An event of a gateway or of Redis. Times in milliseconds of one clock. */
 export interface Happening {
   readonly what: "killed" | "stopped" | "frozen" | "failover";
   /** Name of the gateway; `undefined` for Redis. */
@@ -50,9 +50,9 @@ export class Scene {
   readonly random: Random;
   readonly members: Member[] = [];
   readonly happened: Happening[] = [];
-  /** A Redis alone, or with its replica and Sentinels. */
+  /** A single Redis, or one with a replica and Sentinels. */
   readonly redis: Awaited<ReturnType<typeof startRedis>> | SentinelFleet;
-  /** Complaints of gateways. */
+  /** Errors that gateways reported. */
   readonly complaints: string[] = [];
   readonly #folder = mkdtempSync(join(tmpdir(), "sallyport-durable-"));
   readonly #on: RuntimeOnMachine;
@@ -102,7 +102,7 @@ export class Scene {
     return join(this.#folder, "gateway.json");
   }
 
-  /** Returns a gateway that serves. @param other Another one than this, if there is one */
+  /** Returns a gateway that serves. @param other A different gateway is preferred to this one */
   pick(other?: Member): Member {
     const alive = this.members.filter(({ isGone }) => !isGone);
     const wanted = alive.filter((member) => member !== other);
@@ -111,7 +111,7 @@ export class Scene {
     return this.random.pick([first, ...rest]);
   }
 
-  /** Ends a gateway, and puts another one in its place after a time. */
+  /** Ends a gateway, and starts a new one in its place after some time. */
   async end(member: Member, signal: "SIGKILL" | "SIGTERM", awayMs: number): Promise<void> {
     const { program } = member;
     const what = signal === "SIGKILL" ? "killed" : "stopped";
@@ -147,7 +147,7 @@ export class Scene {
     return { program, url: await program.waitFor(/listening on (http:\S+)/) };
   }
 
-  /** Looks for bugs that a gateway told of. */
+  /** Looks for bugs that a gateway reported. */
   #look(program: Program): void {
     const text = program.stderr();
     const at = text.search(/\n\s+at /);
@@ -155,7 +155,7 @@ export class Scene {
   }
 }
 
-/** How a scene begins. */
+/** The options of a scene. */
 export interface SceneOptions {
   /** The runtime of the gateways. */
   readonly on: RuntimeOnMachine;

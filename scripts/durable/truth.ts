@@ -1,6 +1,6 @@
 /**
- * A provider whose answers are all different, and which keeps what it has sent: the truth about a
- * durable exchange.
+ * A provider whose answers are all different, and which records the bytes that it sent: the truth
+ * about a durable exchange.
  */
 import { Buffer } from "node:buffer";
 import { once } from "node:events";
@@ -8,23 +8,23 @@ import type { ServerResponse } from "node:http";
 import { chunk, type Provider, startProvider, stream } from "../../tests/support/provider.ts";
 import { pause } from "../chaos/long_run.ts";
 
-/** An answer that a provider is to give. */
+/** An answer that a provider must give. */
 export interface AnswerPlan {
   readonly isStream: boolean;
   readonly pieces: number;
-  /** Size of a piece, about. Bytes. */
+  /** Approximate size of a piece. Bytes. */
   readonly pieceBytes: number;
   /** Time from the first piece to the last. Milliseconds. */
   readonly lastsMs: number;
 }
 
-/** A call that was made. Times in milliseconds of one clock. */
+/** A call that the provider received. Times in milliseconds of one clock. */
 export interface MadeCall {
-  /** Name of the exchange, which its idempotency key has too. */
+  /** Name of the exchange; its idempotency key contains the same name. */
   readonly name: string;
-  /** Number of the caller's attempt that led to it. */
+  /** Number of the caller's attempt that caused it. */
   readonly attempt: string;
-  /** All that is sent if nobody stops it. */
+  /** The whole answer, if it is not stopped. */
   readonly whole: string;
   readonly begunAt: number;
   /** Infinity while it runs. */
@@ -33,12 +33,10 @@ export interface MadeCall {
   isCut: boolean;
 }
 
-/**
- * Header with the name of the exchange and the number of the attempt, which reaches the provider.
- */
+/** Header with the name of the exchange and the number of the attempt. It reaches the provider. */
 export const ATTEMPT_HEADER = "x-client-request-id";
 
-/** Writes the answer to the call of a number, in pieces. */
+/** Writes the answer to a numbered call, in pieces. */
 function writeAnswer(number: number, { isStream, pieces, pieceBytes }: AnswerPlan): string[] {
   const words = Array.from({ length: pieces }, (_, index) => {
     const word = `call ${number} word ${index} `;
@@ -51,7 +49,7 @@ function writeAnswer(number: number, { isStream, pieces, pieceBytes }: AnswerPla
 /** The provider. */
 export class Truth {
   readonly calls: MadeCall[] = [];
-  /** What is answered to the calls of a name. */
+  /** Answers to the calls of each name. */
   readonly plans: Map<string, AnswerPlan> = new Map();
   #provider: Provider | undefined;
 

@@ -1,17 +1,17 @@
 /**
- * The promises of durable exchanges, held against what their callers saw and what the provider has
- * sent.
+ * The guarantees of durable exchanges, checked against the bytes that callers received and the
+ * provider sent.
  */
 import { judgeReading, type Verdict } from "../../tests/support/durable_reading.ts";
 import type { ExchangeHistory, Seen } from "./callers.ts";
 import type { Happening } from "./scene.ts";
 import type { MadeCall } from "./truth.ts";
 
-/** What is said of an exchange. */
+/** The result of an exchange. */
 export interface Report {
-  /** Promises that were not kept. */
+  /** Guarantees that were broken. */
   readonly violations: readonly string[];
-  /** Of each caller what it was, what happened meanwhile, and how it ended. */
+  /** For each caller: its role, the events during its reading, and its end. */
   readonly ends: readonly {
     readonly role: string;
     readonly during: string;
@@ -19,9 +19,11 @@ export interface Report {
   }[];
 }
 
-/** Time after which the provider knows that its caller is gone, on a busy machine. Milliseconds. */
+/**
+ * Time after which the provider knows that its caller has left, on a busy machine. Milliseconds.
+ */
 const CLOSED_MS = 1000;
-/** Time after which a stop has reached the provider, when nothing else happens. Milliseconds. */
+/** Time after which a stop has reached the provider, if nothing else happens. Milliseconds. */
 const STOPPED_MS = 5000;
 
 type Violations = Generator<string, void>;
@@ -35,7 +37,7 @@ function happenedIn(happened: readonly Happening[], from: number, to: number): H
 const begunAt = ({ connections: [first] }: Seen): number => first?.from ?? Infinity;
 const endedAt = ({ connections }: Seen): number => connections.at(-1)?.to ?? Infinity;
 
-/** Returns what a caller got in the end, in words. */
+/** Describes the last result of a caller. */
 function endOf({ isTimeUp, refusal }: Seen, verdict: Verdict): string {
   if (verdict.is === "wrong") return "WRONG";
   if (isTimeUp) return "no end";
@@ -43,7 +45,7 @@ function endOf({ isTimeUp, refusal }: Seen, verdict: Verdict): string {
   return verdict.is === "told" ? `told ${verdict.code}` : verdict.is;
 }
 
-/** Checks how often the provider was called, and why. */
+/** Checks the number of the provider's calls, and their reasons. */
 function* checkCalls(
   exchange: ExchangeHistory,
   calls: readonly MadeCall[],
@@ -79,9 +81,7 @@ function* checkCalls(
   }
 }
 
-/**
- * Checks that whoever gets an answer that was made again, since its gateway was killed, is told so.
- */
+/** Checks that a caller is informed if its answer was restarted because its gateway was killed. */
 function* checkRestarts(
   { name, isShort, stop, seen }: ExchangeHistory,
   calls: readonly MadeCall[],
@@ -97,8 +97,7 @@ function* checkRestarts(
       connections.find((one) => one.attempt === attempt)?.answer !== "200" || caller === undefined
     ) continue;
     if (before === undefined) {
-      // One that was killed may have claimed the name in its last moment: whether it called, nobody
-      // knows.
+      // A killed gateway may have claimed the name just before. It is unknown if it made the call.
       const isUnclear = happened.some(({ what, gateway, to }) =>
         what === "killed" &&
         connections.some((one) =>
@@ -123,7 +122,7 @@ function* checkRestarts(
   }
 }
 
-/** Returns the call whose answer an address has: one that is right for all of its readers. */
+/** Returns the call whose answer an address returns: one that matches all of its readers. */
 function callOf(readers: readonly Seen[], calls: readonly MadeCall[]): MadeCall | undefined {
   const attempts = new Set(
     readers.flatMap(({ connections }) => connections.map(({ attempt }) => attempt)),
@@ -134,7 +133,7 @@ function callOf(readers: readonly Seen[], calls: readonly MadeCall[]): MadeCall 
 }
 
 /**
- * Tells whether nothing but the provider may end what this caller reads: it is the first, quick,
+ * Returns true if only the provider can end this caller's reading: it is the first caller, quick,
  * and stays.
  */
 function isUntouched(
@@ -187,7 +186,7 @@ function* checkEnd(
   }
 }
 
-/** Describes what happened while a caller read. */
+/** Describes the events while a caller read. */
 function describe(
   seen: Seen,
   { isShort, stop }: ExchangeHistory,
@@ -207,9 +206,9 @@ function describe(
 /**
  * Checks an exchange.
  *
- * @param exchange What its callers saw
- * @param made All calls that the provider got
- * @param happened What happened to gateways and Redis
+ * @param exchange The exchange, as its callers saw it
+ * @param made All calls that the provider received
+ * @param happened The events of gateways and Redis
  */
 export function checkExchange(
   exchange: ExchangeHistory,

@@ -1,10 +1,10 @@
-/** The faults of a fleet's Redis and of its gateways, and what they excuse. */
+/** The faults of a fleet's Redis and of its gateways, and the excess that each of them explains. */
 import { moveSlot, startCluster, startSentinelFleet } from "../../tests/support/redis_fleets.ts";
 import { startLink } from "../../tests/support/redis_link.ts";
 import { startRedis } from "../../tests/support/redis.ts";
 import type { Fleet } from "./scene.ts";
 
-/** What is there before the gateways start. */
+/** The environment that exists before the gateways start. */
 export interface Ground {
   /** The setting `redis`. */
   readonly redis: unknown;
@@ -16,7 +16,9 @@ export interface Ground {
 /** A fault. */
 export interface Fault {
   readonly name: string;
-  /** Whole limits that may pass beyond the limit, since counts are lost with their Redis. */
+  /**
+   * Whole limits that can be used in excess of the limit, since counts are lost with their Redis.
+   */
   readonly lost: number;
   prepare(): Promise<Ground>;
 }
@@ -59,8 +61,8 @@ const single = (
 });
 
 /**
- * Failovers by Sentinels lose counts, planned ones too: the former primary goes on counting until
- * the Sentinels have agreed on its heir, and what it counts then reaches nobody.
+ * Failovers by Sentinels lose counts, planned ones too: the former primary continues to count until
+ * the Sentinels have agreed on its successor. Those counts are lost.
  */
 const SENTINEL_LOST = 1;
 
@@ -99,7 +101,7 @@ const cluster: Fault = {
   },
 };
 
-/** All of them, in the order of the table. */
+/** All faults, in the order of the table. */
 export const FAULTS: readonly Fault[] = [
   single("none", 0, nothing),
   ...[20, 40, 80].map(far),

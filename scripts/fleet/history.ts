@@ -1,6 +1,6 @@
 /**
- * The checker of histories: what several gateways decided, merged, against a provider that knows
- * the truth. It knows nothing of how limits are counted, only what is promised of them.
+ * The checker of histories: the merged decisions of several gateways, compared with a provider that
+ * knows the true usage. It does not know how limits are counted, only their guarantees.
  */
 
 /** A call as its caller and its provider saw it. Times in milliseconds of one clock. */
@@ -14,42 +14,45 @@ export interface HistoricCall {
   readonly answer: string;
   /** True if a limit refused it. */
   readonly isRefused: boolean;
-  /** Tokens that the provider has read and made for it; 0 if it was never called. */
+  /** Tokens that the provider has read and generated for it; 0 if it was never called. */
   readonly actual: number;
-  /** Bounds of what the gateway can have reserved for it. Tokens. */
+  /** Bounds of the gateway's reservation for it. Tokens. */
   readonly reserved: { readonly least: number; readonly most: number };
 }
 
-/** A limit that was the same all the time. */
+/** A limit that stayed the same during the run. */
 export interface HistoricLimit {
   readonly key: string;
   readonly tokens: number;
   readonly isStrict: boolean;
   /**
-   * Tokens beyond the limit that a fault explains: counts that were lost, shares that gateways
-   * decided by themselves.
+   * Tokens in excess of the limit that a fault explains: lost counts, and shares that gateways
+   * decided alone.
    */
   readonly excused: number;
 }
 
-/** A history, in sums. */
+/** The sums of a history. */
 export interface HistoryReport {
   readonly passed: number;
-  /** Tokens beyond the limit. */
+  /** Tokens in excess of the limit. */
   readonly beyond: number;
-  /** Tokens by which the calls that were open at once may have gone beyond it. */
+  /** The most tokens by which concurrent calls can exceed it. */
   readonly bound: number;
-  /** Promises that were not kept. */
+  /** Guarantees that were broken. */
   readonly violations: readonly string[];
 }
 
-/** Returns the largest sum of what calls that were open at once used beyond their reservations. */
+/**
+ * Returns the largest sum of usage in excess of reservations over all calls that were open at one
+ * time.
+ */
 function boundOf(calls: readonly HistoricCall[]): number {
   const steps = calls.flatMap(({ begunAt, endedAt, actual, reserved }) => {
     const beyond = Math.max(0, actual - reserved.least);
     return [{ at: begunAt, change: beyond }, { at: endedAt, change: -beyond }];
   });
-  // What begins in the moment in which another ends counts beside it.
+  // A call that starts at the moment in which another ends counts as concurrent.
   steps.sort((one, other) => one.at - other.at || other.change - one.change);
   let [open, most] = [0, 0];
   for (const { change } of steps) most = Math.max(most, open += change);
@@ -57,7 +60,7 @@ function boundOf(calls: readonly HistoricCall[]): number {
 }
 
 /**
- * Finds refusals while there was certainly room: for all that was taken until then, and for the
+ * Counts refusals although there was certainly room: for all tokens used until then, and for the
  * call itself.
  */
 function countUnjust(calls: readonly HistoricCall[], limit: HistoricLimit): number {
@@ -82,7 +85,7 @@ function countUnjust(calls: readonly HistoricCall[], limit: HistoricLimit): numb
  *
  * @param calls The merged history of all gateways
  * @param limit The limit of the key
- * @param canRefuseEarly True if gateways had to count alone, each against its share
+ * @param canRefuseEarly True if gateways counted alone, each against its share
  */
 export function checkHistory(
   calls: readonly HistoricCall[],

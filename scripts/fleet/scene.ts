@@ -14,31 +14,31 @@ import { findRuntimes, type RuntimeOnMachine } from "../runtimes.ts";
 import type { HistoricCall } from "./history.ts";
 
 const ADMIN_TOKEN = "0123456789-admin-token";
-/** Calls a second, over all gateways, and for how long. */
+/** Calls a second over all gateways, and the duration. */
 const CALLS_A_SECOND = 120;
 const RUN_MS = 4500;
-/** A fault begins then, and ends then. Milliseconds after the first call. */
+/** The start and the end of a fault. Milliseconds after the first call. */
 const FAULT_MS = [1000, 2500] as const;
-/** Tokens that a key may use in an hour: about half of what its callers ask for. */
+/** Tokens that a key may use in an hour: about half of the tokens that its callers request. */
 export const LIMIT = 13_500;
 /**
- * Tokens of an answer, which is the most that its caller asks for; the least and the most of a
- * prompt.
+ * Tokens of an answer, equal to the maximum that its caller requests; the fewest and the most
+ * tokens of a prompt.
  */
 const OUTPUT = 60;
 const [SHORT, LONG] = [20, 60] as const;
-/** The most that a call uses. Tokens. */
+/** The most tokens that a call uses. */
 export const MOST_USED: number = LONG + OUTPUT;
 /**
- * The least that the gateway takes for a byte of input; a strict limit takes a token for each.
- * Source: estimate.ts.
+ * The fewest tokens that the gateway estimates for a byte of input; a strict limit counts a token
+ * for each byte. Source: estimate.ts.
  */
 const MIN_INPUT_RATIO = 0.125;
-/** How long a provider takes for an answer. Milliseconds. */
+/** Duration of a provider's answer. Milliseconds. */
 const ANSWER_MS = 20;
-/** A caller gives up then. Milliseconds. */
+/** A caller gives up after this time. Milliseconds. */
 const PATIENCE_MS = 3000;
-/** How long callers wait for what a fault left behind. Milliseconds. */
+/** How long callers wait until the effects of a fault are over. Milliseconds. */
 const SETTLE_MS = 1500;
 
 /** A gateway of the fleet. */
@@ -57,18 +57,18 @@ export interface FleetKey {
   readonly mode: "enforce" | "strict";
 }
 
-/** What faults act upon. */
+/** The parts that faults act on. */
 export interface Fleet {
   readonly members: Member[];
   readonly keys: readonly FleetKey[];
-  /** Starts a gateway more; resolves when it listens. */
+  /** Starts one more gateway; resolves when it listens. */
   join(kind: RuntimeOnMachine["kind"]): Promise<Member>;
 }
 
-/** What a run showed. */
+/** The result of a run. */
 export interface Run {
   readonly calls: readonly HistoricCall[];
-  /** Tokens charged to each key in the end, by the first gateway that is left. */
+  /** Tokens charged to each key at the end, according to the first remaining gateway. */
   readonly charged: Readonly<Record<string, number>>;
   /** Decisions without Redis. */
   readonly localDecisions: number;
@@ -102,7 +102,7 @@ async function startMember(config: string, on: RuntimeOnMachine): Promise<Member
   return { program, name: on.label, url, admin, isGone: false };
 }
 
-/** A provider that keeps the truth by the number that each call has. */
+/** A provider that records the true usage by the number of each call. */
 async function startTruth() {
   const truth = new Map<number, number>();
   const provider = await startProvider(async (response, { body }) => {
@@ -145,7 +145,7 @@ async function call(
   }
 }
 
-/** Calls at an even rate, the gateways in turn, and records what was seen. */
+/** Calls the gateways in turn, at an even rate, and records the results. */
 async function load(
   fleet: Fleet,
   truth: ReadonlyMap<number, number>,
@@ -189,7 +189,7 @@ async function load(
   return calls.map(({ number, ...rest }) => ({ ...rest, actual: truth.get(number) ?? 0 }));
 }
 
-/** What a key's budget says. */
+/** The charged tokens according to a key's budget. */
 async function chargedOf(member: Member, { id }: FleetKey): Promise<number> {
   const { use } = await administer(member, `/v1/keys/${id}`) as {
     use: readonly { name: string; used: number }[];
@@ -211,9 +211,9 @@ async function localDecisions(members: readonly Member[]): Promise<number> {
 /**
  * Runs a scene.
  *
- * @param redis The setting of that name
- * @param fault What happens in the middle, and how it is undone
- * @param seed Of what callers do
+ * @param redis The setting `redis`
+ * @param fault The fault, and how it is undone
+ * @param seed Seed of the callers' choices
  */
 export async function runScene(
   redis: unknown,

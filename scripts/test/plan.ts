@@ -1,18 +1,18 @@
 /**
- * Which test file runs on which runtime: as the file itself says, in a line `// runtimes: …` after
- * its docstring.
+ * Assigns test files to runtimes. A file names its runtimes in a line `// runtimes: …` after its
+ * docstring.
  *
  * - `once`: on the newest Node, where one runtime is enough
  * - `bun, node`: on Bun and the newest Node, for code that names no runtime
- * - `all`: on Deno, Bun and the newest Node, for listeners and for code that reads bytes, as does a
- *   file without the line
- * - `old node` (one that can't run TypeScript), in addition: what proves that the one file runs there
+ * - `all`: on Deno, Bun and the newest Node, for listeners and for code that reads bytes. This is
+ *   the default
+ * - `old node` (one that cannot run TypeScript), in addition: proves that the one file runs there
  * - `deno` or `workers` (workerd), also in addition
  *
- * A file with a line `// alone: <why>` measures time: it runs when the others are done. One with a
- * line `// long: <why>` waits for most of its time: it is begun first. What starts programs has a
- * process of its own on its runtime. Other files share one, a few each, so that what they import is
- * loaded once.
+ * Files marked `// alone: <why>` measure time and run after all others. Files marked `// long:
+ * <why>` spend most of their time waiting and start first. A file that starts programs has a
+ * separate process on its runtime. Other files share processes, a few files each, so that their
+ * imports are loaded once.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -20,30 +20,32 @@ import { dirname, join, resolve } from "node:path";
 import process from "node:process";
 import { findRuntimes, type RuntimeOnMachine } from "../runtimes.ts";
 
-/** One column of the table: a runtime, or the newest Node with workerd behind the tests. */
+/** One column of the table: a runtime, or the newest Node that runs the tests with workerd. */
 export interface Target extends RuntimeOnMachine {
   readonly isWorkers: boolean;
 }
 
-/** What one process runs on a target: a test file, or several that share it. */
+/**
+ * The files that one process runs on a target: one test file, or several that share the process.
+ */
 export interface Task {
   readonly target: Target;
   readonly files: readonly string[];
-  /** The module that is run: the file, or one that imports all of them. */
+  /** The module that the process runs: the file, or one that imports all of them. */
   readonly entry: string;
-  /** The file, or what those that share a process are called together. */
+  /** Name of the file, or of the files that share a process. */
   readonly name: string;
   /**
-   * Whether cases that one runtime proves for all are left out, since the newest Node runs them.
+   * True if cases that one runtime proves for all are left out, because the newest Node runs them.
    */
   readonly isElsewhere: boolean;
 }
 
-/** Whether a target is the newest Node, which runs what is tested once. */
+/** True if a target is the newest Node, which runs the files marked `once`. */
 export const isNewestNode = ({ kind, runsTypeScript, isWorkers }: Target): boolean =>
   kind === "node" && runsTypeScript && !isWorkers;
 
-/** The words of the line. */
+/** The words that the line accepts. */
 const NAMES: Readonly<Record<string, (target: Target) => boolean>> = {
   once: isNewestNode,
   all: (target) => target.kind !== "node" || isNewestNode(target),
@@ -66,7 +68,7 @@ export function findTargets(): Target[] {
 /**
  * @param target A target
  * @param file A test file
- * @returns Whether the file says that it runs there
+ * @returns True if the file names that target
  * @throws For a word that names no runtime
  */
 export function runsOn(target: Target, file: string): boolean {
@@ -80,18 +82,18 @@ export function runsOn(target: Target, file: string): boolean {
   });
 }
 
-/** Whether a file measures time, and wants few others beside it. */
+/** True if a file measures time, and must run after all others. */
 export function isAlone(file: string): boolean {
   return /^\/\/ alone: /m.test(readFileSync(file, "utf8"));
 }
 
-/** Whether a file waits for most of its time, and is to be begun first. */
+/** True if a file spends most of its time waiting, and must start first. */
 export function isLong(file: string): boolean {
   return /^\/\/ long: /m.test(readFileSync(file, "utf8"));
 }
 
 const starting = new Map<string, boolean>();
-/** Whether a file of tests, or what it imports of `tests/`, starts programs. */
+/** True if a test file, or a module of `tests/` that it imports, starts programs. */
 export function startsPrograms(file: string): boolean {
   const known = starting.get(file);
   if (known !== undefined) return known;
@@ -108,11 +110,11 @@ export function startsPrograms(file: string): boolean {
 }
 
 /**
- * What keeps a file from sharing its process: hooks around all cases there, its memory, its
+ * Reasons why a file cannot share its process: hooks around all cases there, its memory, its
  * environment.
  */
 const APART = /^(?:before|after)(?:Each|All)\(|memoryUsage|delete process\.env/m;
-/** Most files of one process. */
+/** The most files of one process. */
 const MAX_SHARING = 8;
 
 const canShare = (file: string): boolean =>
@@ -134,11 +136,11 @@ function writeEntry(name: string, files: readonly string[]): string {
 }
 
 /**
- * Plans which process runs which test files.
+ * Assigns test files to processes.
  *
  * @param target The target
  * @param files Its files
- * @param isElsewhere As {@link Task} has it, for each file
+ * @param isElsewhere See {@link Task}, for each file
  * @returns Tasks; each file is in one of them
  */
 export function planTasks(
@@ -157,7 +159,7 @@ export function planTasks(
   for (const [elsewhere, sharing] of Map.groupBy(files.filter(canShare), isElsewhere)) {
     const count = Math.ceil(sharing.length / MAX_SHARING);
     for (let number = 0; number < count; number++) {
-      // Neighbours take much the same time: each goes to another process.
+      // Neighbours need about the same time, so each is assigned to a different process.
       const own = sharing.filter((_, index) => index % count === number);
       const [only = ""] = own;
       if (own.length === 1) {

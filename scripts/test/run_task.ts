@@ -1,4 +1,4 @@
-/** Runs test files on one runtime, in one process, and counts what its report says. */
+/** Runs test files on one runtime, in one process, and counts the results in its report. */
 import { Buffer } from "node:buffer";
 import { spawn } from "node:child_process";
 import { mkdirSync, readFileSync } from "node:fs";
@@ -8,23 +8,23 @@ import type { Readable } from "node:stream";
 import type { Task } from "./plan.ts";
 import { hasReason, readTitle } from "./skipped.ts";
 
-/** Where the reports are, in a folder for each runtime. */
+/** Folder of the reports, with a subfolder for each runtime. */
 export const REPORTS: string = resolve(".cache", "tests");
-/** Files without their types, for a Node that can't take them off itself. */
+/** Folder of files without types, for a Node that cannot remove them itself. */
 export const TRANSPILED: string = join(".cache", "node");
 /**
- * Beyond this, for each of its files, a process is stuck: its output so far is shown and it counts
- * as failed.
+ * A process that runs longer than this for each of its files is stuck: its output so far is
+ * printed, and it counts as failed.
  */
 const MAX_FILE_MS = 5 * 60_000;
 
 /**
- * For bash: runs a command, then says on descriptor 3 how much CPU it and all that it started have
- * used.
+ * For bash: runs a command, then writes the CPU time of the command and its children to descriptor
+ * 3.
  */
 const TIMED = '"$0" "$@" 3>&-; code=$?; times >&3; exit $code';
 
-/** What became of the cases of a file, or of many. */
+/** The results of the cases of a file, or of many. */
 export interface Counts {
   passed: number;
   failed: number;
@@ -32,22 +32,22 @@ export interface Counts {
   skipped: string[];
 }
 
-/** What became of a task. */
+/** The result of a task. */
 export interface TaskResult extends Task {
   readonly counts: Counts;
   readonly output: string;
   readonly seconds: number;
-  /** Seconds of the CPU, of all that it has started too; 0 where it is not measured. */
+  /** CPU seconds, including child processes; 0 if not measured. */
   readonly cpuSeconds: number;
 }
 
-/** Where a task stands without its types, for a Node that can't take them off itself. */
+/** Path of a task's file without types, for a Node that cannot remove them itself. */
 export const transpiledName = ({ name }: Task): string => name.replace(/\.ts$/, "");
 
 function toArguments(task: Task, report: string): string[] {
   const { target: { kind, runsTypeScript }, entry } = task;
   if (kind === "deno") {
-    // With SALLYPORT_TEST_JSR=1 @std/testing comes from JSR; else its stand-in is used.
+    // With SALLYPORT_TEST_JSR=1 @std/testing is loaded from JSR; otherwise its stand-in is used.
     const map = process.env.SALLYPORT_TEST_JSR === "1"
       ? []
       : ["--import-map=tests/support/import_map.json"];
@@ -72,8 +72,8 @@ function toArguments(task: Task, report: string): string[] {
 }
 
 /**
- * Counts the cases of a JUnit report. Deno reports a `describe` as a case of the file beside its
- * own cases.
+ * Counts the cases of a JUnit report. Deno reports a `describe` as a case of the file in addition
+ * to its own cases.
  */
 function count(report: string, isDeno: boolean): Counts {
   const counts: Counts = { passed: 0, failed: 0, skipped: [] };
@@ -91,7 +91,7 @@ function count(report: string, isDeno: boolean): Counts {
   return counts;
 }
 
-/** Adds up what bash says of times, such as `0m1.500s 0m0.250s`. */
+/** Adds up times as bash prints them, such as `0m1.500s 0m0.250s`. */
 function addTimes(text: string): number {
   return Array.from(
     text.matchAll(/(\d+)m([\d.]+)s/g),
@@ -100,10 +100,10 @@ function addTimes(text: string): number {
     .reduce((sum, each) => sum + each, 0);
 }
 
-/** Groups of the processes that run; what a program has started belongs to its group. */
+/** Process groups of the running programs. The children of a program belong to its group. */
 const groups = new Set<number>();
 
-/** Ends all that is left of a group. */
+/** Kills the remaining processes of a group. */
 function endGroup(group: number): void {
   groups.delete(group);
   try {
@@ -111,18 +111,18 @@ function endGroup(group: number): void {
   } catch { /* nothing is left */ }
 }
 
-// A terminal interrupts its own group only.
+// A terminal interrupts only its own process group.
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
   process.once(signal, () => process.exit(1));
 }
 process.on("exit", () => groups.forEach(endGroup));
 
 /**
- * Runs a program to its end, which is forced when it takes too long. What it leaves behind, such as
- * a server that a failed test did not stop, is ended with it: that would keep its output open.
+ * Runs a program, and kills it if it takes too long. Its remaining child processes are killed with
+ * it, such as a server that a failed test did not stop: they would keep its output open.
  *
- * @param isTimed Whether its CPU is measured, by bash on Linux
- * @returns Its status, everything that it said, and the seconds of CPU
+ * @param isTimed True if its CPU time is measured, by bash on Linux
+ * @returns Its status, its output, and the CPU seconds
  */
 export function run(
   command: string,
@@ -134,7 +134,7 @@ export function run(
   return new Promise((resolve) => {
     const [program, all] = isTimed ? ["bash", ["-c", TIMED, command, ...args]] : [command, args];
     const child = spawn(program, all, {
-      detached: true, // in a group of its own
+      detached: true, // in a separate process group
       env: { ...process.env, ...env },
       stdio: ["ignore", "pipe", "pipe", isTimed ? "pipe" : "ignore"],
     });
@@ -165,7 +165,7 @@ export function run(
   });
 }
 
-/** Runs the files of a task. @param isTimed Whether its CPU is measured */
+/** Runs the files of a task. @param isTimed True if its CPU time is measured */
 export async function runTask(
   task: Task,
   env: Record<string, string>,
@@ -193,7 +193,7 @@ export async function runTask(
   try {
     counts = count(readFileSync(report, "utf8"), target.kind === "deno");
   } catch { /* it died before it could report */ }
-  // A run that died, or failed outside of any case, or that ran nothing, has failed too.
+  // A run that crashed, failed outside any case, or ran no case has failed too.
   const hasRun = code === 0 && counts.passed + counts.skipped.length > 0;
   if (!hasRun && counts.failed === 0) counts.failed = 1;
   return { ...task, counts, output, cpuSeconds, seconds: (performance.now() - started) / 1000 };

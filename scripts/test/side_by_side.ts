@@ -1,23 +1,20 @@
-/**
- * Runs tasks side by side: a few always, and more of them while those that run leave the machine
- * idle.
- */
+/** Runs tasks in parallel: a few always, and more while the running ones leave the machine idle. */
 import { cpus } from "node:os";
 
-/** How many tasks run. */
+/** The number of parallel tasks. */
 export interface Width {
-  /** As many run always. */
+  /** This many tasks always run. */
   readonly least: number;
-  /** Up to as many run while the cores are idle. */
+  /** Up to this many tasks run while the cores are idle. */
   readonly most: number;
-  /** The share of all cores that has to be idle for another one. */
+  /** The share of all cores that must be idle before another task starts. */
   readonly idle: number;
 }
 
-/** Interval at which the cores are looked at. Milliseconds. */
+/** Interval at which the cores are measured. Milliseconds. */
 const LOOK_MS = 300;
 
-/** Returns a function that tells which share of all cores was idle since it was last called. */
+/** Returns a function that reports the idle share of all cores since its last call. */
 function watchCores(): () => number {
   const read = () =>
     cpus().reduce((sum, { times }) => {
@@ -37,8 +34,8 @@ function watchCores(): () => number {
  * Runs tasks in their order.
  *
  * @param tasks The tasks
- * @param width How many of them at once
- * @param run Runs one
+ * @param width The number of parallel tasks
+ * @param run Runs one task
  * @returns Resolves when the last one is over
  */
 export async function runSideBySide<T>(

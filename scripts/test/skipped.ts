@@ -1,8 +1,11 @@
-/** Which tests did not run, and why: read from the reports of a run, and told at its end. */
+/**
+ * The tests that did not run, and the reasons: read from the reports of a run, and printed at its
+ * end.
+ */
 
 /** The reason at the end of a title. */
 const REASON = /\(skipped: ([^()]+)\)$/;
-/** As `tests/support/requires.ts` writes it. */
+/** The form that `tests/support/requires.ts` writes. */
 const MISSING = /^needs the Debian packages (.+)$/;
 const ENTITIES: Readonly<Record<string, string>> = {
   amp: "&",
@@ -15,7 +18,7 @@ const ENTITIES: Readonly<Record<string, string>> = {
 /**
  * Reads the title of a case in a JUnit report.
  *
- * @param attributes Of its element
+ * @param attributes The attributes of its element
  * @returns The title
  */
 export function readTitle(attributes: string): string {
@@ -24,21 +27,21 @@ export function readTitle(attributes: string): string {
 }
 
 /**
- * Whether a title says itself that its test is skipped.
+ * Checks if a title says that its test is skipped.
  *
  * @param title The title
- * @returns Whether it ends in a reason
+ * @returns True if it ends in a reason
  */
 export function hasReason(title: string): boolean {
   return REASON.test(title);
 }
 
 /**
- * Tells what was skipped: how often for which reason, what a missing package holds up, and how to
- * install it.
+ * Describes skipped tests: the number of tests for each reason, the missing packages, and how to
+ * install them.
  *
  * @param skipped Titles of skipped tests, by the runtime that skipped them
- * @returns Lines; nothing where nothing was skipped
+ * @returns Lines; empty if no test was skipped
  */
 export function describeSkipped(skipped: ReadonlyMap<string, readonly string[]>): string {
   const counts = new Map<string, number>();

@@ -4,7 +4,7 @@ import type { TaskResult } from "./run_task.ts";
 const toCell = (seconds: number | undefined): string =>
   (seconds === undefined ? "" : seconds.toFixed(1)).padStart(9);
 
-/** A file, or the files that share a process. */
+/** The name of a file, or of the files that share a process. */
 function nameOf({ files: [first = "", ...more] }: TaskResult): string {
   return more.length === 0 ? first : `${first} and ${more.length} more`;
 }
@@ -13,8 +13,8 @@ const cpuOf = (results: readonly TaskResult[]): number =>
   results.reduce((sum, { cpuSeconds }) => sum + cpuSeconds, 0);
 
 /**
- * @param results What has run
- * @param most Files that are listed: those that use most CPU, on all runtimes together
+ * @param results The results of a run
+ * @param most The number of listed files, by CPU time over all runtimes
  * @returns Lines
  */
 export function describeTimes(results: readonly TaskResult[], most: number): string {

@@ -1,4 +1,6 @@
-/** Budgets at the admin API: what is used, when they renew, and when they will be used up. */
+/**
+ * Budgets at the admin API: their use, their renewal, and the time at which they will be used up.
+ */
 // runtimes: once
 import assert from "node:assert/strict";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
@@ -24,7 +26,7 @@ describe("budgets at the admin API", () => {
   const ids: string[] = [];
   beforeAll(async () => {
     running = await startAdmin({
-      prices: { "*": { input: 1e6, output: 1e6 } }, // a unit of the currency for a token
+      prices: { "*": { input: 1e6, output: 1e6 } }, // a unit of the currency for each token
       teams: {
         search: { limits: { budget: ["1M/month", "50000 USD/month"] } },
         plain: { limits: { requests: "100/s" } },
@@ -53,7 +55,7 @@ describe("budgets at the admin API", () => {
     return json.budgets;
   };
 
-  it("are those of teams, then those of keys, each with its use, its pace and its end", async () => {
+  it("lists the budgets of teams, then of keys, each with its use, its daily average and its end", async () => {
     const budgets = await list();
     const now = Date.now();
     const day = (Math.floor(now / DAY_MS) + 1) * DAY_MS;
@@ -67,7 +69,8 @@ describe("budgets at the admin API", () => {
     assert.deepEqual(
       budgets.map(({ runsOut: _, paceSince, perDay, ...rest }) => {
         assert.equal(paceSince, since);
-        assert.ok(perDay && perDay > 0 && perDay <= rest.used * 24, String(perDay)); // of at least an hour
+        // averaged over at least an hour
+        assert.ok(perDay && perDay > 0 && perDay <= rest.used * 24, String(perDay));
         return rest;
       }),
       [
@@ -107,7 +110,7 @@ describe("budgets at the admin API", () => {
     else if (end > day + 5000) assert.equal(daily, null);
   });
 
-  it("are those of one key or team, or come in pages", async () => {
+  it("filters budgets by key or team, and lists them in pages", async () => {
     const names = async (query: string) =>
       (await list(query)).map(({ id, unit }) => `${id} ${unit}`);
     assert.deepEqual(await names("?team=search"), ["search tokens", "search USD"]);
@@ -121,7 +124,7 @@ describe("budgets at the admin API", () => {
     assert.deepEqual([json.budgets.map(({ id }: BudgetView) => id), json.next], [[ids[0]], ids[0]]);
   });
 
-  it("are for who has the token, and refuse what they do not know", async () => {
+  it("requires the token, and refuses unknown parameters", async () => {
     assertRefusal(
       await running.call("GET", "/v1/budgets", { authorization: "" }),
       401,
@@ -143,7 +146,7 @@ describe("budgets at the admin API", () => {
   });
 });
 
-describe("the pace of a budget", () => {
+describe("the average daily use of a budget", () => {
   const row = (ageMs: number, input: number, key = "k1"): UsageRow => ({
     at: Math.floor((NOON - ageMs) / HOUR_MS) * HOUR_MS,
     key,
@@ -163,7 +166,7 @@ describe("the pace of a budget", () => {
     readonly rests?: number[];
   }
 
-  /** Asks for the budget of a team of the keys k1 and k2. */
+  /** Requests the budget of a team with the keys k1 and k2. */
   async function ask(
     { rows, budget, used, now = NOON, usage = { hours: "8d" }, read, rests = [] }: Asked,
   ) {
@@ -215,7 +218,7 @@ describe("the pace of a budget", () => {
     return view ?? assert.fail();
   }
 
-  it("is that of the last seven days, for a month", async () => {
+  it("covers the last seven days for a monthly budget", async () => {
     const rows = [
       row(8 * DAY_MS, 1e9),
       row(7 * DAY_MS, 300),
@@ -232,7 +235,7 @@ describe("the pace of a budget", () => {
     assert.deepEqual([runsOut, renews], ["2026-11-24T12:00:00.000Z", "2026-12-01T00:00:00.000Z"]);
   });
 
-  it("is that of the last 24 hours, for a day, and over midnight", async () => {
+  it("covers the last 24 hours for a daily budget, across midnight", async () => {
     const rows = [row(2 * DAY_MS, 1e9), row(DAY_MS, 120), row(0, 120)];
     const { perDay, runsOut, renews } = await ask({ rows, budget: "200/day", used: 140 });
     assert.deepEqual([perDay, runsOut], [240, "2026-11-21T18:00:00.000Z"]);
@@ -244,7 +247,7 @@ describe("the pace of a budget", () => {
     );
   });
 
-  it("begins with the first use, and is that of an hour at least", async () => {
+  it("starts with the first use, and covers at least an hour", async () => {
     assert.equal((await ask({ rows: [row(DAY_MS, 50)], budget: "1k/month", used: 50 })).perDay, 50);
     assert.equal((await ask({ rows: [row(0, 5)], budget: "1k/month", used: 5 })).perDay, 120);
     assert.equal(
@@ -263,7 +266,7 @@ describe("the pace of a budget", () => {
     );
   });
 
-  it("is money for a budget of money", async () => {
+  it("is in money for a budget of money", async () => {
     const { unit, limit, used, perDay, runsOut } = await ask({
       rows: [row(2 * DAY_MS, 10)],
       budget: "50 USD/month",
@@ -273,7 +276,7 @@ describe("the pace of a budget", () => {
     assert.equal(runsOut, "2026-11-29T12:00:00.000Z");
   });
 
-  it("is zero without recent usage, and unknown where usage cannot be read", async () => {
+  it("is zero without recent usage, and unknown if usage cannot be read", async () => {
     const quiet = await ask({ rows: [], budget: "1k/month", used: 500 });
     assert.deepEqual([quiet.perDay, quiet.paceSince, quiet.runsOut], [0, null, null]);
     const unknown = await ask({
@@ -292,7 +295,7 @@ describe("the pace of a budget", () => {
     ]);
   });
 
-  it("is computed in turns", async () => {
+  it("is computed in short steps", async () => {
     const rests: number[] = [];
     const read = async function* () {
       for (let turn = 0; turn < 20; turn++) {
@@ -304,7 +307,7 @@ describe("the pace of a budget", () => {
     assert.ok(rests.length >= 20, `${rests.length} turns`);
   });
 
-  it("is that of callers too, of whom a page holds as many as asked for, however many there are", async () => {
+  it("includes callers, in pages of the requested size, for any number of callers", async () => {
     const caller = (number: number, ageMs: number): UsageRow => ({
       ...row(ageMs, 1, `jwt:corp:${String(number).padStart(5, "0")}`),
       plan: number % 2 === 0 ? "gold" : "none",

@@ -19,7 +19,7 @@ needs(["chromium-headless-shell"]).describe("the console's view of durable excha
   });
   afterEach(() => held.close());
 
-  it("lists the exchanges of such a key, and stops an open one", async () => {
+  it("lists the exchanges of a durable key, and stops an open one", async () => {
     const providers = () => ({ a: { upstream: held.url } });
     const page = await ui.start({ providers }, { viewport: { width: 1280, height: 640 } });
     await signIn(page, ui.running.admin);

@@ -1,6 +1,6 @@
 /**
- * The exchanges view of the console in Chromium: rows, filters that the address holds, older ones,
- * and the hold.
+ * The exchanges view of the console in Chromium: rows, filters in the URL, older exchanges, and
+ * pausing.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -74,7 +74,7 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
     until(async () => await rows(page).count() === count, `${count} rows`, 15_000);
   const hash = (page: Page) => page.evaluate(() => location.hash);
 
-  it("opens a row by a click anywhere on it and by keys, and moves among rows by the arrows", async () => {
+  it("opens a row with a click anywhere on it and with keys, and moves between rows with the arrow keys", async () => {
     const page = await start();
     const { key } = await makeKey("search-team");
     for (const model of ["m-1", "m-2", "m-3"]) {
@@ -108,7 +108,7 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
     watched.assertClean(running.admin);
   });
 
-  it("names keys, explains a failure, and leads to those that share a fact", async () => {
+  it("names keys, explains a failure, and links to the exchanges that share a value", async () => {
     const nobody = `http://127.0.0.1:${await freePort()}/v1`;
     const page = await start({ providers: { a: { hosts: ["*"], upstream: nobody } } });
     const { key, id } = await makeKey("search-team");
@@ -139,7 +139,7 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
     watched.assertClean(running.admin);
   });
 
-  it("filters by all that is asked at once, and keeps the filter in the address", async () => {
+  it("applies all filters together, and keeps them in the URL", async () => {
     const page = await start();
     const [search, ads] = [await makeKey("search-team"), await makeKey("ads-team")];
     const wanted = await callGateway(ads.key, STREAM_BODY);
@@ -188,7 +188,7 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
     watched.assertClean(running.admin);
   });
 
-  it("asks for older ones, and finds the one failure far back", async () => {
+  it("loads older exchanges, and finds the only failure far back", async () => {
     const page = await start();
     const { key } = await makeKey("x");
     await callGateway(key, GOOD_BODY.replace("test-1", "the-first-one"));
@@ -196,7 +196,7 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
     for (let count = 0; count < 60; count++) {
       await Promise.all(Array.from({ length: 8 }, () => callGateway(key)));
     }
-    // Those of the second under way come with the next report, which a list that is held does not
+    // Exchanges of the current second arrive with the next report, which a paused list does not
     // show.
     const settledBy = Date.now();
     await until(
@@ -217,7 +217,7 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
     watched.assertClean(running.admin);
   });
 
-  it("streams, holds while somebody reads or asks for it, and does not jump", async () => {
+  it("streams, pauses while the user reads or requests it, and does not jump", async () => {
     const page = await start();
     const { key } = await makeKey("x");
     for (let count = 0; count < 60; count++) await callGateway(key);
@@ -250,7 +250,7 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
   });
 
   for (const colorScheme of ["light", "dark"] as const) {
-    it(`puts up no barrier that axe-core calls serious, in ${colorScheme}, at three widths`, async () => {
+    it(`has no barrier that axe-core rates serious, in ${colorScheme}, at three widths`, async () => {
       const page = await start({}, { colorScheme, reducedMotion: "reduce" });
       const long = "a-name-of-a-key-that-is-much-longer-than-a-telephone-is-wide";
       const { key } = await makeKey(long);

@@ -1,6 +1,6 @@
 /**
- * The view of the fleet in Chromium: gateways of three runtimes side by side, drained and resumed,
- * lost and stale.
+ * The view of the fleet in Chromium: gateways of three runtimes next to each other, drained and
+ * resumed, lost and stale.
  */
 // runtimes: once
 // long: gateways come and go, and the page follows
@@ -85,7 +85,7 @@ needs(["chromium-headless-shell", "redis-server"]).describe(
     };
     const rowOf = (page: Page, name: string) => page.getByRole("row", { name });
 
-    it("shows every gateway with its figures, what differs, and who is lost", async () => {
+    it("shows every gateway with its figures, the differences, and lost gateways", async () => {
       const [one, two, three] = await startFleet({ SALLYPORT_CURRENCY: "EUR" });
       for (let count = 0; count < 5; count++) assert.equal(await two.chat(), 200);
       const page = await openFleet(one);
@@ -103,7 +103,7 @@ needs(["chromium-headless-shell", "redis-server"]).describe(
       watched.assertClean(one.admin);
     });
 
-    it("drains one and resumes all, by keyboard", async () => {
+    it("drains one and resumes all, with the keyboard", async () => {
       const [one, two] = await startFleet();
       const page = await openFleet(one);
       await page.getByRole("button", { name: "Drain berlin-2" }).focus();
@@ -123,7 +123,7 @@ needs(["chromium-headless-shell", "redis-server"]).describe(
       watched.assertClean(one.admin);
     });
 
-    it("shows traffic of this gateway, of another one or of all, and says when Redis is away", async () => {
+    it("shows traffic of this gateway, of another one or of all, and reports when Redis is down", async () => {
       const [one, two, three] = await startFleet();
       for (const member of [two, two, three]) assert.equal(await member.chat(), 200);
       const page = await openFleet(one);
@@ -151,8 +151,8 @@ needs(["chromium-headless-shell", "redis-server"]).describe(
     });
 
     /**
-     * Waits for a text; a gateway that is too busy to answer in three seconds is asked again, as
-     * its operator would.
+     * Waits for a text. A gateway that is too busy to answer within three seconds is asked again,
+     * as its operator would do.
      */
     const settled = (page: Page, text: string) => {
       const again = page.getByRole("button", { name: "Try again" });
@@ -166,9 +166,9 @@ needs(["chromium-headless-shell", "redis-server"]).describe(
       );
     };
 
-    it("fetches older exchanges of another gateway, and says which gateway did not answer", async () => {
+    it("fetches older exchanges of another gateway, and names the gateway that did not answer", async () => {
       const [one, two, three] = await startFleet();
-      const count = 320; // more than what a gateway publishes for somebody who has just come
+      const count = 320; // more than a gateway publishes for a new reader
       for (let sent = 0; sent < count; sent++) assert.equal(await two.chat(), 200);
       const page = await openFleet(one);
       await open(page, "Exchanges");
@@ -207,7 +207,7 @@ needs(["chromium-headless-shell", "redis-server"]).describe(
     });
 
     for (const colorScheme of ["light", "dark"] as const) {
-      it(`puts up no barrier and fits at three widths, in ${colorScheme}`, async () => {
+      it(`has no barrier and fits at three widths, in ${colorScheme}`, async () => {
         const [one, two, three] = await startFleet({ SALLYPORT_CURRENCY: "EUR" }, "o".repeat(60));
         assert.equal(await two.chat(), 200);
         const page = await openFleet(one, { colorScheme, reducedMotion: "reduce" });

@@ -1,4 +1,4 @@
-/** The console's frame: draining, a gateway that is gone, keyboard and colours. */
+/** The console's frame: draining, an unreachable gateway, keyboard and colours. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { it } from "@std/testing/bdd";
@@ -9,7 +9,7 @@ import { until } from "../support/until.ts";
 needs(["chromium-headless-shell"]).describe("the console's frame", () => {
   const ui = useConsole();
 
-  it("drains, says so, and takes it back", async () => {
+  it("drains, shows it, and resumes", async () => {
     const page = await ui.start();
     const readiness = async () => (await ui.running.call("GET", "/readyz")).status;
     await signIn(page, ui.running.admin);
@@ -26,7 +26,7 @@ needs(["chromium-headless-shell"]).describe("the console's frame", () => {
     ui.watched.assertClean(ui.running.admin);
   });
 
-  it("says when the gateway is gone", async () => {
+  it("reports that the gateway is unreachable", async () => {
     const page = await ui.start();
     await signIn(page, ui.running.admin);
     await page.getByText("Ready").waitFor();
@@ -36,7 +36,7 @@ needs(["chromium-headless-shell"]).describe("the console's frame", () => {
     assert.ok(await page.getByRole("button", { name: "Drain" }).isDisabled());
   });
 
-  it("opens a window again in the same turn in which Escape closes it", async () => {
+  it("reopens a dialog in the same turn of the event loop in which Escape closes it", async () => {
     const page = await ui.start();
     await signIn(page, ui.running.admin);
     await open(page, "Keys");
@@ -44,17 +44,18 @@ needs(["chromium-headless-shell"]).describe("the console's frame", () => {
     await page.getByRole("dialog").waitFor();
     await page.getByRole("button", { name: "Make a key", includeHidden: true }).evaluate(
       (button: HTMLElement) => {
-        document.querySelector("dialog")?.requestClose(); // what Escape does
+        document.querySelector("dialog")?.requestClose(); // Escape does the same
         button.click();
       },
     );
-    await page.evaluate(() => new Promise((resolve) => setTimeout(resolve))); // the browser's `close` has come
+    // the browser's `close` event has been delivered
+    await page.evaluate(() => new Promise((resolve) => setTimeout(resolve)));
     await page.getByRole("button", { name: "Cancel" }).click();
     await page.getByRole("dialog").waitFor({ state: "detached" });
     ui.watched.assertClean(ui.running.admin);
   });
 
-  it("goes by keyboard, and remembers its colours only", async () => {
+  it("works with the keyboard, and stores only its colours", async () => {
     const page = await ui.start({}, { colorScheme: "light" });
     await signIn(page, ui.running.admin);
     await page.getByText("Ready").waitFor();

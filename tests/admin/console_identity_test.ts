@@ -11,7 +11,7 @@ import { open, signIn, useConsole, viewsOf } from "../support/console.ts";
 import { AUDIENCE, startIssuer, type TestIssuer } from "../support/issuer.ts";
 import { needs } from "../support/requires.ts";
 
-/** Buttons that change something. */
+/** Buttons that make changes. */
 const CHANGING = /^(?:Drain|Resume|Make a key|Change|Rotate|Revoke)/;
 
 needs(["chromium-headless-shell"]).describe("the console's operators", () => {
@@ -36,7 +36,7 @@ needs(["chromium-headless-shell"]).describe("the console's operators", () => {
   const makeKey = async (body: { name: string }) =>
     (await ui.running.call("POST", "/v1/keys", { body })).json.id;
 
-  it("show a viewer everything, and nothing that changes something", async () => {
+  it("a viewer sees everything, but no button that makes changes", async () => {
     const page = await start();
     const id = await makeKey({ name: "search-team" });
     await signInAs(page, "vera", "gw-readers");
@@ -52,7 +52,7 @@ needs(["chromium-headless-shell"]).describe("the console's operators", () => {
     ui.watched.assertClean(ui.running.admin);
   });
 
-  it("let an admin change things, and the log names who did", async () => {
+  it("an admin can make changes, and the log names the admin", async () => {
     const page = await start();
     await makeKey({ name: "search-team" });
     await signInAs(page, "ada", "gw-admins");
@@ -64,7 +64,7 @@ needs(["chromium-headless-shell"]).describe("the console's operators", () => {
     ui.watched.assertClean(ui.running.admin);
   });
 
-  it("stay out without a role", async () => {
+  it("a token without a role cannot sign in", async () => {
     const page = await start();
     await signInAs(page, "eve", "other");
     await page.getByRole("alert").getByText("nor a token with a role here").waitFor();

@@ -1,4 +1,4 @@
-/** The console's view of keys and teams: each dialog does what it says. */
+/** The console's view of keys and teams: each dialog works. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { it } from "@std/testing/bdd";
@@ -9,7 +9,7 @@ import { needs } from "../support/requires.ts";
 needs(["chromium-headless-shell"]).describe("the console's view of keys", () => {
   const ui = useConsole();
 
-  it("makes a key that works, shows its use, gives it a new secret, and ends it", async () => {
+  it("creates a working key, shows its use, rotates its secret, and revokes it", async () => {
     const page = await ui.start();
     await signIn(page, ui.running.admin);
     await open(page, "Keys");
@@ -114,7 +114,7 @@ needs(["chromium-headless-shell"]).describe("the console's view of keys", () => 
     ui.watched.assertClean(ui.running.admin, { status: 409, times: 2 });
   });
 
-  it("shows keys of the configuration, and says where they are changed instead of offering what can't work", async () => {
+  it("shows keys of the configuration, and says where to change them instead of offering actions that cannot work", async () => {
     const page = await ui.start({
       keys: [{ id: "own", name: "A", key: OWN_KEY, limits: { budget: "5M/month" } }],
     });

@@ -1,6 +1,6 @@
 /**
  * The layout of the console in its rarer states, in light and dark: signed out, empty, refused,
- * drained, cut off.
+ * drained, disconnected.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -27,7 +27,7 @@ const startAt = (ui: Console, more: Parameters<Console["start"]>[0]) =>
 needs(["chromium-headless-shell"]).describe("the console's layout", () => {
   const ui = useConsole();
 
-  it("is looked at by something that finds faults", async () => {
+  it("is checked by code that finds faults", async () => {
     const page = await startAt(ui, {});
     const long = "https://a.example/that/can/be/broken";
     const faulty: readonly [html: string, fault: string][] = [
@@ -55,7 +55,7 @@ needs(["chromium-headless-shell"]).describe("the console's layout", () => {
     assert.deepEqual(await findFaults(page), []);
   });
 
-  it("has no fault before the first call and the first key, and at the sign-in", async () => {
+  it("has no fault before the first call and the first key, and at sign-in", async () => {
     const page = await startAt(ui, {});
     await page.goto(ui.running.admin);
     await assertSoundAtAll(page, "sign-in");
@@ -89,7 +89,7 @@ needs(["chromium-headless-shell"]).describe("the console's layout", () => {
     await assertSoundAtAll(page, "a new key");
   });
 
-  it("has no fault with keys of the configuration, drained, and when the gateway is gone", async () => {
+  it("has no fault with keys of the configuration, drained, and when the gateway is unreachable", async () => {
     const page = await startAt(ui, { keys: [{ id: "own", name: LONG_NAME, key: OWN_KEY }] });
     await signIn(page, ui.running.admin);
     await open(page, "Keys");

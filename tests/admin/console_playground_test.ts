@@ -20,7 +20,7 @@ needs(["chromium-headless-shell"]).describe("the console's playground", () => {
 
   for (const args of [[], ["--workers", "2"]]) {
     const where = args.length > 0 ? ", with workers" : "";
-    it(`shows a streamed call with its timing, and a refusal in the gateway's words${where}`, async () => {
+    it(`shows a streamed call with its timing, and a refusal with the gateway's message${where}`, async () => {
       const page = await ui.start({ args, keys: [{ id: "own", key: OWN_KEY }] });
       await signIn(page, ui.running.admin);
       await playOut(page, OWN_KEY);

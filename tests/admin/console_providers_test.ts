@@ -10,7 +10,7 @@ import { until } from "../support/until.ts";
 needs(["chromium-headless-shell"]).describe("the console's view of providers", () => {
   const ui = useConsole();
 
-  it("shows how each does, and what is taken of its limits", async () => {
+  it("shows the figures of each provider, and the use of its limits", async () => {
     const page = await ui.start({
       keys: [{ id: "own", key: OWN_KEY }],
       providers: (upstream) => ({

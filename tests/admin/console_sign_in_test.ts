@@ -9,7 +9,7 @@ import { needs } from "../support/requires.ts";
 needs(["chromium-headless-shell"]).describe("the console's sign-in", () => {
   const ui = useConsole();
 
-  it("signs in with the token, says when it is the wrong one, and keeps it nowhere", async () => {
+  it("signs in with the token, refuses a wrong one, and stores it nowhere", async () => {
     const page = await ui.start();
     await signIn(page, ui.running.admin, "not-the-token-at-all");
     await page.getByRole("alert").getByText("This is not the admin token").waitFor();
@@ -25,7 +25,7 @@ needs(["chromium-headless-shell"]).describe("the console's sign-in", () => {
     assert.ok(ui.watched.requests.every((url) => !url.includes(TOKEN)));
   });
 
-  it("says what to do where keys cannot be managed", async () => {
+  it("says what to do if keys cannot be managed", async () => {
     const page = await ui.start({ admin: { port: 0 } });
     await signIn(page, ui.running.admin);
     await page.getByRole("alert").getByText("set admin.token in the configuration").waitFor();

@@ -1,4 +1,4 @@
-/** The console's store of live traffic, and how its numbers and times are written. */
+/** The console's store of live traffic, and the format of its numbers and times. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -29,7 +29,7 @@ const at = (store: Store, second: number) =>
   store.snapshot.points.find((point) => point.at === second);
 
 describe("the console's store", () => {
-  it("has gaps where the usage is unknown, and zeros where there was none", () => {
+  it("has gaps while the usage is unknown, and zeros while there is none", () => {
     const store = new Store();
     store.add(report(1000, { since: 990, seconds: [second(995, 4)] }));
     const { exchanges, errors, tokens, outputTokens, p50 } = at(store, 989) ?? {};
@@ -49,7 +49,7 @@ describe("the console's store", () => {
     assert.equal(at(store, 996)?.exchanges, 0);
   });
 
-  it("keeps the history of a gateway that was restarted, with a gap between the two", () => {
+  it("keeps the history of a restarted gateway, with a gap for the restart", () => {
     const store = new Store();
     store.add(report(1000, { since: 900, seconds: [second(995, 4)] }));
     store.add(report(1010, { since: 1005, seconds: [second(1007, 2)] }));
@@ -62,7 +62,7 @@ describe("the console's store", () => {
     ]);
   });
 
-  it("sums up the time that there was, in all and by provider", () => {
+  it("sums up the recorded time, in total and by provider", () => {
     const store = new Store();
     store.add(report(1000, { since: 990, seconds: [second(995, 4), second(996, 6)] }));
     const minute = store.summary(60);
@@ -80,8 +80,8 @@ describe("the console's store", () => {
   });
 });
 
-describe("what the console writes", () => {
-  it("has a unit at each time", () => {
+describe("the console's numbers and times", () => {
+  it("have a unit for each time", () => {
     const spans = [0, 1, 1000, 89_000, 90_000, 5_340_000, 5_400_000, 86_400_000, 777_600_000].map(
       span,
     );
@@ -107,7 +107,7 @@ describe("what the console writes", () => {
     ]);
   });
 
-  it("says rates and days in words", () => {
+  it("show rates and days in words", () => {
     const rates = ["600/min", "100k/h", "5/10s", "2.3M/d", "7/250ms", "20"].map(rate);
     assert.deepEqual(rates, [
       ...[

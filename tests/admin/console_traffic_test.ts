@@ -1,4 +1,4 @@
-/** The console's views of traffic, exchanges and providers, while there is traffic. */
+/** The console's views of traffic, exchanges and providers, during traffic. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { it } from "@std/testing/bdd";
@@ -12,7 +12,7 @@ const MARK = "a-mark-that-only-the-content-holds";
 needs(["chromium-headless-shell"]).describe("the console's view of traffic", () => {
   const ui = useConsole();
 
-  it("is of use when it is empty, and then shows the traffic of a running load, without its content", async () => {
+  it("is useful while empty, and then shows the traffic of a load, without its content", async () => {
     const page = await ui.start({ keys: [{ id: "own", key: OWN_KEY }] });
     await signIn(page, ui.running.admin);
     await page.getByText("Nothing has come through yet").waitFor();
@@ -47,7 +47,7 @@ needs(["chromium-headless-shell"]).describe("the console's view of traffic", () 
     assert.equal(await page.locator(".plot canvas").count(), 5);
     await open(page, "Exchanges");
     await page.getByRole("button", { name: "Errors" }).click();
-    await page.getByText("None of those that are kept").waitFor(); // a refusal is no error
+    await page.getByText("None of those that are kept").waitFor(); // a refusal is not an error
     await page.getByRole("button", { name: "Refused" }).click();
     await page.getByRole("cell", { name: /^401(?! ms)/ }).first().waitFor();
     assert.equal(await page.getByRole("cell", { name: "200", exact: true }).count(), 0);

@@ -31,7 +31,7 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
   let browser: Browser;
   let running: Running;
   let watched: Watched;
-  /** Ids of the keys by their names. */
+  /** Ids of the keys, by name. */
   let ids: Record<string, string>;
   beforeAll(async () => {
     browser = await startBrowser();
@@ -65,7 +65,7 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     return { page, make, view };
   };
 
-  /** Writes usage of this hour, or of another, as a gateway leaves it. */
+  /** Stores usage of this hour, or of another one, as a gateway does. */
   const keep = (...rows: [key: string, model: string, counts: Counts, ageMs?: number][]) => {
     const lines = rows.flatMap(([key, model, counts, ageMs = 0]) =>
       (["hour", "day"] as const).map((step) => {
@@ -107,7 +107,7 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     page.locator("table.usage tbody tr").evaluateAll((rows) =>
       rows.map((row) => Array.from(row.children, (cell) => (cell.textContent ?? "").trim()))
     );
-  /** What is told of the marks of a row: how much of each amount is estimated. */
+  /** The marks of a row: the estimated part of each amount. */
   const rowOf = (page: Page, name: string) =>
     page.locator("table.usage tbody tr", { hasText: name }).locator("abbr").evaluateAll((marks) =>
       marks.map((mark) =>
@@ -122,7 +122,7 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     return readFileSync(await (await saving).path(), "utf8");
   };
 
-  it("says who spent what, with shares, estimates, and models without a price", async () => {
+  it("shows the spending of each key, with shares, estimates, and models without a price", async () => {
     const page = await make();
     await page.getByRole("row", { name: "search" }).waitFor();
     assert.deepEqual(await rowsOf(page), [
@@ -172,7 +172,7 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     watched.assertClean(running.admin);
   });
 
-  it("says of what earlier versions counted that the tokens of estimates are unknown", async () => {
+  it("shows that estimated tokens are unknown for the counts of earlier versions", async () => {
     const { page, view } = await start();
     keep(["k1", "gpt-5", { requests: 4, input: 300, estimated: 1 }]);
     await view();
@@ -181,7 +181,7 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     assert.deepEqual(await rowOf(page, "300"), ["in part", "in part", "in part", "in part"]);
   });
 
-  it("leads from a team to its keys and their models by keyboard, and back", async () => {
+  it("navigates from a team to its keys and their models with the keyboard, and back", async () => {
     const page = await make();
     await page.getByTitle("Open team search").focus();
     await page.keyboard.press("Enter");
@@ -214,7 +214,7 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     watched.assertClean(running.admin);
   });
 
-  it("shows two dimensions, months, and a time of one's own", async () => {
+  it("shows two dimensions, months, and a custom period", async () => {
     const page = await make();
     await page.getByLabel("By", { exact: true }).selectOption("key");
     await page.getByLabel("Then by").selectOption("model");
@@ -279,7 +279,7 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     const texts = await gauges.allInnerTexts();
     const [spent = "", next = "", ...others] = texts;
     assert.match(spent, /^spent[^]*2 of 2 tokens this month[^]*100 %[^]*used up[^]*renews \w+ 1/);
-    // Two tokens an hour are two days of fifty, less those until the month is over.
+    // Two tokens an hour use fifty in about two days, minus the hours until the month ends.
     const hoursLeft =
       (Date.UTC(new Date().getUTCFullYear(), new Date().getUTCMonth() + 1, 1) - Date.now()) /
       HOUR_MS;
@@ -293,7 +293,7 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     watched.assertClean(running.admin);
   });
 
-  it("says so where nothing was used, and where a time is not kept by the hour", async () => {
+  it("says that nothing was used, and that a period is not stored by the hour", async () => {
     const { page, view } = await start({ keys: [{ id: "own", key: "0123456789-own-key" }] });
     await view();
     await page.getByText("Nothing was used in this time").waitFor();
@@ -309,7 +309,7 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
   });
 
   for (const colorScheme of ["light", "dark"] as const) {
-    it(`puts up no barrier, and fits at 1280, 800 and 390 pixels, in ${colorScheme}`, async () => {
+    it(`has no barrier, and fits at 1280, 800 and 390 pixels, in ${colorScheme}`, async () => {
       const page = await make({ colorScheme, reducedMotion: "reduce" });
       for (const width of [1280, 800, 390]) {
         await page.setViewportSize({ width, height: 900 });

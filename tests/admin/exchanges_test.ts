@@ -54,7 +54,7 @@ describe("GET /v1/exchanges", () => {
     (await list(query)).exchanges.map(({ id }: { id: string }) => id);
 
   for (const args of [[], ["--workers", "2"]]) {
-    it(`finds each by its key's name, its model, its end, its code and its time${args.length > 0 ? ", with workers" : ""}`, async () => {
+    it(`finds exchanges by key name, model, outcome, code and time${args.length > 0 ? ", with workers" : ""}`, async () => {
       await start(args);
       assert.deepEqual(await list(), { exchanges: [], next: null });
       const [search, ads] = [await makeKey("search-team"), await makeKey("ads-team")];
@@ -95,7 +95,7 @@ describe("GET /v1/exchanges", () => {
       }
     });
 
-    it(`goes back page by page, while more come in${args.length > 0 ? ", with workers" : ""}`, async () => {
+    it(`pages back while new exchanges arrive${args.length > 0 ? ", with workers" : ""}`, async () => {
       await start(args);
       const { key } = await makeKey("x");
       const made: (string | null)[] = [];
@@ -114,7 +114,7 @@ describe("GET /v1/exchanges", () => {
     });
   }
 
-  it("names what is wrong in a query, and is described", async () => {
+  it("names the mistake in a query, and matches its description", async () => {
     await start();
     const wrong = {
       limit: "501",

@@ -1,7 +1,4 @@
-/**
- * Who gets an answer at the admin listener: names it is called by, pages of other sites, and wrong
- * tokens.
- */
+/** Access to the admin listener: host names, pages of other sites, and wrong tokens. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -33,7 +30,7 @@ describe("an admin listener without a token", () => {
   const get = (path: string, headers: Record<string, string>) =>
     callRaw(admin, { method: "GET", path, headers });
 
-  it("answers to names of this machine, in any spelling and with any port", async () => {
+  it("answers at the names of this machine, in any spelling and with any port", async () => {
     const { host, port } = new URL(admin);
     for (
       const name of [
@@ -52,7 +49,7 @@ describe("an admin listener without a token", () => {
     }
   });
 
-  it("answers 421 to any other, on every path: that may be a page's own name, which leads here (DNS rebinding)", async () => {
+  it("answers 421 at any other name, on every path: a page's own domain can resolve to this machine (DNS rebinding)", async () => {
     const { port } = new URL(admin);
     const names = [
       `attacker.example:${port}`,
@@ -74,7 +71,7 @@ describe("an admin listener without a token", () => {
     }
   });
 
-  it("answers no page of another site, but follows a link to the console", async () => {
+  it("refuses pages of other sites, but allows a link to the console", async () => {
     const host = new URL(admin).host;
     const from = (site: string, mode: string) => ({
       host,
@@ -99,7 +96,7 @@ describe("an admin listener with a token", () => {
   const wrong = () =>
     running.call("GET", "/v1/keys", { authorization: "Bearer an-admin-token-that-is-wrong" });
 
-  it("answers to any name, as of a service or a pod", async () => {
+  it("answers at any name, such as the name of a service or a pod", async () => {
     const headers = { host: "sallyport-admin.models.svc:8789", authorization: `Bearer ${TOKEN}` };
     assert.equal(
       (await callRaw(running.admin, { method: "GET", path: "/metrics", headers })).status,
@@ -115,11 +112,12 @@ describe("an admin listener with a token", () => {
     );
   });
 
-  it("takes its time for tokens once ten were wrong, and as long for the right one", async () => {
+  it("delays tokens after ten wrong ones, and delays the right one equally", async () => {
     for (let count = 0; count < 10; count++) {
       assertRefusal(await wrong(), 401, "invalid_admin_token");
     }
-    // So many are free again after a slow machine's pauses; then all have to wait.
+    // After the pauses of a slow machine this many are allowed at once again; then all have to
+    // wait.
     await until(async () => {
       const began = performance.now();
       const answers = await Promise.all(
@@ -131,11 +129,11 @@ describe("an admin listener with a token", () => {
       assert.deepEqual(answers.map(({ status }) => status), [401, 200, 401]);
       return answers.every(({ ms }) => ms >= 900);
     }, "the right one and wrong ones are answered a second later");
-    // A caller without a token does not guess.
+    // A caller without a token is not guessing.
     assert.equal((await running.call("GET", "/v1/keys", { authorization: "" })).status, 401);
   });
 
-  it("answers a flood of guesses with 429, also the right token, which passes after a while", async () => {
+  it("answers a flood of guesses with 429, even for the right token, which is accepted later", async () => {
     let isFlooding = true;
     const statuses: number[] = [];
     const guess = async () => {

@@ -1,6 +1,6 @@
 /**
- * Operators with identity tokens at the admin listener, their roles, the audit of what they change,
- * and revocations.
+ * Operators with identity tokens at the admin listener: their roles, the audit log of their
+ * changes, and revocations.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -157,7 +157,7 @@ describe("the admin listener with identity tokens", () => {
     assert.ok(!running?.program.stdout().includes(key));
   });
 
-  it.once("writes these lines as text too, and without an access log", async () => {
+  it.once("also writes these lines as text, and without an access log", async () => {
     const { call, program } = await start({}, { args: ["--log", "off"] });
     assert.equal((await call("POST", "/v1/drain")).status, 200);
     await until(() => program.stdout().includes('"audit":"drain"'), "the line");
@@ -179,7 +179,7 @@ describe("the admin listener with identity tokens", () => {
     }
   });
 
-  it("refuses operators whose tokens lack the claims that the issuer requires", async () => {
+  it("refuses operators whose tokens lack the issuer's required claims", async () => {
     const { call } = await start({ identity: identity({ require: { org: "mine" } }) });
     const admin = { roles: ["gw-admins"] };
     assert.equal(
@@ -195,7 +195,7 @@ describe("the admin listener with identity tokens", () => {
     }
   });
 
-  it.once("needs no admin token in addition, and then refuses requests without a token", async () => {
+  it.once("works without an admin token, and then refuses requests without a token", async () => {
     const { call } = await start({ admin: { port: 0 } });
     assertRefusal(await call("GET", "/v1/keys", { authorization: "" }), 401, "invalid_admin_token");
     assert.equal(
@@ -204,7 +204,7 @@ describe("the admin listener with identity tokens", () => {
     );
   });
 
-  it("tells the age of an issuer's keys, and goes on with them while the issuer is away", async () => {
+  it("reports the age of an issuer's keys, and keeps using them while the issuer is down", async () => {
     const { call, chat, admin } = await start({ identity: identity({ refresh: "1s" }) });
     assert.equal(await chat(await token()), 200);
     await issuer.stop();
@@ -232,7 +232,7 @@ describe("the admin listener with identity tokens", () => {
     await until(async () => await chat(await token()) === 200, "the issuer's new key");
   });
 
-  it.once("starts while an issuer is away, and accepts its tokens as soon as it is back", async () => {
+  it.once("starts while an issuer is down, and accepts its tokens once it is up", async () => {
     await issuer.stop();
     const { chat, at } = await start();
     assert.equal(await chat(await token()), 503);
@@ -285,7 +285,7 @@ describe("the admin listener with identity tokens", () => {
       200,
     );
     assert.equal(await chat(bob), 401);
-    // A token that is issued later is another one.
+    // A token that is issued later is a different one.
     assert.equal(
       await chat(await token({ sub: "bob", iat: Math.floor(Date.now() / 1000) + 29, jti: "n" })),
       401,
@@ -296,7 +296,7 @@ describe("the admin listener with identity tokens", () => {
       "jwt:corp:ann",
       "jti one",
     ]);
-    // The command line sees and does the same.
+    // The command line shows and does the same.
     const listed = await runCommand(["tokens", "list", "--json"], { cwd: at.path });
     assert.deepEqual(JSON.parse(listed.stdout), json.revoked);
     const carl = await token({ sub: "carl", iat });
@@ -343,7 +343,7 @@ describe("the admin listener with identity tokens", () => {
     );
     const file = join(at.path, "keys.revoked.json");
     assert.match(readFileSync(file, "utf8"), /"value": "one"/);
-    // What breaks the file takes nothing back.
+    // A damaged file does not undo any revocation.
     writeFileSync(file, "{");
     await until(
       () => (running?.program.stderr() ?? "").includes("Those before hold on"),
@@ -384,7 +384,7 @@ describe("the admin listener with identity tokens", () => {
         );
         for (const each of [two, three]) assert.equal(await chatAt(there, each), 200);
         await (loss === "is flushed" ? raw.flushall() : redis.restart());
-        // The number of changes is now what it was before the loss.
+        // The number of revocations is now the same as before the loss.
         await until(async () => (await revoke("two")).status === 200, "the second is revoked");
         await until(
           async () => await chatAt(there, two) === 401,

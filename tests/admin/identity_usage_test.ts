@@ -1,7 +1,4 @@
-/**
- * Usage and budgets of callers with identity tokens: by the team and the plan that their claims
- * name.
- */
+/** Usage and budgets of callers with identity tokens: by the team and the plan in their claims. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -103,23 +100,23 @@ describe("usage and budgets of identity tokens", () => {
     );
     const { rows } = JSON.parse(await usage(gateway.admin, "?by=key&team=ads"));
     assert.deepEqual(rows.map(({ key }: Line) => key).sort(), ["jwt:corp:ann", "jwt:corp:cat"]);
-    // It outlives the process, and another one reads it.
+    // It survives the end of the process, and another process reads it.
     gateway.program.kill("SIGTERM");
     await gateway.program.ended;
     const next = startProgram(["serve"], { cwd: gateway.at.path });
     assert.deepEqual(await teams(await next.waitFor(/admin on (http:\S+)/)), TEAMS);
   };
 
-  it("keep the team that the claims name, in addition to the keys", KEPT(() => start()));
+  it("store the team from the claims, in addition to the keys", KEPT(() => start()));
 
-  it("keep the team, counted by workers", KEPT(() => start(["--workers", "2"])));
+  it("store the team, counted by workers", KEPT(() => start(["--workers", "2"])));
 
-  withRedis.it("keep the team in Redis", async () => {
+  withRedis.it("store the team in Redis", async () => {
     redis = await startRedis();
     await KEPT(() => start())();
   });
 
-  it("are of no team where the claims name none, and a file holds no more than before for keys", async () => {
+  it("have no team if the claims name none, and the file stores the same data for keys as before", async () => {
     const gateway = await start([], {});
     await use(gateway, "ann", "search", "gold");
     const { json: { key, id } } = await gateway.call("POST", "/v1/keys", { body: { name: "x" } });
@@ -174,7 +171,7 @@ describe("usage and budgets of identity tokens", () => {
 
   it("lists the budgets with recent use", LISTED(() => start()));
 
-  withRedis.it("lists budgets with workers and Redis too", async () => {
+  withRedis.it("also lists budgets with workers and Redis", async () => {
     redis = await startRedis();
     await LISTED(() => start(["--workers", "2"]))();
   });

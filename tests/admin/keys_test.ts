@@ -21,7 +21,7 @@ import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 const DAY_MS = 86_400_000;
 const MAX_BODY_BYTES = 65536;
 
-/** Settings that are refused, and the name of the one that is wrong. */
+/** Settings that are refused, and the name of the wrong one. */
 const WRONG: readonly [body: unknown, param: string][] = [
   [{ nam: "not-this" }, "nam"],
   [{ id: "not-this" }, "id"],
@@ -52,7 +52,7 @@ const WRONG: readonly [body: unknown, param: string][] = [
   [{ expires: "2027-02-01 00:00:00Z" }, "expires"],
 ];
 
-/** Every route with an id that nobody has. */
+/** Every route, with an unknown id. */
 const everyRoute = KEY_ROUTES.map(({ method, path, ...route }) => ({
   ...route,
   method: method.toUpperCase(),
@@ -74,7 +74,7 @@ describe("the admin API of keys", () => {
   };
 
   for (const { method, path } of everyRoute) {
-    it(`${method} ${path} needs the admin token, and does not reveal to others whether the key exists`, async () => {
+    it(`${method} ${path} needs the admin token, and does not reveal if the key exists without it`, async () => {
       for (
         const authorization of [
           "",
@@ -95,7 +95,7 @@ describe("the admin API of keys", () => {
     });
   }
 
-  it("a key is made, used, changed, rotated and revoked; only its maker ever sees it", async () => {
+  it("a key is made, used, changed, rotated and revoked; only its creator ever sees it", async () => {
     const { key, id, ...made } = (await call("POST", "/v1/keys", { body: POLICY })).json;
     assert.equal(gatewayKeyId(key), id);
     const { created, ...rest } = made;
@@ -153,7 +153,7 @@ describe("the admin API of keys", () => {
     for (const text of said) assert.doesNotMatch(text, /digest|[0-9a-f]{64}/);
   });
 
-  it("PATCH sets what is given, and takes away what is null, single limits too", async () => {
+  it("PATCH sets the given fields, and removes those that are null, including single limits", async () => {
     const { id } = await create(POLICY);
     const patch = async (body: unknown) => {
       const { status, json } = await call("PATCH", `/v1/keys/${id}`, { body });
@@ -201,7 +201,7 @@ describe("the admin API of keys", () => {
     });
   });
 
-  it("lists in pages, the newest first, and finds by id and name", async () => {
+  it("lists in pages, the newest first, and searches by id and name", async () => {
     const ids: string[] = [];
     for (const name of ["page-1", "page-2", "page-3", "page-4", "page-5"]) {
       ids.unshift((await create({ name })).id);
@@ -229,8 +229,8 @@ describe("the admin API of keys", () => {
     assertRefusal(await call("GET", "/v1/keys?after=nobody"), 409, "refused");
   });
 
-  // In memory, what was changed last stood last until the gateway was started anew.
-  it("a changed key stays in its place", async () => {
+  // In memory, the last changed key used to be last until the gateway was restarted.
+  it("a changed key keeps its position", async () => {
     const { id } = await create({ name: "place-1" });
     await create({ name: "place-2" });
     await call("PATCH", `/v1/keys/${id}`, { body: { metadata: { a: "b" } } });
@@ -238,7 +238,7 @@ describe("the admin API of keys", () => {
     assert.deepEqual(keys.map(({ name }: { name: string }) => name), ["place-2", "place-1"]);
   });
 
-  it("the command line and the API may write at once: nothing is lost", async () => {
+  it("concurrent writes of the command line and the API lose nothing", async () => {
     const made = await Promise.all(
       Array.from(
         { length: 10 },
@@ -257,7 +257,7 @@ describe("the admin API of keys", () => {
     );
   });
 
-  it("a body that is no JSON object is refused, and so is a key of any shape but its own", async () => {
+  it("a body that is not a JSON object is refused, and so is a key with a wrong shape", async () => {
     const { id } = await create();
     for (const path of ["/v1/keys", `/v1/keys/${id}`, `/v1/keys/${id}/rotate`]) {
       const method = path === `/v1/keys/${id}` ? "PATCH" : "POST";
@@ -278,7 +278,7 @@ describe("the admin API of keys", () => {
           "multipart/form-data",
         ]
       ) {
-        const raw = new TextEncoder().encode("{}"); // bytes: a text would be given a type
+        const raw = new TextEncoder().encode("{}"); // bytes: fetch would add a type for a text
         assertRefusal(
           await call(method, path, { raw, type }),
           415,
@@ -294,7 +294,7 @@ describe("the admin API of keys", () => {
     }
   });
 
-  it("a setting that is wrong or unknown is named", async () => {
+  it("a wrong or unknown setting is named", async () => {
     const { id } = await create();
     for (const [body, param] of WRONG) {
       for (const [method, path] of [["POST", "/v1/keys"], ["PATCH", `/v1/keys/${id}`]] as const) {
@@ -342,8 +342,8 @@ describe("the admin API of keys", () => {
     ]);
   });
 
-  // On Node the connection waited for the rest of the body, and the next call on it with it.
-  it("a body that is too large is refused without being read, a body that just fits is accepted", async () => {
+  // On Node the connection used to wait for the rest of the body, and so did the next call on it.
+  it("a body that is too large is refused without being read, a body of exactly the limit is accepted", async () => {
     const fits = `{}${" ".repeat(MAX_BODY_BYTES - 2)}`;
     assert.equal((await call("POST", "/v1/keys", { raw: fits })).status, 201);
     const refused = async (authorization: string, framing: string, body: string) => {
@@ -367,14 +367,14 @@ describe("the admin API of keys", () => {
     assert.equal((await call("GET", "/v1/keys?limit=1")).status, 200);
   });
 
-  it("a query that is wrong is refused", async () => {
+  it("a wrong query is refused", async () => {
     for (const limit of ["0", "-1", "1001", "1e2", "many", "1.5", ""]) {
       assertRefusal(await call("GET", `/v1/keys?limit=${limit}`), 400, "invalid_query", "limit");
     }
     assertRefusal(await call("GET", "/v1/keys?serach=x"), 400, "invalid_query", "serach");
   });
 
-  it("an unknown id is 404, also an id that is not UTF-8", async () => {
+  it("an unknown id is 404, and so is an id that is not UTF-8", async () => {
     for (const { method, path, body } of everyRoute.filter(({ path }) => path.includes("nobody"))) {
       for (
         const id of [
@@ -399,7 +399,7 @@ describe("the admin API of keys", () => {
     }
   });
 
-  it("an unknown path is 404, a method that has no meaning there 405", async () => {
+  it("an unknown path is 404, an unsupported method 405", async () => {
     for (
       const path of [
         "/console",
@@ -430,7 +430,7 @@ describe("the admin API of keys", () => {
     }
   });
 
-  it("what would make no sense is refused with 409, and changes nothing", async () => {
+  it("a change that makes no sense is refused with 409, and changes nothing", async () => {
     const { id } = await create({ name: "sense" });
     const before = await running.at.kept();
     const refused: [method: string, path: string, body: unknown, says: RegExp][] = [
@@ -468,7 +468,7 @@ describe("the admin API of keys, elsewhere", () => {
     running = redis = undefined;
   });
 
-  it("without a token in the configuration keys cannot be managed; health is still answered", async () => {
+  it("without a token in the configuration keys cannot be managed, but health checks work", async () => {
     const { call } = running = await startAdmin({ admin: { port: 0 } });
     for (const { method, path } of everyRoute) {
       const answered = await call(method, path);
@@ -482,7 +482,7 @@ describe("the admin API of keys, elsewhere", () => {
     }
   });
 
-  it("keys that stand in the configuration can be looked at only", async () => {
+  it("keys of the configuration are read-only", async () => {
     const keys = [{ id: "own", key: "0123456789-own-key", limits: { requests: "1/s" } }];
     const { call, chat } = running = await startAdmin({ keys });
     assert.equal(await chat("0123456789-own-key"), 200);
@@ -500,8 +500,8 @@ describe("the admin API of keys, elsewhere", () => {
     }
   });
 
-  // A new key was then the only one in a new file: all the others were gone.
-  it("while the file is gone, nothing can be changed, and the keys hold on", async () => {
+  // A new key used to become the only one in a new file: all others were lost.
+  it("while the file is missing, nothing can be changed, and the keys stay valid", async () => {
     const { at, call, chat, program } = running = await startAdmin();
     const { key, id } = (await call("POST", "/v1/keys", { body: {} })).json;
     rmSync(join(at.path, "keys.json"));
@@ -511,32 +511,35 @@ describe("the admin API of keys, elsewhere", () => {
     assert.equal(await chat(key), 200);
   });
 
-  withRedis.it("while Redis is down, 503 and why; afterwards all is well again", async () => {
-    redis = await startRedis();
-    const { call, chat } = running = await startAdmin({}, redis);
-    const made = await call("POST", "/v1/keys", {
-      body: { name: "x", limits: { requests: "9/min" } },
-    });
-    const { id, key } = made.json;
-    assert.equal(await chat(key), 200);
-    const { use } = (await call("GET", `/v1/keys/${id}`)).json;
-    assert.deepEqual([use[0].limit, use[0].used], [9, 1]);
-    await redis.kill();
-    for (
-      const [method, path, body] of [["GET", "/v1/keys"], ["POST", "/v1/keys", {}], [
-        "GET",
-        `/v1/keys/${id}`,
-      ]] as const
-    ) {
-      const answered = await call(method, path, { body });
-      assertRefusal(answered, 503, "key_store_unavailable");
-    }
-    assert.equal((await call("GET", "/livez")).status, 200);
-    await redis.restart();
-    for (let status = 0; status !== 201;) {
-      status = (await call("POST", "/v1/keys", { body: { name: "y" } })).status;
-      assert.ok(status === 201 || status === 503);
-    }
-    assert.equal((await call("GET", "/v1/keys")).json.keys.length, 1);
-  });
+  withRedis.it(
+    "answers 503 with the reason while Redis is down, and works again afterwards",
+    async () => {
+      redis = await startRedis();
+      const { call, chat } = running = await startAdmin({}, redis);
+      const made = await call("POST", "/v1/keys", {
+        body: { name: "x", limits: { requests: "9/min" } },
+      });
+      const { id, key } = made.json;
+      assert.equal(await chat(key), 200);
+      const { use } = (await call("GET", `/v1/keys/${id}`)).json;
+      assert.deepEqual([use[0].limit, use[0].used], [9, 1]);
+      await redis.kill();
+      for (
+        const [method, path, body] of [["GET", "/v1/keys"], ["POST", "/v1/keys", {}], [
+          "GET",
+          `/v1/keys/${id}`,
+        ]] as const
+      ) {
+        const answered = await call(method, path, { body });
+        assertRefusal(answered, 503, "key_store_unavailable");
+      }
+      assert.equal((await call("GET", "/livez")).status, 200);
+      await redis.restart();
+      for (let status = 0; status !== 201;) {
+        status = (await call("POST", "/v1/keys", { body: { name: "y" } })).status;
+        assert.ok(status === 201 || status === 503);
+      }
+      assert.equal((await call("GET", "/v1/keys")).json.keys.length, 1);
+    },
+  );
 });

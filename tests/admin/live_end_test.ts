@@ -1,4 +1,4 @@
-/** The end of an open live feed: with the token that opened it. */
+/** The end of an open live feed when the token that opened it ends. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -37,13 +37,13 @@ describe("an open live feed", () => {
     const reader = answer.body?.getReader() ?? assert.fail("no feed");
     const first = await reader.read();
     assert.equal(first.done, false);
-    /** Reads to the end. @returns The time at which it ended as it should */
+    /** Reads to the end. @returns The time at which it ended correctly */
     const ended = async () => {
       while (!(await reader.read()).done);
       return performance.now();
     };
     const end = ended();
-    end.catch(() => {}); // a test that fails ends the gateway
+    end.catch(() => {}); // a failing test ends the gateway
     return { ended: end };
   }
   const token = (claims: Record<string, unknown> = {}) =>
@@ -53,7 +53,7 @@ describe("an open live feed", () => {
     return await Promise.race([ended, Promise.resolve(open)]) === open;
   };
 
-  it("ends within a second after its token is revoked, and no other does", async () => {
+  it("ends within a second after its token is revoked, and no other feed ends", async () => {
     const [mine, everywhere, other] = [
       await open(await token()),
       await open(await token(), "?scope=fleet"),
@@ -69,7 +69,7 @@ describe("an open live feed", () => {
       assert.ok(await ended - at < 1000, "within a second");
     }
     assert.ok(await isOpen(other.ended) && await isOpen(admin.ended));
-    // Its place is free again, also where many have ended.
+    // Its slot is free again, even after many have ended.
     const all = await Promise.all(
       Array.from({ length: 30 }, async (_, at) => await open(await token({ sub: `crowd-${at}` }))),
     );
@@ -80,11 +80,11 @@ describe("an open live feed", () => {
     const exp = Math.floor(Date.now() / 1000) + 1;
     const { ended } = await open(await token({ exp }));
     await ended;
-    const late = Date.now() - exp * 1000 - 1000; // and the leeway
+    const late = Date.now() - exp * 1000 - 1000; // the leeway is added
     assert.ok(late >= 0 && late < 1000, `${late} ms after its end`);
   });
 
-  it("ends when the configuration takes its token or its issuer away", async () => {
+  it("ends when its token or its issuer is removed from the configuration", async () => {
     const [admin, viewer, another] = [
       await open(TOKEN),
       await open(await token()),

@@ -1,4 +1,4 @@
-/** The rings behind the live feed: what they keep, and that they never keep more. */
+/** The ring buffers behind the live feed: their content, and their bounds. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -45,7 +45,7 @@ const record = (more: Partial<ExchangeRecord> = {}): ExchangeRecord => ({
 });
 
 describe("the live feed", () => {
-  it("keeps 300 seconds and tells 250 exchanges, however many there were", () => {
+  it("keeps 300 seconds and reports at most 250 exchanges", () => {
     let now = 0;
     const feed = new LiveFeed(PROVIDERS, () => now);
     for (let count = 0; count < 20_000; count++) {
@@ -74,7 +74,7 @@ describe("the live feed", () => {
     );
   });
 
-  it("keeps the times of each provider for a minute, and knows since when it counts", () => {
+  it("keeps the times of each provider for a minute, and reports the start of its counts", () => {
     let now = 7_000_000;
     const feed = new LiveFeed(PROVIDERS, () => now);
     for (let second = 0; second < 90; second++, now += 1000) {
@@ -92,7 +92,7 @@ describe("the live feed", () => {
     });
   });
 
-  it("keeps no error behind a failure: it may hold anything", () => {
+  it("keeps no error object of a failure: it could contain any data", () => {
     const feed = new LiveFeed(PROVIDERS, () => 5000);
     feed.settled(
       record({
@@ -110,7 +110,7 @@ describe("the live feed", () => {
     ]);
   });
 
-  it("names what went wrong in a word", () => {
+  it("names the cause of a failure in one word", () => {
     const feed = new LiveFeed(PROVIDERS, () => 5000);
     feed.settled(record());
     feed.settled(record({ outcome: "upstream_error", status: 429 }));
@@ -129,7 +129,7 @@ describe("the live feed", () => {
     assert.deepEqual(second?.providers, { a: [7, 3] });
   });
 
-  it("puts durations into bins that are at most 5 % off in their middle", () => {
+  it("sorts durations into bins whose middle is at most 5 % off", () => {
     for (let ms = 0.008; ms < 2e6; ms *= 1.01) {
       const middle = percentile([[binOf(ms), 1]], 0.5) ?? 0;
       assert.ok(Math.abs(middle / ms - 1) < 0.05, `${ms} is told as ${middle}`);
@@ -143,7 +143,7 @@ describe("the live feed", () => {
     assert.equal(percentile([], 0.5), undefined);
   });
 
-  it("adds up what several processes tell", () => {
+  it("adds up the reports of several processes", () => {
     let now = 5000;
     const [one, other] = [new LiveFeed(PROVIDERS, () => now), new LiveFeed(PROVIDERS, () => now)];
     other.settled(
@@ -177,7 +177,7 @@ describe("the live feed", () => {
     assert.deepEqual(mergeParts([]).providers, []);
   });
 
-  it("sends each second once, when it is over, also when the wall clock goes back; without readers it does nothing", async () => {
+  it("sends each second once, when it is over, even if the wall clock is set back; without readers it does nothing", async () => {
     let now = 1_000_500;
     const timers: (() => void)[] = [];
     const clock = {

@@ -1,4 +1,4 @@
-/** `GET /metrics` at the admin listener: who may read it, and in which form. */
+/** `GET /metrics` at the admin listener: access and formats. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -17,7 +17,7 @@ import type { KeyAdministration } from "../../src/admin/key_administration.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 
 const TOKEN = "an-admin-token-of-32-characters!";
-/** What Prometheus 2.53 and 3.x send. */
+/** Accept headers of Prometheus 2.53 and 3.x. */
 const PROMETHEUS_2 =
   "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
 const PROMETHEUS_3 =
@@ -50,14 +50,14 @@ function ask(headers: Record<string, string>, token?: string): Promise<Response>
 }
 
 describe("GET /metrics", () => {
-  it("wants the admin token where there is one", async () => {
+  it("needs the admin token if there is one", async () => {
     assert.equal((await ask({})).status, 200);
     assert.equal((await ask({}, TOKEN)).status, 401);
     assert.equal((await ask({ authorization: "Bearer other" }, TOKEN)).status, 401);
     assert.equal((await ask({ authorization: `Bearer ${TOKEN}` }, TOKEN)).status, 200);
   });
 
-  it("answers in OpenMetrics 1.0.0 when that is asked for, else as plain text", async () => {
+  it("answers in OpenMetrics 1.0.0 on request, otherwise as plain text", async () => {
     const open = [
       PROMETHEUS_2,
       PROMETHEUS_3,

@@ -10,7 +10,7 @@ import { ADMIN_ROUTES } from "../../src/admin/api/routes.ts";
 import { OPERATIONS } from "../../src/operations/table.ts";
 import { type Answered, POLICY, type Running, startAdmin, TOKEN } from "../support/admin.ts";
 
-/** What the tests look at of a document. */
+/** The parts of a document that the tests read. */
 interface Description {
   readonly openapi: string;
   readonly info: { readonly version: string };
@@ -31,7 +31,7 @@ interface Content {
 
 interface Operation {
   readonly operationId: string;
-  /** Groups of operations for callers; operators' routes have none. */
+  /** Groups of operations for callers; operators' routes have no group. */
   readonly tags?: readonly string[];
   readonly parameters: readonly {
     readonly name: string;
@@ -47,7 +47,7 @@ const nameOf = ({ content }: Content) =>
   Object.values(content)[0]?.schema.$ref.replace("#/components/schemas/", "") ??
     assert.fail("no content");
 
-/** Bodies that are sent, and whether they are taken. */
+/** Bodies, and if they are accepted. */
 const BODIES: readonly [operationId: string, body: unknown, isTaken: boolean][] = [
   ["createKey", {}, true],
   ["createKey", POLICY, true],
@@ -115,7 +115,7 @@ describe("the description of the admin API", () => {
     );
   };
 
-  it("is OpenAPI 3.1 to a validator, and needs no token", async () => {
+  it("is valid OpenAPI 3.1, and needs no token", async () => {
     assert.equal(answered.status, 200);
     assert.equal(document.openapi, "3.1.0");
     const { valid, errors } = await new Validator().validate({ ...document });
@@ -127,7 +127,7 @@ describe("the description of the admin API", () => {
     }
   });
 
-  it("describes what callers can use, each at another listener than the admin API", () => {
+  it("describes the operations for callers, at a different listener from the admin API", () => {
     const rows = OPERATIONS.filter(({ group }) => group !== undefined);
     const toPath = (path: string) => `/v1${path.replace(/:(\w+)\+?/g, "{$1}")}`;
     for (const { name, group = "", method, path, body } of rows) {
@@ -156,7 +156,7 @@ describe("the description of the admin API", () => {
     );
   });
 
-  it("describes every route, and nothing but routes", () => {
+  it("describes every route, and nothing else", () => {
     const described = operations().map((
       { path, method, operationId, requestBody, responses, parameters },
     ) => ({
@@ -217,7 +217,7 @@ describe("the description of the admin API", () => {
     }
   });
 
-  it("names what a query may say, all of which is taken", async () => {
+  it("lists the parameters of each query, which are all accepted", async () => {
     const { id } = (await running.call("POST", "/v1/keys", { body: {} })).json;
     const values: Record<string, string> = {
       ...{ limit: "1", after: id, search: "x", use: "true", team: "search" },
@@ -258,12 +258,13 @@ describe("the description of the admin API", () => {
           headers,
         });
         assert.equal(answer.status, 200, `${path}: ${name}`);
-        await (path === "/v1/live" ? answer.body?.cancel() : answer.text()); // that one has no end
+        // that answer has no end
+        await (path === "/v1/live" ? answer.body?.cancel() : answer.text());
       }
     }
   });
 
-  it("is true of answers: each has the form that is described, and nothing that is not", async () => {
+  it("matches the answers: each has the described form, without additional fields", async () => {
     const make = async () => (await running.call("POST", "/v1/keys", { body: POLICY })).json;
     const { id, key } = await make();
     await running.chat(key);
@@ -309,15 +310,16 @@ describe("the description of the admin API", () => {
         }
       }
     }
-    // And what is described can happen.
-    const elsewhere = ["disabled", "unreadable", "unknown"]; // the last two: faults/key_records_test.ts
+    // All described values can occur.
+    // the last two: faults/key_records_test.ts
+    const elsewhere = ["disabled", "unreadable", "unknown"];
     const properties = Object.keys(document.components.schemas.Key?.properties ?? {}).filter((
       name,
     ) => !elsewhere.includes(name));
     assert.deepEqual(properties.filter((name) => !seen.has(`Key.${name}`)), []);
   });
 
-  it("is true of the answers about the gateway and its traffic", async () => {
+  it("matches the answers about the gateway and its traffic", async () => {
     await running.chat((await running.call("POST", "/v1/keys", { body: {} })).json.key);
     const named = [
       "showOperator",
@@ -360,7 +362,7 @@ describe("the description of the admin API", () => {
     }
   });
 
-  it("is true of refusals", async () => {
+  it("matches the refusals", async () => {
     for (const { path, method, responses } of operations()) {
       const refused = await running.call(method.toUpperCase(), path, { authorization: "" });
       assert.equal(refused.status, 401);

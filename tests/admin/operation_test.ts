@@ -1,6 +1,6 @@
 /**
- * What an operator does with a running gateway: watches it, turns load balancers away, tries a
- * call. Over real HTTP.
+ * The work of an operator on a running gateway, over real HTTP: watching it, draining it, trying a
+ * call.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -25,9 +25,9 @@ const BEARER = { authorization: `Bearer ${TOKEN}` };
 const OWN_KEY = "0123456789-own-key";
 const MARK = "a-mark-that-only-the-content-holds";
 
-/** One that watches. */
+/** A watcher of the live feed. */
 interface Watcher {
-  /** Everything that was told. */
+  /** All received reports. */
   readonly reports: LiveReport[];
   readonly exchanges: () => LiveReport["exchanges"];
   stop(): Promise<void>;
@@ -110,7 +110,7 @@ describe("an operator", () => {
       ...(signal !== undefined && { signal }),
     });
 
-  it("needs the token for every route, and is told so", async () => {
+  it("needs the token for every route, and the refusal says so", async () => {
     const { call } = await start();
     for (const { method, path } of OPERATOR_ROUTES) {
       for (const authorization of ["", `Bearer ${TOKEN}x`]) {
@@ -125,7 +125,7 @@ describe("an operator", () => {
     assert.equal((await call("GET", "/readyz")).json.status, "ready");
   });
 
-  it("is served a page that can only call its own origin, and that contains no secret", async () => {
+  it("gets a page that can only call its own origin, and that contains no secret", async () => {
     const { admin } = await start();
     const types = {
       "/": "text/html; charset=utf-8",
@@ -164,7 +164,7 @@ describe("an operator", () => {
     }
   });
 
-  it("watches: every exchange once, its second's counts, the providers; no content and no key", async () => {
+  it("sees every exchange once, the counts of its second and the providers, but no content and no key", async () => {
     await start();
     const { key, id } = await makeKey();
     assert.equal((await callGateway(key, GOOD_BODY.replace("Hi", MARK))).status, 200);
@@ -223,7 +223,7 @@ describe("an operator", () => {
     }
   });
 
-  it("watches what is described", async () => {
+  it("sees reports that match their description", async () => {
     await start();
     await (await callGateway("a-wrong-key-of-some-length", GOOD_BODY)).text();
     const { key } = await makeKey();
@@ -242,7 +242,7 @@ describe("an operator", () => {
     }
   });
 
-  it("sees a replica that was given a pause, and until when", async () => {
+  it("sees an ejected replica, and the end of its ejection", async () => {
     const nobody = [await freePort(), await freePort()].map((port) =>
       `http://127.0.0.1:${port}/v1`
     );
@@ -257,7 +257,7 @@ describe("an operator", () => {
     assert.ok((ejected[0]?.ejectedMs ?? 0) > 0 && (ejected[0]?.ejectedMs ?? Infinity) <= 5000);
   });
 
-  it("sends load balancers elsewhere and back; calls that still arrive are served", async () => {
+  it("diverts load balancers and back; calls that still arrive are served", async () => {
     const { call } = await start();
     const { key } = await makeKey();
     const watcher = await startWatching(running.admin);
@@ -274,7 +274,7 @@ describe("an operator", () => {
     assert.equal((await call("GET", "/readyz")).status, 200);
   });
 
-  it("can't take back that the process was told to end", async () => {
+  it("cannot resume a process that was told to end", async () => {
     const { call, program } = await start({}, { drain: { delay: "20s" } });
     assert.equal((await call("GET", "/readyz")).status, 200);
     program.kill("SIGTERM");
@@ -286,7 +286,7 @@ describe("an operator", () => {
     await program.ended;
   });
 
-  it("there are never more than 32 watchers, and a watcher that leaves makes room", async () => {
+  it("at most 32 watchers are allowed, and a watcher that leaves makes room", async () => {
     await start();
     const all = await Promise.all(Array.from({ length: 32 }, () => startWatching(running.admin)));
     assertRefusal(await running.call("GET", "/v1/live"), 503, "too_many_watchers");
@@ -298,7 +298,7 @@ describe("an operator", () => {
     }, "there is room");
   });
 
-  it("tries out each of the providers that share a host", async () => {
+  it("can try each of the providers that share a host", async () => {
     const behind = await Promise.all(PROVIDERS.map(() => startProvider(answerPlain)));
     const providers = {
       a: { hosts: ["gw.test", "*/other"], upstream: behind[0]?.url },
@@ -322,7 +322,7 @@ describe("an operator", () => {
 
   for (const args of [[], ["--workers", "2"]]) {
     describe(`tries a call out${args.length > 0 ? ", with workers" : ""}`, () => {
-      it("which goes through the gateway's own steps: key, limits, log, accounting", async () => {
+      it("through the gateway's own steps: key, limits, log, accounting", async () => {
         await start({ args }, { keys: [{ id: "own", key: OWN_KEY, limits: { requests: "1/h" } }] });
         const headers = {
           "sallyport-admin": `Bearer ${TOKEN}`,
@@ -363,7 +363,7 @@ describe("an operator", () => {
         await running.program.waitFor(/("provider":"b".*"status":200)/);
       });
 
-      it("with the provider's key in the header that the provider takes", async () => {
+      it("with the provider's key in the header that the provider expects", async () => {
         const credentials = { SALLYPORT_CREDENTIAL_B: "x-api-key" };
         await start({ args, env: credentials }, { keys: [{ id: "own", key: OWN_KEY }] });
         const admin = { "sallyport-admin": `Bearer ${TOKEN}`, "gateway-auth": `Bearer ${OWN_KEY}` };
@@ -374,7 +374,7 @@ describe("an operator", () => {
         }
       });
 
-      it("and streams it as it comes; the provider is told when the operator leaves", async () => {
+      it("and streams the answer as it arrives; the call at the provider ends when the operator leaves", async () => {
         await start({ args }, { keys: [{ id: "own", key: OWN_KEY }] });
         const controller = new AbortController();
         const response = await fetch(`${running.admin}/v1/playground/a`, {
@@ -395,7 +395,7 @@ describe("an operator", () => {
         await until(() => running.provider.calls[0]?.isCut === true, "the upstream is closed");
       });
 
-      it("and an operator that leaves before the answer ends the call at the provider", async () => {
+      it("and an operator who leaves before the answer ends the call at the provider", async () => {
         await start({ args, answering: () => {} }, { keys: [{ id: "own", key: OWN_KEY }] });
         for (const body of [GOOD_BODY, STREAM_BODY]) {
           const controller = new AbortController();
@@ -414,7 +414,7 @@ describe("an operator", () => {
         }
       });
 
-      it("and is told what is wrong with it", async () => {
+      it("and gets a description of the mistake", async () => {
         await start({ args });
         const admin = { "sallyport-admin": `Bearer ${TOKEN}` };
         const unknown = await tryOut("stranger", admin, GOOD_BODY);

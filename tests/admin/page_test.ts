@@ -1,6 +1,6 @@
 /**
- * The files of the console's page at the admin listener: packed for who takes that, and the same
- * bytes for who does not.
+ * The files of the console's page at the admin listener: compressed for clients that accept it, and
+ * the same bytes for others.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -20,7 +20,7 @@ const PATHS = {
 const ACCEPTING = ["gzip", "deflate, gzip;q=0.5, br", "br,GZIP ; q=1"];
 const REFUSING = ["", "identity", "br", "gzip;q=0", "deflate, gzip; q=0.0", "x-gzip-not"];
 
-/** A request whose answer nobody unpacks on the way. */
+/** Makes a request whose answer is not decompressed automatically. */
 function ask(
   url: string,
   coding: string,
@@ -43,7 +43,7 @@ describe("the console's page, at the admin listener", () => {
   afterAll(() => running.stop());
 
   for (const [path, name] of Object.entries(PATHS)) {
-    it(`${path} is the same, packed and unpacked`, async () => {
+    it(`${path} is the same, compressed and uncompressed`, async () => {
       const wanted = gunzipSync(Buffer.from(PAGE_ASSETS[name], "base64"));
       for (const coding of ACCEPTING) {
         const { headers, bytes } = await ask(`${running.admin}${path}`, coding);

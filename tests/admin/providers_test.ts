@@ -1,4 +1,4 @@
-/** `GET /v1/providers`: the limits that all keys share at a provider, and what is taken of them. */
+/** `GET /v1/providers`: the limits that all keys share at a provider, and their use. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterEach, describe, it } from "@std/testing/bdd";
@@ -10,7 +10,7 @@ describe("providers at the admin API", () => {
   let running: Running;
   afterEach(() => running.stop());
 
-  it("are listed with their limits, and what is taken of these", async () => {
+  it("are listed with their limits and the use of these", async () => {
     running = await startAdmin({ keys: [{ id: "own", key: OWN_KEY }] }, undefined, {
       providers: (upstream) => ({
         a: {
@@ -44,7 +44,7 @@ describe("providers at the admin API", () => {
     assertRefusal(await call("POST", "/v1/providers", { body: {} }), 405, "method_not_allowed");
   });
 
-  it("are shown with keys, whose list says where only the configuration changes them", async () => {
+  it("are shown with keys, whose list says if only the configuration can change them", async () => {
     running = await startAdmin({ keys: [{ id: "own", key: OWN_KEY }] });
     const { json } = await running.call("GET", "/v1/keys");
     assert.equal(json.readOnly, true);

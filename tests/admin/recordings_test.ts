@@ -1,4 +1,4 @@
-/** Durable exchanges at the admin API: what operators see of them, and how they stop one. */
+/** Durable exchanges at the admin API: their list for operators, and stopping one. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
@@ -48,7 +48,7 @@ describe("durable exchanges at the admin API", () => {
     return json.recordings;
   };
 
-  it("are listed by a key's own settings, the newest first, with facts alone; and are stopped", async () => {
+  it("are listed for a key with its own settings, the newest first, without content, and can be stopped", async () => {
     assert.deepEqual(await list(), []);
     await (await call("idempotency-canary", GOOD_BODY)).text();
     await until(async () => (await list())[0].state === "complete", "the end of the first");
@@ -93,7 +93,7 @@ describe("durable exchanges at the admin API", () => {
     assert.ok(audit()[0]?.includes(runs));
   });
 
-  it("count the call once in limits and usage, and tell each attachment in the log and in metrics", async () => {
+  it("count the call once in limits and usage, and report each attachment in the log and in metrics", async () => {
     const made = await running.call("POST", "/v1/keys", {
       body: { name: "once", durable: {}, limits: { requests: "1/h", budget: "1k/day" } },
     });
@@ -156,14 +156,14 @@ describe("durable exchanges at the admin API", () => {
     ) assert.match(metrics, line);
   });
 
-  it("are given up where the answer is larger than the key's settings allow", async () => {
+  it("stop recording if the answer is larger than the key's settings allow", async () => {
     const made = await running.call("POST", "/v1/keys", { body: { durable: { size: "9B" } } });
     const answer = await call("large", GOOD_BODY, made.json.key);
     assert.equal((await answer.json()).object, "chat.completion");
     assert.match(await readMetrics(), /^sallyport_recordings_given_up_total\{cause="size"\} 1$/m);
   });
 
-  it("are refused what they can't have", async () => {
+  it("refuse settings that are not possible", async () => {
     for (const limit of ["0", "501", "x"]) {
       assertRefusal(
         await running.call("GET", `/v1/recordings?limit=${limit}`),

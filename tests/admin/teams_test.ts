@@ -33,7 +33,7 @@ describe("teams at the admin API", () => {
     return json.teams.find(({ name }: { name: string }) => name === team).use;
   };
 
-  it("two keys take from one team, and its use is told: money as money", async () => {
+  it("two keys share the budgets of one team, whose use is reported: money as money", async () => {
     const own = { budget: ["2M/month", "20 USD/month"] };
     const made = [await create({ team: "search", limits: own }), await create({ team: "search" })];
     for (const { key, team } of made) {
@@ -64,7 +64,7 @@ describe("teams at the admin API", () => {
     ]]);
   });
 
-  it("wants the admin token", async () => {
+  it("needs the admin token", async () => {
     assertRefusal(
       await call("GET", "/v1/teams", { authorization: "Bearer other" }),
       401,
@@ -100,7 +100,7 @@ describe("teams at the admin API", () => {
     });
   }
 
-  it("a key is given a team, both budgets and strictness at the command line, and loses them again", async () => {
+  it("the command line sets a team, both budgets and strictness of a key, and removes them", async () => {
     const { at } = running;
     const args = ["--team", "search", "--budget", "5M/month", "--budget", "50 USD/month"];
     const { id } = await at.create("--name", "made", ...args);

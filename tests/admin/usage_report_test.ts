@@ -1,4 +1,4 @@
-/** Reports of usage: what is added up, of which time, and what it costs. */
+/** Reports of usage: their groups, their periods, and costs. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe } from "@std/testing/bdd";
@@ -47,14 +47,14 @@ const CONFIG = {
   currency: "EUR",
 };
 
-/** Keys that there are; the others were removed. */
+/** Existing keys; the others were removed. */
 const KEYS: Readonly<Record<string, { readonly name?: string; readonly team?: string }>> = {
   k1: { name: "team-x", team: "search" },
   k3: { team: "search" },
   k4: {},
 };
 
-/** Asks, of rows that are kept whatever the time is. */
+/** Makes a report from rows that are kept at any time. */
 function ask(
   rows: readonly UsageRow[],
   query: Record<string, string> = {},
@@ -86,7 +86,7 @@ const lines = ({ rows }: UsageReport, ...names: (keyof UsageReport["rows"][numbe
   rows.map((line) => names.map((name) => line[name]));
 
 describe("reports of usage", () => {
-  it("add up by what is asked for, the most first, and give keys their names", async () => {
+  it("add up by the requested dimensions, the largest first, with the names of keys", async () => {
     const rows = [
       row({ input: 1 }),
       row({ input: 5 }, { key: "k2", model: "o3" }),
@@ -131,7 +131,7 @@ describe("reports of usage", () => {
     ]);
   });
 
-  it("are about one key, provider or model where that is asked for", async () => {
+  it("can be about one key, provider or model", async () => {
     const rows = [
       row({}),
       row({}, { key: "k2" }),
@@ -157,7 +157,7 @@ describe("reports of usage", () => {
     }
   });
 
-  it("are about one team where that is asked for, and so are exports", async () => {
+  it("can be about one team, and so can exports", async () => {
     const rows = ["k1", "k3", "k4", "gone", "jwt:corp:ann"].map((key) => row({}, { key }));
     rows.push(
       row({}, { key: "jwt:corp:bob", team: "ads" }),
@@ -180,7 +180,7 @@ describe("reports of usage", () => {
     await assert.rejects(ask([row({}, { key: "broken" })], { team: "search" }), UsageUnavailable);
   });
 
-  it("come in the order of a sum, also in pages", async () => {
+  it("are sorted by a sum, also in pages", async () => {
     const rows = [
       row({ input: 9, failed: 1 }, { key: "k1", model: "none" }),
       row({ input: 4, requests: 7, cached: 2 }, { key: "k2" }),
@@ -219,7 +219,7 @@ describe("reports of usage", () => {
     await assert.rejects(ask(rows, { sort: "cost", after: '[9,1,"k1","1.5"]' }), UsageRefusal);
   });
 
-  it("add up all but the largest groups of the whole time, hour by hour, where a few are asked for", async () => {
+  it("add up all except the largest groups of the whole period, hour by hour, if only a few are requested", async () => {
     const at = NOON - HOUR_MS;
     const rows = [
       row({ input: 9 }, { key: "k1" }),
@@ -250,7 +250,7 @@ describe("reports of usage", () => {
     ]]);
   });
 
-  it("price by the provider's model, its pattern, the model, the longest pattern", async () => {
+  it("use the price of the provider's model, its pattern, the model, the longest pattern", async () => {
     const priced: [provider: string, model: string, cost: string | null][] = [
       ["a", "gpt-4o", "12.5"],
       ["b", "gpt-4o", "2"],
@@ -269,14 +269,14 @@ describe("reports of usage", () => {
     }
   });
 
-  it("state a cost where tokens and a price are known, and count what has none", async () => {
+  it("state a cost if tokens and a price are known, and count usage without a price", async () => {
     const { report } = await ask([
       row({ input: 10, output: 10, cached: 4 }),
       row({ input: 10, other: 7 }),
       row({ input: 3 }, { model: "o3" }),
       row({ unmetered: 1 }),
     ], { by: "model" });
-    // (6 + 10) * 2.5 + 4 * 1.25 + 10 * 10 millionths
+    // (6 + 10) * 2.5 + 4 * 1.25 + 10 * 10, in millionths
     assert.deepEqual(lines(report, "model", "tokens", "unpriced", "cost"), [[
       "gpt-4o",
       37,
@@ -298,7 +298,7 @@ describe("reports of usage", () => {
     assert.equal((await ask([])).report.totals.cost, null);
   });
 
-  it("mark what the gateway estimated", async () => {
+  it("mark the gateway's estimates", async () => {
     const rows = [row({ input: 10, estimated: 1 }), row({ input: 5, requests: 2 })];
     const { report } = await ask(rows);
     assert.deepEqual(lines(report, "requests", "estimated", "tokens"), [[3, 1, 15]]);
@@ -310,7 +310,7 @@ describe("reports of usage", () => {
     );
   });
 
-  it("state how many tokens, and how much money, the gateway estimated", async () => {
+  it("state the tokens and the money that the gateway estimated", async () => {
     const some = { input: 10, output: 6, estimated: 1, estimatedInput: 4, estimatedOutput: 2 };
     const rows = [row(some), row({ input: 5, requests: 2 }), row(some, { model: "claude-4" })];
     const { report } = await ask(rows, { by: "model" });
@@ -333,7 +333,7 @@ describe("reports of usage", () => {
     assert.deepEqual([estimatedInput, estimatedOutput, estimatedCost], [8, 4, "0.00003"]);
   });
 
-  it("add up by team: the team that a key has now", async () => {
+  it("add up by team, by the present team of a key", async () => {
     const keys = ["k1", "k3", "k1", "k4", "gone", OTHER];
     const rows = keys.map((key, index) => row({ input: 10 - index }, { key }));
     const { report } = await ask(rows, { by: "team" });
@@ -346,7 +346,7 @@ describe("reports of usage", () => {
     await assert.rejects(ask([row({}, { key: "broken" })], { by: "team" }), UsageUnavailable);
   });
 
-  it("come in pages, which together are the whole", async () => {
+  it("are divided into pages, which together are complete", async () => {
     const rows = Array.from(
       { length: 30 },
       (_, index) => row({ input: index % 7 }, { key: `key-${index}` }),
@@ -366,7 +366,7 @@ describe("reports of usage", () => {
     assert.deepEqual(found, whole.rows);
   });
 
-  it.large("are made in turns, none of which is long, and refuse what needs too much memory", async () => {
+  it.large("are made in short steps, and refuse queries that need too much memory", async () => {
     let groups = 0;
     let rests = 0;
     let sinceRest = 0;
@@ -399,8 +399,8 @@ describe("reports of usage", () => {
     groups = 100_000;
     const { rows, left } = await reports.report(query);
     assert.equal(longest, ROWS_A_TURN);
-    // One for each part of the rows that are read, the groups that are compared, the page that is
-    // sorted and written.
+    // One rest for each part of the rows that are read, the groups that are compared, and the page
+    // that is sorted and written.
     assert.equal(rests, (2 * 100_000 + 2 * 10_000) / ROWS_A_TURN);
     assert.deepEqual([rows.length, left, rows[0]?.input, rows.at(-1)?.input], [
       10_000,
@@ -412,7 +412,7 @@ describe("reports of usage", () => {
     await assert.rejects(reports.report(query), UsageRefusal);
   });
 
-  it("and exports have their turns also where nothing of many rows is wanted", async () => {
+  it("and exports work in steps even if none of many rows is selected", async () => {
     let rests = 0;
     const reports = new UsageReports({
       usage: {
@@ -430,7 +430,7 @@ describe("reports of usage", () => {
     assert.equal(rests, 20);
   });
 
-  it("are about what the configuration keeps", async () => {
+  it("cover the period that the configuration keeps", async () => {
     const usage = { hours: "2d", days: "30d" };
     const step = async (query: Record<string, string>) =>
       (await ask([], query, undefined, usage)).range.step;
@@ -442,7 +442,7 @@ describe("reports of usage", () => {
     assert.equal(new Date(range.from).toISOString().slice(0, 10), "2026-10-22");
   });
 
-  it("cut what is beyond the limit, say so, and keep it in the total", async () => {
+  it("cut rows in excess of the limit, say so, and include them in the total", async () => {
     const rows = Array.from(
       { length: 30 },
       (_, index) => row({ input: index }, { key: `key-${index}` }),
@@ -481,14 +481,14 @@ describe("reports of usage", () => {
     });
   }
 
-  it("never ask for more hours or days than are kept", async () => {
+  it("never request more hours or days than are stored", async () => {
     const { range } = await ask([], { from: "1970-01-01", to: "1970-01-02" });
     assert.ok(range.to - range.from <= DAY_MS, "nothing");
     const { range: all } = await ask([], { from: "1970-01-01" }, DAY + 20 * 365 * DAY_MS);
     assert.ok((all.to - all.from) / DAY_MS <= 402);
   });
 
-  it("refuse what can't be told", async () => {
+  it("refuse queries that cannot be answered", async () => {
     const wrong: [query: Record<string, string>, param: string][] = [
       [{ by: "hour", last: "9d" }, "by"],
       [{ from: "2026-11-20", to: "2026-11-20" }, "from"],

@@ -1,6 +1,6 @@
 /**
- * Usage of a running gateway: what exchanges leave, at the admin API, over restarts, workers and a
- * shared Redis.
+ * Usage of a running gateway: the counts of exchanges at the admin API, over restarts, workers and
+ * a shared Redis.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -50,7 +50,7 @@ describe("usage at the admin API", () => {
   });
   afterAll(() => running.stop());
 
-  it("has what was used at once, with its cost, and stands in the description as it is", async () => {
+  it("has usage immediately, with its cost, and matches its description", async () => {
     const { status, json } = await running.call("GET", "/v1/usage?by=key,model&last=2h");
     assert.equal(status, 200);
     const sums = {
@@ -95,7 +95,7 @@ describe("usage at the admin API", () => {
     assert.ok(ajv.validate(description.components.schemas.UsageReport, json), ajv.errorsText());
   });
 
-  it("is about what is asked for", async () => {
+  it("covers the requested period and groups", async () => {
     for (
       const by of [
         "key",
@@ -130,7 +130,7 @@ describe("usage at the admin API", () => {
     );
   });
 
-  it("tells operations apart, and counts only those that cost tokens", async () => {
+  it("distinguishes operations, and counts only those that cost tokens", async () => {
     const { id, key } = (await running.call("POST", "/v1/keys", { body: {} })).json;
     for (const path of ["chat/completions", "embeddings", "embeddings", "moderations"]) {
       assert.equal(await running.chat(key, `/v1/${path}`), 200);
@@ -164,7 +164,7 @@ describe("usage at the admin API", () => {
     assert.equal(JSON.parse(await exported.text()).key, id);
   });
 
-  it("comes in pages", async () => {
+  it("is divided into pages", async () => {
     const found: string[] = [];
     let after: string | null = "";
     while (after !== null) {
@@ -181,7 +181,7 @@ describe("usage at the admin API", () => {
     assert.equal(new Set(found).size, found.length);
   });
 
-  it("is exported row by row, as JSON lines and as CSV, and stands in the description", async () => {
+  it("is exported row by row, as JSON lines and as CSV, and matches its description", async () => {
     const get = (query: string) =>
       fetch(`${running.admin}/v1/usage/export?${query}`, {
         headers: { authorization: `Bearer ${TOKEN}` },
@@ -262,12 +262,12 @@ describe("usage at the admin API", () => {
     ["after=%5B1%2C2%5D", "after"],
   ];
   for (const [query, param] of WRONG) {
-    it(`refuses ?${query} and names what is wrong`, async () => {
+    it(`refuses ?${query} and names the mistake`, async () => {
       assertRefusal(await running.call("GET", `/v1/usage?${query}`), 400, "invalid_query", param);
     });
   }
 
-  it("is for who has the token, and by GET alone", async () => {
+  it("requires the token, and allows only GET", async () => {
     assertRefusal(
       await running.call("GET", "/v1/usage", { authorization: "" }),
       401,
@@ -287,7 +287,7 @@ describe("usage at the admin API", () => {
 describe("usage of a gateway", () => {
   let folder: ReturnType<typeof makeFolder>;
   let provider: Provider;
-  /** Breaks off what is open. */
+  /** Breaks off open connections. */
   let cut: () => void;
   beforeEach(async () => {
     folder = makeFolder();
@@ -376,7 +376,7 @@ describe("usage of a gateway", () => {
   const requests = async (served: Served): Promise<number> =>
     (await served.usage()).totals.requests;
 
-  it("tells apart what was stated whole, in part and not at all, and what failed", async () => {
+  it("distinguishes usage that was stated fully, partly and not at all, and failed calls", async () => {
     const served = await serve();
     await served.chat();
     await served.chat("refused");
@@ -423,7 +423,7 @@ describe("usage of a gateway", () => {
     assert.equal(backend, "memory");
   });
 
-  it("survives a restart next to a file of keys", async () => {
+  it("survives a restart, in a file next to the file of keys", async () => {
     const env = { SALLYPORT_KEYS: "", SALLYPORT_KEYS_FILE: "keys.json" };
     writeKeys(join(folder.path, "keys.json"));
     for (const before of [0, 2]) {
@@ -438,7 +438,7 @@ describe("usage of a gateway", () => {
     assert.doesNotMatch(kept, new RegExp(`${KEY}|sk-1|Hi`));
   });
 
-  it("is one for all workers, and outlives a reload", async () => {
+  it("is shared by all workers, and survives a reload", async () => {
     const served = await serve({}, "--workers", "2");
     await served.program.waitFor(/(2 workers)/);
     await Promise.all(Array.from({ length: 8 }, () => served.chat()));
@@ -450,15 +450,15 @@ describe("usage of a gateway", () => {
     await stop(served);
   });
 
-  it("of a worker that is killed is lost for a second at most, and so are its metrics", async () => {
+  it("of a killed worker is lost for at most the last second, and so are its metrics", async () => {
     const served = await serve({}, "--workers", "2");
     await served.program.waitFor(/(2 workers)/);
     const ask = (path: string) =>
       fetch(`${served.admin}${path}`, { headers: { authorization: `Bearer ${TOKEN}` } });
     for (let count = 1; count <= 3; count++) {
       await served.chat();
-      // Handed on a second later: with the next ones the metrics of the first are at least a second
-      // old.
+      // Workers report every second: once the next calls have arrived, the metrics of the first
+      // ones are at least a second old.
       await until(async () => await requests(served) === count, "it was handed on", 10_000);
     }
     const { workers } = await (await ask("/readyz")).json();
@@ -477,7 +477,7 @@ describe("usage of a gateway", () => {
     await stop(served);
   });
 
-  it("of workers is written when they end, next to a file of keys", async () => {
+  it("of workers is written when they end, in a file next to the file of keys", async () => {
     writeKeys(join(folder.path, "keys.json"));
     const served = await serve(
       { SALLYPORT_KEYS: "", SALLYPORT_KEYS_FILE: "keys.json" },
@@ -490,7 +490,7 @@ describe("usage of a gateway", () => {
     assert.match(readFileSync(join(folder.path, "keys.usage.jsonl"), "utf8"), /"test-1",\[6,/);
   });
 
-  withRedis.it("of two gateways on one Redis is one", async () => {
+  withRedis.it("of two gateways on one Redis is added up", async () => {
     const redis = await startRedis();
     try {
       const [one, two] = [

@@ -1,4 +1,4 @@
-/** The first lines of `sallyport serve`: every URL in them answers as it stands. */
+/** The first lines of `sallyport serve`: every URL in them works as printed. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -27,7 +27,7 @@ describe("the lines that serve prints", () => {
     folder.remove();
   });
 
-  /** The status that a URL answers with; `ca` is trusted. */
+  /** The status of a URL's answer; `ca` is trusted. */
   const ask = (url: string, ca = ""): Promise<number> =>
     new Promise((resolve, reject) => {
       const options = { ...(ca !== "" && { ca }), agent: false };
@@ -40,7 +40,7 @@ describe("the lines that serve prints", () => {
     });
 
   for (const workers of ["1", "2"]) {
-    it(`hold URLs that lead to each provider, as those of the README do, from ${workers} process(es)`, async () => {
+    it(`contain a URL of each provider, in the form of the README, from ${workers} process(es)`, async () => {
       const [plain, tls, admin] = [await freePort(), await freePort(), await freePort()];
       const identity = createSelfSignedCertificate(["localhost"]);
       for (const [name, text] of Object.entries(identity)) {
@@ -92,7 +92,7 @@ describe("the lines that serve prints", () => {
     assert.equal(await ask(`${admin}/livez`), 200);
   });
 
-  it("say so where a listener's own address leads to no provider", () => {
+  it("say if a listener's own address leads to no provider", () => {
     assert.deepEqual(
       linesOf(["http://127.0.0.1:8787"], {
         a: to("a.localhost"),
@@ -106,7 +106,7 @@ describe("the lines that serve prints", () => {
     );
   });
 
-  it("invent no address for a name that may lead elsewhere", () => {
+  it("do not invent an address for a name that can resolve elsewhere", () => {
     assert.deepEqual(
       linesOf(["https://10.0.0.1:443", "http://[::]:80"], {
         a: to("a.localhost", "*"),
@@ -121,7 +121,7 @@ describe("the lines that serve prints", () => {
     );
   });
 
-  it("hold the path before /v1 of providers that share a host", () => {
+  it("contain the path before /v1 of providers that share a host", () => {
     assert.deepEqual(
       linesOf(["http://127.0.0.1:8787"], {
         a: to("localhost:8787", "gw.example"),

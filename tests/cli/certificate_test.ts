@@ -1,4 +1,4 @@
-/** `sallyport certificate`: two files, and an https listener that callers trust by them. */
+/** `sallyport certificate`: two files, and an https listener that callers trust because of them. */
 // runtimes: all
 import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
@@ -24,7 +24,7 @@ describe("sallyport certificate", () => {
   const read = (name: string) => readFileSync(join(folder.path, name), "utf8");
   const modeOf = (name: string) => statSync(join(folder.path, name)).mode & 0o777;
 
-  it("makes a certificate that a listener shows, and that callers trust who are told to", async () => {
+  it("makes a certificate that a listener presents, and that callers trust if configured", async () => {
     const { status, stdout, stderr } = await run("b", "--hosts", "b.localhost,localhost,127.0.0.1");
     assert.deepEqual([status, stderr], [0, ""]);
     assert.match(
@@ -60,7 +60,7 @@ describe("sallyport certificate", () => {
     assert.equal(await answer(), "not trusted");
   });
 
-  it.once("names hosts and addresses of each kind, for as long as it is told", async () => {
+  it.once("contains hosts and addresses of each kind, and is valid for the requested time", async () => {
     const before = Date.now();
     const args = [
       "--hosts",
@@ -70,7 +70,7 @@ describe("sallyport certificate", () => {
     ];
     assert.equal((await run(...args)).status, 0);
     const certificate = new X509Certificate(read("gateway.crt"));
-    // Runtimes spell zeros in their own ways.
+    // Runtimes format zeros differently.
     const names = certificate.subjectAltName?.toLowerCase().replace(":0:0:0:0:0:0:0:1", ":::1")
       .replace(":0:0:0:0:0:5", "::5");
     assert.equal(
@@ -82,7 +82,7 @@ describe("sallyport certificate", () => {
     assert.match(read("gateway.key"), /^-----BEGIN PRIVATE KEY-----\n/);
   });
 
-  it.once("replaces nothing unless it is told to, and then leaves no old mode behind", async () => {
+  it.once("replaces nothing unless requested, and then also replaces the file mode", async () => {
     writeFileSync(join(folder.path, "b.key"), "mine", { mode: 0o644 });
     const { status, stderr } = await run("b");
     assert.equal(status, 2);
@@ -94,7 +94,7 @@ describe("sallyport certificate", () => {
     assert.equal(modeOf("b.key"), 0o600);
   });
 
-  it.once("says what is wrong in one line, and writes nothing", async () => {
+  it.once("describes a mistake in one line, and writes nothing", async () => {
     const mistakes: [RegExp, ...string[]][] = [
       [/--hosts takes names and addresses without ports/, "--hosts", "localhost:8788"],
       [/--hosts takes names/, "--hosts", "a b"],

@@ -1,4 +1,4 @@
-/** `sallyport check`, and what the command line says of mistakes. */
+/** `sallyport check`, and the messages of the command line about mistakes. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -41,7 +41,7 @@ describe("sallyport check", () => {
     assert.doesNotMatch(stdout + stderr, /secret|abab/);
   });
 
-  it("warns of each setting that has no effect, and of no other", async () => {
+  it("warns about each setting without effect, and about no other", async () => {
     const key = { id: "team", key: KEY };
     const base = { providers: { a: { upstream: "openai" } }, keys: [key] };
     const alerts = { url: "https://ops.example/budgets", secret: `whsec_${"A".repeat(32)}` };
@@ -60,7 +60,7 @@ describe("sallyport check", () => {
       [{ keys: [{ ...key, limits: { requests: "1/s", mode: "observe" } }] }, []],
       [{ alerts }, ["alerts"]],
       [{ alerts, keys: budget }, []],
-      [{ alerts, keys: { file: "keys.json" } }, []], // its keys may have budgets
+      [{ alerts, keys: { file: "keys.json" } }, []], // its keys can have budgets
       [{ metrics: { byKey: true } }, ["metrics.byKey"]],
       [{ metrics: { byKey: true }, admin }, []],
       [{ identity: [issuer] }, ["identity[0].admin"]],
@@ -82,7 +82,7 @@ describe("sallyport check", () => {
     }
   });
 
-  it("masks the passwords of Redis, wherever they stand", async () => {
+  it("masks the passwords of Redis, wherever they are", async () => {
     const SECRET = "secret/of@redis";
     const config = { providers: { a: { upstream: "openai" } }, keys: [{ id: "k", key: KEY }] };
     const redisOf = async (redis: unknown, env: Record<string, string> = {}) => {
@@ -104,7 +104,7 @@ describe("sallyport check", () => {
     });
   });
 
-  it("names what is wrong with the certificates of Redis", async () => {
+  it("names mistakes in the certificates of Redis", async () => {
     write("no certificate", "bad.pem");
     const tls = { ca: "bad.pem", cert: "none.pem", key: "none.key" };
     const config = { providers: { a: { upstream: "openai" } }, keys: [{ id: "k", key: KEY }] };
@@ -123,7 +123,7 @@ describe("sallyport check", () => {
     assert.equal(elsewhere.status, 0, elsewhere.stderr);
   });
 
-  it("lays the environment over the file", async () => {
+  it("lets the environment override the file", async () => {
     const env = {
       SALLYPORT_PROVIDER_A: "groq,https://two.example",
       SALLYPORT_KEEP_ALIVE_A: "off",
@@ -179,7 +179,7 @@ describe("sallyport check", () => {
     assert.deepEqual(drain, { delayMs: 1000, limitMs: 2000 });
   });
 
-  it("takes the whole keys setting as JSON", async () => {
+  it("accepts the whole keys setting as JSON", async () => {
     const env = {
       SALLYPORT_PROVIDER_A: "openai",
       SALLYPORT_KEYS: `[{"id":"k","key":"${KEY}","models":["m-*"]}]`,
@@ -205,7 +205,7 @@ describe("sallyport check", () => {
     assert.equal(stderr.trim().split("\n").length, 3);
   });
 
-  it("says what was expected where the syntax is wrong", async () => {
+  it("says what was expected at a syntax error", async () => {
     const cases = [
       ['{\n  "providers": {\n    "a" 1\n}', "line 3, column 9: expected a colon", 3],
       ['{\n  "keys": []\n  "log": "off"\n}', "line 3, column 3: expected a comma", 3],
@@ -229,7 +229,7 @@ describe("sallyport check", () => {
     }
   });
 
-  it("finds all that would keep serve from its start: no keys, files of keys and certificates", async () => {
+  it("finds everything that would prevent serve from starting: no keys, files of keys and certificates", async () => {
     const { cert, key } = createSelfSignedCertificate(["localhost"]);
     const other = createSelfSignedCertificate(["localhost"]);
     for (const [name, text] of Object.entries({ cert, key, other: other.key })) {
@@ -281,7 +281,7 @@ describe("sallyport check", () => {
     assert.equal(status, 0, stderr);
   });
 
-  it("prints a digest that is the same for equal configurations, and holds no secret", async () => {
+  it("prints a digest that is the same for equal configurations, and contains no secret", async () => {
     const digestOf = async (settings: unknown) => {
       const { stderr } = await runCommand(["check", "--config", write(JSON.stringify(settings))]);
       return /digest ([0-9a-f]{64})\n$/.exec(stderr)?.[1] ?? assert.fail(stderr);
@@ -294,7 +294,7 @@ describe("sallyport check", () => {
     assert.notEqual(await digestOf({ keys: keys(KEY), providers: { a } }), first);
   });
 
-  it("names each certificate file that it can't read", async () => {
+  it("names each certificate file that it cannot read", async () => {
     const env = {
       SALLYPORT_PROVIDER_A: "openai",
       SALLYPORT_LISTEN: "https://127.0.0.1:1?cert=c.pem&key=k.pem",
@@ -313,7 +313,7 @@ describe("sallyport check", () => {
     assert.deepEqual(rest, []);
   });
 
-  it("refuses what it does not know, in one line that says what to do", async () => {
+  it("refuses unknown arguments, in one line that says what to do", async () => {
     const cases: [string[], RegExp, Record<string, string>?][] = [
       [["chek"], /unknown command: chek\. Did you mean check\? See sallyport --help/],
       [["check", "--fast"], /unknown option: --fast\. See sallyport check --help/],

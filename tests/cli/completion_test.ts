@@ -1,4 +1,4 @@
-/** `sallyport completion`: the scripts in the real shells, which complete what is typed. */
+/** `sallyport completion`: the scripts in real shells complete typed words. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -17,10 +17,10 @@ import { needs } from "../support/requires.ts";
 
 const SHELLS = ["bash", "zsh", "fish"] as const;
 type Shell = typeof SHELLS[number];
-/** A command of that name, which shows the words that it was called with. */
+/** A command of that name, which prints its arguments. */
 const STUB = "sallyport() { printf 'called'; printf ' <%s>' \"$@\"; echo .; }";
 
-/** What is typed before the tabulator, and the words that the command is then called with. */
+/** Text before the tab key, and the arguments that the command then receives. */
 const CASES: readonly (readonly [typed: string, called: string])[] = [
   ["sallyport comp", "<completion>"],
   ["sallyport keys rota", "<keys> <rotate>"],
@@ -52,7 +52,7 @@ describe("shell completion", () => {
   afterEach(endPrograms);
   afterAll(() => folder.remove());
 
-  /** Starts a shell at a terminal of its own, without the settings of whoever runs the test. */
+  /** Starts a shell at a separate terminal, without the settings of the current user. */
   async function startShell(shell: Shell): Promise<Program> {
     const commands = {
       bash: "bash --norc --noprofile -i",
@@ -81,7 +81,7 @@ describe("shell completion", () => {
   for (const shell of SHELLS) {
     const { describe } = needs(shell === "bash" ? ["bsdutils"] : ["bsdutils", shell]);
     describe(`of ${shell}`, () => {
-      it("completes what is typed at a terminal", async () => {
+      it("completes words typed at a terminal", async () => {
         const program = await startShell(shell);
         for (const [typed, called] of CASES) {
           const seen = program.stdout().length;
@@ -139,7 +139,7 @@ describe("shell completion", () => {
     }
   });
 
-  it("is for three shells", async () => {
+  it("supports three shells", async () => {
     for (const args of [["completion"], ["completion", "tcsh"]]) {
       assert.deepEqual(await runCommand(args), {
         status: 2,

@@ -1,4 +1,4 @@
-/** `sallyport demo`: what a person sees who has configured nothing. */
+/** `sallyport demo`: the experience of a new user without a configuration. */
 // runtimes: all
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -19,12 +19,12 @@ describe("sallyport demo", () => {
     for (const server of occupied.splice(0)) await new Promise((resolve) => server.close(resolve));
   });
 
-  it("makes a plain and a streamed call, also where its usual ports are taken, and ends", async () => {
+  it("makes a plain and a streamed call, even if its usual ports are taken, and ends", async () => {
     const held: number[] = [];
     for (const port of [8787, 8788]) {
       const server = createServer();
       await new Promise<void>((resolve) => {
-        server.on("error", () => resolve()); // somebody else has it, and may let go of it
+        server.on("error", () => resolve()); // another program uses it, and may release it
         server.listen(port, "127.0.0.1", () => {
           occupied.push(server);
           held.push(port);
@@ -49,7 +49,7 @@ describe("sallyport demo", () => {
     assert.equal(stderr, "");
   });
 
-  it("listens elsewhere when its usual ports are lost in the last moment: its hosts follow, early callers wait", async () => {
+  it("listens on other ports if its usual ports are taken at the last moment; its hosts follow, and early callers wait", async () => {
     const config = parseConfig({
       providers: { a: { upstream: "http://127.0.0.1:9" }, b: { upstream: "http://127.0.0.1:9" } },
       keys: [{ id: "demo", key: "a-gateway-key-of-the-demo" }],

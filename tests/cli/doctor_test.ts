@@ -1,5 +1,5 @@
 /**
- * `sallyport doctor`: what it finds of providers in several moods, directly and through the
+ * `sallyport doctor`: its findings about providers with different faults, directly and through the
  * gateway.
  */
 // runtimes: all
@@ -40,14 +40,14 @@ const USAGE = `data: ${
 const STOP = chunk(null, "stop");
 const DONE = "data: [DONE]\n\n";
 
-/** What differs between the moods of a provider. */
+/** Differences between the stand-in providers. */
 interface Mood {
   readonly events?: string;
   readonly isPacked?: boolean;
   readonly status?: number;
 }
 
-/** A long answer is told until its caller leaves. */
+/** A long answer continues until its caller leaves. */
 function answeringIn(
   { events = `${chunk("Hello")}${STOP}${USAGE}${DONE}`, isPacked, status = 200 }: Mood,
 ): Answering {
@@ -106,7 +106,7 @@ describe("sallyport doctor", () => {
     configure(provider.url);
     return provider;
   }
-  /** What is found, by what it is about. */
+  /** Findings by subject. */
   async function examine(wantedStatus: number, ...args: string[]): Promise<Findings> {
     const { status, stdout, stderr } = await run(["a", "--model", "test-1", "--json", ...args]);
     assert.equal(status, wantedStatus, stdout + stderr);
@@ -120,7 +120,7 @@ describe("sallyport doctor", () => {
   const states = (findings: Findings) =>
     Object.fromEntries(Object.entries(findings).map(([what, [state]]) => [what, state]));
 
-  it("finds nothing wrong with a good provider, on either way", async () => {
+  it("finds nothing wrong with a good provider, directly and through the gateway", async () => {
     const provider = await start();
     configure(provider.url, { hosts: ["gw.example.com/groq"] });
     const found = await examine(0);
@@ -143,7 +143,7 @@ describe("sallyport doctor", () => {
     assert.ok(provider.calls.at(-1)?.isCut);
   });
 
-  it.once("sends the key in the header that the provider takes", async () => {
+  it.once("sends the key in the header that the provider expects", async () => {
     const provider = await start();
     configure(provider.url, { credential: "x-api-key" });
     await examine(0);
@@ -155,7 +155,7 @@ describe("sallyport doctor", () => {
     );
   });
 
-  it.once("prints a line each, with what to do beneath", async () => {
+  it.once("prints a line for each finding, followed by the fix", async () => {
     await start({ events: `: hi\n\n${chunk("Hello")}${STOP}` });
     const { status, stdout, stderr } = await run(["a", "--model", "test-1"]);
     assert.equal(status, 0, stderr);
@@ -174,14 +174,14 @@ describe("sallyport doctor", () => {
     );
   });
 
-  it.once("fails a stream without any end, which the gateway ends with an error", async () => {
+  it.once("fails a stream without an end, which the gateway ends with an error", async () => {
     await start({ events: chunk("Hello") });
     const found = await examine(1);
     assert.equal(found["[DONE], direct"]?.[0], "failure");
     assert.equal(found["[DONE], gateway"]?.[0], "failure");
   });
 
-  it.once("reports answers that are packed without being asked", async () => {
+  it.once("reports answers that are compressed without a request", async () => {
     await start({ isPacked: true });
     const found = await examine(0);
     assert.match(
@@ -191,7 +191,7 @@ describe("sallyport doctor", () => {
     assert.match(found["events, gateway"]?.join() ?? "", /^ok,.*not packed/);
   });
 
-  it.once("fails what is no stream", async () => {
+  it.once("fails an answer that is not a stream", async () => {
     const provider = await startProvider(answerPlain);
     closers.push(() => provider.close());
     configure(provider.url);
@@ -210,7 +210,7 @@ describe("sallyport doctor", () => {
       /try later/,
     ]] as const
   ) {
-    it.once(`says what a ${status} means, and not what it says`, async () => {
+    it.once(`explains a ${status}, and does not print its body`, async () => {
       const provider = await start({ status });
       const found = await examine(1);
       assert.match(
@@ -225,7 +225,7 @@ describe("sallyport doctor", () => {
     });
   }
 
-  it("fails a provider that cannot be reached, with the system's word for it", async () => {
+  it("fails a provider that cannot be reached, with the system's error code", async () => {
     configure(`http://127.0.0.1:${await freePort()}/v1`);
     assert.match(
       (await examine(1)).connect?.join() ?? "",
@@ -288,7 +288,7 @@ describe("sallyport doctor", () => {
     assert.equal(found.cancel?.[0], "ok");
   });
 
-  it("examines each hop of the way through a proxy, and calls by it", async () => {
+  it("examines each hop through a proxy, and makes calls through it", async () => {
     const provider = await start();
     const proxy: ConnectProxy = await startConnectProxy({
       answer: (_target, socket) => {
@@ -359,7 +359,7 @@ describe("sallyport doctor", () => {
         const found = await examine(0);
         assert.match(found.TLS?.[1] ?? "", /^TLSv1\.3, [\d.]+ ms, by company, until \d{4}-/);
         const isTold = runtime === "node" || (runtime === "bun" && !("proxy" in route));
-        // Bun's own server resumes no session of a client with a certificate.
+        // Bun's own server does not resume sessions of clients with a certificate.
         const says = runtime === "node" ? /^session resumed, / : /^session not resumed, /;
         assert.match(found["TLS again"]?.[1] ?? "", isTold ? says : /this runtime does not tell/);
         assert.match(
@@ -384,7 +384,7 @@ describe("sallyport doctor", () => {
     ]);
   });
 
-  it.once("takes its key from the variable that is named", async () => {
+  it.once("reads its key from the named variable", async () => {
     const provider = await start();
     const { status } = await run(["a", "--model", "test-1", "--key-env", "MY_KEY"], {
       MY_KEY: KEY,
@@ -393,7 +393,7 @@ describe("sallyport doctor", () => {
     assert.equal(provider.calls[0]?.headers.authorization, `Bearer ${KEY}`);
   });
 
-  it.once("says what is missing", async () => {
+  it.once("names missing arguments", async () => {
     configure("openai");
     const wrong: [args: string[], says: RegExp, env?: Record<string, string>][] = [
       [[], /doctor takes the name of a provider: a, b/],

@@ -1,6 +1,6 @@
 /**
- * `--env-file`: variables from files, alike on every runtime, and never in place of those that are
- * set.
+ * `--env-file`: variables from files, the same on every runtime. They never replace variables that
+ * are set.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -36,7 +36,7 @@ describe("--env-file", () => {
     return JSON.parse(stdout);
   };
 
-  it("sets variables that are not set; of several files the last one wins", async () => {
+  it("sets missing variables; the last of several files wins", async () => {
     write(
       "a.env",
       `SALLYPORT_PROVIDER_A=openai\nSALLYPORT_KEYS=${SECRET}\nSALLYPORT_CURRENCY=EUR\nSALLYPORT_LOG=json`,
@@ -48,11 +48,11 @@ describe("--env-file", () => {
       "a",
     ]]);
     assert.equal((await checked(files, { SALLYPORT_CURRENCY: "GBP" })).currency, "GBP");
-    // What is set to nothing is set: so a variable of a file can be switched off.
+    // An empty variable counts as set, so a variable of a file can be switched off.
     assert.equal((await checked(files, { SALLYPORT_LOG: "" })).log, "auto");
   });
 
-  it("names the configuration, and serves keys, usage and the doctor as it serves check", async () => {
+  it("selects the configuration, for keys, usage and the doctor as well as for check", async () => {
     write(
       "gateway.json",
       JSON.stringify({ providers: { a: { upstream: "http://127.0.0.1:1/v1" } } }),
@@ -101,7 +101,7 @@ describe("--env-file", () => {
     assert.equal(await statusFor(SECRET), "invalid_gateway_key");
   });
 
-  it("says what is wrong with a file and where, and nothing of its secrets", async () => {
+  it("names a mistake in a file and its place, without its secrets", async () => {
     const cases: readonly [text: string, says: string][] = [
       [`A=1\n\n${SECRET}\n`, "expected NAME=value (x.env:3)"],
       [`A=1\nB="${SECRET}\n`, "expected a closing quote, and at most a comment after it (x.env:2)"],
@@ -125,7 +125,7 @@ describe("--env-file", () => {
     const { status, stderr } = await runProgram(["check", "--env-file", "none.env"], {
       cwd: folder.path,
     });
-    // Node reads the file by itself, wherever the option stands, and ends where there is none.
+    // Node reads the file itself, at any position of the option, and exits if it is missing.
     if (runtime === "node") assert.match(stderr, /none\.env: not found/);
     else assert.equal(stderr, "sallyport: --env-file: cannot read the file (ENOENT) (none.env)\n");
     assert.equal(status, runtime === "node" ? 9 : 2);
@@ -157,14 +157,14 @@ describe("--env-file", () => {
     },
   );
 
-  it("is taken by every command that reads the configuration", () => {
+  it("is accepted by every command that reads the configuration", () => {
     for (const name of COMMAND_NAMES) {
       const { options } = specOf(name);
       assert.equal(options.includes("env-file"), options.includes("config"), name);
     }
   });
 
-  it("reads values as the page of the configuration says", () => {
+  it("reads values as the configuration page describes", () => {
     const read = parseVariables(
       [
         "\uFEFF# a comment",

@@ -1,6 +1,6 @@
 /**
- * `sallyport explain`: it says what a real gateway then does with the same bytes; it calls nobody,
- * counts nothing and tells no secret.
+ * `sallyport explain`: it predicts the behaviour of a real gateway for the same bytes. It calls no
+ * provider, counts nothing and prints no secret.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -41,7 +41,7 @@ const UPSTREAM_KEY = "sk-canary-upstream";
 const SECRETS = [KEY, UPSTREAM_KEY, PROMPT, "canary"];
 const CHAT = "POST /v1/chat/completions HTTP/1.1";
 
-/** What stands in a file, and what goes over the wire. */
+/** The lines of a file, and the bytes of the call. */
 interface Lines {
   readonly first?: string;
   readonly headers?: Readonly<Record<string, string | undefined>>;
@@ -82,7 +82,7 @@ describe("sallyport explain", () => {
     folder.remove();
   });
 
-  /** Writes a configuration, whose ports are free ones. */
+  /** Writes a configuration with free ports. */
   async function configure(
     more: Record<string, unknown> = {},
     ofA: Record<string, unknown> = {},
@@ -105,7 +105,7 @@ describe("sallyport explain", () => {
     await program.waitFor(/admin on (http:\S+)/);
     return await program.waitFor(/listening on (http:\S+)/);
   }
-  /** Runs the command, and looks for secrets in all that it says. */
+  /** Runs the command, and looks for secrets in its output. */
   async function run(request: string, ...args: string[]) {
     writeFileSync(join(folder.path, "request"), request);
     const ran = await runCommand(["explain", "request", ...args], { cwd: folder.path });
@@ -122,7 +122,7 @@ describe("sallyport explain", () => {
     return explanation;
   }
 
-  it("shows the call that a gateway then makes, and makes none itself", async () => {
+  it("shows the call that a gateway would make, and makes none itself", async () => {
     const set = { "x-org": "canary-of-the-operator" };
     await configure({}, {
       headers: { pass: ["x-mine"], set },
@@ -180,7 +180,7 @@ describe("sallyport explain", () => {
     );
   });
 
-  it.once("says of every refusal what a gateway then answers, and what to do", async () => {
+  it.once("shows the gateway's answer for every refusal, and the fix", async () => {
     const operations = ["chat", "models"];
     await configure({ limits: { body: "2KB", bodyTime: "2s" } }, { operations });
     const other = generateGatewayKey();
@@ -256,7 +256,7 @@ describe("sallyport explain", () => {
   const useOf = ({ limits }: { limits: { subject: string; name: string; used: number }[] }) =>
     Object.fromEntries(limits.map(({ subject, name, used }) => [`${subject} ${name}`, used]));
 
-  it.once("shows limits as the running gateway counts them, what a request takes of them, and takes nothing", async () => {
+  it.once("shows the limits of the running gateway and the use of them by a request, and uses nothing", async () => {
     let told = 0;
     const hook = createServer((_request, response) => {
       told++;
@@ -305,7 +305,7 @@ describe("sallyport explain", () => {
     assert.equal(told, 0);
   });
 
-  it.once("says of a limit that only observes that it lets the request pass", async () => {
+  it.once("says that a limit in observe mode lets the request pass", async () => {
     await configure({
       keys: [{ id: "me", key: KEY, limits: { tokens: "10/h", mode: "observe" } }],
     });
@@ -339,7 +339,7 @@ describe("sallyport explain", () => {
     assert.equal(await send(url), 429);
   });
 
-  it.once("prints a fact a line", async () => {
+  it.once("prints one fact per line", async () => {
     await configure(limited);
     const { status, stdout } = await run(write({ headers: { "Cookie": "canary=1" } }));
     assert.equal(status, 0);
@@ -384,7 +384,7 @@ describe("sallyport explain", () => {
     await configure();
     const ran = runtime === "deno" ? ["run", "-A", ONE_FILE] : [ONE_FILE];
     writeFileSync(join(folder.path, "request"), write({}, "\n"));
-    // Through a pipe whose writer is slow to begin, and as a file.
+    // Through a pipe whose writer starts late, and from a file.
     for (const line of ['(sleep 0.2; cat request) | "$0" "$@"', 'exec "$0" "$@" < request']) {
       const { stdout, stderr } = await promisify(execFile)(
         "sh",
@@ -396,7 +396,7 @@ describe("sallyport explain", () => {
     }
   });
 
-  it.once("says what is missing", async () => {
+  it.once("names missing arguments", async () => {
     await configure();
     const none = await runCommand(["explain"], { cwd: folder.path });
     assert.match(none.stderr, /explain takes a file with a request, or - for standard input/);
@@ -427,7 +427,7 @@ describe("sallyport explain", () => {
   });
 });
 
-describe("requests that are written down", () => {
+describe("requests in files", () => {
   const read = (text: string) => {
     const { method, url, headers, body } = toGatewayRequest(readWrittenRequest(Buffer.from(text)));
     const names: Record<string, string> = {};
@@ -484,7 +484,7 @@ describe("requests that are written down", () => {
     });
   }
 
-  it.once("are a GET without a body, and a form where curl would send one", () => {
+  it.once("are a GET without a body, and a form if curl would send one", () => {
     assert.deepEqual(read("curl https://h/v1/models"), {
       method: "GET",
       url: "/v1/models",
@@ -502,7 +502,7 @@ describe("requests that are written down", () => {
 });
 
 describe("advice on refusals", () => {
-  it.once("tells the operator what no caller is told: the state of a key", () => {
+  it.once("shows the operator the state of a key, which callers never see", () => {
     const facts = (key: Partial<NonNullable<RefusedFacts["key"]>>): RefusedFacts => ({
       config: parseConfig({ providers: { a: { upstream: "openai" } } }),
       provider: "a",

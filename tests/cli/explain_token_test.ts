@@ -1,6 +1,6 @@
 /**
- * `sallyport explain` with identity tokens: whose one is, what its claims allow, and why it is
- * refused.
+ * `sallyport explain` with identity tokens: the owner of a token, its permissions, and the reason
+ * for a refusal.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -57,7 +57,7 @@ describe("sallyport explain with identity tokens", () => {
     return JSON.parse(stdout);
   }
 
-  it("shows whose it is", async () => {
+  it("shows its owner", async () => {
     const { outcome, key } = await explain({});
     assert.deepEqual([outcome, key], ["forwarded", {
       id: "jwt:corp:ann",
@@ -66,7 +66,7 @@ describe("sallyport explain with identity tokens", () => {
     }]);
   });
 
-  it("says why it is refused, and where to change that", async () => {
+  it("shows the reason for a refusal, and where to change it", async () => {
     const now = Math.floor(Date.now() / 1000);
     const revoked = await runCommand(["tokens", "revoke", "jwt:corp:eve"], { cwd: folder.path });
     assert.equal(revoked.status, 0, revoked.stderr);

@@ -1,4 +1,4 @@
-/** `sallyport health`: what a container's health check runs. */
+/** `sallyport health`: the command of a container's health check. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -34,10 +34,10 @@ describe("sallyport health", () => {
     runCommand(["health", ...args], { env, cwd: folder.path });
   const at = () => `http://127.0.0.1:${port}`;
 
-  it("says that the gateway is ready, then that it drains, and is alive all the while", async () => {
+  it("reports that the gateway is ready, then that it drains, and always that it is alive", async () => {
     const provider = await startProvider((response) => {
       response.writeHead(200, { "content-type": "text/event-stream" });
-      response.write(chunk("a")); // and no end
+      response.write(chunk("a")); // without an end
     });
     const env = environment({ SALLYPORT_PROVIDER_A: provider.url, SALLYPORT_DRAIN_DELAY: "30s" });
     const program = startProgram(["serve"], { env, cwd: folder.path });
@@ -59,7 +59,8 @@ describe("sallyport health", () => {
       body: STREAM_BODY,
     });
     program.kill("SIGTERM");
-    while ((await fetch(`${at()}/readyz`).then(({ status }) => status)) === 200); // the signal has been taken
+    // the gateway has handled the signal
+    while ((await fetch(`${at()}/readyz`).then(({ status }) => status)) === 200);
     assert.deepEqual(await health(), {
       status: 1,
       stdout: "",
@@ -76,7 +77,7 @@ describe("sallyport health", () => {
     await provider.close();
   });
 
-  it("fails where no gateway runs, where another server answers, and where none answers", async () => {
+  it("fails if no gateway runs, if another server answers, and if nothing answers", async () => {
     const cases: [answer: string | undefined, says: RegExp][] = [
       [undefined, /: no gateway runs at /],
       [
@@ -99,7 +100,7 @@ describe("sallyport health", () => {
     }
   });
 
-  it("says what to configure where no token is set", async () => {
+  it("says what to configure if no token is set", async () => {
     for (const address of ["", "127.0.0.1:0"]) {
       const env = environment({ SALLYPORT_ADMIN: address, SALLYPORT_ADMIN_TOKEN: "" });
       const { status, stderr } = await health([], env);

@@ -1,5 +1,5 @@
 /**
- * The help of the command line: the general one and that of each command, and what is said of
+ * The help of the command line: the general help, the help of each command, and the messages about
  * mistyped words.
  */
 // runtimes: once
@@ -36,7 +36,7 @@ describe("the help", () => {
     assert.doesNotMatch(text, /--config/);
   });
 
-  it("of a command shows its usage, its options, an example and its exit status", async () => {
+  it("for a command shows its usage, its options, an example and its exit status", async () => {
     const text = await help("help", "keys", "create");
     assert.equal(await help("keys", "create", "--help"), text);
     assert.equal(await help("keys", "create", "-h", "--name", "x"), text);
@@ -56,7 +56,7 @@ describe("the help", () => {
     );
   });
 
-  it("of the first word of several lists those", async () => {
+  it("for the first word of several commands lists them", async () => {
     const text = await help("keys", "--help");
     assert.equal(await help("help", "keys"), text);
     for (const name of ["keys create", "keys rotate ID"]) {
@@ -73,7 +73,7 @@ describe("the help", () => {
     }
   });
 
-  it("shows every option of a command, and examples that the command takes", () => {
+  it("shows every option of a command, and examples that the command accepts", () => {
     for (const name of COMMAND_NAMES) {
       const { options, example } = specOf(name);
       for (const option of options) {
@@ -117,7 +117,7 @@ describe("a mistyped word", () => {
     ],
   ];
   for (const [args, says] of cases) {
-    it(`is answered with the nearest one: ${args.join(" ")}`, async () => {
+    it(`gets the nearest word as a suggestion: ${args.join(" ")}`, async () => {
       assert.deepEqual(await runCommand(args), {
         status: 2,
         stdout: "",

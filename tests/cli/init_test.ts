@@ -1,6 +1,6 @@
 /**
- * `sallyport init`: the files that it writes serve, and the commands that it prints run as they
- * stand.
+ * `sallyport init`: the files that it writes work with serve, and the commands that it prints run
+ * unchanged.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -36,7 +36,7 @@ describe("sallyport init", () => {
   const modeOf = (name: string) => statSync(join(folder.path, name)).mode & 0o777;
   const config = (name = "gateway.jsonc") => parse(read(name), [], { allowTrailingComma: true });
 
-  it("takes the defaults without a terminal, and writes what check and the schema for editors accept", async () => {
+  it("uses the defaults without a terminal, and writes files that check and the schema for editors accept", async () => {
     const { status, stdout, stderr } = await run(["init"]);
     assert.deepEqual([status, stderr], [0, ""]);
     assert.equal(stdout.match(new RegExp(KEY, "g"))?.length, 1, "the key is shown once");
@@ -92,7 +92,7 @@ describe("sallyport init", () => {
       const [check = "", serve = "", calls = ""] = commands;
       const command = runtime === "deno" ? "deno run -A" : runtime;
       assert.equal(check, `  ${command} ${ONE_FILE} check`);
-      // By name the shell finds the runtime of this test.
+      // The shell finds the runtime of this test by name.
       const PATH = `${dirname(process.execPath)}:${process.env.PATH}`;
       const shell = (line: string) =>
         startProgram(["-c", line], { file: "-e", on: SH, cwd: folder.path, env: { PATH } });
@@ -112,7 +112,7 @@ describe("sallyport init", () => {
     });
   }
 
-  it.once("replaces nothing unless it is told to, and adds to the keys that are there", async () => {
+  it.once("replaces nothing unless requested, and adds to existing keys", async () => {
     for (const name of ["gateway.jsonc", "gateway.key"]) {
       writeFileSync(join(folder.path, name), "mine");
     }
@@ -137,7 +137,7 @@ describe("sallyport init", () => {
     assert.equal((await run(["keys", "list"])).stdout.match(/ first +active /g)?.length, 2);
   });
 
-  it.once("writes all but a key while Redis is away, and says so", async () => {
+  it.once("writes everything except a key while Redis is down, and says so", async () => {
     const { status, stdout, stderr } = await run([
       "init",
       "--keys",
@@ -161,7 +161,7 @@ describe("sallyport init", () => {
     assert.equal((await run(["check"])).status, 0);
   });
 
-  it.once("says what is wrong with an option in one line, and writes nothing", async () => {
+  it.once("describes a wrong option in one line, and writes nothing", async () => {
     const mistakes: readonly [args: readonly string[], says: RegExp][] = [
       [["--upstream", "opnai"], /--upstream: expected/],
       [["--upstream", "http://user:pw@x/v1"], /--upstream: expected/],
@@ -180,7 +180,8 @@ describe("sallyport init", () => {
     assert.ok(!existsSync(join(folder.path, "gateway.jsonc")));
   });
 
-  const { it: atTerminal } = needs(["bsdutils"]); // its `script` runs a command at a terminal of its own
+  // its `script` runs a command at a separate terminal
+  const { it: atTerminal } = needs(["bsdutils"]);
   const start = (args: string) => {
     const command = `${process.execPath} ${
       runtime === "deno" ? "run -A " : ""

@@ -1,5 +1,5 @@
 /**
- * `sallyport keys export` and `import`: between a file and Redis, and what is refused on the way.
+ * `sallyport keys export` and `import`: between a file and Redis, and the records that are refused.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -45,7 +45,7 @@ describe("sallyport keys export and import", () => {
     await from.remove();
     await to.remove();
   });
-  /** Exports to a file, whose name is returned. */
+  /** Exports to a file, and returns its name. */
   const exportTo = async (at: Place, path = join(to.path, "exported.jsonl")): Promise<string> => {
     writeFileSync(path, await at.good("export"));
     return path;
@@ -64,7 +64,7 @@ describe("sallyport keys export and import", () => {
     return { id, secrets: [key, rotated].map((each) => each.slice(16)) };
   };
 
-  it("export prints a line of JSON for each key, the oldest first: digests, and never a key", async () => {
+  it("export prints a line of JSON for each key, the oldest first, with its digest and never the key", async () => {
     const { id, secrets } = await fillOne();
     const { id: second } = await from.create("--metadata", "team=x");
     await from.good("revoke", second);
@@ -79,7 +79,7 @@ describe("sallyport keys export and import", () => {
     assert.equal(await to.good("export"), "");
   });
 
-  it("import adds what is not there yet, and can be repeated", async () => {
+  it("import adds missing keys, and can be repeated", async () => {
     await from.fill(manyKeys(2500));
     await fillOne();
     const path = await exportTo(from);
@@ -98,13 +98,13 @@ describe("sallyport keys export and import", () => {
       same: 2501,
     });
     assert.equal((await to.show(id)).id, id);
-    // As people write it: other lines between, fields in another order, no end of line.
+    // As people write it: other lines between, fields in a different order, no final line break.
     const { id: last, ...rest } = JSON.parse(text.trimEnd().split("\n").at(-1) ?? "");
     const written = `\r\n${JSON.stringify({ ...rest, id: last })}`;
     assert.equal(await importText(to, written, "-"), "0 keys added, 0 replaced, 1 there already\n");
   });
 
-  it("import refuses another record of the same id, all or nothing; --replace takes it", async () => {
+  it("import refuses a different record with the same id, all or nothing; --replace accepts it", async () => {
     const { id } = await fillOne();
     await to.good("import", await exportTo(from));
     await from.good("update", id, "--name", "new");
@@ -121,7 +121,7 @@ describe("sallyport keys export and import", () => {
       "1 keys added, 1 replaced, 0 there already\n",
     );
     assert.deepEqual([(await to.show(id)).name, (await to.show(other)).state], ["new", "active"]);
-    // A key that has ended does not come back with an older copy.
+    // A revoked key does not return with an older copy.
     await to.good("revoke", id);
     for (const args of [[], ["--replace"]]) await to.good("import", path, ...args);
     assert.equal((await to.show(id)).state, "revoked");
@@ -133,7 +133,7 @@ describe("sallyport keys export and import", () => {
     );
   });
 
-  it("import names the line that is no key, repeats nothing of it, and changes nothing", async () => {
+  it("import names the line that is not a key, does not print it, and changes nothing", async () => {
     const [good, other] = manyKeys(2).map(({ id, digest }) => JSON.stringify({ id, digest }));
     const path = join(to.path, "given.jsonl");
     const cases: [second: string | undefined, says: RegExp][] = [
@@ -159,7 +159,7 @@ describe("sallyport keys export and import", () => {
     assert.deepEqual(await list(to), []);
   });
 
-  it("keys in the configuration are exported, by their digests, and not imported to", async () => {
+  it("keys of the configuration can be exported, with their digests, but the configuration is no target of an import", async () => {
     from.configure({ keys: [{ id: "own", key: "0123456789-own-key", models: ["m-*"] }] });
     const path = await exportTo(from);
     assert.ok(!readFileSync(path, "utf8").includes("0123456789-own-key"));

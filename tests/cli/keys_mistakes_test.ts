@@ -1,4 +1,4 @@
-/** `sallyport keys`, where something is wrong: with the command, with the file, with Redis. */
+/** `sallyport keys` with mistakes in the command, in the file, and in Redis. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -27,7 +27,7 @@ import { until } from "../support/until.ts";
 
 const run = promisify(execFile);
 
-/** A configuration with keys of its own in it. */
+/** A configuration that contains keys. */
 const INLINE = {
   keys: [{ id: "own", key: "0123456789-own-key", models: ["m-*"] }, {
     id: "two",
@@ -35,7 +35,7 @@ const INLINE = {
   }],
 };
 
-/** What is wrong with the command, whatever the keys are. */
+/** Mistakes in the command, for any keys. */
 const MISTAKES: readonly [args: readonly string[], says: RegExp][] = [
   [
     [],
@@ -87,7 +87,7 @@ const MISTAKES: readonly [args: readonly string[], says: RegExp][] = [
   [["create", "--metadata", "=x"], /: --metadata takes name=value/],
   [["create", "--metadata", "team="], /: --metadata takes name=value/],
   [["create", "--metadata", `team=${"x".repeat(257)}`], /: --metadata: expected at most 256/],
-  // A variable that is not set in a script: the key would have no bounds at all.
+  // A variable that is not set in a script: the key would have no limits at all.
   ...[
     "name",
     "providers",
@@ -124,7 +124,7 @@ const MISTAKES: readonly [args: readonly string[], says: RegExp][] = [
   [["list", "--config", "none.jsonc"], /cannot read the file \(ENOENT\)/],
 ];
 
-describe("sallyport keys, where something is wrong", () => {
+describe("sallyport keys, with mistakes", () => {
   let provider: Provider;
   let at: Place;
   beforeEach(async () => {
@@ -158,15 +158,15 @@ describe("sallyport keys, where something is wrong", () => {
     assert.ok(!existsSync(file()));
   });
 
-  // It ran the demo.
-  it("takes no command and verb in one word", async () => {
+  // It used to run the demo.
+  it("refuses a command and its verb in one word", async () => {
     await assertRefused(
       runCommand(["keys create"], { cwd: at.path }),
       /: unknown command: keys create\./,
     );
   });
 
-  it("keys in the configuration can be looked at, and not changed", async () => {
+  it("keys of the configuration are read-only", async () => {
     at.configure(INLINE);
     const listed = await at.good("list", "--json");
     assert.deepEqual(JSON.parse(listed), [{ id: "two", state: "active" }, {
@@ -190,14 +190,14 @@ describe("sallyport keys, where something is wrong", () => {
     }
   });
 
-  it("writes a file that only its owner can read, and leaves no other file", async () => {
+  it("writes a file that only its owner can read, and leaves no temporary file", async () => {
     await at.create("--name", "x");
     await at.create("--name", "y");
     assert.equal(statSync(file()).mode & 0o777, 0o600);
     assert.deepEqual(readdirSync(at.path).sort(), ["gateway.jsonc", "keys.json"]);
   });
 
-  it("says what can't be written", async () => {
+  it("names the file that cannot be written", async () => {
     at.configure({ keys: { file: "missing/keys.json" } });
     await assertRefused(at.keys("create"), /: Cannot write \S*missing\/keys\.json\S*: ENOENT/);
     at.configure({ keys: { file: "gateway.jsonc/keys.json" } });
@@ -220,7 +220,7 @@ describe("sallyport keys, where something is wrong", () => {
     assert.equal(readFileSync(file(), "utf8"), before);
   });
 
-  it("names what is broken in the file, and leaves it as it is", async () => {
+  it("names the damage in the file, and leaves the file unchanged", async () => {
     const [a, b] = manyKeys(2).map(({ id, digest }) => JSON.stringify({ id, digest }));
     const cases: [string, RegExp][] = [
       ["", /keys\.json: no JSON/],
@@ -241,7 +241,7 @@ describe("sallyport keys, where something is wrong", () => {
     }
   });
 
-  it("a running gateway reports a broken file in one line, and the keys before hold on", async () => {
+  it("a running gateway reports a broken file in one line, and the previous keys stay valid", async () => {
     const { key } = await at.create("--name", "x");
     const gateway = startProgram(["serve"], { cwd: at.path });
     const url = await gateway.waitFor(/listening on (http:\S+)/);
@@ -267,8 +267,8 @@ describe("sallyport keys, where something is wrong", () => {
     assert.equal(gateway.stderr().trimEnd().split("\n").length, 4);
   });
 
-  // The end of the process cut the list off after what a pipe holds, 64 kB.
-  it("a reader that takes its time is given all of a long list", async () => {
+  // The end of the process used to truncate the list after the capacity of a pipe, 64 kB.
+  it("a slow reader gets all of a long list", async () => {
     await at.fill(manyKeys(2000));
     const program = [process.execPath, ...(runtime === "deno" ? ["run", "-A"] : []), ONE_FILE];
     const args = [
@@ -290,7 +290,7 @@ describe("sallyport keys, where something is wrong", () => {
     assert.equal(JSON.parse(stdout).length, 2000);
   });
 
-  it("shows names that would move a terminal's cursor as plain text", async () => {
+  it("prints names that would move a terminal's cursor as plain text", async () => {
     const [key] = manyKeys(1);
     await at.fill(
       key === undefined
@@ -306,7 +306,7 @@ describe("sallyport keys, where something is wrong", () => {
     assert.match(await at.good("list", "--json"), /"a\\n\\u001b\[2Jb/);
   });
 
-  it("says once that Redis does not answer, and needs none where keys are in a file", async () => {
+  it("reports once that Redis does not answer, and needs no Redis if keys are in a file", async () => {
     const redis = `redis://127.0.0.1:${await freePort()}`;
     at.configure({ keys: "redis", redis });
     for (const args of [["list"], ["create"]]) {

@@ -1,6 +1,6 @@
 /**
- * `sallyport keys`, as a program of its own, on keys in a file and in Redis; and what a running
- * gateway makes of it.
+ * `sallyport keys`, as a separate process, on keys in a file and in Redis; and its effects on a
+ * running gateway.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -14,7 +14,7 @@ import { type Provider, startProvider } from "../support/provider.ts";
 import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 
 const DAY_MS = 86_400_000;
-/** A change holds at every gateway within this. Milliseconds. */
+/** Time within which a change applies at every gateway. Milliseconds. */
 const HOLDS_MS = 1000;
 const KEY_LINE = /^gk_[0-9A-Za-z]{12}_[0-9A-Za-z]{43}_[0-9A-Za-z]{6}\n$/;
 const ALL = [
@@ -77,7 +77,7 @@ for (const engine of ["a file", "Redis"]) {
       await redis?.stop();
     });
 
-    it("create shows the whole key once, on stdout alone, and keeps all that was said of it", async () => {
+    it("create shows the whole key once, only on stdout, and stores all of its settings", async () => {
       const before = Date.now();
       const { status, stdout, stderr } = await at.keys("create", ...ALL);
       assert.equal(status, 0, stderr);
@@ -108,7 +108,7 @@ for (const engine of ["a file", "Redis"]) {
       }
     });
 
-    it("a key without settings can do everything; each --json prints only one JSON value", async () => {
+    it("a key without settings has no restrictions; each --json prints only one JSON value", async () => {
       const made = await at.keys("create", "--json");
       const { key, id, created, ...rest } = JSON.parse(made.stdout);
       assert.deepEqual([rest, made.stderr], [{ state: "active" }, ""]);
@@ -132,7 +132,7 @@ for (const engine of ["a file", "Redis"]) {
       assert.ok(Date.parse(revoked.revoked) >= Date.parse(created));
     });
 
-    it("list is a table in columns, the newest first, and says what to do when there is nothing", async () => {
+    it("list prints a table, the newest first, and says what to do if there is no key", async () => {
       assert.match(await at.good("list"), /^no keys: make one by sallyport keys create/);
       assert.deepEqual(JSON.parse(await at.good("list", "--json")), []);
       await at.create(
@@ -184,7 +184,7 @@ for (const engine of ["a file", "Redis"]) {
       assert.match(await at.good("list", "--search", "nobody"), /^no key is called so\n$/);
     });
 
-    it("2000 keys: the newest 50, as many as --limit says, and the key that is searched", async () => {
+    it("2000 keys: list prints the newest 50, or as many as --limit allows, or the matching key", async () => {
       await at.fill(manyKeys(2000));
       const { stdout, stderr } = await at.keys("list");
       assert.equal(countOf(stdout, "\n"), 51);
@@ -199,7 +199,7 @@ for (const engine of ["a file", "Redis"]) {
       assert.equal(JSON.parse(await at.good("list", "--limit", "1", "--json"))[0].id, id);
     });
 
-    it("update sets, adds to the limits, and takes away what is off", async () => {
+    it("update sets fields, adds limits, and removes those that are off", async () => {
       const { id } = await at.create(...ALL);
       await at.good(
         "update",
@@ -243,8 +243,8 @@ for (const engine of ["a file", "Redis"]) {
       assert.equal((await at.show(id)).state, "expired");
     });
 
-    // A limit of 2.3M lost one token each time that anybody changed any key.
-    it("other keys stay as they were", async () => {
+    // A limit of 2.3M used to lose one token each time that any key was changed.
+    it("other keys stay unchanged", async () => {
       const { id } = await at.create(...ALL);
       const before = await at.show(id);
       const { id: other } = await at.create("--expires", "1d");
@@ -254,7 +254,7 @@ for (const engine of ["a file", "Redis"]) {
       assert.deepEqual(await at.show(id), before);
     });
 
-    it("rotate shows the new key once; a second one waits for the end of the overlap", async () => {
+    it("rotate prints the new key once; a second rotation must wait for the end of the overlap", async () => {
       const { key, id } = await at.create("--name", "r");
       const { status, stdout, stderr } = await at.keys("rotate", id, "--overlap", "24h");
       assert.equal(status, 0, stderr);
@@ -276,7 +276,7 @@ for (const engine of ["a file", "Redis"]) {
         "24h if nothing is said",
       );
       await assertRefused(at.keys("rotate", id), /Cannot rotate a key twice: .*rotate --now/);
-      // A time that no calendar writes in four digits made the whole file of keys unreadable.
+      // A time whose year has more than four digits used to make the whole file of keys unreadable.
       for (const overlap of ["4000000d", "99999999999999d"]) {
         await assertRefused(
           at.keys("rotate", id, "--overlap", overlap),
@@ -290,7 +290,7 @@ for (const engine of ["a file", "Redis"]) {
       assert.equal((await at.show(id)).revoked, revoked, "revoked once");
     });
 
-    it("disable and enable are each other's opposite, and say nothing of a key that has ended", async () => {
+    it("disable and enable reverse each other, and have no effect on a revoked key", async () => {
       const { id } = await at.create(...ALL);
       const before = await at.show(id);
       for (let times = 0; times < 2; times++) {
@@ -336,7 +336,7 @@ for (const engine of ["a file", "Redis"]) {
       assert.equal(await at.good("list", "--json"), before);
     });
 
-    it("ten who write at once lose nothing", async () => {
+    it("ten concurrent writers lose nothing", async () => {
       const programs = (all: readonly string[][]) =>
         Promise.all(all.map(async (args) => {
           const { status, stdout, stderr } = await at.program(...args);
@@ -366,7 +366,7 @@ for (const engine of ["a file", "Redis"]) {
     });
 
     it("a running gateway accepts a new key, and refuses a revoked key, within a second", async () => {
-      // The machine may be busy: what Redis says late would be answered with 503.
+      // On a busy machine a late answer of Redis would lead to a 503.
       if (redis !== undefined) at.configure({ redis: { url: redis.url, timeout: "5s" } });
       await at.create("--name", "so that there is something to begin with");
       const gateway = startProgram(["serve"], { cwd: at.path });
@@ -391,7 +391,7 @@ for (const engine of ["a file", "Redis"]) {
           await new Promise((resolve) => setTimeout(resolve, 10));
         }
       };
-      // In the very next call, also while others show keys that nobody has.
+      // The very next call is refused, even during a flood of unknown keys.
       let isFlooding = true;
       const flood = (async () => {
         while (isFlooding) assert.equal((await call(generateGatewayKey())).status, 401);

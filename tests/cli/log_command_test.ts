@@ -98,7 +98,7 @@ describe("sallyport log", () => {
     assert.equal(status, 0, stderr);
     return stdout.trimEnd().split("\n").filter((line) => line !== "");
   };
-  /** A log that is being written: what reads from its pipe. */
+  /** A log that is being written: starts a reader of its pipe. */
   const startPiped = (...args: string[]) => {
     const command = runtime === "deno" ? ["run", "-A", ONE_FILE] : [ONE_FILE];
     const child = spawn(process.execPath, [...command, "log", ...args], {
@@ -110,7 +110,7 @@ describe("sallyport log", () => {
     return { child, told, ended: once(child, "close") };
   };
 
-  it.once("prints each exchange in columns, and lets pass what the log did not write", async () => {
+  it.once("prints each exchange in columns, and passes through lines that are not from the log", async () => {
     const lines = await good(write([FOREIGN[0] ?? "", ...LINES, ...FOREIGN.slice(1)]));
     assert.equal(lines[0], FOREIGN[0]);
     const late =
@@ -122,7 +122,7 @@ describe("sallyport log", () => {
     assert.ok(lines.every((line) => !line.includes("\u001b")), "no colours into a pipe");
   });
 
-  it.once("filters by all that is asked, counts what it leaves out, and prints lines as they are as JSON", async () => {
+  it.once("applies all filters, counts the lines that it leaves out, and prints JSON lines unchanged", async () => {
     const file = write([...FOREIGN, ...LINES]);
     const found: readonly [args: readonly string[], ids: readonly string[]][] = [
       [["--key", "SEARCH"], ["0d6b4a3e-0000-4000-8000-000000000001", "streamed"]],
@@ -154,7 +154,7 @@ describe("sallyport log", () => {
     );
   });
 
-  it.once("reads lines that a collector has put something before", async () => {
+  it.once("reads lines to which a collector has added a prefix", async () => {
     const lines = await good(
       write(LINES.map((line) => `gateway-1  | ${line}`)),
       "--json",
@@ -198,7 +198,7 @@ describe("sallyport log", () => {
     assert.equal(sums.rows[2].firstTokenMs.p50, undefined);
   });
 
-  it("counts all overlong names as one, so that no log takes much memory", async () => {
+  it("counts all overlong names as one, so that memory stays small for any log", async () => {
     const long = "x".repeat(500_000);
     const file = write([entry({ model: long }), entry({ model: `${long}y` }), entry()]);
     const sums = JSON.parse((await good("--sum", "model", "--json", file)).join(""));
@@ -208,7 +208,7 @@ describe("sallyport log", () => {
     );
   });
 
-  it("follows a pipe: what was written is there at once, and broken lines end nothing", async () => {
+  it("follows a pipe: lines are printed immediately, and broken lines do not end the command", async () => {
     const { child, told, ended } = startPiped();
     for (const [index, line] of [...LINES, "{", "\u0000\uffff", LINES[0] ?? ""].entries()) {
       child.stdin.write(`${line}\n`);
@@ -219,17 +219,18 @@ describe("sallyport log", () => {
     assert.match(told.stdout, /no end\n$/);
   });
 
-  it("shows the sums so far when it is interrupted", async () => {
+  it("prints the sums so far when it is interrupted", async () => {
     const { child, told, ended } = startPiped("--sum", "model", "--json");
-    // More than a pipe holds: once it is written, the program reads.
+    // More than a pipe can buffer: once it is written, the program is reading.
     await new Promise((resolve) => child.stdin.write(`${LINES[0]}\n`.repeat(5000), resolve));
     child.kill("SIGINT");
     const [status] = await ended;
-    if (runtime !== "deno") assert.equal(status, 0); // Deno's child process has ended by what it was sent, always
+    // Deno always reports the signal that was sent to the child process
+    if (runtime !== "deno") assert.equal(status, 0);
     assert.ok(JSON.parse(told.stdout).total.calls > 0);
   });
 
-  it("takes no more memory for a large log, nor for a line without end", async () => {
+  it("needs no more memory for a large log, or for an endless line", async () => {
     const { child, told, ended } = startPiped("--sum", "model");
     const many = `${LINES.join("\n")}\n`.repeat(500);
     for (let count = 0; count < 60; count++) {
@@ -245,7 +246,7 @@ describe("sallyport log", () => {
     assert.equal(told.stderr, "sallyport: left out 1 line that the access log did not write\n");
   });
 
-  it("ends when its reader has gone", async () => {
+  it("ends when its reader has left", async () => {
     const log = createWriteStream(join(folder.path, "large.log"));
     for (let count = 0; count < 20_000; count++) log.write(`${LINES[0]}\n`);
     log.end();
@@ -255,7 +256,7 @@ describe("sallyport log", () => {
     assert.equal(await program.ended, 0);
   });
 
-  it.once("says what is wrong with the command", async () => {
+  it.once("describes mistakes in the command", async () => {
     const file = write(LINES);
     const wrong: readonly [args: readonly string[], told: RegExp][] = [
       [["--outcome", "bad"], /--outcome: expected one of ok, errors, refused, cancelled/],
@@ -272,7 +273,7 @@ describe("sallyport log", () => {
     }
   });
 
-  it("reads what the gateway has written", async () => {
+  it("reads the log of the gateway", async () => {
     const provider = await startProvider();
     try {
       const env = {
@@ -298,7 +299,8 @@ describe("sallyport log", () => {
     }
   });
 
-  const { it: atTerminal } = needs(["bsdutils"]); // its `script` runs a command at a terminal of its own
+  // its `script` runs a command at a separate terminal
+  const { it: atTerminal } = needs(["bsdutils"]);
   for (const plain of ["", "1"]) {
     atTerminal(
       plain === "" ? "has titles and colours at a terminal" : "has no colours with NO_COLOR",

@@ -1,4 +1,4 @@
-/** `--log`: lines for programs in a pipe, lines for people at a terminal. */
+/** `--log`: lines for programs in a pipe, text lines at a terminal. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import process from "node:process";
@@ -53,7 +53,8 @@ describe("--log", () => {
     });
   }
 
-  const { it: atTerminal } = needs(["bsdutils"]); // its `script` runs a command at a terminal of its own
+  // its `script` runs a command at a separate terminal
+  const { it: atTerminal } = needs(["bsdutils"]);
   for (
     const [args, wanted, other] of [["", PRETTY_LINE, JSON_LINE], [
       "--log json",

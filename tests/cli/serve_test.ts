@@ -1,4 +1,4 @@
-/** `sallyport serve`, as a program of its own. */
+/** `sallyport serve`, as a separate process. */
 // runtimes: all
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
@@ -85,7 +85,7 @@ describe("sallyport serve", () => {
   };
 
   for (const entry of runsTypeScript ? [ONE_FILE, SOURCE] : [ONE_FILE]) {
-    it(`serves http and https at once, from ${basename(entry)}, with the certificate next to the configuration`, () =>
+    it(`serves http and https at the same time, from ${basename(entry)}, with the certificate next to the configuration`, () =>
       serveBoth(entry));
   }
 
@@ -113,7 +113,7 @@ describe("sallyport serve", () => {
     assert.equal(program.stderr(), "");
   }
 
-  it("serves both by environment alone", async () => {
+  it("serves both with only environment variables", async () => {
     const { cert, key } = createSelfSignedCertificate(["localhost", "127.0.0.1"]);
     writeFileSync(join(folder.path, "b.crt"), cert);
     writeFileSync(join(folder.path, "b.key"), key);
@@ -129,7 +129,7 @@ describe("sallyport serve", () => {
     assert.doesNotMatch(program.stdout() + program.stderr(), /secret|sk-1/);
   });
 
-  it("calls the provider as often at once as callers come, where Bun's fetch would stop at 256", async () => {
+  it("makes as many concurrent calls to the provider as callers make; Bun's fetch would stop at 256", async () => {
     const { program, url } = await serve();
     const waiting: (() => void)[] = [];
     await provider.close();
@@ -149,7 +149,7 @@ describe("sallyport serve", () => {
     assert.equal(await program.ended, 0);
   });
 
-  it("calls the provider directly, whatever the environment says of proxies", async () => {
+  it("calls the provider directly, regardless of proxy variables in the environment", async () => {
     const nobody = `http://127.0.0.1:${await freePort()}`;
     const names = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].flatMap((
       name,
@@ -181,7 +181,7 @@ describe("sallyport serve", () => {
     });
   }
 
-  it("ends at once at the second signal", async () => {
+  it("ends immediately at the second signal", async () => {
     const { program, url } = await serve();
     const response = await post(url, STREAM_BODY);
     program.kill("SIGTERM");
@@ -193,13 +193,13 @@ describe("sallyport serve", () => {
         return true;
       }
     };
-    while (!(await refused())); // the first signal has been taken
+    while (!(await refused())); // the first signal has been handled
     program.kill("SIGTERM");
     assert.equal(await program.ended, 143); // 128 and SIGTERM's number
     await response.text().catch(() => {});
   });
 
-  it("says in one line why it can't start, and ends with 2", async () => {
+  it("says in one line why it cannot start, and exits with 2", async () => {
     const taken = createServer();
     const port = await new Promise<number>((resolve) =>
       taken.listen(0, "127.0.0.1", () => resolve((taken.address() as { port: number }).port))

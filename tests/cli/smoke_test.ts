@@ -1,7 +1,4 @@
-/**
- * The commands on every runtime, each in one breath: everything else about them is tested on one
- * runtime.
- */
+/** A quick check of the commands on every runtime: all details are tested on one runtime. */
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -28,8 +25,8 @@ describe("the command line", () => {
     assert.equal(JSON.parse((await run("keys", "show", id, "--json")).stdout).state, "revoked");
   });
 
-  it("checks a configuration, and ends with 2 and one line at a mistake", async () => {
-    await run("keys", "create"); // else there is no file of keys
+  it("checks a configuration, and prints one line and exits with 2 for a mistake", async () => {
+    await run("keys", "create"); // otherwise there is no file of keys
     const { status, stdout } = await run("check");
     assert.equal(status, 0);
     assert.deepEqual(Object.keys(JSON.parse(stdout).providers), ["a"]);

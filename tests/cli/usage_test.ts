@@ -1,4 +1,4 @@
-/** `sallyport usage`: where it finds the numbers, and how it prints them. */
+/** `sallyport usage`: the sources of its numbers, and its output. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { rmSync, writeFileSync } from "node:fs";
@@ -14,7 +14,7 @@ import { GOOD_BODY } from "../support/gateway.ts";
 import { type Provider, startProvider } from "../support/provider.ts";
 import { startRedis, withRedis } from "../support/redis.ts";
 
-/** This hour, so that it is not forgotten. */
+/** This hour, so that it is not expired. */
 const HOUR = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
 const KEY = "0123456789-secret-key";
 
@@ -40,7 +40,7 @@ describe("sallyport usage", () => {
     assert.equal(stderr, "");
     return stdout;
   };
-  /** As a gateway leaves it that is over. */
+  /** Stores usage as a gateway leaves it when it ends. */
   const keep = (...rows: [key: string, model: string, counts: Counts, time?: number][]) => {
     const lines = rows.flatMap(([key, model, counts, time = HOUR]) =>
       (["hour", "day"] as const).map((step) =>
@@ -61,7 +61,7 @@ describe("sallyport usage", () => {
 
   const PRICES = { "gpt-4o": { input: 2.5, output: 10, cached: 1.25 } };
 
-  it("is a table whose numbers stand at the right, with a total", async () => {
+  it("is a table with right-aligned numbers and a total", async () => {
     at.configure({ prices: PRICES });
     keep(
       ["team-x-key", "gpt-4o", { requests: 1204, input: 1_234_567, output: 98_765, cached: 1000 }],
@@ -79,7 +79,7 @@ total          1,207  1,234,574   1,000  98,766  1,333,340    4.0728
     );
   });
 
-  it("says what is partial, unmetered, failed and without a price, where there is some", async () => {
+  it("shows partial, unmetered, failed and unpriced usage, if there is any", async () => {
     at.configure({ prices: PRICES, currency: "EUR" });
     keep(
       ["k1", "gpt-4o", { requests: 2, partial: 1, input: 5, other: 3 }],
@@ -102,12 +102,12 @@ unpriced: tokens without a price, which are no part of the cost; see prices in t
     );
   });
 
-  it("says so where nothing was used", async () => {
+  it("says that nothing was used", async () => {
     assert.match(await good(), /^nothing was used from \S+ \S+ to \S+ \S+ UTC\n$/);
     assert.match(await good("--from", "2020-01-01", "--to", "2020-01-02"), /^nothing was used/);
   });
 
-  it("gives keys their names, whole or cut, and lets no name move the cursor", async () => {
+  it("prints the names of keys, whole or truncated, and no name can move the cursor", async () => {
     const { id } = await at.create("--name", "team\u001b[31m-x");
     keep([id, "gpt\u202e-4o", {}], ["k2", "\u6a21\u578b", {}]);
     const told = await table("--by", "key,model");
@@ -125,7 +125,7 @@ unpriced: tokens without a price, which are no part of the cost; see prices in t
     assert.deepEqual([report.backend, report.totals.requests, report.left], ["file", 2, 0]);
   });
 
-  it("is CSV that a spreadsheet takes for what it is", async () => {
+  it("is CSV that a spreadsheet reads without evaluating it", async () => {
     const { id } = await at.create("--name", 'a "b", c');
     at.configure({ prices: PRICES });
     keep(
@@ -151,11 +151,11 @@ unpriced: tokens without a price, which are no part of the cost; see prices in t
     assert.equal(none.split("\r\n").length, 2, "a header alone");
   });
 
-  it("marks what the gateway estimated", async () => {
+  it("marks the gateway's estimates", async () => {
     at.configure({ prices: PRICES });
     const some = { requests: 2, estimated: 1, input: 4, output: 1 };
     const known = { ...some, estimatedInput: 2, estimatedOutput: 1 };
-    // Earlier versions counted calls alone.
+    // Earlier versions counted only calls.
     for (
       const [counts, note] of [[some, ""], [known, ": 3 of 8 tokens, <0.0001 of <0.0001"]] as const
     ) {
@@ -174,7 +174,7 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     }
   });
 
-  it("is exported row by row, also to a reader that leaves", async () => {
+  it("is exported row by row, even to a reader that leaves", async () => {
     at.configure({ prices: PRICES });
     keep(["k1", "gpt-4o", { requests: 2, input: 4 }], ["k2", "=o3", { estimated: 1, output: 1 }]);
     const rows = (await good("export")).trimEnd().split("\n").map((line) => JSON.parse(line));
@@ -198,7 +198,7 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     assert.equal(await good("export", "--key", "nobody"), "");
   });
 
-  it("shows as many rows as are asked for, and says how many there are", async () => {
+  it("prints the requested number of rows, and the total number", async () => {
     keep(...["k1", "k2", "k3"].map((key): [string, string, Counts] => [key, "m", {}]));
     assert.match(
       await good("--limit", "1"),
@@ -209,7 +209,7 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     assert.match(stderr, /^2 more rows are left out: --limit N prints more\n$/);
   });
 
-  it("asks for a day, a provider, a model, a key", async () => {
+  it("can be limited to a day, a provider, a model, a key", async () => {
     const before = HOUR - 2 * DAY_MS;
     keep(["k1", "m", {}, before], ["k1", "o3", {}], [OTHER, "m", {}]);
     const sum = async (...args: string[]) =>
@@ -260,7 +260,7 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     it(`refuses ${args.join(" ")}`, () => assertRefused(run(...args), says));
   }
 
-  it("says where the usage is unknown, and what to do", async () => {
+  it("says if the usage is unknown, and what to do", async () => {
     at.configure({ keys: [{ id: "team", key: KEY }] });
     await assertRefused(run(), /configure admin with a port and a token/);
     const port = await freePort();
@@ -271,7 +271,7 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     await assertRefused(run(), /Cannot read .*keys\.usage\.jsonl: it is broken/);
   });
 
-  /** A gateway at the place, of which one exchange is told. */
+  /** Starts a gateway there, and gives it the record of one exchange. */
   async function serve(): Promise<void> {
     const program = startProgram(["serve"], { cwd: at.path });
     const url = await program.waitFor(/listening on (http:\S+)/);
@@ -290,7 +290,7 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     await answer.text();
   }
 
-  it("asks the gateway that runs, by the prices that it has", async () => {
+  it("reads from the running gateway, with the gateway's prices", async () => {
     const admin = { port: await freePort(), token: TOKEN };
     at.configure({
       keys: [{ id: "team", key: KEY }],
@@ -314,7 +314,7 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     await assertRefused(run(), /what answers at \S+ is no gateway of this version/);
   });
 
-  it("reads what the last gateway has left where none runs", async () => {
+  it("reads the file of the last gateway if none runs", async () => {
     const admin = { port: await freePort(), token: TOKEN };
     at.configure({ admin });
     keep(["k1", "m", { requests: 5 }]);
@@ -326,7 +326,7 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     assert.match((await run()).stdout, /^nothing was used/);
   });
 
-  withRedis.it("reads Redis, whether or not a gateway runs", async () => {
+  withRedis.it("reads Redis, with or without a running gateway", async () => {
     const redis = await startRedis();
     try {
       at.configure({

@@ -77,7 +77,7 @@ function modelOf(
   })(name);
 }
 
-/** What a stream said, how it ended, and what was reported as wrong. */
+/** The text of a stream, its end, and the reported errors. */
 async function readStream(under: UnderTest, host: "a" | "b", onWord = (_: string) => {}) {
   const errors: unknown[] = [];
   const { fullStream, finishReason } = streamText({
@@ -92,7 +92,7 @@ async function readStream(under: UnderTest, host: "a" | "b", onWord = (_: string
     text += part.text;
     onWord(part.text);
   }
-  // Rejects when nothing at all was said.
+  // Rejects if the stream contained nothing.
   return { text, errors, finishReason: await Promise.resolve(finishReason).catch(() => "none") };
 }
 
@@ -181,7 +181,7 @@ describe("the ai SDK", () => {
       assert.ok(provider.calls[0]?.body.toString() === sent[0], "the body arrived changed");
     });
 
-    it(`gets each word when it is spoken on host ${host}`, async () => {
+    it(`gets each word as soon as it is sent on host ${host}`, async () => {
       const words = ["Grüße", " 你", "好", " 👋"];
       const heard: string[] = [];
       const { under } = await startWith(async (response) => {
@@ -255,7 +255,7 @@ describe("the ai SDK", () => {
   }
 
   for (const { code, status, headers, host, name } of REFUSALS) {
-    it(`reads ${code} from a ${status}, and does not try again`, async () => {
+    it(`reads ${code} from a ${status}, and does not retry`, async () => {
       const keys = [{ id: "narrow", key: NARROW_KEY, providers: ["a"], models: ["test-*"] }];
       const { provider, under } = await startWith(undefined, { config: { keys } });
       const settings = { headers: { "Gateway-Auth": `Bearer ${NARROW_KEY}`, ...headers } };
@@ -271,7 +271,7 @@ describe("the ai SDK", () => {
     });
   }
 
-  it("reports a refusal of a stream, which has not begun", async () => {
+  it("reports a refusal of a stream before it begins", async () => {
     const peer = await startTcpPeer(() => {});
     await peer.close();
     const { text, errors, finishReason } = await readStream(await startBefore(peer), "a");

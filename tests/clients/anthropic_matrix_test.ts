@@ -1,6 +1,6 @@
 /**
- * Every method of the `@anthropic-ai/sdk` library: it does through the gateway as it does in front
- * of the provider.
+ * Every method of the `@anthropic-ai/sdk` library has the same effect through the gateway as
+ * directly at the provider.
  */
 // runtimes: bun, node
 import Anthropic from "@anthropic-ai/sdk";
@@ -10,8 +10,8 @@ import { UPSTREAM_KEY } from "../support/gateway.ts";
 const HI = { model: "test-1", max_tokens: 5, messages: [{ role: "user" as const, content: "Hi" }] };
 
 /**
- * Reads the results of a batch through the gateway. The library's own method calls the address that
- * the provider names, which is the provider's.
+ * Reads the results of a batch through the gateway. The library's own method would call the URL in
+ * the provider's answer, which is the provider's own.
  */
 async function readResults(
   client: Anthropic,
@@ -21,7 +21,7 @@ async function readResults(
   return await client.get("/v1/messages/batches/batch_1/results", { __binaryResponse: true });
 }
 
-/** Helpers of the library, which make calls of other methods. */
+/** Helpers of the library, which call other methods. */
 const HELPERS: Library<Anthropic>["own"] = {
   "messages.parse": ({ messages }) => messages.parse(HI),
   "messages.stream": ({ messages }) => messages.stream(HI),

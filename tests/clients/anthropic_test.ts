@@ -20,7 +20,7 @@ const HELLO: Anthropic.MessageCreateParamsNonStreaming = {
   messages: [{ role: "user", content: PROMPT }],
 };
 
-/** Adds the path segment `/v1` itself. */
+/** The client adds the path segment `/v1` itself. */
 const clientAt = (baseURL: string, key: string, options: ClientOptions = {}) =>
   new Anthropic({
     baseURL: baseURL.replace(/\/v1$/, ""),
@@ -34,7 +34,7 @@ const clientOf = ({ key, ...hosts }: UnderTest, host: "a" | "b" = "a") =>
   clientAt(hosts[host], key);
 const open = (client: Anthropic) => () => client.messages.create({ ...HELLO, stream: true });
 
-/** The events that the library hands on: all but pings. */
+/** The events that the library yields: all except pings. */
 const heardOf = (events: readonly TypedEvent[]) => events.filter(({ type }) => type !== "ping");
 
 /** The error of a call that must fail. */
@@ -80,7 +80,7 @@ describe("the Anthropic client", () => {
     });
   }
 
-  it("may show its key in x-api-key, which the provider gets", async () => {
+  it("can send its key in x-api-key, which the provider receives", async () => {
     const settings = { provider: { credential: "x-api-key" } };
     const { provider, under } = await startWith(
       (response) => answerStream(response, toStream(MESSAGE_EVENTS)),
@@ -97,7 +97,7 @@ describe("the Anthropic client", () => {
     ]);
   });
 
-  it("reads a stream as it does in front of the provider, whatever the provider's own error is", async () => {
+  it("reads a stream as it does directly at the provider, for every error of the provider", async () => {
     const own = [
       'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}\n\n',
       "event: error\ndata: busy\n\n",
@@ -113,7 +113,7 @@ describe("the Anthropic client", () => {
     }
   });
 
-  it("throws for a stream that ends after any of its events, where the provider's end would read as success", async () => {
+  it("throws for a stream that ends after any of its events, where the end without an error would look like success", async () => {
     let length = 0;
     const { under } = await startWith((response) =>
       answerStream(response, toStream(MESSAGE_EVENTS.slice(0, length)))
@@ -164,7 +164,7 @@ describe("the Anthropic client", () => {
     assert.deepEqual([failure.status, failure.type], [529, "overloaded_error"]);
   });
 
-  it("throws the class of each error of the gateway's", async () => {
+  it("throws the right class for each error of the gateway", async () => {
     const keys = [
       { id: "narrow", key: "a-key-with-a-narrow-policy", models: ["other-*"] },
       { id: "limited", key: "a-key-with-a-narrow-limit", limits: { requests: "1/h" } },
@@ -220,7 +220,7 @@ describe("the Anthropic client", () => {
     assert.equal(provider.calls.length, 1);
   });
 
-  it("does not send again what may have been billed", async () => {
+  it("does not resend a call that may have been billed", async () => {
     const deadlines = { connect: "100ms", firstByte: "100ms" };
     const { provider, under } = await startWith(() => {}, { provider: { deadlines } });
     const client = clientOf(under).withOptions({ maxRetries: 2 });

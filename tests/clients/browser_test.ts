@@ -1,5 +1,5 @@
 /**
- * The `openai` client in a page of another origin, in Chromium: what a browser lets it do with and
+ * The `openai` client in a page of another origin, in Chromium: the browser's behaviour with and
  * without `cors`.
  */
 // runtimes: once
@@ -20,19 +20,19 @@ import {
 } from "../support/provider.ts";
 import { needs } from "../support/requires.ts";
 
-/** What the page's script tells of a call. */
+/** The page script's report of a call. */
 interface Told {
-  /** The text of the answer; left out where the call failed. */
+  /** The text of the answer; absent if the call failed. */
   readonly text?: string;
   /** Name and status of the client's error. */
   readonly error?: string;
   readonly status?: number;
   readonly code?: string;
-  /** Headers that the script could read. */
+  /** Headers that the script was able to read. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** The page's script: one call with the client as it is on npm. */
+/** The page's script: one call with the client as published on npm. */
 const SCRIPT = `
 import OpenAI from "openai";
 
@@ -63,7 +63,7 @@ globalThis.call = async ({ baseURL, apiKey, gatewayKey, prompt, isStream }) => {
 };
 `;
 
-/** Serves a page whose script is the client. */
+/** Serves a page whose script contains the client. */
 async function startSite(): Promise<{ readonly origin: string; close(): Promise<void> }> {
   const { outputFiles } = await build({
     stdin: { contents: SCRIPT, resolveDir: "." },
@@ -126,7 +126,7 @@ needs(["chromium-headless-shell"]).describe("the openai client in a browser", ()
 
   const start = async (config: Record<string, unknown>) => {
     under = await startUnderTest({ upstreams: { a: provider.url }, config });
-    // Its certificate for host b is the test's own.
+    // Its certificate for host b is the test's own, which the browser does not trust.
     watched = await openPage(browser, { ignoreHTTPSErrors: true });
     await watched.page.goto(site.origin);
     await watched.page.waitForFunction(() => "call" in globalThis);
@@ -168,7 +168,7 @@ needs(["chromium-headless-shell"]).describe("the openai client in a browser", ()
     });
   }
 
-  it("reads why it is refused, and the request's id", async () => {
+  it("reads the reason for a refusal, and the request's id", async () => {
     await start({ cors: { origins: ["http://127.0.0.1:*"] } });
     const { headers, ...refused } = await call("a", false, "a-key-that-nobody-made");
     assert.deepEqual(refused, {

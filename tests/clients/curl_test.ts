@@ -1,6 +1,6 @@
 /**
- * The real curl, through both hosts of the gateway: http, https, HTTP/1.1 and, where the listener
- * speaks it, HTTP/2.
+ * The real curl, through both hosts of the gateway: http, https, HTTP/1.1 and, if the listener
+ * supports it, HTTP/2.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -19,10 +19,10 @@ import { answerStream, chunk, COMPLETION, startProvider, stream } from "../suppo
 import { needs } from "../support/requires.ts";
 import { until } from "../support/until.ts";
 
-/** A curl that runs. */
+/** A running curl. */
 interface Curl {
   readonly child: ChildProcessWithoutNullStreams;
-  /** What it has written so far. */
+  /** Returns its output so far. */
   out(): string;
   /** Its exit code, at the end. */
   readonly ended: Promise<number | null>;
@@ -37,7 +37,7 @@ interface CurlOptions {
   readonly args?: readonly string[];
 }
 
-/** Starts curl; the body goes in over its stdin, exactly as it is. */
+/** Starts curl. It reads the body from stdin unchanged. */
 function startCurl(
   under: UnderTest,
   { host = "a", prefix = "", body = GOOD_BODY, headers, args = [] }: CurlOptions = {},
@@ -68,7 +68,7 @@ function startCurl(
   let out = "";
   child.stdout.setEncoding("utf8");
   child.stdout.on("data", (text: string) => out += text);
-  child.stdin.on("error", () => {}); // it may leave before it has read everything
+  child.stdin.on("error", () => {}); // curl can exit before it has read everything
   child.stdin.end(body);
   const ended = new Promise<number | null>((resolve, reject) => {
     child.once("error", reject);
@@ -77,7 +77,7 @@ function startCurl(
   return { child, out: () => out, ended };
 }
 
-/** Runs curl to its end. */
+/** Runs curl, and returns its output. */
 async function curl(under: UnderTest, options?: CurlOptions): Promise<string> {
   const { out, ended } = startCurl(under, options);
   assert.equal(await ended, 0, out());
@@ -155,7 +155,7 @@ needs(["curl"]).describe("curl", () => {
       assert.equal(rest.join("\r\n\r\n"), events.join(""));
     });
 
-    it(`calls on host ${host} by a path before /v1, over HTTP/1.1 too`, async () => {
+    it(`calls on host ${host} with a path before /v1, also over HTTP/1.1`, async () => {
       const provider = await startProvider();
       const hosts = ["*/one", "*/one/openai"];
       const config = { providers: { a: { hosts, upstream: provider.url } } };
@@ -174,7 +174,7 @@ needs(["curl"]).describe("curl", () => {
       ]);
     });
 
-    it(`leaves in mid-stream on host ${host}, and the provider sees the connection close`, async () => {
+    it(`leaves mid-stream on host ${host}, and the provider sees the connection close`, async () => {
       const { provider, under } = await startWith((response) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
         response.write(chunk("Once"));
@@ -187,7 +187,7 @@ needs(["curl"]).describe("curl", () => {
       assert.equal((await under.settled()).outcome, "client_closed");
     });
 
-    it(`sends a large image on host ${host}, over HTTP/1.1 after it was told to continue`, async () => {
+    it(`sends a large image on host ${host}, over HTTP/1.1 after a 100 Continue`, async () => {
       const { provider, under } = await startWith();
       const url = `data:image/png;base64,${"iVBORw0KGgo".repeat(120_000)}`;
       const content = [{ type: "image_url", image_url: { url } }];
@@ -201,7 +201,7 @@ needs(["curl"]).describe("curl", () => {
       assert.equal(provider.calls.length, 2);
     });
 
-    it(`is told on host ${host} what is wrong`, async () => {
+    it(`gets a description of the error on host ${host}`, async () => {
       const { provider, under } = await startWith();
       const good = [`Authorization: Bearer ${UPSTREAM_KEY}`, `Gateway-Auth: Bearer ${under.key}`];
       const json = "Content-Type: application/json";
@@ -224,7 +224,7 @@ needs(["curl"]).describe("curl", () => {
       assert.equal(provider.calls.length, 0);
     });
 
-    it(`is sent an error instead of a clean end on host ${host}`, async () => {
+    it(`gets an error instead of a clean end on host ${host}`, async () => {
       const { under } = await startWith((response) => answerStream(response, chunk("Once")));
       const out = await curl(under, { host, body: STREAM_BODY, args: ["-N"] });
       const [first, last = "", rest] = out.split("\n\n");

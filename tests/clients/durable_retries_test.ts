@@ -1,6 +1,6 @@
 /**
- * The `openai` client, whose timeout is shorter than the answer takes: its retries attach to the
- * call that runs.
+ * The `openai` client with a timeout that is shorter than the answer: its retries attach to the
+ * running call.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -22,16 +22,16 @@ const ask = (content: string): OpenAI.ChatCompletionCreateParamsNonStreaming => 
   messages: [{ role: "user", content }],
 });
 const HI = ask("Hi");
-/** Longer than Deno's listener looks at before it tells that a caller left. */
+/** Longer than the part that Deno's listener buffers before it reports that a caller left. */
 const LONG = ask("Hi ".repeat(1000));
-/** Long for a machine that is busy; the answers take as long as the tests want. */
+/** Long for a busy machine; the tests control the duration of answers. */
 const TIMEOUT_MS = 1000;
 
 describe("retries of a client library", () => {
   let provider: Provider;
   let under: UnderTest;
   let client: OpenAI;
-  /** The same with a timeout that no test waits for. */
+  /** The same client, with a timeout that no test reaches. */
   let patient: OpenAI;
   const waiting: ServerResponse[] = [];
 
@@ -53,7 +53,7 @@ describe("retries of a client library", () => {
     await provider.close();
   });
 
-  /** Waits until the client has given its first attempt up and sent the call again. */
+  /** Waits until the client has cancelled its first attempt and sent the call again. */
   const retried = () =>
     until(
       () =>
@@ -63,7 +63,7 @@ describe("retries of a client library", () => {
     );
 
   for (const [name, body] of [["short", HI], ["long", LONG]] as const) {
-    it(`get the answer of the call that runs: plain, ${name}`, async () => {
+    it(`get the answer of the running call: plain, ${name}`, async () => {
       const answer = client.chat.completions.create(body);
       await retried();
       for (const response of waiting) answerPlain(response);
@@ -72,7 +72,7 @@ describe("retries of a client library", () => {
     });
   }
 
-  it("get the answer of the call that runs: streamed", async () => {
+  it("get the answer of the running call: streamed", async () => {
     const answer = client.chat.completions.create({ ...HI, stream: true });
     await retried();
     for (const response of waiting) answerStream(response, stream("Hello", " you"));
@@ -82,7 +82,7 @@ describe("retries of a client library", () => {
     assert.equal(provider.calls.length, 1);
   });
 
-  it("are calls of their own where two equal ones run", async () => {
+  it("make a separate call if two equal ones run", async () => {
     const [left, right] = [
       patient.chat.completions.create(HI),
       patient.chat.completions.create(HI),
@@ -101,7 +101,7 @@ describe("retries of a client library", () => {
     await (await retry).text();
   });
 
-  it("are calls of their own after a failure of the provider", async () => {
+  it("make a new call after a failure of the provider", async () => {
     const answer = patient.chat.completions.create(HI);
     await until(() => provider.calls.length === 1, "the call");
     waiting[0]?.writeHead(503, { "content-type": "application/json" }).end("{}");

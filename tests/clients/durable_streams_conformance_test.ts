@@ -1,6 +1,6 @@
 /**
- * The conformance tests of the durable-streams protocol, for the side of it that recorded answers
- * have: reads.
+ * The conformance tests of the durable-streams protocol, for the part that recorded answers
+ * support: reads.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -12,7 +12,7 @@ import process from "node:process";
 import { describe, it } from "@std/testing/bdd";
 import { startDurableStreamsServer } from "../support/durable_streams_server.ts";
 
-/** Groups of the suite that are run, by a part of their names. */
+/** Groups of the suite that run, by a part of their names. */
 const READS = [
   "Read Operations",
   "Long-Poll",
@@ -32,7 +32,7 @@ const READS = [
   "delete-closed-stream",
 ];
 
-/** Tests in these groups that are not run, and why. */
+/** Tests in these groups that do not run, and the reasons. */
 const NOT_OURS: Readonly<Record<string, string>> = {
   "should return TTL metadata if configured":
     "callers set no TTL: the operator's durable.keep holds",
@@ -43,11 +43,11 @@ const NOT_OURS: Readonly<Record<string, string>> = {
     "the message is there when the answer has ended; this stream never does",
   "should handle JSON payloads with embedded newlines safely": "the same",
 };
-// Not run as groups, for a recorded answer has one writer, the provider, who speaks no protocol of
-// appending: Basic Stream Operations, Append Operations, HTTP Protocol, TTL and Expiry,
-// Case-Insensitivity, Content-Type Validation, Protocol Edge Cases, JSON Mode, Operation Sequence,
-// Immutability, Sequence Ordering, Concurrent Writer, State Hash, Idempotent Producer, Create with
-// Stream-Closed, Close Operations, Fork and subscriptions.
+// These groups do not run, because a recorded answer has one writer, the provider, which does not
+// use the protocol for appending: Basic Stream Operations, Append Operations, HTTP Protocol, TTL
+// and Expiry, Case-Insensitivity, Content-Type Validation, Protocol Edge Cases, JSON Mode,
+// Operation Sequence, Immutability, Sequence Ordering, Concurrent Writer, State Hash, Idempotent
+// Producer, Create with Stream-Closed, Close Operations, Fork and subscriptions.
 
 interface Report {
   readonly numTotalTests: number;
@@ -79,7 +79,7 @@ async function runSuite(url: string, directory: string): Promise<Report> {
 }
 
 describe("the durable-streams protocol", () => {
-  it("is kept by reads of recorded answers", async () => {
+  it("is followed by reads of recorded answers", async () => {
     const server = await startDurableStreamsServer();
     const directory = mkdtempSync(join(tmpdir(), "sallyport-"));
     try {

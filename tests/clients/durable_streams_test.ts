@@ -1,6 +1,6 @@
 /**
  * Recorded answers with the libraries of the durable-streams protocol, and with an EventSource that
- * connects again.
+ * reconnects.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -35,7 +35,7 @@ describe("libraries that read recorded answers", () => {
       const waiting = WORDS.slice();
       for await (const part of response.textStream()) {
         text += part;
-        // The provider says the next word when the client has the one before it.
+        // The provider sends the next word when the client has received the previous one.
         const next = text.endsWith("\n\n") && !text.includes("[DONE]")
           ? waiting.shift() ?? END
           : undefined;
@@ -48,7 +48,7 @@ describe("libraries that read recorded answers", () => {
     });
   }
 
-  it("an EventSource whose connection breaks again and again gets each event once, and stops at the end", async () => {
+  it("an EventSource whose connection breaks repeatedly gets each event once, and stops at the end", async () => {
     stage = await startDurableStage();
     const { under } = stage;
     const { url, upstream, answer } = await stage.begin(
@@ -64,7 +64,7 @@ describe("libraries that read recorded answers", () => {
           headers: { ...under.headers, ...init.headers },
           signal,
         });
-        // Each connection breaks after one event, wherever that is.
+        // Each connection breaks after one event, at any position.
         const breaking = new TransformStream<Uint8Array<ArrayBuffer>, Uint8Array<ArrayBuffer>>({
           transform(bytes, controller) {
             controller.enqueue(bytes);
@@ -93,7 +93,7 @@ describe("libraries that read recorded answers", () => {
   });
 });
 
-/** The facts of a response that an EventSource looks at. */
+/** The parts of a response that an EventSource checks. */
 function responseOf({ url, status, redirected, headers }: Response) {
   return { url, status, redirected, headers };
 }

@@ -50,7 +50,7 @@ for (const library of LIBRARIES) {
       assertJournal(mock, under, 2, library.path);
     });
 
-    it("aborts in mid-stream, and the provider sees the connection close", async () => {
+    it("aborts mid-stream, and the provider sees the connection close", async () => {
       const { provider, under } = await startWith((response) => {
         response.writeHead(200, { "content-type": "text/event-stream" });
         response.write(beginningOf(library.path));
@@ -61,7 +61,7 @@ for (const library of LIBRARIES) {
         heard.push(word);
         aborting.abort();
       }, aborting.signal);
-      // Some throw, others end.
+      // Some libraries throw, others just end.
       await reading.catch(() => {});
       assert.ok(heard.length > 0);
       await until(() => provider.calls[0]?.isCut === true, "the provider seeing the close");

@@ -36,10 +36,7 @@ const clientOf = ({ a, key }: UnderTest) => clientAt(`${a}/v1`, key);
 
 const file = () => toFile(new Uint8Array([1, 2, 3]), "input.wav");
 
-/**
- * Events as a stream of bytes in an answer, which the library leaves to its user, are events to it
- * all the same.
- */
+/** The library returns a stream of events as bytes to its user; this parses the events. */
 async function speak(client: OpenAI): Promise<AsyncIterable<unknown>> {
   const voice = { model: MODEL, input: PROMPT, voice: "alloy", stream_format: "sse" } as const;
   const response = await client.audio.speech.create(voice);
@@ -62,7 +59,7 @@ const STREAMS: Readonly<Record<string, Streamed>> = {
   "a response that is retrieved": {
     events: responseEvents().slice(4),
     open: (client) => client.responses.retrieve("resp_1", { stream: true, starting_after: 3 }),
-    tokens: undefined, // they were counted when it was made
+    tokens: undefined, // they were counted when the response was made
   },
   "an image": {
     events: IMAGE_EVENTS,
@@ -90,7 +87,7 @@ describe("the openai client", () => {
   afterEach(closeAll);
 
   for (const [name, { events, open, tokens }] of Object.entries(STREAMS)) {
-    it(`reads ${name} as it does in front of the provider`, async () => {
+    it(`reads ${name} as it does directly at the provider`, async () => {
       const { provider, under } = await startWith((response) =>
         answerStream(response, toStream(events))
       );
@@ -135,7 +132,7 @@ describe("the openai client", () => {
       );
     });
 
-    it(`makes the same of the provider's own error in ${name}`, async () => {
+    it(`reads the provider's own error as without the gateway in ${name}`, async () => {
       const own = [
         `event: error\ndata: ${JSON.stringify({ error: OWN_ERROR })}\n\n`,
         `data: ${JSON.stringify({ error: OWN_ERROR })}\n\n`,
@@ -152,7 +149,7 @@ describe("the openai client", () => {
     });
   }
 
-  it("collects a streamed response, and has an error for a response that breaks off", async () => {
+  it("collects a streamed response, and throws for a response that breaks off", async () => {
     let events: readonly TypedEvent[] = responseEvents();
     const { under } = await startWith((response) => answerStream(response, toStream(events)));
     const collect = () =>

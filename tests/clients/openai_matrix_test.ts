@@ -1,5 +1,5 @@
 /**
- * Every method of the `openai` library: it does through the gateway as it does in front of the
+ * Every method of the `openai` library has the same effect through the gateway as directly at the
  * provider.
  */
 // runtimes: bun, node
@@ -16,7 +16,7 @@ const OUTPUTS = { thread_id: "thread_1", tool_outputs: [{ tool_call_id: "call_1"
 const RUN = { assistant_id: "asst_1" };
 const file = () => new File(["a,b\n1,2\n"], "a.csv", { type: "text/csv" });
 
-/** Helpers of the library, which make calls of other methods. */
+/** Helpers of the library, which call other methods. */
 const HELPERS: Library<OpenAI>["own"] = {
   "chat.completions.parse": ({ chat }) => chat.completions.parse({ ...CHAT }),
   "chat.completions.runTools": ({ chat }) =>

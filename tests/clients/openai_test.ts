@@ -32,7 +32,7 @@ const NARROW_KEY = "a-key-with-a-narrow-policy";
 const parameters = { type: "object", properties: { city: { type: "string" } } };
 const FORECAST = { name: "forecast", description: "The weather of the next days", parameters };
 
-/** A call that the gateway refuses, and what the client makes of it. */
+/** A call that the gateway refuses, and the client's error. */
 interface Refusal {
   readonly code: string;
   readonly error: `${"Authentication" | "PermissionDenied" | "NotFound" | "BadRequest"}Error`;
@@ -204,7 +204,7 @@ describe("the openai client", () => {
       assert.ok(provider.calls[0]?.body.toString() === sent[0], "the body arrived changed");
     });
 
-    it(`gets each word when it is spoken on host ${host}`, async () => {
+    it(`gets each word as soon as it is sent on host ${host}`, async () => {
       const words = ["Grüße", " 你", "好", " 👋"];
       const heard: string[] = [];
       const { under } = await startWith(async (response) => {
@@ -290,7 +290,7 @@ describe("the openai client", () => {
       );
     });
 
-    it(`throws for a stream that ends early on host ${host}: a clean end would read as success`, async () => {
+    it(`throws for a stream that ends early on host ${host}: a clean end would look like success`, async () => {
       const { under } = await startWith((response) =>
         answerStream(response, chunk("Once") + chunk(" upon"))
       );
@@ -320,7 +320,8 @@ describe("the openai client", () => {
         const { completions } = clientOf(under, host, { logLevel: "off" }).chat;
         const chunks = await completions.create({ ...HI, stream: true });
         const reading = readText(chunks, () => peer.sockets.at(-1)?.destroy());
-        // The half of an event that is out can't be taken back: the client fails to parse it.
+        // The part of an event that was already sent cannot be revoked: the client fails to parse
+        // it.
         await assert.rejects(reading, code === undefined ? Error : { code });
         assert.equal((await under.settled()).outcome, "upstream_cut");
       }
@@ -350,7 +351,7 @@ describe("the openai client", () => {
   for (
     const { code, error, param, headers, host, path = "/chat/completions", body = HI } of REFUSALS
   ) {
-    it(`throws ${error} for ${code}${param === null ? "" : ` in ${param}`}, and does not try again`, async () => {
+    it(`throws ${error} for ${code}${param === null ? "" : ` in ${param}`}, and does not retry`, async () => {
       const keys = [{ id: "narrow", key: NARROW_KEY, providers: ["a"], models: ["test-*"] }];
       const { provider, under } = await startWith(undefined, { config: { keys } });
       const defaultHeaders = { "Gateway-Auth": `Bearer ${NARROW_KEY}`, ...headers };
@@ -365,7 +366,7 @@ describe("the openai client", () => {
     });
   }
 
-  it("does not send again what may have been billed", async () => {
+  it("does not resend a call that may have been billed", async () => {
     const deadlines = { connect: "100ms", firstByte: "100ms" };
     const { provider, under } = await startWith(() => {}, { provider: { deadlines } });
     const failure = await failureOf(
@@ -377,7 +378,7 @@ describe("the openai client", () => {
     assert.deepEqual([under.records.length, provider.calls.length], [1, 1]);
   });
 
-  it("sends again what never reached the provider", async () => {
+  it("resends a call that never reached the provider", async () => {
     const peer = await startTcpPeer(() => {});
     await peer.close();
     const under = await startBefore(peer);
@@ -394,7 +395,7 @@ describe("the openai client", () => {
     ]);
   });
 
-  it("waits as long as its own clock says, which it sends cut to whole seconds", async () => {
+  it("waits for its own timeout, which it sends rounded down to whole seconds", async () => {
     const { under } = await startWith((response) =>
       void setTimeout(() => answerPlain(response), 2200)
     );
@@ -402,7 +403,7 @@ describe("the openai client", () => {
     assert.equal(completion.choices[0]?.finish_reason, "stop");
   });
 
-  it("gets the header of a stream in time, however late its first event", async () => {
+  it("gets the header of a stream in time, even if its first event is late", async () => {
     const { under } = await startWith((response) => {
       response.writeHead(200, { "content-type": "text/event-stream" });
       response.flushHeaders();
@@ -414,7 +415,7 @@ describe("the openai client", () => {
     assert.equal(await readText(chunks), "late");
   });
 
-  it("throws the provider's own error event as it is", async () => {
+  it("throws the provider's own error event unchanged", async () => {
     const { under } = await startWith((response) =>
       answerStream(
         response,
@@ -427,7 +428,7 @@ describe("the openai client", () => {
     assert.deepEqual([outcome, code], ["upstream_error", undefined]);
   });
 
-  it("obeys the provider's own retry advice, and reads the provider's own errors", async () => {
+  it("follows the provider's own retry advice, and reads the provider's own errors", async () => {
     const { provider, under } = await startWith((response) => {
       const isFirst = provider.calls.length === 1;
       const advice = isFirst ? { "retry-after-ms": "1" } : { "x-should-retry": "false" };

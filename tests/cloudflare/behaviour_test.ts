@@ -1,4 +1,4 @@
-/** What every place in which the gateway runs has to show, shown by a Worker in workerd. */
+/** The behaviours that every place of the gateway must show, tested with a Worker in workerd. */
 // runtimes: workers
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -114,7 +114,7 @@ describe("a Worker", () => {
     assert.deepEqual([outcome, code], ["upstream_cut", "upstream_disconnected"]);
   });
 
-  it("ends a broken stream of an unknown interface with an error event: it cannot break the connection", async () => {
+  it("ends a broken stream of an unknown interface with an error event, because it cannot break the connection", async () => {
     const text = 'event: thread.created\ndata: {"id":"thread_1"}\n\n';
     answering = (response) => {
       response.writeHead(200, EVENTS).write(text, () => setTimeout(() => response.destroy()));
@@ -172,8 +172,8 @@ describe("a Worker", () => {
     await other.close();
   });
 
-  // It moves callers to a new version and lets open exchanges finish: nobody could ask a Worker to
-  // drain.
+  // The platform moves callers to a new version and lets open exchanges finish; a Worker cannot be
+  // asked to drain.
   it.notOn(
     "workers",
     "the platform ends a Worker by itself",

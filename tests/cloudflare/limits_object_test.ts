@@ -1,4 +1,4 @@
-/** The Durable Object beside its runtime: what it stores, and that it clears away what is over. */
+/** The Durable Object outside its runtime: its stored data, and the removal of expired data. */
 // runtimes: workers
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -12,7 +12,7 @@ import { ConfigError } from "../../src/config/config.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
 import { BUNDLE } from "../../scripts/bundle.ts";
 
-/** The class, over a stand-in for the platform's module. */
+/** Loads the class, with a stand-in for the platform's module. */
 async function load(): Promise<typeof SallyportLimits> {
   const { outputFiles: [file] } = await build({
     ...BUNDLE,
@@ -40,7 +40,7 @@ const subjectOf = (name: string, windowMs: number): LimitSubject => ({
   limits: { requests: { limit: 5, windowMs } },
 });
 
-/** Storage of an object, and the alarms that it has asked for. */
+/** Storage of an object, with the alarms that it has set. */
 function createStorage() {
   const stored = new Map<string, unknown>();
   const alarms: number[] = [];
@@ -55,7 +55,7 @@ function createStorage() {
 }
 
 describe("the Durable Object", () => {
-  it("stores what is counted, asks to be woken after the last of it is over, and then clears it away", async () => {
+  it("stores its counts, sets an alarm for the end of the last one, and then deletes them", async () => {
     const Limits = await load();
     const { stored, alarms, storage } = createStorage();
     const object = new Limits({ storage }, {});
@@ -79,7 +79,7 @@ describe("the Durable Object", () => {
     assert.equal(heir.handle({ type: "status", subjects: [long] })[0]?.used, 2);
   });
 
-  it("keeps a budget of money as long as its period lasts, and reads what was stored before there were any", async () => {
+  it("keeps a budget of money for its whole period, and reads data from versions without such budgets", async () => {
     const Limits = await load();
     const { stored, storage } = createStorage();
     const end = Date.now() + HOUR;
@@ -115,8 +115,8 @@ describe("the Durable Object", () => {
   });
 });
 
-describe("what a Worker is given", () => {
-  it("leads to an object for each key, for a team with its keys, or to one for all as soon as a provider has limits", async () => {
+describe("the configuration of a Worker", () => {
+  it("selects one object for each key, one for a team with its keys, or one for all if a provider has limits", async () => {
     const of = (name: string) => subjectOf(name, HOUR);
     const calls = [
       [of("key:one"), of("provider:a")],
@@ -153,7 +153,7 @@ describe("what a Worker is given", () => {
     }
   });
 
-  it("takes prices, for budgets of money, and needs an object that counts where a team is limited", () => {
+  it("accepts prices for budgets of money, and needs an object that counts if a team is limited", () => {
     const SALLYPORT_CONFIG = {
       providers: { a: { upstream: "openai", prices: { "m": { input: 1, output: 2 } } } },
       prices: { "*": { input: 3, output: 4 } },
@@ -169,7 +169,7 @@ describe("what a Worker is given", () => {
     assert.equal(teams["search"]?.limits.spend?.limit, 5e9);
   });
 
-  it("has no place for what a Worker does not do", () => {
+  it("refuses settings that a Worker does not support", () => {
     const keys = { file: "gateway-keys.json" };
     const providers = { a: { upstream: "openai" } };
     const alerts = { url: "https://ops.example", secret: `whsec_${"A".repeat(32)}` };

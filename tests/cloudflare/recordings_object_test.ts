@@ -84,7 +84,7 @@ describe("durable exchanges of a Worker", () => {
     return { caller, path };
   };
 
-  it("continue when their caller has left, and are there when the Worker restarts", async () => {
+  it("continue after their caller has left, and exist after the Worker restarts", async () => {
     const first = await start();
     const { caller, path } = await begin(first, "one");
     caller.socket.resetAndDestroy();
@@ -112,7 +112,7 @@ describe("durable exchanges of a Worker", () => {
     assert.equal(provider.calls.length, 1);
   });
 
-  it("are stopped when they have no reader for the linger time", async () => {
+  it("are stopped without a reader for the linger time", async () => {
     const worker = await start({ linger: "100ms" });
     const { caller, path } = await begin(worker, "two");
     caller.socket.resetAndDestroy();
@@ -120,7 +120,7 @@ describe("durable exchanges of a Worker", () => {
     assert.match((await get(worker, path)).body, /exchange_stopped/);
   });
 
-  it("are lost with the Worker that made their call, which readers are told within 10 s", async () => {
+  it("are lost with the Worker that made their call, and readers get an error within 10 s", async () => {
     const first = await start();
     const { path } = await begin(first, "three");
     await until(
@@ -129,7 +129,7 @@ describe("durable exchanges of a Worker", () => {
     );
     const early = new AbortController();
     const some = await fetch(first.url + path, { headers, signal: early.signal });
-    await some.body?.getReader().read(); // the entry is stored
+    await some.body?.getReader().read(); // the entry is now stored
     early.abort();
     await first.miniflare.dispose();
     workers.pop();
@@ -161,7 +161,7 @@ describe("the Durable Object of recordings", () => {
     return "held" in claimed ? claimed.held : assert.fail("a new recording");
   };
 
-  it("stores an entry of any size, and finds it again byte for byte", async () => {
+  it("stores an entry of any size, and reads it back byte for byte", async () => {
     const { store, renew } = open(new MovedClock());
     const held = await begin(store);
     await held.append(headOf());
@@ -178,7 +178,7 @@ describe("the Durable Object of recordings", () => {
     assert.ok(isWhole && text === texts.join(""));
   });
 
-  it("asks to be woken when recordings expire, and then has nothing left in its storage", async () => {
+  it("sets an alarm for the expiry of recordings, and then empties its storage", async () => {
     const clock = new MovedClock();
     const { storage, store, object, renew } = open(clock);
     const held = await begin(store);
@@ -186,7 +186,7 @@ describe("the Durable Object of recordings", () => {
     await held.end(endOf(0), "complete");
     const ring = async () => {
       const ms = Math.max(0, (storage.alarmAt ?? assert.fail("an alarm")) - clock.now());
-      renew(); // it has left the memory meanwhile
+      renew(); // the object was evicted from memory in the meantime
       await clock.pass(ms);
       await object.current.alarm();
     };
@@ -197,18 +197,18 @@ describe("the Durable Object of recordings", () => {
     assert.equal((await store.find(held.id))?.state, "expired");
     await clock.pass(TOMBSTONE_MS);
     await ring();
-    await clock.pass(1); // what was due while it was away
+    await clock.pass(1); // timers that were due during its absence
     assert.equal(storage.stored.size, 0);
     assert.equal(await store.find(held.id), undefined);
   });
 
-  it("is woken for a recording that begins right after the last one was deleted with all that was stored", async () => {
+  it("sets an alarm for a recording that begins directly after the last one was deleted with all stored data", async () => {
     const clock = new MovedClock();
     const { storage, store } = open(clock);
     const first = await begin(store);
     await first.append(headOf());
     await store.delete(first.id);
-    await clock.pass(2700); // its holder has waited long enough for news, and nothing is left
+    await clock.pass(2700); // its holder has waited long enough for news, and the storage is empty
     assert.equal(storage.stored.size, 0);
     const second = await begin(store);
     await second.append(headOf());
@@ -216,7 +216,7 @@ describe("the Durable Object of recordings", () => {
     assert.ok(storage.alarmAt !== undefined && storage.alarmAt <= clock.now() + 60_000);
   });
 
-  it("has to be bound where exchanges are durable", () => {
+  it("must be bound if exchanges are durable", () => {
     const SALLYPORT_CONFIG = { providers: { a: { upstream: "openai", durable: { keep: "1m" } } } };
     assert.throws(
       () => readConfig({ SALLYPORT_CONFIG }),

@@ -1,6 +1,6 @@
 /**
- * The Cloudflare Worker in workerd: what it is given, keys in KV, limits in a Durable Object, and
- * what it reaches.
+ * The Cloudflare Worker in workerd: its settings, keys in KV, limits in a Durable Object, and its
+ * imports.
  */
 // runtimes: workers
 import assert from "node:assert/strict";
@@ -80,7 +80,7 @@ describe("a Worker is given", () => {
     response.writeHead(200, { "content-type": "text/event-stream" }).write(chunk("a"));
   };
 
-  it("its settings as variables alone, and logs one line for an exchange without a secret", async () => {
+  it("its settings as variables only, and logs one line for an exchange without a secret", async () => {
     const worker = await start({
       SALLYPORT_PROVIDER_A: provider.url,
       SALLYPORT_HOSTS_A: "*",
@@ -94,7 +94,7 @@ describe("a Worker is given", () => {
     assert.ok(!worker.told().includes(KEY) && !worker.told().includes("sk-1"));
   });
 
-  it("mistakes, and names every one without its value", async () => {
+  it("mistakes, and names each of them without its value", async () => {
     const worker = await start({
       SALLYPORT_CONFIG: {
         providers: { a: { upstream: "nonsense" } },
@@ -121,7 +121,7 @@ describe("a Worker is given", () => {
     assert.ok(!worker.told().includes(KEY));
   });
 
-  it("too little: no flag that reports a caller's leaving, or no object for limits, and says so", async () => {
+  it("too little: no flag that reports when a caller leaves, or no object for limits, and says so", async () => {
     const flagless = await start(configWith({ keys: [{ id: "me", key: KEY }] }), { flags: [] });
     assert.equal((await call(flagless)).status, 500);
     await until(() => flagless.told().includes("enable_request_signal"), "the flag's name");
@@ -131,7 +131,7 @@ describe("a Worker is given", () => {
     await until(() => countless.told().includes("LIMITS: expected"), "the binding's name");
   });
 
-  it("keys in KV, as the file of keys brings them there: made, rotated and revoked", async () => {
+  it("keys in KV, uploaded from the file of keys: created, rotated and revoked", async () => {
     writeFileSync(
       join(folder.path, "gateway.json"),
       '{"providers":{"a":{"upstream":"openai"}},"keys":{"file":"k.json"}}',
@@ -187,7 +187,7 @@ describe("a Worker is given", () => {
     assert.equal((await call(worker, third)).status, 401);
   });
 
-  it("an entry in KV that is no key, and cannot tell who calls", async () => {
+  it("an entry in KV that is not a key, and cannot identify callers", async () => {
     const digest = execFileSync("sha256sum", { input: KEY, encoding: "utf8" }).slice(0, 64);
     const worker = await start(configWith({}), { keys: { [digest]: '{"id":"half' } });
     const { status, body } = await call(worker);
@@ -195,7 +195,7 @@ describe("a Worker is given", () => {
     assert.match(body, /key_store_unavailable/);
   });
 
-  it("keys in KV whose calls are to be recorded, and refuses to record without a place, which it says once", async () => {
+  it("keys in KV whose calls are to be recorded, and refuses to record without a store, which it reports once", async () => {
     const digest = createHash("sha256").update(KEY).digest("hex");
     const keys = { [digest]: JSON.stringify({ id: "mine", digest, durable: { keep: "1m" } }) };
     const ask = (worker: TestWorker, more: Record<string, string> = { "idempotency-key": "one" }) =>
@@ -227,7 +227,7 @@ describe("a Worker is given", () => {
     );
   });
 
-  it("limits in a Durable Object: a provider's count all keys together, and outlive the process", async () => {
+  it("limits in a Durable Object: a provider's limits count all keys together, and survive a restart", async () => {
     const both = [{ id: "one", key: KEY, limits: { budget: "1M/day" } }, { id: "two", key: OTHER }];
     const variables = configWith({ keys: both }, { limits: { requests: "3/h" } });
     const persist = join(folder.path, "objects");
@@ -246,7 +246,7 @@ describe("a Worker is given", () => {
     assert.equal((await call(second, OTHER)).status, 429);
   });
 
-  it("limits in a Durable Object: a place is held as long as its exchange is open, and free when the caller left", async () => {
+  it("limits in a Durable Object: a concurrency slot is in use while its exchange is open, and free when the caller has left", async () => {
     answering = neverEnding;
     const worker = await start(
       configWith({ keys: [{ id: "me", key: KEY, limits: { concurrency: 2 } }] }),
@@ -263,7 +263,7 @@ describe("a Worker is given", () => {
     callers[1]?.socket.resetAndDestroy();
   });
 
-  it("many exchanges at once, none of which touches what belongs to another", async () => {
+  it("many concurrent exchanges, none of which affects another", async () => {
     const worker = await start(
       configWith({ keys: [{ id: "me", key: KEY }] }, {
         deadlines: { connect: "1s", firstByte: "1500ms", idle: "2s" },
@@ -271,8 +271,9 @@ describe("a Worker is given", () => {
     );
     answering = (response, { body }) => {
       const kind = Number(/"model":"(\d)/.exec(body.toString())?.[1]);
-      if (kind === 0) return; // the first byte never comes
-      if (kind === 1) return neverEnding(response, { body } as never); // is silent, or is left
+      if (kind === 0) return; // the first byte never arrives
+      // is silent, or its caller leaves
+      if (kind === 1) return neverEnding(response, { body } as never);
       return answerPlain(response);
     };
     const answers = await Promise.all(Array.from({ length: 60 }, async (_, number) => {
@@ -297,7 +298,7 @@ describe("a Worker is given", () => {
 });
 
 describe("the Worker's program", () => {
-  it("reaches no module but the platform's own, and names no other runtime", async () => {
+  it("imports only the platform's own modules, and names no other runtime", async () => {
     const { metafile, outputFiles } = await build({
       ...WORKER,
       write: false,
@@ -320,7 +321,7 @@ describe("the Worker's program", () => {
     assert.equal(text, readFileSync("dist/workers.js", "utf8"));
   });
 
-  it("is deployed as the sample says, which is good as it stands", async () => {
+  it("is deployed as the sample says, which works unchanged", async () => {
     const sample = parse(readFileSync("ops/workers/wrangler.jsonc", "utf8"));
     assert.equal(sample.compatibility_date, COMPATIBILITY_DATE);
     const { contents, exports } = {
@@ -341,7 +342,7 @@ describe("the Worker's program", () => {
     assert.match(body, /invalid_gateway_key/);
   });
 
-  it("lacks some cases of the other runtimes, for the reasons in docs/workers.md and no others", () => {
+  it("skips some cases of the other runtimes, only for the reasons in docs/workers.md", () => {
     const texts = globSync("tests/**/*.ts").map((file) => readFileSync(file, "utf8"));
     const given = texts.flatMap((text) =>
       Array.from(

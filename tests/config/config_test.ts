@@ -1,4 +1,4 @@
-/** The configuration: what it fills in, and what it says of each mistake. */
+/** The configuration: its defaults, and the message for each mistake. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -21,7 +21,7 @@ const withDeadlines = (deadlines: Record<string, unknown>) => withProvider({ dea
 const withDeadline = (idle: unknown) => withDeadlines({ idle });
 const parsed = (text: string): unknown => JSON.parse(text);
 
-/** Fields that no list of a provider's headers may hold, as names and as patterns. */
+/** Headers that no list of a provider can contain, as names and as patterns. */
 const BARRED_FIELDS = (
   "gateway-auth Gateway-Auth gateway-* gateway* authorization authorization* proxy-authorization proxy-* x-api-key " +
   "x-api-key* api-key x-goog-api-key cookie cookie* cookie-* set-cookie forwarded x-forwarded-for x-forwarded-* " +
@@ -30,7 +30,7 @@ const BARRED_FIELDS = (
   "expect x-http-method-override"
 ).split(" ");
 
-/** One mistake each: where it must be told, and what must be said of it. */
+/** One mistake each: its path, and its message. */
 const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: RegExp]>> = {
   "nothing": [undefined, "config", /expected/],
   "a text": ["x", "config", /expected an object/],
@@ -522,7 +522,7 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   ],
 };
 
-/** Many wrong values for one place. */
+/** Many wrong values for one setting. */
 const WRONG: readonly [
   path: string,
   put: (value: unknown) => unknown,
@@ -828,7 +828,7 @@ describe("the configuration", () => {
   }
 
   for (const [path, put, says, values] of WRONG) {
-    it(`says of ${values.length} wrong values at ${path} what was expected (${says.source})`, () => {
+    it(`names the expected values for ${values.length} wrong values at ${path} (${says.source})`, () => {
       for (const value of values) {
         const issues = issuesOf(put(value));
         assert.deepEqual(issues.map((issue) => issue.path), [path], String(value));
@@ -837,7 +837,7 @@ describe("the configuration", () => {
     });
   }
 
-  it("takes names and beginnings of names of headers, in lower case, also broad ones", () => {
+  it("accepts names and prefixes of names of headers, in lower case, even short ones", () => {
     const given = {
       pass: ["X-My-*", "x-one", "*", "x-*", "c*", "te-x", "x-api-keys", "hosts"],
       answer: ["WWW-Authenticate"],
@@ -856,7 +856,7 @@ describe("the configuration", () => {
     assert.equal(checkConfig({ providers }).providers.a?.headers, undefined);
   });
 
-  it("tells no value of a header", () => {
+  it("never prints the value of a header", () => {
     const issues = issuesOf(
       withHeaders({ set: { "x-a": "a secret\n", authorization: "a secret" } }),
     );
@@ -864,7 +864,7 @@ describe("the configuration", () => {
     assert.doesNotMatch(JSON.stringify(issues), /a secret/);
   });
 
-  it("with a wrong name for a provider says so at it", () => {
+  it("names a wrong provider name at its path", () => {
     for (const name of ["", "a b", "A", "-a", "a-", "a.b", "ä", "a/b"]) {
       const [issue, ...more] = issuesOf({ providers: { [name]: providers.a } });
       assert.deepEqual([issue?.path, more], [`providers.${name}`, []]);
@@ -872,7 +872,7 @@ describe("the configuration", () => {
     }
   });
 
-  it("tells all mistakes at once", () => {
+  it("reports all mistakes at once", () => {
     const issues = issuesOf({
       providers: { a: {}, b: { upstream: 7 } },
       limits: { body: "x" },
@@ -886,7 +886,7 @@ describe("the configuration", () => {
     ]);
   });
 
-  it("tells every mistake of a long list, each at its own place", () => {
+  it("reports every mistake of a long list at its own path", () => {
     const places = {
       "providers.a.deadlines.idle": {
         providers: { a: { ...providers.a, deadlines: { idle: "x" } } },
@@ -911,7 +911,7 @@ describe("the configuration", () => {
     }));
   });
 
-  it("is a whole configuration or a list of mistakes, whatever comes in", () => {
+  it("is a whole configuration or a list of mistakes, for any input", () => {
     const setting = fc.oneof(
       fc.jsonValue(),
       fc.constantFrom("5s", "32MB", "openai", "*", "a.example:80", 80, {}, []),
@@ -959,7 +959,7 @@ describe("the configuration", () => {
     );
   });
 
-  it("takes deadlines that are equal, limits at their ends, and a name as long as it may be", () => {
+  it("accepts equal deadlines, limits at their bounds, and a name of maximum length", () => {
     const same = { connect: "1m", firstByte: "1m", idle: "1m", total: "1m" };
     assert.equal(
       checkConfig(withProvider({ deadlines: same })).providers.a?.deadlines.totalMs,
@@ -977,7 +977,7 @@ describe("the configuration", () => {
     assert.equal(config.keys[0]?.expiresAt, Date.UTC(2027, 0, 30, 22, 0, 0, 500));
   });
 
-  it("shortens deadlines that were left out to those that bound them", () => {
+  it("shortens default deadlines to the deadlines that bound them", () => {
     const { a } =
       checkConfig(withProvider({ deadlines: { firstByte: "3s", total: "1m" } })).providers;
     const expected = {
@@ -990,13 +990,13 @@ describe("the configuration", () => {
     assert.deepEqual(a?.deadlines, expected);
   });
 
-  it("never repeats a value that may be secret", () => {
+  it("never prints a value that could be secret", () => {
     const text = issuesOf(withKey({ id: "k", key: "tiny-secret", digest: 5, providers: "hush" }))
       .map(({ message }) => message).join();
     assert.doesNotMatch(text, /tiny|hush/);
   });
 
-  it("gives each address to one provider only, and each id to one key", () => {
+  it("allows each address for one provider only, and each id for one key", () => {
     const hosts = ["x.example"];
     const two = { a: { ...providers.a, hosts }, b: { ...providers.a, hosts } };
     assert.match(
@@ -1014,7 +1014,7 @@ describe("the configuration", () => {
     assert.match(issuesOf({ providers, keys })[0]?.message ?? "", /each id once/);
   });
 
-  it("fills in what was left out", () => {
+  it("fills in defaults", () => {
     assert.deepEqual(checkConfig({ providers }), {
       listen: [{ hostname: "127.0.0.1", port: 8787 }],
       providers: {
@@ -1090,7 +1090,7 @@ describe("the configuration", () => {
     });
   }
 
-  it("waits before it closes its listeners where somebody asks whether it is ready", () => {
+  it("waits before it closes its listeners if readiness is checked", () => {
     assert.equal(checkConfig({ providers, admin: { port: 0 } }).drain.delayMs, 5000);
     assert.equal(
       checkConfig({ providers, admin: { port: 0 }, drain: { delay: "0s" } }).drain.delayMs,
@@ -1098,7 +1098,7 @@ describe("the configuration", () => {
     );
   });
 
-  it("takes origins of pages, and remembers preflights for ten minutes", () => {
+  it("accepts origins of pages, and remembers preflights for ten minutes", () => {
     const origins = [
       "*",
       "https://app.example.com",
@@ -1116,7 +1116,7 @@ describe("the configuration", () => {
     assert.equal(checkConfig({ providers, cors: { origins, maxAge: "0s" } }).cors?.maxAgeMs, 0);
   });
 
-  it("takes replicas, and no keep-alive", () => {
+  it("accepts replicas, and no keep-alive", () => {
     const { a } =
       checkConfig(withProvider({ upstream: ["openai", "https://b.example/"], keepAlive: "off" }))
         .providers;
@@ -1124,7 +1124,7 @@ describe("the configuration", () => {
     assert.equal(a?.keepAliveMs, 0);
   });
 
-  it("takes hosts with paths, whose case matters", () => {
+  it("accepts hosts with paths, which are case-sensitive", () => {
     const hosts = [
       "GW.example/Groq",
       "gw.example:80/groq/openai",
@@ -1141,7 +1141,7 @@ describe("the configuration", () => {
     ]);
   });
 
-  it("reads units, lower-cases hosts and cuts the slash at the end of an upstream", () => {
+  it("reads units, lower-cases hosts and removes the slash at the end of an upstream", () => {
     const settings = { upstream: "https://a.example/v1//", hosts: ["A.Example:80", "*.B.example"] };
     const config = checkConfig({
       ...withProvider({
@@ -1172,7 +1172,7 @@ describe("the configuration", () => {
   });
 });
 
-/** Variables, laid over settings: the path that is set, and what comes of it. */
+/** Variables and the settings that they override: the path, and the result. */
 const VARIABLES: Readonly<
   Record<string, [input: Json, name: string, text: string, path: string, after: Json]>
 > = {
@@ -1260,7 +1260,7 @@ const VARIABLES: Readonly<
   "in place of a list": [{ keys: [{ id: "a" }] }, "SALLYPORT_KEYS_FILE", "k.json", "keys.file", {
     keys: { file: "k.json" },
   }],
-  // The assignment to a text ended the process.
+  // The assignment to a text used to end the process.
   "in place of a text": [{ limits: "x" }, "SALLYPORT_LIMITS_BODY", "1MB", "limits.body", {
     limits: { body: "1MB" },
   }],
@@ -1268,13 +1268,13 @@ const VARIABLES: Readonly<
 
 describe("a variable of the environment", () => {
   for (const [name, [input, variable, text, path, after]] of Object.entries(VARIABLES)) {
-    it(`${variable} is laid over the settings: ${name}`, () => {
+    it(`${variable} overrides the settings: ${name}`, () => {
       assert.equal(layVariable(input, variable, text), path);
       assert.deepEqual(input, after);
     });
   }
 
-  it("is unknown by a wrong name, or without that of its provider", () => {
+  it("is unknown with a wrong name, or without the name of its provider", () => {
     for (
       const name of [
         "SALLYPORT_",

@@ -1,6 +1,6 @@
 /**
- * Teams, budgets of money and strict limits in a configuration: what does not fit is told, all of
- * it at once.
+ * Teams, budgets of money and strict limits in a configuration: all conflicts are reported
+ * together.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -187,7 +187,7 @@ describe("teams, money and strict limits in the configuration", () => {
     });
   }
 
-  it("says what was expected instead", () => {
+  it("names the expected values", () => {
     const input = {
       providers: { a, b },
       teams: { t: STRICT },
@@ -206,7 +206,7 @@ describe("teams, money and strict limits in the configuration", () => {
     ]);
   });
 
-  it("expects a maximum everywhere for a team whose keys are kept elsewhere", () => {
+  it("expects a maximum everywhere for a team whose keys are stored elsewhere", () => {
     const providers = { a: { ...a, maxOutput: 1 }, b };
     const [[path, message] = []] = issuesOf({
       providers,
@@ -218,7 +218,7 @@ describe("teams, money and strict limits in the configuration", () => {
     assert.doesNotMatch(message ?? "", /providers\.a/);
   });
 
-  it("takes teams, both budgets, a maximum and alerts from the environment", () => {
+  it("reads teams, both budgets, a maximum and alerts from the environment", () => {
     const input: Record<string, unknown> = {
       providers: { a },
       prices,
@@ -262,7 +262,7 @@ describe("teams, money and strict limits in the configuration", () => {
     [{ url, secret: "whsec_not Base64, not at all, whatever it is" }, "alerts.secret"],
   ];
   for (const [alerts, path] of WRONG_ALERTS) {
-    it(`refuses alerts such as ${JSON.stringify(alerts)}, and repeats no secret`, () => {
+    it(`refuses alerts such as ${JSON.stringify(alerts)}, and prints no secret`, () => {
       const [[told, message] = []] = issuesOf({ providers: { a }, alerts });
       assert.equal(told, path);
       assert.doesNotMatch(message ?? "", /AAAA|not at all/);

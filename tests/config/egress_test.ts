@@ -1,5 +1,5 @@
 /**
- * The way out in the configuration: mistakes, defaults, variables and masks; and exceptions from a
+ * Egress in the configuration: mistakes, defaults, variables and masks; and exceptions from a
  * proxy.
  */
 // runtimes: once
@@ -49,7 +49,7 @@ const MISTAKES: Readonly<Record<string, [egress: unknown, path: string, says: Re
 
 describe("egress in the configuration", () => {
   for (const [what, [egress, path, says]] of Object.entries(MISTAKES)) {
-    it(`refuses ${what}, at the top and at a provider, and quotes nothing`, () => {
+    it(`refuses ${what}, at the top and at a provider, and prints no value`, () => {
       for (
         const [act, at] of [[() => configure(egress), path], [
           () => configure({}, egress),
@@ -65,7 +65,7 @@ describe("egress in the configuration", () => {
     });
   }
 
-  it("is refused with fetch, and where nothing but fetch is there", () => {
+  it("is refused with fetch, and if there is only fetch", () => {
     assert.throws(
       () => configure({ ca: "f" }, undefined, { transport: "fetch" }),
       /providers\.a\.egress: expected "off"/,
@@ -74,7 +74,7 @@ describe("egress in the configuration", () => {
     assert.throws(() => createGateway(configure({ ca: "f" })), ConfigError);
   });
 
-  it("takes the settings of a provider before those for all, group by group", () => {
+  it("prefers the settings of a provider to the general ones, group by group", () => {
     const shared = { proxy: PROXY, ca: "shared.pem", cert: "c", key: "k" };
     const all = { ...shared, ca: ["shared.pem"] };
     assert.deepEqual(effective(shared), all);
@@ -93,7 +93,7 @@ describe("egress in the configuration", () => {
     assert.equal("egress" in (configure(undefined).providers.a ?? {}), false);
   });
 
-  it("comes from variables too, and its password is masked", () => {
+  it("can be set by variables, and its password is masked", () => {
     const input: Json = { providers: { a: { upstream } } };
     for (
       const [name, text] of [

@@ -1,4 +1,4 @@
-/** Prices, and what tokens cost by them: to the last decimal. */
+/** Prices, and the costs of tokens with them: exact to the last decimal. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -53,12 +53,12 @@ describe("prices", () => {
     });
   }
 
-  it("are none, in US dollars, where nothing is configured", () => {
+  it("are empty, in US dollars, by default", () => {
     const { prices, currency, providers } = config({});
     assert.deepEqual([prices, currency, providers.a?.prices], [{}, "USD", undefined]);
   });
 
-  it("stand for all providers and for one", () => {
+  it("can be set for all providers and for one", () => {
     const price = { input: 2.5, output: 10, cached: 1.25 };
     const { prices, currency, providers } = config(
       { prices: { "gpt-*": price }, currency: "EUR" },

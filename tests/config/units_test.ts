@@ -1,4 +1,4 @@
-/** What people write, as numbers and back. */
+/** Values with units, parsed and formatted. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -27,7 +27,7 @@ const WINDOWS: Readonly<Record<string, number>> = {
 const count = fc.oneof(
   fc.integer({ min: 1, max: 1_000_000 }),
   fc.maxSafeNat().map((number) => 1 + number % 1e15),
-  // The ones that are written with a unit.
+  // Values that are written with a unit.
   fc.tuple(fc.integer({ min: 1, max: 9_999_999 }), fc.constantFrom(100, 1000, 1e5, 1e6, 1e8)).map((
     [n, by],
   ) => n * by),
@@ -36,7 +36,7 @@ const count = fc.oneof(
 const window = fc.tuple(fc.integer({ min: 1, max: 9999 }), fc.constantFrom(...Object.keys(WINDOWS)))
   .filter(([times, unit]) => times * (WINDOWS[unit] ?? NaN) <= 31 * DAY_MS);
 
-/** What is no count, rate and so on, and why. */
+/** Texts that are not a count, a rate and so on, and the reason. */
 const WRONG: readonly [name: string, parse: (text: string) => unknown, texts: readonly string[]][] =
   [
     ["a duration", parseDuration, [
@@ -158,7 +158,7 @@ const WRONG: readonly [name: string, parse: (text: string) => unknown, texts: re
   ];
 
 describe("units", () => {
-  it("read what people write", () => {
+  it("parse the values that people write", () => {
     assert.equal(parseDuration("90d"), 90 * DAY_MS);
     assert.equal(parseDuration("1.5h"), 5_400_000);
     assert.equal(parseDuration("500ms"), 500);
@@ -174,9 +174,9 @@ describe("units", () => {
     assert.deepEqual(parseBudget("5M/month"), { limit: 5_000_000, period: "month" });
   });
 
-  // 2.3 times 1,000,000 is 2,299,999.9999999995 to a computer; and each rewriting of a file took
-  // another one off.
-  it("read a decimal fraction for what it says", () => {
+  // 2.3 times 1,000,000 is 2,299,999.9999999995 in floating point; and each rewriting of a file
+  // used to subtract one more.
+  it("parse a decimal fraction exactly", () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 9_999_999 }),
@@ -191,7 +191,7 @@ describe("units", () => {
     assert.equal(parseCount("2.3M"), 2_300_000);
   });
 
-  it("write a count so that it is read as the same", () => {
+  it("format a count that parses to the same value", () => {
     fc.assert(
       fc.property(count, (number) => assert.equal(parseCount(formatCount(number)), number)),
       { numRuns: 2000 },
@@ -210,7 +210,7 @@ describe("units", () => {
     }
   });
 
-  it("write a rate so that it is read as the same", () => {
+  it("format a rate that parses to the same value", () => {
     fc.assert(
       fc.property(count, window, (limit, [times, unit]) => {
         const rate = parseRate(`${limit}/${times}${unit}`);
@@ -224,7 +224,7 @@ describe("units", () => {
     assert.equal(formatRate({ limit: 5, windowMs: 7 * DAY_MS }), "5/7day");
   });
 
-  it("write a budget so that it is read as the same", () => {
+  it("format a budget that parses to the same value", () => {
     fc.assert(
       fc.property(count, fc.constantFrom("day" as const, "month" as const), (limit, period) => {
         assert.deepEqual(parseBudget(formatBudget({ limit, period })), { limit, period });
@@ -233,7 +233,7 @@ describe("units", () => {
   });
 
   for (const [name, parse, texts] of WRONG) {
-    it(`take nothing else for ${name}`, () => {
+    it(`refuse other texts for ${name}`, () => {
       for (const text of texts) {
         const parsed = parse(text);
         assert.ok(
@@ -244,7 +244,7 @@ describe("units", () => {
     });
   }
 
-  it("never throw, and give a sound number or none", () => {
+  it("never throw, and return a valid number or none", () => {
     const text = fc.oneof(
       fc.string(),
       fc.stringMatching(/^[0-9.]{0,20}[a-zA-Z]{0,5}(?:\/[0-9]{0,5}[a-z]{0,5})?$/),
@@ -291,7 +291,7 @@ describe("the end of a budget's period", () => {
     });
   }
 
-  it("lies ahead, at a midnight, and no further than a period is long", () => {
+  it("is in the future, at a midnight, and at most one period away", () => {
     const time = fc.integer({ min: 0, max: Date.UTC(2200, 0, 1) });
     fc.assert(
       fc.property(time, fc.constantFrom("day" as const, "month" as const), (now, period) => {

@@ -1,7 +1,4 @@
-/**
- * Plain answers of each interface: the tokens that they state, and the gateway's errors in their
- * place.
- */
+/** Plain answers of each interface: their usage, and the gateway's errors in their place. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -40,7 +37,7 @@ const LEGACY = {
   choices: [{ text: "Hello", index: 0, logprobs: null, finish_reason: "stop" }],
   usage: { prompt_tokens: 5, completion_tokens: 7, total_tokens: 12 },
 };
-/** Usage whose details have details, as that of a message with several passes in it. */
+/** Usage with nested details, as in a message with several passes. */
 const ITERATED = {
   ...FINAL_MESSAGE,
   usage: {
@@ -98,7 +95,7 @@ const ANSWERS: Readonly<
 
 describe("a plain answer", () => {
   for (const [name, [dialect, answer, usage]] of Object.entries(ANSWERS)) {
-    it(`states the tokens of ${name}, whole, in pieces and beyond what is kept`, () => {
+    it(`yields the tokens of ${name}, whole, in pieces and larger than the buffer`, () => {
       for (const space of [0, 2]) {
         const bytes = Buffer.from(JSON.stringify(answer, null, space));
         assert.deepEqual(dialect.readUsage(bytes), usage);
@@ -120,7 +117,7 @@ describe("a plain answer", () => {
     });
   }
 
-  it("states its own tokens, wherever its fields stand and whatever else is called usage", () => {
+  it("yields its own tokens, for any order of fields and with other fields named usage", () => {
     const stated = fc.record({ input_tokens: fc.nat(99), output_tokens: fc.nat(99) });
     const { value } = fc.letrec((tie) => ({
       value: fc.oneof(
@@ -175,9 +172,9 @@ describe("a plain answer", () => {
     assert.ok(cut > 500, `${cut} state tokens`);
   });
 
-  it("states none that is no JSON", () => {
+  it("yields no tokens from text that is not JSON", () => {
     for (const [dialect] of Object.values(ANSWERS)) {
-      // A transcript may be plain text, in which a caller says whatever it likes.
+      // A transcript can be plain text, with any content that the speaker chose.
       const said =
         '{"text": as I said, "usage":{"input_tokens":0,"output_tokens":0,"total_tokens":0}}';
       for (
@@ -213,7 +210,7 @@ describe("a streamed legacy completion", () => {
   });
 });
 
-describe("a stream of which nothing is known", () => {
+describe("a stream of an unknown interface", () => {
   it("is complete when it ends, and not before", () => {
     const scanner = OPAQUE.createScanner(1);
     scanner.push(Buffer.from('event: x\ndata: {"usage":{"total_tokens":2}}\n\ndata: [DONE]\n\n'));
@@ -232,7 +229,7 @@ describe("a stream of which nothing is known", () => {
     assert.deepEqual([scanner.isComplete, scanner.isDone], [true, false], "no event says so");
   });
 
-  it("has an error where an event is named so", () => {
+  it("has an error if an event is named `error`", () => {
     const scanner = OPAQUE.createScanner(1);
     scanner.push(Buffer.from("event: error\ndata: {}\n\n"));
     assert.equal(scanner.hasError, true);
@@ -244,7 +241,7 @@ describe("a stream of which nothing is known", () => {
   });
 });
 
-/** The type of an error at Anthropic for each of the gateway's statuses. */
+/** Anthropic's error type for each status of the gateway. */
 const TYPES: Readonly<Record<number, string>> = {
   400: "invalid_request_error",
   401: "authentication_error",

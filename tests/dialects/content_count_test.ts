@@ -1,6 +1,6 @@
 /**
- * Tokens of output that nobody states: counted by the content that was relayed, however a provider
- * writes and cuts it.
+ * Tokens of output without stated usage: counted from the relayed content, for all ways in which a
+ * provider writes and splits it.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -27,7 +27,7 @@ import {
 } from "../support/event_streams.ts";
 import { COMPLETION } from "../support/provider.ts";
 
-/** Texts, each with the number of its tokens in o200k_base (by js-tiktoken). */
+/** Texts, each with its number of tokens in o200k_base (by js-tiktoken). */
 const TEXTS: Readonly<Record<string, [text: string, tokens: number]>> = {
   English: [
     "The gateway relays the bytes of an answer as they come, and it says so when a stream breaks off.",
@@ -168,7 +168,7 @@ function count(dialect: Dialect, text: string, size = Infinity): number {
   return scanner.outputTokens;
 }
 
-/** A text in pieces of about one word, or of several. */
+/** Splits a text into pieces of one word, or of several. */
 const toPieces = (text: string, words: number) =>
   Array.from(
     text.matchAll(
@@ -177,9 +177,9 @@ const toPieces = (text: string, words: number) =>
     String,
   );
 
-describe("the tokens of a stream that states none", () => {
+describe("the tokens of a stream without stated usage", () => {
   for (const [form, [dialect, write]] of Object.entries(FORMS)) {
-    it(`are within a factor of two of the real ones in ${form}, however much an event holds`, () => {
+    it(`are within a factor of two of the real ones in ${form}, for any size of events`, () => {
       for (const [name, [text, tokens]] of Object.entries(TEXTS)) {
         for (const words of [1, 4, 1000]) {
           const pieces = toPieces(text, words);
@@ -190,7 +190,7 @@ describe("the tokens of a stream that states none", () => {
       }
     });
 
-    it(`are the same in ${form}, however the stream is cut`, () => {
+    it(`are the same in ${form}, for all ways to split the stream`, () => {
       const text = toPieces(Object.values(TEXTS).map(([each]) => each).join(" "), 2).map(write)
         .join("");
       const expected = count(dialect, text);
@@ -216,7 +216,7 @@ describe("the tokens of a stream that states none", () => {
     }));
   });
 
-  it("are none of events without content, or with content that came before", () => {
+  it("are zero for events without content, or with content that was sent before", () => {
     const usage = { prompt_tokens: 5, completion_tokens: 7, total_tokens: 12 };
     const silent: readonly [Dialect, string][] = [
       [OPENAI_CHAT, toChunk({ role: "assistant", content: "", refusal: null })],
@@ -237,17 +237,18 @@ describe("the tokens of a stream that states none", () => {
     }
   });
 
-  it("are those of the content, whatever else the content is about", () => {
+  it("depend only on the content, regardless of other fields", () => {
     const tricky = '"delta":"x","content":"y","b64_json":"z"';
     const [, write] = FORMS["a chunk"] ?? assert.fail();
     const escaped = Buffer.byteLength(JSON.stringify(tricky)) - 2;
     assert.equal(count(OPENAI_CHAT, write(tricky)), Math.ceil(escaped / 4));
   });
 
-  it("are counted of an event that is too long to be kept", () => {
+  it("are counted for an event that is too long for the buffer", () => {
     const text = "word ".repeat(MAX_KEPT_BYTES / 4);
     for (const [form, [dialect, write]] of Object.entries(FORMS)) {
-      if (/twice|probabilities|arguments|parts/.test(form)) continue; // no provider sends so much of these at once
+      // no provider sends so much of these in one event
+      if (/twice|probabilities|arguments|parts/.test(form)) continue;
       for (const size of [1000, Infinity]) {
         const ratio = count(dialect, write("Hi") + write(text) + write("Hi"), size) /
           (text.length / 4);
@@ -256,7 +257,7 @@ describe("the tokens of a stream that states none", () => {
     }
   });
 
-  it("are few of sound and pictures, which are long", () => {
+  it("are few for sound and pictures, which are long", () => {
     const media = "iVBO".repeat(50_000);
     const image = { type: "image_generation.partial_image", b64_json: media };
     const speech = { type: "speech.audio.delta", audio: media };
@@ -268,7 +269,7 @@ describe("the tokens of a stream that states none", () => {
     assert.equal(count(OPENAI_EVENTS, toStream(SPEECH_EVENTS)), 2);
   });
 
-  it("are counted by bytes where nothing is known", () => {
+  it("are counted by bytes if the interface is unknown", () => {
     assert.equal(count(OPAQUE, `event: thread.run\ndata: ${"x".repeat(3170)}\n\n`), 100);
   });
 });
@@ -312,7 +313,7 @@ const ANSWERS: Readonly<Record<string, [dialect: Dialect, answer: object, tokens
   "an image": [OPENAI_EVENTS, { data: [{ b64_json: "iVBO".repeat(1024) }] }, 2],
 };
 
-describe("the tokens of a plain answer that states none", () => {
+describe("the tokens of a plain answer without stated usage", () => {
   const inPieces = (dialect: Dialect, bytes: Uint8Array) => {
     const meter = dialect.createMeter();
     for (let at = 0; at < bytes.length; at += 1000) meter.push(bytes.subarray(at, at + 1000));
@@ -320,7 +321,7 @@ describe("the tokens of a plain answer that states none", () => {
   };
 
   for (const [name, [dialect, answer, tokens]] of Object.entries(ANSWERS)) {
-    it(`are those of its content in ${name}, whole and in pieces`, () => {
+    it(`are counted from its content in ${name}, whole and in pieces`, () => {
       for (const space of [0, 2]) {
         const bytes = Buffer.from(JSON.stringify(answer, null, space));
         assert.deepEqual([dialect.countOutput(bytes), inPieces(dialect, bytes)], [tokens, tokens]);
@@ -328,7 +329,7 @@ describe("the tokens of a plain answer that states none", () => {
     });
   }
 
-  it("are counted by its length where it is no JSON, and where nothing is known", () => {
+  it("are counted by its length if it is not JSON, or if the interface is unknown", () => {
     const text = Buffer.from("Hello, this is a transcript.");
     for (const dialect of [OPENAI_EVENTS, OPAQUE]) {
       assert.deepEqual([dialect.countOutput(text), inPieces(dialect, text)], [7, 7]);
@@ -337,7 +338,7 @@ describe("the tokens of a plain answer that states none", () => {
     assert.equal(OPENAI_CHAT.countOutput(Buffer.from('{"a":'.repeat(20_000))), 25_000);
   });
 
-  it("are read from the end of an event that is longer than the kept text", () => {
+  it("are read from the end of an event that is longer than the buffer", () => {
     const { length } = "word ".repeat(40_000);
     const long = (content: object) =>
       inPieces(OPENAI_CHAT, Buffer.from(JSON.stringify(content))) ?? NaN;

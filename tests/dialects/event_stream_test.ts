@@ -1,5 +1,5 @@
 /**
- * The scanner of server-sent events: whatever way a stream is cut, the findings are those of a
+ * The scanner of server-sent events: for all ways to split a stream, its findings equal those of a
  * simple reference.
  */
 // runtimes: all
@@ -20,10 +20,10 @@ interface Findings {
   readonly isAtBoundary: boolean;
 }
 
-/** What a chunk has that must be looked into when one choice was asked for. */
+/** Signs that a chunk must be parsed if one choice was requested. */
 const TELLING = /"finish_reason" *: *"[^"]|"expires_at"|"error" *: *[^n ]/;
 
-/** The same by whole-text means: split into lines, parse each payload. */
+/** The same findings from the whole text: split into lines, parse each payload. */
 function reference(text: string, choices: number): Findings {
   const lines = text.replace(/^\ufeff/, "").split(/\r\n|\r|\n/);
   const last = lines.pop() ?? "";
@@ -47,7 +47,7 @@ function reference(text: string, choices: number): Findings {
         if (reason || isEndOfAudio) finished.add(Number(index));
       }
     } catch {
-      // no chunk
+      // not a chunk
     }
   };
   for (const line of lines.concat(last === "" ? [] : [last])) {
@@ -87,7 +87,7 @@ function scan(bytes: Uint8Array, cuts: readonly number[], choices: number): Find
   return { payloads, isDone, isComplete, hasError, isAtBoundary };
 }
 
-/** An event whose data stands in several lines. */
+/** An event with its data on several lines. */
 function inLines(data: unknown): string {
   return JSON.stringify(data, null, 1).split("\n").map((line) => `data: ${line}`).join("\n");
 }
@@ -255,7 +255,7 @@ const CASES: Readonly<
 };
 
 describe("the scanner of events", () => {
-  it.large("finds the same as the reference however the stream is cut", () => {
+  it.large("finds the same as the reference for all ways to split the stream", () => {
     fc.assert(
       fc.property(
         streamText,
@@ -274,14 +274,14 @@ describe("the scanner of events", () => {
     );
   });
 
-  it("does not take a finish reason that a model only talks about for one", () => {
+  it("ignores a finish reason in a model's text", () => {
     const bytes = Buffer.from(
       chunk('"finish_reason":"stop"') + chunk('{"choices":[{"finish_reason": "stop"}]}'),
     );
     assert.equal(scan(bytes, [], 1).isComplete, false);
   });
 
-  it("takes [DONE] at the end without a line end", () => {
+  it("accepts [DONE] at the end without a line end", () => {
     const bytes = Buffer.from(`${chunk("a")}data: [DONE]`);
     assert.equal(scan(bytes, [bytes.length - 3], 1).isComplete, true);
   });
@@ -296,7 +296,7 @@ describe("the scanner of events", () => {
     });
   }
 
-  it("waits for every choice that was asked for, also for those that have not begun", () => {
+  it("waits for every requested choice, including those that have not begun", () => {
     const first = chunk("a", null, 0) + chunk(null, "stop", 0);
     for (const choices of [1, 2, 3]) {
       assert.equal(scan(Buffer.from(first), [], choices).isComplete, choices === 1);
@@ -312,7 +312,7 @@ describe("the scanner of events", () => {
     assert.equal(scan(Buffer.from(`${all}data: [DONE]\n\n`), [], 129).isComplete, true);
   });
 
-  it("waits for every choice that began when several were asked for", () => {
+  it("waits for every choice that began if several were requested", () => {
     const begun = chunk("a", null, 0) + chunk("b", null, 1) + chunk(null, "stop", 1);
     assert.equal(scan(Buffer.from(begun), [], 2).isComplete, false);
     assert.equal(scan(Buffer.from(begun + chunk(null, "length", 0)), [], 2).isComplete, true);
@@ -324,7 +324,7 @@ describe("the scanner of events", () => {
     );
   });
 
-  it("finds the same in lines about its limit and far beyond, however they are cut", () => {
+  it("finds the same in lines around its limit and far above it, for all ways to split them", () => {
     const frame = Buffer.byteLength(chunk("", "stop").trimEnd());
     for (const extra of [-1, 0, 1, 2, 100_000]) {
       for (const reason of ["stop", "error", null]) {
@@ -372,7 +372,7 @@ describe("the scanner of events", () => {
     }
   });
 
-  it("takes no beginning of a long line for the whole of it", () => {
+  it("does not read the beginning of a long line as the whole line", () => {
     const done = Buffer.from(`data: [DONE]${" ".repeat(MAX_KEPT_BYTES)}\n\n`);
     const finish = chunk(null, "stop").trimEnd();
     const cut = Buffer.from(`${finish}${" ".repeat(MAX_KEPT_BYTES - finish.length)}x\n\n`);
@@ -383,7 +383,7 @@ describe("the scanner of events", () => {
     }
   });
 
-  it("tells how an unfinished event must be ended", () => {
+  it("returns the bytes that end an unfinished event", () => {
     const boundaries = {
       "": "",
       [chunk("a")]: "",
@@ -400,7 +400,7 @@ describe("the scanner of events", () => {
     }
   });
 
-  it("searches a stream of line ends once, whatever they are", () => {
+  it("searches a stream of line ends once, for all kinds of line ends", () => {
     const bytes = 20_000;
     const units = ["\n", "\r", "\r\n", "\n\r", "data:a\r\r", "data:a\n\n", ":\r", "a\n"];
     for (const unit of units) {
@@ -435,7 +435,7 @@ describe("the scanner of events", () => {
     }
   });
 
-  it("counts a line beyond its limit once, and goes on after it", () => {
+  it("counts a line above its limit once, and continues after it", () => {
     const long = chunk("x".repeat(MAX_KEPT_BYTES + 1));
     const scanner = OPENAI_CHAT.createScanner(1);
     for (const piece of [long.slice(0, 70_000), long.slice(70_000)]) {

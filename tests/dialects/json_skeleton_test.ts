@@ -1,4 +1,4 @@
-/** The skeleton of a JSON text tells of a chunk what the text itself tells, and stays small. */
+/** The skeleton of a JSON text yields the same findings as the text itself, and stays small. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -27,7 +27,7 @@ interface Choice {
   delta?: { audio?: { expires_at?: unknown } | null } | null;
 }
 
-/** What the scanner looks for. */
+/** The findings of the scanner. */
 function findingsOf(json: string) {
   const { error, choices = [], ...rest } = JSON.parse(json);
   return {
@@ -81,7 +81,7 @@ const chunk = fc.record({
 }, { requiredKeys: [] });
 
 describe("the skeleton of a JSON text", () => {
-  it("tells the same as the text, however that is written and cut", () => {
+  it("yields the same as the text, for all ways to write and split it", () => {
     const indent = fc.constantFrom(0, 1, "\t");
     fc.assert(
       fc.property(chunk, indent, fc.array(fc.nat(), { maxLength: 5 }), (value, space, cuts) => {
@@ -96,7 +96,7 @@ describe("the skeleton of a JSON text", () => {
     );
   });
 
-  it("is small, whatever is long", () => {
+  it("is small, for all kinds of long parts", () => {
     const token = {
       token: "a",
       logprob: -1.5,
@@ -118,14 +118,14 @@ describe("the skeleton of a JSON text", () => {
     assert.equal(JSON.parse(skeleton).choices[0].finish_reason, "stop");
   });
 
-  it("is given up where too much would have to be kept", () => {
+  it("is given up if it would be too large", () => {
     const wide = Object.fromEntries(
       Array.from({ length: 10_000 }, (_, number) => [`key-${number}`, number]),
     );
     assert.equal(skeletonOf(JSON.stringify(wide)), undefined);
   });
 
-  it("is there once the object is closed, and of nothing else", () => {
+  it("exists once the object is closed, and only for objects", () => {
     for (const text of ["", "[DONE]x", '{"a":1', '{"a":{}', '{"a":"}', "12", '"text"', "null"]) {
       assert.equal(skeletonOf(text)?.startsWith("{") ?? false, false, text);
     }

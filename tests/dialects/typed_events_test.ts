@@ -1,6 +1,6 @@
 /**
- * Streams whose events state their types: the verdict, the tokens and the error event, however a
- * stream is cut.
+ * Streams whose events state their types: the verdict, the tokens and the error event, for all ways
+ * to split a stream.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -95,8 +95,8 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
 };
 
 /**
- * Findings of a scanner; `payloads` and the boundary are those of every scanner, see
- * `event_stream_test.ts`.
+ * Findings of a scanner, without `payloads` and the boundary, which `event_stream_test.ts` tests
+ * for every scanner.
  */
 const findingsOf = ({ isDone, isComplete, hasError, usage }: StreamScanner) => ({
   isDone,
@@ -119,14 +119,14 @@ const inBytes = (bytes: Uint8Array) => Array.from(bytes.keys(), (at) => bytes.su
 const NOTHING = { isDone: false, isComplete: false, hasError: false, usage: undefined };
 const CUT = new GatewayError("upstream_stream_truncated");
 
-/** The data of the error event that a stream which ends here is sent. */
+/** The data of the error event for a stream that ends here. */
 function errorDataOf(scanner: StreamScanner): Record<string, unknown> {
   const text = scanner.toErrorEvent(CUT);
   assert.match(text, /^event: error\ndata: .*\n\n$/);
   return JSON.parse(text.slice("event: error\ndata: ".length));
 }
 
-/** Ways in which a provider may write the same events. */
+/** Ways in which a provider can write the same events. */
 const FORMS: Readonly<Record<string, (events: readonly TypedEvent[]) => string>> = {
   "as they are": toStream,
   "with CRLF": (events) => toStream(events).replaceAll("\n", "\r\n"),
@@ -151,7 +151,9 @@ const FORMS: Readonly<Record<string, (events: readonly TypedEvent[]) => string>>
   "before [DONE]": (events) => `${toStream(events)}data: [DONE]\n\n`,
 };
 
-/** The forms that are also cut in two at every byte; the others are read whole and byte by byte. */
+/**
+ * The forms that are also split in two at every byte; the others are read whole and byte by byte.
+ */
 const EVERY_CUT = ["as they are", "with CRLF"];
 
 describe("a stream of typed events", () => {
@@ -165,7 +167,7 @@ describe("a stream of typed events", () => {
     const text = toStream(sample.events);
 
     for (const [form, write] of Object.entries(FORMS)) {
-      it(`is complete for ${name} ${form}, however it is cut`, () => {
+      it(`is complete for ${name} ${form}, for all ways to split it`, () => {
         const bytes = Buffer.from(write(sample.events));
         assert.deepEqual(findingsOf(scan(sample, bytes)), expected);
         assert.deepEqual(findingsOf(scan(sample, ...inBytes(bytes))), expected);
@@ -188,7 +190,7 @@ describe("a stream of typed events", () => {
       }
     });
 
-    it(`tells the library what happened to ${name} that ends after any of its events`, () => {
+    it(`has an error for the library if ${name} ends after any of its events`, () => {
       for (const index of sample.events.keys()) {
         const scanner = scan(sample, Buffer.from(toStream(sample.events.slice(0, index))));
         assert.equal(scanner.boundary, "");
@@ -198,20 +200,20 @@ describe("a stream of typed events", () => {
       }
     });
 
-    it(`is no more complete for ${name} after the end than at it`, () => {
+    it(`has the same completeness for ${name} after the end as at the end`, () => {
       const after = Buffer.from(`${text}: late\n\ndata: {"type":"x"}\n\ndata: {"half`);
       assert.deepEqual(findingsOf(scan(sample, after)), expected);
     });
   }
 
-  it("waits for as many images as were asked for", () => {
+  it("waits for the requested number of images", () => {
     const two = Buffer.from(toStream([...IMAGE_EVENTS, ...IMAGE_EVENTS]));
     assert.equal(scan({ dialect: OPENAI_EVENTS, choices: 3 }, two).isComplete, false);
     assert.equal(scan({ dialect: OPENAI_EVENTS, choices: 2 }, two).isComplete, true);
     assert.equal(scan({ dialect: OPENAI_EVENTS }, two).isComplete, true);
   });
 
-  it("states the tokens so far", () => {
+  it("yields the tokens so far", () => {
     const started = Buffer.from(toStream(MESSAGE_EVENTS.slice(0, 3)));
     assert.deepEqual(scan({ dialect: ANTHROPIC }, started).usage, {
       total: 24,
@@ -228,7 +230,7 @@ describe("a stream of typed events", () => {
     );
   });
 
-  it("takes running totals of a message as they were stated last", () => {
+  it("uses the last stated running totals of a message", () => {
     const usages = [{ output_tokens: 5 }, { output_tokens: 9, input_tokens: 6 }, {
       output_tokens: 8,
       input_tokens: null,
@@ -242,7 +244,7 @@ describe("a stream of typed events", () => {
     assert.deepEqual(usage, { total: 32, input: 24, output: 8, cached: 11 });
   });
 
-  it("gives the error event of a response the next number", () => {
+  it("uses the next number for the error event of a response", () => {
     const cases: readonly [text: string, number: number][] = [
       ["", 0],
       [toStream(responseEvents().slice(0, 4)), 4],
@@ -271,7 +273,7 @@ describe("a stream of typed events", () => {
     }
   });
 
-  it("writes the error event as the interface does", () => {
+  it("writes the error event in the form of the interface", () => {
     const error = { message: CUT.message, type: "upstream_error", param: null, code: CUT.code };
     assert.deepEqual(errorDataOf(OPENAI_EVENTS.createScanner(1)), { error });
     assert.deepEqual(errorDataOf(ANTHROPIC.createScanner(1)), {
@@ -325,7 +327,7 @@ describe("an error of the provider's own", () => {
     });
   }
 
-  it("is none that is null, or that a model talks about", () => {
+  it("is not found in a null field, or in a model's text", () => {
     const texts = [
       'data: {"error":null}\n\nevent: x\ndata: {"error": null,"a":1}\n\n',
       'event: error\n\ndata: {"type":"x"}\n\n',
@@ -352,10 +354,7 @@ const ENDS: Readonly<Record<keyof typeof DIALECTS, readonly string[]>> = {
   OPENAI_RESPONSES: ["response.completed", "response.incomplete", "response.failed"],
 };
 
-/**
- * The verdict by whole-text means: split into lines, parse whatever is data, decide at each blank
- * line.
- */
+/** The verdict from the whole text: split into lines, parse all data, decide at each blank line. */
 function reference(text: string, ends: readonly string[]) {
   const lines = text.replace(/^\ufeff/, "").split(/\r\n|\r|\n/);
   const last = lines.pop() ?? "";
@@ -378,7 +377,7 @@ function reference(text: string, ends: readonly string[]) {
       const own = Object.keys(parsed)[0] === "type" ? parsed.type : undefined;
       [event, type] = [parsed, own ?? name ?? parsed.type];
     } catch {
-      // no event
+      // not an event
     }
   };
   for (const line of last === "" ? lines : [...lines, last]) {
@@ -460,7 +459,7 @@ const streamText = fc.tuple(
 
 describe("the scanner of typed events", () => {
   for (const [name, dialect] of Object.entries(DIALECTS) as [keyof typeof DIALECTS, Dialect][]) {
-    it.large(`of ${name} finds the same as the reference however the stream is cut`, () => {
+    it.large(`of ${name} finds the same as the reference for all ways to split the stream`, () => {
       fc.assert(
         fc.property(streamText, fc.array(fc.nat(), { maxLength: 6 }), (content, random) => {
           const bytes = Buffer.from(content);
@@ -482,7 +481,7 @@ describe("the scanner of typed events", () => {
   }
 });
 
-/** Pieces of a size, without copies. */
+/** Pieces of the given size, without copies. */
 function piecesOf(bytes: Uint8Array, size: number): readonly Uint8Array[] {
   return Array.from(
     { length: Math.ceil(bytes.length / size) },
@@ -506,7 +505,7 @@ describe("an event of several megabytes", () => {
     });
   }
 
-  it("ends a response with all that it said", () => {
+  it("ends a response with its whole content", () => {
     const output = Array.from(
       { length: 500 },
       () => ({ ...FINAL_RESPONSE.output[0], result: "x".repeat(5000) }),

@@ -1,33 +1,33 @@
-/** The code blocks of a page, and what is to be done with each. */
+/** The code blocks of a page, and the treatment of each by the tests. */
 import { globSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
 /** A fenced block. */
 export interface Block {
   readonly page: string;
-  /** Of its fence, from 1 on. */
+  /** Line of its opening fence, from 1 on. */
   readonly line: number;
-  /** Such as `ts`; empty where the fence names none. */
+  /** The language, such as `ts`; empty if the fence has none. */
   readonly language: string;
-  /** Further words behind the language: `continued`, or a runtime. */
+  /** Further words after the language: `continued`, or a runtime. */
   readonly words: readonly string[];
   readonly text: string;
   /** The last line of text before it. */
   readonly before: string;
 }
 
-/** What is done with a block. */
+/** The treatment of a block. */
 export type Fate =
-  /** Output: nothing. */
+  /** Output, which is not run. */
   | "shown"
-  /** It says why it can't be run here. */
+  /** The block says why it cannot run here. */
   | "not tested"
   /**
-   * It stands so in `examples/` or `ops/`, whose own tests run it; or it is the page of
+   * A copy of it is in `examples/` or `ops/`, whose own tests run it; or it is the page of
    * `durable_chat_page_test.ts`.
    */
   | "tested elsewhere"
-  /** A configuration, whole or in part: `sallyport check`. */
+  /** A configuration, complete or partial, for `sallyport check`. */
   | "checked"
   | "run by a shell"
   | "run as a module";
@@ -40,16 +40,19 @@ export const PAGES: readonly string[] = [
   ),
 ];
 
-/** The pages by task, each performed from its first command to its last. */
+/** The task pages, each performed from its first command to its last. */
 export const TASKS: readonly string[] = readdirSync(join("docs", "tasks"))
   .filter((name) => name.endsWith(".md")).sort()
   .map((name) => join("docs", "tasks", name));
 
-/** The sources with an `@example`: each is a page too, whose blocks are those of its docstrings. */
+/** The sources with an `@example`: each counts as a page, whose blocks are in its docstrings. */
 export const EXAMPLES: readonly string[] = ["mod.ts", ...globSync("src/**/*.ts").sort()]
   .filter((file) => / \* @example\b/.test(readFileSync(file, "utf8")));
 
-/** The text of a page; of a source, its docstrings, each line where it stands. */
+/**
+ * The text of a page. For a source, only its docstrings, with each line at its original line
+ * number.
+ */
 function readPage(page: string): string {
   const text = readFileSync(page, "utf8");
   if (!page.endsWith(".ts")) return text;
@@ -57,14 +60,14 @@ function readPage(page: string): string {
 }
 
 /**
- * What a machine that tests does not have, or must not do. Who marks a block as not tested names
+ * Things that a test machine does not have, or must not do. A block marked as not tested must name
  * one of them.
  */
 const OUT_OF_REACH =
   /\b(?:docker|podman|kubectl|helm|systemctl|systemd-\w+|journalctl|wrangler|ssh|apt-get|deno (?:add|compile|publish)|npm publish|npx jsr)\b/;
-/** Less than this may stand in a file of `examples/` by chance. */
+/** Fewer equal lines can be in a file of `examples/` by chance. */
 const MIN_SHARED_LINES = 3;
-/** Languages of files, not of programs. */
+/** Languages of files, as opposed to programs. */
 const FILES = [
   "caddyfile",
   "dockerfile",
@@ -80,9 +83,9 @@ const FILES = [
 
 /**
  * @param page Its path
- * @param content Its text, if it is not what stands there
+ * @param content Its text, if it differs from the file
  * @returns Its fenced blocks in their order
- * @throws Where a block is written in a way that nobody would look into
+ * @throws If a block is written in a form that the tests would overlook
  */
 export function readBlocks(page: string, content: string = readPage(page)): Block[] {
   const lines = content.split("\n");
@@ -117,10 +120,10 @@ function assertNoOtherCode(page: string, index: number, lines: readonly string[]
   }
 }
 
-/** Folders of examples in which their own tests build meanwhile: they are none of the checkout. */
+/** Folders that the tests of examples build: they are not part of the checkout. */
 const BUILT = ["node_modules", "dist", ".next", ".astro"];
 
-/** Whether a file or a folder of examples is made by a build. */
+/** True if a build makes a file or a folder of examples. */
 export function isBuilt(path: string): boolean {
   return path.startsWith("examples") && path.split(/[/\\]/).some((name) => BUILT.includes(name));
 }
@@ -135,15 +138,15 @@ function readAll(folder: string): string[] {
 
 let known: string | undefined;
 
-/** All that stands in the folders that have tests of their own. */
+/** The text of all folders that have their own tests. */
 function readTested(): string {
   return known ??= ["examples", "ops"].flatMap(readAll).join("\n\0\n");
 }
 
 /**
  * @param block A block
- * @returns What is done with it
- * @throws Where there is no rule for it
+ * @returns Its treatment
+ * @throws If there is no rule for it
  */
 export function fateOf({ page, line, language, text, before }: Block): Fate {
   const where = `${page}:${line}`;
@@ -158,7 +161,8 @@ export function fateOf({ page, line, language, text, before }: Block): Fate {
   }
   const isLong = text.trim().split("\n").length >= MIN_SHARED_LINES;
   if (isLong && readTested().includes(text.trim())) return "tested elsewhere";
-  if (language === "tsx") return "tested elsewhere"; // durable_chat_page_test.ts holds that there is no other one
+  // durable_chat_page_test.ts asserts that there is no other block of this language
+  if (language === "tsx") return "tested elsewhere";
   if (language === "jsonc" || language === "json") return "checked";
   if (language === "sh") return "run by a shell";
   if (["js", "ts"].includes(language)) return "run as a module";

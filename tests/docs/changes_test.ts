@@ -1,7 +1,6 @@
 /**
- * The table "To change something, open" in CONTRIBUTING: its files are there, and are the ones.
- * Four of its changes are made in a copy of the sources, in the files that the table names and no
- * others.
+ * The table "To change something, open" in CONTRIBUTING: its files exist, and are the right ones.
+ * Four of its changes are made in a copy of the sources, only in the files that the table names.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -44,7 +43,7 @@ describe("the table of changes in CONTRIBUTING", () => {
   });
   afterAll(() => folder.remove());
 
-  /** Changes a file of the copy that the table names for the change. */
+  /** Changes a file of the copy, which the table must name for the change. */
   const edit = (change: string, file: string, pattern: RegExp, text: string): void => {
     assert.ok(filesOf(change).includes(file), `${file} is not named`);
     const before = readFileSync(inCopy(file), "utf8");
@@ -59,8 +58,7 @@ describe("the table of changes in CONTRIBUTING", () => {
       env: { ...process.env, CI: "" },
     });
   /**
-   * The files in which the compiler finds a mistake: of the sources, and of tests through the front
-   * door.
+   * The files with compile errors: in the sources, and in tests that call the gateway from outside.
    */
   const findMistaken = (): string[] => {
     const include = ["mod.ts", "src", "tests/support", "tests/exchange"];
@@ -91,7 +89,7 @@ describe("the table of changes in CONTRIBUTING", () => {
     assert.match(stdout, new RegExp(`^ *ok 1 - ${title}`, "m"));
   };
 
-  it("names files that there are", () => {
+  it("names existing files", () => {
     assert.deepEqual([...CHANGES.keys()].slice(0, 5), [
       "add an error code",
       "add a setting",
@@ -107,7 +105,7 @@ describe("the table of changes in CONTRIBUTING", () => {
     }
   });
 
-  it("an error code is added where it says: the compiler asks for nothing else, and its test passes", () => {
+  it("an error code is added in the named files: the compiler needs no other change, and its test passes", () => {
     const change = "add an error code";
     const [codes, cases] = [
       "src/errors/request_errors.ts",
@@ -129,7 +127,7 @@ describe("the table of changes in CONTRIBUTING", () => {
     testErrors("too_made_up answers 429");
   });
 
-  it("the text of a 429 is changed in one place, and every test goes along", () => {
+  it("the text of a 429 is changed in one place, and all tests follow", () => {
     const { message } = ERRORS.rate_limit_exceeded;
     const files = filesOf("change the text of a 429");
     const holding = globSync("{src,tests}/**/*.ts").filter((file) =>
@@ -173,7 +171,7 @@ describe("the table of changes in CONTRIBUTING", () => {
     assert.match(stdout, /^200 .*\/made-up\n$/, stderr);
   });
 
-  it("a setting is added to its form: it is read, and documented from there", () => {
+  it("a setting is added to its schema: it is read, and documented from there", () => {
     edit(
       "add a setting",
       "src/config/gateway_limits.ts",

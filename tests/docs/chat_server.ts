@@ -1,4 +1,4 @@
-/** The server of a chat in `docs/durable.md`, as it stands there. */
+/** The chat server from `docs/durable.md`, unchanged. */
 import assert from "node:assert/strict";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -7,7 +7,7 @@ import { pathToFileURL } from "node:url";
 import { type UnderTest, UPSTREAM_KEY } from "../support/gateway.ts";
 import { readBlocks } from "./blocks.ts";
 
-/** Imports it. @returns Answers a request to it */
+/** Imports it. @returns A function that answers a request to it */
 export async function importChatServer(
   under: UnderTest,
 ): Promise<(request: Request) => Promise<Response>> {
@@ -19,7 +19,8 @@ export async function importChatServer(
     under.key,
   )
     .replace("process.env.OPENAI_API_KEY", JSON.stringify(UPSTREAM_KEY));
-  const folder = resolve(".cache", `chat-${randomUUID()}`); // from there, packages are found; none is imported twice
+  // packages are found from there, and no module is imported twice
+  const folder = resolve(".cache", `chat-${randomUUID()}`);
   try {
     mkdirSync(folder, { recursive: true });
     writeFileSync(

@@ -1,6 +1,6 @@
 /**
- * Every code block of the README, of `docs/` and of docstrings is run as it stands there, in the
- * order of its page.
+ * Every code block of the README, of `docs/` and of docstrings runs unchanged, in the order of its
+ * page.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -53,7 +53,7 @@ for (const [name, blocks] of GROUPS) {
 
 describe("the modules of the pages", () => {
   run(`hold types under --strict`, () => {
-    const folder = resolve(".cache", `pages-${process.pid}`); // from there, packages are found
+    const folder = resolve(".cache", `pages-${process.pid}`); // packages are found from there
     mkdirSync(folder, { recursive: true });
     try {
       const names: string[] = [];

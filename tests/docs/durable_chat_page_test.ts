@@ -1,6 +1,6 @@
 /**
- * The page of a chat in `docs/durable.md`, with `useChat` of the AI SDK, in Chromium: it is loaded
- * anew in mid-answer.
+ * The chat page from `docs/durable.md`, with `useChat` of the AI SDK, in Chromium: it is reloaded
+ * in the middle of an answer.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -20,7 +20,7 @@ import { importChatServer } from "./chat_server.ts";
 const HTML = '<!doctype html><html lang="en"><title>A chat</title><link rel="icon" href="data:,">' +
   '<div id="chat"></div><script type="module" src="/page.js"></script></html>';
 
-/** Bundles the page as it stands in the documentation. */
+/** Bundles the page from the documentation, unchanged. */
 async function bundlePage(): Promise<string> {
   const blocks = PAGES.flatMap((page) => readBlocks(page)).filter(({ language }) =>
     language === "tsx"
@@ -46,7 +46,7 @@ async function bundlePage(): Promise<string> {
   return file?.text ?? assert.fail("no script");
 }
 
-/** Serves the page, and the chat's server beside it. */
+/** Serves the page, and runs the chat's server. */
 async function startSite(under: UnderTest) {
   const [script, answer] = [await bundlePage(), await importChatServer(under)];
   const listener = getRequestListener((request) => {

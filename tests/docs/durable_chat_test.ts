@@ -12,7 +12,7 @@ import { chunk, startProvider } from "../support/provider.ts";
 import { until } from "../support/until.ts";
 import { importChatServer } from "./chat_server.ts";
 
-/** Reads the text of a stream, all of it or until there is some. */
+/** Reads the text of a stream: all of it, or until the first text. */
 async function readText(stream: ReadableStream<UIMessageChunk>, isAll: boolean): Promise<string> {
   const reader = stream.getReader();
   let text = "";
@@ -25,7 +25,7 @@ async function readText(stream: ReadableStream<UIMessageChunk>, isAll: boolean):
   return text;
 }
 
-it("a chat of docs/durable.md goes on where it was, and the provider is called once", async () => {
+it("a chat of docs/durable.md continues where it was, and the provider is called once", async () => {
   let held: ServerResponse | undefined;
   const provider = await startProvider((response) => {
     held = response;

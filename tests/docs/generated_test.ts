@@ -1,6 +1,6 @@
 /**
- * What `npm run docs -- tables` writes is what stands in the pages, and what it says of settings
- * and errors is true.
+ * The pages contain the output of `npm run docs -- tables`, and its content about settings and
+ * errors is true.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -23,14 +23,14 @@ import { CASES } from "../support/error_cases.ts";
 import { makeFolder } from "../support/program.ts";
 import { PAGES } from "./blocks.ts";
 
-/** Pages that have one part more, which is made from the reports of a test run. */
+/** Pages with one further part, which is made from the reports of a test run. */
 const WITHOUT_TABLES = ["faults", "behaviours"];
 /**
- * Variables that set nothing: the file, the key of `doctor`, and what a supervisor tells its
+ * Variables that are not settings: the file, the key of `doctor`, and data from a supervisor to its
  * workers.
  */
 const OTHERS = ["SALLYPORT_CONFIG", "SALLYPORT_UPSTREAM_KEY", "SALLYPORT_WORKER"];
-/** What each kind of setting takes for a mistake, where "short" is none. */
+/** A wrong value for each kind of setting that accepts "short". */
 const MISTAKES: Readonly<Record<string, string>> = {
   SALLYPORT_INSTANCE: "a name",
   SALLYPORT_LISTEN: "127.0.0.1:99999",
@@ -43,19 +43,19 @@ const MISTAKES: Readonly<Record<string, string>> = {
 
 describe("the pages", () => {
   for (const { name, files, make } of TABLES) {
-    it(`hold ${name} as they are now: else run npm run docs -- tables`, () => {
+    it(`contain the current ${name}: otherwise run npm run docs -- tables`, () => {
       for (const file of files) assert.equal(readPart(file, name), make(), `${file} is stale`);
     });
   }
 
-  it("list only faults that the title of a test names", () => {
+  it("list only faults that are named in the title of a test", () => {
     const tests = globSync("tests/**/*_test.ts").map((file) => readFileSync(file, "utf8"));
     for (const name of Object.keys(FAULTS)) {
       assert.ok(tests.some((text) => text.includes(` [${name}]`)), `no test proves "${name}"`);
     }
   });
 
-  it("mark no part without a writer", () => {
+  it("contain no markers of unknown parts", () => {
     const names = [...TABLES.map(({ name }) => name), ...WITHOUT_TABLES];
     for (const page of PAGES) {
       const marked = readFileSync(page, "utf8").matchAll(
@@ -67,7 +67,7 @@ describe("the pages", () => {
     }
   });
 
-  it("lead nowhere but to what is there", () => {
+  it("have only links whose targets exist", () => {
     const anchorsOf = (file: string) =>
       Array.from(
         readFileSync(file, "utf8").matchAll(/^#+ (.+)$/gm),
@@ -89,7 +89,7 @@ describe("the pages", () => {
     }
   });
 
-  it("name no file that is not there", () => {
+  it("name only existing files", () => {
     for (const page of PAGES) {
       const named = readFileSync(page, "utf8").matchAll(
         /`((?:tests|scripts|ops|examples|src)\/[\w./-]+)`/g,
@@ -109,7 +109,8 @@ describe("the table of settings", () => {
   });
 
   /**
-   * Of a configuration made by variables alone: the setting that is complained about, and where.
+   * The setting and the place of the complaint about a configuration that is made of variables
+   * only.
    */
   const complain = (variables: Record<string, string>): readonly (string | undefined)[] => {
     for (const name of Object.keys(process.env)) {
@@ -125,11 +126,11 @@ describe("the table of settings", () => {
     return [];
   };
 
-  /** Names of files, hosts and users, and passwords: any text is one. */
+  /** Names of files, hosts and users, and passwords, which accept any text. */
   const ANY_TEXT =
     /^(?:keys\.(?:file|snapshot)|redis\.(?:sentinel|tls)\..*|redis\.(?:username|password)|(?:.*\.)?egress\.(?:ca|cert|key|credentials))$/;
 
-  it("has a word about every setting that the schema has", () => {
+  it("describes every setting of the schema", () => {
     const settings = listSettings();
     const paths = settings.map(({ path }) => path);
     for (
@@ -164,7 +165,7 @@ describe("the table of settings", () => {
     });
   }
 
-  it("names every variable that there is", () => {
+  it("names every variable", () => {
     const sources = readdirSync("src", { recursive: true, withFileTypes: true }).filter((
       { name },
     ) => name.endsWith(".ts")).map(({ parentPath, name }) =>
@@ -175,13 +176,13 @@ describe("the table of settings", () => {
     assert.deepEqual(Array.from(named).filter((name) => !known.includes(name)), []);
   });
 
-  it("is right that beyond this machine the admin listener needs a token", () => {
+  it("is right that the admin listener needs a token if other machines can reach it", () => {
     assert.deepEqual(complain({ SALLYPORT_ADMIN: "0.0.0.0:1" })[0], "admin.token");
   });
 });
 
 describe("the table of errors", () => {
-  it("tells apart what ends a stream and what comes before an answer", () => {
+  it("separates errors that end a stream from errors before an answer", () => {
     const page = readFileSync("docs/streaming.md", "utf8");
     for (const code of IN_STREAM) {
       assert.ok(page.includes(`\`${code}\``), `docs/streaming.md does not name ${code}`);
@@ -210,7 +211,7 @@ describe("the table of peers", () => {
       results: ["plain", "streamed"].map((name) => ({ name, rows, comparisons: [] })),
     });
 
-  it("has what was measured apart, says so, and leaves out what must not be quoted", () => {
+  it("includes separate measurements, says so, and leaves out results that must not be quoted", () => {
     const folder = makeFolder();
     const [main, peers] = [join(folder.path, "main.json"), join(folder.path, "peers.json")];
     writeFileSync(
@@ -231,7 +232,7 @@ describe("the table of peers", () => {
 });
 
 describe("the reference of the library", () => {
-  it("is made of its docstrings, from what mod.ts exports", () => {
+  it("is made from the docstrings of the exports of mod.ts", () => {
     const folder = makeFolder();
     writeApi(folder.path);
     const pages = readdirSync(folder.path, { recursive: true }).map(String);
@@ -245,14 +246,14 @@ describe("the reference of the library", () => {
 });
 
 describe("a table", () => {
-  it("is not padded, and keeps its bars", () => {
+  it("is not padded, and keeps escaped bars", () => {
     assert.equal(
       toTable(["a", "", "µ"], [["1|2", "", "–"]]),
       "| a | | µ |\n| --- | --- | --- |\n| 1\\|2 | | – |",
     );
   });
 
-  it("loses the padding of the formatter, and code keeps its spaces", () => {
+  it("loses the formatter's padding, but code keeps its spaces", () => {
     assert.equal(
       unpadTables("| a   |  b |\n| :--- | --: |\n\n```text\n|  a  |\n```\n"),
       "| a | b |\n| :--- | ---: |\n\n```text\n|  a  |\n```\n",

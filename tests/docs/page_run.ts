@@ -1,16 +1,16 @@
 /**
- * A page's blocks, run in its order in a folder of its own: a copy of the checkout with what the
- * build makes, a `gateway.jsonc`, a certificate unless the page makes one, and in front a stand-in
- * for every provider. Ports are replaced by free ones.
+ * A page's blocks, run in order in a new folder: a copy of the checkout with the build, a
+ * `gateway.jsonc`, a certificate unless the page makes one, and a stand-in for every provider.
+ * Ports are replaced by free ones.
  *
- * - `sh`: a shell that stops at the first failure, and hands its variables on to the next block.
- *   `serve` goes on beside it until the next one; where none was started and a block speaks to the
- *   gateway's ports, one is.
- * - `js`, `ts`: a module, on Node unless it says `Deno` or `Bun`. What serves is called.
- *   `continued` behind the fence puts the module before it in front. A first line such as `//
- *   otel.mjs` names a file, which only is written.
- * - `jsonc`: passes `sallyport check` as it stands. One that begins with `// gateway.jsonc` is then
- *   what serves.
+ * - `sh`: a shell that stops at the first failure, and passes its variables to the next block.
+ *   `serve` keeps running until the next `serve`. If none runs and a block calls the gateway's
+ *   ports, one is started.
+ * - `js`, `ts`: a module, on Node unless it names `Deno` or `Bun`. A module that serves is called.
+ *   `continued` after the fence puts the previous module before it. A module whose first line names
+ *   a file, such as `// otel.mjs`, is only written.
+ * - `jsonc`: passes `sallyport check` unchanged. One that begins with `// gateway.jsonc` becomes
+ *   the served configuration.
  */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -31,7 +31,7 @@ import {
   writePrograms,
 } from "./stage.ts";
 
-/** What a page's folder has of the checkout. */
+/** Files of the checkout that are copied to a page's folder. */
 const COPIED: readonly string[] = [
   "dist",
   "examples",
@@ -46,13 +46,13 @@ const COPIED: readonly string[] = [
   "package-lock.json",
   "tsconfig.json",
 ];
-/** Ports that pages name; 4318 is the collector's, for which the stand-in stands in. */
+/** Ports in pages; 4318 is the collector's port, which the stand-in also serves. */
 const PORTS = /\b(?:3000|4318|8000|8080|878[789]|8790)\b/g;
 const COLLECTOR = "4318";
-/** A block that takes longer is stuck. Milliseconds. */
+/** A block that runs longer is stuck. Milliseconds. */
 const BLOCK_MS = 30_000;
 
-/** Functions and wrappers that blocks find. */
+/** Functions and wrappers that blocks can use. */
 const PRELUDE = `
 set -aeu -o pipefail
 end_server() {
@@ -87,7 +87,7 @@ npm() {
 if [ -f .variables ]; then . ./.variables; fi
 `;
 
-/** Commands of several lines as one each. */
+/** Joins each command that spans several lines. */
 const toCommands = (text: string): string[] => text.replace(/\\\n\s*/g, " ").split("\n");
 
 function toServing(command: string): string {
@@ -95,7 +95,7 @@ function toServing(command: string): string {
   return `serve_beside ${/^\s*\w+=/.test(command) ? `env ${command.trim()}` : command}`;
 }
 
-/** A page that is run. */
+/** A run of a page. */
 export class PageRun {
   readonly #folder = makeFolder();
   readonly #home: string;
@@ -105,8 +105,8 @@ export class PageRun {
   #modules = "";
 
   /**
-   * Whether there is a certificate that everybody trusts; else the page makes its own, and says who
-   * does.
+   * True if there is a certificate that everything trusts; otherwise the page makes one, and sets
+   * up the trust.
    */
   readonly #hasCertificate: boolean;
 
@@ -119,7 +119,7 @@ export class PageRun {
   /**
    * Makes the folder.
    *
-   * @param blocks Those that are to be run
+   * @param blocks The blocks to run
    */
   static async open(blocks: readonly Block[] = []): Promise<PageRun> {
     const isOwn = blocks.some(({ text }) => /\bcertificate b\b/.test(text));
@@ -134,7 +134,7 @@ export class PageRun {
     return run;
   }
 
-  /** Ends what still runs, and removes the folder. */
+  /** Stops the remaining programs, and removes the folder. */
   async close(): Promise<void> {
     await this.#shell("end_server");
     await this.#provider.close();
@@ -146,8 +146,8 @@ export class PageRun {
     const filter = (path: string) => !isBuilt(path);
     for (const name of COPIED) cpSync(name, join(this.#home, name), { recursive: true, filter });
     symlinkSync(resolve("node_modules"), join(this.#home, "node_modules"));
-    // Node and Bun find the package of this folder by its name; for Deno, it is installed elsewhere
-    // in real life.
+    // Node and Bun find the package of this folder by its name; for Deno, a user installs it
+    // elsewhere.
     const manifest = JSON.parse(readFileSync("deno.json", "utf8"));
     manifest.imports = {
       ...manifest.imports,
@@ -166,7 +166,7 @@ export class PageRun {
     writeFileSync(join(this.#home, "b.key"), key);
   }
 
-  /** Every provider as the stand-in. */
+  /** Replaces every provider with the stand-in. */
   async #toRunnable(text: string): Promise<string> {
     return withUpstream(await this.#ports.replaceIn(text), this.#provider.url);
   }
@@ -187,13 +187,13 @@ export class PageRun {
     };
   }
 
-  /** Runs a script of bash in the folder, and fails with its output where it fails. */
+  /** Runs a bash script in the folder. Fails with its output if the script fails. */
   async #shell(script: string): Promise<string> {
     const child = spawn("bash", ["-c", `${PRELUDE}\n${script}\n`], {
       cwd: this.#home,
       env: this.#environment(),
       stdio: ["ignore", "pipe", "pipe"],
-      detached: true, // in a group of its own, which can be ended as a whole
+      detached: true, // in a separate process group, which can be stopped as a whole
     });
     const timer = setTimeout(
       () => process.kill(-(child.pid ?? assert.fail("no shell")), "SIGKILL"),
@@ -209,7 +209,10 @@ export class PageRun {
     return output;
   }
 
-  /** @param block Passes `sallyport check`, and is what serves from now on if it says so */
+  /**
+   * @param block A configuration that must pass `sallyport check`; if it says so, it is served from
+   * now on
+   */
   async check({ text }: Block): Promise<void> {
     const isWhole = /^(?:\s|\/\/.*\n)*\{/.test(text);
     const provider = /^\s*"providers"/m.test(text)
@@ -217,7 +220,7 @@ export class PageRun {
       : '"providers": { "a": { "upstream": "openai" } },';
     const file = join(this.#home, "checked.jsonc");
     writeFileSync(file, isWhole ? text : `{ ${provider}\n${text}\n}`);
-    // What a configuration of its own would have: a key, and a file of keys that somebody has made.
+    // The parts that a complete configuration would have: a key, and a file of keys.
     const keys = text.includes('"keys"') ? "" : "SALLYPORT_KEYS=0123456789-secret-key ";
     if (/"keys": \{ "file"/.test(text)) {
       await this.#shell("sallyport keys create --config checked.jsonc >/dev/null");
@@ -226,14 +229,14 @@ export class PageRun {
     if (text.startsWith("// gateway.jsonc")) await this.#configure(text);
   }
 
-  /** @param block Runs to its end without a failure; what it serves goes on */
+  /** @param block Must run without a failure; servers that it starts keep running */
   async runShell({ text }: Block): Promise<void> {
     const commands = toCommands(await this.#ports.replaceIn(text)).map(toServing);
     if (!commands.some((command) => command.startsWith("serve_beside"))) await this.#serveFor(text);
     await this.#shell(`${commands.join("\n")}\nexport -p >.variables`);
   }
 
-  /** @param block Ends without a failure, or answers calls */
+  /** @param block A module that must end without a failure, or answer calls */
   async runModule({ text, language, words, line }: Block, later: readonly Block[]): Promise<void> {
     const [, name] = /^\/\/ ([\w.-]+\.[cm]?[jt]s)\b/.exec(text) ?? [];
     if (name !== undefined) {
@@ -255,7 +258,7 @@ export class PageRun {
     await this.#shell(command);
   }
 
-  /** Starts the gateway where a block speaks to it and nothing serves yet. */
+  /** Starts the gateway if a block calls it and none runs. */
   async #serveFor(text: string): Promise<void> {
     if (
       !/localhost:878\d|127\.0\.0\.1:878\d/.test(text) || existsSync(join(this.#home, ".server"))
@@ -263,9 +266,7 @@ export class PageRun {
     await this.#shell("serve_beside sallyport serve --config gateway.jsonc");
   }
 
-  /**
-   * A module that serves: is it there, and does the gateway answer in it, wherever it is mounted?
-   */
+  /** Checks that a module serves, and that the gateway in it answers wherever it is mounted. */
   async #callServer(command: string, text: string): Promise<void> {
     await this.#shell("end_server");
     const named = text.match(PORTS)?.[0];

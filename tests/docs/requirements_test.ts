@@ -1,6 +1,6 @@
 /**
- * The Debian packages that tests need: named in one way everywhere, and told at the end of a run
- * where one is missing.
+ * The Debian packages that tests need: their names are the same everywhere, and the end of a run
+ * names missing ones.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -17,7 +17,7 @@ import { DEBIAN_PACKAGES } from "../support/requires.ts";
 const node = findRuntimes().find(({ kind, runsTypeScript }) => kind === "node" && runsTypeScript) ??
   assert.fail();
 
-/** Whether a test that needs Caddy may run, where no program can be found. */
+/** Result of a test that needs Caddy, on a machine without any program. */
 function ask(ci: string): string {
   const url = pathToFileURL(resolve("tests", "support", "requires.ts"));
   const script =
@@ -44,14 +44,14 @@ describe("the packages that tests need", () => {
     assert.deepEqual(named.sort(), DEBIAN_PACKAGES);
   });
 
-  it("may be missing on a machine of somebody's own, and not in CI", () => {
+  it("can be missing on a developer's machine, but not in CI", () => {
     assert.equal(ask(""), "false false");
     assert.equal(ask("true"), "true false");
   });
 });
 
 describe("the end of a run", () => {
-  it("counts what was skipped by its reason, and says how to install what is missing", () => {
+  it("counts skipped tests by reason, and prints the command that installs missing packages", () => {
     const redis = "a connection to Redis (skipped: needs the Debian packages redis-server)";
     const both = "it works (skipped: needs the Debian packages caddy redis-server)";
     const text = describeSkipped(

@@ -1,4 +1,4 @@
-/** The runner of tests: what a test process leaves behind ends with it. */
+/** The runner of tests: the child processes of a test process end with it. */
 // runtimes: once
 import assert from "node:assert/strict";
 import process from "node:process";
@@ -7,7 +7,7 @@ import { run } from "../../scripts/test/run_task.ts";
 import { isRunning } from "../support/program.ts";
 import { until } from "../support/until.ts";
 
-/** Starts a program that says its id, holds its parent's output open, and outlives it. */
+/** Starts a program that prints its id, keeps its parent's output open, and outlives it. */
 const STARTS_ANOTHER = `
   const { spawn } = require("node:child_process");
   const child = spawn(process.execPath, ["-e", "setInterval(() => {}, 1000)"], { stdio: "inherit" });
@@ -15,7 +15,7 @@ const STARTS_ANOTHER = `
 `;
 
 describe("a process of tests", () => {
-  it("ends with all that it has started", async () => {
+  it("ends with all of its child processes", async () => {
     const { code, output } = await run(process.execPath, [
       "-e",
       `${STARTS_ANOTHER} setTimeout(process.exit, 100, 3);`,
@@ -24,7 +24,7 @@ describe("a process of tests", () => {
     await until(() => !isRunning(Number(output)), "the other has ended");
   });
 
-  it("is ended with all that it has started when it takes too long", async () => {
+  it("is killed with all of its child processes after a timeout", async () => {
     const { code, output } = await run(process.execPath, ["-e", STARTS_ANOTHER], {}, false, 2000);
     assert.equal(code, 1);
     await until(() => !isRunning(Number(output)), "the other has ended");

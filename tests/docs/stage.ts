@@ -1,6 +1,6 @@
 /**
- * The place in which a page is run: a stand-in for every provider, free ports, the programs that
- * its commands name.
+ * The environment in which a page runs: a stand-in for every provider, free ports, and the programs
+ * of its commands.
  */
 import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -15,7 +15,7 @@ import {
   startProvider,
 } from "../support/provider.ts";
 
-/** Variables in which pages expect a key at a provider. */
+/** Variables from which pages read a provider's key. */
 const KEY_VARIABLES = ["OPENAI_API_KEY", "GROQ_API_KEY", "SALLYPORT_UPSTREAM_KEY"];
 
 const STOP = chunk(null, "stop");
@@ -27,8 +27,8 @@ const USAGE = `data: ${
 }\n\n`;
 
 /**
- * A provider that has every model and says the same of all; a long answer is told until its caller
- * leaves.
+ * A provider that has every model and gives the same answer for all. A long answer continues until
+ * its caller leaves.
  */
 export async function startStandIn(): Promise<Provider> {
   return await startProvider((response, { method, body }) => {
@@ -48,7 +48,7 @@ export async function startStandIn(): Promise<Provider> {
   });
 }
 
-/** What a collector is sent is no JSON. */
+/** Exporters send data to a collector that is not JSON. */
 function readJson(text: string): { stream?: unknown; messages?: { content?: unknown }[] } {
   try {
     return JSON.parse(text);
@@ -57,12 +57,12 @@ function readJson(text: string): { stream?: unknown; messages?: { content?: unkn
   }
 }
 
-/** Free ports in place of those that a page names, the same one throughout the page. */
+/** Free ports for the ports in a page, the same throughout the page. */
 export class FreePorts {
   readonly #pattern: RegExp;
   readonly #ports = new Map<string, string>();
 
-  /** @param pattern Which numbers are ports, with the flag `g` */
+  /** @param pattern The numbers that are ports, with the flag `g` */
   constructor(pattern: RegExp) {
     this.#pattern = pattern;
   }
@@ -75,7 +75,7 @@ export class FreePorts {
     this.#ports.set(port, own);
   }
 
-  /** @param text What a page says */
+  /** @param text Text of a page */
   async replaceIn(text: string): Promise<string> {
     for (const port of text.match(this.#pattern) ?? []) {
       if (!this.#ports.has(port)) this.#ports.set(port, String(await freePort()));
@@ -84,12 +84,12 @@ export class FreePorts {
   }
 }
 
-/** Every `upstream` of a configuration or a program as this one. */
+/** Replaces every `upstream` of a configuration or a program with this one. */
 export function withUpstream(text: string, url: string): string {
   return text.replace(/("?upstream"?: *)(?:"[^"]*"|\[[^\]]*\])/g, `$1"${url}"`);
 }
 
-/** The environment of this process without settings of the gateway's, with keys at providers. */
+/** The environment of this process without the gateway's settings, with keys for providers. */
 export function callersEnvironment(): Record<string, string> {
   const own = Object.entries(cleanEnvironment()).filter((pair): pair is [string, string] =>
     pair[1] !== undefined
@@ -101,7 +101,7 @@ export function callersEnvironment(): Record<string, string> {
 }
 
 /**
- * Writes a program of the shell.
+ * Writes a shell script.
  *
  * @param file Its path
  * @param script Its lines
@@ -112,10 +112,10 @@ export function writeProgram(file: string, script: string): void {
 }
 
 /**
- * `deno`, `bun`, the newest `node`, and `sallyport` as it is when it is installed.
+ * Writes `deno`, `bun`, the newest `node`, and `sallyport` as if it were installed.
  *
- * @param folder Takes them
- * @param oneFile What `sallyport` runs
+ * @param folder The folder of the programs
+ * @param oneFile The file that `sallyport` runs
  */
 export function writePrograms(folder: string, oneFile: string): void {
   mkdirSync(folder);

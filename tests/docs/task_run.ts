@@ -1,17 +1,17 @@
 /**
- * A page by task, performed as its reader does it: in an empty folder, files are written as they
- * are printed, commands typed one after another into one shell, and what the page says is seen has
- * to be seen. Nothing else is done.
+ * A task page, performed as its reader does it in an empty folder: files are written as printed,
+ * commands are typed one after another into one shell, and the printed output must appear. Nothing
+ * else is done.
  *
- * - `sh`: typed. The shell ends at the first command that fails. Behind a command that stays in the
- *   background (`&`) the next one is typed once it has said that it is ready, as a reader would
- *   wait for it.
- * - `text`: each line of it stands in the output of the block before, in this order; `…` stands for
+ * - `sh`: typed. The shell ends at the first command that fails. After a command that stays in the
+ *   background (`&`), the next one is typed once the program reports that it is ready, as a reader
+ *   would wait.
+ * - `text`: each line must appear in the output of the previous block, in this order; `…` matches
  *   anything.
  * - any other block begins with a comment that names its file.
  *
- * Ports are replaced by free ones and providers by a stand-in. `npm install` links what the
- * checkout has installed, and `npx wrangler` is the one of the checkout.
+ * Ports are replaced by free ones and providers by a stand-in. `npm install` links the packages of
+ * the checkout, and `npx wrangler` runs the one of the checkout.
  */
 import assert from "node:assert/strict";
 import { type ChildProcessByStdio, spawn } from "node:child_process";
@@ -42,16 +42,15 @@ import {
 } from "./stage.ts";
 
 const PORTS = /\b(?:3000|3128|6379|8080|8443|87[89]\d|9000)\b/g;
-/** A chunk of commands that takes longer is stuck. Milliseconds. */
+/** A chunk of commands that runs longer is stuck. Milliseconds. */
 const CHUNK_MS = 60_000;
 /**
- * How long what has to be seen may take when the commands have ended, since programs in the
- * background say it too.
+ * The longest wait for expected output after the commands have ended, since programs in the
+ * background print it too. Milliseconds.
  */
 const SEEN_MS = 10_000;
 /**
- * What programs say when they are ready: Sallyport and the pages' own, Redis, nginx, Squid,
- * wrangler.
+ * Messages of programs that are ready: Sallyport and the pages' own, Redis, nginx, Squid, wrangler.
  */
 const READY =
   /listening on|Ready to accept connections|start worker processes|Accepting HTTP Socket connections|Ready on http/g;
@@ -72,8 +71,8 @@ export function packagesOf(page: string): DebianPackage[] {
 }
 
 /**
- * Commands up to the next one that goes on in the background, or that writes a configuration, that
- * one included.
+ * Splits commands into chunks. Each chunk ends with a command that stays in the background, or that
+ * writes a configuration.
  */
 function toChunks(text: string): string[] {
   return text.split(/(?<=[^&]&(?: \w+=\$!)?\n|^sallyport init .*\n)/m).filter((chunk) =>
@@ -82,8 +81,8 @@ function toChunks(text: string): string[] {
 }
 
 /**
- * Lines in their order, with anything between them. A mere number, such as a status, is a whole
- * line.
+ * A pattern for lines in order, with anything between them. A line with only a number, such as a
+ * status, must match a whole line.
  */
 function toPattern(text: string): RegExp {
   const escape = (part: string) =>
@@ -98,8 +97,8 @@ function toPattern(text: string): RegExp {
  * Performs a page.
  *
  * @param page Its path
- * @param tell Told of what is written, typed and seen
- * @throws What failed, with the place of its block
+ * @param tell Called with each file, command and output
+ * @throws The failure, with the place of its block
  */
 export async function performTask(
   page: string,
@@ -117,7 +116,7 @@ export async function performTask(
   }
 }
 
-/** A page that is performed. */
+/** A task page while it is performed. */
 class TaskRun {
   readonly #folder = makeFolder();
   readonly #home: string;
@@ -125,13 +124,13 @@ class TaskRun {
   readonly #tell: (text: string) => void;
   #provider!: Provider; // set by open
   #shell!: ChildProcessByStdio<Writable, null, null>; // set by open
-  /** What the shell and its programs have said so far; {@link #listen} reads on. */
+  /** The output of the shell and its programs so far; {@link #listen} reads more. */
   #output = "";
-  /** Where the output of the last block of commands begins. */
+  /** The start of the output of the last block of commands. */
   #start = 0;
   /**
-   * Whether a command has gone on in the background: it may still say something when those behind
-   * it have ended.
+   * True if a command is running in the background: it can still print after the later commands
+   * have ended.
    */
   #hasBackground = false;
 
@@ -143,33 +142,34 @@ class TaskRun {
   /**
    * Makes the folder and starts the shell.
    *
-   * @param tell Told of what is written, typed and seen
+   * @param tell Called with each file, command and output
    */
   static async open(tell: (text: string) => void = () => {}): Promise<TaskRun> {
     const run = new TaskRun(tell);
     run.#provider = await startStandIn();
-    chmodSync(run.#folder.path, 0o755); // a server that root starts becomes another user, who reads here
+    // a server that root starts changes to another user, which reads here
+    chmodSync(run.#folder.path, 0o755);
     mkdirSync(run.#home);
     run.#writePrograms();
     run.#startShell();
     return run;
   }
 
-  /** Ends what still runs, and removes the folder. */
+  /** Stops the remaining programs, and removes the folder. */
   async close(): Promise<void> {
     this.#listen(0);
     const ended = new Promise((settle) => this.#shell.once("close", settle));
     try {
       process.kill(-(this.#shell.pid ?? assert.fail("no shell")), "SIGKILL");
     } catch {
-      // Nothing is left of it.
+      // The process group has already ended.
     }
     if (!this.#isOver()) await ended;
     await this.#provider.close();
     this.#folder.remove();
   }
 
-  /** @param block Written, typed or seen */
+  /** @param block The block to write, type or compare */
   async perform(block: Block): Promise<void> {
     const { language, text } = block;
     if (language === "text") return await this.#see(text);
@@ -198,12 +198,13 @@ done`,
 export WRANGLER_SEND_METRICS=false
 exec node "${resolve("node_modules", "wrangler", "bin", "wrangler.js")}" "$@"`,
     );
-    // At a terminal curl shows no progress of short answers; into a pipe it does.
+    // At a terminal curl shows no progress for short answers; into a pipe it does.
     writeFileSync(join(this.#folder.path, ".curlrc"), "silent\nshow-error\nmax-time = 20\n");
   }
 
   #startShell(): void {
-    const said = openSync(join(this.#folder.path, "said"), "a"); // a terminal's stand-in: all of them append to it
+    // replaces a terminal: all programs append to it
+    const said = openSync(join(this.#folder.path, "said"), "a");
     this.#shell = spawn("bash", ["--noprofile", "--norc"], {
       cwd: this.#home,
       env: {
@@ -212,14 +213,14 @@ exec node "${resolve("node_modules", "wrangler", "bin", "wrangler.js")}" "$@"`,
         PATH: `${join(this.#folder.path, "bin")}:${process.env.PATH}:/usr/sbin`,
       },
       stdio: ["pipe", said, said],
-      detached: true, // in a group of its own, which can be ended as a whole
+      detached: true, // in a separate process group, which can be stopped as a whole
     }) as ChildProcessByStdio<Writable, null, null>; // as stdio says
     closeSync(said);
-    this.#shell.stdin.on("error", () => {}); // it has ended, which is told otherwise
+    this.#shell.stdin.on("error", () => {}); // it has ended, which is reported elsewhere
     this.#shell.stdin.write("set -eu -o pipefail\n");
   }
 
-  /** Reads what was said meanwhile, and returns all of it from a place on. */
+  /** Reads new output, and returns everything from a position on. */
   #listen(from: number): string {
     const output = readFileSync(join(this.#folder.path, "said"), "utf8");
     this.#tell(output.slice(this.#output.length).replaceAll(`\n${END_OF_CHUNK}\n`, ""));
@@ -245,7 +246,7 @@ exec node "${resolve("node_modules", "wrangler", "bin", "wrangler.js")}" "$@"`,
     const said = () => this.#listen(from);
     const file = join(this.#folder.path, "typed.sh");
     writeFileSync(file, chunk);
-    // Commands read nothing of what is typed after them.
+    // Commands do not read the lines that are typed after them.
     this.#shell.stdin.write(`. '${file}' </dev/null; printf '\\n%s\\n' ${END_OF_CHUNK}\n`);
     await until(
       () => said().includes(END_OF_CHUNK) || this.#isOver(),
@@ -256,14 +257,15 @@ exec node "${resolve("node_modules", "wrangler", "bin", "wrangler.js")}" "$@"`,
     if (/&\s*$/m.test(chunk)) this.#hasBackground = true;
     const background = /(?: >([\w.]+))? &(?: \w+=\$!)?\n$/.exec(chunk);
     if (background !== null) {
-      const log = background[1] && join(this.#home, background[1]); // what it says into a file is read there
+      // if its output goes to a file, it is read there
+      const log = background[1] && join(this.#home, background[1]);
       const word = () => said() + (log && existsSync(log) ? readFileSync(log, "utf8") : "");
       await until(() => word().match(READY) !== null, `word that it is ready:\n${chunk}`, CHUNK_MS);
     }
     if (chunk.includes("sallyport init")) await this.#adopt("gateway.jsonc");
   }
 
-  /** A configuration that a command has written, with this page's ports and the stand-in. */
+  /** Replaces the ports and providers in a configuration that a command has written. */
   async #adopt(name: string): Promise<void> {
     const text = readFileSync(join(this.#home, name), "utf8");
     writeFileSync(

@@ -1,6 +1,6 @@
 /**
- * Every page of `docs/tasks/` is performed by typing only what it says, and its reader sees what it
- * shows.
+ * Every page of `docs/tasks/` is performed by typing only its commands, and its printed output
+ * appears.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -18,7 +18,7 @@ describe("the task of", () => {
   }
 });
 
-describe("a page by task", () => {
+describe("a task page", () => {
   const perform = async (text: string) => {
     const folder = makeFolder();
     try {
@@ -30,7 +30,7 @@ describe("a page by task", () => {
     }
   };
 
-  it("is performed in one shell, on what it has written", async () => {
+  it("is performed in one shell, with the files that it has written", async () => {
     await perform(
       "```js\n// a.mjs\nconsole.log('listening on port 8787', process.argv[2]);\n```\n" +
         '```sh\ngreet() { node a.mjs "$1"; }\n```\n```sh\ngreet one &\ngreet two\n```\n' +
@@ -38,7 +38,7 @@ describe("a page by task", () => {
     );
   });
 
-  it("fails where a command fails, where something else is seen, and where a file has no name", async () => {
+  it("fails if a command fails, if the output differs, and if a file has no name", async () => {
     await assert.rejects(
       perform("```sh\ntrue\n```\n```sh\ntrue\nfalse\ntrue\n```\n"),
       /page\.md:4: A command failed/,

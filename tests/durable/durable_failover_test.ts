@@ -1,7 +1,7 @@
 /**
- * A failover of Redis while a durable stream runs, seen by callers of real programs: the first one
- * notices nothing, and nobody gets bytes twice, in another order, or a part that looks like the
- * whole.
+ * A failover of Redis during a durable stream, seen by callers of real programs: the first caller
+ * notices nothing, and no caller gets bytes twice, in a different order, or a part that looks like
+ * the whole.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -27,13 +27,13 @@ const HEADERS = {
 const WORDS = Array.from({ length: 40 }, (_, index) => `word-${index}`);
 const PIECES = [...WORDS.map((word) => chunk(word)), stream()];
 const WHOLE = PIECES.join("");
-/** How long a fleet may take to recover, and a lost recording to be closed. Milliseconds. */
+/** The longest time for a fleet to recover, and for a lost recording to be closed. Milliseconds. */
 const RECOVERY_MS = 40_000;
 
-/** Name of the calls that show that a gateway has found Redis. */
+/** Name of the calls that prove that a gateway has found Redis. */
 const READY = "ready";
 
-/** Two gateways, and what they share. */
+/** Two gateways, and their shared servers. */
 interface Scene {
   readonly sentinels: SentinelFleet;
   readonly near: string;
@@ -108,14 +108,14 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
   }
 
   for (const kind of ["planned", "unplanned"] as const) {
-    it(`goes on for its caller, and ends for others as it must: ${kind}`, async () => {
+    it(`continues for its caller, and ends correctly for others: ${kind}`, async () => {
       const { sentinels, near, far } = await start(kind);
       const [primary, replica] = sentinels.servers;
       const first = call(near, kind);
       await until(() => answers.has(kind), "the call is made");
       const [answer = assert.fail()] = answers.get(kind) ?? [];
       let sent = 0;
-      /** Sends events, each once the first caller has the one before. */
+      /** Sends events, each one after the first caller has received the previous one. */
       const send = async (to: number) => {
         for (; sent < to; sent++) {
           answer.write(PIECES[sent]);
@@ -152,7 +152,7 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
       assert.equal(first.text, WHOLE);
       const judge = async (reading: Reading, from: number): Promise<Verdict> => {
         const [end, head] = await Promise.all([reading.over, reading.head]);
-        // The recording was given up: that is a clear end, too.
+        // The recording was given up, which is also a clear end.
         if (head?.statusCode === 410 || head?.statusCode === 404) {
           return { is: "told", code: `${head.statusCode}` };
         }
@@ -184,7 +184,7 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
     });
   }
 
-  it("loses no recording and makes no call again when the failover is planned", async () => {
+  it("loses no recording and repeats no call when the failover is planned", async () => {
     const { sentinels, near, far } = await start("many");
     const finish = (name: string, from = 1) =>
       answers.get(name)?.[0]?.end(PIECES.slice(from).join(""));
@@ -207,7 +207,7 @@ withRedis.describe("a durable stream during a failover of Redis", () => {
       "all readers have the first event",
       RECOVERY_MS,
     );
-    // Calls that begin while the Sentinels agree: every second one ends before they do.
+    // Calls that begin while the Sentinels agree. Every second call ends before they do.
     let isOver = false;
     const failover = sentinels.failOver().then(() => isOver = true);
     for (let count = 0; count < 40 && (!isOver || count < 10); count++) {

@@ -1,6 +1,6 @@
 /**
- * Durable exchanges at a fault: what each of their readers gets, and what the next call by the same
- * name does.
+ * Durable exchanges during faults: the results of their readers, and of the next call with the same
+ * name.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -44,7 +44,7 @@ describe("a durable exchange at a fault", () => {
     slow.isStalled = true;
     world.store.setFault(0, "full");
     await send(world, 20_000);
-    await world.clock.pass(25); // it is given up
+    await world.clock.pass(25); // the recording is given up
     await send(world, 1000);
     assert.equal(fast.length, 21_000);
     slow.leave("left");
@@ -53,12 +53,12 @@ describe("a durable exchange at a fault", () => {
     await finish(world);
   });
 
-  it("gives readers that have more of it than the store the whole event that says that it was lost", async () => {
+  it("sends readers that are ahead of the store the complete event for a lost recording", async () => {
     const world = new World();
     const first = await begin(world);
     await send(world, 1000);
     await world.clock.pass(25);
-    await send(world, 77); // which the store does not get
+    await send(world, 77); // the store does not receive these bytes
     assert.equal(first.length, 1077);
     world.kill(0);
     void world.resume(1, first);
@@ -75,14 +75,14 @@ describe("a durable exchange at a fault", () => {
     );
   });
 
-  it("is not attached to once it was given up, and frees its name when no reader needs the store", async () => {
+  it("cannot be attached to once it was given up, and frees its name when no reader needs the store", async () => {
     const world = new World();
     const slow = await begin(world);
     slow.isStalled = true;
     await send(world, 10);
     await send(world, 20_000);
     await world.clock.pass(25);
-    await send(world, 30_000); // more than is recorded
+    await send(world, 30_000); // more than can be recorded
     await assert.rejects(
       world.gateway(0).attach(slow.id, { keys: KEYS, offset: 0, writeStallMs: 1000 }),
       (error) => GatewayError.is(error) && error.code === "exchange_expired",
@@ -98,7 +98,7 @@ describe("a durable exchange at a fault", () => {
     await finish(world);
   });
 
-  it("waits no longer for an answer than its caller", async () => {
+  it("does not wait longer for an answer than its caller", async () => {
     const world = new World();
     void world.call(0, "the-name", LONG);
     await quiet();
@@ -121,7 +121,7 @@ describe("a durable exchange at a fault", () => {
     await finish(world);
   });
 
-  it("is discarded when it can't be closed for the gateway that died", async () => {
+  it("is discarded if it cannot be closed for a gateway that died", async () => {
     const world = new World();
     const first = await begin(world);
     await send(world, 1000);
@@ -152,13 +152,13 @@ describe("a durable exchange at a fault", () => {
     assert.equal(slow.end_, "ended");
   });
 
-  it("goes on while somebody at another gateway waits for it, however short it lingers", async () => {
+  it("continues while a reader at another gateway waits for it, even with a short linger time", async () => {
     const world = new World();
     const first = await begin(world, 40);
     await send(world, 100);
     await world.clock.pass(25);
     void world.resume(1, first);
-    await world.clock.pass(60_000); // a provider that thinks
+    await world.clock.pass(60_000); // a provider that thinks for a long time
     await send(world, 100);
     await world.clock.pass(25);
     assert.equal(world.callers.at(-1)?.length, 200);
@@ -166,7 +166,7 @@ describe("a durable exchange at a fault", () => {
     assert.equal(world.callers.at(-1)?.end_, "ended");
   });
 
-  it("is stopped by any request that finds it before its call has begun", async () => {
+  it("can be stopped by any request that finds it before its call has begun", async () => {
     const world = new World();
     void world.call(0, "the-name", LONG);
     void world.call(0, "the-name", LONG);
@@ -181,10 +181,10 @@ describe("a durable exchange at a fault", () => {
     await finish(world);
   });
 
-  it("is stopped at its gateway also when it is not recorded any more, and not described", async () => {
+  it("can be stopped at its gateway even if it is no longer recorded or described", async () => {
     const world = new World();
     const { id } = await begin(world);
-    await send(world, 50_000); // more than is recorded
+    await send(world, 50_000); // more than can be recorded
     await assert.rejects(
       world.gateway(0).describe(id, KEYS),
       (error) => GatewayError.is(error) && error.code === "exchange_expired",
@@ -194,7 +194,7 @@ describe("a durable exchange at a fault", () => {
     await finish(world);
   });
 
-  it("is what a retry by body gets for ten minutes from its begin", async () => {
+  it("is returned to a retry by body for ten minutes from its start", async () => {
     const clock = new FakeClock();
     const store = new MemoryRecordings({ clock, maxBytes: 100_000 });
     const durable = new DurableExchanges({ store, clock, toScanner: () => undefined });
@@ -220,7 +220,7 @@ describe("a durable exchange at a fault", () => {
     assert.ok("recording" in await ask(true), "a call of its own");
   });
 
-  it("leaves nothing in memory, and no more ids than there is room for", async () => {
+  it("leaves nothing in memory, and at most the allowed number of ids", async () => {
     const clock = new FakeClock();
     const store = new MemoryRecordings({ clock, maxBytes: 150_000 });
     const facts = {

@@ -1,6 +1,6 @@
 /**
- * Durable exchanges of gateways that share a Redis: what one of them records, another reads,
- * repeats, stops and closes.
+ * Durable exchanges of gateways that share a Redis: any of them can read, repeat, stop and close
+ * the recordings of another.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -19,12 +19,12 @@ import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 
 const KEY = "0123456789-fleet-key";
-/** The stream that the provider sends in pieces. */
+/** A stream that the provider sends in pieces. */
 const WHOLE = stream(...Array.from({ length: 30 }, (_, index) => `word-${index}`));
 const ofChunks = (length: number) =>
   stream(...Array.from({ length }, (_, index) => `word-${index} ${"x".repeat(100_000)}`));
 const LARGE = ofChunks(60);
-/** A stream that is larger than what lies between a gateway and a caller that does not read. */
+/** A stream that is larger than the buffers between a gateway and a caller that does not read. */
 const HUGE = ofChunks(240);
 
 interface Member {
@@ -153,7 +153,7 @@ withRedis.describe("durable exchanges of a fleet", () => {
     near = await start();
   });
 
-  it("goes on for the first caller while Redis stands still, and for others when it is back", async () => {
+  it("continues for the first caller while Redis is frozen, and for others when it answers again", async () => {
     const first = await call(near, "four");
     const reader = first.body?.getReader() ?? assert.fail("no body");
     const other = readAll(await resume(far, addressOf(first)));
@@ -205,8 +205,7 @@ withRedis.describe("durable exchanges of a fleet", () => {
       headers: huge,
     });
     assert.equal((await first.text()).length, HUGE.length);
-    // One that has read nothing: what a system keeps for a connection grows with what is read of
-    // it.
+    // A connection that has read nothing: the system's buffers for a connection grow as it is read.
     const reader = new Reading(url + addressOf(first), { headers });
     reader.pause();
     assert.equal((await reader.head)?.statusCode, 200);
@@ -217,7 +216,7 @@ withRedis.describe("durable exchanges of a fleet", () => {
     assert.equal(await reader.over, "broken", `${reader.length} of ${HUGE.length} bytes`);
   });
 
-  it("is nowhere in Redis in the clear", async () => {
+  it("is nowhere in Redis in plain text", async () => {
     const first = await call(near, "a-name-of-a-call");
     open[0]?.end(WHOLE.slice(chunk("word-0").length));
     assert.equal(await first.text(), WHOLE);
@@ -259,14 +258,14 @@ withRedis.describe("durable exchanges of a fleet", () => {
   });
 });
 
-/** Returns all texts of an answer of Redis, byte by byte. */
+/** Returns all texts in an answer of Redis, byte by byte. */
 function latin1(answer: unknown): string {
   if (Array.isArray(answer)) return answer.map(latin1).join(" ");
   return Buffer.isBuffer(answer) ? answer.toString("latin1") : String(answer);
 }
 
 /**
- * Reads an answer that may break off. @returns What came, and whether it ended as a whole one does
+ * Reads an answer that can break off. @returns The received text, and true if it ended completely
  */
 async function readAll(
   answer: Response,
@@ -283,7 +282,7 @@ async function readAll(
   return { text, hasEnd: true };
 }
 
-/** Reads a stream up to so many bytes. */
+/** Reads a stream up to a number of bytes. */
 async function readTo(
   reader: ReadableStreamDefaultReader<Uint8Array>,
   length: number,

@@ -1,9 +1,9 @@
 /**
- * A thousand durable streams in Redis: what they take there and here, and that nothing remains of
- * them.
+ * A thousand durable streams in Redis: their memory there and in the gateway, and that none of it
+ * remains.
  */
 // runtimes: once
-// It reads `memoryUsage`, and so has a process of its own.
+// It reads `memoryUsage`, so it has a separate process.
 import assert from "node:assert/strict";
 import { afterAll, beforeAll } from "@std/testing/bdd";
 import { Redis } from "ioredis";
@@ -21,7 +21,7 @@ import {
 } from "./many_streams.ts";
 import { RedisRecordingsFleet, TOMBSTONE_MS } from "./recordings_redis.ts";
 
-/** Bytes that Redis takes for one of ciphertext: it allocates memory in steps. */
+/** Bytes in Redis for each byte of ciphertext: it allocates memory in steps. */
 const REDIS_SHARE = 1.5;
 
 withRedis.describe("a thousand durable streams in Redis", () => {
@@ -68,7 +68,7 @@ withRedis.describe("a thousand durable streams in Redis", () => {
         kept < STREAMS * (REDIS_SHARE * WHOLE.length + RECORDING_BYTES),
         `${kept} bytes while they are kept`,
       );
-      // What a failover can lose is kept here too, for ten seconds.
+      // For ten seconds the gateway also keeps the entries that a failover could lose.
       await fleet.pass(14_000);
       const here = await readMemory() - beforeHere;
       assert.ok(here < NOISE_BYTES, `${here} bytes here, while Redis keeps them`);

@@ -1,9 +1,9 @@
 /**
- * A thousand durable streams in memory: what they take while they run and are kept, and that
- * nothing remains of them.
+ * A thousand durable streams in memory: their memory while they run and while they are stored, and
+ * that none of it remains.
  */
 // runtimes: bun, node
-// It reads `memoryUsage`, and so has a process of its own.
+// It reads `memoryUsage`, so it has a separate process.
 import assert from "node:assert/strict";
 import process from "node:process";
 import { describe } from "@std/testing/bdd";
@@ -24,21 +24,24 @@ import {
 import { MovedClock, settle } from "./recording_places.ts";
 import { claimOf, endOf, freshName, NotedHolder, write } from "./recording_store_suite.ts";
 
-/** Memory of an open exchange with its web objects, beside what its store counts. Bytes. */
+/**
+ * Memory of an open exchange with its web objects, in addition to the bytes that its store counts.
+ */
 const EXCHANGE_BYTES = 40_000;
 
 /**
- * Counted for a recording beside its ciphertext: also what the runtime adds to the process. Bytes.
+ * Counted for a recording in addition to its ciphertext, including the runtime's own overhead.
+ * Bytes.
  */
 const COUNTED_BYTES = 8192;
 
 describe("a thousand durable streams in memory", () => {
-  it.large("take what their store counts, within its bound, and nothing when their time is over", async () => {
+  it.large("use the memory that their store counts, within its bound, and none when their time is over", async () => {
     const clock = new MovedClock();
     const store = new MemoryRecordings({ clock, maxBytes: 64_000_000 });
     const streams = new Streams(store, clock);
     const stored = () => store.running.length === 0;
-    /** @returns Bytes in use while expired ones are known */
+    /** @returns Bytes in use while expired recordings are still known */
     const expire = async () => {
       await clock.pass(KEEP_MS);
       assert.ok(store.bytes <= store.size * 1024, `${store.bytes} bytes of expired ones`);
@@ -86,7 +89,7 @@ describe("a thousand durable streams in memory", () => {
 });
 
 describe("tiny recordings in memory", () => {
-  it.large("make the process no larger than what their store counts", async () => {
+  it.large("use no more memory of the process than their store counts", async () => {
     const store = new MemoryRecordings({ clock: new MovedClock(), maxBytes: 1e9 });
     const record = async (times: number) => {
       for (let number = 0; number < times; number++) {

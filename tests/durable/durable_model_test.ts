@@ -1,7 +1,7 @@
 /**
  * Durable exchanges of two gateways over a store that fails, in any order of calls, retries,
- * readers that come, go and stand still, stops, and gateways that die: no reader sees bytes twice
- * or in another order, and none that looks complete is not.
+ * readers that join, leave and pause, stops, and gateways that die: no reader sees bytes twice or
+ * in a different order, and an answer that looks complete is complete.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -82,7 +82,7 @@ async function run(world: World, command: Command): Promise<void> {
 }
 
 describe("the model of durable exchanges", () => {
-  it.large("no reader sees bytes twice, in another order, or an end that is none", async () => {
+  it.large("no reader sees bytes twice, in a different order, or a false end", async () => {
     let ended = 0;
     const property = fc.asyncProperty(
       fc.array(commands, { minLength: 5, maxLength: 60 }),

@@ -1,4 +1,4 @@
-/** Durable exchanges while a gateway's configuration is read again, and while it is stopped. */
+/** Durable exchanges while a gateway reloads its configuration, and while it is stopped. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -31,7 +31,7 @@ interface Member {
   readonly url: string;
 }
 
-/** The provider, whose answers go on when a test says so, and a folder for configurations. */
+/** The provider, whose answers continue when a test says so, and a folder for configurations. */
 class Stage {
   readonly folder: string = mkdtempSync(join(tmpdir(), "sallyport-reload-"));
   /** Answers of each name, in the order of the calls. */
@@ -72,7 +72,7 @@ class Stage {
     return { program, url: await program.waitFor(/listening on (http:\S+)/) };
   }
 
-  /** Lets a gateway read its configuration again. */
+  /** Makes a gateway reload its configuration. */
   async reload({ program }: Member, ...config: Parameters<Stage["write"]>): Promise<void> {
     this.write(...config);
     const before = program.stderr().length;
@@ -98,7 +98,10 @@ class Stage {
     return new Reading(url + address, { method, headers: toHeaders(key) });
   }
 
-  /** Begins a call, until its caller has the first bytes. @returns The answer, and its address */
+  /**
+   * Starts a call, and waits until its caller has the first bytes. @returns The answer, and its
+   * address
+   */
   async begin(
     member: Member,
     name: string,
@@ -124,7 +127,7 @@ async function assertWhole(...readings: readonly Reading[]): Promise<void> {
   }
 }
 
-/** Resolves with what a reader learned. */
+/** Resolves with the verdict on a reading. */
 async function verdictOf(reading: Reading, from = 0) {
   const hasEnd = await reading.over === "ended";
   return judgeReading({ from, text: reading.text, hasEnd }, WHOLE);
@@ -138,7 +141,7 @@ describe("durable exchanges at a reload", () => {
   });
   afterEach(() => stage.close());
 
-  it("go on, are read and stopped, when their settings change and when these are removed", async () => {
+  it("continue, and can be read and stopped, when their settings change and when these are removed", async () => {
     stage.write(DURABLE);
     const member = await stage.serve();
     const { first, address } = await stage.begin(member, "one");
@@ -158,7 +161,7 @@ describe("durable exchanges at a reload", () => {
     await assertWhole(first, second, retry);
     assert.deepEqual(await verdictOf(third, 10), { is: "whole" });
     assert.equal(stage.answers.get("one")?.length, 1);
-    // A call is as any other now, and what was recorded can still be read.
+    // New calls are no longer recorded, and earlier recordings can still be read.
     const ordinary = stage.call(member, "one");
     assert.equal((await ordinary.head)?.headers.location, undefined);
     stage.finish("one", 1);
@@ -170,7 +173,7 @@ describe("durable exchanges at a reload", () => {
     assert.equal(stage.answers.get("one")?.length, 2);
   });
 
-  it("hold the place of their key under new limits, and free it at their end; a key that is gone reads nothing", async () => {
+  it("keep their concurrency slot under new limits, and free it at their end; a removed key cannot read", async () => {
     const key = (concurrency: number, more = {}) => ({
       keys: [{ id: "me", key: KEY, limits: { concurrency }, ...more }, {
         id: "other",
@@ -222,7 +225,7 @@ withRedis.describe("durable exchanges at a SIGTERM", () => {
     await redis.stop();
   });
 
-  it("end in time for all readers, or tell them; what others run is read on there; new calls are refused", async () => {
+  it("end in time for all readers, or report an error; exchanges of other gateways can still be read there; new calls are refused", async () => {
     stage.write(DURABLE, { redis: redis.url });
     const [near, far] = await Promise.all([stage.serve(), stage.serve()]);
     const ordinary = stage.call(near, "ordinary");
@@ -247,8 +250,7 @@ withRedis.describe("durable exchanges at a SIGTERM", () => {
     const all = [ofShort, ofLong, ofAlone, ofForeign].flatMap(({ near, far }) => [near, far]);
     await until(() => all.every(({ length }) => length === FIRST.length), "all have what is there");
     ofAlone.near.leave();
-    // The reader that was opened last takes its place in the list of open exchanges, before the
-    // calls that are read.
+    // The last reader comes before the calls that it reads in the list of open exchanges.
     const last = stage.resume(near, long.address);
     await until(() => last.length === FIRST.length, "it has what is there");
     stage.finish("ordinary");

@@ -1,4 +1,4 @@
-/** Shares of recordings: gateways that share a Redis leave room for each key. */
+/** Shares of the store: gateways that share a Redis leave room for the recordings of each key. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -54,7 +54,7 @@ withRedis.describe("recordings of gateways that share a Redis", () => {
     });
     folder = mkdtempSync(join(tmpdir(), "sallyport-shares-"));
   });
-  /** Starts gateways. @param settings Where their recordings are */
+  /** Starts gateways. @param settings The settings of the store */
   const start = async (settings: { readonly redis?: unknown }, files: readonly string[]) => {
     open = [];
     const config = {
@@ -70,7 +70,7 @@ withRedis.describe("recordings of gateways that share a Redis", () => {
     writeFileSync(join(folder, "gateway.json"), JSON.stringify(config));
     members = await Promise.all(files.map((file) => startMember(file)));
   };
-  /** Patient: a budget that does not answer in time refuses nothing. */
+  /** A long timeout: a budget that does not answer in time refuses nothing. */
   const shared = () => ({ redis: { url: redis.url, timeout: "2s" } });
   afterEach(async () => {
     for (const response of open) response.destroy();
@@ -95,7 +95,7 @@ withRedis.describe("recordings of gateways that share a Redis", () => {
       },
       body,
     });
-  /** Makes a call that is over. @returns Whether it was a replay */
+  /** Makes a call and waits for its end. @returns True if it was a replay */
   const call = async (id: string, name: string, at = 0) => {
     const answer = await post(id, name, { at });
     assert.equal(answer.status, 200, await answer.text());
@@ -103,7 +103,7 @@ withRedis.describe("recordings of gateways that share a Redis", () => {
   };
   const total = async () => Number(await raw.hget(SIZES, "total") ?? 0);
 
-  it("keep the answers of a key that holds less, and late ones of a key that fills Redis", async () => {
+  it("keep the answers of a key with a smaller share, and the latest answers of a key that fills Redis", async () => {
     await start(shared(), [ONE_FILE, ONE_FILE]);
     for (const [at, name] of NAMES.entries()) await call("careful", name, at);
     for (let number = 0; number < 100; number++) await call("greedy", String(number), number);
@@ -147,7 +147,7 @@ withRedis.describe("recordings of gateways that share a Redis", () => {
     for (const [at, name] of NAMES.entries()) {
       await until(async () => await call("careful", name, at + 1) === "true", "it is recorded");
     }
-    // What runs already is found although there is no room.
+    // A running exchange is found even if there is no room.
     const attached = Array.from(begun).slice(0, 2).map((name) =>
       post("greedy", name, { body: STREAM_BODY, at: 1 })
     );
@@ -172,11 +172,11 @@ withRedis.describe("recordings of gateways that share a Redis", () => {
       return answer.headers.get("idempotency-replayed") === "true";
     }, "there is room again");
   };
-  it("refuse a key whose calls fill Redis while they run, count each once, and take others", async () => {
+  it("refuse a key whose running calls fill Redis, count each once, and accept other keys", async () => {
     await start(shared(), [ONE_FILE, ONE_FILE]);
     await testRunning();
   });
-  it("do as one gateway does in its memory", async () => {
+  it("work like one gateway with its memory", async () => {
     await start({}, [ONE_FILE]);
     await testRunning();
   });

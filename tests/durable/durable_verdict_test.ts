@@ -1,6 +1,5 @@
 /**
- * The verdicts of `npm run durable`: what is right passes, and each promise that is broken is
- * found.
+ * The verdicts of `npm run durable`: correct behaviour passes, and each broken guarantee is found.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -41,7 +40,7 @@ const callOf = (more: Partial<MadeCall> = {}): MadeCall => ({
 const killed: Happening = { what: "killed", gateway: "near", from: 50, to: 51 };
 const frozen: Happening = { what: "frozen", from: 50, to: 60 };
 
-/** Returns what is found in an exchange. */
+/** Returns the findings for an exchange. */
 function check(
   seen: readonly Seen[],
   calls = [callOf()],
@@ -59,7 +58,7 @@ function check(
 }
 
 describe("the verdict on a reading", () => {
-  it("is right of every part, and of no other text", () => {
+  it("accepts every part of the answer, and no other text", () => {
     for (let from = 0; from <= WHOLE.length; from += 7) {
       for (let to = from; to <= WHOLE.length; to += 5) {
         const text = WHOLE.slice(from, to);
@@ -89,7 +88,7 @@ describe("the verdict on a reading", () => {
 });
 
 describe("the verdict on an exchange", () => {
-  it("finds nothing where all have the whole, or have a reason for another end", () => {
+  it("finds nothing if all readers have the whole answer, or a reason for a different end", () => {
     const reader = seenOf({ role: "reader", from: 3, text: WHOLE.slice(3) });
     assert.equal(check([seenOf(), reader]), "");
     const lost = seenOf({ text: HALF + LOST });
@@ -99,7 +98,7 @@ describe("the verdict on an exchange", () => {
     );
   });
 
-  it("finds each promise that is not kept", () => {
+  it("finds each broken guarantee", () => {
     const lost = seenOf({ text: HALF + LOST });
     assert.match(check([lost]), /no reason for it/);
     assert.match(check([lost], [callOf()], [frozen]), /the first caller's stream is affected/);
@@ -119,7 +118,7 @@ describe("the verdict on an exchange", () => {
     );
   });
 
-  it("counts calls, and wants a cause for each but the first", () => {
+  it("counts calls, and requires a cause for each except the first", () => {
     const again = callOf({ attempt: "name/1", begunAt: 95, endedAt: 99 });
     const retry = seenOf({
       ...{ role: "retry", address: "/two" },

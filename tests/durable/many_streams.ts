@@ -1,7 +1,4 @@
-/**
- * A thousand durable streams at once, through a gateway whose provider says what a test tells it
- * to.
- */
+/** A thousand durable streams at once, through a gateway whose provider a test controls. */
 import assert from "node:assert/strict";
 import process from "node:process";
 import v8 from "node:v8";
@@ -19,30 +16,31 @@ import { until } from "../support/until.ts";
 
 export const STREAMS = 1000;
 export const KEEP_MS = 60_000;
-/** An answer, and what of it there is while a stream runs. */
+/** An answer, and the part of it that is sent while a stream runs. */
 export const WHOLE: Uint8Array = new TextEncoder().encode(
   stream(...Array.from({ length: 60 }, (_, at) => `${at} ${"x".repeat(150)}`)),
 );
 export const HALF: Uint8Array = WHOLE.subarray(0, WHOLE.length / 2);
-/** A recording beside its ciphertext: facts, names, tags of some entries. Bytes. */
+/** Bytes of a recording in addition to its ciphertext: facts, names, tags of some entries. */
 export const RECORDING_BYTES = 4096;
-/** Noise, and code that was compiled meanwhile: less than 3 kB for each stream. Bytes. */
+/** Noise, and code that is compiled in the meantime: less than 3 kB for each stream. Bytes. */
 export const NOISE_BYTES = 3e6;
 
-/** Bytes in use once what nobody holds is gone. */
+/** Bytes in use after a garbage collection. */
 export async function readMemory(): Promise<number> {
   const { Bun: bun } = globalThis as unknown as { Bun?: { gc(isForced: boolean): void } };
   v8.setFlagsFromString("--expose-gc");
   const collect = bun === undefined ? vm.runInNewContext("gc") as () => void : () => bun.gc(true);
   for (let round = 0; round < 3; round++) {
-    await new Promise((resolve) => setTimeout(resolve, 0)); // what a finalizer lets go is collected by the next one
+    // objects that a finalizer releases are collected by the next collection
+    await new Promise((resolve) => setTimeout(resolve, 0));
     collect();
   }
   const { heapUsed, external } = process.memoryUsage();
-  return bun === undefined ? heapUsed + external : heapUsed; // of Bun's heap, what is external is a part
+  return bun === undefined ? heapUsed + external : heapUsed; // Bun's heap includes external memory
 }
 
-/** Streams through a gateway whose provider says what the test tells it to. */
+/** Streams through a gateway whose provider the test controls. */
 export class Streams {
   readonly #sinks = new Set<ByteSink>();
   readonly #fetch: (request: Request) => Promise<Response>;
@@ -88,7 +86,7 @@ export class Streams {
     return this.#fetch(new Request(`http://gateway.test${path}`, { ...init, headers }));
   }
 
-  /** Begins so many streams, each with half of its answer, which its caller has read. */
+  /** Starts a number of streams, each with half of its answer, which its caller has read. */
   async begin(count: number): Promise<void> {
     await Promise.all(Array.from({ length: count }, async () => {
       const answer = await this.call("/v1/chat/completions", { method: "POST", body: STREAM_BODY });
@@ -103,7 +101,7 @@ export class Streams {
     }));
   }
 
-  /** Every second caller leaves, then all answers come to their end, which the others read. */
+  /** Every second caller leaves; then all answers end, and the other callers read them. */
   async end(): Promise<void> {
     const [leaving, staying] = [0, 1].map((rest) =>
       this.#readers.filter((_, at) => at % 2 === rest)

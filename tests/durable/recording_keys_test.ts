@@ -1,6 +1,6 @@
 /**
- * Keys of recordings: derived as RFC 5869 says, other ones for every other owner and purpose, and
- * nonces used once.
+ * Keys of recordings: derived according to RFC 5869, different for each owner and purpose, and with
+ * nonces that are used once.
  */
 // runtimes: bun, node
 import assert from "node:assert/strict";
@@ -24,7 +24,7 @@ const ID = "abcdef.0123456789012345678901";
 const CONTENT = new TextEncoder().encode("an answer");
 const PLACE = { kind: ENTRY_KIND.bytes, offset: 5_000_000_007, epoch: 3 } as const;
 
-/** Derives what `OwnerKeys` does, by the runtime's own HKDF. */
+/** Derives the same keys as `OwnerKeys`, with the runtime's own HKDF. */
 function derive({ gatewayKey, credentials, provider }: Owner, ...info: string[]): Buffer {
   const sorted = Object.entries(credentials).sort(([a], [b]) => a < b ? -1 : 1);
   const material = JSON.stringify([gatewayKey, sorted, provider]);
@@ -33,7 +33,7 @@ function derive({ gatewayKey, credentials, provider }: Owner, ...info: string[])
   );
 }
 
-/** The initialization vector of an entry, as written down in bytes. */
+/** The initialization vector of an entry, in its documented byte layout. */
 function toVector(epoch: number, kind: number, offset: number): Buffer {
   const vector = Buffer.alloc(12);
   vector.writeUInt32BE(epoch, 0);
@@ -42,7 +42,7 @@ function toVector(epoch: number, kind: number, offset: number): Buffer {
   return vector;
 }
 
-/** Owners that differ from {@link OWNER} in one thing each. */
+/** Owners that each differ from {@link OWNER} in one field. */
 const OTHERS: Readonly<Record<string, Owner>> = {
   "another gateway key": { ...OWNER, gatewayKey: "gk_000000000001_secres" },
   "another upstream key": {
@@ -67,7 +67,7 @@ const OTHERS: Readonly<Record<string, Owner>> = {
 };
 
 describe("keys of recordings", () => {
-  it("are those of HKDF-SHA-256, and seal by AES-256-GCM", async () => {
+  it("are derived by HKDF-SHA-256, and seal with AES-256-GCM", async () => {
     const keys = new OwnerKeys(OWNER);
     assert.equal(keys.ownerTag(ID), derive(OWNER, "owner", ID).toString("base64url"));
     assert.equal(
@@ -100,7 +100,7 @@ describe("keys of recordings", () => {
   });
 
   for (const [name, owner] of Object.entries(OTHERS)) {
-    it(`are others with ${name}`, async () => {
+    it(`differ with ${name}`, async () => {
       const [mine, others] = [new OwnerKeys(OWNER), new OwnerKeys(owner)];
       assert.notEqual(others.ownerTag(ID), mine.ownerTag(ID));
       assert.notEqual(others.tag("body", "x"), mine.tag("body", "x"));
@@ -109,7 +109,7 @@ describe("keys of recordings", () => {
     });
   }
 
-  it("are others for each purpose and each recording", async () => {
+  it("differ for each purpose and each recording", async () => {
     const keys = new OwnerKeys(OWNER);
     const tags = [
       keys.ownerTag(ID),
@@ -132,7 +132,7 @@ describe("keys of recordings", () => {
     );
   });
 
-  it("are never used with a nonce twice: each epoch, kind and offset has its own", async () => {
+  it("are never used with a nonce twice: each epoch, kind and offset has a separate one", async () => {
     const key = derive(OWNER, "entries", ID);
     const cipher = await new OwnerKeys(OWNER).cipher(ID);
     const epochs = [1, 2, 255, 256, 65_536, 2 ** 32 - 1];
@@ -158,7 +158,7 @@ describe("keys of recordings", () => {
     for (const place of places) {
       const vector = toVector(place.epoch, place.kind, place.offset);
       nonces.add(vector.toString("hex"));
-      // It opens with this vector: so this is the one with which it was sealed.
+      // It opens with this vector, so it was sealed with this vector.
       const { sealed } = await cipher.seal(place, CONTENT);
       const decipher = createDecipheriv("aes-256-gcm", key, vector).setAuthTag(
         sealed.subarray(-TAG_BYTES),
@@ -169,7 +169,7 @@ describe("keys of recordings", () => {
     assert.equal(nonces.size, places.length);
   });
 
-  it("open no entry that was moved or changed", async () => {
+  it("do not open an entry that was moved or changed", async () => {
     const cipher = await new OwnerKeys(OWNER).cipher(ID);
     const entry = await cipher.seal(PLACE, CONTENT);
     const kind: EntryKind = ENTRY_KIND.end;

@@ -1,4 +1,4 @@
-/** Places that keep recordings for gateways elsewhere, over a clock that tests move. */
+/** Places that store recordings outside the gateway's process, with a clock that tests move. */
 import { setImmediate } from "node:timers";
 import type { RecordingStore } from "../../src/durable/recording_store.ts";
 import {
@@ -10,20 +10,20 @@ import type { Clock } from "../../src/exchange/clock.ts";
 import type { RecordingsUnderTest } from "./recording_store_suite.ts";
 
 const BEGIN = Date.UTC(2026, 1, 27, 23, 0);
-/** Turns of the event loop in which messages are handled and answered. */
+/** Turns of the event loop until messages have been handled and answered. */
 const TURNS = 4;
 
-/** Lets all that is under way happen. */
+/** Waits until all pending work is done. */
 export async function settle(): Promise<void> {
   for (let turn = 0; turn < TURNS; turn++) await new Promise((resolve) => setImmediate(resolve));
 }
 
-/** A clock that stands still, and timers that fire as it is moved. */
+/** A clock with a fixed time, whose timers fire when the time is moved. */
 export class MovedClock implements Clock {
   readonly #timers = new Set<{ readonly at: number; readonly fire: () => void }>();
   #passed = 0;
 
-  /** Number of timers that wait. */
+  /** Number of pending timers. */
   get waiting(): number {
     return this.#timers.size;
   }
@@ -42,7 +42,7 @@ export class MovedClock implements Clock {
     return () => void this.#timers.delete(timer);
   }
 
-  /** Moves it, timer by timer; between two of them all happens that is under way. */
+  /** Moves the time, timer by timer; all pending work runs between two timers. */
   async pass(ms: number): Promise<void> {
     const end = this.#passed + ms;
     await settle();
@@ -63,7 +63,7 @@ export class MovedClock implements Clock {
   }
 }
 
-/** A gateway of these tests, which can stand still. */
+/** A gateway of these tests, which can be frozen. */
 class TestGateway {
   readonly #clock: Clock;
   #thawed: (() => void)[] | undefined;
@@ -72,7 +72,7 @@ class TestGateway {
     this.#clock = clock;
   }
 
-  /** Its clock, whose timers do not go off while it stands still. */
+  /** Its clock, whose timers do not fire while it is frozen. */
   get clock(): Clock {
     return {
       now: () => this.#clock.now(),
@@ -82,7 +82,7 @@ class TestGateway {
     };
   }
 
-  /** Sends a message. What it says by itself waits while it stands still. */
+  /** Sends a message. Messages that the gateway sends while it is frozen are delayed. */
   through(send: SendToRecordings): SendToRecordings {
     return async (message) => {
       const { promise, resolve } = Promise.withResolvers<void>();
@@ -103,15 +103,15 @@ class TestGateway {
   }
 }
 
-/** A place, and how it is reached. */
+/** A place, and the connection to it. */
 export interface Place {
   handle(message: RecordingMessage): ReturnType<SendToRecordings>;
-  /** Happens after each time that passes. */
+  /** Called after each step of time. */
   afterPass?(): void;
   size(): number;
 }
 
-/** Makes an engine for the suite of a place. */
+/** Creates the engine of a place for the suite. */
 export function createPlaces(create: (clock: MovedClock) => Place): Promise<RecordingsUnderTest> {
   const clock = new MovedClock();
   const place = create(clock);

@@ -1,4 +1,4 @@
-/** Recordings in a Redis Cluster, and behind Sentinels while another server takes over. */
+/** Recordings in a Redis Cluster, and behind Sentinels during a failover. */
 // runtimes: once
 // long: a Cluster starts, and nodes of it fail
 import assert from "node:assert/strict";
@@ -25,7 +25,7 @@ import {
 import { RedisRecordingsFleet } from "./recordings_redis.ts";
 
 const KEEP_MS = 60_000;
-/** How long a fleet may take to recover. Milliseconds. */
+/** The longest time for a fleet to recover. Milliseconds. */
 const RECOVERY_MS = 20_000;
 
 withRedis.describe("recordings in a Cluster", () => {
@@ -68,7 +68,7 @@ withRedis.describe("recordings behind Sentinels", () => {
   const { after } = closeAfterEach();
 
   for (const kind of ["planned", "unplanned"] as const) {
-    it(`survive a failover that is ${kind}, or are lost: what looks complete is complete`, async () => {
+    it(`survive a failover that is ${kind}, or are lost: an answer that looks complete is complete`, async () => {
       const sentinels = await startSentinelFleet();
       after(() => sentinels.stop());
       const [primary, replica] = sentinels.servers;
@@ -88,7 +88,7 @@ withRedis.describe("recordings behind Sentinels", () => {
       const held = "held" in claimed ? claimed.held : assert.fail();
       await held.append(headOf());
       let [written, sent, isLost] = ["", "", false];
-      /** Appends a text, as often as it takes. */
+      /** Appends a text, and retries until it succeeds. */
       const append = async (text: string) => {
         const until = performance.now() + RECOVERY_MS;
         sent = written + text;

@@ -1,4 +1,4 @@
-/** Recordings in memory: the suite of all stores, and their bound. */
+/** Recordings in memory: the suite of all stores, and their memory bound. */
 // runtimes: once
 import assert from "node:assert/strict";
 import process from "node:process";
@@ -38,7 +38,7 @@ describe("the bound of recordings in memory", () => {
     return "held" in claimed ? claimed.held : assert.fail("a new recording");
   };
 
-  /** Begins a recording of a key. */
+  /** Starts a recording of a key. */
   const beginOf = async (store: MemoryRecordings, keyId: string) => {
     const claim = claimOf(freshName("key"), 60_000);
     const claimed = await store.claim(
@@ -48,7 +48,7 @@ describe("the bound of recordings in memory", () => {
     return "held" in claimed ? claimed.held : assert.fail("a new recording");
   };
 
-  it("is kept by those that have ended, the oldest first, and then by refusals", async () => {
+  it("removes ended recordings, the oldest first, and then refuses new ones", async () => {
     const store = new MemoryRecordings({ clock: new MovedClock(), maxBytes: 100_000 });
     const text = "x".repeat(20_000);
     const ended = [];
@@ -79,7 +79,7 @@ describe("the bound of recordings in memory", () => {
     return held.id;
   };
 
-  it("is kept by a key's own recordings, or by those of a key that holds more", async () => {
+  it("removes a key's own recordings, or those of a key with a larger share", async () => {
     const store = new MemoryRecordings({ clock: new MovedClock(), maxBytes: 400_000 });
     const text = "x".repeat(10_000);
     const ofOther: string[] = [];
@@ -95,7 +95,7 @@ describe("the bound of recordings in memory", () => {
     await store.close();
   });
 
-  it("refuses a key that holds most of it by recordings that run, rather than taking from others", async () => {
+  it("refuses a key whose running recordings use most of it, instead of removing those of others", async () => {
     const store = new MemoryRecordings({ clock: new MovedClock(), maxBytes: 200_000 });
     const kept = await record(store, "other", "x".repeat(10_000));
     const held = await beginOf(store, "greedy");
@@ -105,7 +105,7 @@ describe("the bound of recordings in memory", () => {
     await store.close();
   });
 
-  it("is not taken by recordings that run of one key: others begin, and go on", async () => {
+  it("is not used up by running recordings of one key: others begin, and continue", async () => {
     const store = new MemoryRecordings({ clock: new MovedClock(), maxBytes: 1_000_000 });
     const fill = async () => {
       for (;;) await write(await beginOf(store, "greedy"), "x".repeat(10_000));
@@ -117,7 +117,7 @@ describe("the bound of recordings in memory", () => {
     await store.close();
   });
 
-  it("is never exceeded, and empty when all are gone", async () => {
+  it("is never exceeded, and unused when all recordings are gone", async () => {
     const clock = new MovedClock();
     const store = new MemoryRecordings({ clock, maxBytes: 100_000 });
     let running: Awaited<ReturnType<typeof beginOf>>[] = [];
@@ -143,7 +143,7 @@ describe("the bound of recordings in memory", () => {
     assert.deepEqual([store.size, store.bytes], [0, 0]);
   });
 
-  it.once("takes as long to keep, however many recordings there are", async () => {
+  it.once("needs the same time for any number of recordings", async () => {
     const timeOf = async (count: number) => {
       const store = new MemoryRecordings({
         clock: { ...systemClock, timer: () => () => {} },

@@ -1,4 +1,4 @@
-/** Recordings in Redis: the suite of all stores, and what Redis adds. */
+/** Recordings in Redis: the suite of all stores, and cases that only Redis has. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, it } from "@std/testing/bdd";
@@ -44,7 +44,7 @@ async function begin(
   return "held" in claimed ? claimed.held : assert.fail("a new recording");
 }
 
-/** Closes the connections over which gateways hear messages. */
+/** Closes the connections over which gateways receive messages. */
 async function deafen(): Promise<void> {
   await raw.call("CLIENT", "KILL", "TYPE", "pubsub");
 }
@@ -91,7 +91,7 @@ withRedis.describe("recordings in Redis", () => {
 type Get = () => { fleet: RedisRecordingsFleet; near: RecordingGateway; far: RecordingGateway };
 
 function describeLoss(get: Get): void {
-  it("refuses an entry after entries that a failover has lost", async () => {
+  it("refuses an entry that follows entries lost in a failover", async () => {
     const { near, far } = get();
     const holder = new NotedHolder();
     const held = await begin(near, holder);
@@ -110,7 +110,7 @@ function describeLoss(get: Get): void {
     assert.deepEqual(await readAll(far.store, held.id), { text: "one", isWhole: false });
   });
 
-  it("refuses an entry when the recording or its entries are gone, and reads none after a gap", async () => {
+  it("refuses an entry if the recording or its entries are lost, and reads none after a gap", async () => {
     const { fleet, near, far } = get();
     const [first, second, third] = [await begin(near), await begin(near), await begin(near)];
     for (const held of [first, second, third]) await write(held, "one");
@@ -140,7 +140,7 @@ function describeLoss(get: Get): void {
     await assert.rejects(fifth.append(entryOf(ENTRY_KIND.bytes, 0, "one")), RecordingLost);
   });
 
-  it("writes recordings again that a server has lost: those that run, those that have just ended, and their names", async () => {
+  it("rewrites recordings that a server has lost: running ones, those that have just ended, and their names", async () => {
     const { fleet, near, far } = get();
     const names = [freshName("key"), freshName("key"), freshName("key")];
     const [runs, isComplete, isDeleted] = await Promise.all(
@@ -172,7 +172,10 @@ function describeLoss(get: Get): void {
     let [renewals, open, most, done, changes] = [0, 0, 0, 0, 0];
     let answer = (): void => {};
     const answered = new Promise<void>((resolve) => answer = resolve);
-    /** A connection to a server that takes over, and then answers no removal until it may. */
+    /**
+     * A connection to a server that is being promoted, and that answers no removal until the test
+     * allows it.
+     */
     class Changing extends CountedClient {
       override get generation(): number {
         return super.generation + changes;
@@ -207,7 +210,7 @@ function describeLoss(get: Get): void {
     assert.equal(most, 100);
   });
 
-  it("gives a recording up of which a server has lost more than its gateway has kept", async () => {
+  it("gives up a recording if a server has lost more of it than its gateway has kept", async () => {
     const { fleet, near, far } = get();
     const holder = new NotedHolder();
     const held = await begin(near, holder);
@@ -221,7 +224,7 @@ function describeLoss(get: Get): void {
     assert.equal(await far.store.find(held.id), undefined);
   });
 
-  it("goes on after a time in which Redis stood still: entries that were sent again are there once", async () => {
+  it("continues after Redis was frozen: entries that were sent again are stored once", async () => {
     const { fleet, near, far } = get();
     const held = await begin(near);
     await write(held, "one");
@@ -240,7 +243,7 @@ function describeLoss(get: Get): void {
     assert.deepEqual(await readAll(far.store, held.id), { text: "onetwo", isWhole: true });
   });
 
-  it("lets a read wait for Redis too, and end by its signal meanwhile", async () => {
+  it("lets a read wait for Redis, and lets its signal end it", async () => {
     const { fleet, near, far } = get();
     const held = await begin(near);
     await write(held, "one");
@@ -258,7 +261,7 @@ function describeLoss(get: Get): void {
     assert.equal((await waiting)?.entries.length, 1);
   });
 
-  it("gives a name free that was claimed by a call without an answer in time", async () => {
+  it("frees a name whose claim was not answered in time", async () => {
     const { fleet, near, far } = get();
     const name = freshName("key");
     server.pause();
@@ -272,7 +275,7 @@ function describeLoss(get: Get): void {
 }
 
 function describeMessages(get: Get): void {
-  it("wakes a reader soon although its message was lost", async () => {
+  it("wakes a reader soon even if its message was lost", async () => {
     const { fleet, near, far } = get();
     const held = await begin(near);
     await write(held, "one");
@@ -285,7 +288,7 @@ function describeMessages(get: Get): void {
     assert.deepEqual((await read)?.entries, [two]);
   });
 
-  it("stops a holder that hears no message at its next entry, or at its next renewal", async () => {
+  it("stops a holder that receives no messages at its next entry, or at its next renewal", async () => {
     const { fleet, near, far } = get();
     const holders = [new NotedHolder(), new NotedHolder()];
     const [first, second] = [await begin(near, holders[0]), await begin(near, holders[1])];
@@ -299,7 +302,7 @@ function describeMessages(get: Get): void {
     assert.deepEqual(holders.map(({ stops }) => stops), [1, 1], "each is told once");
   });
 
-  it("needs no connection for a reader: a thousand wait over those of the gateway", async () => {
+  it("needs no connection for each reader: a thousand wait over the gateway's connections", async () => {
     const { near, far } = get();
     const recordings = await Promise.all(Array.from({ length: 100 }, () => begin(near)));
     await Promise.all(recordings.map((held) => write(held, "one")));
@@ -337,7 +340,7 @@ function describeMessages(get: Get): void {
 }
 
 function describeRoom(get: Get): void {
-  it("tells a full Redis from a failing Redis", async () => {
+  it("distinguishes a full Redis from a failing Redis", async () => {
     const { near } = get();
     const held = await begin(near);
     await held.append(headOf());
@@ -362,7 +365,7 @@ function describeRoom(get: Get): void {
     assert.equal(await raw.xlen(log), 131_072);
   });
 
-  it("leaves nothing behind, whichever way recordings end", async () => {
+  it("leaves nothing behind, for all ends of recordings", async () => {
     const { fleet, near, far } = get();
     const before = await raw.dbsize();
     for (let number = 0; number < 20; number++) {
@@ -378,7 +381,7 @@ function describeRoom(get: Get): void {
     assert.equal(await raw.dbsize(), before);
   });
 
-  it("forgets in its list what is gone", async () => {
+  it("removes expired recordings from its list", async () => {
     const { fleet, near, far } = get();
     const short = await near.store.claim(claimOf(undefined, 1000, 1), new NotedHolder());
     assert.ok("held" in short);
@@ -389,7 +392,7 @@ function describeRoom(get: Get): void {
     assert.equal(await raw.zcard("sallyport:recordings"), 1);
   });
 
-  it("is served as a user of the server's ACL who needs few rights", async () => {
+  it("works with a user of the server's ACL that has few permissions", async () => {
     const rights = [
       "+@read",
       "+@write",
@@ -424,7 +427,7 @@ function describeRoom(get: Get): void {
   });
 }
 
-/** Reads the sums of the budget, once no gateway has anything to report. */
+/** Reads the sums of the budget, once all gateways have reported. */
 async function readBudget(fleet: RedisRecordingsFleet) {
   await fleet.pass(1000);
   const [sizes, shares, running] = await Promise.all(
@@ -462,7 +465,7 @@ async function record(gateway: RecordingGateway, keyId: string, text: string): P
 }
 
 function describeShares(get: Get): void {
-  it("ends a recording for which there is no room, of the key that holds most, and no other", async () => {
+  it("ends a recording that has no room, of the key with the largest share, and no other", async () => {
     const { fleet, near, far } = get();
     fleet.maxBytes = 200_000;
     const kept = await record(near, "other", "x".repeat(10_000));
@@ -480,7 +483,7 @@ function describeShares(get: Get): void {
     await write(await beginOf(far, "greedy"), "x".repeat(100_000));
   });
 
-  it("lets a key that holds more make room, at whichever gateway it has its recordings", async () => {
+  it("removes recordings of a key with a larger share, at any gateway", async () => {
     const { fleet, near, far } = get();
     fleet.maxBytes = 400_000;
     const text = "x".repeat(10_000);
@@ -495,7 +498,7 @@ function describeShares(get: Get): void {
     for (const id of kept) assert.equal((await near.store.find(id))?.state, "complete");
   });
 
-  it("gives back the share of recordings whose gateway died", async () => {
+  it("returns the share of recordings whose gateway died", async () => {
     const { fleet, near, far } = get();
     fleet.maxBytes = 200_000;
     await write(await beginOf(near, "greedy"), "x".repeat(150_000));
@@ -513,7 +516,7 @@ function describeShares(get: Get): void {
     assert.equal((await readBudget(fleet)).running, 0);
   });
 
-  it("counts what another gateway has ended for as long as it is kept", async () => {
+  it("counts recordings that another gateway has ended for as long as they are stored", async () => {
     const { fleet, near, far } = get();
     const held = await beginOf(near, "one");
     const length = await write(held, "x".repeat(10_000));
@@ -532,7 +535,7 @@ function describeShares(get: Get): void {
     assert.deepEqual((await readBudget(fleet)).shares, { two: "5120" });
   });
 
-  it("counts again what a server has lost, and keeps no count of what it never began", async () => {
+  it("restores counts that a server has lost, and counts nothing that never began", async () => {
     const { fleet, near } = get();
     const held = await beginOf(near, "one");
     await write(held, "x".repeat(10_000));
@@ -554,7 +557,7 @@ function describeShares(get: Get): void {
     assert.equal((await readBudget(fleet)).shares.two, "5120");
   });
 
-  it("counts exactly, whatever becomes of recordings, and nothing once all are gone", async () => {
+  it("counts exactly, for all ends of recordings, and nothing once all are gone", async () => {
     const { fleet, near, far } = get();
     fleet.maxBytes = 100_000;
     let running: HeldRecording[] = [];

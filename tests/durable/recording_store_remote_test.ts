@@ -1,6 +1,6 @@
 /**
- * Recordings that are kept elsewhere: the suite of all stores, for a process beside and for Durable
- * Objects.
+ * Recordings that are stored outside the process: the suite of all stores, for a separate process
+ * and for Durable Objects.
  */
 // runtimes: once
 import { StoredRecordings } from "../../src/cloudflare/stored_recordings.ts";
@@ -17,7 +17,7 @@ import { createStorage, type TestStorage } from "../support/object_storage.ts";
 import { createPlaces, MovedClock, type Place } from "./recording_places.ts";
 import { describeRecordings } from "./recording_store_suite.ts";
 
-/** A process beside, which is sent JSON. */
+/** A separate process, which receives JSON. */
 function besides(clock: MovedClock): Place {
   const store = new MemoryRecordings({ clock, maxBytes: 10_000_000 });
   const shared = new RecordingServer(store, clock);
@@ -32,8 +32,8 @@ function besides(clock: MovedClock): Place {
 }
 
 /**
- * Durable Objects, one for each tag, which leave the memory after each time that passes, if nothing
- * is under way.
+ * Durable Objects, one for each tag, which are evicted from memory after each step of time if they
+ * have no pending work.
  */
 class Objects implements Place {
   readonly #clock: MovedClock;
@@ -64,7 +64,7 @@ class Objects implements Place {
     return Array.from(this.#storages.values()).reduce((sum, { stored }) => sum + stored.size, 0);
   }
 
-  /** Returns an object, which is created anew from its storage if it is not in memory. */
+  /** Returns an object. If it is not in memory, it is created again from its storage. */
   #open(tag: string): StoredRecordings {
     const storage = this.#storages.get(tag) ??
       createStorage((storage) => this.#alarmLater(tag, storage));
@@ -77,7 +77,7 @@ class Objects implements Place {
   #alarmLater(tag: string, storage: TestStorage): void {
     const at = storage.alarmAt ?? 0;
     this.#clock.timer(at - this.#clock.now(), () => {
-      if (storage.alarmAt !== at) return; // another time was set
+      if (storage.alarmAt !== at) return; // the alarm was set to a different time
       storage.alarmAt = undefined;
       void this.#open(tag).alarm();
     });

@@ -18,29 +18,28 @@ import {
 } from "../../src/durable/recording_store.ts";
 import { until } from "../support/until.ts";
 
-/** An engine, the stores of gateways over it, and a way to let time pass. */
+/** An engine, the stores of gateways over it, and a function that lets time pass. */
 export interface RecordingsUnderTest {
   /** Lease of a holder. Milliseconds. */
   readonly leaseMs: number;
   /** Time for which the id of an expired recording is known. Milliseconds. */
   readonly tombstoneMs: number;
   /**
-   * Opens the store of another gateway. An engine that serves one process may return the same one
+   * Opens the store of a further gateway. An engine that serves one process can return the same one
    * again.
    */
   open(): Promise<RecordingStore>;
-  /** Moves time on. Stores renew their leases meanwhile, unless they are frozen. */
+  /** Advances the time. Stores renew their leases in the meantime, unless they are frozen. */
   pass(ms: number): Promise<void>;
   /** Wall clock of the engine. Milliseconds since 1970. */
   now(): number;
   /**
-   * Lets the gateway of a store stand still, as a process that is stopped: its timers do not go
-   * off.
+   * Freezes the gateway of a store, like a stopped process: its timers do not fire.
    *
-   * @returns Lets it go on
+   * @returns A function that unfreezes it
    */
   freeze?(store: RecordingStore): () => void;
-  /** Counts what the engine has: recordings, names, entries, in any unit. */
+  /** Counts the content of the engine: recordings, names, entries, in any unit. */
   size?(): Promise<number>;
   close(): Promise<void>;
 }
@@ -48,20 +47,20 @@ export interface RecordingsUnderTest {
 /** Options of the suite. */
 export interface RecordingSuiteOptions {
   /**
-   * False for an engine that serves one process: no holder dies without it, and there is nobody
-   * else to take over.
+   * False for an engine that serves one process: its holders only die together with it, and no
+   * other gateway can take over.
    */
   readonly hasGateways: boolean;
-  /** False for an engine that can't list what it has. */
+  /** False for an engine that cannot list its recordings. */
   readonly isListed?: boolean;
 }
 
 /** Length of an authentication tag. Bytes. */
 const TAG_BYTES = 16;
-/** Time for which recordings of these tests are kept: longer than a lease. Milliseconds. */
+/** Time for which recordings of these tests are stored: longer than a lease. Milliseconds. */
 const keepMsOf = ({ leaseMs }: RecordingsUnderTest): number => 3 * leaseMs;
 
-/** Holder that notes what it is told. */
+/** A holder that records its notifications. */
 export class NotedHolder implements RecordingHolder {
   stops = 0;
   losses = 0;
@@ -77,12 +76,12 @@ export class NotedHolder implements RecordingHolder {
   }
 }
 
-/** Makes a name that nobody has used. */
+/** Makes an unused name. */
 export function freshName(kind: RecordingName["kind"], isRetry = false): RecordingName {
   return { text: toBase64Url(crypto.getRandomValues(new Uint8Array(32))), kind, isRetry };
 }
 
-/** Makes a claim. @param keepMs Time for which it is kept */
+/** Makes a claim. @param keepMs Time for which the recording is stored */
 export function claimOf(
   name: RecordingName | undefined,
   keepMs: number,
@@ -98,7 +97,7 @@ export function claimOf(
   return { id: toRecordingId(name?.text), name, facts: { ...facts, startedAt, keepMs } };
 }
 
-/** Makes an entry. Its ciphertext is the text itself, and a tag of bytes that are no text. */
+/** Makes an entry. Its ciphertext is the text itself, and a tag of bytes that are not text. */
 export function entryOf(kind: EntryKind, offset: number, text = "", epoch = 1): SealedEntry {
   const plain = new TextEncoder().encode(text);
   const sealed = new Uint8Array(plain.length + TAG_BYTES).fill(0xff);
@@ -127,7 +126,7 @@ export async function write(held: HeldRecording, ...texts: readonly string[]): P
   return offset;
 }
 
-/** Reads from an offset until the end, or until there is no more, in as many steps as it takes. */
+/** Reads from an offset until the end, or until there is no more, in as many steps as needed. */
 export async function readAll(
   store: RecordingStore,
   id: string,
@@ -147,7 +146,7 @@ export async function readAll(
   }
 }
 
-/** What tests are given. */
+/** The arguments of tests. */
 interface Given {
   readonly under: RecordingsUnderTest;
   /** Stores of two gateways. */
@@ -207,7 +206,7 @@ export function describeRecordings(
 }
 
 function describeNames(get: () => Given): void {
-  it("gives a name of kind key to one recording, which every other claim finds, at each gateway", async () => {
+  it("assigns a name of kind key to one recording, which every other claim finds, at each gateway", async () => {
     const { near, far, keepMs } = get();
     const name = freshName("key");
     const { held, isRestarted } = await begin(near, { name, keepMs });
@@ -227,7 +226,7 @@ function describeNames(get: () => Given): void {
     assert.equal(textOf(complete.head ?? assert.fail("no head")), "head");
   });
 
-  it("gives a name of kind key to one of many claims at the same time", async () => {
+  it("assigns a name of kind key to one of many concurrent claims", async () => {
     const { near, far, keepMs } = get();
     const name = freshName("key");
     const claims = Array.from(
@@ -241,7 +240,7 @@ function describeNames(get: () => Given): void {
     for (const one of claimed) if ("found" in one) assert.equal(one.found.id, held[0]);
   });
 
-  it("says of a name of kind key whether a recording has it, at each gateway, and takes nothing", async () => {
+  it("reports if a recording has a name of kind key, at each gateway, without claiming it", async () => {
     const { near, far, keepMs } = get();
     const name = freshName("key");
     const isNamed = async () => [await near.isNamed(name.text), await far.isNamed(name.text)];
@@ -266,7 +265,7 @@ function describeNames(get: () => Given): void {
     assert.deepEqual((await far.find(claim.id))?.facts, facts);
   });
 
-  it("frees the name of a recording that broke or was discarded, not that of another", async () => {
+  it("frees only the name of the recording that broke or was discarded", async () => {
     const { near, far, keepMs } = get();
     for (const kind of ["key", "body"] as const) {
       const name = freshName(kind);
@@ -305,7 +304,7 @@ function describeNames(get: () => Given): void {
 }
 
 function describeRetries(get: () => Given): void {
-  it("gives a name of kind body to several: a request that is no retry is always a new one", async () => {
+  it("assigns a name of kind body to several recordings: a request that is not a retry is always a new one", async () => {
     const { near, far, keepMs } = get();
     const name = freshName("body");
     const first = await begin(near, { name, keepMs });
@@ -315,7 +314,7 @@ function describeRetries(get: () => Given): void {
     assert.equal(new Set([first, second, third].map(({ held }) => held.id)).size, 3);
   });
 
-  it("attaches a retry by body to the open exchange, also while it has a reader", async () => {
+  it("attaches a retry by body to the open exchange, even while it has a reader", async () => {
     const { near, far, keepMs } = get();
     const name = freshName("body");
     const retry = { ...name, isRetry: true };
@@ -328,7 +327,7 @@ function describeRetries(get: () => Given): void {
     assert.equal((await meet(near, retry)).id, held.id);
   });
 
-  it("attaches a retry by body to the only exchange without a reader, else to none", async () => {
+  it("attaches a retry by body to the only exchange without a reader, otherwise to none", async () => {
     const { near, far, keepMs } = get();
     const name = freshName("body");
     const retry = { ...name, isRetry: true };
@@ -337,11 +336,11 @@ function describeRetries(get: () => Given): void {
     const [, second] = all.map(({ held }) => held);
     await begin(near, { name: retry, keepMs });
     second?.setRead(false);
-    await near.find(second?.id ?? ""); // what the store says after it was told
+    await near.find(second?.id ?? ""); // the store's state after the notification
     assert.equal((await meet(far, retry)).id, second?.id);
   });
 
-  it("gives a retry by body the newest, if that is complete and none runs", async () => {
+  it("returns the newest recording to a retry by body, if that is complete and none runs", async () => {
     const { near, far, keepMs } = get();
     const name = freshName("body");
     const retry = { ...name, isRetry: true };
@@ -372,7 +371,7 @@ function describeEntries(get: () => Given): void {
     assert.equal((await far.find(held.id))?.length, 263);
   });
 
-  it("appends an entry once, however often it is sent", async () => {
+  it("appends an entry once, even if it is sent repeatedly", async () => {
     const { near, far, keepMs } = get();
     const { held } = await begin(near, { keepMs });
     for (
@@ -391,7 +390,7 @@ function describeEntries(get: () => Given): void {
     assert.deepEqual(await readAll(far, held.id), { text: "onetwo", isWhole: true });
   });
 
-  it("takes an answer without a body", async () => {
+  it("accepts an answer without a body", async () => {
     const { near, far, keepMs } = get();
     const { held } = await begin(near, { keepMs });
     await held.end(endOf(await write(held)), "complete");
@@ -399,7 +398,7 @@ function describeEntries(get: () => Given): void {
     assert.equal((await far.find(held.id))?.state, "complete");
   });
 
-  it("takes nothing after the end", async () => {
+  it("accepts nothing after the end", async () => {
     const { near, far, keepMs } = get();
     const { held } = await begin(near, { keepMs });
     await held.end(endOf(await write(held, "x")), "broken");
@@ -409,7 +408,7 @@ function describeEntries(get: () => Given): void {
 }
 
 function describeReads(get: () => Given): void {
-  it("reads from every offset, also in the middle of an entry, while it runs and afterwards", async () => {
+  it("reads from every offset, including the middle of an entry, while it runs and afterwards", async () => {
     const { near, far, keepMs } = get();
     const { held } = await begin(near, { keepMs });
     const texts = ["a", "bc", "def", "ghijklmnop", "q", "rst"];
@@ -477,7 +476,7 @@ function describeReads(get: () => Given): void {
 }
 
 function describeList(get: () => Given): void {
-  it("lists recordings, newest first, as many as are wanted, without those that are gone", async () => {
+  it("lists recordings, newest first, up to a number, without those that are gone", async () => {
     const { under, near, far, keepMs } = get();
     const started = under.now();
     const held: HeldRecording[] = [];
@@ -505,7 +504,7 @@ function describeList(get: () => Given): void {
   });
 }
 
-/** Starts a read that waits, and returns once the store has it. */
+/** Starts a read that waits, and returns once it has reached the store. */
 async function startRead(
   store: RecordingStore,
   id: string,
@@ -519,7 +518,7 @@ async function startRead(
 }
 
 function describeWaits(get: () => Given): void {
-  it("wakes waiting readers, at each gateway, by the next entry and by the end", async () => {
+  it("wakes waiting readers, at each gateway, at the next entry and at the end", async () => {
     const { near, far, keepMs } = get();
     const { held } = await begin(near, { keepMs });
     await write(held, "one");
@@ -536,7 +535,7 @@ function describeWaits(get: () => Given): void {
     }
   });
 
-  it("lets readers join while others wait, and wait again and again", async () => {
+  it("lets readers join while others wait, and wait repeatedly", async () => {
     const { near, far, keepMs } = get();
     const recordings = await Promise.all(Array.from({ length: 5 }, () => begin(near, { keepMs })));
     for (const { held } of recordings) await write(held);
@@ -560,7 +559,7 @@ function describeWaits(get: () => Given): void {
     assert.equal(await part, undefined);
   });
 
-  it("ends a wait by its signal, and after its time", async () => {
+  it("ends a wait at its signal, and after its timeout", async () => {
     const { under, near, far, keepMs } = get();
     const { held } = await begin(near, { keepMs });
     await write(held, "one");
@@ -583,7 +582,7 @@ function describeWaits(get: () => Given): void {
     for (const { read } of waiting) assert.deepEqual(await read, { entries: [], isHeld: true });
   });
 
-  it("waits for the head, or for the end of a recording that has none", async () => {
+  it("waits for the head, or for the end of a recording without a head", async () => {
     const { near, far, keepMs } = get();
     const first = await begin(near, { keepMs });
     const waiting = far.waitForHead(first.held.id, 60_000);
@@ -634,7 +633,7 @@ function describeEnds(get: () => Given): void {
     assert.equal(await under.size?.(), before);
   });
 
-  it("ends once, however often it is said", async () => {
+  it("ends once, even if the end is sent repeatedly", async () => {
     const { near, far, keepMs } = get();
     const { held } = await begin(near, { keepMs });
     const end = endOf(await write(held, "x"));
@@ -645,7 +644,7 @@ function describeEnds(get: () => Given): void {
     assert.deepEqual(await readAll(far, held.id), { text: "x", isWhole: true });
   });
 
-  it("deletes what is discarded, and knows its id for some time", async () => {
+  it("deletes a discarded recording, and knows its id for some time", async () => {
     const { under, near, far, keepMs } = get();
     const before = await under.size?.();
     const { held } = await begin(near, { name: freshName("body"), keepMs });
@@ -662,7 +661,7 @@ function describeEnds(get: () => Given): void {
     assert.equal(await under.size?.(), before);
   });
 
-  it("deletes a recording whatever its state, with its name: its id is unknown from then on", async () => {
+  it("deletes a recording in any state, with its name: its id is unknown from then on", async () => {
     const { near, far, keepMs } = get();
     for (const isEnded of [true, false]) {
       const name = freshName("key");
@@ -680,7 +679,7 @@ function describeEnds(get: () => Given): void {
     }
   });
 
-  it("keeps a recording that runs for as long as its holder lives", async () => {
+  it("keeps a running recording for as long as its holder lives", async () => {
     const { under, near, far, keepMs } = get();
     const name = freshName("key");
     const { held } = await begin(near, { name, keepMs });
@@ -695,7 +694,7 @@ function describeEnds(get: () => Given): void {
 }
 
 function describeHolders(get: () => Given): void {
-  it("asks the holder to stop, at once, from each gateway", async () => {
+  it("immediately asks the holder to stop, from each gateway", async () => {
     const { near, far, keepMs } = get();
     for (const store of [near, far]) {
       const holder = new NotedHolder();
@@ -708,7 +707,7 @@ function describeHolders(get: () => Given): void {
     }
   });
 
-  it("tells the holder of readers at another gateway, by what they read and while they wait", async () => {
+  it("notifies the holder of readers at another gateway, when they read and while they wait", async () => {
     const { under, near, far, keepMs } = get();
     const holder = new NotedHolder();
     const { held } = await begin(near, { keepMs, holder });
@@ -724,7 +723,7 @@ function describeHolders(get: () => Given): void {
     await part;
   });
 
-  it("has no holder to take over from while that lives, and none after the end", async () => {
+  it("cannot be taken over while its holder lives, or after the end", async () => {
     const { under, near, far, keepMs } = get();
     const { held } = await begin(near, { keepMs });
     const length = await write(held, "x");
@@ -737,7 +736,7 @@ function describeHolders(get: () => Given): void {
   });
 }
 
-/** Lets the gateway of a store stand still until its lease is over. */
+/** Freezes the gateway of a store until its lease is over. */
 async function loseLease({ under }: Given, store: RecordingStore): Promise<() => void> {
   const thaw = under.freeze?.(store) ?? assert.fail("the engine can't freeze a gateway");
   await under.pass(under.leaseMs + 1000);
@@ -776,7 +775,7 @@ function describeLeases(get: () => Given): void {
     assert.deepEqual([next.losses, next.stops], [0, 0]);
   });
 
-  it("gives the recording of a dead gateway to one of many that want it", async () => {
+  it("lets one of many gateways take over the recording of a dead one", async () => {
     const { near, far, keepMs } = get();
     const { held } = await begin(near, { keepMs });
     await loseLease(get(), near);
@@ -786,7 +785,7 @@ function describeLeases(get: () => Given): void {
     assert.equal(taken.filter((one) => one !== undefined).length, 1);
   });
 
-  it("tells readers that wait that the holder has died", async () => {
+  it("notifies waiting readers that the holder has died", async () => {
     const { under, near, far, keepMs } = get();
     const { held } = await begin(near, { keepMs });
     await write(held, "one");
@@ -799,7 +798,7 @@ function describeLeases(get: () => Given): void {
     thaw();
   });
 
-  it("gives the name of a dead gateway's recording to the next claim, and says so", async () => {
+  it("assigns the name of a dead gateway's recording to the next claim, and says so", async () => {
     const { near, far, keepMs } = get();
     for (const kind of ["key", "body"] as const) {
       const name = freshName(kind);
@@ -818,7 +817,7 @@ function describeLeases(get: () => Given): void {
     }
   });
 
-  it("says so too when the recording was closed or discarded meanwhile, once, and not of a complete one", async () => {
+  it("also says so once if the recording was closed or discarded in the meantime, but not for a complete one", async () => {
     const { under, near, far, keepMs } = get();
     for (const kind of ["key", "body"] as const) {
       for (const how of ["broken", "discarded", "complete", "expired"] as const) {
@@ -846,7 +845,7 @@ function describeLeases(get: () => Given): void {
     }
   });
 
-  it("leaves a recording to its holder if that goes on before anybody takes it over", async () => {
+  it("leaves a recording to its holder if that continues before another gateway takes over", async () => {
     const { under, near, far, keepMs } = get();
     const holder = new NotedHolder();
     const { held } = await begin(near, { keepMs, holder });
@@ -860,7 +859,7 @@ function describeLeases(get: () => Given): void {
     assert.deepEqual(await readAll(far, held.id), { text: "onetwo", isWhole: true });
   });
 
-  it("forgets the recording of a dead gateway that no other takes over", async () => {
+  it("forgets the recording of a dead gateway that no other gateway takes over", async () => {
     const { under, near, far, keepMs } = get();
     const before = await under.size?.();
     const { held } = await begin(near, { name: freshName("key"), keepMs });

@@ -1,4 +1,4 @@
-/** Stores of recordings over a Redis of the test's own, whose time tests can move. */
+/** Stores of recordings on a test's own Redis, whose time tests can move. */
 import type { Redis } from "ioredis";
 import type { RecordingStore } from "../../src/durable/recording_store.ts";
 import { RedisRecordings } from "../../src/durable/redis/recording_store.ts";
@@ -11,7 +11,7 @@ import type { RecordingsUnderTest } from "./recording_store_suite.ts";
 export const LEASE_MS = 8000;
 export const TOMBSTONE_MS = 20_000;
 
-/** Nobody can set the clock of a server: instead, all times that it keeps become earlier. */
+/** The clock of a server cannot be set: instead, all times in its store are made earlier. */
 const MAKE_OLDER = `for _, key in ipairs(redis.call('KEYS', '*')) do
   if string.find(key, ':recording:', 1, true) then
     for _, field in ipairs({'u', 'x', 'a'}) do
@@ -25,13 +25,13 @@ const MAKE_OLDER = `for _, key in ipairs(redis.call('KEYS', '*')) do
   if left > 0 then redis.call('PEXPIRE', key, math.max(0, left - ARGV[1])) end
 end`;
 
-/** Deadlines that a busy machine keeps too. */
+/** Deadlines that are met even on a busy machine. */
 const patient: Clock = {
   ...systemClock,
   timer: (ms, fire) => systemClock.timer(ms === 50 ? 20 * ms : ms, fire),
 };
 
-/** A clock that stands still until a test moves it. */
+/** A clock with a fixed time that a test moves. */
 class MovedClock implements Clock {
   isFrozen = false;
   #passedMs = 0;
@@ -62,7 +62,7 @@ class MovedClock implements Clock {
   }
 }
 
-/** A connection that knows whether it waits for answers. */
+/** A connection that reports if it waits for answers. */
 export class CountedClient extends RedisClient {
   waiting = 0;
 
@@ -94,15 +94,18 @@ export class RedisRecordingsFleet implements RecordingsUnderTest {
   readonly #gateways: RecordingGateway[] = [];
 
   /**
-   * @param target The Redis, as gateways connect to it
-   * @param servers Its primaries, without a gateway between
+   * @param target The Redis to which gateways connect
+   * @param servers Direct connections to its primaries
    */
   constructor(target: string | RedisTarget, servers: readonly Redis[]) {
     this.#target = target;
     this.#servers = servers;
   }
 
-  /** Opens another gateway, once it hears messages. @param Client Its connection */
+  /**
+   * Opens a further gateway, and waits until it receives messages. @param Client The class of its
+   * connection
+   */
   async join(Client: typeof CountedClient = CountedClient): Promise<RecordingGateway> {
     const before = new Set(await this.#channels());
     const client = new Client(this.#target, patient, () => {});
@@ -169,7 +172,7 @@ export class RedisRecordingsFleet implements RecordingsUnderTest {
     for (const server of this.#servers) await server.flushall();
   }
 
-  /** Waits for what gateways do when their timers go off. */
+  /** Waits until gateways have handled their timers. */
   async #settle(): Promise<void> {
     for (let quiet = 0; quiet < 2; quiet++) {
       await new Promise((resolve) => setTimeout(resolve, 0));

@@ -1,6 +1,4 @@
-/**
- * The words for how exchanges end: one table, and everything that operators look at agrees with it.
- */
+/** The names of outcomes: one table, with which everything that operators read agrees. */
 // runtimes: bun, node
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -14,7 +12,7 @@ import { callRaw } from "../support/tcp_peer.ts";
 
 const CONCERNS: readonly string[] = ["nobody", "caller", "operator"] satisfies Concern[];
 
-/** Outcomes that are the callers' own. */
+/** Outcomes that callers cause. */
 const CALLERS_OWN: readonly Outcome[] = ["refused", "client_closed"];
 
 describe("outcomes", () => {
@@ -68,7 +66,7 @@ describe("outcomes", () => {
     });
   }
 
-  it("of an answer that breaks off is what broke it, whatever its status", async () => {
+  it("of an answer that breaks off is the cause of the break, for any status", async () => {
     const { under } = await start((response) => {
       response.writeHead(500, { "content-type": "text/plain", "content-length": "9" }).write("x");
       setTimeout(() => response.destroy(), 50);
@@ -77,7 +75,7 @@ describe("outcomes", () => {
     assert.equal((await under.settled()).outcome, "upstream_cut");
   });
 
-  it("of refusals and of callers that leave are the callers' own", async () => {
+  it("of refusals and of callers that leave concern the caller", async () => {
     const { under } = await start(answerPlain);
     await callRaw(under.a, {
       headers: { ...under.headers, "gateway-auth": "Bearer x" },
@@ -89,7 +87,7 @@ describe("outcomes", () => {
     }
   });
 
-  it("of the gateway's own errors concern the operator, but for refusals and for what callers stop", () => {
+  it("of the gateway's own errors concern the operator, except for refusals and for calls that callers stop", () => {
     for (
       const [code, { outcome, status }] of Object.entries(ERRORS) as [
         ErrorCode,
@@ -104,7 +102,7 @@ describe("outcomes", () => {
     }
   });
 
-  it("are counted by alerts, dashboard and pages as the gateway labels them: none of these lists outcomes", () => {
+  it("are counted by alerts, dashboard and pages with the gateway's labels, without lists of outcomes of their own", () => {
     let found = 0;
     for (
       const file of [
@@ -126,7 +124,7 @@ describe("outcomes", () => {
     assert.equal(found, 12);
   });
 
-  it("are in the tests of the alerts as a gateway would count them", () => {
+  it("in the tests of the alerts are the ones that a gateway would count", () => {
     const text = readFileSync("ops/prometheus/alerts_test.yml", "utf8");
     const series = Array.from(
       text.matchAll(/sallyport_exchanges_total\{[^}]*\}/g),

@@ -1,5 +1,5 @@
 /**
- * What a place where the gateway is mounted must not break. Each case is a row of the table in
+ * Behaviours that must work wherever the gateway is mounted. Each case is a row of the table in
  * `docs/embedding.md`, which `npm run docs` writes from the names of these cases: `behaviour: <row>
  * (<column>)`.
  */
@@ -29,29 +29,31 @@ import { until } from "../support/until.ts";
 
 /** The gateway key of every place. */
 export const KEY = "0123456789-secret-key";
-/** Longer than any default of the runtimes' and frameworks' listeners that ends what is silent. */
+/**
+ * Longer than all defaults of the runtimes' and frameworks' listeners that end silent connections.
+ */
 const SILENT_MS = 12_000;
-/** How soon the provider must see that a caller left. */
+/** Time within which the provider must see that a caller left. Milliseconds. */
 const SOON_MS = 2000;
 const headers = {
   "authorization": "Bearer sk-1",
   "gateway-auth": `Bearer ${KEY}`,
   "content-type": "application/json",
 };
-/** As fetch sends them: an invitation to pack the answer, which would hold events back. */
+/** The headers of fetch, which allow a compressed answer; compression would delay events. */
 const streamHeaders = { ...headers, "accept-encoding": "gzip, deflate, br" };
 const withModel = (body: string, model: string) => JSON.stringify({ ...JSON.parse(body), model });
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** The gateway, mounted somewhere. */
+/** The gateway, mounted in a server. */
 export interface Place {
-  /** Without a path. */
+  /** The URL without a path. */
   readonly url: string;
-  /** Of chat completions. */
+  /** The path of chat completions. */
   readonly path: string;
-  /** A stream that is silent for long, begun at the start so that all places wait together. */
+  /** A stream with a long silence, which starts first so that all places wait at the same time. */
   readonly silent: Promise<string>;
-  /** Sends SIGTERM and waits; fails when it ends otherwise than it should. */
+  /** Sends SIGTERM and waits; fails if the server does not end as it should. */
   end(): Promise<void>;
 }
 
@@ -76,7 +78,7 @@ const streams: Readonly<Record<string, (response: ServerResponse) => unknown>> =
   truncated: (response) => response.end(chunk("half")),
 };
 
-/** How the provider behaves is chosen by the model that is asked for. */
+/** Answers as the requested model says. */
 export function answerByModel(response: ServerResponse, { body, method }: Arrived): unknown {
   if (method === "GET") {
     return response.writeHead(200, { "content-type": "application/json" }).end('{"data":[]}');
@@ -102,7 +104,7 @@ function openStream({ url, path }: Pick<Place, "url" | "path">, model: string): 
   return openRaw(url, toRawRequest(url, { path, headers: streamHeaders, body }));
 }
 
-/** Begins the stream that is silent for long, and waits for what comes before the silence. */
+/** Starts the stream with a long silence, and waits for the part before the silence. */
 export async function beginSilent(
   place: Pick<Place, "url" | "path">,
 ): Promise<Pick<Place, "silent">> {
@@ -118,8 +120,8 @@ export async function beginSilent(
 /**
  * Declares a case for each behaviour, the one that ends the place last.
  *
- * @param column How the place is called in the table
- * @param placeOf The place, once it has begun
+ * @param column The name of the place in the table
+ * @param placeOf Returns the place, once it has started
  * @param providerOf The provider behind all places, which answers by {@link answerByModel}
  */
 export function behave(column: string, placeOf: () => Place, providerOf: () => Provider): void {

@@ -1,6 +1,6 @@
 /**
- * The folders of `examples/`, each run as it stands: both kinds of calls, and what frameworks like
- * to break.
+ * The folders of `examples/`, each run unchanged: both kinds of calls, and the behaviours that
+ * frameworks often break.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -31,19 +31,19 @@ import { callRaw, openRaw } from "../support/tcp_peer.ts";
 import { until } from "../support/until.ts";
 import { answerByModel, beginSilent, behave, KEY, type Place } from "./behaviours.ts";
 
-/** A place where the gateway is mounted, and how it is started. */
+/** A place where the gateway is mounted, and its start command. */
 interface Example {
   /**
-   * How the table of behaviours calls it; left out, another example of the same framework stands
-   * there.
+   * Its column in the table of behaviours; absent if another example of the same framework has that
+   * column.
    */
   readonly column?: string;
   readonly runtimes: readonly string[];
-  /** Not on the oldest Node: these belong to the one from npm. */
+  /** True if it needs the Node from npm, and does not run on the oldest one. */
   readonly isNewestOnly?: boolean;
-  /** Where in it the gateway is mounted. */
+  /** The path at which the gateway is mounted. */
   readonly prefix?: string;
-  /** What makes it ready to run, once. */
+  /** The command that builds it, once. */
   readonly build?: readonly string[];
   /** File and arguments; `main.js` of its folder if left out. */
   readonly start?: (port: string) => readonly string[];
@@ -74,10 +74,10 @@ const EXAMPLES: Readonly<Record<string, Example>> = {
     isNewestOnly: true,
     build: [NEXT, "build", "examples/next"],
     start: (port) => [NEXT, "start", "--hostname", "127.0.0.1", "--port", port, "examples/next"],
-    status: 128 + 15, // Next ends itself as the signal would
+    status: 128 + 15, // Next exits as the signal would
   },
 };
-/** What `sallyport serve` does with nothing around it. */
+/** `sallyport serve` without a framework. */
 const BARE: Example = {
   column: { bun: "Bun", deno: "Deno", node: "Node" }[runtime],
   runtimes: [runtime],
@@ -85,7 +85,7 @@ const BARE: Example = {
 };
 const MAX_LINES = 40;
 const OWN_FILES = /\.(?:js|mjs)$/;
-/** What frameworks make of the sources, and what they keep for the next time. */
+/** Files that frameworks build from the sources, and their caches. */
 const MADE = /^(?:\.next|\.astro|dist|node_modules)(?:\/|$)/;
 
 const isHere = ({ runtimes, isNewestOnly = false }: Example) =>
@@ -105,8 +105,8 @@ describe("the examples", () => {
   const run = ([file = "", ...args]: readonly string[], options: ProgramOptions = {}) =>
     startProgram(args, {
       cwd: process.cwd(),
-      // Node and Bun find the package of this folder by its name; for Deno, it is installed
-      // elsewhere in real life.
+      // Node and Bun find the package of this folder by its name; for Deno, a user installs it
+      // elsewhere.
       permissions: ["-A", `--import-map=${join(folder.path, "import_map.json")}`],
       ...options,
       file: resolve(file),
@@ -198,7 +198,7 @@ describe("the examples", () => {
   });
 
   for (const [name, { column, prefix = "" }] of here) {
-    it(`${name}: both kinds of calls, by the openai client`, async () => {
+    it(`${name}: both kinds of calls, with the openai client`, async () => {
       const client = new OpenAI({
         baseURL: `${placeOf(name)().url}${prefix}/v1`,
         apiKey: "sk-1",
@@ -249,7 +249,7 @@ describe("the examples", () => {
   }
 
   if (isHere({ runtimes: ["node"] })) {
-    it("who reads a body before the gateway leaves it nothing: such calls end at once", async () => {
+    it("a server that reads a body before the gateway leaves it nothing: such calls end immediately", async () => {
       const config = parseConfig({
         providers: { a: { upstream: provider.url } },
         keys: [{ id: "me", key: KEY }],
@@ -258,7 +258,8 @@ describe("the examples", () => {
         overrideGlobalObjects: false,
       });
       const server = createServer((request, response) => {
-        request.on("data", () => {}).on("end", () => answer(request, response)); // as express.json() does
+        // like express.json()
+        request.on("data", () => {}).on("end", () => answer(request, response));
       });
       await new Promise<void>((then) => server.listen(0, "127.0.0.1", then));
       const headers = { "authorization": "Bearer sk-1", "gateway-auth": `Bearer ${KEY}` };
@@ -271,7 +272,7 @@ describe("the examples", () => {
       server.close();
     });
 
-    it("hono-own-users: users, their limits and what they used come from one's own store", async () => {
+    it("hono-own-users: users, their limits and their usage are in the application's own store", async () => {
       const { url, path } = placeOf("hono-own-users")();
       const call = (key: string) => {
         const headers = { "authorization": "Bearer sk-1", "gateway-auth": `Bearer ${key}` };

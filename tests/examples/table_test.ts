@@ -1,4 +1,4 @@
-/** The table of behaviours: made from reports, whole, and explained where it is not. */
+/** The table of behaviours: made from reports, complete, and with explained gaps. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -20,7 +20,7 @@ const all = reportOf(() => "");
 const cellsOf = (line: string) => line.split("|").slice(2, -1).map((cell) => cell.trim());
 
 describe("the table of behaviours", () => {
-  it("says yes for what was tested, and no for what failed once", () => {
+  it("contains yes for tested cases, and no for cases that failed in any report", () => {
     assert.equal(toBehaviours([all], []).match(/\byes\b/g)?.length, rows.length * COLUMNS.length);
     const failed = reportOf((row, column) =>
       row === "abort" && column === "h3" ? "<failure/>" : undefined
@@ -31,7 +31,7 @@ describe("the table of behaviours", () => {
     }
   });
 
-  it("is not written with an unexplained gap, nor with an explanation without a gap", () => {
+  it("is not written if it has an unexplained gap, or an explanation without a gap", () => {
     const skipped = reportOf((row, column) =>
       row === "drain" && column === "Workers" ? "<skipped/>" : ""
     );
@@ -50,7 +50,7 @@ describe("the table of behaviours", () => {
     assert.throws(() => toBehaviours([all], [drain]), /no gap any more at Workers/);
   });
 
-  it("stands in docs/embedding.md with every row and column, and no failure", () => {
+  it("is in docs/embedding.md with every row and column, and no failure", () => {
     const [head = "", , ...lines] = readPart("docs/embedding.md", "behaviours").split("\n");
     assert.deepEqual(cellsOf(head), COLUMNS);
     const page = readFileSync("docs/embedding.md", "utf8");

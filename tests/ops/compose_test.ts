@@ -1,7 +1,7 @@
 /**
- * `ops/compose`: the same topology as processes of this machine, with the very files that the
- * containers mount; Debian's `redis-server` stands in for Valkey. That containers are started with
- * them as it says is not tested: it takes Docker.
+ * `ops/compose`: the same topology as processes of this machine, with the same files that the
+ * containers mount; Debian's `redis-server` replaces Valkey. The start of the containers is not
+ * tested: it needs Docker.
  */
 // runtimes: bun
 import assert from "node:assert/strict";
@@ -36,11 +36,10 @@ const FOLDER = "ops/compose";
 const TOKEN = "an-admin-token-of-32-characters!";
 const LIMIT = 30;
 const GATEWAYS = [1, 2, 3];
-/** Prometheus asks each gateway every 15 seconds, as its file says. Milliseconds. */
+/** More than two of Prometheus' scrape intervals, which are 15 seconds. Milliseconds. */
 const ASKED_MS = 40_000;
 /**
- * Between the calls of one caller of the load: it is to go on all the while, not to be heavy.
- * Milliseconds.
+ * Between the calls of one caller of the load, which must be continuous, not heavy. Milliseconds.
  */
 const PAUSE_MS = 10;
 
@@ -63,10 +62,10 @@ describe("the topology of ops/compose", () => {
   let ports: Ports;
   let provider: Provider;
   let redis: RedisServer;
-  /** Where callers come in. */
+  /** URL for callers. */
   let url: string;
   let prometheus: Prometheus;
-  /** A key whose limit is spent. */
+  /** A key whose limit is used up. */
   let spentKey = "";
 
   const makeOwnFolder = (): string => {
@@ -81,13 +80,14 @@ describe("the topology of ops/compose", () => {
       SALLYPORT_ADMIN: `${addressOf(number)}:${ports.admin}`,
       SALLYPORT_REDIS: redis.url,
       SALLYPORT_PROVIDER_A: provider.url,
-      SALLYPORT_DRAIN_DELAY: "3s", // longer than HAProxy takes to notice; 5s would do no more
+      // longer than HAProxy needs to notice; 5s would have no further effect
+      SALLYPORT_DRAIN_DELAY: "3s",
     };
     const program = startProgram(["serve", "--config", resolve(FOLDER, "gateway.jsonc")], { env });
     await program.waitFor(/admin on (http:\S+)/);
     programs.set(number, program);
   };
-  /** Prometheus with the very file, beside it what it is beside in the container. */
+  /** Prometheus with the same file, next to the same files as in the container. */
   const startWatching = async (): Promise<void> => {
     const folder = makeOwnFolder();
     const file = join(folder, "prometheus.yml");
@@ -133,12 +133,11 @@ describe("the topology of ops/compose", () => {
   };
   const call = (key: string, body = GOOD_BODY, to = url) =>
     callRaw(to, { headers: headersOf(key), body });
-  /** Gateways that the provider was called by: each has a name of its own in `Via`. */
+  /** Gateways that have called the provider: each has a different name in `Via`. */
   const callers = (from = 0) =>
     new Set(provider.calls.slice(from).map(({ headers }) => headers.via));
   /**
-   * How often gateways decided by themselves, since Redis did not answer in time: on a very busy
-   * machine.
+   * Number of local decisions, made when Redis did not answer in time, as on a very busy machine.
    */
   const localDecisions = async (): Promise<number> => {
     const asked = GATEWAYS.map((number) =>
@@ -147,7 +146,7 @@ describe("the topology of ops/compose", () => {
     const told = await Promise.all(asked.map(async (answer) => await (await answer).json()));
     return told.reduce((sum, { redis }) => sum + redis.localDecisions, 0);
   };
-  /** Spends the limit of a new key twice over. */
+  /** Makes twice as many calls as the limit of a new key allows. */
   const spend = async (): Promise<{ key: string; statuses: number[] }> => {
     const key = await makeKey(1, { requests: `${LIMIT}/h` });
     const statuses: number[] = [];
@@ -159,7 +158,7 @@ describe("the topology of ops/compose", () => {
     return { key, statuses };
   };
 
-  test(`limits hold across three gateways`, async () => {
+  test(`limits apply across three gateways`, async () => {
     let before = await localDecisions();
     let spent = await spend();
     for (let tries = 0; tries < 5 && await localDecisions() > before; tries++) {
@@ -173,7 +172,7 @@ describe("the topology of ops/compose", () => {
     spentKey = key;
   });
 
-  test(`a restart of one under load loses nothing: no call, and no count`, async () => {
+  test(`a restart of one gateway under load loses no call and no count`, async () => {
     const key = await makeKey(2, {});
     const wrong: string[] = [];
     let [isLoading, right] = [true, 0];
@@ -209,7 +208,7 @@ describe("the topology of ops/compose", () => {
     );
   });
 
-  test(`Prometheus sees all three`, async () => {
+  test(`Prometheus scrapes all three`, async () => {
     let healths: string[] = [];
     await until(
       async () => {

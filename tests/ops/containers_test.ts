@@ -1,7 +1,7 @@
 /**
- * `ops/Dockerfile` and `ops/compose/compose.yml`: what they name is there and fits together, and
- * the image's commands do what they are for where nothing can be written. That Docker builds and
- * runs them is not tested: it takes Docker.
+ * `ops/Dockerfile` and `ops/compose/compose.yml`: the files that they name exist and fit together,
+ * and the image's commands work on a read-only file system. Building and running them with Docker
+ * is not tested: it needs Docker.
  */
 // runtimes: bun
 import assert from "node:assert/strict";
@@ -23,7 +23,7 @@ const KEY = "0123456789-secret-key";
 const whyNot = hasNamespaces ? undefined : "this user may not make a mount namespace";
 
 const dockerfile = readFileSync("ops/Dockerfile", "utf8").replaceAll("\\\n", "");
-/** The command that an instruction of the Dockerfile holds, as JSON. */
+/** The command of an instruction of the Dockerfile, as JSON. */
 const commandOf = (instruction: RegExp): string[] => {
   const [, command] = new RegExp(`^${instruction.source}.*?(\\[.*\\])$`, "m").exec(dockerfile) ??
     [];
@@ -38,7 +38,7 @@ describe("the image", () => {
     folder.remove();
   });
 
-  it("is of the one file and the licence, which are all that Docker is sent", () => {
+  it("contains the one file and the licence, which are the whole build context", () => {
     const [, copied = "", to = ""] = /^COPY (.+) (\S+)$/m.exec(dockerfile) ?? [];
     assert.deepEqual(copied.split(" "), ["LICENSE", "dist/sallyport.js"]);
     for (const file of copied.split(" ")) assert.ok(existsSync(file), file);
@@ -99,7 +99,7 @@ interface Service {
 describe("compose.yml", () => {
   const read = (file: string) => readFileSync(join(FOLDER, file), "utf8");
 
-  it("names nothing that is not there, and its files know each other", async () => {
+  it("names only existing files, and its files match each other", async () => {
     const [compose] = await readYaml(read("compose.yml"));
     const { services, secrets } = compose;
     const mounts = new Map<string, string>();
@@ -153,7 +153,7 @@ describe("compose.yml", () => {
     assert.equal(dirname(mounts.get("grafana:../grafana/sallyport.json") ?? ""), options.path);
   });
 
-  it("gives gateways a configuration that is sound, and time to drain", async () => {
+  it("sets a valid configuration for gateways, and time to drain", async () => {
     const [{ services }] = await readYaml(read("compose.yml"));
     const args = ["check", "--config", join(process.cwd(), FOLDER, "gateway.jsonc")];
     const env = { SALLYPORT_ADMIN_TOKEN: "an-admin-token-of-mine" };
@@ -168,7 +168,7 @@ describe("compose.yml", () => {
 });
 
 describe("the page on operations", () => {
-  it("names every file of ops/, and none that is not there", () => {
+  it("names every file of ops/, and no missing file", () => {
     const page = readFileSync("docs/operations.md", "utf8");
     const named = new Set(page.match(/(?<=`)ops\/[\w./-]+(?=`)/g));
     for (const file of named) assert.ok(existsSync(file), file);

@@ -1,7 +1,7 @@
 /**
- * `ops/kubernetes`: the manifests fit together, and with the gateway that they are for. Deployment
- * and Service are read by kubectl into what Kubernetes knows of them; the rest is not, and no
- * cluster runs any of it here.
+ * `ops/kubernetes`: the manifests match each other, and the gateway that they deploy. kubectl
+ * parses Deployment and Service into Kubernetes' own types; the other manifests are not parsed, and
+ * no cluster runs them here.
  */
 // runtimes: bun
 import assert from "node:assert/strict";
@@ -18,8 +18,8 @@ import { readYaml } from "../support/ops_files.ts";
 import { runProgram } from "../support/program.ts";
 
 const FOLDER = "ops/kubernetes";
-// Debian has one too, but of a Kubernetes that knows no autoscaler of this version: CI does
-// without.
+// Debian also has kubectl, but for a Kubernetes version without this version of the autoscaler. In
+// CI the test is skipped.
 const hasKubectl = spawnSync("kubectl", ["version", "--client"]).status === 0;
 const whyNot = hasKubectl ? undefined : "kubectl is not installed";
 
@@ -31,10 +31,7 @@ function kubectl(...args: string[]): string {
   return stdout;
 }
 
-/**
- * Fails where something of `given` is not in `known`: kubectl drops what Kubernetes has no word
- * for.
- */
+/** Fails if a field of `given` is not in `known`: kubectl drops unknown fields. */
 function assertKnown(given: unknown, known: unknown, path = ""): void {
   if (typeof given !== "object" || given === null) return assert.deepEqual(known, given, path);
   for (const [name, value] of Object.entries(given)) {
@@ -56,7 +53,7 @@ describe("the Kubernetes manifests", () => {
     }
   });
 
-  it("are all listed, and point at each other", () => {
+  it("are all listed, and refer to each other", () => {
     const {
       Deployment,
       Service,
@@ -109,7 +106,7 @@ describe("the Kubernetes manifests", () => {
     ]);
   });
 
-  it("fit the gateway: its ports, its drain, its bodies, its metric", async () => {
+  it("match the gateway: its ports, its drain, its bodies, its metric", async () => {
     const { Deployment: { spec: { template: { spec: pod } } }, HorizontalPodAutoscaler } =
       manifests;
     const [container] = pod.containers;

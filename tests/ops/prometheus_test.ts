@@ -31,7 +31,7 @@ const usage = {
 };
 const last = `data: ${JSON.stringify({ choices: [], usage })}\n\ndata: [DONE]\n\n`;
 
-/** A provider that does what the model's name says. */
+/** A provider that behaves as the model's name says. */
 const startModels = () =>
   startProvider((response, { body }) => {
     const text = body.toString();
@@ -48,14 +48,14 @@ const startModels = () =>
     answerStream(response, `${chunk("Hel")}${chunk("lo")}${chunk(null, "stop")}${last}`);
   });
 
-describe("what operators are given", () => {
+describe("the files for operators", () => {
   const closing: (() => Promise<void> | void)[] = [];
   afterEach(async () => {
     await endPrograms();
     for (const close of closing.splice(0).reverse()) await close();
   });
 
-  /** Two gateways, one of them with workers and one with Redis, and how to load both. */
+  /** Two gateways, one with workers and one with Redis, and functions that load both. */
   async function startGateways() {
     const [provider, redis] = await Promise.all([startModels(), startRedis()]);
     closing.push(() => provider.close(), () => redis.stop());
@@ -210,7 +210,7 @@ describe("what operators are given", () => {
       };
       await until5s("count(up == 1) == 2", "both are read");
       for (const { title, expr } of queries) {
-        if (title === "Starts") await ask(toQuery(expr)); // nothing has started since
+        if (title === "Starts") await ask(toQuery(expr)); // nothing has started in the meantime
         else await until5s(toQuery(expr), title);
       }
       for (const { name, query } of dashboard.templating.list) {

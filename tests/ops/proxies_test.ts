@@ -1,6 +1,4 @@
-/**
- * `ops/`: the files for HAProxy, nginx and Caddy, each started as it stands in front of a gateway.
- */
+/** `ops/`: the files for HAProxy, nginx and Caddy, each started unchanged in front of a gateway. */
 // runtimes: bun
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -29,7 +27,7 @@ const headers = {
 
 describe("the reverse proxies of ops/", () => {
   let provider: Provider;
-  /** Two more, at ports of the same host. */
+  /** Two further providers, at ports of the same host. */
   let others: Provider[] = [];
   let answering: ServerResponse | undefined;
   let ports: Ports;
@@ -45,7 +43,7 @@ describe("the reverse proxies of ops/", () => {
       provider = await startProvider((response) => void (answering = response)); // the test answers
       others = [await startProvider(), await startProvider()];
       ports = { gateway: await freePort(), admin: await freePort() };
-      // One of the three that the files name; the others are down.
+      // One of the three gateways in the files; the others are down.
       const env = {
         SALLYPORT_PROVIDER_A: "http://127.0.0.1:9/v1",
         SALLYPORT_HOSTS_A: "a.example.com",
@@ -71,7 +69,7 @@ describe("the reverse proxies of ops/", () => {
     for (const folder of folders) folder.remove();
   });
 
-  it("wait longer for an answer than the gateway does", () => {
+  it("wait longer for an answer than the gateway", () => {
     const { deadlines, keepAliveMs } =
       parseConfig({ providers: { a: { upstream: "openai" } } }).providers.a ??
         assert.fail();
@@ -97,7 +95,7 @@ describe("the reverse proxies of ops/", () => {
         const proxy = await start(makeOwnFolder(), ports);
         try {
           const post = { path: "/v1/chat/completions", headers };
-          // A gateway that is known to be well: the others are found to be down first.
+          // The proxy must know that this gateway is up. It first finds that the others are down.
           await until(
             async () =>
               (await callRaw(proxy.url, {

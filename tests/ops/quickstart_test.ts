@@ -1,8 +1,7 @@
 /**
- * `ops/compose/quickstart.yml`: its services fit together, and the commands of its first lines do
- * what they say, as processes of this machine with the very environment of its gateway; Debian's
- * `redis-server` stands in for Valkey. That containers are started with it is not tested: it takes
- * Docker.
+ * `ops/compose/quickstart.yml`: its services fit together, and the commands in its first lines
+ * work, as processes of this machine with the same environment as its gateway; Debian's
+ * `redis-server` replaces Valkey. The start of the containers is not tested: it needs Docker.
  */
 // runtimes: bun
 import assert from "node:assert/strict";
@@ -22,14 +21,14 @@ import { needs } from "../support/requires.ts";
 
 const FOLDER = "ops/compose";
 const text = readFileSync(join(FOLDER, "quickstart.yml"), "utf8");
-/** The commands of its first lines, a line each. */
+/** The commands in its first lines, one per line. */
 const commands = Array.from(
   text.matchAll(/^# {3}(\S.*(?:\n# {5}.*)*)$/gm),
   ([, lines = ""]) => lines.replace(/\\\n# +/g, ""),
 );
 const { isMet, it: test } = needs(["redis-server", "curl"]);
 
-describe("the quick start by Docker Compose", () => {
+describe("the quick start with Docker Compose", () => {
   let redis: RedisServer;
   let provider: Provider;
   let folder: ReturnType<typeof makeFolder>;
@@ -69,7 +68,7 @@ describe("the quick start by Docker Compose", () => {
     assert.ok(call.startsWith(`curl http://localhost:${published}/v1/chat/completions`));
   });
 
-  test("does what its lines say, and its gateway has time to drain", async () => {
+  test("works as its first lines say, and its gateway has time to drain", async () => {
     const [{ services: { gateway } }] = await readYaml(text);
     const port = await freePort();
     const variables: Record<string, string> = gateway.environment;

@@ -1,6 +1,6 @@
 /**
- * `ops/systemd`: the unit is sound and hardened, and its command works where only its own folder
- * can be written. That systemd starts it is not tested: it takes a machine that systemd runs.
+ * `ops/systemd`: the unit is valid and hardened, and its command works if only its own folder is
+ * writable. Starting it with systemd is not tested: it needs a machine that systemd runs.
  */
 // runtimes: bun
 import assert from "node:assert/strict";
@@ -18,8 +18,8 @@ import { needs } from "../support/requires.ts";
 const UNIT = readFileSync("ops/systemd/sallyport.service", "utf8");
 const PROGRAM = "/usr/local/bin/sallyport";
 /**
- * Tenths, as `systemd-analyze security` counts: 1.2 are what a server of many addresses with a
- * compiler can't do without.
+ * In tenths, as `systemd-analyze security` counts: a server with arbitrary addresses and a JIT
+ * compiler needs at least 1.2.
  */
 const MAX_EXPOSURE = 13;
 const TOKEN = "an-admin-token-of-32-characters!";
@@ -41,7 +41,7 @@ describe("the systemd unit", () => {
     folder.remove();
   });
 
-  /** Runs systemd-analyze on the unit, its program replaced by one that is there. */
+  /** Runs systemd-analyze on the unit, with its program replaced by an existing one. */
   const analyze = (...args: string[]) => {
     const file = join(folder.path, "sallyport.service");
     writeFileSync(
@@ -54,11 +54,11 @@ describe("the systemd unit", () => {
     return { status, told: `${error?.message ?? ""}${stdout}${stderr}` };
   };
 
-  withSystemd.it(`is understood by systemd`, () => {
+  withSystemd.it(`is valid for systemd`, () => {
     assert.deepEqual(analyze("verify"), { status: 0, told: "" });
   });
 
-  withSystemd.it(`leaves no more open than ${MAX_EXPOSURE / 10} of 10`, () => {
+  withSystemd.it(`has an exposure of at most ${MAX_EXPOSURE / 10} of 10`, () => {
     const { status, told } = analyze(
       "security",
       "--offline=true",
@@ -69,7 +69,7 @@ describe("the systemd unit", () => {
     assert.match(told, /Overall exposure level/);
   });
 
-  it("stops no gateway before its drain is over", () => {
+  it("does not stop a gateway before its drain is over", () => {
     const { delayMs, limitMs } =
       parseConfig({ admin: { port: 1 }, providers: { a: { upstream: "openai" } } }).drain;
     const [, minutes = ""] = /^(\d+)min$/.exec(setting("TimeoutStopSec")) ?? [];
@@ -78,7 +78,7 @@ describe("the systemd unit", () => {
   });
 
   withReadOnly.it(
-    `starts from credentials, and writes to its own folder alone`,
+    `starts from credentials, and writes only to its own folder`,
     async () => {
       const [credentials, state] = [join(folder.path, "credentials"), join(folder.path, "state")];
       for (const path of [credentials, state]) mkdirSync(path);

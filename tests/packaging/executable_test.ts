@@ -25,7 +25,7 @@ describe("the executable", () => {
   });
 
   it(
-    "answers by itself, with workers too",
+    "answers without a runtime on the machine, also with workers",
     async () => {
       const file = join(folder.path, "sallyport");
       execFileSync(node, ["scripts/executable.ts", "--out", file], {

@@ -1,6 +1,6 @@
 /**
- * The SBOM and the provenance statement of a build: true, valid by their specifications, and the
- * same twice.
+ * The SBOM and the provenance statement of a build: true, valid according to their specifications,
+ * and reproducible.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -18,8 +18,8 @@ import { makeFolder } from "../support/program.ts";
 
 const SCHEMAS = "node_modules/@cyclonedx/cyclonedx-library/res/schema";
 /**
- * Licences under which what is bundled may be passed on as part of the one file, together with
- * their texts.
+ * Licences that allow bundled code to be distributed as part of the one file, together with their
+ * texts.
  */
 const LICENCES = ["MIT", "Apache-2.0", "ISC", "BSD-2-Clause", "BSD-3-Clause", "0BSD"];
 
@@ -51,7 +51,7 @@ describe("a build", () => {
   });
   afterAll(() => folders.forEach((folder) => folder.remove()));
 
-  it("is the same twice, with all that it says of itself", () => {
+  it("is reproducible, including its SBOM and its statement", () => {
     const names = readdirSync(first).toSorted();
     assert.deepEqual(names, [
       "gateway.schema.json",
@@ -67,7 +67,7 @@ describe("a build", () => {
     }
   });
 
-  it("has an SBOM that is valid by CycloneDX's own schema", () => {
+  it("has an SBOM that is valid according to CycloneDX's own schema", () => {
     const ajv = new Ajv({
       strict: false,
       validateFormats: true,
@@ -138,7 +138,7 @@ describe("a build", () => {
     );
   });
 
-  it("refuses to bundle what has no licence, and tells one package from another inside it", () => {
+  it("refuses to bundle a package without a licence, and distinguishes a package from one nested in it", () => {
     const made = JSON.parse(
       makeSbom([{
         name: "x.js",
@@ -182,7 +182,7 @@ describe("a build", () => {
     );
   });
 
-  it("is of a commit only where nothing was changed since", () => {
+  it("names a commit only if no file has changed since", () => {
     const { predicate } = readJson(first, "provenance.intoto.json");
     const commit = predicate.buildDefinition.resolvedDependencies.find((
       { name }: { name: string },
@@ -201,7 +201,7 @@ describe("a build", () => {
         "package-lock.json",
       ) === "";
     } catch {
-      return assert.equal(commit, undefined); // no checkout
+      return assert.equal(commit, undefined); // not a checkout
     }
     assert.equal(commit?.digest.gitCommit, isClean ? git("rev-parse", "HEAD") : undefined);
   });

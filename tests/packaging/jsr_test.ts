@@ -1,6 +1,6 @@
 /**
- * The package for JSR: what `deno publish` would send, and that its checks let it. Nothing of it
- * asks the network.
+ * The package for JSR: the files that `deno publish` would send, and its checks, which pass.
+ * Nothing here needs the network.
  */
 // runtimes: deno
 import assert from "node:assert/strict";
@@ -11,7 +11,7 @@ import { pathToFileURL } from "node:url";
 import { describe, it } from "@std/testing/bdd";
 
 describe("the package for JSR", () => {
-  it("says who it is, the same as the one for npm", () => {
+  it("has the same name and version as the package for npm", () => {
     const [jsr, npm] = ["deno.json", "package.json"].map((file) =>
       JSON.parse(readFileSync(file, "utf8"))
     );
@@ -21,17 +21,17 @@ describe("the package for JSR", () => {
     assert.equal(jsr.exports, "./mod.ts");
   });
 
-  it("passes the checks of a publication, slow types among them", () => {
+  it("passes the checks of a publication, including slow types", () => {
     const env = { ...process.env, NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1" };
     const args = ["publish", "--dry-run", "--allow-dirty", "--no-provenance"];
-    // It tells all of it on standard error, and ends with 1 where a check fails.
+    // It prints everything on standard error, and exits with 1 if a check fails.
     const told = execFileSync("/bin/sh", ["-c", '"$0" "$@" 2>&1', process.execPath, ...args], {
       env,
       encoding: "utf8",
     });
     assert.match(told, /^Checking for slow types in the public API\.\.\.$/m);
     assert.match(told, /^Success Dry run complete$/m);
-    // But for the names of the files that it lists: one of them is about warnings.
+    // Without the names of the listed files: one of them contains "warnings".
     assert.doesNotMatch(told.replaceAll(/^\s+file:.*$/gm, ""), /warning/i);
     const root = `${pathToFileURL(process.cwd())}/`;
     const sent = Array.from(

@@ -1,4 +1,4 @@
-/** The console's page, as it ships. */
+/** The console's page in the build. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { isDeepStrictEqual } from "node:util";
@@ -6,9 +6,9 @@ import { describe, it } from "@std/testing/bdd";
 import { buildPage, PAGE_MODULE, unpackPage } from "../../scripts/page.ts";
 import { PAGE_ASSETS } from "../../src/admin/page_assets.ts";
 
-/** Of the whole page: a third of it are the charts, a sixth the view of usage. */
+/** Bytes of the whole page: a third of them are the charts, a sixth the view of usage. */
 const MAX_BYTES = 190_000;
-/** Of the part of the one file that it takes, packed and in base64. */
+/** Bytes of the page in the one file, compressed and in base64. */
 const MAX_PACKED_BYTES = 100_000;
 
 const page = unpackPage(PAGE_ASSETS);
@@ -19,7 +19,7 @@ const sizeOf = (files: object) =>
   );
 
 describe("the console's page", () => {
-  it("is what its sources make: else run npm run build and commit what it wrote", async () => {
+  it("is built from its sources: otherwise run npm run build and commit the result", async () => {
     assert.ok(
       isDeepStrictEqual(page, await buildPage()),
       `${PAGE_MODULE} is not what the sources make`,

@@ -33,7 +33,7 @@ import {
 } from "../support/provider.ts";
 
 const KEY = "0123456789-secret-key";
-/** The addresses in the page's command; the test puts its own in their place. */
+/** The addresses in the page's command; the test replaces them with its own. */
 const PAGE_LISTEN = "127.0.0.1:8787";
 const PAGE_UPSTREAM = "api.openai.com:443";
 
@@ -64,7 +64,7 @@ describe("under Deno's narrowest permissions", () => {
     folder.remove();
   });
 
-  /** Starts the page's command with this machine's addresses, its flags changed. */
+  /** Starts the page's command with the test's addresses and changed flags. */
   const start = async (
     change = (flag: string): string => flag,
     program = ONE_FILE,
@@ -94,7 +94,7 @@ describe("under Deno's narrowest permissions", () => {
     return await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body });
   };
 
-  it("the page allows two addresses and one file, nothing else", () => {
+  it("the page allows only two addresses and one file", () => {
     assert.deepEqual(readCommand(), {
       flags: [
         "--no-prompt",
@@ -105,7 +105,7 @@ describe("under Deno's narrowest permissions", () => {
     });
   });
 
-  it("it answers, plain and streamed", async () => {
+  it("the gateway answers, plain and streamed", async () => {
     const program = await start();
     assert.equal(await (await post(program, GOOD_BODY)).text(), COMPLETION);
     assert.equal(await (await post(program, STREAM_BODY)).text(), stream("a"));
@@ -114,7 +114,7 @@ describe("under Deno's narrowest permissions", () => {
     assert.equal(program.stderr(), "");
   });
 
-  it("a host that is named by its name is reached, once it is allowed", async () => {
+  it("a host can be reached by its name, once it is allowed", async () => {
     provider = Object.assign(provider, { url: provider.url.replace("127.0.0.1", "localhost") });
     const program = await start();
     assert.equal(await (await post(program, GOOD_BODY)).text(), COMPLETION);
@@ -144,7 +144,7 @@ describe("under Deno's narrowest permissions", () => {
     },
   );
 
-  it("from its sources, it needs no variable either", async () => {
+  it("from its sources, the gateway needs no variable either", async () => {
     const program = await start(
       (flag) => flag.startsWith("--allow-read") ? "--allow-read" : flag,
       SOURCE,
@@ -154,7 +154,7 @@ describe("under Deno's narrowest permissions", () => {
     assert.equal(program.stderr(), "");
   });
 
-  it("it can't reach what is not allowed, and says so as an unreachable upstream", async () => {
+  it("the gateway cannot reach other addresses, and reports an unreachable upstream", async () => {
     const program = await start((flag) => flag.replace(`,${PAGE_UPSTREAM}`, ""));
     for (const body of [GOOD_BODY, STREAM_BODY]) {
       const response = await post(program, body);
@@ -166,7 +166,7 @@ describe("under Deno's narrowest permissions", () => {
     assert.equal(await program.ended, 0, program.stderr());
   });
 
-  it("it says in one line that it may not listen, or not read its file", async () => {
+  it("the gateway says in one line that it is not allowed to listen, or to read its file", async () => {
     const cases: [(flag: string) => string, RegExp][] = [
       [
         (flag) => flag.replace(`${PAGE_LISTEN},`, ""),
@@ -246,7 +246,7 @@ describe("sallyport check --deno-flags", () => {
     });
   });
 
-  it("names the certificates and the socket of Redis, and says that it names more servers itself", async () => {
+  it("names the certificates and the socket of Redis, and says that Redis announces further servers", async () => {
     const base = {
       listen: [{ port: 8787 }],
       providers: { a: { upstream: "openai" } },
@@ -270,7 +270,7 @@ describe("sallyport check --deno-flags", () => {
     ]);
   });
 
-  it("names proxies instead of the upstreams behind them, and the files and variables of the way out", async () => {
+  it("names proxies instead of the upstreams behind them, and the files and variables of egress", async () => {
     const proxied = { hosts: ["a"], upstream: "openai" };
     const listen = [{ port: await freePort() }];
     const own = `127.0.0.1:${listen[0]?.port}`;
@@ -347,7 +347,7 @@ describe("sallyport check --deno-flags", () => {
     }
   });
 
-  it("names variables where they say something, all of them only where they name providers", async () => {
+  it("names variables that contain settings, and allows all variables only if they name providers", async () => {
     write({ providers: { a: { upstream: "openai" } }, keys: [{ id: "team", key: KEY }] });
     const { flags } = await permissions({ SALLYPORT_LOG: "off", SALLYPORT_HOSTS_A: "a.example" });
     assert.deepEqual(flags.at(-1), "--allow-env=SALLYPORT_HOSTS_A,SALLYPORT_LOG");
@@ -355,7 +355,7 @@ describe("sallyport check --deno-flags", () => {
     assert.match((await runProgram(["check", "--deno-flags"], { env })).stdout, / --allow-env\n$/);
   });
 
-  it("says what is wider than it could be", async () => {
+  it("says which permissions are wider than necessary", async () => {
     write({
       listen: [{ port: 0 }],
       providers: { a: { upstream: "openai" } },
@@ -370,7 +370,7 @@ describe("sallyport check --deno-flags", () => {
       stderr,
       /port 0 takes any free one.*\n.*warning: the flags open the folder .*gateway\.jsonc.*\n$/,
     );
-    // A link to the file is written through.
+    // Writing to a link changes its target.
     const there = join(folder.path, "there");
     mkdirSync(there);
     writeFileSync(join(there, "keys.json"), '{"keys":[]}');
@@ -378,7 +378,7 @@ describe("sallyport check --deno-flags", () => {
     assert.equal((await permissions()).flags.at(-1), `--allow-write=${folder.path},${there}`);
   });
 
-  it("what it prints is enough, and no part of it can be left out", async () => {
+  it("the printed flags are sufficient, and each of them is necessary", async () => {
     const [port, adminPort] = [await freePort(), await freePort()];
     mkdirSync(join(folder.path, "keys"));
     write({
@@ -433,7 +433,7 @@ describe("sallyport check --deno-flags", () => {
     await without(`--allow-write=${join(folder.path, "keys")}`);
   });
 
-  it("Deno itself refuses a connection anywhere else", async () => {
+  it("Deno itself refuses connections to all other addresses", async () => {
     const port = await freePort();
     const other = await startProvider((response) => answerPlain(response));
     const config = (upstream: string) => ({
@@ -443,7 +443,7 @@ describe("sallyport check --deno-flags", () => {
     });
     write(config(provider.url));
     const { flags } = await permissions();
-    // Whoever changes the configuration, or the code, gains nothing.
+    // Changing the configuration, or the code, does not help an attacker.
     write(config(other.url));
     const program = startProgram(["serve", "--config", file()], { permissions: flags });
     const url = await program.waitFor(/listening on (http:\S+)/);

@@ -1,4 +1,4 @@
-/** The one file, as it ships. */
+/** The one file of the build. */
 // runtimes: all, old node
 import assert from "node:assert/strict";
 import { readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
@@ -10,11 +10,11 @@ import { freePort } from "../support/free_port.ts";
 import { makeFolder, ONE_FILE, runProgram, runsTypeScript, SOURCE } from "../support/program.ts";
 
 /**
- * About 1,030 kB: 190 are the Redis client, which runs only where Redis is configured; 150 the
- * admin API and the console's page (packed; a third of it is uPlot, the charts); 110 the command
- * line; 80 durable exchanges and their recordings; 80 listeners, reloads, workers and the fleet; 60
- * keys and identity tokens (17 of them `jose`); 50 the configuration; 50 calls to providers; 50
- * limits. A dependency that comes in by mistake would exceed the limit.
+ * About 1,030 kB: 190 are the Redis client, which runs only if Redis is configured; 150 the admin
+ * API and the console's page (packed; a third of it is uPlot, the charts); 110 the command line; 80
+ * durable exchanges and their recordings; 80 listeners, reloads, workers and the fleet; 60 keys and
+ * identity tokens (17 of them `jose`); 50 the configuration; 50 calls to providers; 50 limits. A
+ * dependency that is added by mistake would exceed the limit.
  */
 const MAX_BYTES = 1_060_000;
 const EXPORTS = [
@@ -33,7 +33,7 @@ describe("the one file", () => {
 
   it("stays small and needs no other file", () => {
     assert.ok(statSync(ONE_FILE).size < MAX_BYTES);
-    // Statements and calls; the word alone also stands in texts.
+    // Statements and calls; the word alone also occurs in texts.
     const imports = readFileSync(ONE_FILE, "utf8").matchAll(
       /(?:^|[;}\n])import\s*(?:[\w*{][^;"]*?\bfrom\s*)?"([^"]+)"|\bimport\("([^"]+)"\)/g,
     );
@@ -42,7 +42,7 @@ describe("the one file", () => {
     assert.deepEqual(names.filter((name) => !name.startsWith("node:")), []);
   });
 
-  it("is a library when it is imported, the same as the one without a command line", async () => {
+  it("is a library when it is imported, the same as the build without a command line", async () => {
     for (const file of [ONE_FILE, resolve("dist/mod.js")]) {
       const module = await import(pathToFileURL(file).href);
       assert.deepEqual(Object.keys(module).sort(), EXPORTS);
@@ -55,7 +55,7 @@ describe("the one file", () => {
     }
   });
 
-  it("starts nothing when a program imports it, whatever that program's arguments are", async () => {
+  it("starts nothing when a program imports it, for any arguments of that program", async () => {
     const file = join(folder.path, "program.mjs");
     writeFileSync(
       file,
@@ -72,8 +72,9 @@ describe("the one file", () => {
     }
   });
 
-  it("prints no commands of the Redis client, whatever DEBUG asks for", async () => {
-    const port = await freePort(); // nobody answers there: the client tells of its attempts all the same
+  it("prints no commands of the Redis client, for any value of DEBUG", async () => {
+    // a port without a listener: the client still reports its attempts
+    const port = await freePort();
     const config = {
       redis: `redis://127.0.0.1:${port}`,
       keys: "redis",
@@ -88,7 +89,7 @@ describe("the one file", () => {
     assert.doesNotMatch(stderr, /ioredis:/);
   });
 
-  it("says its version and its help, also through a symlink", async () => {
+  it("prints its version and its help, also through a symlink", async () => {
     const { version } = JSON.parse(readFileSync("package.json", "utf8"));
     const link = join(folder.path, "sallyport.mjs");
     symlinkSync(ONE_FILE, link);
@@ -120,7 +121,7 @@ describe("the one file", () => {
     },
   );
 
-  it("comes with a schema for editors", () => {
+  it("has a schema for editors", () => {
     const schema = JSON.parse(readFileSync("dist/gateway.schema.json", "utf8"));
     assert.equal(schema.type, "object");
     assert.equal(schema.additionalProperties, false);

@@ -1,6 +1,6 @@
 /**
- * The package as it ships: what is in it, and that it works in an empty folder with nothing else,
- * on each runtime.
+ * The published package: its files, and that it works on each runtime in an empty folder without
+ * other packages.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -22,7 +22,7 @@ const pages = ["docs", "docs/tasks"].flatMap((folder) =>
   readdirSync(folder).filter((name) => name.endsWith(".md")).map((name) => `${folder}/${name}`)
 );
 const TSC = resolve("node_modules", "typescript", "bin", "tsc");
-/** Turns `require` of modules off that are none of CommonJS. */
+/** Disables `require` for modules that are not CommonJS. */
 const ONLY_COMMONJS = "--no-experimental-require-module";
 const PROGRAM = `
 import { createGateway, type ExchangeRecord, type Gateway, parseConfig } from "sallyport";
@@ -45,7 +45,7 @@ const gateway = createGateway(
 gateway.fetch(new Request("http://a.example/v1/models")).then(({ status }) => console.log(status));
 `;
 
-/** The types as a program of CommonJS sees them, in TypeScript's two ways to write it. */
+/** The types as a CommonJS program sees them, in TypeScript's two syntaxes. */
 const COMMONJS_TYPES = `
 import { createGateway, type Gateway, parseConfig } from "sallyport";
 import sallyport = require("sallyport");
@@ -54,7 +54,7 @@ export const gateway: Gateway = createGateway(parseConfig({ providers: {} }));
 export const same: sallyport.Gateway = sallyport.createGateway(sallyport.parseConfig({ providers: {} }));
 `;
 
-/** Not run: its module is Cloudflare's. */
+/** Not run: its module exists only at Cloudflare. */
 const WORKER = `
 import worker, { type Bindings, SallyportLimits } from "sallyport/workers";
 
@@ -63,7 +63,7 @@ export const answer: Promise<Response> = worker.fetch(new Request("http://a.exam
 export class Limits extends SallyportLimits {}
 `;
 
-/** Folders that the tests of examples leave, which are not packed. */
+/** Folders that the tests of examples create, which are not published. */
 const BUILT = /(?:^|\/)(?:node_modules|dist|\.astro|\.next)$/;
 
 describe("the package", () => {
@@ -71,7 +71,7 @@ describe("the package", () => {
   let user: string;
   let files: string[];
 
-  /** Runs in the user's folder and returns what was printed. */
+  /** Runs a command in the user's folder and returns its output. */
   const run = (command: string, args: readonly string[], cwd = user): string =>
     execFileSync(command, args, { cwd, encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
 
@@ -105,7 +105,7 @@ describe("the package", () => {
   });
   afterAll(() => folder.remove());
 
-  it("holds what is built, its pages and what they show", () => {
+  it("contains the build, its pages and their pictures", () => {
     assert.ok(pages.includes("docs/embedding.md"));
     assert.deepEqual(pages.filter((page) => !files.includes(page)), []);
     const rest = files.filter((file) =>
@@ -133,7 +133,7 @@ describe("the package", () => {
     assert.deepEqual(files.filter(isStray), ["dist/types-cjs/package.json"]);
   });
 
-  it("holds the schema at the addresses that init writes and that the pages name", async () => {
+  it("contains the schema at the paths that init writes and that the pages name", async () => {
     const own = makeFolder();
     try {
       const read = async (cwd: string) => {
@@ -157,7 +157,7 @@ describe("the package", () => {
     }
   });
 
-  it("has pages whose links and names of files lead to what is inside", () => {
+  it("has pages whose links and file names exist in the package", () => {
     const root = join(user, "node_modules", "sallyport");
     const texts = files.filter((file) => file.endsWith(".md"));
     assert.ok(texts.length > 10);
@@ -167,7 +167,7 @@ describe("the package", () => {
       const links = text.matchAll(
         /\]\((?![a-z]+:|#)([^)\s#]+)[^)]*\)|(?:src|srcset|href)="(?![a-z]+:|#)([^"#]+)/g,
       );
-      // What lies in tests/, src/ and scripts/ is named as part of the sources.
+      // Names of files in tests/, src/ and scripts/ refer to the repository.
       const names = page === "CONTRIBUTING.md"
         ? []
         : text.matchAll(/`((?:docs|examples|ops)\/[\w./-]*)`/g);
@@ -183,14 +183,14 @@ describe("the package", () => {
     assert.ok(count > 50, String(count));
   });
 
-  it("brings nothing along and runs nothing when it is installed", () => {
+  it("has no dependencies and runs nothing when it is installed", () => {
     assert.equal(manifest.dependencies, undefined);
     assert.equal(manifest.peerDependencies, undefined);
     const hooks = ["preinstall", "install", "postinstall", "prepare"];
     assert.deepEqual(hooks.filter((name) => name in manifest.scripts), []);
   });
 
-  it("is built the same twice, and says by its digest what it is", async () => {
+  it("is built reproducibly, and its digest identifies it", async () => {
     const one = readFileSync(ONE_FILE);
     assert.ok(
       one.equals(readFileSync(join(user, "node_modules", "sallyport", "dist", "sallyport.js"))),
@@ -204,7 +204,7 @@ describe("the package", () => {
     }
   });
 
-  it("runs by npx and by bunx", () => {
+  it("runs with npx and bunx", () => {
     assert.equal(
       run("npx", ["--offline", "--no-install", "sallyport", "--version"]),
       `${manifest.version}\n`,
@@ -225,11 +225,11 @@ describe("the package", () => {
     }
   });
 
-  it("is required on each runtime, by a Node that can't require other modules too", () => {
+  it("can be loaded with require on each runtime, also by a Node that cannot require ES modules", () => {
     writeFileSync(join(user, "program.cjs"), COMMONJS_PROGRAM);
     for (const { label, kind, command } of runtimes) {
-      // From 20.19 on Node takes others too, unless it is told not to: before, there was nothing to
-      // tell.
+      // From 20.19 on Node can require ES modules unless this is disabled; earlier versions do not
+      // have the flag.
       const flags = {
         deno: ["run", "-A", "--node-modules-dir=manual"],
         bun: [],
@@ -254,13 +254,12 @@ describe("the package", () => {
     }
   });
 
-  it("has types that hold where it is required, each resolved as what it is", () => {
+  it("has types that compile with require, each resolved in its own format", () => {
     const project = join(folder.path, "commonjs.json");
     writeFileSync(join(user, "program.cts"), COMMONJS_TYPES);
     writeFileSync(join(user, "program.mts"), PROGRAM);
     const names = ["program.cts", "program.mts"];
-    // The way of Node 16 is the strict one: there a module that is none of CommonJS can't be
-    // required.
+    // The mode of Node 16 is the strict one: there ES modules cannot be required.
     for (const module of ["node16", "nodenext"]) {
       const compilerOptions = {
         module,
@@ -285,7 +284,7 @@ describe("the package", () => {
   });
 
   for (const [module, moduleResolution] of [["nodenext", "nodenext"], ["esnext", "bundler"]]) {
-    it(`has types that hold under --strict, resolved the way of ${moduleResolution}`, () => {
+    it(`has types that compile under --strict, resolved with ${moduleResolution}`, () => {
       const project = join(folder.path, `${moduleResolution}.json`);
       const compilerOptions = {
         module,

@@ -1,4 +1,4 @@
-/** A gateway with an admin listener, as a program of its own. */
+/** A gateway with an admin listener, as a separate process. */
 import assert from "node:assert/strict";
 import { type ErrorCode, ERRORS } from "../../src/errors/gateway_error.ts";
 import { GOOD_BODY } from "./gateway.ts";
@@ -7,9 +7,9 @@ import { type Program, startProgram } from "./program.ts";
 import { type Answering, COMPLETION, type Provider, startProvider } from "./provider.ts";
 import type { RedisServer } from "./redis.ts";
 
-/** What the admin API wants to see. */
+/** The token that the admin API requires. */
 export const TOKEN: string = "an-admin-token-of-32-characters!";
-/** What can be said of a key. */
+/** The fields that can be set on a key. */
 export interface Policy {
   readonly name: string;
   readonly providers: readonly string[];
@@ -27,7 +27,7 @@ export interface Policy {
   readonly expires: string;
 }
 
-/** All of it, once. */
+/** A policy that sets each field. */
 export const POLICY: Policy = {
   name: "team-x",
   providers: ["a"],
@@ -53,10 +53,10 @@ export interface Answered {
   readonly json: any;
 }
 
-/** How a call differs from a good one. */
+/** Differences of a call from a good one. */
 export interface CallOptions {
   readonly body?: unknown;
-  /** The body as it is. */
+  /** The body, sent unchanged. */
   readonly raw?: string | Uint8Array<ArrayBuffer>;
   readonly type?: string;
   readonly authorization?: string;
@@ -92,14 +92,14 @@ function callerOf(url: string): Call {
   };
 }
 
-/** Codes of refusals that a store says in its own words. */
+/** Codes of refusals for which stores have separate messages. */
 const TOLD_BY_STORES: readonly ErrorCode[] = [
   "key_store_unavailable",
   "refused",
   "usage_unavailable",
 ];
 
-/** A refusal in the form that all have, as the table of errors has it. */
+/** Asserts that a refusal has the common form, with the text of the table of errors. */
 export function assertRefusal(
   { status, json }: Answered,
   wanted: number,
@@ -116,35 +116,35 @@ export function assertRefusal(
   assert.ok(TOLD_BY_STORES.includes(code) || message.startsWith(row.message), message);
 }
 
-/** A gateway that runs, and its admin API. */
+/** A running gateway and its admin API. */
 export interface Running {
   readonly at: Place;
   readonly program: Program;
   /** Base URL of the admin API. */
   readonly admin: string;
   readonly call: Call;
-  /** Where callers come. */
+  /** Base URL for callers. */
   readonly url: string;
-  /** What stands behind both providers. */
+  /** The provider of both configured providers. */
   readonly provider: Provider;
-  /** What the gateway answers a caller who shows this key. */
+  /** Makes a call with this key. Returns the gateway's status. */
   chat(key: string, path?: string): Promise<number>;
   stop(): Promise<void>;
 }
 
-/** How the program differs from a plain one. */
+/** Differences of the program from a plain one. */
 export interface AdminOptions {
   /** How the provider answers. */
   readonly answering?: Answering;
-  /** More arguments. */
+  /** Additional arguments. */
   readonly args?: readonly string[];
-  /** Providers in the place of a and b, by the URL of what stands behind them. */
+  /** Providers instead of a and b; the function receives the URL of the stand-in. */
   readonly providers?: ((upstream: string) => Record<string, unknown>) | undefined;
-  /** Variables of its environment. */
+  /** Environment variables. */
   readonly env?: Readonly<Record<string, string>>;
 }
 
-/** Starts one, on keys in an empty file or in Redis. */
+/** Starts one, with keys in an empty file or in Redis. */
 export async function startAdmin(
   more: Record<string, unknown> = {},
   redis?: RedisServer,

@@ -1,21 +1,21 @@
 /**
- * What the client libraries talk to: a gateway before `@copilotkit/aimock` from npm, or before a
- * provider of the test's own.
+ * The servers that client libraries call: a gateway in front of `@copilotkit/aimock` from npm, or
+ * in front of a test's own provider.
  */
 import assert from "node:assert/strict";
 import { isChatCompletionBody, LLMock } from "@copilotkit/aimock";
 import { startUnderTest, type UnderTest, type UnderTestOptions } from "./gateway.ts";
 import { type Answering, type Provider, startProvider } from "./provider.ts";
 
-// Long enough for many chunks, and with what an encoder must not break.
+// Long enough for many chunks, with characters that an encoder must not break.
 const tale = Array.from({ length: 200 }, (_, index) => `Wort ${index} – 字 👋 "q" \\ \n`).join("");
 const toolArguments = '{"city":"Zürich","days":3}';
 
-/** A gateway before a mock. */
+/** A gateway in front of a mock. */
 export interface BeforeMock {
   readonly mock: LLMock;
   readonly under: UnderTest;
-  /** What the mock says to "Tell me". */
+  /** The mock's answer to "Tell me". */
   readonly tale: string;
   /** Arguments with which it calls the tool `forecast`. */
   readonly toolArguments: string;
@@ -23,18 +23,18 @@ export interface BeforeMock {
 
 const opened: { close(): Promise<unknown> }[] = [];
 
-/** Closes, last first, everything that this module has started. */
+/** Closes everything that this module has started, in reverse order. */
 export async function closeAll(): Promise<void> {
   for (const each of opened.splice(0).reverse()) await each.close();
 }
 
-/** What a test may choose. */
+/** Options of a test. */
 interface Options extends Omit<UnderTestOptions, "upstreams"> {
-  /** Settings of provider a, which is then the only one, at every host. */
+  /** Settings of provider a. If set, it is the only provider, at every host. */
   readonly only?: Record<string, unknown>;
 }
 
-/** A gateway before an upstream. */
+/** Starts a gateway in front of an upstream. */
 export async function startBefore(
   upstream: { readonly url: string; close?(): Promise<void> },
   { only, ...options }: Options = {},
@@ -51,7 +51,7 @@ export async function startBefore(
   return under;
 }
 
-/** A gateway before a provider that answers as the test says. */
+/** Starts a gateway in front of a provider whose answers the test defines. */
 export async function startWith(
   answering?: Answering,
   options: Options = {},
@@ -61,8 +61,8 @@ export async function startWith(
 }
 
 /**
- * A gateway before a mock that tells a tale, calls a tool when asked for the weather, and says what
- * the tool found.
+ * Starts a gateway in front of a mock that tells a tale, calls a tool when asked for the weather,
+ * and repeats the tool's result.
  */
 export async function startWithMock(options: Options = {}): Promise<BeforeMock> {
   const mock = new LLMock({ port: 0, host: "127.0.0.1", chunkSize: 7 });
@@ -77,8 +77,8 @@ export async function startWithMock(options: Options = {}): Promise<BeforeMock> 
 }
 
 /**
- * Asserts from the journal that so many calls arrived, each with the caller's own key and without
- * the gateway's or a cookie.
+ * Asserts from the journal the number of calls, each with the caller's own key and without the
+ * gateway's key or a cookie.
  */
 export function assertJournal(
   mock: LLMock,

@@ -1,7 +1,7 @@
 /**
  * Random answers of providers, read by parts of the gateway without a network: the parser of
- * responses and the scanners of events find the same however the bytes are cut, and the unpackers
- * agree with `node:zlib`.
+ * responses and the scanners of events have the same result for all pieces of the same bytes, and
+ * the unpackers agree with `node:zlib`.
  */
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -19,10 +19,10 @@ import { ResponseParser } from "../../src/upstream/http1/response_parser.ts";
 import { unpackNode } from "../../src/upstream/http1/unpack.ts";
 import { anyResponse } from "./http1_fuzz.ts";
 
-/** Places at which bytes are cut, as parts of their length. */
+/** Places at which bytes are split, as fractions of their length. */
 const cuts = fc.array(fc.noBias(fc.nat(9999)).map((part) => part / 10_000), { maxLength: 8 });
 
-/** Cuts bytes into pieces, each in memory that belongs to it alone. */
+/** Splits bytes into pieces, each in separate memory. */
 function toPieces(bytes: Uint8Array, cuts: readonly number[]): Buffer[] {
   const edges = [
     0,
@@ -45,7 +45,7 @@ function parse(pieces: readonly Buffer[]): unknown {
     parser.close();
   } catch (error) {
     if (!(error instanceof MalformedResponse)) throw error;
-    return "refused"; // how much of it was read before depends on the cuts
+    return "refused"; // the number of bytes read before the refusal depends on the pieces
   }
   return found;
 }
@@ -172,8 +172,9 @@ async function unpackPieces(coding: string, pieces: Buffer[]): Promise<string> {
 }
 
 /**
- * Unpacks random bodies. What is whole is read whole, what is cut or followed by something else is
- * refused, and of what is changed nothing is read that `node:zlib` does not read as well.
+ * Unpacks random bodies. An intact body is read completely. A truncated body, or one with
+ * additional bytes, is refused. From a changed body nothing is read that `node:zlib` would not read
+ * too.
  */
 export async function fuzzPacked(cases: number, seed: number): Promise<void> {
   const plain = fc.oneof(

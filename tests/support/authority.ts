@@ -1,6 +1,6 @@
 /**
- * An authority of a company's own, and what it has signed: by `openssl`, since the gateway signs
- * for itself alone.
+ * A company's own certificate authority and its certificates, made with `openssl`: the gateway can
+ * only make self-signed ones.
  */
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -8,10 +8,11 @@ import { join } from "node:path";
 
 /** PEM files in a folder. */
 export interface Authority {
-  /** Its own certificate. */
+  /** The authority's certificate. */
   readonly ca: string;
   /**
-   * Makes a certificate, `NAME.pem`, and its key, `NAME.key`. Good for `localhost` and `127.0.0.1`.
+   * Makes a certificate, `NAME.pem`, and its key, `NAME.key`. Valid for `localhost` and
+   * `127.0.0.1`.
    */
   sign(name: string): { readonly cert: string; readonly key: string };
 }
@@ -23,7 +24,9 @@ export function readIdentity(
   return { cert: readFileSync(cert, "utf8"), key: readFileSync(key, "utf8") };
 }
 
-/** Makes an authority. @param folder Takes its files @param name Its own name */
+/**
+ * Makes an authority. @param folder The folder of its files @param name The name of the authority
+ */
 export function createAuthority(folder: string, name = "authority"): Authority {
   const path = (file: string) => join(folder, file);
   const openssl = (...args: string[]) => void execFileSync("openssl", args, { stdio: "ignore" });

@@ -1,7 +1,7 @@
 /**
- * JSON bodies, right and wrong, read in one pass and as a whole: whatever the one pass accepts, the
- * other way accepts with the same value. They are built and changed as bytes, a character each
- * (latin-1).
+ * JSON bodies, valid and invalid, read in one pass and as a whole: each body that the one pass
+ * accepts is accepted by the other reader with the same value. Bodies are built and changed as
+ * bytes, with one character per byte (latin-1).
  */
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -10,17 +10,17 @@ import { parseWhole } from "../../src/inbound/json_guard.ts";
 import { MAX_DEPTH, MAX_MEMBERS, MAX_VALUES } from "../../src/inbound/json_limits.ts";
 import { UNREAD_KEYS, UNREAD_TEXT } from "../../src/inbound/json_view.ts";
 
-/** Reads a body in one pass; `undefined` if it is not sure. */
+/** Reads a body in one pass; returns `undefined` if it is not sure. */
 export type ReadView = (bytes: Uint8Array) => unknown;
 
-/** A body in a pool, as its bytes may stand in memory. */
+/** A body in a pool, at an offset, as its bytes can be placed in memory. */
 interface Placed {
   readonly body: string;
   readonly before: string;
   readonly after: string;
 }
 
-/** Returns a value with the placeholder for each text that the view leaves out. */
+/** Returns a value with a placeholder for each text that the view leaves out. */
 export function toView(value: unknown, key = ""): unknown {
   if (typeof value === "string") return UNREAD_KEYS.has(key) ? UNREAD_TEXT : value;
   if (typeof value !== "object" || value === null) return value;
@@ -37,7 +37,7 @@ export function toView(value: unknown, key = ""): unknown {
   return view;
 }
 
-/** Returns whether two values are the same, to the sign of a zero and the order of keys. */
+/** Returns true if two values are the same, including the sign of a zero and the order of keys. */
 function isSame(one: unknown, other: unknown): boolean {
   if (typeof one !== "object" || one === null || typeof other !== "object" || other === null) {
     return Object.is(one, other);
@@ -60,7 +60,8 @@ const place = ({ body, before, after }: Placed): Uint8Array => {
 };
 
 /**
- * Returns whether the one pass is sure of a body, after a comparison with the other way if it is.
+ * Returns true if the one pass is sure of a body. In that case it also compares the result with the
+ * other reader.
  */
 function isSure(readView: ReadView, placed: Placed): boolean {
   const bytes = place(placed);
@@ -91,7 +92,7 @@ const joined = (parts: fc.Arbitrary<string>, maxLength: number, by = ""): fc.Arb
   fc.array(parts, { maxLength, size: "max" }).map((all) => all.join(by));
 
 const utf8 = (text: string): string => Buffer.from(text).toString("latin1");
-/** Bytes that are no UTF-8: stray, overlong, a surrogate, too high, cut short. */
+/** Bytes that are not UTF-8: stray, overlong, a surrogate, too high, truncated. */
 const NO_UTF8 = [
   "\x80",
   "\xff",
@@ -161,7 +162,7 @@ const KEYS = [
   "role",
   "contenT",
   "stream_options",
-  "stream_optiomi", // at the same place of the table of known texts
+  "stream_optiomi", // in the same slot of the table of known texts
   "a",
   "b",
 ];
@@ -229,8 +230,8 @@ const plain = (odd: number) =>
   );
 
 /**
- * A body. @param odd Weight of forms that are no JSON, beside some 20 of those that are; 0 for none
- * of them
+ * A body. @param odd Weight of forms that are not JSON, relative to about 20 of those that are; 0
+ * for none of them
  */
 function bodyOf(odd: number): fc.Arbitrary<string> {
   const blank = weighted([20, ""], [3, " "], [1, "\r\n\t "], [
@@ -288,8 +289,8 @@ const BYTES = [
 ];
 
 /**
- * Any body, mostly as built, else changed anywhere, or in its last four bytes; anywhere in a pool
- * of bytes.
+ * Any body: mostly as built, otherwise changed anywhere or in its last four bytes; at any offset in
+ * a pool of bytes.
  */
 const anyBody: fc.Arbitrary<Placed> = fc.record({
   body: fc.tuple(
@@ -320,14 +321,14 @@ const anyBody: fc.Arbitrary<Placed> = fc.record({
 });
 
 /**
- * Reads random bodies both ways, and fails with the smallest one that it finds on which they
+ * Reads random bodies with both readers, and fails with the smallest body found on which they
  * disagree.
  *
  * @param readView The one pass
  * @param cases The number of bodies
  * @param seed Chooses the bodies
- * @param endOnFailure True for an end at the first disagreement, where nobody reads which one it is
- * @returns How many of them the one pass accepted
+ * @param endOnFailure True to stop at the first disagreement, without searching for a smaller body
+ * @returns The number of bodies that the one pass accepted
  */
 export function fuzzBodies(
   readView: ReadView,
@@ -344,16 +345,14 @@ export function fuzzBodies(
 }
 
 /**
- * Reads bodies that are usual and correct. @returns How many of them the one pass was not sure of
+ * Reads usual and correct bodies. @returns The number of bodies that the one pass was not sure of
  */
 export function countUnsure(readView: ReadView, bodies: readonly string[]): number {
   return bodies.filter((body) => !isSure(readView, { body: utf8(body), before: "", after: "" }))
     .length;
 }
 
-/**
- * Every byte at every place of short bodies, which the last three bytes of a body are a part of.
- */
+/** Short bodies with every byte at every place, including the last three bytes. */
 function* shortBodies(): Generator<string> {
   const whole = [
     '"abc\\nd\\u12aB"',
@@ -364,7 +363,7 @@ function* shortBodies(): Generator<string> {
   ];
   const cut = whole.flatMap((body) => Array.from(body, (_, at) => body.slice(0, at)));
   const texts = Array.from({ length: 10 }, (_, length) => `"${"abcdefghij".slice(0, length)}"`);
-  const spaced = texts.map((text) => text + " ".repeat(16)); // far enough from the end to be looked up
+  const spaced = texts.map((text) => text + " ".repeat(16)); // far enough from the end for a lookup
   const unread = texts.map((text) => `{"text":${text}}`);
   for (const body of [...whole, ...cut, ...texts, ...spaced, ...unread]) {
     yield body;
@@ -378,7 +377,7 @@ function* shortBodies(): Generator<string> {
 
 const many = (count: number, part: string): string => `${part},`.repeat(count - 1) + part;
 
-/** Bodies at a limit, and one beyond it. */
+/** Bodies at a limit, and bodies just above it. */
 function* boundBodies(): Generator<string> {
   for (const more of [0, 1, 2]) {
     const depth = MAX_DEPTH - 1 + more;
@@ -394,7 +393,7 @@ function* boundBodies(): Generator<string> {
   }
 }
 
-/** Bodies that one mistake in the reader each would get wrong. */
+/** Bodies that a reader with one specific mistake would read wrongly. */
 function* knownBodies(): Generator<string> {
   for (const one of ["model", "messages", "stream", "n", "max_tokens"]) {
     for (
@@ -408,7 +407,7 @@ function* knownBodies(): Generator<string> {
   for (const wrong of ["\xc5\xbftream", "me\xc5\xbfsages"]) {
     yield `{"${wrong}":1,"${wrong.replace("\xc5\xbf", "s")}":2}`;
   }
-  // Short texts that differ in their last bytes alone, or in their first.
+  // Short texts that differ only in their last bytes, or only in their first.
   const texts = Array.from(
     { length: 4000 },
     (_, index) => [`"abcdefghijkl${index}"`, `"${index}"`, `"${index}bcdefghijkl"`],
@@ -436,11 +435,11 @@ function* knownBodies(): Generator<string> {
 }
 
 /**
- * Reads bodies that aim at the edges both ways: at the last bytes, at each place where a body may
- * be cut off, at the limits.
+ * Reads edge cases with both readers: the last bytes, each place where a body can be truncated, the
+ * limits.
  *
  * @param readView The one pass
- * @throws {AssertionError} Where they disagree
+ * @throws {AssertionError} If they disagree
  */
 export function compareEdges(readView: ReadView): void {
   for (const body of knownBodies()) isSure(readView, { body, before: "", after: "" });
@@ -453,7 +452,8 @@ export function compareEdges(readView: ReadView): void {
     `{"role":"tool","tool_call_id":"call_1234567890123456","content":null,"n":[-1.5e3,0,true,false,{}]}],"n":1}`;
   for (let cut = 0; cut <= long.length; cut++) {
     for (const before of ["", "x", "xx", "xxx"]) {
-      isSure(readView, { body: long.slice(0, cut), before, after: long.slice(cut) }); // the rest stands in the pool
+      // the rest follows in the pool
+      isSure(readView, { body: long.slice(0, cut), before, after: long.slice(cut) });
     }
   }
 }

@@ -1,4 +1,4 @@
-/** Chromium as the system has it, driven by playwright-core, and what every page must hold to. */
+/** The system's Chromium, driven by playwright-core, and the requirements on every page. */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -9,15 +9,15 @@ import { findBrowser } from "../../scripts/browser.ts";
 
 const executablePath = findBrowser();
 
-/** How long it may take to show what it should. Milliseconds. */
+/** The longest wait for something to appear. Milliseconds. */
 const PATIENCE_MS = 15_000;
 
-// Its entry for `import` asks for names that Deno does not find in CommonJS.
+// Its entry for `import` requires names that Deno does not find in CommonJS.
 const { chromium }: typeof import("playwright-core") = createRequire(resolve("package.json"))(
   "playwright-core",
 );
 
-/** Starts one; as root, as in a container, it can't have its own sandbox. */
+/** Starts Chromium. As root, such as in a container, its sandbox does not work. */
 export async function startBrowser(): Promise<Browser> {
   if (executablePath === undefined) return assert.fail("no Chromium: install the package chromium");
   return await chromium.launch({
@@ -26,22 +26,22 @@ export async function startBrowser(): Promise<Browser> {
   });
 }
 
-/** A page that is watched. */
+/** A page whose requests and errors are recorded. */
 export interface Watched {
   readonly page: Page;
-  /** Every address that it asked for. */
+  /** Every URL that it requested. */
   readonly requests: string[];
-  /** What its console said of errors, and what was thrown. */
+  /** The errors on its console, and uncaught exceptions. */
   readonly errors: string[];
   /**
-   * Asserts that nobody but its origin was asked, and that nothing went wrong but so many refusals
-   * of this status.
+   * Asserts that only its origin was called, and that there were no errors except the expected
+   * number of refusals with this status.
    */
   assertClean(origin: string, expected?: { readonly status: number; readonly times: number }): void;
   close(): Promise<void>;
 }
 
-/** Opens a page in a context of its own: no cookies, no storage. */
+/** Opens a page in a new context: no cookies, no storage. */
 export async function openPage(
   browser: Browser,
   options: BrowserContextOptions = {},
@@ -65,7 +65,7 @@ export async function openPage(
         [],
         "foreign requests",
       );
-      // Chromium puts each answer from 400 on into its console.
+      // Chromium logs each answer with a status of 400 or more to its console.
       const isExpected = (text: string) => text.includes(`responded with a status of ${status} `);
       assert.deepEqual(errors.filter((text) => !isExpected(text)), []);
       assert.equal(errors.filter(isExpected).length, times, `answers with ${status}`);
@@ -76,7 +76,7 @@ export async function openPage(
 
 const axeSource = readFileSync("node_modules/axe-core/axe.min.js", "utf8");
 
-/** What axe-core finds on a page, in words; with `rules`, by these alone. */
+/** The findings of axe-core on a page, as text; with `rules`, only for these rules. */
 export async function findViolations(page: Page, rules?: readonly string[]): Promise<string[]> {
   if (!await page.evaluate(() => "axe" in globalThis)) await page.evaluate(axeSource);
   return await page.evaluate(async (runOnly) => {
@@ -95,12 +95,12 @@ interface Violation {
   readonly nodes: readonly { readonly html: string; readonly failureSummary: string }[];
 }
 
-/** What axe-core finds serious or critical on a page, in words. */
+/** The serious and critical findings of axe-core on a page, as text. */
 export async function findBarriers(page: Page): Promise<string[]> {
   return (await findViolations(page)).filter((text) => /^(?:serious|critical):/.test(text));
 }
 
-/** How much wider than its window a page is. */
+/** Pixels by which a page is wider than its window. */
 export function overflowOf(page: Page): Promise<number> {
   return page.evaluate(() =>
     document.documentElement.scrollWidth - document.documentElement.clientWidth

@@ -1,6 +1,6 @@
 /**
- * A program that makes calls and has nothing else to do: `URL` answers, `URL silent` does not. Told
- * by `connections_test.ts`.
+ * A program that makes calls and does nothing else. The server at `URL` answers; `URL silent` does
+ * not. `connections_test.ts` starts it.
  */
 import process from "node:process";
 import { runtimeParts } from "../../src/serve/compose.ts";

@@ -1,18 +1,21 @@
 /**
- * Test cases that know where they make no sense, or are proven once: `it` with `it.notOn` and
- * `it.once`.
+ * Test cases that do not run everywhere: `it` with `it.notOn` for places where they make no sense,
+ * and `it.once` for cases that one runtime proves.
  */
 import process from "node:process";
 import { it as register } from "@std/testing/bdd";
 import type { RuntimeName } from "../../src/runtime.ts";
 import { isWorkers, runtime } from "./runtimes.ts";
 
-/** Where tests run: a runtime, or a Worker in workerd behind tests on Node. */
+/** A place where tests run: a runtime, or a Worker in workerd with the tests on Node. */
 export type Place = RuntimeName | "workers";
 
 type Body = () => void | Promise<void>;
 
-/** Whether `npm test` runs the whole file on the newest Node, and here what can differ. */
+/**
+ * True if `npm test` runs the whole file on the newest Node, and here only the cases that can
+ * differ.
+ */
 export const isElsewhere: boolean = process.env.SALLYPORT_TEST_ONCE === "elsewhere";
 const isQuick = process.env.SALLYPORT_TEST_QUICK === "1";
 
@@ -20,18 +23,18 @@ const isQuick = process.env.SALLYPORT_TEST_QUICK === "1";
 export interface Case {
   (title: string, fn: Body): void;
   /**
-   * Leaves the case out in some places; the reason stands in the report, and for Workers in
-   * `docs/workers.md`.
+   * Leaves the case out in some places. The report contains the reason, and for Workers
+   * `docs/workers.md` does too.
    */
   notOn(places: Place | readonly Place[], reason: string, title: string, fn: Body): void;
   /**
-   * Leaves the case to the newest Node: it proves something that no runtime has a part in. It is no
-   * skipped one.
+   * Runs the case only on the newest Node: it proves something that does not depend on the runtime.
+   * It does not count as skipped elsewhere.
    */
   once(title: string, fn: Body): void;
-  /** Leaves the case out of `npm test -- --quick`: its mass takes seconds of the CPU. */
+  /** Leaves the case out of `npm test -- --quick`: it needs seconds of CPU time. */
   large(title: string, fn: Body): void;
-  /** Leaves the case out here if there is a reason to. */
+  /** Leaves the case out if there is a reason. */
   unless(reason: string | undefined, title: string, fn: Body): void;
 }
 

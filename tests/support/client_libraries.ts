@@ -1,6 +1,6 @@
 /**
- * Client libraries that are built on others, each with the same four acts: a plain call, a stream,
- * tools, embeddings.
+ * Client libraries that are built on others, each with the same four operations: a plain call, a
+ * stream, tools, embeddings.
  */
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
@@ -19,7 +19,7 @@ import Groq from "groq-sdk";
 import OpenAI from "openai";
 import { UPSTREAM_KEY } from "./gateway.ts";
 
-/** Where a library's calls go. */
+/** The target of a library's calls. */
 export interface At {
   /** The gateway, without `/v1`. */
   readonly url: string;
@@ -29,7 +29,7 @@ export interface At {
 /** One library. */
 export interface ClientLibrary {
   readonly name: string;
-  /** Where its calls arrive at the provider. */
+  /** Path of its calls at the provider. */
   readonly path: string;
   /** Settings that its provider needs. */
   readonly provider?: Record<string, unknown>;
@@ -41,12 +41,12 @@ export interface ClientLibrary {
     onWord: (word: string) => void,
     signal?: AbortSignal,
   ): Promise<string>;
-  /** Asks with a tool `forecast`, and says what came of it. */
+  /** Calls with a tool `forecast`, and returns the final text. */
   useTool(at: At, prompt: string, onCall: (input: unknown) => void): Promise<string>;
 }
 
 const MODEL = "test-1";
-/** Tokens, since the AI SDK warns of models of Anthropic that it does not know. */
+/** Maximum tokens, because the AI SDK warns about models of Anthropic that it does not know. */
 const LIMITS = { maxRetries: 0, maxOutputTokens: 500 };
 const FORECAST = {
   name: "forecast",
@@ -59,7 +59,7 @@ const FORECAST = {
   },
 };
 
-/** Collects words. */
+/** Joins the words of a stream. */
 async function join(words: AsyncIterable<string>, onWord: (word: string) => void): Promise<string> {
   let text = "";
   for await (const word of words) {
@@ -77,7 +77,7 @@ async function* pick<Item>(
   for await (const item of items) yield toWord(item) ?? "";
 }
 
-/** Any model of the AI SDK. */
+/** An entry for a model of the AI SDK. */
 function aiSdk(name: string, path: string, toModel: (at: At) => LanguageModel): ClientLibrary {
   return {
     name,
@@ -124,7 +124,7 @@ function agents(): ClientLibrary {
       defaultHeaders,
       maxRetries: 0,
     });
-    // Traces would go to OpenAI by themselves.
+    // By default traces would be sent to OpenAI.
     return new Runner({
       modelProvider: new OpenAIProvider({ openAIClient }),
       tracingDisabled: true,
@@ -157,7 +157,7 @@ function agents(): ClientLibrary {
 }
 
 function groq(): ClientLibrary {
-  // The library writes /openai/v1 by itself.
+  // The library appends /openai/v1 itself.
   const completionsOf = ({ url, defaultHeaders }: At) =>
     new Groq({ baseURL: url, apiKey: UPSTREAM_KEY, defaultHeaders, maxRetries: 0 }).chat
       .completions;
@@ -191,7 +191,8 @@ function groq(): ClientLibrary {
         tools,
       });
       if (first === undefined) return "";
-      messages.push(first.message as Messages[number]); // the library's types of both differ in fields nobody sets here
+      // the library's types of both differ in fields that are not set here
+      messages.push(first.message as Messages[number]);
       for (const { id, function: { arguments: text } } of first.message.tool_calls ?? []) {
         onCall(JSON.parse(text));
         messages.push({ role: "tool", tool_call_id: id, content: "42" });
@@ -232,7 +233,7 @@ function langChain(): ClientLibrary {
   };
 }
 
-/** LangChain's vectors of texts. */
+/** LangChain's embeddings of texts. */
 export function embedWithLangChain(at: At, texts: string[]): Promise<number[][]> {
   return new OpenAIEmbeddings(langChainOptions(at)).embedDocuments(texts);
 }
@@ -242,9 +243,10 @@ const openAi = ({ url, defaultHeaders: headers }: At) =>
 const anthropic = ({ url, defaultHeaders: headers }: At) =>
   createAnthropic({ baseURL: `${url}/v1`, apiKey: UPSTREAM_KEY, headers })(MODEL);
 
-/** All of them. */
+/** All client libraries. */
 export const LIBRARIES: readonly ClientLibrary[] = [
-  aiSdk("@ai-sdk/openai", "/v1/responses", openAi), // its default model is one of the responses interface
+  // its default model uses the responses interface
+  aiSdk("@ai-sdk/openai", "/v1/responses", openAi),
   {
     ...aiSdk("@ai-sdk/anthropic", "/v1/messages", anthropic),
     provider: { credential: "x-api-key" },

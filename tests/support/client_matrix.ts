@@ -1,6 +1,6 @@
 /**
- * Calls of a client library's methods, with the provider at its own address and behind the gateway:
- * the provider must get the same, and the library must return the same.
+ * Calls of a client library's methods, directly to the provider and through the gateway: the
+ * provider must receive the same, and the library must return the same.
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -15,37 +15,39 @@ import {
 import type { Arrived, Provider } from "./provider.ts";
 import { startStandIn } from "./stand_in.ts";
 
-/** A library, as its file of tests presents it. */
+/** A library, as its test file describes it. */
 export interface Library<Client extends object> {
   readonly name: LibraryName;
   /** Settings that its provider needs. */
   readonly provider?: Record<string, unknown>;
   /** Makes a client for a base address without `/v1`. */
   create(options: ClientOptions): Client;
-  /** Calls that no default arguments make: a helper's, by the method's name. */
+  /**
+   * Calls for methods that the default arguments do not fit, such as helpers, by the method's name.
+   */
   readonly own: Readonly<Record<string, (client: Client) => unknown>>;
 }
 
-/** What every client is given. */
+/** The options of every client. */
 export interface ClientOptions {
   readonly url: string;
   readonly defaultHeaders: Record<string, string>;
   readonly fetch: typeof fetch;
 }
 
-/** A client, and what arrives at the provider when it calls. */
+/** A client, and the calls that reach the provider. */
 interface Side<Client> {
   readonly client: Client;
   readonly calls: readonly Arrived[];
-  /** The headers that the library gave to fetch, of every call. */
+  /** The headers that the library passed to fetch, for every call. */
   readonly sent: readonly Headers[];
 }
 
-/** What a call did. */
+/** The effect of a call. */
 interface Effect {
-  /** What the provider got, in its order. */
+  /** The calls that the provider received, in order. */
   readonly received: readonly object[];
-  /** What the library returned, as plain data. */
+  /** The return value of the library, as plain data. */
   readonly result: unknown;
 }
 
@@ -58,32 +60,31 @@ const BODY = {
   target: { id: "x" },
 };
 const QUERY = { limit: 2, order: "asc", include: ["a.b", "ü&c"] };
-/** Set on the way, by a runtime's fetch or by the gateway, and of no matter to the provider. */
+/** Headers that a runtime's fetch or the gateway sets, and that do not matter to the provider. */
 const ON_THE_WAY =
   /^(?:accept.*|connection|content-length|content-type|host|priority|sec-fetch-mode|transfer-encoding|user-agent|via)$/;
-/** Never to be seen by a provider. */
+/** Headers that a provider must never receive. */
 const OURS = ["gateway-auth", "cookie", "forwarded", "x-forwarded-for"];
 
-/** A fetch that notes the headers that a library gives it. */
+/** A fetch that records the headers that a library passes to it. */
 function listeningFetch(sent: Headers[]): typeof fetch {
   return (input, init) => {
-    // With a data URL the openai library finds out what a runtime's fetch can send.
+    // With a data URL the openai library tests the features of a runtime's fetch.
     if (!`${input}`.startsWith("data:")) sent.push(new Headers(init?.headers));
     return fetch(input, init);
   };
 }
 
 /**
- * The identifier that a call has for a parameter: with characters that a path holds only when they
- * are encoded.
+ * The identifier that a call uses for a parameter, with characters that must be encoded in a path.
  */
 const idOf = (parameter: string) => `${parameter}:1 ü`;
 const parametersOf = (path: string) =>
   Array.from(path.matchAll(/:(\w+)/g), ([, name = ""]) => name);
 
 /**
- * What a method is called with when nothing else is said: the last identifier, then the others
- * beside what it sends.
+ * The default arguments of a method: the last identifier, then an object with the other identifiers
+ * and the fields to send.
  */
 function toArguments({ calls: [call], sends }: LibraryMethod, isStream: boolean): unknown[] {
   const { path = "", method = "" } = call ?? {};
@@ -112,14 +113,14 @@ function toArguments({ calls: [call], sends }: LibraryMethod, isStream: boolean)
     ...own,
     ...(isStream ? { ...streaming, ...(method === "GET" ? { starting_after: 1 } : {}) } : {}),
   };
-  // The options at the end tell some methods that the argument before them is none.
+  // The options at the end show some methods that the argument before them is absent.
   return [
     ...(last === undefined ? [] : [idOf(last)]),
     ...(Object.keys(given).length === 0 ? [] : [given, {}]),
   ];
 }
 
-/** What a library returned, as data that can be compared. */
+/** Converts a library's return value to data that can be compared. */
 async function toData(returned: unknown): Promise<unknown> {
   const value = await returned;
   if (value instanceof Response) {
@@ -139,8 +140,8 @@ async function toData(returned: unknown): Promise<unknown> {
 const hash = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
 
 /**
- * What arrived, as far as it must be the same. Every form has a boundary of its own, which is made
- * the same here.
+ * The parts of a received call that must be the same. Each form has a random boundary, which is
+ * replaced here.
  */
 function toReceived({ method, path, headers, body }: Arrived, sent: Headers): object {
   const type = headers["content-type"];
@@ -164,7 +165,7 @@ function toReceived({ method, path, headers, body }: Arrived, sent: Headers): ob
   };
 }
 
-/** Calls a method as it stands in its row. */
+/** Calls a method as its row describes. */
 function call<Client extends object>(
   client: Client,
   row: LibraryMethod,
@@ -195,14 +196,14 @@ async function effectOf<Client>(
   return { received, result };
 }
 
-/** Asserts that a method does through the gateway as it does without. */
+/** Asserts that a method has the same effect through the gateway as without it. */
 async function assertSame<Client extends object>(
   row: LibraryMethod,
   own: Library<Client>["own"],
   direct: Side<Client>,
   through: Side<Client>,
 ): Promise<void> {
-  // A helper knows itself which form it wants.
+  // A helper chooses its own form.
   const forms = row.name in own ? [false] : row.answers.map((form) => form === "sse");
   for (const isStream of forms) {
     const title = `${row.name}${isStream ? ", streamed" : ""}`;
@@ -218,7 +219,7 @@ async function assertSame<Client extends object>(
   }
 }
 
-/** Asserts that the row tells the truth about the calls, and about what is sent. */
+/** Asserts that the row correctly describes the calls and their content. */
 function assertAsInRow({ name, calls, sends }: LibraryMethod, arrived: readonly Arrived[]): void {
   const pattern = calls.map(({ method, path }) => `${method} /v1${path.replace(/:\w+/g, "[^/]+")}`);
   const found = arrived.map(({ method, path }) => `${method} ${path.split("?")[0]}`);

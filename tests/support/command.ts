@@ -1,27 +1,27 @@
 /**
- * Runs commands of the command line in the process of the test: a program of its own takes ten
- * times as much.
+ * Runs commands of the command line in the process of the test: a separate process needs ten times
+ * as much time.
  */
 import process from "node:process";
 import { Writable } from "node:stream";
 import { cleanEnvironment, makeFolder, runProgram } from "./program.ts";
 import { runtime } from "./runtimes.ts";
 
-/** What a command has said, and how it ended. */
+/** The output of a command, and its exit status. */
 export interface Ran {
   readonly status: number | null;
   readonly stdout: string;
   readonly stderr: string;
 }
 
-/** Where a command runs. */
+/** The options of a command. */
 export interface CommandOptions {
   /** A fresh folder if left out. */
   readonly cwd?: string;
   readonly env?: Readonly<Record<string, string>>;
 }
 
-/** A standard output that is no terminal. */
+/** A standard output that is not a terminal. */
 class Output extends Writable {
   text = "";
 
@@ -31,7 +31,7 @@ class Output extends Writable {
   }
 }
 
-/** Gives the process other values of some properties. @returns Takes them back */
+/** Temporarily replaces some properties of the process. @returns A function that restores them */
 function lend(values: Readonly<Record<string, unknown>>): () => void {
   const names = Object.keys(values);
   const own = names.map((name) => Object.getOwnPropertyDescriptor(process, name));
@@ -66,10 +66,10 @@ async function run(args: readonly string[], { cwd, env = {} }: CommandOptions): 
 let last: Promise<unknown> = Promise.resolve();
 
 /**
- * Runs a command to its end, after those that run already: each has the environment, the folder and
- * the outputs of the whole process to itself. Node alone can do so: elsewhere, and for one that
- * reads its standard input, waits for a signal or writes beside another one, a program is started
- * ({@link ./program.ts}).
+ * Runs a command, after all earlier ones have ended: each has the environment, the folder and the
+ * outputs of the whole process to itself. This works on Node only. On other runtimes a program is
+ * started ({@link ./program.ts}), and also for a command that reads its standard input, waits for a
+ * signal or writes at the same time as another one.
  */
 export function runCommand(args: readonly string[], options: CommandOptions = {}): Promise<Ran> {
   if (runtime !== "node") return runProgram(args, options);

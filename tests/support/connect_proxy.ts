@@ -1,21 +1,21 @@
-/** A proxy that tunnels, or answers `CONNECT` as a test likes. It keeps what it was asked. */
+/** A proxy that opens tunnels, or answers `CONNECT` as a test chooses. It records the requests. */
 import type { Buffer } from "node:buffer";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { createServer as createTlsServer } from "node:tls";
 
-/** One that listens. */
+/** A proxy that listens. */
 export interface ConnectProxy {
   /** Such as `http://127.0.0.1:3128`. */
   readonly url: string;
-  /** Everything that came before a tunnel, one text for each connection. */
+  /** Everything received before a tunnel, one text for each connection. */
   readonly heads: string[];
   /** Connections to it that are open. */
   readonly open: Set<Socket>;
-  /** Cuts every connection, and listens no more. */
+  /** Closes every connection, and stops listening. */
   close(): Promise<void>;
 }
 
-/** How it differs from a proxy that tunnels for everybody. */
+/** Differences from a proxy that opens all tunnels. */
 export interface ConnectProxyOptions {
   /** Answers a target such as `127.0.0.1:443`; `undefined` opens the tunnel. */
   readonly answer?: (target: string, socket: Socket) => string | undefined;
@@ -25,7 +25,7 @@ export interface ConnectProxyOptions {
 
 const TARGET = /^CONNECT \[?([^\]\s]+?)\]?:(\d+) HTTP\/1\.1\r\n/;
 
-/** Starts one on a free port of loopback. */
+/** Starts one on a free loopback port. */
 export async function startConnectProxy(
   { answer, identity }: ConnectProxyOptions = {},
 ): Promise<ConnectProxy> {
@@ -53,10 +53,10 @@ export async function startConnectProxy(
       );
       let isTunnel = false;
       upstream.on("connect", () => isTunnel = true);
-      // What breaks behind it, it tells in front: a reset as one.
+      // An error of the upstream connection is passed on to the caller; a reset as a reset.
       upstream.on("error", () => {
         if (!isTunnel) return socket.end("HTTP/1.1 502 Bad Gateway\r\n\r\n");
-        // Node can't reset a socket whose end is under way, and would keep it open for ever.
+        // Node cannot reset a socket that is already ending, and would keep it open forever.
         if (socket.writableEnded) socket.destroy();
         else socket.resetAndDestroy();
       });

@@ -1,6 +1,5 @@
 /**
- * The console in Chromium, on a gateway that runs as a program of its own on the runtime that runs
- * the test.
+ * The console in Chromium, on a gateway in a separate process, on the runtime that runs the test.
  */
 import { afterAll, afterEach, beforeAll } from "@std/testing/bdd";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
@@ -9,15 +8,15 @@ import { openPage, startBrowser, type Watched } from "./browser.ts";
 import { GOOD_BODY } from "./gateway.ts";
 import { answerPlain, chunk } from "./provider.ts";
 
-/** A key that stands in the configuration. */
+/** A key from the configuration. */
 export const OWN_KEY = "0123456789-own-key";
-/** What the provider says, piece by piece. */
+/** The provider's answer, in pieces. */
 export const PIECES: readonly string[] = ["Two ", "doors, ", "one ", "shut."];
 const USAGE = { prompt_tokens: 8, completion_tokens: 4, total_tokens: 12 };
-/** How long it may take to show what it should. Milliseconds. */
+/** The longest wait for something to appear. Milliseconds. */
 export const PATIENCE_MS = 15_000;
 
-/** A stream in pieces, with its tokens at the end. */
+/** A stream in pieces, with its usage at the end. */
 const answering: NonNullable<AdminOptions["answering"]> = (response, { body }) => {
   if (!body.toString().includes('"stream":true')) return answerPlain(response);
   response.writeHead(200, { "content-type": "text/event-stream" });
@@ -42,11 +41,12 @@ export async function signIn(page: Page, admin: string, token: string = TOKEN): 
 export const open = (page: Page, view: string): Promise<void> =>
   page.getByRole("link", { name: view, exact: true }).click();
 
-/** The names of the views, as the navigation has them: a new one is covered without a word here. */
+/** The names of the views in the navigation, so that tests cover a new view automatically. */
 export const viewsOf = (page: Page): Promise<string[]> => page.locator("nav a").allInnerTexts();
 
 /**
- * Does what a look at another tab and back does: what is loaded every few seconds is loaded now.
+ * Has the same effect as switching to another tab and back: the page immediately loads everything
+ * that it loads every few seconds.
  */
 export const lookAgain = (page: Page): Promise<boolean> =>
   page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
@@ -59,18 +59,22 @@ export const tile = (page: Page, name: string): ReturnType<Page["locator"]> =>
 export async function playOut(page: Page, key: string): Promise<void> {
   await open(page, "Playground");
   const send = page.getByRole("button", { name: "Send" });
-  const form = page.locator("form", { has: send }); // the view before has a field of that name, while it is there
+  // the previous view also has a field of that name, while it is still visible
+  const form = page.locator("form", { has: send });
   await form.getByLabel("Model", { exact: true }).fill("test-1");
   await form.getByLabel("Provider's key").fill("sk-1");
   await form.getByLabel("Gateway key").fill(key);
   await send.click();
 }
 
-/** A gateway with its console, and a page on it. */
+/** A gateway with its console, and a page that shows it. */
 export interface Console {
   readonly running: Running;
   readonly watched: Watched;
-  /** Starts both. More of the configuration and arguments; how the browser's page differs. */
+  /**
+   * Starts both. The options are additional configuration and arguments, and options of the
+   * browser's page.
+   */
   start(
     more?: Pick<AdminOptions, "args" | "providers"> & { readonly [name: string]: unknown },
     options?: BrowserContextOptions,
@@ -79,7 +83,7 @@ export interface Console {
   callGateway(key: string, body?: string): Promise<number>;
 }
 
-/** Prepares the browser for the cases of a block: what each starts, ends with it. */
+/** Prepares the browser for the cases of a block. Everything that a case starts ends with it. */
 export function useConsole(): Console {
   let browser: Browser;
   let running: Running | undefined;

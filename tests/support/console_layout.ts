@@ -1,5 +1,5 @@
 /**
- * Every view and every dialog of the console, as the navigation and the buttons name them, at one
+ * Every view and every dialog of the console, found by the navigation and the buttons, at one
  * width.
  */
 import assert from "node:assert/strict";
@@ -9,17 +9,17 @@ import { type Console, open, PIECES, playOut, signIn, viewsOf } from "./console.
 import { GOOD_BODY, STREAM_BODY } from "./gateway.ts";
 import { findFaults } from "./layout.ts";
 
-/** A name of a key, a model and a team that is longer than a telephone is wide. */
+/** A name of a key, a model and a team that is wider than a telephone. */
 export const LONG_NAME = "a-name-that-is-much-longer-than-a-telephone-is-wide-and-goes-on-and-on";
 const LONG_URL =
   "https://eu-central-1.a-very-long-host-name-of-a-cloud.example.com/deployments/with/a/long/path/v1";
 /**
- * The least height that a window has: that of a small laptop, less what the browser takes, and of a
- * telephone.
+ * The smallest usable height of a window, without the browser's controls: on a small laptop, and on
+ * a telephone.
  */
 const HEIGHT = 640;
 
-/** A configuration with much to show. */
+/** A configuration that fills all views. */
 export const FULL: Parameters<Console["start"]>[0] = {
   prices: { "*": { input: 1000, output: 1000 } },
   teams: {
@@ -46,12 +46,12 @@ export const FULL: Parameters<Console["start"]>[0] = {
   }),
 };
 
-/** Asserts that what a page shows now has no fault, in light and in dark. */
+/** Asserts that the current content of a page has no layout faults, in light and in dark. */
 export async function assertSound(page: Page, what: string): Promise<void> {
   for (const colorScheme of ["light", "dark"] as const) {
     await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
     const where = `${what}, ${colorScheme}`;
-    // But for contrast, what axe-core looks at is the same in both.
+    // Apart from contrast, the findings of axe-core are the same in both.
     assert.deepEqual(
       await findViolations(page, colorScheme === "dark" ? ["color-contrast"] : undefined),
       [],
@@ -61,7 +61,7 @@ export async function assertSound(page: Page, what: string): Promise<void> {
   }
 }
 
-/** Opens each dialog of a view: one of each kind of button that says that it opens one. */
+/** Opens each dialog of a view, with one button of each kind that opens a dialog. */
 async function assertDialogs(page: Page, where: string): Promise<string[]> {
   const seen: string[] = [];
   const buttons = page.locator('main [aria-haspopup="dialog"]:visible:enabled');
@@ -109,7 +109,7 @@ async function fill({ running, callGateway }: Console): Promise<string> {
   return key;
 }
 
-/** Looks at all views and dialogs. @param width Of the window, pixels */
+/** Checks all views and dialogs. @param width Width of the window, in pixels */
 export async function assertAllSound(ui: Console, width: number): Promise<void> {
   const page = await ui.start(FULL, { viewport: { width, height: HEIGHT } });
   const key = await fill(ui);

@@ -1,22 +1,22 @@
 /**
- * Callers of durable exchanges who read slowly, leave and come back, and the verdict on what they
- * got.
+ * Callers of durable exchanges that read slowly, leave and return, and the verdict on the bytes
+ * that they received.
  */
 import { type ClientRequest, type IncomingMessage, request as requestHttp } from "node:http";
 import { Buffer } from "node:buffer";
 
-/** What is sent. */
+/** A request to send. */
 export interface Sent {
   readonly method?: "GET" | "POST" | "DELETE";
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: string;
 }
 
-/** An answer as it comes, over a connection of its own. */
+/** A streamed answer, over a separate connection. */
 export class Reading {
   /** The answer's head; `undefined` if there was none before the connection broke. */
   readonly head: Promise<IncomingMessage | undefined>;
-  /** Resolves when nothing more comes: `ended` as a whole answer ends, or `broken`. */
+  /** Resolves when the answer is over: `ended` if it ended as a complete answer, or `broken`. */
   readonly over: Promise<"ended" | "broken">;
   readonly #request: ClientRequest;
   readonly #got: Buffer[] = [];
@@ -50,18 +50,18 @@ export class Reading {
     request.end(body);
   }
 
-  /** What came so far. */
+  /** The text received so far. */
   get text(): string {
     return Buffer.concat(this.#got).toString();
   }
 
-  /** Takes nothing more. */
+  /** Stops reading. */
   pause(): void {
     this.#isPaused = true;
     this.#response?.pause();
   }
 
-  /** Goes on after {@link pause}. */
+  /** Continues after {@link pause}. */
   goOn(): void {
     this.#isPaused = false;
     this.#response?.resume();
@@ -72,19 +72,19 @@ export class Reading {
   }
 }
 
-/** What a reader got of an answer, over all of its connections. */
+/** The bytes of an answer that a reader received, over all of its connections. */
 export interface Got {
-  /** Offset of the first byte that it asked for. */
+  /** Offset of the first byte that it requested. */
   readonly from: number;
   readonly text: string;
-  /** True if the last connection ended as that of a whole answer does. */
+  /** True if the last connection ended as a complete answer does. */
   readonly hasEnd: boolean;
 }
 
 /**
- * The verdict: `whole` is all that the provider sent; `told` has the code of the event that says
- * that there is no more; `cut` is a connection that broke after right bytes; everything else is
- * `wrong`.
+ * The verdict: `whole` is everything that the provider sent; `told` has the code of the event that
+ * ends an incomplete answer; `cut` is a connection that broke after correct bytes; everything else
+ * is `wrong`.
  */
 export type Verdict =
   | { readonly is: "whole" | "cut" }
@@ -93,13 +93,13 @@ export type Verdict =
 
 const EVENT = /^data: \{"error":\{.*"code":"(\w+)"\}\}\n\n$/;
 const EVENT_BEGIN = 'data: {"error"';
-/** Characters of a wrong answer that are shown. */
+/** Characters of a wrong answer that are printed. */
 const SHOWN = 160;
 
 /**
- * Judges what a reader got.
+ * Judges the bytes that a reader received.
  *
- * @param got What it got
+ * @param got The received bytes
  * @param whole The provider's answer
  */
 export function judgeReading({ from, text, hasEnd }: Got, whole: string): Verdict {
@@ -111,7 +111,7 @@ export function judgeReading({ from, text, hasEnd }: Got, whole: string): Verdic
   }
   const at = text.lastIndexOf(EVENT_BEGIN);
   const before = at === -1 ? text : text.slice(0, at);
-  // The event may end a line and an event that had begun.
+  // The event can first complete a line, and an event that had begun.
   const isRight = [0, 1, 2].some((count) =>
     before.endsWith("\n".repeat(count)) && rest.startsWith(before.slice(0, before.length - count))
   );

@@ -1,9 +1,10 @@
 /**
- * A durable-streams server in front of a gateway, for the protocol's own conformance tests: the
- * suite creates, appends and closes by HTTP, and each of its streams becomes a durable exchange
- * whose provider says exactly these bytes. All reads go to the gateway as they are, but for one: a
- * read without an offset, which the gateway answers natively with the rest and what is still to
- * come, asks for `-1`, which the protocol makes the same.
+ * A durable-streams server in front of a gateway, for the protocol's own conformance tests. The
+ * suite creates, appends and closes by HTTP. Each of its streams becomes a durable exchange whose
+ * provider sends exactly these bytes. Reads are passed to the gateway unchanged, with one
+ * exception: a read without an offset is sent with the offset `-1`, which means the same in the
+ * protocol. The gateway's native answer to a read without an offset is the rest of the answer and
+ * the bytes that follow.
  */
 import assert from "node:assert/strict";
 import type { IncomingMessage, ServerResponse } from "node:http";
@@ -19,7 +20,7 @@ export interface DurableStreamsServer {
   close(): Promise<void>;
 }
 
-/** An address of the gateway at which there is nothing. */
+/** An address of the gateway without an exchange. */
 const NOTHING = `/v1/exchanges/AAAAAA.${"A".repeat(22)}`;
 /** Headers of an answer that belong to its connection. */
 const HOP = new Set(["connection", "keep-alive", "transfer-encoding", "content-length", "date"]);
@@ -36,14 +37,16 @@ async function readBody(request: IncomingMessage): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-/** Appends to a stream, and waits until the gateway has it: the suite reads what it has written. */
+/**
+ * Appends to a stream, and waits until the gateway has stored it: the suite reads its own writes.
+ */
 async function append(
   stream: CreatedStream,
   bytes: Uint8Array,
   isLast: boolean,
 ): Promise<Response> {
   const { upstream, get } = stream.exchange;
-  // A message of JSON is there when its answer has ended.
+  // A message of JSON can be read once its answer has ended.
   const isAwaited = isLast || !stream.type.includes("json");
   stream.length += bytes.length;
   if (isLast) upstream.end(bytes);
@@ -57,7 +60,7 @@ async function append(
   return has.head ?? assert.fail();
 }
 
-/** Passes an answer of the gateway on. */
+/** Forwards an answer of the gateway. */
 async function pass(answer: Response, response: ServerResponse): Promise<void> {
   const headers = Object.fromEntries(Array.from(answer.headers).filter(([name]) => !HOP.has(name)));
   response.writeHead(answer.status, headers);
@@ -94,7 +97,7 @@ async function write(
   return { status: 201, headers: { ...Object.fromEntries(head.headers), location: pathname } };
 }
 
-/** Starts one, with a gateway of its own. */
+/** Starts one, with a separate gateway. */
 export async function startDurableStreamsServer(): Promise<DurableStreamsServer> {
   const stage = await startDurableStage({
     provider: { durable: { keep: "1m", linger: "1m", size: "16MB" } },
@@ -107,7 +110,7 @@ export async function startDurableStreamsServer(): Promise<DurableStreamsServer>
     const { location } = streams.get(pathname)?.exchange ?? { location: NOTHING };
     const isCatchUp = method === "GET" && !searchParams.has("offset") && !searchParams.has("live");
     const query = isCatchUp ? `${search === "" ? "?" : `${search}&`}offset=-1` : search;
-    // Without a time of its own the gateway waits longer than a test of the suite.
+    // Without a timeout in the request the gateway waits longer than a test of the suite.
     const wait = searchParams.get("live") === "long-poll" ? "&timeout=2" : "";
     const leave = new AbortController();
     response.on("close", () => leave.abort());

@@ -1,6 +1,6 @@
 /**
- * The conformance tests of the durable-streams protocol, as Vitest runs them: the server's address
- * is given to it.
+ * The conformance tests of the durable-streams protocol, run by Vitest; an environment variable
+ * contains the server's address.
  */
 import process from "node:process";
 import { runConformanceTests } from "@durable-streams/server-conformance-tests";

@@ -1,7 +1,4 @@
-/**
- * Settings of Vitest for the conformance tests of the durable-streams protocol, and for nothing
- * else.
- */
+/** Settings of Vitest, only for the conformance tests of the durable-streams protocol. */
 const settings: { readonly test: Readonly<Record<string, unknown>> } = {
   test: {
     include: ["tests/support/durable_streams_suite.ts"],

@@ -1,4 +1,4 @@
-/** Two gateways with durable exchanges, a provider and callers, all under the hand of a test. */
+/** Two gateways with durable exchanges, a provider and callers, all controlled by a test. */
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { OPENAI_CHAT } from "../../src/dialects/openai_chat.ts";
@@ -21,11 +21,11 @@ const DEADLINES = {
   writeStallMs: WRITE_STALL_MS,
 };
 export const KEYS: OwnerKeys = toPlainKeys();
-/** The head of an event that says that an answer is not complete. */
+/** The head of the event that marks an incomplete answer. */
 const BROKEN =
   /^\n{0,2}data: \{"error":\{.*"code":"(exchange_lost|exchange_stopped|upstream_\w+)"\}\}\n\n$/s;
 
-/** A call at the provider, which answers as the test says. */
+/** A call at the provider, whose answer the test controls. */
 export class Call {
   readonly text: Buffer;
   sent = 0;
@@ -57,7 +57,7 @@ export class Call {
     this.#begin(false);
   }
 
-  /** Sends so many bytes, and the end after the last one. */
+  /** Sends a number of bytes, and the end after the last one. */
   send(count: number): void {
     if (this.#sink === undefined || this.#isPaused || this.isOver) return;
     const bytes = this.text.subarray(this.sent, this.sent + count);
@@ -77,7 +77,7 @@ export class Call {
 
 /** A caller that reads an answer. */
 export class Caller implements ByteSink {
-  /** What it and those before it have read. */
+  /** The bytes that this caller and its predecessors have read. */
   readonly got: Buffer[] = [];
   length = 0;
   end_: "ended" | "failed" | "left" | "dead" | undefined;
@@ -188,7 +188,7 @@ export class World {
     }
   }
 
-  /** Reads on where another caller is. */
+  /** Continues at the position of another caller. */
   async resume(number: number, from: Caller): Promise<void> {
     if (from.end_ === "ended") return;
     from.leave("left");
@@ -219,7 +219,7 @@ export class World {
     for (const caller of this.callers) if (caller.gateway === number) caller.leave("dead");
   }
 
-  /** As the flow of a request does it. */
+  /** Works like the flow of a request. */
   async #make({ recording }: NewRecording, number: number, length: number): Promise<void> {
     const call = new Call(this.calls.length, length);
     this.calls.push(call);
@@ -271,7 +271,7 @@ export class World {
     assert.ok(known.includes(error.code), error.code);
   }
 
-  /** Looks at what every caller has read so far. */
+  /** Checks the bytes that every caller has read so far. */
   look(): void {
     for (const { id, bytes, end_ } of this.callers) {
       const { text } = this.callOf.get(id) ?? assert.fail("a call of nobody");
@@ -291,7 +291,7 @@ export class World {
   }
 }
 
-/** Lets everything come to its end. */
+/** Runs everything to its end. */
 export async function finish(world: World): Promise<void> {
   for (const number of [0, 1]) world.store.setFault(number, "none");
   for (const call of world.calls) call.answer(true);

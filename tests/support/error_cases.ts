@@ -1,4 +1,4 @@
-/** Every error of the table, and how it is provoked through the front door. */
+/** Every error of the table, and how a call to the gateway provokes it. */
 import type { AdminErrorCode } from "../../src/errors/admin_errors.ts";
 import { type ErrorCode, GatewayError } from "../../src/errors/gateway_error.ts";
 import { systemClock } from "../../src/exchange/clock.ts";
@@ -25,33 +25,33 @@ import {
 } from "./tcp_peer.ts";
 import { until } from "./until.ts";
 
-/** How a code is provoked: a call that differs from a good one, an upstream, a gateway. */
+/** How a code is provoked: differences of the call, an upstream, a gateway. */
 export interface Case {
   readonly call?: (under: UnderTest) => RawCall;
   readonly upstream?: () => Promise<{ url: string; close(): Promise<void> }>;
   readonly options?: Partial<UnderTestOptions>;
   readonly before?: (under: UnderTest) => unknown;
-  /** Differs from the table where the place that throws knows better. */
+  /** The parameter, if the place that throws names a more exact one than the table. */
   readonly param?: string;
-  /** When to try again depends on the clock. */
+  /** True if the time for a retry depends on the clock. */
   readonly waits?: true;
-  /** Why it cannot be provoked in a Worker. */
+  /** The reason why it cannot be provoked in a Worker. */
   readonly notOnWorkers?: string;
 }
 
 const change = (headers: RawCall["headers"]) => (): RawCall => ({ headers });
 const send = (body: string) => (): RawCall => ({ body });
 const answering = (answer: Answering) => () => startProvider(answer);
-/** What was started, and how to end it: last started, first ended. */
+/** Cleanups, run in reverse order. */
 const closing: (() => Promise<void>)[] = [];
 const refusing = async () => ({ url: await urlOfNobody(), close: () => Promise.resolve() });
-/** The key of the cases that have a key of their own. */
+/** The key of the cases that need a separate key. */
 export const OWN_KEY = "own-key-of-a-team";
 const restricted = (rules: Record<string, unknown>): Case => ({
   options: { config: { keys: [{ id: "team", key: OWN_KEY, ...rules }] } },
   call: change({ "gateway-auth": `Bearer ${OWN_KEY}` }),
 });
-/** The second call is one too many. */
+/** The second call exceeds the limit. */
 const limited = (limits: Record<string, unknown>): Case => ({
   ...restricted({ limits }),
   waits: true,
@@ -65,7 +65,7 @@ const DURABLE: Case = { options: { provider: { durable: {} } } };
 const partsOf = (store: ObservedRecordings) => ({
   durable: createDurableExchanges(store, systemClock),
 });
-/** Begins a stream with one event, then does something. */
+/** Starts a stream with one event, then runs the function. */
 const begun = (then: (end: () => void, destroy: () => void) => void): Case => ({
   call: send(STREAM_BODY),
   upstream: answering((response) => {
@@ -74,13 +74,13 @@ const begun = (then: (end: () => void, destroy: () => void) => void): Case => ({
   }),
 });
 
-/** Errors that a listener tells before there is a request, see `tests/faults/listener_test.ts`. */
+/** Errors of a listener before there is a request, see `tests/faults/listener_test.ts`. */
 export type ListenerCode = "invalid_http" | "headers_too_large" | "headers_timeout";
 
-/** The error of a preflight, which is no exchange, see `tests/exchange/cors_test.ts`. */
+/** The error of a preflight, which is not an exchange, see `tests/exchange/cors_test.ts`. */
 export type PreflightCode = "origin_not_allowed";
 
-/** All the others that callers are told; those of the admin listener are in `tests/admin/`. */
+/** All other errors for callers; the errors of the admin listener are in `tests/admin/`. */
 export const CASES: Readonly<
   Record<Exclude<ErrorCode, ListenerCode | PreflightCode | AdminErrorCode>, Case>
 > = {
@@ -332,7 +332,7 @@ export const CASES: Readonly<
   }))(new ObservedRecordings()),
 };
 
-/** They come when a stream has begun: as an event under the status of the stream. */
+/** Errors that occur after a stream has begun: as an event, after the status of the stream. */
 export const IN_STREAM: readonly (keyof typeof CASES)[] = [
   "upstream_first_event_timeout",
   "upstream_stream_truncated",
@@ -342,12 +342,12 @@ export const IN_STREAM: readonly (keyof typeof CASES)[] = [
   "exchange_lost",
 ];
 
-/** Ends what was started. */
+/** Stops everything that was started. */
 export async function endProvoked(): Promise<void> {
   for (const close of closing.splice(0).reverse()) await close();
 }
 
-/** What came of it. */
+/** The result of a provoked error. */
 export interface Provoked {
   readonly answer: RawAnswer;
   readonly record: ExchangeRecord;
@@ -358,7 +358,7 @@ export interface Provoked {
  * Provokes an error.
  *
  * @param how Its case
- * @param change What else is different in the call
+ * @param change Further changes of the call
  */
 export async function provoke(
   { call, upstream, options, before }: Case,

@@ -1,5 +1,5 @@
 /**
- * Streams of the interfaces whose events state their types, written from the types of the client
+ * Streams of the interfaces whose events contain their types, written with the types of the client
  * libraries.
  */
 import type Anthropic from "@anthropic-ai/sdk";
@@ -10,7 +10,7 @@ export interface TypedEvent {
   readonly type: string;
 }
 
-/** An event as providers send it. */
+/** Formats an event as providers send it. */
 export function toEvent(event: TypedEvent): string {
   return `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`;
 }
@@ -23,7 +23,7 @@ export function toStream(events: readonly TypedEvent[]): string {
 type ResponseEvent = OpenAI.Responses.ResponseStreamEvent;
 type Unnumbered<Event> = Event extends unknown ? Omit<Event, "sequence_number"> : never;
 
-/** Adds `output_text` to the type alone: the library makes it, and it is not on the wire. */
+/** Adds `output_text` only to the type: the library computes it, and it is not sent. */
 const asResponse = (response: WireResponse): OpenAI.Responses.Response =>
   response as OpenAI.Responses.Response;
 type WireResponse = Omit<OpenAI.Responses.Response, "output_text">;
@@ -59,7 +59,7 @@ const MESSAGE: OpenAI.Responses.ResponseOutputMessage = {
   content: [{ type: "output_text", text: "Hello 👋", annotations: [] }],
 };
 
-/** A response that is over. */
+/** A complete response. */
 export const FINAL_RESPONSE: OpenAI.Responses.Response = {
   ...RESPONSE,
   status: "completed",
@@ -74,8 +74,8 @@ export const FINAL_RESPONSE: OpenAI.Responses.Response = {
 };
 
 /**
- * The events of a response that says hello. @param end The last one @param from The number of the
- * first one
+ * The events of a response with the text "hello". @param end The last one @param from The number of
+ * the first one
  */
 export function responseEvents(
   end: Unnumbered<ResponseEvent> = { type: "response.completed", response: FINAL_RESPONSE },
@@ -108,7 +108,7 @@ export function responseEvents(
     { type: "response.output_item.done", output_index: 0, item: MESSAGE },
     end,
   ];
-  // Providers number an event right after its type.
+  // Providers write an event's number directly after its type.
   return events.map(({ type, ...rest }, index) =>
     ({ type, sequence_number: from + index, ...rest }) as ResponseEvent
   );
@@ -163,7 +163,7 @@ export const TRANSCRIPT_EVENTS: readonly OpenAI.Audio.TranscriptionStreamEvent[]
   },
 ];
 
-/** A message that is over. */
+/** A complete message. */
 export const FINAL_MESSAGE: Anthropic.Message = {
   id: "msg_1",
   type: "message",
@@ -189,7 +189,7 @@ export const FINAL_MESSAGE: Anthropic.Message = {
   },
 };
 
-/** The events of a message that says hello. */
+/** The events of a message with the text "hello". */
 export const MESSAGE_EVENTS:
   readonly (Anthropic.RawMessageStreamEvent | { readonly type: "ping" })[] = [
     {

@@ -1,4 +1,4 @@
-/** Gateways that share a Redis, each a program of its own, on any runtime. */
+/** Gateways that share a Redis, each in a separate process, on any runtime. */
 import assert from "node:assert/strict";
 import { findRuntimes } from "../../scripts/runtimes.ts";
 import type {
@@ -14,13 +14,13 @@ import { until } from "./until.ts";
 /** A runtime to start a gateway on. */
 export type Kind = "deno" | "bun" | "node";
 
-/** The key that all of them know. */
+/** The key that all gateways accept. */
 export const FLEET_KEY = "0123456789-fleet-key";
 
-/** How long the fleet may take to agree on a busy machine. Milliseconds. */
+/** The longest time until the fleet agrees, on a busy machine. Milliseconds. */
 export const AGREE_MS = 20_000;
 
-/** A gateway that runs. */
+/** A running gateway. */
 export interface Member {
   readonly name: string;
   readonly program: Program;
@@ -28,19 +28,19 @@ export interface Member {
   readonly admin: string;
   /** Calls the admin API. */
   ask(path: string, method?: string): Promise<Response>;
-  /** The fleet as it lists it. */
+  /** The fleet, as this gateway lists it. */
   fleet(): Promise<FleetReport>;
-  /** One gateway of it. */
+  /** One gateway, as this gateway lists it. */
   find(name: string): Promise<FleetGateway | undefined>;
   /** Makes a call as a caller. @returns The status */
   chat(): Promise<number>;
-  /** Whether load balancers may send callers. */
+  /** Returns true if load balancers may send callers. */
   isReady(): Promise<boolean>;
 }
 
-/** How one is started. */
+/** How a gateway is started. */
 export interface MemberOptions {
-  /** Empty for the name that a gateway has by itself. */
+  /** Empty for the gateway's default name. */
   readonly name: string;
   readonly upstream: string;
   readonly on?: Kind;
@@ -48,7 +48,7 @@ export interface MemberOptions {
   readonly args?: readonly string[];
 }
 
-/** Starts one; Redis is named by its environment. */
+/** Starts a gateway; an environment variable names the Redis. */
 export async function startMember(
   { name, upstream, on = "node", env = {}, args = [] }: MemberOptions,
 ): Promise<Member> {
@@ -104,7 +104,7 @@ export async function startMember(
   };
 }
 
-/** Waits until each of them lists all of them as serving. */
+/** Waits until each gateway lists all of them as serving. */
 export async function agree(members: readonly Member[]): Promise<void> {
   for (const member of members) {
     await until(
@@ -120,7 +120,7 @@ export async function agree(members: readonly Member[]): Promise<void> {
   }
 }
 
-/** Watches the live feed until a report is as wanted. @returns All reports until then */
+/** Reads the live feed until a report matches. @returns All reports until then */
 export async function watchUntil(
   member: Member,
   query: string,

@@ -1,6 +1,6 @@
 /**
- * Forms (multipart bodies), whole and damaged, next to the parser of the runtime: both read the
- * same fields, or the form is refused.
+ * Forms (multipart bodies), intact and damaged, read by the gateway and by the parser of the
+ * runtime: both read the same fields, or the form is refused.
  */
 import assert from "node:assert/strict";
 import fc from "fast-check";
@@ -40,7 +40,7 @@ export function readForm(
   }
 }
 
-/** Writes a form by the runtime. */
+/** Encodes a form with the runtime. */
 export async function toForm(fields: readonly (readonly [string, string])[]): Promise<SentForm> {
   const form = new FormData();
   for (const [field, text] of fields) {
@@ -49,17 +49,18 @@ export async function toForm(fields: readonly (readonly [string, string])[]): Pr
     } else form.append(field, text);
   }
   const whole = new Response(form);
-  const contentType = whole.headers.get("content-type") ?? ""; // first: Bun forgets it with the body
+  // first: Bun loses it together with the body
+  const contentType = whole.headers.get("content-type") ?? "";
   return { bytes: new Uint8Array(await whole.arrayBuffer()), contentType };
 }
 
-/** Text as a form sends it: with line ends of CRLF. */
+/** Text in the form in which it is sent: with CRLF line ends. */
 const normal = (text: string) => text.replace(/\r\n|\r|\n/g, "\r\n");
 
 const normalFields = (fields: Readonly<Record<string, string>>) =>
   Object.fromEntries(Object.entries(fields).map(([field, text]) => [field, normal(text)]));
 
-/** Forms that the runtime writes. */
+/** Compares forms that the runtime writes. */
 export async function fuzzForms(numRuns: number, seed?: number): Promise<void> {
   await fc.assert(
     fc.asyncProperty(
@@ -78,7 +79,7 @@ export async function fuzzForms(numRuns: number, seed?: number): Promise<void> {
   );
 }
 
-/** Forms with up to three changes. */
+/** Compares forms with up to three changes. */
 export async function fuzzDamagedForms(numRuns: number, seed?: number): Promise<void> {
   const fields = fc.array(fc.tuple(name, value), { minLength: 1, maxLength: 4 });
   await fc.assert(

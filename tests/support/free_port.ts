@@ -1,29 +1,26 @@
-/** Free ports, for what has to be told its port before it listens. */
+/** Free ports, for servers that need their port before they listen. */
 import { mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 /**
- * Below the ports that systems give to outgoing connections (Linux from 32768 on), so that none of
- * them takes it.
+ * Below the ports for outgoing connections (Linux uses 32768 and above), so that no connection uses
+ * one of them.
  */
 const [FIRST_PORT, PORTS] = [20_000, 12_000];
-/**
- * Files that are named like the ports given out, so that tests which run side by side never get the
- * same one.
- */
+/** Files named after the assigned ports, so that parallel tests never get the same one. */
 const GIVEN = join(tmpdir(), "sallyport-test-ports");
-/** How long a port counts as given out, in milliseconds: by then whoever has it listens. */
+/** How long a port stays reserved, in milliseconds: its server listens by then. */
 const GIVEN_MS = 120_000;
 
-/** Marks the port as given out; false if it was given to somebody else just now. */
+/** Reserves a port. Returns false if it is already reserved. */
 function take(port: number): boolean {
   const mark = join(GIVEN, String(port));
   try {
     if (Date.now() - statSync(mark).mtimeMs > GIVEN_MS) rmSync(mark, { force: true });
   } catch {
-    // nobody has it
+    // not reserved
   }
   try {
     writeFileSync(mark, "", { flag: "wx" });
@@ -34,7 +31,7 @@ function take(port: number): boolean {
   }
 }
 
-/** A port that is free now, and that no other test is given for two minutes. */
+/** Returns a port that is free now, and that no other test gets for two minutes. */
 export async function freePort(): Promise<number> {
   mkdirSync(GIVEN, { recursive: true });
   for (let tries = 0; tries < 100; tries++) {
@@ -53,8 +50,8 @@ export async function freePort(): Promise<number> {
 }
 
 /**
- * Base URL of a provider at a port where nobody listens, nor will: a port that was closed may be
- * another test's next.
+ * Base URL of a provider at a port without a listener, now and later: a port that was just closed
+ * could be assigned to another test.
  */
 export async function urlOfNobody(): Promise<string> {
   return `http://127.0.0.1:${await freePort()}/v1`;

@@ -1,4 +1,4 @@
-/** Debian's HAProxy, nginx and Caddy in front of gateways. */
+/** HAProxy, nginx and Caddy from Debian, in front of gateways. */
 import { spawn } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -8,13 +8,13 @@ import { openRaw } from "./tcp_peer.ts";
 
 const PATH = `${process.env.PATH}:/usr/sbin`;
 
-/** How long the end of a proxy may take. Milliseconds. */
+/** The longest time for a proxy to stop. Milliseconds. */
 const STOP_MS = 3000;
 
 /** One gateway behind the proxy. */
 export interface Backend {
   readonly port: number;
-  /** Where it says whether it is ready; left out, nobody asks. */
+  /** Port of its readiness endpoint; without it, there are no health checks. */
   readonly adminPort?: number;
 }
 
@@ -22,10 +22,10 @@ export interface Backend {
  * Starts a proxy in the foreground and waits until it answers.
  *
  * @param command Its name
- * @param args That keep it there
- * @param port That it listens on
- * @param home A folder that it may take for the home of whoever started it
- * @returns How to stop it
+ * @param args Arguments that keep it in the foreground
+ * @param port The port that it listens on
+ * @param home A folder that is used as its home
+ * @returns A function that stops it
  */
 export async function startProxy(
   command: string,
@@ -57,13 +57,16 @@ export async function startProxy(
   return async () => {
     process.removeListener("exit", end);
     child.kill("SIGTERM");
-    const timer = setTimeout(end, STOP_MS); // one that waits for connections which a failed test has left open
+    // it can wait for connections that a failed test has left open
+    const timer = setTimeout(end, STOP_MS);
     await ended;
     clearTimeout(timer);
   };
 }
 
-/** nginx in front of one gateway, set up for streams; `folder` takes what it writes. */
+/**
+ * Starts nginx in front of one gateway, configured for streams; it writes its files to `folder`.
+ */
 export async function startNginx(
   folder: string,
   backendPort: number,
@@ -104,7 +107,7 @@ http {
   };
 }
 
-/** Starts it; `folder` takes its configuration. */
+/** Starts HAProxy; `folder` contains its configuration. */
 export async function startHaproxy(
   folder: string,
   backends: readonly Backend[],

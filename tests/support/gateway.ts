@@ -1,4 +1,4 @@
-/** Starts the gateway of this runtime, with its real listeners, on free ports of loopback. */
+/** Starts the gateway of this runtime, with its real listeners, on free loopback ports. */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import process from "node:process";
@@ -18,17 +18,17 @@ import { freePort } from "./free_port.ts";
 import { isWorkers } from "./runtimes.ts";
 import { until } from "./until.ts";
 
-/** What a test may choose. */
+/** Options of a test. */
 export interface UnderTestOptions {
   /** Base URLs of the two providers. */
   readonly upstreams: { readonly a: string; readonly b?: string };
-  /** More settings for both providers, such as `deadlines`. */
+  /** Additional settings for both providers, such as `deadlines`. */
   readonly provider?: Record<string, unknown>;
-  /** More settings at the top of the config. */
+  /** Additional settings at the top of the configuration. */
   readonly config?: Record<string, unknown>;
-  /** Which server listens; the runtime's own if left out. */
+  /** The server that listens; the runtime's default if left out. */
   readonly server?: ServerName;
-  /** The longest that a header and a TLS handshake may take, milliseconds. */
+  /** The deadline of a header and of a TLS handshake, in milliseconds. */
   readonly headersMs?: number;
   /** Parts to use instead of the runtime's. */
   readonly parts?: Partial<GatewayParts>;
@@ -40,40 +40,41 @@ export interface UnderTest {
   /** Addresses without `/v1`: host a over http, host b over https. */
   readonly a: string;
   readonly b: string;
-  /** A gateway key that is good for both. */
+  /** A gateway key that is valid at both hosts. */
   readonly key: string;
   /** Headers of a good call to host a. */
   readonly headers: Record<string, string>;
-  /** Exchanges that are over, in the order of their ends. */
+  /** Finished exchanges, in the order of their ends. */
   readonly records: ExchangeRecord[];
-  /** Everything that it has told operators: both forms of the log, both of the metrics. */
+  /** Everything that operators can read: both forms of the log, both forms of the metrics. */
   told(): Promise<string>;
-  /** Waits until so many exchanges are over and returns the last one. */
+  /** Waits until a number of exchanges have finished, and returns the last one. */
   settled(count?: number): Promise<ExchangeRecord>;
   /**
-   * Closes everything; fails when an exchange was still open, or when a key or a prompt was told to
-   * anybody.
+   * Closes everything. Fails if an exchange was still open, or if a key or a prompt was disclosed.
    */
   close(): Promise<void>;
 }
 
-/** What every good body asks. */
+/** The prompt of every good body. */
 export const PROMPT = "Hi, canary-of-a-prompt";
 /** The caller's key at provider a. */
 export const UPSTREAM_KEY = "sk-upstream-key-of-the-caller";
-/** A body that every check lets through. */
+/** A body that passes every check. */
 export const GOOD_BODY: string = JSON.stringify({
   model: "test-1",
   messages: [{ role: "user", content: PROMPT }],
 });
-/** The same, asking for a stream. */
+/** The same body, with a request for a stream. */
 export const STREAM_BODY: string = JSON.stringify({
   model: "test-1",
   messages: [{ role: "user", content: PROMPT }],
   stream: true,
 });
 
-/** The certificate that `npm test` makes every runtime trust, or, in a bare run, one of its own. */
+/**
+ * The certificate that `npm test` makes every runtime trust. Without `npm test` it is a new one.
+ */
 export function testIdentity(): { cert: string; key: string } {
   const directory = process.env.SALLYPORT_TEST_TLS;
   if (directory === undefined) return createSelfSignedCertificate(["localhost", "127.0.0.1"]);
@@ -83,7 +84,7 @@ export function testIdentity(): { cert: string; key: string } {
   };
 }
 
-/** Observers as operators have them, and what they say. @param log The setting of that name */
+/** The observers that operators use, and their output. @param log The setting of that name */
 function createWitness(log: Config["log"]) {
   const quiet: Clock = { ...systemClock, timer: () => () => {} };
   const told: string[] = [];
@@ -107,9 +108,7 @@ function createWitness(log: Config["log"]) {
   };
 }
 
-/**
- * A Worker tells nobody how it does while it is at work; what is open can be counted from outside.
- */
+/** A Worker does not report its state while it runs. Its open calls are counted from outside. */
 function hiddenGateway(countOpen: () => number): Gateway {
   const unknown = () => assert.fail("not to be known of a Worker: make the case by it.notOn");
   return {
@@ -132,7 +131,7 @@ function hiddenGateway(countOpen: () => number): Gateway {
   };
 }
 
-/** The same in workerd: records are what its log says. */
+/** Starts the same in workerd. Records are read from its log. */
 async function startWorkerUnderTest(
   { upstreams, provider = {}, config = {}, parts }: UnderTestOptions,
 ) {
@@ -177,7 +176,7 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
   const { upstreams, provider = {}, config = {}, parts = {}, server, headersMs } = options;
   const records: ExchangeRecord[] = [];
   const key = generateGatewayKey();
-  // The hosts hold ports, which are known only once the listeners are open.
+  // The hosts need ports, which are known only once the listeners are open.
   const built: { gateway?: Gateway } = {};
   const ready = (): Gateway => built.gateway ?? assert.fail("not ready");
   const late: Gateway = {
@@ -253,7 +252,7 @@ export async function startUnderTest(options: UnderTestOptions): Promise<UnderTe
   });
 }
 
-/** What is the same wherever it runs. */
+/** The parts that are the same on every runtime. */
 function toUnderTest(
   { ownKeys, close, ...rest }: Omit<UnderTest, "headers" | "settled"> & {
     readonly ownKeys: readonly string[];

@@ -1,19 +1,19 @@
-/** Durable exchanges whose provider says what the test tells it to, when it tells it to. */
+/** Durable exchanges whose provider sends pieces when the test says so. */
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
 import { GOOD_BODY, startUnderTest, type UnderTest, type UnderTestOptions } from "./gateway.ts";
 import { type Provider, startProvider } from "./provider.ts";
 
-/** An exchange that runs. */
+/** A running exchange. */
 export interface HeldExchange {
-  /** The whole address of its recorded answer. */
+  /** The URL of its recorded answer. */
   readonly url: string;
   readonly location: string;
   /** The first answer. */
   readonly answer: Response;
   /** The provider's side of the call. */
   readonly upstream: ServerResponse;
-  /** Reads the recorded answer, by the keys of its caller. */
+  /** Reads the recorded answer, with the keys of its caller. */
   get(query?: string, headers?: Record<string, string>, init?: RequestInit): Promise<Response>;
 }
 
@@ -22,7 +22,7 @@ export interface DurableStage {
   readonly under: UnderTest;
   readonly provider: Provider;
   /**
-   * Begins an exchange. Its first bytes should not be missing: Bun sends the head of an answer
+   * Starts an exchange. The first bytes should not be empty: Bun sends the head of an answer
    * together with them.
    */
   begin(
@@ -33,11 +33,11 @@ export interface DurableStage {
   close(): Promise<void>;
 }
 
-/** Options of both, as for the gateway. */
+/** Options of the gateway and of durable exchanges. */
 export interface StageOptions extends Partial<UnderTestOptions> {
-  /** Settings of durable exchanges, instead of the usual ones. */
+  /** Settings of durable exchanges, instead of the defaults. */
   readonly durable?: Record<string, string>;
-  /** Path before `/v1` at which the provider is addressed. */
+  /** Path before `/v1` in the provider's address. */
   readonly prefix?: string;
 }
 

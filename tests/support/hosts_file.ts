@@ -1,6 +1,6 @@
 /**
- * A program with an `/etc/hosts` of its own, and addresses that never answer: what a host looks
- * like one of whose addresses is gone.
+ * A program with a separate `/etc/hosts`, and addresses that never answer: a host with an
+ * unreachable address.
  */
 import { execFileSync, spawn } from "node:child_process";
 import { chmodSync, realpathSync, writeFileSync } from "node:fs";
@@ -11,10 +11,10 @@ import { findProgram } from "../../scripts/browser.ts";
 import type { ProgramOptions } from "./program.ts";
 import { runtime } from "./runtimes.ts";
 
-/** What only Linux does: any address of 127.0.0.0/8 is this machine's. */
+/** Only on Linux: all addresses of 127.0.0.0/8 belong to this machine. */
 const BIND = ["-rm", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"'];
 
-/** Why there can be no such program here; `undefined` where there can be. */
+/** Returns why such a program cannot run here; `undefined` if it can. */
 export function findGap(): string | undefined {
   if (process.platform !== "linux") return "needs Linux";
   const unshare = findProgram("unshare");
@@ -28,9 +28,9 @@ export function findGap(): string | undefined {
 }
 
 /**
- * Makes what starts a program with names of its own.
+ * Makes a command that starts a program with its own host names.
  *
- * @param folder Takes its files
+ * @param folder The folder of its files
  * @param hosts Addresses in their order, by name
  */
 export function withHosts(
@@ -48,13 +48,10 @@ export function withHosts(
   return { kind: runtime, command };
 }
 
-/**
- * Time after which an attempt to connect that is still under way is taken for one that nobody
- * answers. Milliseconds.
- */
+/** Time after which a pending connection attempt counts as unanswered. Milliseconds. */
 const SILENCE_MS = 300;
 
-/** Begins to connect. @returns The socket if nobody has answered */
+/** Starts to connect. @returns The socket, and true if there was no answer */
 function attempt(host: string, port: number): Promise<[socket: Socket, isSilent: boolean]> {
   const socket = connect(port, host).on("error", () => {});
   return new Promise((resolve) => {
@@ -67,8 +64,8 @@ function attempt(host: string, port: number): Promise<[socket: Socket, isSilent:
 }
 
 /**
- * Has ports of an address swallow whatever comes: somebody listens there who takes nothing, and
- * whose queue is full, so that the system drops each further SYN.
+ * Makes ports of an address drop all connection attempts: a listener that accepts nothing has a
+ * full queue, so the system drops each further SYN.
  *
  * @param host The address
  * @param ports The ports
@@ -77,7 +74,7 @@ export async function swallow(
   host: string,
   ports: readonly number[],
 ): Promise<{ close(): Promise<void> }> {
-  // Node from npm on any runtime: it hands the length of the queue on, and does nothing while it
+  // Node from npm on any runtime: it passes on the length of the queue, and does nothing while it
   // waits.
   const listening = `let left = ${ports.length};
 for (const port of ${JSON.stringify(ports)}) {

@@ -1,6 +1,6 @@
 /**
- * Compares the gateway's HTTP/1.1 client with that of `node:http`: both read the same random
- * responses, valid and not, from a server that cuts them into pieces anywhere.
+ * Compares the gateway's HTTP/1.1 client with the client of `node:http`: both read the same random
+ * responses, valid and invalid, from a server that splits them at random places.
  * `tests/upstream/http1_fuzz_test.ts` runs a few, `npm run fuzz` many.
  */
 import assert from "node:assert/strict";
@@ -20,11 +20,11 @@ import { bytesOf, toUpstreamCall } from "./upstream_call.ts";
  */
 export interface SentResponse {
   readonly text: string;
-  /** Where it is cut into pieces, as parts of its length. */
+  /** Places at which it is split, as fractions of its length. */
   readonly cuts: readonly number[];
 }
 
-/** A response as a client understood it; an error, wherever it occurred, is `undefined`. */
+/** A response as a client read it; `undefined` for an error at any place. */
 type ReadResponse = { status: number; headers: Record<string, string>; body: string } | undefined;
 
 const weighted = (
@@ -58,8 +58,8 @@ interface Framed {
 }
 
 /**
- * Fields of a header or a trailer. @param odd Weight of forms that RFC 9110 forbids, beside 30 of
- * those it allows
+ * Fields of a header or a trailer. @param odd Weight of forms that RFC 9110 forbids, relative to 30
+ * of those it allows
  */
 function fieldsOf(odd: number): fc.Arbitrary<string> {
   const end = weighted([60, "\r\n"], [odd, "\n"], [odd, "\r"], [odd, "\r\r\n"]);
@@ -221,10 +221,10 @@ function responseOf(odd: number): fc.Arbitrary<string> {
   );
 }
 
-/** A place in a text, as a part of its length. */
+/** A place in a text, as a fraction of its length. */
 const place = fc.noBias(fc.nat(9999)).map((part) => part / 10_000);
 
-/** Any response: mostly as built, else with one byte changed, or cut off. */
+/** Any response: mostly as built, otherwise with one byte changed, or truncated. */
 export const anyResponse: fc.Arbitrary<SentResponse> = fc.record({
   text: fc.tuple(
     fc.oneof({ weight: 3, arbitrary: responseOf(0) }, { weight: 1, arbitrary: responseOf(1) }),
@@ -241,7 +241,7 @@ export const anyResponse: fc.Arbitrary<SentResponse> = fc.record({
   cuts: fc.array(place, { maxLength: 6 }),
 });
 
-/** Cuts a text into pieces, none of them empty. */
+/** Splits a text into pieces, none of them empty. */
 function toPieces({ text, cuts }: SentResponse): string[] {
   const edges = [
     0,
@@ -288,7 +288,8 @@ async function readReference(url: string): Promise<ReadResponse> {
     const headers: Record<string, string> = {};
     const { rawHeaders } = response;
     for (let at = 0; at < rawHeaders.length; at += 2) {
-      const name = `${rawHeaders[at]?.toLowerCase()}:`; // no name of an object's own
+      // the colon avoids property names of Object.prototype
+      const name = `${rawHeaders[at]?.toLowerCase()}:`;
       const value = rawHeaders[at + 1] ?? "";
       headers[name] = name in headers ? `${headers[name]}, ${value}` : value;
     }
@@ -304,7 +305,7 @@ async function readReference(url: string): Promise<ReadResponse> {
   }
 }
 
-/** A difference from `node:http` that is meant: the reason, and the responses that it explains. */
+/** An intended difference from `node:http`: the reason, and the responses that it explains. */
 type Difference = readonly [reason: string, explained: RegExp];
 
 /** Responses that the gateway's client refuses although `node:http` accepts them. */
@@ -345,14 +346,14 @@ const LOOSER: readonly Difference[] = [
 ];
 
 const EMPTY = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
-/** Responses on which the two disagreed once: they are compared first. */
+/** Responses on which the two once disagreed: they are compared first. */
 const FOUND: readonly string[] = [
   `HTTP/1.1 100\r\n\r\n\r${EMPTY}`,
   `HTTP/1.1 100 OK\r\n\r\nHTTP/1.0 100 OK\r\n\r\n${EMPTY}`,
   "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\t\r\n\r\n0\r\n\r\n",
 ];
 
-/** Responses that both read, each in another way. */
+/** Responses that both accept, but read differently. */
 const OTHERWISE: readonly Difference[] = [
   [
     "a tab after a coding is white space (RFC 9110 §5.6.3)",
@@ -360,7 +361,7 @@ const OTHERWISE: readonly Difference[] = [
   ],
 ];
 
-/** Returns the differences that can explain what the two have read; none if they agree. */
+/** Returns the differences that can explain the two results; none if they agree. */
 function differencesOf(own: ReadResponse, reference: ReadResponse): readonly Difference[] {
   if (isDeepStrictEqual(own, reference)) return [];
   if (own === undefined) return STRICTER;
@@ -369,20 +370,20 @@ function differencesOf(own: ReadResponse, reference: ReadResponse): readonly Dif
 
 /** Counts of a run. */
 export interface FuzzCounts {
-  /** Responses that both clients read alike. */
+  /** Responses that both clients read in the same way. */
   readonly read: number;
   /** Responses that both refused. */
   readonly refused: number;
-  /** Responses that one of them refuses and the other reads, by the reason. */
+  /** Responses that one client refuses and the other reads, by the reason. */
   readonly differences: Readonly<Record<string, number>>;
 }
 
 /**
- * Sends random responses to both clients, and fails with the smallest one that it finds on which
- * they disagree.
+ * Sends random responses to both clients, and fails with the smallest response found on which they
+ * disagree.
  *
  * @param cases The number of responses
- * @param seed The same one gives the same responses
+ * @param seed The same seed produces the same responses
  */
 export async function fuzzHttp1(cases: number, seed: number): Promise<FuzzCounts> {
   let pieces: readonly string[] = [];

@@ -1,12 +1,12 @@
 /**
- * An issuer of identity tokens, as a real HTTP server: it rotates its keys, goes down, and serves
- * nonsense.
+ * An issuer of identity tokens, as a real HTTP server: it rotates its keys, stops, and sends
+ * invalid answers.
  */
 import { createServer, type ServerResponse } from "node:http";
 import { exportJWK, generateKeyPair, type JWK, type JWTPayload, SignJWT } from "jose";
 import { freePort } from "./free_port.ts";
 
-/** What the tokens are for. */
+/** The audience of the tokens. */
 export const AUDIENCE = "sallyport-tests";
 
 /** A key pair of the issuer. */
@@ -31,9 +31,9 @@ export async function makeIssuerKey(
   };
 }
 
-/** How a token differs from a good one. */
+/** Differences of a token from a good one. */
 export interface TokenOptions {
-  /** Claims beside or instead of the good ones; `undefined` leaves one out. */
+  /** Claims in addition to or instead of the usual ones; `undefined` leaves one out. */
   readonly claims?: Record<string, unknown>;
   readonly header?: Record<string, unknown>;
   readonly key?: IssuerKey;
@@ -43,17 +43,20 @@ export interface TokenOptions {
 export interface TestIssuer {
   /** `iss`. */
   readonly url: string;
-  /** Paths that were asked for. */
+  /** Paths that were requested. */
   readonly asked: string[];
   /** The keys that it publishes; the last one signs. */
   keys: IssuerKey[];
-  /** Answers the request for its keys instead of the issuer; `undefined` for the issuer itself. */
+  /**
+   * Answers the request for its keys instead of the issuer; `undefined` for the issuer's own
+   * answer.
+   */
   answering: ((response: ServerResponse) => void) | undefined;
   /** Makes a token. */
   token(options?: TokenOptions): Promise<string>;
-  /** Publishes another key in the place of all others, and signs with it from now on. */
+  /** Publishes a new key instead of all others, and signs with it from then on. */
   rotate(alg?: string): Promise<IssuerKey>;
-  /** Stops listening; `start` goes on at the same address. */
+  /** Stops listening; `start` listens at the same address again. */
   stop(): Promise<void>;
   start(): Promise<void>;
 }

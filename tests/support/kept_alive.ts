@@ -1,20 +1,20 @@
-/** Calls without a pause on one connection that is kept. */
+/** Calls without a pause on one keep-alive connection. */
 import assert from "node:assert/strict";
 import { connect } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { parseAnswer } from "./tcp_peer.ts";
 
-/** A caller that goes on until it is told to stop, or its connection is closed. */
+/** A caller that continues until it is stopped, or its connection is closed. */
 export interface KeptAlive {
-  /** How many answers were 200 so far. */
+  /** Number of answers with 200 so far. */
   right(): number;
-  /** Stops, and tells whether the connection was open to the end, and every other answer. */
+  /** Stops. Reports if the connection was open until the end, and the answers other than 200. */
   stop(): { isOpen: boolean; wrong: string[] };
 }
 
 /**
- * @param url Of the server
- * @param request What is sent again and again; answers need a content-length
+ * @param url The server's URL
+ * @param request The repeated request; answers need a content-length
  */
 export function openKeptAlive(url: string, request: string): KeptAlive {
   const { hostname, port } = new URL(url);
@@ -50,9 +50,10 @@ export function openKeptAlive(url: string, request: string): KeptAlive {
 /**
  * Makes calls one after the other on one connection.
  *
- * @param url Of the server, over http or https
- * @param request What is sent each time; answers need a content-length
- * @param count How many; the first 20 do not count, since kernels acknowledge them at once
+ * @param url The server's URL, http or https
+ * @param request The request of each call; answers need a content-length
+ * @param count The number of calls; the first 20 do not count, because kernels acknowledge them at
+ * once
  * @returns The time of the fastest tenth, milliseconds. A delayed acknowledgement slows every call,
  * a busy machine does not.
  */

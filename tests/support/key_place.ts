@@ -1,4 +1,4 @@
-/** A place where `sallyport keys` runs, on keys in a file or in Redis. */
+/** A folder in which `sallyport keys` runs, with keys in a file or in Redis. */
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -13,20 +13,20 @@ import { type Ran, runCommand } from "./command.ts";
 import { endPrograms, makeFolder, runProgram } from "./program.ts";
 import type { RedisServer } from "./redis.ts";
 
-/** A place with a configuration, whose keys are in a file or in Redis. */
+/** A folder with a configuration, whose keys are in a file or in Redis. */
 export interface Place {
   readonly path: string;
   /** Runs `sallyport keys` there. */
   keys(...args: string[]): Promise<Ran>;
-  /** The same, as a program of its own. */
+  /** Runs `sallyport keys` there, as a separate process. */
   program(...args: string[]): Promise<Ran>;
-  /** The same, which has to go well. */
+  /** Runs `sallyport keys` there, and asserts that it succeeds. */
   good(...args: string[]): Promise<string>;
-  /** Makes a key. @returns It and its id */
+  /** Makes a key. @returns The key and its id */
   create(...args: string[]): Promise<{ key: string; id: string }>;
-  /** What `show --json` says of a key. */
+  /** The output of `show --json` for a key. */
   show(id: string): Promise<Record<string, unknown>>;
-  /** Everything that is kept, as text. */
+  /** Everything that is stored, as text. */
   kept(): Promise<string>;
   /** Puts keys there without the command line. */
   fill(keys: readonly GatewayKey[]): Promise<void>;
@@ -61,12 +61,12 @@ function readRedis(redis: RedisServer): Promise<string> {
 }
 
 /**
- * Far above what a gateway waits by default: on a busy machine a test must not see the rule for a
- * slow Redis.
+ * Much longer than a gateway waits by default: on a busy machine a test must not trigger the rule
+ * for a slow Redis.
  */
 export const REDIS_TIMEOUT = "3s";
 
-/** Everything that Redis holds, whatever its type. */
+/** Everything in Redis, of any type. */
 export function dumpRedis(redis: RedisServer): Promise<string> {
   const list = (answer: unknown) => answer as string[];
   return withClient(redis, async (client) => {
@@ -86,7 +86,7 @@ export function dumpRedis(redis: RedisServer): Promise<string> {
   });
 }
 
-/** Makes one with the providers a and b. Keys are in a file where no Redis is given. */
+/** Makes one with the providers a and b. Keys are in a file unless a Redis is passed. */
 export function makePlace(upstream: string, redis?: RedisServer): Place {
   const { path, remove } = makeFolder();
   const configure = (more: Record<string, unknown>) =>
@@ -135,7 +135,7 @@ export function makePlace(upstream: string, redis?: RedisServer): Place {
   };
 }
 
-/** So many keys that nobody has. The last one is the newest. */
+/** Makes a number of unused keys. The last one is the newest. */
 export function manyKeys(count: number): GatewayKey[] {
   return Array.from({ length: count }, (_, index) => ({
     id: String(index).padStart(12, "k"),
@@ -145,7 +145,10 @@ export function manyKeys(count: number): GatewayKey[] {
   }));
 }
 
-/** Ends with 2 after one line that says what is wrong, and prints nothing. */
+/**
+ * Asserts that a command exits with 2, writes one line that describes the mistake, and prints
+ * nothing else.
+ */
 export async function assertRefused(running: Promise<Ran>, says: RegExp, what = ""): Promise<void> {
   const { status, stdout, stderr } = await running;
   assert.equal(status, 2, `${what}: ${stdout}${stderr}`);

@@ -1,12 +1,12 @@
 /**
- * The layout of a page: what no page of the console may do at any width. It looks at what is
- * painted, not at styles.
+ * The layout of a page: faults that no page of the console may have at any width. It inspects
+ * painted boxes, not styles.
  */
 import type { Page } from "playwright-core";
 
 /**
- * Finds faults of the layout in a page, in words: what sticks out, is cut off, squeezed, or lies on
- * something else.
+ * Finds faults of the layout in a page, as text: elements that overflow, are clipped, squeezed, or
+ * overlap others.
  */
 export function findFaults(page: Page): Promise<string[]> {
   return page.evaluate(() => {
@@ -25,7 +25,7 @@ export function findFaults(page: Page): Promise<string[]> {
       element.checkVisibility({ visibilityProperty: true, opacityProperty: true }) &&
       element.closest(".sr, .skip, [aria-hidden=true]") === null;
 
-    /** The part of a box that is painted: what its containers cut off is not. */
+    /** The painted part of a box, without the parts that its containers clip. */
     const toPainted = (box: DOMRect, from: Element): DOMRect => {
       let { left, top, right, bottom } = box;
       for (
@@ -43,7 +43,8 @@ export function findFaults(page: Page): Promise<string[]> {
       return new DOMRect(left, top, Math.max(0, right - left), Math.max(0, bottom - top));
     };
 
-    // Controls are whole. Those in a part that scrolls sideways may be scrolled to.
+    // Controls are completely visible. In a part that scrolls sideways they can be scrolled into
+    // view.
     for (
       const control of root.querySelectorAll("button, a, input, select, textarea, .pill, summary")
     ) {
@@ -64,7 +65,7 @@ export function findFaults(page: Page): Promise<string[]> {
       }
     }
 
-    // Lines of text: no two lie on each other, and none is squeezed to a column of letters.
+    // Lines of text: no two overlap, and none is squeezed to a column of letters.
     const lines: { box: DOMRect; element: Element }[] = [];
     const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
     for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) {
@@ -89,7 +90,7 @@ export function findFaults(page: Page): Promise<string[]> {
         if (box.width > 1 && box.height > 1) lines.push({ box, element });
       }
     }
-    // A line's box is higher than its letters, and neighbours may share that much.
+    // A line's box is higher than its letters, so neighbours can overlap by this much.
     const SHARED_PX = 4;
     for (const [index, { box, element }] of lines.entries()) {
       for (const other of lines.slice(index + 1)) {

@@ -1,37 +1,37 @@
 /**
- * The methods of the client libraries, as `tests/clients/methods/*.txt` lists them: one row a
- * method, with the calls it makes, what it sends and what it gets. The tests of the matrix call
- * each, and `npm run docs` writes the page from them.
+ * The methods of the client libraries, as `tests/clients/methods/*.txt` lists them: one row per
+ * method, with its calls, its arguments and its answers. The tests of the matrix call each method,
+ * and `npm run docs` makes the page from the list.
  */
 import { readFileSync } from "node:fs";
 import process from "node:process";
 
-/** A library that has a list. */
+/** A library with a list. */
 export type LibraryName = "openai" | "anthropic";
 
-/** How a method sends what it is given besides identifiers. */
+/** How a method sends its arguments other than identifiers. */
 export type Sends = "-" | "query" | "body" | "form";
 
-/** In which form a call is answered. */
+/** The form of a call's answer. */
 export type Answers = "json" | "page" | "sse" | "binary" | "lines" | "empty";
 
-/** A call that a method makes: its path begins after `/v1`, with parameters such as `:file_id`. */
+/** A call of a method: its path starts after `/v1`, with parameters such as `:file_id`. */
 export interface Call {
   readonly method: string;
   readonly path: string;
 }
 
-/** One row. */
+/** A row of the list. */
 export interface LibraryMethod {
   /** Such as `chat.completions.create`. */
   readonly name: string;
   /**
-   * In their order; none where it calls nobody by itself, for the reason that the row states after
+   * In their order; empty if the method makes no call itself, for the reason in its row after
    * `none: `.
    */
   readonly calls: readonly Call[];
   readonly sends: Sends;
-  /** How the last call is answered; in more than one form where the caller chooses. */
+  /** The forms of the last call's answer; several if the caller chooses. */
   readonly answers: readonly Answers[];
 }
 
@@ -48,16 +48,13 @@ export function readMethods(library: LibraryName): LibraryMethod[] {
     return {
       name,
       calls: calls.startsWith("none: ") ? [] : calls.split(" + ").map(toCall),
-      sends: sends as Sends, // the rows are ours; a wrong word fails the matrix
+      sends: sends as Sends, // the rows are our own; the matrix fails on a wrong word
       answers: answers === "-" ? [] : answers.split("|") as Answers[],
     };
   });
 }
 
-/**
- * Lists the methods that a library's client offers now: those of its resources, and of the
- * resources within them.
- */
+/** Lists the methods of a library's client: those of its resources, and of nested resources. */
 export function listMethods(client: object): string[] {
   const isResource = (value: unknown): value is object =>
     typeof value === "object" && value !== null && "_client" in value;
@@ -66,7 +63,7 @@ export function listMethods(client: object): string[] {
   const walk = (name: string, resource: object): string[] => {
     const prototype = Object.getPrototypeOf(resource);
     const own = Object.getOwnPropertyNames(prototype)
-      // A name that begins with _ is the library's own affair.
+      // A name that starts with _ is internal to the library.
       .filter((each) =>
         !/^(?:constructor|_.*)$/.test(each) && typeof prototype[each] === "function"
       );

@@ -1,11 +1,11 @@
-/** Marked secrets, and a caller that sends them in every way that a caller can. */
+/** Marked secrets, and a caller that sends them in every possible way. */
 import assert from "node:assert/strict";
 import { request } from "node:http";
 import { chunk, type Provider, startProvider, stream } from "./provider.ts";
 import { openRaw, toRawRequest } from "./tcp_peer.ts";
 import { until } from "./until.ts";
 
-/** What must stand nowhere. */
+/** Secrets that must not appear in any output. */
 export const MARKS = {
   prompt: "canary-prompt-7f3a",
   user: "canary-user-91bc",
@@ -18,20 +18,20 @@ export const MARKS = {
   path: "canary-path-aa83",
 } as const;
 
-/** Bytes of one body that is large, and accepted. */
+/** Size of one accepted large body in bytes. */
 export const LARGE_BYTES = 1_000_000;
 
-/** Which marks stand in a text. */
+/** Returns the marks that a text contains. */
 export function findMarks(text: string, more: readonly string[] = []): string[] {
   return [...Object.values(MARKS), ...more].filter((mark) => text.includes(mark));
 }
 
-/** The part of a gateway key that only its holder knows; the rest is its id. */
+/** The secret part of a gateway key; the rest is its id. */
 export function secretOf(key: string): string {
   return key.split("_")[2] ?? assert.fail("this is no key of the gateway's own form");
 }
 
-/** A provider whose answers are marked; what it does stands in the model's name. */
+/** A provider with marked answers; the model's name selects its behaviour. */
 export function startMarkedProvider(): Promise<Provider> {
   return startProvider((response, { body }) => {
     const text = body.toString();
@@ -57,8 +57,8 @@ export function startMarkedProvider(): Promise<Provider> {
 }
 
 /**
- * Upstream keys in headers of their own, and both keys in one, where they are taken and where they
- * are not.
+ * Upstream keys in all headers for credentials, and both keys in one header, where this is accepted
+ * and where it is not.
  */
 function credentialsOf(key: string): Record<string, string | undefined>[] {
   const own = { "authorization": undefined, "host": "own.localhost" };
@@ -134,11 +134,11 @@ function callsOf(
 }
 
 /**
- * Sends all of them, and two that break off: one in its body, one in its answer.
+ * Sends all calls, and two that break off: one in its body, one in its answer.
  *
- * @param url Of the gateway
- * @param key A good gateway key
- * @returns What was answered
+ * @param url The gateway's URL
+ * @param key A valid gateway key
+ * @returns The statuses
  */
 export async function sendMarked(url: string, key: string): Promise<number[]> {
   const { hostname, port } = new URL(url);

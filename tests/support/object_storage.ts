@@ -1,14 +1,14 @@
 /** The storage of a Durable Object, in memory. */
 import type { ObjectStorage } from "../../src/cloudflare/bindings.ts";
 
-/** The storage, and what is in it. */
+/** The storage, and its content. */
 export interface TestStorage extends ObjectStorage {
   readonly stored: Map<string, unknown>;
   /** Time of the alarm. Milliseconds since 1970 */
   alarmAt: number | undefined;
 }
 
-/** Creates a storage. @param onAlarm Told when the alarm is set */
+/** Creates a storage. @param onAlarm Called when the alarm is set */
 export function createStorage(onAlarm: (storage: TestStorage) => void = () => {}): TestStorage {
   const stored = new Map<string, unknown>();
   const kv = {
@@ -30,7 +30,7 @@ export function createStorage(onAlarm: (storage: TestStorage) => void = () => {}
       onAlarm(storage);
       return Promise.resolve();
     },
-    // As on the platform since the compatibility date 2026-02-24, with the alarm.
+    // Also deletes the alarm, as the platform does since the compatibility date 2026-02-24.
     deleteAll() {
       stored.clear();
       storage.alarmAt = undefined;

@@ -1,7 +1,6 @@
 /**
- * The files of `ops/` as they stand, with nothing replaced in them but addresses. Gateway N, which
- * they call `gateway-N`, gets a loopback address of its own, so that all can have the same ports,
- * as in containers.
+ * The files of `ops/`, with only addresses replaced. Each gateway, called `gateway-N` in the files,
+ * has its own loopback address, so that all can use the same ports, as in containers.
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -12,14 +11,14 @@ import { freePort } from "./free_port.ts";
 import { startProxy } from "./front_proxy.ts";
 import type { DebianPackage } from "./requires.ts";
 
-/** Linux answers on all of 127.0.0.0/8; elsewhere these tests can't run. */
+/** Linux answers on all of 127.0.0.0/8; on other systems these tests cannot run. */
 export const hasLoopbacks: boolean = process.platform === "linux";
 
-/** The ports that the files name, and those that a test has in their place. */
+/** The ports in the files, and the ports that a test uses instead. */
 export interface Ports {
-  /** 8787, where gateways listen. */
+  /** Instead of 8787, where gateways listen. */
   readonly gateway: number;
-  /** 8789, their admin listeners. */
+  /** Instead of 8789, their admin listeners. */
   readonly admin: number;
 }
 
@@ -28,10 +27,7 @@ export function addressOf(number: number): string {
   return `127.0.0.${10 + number}`;
 }
 
-/**
- * Replaces, and fails where there is nothing to replace: else a test would pass on a file that it
- * does not know.
- */
+/** Replaces a text, and fails if it is absent: otherwise a test would pass on a changed file. */
 export function replaceIn(
   text: string,
   pattern: RegExp,
@@ -41,7 +37,7 @@ export function replaceIn(
   return typeof by === "string" ? text.replaceAll(pattern, by) : text.replaceAll(pattern, by);
 }
 
-/** Puts a test's addresses in the place of `gateway-N:8787` and `gateway-N:8789`. */
+/** Replaces `gateway-N:8787` and `gateway-N:8789` with a test's addresses. */
 export function withAddresses(text: string, ports: Ports): string {
   return replaceIn(
     text,
@@ -51,15 +47,15 @@ export function withAddresses(text: string, ports: Ports): string {
   );
 }
 
-/** A reverse proxy that `ops/` holds a file for. */
+/** A reverse proxy with a file in `ops/`. */
 export interface OpsProxy {
   readonly name: "HAProxy" | "nginx" | "Caddy";
   readonly debianPackage: DebianPackage;
-  /** Starts it with that file; `folder` takes what it writes. */
+  /** Starts it with that file; it writes its files to `folder`. */
   start(folder: string, ports: Ports): Promise<{ url: string; stop(): Promise<void> }>;
 }
 
-/** All of them. */
+/** All reverse proxies with a file in `ops/`. */
 export const OPS_PROXIES: readonly OpsProxy[] = [
   {
     name: "HAProxy",
@@ -131,17 +127,17 @@ export async function readYaml(text: string): Promise<any[]> {
 }
 
 /**
- * Whether this user may make a mount namespace, in which all can be made read-only. Not every
- * kernel lets one.
+ * True if this user can make a mount namespace, in which everything can be made read-only. Not
+ * every kernel allows it.
  */
 export const hasNamespaces: boolean = hasLoopbacks &&
   spawnSync("unshare", ["--map-root-user", "--mount", "true"]).status === 0;
 
 /**
- * A command that starts a runtime where nothing can be written, as in a container with a read-only
- * root or under systemd's `ProtectSystem=strict`.
+ * Makes a command that starts a runtime in a read-only file system, as in a container with a
+ * read-only root or under systemd's `ProtectSystem=strict`.
  *
- * @param folder Takes the command
+ * @param folder The folder of the command
  * @param command The runtime
  * @param writable A folder that stays writable
  */

@@ -1,12 +1,12 @@
 /**
- * Takes what OpenTelemetry exporters send, over real HTTP (OTLP,
+ * A receiver for OpenTelemetry exporters, over real HTTP (OTLP,
  * https://opentelemetry.io/docs/specs/otlp/, as JSON).
  */
 import { Buffer } from "node:buffer";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 
-/** A span, as it was exported. */
+/** An exported span. */
 export interface ReceivedSpan {
   readonly name: string;
   readonly kind: "internal" | "server" | "client" | "other";
@@ -23,9 +23,9 @@ export interface ReceivedSpan {
   readonly doubled: readonly string[];
   /** Trace ids. */
   readonly links: readonly string[];
-  /** Of the instrumentation. */
+  /** Name of the instrumentation. */
   readonly scope: string;
-  /** `service.name` of whoever sent it. */
+  /** `service.name` of the sender. */
   readonly service: unknown;
 }
 
@@ -33,7 +33,7 @@ export interface ReceivedSpan {
 export interface OtlpReceiver {
   readonly url: string;
   readonly spans: ReceivedSpan[];
-  /** Everything that came, signals other than traces included. */
+  /** All received payloads, including signals other than traces. */
   readonly payloads: string[];
   close(): Promise<void>;
 }

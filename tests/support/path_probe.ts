@@ -1,12 +1,12 @@
 /**
- * Preloaded into a gateway on Node (`--import`): tells, at each message of its parent, which
- * functions of `src/` were entered since the last one (V8's precise coverage).
+ * Preloaded into a gateway on Node (`--import`). At each message of its parent it reports the
+ * functions of `src/` that were entered since the last message (V8's precise coverage).
  */
 import { Session } from "node:inspector";
 import process from "node:process";
 
 /**
- * The functions of one file that were entered, and those within that were not: offsets of
+ * The entered functions of one file, and nested functions that were not entered: offsets of
  * characters.
  */
 export interface EnteredFile {

@@ -1,13 +1,14 @@
 /**
- * The build before this one, which tests run beside it: that of the last release, or of a commit
- * before the first one. It is made from the history of the repository, once, in `.cache/`.
+ * The previous build, which tests run next to the current one: from the last release, or from a
+ * fixed commit before the first release. It is built from the history of the repository, once, in
+ * `.cache/`.
  */
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, renameSync, rmSync, symlinkSync } from "node:fs";
 import { resolve } from "node:path";
 import process from "node:process";
 
-/** The build before this one, as long as nothing is released. */
+/** The previous build until the first release. */
 const BEFORE_RELEASES = "565159f93ccd7ac9d29d13ed7ed1dcfc8cf65b53";
 
 function git(...args: string[]): string | undefined {
@@ -19,18 +20,18 @@ function git(...args: string[]): string | undefined {
   }
 }
 
-/** Finds a commit; `undefined` where the history is not there, as in an unpacked archive. */
+/** Finds a commit; `undefined` if the history is missing, as in an unpacked archive. */
 export function findCommit(name: string): string | undefined {
   return git("rev-parse", "--verify", "--quiet", `${name}^{commit}`);
 }
 
-/** The commit of the build before this one; `undefined` where the history is not there. */
+/** The commit of the previous build; `undefined` if the history is missing. */
 export const previousCommit: string | undefined = findCommit(
   git("describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^") ?? BEFORE_RELEASES,
 );
 
 /**
- * Makes the build, unless it is there.
+ * Makes the build, unless it exists.
  *
  * @param commit Its commit
  * @returns The path of its one file

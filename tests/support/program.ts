@@ -1,6 +1,4 @@
-/**
- * Starts the one file as a user does: as a program of its own, on the runtime that runs the test.
- */
+/** Starts the one file as a user does: as a separate process, on the runtime that runs the test. */
 import assert from "node:assert/strict";
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -14,12 +12,12 @@ import { until } from "./until.ts";
 
 /** The one file. */
 export const ONE_FILE: string = resolve("dist/sallyport.js");
-/** The sources' entry. */
+/** The entry of the sources. */
 export const SOURCE: string = resolve("mod.ts");
-/** Whether this runtime runs TypeScript as it is (Node does from 22.18 on). */
+/** True if this runtime runs TypeScript directly (Node does from 22.18 on). */
 export const runsTypeScript: boolean = runtime !== "node" || isNodeFrom(22, 18);
 /**
- * A program that outlives this is ended, so that its test fails instead of hanging. Milliseconds.
+ * A program that runs longer is killed, so that its test fails instead of hanging. Milliseconds.
  */
 const LIFE_MS = 100_000;
 
@@ -29,40 +27,40 @@ export interface ProgramOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** A fresh folder if left out. */
   readonly cwd?: string;
-  /** True for a standard input that {@link Program.type} writes to; else it is at its end. */
+  /** True for a standard input that {@link Program.type} writes to; otherwise it is closed. */
   readonly isTyping?: boolean;
   /** Deno's permissions; all if left out. */
   readonly permissions?: readonly string[];
-  /** The runtime's own, before the file. */
+  /** The runtime's own flags, before the file. */
   readonly flags?: readonly string[];
-  /** Another runtime than the one that runs the test. */
+  /** A different runtime from the one that runs the test. */
   readonly on?: Pick<RuntimeOnMachine, "kind" | "command">;
 }
 
-/** A program that runs, or ran. */
+/** A program that runs or has ended. */
 export interface Program {
   readonly pid: number;
   stdout(): string;
   stderr(): string;
-  /** Waits until a text stands in the output and returns what the pattern's first group matched. */
+  /** Waits until the output matches, and returns the match of the pattern's first group. */
   waitFor(pattern: RegExp): Promise<string>;
   /** Writes to its standard input. */
   type(text: string): void;
   kill(signal: "SIGINT" | "SIGTERM" | "SIGHUP" | "SIGUSR2" | "SIGKILL"): void;
-  /** Takes no more of its output, and leaves it open: what it writes fills the pipe. */
+  /** Stops reading its output, and leaves it open: its writes fill the pipe. */
   stopReading(): void;
-  /** Closes our end of its output: what it writes from now on fails. */
+  /** Closes our end of its output: its later writes fail. */
   closeOutput(): void;
   /** Resolves with the exit status, once its output is read. */
   readonly ended: Promise<number | null>;
-  /** Calls back with the exit status, whether or not its output is read. */
+  /** Calls back with the exit status, even if its output is not read. */
   onExit(then: (code: number | null) => void): void;
 }
 
 const running = new Map<() => void, Promise<unknown>>();
-/** What every good body asks, see `gateway.ts`: no program of a test has a reason to say it. */
+/** The prompt of every good body, see `gateway.ts`: no program of a test should print it. */
 const PROMPT = "canary-of-a-prompt";
-/** Outputs that told a prompt. */
+/** Outputs that contained a prompt. */
 const leaks: string[] = [];
 
 function isNodeFrom(major: number, minor: number): boolean {
@@ -71,7 +69,8 @@ function isNodeFrom(major: number, minor: number): boolean {
 }
 
 /**
- * Ends what a test left running, and waits until it is gone; fails when one of them told a prompt.
+ * Kills the remaining programs of a test, and waits until they have ended; fails if one of them
+ * printed a prompt.
  */
 export async function endPrograms(): Promise<void> {
   for (const end of running.keys()) end();
@@ -79,13 +78,13 @@ export async function endPrograms(): Promise<void> {
   assert.deepEqual(leaks.splice(0), [], "a prompt is told");
 }
 
-/** A fresh folder, and how to be rid of it. */
+/** A new folder, and a function that removes it. */
 export function makeFolder(): { path: string; remove(): void } {
   const path = mkdtempSync(join(tmpdir(), "sallyport-"));
   return { path, remove: () => rmSync(path, { recursive: true, force: true }) };
 }
 
-/** The environment without settings of the gateway's. */
+/** The environment without the gateway's settings. */
 export function cleanEnvironment(): Record<string, string | undefined> {
   return Object.fromEntries(
     Object.entries(process.env).filter(([name]) => !name.startsWith("SALLYPORT_")),
@@ -111,7 +110,7 @@ export function startProgram(args: readonly string[], options: ProgramOptions = 
     cwd: options.cwd ?? ownFolder?.path,
     env: { ...cleanEnvironment(), ...env },
     stdio: [options.isTyping === true ? "pipe" : "ignore", "pipe", "pipe"],
-  }) as ChildProcessByStdio<Writable | null, Readable, Readable>; // as the line before says
+  }) as ChildProcessByStdio<Writable | null, Readable, Readable>; // as the line above sets
   const output = { stdout: "", stderr: "" };
   for (const name of ["stdout", "stderr"] as const) {
     child[name].setEncoding("utf8");
@@ -154,8 +153,8 @@ export function startProgram(args: readonly string[], options: ProgramOptions = 
         assert.fail(`${pattern} never came: ${JSON.stringify(output)}`);
       return group;
     },
-    // Not child.kill: on Deno the parent would then report the signal, whatever the child's own
-    // status was.
+    // Not child.kill: on Deno the parent would then report the signal, regardless of the child's
+    // own status.
     kill: (signal) => void process.kill(child.pid ?? assert.fail("it never started"), signal),
     ended,
   };
@@ -171,7 +170,7 @@ export async function runProgram(
   return { status, stdout: program.stdout(), stderr: program.stderr() };
 }
 
-/** Tells whether there is a process of this id. */
+/** Returns true if a process with this id exists. */
 export function isRunning(pid: number): boolean {
   try {
     process.kill(pid, 0);

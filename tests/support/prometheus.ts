@@ -1,4 +1,4 @@
-/** Debian's `prometheus` and its `promtool`. */
+/** `prometheus` and `promtool` from Debian. */
 import { spawn, spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -6,7 +6,7 @@ import process from "node:process";
 import { freePort } from "./free_port.ts";
 import { until } from "./until.ts";
 
-/** Runs promtool; what it has to complain of, or nothing. */
+/** Runs promtool. Returns its complaints, or an empty text. */
 export function runPromtool(
   args: readonly string[],
   options: { input?: string; cwd?: string } = {},
@@ -20,7 +20,7 @@ export function runPromtool(
     : `${error?.message ?? ""}${stdout}${stderr} (${status})`;
 }
 
-/** One that runs. */
+/** A running Prometheus. */
 export interface Prometheus {
   /** The answer of its HTTP API: `data`. Throws where it has none. */
   // deno-lint-ignore no-explicit-any
@@ -31,8 +31,8 @@ export interface Prometheus {
 /**
  * Starts one that scrapes a few times a second.
  *
- * @param folder Takes what it writes
- * @param rules Files of rules
+ * @param folder The folder of its files
+ * @param rules Rule files
  * @param targets Such as `127.0.0.1:8789`
  */
 export async function startPrometheus(
@@ -40,7 +40,7 @@ export async function startPrometheus(
   { rules, targets }: { rules: readonly string[]; targets: readonly string[] },
 ): Promise<Prometheus> {
   const file = join(folder, "prometheus.json");
-  // YAML takes JSON.
+  // JSON is valid YAML.
   writeFileSync(
     file,
     JSON.stringify({
@@ -55,7 +55,7 @@ export async function startPrometheus(
 /**
  * Starts one with this configuration.
  *
- * @param folder Takes what it writes
+ * @param folder The folder of its files
  * @param file The configuration
  */
 export async function startPrometheusWith(folder: string, file: string): Promise<Prometheus> {

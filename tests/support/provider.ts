@@ -1,4 +1,6 @@
-/** A stand-in provider over real HTTP whose answers a test writes itself. It keeps what arrived. */
+/**
+ * A stand-in provider over real HTTP. The test writes its answers. It records the received calls.
+ */
 import { Buffer } from "node:buffer";
 import {
   createServer,
@@ -8,17 +10,17 @@ import {
 } from "node:http";
 import type { AddressInfo } from "node:net";
 
-/** What arrived. */
+/** A received call. */
 export interface Arrived {
   readonly method: string;
   readonly path: string;
   readonly headers: IncomingHttpHeaders;
   readonly body: Buffer;
-  /** Whether the caller closed before the answer was complete. */
+  /** True if the caller closed the connection before the answer was complete. */
   isCut: boolean;
 }
 
-/** A stand-in that listens. */
+/** A stand-in provider that listens. */
 export interface Provider {
   /** Base URL, with `/v1`. */
   readonly url: string;
@@ -35,7 +37,7 @@ async function readAll(request: IncomingMessage): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-/** A plain chat completion, as providers answer it. */
+/** A plain chat completion, as providers send it. */
 export const COMPLETION: string = JSON.stringify({
   id: "chatcmpl-1",
   object: "chat.completion",
@@ -59,7 +61,7 @@ export function chunk(content: string | null, reason: string | null = null, inde
   }\n\n`;
 }
 
-/** A whole stream that says the words. */
+/** A whole stream with the given words. */
 export function stream(...words: string[]): string {
   return `${words.map((word) => chunk(word)).join("")}${chunk(null, "stop")}data: [DONE]\n\n`;
 }
@@ -82,15 +84,15 @@ export function answerStream(response: ServerResponse, events: string): void {
   response.end(events);
 }
 
-/** Answers with a stream where one is asked for, else plainly. */
+/** Answers with a stream if the call requests one, otherwise plainly. */
 export function answerAsAsked(response: ServerResponse, { body }: Pick<Arrived, "body">): void {
   if (body.includes('"stream":true')) answerStream(response, stream("Hello"));
   else answerPlain(response);
 }
 
 /**
- * @param answering How it answers; a plain completion if left out
- * @param port A free one of loopback if left out
+ * @param answering The answers; a plain completion if left out
+ * @param port A free loopback port if left out
  */
 export async function startProvider(
   answering: Answering = answerPlain,

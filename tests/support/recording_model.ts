@@ -1,6 +1,6 @@
 /**
- * A store of recordings for several gateways that fails as it is told to, and looks at what it is
- * given; and its clock.
+ * A store of recordings for several gateways that fails on command and checks its entries; and its
+ * clock.
  */
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -24,7 +24,7 @@ import {
 import type { EntryCipher, OwnerKeys } from "../../src/durable/recording_keys.ts";
 import type { Clock } from "../../src/exchange/clock.ts";
 
-/** Lets everything run that waits for no time. */
+/** Lets all pending work run that does not wait for a timer. */
 export const quiet = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));
 
 /** A clock that a test moves. */
@@ -33,7 +33,7 @@ export class FakeClock implements Clock {
   #number = 0;
   readonly #timers = new Map<number, { readonly at: number; readonly fire: () => void }>();
 
-  /** Number of timers that wait. */
+  /** Number of pending timers. */
   get waiting(): number {
     return this.#timers.size;
   }
@@ -52,7 +52,7 @@ export class FakeClock implements Clock {
     return () => void this.#timers.delete(number);
   }
 
-  /** Passes time; whatever is due runs when it is. */
+  /** Advances the time; each timer runs when it is due. */
   async pass(ms: number): Promise<void> {
     await quiet();
     const until = this.#now + ms;
@@ -75,7 +75,7 @@ export class FakeClock implements Clock {
 
 const TAG_BYTES = 16;
 
-/** Keys that seal by adding the place, so that nothing waits for another thread. */
+/** Keys that seal by adding the position, so that nothing waits for another thread. */
 export function toPlainKeys(): OwnerKeys {
   const tagOf = ({ kind, offset, epoch }: Omit<SealedEntry, "sealed">) =>
     Buffer.from(`${kind}:${offset}:${epoch}`.padEnd(TAG_BYTES));
@@ -98,7 +98,7 @@ export function toPlainKeys(): OwnerKeys {
   return keys as unknown as OwnerKeys;
 }
 
-/** What a gateway's connection to the store does. */
+/** The behaviour of a gateway's connection to the store. */
 export type Fault = "none" | "fails" | "answers get lost" | "full" | "dead";
 
 interface Recorded extends Pick<StoredRecording, "id" | "facts"> {
@@ -120,26 +120,26 @@ export class ModelRecordings {
   readonly #names = new Map<string, string>();
   readonly #sealed = new Map<string, string>();
   readonly #faults: Fault[] = [];
-  /** Ids of recordings that somebody deleted: they are unknown from then on. */
+  /** Ids of deleted recordings: they are unknown from then on. */
   readonly deleted: Set<string> = new Set();
-  /** True if nothing can be appended, by any gateway. */
+  /** True if all appends fail, for every gateway. */
   failAppends = false;
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  /** Bytes that are stored of all that are not expired. */
+  /** Stored bytes of all recordings that have not expired. */
   get bytes(): number {
     return Array.from(this.#all.values()).reduce((sum, { entries }) => sum + lengthOf(entries), 0);
   }
 
-  /** Number of recordings that still run. */
+  /** Number of running recordings. */
   get running(): number {
     return Array.from(this.#all.values()).filter(({ state }) => state === "running").length;
   }
 
-  /** Sets what a gateway's connection does from now on. */
+  /** Sets the behaviour of a gateway's connection from now on. */
   setFault(gateway: number, fault: Fault): void {
     if (this.#faults[gateway] === "dead") return;
     if (fault === "dead") {
@@ -152,19 +152,19 @@ export class ModelRecordings {
     this.#faults[gateway] = fault;
   }
 
-  /** Ends the leases of a gateway that does not know it. */
+  /** Ends the leases of a gateway without its knowledge. */
   lapse(gateway: number): void {
     for (const each of this.#all.values()) if (each.gateway === gateway) each.leaseUntil = -1;
   }
 
-  /** Ends what was kept for its time. */
+  /** Removes recordings whose time is over. */
   expire(): void {
     for (const each of this.#all.values()) {
       if (each.expiresAt !== undefined && each.expiresAt <= this.#clock.now()) this.#expire(each);
     }
   }
 
-  /** Returns the store as a gateway has it. */
+  /** Returns the store for one gateway. */
   of(gateway: number): RecordingStore {
     const run = async <Answer>(act: () => Answer): Promise<Answer> => {
       await Promise.resolve();
@@ -211,7 +211,7 @@ export class ModelRecordings {
     };
   }
 
-  /** Loses an answer, if it is to. Nobody renews the lease of which nobody has heard. */
+  /** Drops an answer if the fault says so. The lease of a lost answer is never renewed. */
   #lose<Answer extends Claimed | HeldRecording | undefined>(
     answer: Answer,
     gateway: number,
@@ -298,8 +298,8 @@ export class ModelRecordings {
   }
 
   /**
-   * Looks at an entry: a place of an epoch has one content only, whether or not the store could
-   * take it.
+   * Checks an entry: each position of an epoch has only one content, even if the store could not
+   * store it.
    */
   #look(id: string, { kind, offset, epoch, sealed }: SealedEntry): void {
     const place = `${id} ${epoch} ${kind} ${offset}`;
@@ -372,7 +372,7 @@ function lengthOf(entries: readonly SealedEntry[]): number {
   return last === undefined ? 0 : endOf(last);
 }
 
-/** Returns the next two entries from an offset on: few, so that readers come again. */
+/** Returns the next two entries from an offset on: few, so that readers call again. */
 function from(entries: readonly SealedEntry[], offset: number): SealedEntry[] {
   const isWanted = (entry: SealedEntry) =>
     entry.kind === ENTRY_KIND.end || (entry.kind === ENTRY_KIND.bytes && endOf(entry) > offset);

@@ -1,4 +1,4 @@
-/** A store of recordings that a test can look into, and whose gateways can die. */
+/** A store of recordings that a test can inspect, and whose gateways can die. */
 import { writeContent } from "../../src/durable/answer_log.ts";
 import { OwnerKeys } from "../../src/durable/recording_keys.ts";
 import {
@@ -21,7 +21,7 @@ const NOBODY: RecordingHolder = { onStop() {}, onLost() {}, onRead() {} };
 export class ObservedRecordings extends MemoryRecordings {
   /** Ids of its recordings, oldest first. */
   readonly ids: string[] = [];
-  /** Lets the gateway of each of them die. */
+  /** Functions that let the gateway of each recording die. */
   readonly deaths: (() => void)[] = [];
 
   constructor() {
@@ -39,7 +39,8 @@ export class ObservedRecordings extends MemoryRecordings {
   }
 
   /**
-   * Records the beginning of a stream of the tester, as a gateway that then dies. @returns Its id
+   * Starts to record a stream of the tester, as a gateway that then dies. @returns The recording's
+   * id
    */
   async beginAndDie({ key, headers }: UnderTest, keepMs = 1000): Promise<string> {
     const keys = new OwnerKeys({

@@ -1,6 +1,5 @@
 /**
- * Debian's `redis-server`, each test's own: on a free port of the loopback, keeping nothing on
- * disk.
+ * `redis-server` from Debian, one for each test: on a free loopback port, without files on disk.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -11,32 +10,32 @@ import process from "node:process";
 import { freePort } from "./free_port.ts";
 import { type Needing, needs } from "./requires.ts";
 
-/** `it` and `describe` of tests that need it. */
+/** `it` and `describe` for tests that need it. */
 export const withRedis: Needing = needs(["redis-server"]);
 
-/** How long a start may take. Milliseconds. */
+/** The longest time for a start. Milliseconds. */
 const START_MS = 10_000;
 
-/** One that runs. */
+/** A running Redis. */
 export interface RedisServer {
   /** Such as `redis://127.0.0.1:6379`. */
   readonly url: string;
   readonly port: number;
-  /** Of the server that runs now; a restart changes it. */
+  /** Process id of the current server; a restart changes it. */
   readonly pid: number;
-  /** Stops it by SIGSTOP: its connections stay open, nothing is answered. */
+  /** Stops it with SIGSTOP: its connections stay open, and nothing is answered. */
   pause(): void;
-  /** Goes on after {@link pause}. */
+  /** Continues after {@link pause}. */
   resume(): void;
   /** Kills it and starts it again on the same port, empty. */
   restart(): Promise<void>;
   /** Kills it; {@link restart} starts it again. */
   kill(): Promise<void>;
-  /** Kills it and clears up. Safe to call again. */
+  /** Kills it and removes its files. Safe to call again. */
   stop(): Promise<void>;
 }
 
-/** Whether a Redis on this port answers. */
+/** Returns true if a Redis on this port answers. */
 function answers(port: number): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = connect({ port, host: "127.0.0.1" }, () => socket.write("PING\r\n"));
@@ -95,7 +94,7 @@ export async function startRedis(
     });
     pid = await waitUntilUp(child, port);
   }
-  // SIGKILL ends a paused one too.
+  // SIGKILL also ends a paused process.
   const end = () => void child.kill("SIGKILL");
   async function kill(): Promise<void> {
     end();

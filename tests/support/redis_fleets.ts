@@ -1,6 +1,6 @@
 /**
- * Several servers of Debian's `redis-server` that belong together, each test's own: a Cluster, and
- * a primary with a replica and Sentinels. And servers that are reached by TLS or by a Unix socket.
+ * Several `redis-server` processes from Debian, for one test: a Cluster, and a primary with a
+ * replica and Sentinels. Also servers that are reached by TLS or by a Unix socket.
  */
 import { execFile, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -14,15 +14,15 @@ import { until } from "./until.ts";
 
 const run = promisify(execFile);
 
-/** How long a start may take, and how long a fleet may take to agree. Milliseconds. */
+/** The longest time for a start, and for a fleet to agree. Milliseconds. */
 const AGREE_MS = 30_000;
 
 /** A server with any settings. */
 export interface AnyServer {
   readonly port: number;
-  /** A connection of the test's own. */
+  /** The test's own connection. */
   readonly raw: Redis;
-  /** Where it keeps its files, its socket among them. */
+  /** The folder of its files, including its socket. */
   readonly folder: string;
   pause(): void;
   resume(): void;
@@ -30,21 +30,21 @@ export interface AnyServer {
   stop(): Promise<void>;
 }
 
-/** What the test's own connection needs, and what makes a server another kind of one. */
+/** Options of the test's own connection, and of special kinds of servers. */
 interface ServerOptions {
   /** Instead of a free one. */
   readonly port?: number;
   readonly password?: string;
-  /** Certificates; the server then speaks TLS. */
+  /** Certificates; the server then uses TLS. */
   readonly tls?: Texts;
-  /** The settings of a Sentinel, which makes it one. */
+  /** The settings of a Sentinel; if set, the server is one. */
   readonly sentinel?: string;
 }
 
 /**
  * Starts a server.
  *
- * @param args Its arguments beside port and folder
+ * @param args Its arguments in addition to port and folder
  */
 export async function startServer(
   args: readonly string[] = [],
@@ -56,7 +56,7 @@ export async function startServer(
   const ports = isTls ? ["--port", "0", "--tls-port", String(port)] : ["--port", String(port)];
   const common = [...ports, "--bind", "127.0.0.1", "--dir", folder];
   const file = join(folder, "redis.conf");
-  // A Sentinel, and a node of a Cluster, write to their file.
+  // A Sentinel, and a node of a Cluster, write to their configuration file.
   writeFileSync(file, sentinel ?? 'save ""\nappendonly no\n');
   const mode = sentinel === undefined ? [] : ["--sentinel"];
   const child = spawn("redis-server", [file, ...common, ...args, ...mode], { stdio: "ignore" });
@@ -105,7 +105,7 @@ export async function startServer(
   };
 }
 
-/** Starts several things side by side; where one of them fails, the others are stopped. */
+/** Starts several servers in parallel. If one start fails, the others are stopped. */
 async function startAll(starts: readonly Promise<AnyServer>[]): Promise<AnyServer[]> {
   const results = await Promise.allSettled(starts);
   const servers = results.flatMap((result) => result.status === "fulfilled" ? [result.value] : []);
@@ -122,7 +122,7 @@ interface Texts {
   readonly key: string;
 }
 
-/** A Cluster that runs. */
+/** A running Cluster. */
 export interface RedisCluster {
   /** URLs of its primaries. */
   readonly urls: readonly string[];
@@ -137,7 +137,7 @@ const SLOTS = 16_384;
 /**
  * Starts a Cluster of three primaries.
  *
- * @param options Whether the first one has a replica, arguments for each server, and certificates
+ * @param options True if the first one has a replica, arguments for each server, and certificates
  * for TLS
  */
 export async function startCluster(
@@ -148,7 +148,7 @@ export async function startCluster(
   } = {},
 ): Promise<RedisCluster> {
   const settings = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", ...args];
-  // The port of its bus would be 10000 above, where systems take ports for outgoing connections.
+  // By default its bus uses a port 10000 above, in the range for outgoing connections.
   const buses = await Promise.all(Array.from({ length: hasReplica ? 4 : 3 }, freePort));
   const servers = await startAll(
     buses.map((bus) => startServer([...settings, "--cluster-port", String(bus)], given({ tls }))),
@@ -225,21 +225,21 @@ export interface SentinelFleet {
   readonly name: string;
   /** Addresses of the Sentinels. */
   readonly nodes: readonly string[];
-  /** The primary at first, and its replica. */
+  /** The initial primary, and its replica. */
   readonly servers: readonly [AnyServer, AnyServer];
   readonly sentinels: readonly AnyServer[];
-  /** A failover as an operator asks for it, until the other server is the primary. */
+  /** Requests a failover like an operator, and waits until the other server is the primary. */
   failOver(): Promise<void>;
   stop(): Promise<void>;
 }
 
-/** What servers and Sentinels want of whoever connects. */
+/** Credentials and TLS of servers and Sentinels. */
 interface SentinelFleetOptions {
   /** Password of the servers. */
   readonly servers?: string;
   /** Password of the Sentinels. */
   readonly sentinels?: string;
-  /** Arguments for each of them. */
+  /** Arguments for each server. */
   readonly args?: readonly string[];
   /** Certificates for TLS. */
   readonly tls?: Texts;
@@ -248,7 +248,7 @@ interface SentinelFleetOptions {
 /**
  * Starts a primary, its replica and three Sentinels.
  *
- * @param options What they want of whoever connects
+ * @param options Credentials and TLS of servers and Sentinels
  */
 export async function startSentinelFleet(
   options: SentinelFleetOptions = {},
@@ -281,7 +281,8 @@ export async function startSentinelFleet(
     const sentinels = await startAll([0, 1, 2].map(() => startServer(common, own)));
     started.push(...sentinels);
     for (const { raw } of sentinels) {
-      // They would take seconds to hear of each other, and of what becomes of the servers.
+      // By default they would need seconds to find each other, and to notice changes of the
+      // servers.
       await raw.call(
         "SENTINEL",
         "DEBUG",
@@ -304,7 +305,7 @@ export async function startSentinelFleet(
     }
     const failOver = async () => {
       const [first] = sentinels;
-      // One that has just seen a failover refuses the next one for a while.
+      // A Sentinel that has just seen a failover refuses the next one for a while.
       await until(
         async () =>
           await first?.raw.call("SENTINEL", "FAILOVER", name).then(() => true, () => false) ??
@@ -326,17 +327,17 @@ export async function startSentinelFleet(
   }
 }
 
-/** An authority, and the certificates that it has signed, as files. */
+/** An authority, and its certificates, as files. */
 export interface Certificates {
   readonly ca: string;
   readonly server: { readonly cert: string; readonly key: string };
   readonly client: { readonly cert: string; readonly key: string };
-  /** Arguments of a server that shows its certificate, and wants one. */
+  /** Arguments of a server that presents its certificate, and requires one. */
   readonly args: readonly string[];
   remove(): void;
 }
 
-/** Makes certificates by openssl. */
+/** Makes certificates with openssl. */
 export async function makeCertificates(): Promise<Certificates> {
   const folder = mkdtempSync(join(tmpdir(), "sallyport-tls-"));
   const at = (file: string) => join(folder, file);
@@ -405,7 +406,7 @@ export async function makeCertificates(): Promise<Certificates> {
   };
 }
 
-/** Reads the certificates as a connection takes them. */
+/** Reads the certificates in the form that a connection accepts. */
 export function readCertificates({ ca, client }: Certificates): Texts {
   return {
     ca: readFileSync(ca, "utf8"),

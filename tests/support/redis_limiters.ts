@@ -1,20 +1,20 @@
-/** Limiters over a Redis of the test's own, each as a gateway has it. */
+/** Limiters on a test's own Redis, as gateways use them. */
 import { Redis } from "ioredis";
 import { type Clock, systemClock } from "../../src/exchange/clock.ts";
 import { RedisLimiter } from "../../src/limits/redis/limiter.ts";
 import type { RedisClient } from "../../src/storage/redis_client.ts";
 import { type RedisServer, startRedis } from "./redis.ts";
 
-/** A clock of limiters that fires no timer: tests renew. */
+/** A clock for limiters that fires no timer: tests renew explicitly. */
 export const quiet: Clock = { ...systemClock, timer: () => () => {} };
 
-/** A gateway's end of Redis. */
+/** A gateway's side of Redis. */
 export interface LimiterMember<Client> {
   readonly client: Client;
   readonly limiter: RedisLimiter;
-  /** What it tells the operator. */
+  /** Its reports to the operator. */
   readonly reports: string[];
-  /** Renews membership and leases, as it does every few seconds, and pays what it owes. */
+  /** Renews membership and leases, as it does every few seconds, and settles its debts. */
   renew(): Promise<void>;
 }
 
@@ -24,11 +24,11 @@ type ClientClass<Client> = new (
   report: (text: string) => void,
 ) => Client;
 
-/** A Redis, and the limiters of gateways over it. */
+/** A Redis, and the limiters of gateways on it. */
 export class RedisLimiters {
   readonly server: RedisServer;
   readonly raw: Redis;
-  /** Closes what a test has opened. */
+  /** Closes everything that a test has opened. */
   readonly closing: (() => Promise<void>)[] = [];
   readonly #patient: Clock;
 
@@ -40,8 +40,8 @@ export class RedisLimiters {
   }
 
   /**
-   * Starts a Redis. @param patient Clock of connections, with deadlines that a busy machine keeps
-   * too
+   * Starts a Redis. @param patient Clock of connections, with deadlines that are met even on a busy
+   * machine
    */
   static async start(patient: Clock): Promise<RedisLimiters> {
     return new RedisLimiters(await startRedis(), patient);

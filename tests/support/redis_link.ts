@@ -1,15 +1,15 @@
-/** A link to a Redis, on which answers take time, or are other ones. */
+/** A link to a Redis that can delay answers or change them. */
 import { Buffer } from "node:buffer";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 
-/** A link that is open. */
+/** An open link. */
 export interface RedisLink {
   readonly url: string;
-  /** The round trip on it. Milliseconds; a function gives that of each answer. */
+  /** Its round trip time in milliseconds; a function returns the time of each answer. */
   rtt: number | (() => number);
-  /** Connections that were made so far. */
+  /** Number of connections so far. */
   readonly connections: number;
-  /** Packets that were received from callers so far. */
+  /** Number of packets received from callers so far. */
   readonly packets: number;
   close(): Promise<void>;
 }

@@ -1,7 +1,7 @@
 /**
- * The Debian packages that some tests need. Where one is missing, its tests are skipped, and `npm
- * test` names them at its end together with the line that installs it. In CI (`CI=true`) nothing is
- * skipped for that: there the test fails.
+ * The Debian packages that some tests need. If one is missing, its tests are skipped, and `npm
+ * test` names them at its end with the command that installs the package. In CI (`CI=true`) such a
+ * test fails instead.
  */
 import process from "node:process";
 import { describe, it } from "@std/testing/bdd";
@@ -24,13 +24,13 @@ export type DebianPackage =
   | "zsh";
 
 /**
- * Programs that tests start, by the package that holds them. `tests/README.md` and `.ci/run` name the
- * same packages.
+ * Programs that tests start, by the package that contains them. `tests/README.md` and `.ci/run`
+ * name the same packages.
  */
 const PROGRAMS: Readonly<Record<DebianPackage, readonly string[]>> = {
   bsdutils: ["script"],
   caddy: ["caddy"],
-  "chromium-headless-shell": [], // goes by several names
+  "chromium-headless-shell": [], // has several names
   curl: ["curl"],
   fish: ["fish"],
   haproxy: ["haproxy"],
@@ -43,7 +43,7 @@ const PROGRAMS: Readonly<Record<DebianPackage, readonly string[]>> = {
   zsh: ["zsh"],
 };
 
-/** All of them, in the order of their names. */
+/** All packages, in alphabetical order. */
 export const DEBIAN_PACKAGES: readonly string[] = Object.keys(PROGRAMS);
 
 const isCi = !["", "0", "false"].includes(process.env.CI ?? "");
@@ -54,7 +54,7 @@ function isInstalled(name: DebianPackage): boolean {
     : PROGRAMS[name].every((program) => findProgram(program));
 }
 
-/** What tests with needs are made with: `describe` and `it`, or their skipped forms. */
+/** Functions for tests with needs: `describe` and `it`, or their skipped forms. */
 export interface Needing {
   readonly isMet: boolean;
   it(name: string, fn: () => void | Promise<void>): void;
@@ -66,12 +66,12 @@ export interface Needing {
  * Makes tests that need packages.
  *
  * @param packages The packages
- * @param gap Why these tests don't run here in any case; `undefined` where they may run
- * @returns What to make them with
+ * @param gap Another reason why these tests cannot run here; `undefined` if they can
+ * @returns The functions that make them
  */
 export function needs(packages: readonly DebianPackage[], gap?: string): Needing {
   const missing = isCi ? [] : packages.filter((name) => !isInstalled(name));
-  // scripts/test/skipped.ts reads both back from the report.
+  // scripts/test/skipped.ts parses both from the report.
   const reason = gap ?? `needs the Debian packages ${missing.join(" ")}`;
   if (gap === undefined && missing.length === 0) return { isMet: true, it, describe };
   const skip = (name: string) => it.skip(`${name} (skipped: ${reason})`, () => {});

@@ -1,11 +1,8 @@
-/** Which runtime the tests run on. */
+/** The runtime on which the tests run. */
 import process from "node:process";
 import { runtime } from "../../src/runtime.ts";
 
 export { runtime };
 
-/**
- * Whether the gateway under test runs in workerd, while the tests themselves run on Node:
- * `--runtime workers`.
- */
+/** True if the gateway under test runs in workerd, with the tests on Node: `--runtime workers`. */
 export const isWorkers: boolean = process.env.SALLYPORT_UNDER_TEST === "workers";

@@ -1,4 +1,7 @@
-/** Debian's squid as a company has it: `CONNECT` alone, and for users with a password alone. */
+/**
+ * squid from Debian, configured like a company's proxy: only `CONNECT`, and only for users with a
+ * password.
+ */
 import { execFileSync, spawn } from "node:child_process";
 import {
   chmodSync,
@@ -18,35 +21,35 @@ import { type Needing, needs } from "./requires.ts";
 import { openRaw } from "./tcp_peer.ts";
 import { until } from "./until.ts";
 
-/** `it` and `describe` of tests that need it. */
+/** `it` and `describe` for tests that need it. */
 export const withSquid: Needing = needs(["squid", "openssl"]);
 
-/** How long a start may take. Milliseconds. */
+/** The longest time for a start. Milliseconds. */
 const START_MS = 20_000;
 
 const SHARED_MEMORY = "/dev/shm";
 
-/** One that runs. */
+/** A running squid. */
 export interface Squid {
   /** Its URL, without credentials. */
   readonly url: string;
-  /** Of the user that it knows. */
+  /** Credentials of its user. */
   readonly credentials: string;
-  /** Its access log, a line for each request that is over. */
+  /** Its access log, with a line for each finished request. */
   log(): string;
-  /** Kills it at once. */
+  /** Kills it immediately. */
   kill(): Promise<void>;
-  /** Kills it and clears up. */
+  /** Kills it and removes its files. */
   close(): Promise<void>;
 }
 
-/** Starts one on a free port of loopback. @param credentials `user:password` */
+/** Starts one on a free loopback port. @param credentials `user:password` */
 export async function startSquid(credentials: string): Promise<Squid> {
   const port = await freePort();
   const folder = mkdtempSync(join(tmpdir(), "sallyport-squid-"));
   const logs = join(folder, "logs");
   mkdirSync(logs);
-  // Started by root it becomes another user, who has to read and write here.
+  // If root starts it, it changes to another user, which must read and write here.
   chmodSync(folder, 0o755);
   chmodSync(logs, 0o777);
   const [user = "", ...password] = credentials.split(":");
@@ -75,7 +78,7 @@ shutdown_lifetime 0 seconds
 `,
   );
   const env = { ...process.env, PATH: `${process.env.PATH}:/usr/sbin` };
-  // Its shared memory goes by this name, and a killed one leaves it there.
+  // The name of its shared memory, which remains after it is killed.
   const name = `sallyport${port}`;
   const child = spawn("squid", ["-N", "-n", name, "-f", file], { stdio: "ignore", env });
   const end = () => void child.kill("SIGKILL");

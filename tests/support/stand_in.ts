@@ -1,7 +1,7 @@
 /**
  * A stand-in provider that answers every operation of a client library in the form of that
- * operation: JSON, pages, streams of events, binary, or nothing. It refuses what the library's list
- * of methods does not hold, and forms that can't be read.
+ * operation: JSON, pages, streams of events, binary, or nothing. It refuses calls that are absent
+ * from the library's list of methods, and unreadable forms.
  */
 import type { ServerResponse } from "node:http";
 import { type Arrived, type Provider, startProvider } from "./provider.ts";
@@ -17,13 +17,13 @@ interface Route {
   readonly answers: ReadonlySet<Answers>;
 }
 
-/** The operations that a library's methods call, those with fewer parameters first. */
+/** The operations that a library's methods call; routes with fewer parameters are first. */
 function listRoutes(library: LibraryName): Route[] {
   const routes = new Map<string, Route>();
   for (const { calls, sends, answers } of readMethods(library)) {
     for (const { method, path } of calls) {
       const known = routes.get(`${method} ${path}`);
-      // Of several calls, a row states how the last is answered, and nothing of what each sends.
+      // For several calls, a row describes only the answer of the last one.
       const forms = path === calls.at(-1)?.path ? answers : [];
       routes.set(`${method} ${path}`, {
         method,
@@ -38,20 +38,20 @@ function listRoutes(library: LibraryName): Route[] {
   return [...routes.values()].sort((one, other) => parameters(one) - parameters(other));
 }
 
-/** What the call says besides its path: the fields of its JSON or of its form. */
+/** The fields of a call's JSON or form. */
 async function readFields({ headers, body }: Arrived): Promise<Map<string, unknown>> {
   const type = headers["content-type"] ?? "";
   if (body.length === 0) return new Map();
   if (type.startsWith("application/json")) {
     return new Map(Object.entries(JSON.parse(body.toString())));
   }
-  // Throws for a form that can't be read.
+  // Throws for an unreadable form.
   return new Map(
     await new Response(new Uint8Array(body), { headers: { "content-type": type } }).formData(),
   );
 }
 
-/** Whether a caller wants events, said in one of the ways that the interfaces know. */
+/** True if a caller requests events, in one of the ways that the interfaces know. */
 function asksForEvents(
   { headers }: Arrived,
   fields: ReadonlyMap<string, unknown>,

@@ -1,6 +1,6 @@
 /**
- * What the stand-in provider says: the answers of each operation, in the forms that the client
- * libraries read.
+ * The answers of the stand-in provider for each operation, in the forms that the client libraries
+ * read.
  */
 import { Buffer } from "node:buffer";
 import { COMPLETION } from "./provider.ts";
@@ -12,7 +12,7 @@ const TEXT = "Grüße 👋";
 const TOKENS = { input_tokens: 3, output_tokens: 2, total_tokens: 5 };
 const IMAGE = Buffer.from("not really a picture").toString("base64");
 
-/** A binary answer: every byte there is. */
+/** A binary answer with every possible byte. */
 export const BYTES: Uint8Array = Uint8Array.from({ length: 1024 }, (_, index) => index % 256);
 /** An answer of JSON lines. */
 export const LINES: string = [1, 2].map((index) =>
@@ -61,7 +61,7 @@ const ANTHROPIC_MESSAGE = {
   usage: { input_tokens: 3, output_tokens: 2 },
 };
 
-/** Answers that differ from any other object; those of POST and GET alike. */
+/** Answers that differ from the default object; the same for POST and GET. */
 const OBJECTS: Readonly<Record<string, object>> = {
   "/chat/completions": JSON.parse(COMPLETION),
   "/completions": {
@@ -113,7 +113,7 @@ const OBJECTS: Readonly<Record<string, object>> = {
 /**
  * @param method The call's method
  * @param path The operation's path, with the names of its parameters
- * @param called The path as it was called
+ * @param called The path of the call
  * @returns The answer of an operation that answers one object
  */
 export function toObject(method: string, path: string, called: string): object {
@@ -127,7 +127,7 @@ export function toObject(method: string, path: string, called: string): object {
     { id, object: "thing", created_at: 1_700_000_000, status: "completed", name: TEXT };
 }
 
-/** Two pages: what asks for the rest, by whichever cursor the library has, gets it. */
+/** Two pages: the second one is returned for the cursor of any library. */
 export function toPage(query: URLSearchParams): object {
   const isLast = ["after", "after_id", "page"].some((name) => query.has(name));
   const ids = isLast ? ["item-3"] : ["item-1", "item-2"];
@@ -176,7 +176,7 @@ function streamRun(): string {
   return `${events.join("")}event: done\ndata: [DONE]\n\n`;
 }
 
-/** A stream without names of events, as both kinds of completions have it. */
+/** A stream whose events have no names, for both kinds of completions. */
 function streamChoices(object: string, choices: readonly object[]): string {
   const head = { id: "cmpl-1", object, created: 1_700_000_000, model: "test-1" };
   const chunks = choices.map((choice) => ({

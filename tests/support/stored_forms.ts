@@ -1,5 +1,6 @@
 /**
- * The forms of all that a build stores in Redis and in files, after a session that uses each store.
+ * The forms of all data that a build stores in Redis and in files, after a session that uses each
+ * store.
  */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
@@ -16,10 +17,10 @@ import { chunk, startProvider, stream } from "./provider.ts";
 import { startRedis } from "./redis.ts";
 import { until } from "./until.ts";
 
-/** The forms of a build: those of each name in Redis, or of each file. */
+/** The forms of a build: by name in Redis, or by file. */
 export type StoredForms = Readonly<Record<string, unknown>>;
 
-/** Replaces the parts of a text that differ from session to session. */
+/** Replaces the parts of a text that differ between sessions. */
 function toPattern(text: string): string {
   return text
     .replace(/\{[\w-]{6}\}:(recording|log|name|deleted):[\w-]+/, "{TAG}:$1:ID")
@@ -38,7 +39,7 @@ function toParsed(text: string): unknown {
   }
 }
 
-/** Drops forms that are there twice. */
+/** Removes duplicate forms. */
 function toUnique(forms: unknown): unknown {
   if (!Array.isArray(forms)) return forms;
   return Array.from(new Set(forms.map((form) => JSON.stringify(form)))).sort().map(toParsed);
@@ -63,7 +64,7 @@ async function readName(
   name: string,
 ): Promise<readonly [type: string, content: unknown]> {
   const type = await raw.type(name);
-  // The report of a running gateway: what it says depends on the moment.
+  // The report of a running gateway: its content depends on the moment.
   if (name.startsWith("sallyport:{fleet}:")) return [type, "report"];
   if (type === "hash") return [type, await raw.hgetall(name)];
   if (type === "zset") return [type, await raw.zrange(name, "0", "-1")];
@@ -73,7 +74,7 @@ async function readName(
   return [type, (await raw.xrange(name, "-", "+")).map(([, fields]) => fields.length)];
 }
 
-/** Replaces the ids of keys by other words. */
+/** Replaces the ids of keys. */
 type ReplaceIds = (text: string) => string;
 
 async function readRedis(raw: Redis, replaceIds: ReplaceIds): Promise<StoredForms> {
@@ -105,8 +106,8 @@ function readFolder(folder: string, replaceIds: ReplaceIds): StoredForms {
  * Runs a session: keys, limits, budgets, usage, revoked tokens, and with Redis a recording.
  *
  * @param file The one file of a build
- * @param place Where it stores its state
- * @returns The forms of what it has stored
+ * @param place The store of its state
+ * @returns The forms of the stored data
  */
 export async function readStoredForms(
   file: string,
@@ -139,8 +140,8 @@ export async function readStoredForms(
     // An earlier build can lack recordings.
     const { status } = await runProgram(["check"], { cwd: at.path, file });
     if (status !== 0) at.configure(settings(undefined));
-    // The same limits for both: one key's are counted call by call, the other's are large and taken
-    // in blocks.
+    // The same limits for both: one key's limit is counted call by call, the other one is large and
+    // reserved in blocks.
     const create = (name: string, requests: string) => {
       const limits = [
         "--requests",

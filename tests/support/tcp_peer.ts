@@ -1,4 +1,4 @@
-/** Raw TCP on both ends, where a client library or an HTTP server would hide what is tested. */
+/** Raw TCP on both sides, for tests whose subject a client library or an HTTP server would hide. */
 import { Buffer } from "node:buffer";
 import { existsSync, readFileSync } from "node:fs";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
@@ -16,11 +16,11 @@ export interface TcpPeer {
 }
 
 /**
- * An upstream that writes bytes of the test's choosing.
+ * Starts an upstream that writes bytes that the test chooses.
  *
  * @param onRequest Called with the socket once a whole request (header and body by content-length)
  * has arrived
- * @param onConnection Called with each socket at once
+ * @param onConnection Called immediately with each socket
  */
 export async function startTcpPeer(
   onRequest: (socket: Socket, request: Buffer) => unknown,
@@ -60,10 +60,10 @@ export async function startTcpPeer(
 }
 
 /**
- * An upstream over TLS that answers nothing readable: for certificates that must not be trusted.
+ * Starts an upstream over TLS without a readable answer, for certificates that must not be trusted.
  *
  * @param identity Its certificate and key
- * @param address The one of loopback at which it listens
+ * @param address The loopback address at which it listens
  */
 export async function startTlsPeer(
   identity: { readonly cert: string; readonly key: string },
@@ -78,11 +78,11 @@ export async function startTlsPeer(
   };
 }
 
-/** An upstream over TLS whose connections can end without an announcement. */
+/** An upstream over TLS whose connections can end without a `close_notify`. */
 export interface CuttablePeer {
   /** Base URL, with `/v1`. */
   readonly url: string;
-  /** Ends all connections with a FIN that no `close_notify` comes before. */
+  /** Ends all connections with a FIN, without a `close_notify` before it. */
   cut(): void;
   close(): Promise<void>;
 }
@@ -128,17 +128,17 @@ export async function startCuttablePeer(
 /** A raw connection to a server. */
 export interface RawConnection {
   readonly socket: Socket;
-  /** Everything received so far, as latin-1: one character a byte. */
+  /** Everything received so far, as latin-1: one character per byte. */
   received(): string;
-  /** Whether the server closed. */
+  /** Returns true if the server has closed. */
   isClosed(): boolean;
   /** Resolves with everything received once the server closed. */
   readonly closed: Promise<string>;
 }
 
 /**
- * @param url Of the server
- * @param text What to send, as latin-1
+ * @param url The server's URL
+ * @param text The text to send, as latin-1
  */
 export function openRaw(url: string, text: string): RawConnection {
   const { hostname, port } = new URL(url);
@@ -148,8 +148,8 @@ export function openRaw(url: string, text: string): RawConnection {
     { host: hostname, port: Number(port) },
     () => socket.write(text, "latin1"),
   );
-  // By itself workerd takes an end of what is sent (FIN) for half a close, and goes on answering:
-  // only a reset is leaving.
+  // By default workerd treats a FIN as a half-close, and continues to answer: only a reset counts
+  // as a disconnect.
   const destroy = socket.destroy.bind(socket);
   if (isWorkers) {
     socket.destroy = () => {
@@ -160,7 +160,7 @@ export function openRaw(url: string, text: string): RawConnection {
   const received = () => Buffer.concat(chunks).toString("latin1");
   socket.on("data", (data: Buffer) => {
     chunks.push(data);
-    // Nor does it close a connection because it is asked to, but after 5 s of silence.
+    // It also does not close a connection when asked to, but only after 5 s of silence.
     if (
       isWorkers && /^connection: close\r$/m.test(text) &&
       data.toString("latin1").endsWith("0\r\n\r\n")
@@ -179,13 +179,14 @@ export function openRaw(url: string, text: string): RawConnection {
 /** Connections of this machine, by the kernel. */
 const CONNECTIONS = "/proc/net/tcp";
 
-/** Why {@link isHeld} can't tell; `undefined` where it can. */
+/** The reason why {@link isHeld} cannot work here; `undefined` if it can. */
 export const CANNOT_TELL: string | undefined = existsSync(CONNECTIONS)
   ? undefined
   : `there is no ${CONNECTIONS}`;
 
 /**
- * Whether the server still holds a connection: a caller that does not read does not notice its end.
+ * Returns true if the server still has the connection open: a caller that does not read does not
+ * notice its end.
  */
 export function isHeld({ localPort = 0, remotePort = 0 }: Socket): boolean {
   const [server, caller] = [remotePort, localPort].map((port) =>
@@ -198,12 +199,12 @@ export function isHeld({ localPort = 0, remotePort = 0 }: Socket): boolean {
   });
 }
 
-/** An answer read off the wire. */
+/** An answer read from the wire. */
 export interface RawAnswer {
   readonly status: number;
-  /** Names in lower case; a repeated one keeps its last value. */
+  /** Names in lower case; a repeated header has its last value. */
   readonly headers: Readonly<Record<string, string>>;
-  /** The body with its chunked framing taken off, as latin-1. */
+  /** The body without chunked framing, as latin-1. */
   readonly body: string;
 }
 
@@ -219,7 +220,7 @@ function unchunk(framed: string): string {
   return body;
 }
 
-/** Reads the first answer in what was received. */
+/** Parses the first answer in the received text. */
 export function parseAnswer(received: string): RawAnswer {
   const end = received.indexOf("\r\n\r\n");
   const [first = "", ...lines] = received.slice(0, end).split("\r\n");
@@ -232,7 +233,7 @@ export function parseAnswer(received: string): RawAnswer {
   return { status: Number(first.split(" ")[1]), headers, body };
 }
 
-/** What a raw call may choose. */
+/** Options of a raw call. */
 export interface RawCall {
   readonly method?: string;
   readonly path?: string;
@@ -241,7 +242,7 @@ export interface RawCall {
   readonly body?: string;
 }
 
-/** The bytes of a request over http that asks for the connection to be closed. */
+/** The bytes of a request over http that requests `connection: close`. */
 export function toRawRequest(
   url: string,
   { method = "POST", path, headers = {}, body = "" }: RawCall,
@@ -261,13 +262,13 @@ export function toRawRequest(
 }
 
 /**
- * One request over plain TCP, exactly as written, and its answer: up to its content-length, or to
- * the close.
+ * Sends one request over plain TCP, exactly as written, and reads its answer: up to its
+ * content-length, or to the close.
  */
 export async function callRaw(url: string, call: RawCall): Promise<RawAnswer> {
   const { socket, received, closed } = openRaw(url, toRawRequest(url, call));
   let size = 0;
-  /** Of the whole answer in bytes, once its head has come. */
+  /** Length of the whole answer in bytes, once its head has arrived. */
   let whole: number | undefined;
   socket.on("data", (data: Buffer) => {
     size += data.length;
@@ -282,7 +283,7 @@ export async function callRaw(url: string, call: RawCall): Promise<RawAnswer> {
   return parseAnswer(await closed);
 }
 
-/** Tells whether a socket connects within so many milliseconds from now. */
+/** Resolves with true if a socket connects within the given milliseconds. */
 function connectsWithin(socket: Socket, ms: number): Promise<boolean> {
   return new Promise((resolve) => {
     const timer = setTimeout(() => resolve(false), ms);
@@ -294,8 +295,8 @@ function connectsWithin(socket: Socket, ms: number): Promise<boolean> {
 }
 
 /**
- * An address that accepts no connection and refuses none: a listener that never accepts, its
- * backlog full.
+ * An address that neither accepts nor refuses connections: a listener that never accepts, with a
+ * full backlog.
  */
 export async function startBlackHole(): Promise<{ url: string; close(): Promise<void> }> {
   const worker = new Worker(
@@ -308,13 +309,13 @@ export async function startBlackHole(): Promise<{ url: string; close(): Promise<
   );
   const port = await new Promise<number>((resolve) => worker.once("message", resolve));
   const sockets: Socket[] = [];
-  // Bun's listener has room for hundreds, whatever its backlog says.
+  // Bun's listener has room for hundreds of connections, regardless of its backlog.
   for (let isOpen = true; isOpen && sockets.length < 2000;) {
     const socket = connect({ host: "127.0.0.1", port });
     socket.on("error", () => {});
     sockets.push(socket);
-    // After a stall of this process its timers run before its events: a second look tells a slow
-    // connection from none.
+    // After a stall of this process its timers run before its events. A second look distinguishes a
+    // slow connection from none.
     isOpen = (await connectsWithin(socket, 150)) || (await connectsWithin(socket, 50));
   }
   return {

@@ -1,6 +1,6 @@
 /**
- * nginx with TLS in front of a provider: on any runtime it asks for certificates, and tells what it
- * saw.
+ * nginx with TLS in front of a provider: on any runtime it requests certificates, and reports the
+ * ones that it received.
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,7 +9,7 @@ import { freePort } from "./free_port.ts";
 import { startProxy } from "./front_proxy.ts";
 import type { Provider } from "./provider.ts";
 
-/** One that runs. */
+/** A running nginx. */
 export interface TlsFront {
   /** Base URL, with `/v1`. */
   readonly url: string;
@@ -17,13 +17,13 @@ export interface TlsFront {
 }
 
 /**
- * Starts one, which tells the provider whether a session was resumed (`x-resumed`), and whose
- * certificate it saw (`x-subject`).
+ * Starts one. Headers to the provider state if a session was resumed (`x-resumed`), and the subject
+ * of the client's certificate (`x-subject`).
  *
- * @param folder Takes its files
+ * @param folder The folder of its files
  * @param provider The provider
  * @param authority Signs its certificate
- * @param verify Whether it wants a certificate of the authority
+ * @param verify True if it requires a certificate of the authority
  */
 export async function startTlsFront(
   folder: string,

@@ -1,15 +1,15 @@
 /**
- * A stand-in provider that knows the truth: the tokens that it has read and made, whatever it
- * states of them.
+ * A stand-in provider that knows the true usage: the tokens that it has read and generated,
+ * regardless of the usage that it states.
  */
 import type { ServerResponse } from "node:http";
 import { type Arrived, type Provider, startProvider } from "./provider.ts";
 
-/** One token, to this provider and to nobody else. */
+/** One token for this provider. */
 const WORD = "abc ";
 const textOf = (tokens: number): string => WORD.repeat(tokens);
 
-/** Interfaces in which it answers. */
+/** Interfaces that it supports. */
 export type Interface = "chat completions" | "responses" | "messages" | "embeddings";
 
 interface Tokens {
@@ -26,7 +26,7 @@ interface Form {
   ): unknown;
   /** An answer. @param usage Tokens to state, if any */
   answer(tokens: Tokens, usage: Tokens | undefined): unknown;
-  /** Events of a stream: before, for each token, and after the last one. */
+  /** Events of a stream: before the tokens, for each token, and after the last one. */
   readonly events?: {
     before(usage: Tokens | undefined): readonly unknown[];
     readonly each: unknown;
@@ -121,7 +121,7 @@ export const FORMS: Readonly<Record<Interface, Form>> = {
   },
   "messages": {
     path: "/v1/messages",
-    // Their interface asks every caller for a maximum.
+    // This interface requires a maximum from every caller.
     request: (content, { stream, max = 400 }) => ({
       model: "test-1",
       max_tokens: max,
@@ -165,18 +165,18 @@ export const FORMS: Readonly<Record<Interface, Form>> = {
   },
 };
 
-/** What it does with calls. */
+/** How it treats calls. */
 export interface Conduct {
-  /** Tokens of output that it makes, if it is not stopped. */
+  /** Tokens of output that it generates, unless it is stopped. */
   readonly output: number;
-  /** Whether it states tokens. */
+  /** True if it states usage. */
   readonly isStated: boolean;
   /**
-   * What it does after so many tokens of a stream, instead of going on; `hold` waits for the caller
-   * to leave.
+   * The act after a number of tokens of a stream, instead of the rest; `hold` waits until the
+   * caller leaves.
    */
   readonly after?: { readonly tokens: number; readonly act: "hold" | "cut" };
-  /** True if it makes an answer, and never sends it. */
+  /** True if it generates an answer, but never sends it. */
   readonly isSilent?: boolean;
   /** A promise to wait for before it answers. */
   readonly gate?: Promise<unknown>;
@@ -184,14 +184,14 @@ export interface Conduct {
   readonly refusal?: { readonly status: number; readonly body: string; readonly isHeld?: boolean };
 }
 
-/** A stand-in that counts. */
+/** A stand-in that counts tokens. */
 export interface TruthfulProvider extends Provider {
   conduct: Conduct;
   /** Tokens of each call that it did not refuse. */
   readonly truth: number[];
 }
 
-/** Returns a prompt of so many tokens. */
+/** Returns a prompt with the given number of tokens. */
 export const promptOf = (tokens: number): string => textOf(tokens);
 
 function countPrompt(body: string): number {

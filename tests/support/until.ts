@@ -1,15 +1,14 @@
 /** Waits for a condition instead of sleeping. */
 import assert from "node:assert/strict";
 
-/** Shortest and longest time between two looks. Milliseconds. */
+/** Shortest and longest time between two checks. Milliseconds. */
 const LEAST_MS = 5;
 const MOST_MS = 50;
 
 /**
- * @param condition Polled every few milliseconds, and less often as time goes on: a look may cost a
- * call
- * @param what Named when it does not come true in time
- * @param ms How long to wait
+ * @param condition Polled every few milliseconds, and less often over time: a check can need a call
+ * @param what Description for the error after a timeout
+ * @param ms The longest wait
  */
 export async function until(
   condition: () => boolean | Promise<boolean>,
@@ -27,8 +26,8 @@ export async function until(
 }
 
 /**
- * Measures how long so many pauses in a row take at this moment, beside the work that they are
- * compared with.
+ * Measures the present duration of a number of pauses in a row, at the same time as the work that
+ * they are compared with.
  *
  * @returns Milliseconds: `count` times `ms` on an idle machine, and more on a busy one
  */

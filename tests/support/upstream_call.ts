@@ -5,7 +5,7 @@ import { readAll } from "../../src/http/read_all.ts";
 import { toByteSource } from "../../src/http/web.ts";
 import type { UpstreamCall, UpstreamResponse } from "../../src/upstream/transport.ts";
 
-/** What of a call a test may choose. */
+/** The parts of a call that a test can choose. */
 export interface CallOptions {
   readonly method?: string;
   readonly headers?: Record<string, string>;
@@ -17,7 +17,7 @@ export interface CallOptions {
   readonly onReleased?: () => void;
 }
 
-/** A call as a transport takes it. */
+/** Makes a call in the form that a transport accepts. */
 export function toUpstreamCall(url: string, options: CallOptions = {}): UpstreamCall {
   const { method = "POST", headers = { "content-type": "application/json" }, connectMs = 5000 } =
     options;
@@ -46,7 +46,7 @@ export function toUpstreamCall(url: string, options: CallOptions = {}): Upstream
   };
 }
 
-/** The body of an answer, to be read bit by bit. */
+/** The body of an answer, as a source of pieces. */
 export function sourceOf({ body }: UpstreamResponse): ByteSource {
   assert.ok(body !== null, "there is a body");
   return toByteSource(body);
@@ -57,7 +57,7 @@ export async function bytesOf({ body }: UpstreamResponse): Promise<Uint8Array> {
   return body === null ? new Uint8Array() : await readAll(body);
 }
 
-/** The same as text. */
+/** The whole body of an answer, as text. */
 export async function textOf(answer: UpstreamResponse): Promise<string> {
   return new TextDecoder().decode(await bytesOf(answer));
 }

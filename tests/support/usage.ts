@@ -1,17 +1,17 @@
-/** Usage for tests: exchanges that are over, and what was counted of them. */
+/** Usage for tests: finished exchanges, and their counts. */
 import { setImmediate } from "node:timers/promises";
 import type { Clock } from "../../src/exchange/clock.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { type Rest, USAGE_COUNTS, type UsageRow, type UsageStep } from "../../src/usage/counts.ts";
 
-/** Noon of some day. */
+/** Noon of a fixed day. */
 export const NOON: number = Date.UTC(2026, 10, 21, 12);
-/** That day. */
+/** Midnight of the same day. */
 export const DAY: number = Date.UTC(2026, 10, 21);
-/** All there is of it. */
+/** The whole range of times. */
 export const ALL = { from: 0, to: 8.64e15 } as const;
 
-/** A chat completion that went well, but for what is said. */
+/** A successful chat completion, with the given changes. */
 export function exchange(more: Partial<ExchangeRecord> = {}): ExchangeRecord {
   return {
     id: "0b5c",
@@ -34,10 +34,10 @@ export function exchange(more: Partial<ExchangeRecord> = {}): ExchangeRecord {
   };
 }
 
-/** Lets other work of the process have its turn. */
+/** Lets other work of the process run. */
 export const rest: Rest = setImmediate;
 
-/** A clock that stands still, and whose timers fire when they are told to. */
+/** A clock with a fixed time, whose timers fire on demand. */
 export class StillClock implements Clock {
   ms: number = NOON;
   readonly timers: { ms: number; fire: () => void }[] = [];
@@ -51,18 +51,16 @@ export class StillClock implements Clock {
     this.timers.push({ ms, fire });
     return () => {};
   }
-  /** Fires all that wait. */
+  /** Fires all pending timers. */
   fire(): void {
     for (const { fire } of this.timers.splice(0)) fire();
   }
 }
 
-/** What was counted, by name: only what is not 0. */
+/** Counts by name, without those that are 0. */
 export type Told = Readonly<Record<string, Partial<Record<typeof USAGE_COUNTS[number], number>>>>;
 
-/**
- * The rows of all hours or days, each as `key provider model`; those of several times are added up.
- */
+/** The rows of all hours or days, by `key provider model`; rows of different times are added up. */
 export async function tell(
   store: {
     read(range: { step: UsageStep; from: number; to: number }): AsyncIterable<readonly UsageRow[]>;

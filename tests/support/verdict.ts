@@ -1,12 +1,12 @@
 /**
- * What a client library makes of a stream: the events that it hands on, and the error that it
+ * The results of a client library for a stream: the events that it yields, and the error that it
  * throws.
  */
 
 /** A verdict on one stream. */
 export interface Verdict {
   readonly events: unknown[];
-  /** The error in words that can be compared; `undefined` for success. */
+  /** The error in a form that can be compared; `undefined` for success. */
   readonly error: Record<string, unknown> | undefined;
 }
 
@@ -32,7 +32,7 @@ export async function verdictOf(open: () => PromiseLike<AsyncIterable<unknown>>)
 }
 
 /**
- * Lengths at which to cut a stream of this length: spread over all of it, and each of the last
+ * Lengths at which a stream of this length is cut: spread over all of it, and each of the last
  * ones.
  */
 export function cutsOf(length: number): readonly number[] {

@@ -1,14 +1,14 @@
 /**
- * Counts the work of a reader without a clock, on Node: how often each block of `src/` ran (V8's
- * precise coverage), and how many bytes or characters the built-in searches, copies and decoders
- * went through.
+ * Counts the work of a reader without a clock, on Node: the executions of each block of `src/`
+ * (V8's precise coverage), and the bytes or characters that built-in searches, copies and decoders
+ * processed.
  */
 import { Buffer } from "node:buffer";
 import { type Profiler, Session } from "node:inspector";
 
 let builtInWork = 0;
 
-/** A method whose cost is counted. `this` is the object that the method belongs to. */
+/** A method whose cost is counted. `this` is the object that has the method. */
 interface Counted {
   readonly owner: object;
   readonly names: readonly string[];
@@ -20,7 +20,7 @@ const lengthOf = (value: unknown): number =>
     ? value.length
     : 0;
 
-/** Bytes that a search went through: up to its hit, or to the end. */
+/** Bytes that a search read: up to its match, or to the end. */
 function searchCost(self: unknown, args: readonly unknown[], result: unknown): number {
   const from = typeof args[1] === "number" ? args[1] : 0;
   const end = typeof result === "number" && result >= 0 ? result + 1 : lengthOf(self);
@@ -28,8 +28,7 @@ function searchCost(self: unknown, args: readonly unknown[], result: unknown): n
 }
 
 /**
- * Characters that a regular expression went through. One that begins with `^` stops at its first
- * mismatch.
+ * Characters that a regular expression read. One that starts with `^` stops at its first mismatch.
  */
 function matchCost(self: unknown, args: readonly unknown[], result: unknown): number {
   if (!(self instanceof RegExp)) return 0;
@@ -76,7 +75,7 @@ const COUNTED: readonly Counted[] = [
   { owner: JSON, names: ["parse"], cost: (_, [text]) => lengthOf(text) },
 ];
 
-/** Replaces the built-in methods by ones that count. @returns Puts them back */
+/** Replaces built-in methods with counting ones. @returns A function that restores them */
 function countBuiltIns(): () => void {
   const undo = COUNTED.flatMap(({ owner, names, cost }) =>
     names.filter((name) => Object.hasOwn(owner, name)).map((name) => {
@@ -101,7 +100,7 @@ function countBuiltIns(): () => void {
 
 const session = new Session();
 
-/** Runs of all blocks of `src/` since the last call. */
+/** Executions of all blocks of `src/` since the last call. */
 function takeBlocks(): number {
   let runs = 0;
   session.post("Profiler.takePreciseCoverage", (error, answer) => {
@@ -114,7 +113,10 @@ function takeBlocks(): number {
   return runs;
 }
 
-/** Begins to count. Modules that are loaded later are counted block by block. @returns Ends it */
+/**
+ * Starts to count. Modules that are loaded later are counted block by block. @returns A function
+ * that ends it
+ */
 export function beginCounting(): () => void {
   session.connect();
   session.post("Profiler.enable");
@@ -125,7 +127,7 @@ export function beginCounting(): () => void {
   };
 }
 
-/** The work of a function: runs of blocks, and bytes that built-in functions went through. */
+/** The work of a function: executions of blocks, and bytes that built-in functions processed. */
 export async function countWork(run: () => unknown): Promise<number> {
   takeBlocks();
   builtInWork = 0;

@@ -1,5 +1,5 @@
 /**
- * Starts the gateway as a Cloudflare Worker in workerd, by miniflare, which brings KV and needs
+ * Starts the gateway as a Cloudflare Worker in workerd, with miniflare, which includes KV and needs
  * Node 22 or newer.
  */
 import { readFileSync } from "node:fs";
@@ -9,20 +9,20 @@ import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { freePort } from "./free_port.ts";
 import { COMPATIBILITY_DATE, COMPATIBILITY_FLAGS, ONE_MODULE, WorkerOutput } from "./workerd.ts";
 
-/** What a Worker is started with. */
+/** The options of a Worker. */
 export interface WorkerOptions {
-  /** Variables, secrets among them. */
+  /** Variables, including secrets. */
   readonly variables: Readonly<Record<string, unknown>>;
-  /** Entries of the KV namespace `KEYS`; without them there is none. */
+  /** Entries of the KV namespace `KEYS`; without them there is no namespace. */
   readonly keys?: Readonly<Record<string, string>>;
-  /** Whether there is the Durable Object `LIMITS`. */
+  /** True if there is the Durable Object `LIMITS`. */
   readonly hasLimits?: boolean;
-  /** Whether there is the Durable Object `RECORDINGS`. */
+  /** True if there is the Durable Object `RECORDINGS`. */
   readonly hasRecordings?: boolean;
   readonly flags?: readonly string[];
-  /** A folder that Durable Objects are kept in; else they end with the Worker. */
+  /** The folder of the Durable Objects; without it, they end with the Worker. */
   readonly persist?: string;
-  /** A module that takes the place of the whole program, beside `workers.js`. */
+  /** A module that replaces the whole program, next to `workers.js`. */
   readonly main?: string;
 }
 
@@ -33,12 +33,15 @@ export interface TestWorker {
   readonly url: string;
   /** Everything on its console. */
   told(): string;
-  /** What the lines of its access log say. */
+  /** The records in its access log. */
   readonly records: ExchangeRecord[];
   close(): Promise<void>;
 }
 
-/** What of a KV namespace the tests use: miniflare's types need a package that is not installed. */
+/**
+ * The part of a KV namespace that the tests use: miniflare's types need a package that is not
+ * installed.
+ */
 export interface TestNamespace {
   put(name: string, value: string): Promise<void>;
   delete(name: string): Promise<void>;
@@ -76,7 +79,7 @@ export async function startWorker(options: WorkerOptions): Promise<TestWorker> {
     durableObjects,
     ...(persist !== undefined && { durableObjectsPersist: persist }),
     ...(keys !== undefined && { kvNamespaces: ["KEYS"] }),
-    // Miniflare's own way in is a Worker in front: it hides from ours that a caller left.
+    // By default miniflare puts another Worker in front, which hides the disconnect of a caller.
     unsafeDirectSockets: [{ host: "127.0.0.1", port }],
     handleRuntimeStdio(out: Readable, err: Readable) {
       output.listen(out);
@@ -84,7 +87,8 @@ export async function startWorker(options: WorkerOptions): Promise<TestWorker> {
     },
   });
   await miniflare.ready.catch(async (error) => {
-    await miniflare.dispose().catch(() => {}); // else it keeps the process that failed to start it
+    // otherwise the process that failed to start would remain
+    await miniflare.dispose().catch(() => {});
     throw error;
   });
   if (keys !== undefined) {

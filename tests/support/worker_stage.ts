@@ -1,6 +1,6 @@
 /**
- * `serve --workers` under the hand of a test: a provider whose streams stay open, programs, and
- * calls to them.
+ * `serve --workers` controlled by a test: a provider whose streams stay open, programs, and calls
+ * to them.
  */
 import assert from "node:assert/strict";
 import { answerPlain, chunk, type Provider, startProvider, stream } from "./provider.ts";
@@ -17,7 +17,7 @@ export const headers = {
   connection: "close",
 };
 
-/** What `/readyz` says at the admin listener. */
+/** The body of `/readyz` at the admin listener. */
 export interface Health {
   readonly status: string;
   readonly config: { readonly digest: string };
@@ -29,7 +29,7 @@ export interface Health {
   }[];
 }
 
-/** A program that serves. */
+/** A serving program. */
 export interface Served {
   readonly program: Program;
   readonly url: string;
@@ -55,7 +55,7 @@ export async function plain(url: string): Promise<number> {
   return (await callRaw(url, { headers, body: GOOD_BODY })).status;
 }
 
-/** Tells whether nobody listens. */
+/** Resolves with true if the port has no listener. */
 export async function isRefused(url: string): Promise<boolean> {
   return Number.isNaN(await plain(url));
 }
@@ -63,7 +63,7 @@ export async function isRefused(url: string): Promise<boolean> {
 /** A folder, and a provider whose streams end when the test says so. */
 export class WorkerStage {
   readonly folder: ReturnType<typeof makeFolder> = makeFolder();
-  /** Ends the streams that are open, each its own. */
+  /** Functions that end the open streams, one for each. */
   readonly finish: (() => void)[] = [];
   readonly provider: Provider;
 
@@ -99,7 +99,7 @@ export class WorkerStage {
     for (const end of this.finish) end();
   }
 
-  /** Ends all streams, and asserts that these are whole. */
+  /** Ends all streams, and asserts that the given ones are complete. */
   async assertWhole(streams: readonly RawConnection[]): Promise<void> {
     this.end();
     for (const each of streams) {
@@ -107,7 +107,7 @@ export class WorkerStage {
     }
   }
 
-  /** Ends all: first streams, for which workers wait. */
+  /** Stops everything: first streams, because workers wait for them. */
   async stop(): Promise<void> {
     this.end();
     await endPrograms();

@@ -1,6 +1,6 @@
 /**
- * Starts the gateway as a Cloudflare Worker in workerd alone, for the files of tests that all
- * runtimes run: with nothing in front of it, a start takes half of the CPU that it takes by
+ * Starts the gateway as a Cloudflare Worker in plain workerd, for the test files that run on all
+ * runtimes. Without a proxy in front of it, a start needs half of the CPU time that it needs with
  * miniflare.
  */
 import assert from "node:assert/strict";
@@ -14,31 +14,29 @@ import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { makeFolder } from "./program.ts";
 import { until } from "./until.ts";
 
-/** The date that the sample in `ops/workers/` has, and its flags. */
+/** The compatibility date and flags of the sample in `ops/workers/`. */
 export const COMPATIBILITY_DATE = "2026-04-01";
 export const COMPATIBILITY_FLAGS: readonly string[] = ["enable_request_signal"];
 /** The program for Workers. */
 export const ONE_MODULE: string = resolve("dist/workers.js");
 
-/**
- * Path of workerd itself: its package is in CommonJS, and each runtime imports that differently.
- */
+/** Path of workerd itself: its package is CommonJS, and each runtime imports that differently. */
 const { default: WORKERD } = createRequire(import.meta.url)("workerd") as {
   readonly default: string;
 };
 
-/** What a Worker must not do, by the words with which workerd says that it did. */
+/** Forbidden acts of a Worker, by the messages of workerd. */
 const UNSOUND = /Cannot perform I\/O|never generate a response|Disallowed operation/i;
 
 /**
- * A module in front that says of each call that it has begun: a Worker tells nobody what is open.
+ * A module in front that reports the start of each call: a Worker does not report its open calls.
  */
 const COUNTING = `import worker from "./workers.js";
 export { SallyportLimits, SallyportRecordings } from "./workers.js";
 export default { fetch: (request, env) => (console.log("begun"), worker.fetch(request, env)) };
 `;
 
-/** A line of the log as the record it was made of, as far as it says. */
+/** Converts a line of the log to its record, as far as the line contains it. */
 function toRecord(line: string): ExchangeRecord | undefined {
   if (!line.startsWith('{"time":')) return undefined;
   const { time, key, inputTokens, outputTokens, tokens, estimated, ...rest } = JSON.parse(line);
@@ -52,17 +50,17 @@ function toRecord(line: string): ExchangeRecord | undefined {
   };
 }
 
-/** What a Worker has told on its console. */
+/** The output of a Worker on its console. */
 export class WorkerOutput {
-  /** All of it. */
+  /** All output. */
   told = "";
-  /** What the lines of its access log say. */
+  /** The records in its access log. */
   readonly records: ExchangeRecord[] = [];
-  /** Exchanges that have begun, where the Worker says so. */
+  /** Number of exchanges that have begun, if the Worker reports them. */
   begun = 0;
   #line = "";
 
-  /** Takes in a stream of it. */
+  /** Reads a stream of its output. */
   listen(output: Readable): void {
     output.setEncoding("utf8").on("data", (text: string) => {
       this.told += text;
@@ -73,19 +71,19 @@ export class WorkerOutput {
     });
   }
 
-  /** Fails when the Worker has done what only this runtime forbids. */
+  /** Fails if the Worker has done something that only this runtime forbids. */
   assertSound(): void {
     assert.doesNotMatch(this.told, UNSOUND, this.told);
   }
 }
 
 /**
- * A text of Cap'n Proto: its escapes are those of C, of which a text of JSON without control
- * characters uses no others.
+ * A text of Cap'n Proto. It has the same escapes as C, and JSON text without control characters
+ * uses no others.
  */
 const toText = (text: string): string => JSON.stringify(text);
 
-/** What a Worker is started with. */
+/** The options of a Worker. */
 export interface WorkerdOptions {
   /** The setting `SALLYPORT_CONFIG`. */
   readonly config: string;
@@ -137,7 +135,7 @@ const worker :Workerd.Worker = (
 `;
 }
 
-/** Starts it. @returns What it tells, and how to end it */
+/** Starts it. @returns Its output, and a function that stops it */
 export async function startWorkerd(
   options: WorkerdOptions,
 ): Promise<{ output: WorkerOutput; close(): Promise<void> }> {

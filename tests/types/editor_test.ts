@@ -1,6 +1,6 @@
 /**
- * What an editor offers of `parseConfig`: TypeScript's own language server completes, explains and
- * marks mistakes.
+ * Completions of an editor for `parseConfig`: TypeScript's own language server completes, explains
+ * and marks mistakes.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -13,7 +13,7 @@ import { pathToFileURL } from "node:url";
 import { afterAll, beforeAll, describe, it } from "@std/testing/bdd";
 
 const TSC = resolve("node_modules/typescript/bin/tsc");
-/** A module that is nowhere but in the editor. The marks are where the cursor stands. */
+/** A module that exists only in the editor. The marks are positions of the cursor. */
 const TEXT = `import { createGateway, parseConfig } from "../../mod.ts";
 const config = parseConfig({
   /*top*/
@@ -34,7 +34,7 @@ interface Item {
   readonly documentation?: { readonly value: string };
 }
 
-/** The language server, as far as the test asks it. */
+/** The language server, with the requests of the test. */
 class Editor {
   readonly #server: ChildProcessWithoutNullStreams = spawn(process.execPath, [
     TSC,
@@ -61,7 +61,8 @@ class Editor {
         this.#rest.subarray(head[0].length, end).toString(),
       );
       this.#rest = this.#rest.subarray(end);
-      if (method !== undefined && id !== undefined) this.#send({ id, result: null }); // it asks the editor
+      // a request of the server to the editor
+      if (method !== undefined && id !== undefined) this.#send({ id, result: null });
       else if (id !== undefined) {
         this.#waiting.get(id)?.(error === undefined ? result : assert.fail(error.message));
       }
@@ -73,7 +74,7 @@ class Editor {
     this.#server.stdin.write(`Content-Length: ${Buffer.byteLength(text)}\r\n\r\n${text}`);
   }
 
-  /** Asks and waits for the answer. */
+  /** Sends a request and waits for the answer. */
   ask<Result>(method: string, params: unknown): Promise<Result> {
     const id = ++this.#last;
     const answer = new Promise<Result>((resolve) =>
@@ -116,7 +117,7 @@ describe("parseConfig in an editor", () => {
   });
   afterAll(() => editor.close());
 
-  /** Returns what is offered where a mark stands. */
+  /** Returns the completions at a mark. */
   async function completeAt(mark: string): Promise<Item[]> {
     const before = TEXT.slice(0, TEXT.indexOf(`/*${mark}*/`)).split("\n");
     const position = { line: before.length - 1, character: before.at(-1)?.length ?? 0 };
@@ -162,7 +163,7 @@ describe("parseConfig in an editor", () => {
     }
   });
 
-  it("completes the names of deadlines and the values that a setting takes", async () => {
+  it("completes the names of deadlines and the values of a setting", async () => {
     assert.deepEqual(names(await completeAt("deadlines")), [
       "connect",
       "firstByte",
@@ -173,7 +174,7 @@ describe("parseConfig in an editor", () => {
     assert.deepEqual(names(await completeAt("log")), ["auto", "debug", "json", "off", "pretty"]);
   });
 
-  it("marks a setting that there is not", async () => {
+  it("marks an unknown setting", async () => {
     const { items } = await editor.ask<
       { items: { message: string; range: { start: { line: number } } }[] }
     >(

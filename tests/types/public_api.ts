@@ -1,4 +1,4 @@
-/** Compile-only: the public API as users write it. */
+/** The public API in use; this file is only compiled. */
 import {
   type Clock,
   type Config,
@@ -71,13 +71,13 @@ const byUser: KeyResolver = (presentedKey) => {
 const later = (presentedKey: string): Promise<ResolvedKey | null> =>
   Promise.resolve(presentedKey === "" ? null : { id: presentedKey });
 
-/** Gateways whose keys are those of somebody's own users. */
+/** Gateways whose keys belong to an application's own users. */
 export const own: Gateway[] = [byUser, later].map((keys) => createGateway(config, { keys }));
 
 /** A plain `Request -> Response` handler. */
 export const handler: (request: Request) => Promise<Response> = gateway.fetch;
 
-/** What a caller of the API may do with errors. */
+/** Describes an error, as a caller of the API can do. */
 export function describeError(error: unknown): string {
   if (error instanceof ConfigError) {
     return error.issues.map(({ path, message }) => `${path}: ${message}`).join("\n");
@@ -87,7 +87,7 @@ export function describeError(error: unknown): string {
   return `${ERRORS[code].status} ${error.param ?? ""}`;
 }
 
-/** A setting that is written in another form, or misspelt, does not compile. */
+/** A setting in a wrong form, or misspelt, does not compile. */
 export const mistakes: (() => Config)[] = [
   // @ts-expect-error -- a provider has an upstream
   () => parseConfig({ providers: { a: {} } }),

@@ -1,5 +1,5 @@
 /**
- * Bun, ten bare lines: read the body, fetch, return the body. UPSTREAM and PORT come from the
+ * Bun, ten bare lines: read the body, fetch, return the body. UPSTREAM and PORT are read from the
  * environment.
  */
 declare const Bun: { serve(options: object): unknown };

@@ -1,5 +1,5 @@
 /**
- * Deno, ten bare lines: read the body, fetch, return the body. UPSTREAM and PORT come from the
+ * Deno, ten bare lines: read the body, fetch, return the body. UPSTREAM and PORT are read from the
  * environment.
  */
 declare const Deno: {

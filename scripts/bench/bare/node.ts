@@ -1,4 +1,4 @@
-/** Node, bare `node:http` on both sides, piped. UPSTREAM and PORT come from the environment. */
+/** Node, bare `node:http` on both sides, piped. UPSTREAM and PORT are read from the environment. */
 import { Agent, createServer, request } from "node:http";
 import process from "node:process";
 
@@ -11,6 +11,7 @@ createServer((inbound, response) => {
     answer.pipe(response);
   });
   outbound.on("error", () => response.destroy());
-  response.on("close", () => response.writableFinished || outbound.destroy()); // else a stream would go on to nobody
+  // otherwise a stream would continue after its caller left
+  response.on("close", () => response.writableFinished || outbound.destroy());
   inbound.pipe(outbound);
 }).listen(Number(process.env.PORT), "127.0.0.1");

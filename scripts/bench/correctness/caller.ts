@@ -1,24 +1,24 @@
-/** A caller that tells what it was given, byte for byte, and how the answer ended. */
+/** A caller that reports the bytes it received, and how the answer ended. */
 import { Buffer } from "node:buffer";
 import { type ClientRequest, type IncomingMessage, request } from "node:http";
 import type { RunningSubject } from "../subjects.ts";
 import { type Scene, STATED_TOKENS } from "./provider.ts";
 
-/** Seconds after which a call counts as hanging. */
+/** Milliseconds after which a call counts as hanging. */
 const TIMEOUT_MS = 10_000;
 
-/** What became of a call. */
+/** The result of a call. */
 export interface Outcome {
-  /** 0 where there was no answer. */
+  /** 0 if there was no answer. */
   readonly status: number;
   readonly body: Buffer;
-  /** Whether the answer came to its end; else the connection broke. */
+  /** True if the answer is complete; otherwise the connection broke. */
   readonly isEnded: boolean;
 }
 
 /**
- * A body with whitespace, escapes, a long number and a trailing zero: parsed and written anew, it
- * is another one.
+ * A body with whitespace, escapes, a long number and a trailing zero. A proxy that parses and
+ * rewrites it changes it.
  */
 export function toBody(scene: Scene): string {
   const isStream = !["plain", "slow", "cut-plain", "silent"].includes(scene);
@@ -27,7 +27,7 @@ export function toBody(scene: Scene): string {
     '"messages":[{"role":"user","content":"caf\\u00e9 \\/ café"}]}';
 }
 
-/** Begins a call. */
+/** Starts a call. */
 export function begin(subject: RunningSubject, scene: Scene): ClientRequest {
   const body = Buffer.from(toBody(scene));
   const headers = {
@@ -43,12 +43,12 @@ export function begin(subject: RunningSubject, scene: Scene): ClientRequest {
   };
   const call = request({ ...target, headers, agent: false, timeout: TIMEOUT_MS });
   call.on("timeout", () => call.destroy());
-  call.on("error", () => {}); // told by `close`
+  call.on("error", () => {}); // `close` handles it
   call.end(body);
   return call;
 }
 
-/** Makes a call and waits for its end, whichever it is. */
+/** Makes a call and waits until it ends in any way. */
 export function callScene(subject: RunningSubject, scene: Scene): Promise<Outcome> {
   return new Promise((resolve) => {
     const parts: Buffer[] = [];
@@ -56,7 +56,8 @@ export function callScene(subject: RunningSubject, scene: Scene): Promise<Outcom
     begin(subject, scene)
       .on("response", (response) => {
         answer = response;
-        response.on("data", (part: Buffer) => parts.push(part)).on("error", () => {}); // told by `complete`
+        // `complete` shows it
+        response.on("data", (part: Buffer) => parts.push(part)).on("error", () => {});
       })
       .on("close", () =>
         resolve({

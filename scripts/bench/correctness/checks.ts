@@ -5,49 +5,46 @@ import { type RunningSubject, startSubject, type Subject } from "../subjects.ts"
 import { begin, callScene, type Outcome, toBody } from "./caller.ts";
 import { EXPECTED, type Scene, type SceneProvider, STATED_TOKENS } from "./provider.ts";
 
-/** Times that a caller leaves. */
+/** How often a caller leaves. */
 const LEAVES = 7;
-/**
- * Milliseconds after which an upstream call counts as one that goes on although nobody waits for
- * it.
- */
+/** Milliseconds after which an upstream call counts as not cancelled after its caller left. */
 const GONE_MS = 3000;
-/** Calls at once at the edge of a limit: more than each of them lets through. */
+/** Concurrent calls at the edge of a limit: more than any of the limits allows. */
 const CALLS = 150;
 
 /**
- * How a caller learns that its answer is not complete; `nothing` if it looks complete, `none` where
- * nothing is streamed.
+ * How a caller learns that its answer is incomplete; `nothing` if it looks complete, `none` if the
+ * subject does not stream.
  */
 export type Report = "error" | "broken" | "nothing" | "none";
 
-/** What was found about one subject. */
+/** The result for one subject. */
 export interface Correctness {
   readonly subject: string;
-  /** Whether bytes arrive as they were sent; `null` where nothing is streamed. */
+  /** True if bytes arrive as they were sent; `null` if the subject does not stream. */
   readonly isEqual: {
     readonly request: boolean;
     readonly plain: boolean;
     readonly stream: boolean | null;
   };
   /**
-   * The provider's connection breaks in a stream; a stream ends without its last event; a plain
-   * answer breaks.
+   * Three cases: the provider's connection breaks in a stream; a stream ends without its last
+   * event; the connection breaks in a plain answer.
    */
   readonly reported: { readonly cut: Report; readonly ended: Report; readonly plain: Report };
   /**
-   * Milliseconds from the caller's leaving to the close of its call at the provider; `null` for
-   * never, left out where nothing is streamed.
+   * Milliseconds from the caller's disconnect to the close of its call at the provider; `null` for
+   * never, absent if the subject does not stream.
    */
   readonly leftMs: { readonly stream?: number | null; readonly plain: number | null };
   /**
-   * By how much more than the limit got through, as a share of it; left out where there is no such
-   * limit.
+   * Calls or tokens above the limit that were admitted, as a share of the limit; absent if the
+   * subject has no such limit.
    */
   readonly excess: Readonly<Partial<Record<LimitKind, number>>>;
 }
 
-/** An error of any wording, as an event or as a status. */
+/** Accepts any error text, as an event or as a status. */
 function toReport({ status, body, isEnded }: Outcome): Report {
   if (status >= 400 || body.includes('"error"')) return "error";
   return isEnded ? "nothing" : "broken";
@@ -79,7 +76,7 @@ async function checkCuts(
   };
 }
 
-/** @returns The middle of several times, or `null` if in one of them nothing was closed */
+/** @returns The median of several times, or `null` if a call was not closed in one of the runs */
 async function checkLeaving(
   subject: RunningSubject,
   provider: SceneProvider,
@@ -104,7 +101,7 @@ async function checkLeaving(
   return times.toSorted((a, b) => a - b)[LEAVES >> 1] ?? null;
 }
 
-/** @returns How much more got through than the limit says, as a share of it */
+/** @returns The amount above the limit that was admitted, as a share of the limit */
 async function checkLimit(
   kind: LimitKind,
   subject: Subject,
@@ -149,7 +146,7 @@ async function checkRunning(
 /**
  * Makes all checks of a subject.
  *
- * @param subject What stands before the provider
+ * @param subject The proxy in front of the provider
  * @param provider Plays the scenes
  * @param url The provider's address
  */

@@ -1,12 +1,12 @@
 /**
- * A provider that behaves as each check of correctness needs it, and notes what reaches it. The
- * body's `user` names the scene.
+ * A provider that behaves as each check of correctness needs it, and records the calls that reach
+ * it. The body's `user` names the scene.
  */
 import { Buffer } from "node:buffer";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
-/** What the provider is asked to play. */
+/** The behaviours of the provider. */
 export type Scene =
   | "plain"
   | "stream"
@@ -17,17 +17,14 @@ export type Scene =
   | "silent"
   | "slow";
 
-/**
- * Tokens that a plain answer states: those of its question, and as many as the call may have at
- * most.
- */
+/** Usage in a plain answer: the input tokens, and the most output tokens that the call can have. */
 export const STATED_TOKENS = { input: 30, output: 100 } as const;
-/** Milliseconds that a slow answer takes: all calls of a check are open at once by then. */
+/** Duration of a slow answer in milliseconds. All calls of a check are open by then. */
 const SLOW_MS = 500;
 
 /**
- * Whitespace, escapes, a long number and a name that comes twice: a parser that writes them anew
- * changes them.
+ * Whitespace, escapes, a long number and a duplicate name: a parser that rewrites them changes
+ * them.
  */
 const PLAIN_ANSWER = Buffer.from(
   '{"id":"chatcmpl-1", "object":"chat.completion" ,"created":1700000000,"model":"stand-in","seed":12345678901234567890,' +
@@ -42,15 +39,15 @@ const toEvent = (text: string, finish = "null") =>
   `"choices":[{"index":0,"delta":{"content":"${text}"},"finish_reason":${finish}}]}\n\n`;
 
 /**
- * Comments, both kinds of line ends, an event without the space, and a character that two pieces
- * share.
+ * Comments, both kinds of line ends, an event without the space, and a character that is split
+ * between two pieces.
  */
 const STREAM_ANSWER = Buffer.from(
   `: queued\n\n${toEvent("caf\\u00e9")}${toEvent("naïve 🦜").replaceAll("\n", "\r\n")}` +
     `${toEvent("x").replace("data: ", "data:")}${toEvent("", '"stop"')}data: [DONE]\n\n`,
 );
 
-/** What a caller is to get for a scene that is played to its end. */
+/** The bytes that a caller must receive for a scene that runs to its end. */
 export const EXPECTED: Readonly<Record<"plain" | "stream", Buffer>> = {
   plain: PLAIN_ANSWER,
   stream: STREAM_ANSWER,
@@ -64,19 +61,19 @@ export interface Arrival {
   readonly closed: Promise<number>;
 }
 
-/** The provider, and its notes. */
+/** The provider, with a record of its calls. */
 export class SceneProvider {
   readonly #server: Server = createServer((request, response) =>
     void this.#play(request, response)
   );
   readonly #waiting: ((arrival: Arrival) => void)[] = [];
-  /** Plain answers that were given since the last {@link reset}. */
+  /** Plain answers since the last {@link reset}. */
   answered = 0;
-  /** The most calls that were open at once since then. */
+  /** The most concurrent calls since the last reset. */
   mostOpen = 0;
   #open = 0;
 
-  /** Listens on any port. @returns Its URL */
+  /** Listens on a free port. @returns Its URL */
   async listen(): Promise<string> {
     this.#server.keepAliveTimeout = 0;
     this.#server.listen(0, "127.0.0.1");
@@ -84,12 +81,12 @@ export class SceneProvider {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  /** Forgets what it counted. */
+  /** Resets the counters. */
   reset(): void {
     this.answered = this.mostOpen = 0;
   }
 
-  /** The next call that arrives. */
+  /** Resolves with the next call that arrives. */
   next(): Promise<Arrival> {
     return new Promise((resolve) => this.#waiting.push(resolve));
   }
@@ -111,7 +108,7 @@ export class SceneProvider {
     try {
       for await (const part of request) parts.push(part);
     } catch {
-      return; // it left while it was sending
+      return; // the caller left while it was sending
     }
     const body = Buffer.concat(parts);
     const scene = (/"user"\s*:\s*"scene-([a-z-]+)"/.exec(body.toString())?.[1] ?? "plain") as Scene;

@@ -1,5 +1,5 @@
 /**
- * Whether answers are right, beside how fast they are: the same checks for the gateway and for each
+ * Checks of correctness next to the speed results: the same checks for the gateway and for each
  * peer.
  */
 import type { LimitKind } from "../gateway_config.ts";
@@ -7,7 +7,7 @@ import type { Subject } from "../subjects.ts";
 import { checkSubject, type Correctness, type Report } from "./checks.ts";
 import { SceneProvider } from "./provider.ts";
 
-/** Seconds that the checks of one subject take, about. */
+/** Approximate seconds for the checks of one subject. */
 export const CHECK_SECONDS = 5;
 
 const REPORTS: Readonly<Record<Report, string>> = {
@@ -22,7 +22,7 @@ const LIMIT_NAMES: Readonly<Record<LimitKind, string>> = {
   tokens: "tokens a minute",
 };
 
-/** What the columns are called, in the order of {@link toCells}. */
+/** Column titles, in the order of {@link toCells}. */
 export const COLUMNS: readonly string[] = [
   "bytes equal: request, answer, stream",
   "told of: a broken stream, a stream without its end, a broken answer",
@@ -38,7 +38,7 @@ function toTime(ms: number | null | undefined): string {
 const toShare = (excess: number | undefined): string =>
   excess === undefined ? "–" : `${Math.round(excess * 100)} %`;
 
-/** What was found about a subject, for people. */
+/** The result for a subject, as text for people. */
 export function toCells({ isEqual, reported, leftMs, excess }: Correctness): string[] {
   const kinds = Object.keys(LIMIT_NAMES) as LimitKind[];
   return [
@@ -49,7 +49,7 @@ export function toCells({ isEqual, reported, leftMs, excess }: Correctness): str
   ];
 }
 
-/** Checks one subject after the other, and prints what is found. */
+/** Checks one subject after the other, and prints the results. */
 export async function checkAll(subjects: readonly Subject[]): Promise<Correctness[]> {
   const provider = new SceneProvider();
   const url = await provider.listen();

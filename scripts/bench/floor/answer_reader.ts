@@ -1,19 +1,22 @@
 /**
- * The least that reads HTTP/1.1 answers of one connection, one after the other: status, type, and
- * the bytes of the body.
+ * The smallest possible reader for the HTTP/1.1 answers of one connection, one after the other:
+ * status, type, and the bytes of the body.
  */
 import { Buffer } from "node:buffer";
 
-/** Takes an answer: a whole one, or one that comes in pieces. */
+/** Receives a whole answer, or its pieces. */
 export interface Sink {
   whole(status: number, type: string, body: Uint8Array<ArrayBuffer>): void;
   head(status: number, type: string): void;
-  /** What one read brought, without what frames it. */
+  /** Body bytes of one read, without framing. */
   body(bytes: Uint8Array): void;
   end(): void;
 }
 
-/** @returns Takes what was read and tells the sink, which may be another one for each answer */
+/**
+ * @returns A function that parses the bytes of each read and passes them to the sink, which can be
+ * a different one for each answer
+ */
 export function readAnswers(sink: () => Sink | undefined): (read: Uint8Array) => void {
   let [head, hasHead, isChunked, status, type] = ["", false, false, 0, ""];
   let [left, size, digits, isLast] = [0, 0, 0, false];
@@ -47,7 +50,7 @@ export function readAnswers(sink: () => Sink | undefined): (read: Uint8Array) =>
         continue;
       }
       const byte = read[at++] ?? 0;
-      if (byte === 10) { // the end of a chunk's size, of a chunk, or of it all
+      if (byte === 10) { // the end of a chunk's size, of a chunk, or of the whole answer
         if (digits > 0) [left, isLast, size, digits] = [size, size === 0, 0, 0];
         else isOver = isLast;
       } else if (byte !== 13) {

@@ -1,6 +1,6 @@
 /**
- * Bun, the floor: `Bun.connect` to the provider, a direct stream to callers, each read looked at
- * and written on. The body is parsed, nothing else is checked.
+ * Bun, the floor: `Bun.connect` to the provider, a direct stream to callers, each read is inspected
+ * and forwarded. Only the body is parsed; nothing else is checked.
  */
 import process from "node:process";
 import { readAnswers, type Sink, toRequest } from "./answer_reader.ts";

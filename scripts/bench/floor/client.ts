@@ -1,6 +1,6 @@
 /**
- * The least of a client over `node:net`: a connection is kept for the next call when its answer is
- * over.
+ * The smallest possible client over `node:net`: a connection is reused for the next call once its
+ * answer is complete.
  */
 import { connect, type Socket } from "node:net";
 import process from "node:process";
@@ -26,7 +26,7 @@ function dial(): Connection {
   return connection;
 }
 
-/** @returns Ends the call when its caller is gone */
+/** @returns A function that ends the call when its caller has left */
 export function call(authorization: string, body: Uint8Array, sink: Sink): () => void {
   const connection = idle.pop() ?? dial();
   const free = () => {

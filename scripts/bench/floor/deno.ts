@@ -1,6 +1,6 @@
 /**
- * Deno, the floor: `node:net` to the provider, `Deno.serve` to callers, each read looked at and
- * enqueued. The body is parsed, nothing else is checked.
+ * Deno, the floor: `node:net` to the provider, `Deno.serve` to callers, each read is inspected and
+ * enqueued. Only the body is parsed; nothing else is checked.
  */
 declare const Deno: {
   serve(options: object, handler: (request: Request) => Promise<Response>): unknown;
@@ -28,7 +28,8 @@ Deno.serve({ hostname: "127.0.0.1", port: Number(process.env.PORT) }, async (req
         });
         resolve(new Response(stream, { status, headers: { "content-type": type } }));
       },
-      body: (bytes) => isOpen && controller.enqueue(bytes.slice()), // what `node:net` read into is used again
+      // `node:net` reuses its read buffer
+      body: (bytes) => isOpen && controller.enqueue(bytes.slice()),
       end: () => isOpen && controller.close(),
     });
   });

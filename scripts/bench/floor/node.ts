@@ -1,6 +1,6 @@
 /**
- * Node, the floor: `node:net` to the provider, `node:http` to callers, each read looked at and
- * written on. The body is parsed, nothing else is checked.
+ * Node, the floor: `node:net` to the provider, `node:http` to callers, each read is inspected and
+ * forwarded. Only the body is parsed; nothing else is checked.
  */
 import { Buffer } from "node:buffer";
 import { createServer } from "node:http";
