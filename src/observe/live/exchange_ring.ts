@@ -1,12 +1,11 @@
 /**
- * The ring of settled exchanges: the last 10,000 in a fixed amount of memory, however long their
- * names are.
+ * The ring of settled exchanges: the last 10,000 in a fixed amount of memory, regardless of the
+ * length of their names.
  *
- * A row is a run of numbers. Words of tables and of the configuration stand in it as numbers of a
- * dictionary; ids and models, which callers choose or which differ in each row, are characters of a
- * second ring. An exchange leaves no object behind that lives on, and nothing that its record
- * refers to is kept. 10,000 records take 5.5 MB, and 10.3 MB as an array of objects (Node 26,
- * 2026-11-24).
+ * A row is a sequence of numbers. Known words, such as outcomes and names of the configuration, are
+ * stored as numbers of a dictionary. Ids and models are stored as characters in a second ring,
+ * because callers choose them or they differ in each row. No object of an exchange stays alive.
+ * 10,000 records take 5.5 MB, and 10.3 MB as an array of objects (Node 26, 2026-11-24).
  *
  * @module
  */
@@ -20,23 +19,20 @@ import {
 } from "./exchange_page.ts";
 import { KEPT_EXCHANGES, type LiveExchange } from "./live_report.ts";
 
-/** Numbers of a row. */
+/** Number of cells in a row. */
 const CELLS = 34;
 /**
- * Cells that are read by themselves: the place in the order, the second as the clock said it, and
- * the text.
+ * Indexes of cells that are read separately: the place in the order, the second by the wall clock,
+ * and the start of the text.
  */
 const [SETTLED_AT, SECOND, TEXT_AT] = [0, 1, 2];
-/**
- * Characters of all rows: 104 of each. Where names are longer than that on average, fewer rows are
- * kept.
- */
+/** Characters for all rows: 104 per row. If names are longer on average, fewer rows are kept. */
 const TEXT_CHARS = 2 ** 20;
-/** Rows that one query looks at: some milliseconds of work. */
+/** Rows that one query examines: some milliseconds of work. */
 const MAX_LOOKED_AT = 2000;
 /**
- * Distance of exchanges that settle within the same moment, so that no two have the same place.
- * Milliseconds.
+ * Difference between the times of exchanges that settle in the same moment, so that each place is
+ * unique. Milliseconds.
  */
 const TICK_MS = 2 ** -10;
 
@@ -62,10 +58,10 @@ function toUsage(cells: readonly (number | undefined)[]): TokenUsage | undefined
 export class ExchangeRing {
   readonly #cells = new Float64Array(KEPT_EXCHANGES * CELLS);
   readonly #text = new Uint16Array(TEXT_CHARS);
-  /** The dictionary; number 0 stands for no word. */
+  /** The dictionary. Number 0 means no word. */
   readonly #words: (string | undefined)[] = [undefined];
   readonly #numbers = new Map<string, number>();
-  /** Rows and characters that were ever written. */
+  /** Numbers of rows and characters written since the start. */
   #rows = 0;
   #chars = 0;
   #settledAt = 0;
@@ -79,7 +75,7 @@ export class ExchangeRing {
     const cells = this.#cells;
     const { usage } = record;
     let at = (this.#rows % KEPT_EXCHANGES) * CELLS;
-    // A clock that goes back must not change the order.
+    // The order must not change if the clock is set back.
     this.#settledAt = settledAt > this.#settledAt ? settledAt : this.#settledAt + TICK_MS;
     cells[at++] = this.#settledAt;
     cells[at++] = Math.floor(settledAt / 1000);
@@ -137,8 +133,8 @@ export class ExchangeRing {
   /**
    * Finds exchanges.
    *
-   * @returns A page; it may hold fewer than the limit, or none, though there are more, for the work
-   * of one page is bounded
+   * @returns A page. It can have fewer exchanges than the limit, or none, even if there are more:
+   * the work for one page is limited
    */
   find({ filter, limit, before }: ExchangeQuery): ExchangePage {
     const isWanted = createTest(filter);
@@ -158,13 +154,13 @@ export class ExchangeRing {
     return this.#cells[(row % KEPT_EXCHANGES) * CELLS + cell] ?? NaN;
   }
 
-  /** Tells whether a row and its text are still there. */
+  /** True if a row and its text have not been overwritten. */
   #isKept(row: number): boolean {
     if (row < 0 || row < this.#rows - KEPT_EXCHANGES) return false;
     return this.#cellOf(row, TEXT_AT) + TEXT_CHARS >= this.#chars;
   }
 
-  /** Returns the newest row that is older than a place. */
+  /** Returns the newest row that is older than the place. */
   #rowBefore(place: ExchangePlace): number {
     let [low, high] = [Math.max(0, this.#rows - KEPT_EXCHANGES), this.#rows];
     while (low < high) {
@@ -172,7 +168,7 @@ export class ExchangeRing {
       if (this.#cellOf(middle, SETTLED_AT) < place.settledAt) low = middle + 1;
       else high = middle;
     }
-    // One row at most has the very time of the place: another process's may be of the same moment.
+    // At most one row has exactly the time of the place. The place can be in another process.
     const isSame = low < this.#rows && this.#cellOf(low, SETTLED_AT) === place.settledAt;
     return isSame && comparePlaces(place, this.#read(low)) < 0 ? low : low - 1;
   }
