@@ -1,6 +1,6 @@
 /**
  * The usage of one hour or day in memory. Most keys use one model, so that a row costs about 300
- * bytes: rows of a key are a list, and only a key with many rows has an index.
+ * bytes: the rows of a key are a list, and only a key with many rows has an index.
  *
  * @module
  */
@@ -15,9 +15,9 @@ import {
 } from "./counts.ts";
 import { WideMap } from "./wide_map.ts";
 
-/** Number of rows in memory at most, about 300 bytes each. */
+/** Maximum number of rows in memory, about 300 bytes each. */
 export const MAX_ROWS = 1_000_000;
-/** Number of rows of a key from which on they have an index. */
+/** A key with at least this number of rows has an index. */
 const INDEXED_FROM = 16;
 
 /** One row of a key. */
@@ -35,13 +35,13 @@ interface Entry {
 
 /** Usage of one key. */
 interface KeyUse {
-  /** The row that was added first, which leads to the others, and the last one. */
+  /** The first row of the linked list, and the last one. */
   first: Entry | undefined;
   last: Entry | undefined;
   rows: number;
   /**
-   * Number of models that are counted by name, without those that have a price; each once for an
-   * operation.
+   * Number of models that are counted by name, without models that have a price. A model counts
+   * once per operation.
    */
   models: number;
   index: Map<string, Entry> | undefined;
@@ -99,8 +99,8 @@ export class UsageTable {
   #rows = 0;
 
   /**
-   * @param listed Models that always have a name of their own
-   * @param maxRows Number of rows after which new ones are counted for all keys together
+   * @param listed Models that always have their own row
+   * @param maxRows Number of rows after which new rows are counted for all keys together
    */
   constructor(listed: ReadonlySet<string>, maxRows: number = MAX_ROWS) {
     this.#listed = listed;
@@ -112,7 +112,10 @@ export class UsageTable {
     return this.#rows;
   }
 
-  /** Returns the counts of some names, with the model as the caller named it, to be added to. */
+  /**
+   * Returns the counts for some names, with the model as the caller named it. The caller of this
+   * method adds to them.
+   */
   counts(names: UsageNames): UsageCounts {
     return this.#entry(names).counts;
   }

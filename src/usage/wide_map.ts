@@ -1,7 +1,6 @@
 /**
- * A map for up to millions of names. A `Map` that grows beyond hundreds of thousands of entries
- * stops the process for tens of milliseconds while it is rebuilt; many small ones do so one
- * by one.
+ * A map for up to millions of names. A `Map` with more than hundreds of thousands of entries stops
+ * the process for tens of milliseconds when it is rebuilt. Many small maps are rebuilt one by one.
  *
  * @module
  */
@@ -10,8 +9,8 @@
 const MAPS = 256;
 
 /**
- * Hashes a text (FNV-1a, 32 bits, over UTF-16 units). Redis holds usage by this number: it is the
- * same in all versions.
+ * Hashes a text (FNV-1a, 32 bits, over UTF-16 units). Redis stores usage by this number, so it must
+ * be the same in all versions.
  *
  * @returns A whole number from 0 to 2^32 - 1
  */
@@ -33,12 +32,12 @@ export class WideMap<Value> {
     return this.#size;
   }
 
-  /** Returns the value of a name; `undefined` where there is none. */
+  /** Returns the value of a name; `undefined` without one. */
   get(name: string): Value | undefined {
     return this.#maps.get(hashText(name) % MAPS)?.get(name);
   }
 
-  /** Adds a name that is not there yet. */
+  /** Adds a new name. */
   add(name: string, value: Value): void {
     const place = hashText(name) % MAPS;
     let map = this.#maps.get(place);
