@@ -1,7 +1,7 @@
 /**
- * Explains a request: the gateway's decision and the reasons. The request passes through the real
- * steps of the pipeline. The provider call is intercepted before it is sent, and limits are read
- * but not charged.
+ * Explanation of a request: the gateway's decision and the reasons. The request passes through the
+ * real steps of the pipeline. The provider call is intercepted before it is sent, and limits are
+ * read but not charged.
  *
  * @module
  */
@@ -152,7 +152,7 @@ function createDryParts({ keys, identity, status, digest }: ExplanationParts) {
     send(call) {
       noted.call = call;
       noted.bodyBytes = call.body?.bytes?.byteLength ?? 0;
-      call.exchange.abort(new ClientClosed()); // as if the caller left now, so that no failure counts
+      call.exchange.abort(new ClientClosed()); // as if the caller left: not a failure
       return Promise.reject(call.exchange.reason);
     },
   };

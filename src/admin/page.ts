@@ -1,6 +1,6 @@
 /**
- * Serves the console's page: four files that refer to no other origin and contain no secrets. They
- * are stored compressed and sent compressed to all browsers, which accept that.
+ * The console's page as it is served: four files that refer to no other origin and contain no
+ * secrets. They are stored compressed and sent compressed to all browsers, which accept that.
  *
  * @module
  */

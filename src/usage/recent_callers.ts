@@ -1,6 +1,5 @@
 /**
- * Finds recent callers with identity tokens in the stored hours. No store of keys lists these
- * callers.
+ * Recent callers with identity tokens, from the stored hours. No store of keys lists these callers.
  *
  * @module
  */

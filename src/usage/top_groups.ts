@@ -1,7 +1,7 @@
 /**
- * Selects the first groups of a report while groups are read, so that a report of a million groups
- * sorts only those that it shows. Selects pages in their order, or the largest groups with all
- * others added up.
+ * The first groups of a report, selected while groups are read, so that a report of a million
+ * groups sorts only those that it shows. They are pages in their order, or the largest groups with
+ * all others added up.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * Ends an operator's stream when its token is no longer accepted.
+ * The end of an operator's stream when its token is no longer accepted.
  *
  * @module
  */

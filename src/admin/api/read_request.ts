@@ -1,5 +1,5 @@
 /**
- * Reads requests to the admin API: the query string and the body, checked by schemas.
+ * Reading of requests to the admin API: the query string and the body, checked by schemas.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * Formats numbers and times for people.
+ * Numbers and times, formatted for people.
  *
  * @module
  */

@@ -124,7 +124,7 @@ export function Recordings({ snapshot }: { snapshot: Snapshot }): JSX.Element {
       : undefined;
   const onClose = () => setStopping(undefined);
   const onDone = (id: string) => {
-    setStopped(id); // its button is removed with the dialog, which would lose the focus a moment later
+    setStopped(id); // the dialog removes its button, and the focus with it
     onClose();
     reload();
   };

@@ -1,7 +1,7 @@
 /**
- * Reads traffic from Redis. A gateway of another version, or anyone with access to that Redis, can
- * have written it. Values of an unknown form are dropped or replaced by empty ones, so that they
- * cannot break a merge or a page.
+ * Traffic from Redis, checked. A gateway of another version, or anyone with access to that Redis,
+ * can have written it. Values of an unknown form are dropped or replaced by empty ones, so that
+ * they cannot break a merge or a page.
  *
  * @module
  */

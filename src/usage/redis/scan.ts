@@ -1,5 +1,5 @@
 /**
- * Reads hashes of Redis in steps, so that a large hash does not block Redis.
+ * Reading of hashes in Redis in steps, so that a large hash does not block Redis.
  *
  * @module
  */

@@ -1,8 +1,8 @@
 /**
- * Distributes usage over keys in Redis. The rows of an hour or day are spread by gateway key over
- * at most 1,024 hashes, so that none grows large: a million keys with one model each are 1,000
- * fields per hash. The hashes are in 16 groups, each with its own hash tag. A Cluster spreads the
- * groups, and all keys of one script are in one slot.
+ * Places of usage in Redis. The rows of an hour or day are spread by gateway key over at most 1,024
+ * hashes, so that none grows large: a million keys with one model each are 1,000 fields per hash.
+ * The hashes are in 16 groups, each with its own hash tag. A Cluster spreads the groups, and all
+ * keys of one script are in one slot.
  *
  * @module
  */
