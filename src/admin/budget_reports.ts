@@ -1,6 +1,6 @@
 /**
- * Reports of budgets: what keys, teams and callers with identity tokens have used of each, when it
- * renews, and when it will be used up at the recent pace.
+ * Reports of budgets of keys, teams and callers with identity tokens: the used amount, the date of
+ * renewal, and the date when the budget runs out at the average use.
  *
  * @module
  */
@@ -31,19 +31,18 @@ export interface BudgetView {
   /** `tokens`, or the currency. */
   readonly unit: string;
   readonly limit: number;
-  /** The part of it that is used, with what open calls have reserved. */
+  /** The used amount, including reservations of running calls. */
   readonly used: number;
   readonly mode: LimitMode;
   readonly period: Budget["period"];
   /** Start of the next period, ISO 8601 in UTC. */
   readonly renews: string;
-  /** Average daily use, of the last 7 days or 24 hours; `null` where usage can't be read. */
+  /** Average daily use over the last 7 days or 24 hours; `null` if usage can't be read. */
   readonly perDay: number | null;
-  /** Start of the time that the pace was computed from; `null` where nothing was used in it. */
+  /** Start of the time that the average covers; `null` if there was no use. */
   readonly paceSince: string | null;
   /**
-   * The time at which it will be used up at this pace; `null` where that is not before it renews,
-   * or is so already.
+   * Time when it runs out at the average use; `null` if it renews earlier or has already run out.
    */
   readonly runsOut: string | null;
 }
@@ -52,7 +51,7 @@ export interface BudgetView {
 export interface BudgetQuery {
   /** Maximum number of keys and callers with a budget. */
   readonly limit: number;
-  /** Id of a key or caller: only budgets of those after it. */
+  /** Only budgets of keys and callers after this id. */
   readonly after?: string | undefined;
   /** Only the budgets of the key with this id. */
   readonly key?: string | undefined;
@@ -64,8 +63,7 @@ export interface BudgetQuery {
 export interface BudgetList {
   readonly budgets: readonly BudgetView[];
   /**
-   * The value of `after` that asks for the next page; `null` where there is none. A page before it
-   * may be empty.
+   * The value of `after` for the next page; `null` on the last page. Earlier pages can be empty.
    */
   readonly next: string | null;
 }
@@ -75,33 +73,29 @@ export interface BudgetReportParts extends UsageReportParts {
   readonly keys: Pick<KeyRegistry, "get" | "list">;
   readonly limiter: Limiter;
   readonly teams: Readonly<Record<string, TeamConfig>>;
-  /** Issuers of identity tokens, whose plans may have budgets. */
+  /** Issuers of identity tokens. Their plans can have budgets. */
   readonly identity?: readonly IdentityConfig[] | undefined;
 }
 
-/** Number of keys that are looked through for a page: most may have no budget. */
+/** Number of keys that are examined for a page. Most keys can be without a budget. */
 const MAX_SCANNED = 1000;
-/** Number of subjects whose limits are asked for at once. */
+/** Number of subjects whose limits are read at once. */
 const ASKED_AT_ONCE = 50;
 /**
- * Times that the pace is computed from: a week has each of its days once, a day each of its hours.
- * Milliseconds.
+ * Times that the average covers: a week has each day once, a day has each hour once. Milliseconds.
  */
 const PACE_MS: Readonly<Record<Budget["period"], number>> = { day: DAY_MS, month: 7 * DAY_MS };
 /**
- * Time in which a caller with an identity token was in use, for its budgets to be listed.
+ * Budgets of a caller with an identity token are listed for this time after its last use.
  * Milliseconds.
  */
 const LATELY_MS = 7 * DAY_MS;
 /**
- * The least time that the pace is computed from: a single call must not be taken for the pace of a
- * day. Milliseconds.
+ * The shortest time that the average covers, so that a single call does not dominate it.
+ * Milliseconds.
  */
 const MIN_PACE_MS = HOUR_MS;
-/**
- * Units of 10^-12 of a currency, in which costs are computed, in one of 10^-9, in which budgets
- * are.
- */
+/** Costs are computed in 10^-12 of the currency, budgets in 10^-9. This is the quotient. */
 const COST_UNIT = 1000n;
 
 /** A key, caller or team with a budget. */
@@ -117,7 +111,7 @@ interface Subject {
   };
 }
 
-/** A page of subjects, and the id after which the next page begins. */
+/** A page of subjects, and the id that the next page begins after. */
 interface SubjectPage {
   readonly subjects: readonly Subject[];
   readonly next: string | null;
@@ -145,11 +139,10 @@ export class BudgetReports {
   }
 
   /**
-   * Lists budgets: those of teams first, in the order of the configuration, then those of keys, the
-   * newest first, then those of callers with identity tokens that were in use in the last week, by
-   * their ids.
+   * Lists budgets of teams, in the order of the configuration; then of keys, the newest first; then
+   * of callers whose identity tokens were in use in the last week, by id.
    *
-   * @throws {KeyStoreError} When the keys can't be read
+   * @throws {KeyStoreError} If the keys can't be read
    */
   async list(query: BudgetQuery): Promise<BudgetList> {
     const { subjects, next } = await this.#find(query);
@@ -194,8 +187,7 @@ export class BudgetReports {
   }
 
   /**
-   * Adds the callers with identity tokens that were in use recently; none where usage can't be
-   * read.
+   * Adds the callers whose identity tokens were in use recently. Adds none if usage can't be read.
    */
   async #findCallers(
     subjects: readonly Subject[],
@@ -244,7 +236,7 @@ export class BudgetReports {
     });
   }
 
-  /** Reads the use that the pace is computed from; `undefined` where usage can't be read. */
+  /** Reads the use for the average; `undefined` if usage can't be read. */
   async #readRecent(
     standings: readonly BudgetUse[],
     now: number,
@@ -264,13 +256,13 @@ export class BudgetReports {
   }
 }
 
-/** Returns a key that has a budget and can be used. */
+/** Returns a key as a subject if it has a budget and is usable. */
 function toSubjects(key: GatewayKey | undefined): Subject[] {
   if (key?.limits === undefined || key.revokedAt !== undefined || !hasBudget(key.limits)) return [];
   return [{ of: "key", id: key.id, limits: key.limits, about: { name: key.name, team: key.team } }];
 }
 
-/** Returns the limits of each plan with a budget, by the beginning of its callers' ids. */
+/** Returns the limits of each plan with a budget, by the prefix of its callers' ids. */
 function listPlans(identity: readonly IdentityConfig[]): ReadonlyMap<string, LimitSet> {
   const plans = identity.flatMap((issuer) =>
     Object.entries(issuer.plans).map(([plan, limits]): [string, LimitSet] => [
@@ -281,7 +273,7 @@ function listPlans(identity: readonly IdentityConfig[]): ReadonlyMap<string, Lim
   return new Map(plans.filter(([, limits]) => hasBudget(limits)));
 }
 
-/** Returns the use since the start of the pace: in tokens, or in 10^-9 of the currency. */
+/** Returns the use since the start of the averaged time: in tokens, or in 10^-9 of the currency. */
 function recentAmount(recent: RecentUse | undefined, { name }: BudgetUse): number {
   if (recent === undefined) return 0;
   return name === "spend" ? Number(recent.cost / COST_UNIT) : recent.tokens;

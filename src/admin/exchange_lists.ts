@@ -1,5 +1,5 @@
 /**
- * Lists of settled exchanges for operators: pages of those that are kept, with the names of their
+ * Lists of settled exchanges for operators: pages of the stored exchanges, with the names of their
  * keys.
  *
  * @module
@@ -17,7 +17,7 @@ export interface KeyNameSource {
 
 /** Parts of {@link ExchangeLists}. */
 export interface ExchangeListParts {
-  /** Finds exchanges at all processes of this gateway. */
+  /** Finds exchanges in all processes of this gateway. */
   readonly find: (query: ExchangeQuery) => Promise<ExchangePage>;
   /** Finds exchanges of gateways of the fleet. */
   readonly findInFleet: (gateway: string, query: ExchangeQuery) => Promise<FleetPage>;
@@ -26,14 +26,11 @@ export interface ExchangeListParts {
   readonly now: () => number;
 }
 
-/**
- * The time for which the name of a key is remembered: one that is changed shows after it.
- * Milliseconds.
- */
+/** Time for which a key's name is cached. A changed name is visible after it. Milliseconds. */
 const NAMED_MS = 10_000;
-/** Number of names that are remembered. */
+/** Number of cached names. */
 const MAX_NAMES = 10_000;
-/** Number of keys that the part of a name can stand for. */
+/** Limit of the keys whose names match a search. */
 const MAX_MEANT = 1000;
 
 /** Lists of settled exchanges. */
@@ -47,7 +44,7 @@ export class ExchangeLists {
   }
 
   /**
-   * Finds a page of the exchanges that are kept, the newest first.
+   * Finds a page of the stored exchanges, the newest first.
    *
    * @param gateway Id or name of a gateway, or `all`; this one if left out
    */
@@ -60,7 +57,7 @@ export class ExchangeLists {
     return { ...page, exchanges: await this.withNames(page.exchanges) };
   }
 
-  /** Finds the keys that a part of a name stands for. */
+  /** Finds the keys whose names contain a text. */
   async #idsOf(name: string | undefined): Promise<readonly string[]> {
     if (name === undefined) return [];
     const found = await this.#parts.keys.list({ search: name, limit: MAX_MEANT }).catch(() => []);
@@ -68,8 +65,8 @@ export class ExchangeLists {
   }
 
   /**
-   * Adds the names of keys to exchanges, settled or durable. Where keys can't be looked up, their
-   * ids have to do.
+   * Adds the names of keys to settled or durable exchanges. If keys can't be looked up, only their
+   * ids are shown.
    */
   async withNames<Each extends Pick<LiveExchange, "keyId">>(
     exchanges: readonly Each[],

@@ -1,7 +1,7 @@
 /**
- * Explanation of a request: what the gateway would do with it, and why. The request goes through
- * the steps of the pipeline itself; the call to the provider is caught before it leaves, and limits
- * are looked at and not taken.
+ * Explanation of a request: the gateway's decision and the reasons. The request passes through the
+ * real steps of the pipeline. The provider call is intercepted before it is sent, and limits are
+ * read but not charged.
  *
  * @module
  */
@@ -26,34 +26,36 @@ import type { Transport, UpstreamCall } from "../upstream/transport.ts";
 import { type LimitUse, toLimitUse } from "./limit_use.ts";
 import { findAdvice } from "./refusal_advice.ts";
 
-/** The key that a request presents, as far as the gateway knows it. */
+/** The facts of a request's key that the gateway knows. */
 export type ExplainedKey = Pick<KeyConfig, "id" | "name" | "team">;
 
-/** A limit that a request meets. */
+/** A limit that applies to a request. */
 export interface ExplainedLimit extends LimitUse {
   /** Owner of the limit, such as `key:x`, `team:search` or `provider:a`. */
   readonly subject: string;
-  /** Amount that this request takes of it when it is admitted. */
+  /** Amount that this request uses when it is admitted. */
   readonly takes: number;
-  /** `observe` counts and refuses nothing; `strict` refuses what could exceed the limit. */
+  /** `observe` counts and never refuses. `strict` refuses a request that could exceed the limit. */
   readonly mode?: string | undefined;
 }
 
-/** Amounts that are reserved for a request: an estimate, settled when its answer has come. */
+/**
+ * Amounts that are reserved for a request: an estimate that is corrected when the exchange settles.
+ */
 export interface ExplainedReservation {
   readonly tokens: number;
-  /** Tokens that it could use at most, which strict limits go by. */
+  /** Maximum number of tokens that it can use. Strict limits compare this number. */
   readonly mostTokens?: number;
   readonly spend?: number;
   readonly currency?: string;
 }
 
-/** The call to the provider that a request becomes. */
+/** The provider call for a request. */
 export interface ExplainedCall {
   readonly method: string;
-  /** URL of the first replica; values in its query are masked. */
+  /** URL of the first replica. Values in its query are masked. */
   readonly url: string;
-  /** Headers, names in lower case; values that may be secret are masked. */
+  /** Headers, names in lower case. Values that can be secret are masked. */
   readonly headers: Readonly<Record<string, string>>;
   /** Size of the body, bytes. */
   readonly bodyBytes: number;
@@ -64,29 +66,29 @@ export interface ExplainedCall {
 export interface ExplainedRefusal {
   readonly status: number;
   readonly code: ErrorCode;
-  /** Message as the caller gets it. */
+  /** Message for the caller. */
   readonly message: string;
   /** Advice for the operator. */
   readonly fix: string;
 }
 
-/** Explanation of a request. It holds no key and nothing of the body. */
+/** Explanation of a request. It contains no key and nothing of the body. */
 export interface Explanation {
-  /** `answered` for a preflight of a browser, which the gateway answers itself. */
+  /** `answered` for a browser's preflight, which the gateway answers itself. */
   readonly outcome: "forwarded" | "refused" | "answered";
   readonly provider?: string;
   readonly operation?: string;
   readonly key?: ExplainedKey;
   readonly model?: string;
   readonly stream?: boolean;
-  /** Base URLs of the provider, one of which takes the call. */
+  /** Base URLs of the provider. One of them receives the call. */
   readonly replicas?: readonly string[];
   readonly limits?: readonly ExplainedLimit[];
   readonly reservation?: ExplainedReservation;
-  /** The limit that would have refused it, had it not been set to observe. */
+  /** The limit that would have refused the request if its mode were not `observe`. */
   readonly observedLimit?: string;
   readonly call?: ExplainedCall;
-  /** Names of headers that are not sent on. */
+  /** Names of headers that are not forwarded. */
   readonly withheld?: readonly string[];
   readonly refusal?: ExplainedRefusal;
 }
@@ -95,7 +97,7 @@ export interface Explanation {
 export interface ExplanationParts {
   readonly config: Config;
   readonly keys: KeyStore;
-  /** Verifies identity tokens; left out where none are accepted. */
+  /** Verifies identity tokens. Not set if none are accepted. */
   readonly identity?: CallerTokens | undefined;
   /** Reads the state of a subject's limits. */
   readonly status: Limiter["status"];
@@ -104,25 +106,25 @@ export interface ExplanationParts {
   readonly compose: (config: Config, parts: Partial<GatewayParts>) => Gateway;
 }
 
-/** Facts that were noted on the way of one request. */
+/** Facts recorded during one request. */
 interface Noted {
-  /** True if a key of a sound form was presented. */
+  /** True if a well-formed key was presented. */
   isLookedUp: boolean;
   key?: KeyConfig | undefined;
   call?: UpstreamCall;
-  /** Size of the call's body, which is released when the exchange is over. Bytes. */
+  /** Size of the call's body, which is released at the end of the exchange. Bytes. */
   bodyBytes: number;
   record?: ExchangeRecord;
 }
 
 const MASK = "(masked)";
-/** Names of headers whose values may be secret. */
+/** Names of headers whose values can be secret. */
 const SECRET_NAME = /auth|cookie|credential|key|password|secret|token/i;
 
 /** A value in a query string, or a name without a value. */
 const QUERY_VALUE = /(?<=[?&][^=&]*=)[^&]+|(?<=[?&])[^=&]+(?=&|$)/g;
 
-/** Verifies tokens as another one does, and notes the keys that they stand for. */
+/** Verifies tokens with the given verifier and records their keys. */
 function notingTokens(identity: CallerTokens, noted: Noted): CallerTokens {
   return {
     isToken: (credential) => identity.isToken(credential),
@@ -136,7 +138,7 @@ function notingTokens(identity: CallerTokens, noted: Noted): CallerTokens {
   };
 }
 
-/** Creates the parts of a gateway that makes no call and counts nothing, and notes what it does. */
+/** Creates the parts of a gateway that makes no call, counts nothing, and records its decisions. */
 function createDryParts({ keys, identity, status, digest }: ExplanationParts) {
   const noted: Noted = { isLookedUp: false, bodyBytes: 0 };
   const limiter = new DryLimiter(status);
@@ -150,7 +152,7 @@ function createDryParts({ keys, identity, status, digest }: ExplanationParts) {
     send(call) {
       noted.call = call;
       noted.bodyBytes = call.body?.bytes?.byteLength ?? 0;
-      call.exchange.abort(new ClientClosed()); // as if the caller left now: no failure
+      call.exchange.abort(new ClientClosed()); // as if the caller left: not a failure
       return Promise.reject(call.exchange.reason);
     },
   };
@@ -206,7 +208,7 @@ function toExplainedKey(id: string, { name, team }: Partial<KeyConfig> = {}): Ex
   return { id, ...(name !== undefined && { name }), ...(team !== undefined && { team }) };
 }
 
-/** Adds the limits that were not looked at, since another one had refused the request before. */
+/** Adds the limits that were not checked because an earlier limit refused the request. */
 async function withUnasked(
   asked: AskedLimits,
   key: KeyConfig | undefined,
@@ -283,7 +285,7 @@ function toExplainedCall(
 
 const isErrorCode = (text: string): text is ErrorCode => Object.hasOwn(ERRORS, text);
 
-/** Reads the message of an error's answer, in whichever dialect. */
+/** Reads the message of an error answer in any dialect. */
 function readMessage({ body }: GatewayResponse): string {
   try {
     const { error } = JSON.parse(String(body));

@@ -27,9 +27,9 @@ export interface KeyAdministrationParts {
   readonly digest: Digest;
   /** Wall clock, milliseconds since 1970. */
   readonly now: () => number;
-  /** The configuration. A key that does not fit it is refused, for it could call nothing. */
+  /** The configuration. A key that does not fit it is refused, because it could make no calls. */
   readonly config: Surroundings;
-  /** The limiter that counts the use of keys; left out at the command line, which has none. */
+  /** The limiter that counts the use of keys. Not set at the command line, which has none. */
   readonly limiter?: Limiter | undefined;
 }
 
@@ -37,17 +37,17 @@ export interface KeyAdministrationParts {
 export interface KeyView extends Omit<KeyInput, "key" | "digest" | "previous"> {
   /** `unreadable` if it is active, but this version does not understand its record. */
   readonly state: KeyState | "unreadable";
-  /** Why it is refused: the part of its record that this version does not understand. */
+  /** Reason for refusal: the part of its record that this version does not understand. */
   readonly unreadable?: string;
-  /** Names of what this version does not understand of its record, and keeps. */
+  /** Names of fields that this version does not understand. They are kept. */
   readonly unknown?: readonly string[];
-  /** Time until which the secret before the last rotation is valid. */
+  /** Time until which the previous secret is valid after a rotation. */
   readonly previousExpires?: string;
   readonly lastUsed?: string;
   readonly use?: readonly LimitUse[];
 }
 
-/** A key with its secret, which only the answer shows that made it. */
+/** A key with its secret. Only the answer that created the secret shows it. */
 export interface NewKeyView extends KeyView {
   readonly key: string;
 }
@@ -60,12 +60,12 @@ export class KeyAdministration {
     this.#parts = parts;
   }
 
-  /** Tells whether keys can only be looked at, since they stand in the configuration. */
+  /** True if keys are in the configuration and can only be viewed. */
   get isReadOnly(): boolean {
     return this.#parts.keys.isReadOnly === true;
   }
 
-  /** Makes a key. The key itself is shown only this once. */
+  /** Creates a key. The key itself is shown only once. */
   async create(policy: KeyPolicy): Promise<{ key: string; view: KeyView }> {
     const { keys, digest, now } = this.#parts;
     this.#assertFits(policy, Object.keys(policy));
@@ -79,7 +79,7 @@ export class KeyAdministration {
     };
   }
 
-  /** Lists keys, the newest first; with `withUse` each has the use of its limits too. */
+  /** Lists keys, the newest first. With `withUse`, each has the use of its limits. */
   async list(query: KeyQuery, { withUse = false }: { withUse?: boolean } = {}): Promise<KeyView[]> {
     const { keys } = this.#parts;
     const found = await keys.list(query);
@@ -113,8 +113,8 @@ export class KeyAdministration {
           ? {}
           : { limits: mergeLimits(current.limits, patch.limits) };
         const changed = { ...current, ...patch, ...limits };
-        // Settings that no longer fit, since the configuration has changed, do not prevent a change
-        // of the others.
+        // Settings that no longer fit because the configuration has changed do not prevent changes
+        // of other settings.
         this.#assertFits(
           changed,
           "providers" in patch ? [...Object.keys(patch), "limits"] : Object.keys(patch),
@@ -124,7 +124,7 @@ export class KeyAdministration {
     );
   }
 
-  /** Ends a key, with both its secrets. */
+  /** Revokes a key, with both its secrets. */
   async revoke(id: string): Promise<KeyView> {
     const { keys, now } = this.#parts;
     return this.#view(
@@ -132,21 +132,21 @@ export class KeyAdministration {
     );
   }
 
-  /** Suspends a key, with both its secrets, until it is enabled. */
+  /** Disables a key, with both its secrets, until it is enabled. */
   async disable(id: string): Promise<KeyView> {
     return this.#view(
       await this.#parts.keys.change(id, (current = refuseUnknown()) => suspendKey(current, true)),
     );
   }
 
-  /** Enables a key again that was disabled. */
+  /** Enables a disabled key. */
   async enable(id: string): Promise<KeyView> {
     return this.#view(
       await this.#parts.keys.change(id, (current = refuseUnknown()) => suspendKey(current, false)),
     );
   }
 
-  /** Gives a key a new secret; the old one stays valid for `overlapMs`. */
+  /** Creates a new secret for a key. The old one stays valid for `overlapMs`. */
   async rotate(id: string, overlapMs: number): Promise<{ key: string; view: KeyView }> {
     const { keys, digest, now } = this.#parts;
     let rotated: NewKey | undefined;
@@ -204,18 +204,18 @@ function namesOf({ limits, ...patch }: Partial<KeyPolicy>): string[] {
   return [...names, ...Object.keys(limits ?? {}).map((name) => `limits.${name}`)];
 }
 
-/** Lists what this version does not understand of a record, by name: the values may be secret. */
+/** Lists the names of fields that this version does not understand. Their values can be secret. */
 function unknownOf({ fields, limits }: LaterPart): string[] {
   return [...Object.keys(fields), ...Object.keys(limits).map((name) => `limits.${name}`)];
 }
 
-/** Merges changed limits into the current ones; returns `undefined` if none is left. */
+/** Merges changed limits into the current ones. Returns `undefined` if none remains. */
 function mergeLimits(current: LimitSet | undefined, patch: LimitSet): LimitSet | undefined {
   const merged = { ...current, ...patch };
   return Object.values(merged).some((limit) => limit !== undefined) ? merged : undefined;
 }
 
-/** Error for an id that no key has. */
+/** Error for an unknown key id. */
 export class UnknownKey extends KeyStoreError {
   override readonly name = "UnknownKey";
 }

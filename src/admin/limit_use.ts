@@ -11,9 +11,9 @@ import type { Standing } from "../limits/limiter.ts";
 export interface LimitUse {
   /** Name of the limit; `spend` is the budget of money. */
   readonly name: LimitName;
-  /** The most that may be used; of money in its currency. */
+  /** The maximum. For money, in its currency. */
   readonly limit: number;
-  /** The part of it that is used. */
+  /** The used amount. */
   readonly used: number;
   /** Currency of a budget of money. */
   readonly currency?: string;

@@ -1,6 +1,6 @@
 /**
- * The console's page as it is served: four files that name no other origin and hold no secret. They
- * are kept packed, and sent packed to browsers, which all accept that.
+ * The console's page as it is served: four files that refer to no other origin and contain no
+ * secrets. They are stored compressed and sent compressed to all browsers, which accept that.
  *
  * @module
  */
@@ -35,7 +35,7 @@ const POLICY = [
 /** Paths of the page's files. */
 export const PAGE_PATHS: readonly string[] = FILES.map(([path]) => path);
 
-/** A value for each asset, made when it is first asked for. */
+/** Computes a value for each asset on first use. */
 function onDemand<T>(make: (asset: Asset) => T): (asset: Asset) => T {
   const made = new Map<Asset, T>();
   return (asset) => {
@@ -45,12 +45,12 @@ function onDemand<T>(make: (asset: Asset) => T): (asset: Asset) => T {
   };
 }
 
-/** The bytes of a file, packed by gzip. */
+/** Returns the bytes of a file, compressed with gzip. */
 const toPacked = onDemand((asset): Uint8Array<ArrayBuffer> =>
   Uint8Array.from(atob(PAGE_ASSETS[asset]), (character) => character.charCodeAt(0))
 );
 
-/** The text of a file. */
+/** Returns the text of a file. */
 const toText = onDemand((asset): Promise<string> =>
   new Response(new Blob([toPacked(asset)]).stream().pipeThrough(new DecompressionStream("gzip")))
     .text()
@@ -64,7 +64,7 @@ function acceptsGzip(header: string | null): boolean {
   return codings.some(([coding, weight = "1"]) => coding === "gzip" && Number(weight) > 0);
 }
 
-/** Answers with a file of {@link PAGE_PATHS}; `undefined` for any other path. */
+/** Answers with a file of {@link PAGE_PATHS}. Returns `undefined` for any other path. */
 export async function toPageAnswer(
   wanted: string,
   acceptEncoding: string | null,

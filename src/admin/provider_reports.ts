@@ -1,5 +1,5 @@
 /**
- * Reports of providers: the limits that all keys share there, and what is taken of them.
+ * Reports of providers: the limits that all keys share, and their use.
  *
  * @module
  */
@@ -10,7 +10,7 @@ import { type LimitUse, toLimitUse } from "./limit_use.ts";
 /** A provider as administrators see it. */
 export interface ProviderView {
   readonly name: string;
-  /** Left out where it has none. */
+  /** Left out if it has none. */
   readonly limits?: WrittenLimits;
   readonly use: readonly LimitUse[];
 }

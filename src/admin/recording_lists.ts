@@ -1,6 +1,6 @@
 /**
- * Lists of durable exchanges for operators: facts of those that run and of those that are kept,
- * never their content.
+ * Lists of durable exchanges for operators: facts of running and stored exchanges, never their
+ * content.
  *
  * @module
  */
@@ -14,31 +14,31 @@ import { GatewayError } from "../errors/gateway_error.ts";
 /** A durable exchange as administrators see it. */
 export interface RecordingView {
   readonly id: string;
-  /** `lost` for one whose gateway has died, until somebody reads it. */
+  /** `lost` if its gateway has died and no caller has read it since. */
   readonly state: "running" | "lost" | "complete" | "broken";
   readonly key: string;
   readonly keyName?: string | undefined;
   readonly provider: string;
   readonly operation: string;
   readonly started: string;
-  /** Bytes of the answer that are stored. */
+  /** Number of stored bytes of the answer. */
   readonly bytes: number;
-  /** Time at which its bytes are deleted; left out while it runs. */
+  /** Time when its bytes are deleted. Left out while it runs. */
   readonly expires?: string | undefined;
 }
 
-/** A durable exchange that was told to stop. */
+/** A durable exchange that an operator asked to stop. */
 export interface StoppedRecording {
   readonly id: string;
-  /** False if it had ended before. */
+  /** False if it had already ended. */
   readonly stopped: boolean;
 }
 
 /** Parts of {@link RecordingLists}. */
 export interface RecordingListParts {
-  /** The store; `undefined` where no call can be recorded. */
+  /** The store; `undefined` if recording is off. */
   readonly store: Pick<RecordingStore, "find" | "list" | "stop"> | undefined;
-  /** Adds the names of keys to things with ids of keys. */
+  /** Adds the names of keys to objects with key ids. */
   readonly withNames: <Each extends { readonly keyId: string }>(
     all: readonly Each[],
   ) => Promise<readonly (Each & { readonly keyName?: string })[]>;
@@ -65,7 +65,7 @@ function toView(recording: StoredRecording, keyName?: string): RecordingView {
   };
 }
 
-/** Durable exchanges, to be listed and stopped. */
+/** Lists and stops durable exchanges. */
 export class RecordingLists {
   readonly #parts: RecordingListParts;
 
@@ -74,7 +74,7 @@ export class RecordingLists {
   }
 
   /**
-   * Lists those that run or are kept, the newest first.
+   * Lists running and stored exchanges, the newest first.
    *
    * @throws {GatewayError} `recordings_unavailable`
    */
@@ -88,7 +88,7 @@ export class RecordingLists {
   }
 
   /**
-   * Stops a durable exchange that runs, at whichever gateway. If it has ended, it stays as it is.
+   * Stops a running durable exchange, at any gateway. An ended one is not changed.
    *
    * @throws {GatewayError} `recording_not_found`, `recordings_unavailable`
    */
@@ -102,7 +102,7 @@ export class RecordingLists {
   }
 }
 
-/** Awaits the store. @throws {GatewayError} `recordings_unavailable` for whatever it fails with */
+/** Awaits the store. @throws {GatewayError} `recordings_unavailable` if it fails */
 async function orUnavailable<Answer>(answer: Promise<Answer> | Answer): Promise<Answer> {
   try {
     return await answer;

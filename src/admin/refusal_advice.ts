@@ -1,6 +1,6 @@
 /**
- * Advice for the operator on a refusal: what to change, and where. The message that the caller gets
- * says less, since callers learn nothing of keys and configurations.
+ * Advice for the operator on a refusal: the setting to change, and its place. The caller's message
+ * says less, because callers must not learn about keys and configurations.
  *
  * @module
  */
@@ -15,11 +15,11 @@ export interface RefusedFacts {
   readonly config: Config;
   /** Name of the provider, if one was found. */
   readonly provider: string | undefined;
-  /** True if the presented key had a sound form, so that it was looked up. */
+  /** True if the presented key was well-formed and therefore looked up. */
   readonly isLookedUp: boolean;
-  /** The key that was found, whatever its state. */
+  /** The found key, in any state. */
   readonly key: KeyConfig | undefined;
-  /** Fault of a refused identity token. */
+  /** Reason why an identity token was refused. */
   readonly cause?: FailureCause | undefined;
 }
 
@@ -36,7 +36,7 @@ const LIMIT = ({ key }: RefusedFacts): string =>
 const listHosts = ({ providers }: Config): string =>
   Object.values(providers).flatMap(({ hosts }) => hosts).slice(0, 20).join(", ");
 
-/** Advice on a refused identity token, by its fault. */
+/** Advice on a refused identity token, by reason. */
 const TOKEN_ADVICE: Readonly<Record<TokenFault, string>> = {
   token_form: "the identity token is cut or too long, or its typ is not that of a bearer token: " +
     "send it whole",
@@ -52,13 +52,13 @@ const TOKEN_ADVICE: Readonly<Record<TokenFault, string>> = {
   token_revoked: "the token was revoked: sallyport tokens list; get a new one",
 };
 
-/** Tells how a key gets other rights: those of an identity token are its claims. */
+/** Describes how to change a key's rights. The rights of an identity token are in its claims. */
 const toChange = (key: KeyConfig | undefined, options: string): string =>
   key?.id.startsWith(TOKEN_ID_PREFIX) === true
     ? "change the claims at its issuer, or identity in the configuration"
     : `sallyport keys update ${key?.id} ${options}`;
 
-/** Tells why a key is not accepted, which no caller is told. */
+/** Explains why a key is not accepted. Callers never see this text. */
 function explainKey({ isLookedUp, key, cause }: RefusedFacts): string {
   if (cause !== undefined && Object.hasOwn(TOKEN_ADVICE, cause)) {
     return TOKEN_ADVICE[cause as TokenFault];

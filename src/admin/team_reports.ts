@@ -1,5 +1,5 @@
 /**
- * Reports of teams: their limits, and what their keys together have taken of these.
+ * Reports of teams: their limits, and the use of these by all keys of the team.
  *
  * @module
  */

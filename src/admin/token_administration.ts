@@ -1,5 +1,5 @@
 /**
- * Administration of identity tokens, shared by the command line and the admin API: revoked ones.
+ * Administration of revoked identity tokens, shared by the command line and the admin API.
  *
  * @module
  */
@@ -12,24 +12,23 @@ import { KeyStoreError } from "../keys/key_store.ts";
 export interface TokenAdministrationParts {
   /** The configured issuers. */
   readonly identity: readonly IdentityConfig[] | undefined;
-  /** Where revocations are kept; `undefined` where there are no issuers. */
+  /** Store of revocations; `undefined` without issuers. */
   readonly revocations: RevocationRegistry | undefined;
   /** Wall clock, milliseconds since 1970. */
   readonly now: () => number;
 }
 
-/** The tokens to revoke: by one of three. */
+/** The tokens to revoke. Exactly one of `jti`, `subject` and `id` is set. */
 export interface RevokedTokens {
   /**
-   * Name of the issuer in the configuration; may be left out with an id, and where there is only
-   * one.
+   * Name of the issuer in the configuration. Optional with an id, or if there is only one issuer.
    */
   readonly issuer?: string | undefined;
   /** `jti` of one token. */
   readonly jti?: string | undefined;
   /** `sub` of tokens. */
   readonly subject?: string | undefined;
-  /** Id of the caller as the log has it, such as `jwt:corp:ann`. */
+  /** Id of the caller as in the log, such as `jwt:corp:ann`. */
   readonly id?: string | undefined;
 }
 
@@ -42,7 +41,7 @@ export interface RevocationView {
   /** `iss` of the tokens. */
   readonly issuer?: string | undefined;
   readonly revoked: string;
-  /** Time at which every one of these tokens has expired. */
+  /** Time when all of these tokens have expired. */
   readonly until: string;
 }
 
@@ -73,7 +72,7 @@ export class TokenAdministration {
   }
 
   /**
-   * Revokes tokens. Of a subject all that were issued so far; those that are issued later are
+   * Revokes tokens. For a subject, revokes all tokens issued so far. Tokens issued later are
    * accepted.
    */
   async revoke(tokens: RevokedTokens): Promise<RevocationView> {

@@ -1,5 +1,5 @@
 /**
- * Client of the admin API of the gateway that runs.
+ * Client of the running gateway's admin API.
  *
  * @module
  */
@@ -12,16 +12,13 @@ export interface AdminAnswer {
   readonly text: string;
 }
 
-/** Returns the name of an interface as it is called from this machine. */
+/** Returns a listener's hostname as it is called from this machine. */
 function toCallable(hostname: string): string {
   if (hostname === "0.0.0.0") return "127.0.0.1";
   return hostname === "::" ? "::1" : hostname;
 }
 
-/**
- * Returns the address of the admin listener as it is called from this machine: a URL without a
- * path.
- */
+/** Returns the admin listener's address as it is called from this machine: a URL without a path. */
 export function toAdminUrl({ hostname, port }: NonNullable<Config["admin"]>): string {
   const host = toCallable(hostname);
   return `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
@@ -30,16 +27,16 @@ export function toAdminUrl({ hostname, port }: NonNullable<Config["admin"]>): st
 /** Answer of an admin listener, part by part. */
 export interface StreamedAdminAnswer {
   readonly status: number;
-  /** The text. It throws where it breaks off, or comes to a standstill. */
+  /** The text. It throws if it breaks off or stalls. */
   readonly parts: AsyncIterable<string>;
 }
 
 /**
- * Asks the gateway that runs, for an answer that may be long. Rejects when it does not answer as it
- * should.
+ * Calls the running gateway, for an answer that can be long. Rejects if the gateway's answer is not
+ * as expected.
  *
- * @param options The longest silence, milliseconds; the admin token, where one is needed
- * @returns `undefined` where nothing listens
+ * @param options The longest silence, milliseconds; the admin token, if one is needed
+ * @returns `undefined` if nothing listens
  */
 export function askAdminInParts(
   url: string,
@@ -53,7 +50,7 @@ export function askAdminInParts(
         for await (const part of response) yield String(part);
         if (!response.complete) throw new Error("the answer broke off");
       };
-      const status = response.statusCode as number; // every response of a client has one
+      const status = response.statusCode as number; // always set on a client's response
       resolve({ status, parts: parts() });
     });
     asking.on("timeout", () => asking.destroy(new Error("no answer")));
@@ -67,7 +64,7 @@ export function askAdminInParts(
   });
 }
 
-/** Asks the gateway that runs, as {@link askAdminInParts} does. */
+/** Calls the running gateway, see {@link askAdminInParts}. */
 export async function askAdmin(
   url: string,
   options: { timeout: number; token?: string },
@@ -77,7 +74,7 @@ export async function askAdmin(
   return { status: answer.status, text: await collect(answer.parts) };
 }
 
-/** Returns a text that comes in parts as one. */
+/** Joins the parts of a text. */
 export async function collect(parts: AsyncIterable<string>): Promise<string> {
   let text = "";
   for await (const part of parts) text += part;

@@ -1,6 +1,6 @@
 /**
- * The text that `serve` prints when it has started. Its addresses can be called from this machine
- * as they stand.
+ * The text that `serve` prints after the start. Its addresses can be called from this machine as
+ * printed.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import { splitAddress } from "../config/address.ts";
 import { createHostTable } from "../inbound/host.ts";
 import type { ProviderConfig } from "../config/provider.ts";
 
-/** The facts that are printed of a gateway that has started. */
+/** The printed facts of a started gateway. */
 export interface Started {
   readonly version: string;
   /** URLs of the listeners for callers, such as `http://0.0.0.0:8787`. */
@@ -20,17 +20,17 @@ export interface Started {
 
 const ANY = ["0.0.0.0", "[::]"];
 
-/** Returns the names that lead from this machine to a listener, its own address first. */
+/** Returns the names of a listener on this machine, its own address first. */
 function namesOf(hostname: string): string[] {
   if (ANY.includes(hostname)) return ["127.0.0.1", "localhost"];
   if (["127.0.0.1", "[::1]", "localhost"].includes(hostname)) return [hostname, "localhost"];
   return [hostname];
 }
 
-/** Finds the name of the provider that a Host and a path before `/v1` lead to. */
+/** Finds the name of the provider for a Host and a path before `/v1`. */
 type Finder = (host: string, prefix: string) => string | undefined;
 
-/** Makes a finder that looks addresses up in the gateway's own table. */
+/** Creates a finder that uses the gateway's own address table. */
 function createFinder(providers: Started["providers"]): Finder {
   const table = createHostTable(
     Object.entries(providers).flatMap(([name, provider]) =>
@@ -41,7 +41,7 @@ function createFinder(providers: Started["providers"]): Finder {
     try {
       return table(host, `${prefix}/v1`).provider;
     } catch {
-      return undefined; // no provider has it
+      return undefined; // no provider has this address
     }
   };
 }
@@ -50,10 +50,7 @@ function createFinder(providers: Started["providers"]): Finder {
 const addressesIn = (providers: Started["providers"]) =>
   Object.values(providers).flatMap(({ hosts }) => hosts.map(splitAddress));
 
-/**
- * Finds, for each provider, the first address at which a listener can be called for it, by these
- * names.
- */
+/** Finds, for each provider, its first address that leads to a listener with one of these names. */
 function addressesOf(
   listener: string,
   names: readonly string[],
@@ -75,17 +72,14 @@ function addressesOf(
   return found;
 }
 
-/**
- * Returns the hosts of providers that lead to this machine without an entry in any DNS (RFC 6761
- * §6.3).
- */
+/** Returns the hosts of providers that resolve to this machine without DNS (RFC 6761 §6.3). */
 function localHosts(providers: Started["providers"]): string[] {
   return addressesIn(providers).map(({ host }) => host.replace(/:\d+$/, ""))
     .filter((host) => /^\w.*\.localhost$/.test(host));
 }
 
 /**
- * Returns an address at which a listener can be called: its own, but the loopback for one on all
+ * Returns an address to call a listener at: its own, or the loopback address if it listens on all
  * interfaces.
  */
 function toCallable(listener: string): string {
@@ -96,7 +90,7 @@ function toCallable(listener: string): string {
 const scope = (listener: string) =>
   ANY.includes(new URL(listener).hostname) ? " (all interfaces)" : "";
 
-/** Returns whether a URL of a provider already shows one of its addresses. */
+/** True if a provider's URL already shows one of its addresses. */
 function isShown(address: string, url: URL): boolean {
   const { host, prefix } = splitAddress(address);
   return ["*", url.host, url.hostname].includes(host) && url.pathname === `${prefix}/v1`;

@@ -1,6 +1,5 @@
 /**
- * `sallyport certificate`: a certificate for a listener that speaks https, on a laptop or in a
- * test.
+ * `sallyport certificate`: a certificate for an https listener on a laptop or in a test.
  *
  * @module
  */
@@ -17,14 +16,16 @@ const DEFAULT_LIFE = "90d";
 /** A day. Milliseconds. */
 export const DAY_MS: number = 24 * 3_600_000;
 /**
- * The longest life that browsers and Apple's systems accept (CA/Browser Forum Ballot SC-22). Days.
+ * The longest validity that browsers and Apple's systems accept (CA/Browser Forum Ballot SC-22).
+ * Days.
  */
 const MAX_LIFE_DAYS = 397;
 
 function readHosts(text: string): [string, ...string[]] {
   const [first = "", ...rest] = text.split(",").map((host) => host.trim().toLowerCase());
   const isHost = (host: string) => {
-    // An IPv6 address stands here without brackets, so that what has a port is none.
+    // The option has IPv6 addresses without brackets. Adding them makes an IPv6 address valid and a
+    // host with a port invalid.
     const plain = host.includes(":") ? `[${host}]` : host.replace(/^\*\./, "");
     return HOST.test(plain) && URL.canParse(`http://${plain}`);
   };
@@ -45,10 +46,10 @@ function readLife(text: string): number {
 }
 
 /**
- * Writes a new file. One of the same name is removed first, since it has its own mode, and perhaps
- * open readers.
+ * Writes a new file. An existing file is removed first, because it has its own mode and can be open
+ * for readers.
  *
- * @throws {CommandLineError} Where it can't be written
+ * @throws {CommandLineError} If it can't be written
  */
 export function writeNew(file: string, text: string, mode: number): void {
   try {
@@ -61,10 +62,9 @@ export function writeNew(file: string, text: string, mode: number): void {
 }
 
 /**
- * Writes a key and a certificate that it signs itself, and says how callers come to trust it.
+ * Writes a key and a self-signed certificate, and explains how callers can trust it.
  *
- * @throws {CommandLineError} Where a file is there already or can't be written, or an option is
- * wrong
+ * @throws {CommandLineError} If a file already exists or can't be written, or an option is wrong
  */
 export function certificateCommand(options: CommandOptions): void {
   const { operand: name = DEFAULT_NAME, hosts, expires, force } = options;

@@ -15,9 +15,9 @@ import { printDenoFlags } from "./deno_flags.ts";
 import type { CommandOptions } from "./options.ts";
 
 /**
- * Does everything that `serve` does before it listens, and prints the effective configuration, its
- * secrets masked, and on standard error the settings that have no effect. Or prints only the flags
- * of Deno for it.
+ * Does everything that `serve` does before it listens. Prints the effective configuration with
+ * masked secrets, and on standard error the settings that have no effect. Or prints only the Deno
+ * flags for it.
  *
  * @throws {ConfigError} For a mistake in it
  */

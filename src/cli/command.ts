@@ -1,19 +1,19 @@
 /**
- * Parts that all commands share.
+ * Code that all commands share.
  *
  * @module
  */
 import process from "node:process";
 
-/** The version that `package.json` and `deno.json` state too. */
+/** The version. `package.json` and `deno.json` have the same one. */
 export const VERSION = "0.2.0";
 
-/** A mistake of the person at the terminal: one line that says what to do. */
+/** A mistake of the user: one line that says what to do. */
 export class CommandLineError extends Error {
   override readonly name = "CommandLineError";
   /**
-   * The command, or its first word, whose help shows how it is meant; `undefined` where the one
-   * that runs is meant.
+   * The command, or its first word, whose help explains the correct use. Default: the running
+   * command.
    */
   readonly topic: string | undefined;
 
@@ -28,8 +28,8 @@ export class CommandLineError extends Error {
 }
 
 /**
- * Writes text to an output. A write that fails (a full disk, a reader that is gone) does not throw:
- * the stream emits an `error` event. Node's streams do so by themselves; those of Deno throw.
+ * Writes text to an output. A failed write (a full disk, a reader that has exited) does not throw:
+ * the stream emits an `error` event. Node's streams do so themselves, but those of Deno throw.
  *
  * @param text Lines with their ends
  */
@@ -47,8 +47,8 @@ export function report(text: string): void {
 }
 
 /**
- * Prints a text that can be larger than memory: part by part, waiting where its reader is slow. It
- * ends early where its reader is gone.
+ * Prints a text that can be larger than memory: part by part, waiting if its reader is slow. Ends
+ * early if its reader has exited.
  */
 export async function printParts(parts: AsyncIterable<string>): Promise<void> {
   const { stdout } = process;

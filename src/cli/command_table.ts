@@ -1,7 +1,7 @@
 /**
- * Every command with the options that it takes, in a table that the parser, the help, shell
- * completion and the documentation read. Another command is one row here, its options in
- * `option_table.ts`, and a line in `main.ts`.
+ * The table of all commands with their options. The parser, the help, shell completion and the
+ * documentation read it. To add a command, add a row here, its options in `option_table.ts`, and a
+ * line in `main.ts`.
  *
  * @module
  */
@@ -9,27 +9,25 @@ import type { OptionName } from "./option_table.ts";
 
 /** A command in the table. */
 export interface CommandSpec {
-  /**
-   * The word that follows the command, as the help shows it: in brackets where it can be left out.
-   */
+  /** The word after the command, as the help shows it. In brackets if it is optional. */
   readonly operand?: string;
   /** Its purpose, in one line. */
   readonly text: string;
-  /** A paragraph more, for its own help. */
+  /** A further paragraph for its own help. */
   readonly notes?: string;
-  /** The options that it takes. Each takes `--help` too. */
+  /** Its options. Every command also has `--help`. */
   readonly options: readonly OptionName[];
-  /** Texts of options that say more here than the table of options can. */
+  /** Option texts that override the ones in the table of options. */
   readonly texts?: Readonly<Partial<Record<OptionName, string>>>;
   readonly example: string;
-  /** Meaning of exit status 1, where the command has one. */
+  /** Meaning of exit status 1, if the command has one. */
   readonly fails?: string;
 }
 
 type Options = readonly OptionName[];
 type Texts = NonNullable<CommandSpec["texts"]>;
 
-/** Options that say of which usage a report is. */
+/** Options that select the usage in a report. */
 export const USAGE_FILTERS = [
   "by",
   "last",
@@ -46,7 +44,7 @@ const USAGE_TEXTS: Texts = {
   team: "only the usage of this team's keys",
 };
 
-/** Settings of a key, as a command makes or changes it. */
+/** Settings of a key that a command creates or changes. */
 const KEY_SETTINGS: Options = [
   "name",
   "providers",
@@ -67,7 +65,7 @@ const KEY_TEXTS: Texts = {
   expires: "the end of the key: a duration from now, or a time",
 };
 
-/** Every command; the verbs of `keys` and `usage export` by two words. */
+/** All commands. The verbs of `keys` and `usage export` have two words. */
 export const COMMANDS = {
   "init": {
     text: "write a first configuration, a key, a certificate",
@@ -272,22 +270,21 @@ export const COMMANDS = {
 /** Name of a command. */
 export type CommandName = keyof typeof COMMANDS;
 
-/** Names of all commands, in the order in which they are shown. */
-export const COMMAND_NAMES = Object.keys(COMMANDS) as readonly CommandName[]; // of a constant
+/** Names of all commands, in display order. */
+export const COMMAND_NAMES = Object.keys(COMMANDS) as readonly CommandName[]; // keys of a constant
 
 /** Returns the row of a command. */
 export function specOf(command: CommandName): CommandSpec {
   return COMMANDS[command];
 }
 
-/** Tells whether a command of that name is in the table. */
+/** True if the table has a command of that name. */
 export function isCommand(name: string): name is CommandName {
   return Object.hasOwn(COMMANDS, name);
 }
 
 /**
- * Lists the commands whose names begin with this word and have another one after it, such as the
- * verbs of `keys`.
+ * Lists the commands that begin with this word and have a second word, such as the verbs of `keys`.
  */
 export function commandsUnder(word: string): CommandName[] {
   return COMMAND_NAMES.filter((name) => name.startsWith(`${word} `));

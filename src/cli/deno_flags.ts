@@ -1,6 +1,5 @@
 /**
- * `sallyport check --deno-flags`: the narrowest permissions of Deno under which a configuration can
- * be served.
+ * `sallyport check --deno-flags`: the minimal Deno permissions that serving a configuration needs.
  *
  * @module
  */
@@ -27,13 +26,13 @@ import { readEnvNames } from "./env_file.ts";
 /** Default ports by protocol: RFC 9110 §4.2. */
 const DEFAULT_PORTS: Readonly<Record<string, number>> = { "http:": 80, "https:": 443 };
 
-/** Formats the host and port of a URL as `--allow-net` takes them. */
+/** Formats the host and port of a URL for `--allow-net`. */
 function toPeer(text: string): string {
   const { protocol, hostname, port } = new URL(text);
   return `${hostname}:${port === "" ? DEFAULT_PORTS[protocol] : port}`;
 }
 
-/** Formats an address to listen on as `--allow-net` takes it. */
+/** Formats an address to listen on for `--allow-net`. */
 function toAddress({ hostname, port }: { hostname: string; port: number }): string {
   return `${hostname.includes(":") ? `[${hostname}]` : hostname}:${port}`;
 }
@@ -49,8 +48,8 @@ function redisAddresses({ url, cluster = [] }: RedisConfig): RedisAddress[] {
 }
 
 /**
- * Lists the hosts and ports that the settings of Redis name. Sentinels and nodes of a Cluster name
- * others.
+ * Lists the hosts and ports in the settings of Redis. Sentinels and nodes of a Cluster can refer to
+ * further ones.
  */
 function redisPeers(redis: RedisConfig): { hostname: string; port: number }[] {
   const sentinels = redis.sentinel?.nodes.map(readSentinelNode) ?? [];
@@ -60,7 +59,7 @@ function redisPeers(redis: RedisConfig): { hostname: string; port: number }[] {
   );
 }
 
-/** Lists the files of TLS and the Unix sockets that the settings of Redis name. */
+/** Lists the TLS files and the Unix sockets in the settings of Redis. */
 function redisFiles(redis: RedisConfig, directory: string): { pems: string[]; sockets: string[] } {
   const pems = Object.values(redis.tls ?? {}).filter((pem) => pem !== undefined);
   return {
@@ -69,7 +68,7 @@ function redisFiles(redis: RedisConfig, directory: string): { pems: string[]; so
   };
 }
 
-/** Lists what calls to a provider connect to: its proxies, and its upstreams that have none. */
+/** Lists the peers of calls to a provider: its proxies, and its upstreams without a proxy. */
 function providerPeers({ upstreams }: ProviderConfig, egress: Egress | undefined): string[] {
   return upstreams.map((upstream) => {
     const proxy = egress === undefined ? undefined : findProxy(egress, new URL(upstream));
@@ -77,16 +76,16 @@ function providerPeers({ upstreams }: ProviderConfig, egress: Egress | undefined
   });
 }
 
-/** Lists the files and the variables that the ways out to providers are made of. */
+/** Lists the files and the variables that configure egress. */
 function egressSources({ providers }: Config, directory: string): {
   files: string[];
   variables: readonly string[];
-  /** True if authorities are added to those of Deno, for which it has to tell those. */
+  /** True if authorities are added to Deno's own, which must then be read. */
   addsRoots: boolean;
 } {
   const all = Object.values(providers).flatMap(({ egress }) => egress ?? []);
   const files = all.flatMap((each) => [...each.ca ?? [], each.cert, each.key, each.credentials]);
-  // What Deno itself trusts is trusted in addition to ca, and must be read again for that.
+  // `ca` extends Deno's own authorities, which must be read for that.
   const addsRoots = all.some(({ ca, caOnly }) => ca !== undefined && !caOnly);
   const { DENO_CERT: roots } = addsRoots ? process.env : {};
   return {
@@ -97,14 +96,14 @@ function egressSources({ providers }: Config, directory: string): {
     ],
     variables: [
       ...(all.some(({ fromEnvironment }) => fromEnvironment) ? EGRESS_VARIABLES : []),
-      // Deno itself reads it, and needs a permission for that too.
+      // Deno itself reads this variable, and needs a permission to do so.
       ...(addsRoots ? ["NODE_USE_SYSTEM_CA"] : []),
       ...(roots === undefined ? [] : ["DENO_CERT"]),
     ],
   };
 }
 
-/** Lists what an issuer's public keys are fetched from. */
+/** Lists the hosts that an issuer's public keys are fetched from. */
 function issuerPeers({ issuer, jwks }: IdentityConfig): string[] {
   if (jwks === undefined) return [toPeer(issuer)];
   return typeof jwks === "string" && URL.canParse(jwks) ? [toPeer(jwks)] : [];
@@ -125,23 +124,23 @@ function netOf({ config, directory }: LoadedConfig): string[] {
   ];
 }
 
-/** Returns the file of keys that a gateway writes. */
+/** Returns the file of keys that the gateway writes. */
 function writtenFile(keys: KeysConfig): string | undefined {
   return typeof keys === "object" && "file" in keys ? keys.file : keysInRedis(keys)?.snapshot;
 }
 
-/** Returns the folder of a file of keys, and that of the file to which it links. */
+/** Returns the folder of a file of keys, and the folder of the file that it links to. */
 function foldersOf(file: string): string[] {
   try {
     return [dirname(file), dirname(realpathSync(file))];
   } catch {
-    return [dirname(file)]; // there is none yet
+    return [dirname(file)]; // the file does not exist yet
   }
 }
 
 /**
- * Finds something else in the folders of files that are written: a folder, and the name of what it
- * also holds.
+ * Finds unrelated files in the folders of written files. Returns a folder, and the name of another
+ * file in it.
  */
 function findForeign(
   files: readonly string[],
@@ -158,13 +157,13 @@ function listFolder(folder: string): string[] {
   try {
     return readdirSync(folder).toSorted();
   } catch {
-    return []; // there is none yet
+    return []; // the folder does not exist yet
   }
 }
 
 /**
- * Lists the files that a gateway replaces, each by a draft next to it with a lock. What keys have
- * spent stands there too.
+ * Lists the files that a gateway replaces. Each is replaced by a draft next to it, with a lock. The
+ * files of spent amounts are included.
  */
 function replacedFiles({ config, directory }: LoadedConfig): string[] {
   const { keys, redis, identity = [] } = config;
@@ -178,7 +177,7 @@ function replacedFiles({ config, directory }: LoadedConfig): string[] {
 /**
  * Returns the flags of `deno run` for one process.
  *
- * @param variables Environment variables that the configuration consists of
+ * @param variables Environment variables that configure the gateway
  */
 function toDenoFlags(
   loaded: LoadedConfig,
@@ -210,15 +209,15 @@ function toDenoFlags(
     ]),
     ...toFlag("write", [...folders, ...sockets]),
     ...toFlag("sys", egress.addsRoots ? ["ca"] : []),
-    // Names of providers stand in names of variables: without a file that tells them, all must be
-    // looked through.
+    // Names of variables contain names of providers. Without a file that lists the providers, all
+    // variables must be examined.
     ...(file === undefined && variables.length > 0
       ? ["--allow-env"]
       : toFlag("env", [...variables, ...egress.variables].toSorted())),
   ];
 }
 
-/** Quotes a flag for a shell, but only if it needs quotes: without them it also works in `$(…)`. */
+/** Quotes a flag for a shell only if needed. Without quotes it also works in `$(…)`. */
 function quote(flag: string): string {
   return /^[\w@%+=:,./[\]-]+$/.test(flag) ? flag : `'${flag.replaceAll("'", `'\\''`)}'`;
 }
@@ -226,8 +225,8 @@ function quote(flag: string): string {
 /**
  * Prints the flags in one line.
  *
- * @param named The configuration's file, if one is named
- * @param envFiles Files of variables, which have been put into the environment
+ * @param named The configuration's file, if it was named
+ * @param envFiles Files of variables that are already in the environment
  * @throws {ConfigError} For a mistake in it
  */
 export function printDenoFlags(named: string | undefined, envFiles: readonly string[] = []): void {

@@ -1,5 +1,5 @@
 /**
- * Files of environment variables (`--env-file`), read alike on every runtime.
+ * Files of environment variables (`--env-file`), read the same way on every runtime.
  *
  * @module
  */
@@ -14,7 +14,7 @@ const NAME = /[ \t]*(?:export[ \t]+)?([A-Za-z_][\w.-]*)[ \t]*=/y;
 const QUOTED = /[ \t]*(?:'([^']*)'|`([^`]*)`|"((?:[^"\\]|\\[^])*)")[ \t]*(?:#[^\n]*)?(?:\n|$)/y;
 const PLAIN = /([^\n]*)(?:\n|$)/y;
 
-/** Characters that stand for others behind a backslash in double quotes. */
+/** Escapes in double quotes: the characters after a backslash and their meanings. */
 const ESCAPES: Readonly<Record<string, string>> = {
   n: "\n",
   r: "\r",
@@ -23,7 +23,7 @@ const ESCAPES: Readonly<Record<string, string>> = {
   "\\": "\\",
 };
 
-/** A mistake in a file. It does not tell the line itself, which may hold a secret. */
+/** A mistake in a file. Its message omits the line, which can contain a secret. */
 class EnvSyntaxError extends Error {
   readonly line: number;
 
@@ -34,11 +34,10 @@ class EnvSyntaxError extends Error {
 }
 
 /**
- * Reads variables as dotenv files hold them: `NAME=value` lines with or without `export`. A value
- * ends at the end of its line, or before a `#` with white space in front. In single quotes or
- * backticks it is taken as it is; in double quotes `\n`, `\r`, `\t`, `\"` and `\\` stand for one
- * character. Values in quotes may have several lines. Nothing is expanded. A later line takes
- * precedence over an earlier one.
+ * Parses dotenv files: `NAME=value` lines with or without `export`. A value ends at the end of its
+ * line, or before a `#` that follows white space. In single quotes or backticks a value is literal.
+ * In double quotes, `\n`, `\r`, `\t`, `\"` and `\\` are escapes. Quoted values can have several
+ * lines. Nothing is expanded. A later line takes precedence over an earlier one.
  */
 export function parseVariables(content: string): Map<string, string> {
   const text = content.replace(/^\uFEFF/, "").replaceAll("\r\n", "\n");
@@ -70,7 +69,7 @@ export function parseVariables(content: string): Map<string, string> {
   return variables;
 }
 
-/** Reads a variable of the environment; `undefined` where it is not set, or Deno may not tell. */
+/** Reads a variable of the environment; `undefined` if it is not set, or Deno denies access. */
 export function readVariable(name: string): string | undefined {
   try {
     return process.env[name];
@@ -123,13 +122,13 @@ export function readEnvNames(files: readonly string[]): string[] {
   return files.flatMap((file) => [...readEnvFile(file).variables.keys()]);
 }
 
-/** Variables that files have set, which a later reading may change or remove. */
+/** Variables that were set from files. A later reading can change or remove them. */
 const fromFiles = new Set<string>();
 
 /**
- * Finds the variables that Node has set by itself. It takes `--env-file` as its own wherever it
- * stands, also behind the program's name, and reads the files by its own rules before the
- * program begins.
+ * Finds the variables that Node has set itself. Node reads `--env-file` anywhere on its command
+ * line, even after the program's name, and applies the files by its own rules before the program
+ * begins.
  */
 function findSetByNode(files: readonly EnvFile[]): string[] {
   if (runtime !== "node") return [];
@@ -143,13 +142,13 @@ function findSetByNode(files: readonly EnvFile[]): string[] {
 let isFirst = true;
 
 /**
- * Puts the variables of files into the environment of this process. Those that were set when the
- * process began stay as they are, even if they are empty. Read again, a file changes what it has
- * set before.
+ * Puts the variables of files into the environment of this process. Variables that were set when
+ * the process began are not changed, even if they are empty. Reading a file again changes the
+ * variables that it set before.
  *
- * @param names The files; a later one takes precedence over an earlier one
- * @throws {ConfigError} For a file that can't be read, and for the first mistake in one. Then
- * nothing is changed
+ * @param names The files. A later file takes precedence over an earlier one
+ * @throws {ConfigError} For a file that can't be read, and for the first mistake in a file. Nothing
+ * is changed then
  */
 export function applyEnvFiles(names: readonly string[] = []): void {
   const files = names.map(readEnvFile);

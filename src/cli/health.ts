@@ -1,6 +1,6 @@
 /**
- * `sallyport health`: for health checks of containers and for people. It needs no other program,
- * and no token.
+ * `sallyport health`: for health checks of containers and for people. It needs no other program and
+ * no token.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { type AdminAnswer, askAdmin, toAdminUrl } from "./admin_client.ts";
 import { CommandLineError, print, report } from "./command.ts";
 import type { CommandOptions } from "./options.ts";
 
-/** The longest silence of the gateway. Milliseconds. */
+/** The longest wait for the gateway. Milliseconds. */
 const ASK_MS = 5000;
 
 const HealthSchema = v.object({
@@ -44,10 +44,10 @@ async function look(origin: string, path: string): Promise<[text: string, isWell
 }
 
 /**
- * Asks the gateway of this configuration whether it is ready, or only whether it is alive, and says
- * so; the exit status is 1 when it is not.
+ * Prints whether the gateway of this configuration is ready, or only whether it is alive. The exit
+ * status is 1 if it is not.
  *
- * @throws {CommandLineError} When the configuration has no admin listener that can be asked
+ * @throws {CommandLineError} If the configuration has no admin listener that can be called
  * @throws {ConfigError} For a mistake in the configuration
  */
 export async function healthCommand({ config: file, live }: CommandOptions): Promise<void> {

@@ -14,7 +14,7 @@ import {
 import { GENERAL_OPTIONS, type OptionName, OPTIONS, type OptionSpec } from "./option_table.ts";
 import { WIDTH, wrap } from "./table.ts";
 
-/** The widest first column; the text of a longer entry begins on the next line. Characters. */
+/** The widest first column. The text of a longer entry begins on the next line. Characters. */
 const MAX_COLUMN = 30;
 
 /** Formats entries and their texts in two columns. */
@@ -30,7 +30,7 @@ function toColumns(rows: readonly (readonly [entry: string, text: string])[]): s
   }).join("\n");
 }
 
-/** Formats an option as it is given, such as `--config FILE`. */
+/** Formats an option as it is typed, such as `--config FILE`. */
 function toOption(name: OptionName): string {
   const { short, value }: OptionSpec = OPTIONS[name];
   return [
@@ -107,7 +107,7 @@ function toParts(topic: string): string[] {
 /**
  * Returns the help, in lines of at most 80 characters.
  *
- * @param topic A command, or the first word of several; that of all commands if left out
+ * @param topic A command, or the first word of several. Default: the general help
  */
 export function toHelp(topic = ""): string {
   return `${toParts(topic).join("\n\n")}\n`;

@@ -25,17 +25,17 @@ import { alignColumns, bold, toPlain } from "./table.ts";
 
 const DEFAULT_LISTED = 50;
 const MAX_LISTED = 1_000_000;
-/** The value of an option that takes a setting away. */
+/** The value that removes a setting. */
 const OFF = "off";
 /** The number of characters of a name that the list shows. */
 const MAX_NAME = 40;
 
 /**
- * The longest duration until a key expires, a hundred years: a longer one is a typing error.
+ * The longest time until a key expires, a hundred years. A longer one is a typing error.
  * Milliseconds.
  */
 const MAX_EXPIRY_MS = 36_500 * 86_400_000;
-/** Options that say what a key may do. */
+/** Options that set a key's permissions. */
 const SETTINGS = [
   "name",
   "providers",
@@ -48,7 +48,7 @@ const SETTINGS = [
 ] as const;
 const LIMITS = ["requests", "tokens", "concurrency", "budget", "mode"] as const;
 type SettingName = typeof SETTINGS[number] | typeof LIMITS[number];
-/** Messages for options that take another form than the configuration. */
+/** Messages for options whose form differs from the configuration's. */
 const FORMS: Readonly<Record<string, string>> = {
   expires:
     'expected a duration such as "90d", up to 36500d, or a time such as 2027-01-31T00:00:00Z',
@@ -77,12 +77,12 @@ function toMetadata(pairs: readonly string[]): Record<string, string> {
   }));
 }
 
-/** Reads an option; `null` takes the setting away. */
+/** Reads an option. `null` removes the setting. */
 function readOption(options: CommandOptions, name: SettingName): unknown {
   const given = [options[name] ?? []].flat();
   const [text = ""] = given;
   if (given.length === 1 && text === OFF) return null;
-  // As an unset variable in a script leaves it: a key without any bounds is not what was meant.
+  // An unset variable in a script produces an empty value. It must not create a key without limits.
   if (given.includes("")) {
     throw new CommandLineError(`--${name} is empty: give a value, or leave it out`);
   }
@@ -106,7 +106,7 @@ function readOption(options: CommandOptions, name: SettingName): unknown {
   }
 }
 
-/** Reads the policy of a key from the options; a setting that is `undefined` is taken away. */
+/** Reads the policy of a key from the options. A setting that is `undefined` is removed. */
 function readPolicy(options: CommandOptions): Partial<KeyPolicy> {
   const read = (names: readonly SettingName[]) =>
     names.filter((name) => options[name] !== undefined)
@@ -135,12 +135,12 @@ function toDay(time: unknown): string {
   return typeof time === "string" ? time.slice(0, 16).replace("T", " ") : "";
 }
 
-/** Formats a list of admitted names; without a list, all are admitted. */
+/** Formats a list of allowed names. Without a list, all are allowed. */
 function toNames(names: readonly string[] | undefined): string {
   return names === undefined ? "all" : names.join(",") || "none";
 }
 
-/** Formats a budget: money names its currency, tokens have no unit. */
+/** Formats a budget. Money includes its currency, tokens have no unit. */
 const toBudget = (budget: string): string => budget.includes(" ") ? budget : `${budget} tokens`;
 
 function toLimits(limits: NonNullable<KeyView["limits"]>): string {
@@ -213,8 +213,8 @@ function toLines(view: KeyView): string {
 }
 
 /**
- * Prints a new key, which is shown this once. Only the key goes to standard output, the rest to
- * standard error.
+ * Prints a new key, which is shown only once. Only the key is printed to standard output, the rest
+ * to standard error.
  */
 function printNew({ key, view }: { key: string; view: KeyView }, isJson: boolean): void {
   if (isJson) return printJson({ ...view, key });
@@ -270,12 +270,12 @@ async function printExport(keys: KeyRegistry): Promise<void> {
   }
 }
 
-/** Reads the lines of a file, or of standard input where none is named. */
+/** Reads the lines of a file, or of standard input if no file is named. */
 async function readLines(file: string | undefined): Promise<string[]> {
   const input = file === undefined || file === "-" ? process.stdin : createReadStream(file);
   const lines: string[] = [];
   try {
-    // An error of the stream is none of readline's.
+    // readline does not forward errors of the stream.
     const failed = new Promise<never>((_, reject) => input.once("error", reject));
     const reading = (async () => {
       for await (const line of createInterface({ input, crlfDelay: Infinity })) lines.push(line);
@@ -355,9 +355,9 @@ async function run(
 }
 
 /**
- * Manages gateway keys in the store that the configuration names.
+ * Manages gateway keys in the configured store.
  *
- * @throws {CommandLineError} For a mistake in the command, and when the change is refused
+ * @throws {CommandLineError} For a mistake in the command, or if the change is refused
  */
 export async function keysCommand(options: CommandOptions): Promise<void> {
   const { command, operand } = options;
@@ -366,7 +366,8 @@ export async function keysCommand(options: CommandOptions): Promise<void> {
     throw new CommandLineError(`${command} takes the id of a key`);
   }
   const { config, directory } = loadConfig(options.config);
-  // Who counts plays no part here; and what goes wrong is thrown, so that it is said once.
+  // The name of the counting gateway is not needed. Errors are thrown and printed once, so `report`
+  // does nothing.
   const redis = keysInRedis(config.keys) !== undefined ? config.redis : undefined;
   const assembly = await assemble({ ...config, redis }, {
     directory,

@@ -12,12 +12,11 @@ import type { CommandName } from "./command_table.ts";
 import { type Bare, type CommandOptions, readCommandLine } from "./options.ts";
 
 /**
- * The module of a command; one has all verbs of `keys`, one those of `tokens`, and one those of
- * `usage`.
+ * The module of a command. `keys`, `tokens` and `usage` each have one module for all their verbs.
  */
 type Program = Exclude<CommandName, `${string} ${string}` | "help"> | "keys" | "tokens";
 
-/** Functions that run the commands. Each module is loaded when it is needed. */
+/** Functions that run the commands. Each module is loaded when needed. */
 const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<void>>> = {
   init: async (options) => (await import("./init/init.ts")).initCommand(options),
   serve: async (options) => (await import("./serve.ts")).serveCommand(options),
@@ -47,16 +46,16 @@ async function run(options: CommandOptions | Bare): Promise<void> {
     if (!options.help) process.exitCode = 2;
     return print(toHelp(options.topic));
   }
-  // serve does it by itself, also when it reads its configuration again.
+  // `serve` does so itself, also when it reads its configuration again.
   if (options.command !== "serve") applyEnvFiles(options["env-file"]);
   const [program] = options.command.split(" ") as [Program];
   await PROGRAMS[program](options);
 }
 
 /**
- * Ends the output and waits until all of it has left: the process's end would cut what a pipe has
- * not taken yet. A worker shares its output with the others: where it is a socket, as under
- * systemd, its end would be the end of theirs.
+ * Ends the output and waits until all of it is written: exiting would lose data that a pipe has not
+ * accepted yet. A worker shares its output with other workers: if it is a socket, as under systemd,
+ * ending it would end theirs too.
  */
 function flush(stream: NodeJS.WriteStream): Promise<void> {
   const isShared = process.send !== undefined;
@@ -68,13 +67,13 @@ function flush(stream: NodeJS.WriteStream): Promise<void> {
 }
 
 /**
- * Runs the command line and ends the process: with 2 after a mistake of the user's, else with the
+ * Runs the command line and ends the process with status 2 after a user's mistake, else with the
  * command's status.
  *
- * @param args Without the program's own name; those of the process if left out
+ * @param args Without the program's own name. Default: the arguments of the process
  */
 export async function main(args: string[] = process.argv.slice(2)): Promise<void> {
-  // A reader that has closed its end (`| head`), or a full disk, is no reason to fail.
+  // A reader that has closed its end (`| head`), or a full disk, is not a failure.
   const outputs = new Set([process.stdout, process.stderr]);
   for (const stream of outputs) stream.on("error", () => void outputs.delete(stream));
   let command: string | undefined;

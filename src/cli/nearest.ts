@@ -4,11 +4,11 @@
  * @module
  */
 
-/** The largest part of a word that may be mistyped. */
+/** The largest share of a word that can be mistyped. */
 const MISTYPED_PART = 0.4;
 
 /**
- * Counts the letters to insert, remove, replace or swap with their neighbour that make one word of
+ * Counts the letters to insert, remove, replace or swap with their neighbour to turn one word into
  * another (optimal string alignment).
  */
 function distance(from: string, to: string): number {
@@ -35,7 +35,8 @@ function distance(from: string, to: string): number {
 }
 
 /**
- * Finds the word that was probably meant; `undefined` where none is near, or it was typed as it is.
+ * Finds the word that was probably meant; `undefined` if none is near, or the word was typed
+ * correctly.
  */
 export function findNearest(typed: string, words: readonly string[]): string | undefined {
   const limit = Math.max(1, Math.floor(typed.length * MISTYPED_PART));

@@ -1,6 +1,6 @@
 /**
- * Every option of the command line, in a table that the parser, the help, shell completion and the
- * documentation read.
+ * The table of all command-line options. The parser, the help, shell completion and the
+ * documentation read it.
  *
  * @module
  */
@@ -9,20 +9,20 @@
 export interface OptionSpec {
   readonly type: "string" | "boolean";
   readonly short?: string;
-  /** True if it can be given several times. */
+  /** True if it can be used several times. */
   readonly multiple?: boolean;
   /**
-   * The value of a string, as the help shows it. Lower-case words between bars are all that it
-   * takes, which shells complete; a word in upper case stands for something else.
+   * The option's value, as the help shows it. Lower-case words between bars are the only accepted
+   * values, which shells complete. A word in upper case is a placeholder.
    */
   readonly value?: string;
-  /** The environment variable that sets the same. */
+  /** The equivalent environment variable. */
   readonly variable?: string;
-  /** Text for the help; the row of a command can have another one (`texts`). */
+  /** Text for the help. The row of a command can override it (`texts`). */
   readonly text: string;
 }
 
-/** Every option. Which commands take it is said in their rows (`command_table.ts`). */
+/** All options. The rows of the commands (`command_table.ts`) list the options of each. */
 export const OPTIONS = {
   "config": {
     type: "string",
@@ -192,14 +192,14 @@ export const OPTIONS = {
 /** Name of an option. */
 export type OptionName = keyof typeof OPTIONS;
 
-/** Options that can be given without a command and with any. */
+/** Options that can be used with any command and without one. */
 export const GENERAL_OPTIONS: readonly OptionName[] = ["help", "version"];
 
 type ValueOf<Spec> = Spec extends { type: "boolean" } ? boolean
   : Spec extends { multiple: true } ? readonly string[]
   : string;
 
-/** The options of a command as they were given. */
+/** The values of a command's options. */
 export type OptionValues = {
   readonly [Name in OptionName]?: ValueOf<typeof OPTIONS[Name]> | undefined;
 };

@@ -1,5 +1,5 @@
 /**
- * Reading of the command line, by the tables of commands and options.
+ * Reading of the command line, with the tables of commands and options.
  *
  * @module
  */
@@ -24,9 +24,7 @@ import {
 /** Options without a command to run. */
 export interface Bare extends OptionValues {
   readonly command?: undefined;
-  /**
-   * The command, or the first word of several, whose help is asked for; empty for the general help.
-   */
+  /** The command, or the first word of several, to show the help of. Empty for the general help. */
   readonly topic?: string;
 }
 
@@ -34,11 +32,11 @@ export interface Bare extends OptionValues {
 export interface CommandOptions extends OptionValues {
   readonly command: CommandName;
   readonly operand?: string | undefined;
-  /** All operands, where the command takes several. */
+  /** All operands, if the command accepts several. */
   readonly operands?: readonly string[];
 }
 
-/** Returns the end of an error message: the word that was probably meant, if there is one. */
+/** Returns the end of an error message: a suggestion for a mistyped word, if there is one. */
 function suggest(typed: string, words: readonly string[], before = ""): string {
   const nearest = findNearest(typed, words);
   return nearest === undefined ? "" : `. Did you mean ${before}${nearest}?`;
@@ -49,7 +47,7 @@ function verbsOf(word: string): string[] {
   return commandsUnder(word).map((name) => name.slice(word.length + 1));
 }
 
-/** Finds the command that the first words name; the words after it are its operands. */
+/** Finds the command that the first words name. The words after it are its operands. */
 function findCommand(
   [first = "", ...rest]: readonly string[],
 ): { command: CommandName; operands: readonly string[] } {
@@ -70,21 +68,21 @@ function findCommand(
   );
 }
 
-/** Finds the command whose help is asked for; the words after it play no part. */
+/** Finds the command to show the help of. The words after it are ignored. */
 function findTopic(words: readonly string[]): string {
   const [first] = words;
   if (first === undefined) return "";
   return words.length === 1 && commandsUnder(first).length > 0 ? first : findCommand(words).command;
 }
 
-/** Returns the options that a command takes; all options where no command is known. */
+/** Returns the options of a command; all options if the command is unknown. */
 function listOptions(command: CommandName | undefined): string[] {
   return command === undefined
     ? Object.keys(OPTIONS)
     : [...specOf(command).options, ...GENERAL_OPTIONS];
 }
 
-/** Finds the first option that is in no table, such as `--confg`. */
+/** Finds the first unknown option, such as `--confg`. */
 function findUnknownOption(args: readonly string[]): string | undefined {
   const end = args.indexOf("--");
   const shorts = Object.values(OPTIONS).flatMap((spec: OptionSpec) =>
@@ -116,12 +114,12 @@ function parse(args: readonly string[]): { values: OptionValues; positionals: re
 }
 
 /**
- * Reads the command line. Only options come back where one of them, such as `--help`, or nothing is
- * asked for.
+ * Reads the command line. Returns only options if one of them, such as `--help`, replaces the
+ * command, or there are no arguments.
  *
  * @param args The arguments, without the program's own name
- * @throws {CommandLineError} For an unknown command or option, and for an option that the
- * command does not take
+ * @throws {CommandLineError} For an unknown command or option, and for an option that the command
+ * does not have
  */
 export function readCommandLine(args: readonly string[]): CommandOptions | Bare {
   const { values, positionals } = parse(args);

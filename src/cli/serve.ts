@@ -31,15 +31,12 @@ import { applyEnvFiles } from "./env_file.ts";
 import type { CommandOptions } from "./options.ts";
 
 const MAX_WORKERS = 256;
-/**
- * The longest time for which the end of the process waits for the reader of the last lines.
- * Milliseconds.
- */
+/** The longest wait at the end of the process for the reader of the last lines. Milliseconds. */
 const LAST_LINES_MS = 500;
 
 /**
- * Makes the function that, at a terminal, creates a key for as long as the process lives, and
- * prints it once.
+ * Creates a function that, at a terminal, creates a key for the lifetime of the process and prints
+ * it once.
  */
 function createKeyMaker(): () => KeyConfig | undefined {
   let made: KeyConfig | undefined;
@@ -57,7 +54,7 @@ function readServer(name: string | undefined): ServerName | undefined {
   throw new CommandLineError("--server takes native or node");
 }
 
-/** Formats of the log that the command line can ask for. */
+/** Formats of the log on the command line. */
 const LOGS = ["json", "debug", "pretty", "off"] as const;
 
 function readLog(name: string | undefined): Config["log"] | undefined {
@@ -66,7 +63,7 @@ function readLog(name: string | undefined): Config["log"] | undefined {
   throw new CommandLineError("--log takes json, debug, pretty or off");
 }
 
-/** Reads the number of workers; `auto` is one a core. */
+/** Reads the number of workers. `auto` is one per core. */
 function readWorkers(text = "1"): number {
   const count = text === "auto" ? availableParallelism() : Number(text);
   const isInRange = count >= 1 && count <= MAX_WORKERS;
@@ -74,24 +71,22 @@ function readWorkers(text = "1"): number {
   throw new CommandLineError(`--workers takes auto or a whole number from 1 to ${MAX_WORKERS}`);
 }
 
-/** Parts of `serve` that stay when the configuration changes. */
+/** Parts of `serve` that do not change with the configuration. */
 interface Context {
   readonly serving: Serving;
   readonly engines: Engines;
   /** The runtime's listener. */
   readonly serve: Serve;
-  /** Reads the configuration. @param inForce The file in force; `undefined` at the start */
+  /** Reads the configuration. @param inForce The active file; `undefined` at the start */
   readonly read: (inForce?: string) => Source;
-  /** The number of worker processes; 1 for none. */
+  /** Number of worker processes; 1 for none. */
   readonly count: number;
   readonly logs: AccessLogs;
-  /** Format of the log that the command line asks for; `undefined` if it does not. */
+  /** Format of the log from the command line; `undefined` if not set. */
   readonly log: Config["log"] | undefined;
 }
 
-/**
- * Serves callers until a signal ends the process, and reads the configuration again at each SIGHUP.
- */
+/** Serves callers until a signal ends the process. Reads the configuration again at each SIGHUP. */
 async function serveUntilSignal(context: Context): Promise<void> {
   const { serving, engines, serve, read, count, logs, log } = context;
   const onHangup = catchHangups();
@@ -124,7 +119,7 @@ async function serveUntilSignal(context: Context): Promise<void> {
     report,
   };
   const admin = new AdminListener(parts);
-  const signal = waitForSignal(); // a worker, or a listener, serves before all of it has started
+  const signal = waitForSignal(); // early: a worker or listener can serve before all have started
   let isEnding = false;
   const start = async () => {
     await reloader.start(read());
@@ -148,7 +143,7 @@ async function serveUntilSignal(context: Context): Promise<void> {
 }
 
 /**
- * Starts the gateway and stays until a signal ends it.
+ * Starts the gateway and runs until a signal ends it.
  *
  * @throws {ConfigError} For a mistake in the configuration
  */

@@ -6,11 +6,11 @@
 import process from "node:process";
 import { styleText } from "node:util";
 
-/** Characters that take two columns: those of East Asia, and pictures. */
+/** Characters that are two columns wide: those of East Asia, and pictures. */
 const WIDE =
   /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\p{Emoji_Presentation}\uff01-\uff60]/gu;
 
-/** The longest line, as wide as a terminal is at least. Characters. */
+/** The longest line: the minimum width of a terminal. Characters. */
 export const WIDTH = 80;
 
 /** Splits a text into lines of at most `width` characters, if no word is longer. */
@@ -25,7 +25,7 @@ export function wrap(text: string, width: number): string[] {
   return lines;
 }
 
-/** Returns a text in bold, where a person reads it. */
+/** Returns a text in bold if standard output is a terminal. */
 export const bold = (text: string): string => process.stdout.isTTY ? styleText("bold", text) : text;
 
 /** Name of a style. */
@@ -35,29 +35,30 @@ function isPlainWanted(): boolean {
   try {
     return (process.env.NO_COLOR ?? "") !== "";
   } catch {
-    return false; // Deno: not allowed to know
+    return false; // Deno can deny access to this
   }
 }
 
 /**
- * Returns a text in a style, where standard output is a terminal and NO_COLOR is not set
+ * Returns a text in a style if standard output is a terminal and NO_COLOR is not set
  * (https://no-color.org).
  */
 export function styled(style: Style, text: string): string {
-  // Its own look at the stream would take colours away in continuous integration, terminal or not.
+  // `styleText`'s own check of the stream would remove colours in continuous integration, even at a
+  // terminal.
   return process.stdout.isTTY && !isPlainWanted()
     ? styleText(style, text, { validateStream: false })
     : text;
 }
 
 /**
- * Replaces the control characters of a text: the name of a key or a model must not move the cursor.
+ * Replaces the control characters of a text. The name of a key or a model must not move the cursor.
  */
 export function toPlain(text: string): string {
   return text.replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\ufffd");
 }
 
-/** Returns the number of terminal columns that a text takes. */
+/** Returns the width of a text in terminal columns. */
 function widthOf(text: string): number {
   const plain = text.replace(/\p{Mn}/gu, "");
   return Array.from(plain).length + (plain.match(WIDE)?.length ?? 0);
@@ -67,7 +68,7 @@ function widthOf(text: string): number {
  * Formats rows as columns, each as wide as its widest cell.
  *
  * @param head The titles, in the order of the cells
- * @param isNumber Returns whether a column is aligned to the right
+ * @param isNumber True if a column is aligned to the right
  */
 export function alignColumns(
   head: readonly string[],

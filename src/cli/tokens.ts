@@ -31,14 +31,14 @@ async function revoke(tokens: TokenAdministration, options: CommandOptions): Pro
 }
 
 /**
- * Revokes identity tokens, or lists the revocations, where the configuration keeps them.
+ * Revokes identity tokens, or lists the revocations, in the configured store.
  *
- * @throws {CommandLineError} For a mistake in the command, and when the change is refused
+ * @throws {CommandLineError} For a mistake in the command, or if the change is refused
  */
 export async function tokensCommand(options: CommandOptions): Promise<void> {
   const { config, directory } = loadConfig(options.config);
-  // The public keys of issuers play no part here; and what goes wrong is thrown, so that it is said
-  // once.
+  // The issuers' public keys are not needed. Errors are thrown and printed once, so `report` does
+  // nothing.
   const assembly = await assemble(config, { directory, report: () => {}, isServing: false });
   try {
     const { identity } = assembly;

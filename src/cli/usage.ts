@@ -1,8 +1,8 @@
 /**
  * `sallyport usage`.
  *
- * If usage is kept in Redis, it is read there: Redis has the counts of all gateways. Otherwise the
- * running gateway is asked at its admin listener; if none runs, the file that it has left is read.
+ * If usage is stored in Redis, it is read there: Redis has the counts of all gateways. Otherwise
+ * the running gateway's admin listener is called. If none runs, the usage file is read.
  *
  * @module
  */
@@ -22,9 +22,9 @@ import type { CommandOptions } from "./options.ts";
 import { alignColumns, bold } from "./table.ts";
 import { readQuery, toCommandLineError, toTexts, withUsage } from "./usage_source.ts";
 
-/** The number of decimals of a cost in the table; JSON and CSV state it exactly. */
+/** Number of decimals of a cost in the table. JSON and CSV have the exact cost. */
 const SHOWN_DECIMALS = 4;
-/** The number of characters of a name that the table shows. */
+/** Number of characters of a name in the table. */
 const MAX_NAME = 40;
 
 const ASKED = [...USAGE_FILTERS, "limit"] as const;
@@ -56,7 +56,7 @@ async function findReport(options: CommandOptions): Promise<UsageReport> {
 /** Formats a whole number with its digits in groups of three. */
 const toCount = (count: number): string => String(count).replace(/\B(?=(?:[0-9]{3})+$)/g, ",");
 
-/** Formats a cost for people, rounded half up; a cost above zero is never shown as zero. */
+/** Formats a cost for people, rounded half up. A cost above zero is never shown as zero. */
 function toMoney(cost: string | null): string {
   if (cost === null) return "-";
   const [whole = "0", decimals = ""] = cost.split(".");
@@ -69,7 +69,7 @@ function toMoney(cost: string | null): string {
   return `${toCount(Number(digits.slice(0, -SHOWN_DECIMALS)))}.${digits.slice(-SHOWN_DECIMALS)}`;
 }
 
-/** Notes that explain counts whose name alone is not clear. */
+/** Notes for counts whose names need an explanation. */
 const NOTES: readonly [keyof UsageSums, string][] = [
   ["partial", "partial: broke off; what the provider had stated until then is counted"],
   [
@@ -86,7 +86,7 @@ const NOTES: readonly [keyof UsageSums, string][] = [
   ],
 ];
 
-/** Sums that hold estimated tokens too. */
+/** Sums that can include estimated tokens. */
 const ESTIMATED: ReadonlySet<keyof UsageSums> = new Set([
   "input",
   "output",
@@ -96,12 +96,12 @@ const ESTIMATED: ReadonlySet<keyof UsageSums> = new Set([
   "cost",
 ]);
 
-/** Counts that have no column of their own: a note tells their sum. */
+/** Counts without their own column. A note has their sum. */
 const UNSHOWN: ReadonlySet<string> = new Set(["estimatedInput", "estimatedOutput"]);
 
 /**
- * States how much of the sums is estimated. Counts of earlier versions know the number of calls
- * alone.
+ * Describes the estimated part of the sums. Counts of earlier versions have only the number of
+ * calls.
  */
 function toEstimatedNote(sums: UsageSums): string {
   const { tokens, cost, estimatedCost } = sums;
@@ -155,8 +155,8 @@ function toTable(report: UsageReport): string {
 }
 
 /**
- * Formats the report as CSV: all rows, and always the same columns for the same query; times in
- * UTC, costs exact.
+ * Formats the report as CSV: all rows, always the same columns for the same query, times in UTC,
+ * exact costs.
  */
 function toCsv({ by, currency, rows }: UsageReport): string {
   const texts = USAGE_PARTS.filter((part) => by.includes(part)).flatMap((part) =>
@@ -178,9 +178,9 @@ function toCsv({ by, currency, rows }: UsageReport): string {
 }
 
 /**
- * Shows what was used.
+ * Shows usage.
  *
- * @throws {CommandLineError} For a mistake in the command, and when usage can't be read
+ * @throws {CommandLineError} For a mistake in the command, or if usage can't be read
  */
 export async function usageCommand(options: CommandOptions): Promise<void> {
   if (options.json && options.csv) throw new CommandLineError("usage takes either --json or --csv");

@@ -14,7 +14,7 @@ import { readQuery, toCommandLineError, toTexts, withUsage } from "./usage_sourc
 /**
  * Prints the rows of usage.
  *
- * @throws {CommandLineError} For a mistake in the command, and when usage can't be read
+ * @throws {CommandLineError} For a mistake in the command, or if usage can't be read
  */
 export async function exportUsageCommand(options: CommandOptions): Promise<void> {
   const texts = { ...toTexts(options, USAGE_FILTERS), format: options.csv ? "csv" : "jsonl" };

@@ -1,6 +1,6 @@
 /**
- * The place where the command line finds usage: Redis, which has the counts of all gateways; else
- * the running gateway, which is asked at its admin listener; else the file that a gateway has left.
+ * Source of usage for the command line: Redis, which has the counts of all gateways; else the
+ * running gateway's admin listener; else the usage file of a gateway that has ended.
  *
  * @module
  */
@@ -23,10 +23,10 @@ import { toPlain } from "./table.ts";
 const ASK_MS = 30_000;
 
 /**
- * Returns the options of a query that were given, as texts.
+ * Returns the set options of a query, as texts.
  *
- * @param names The names of those that the query has
- * @throws {CommandLineError} For one without a value
+ * @param names The names of the query's options
+ * @throws {CommandLineError} For an option without a value
  */
 export function toTexts(
   options: CommandOptions,
@@ -54,7 +54,7 @@ export function readQuery<Query>(
   throw new CommandLineError(`--${path}: ${message}`);
 }
 
-/** Turns an error of usage into one for the terminal; any other stays as it is. */
+/** Converts an error of usage to one for the terminal. Other errors are returned unchanged. */
 export function toCommandLineError(error: unknown): unknown {
   if (error instanceof UsageUnavailable) return new CommandLineError(error.message);
   if (error instanceof UsageRefusal) {
@@ -67,9 +67,9 @@ export function toCommandLineError(error: unknown): unknown {
 export interface UsageAnswering<Answer> {
   /** Path and query of the admin API. */
   readonly path: string;
-  /** Reads the answer of a gateway that runs at `origin`. */
+  /** Reads the answer of a running gateway at `origin`. */
   ofGateway(parts: AsyncIterable<string>, origin: string): Promise<Answer>;
-  /** Makes the answer from the store of usage. */
+  /** Computes the answer from the store of usage. */
   ofStore(reports: UsageReports): Promise<Answer>;
 }
 
@@ -128,9 +128,9 @@ async function ofGateway<Answer>(
 }
 
 /**
- * Answers a query where usage is known.
+ * Answers a query from the first source that has usage.
  *
- * @throws {CommandLineError} When usage is known nowhere, or the gateway refuses
+ * @throws {CommandLineError} If no source has usage, or the gateway refuses
  */
 export async function withUsage<Answer>(
   loaded: LoadedConfig,

@@ -12,8 +12,8 @@ import { ownProgram } from "../serve/bun.ts";
 import { VERSION } from "./command.ts";
 
 /**
- * Returns the SHA-256 of the running bundle or executable; `null` for sources, and where it can't
- * be read.
+ * Returns the SHA-256 of the running bundle or executable; `null` for sources, or if it can't be
+ * read.
  */
 function digestOfProgram(): string | null {
   if (import.meta.url.endsWith(".ts")) return null;
@@ -23,13 +23,13 @@ function digestOfProgram(): string | null {
       : fileURLToPath(import.meta.url);
     return `sha256:${createHash("sha256").update(readFileSync(file)).digest("hex")}`;
   } catch {
-    return null; // Deno was not allowed to read it
+    return null; // Deno denied access
   }
 }
 
 /**
- * Describes the program, for `--version --json`: the digest is that of the running file, as the
- * build printed it.
+ * Describes the program, for `--version --json`. The digest of the running file is the one that the
+ * build printed.
  */
 export function describeVersion(): { version: string; runtime: string; digest: string | null } {
   return {

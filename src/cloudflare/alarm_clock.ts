@@ -1,14 +1,15 @@
 /**
- * The clock of a Durable Object. Its longer timers are alarms, which go off also after the object
- * left the memory: an object that is created again sets the same timers, from what it has stored.
+ * The clock of a Durable Object. Its longer timers are alarms, which fire even after the object was
+ * removed from memory. When the object is created again, it sets the same timers from its stored
+ * data.
  *
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
 
 /**
- * The longest time for which a timer of the runtime is used: an object with one can't leave the
- * memory. Milliseconds.
+ * The longest timer of the runtime that is used. The object stays in memory while it has such a
+ * timer. Milliseconds.
  */
 const SHORT_MS = 3000;
 
@@ -19,9 +20,7 @@ export class AlarmClock implements Clock {
   readonly #waiting = new Set<{ readonly at: number; readonly fire: () => void }>();
   #alarmAt = Infinity;
 
-  /**
-   * @param setAlarm Sets the alarm, of which there is one. Milliseconds since 1970
-   */
+  /** @param setAlarm Sets the object's only alarm. Milliseconds since 1970 */
   constructor(base: Clock, setAlarm: (at: number) => void) {
     this.#base = base;
     this.#setAlarm = setAlarm;
@@ -31,7 +30,7 @@ export class AlarmClock implements Clock {
     return this.#base.now();
   }
 
-  /** The wall clock: it goes on where another process takes over. */
+  /** The wall clock, which continues in another process. */
   monotonic(): number {
     return this.#base.now();
   }
@@ -45,10 +44,10 @@ export class AlarmClock implements Clock {
   }
 
   /**
-   * Fires the timers that are due: at the alarm, and before each message, since an alarm may be
-   * late.
+   * Fires the timers that are due. Called at the alarm, and before each message, because an alarm
+   * can be late.
    *
-   * @param isAlarm True at the alarm, which then is set no more, however early it came
+   * @param isAlarm True at the alarm, which is then no longer set, even if it was early
    */
   ring(isAlarm = false): void {
     const now = this.now();
@@ -59,7 +58,7 @@ export class AlarmClock implements Clock {
     if (this.#waiting.size > 0) this.#ask(Math.min(...Array.from(this.#waiting, ({ at }) => at)));
   }
 
-  /** Takes note that the alarm is not set any more: it went with all that was stored. */
+  /** Records that the alarm is no longer set. It was deleted together with all stored data. */
   alarmDeleted(): void {
     this.#alarmAt = Infinity;
   }

@@ -1,5 +1,5 @@
 /**
- * The bindings of a Worker, the configuration in them, and the parts of a gateway that are made of
+ * The bindings of a Worker, its configuration, and the parts of a gateway that are created from
  * them.
  *
  * @module
@@ -20,13 +20,13 @@ import type { GatewayKey } from "../keys/key_store.ts";
 import { createDurableExchanges } from "../steps/durable/setup.ts";
 import { KvKeyStore, type KvNamespace } from "./keys_kv.ts";
 
-/** The part of a namespace of Durable Objects that is used. */
+/** The used part of a namespace of Durable Objects. */
 export interface ObjectNamespace {
-  /** Returns the object of this name, for the request that is being handled. */
+  /** Returns the object of this name, for the current request. */
   getByName(name: string): unknown;
 }
 
-/** The part of a Durable Object's storage that is used. It has to be SQLite. */
+/** The used part of a Durable Object's storage. It must be SQLite. */
 export interface ObjectStorage {
   readonly kv: {
     get<T>(name: string): T | undefined;
@@ -37,23 +37,23 @@ export interface ObjectStorage {
   };
   /** Sets the alarm. @param at Milliseconds since 1970 */
   setAlarm(at: number): Promise<void>;
-  /** Deletes all values, the alarm, and what the storage itself takes. */
+  /** Deletes all values, the alarm, and the storage itself. */
   deleteAll(): Promise<void>;
 }
 
-/** The part of a Durable Object's state that is used. */
+/** The used part of a Durable Object's state. */
 export interface ObjectState {
   readonly storage: ObjectStorage;
 }
 
-/** The environment of a Worker: bindings, variables and secrets. Others than these are ignored. */
+/** The environment of a Worker: bindings, variables and secrets. Other ones are ignored. */
 export interface Bindings {
-  /** Namespace of the gateway keys; if left out, the keys of the configuration are used. */
+  /** Namespace of the gateway keys. Default: the keys of the configuration. */
   readonly KEYS?: KvNamespace;
   /** Namespace of the Durable Object `SallyportLimits`, which counts limits. */
   readonly LIMITS?: ObjectNamespace;
   /**
-   * Namespace of the Durable Object `SallyportRecordings`, which keeps recordings of durable
+   * Namespace of the Durable Object `SallyportRecordings`, which stores recordings of durable
    * exchanges.
    */
   readonly RECORDINGS?: ObjectNamespace;
@@ -67,11 +67,11 @@ export interface Bindings {
 
 /**
  * Default sizes of one body, of all bodies together, and of the recordings of one Durable Object. A
- * Worker has 128 MB of memory (Cloudflare, "Limits"), and a body is held as bytes, as text and
- * parsed. Several objects may share an isolate.
+ * Worker has 128 MB of memory (Cloudflare, "Limits"), and a body is in memory as bytes, as text and
+ * parsed. Several objects can share an isolate.
  */
 const DEFAULT_LIMITS = { body: "8MB", bodies: "32MB", recordings: "16MB" };
-/** Settings that a Worker does not have, and what to do instead. */
+/** Settings that a Worker does not have, with alternatives. */
 const ABSENT: Readonly<Record<string, string>> = {
   listen: "a Worker has routes: set them in the configuration of wrangler",
   admin: "a Worker has no second listener: leave it out",
@@ -86,7 +86,7 @@ function readInput(given: unknown): Json {
   throw new SyntaxError();
 }
 
-/** Overrides the settings by the variables. Returns the variable for each path that was set. */
+/** Overrides the settings with the variables. Returns the variable of each overridden path. */
 function layVariables(input: Json, env: Bindings, issues: ConfigIssue[]): Map<string, string> {
   const sources = new Map<string, string>();
   for (const [name, value] of Object.entries(env)) {
@@ -100,7 +100,7 @@ function layVariables(input: Json, env: Bindings, issues: ConfigIssue[]): Map<st
   return sources;
 }
 
-/** Finds mistakes that are possible in a Worker only. */
+/** Finds mistakes that are possible only in a Worker. */
 function findForeign(input: Json, { KEYS }: Bindings): ConfigIssue[] {
   const issues: ConfigIssue[] = Object.entries(ABSENT).filter(([name]) => input[name] !== undefined)
     .map(([path, message]) => ({ path, message }));
@@ -118,7 +118,7 @@ function findForeign(input: Json, { KEYS }: Bindings): ConfigIssue[] {
   return issues;
 }
 
-/** Returns whether limits have to be counted across isolates. Keys in KV always may have limits. */
+/** True if limits must be counted across isolates. Keys in KV can always have limits. */
 function needsCounting(config: Config, { KEYS }: Bindings): boolean {
   if (KEYS !== undefined) return true;
   const { keys, teams, providers, identity = [] } = config;
@@ -132,8 +132,8 @@ function needsCounting(config: Config, { KEYS }: Bindings): boolean {
 }
 
 /**
- * Finds settings of durable exchanges, which need a place for their recordings: an isolate may end
- * at any time.
+ * Finds settings of durable exchanges. They need a store for their recordings, because an isolate
+ * can end at any time.
  */
 function findDurable({ providers, keys }: Config): ConfigIssue[] {
   const owners = [
@@ -149,7 +149,7 @@ function findDurable({ providers, keys }: Config): ConfigIssue[] {
 /**
  * Reads the configuration of a Worker.
  *
- * @throws {ConfigError} With every mistake at once
+ * @throws {ConfigError} With all mistakes
  */
 export function readConfig(env: Bindings): Config {
   let input: Json;
@@ -188,17 +188,17 @@ export function readConfig(env: Bindings): Config {
   }));
 }
 
-/** Parts of the runtime that the parts of a Worker's gateway use. */
+/** Parts of the runtime that a Worker's gateway uses. */
 export interface WorkerRuntime {
   readonly clock: Clock;
-  /** Takes work that has to be finished even when its exchange is over. */
+  /** Receives work that must finish even if its exchange has ended. */
   readonly keepAlive: (work: Promise<unknown>) => void;
   /** Reports a mistake to operators. */
   readonly report: (text: string) => void;
 }
 
 /**
- * Longest wait for a Durable Object: an object that was never called may start on another
+ * Longest wait for a Durable Object. An object that was never called can start on another
  * continent. Milliseconds.
  */
 const OBJECT_MS = 2000;
@@ -218,9 +218,9 @@ async function inTime<Answer>(answer: Promise<Answer>, ms: number, clock: Clock)
 /**
  * Creates the function that sends messages to Durable Objects.
  *
- * @param objectOf Returns the object that counts a subject, and all that are counted together with
- * it
- * @returns Sends a message; rejects if the answer takes longer than {@link OBJECT_MS}
+ * @param objectOf Returns the object that counts a subject, together with all subjects that are
+ * counted with it
+ * @returns Sends a message. Rejects if the answer takes longer than {@link OBJECT_MS}
  */
 export function createSend(
   objectOf: (subject: string) => { handle: SendToLimiter },
@@ -237,27 +237,27 @@ export function createSend(
 }
 
 /**
- * The longest time for which a writer gathers bytes for an entry: each is a call to an object, and
- * is billed. Milliseconds.
+ * The longest time for which a writer collects bytes for an entry. Each entry is a billed call to
+ * an object. Milliseconds.
  */
 const GATHER_MS = 100;
 
-/** The longest time for which the recordings may delay the answer to a message. Milliseconds. */
+/** The longest time that the recordings can delay the answer to a message. Milliseconds. */
 function waitOf(message: RecordingMessage): number {
   if ("waitMs" in message) return message.waitMs;
   return message.type === "attend" ? RECORDING_LEASE_MS : 0;
 }
 
 /**
- * Creates the durable exchanges of a Worker. No request touches what another one has opened: each
- * reads the recording, also where the same isolate writes it.
+ * Creates the durable exchanges of a Worker. A request must not use objects of another request, so
+ * each reads the recording, even if the same isolate writes it.
  */
 function createDurable(
   namespace: ObjectNamespace,
   { clock, keepAlive }: WorkerRuntime,
 ): DurableExchanges {
   const send: SendToRecordings = async (message) => {
-    if (message.type === "list") return {}; // there is no way to ask all objects
+    if (message.type === "list") return {}; // it is not possible to ask all objects
     const id = message.type === "claim" ? message.claim.id : message.id;
     const object = namespace.getByName(tagOf(id)) as { handle: SendToRecordings };
     return await inTime(object.handle(message), OBJECT_MS + waitOf(message), clock);
@@ -267,7 +267,7 @@ function createDurable(
 }
 
 /**
- * Returns a function that reports, once, a key whose calls are to be recorded where no place for
+ * Returns a function that reports, once, a key whose calls should be recorded although no store for
  * recordings is bound.
  */
 function createKeyCheck({ report }: WorkerRuntime): (key: GatewayKey) => void {
@@ -289,9 +289,9 @@ export function createParts(
   runtime: WorkerRuntime,
 ): Partial<GatewayParts> {
   const { KEYS, LIMITS, RECORDINGS } = env;
-  // A provider's limits are for all keys together: then one object counts all. Else one counts a
-  // team with its keys, or a key without a team. So a decision is one call, no counts are
-  // divided, and a refusal has nothing to give back.
+  // A provider's limits apply to all keys together, so one object then counts everything. Otherwise
+  // an object counts a team with its keys, or a key without a team. A decision is therefore one
+  // call, counts are not divided, and a refusal never has to undo other counts.
   const isOne = Object.values(config.providers).some(({ limits }) => limits !== undefined);
   const toSend = (namespace: ObjectNamespace) =>
     createSend(
@@ -302,7 +302,7 @@ export function createParts(
     ...(KEYS !== undefined && {
       keys: new KvKeyStore(KEYS, RECORDINGS === undefined ? createKeyCheck(runtime) : undefined),
     }),
-    // Not in memory: no request may use what another one has opened.
+    // Not in memory: a request must not use objects of another request.
     durable: RECORDINGS === undefined || !mayRecord({ ...config, keys: KEYS ?? config.keys })
       ? null
       : createDurable(RECORDINGS, runtime),

@@ -1,4 +1,4 @@
-/** The part of Cloudflare's own module that is used; its complete types are a package of 400 kB. */
+/** The used part of Cloudflare's own module. Its complete types are a package of 400 kB. */
 declare module "cloudflare:workers" {
   /** Keeps the current request running after its answer, until `work` is done. */
   export function waitUntil(work: Promise<unknown>): void;

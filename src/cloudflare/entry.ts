@@ -1,9 +1,9 @@
 /**
- * The gateway as a Cloudflare Worker. `ops/workers/main.js` is all of it.
+ * The gateway as a Cloudflare Worker. `ops/workers/main.js` only exports it.
  *
  * On that platform, objects of one request, such as timers and streams, must not be used by another
- * request. Each deadline therefore has its own timer, and an isolate keeps only plain data
- * between requests.
+ * request. Each deadline therefore has its own timer, and an isolate keeps only plain data between
+ * requests.
  *
  * @module
  */
@@ -35,16 +35,16 @@ export const SallyportLimits: new (ctx: ObjectState, env: unknown) => {
   handle(message: LimiterMessage): LimiterAnswer;
 } = LimitsObject;
 
-/** The class of the Durable Object that keeps recordings of durable exchanges. */
+/** The class of the Durable Object that stores recordings of durable exchanges. */
 export const SallyportRecordings: new (ctx: ObjectState, env: unknown) => {
   handle(message: RecordingMessage): Promise<RecordingAnswer>;
 } = RecordingsObject;
 
-/** Compatibility flag without which the gateway does not learn that a caller left. */
+/** Compatibility flag. Without it, the gateway is not notified when a caller leaves. */
 const FLAG = "enable_request_signal";
 
 /**
- * Keeps the runtime running until an exchange is over, also when its caller has left: otherwise the
+ * Keeps the runtime running until an exchange has ended, even if its caller has left. Otherwise the
  * exchange would never settle.
  */
 const untilSettled: Tracer = {
@@ -87,7 +87,7 @@ function create(env: Bindings): Gateway {
       digest: portableDigest,
       clock,
       report: warn,
-      hasTimers: false, // no timer outlives its request
+      hasTimers: false, // a timer must not outlive its request
       keepAlive: waitUntil,
     }),
     tracer: untilSettled,
@@ -98,7 +98,7 @@ function create(env: Bindings): Gateway {
 let gateway: Gateway | undefined;
 
 /**
- * The Worker. Its gateway is created at the first request: a mistake in the configuration is
+ * The Worker. Its gateway is created at the first request. A mistake in the configuration is
  * logged, and answered with 500.
  */
 const worker: { fetch(request: Request, env: Bindings): Promise<Response> } = {

@@ -1,9 +1,9 @@
 /**
- * Gateway keys in Workers KV: one entry for each digest, whose value is the key as JSON, as in a
- * file of keys.
+ * Gateway keys in Workers KV: one entry per digest. Its value is the key as JSON, as in a file of
+ * keys.
  *
- * KV caches each read near its reader: a change usually takes effect everywhere within a minute,
- * without a guarantee. The answer that a key does not exist is cached in the same way.
+ * KV caches reads in each location. A change is usually effective everywhere within a minute, but
+ * this is not guaranteed. The answer that a key does not exist is cached in the same way.
  *
  * @module
  */
@@ -11,9 +11,9 @@ import { readRecord } from "../keys/key_record.ts";
 import type { GatewayKey, KeyStore } from "../keys/key_store.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 
-/** The part of a namespace of Workers KV that is used. */
+/** The used part of a namespace of Workers KV. */
 export interface KvNamespace {
-  /** Reads a value; `null` where there is none. */
+  /** Reads a value; `null` if there is none. */
   get(name: string): Promise<string | null>;
 }
 
@@ -22,7 +22,7 @@ export class KvKeyStore implements KeyStore {
   readonly #namespace: KvNamespace;
   readonly #onFound: (key: GatewayKey) => void;
 
-  /** @param onFound Called with each key that is found */
+  /** @param onFound Called with each found key */
   constructor(namespace: KvNamespace, onFound: (key: GatewayKey) => void = () => {}) {
     this.#namespace = namespace;
     this.#onFound = onFound;

@@ -12,11 +12,11 @@ import type { SealedEntry } from "../durable/recording_store.ts";
 import type { ObjectStorage } from "./bindings.ts";
 
 /**
- * The most bytes of ciphertext in one value. The platform takes 2 MB, with the name (Cloudflare,
+ * The most bytes of ciphertext in one value. The platform accepts 2 MB, with the name (Cloudflare,
  * "Limits").
  */
 const MAX_VALUE_BYTES = 1_000_000;
-/** Names of values are sorted as texts: numbers in them have so many digits. */
+/** Number of digits in names of values. Fixed, because names are sorted as texts. */
 const DIGITS = 9;
 
 const nameOf = (id: string): string => `recording:${id}`;
@@ -65,7 +65,7 @@ export class KvJournal implements RecordingJournal {
     this.#kv.delete(nameOf(id));
   }
 
-  /** Loads the entries of a recording, each of its one or more values. */
+  /** Loads the entries of a recording. Each entry has one or more values. */
   #entries(id: string): SealedEntry[] {
     const entries: SealedEntry[] = [];
     for (const [, { sealed, ...place }] of this.#kv.list<SealedEntry>({ prefix: prefixOf(id) })) {

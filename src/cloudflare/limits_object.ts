@@ -13,20 +13,20 @@ import {
 import type { ObjectState } from "./bindings.ts";
 
 /**
- * The time after the end of a window at which its counts are deleted, with all others that have
- * ended. Milliseconds.
+ * Time after the end of a window when its counts are deleted, with all others that have ended.
+ * Milliseconds.
  */
 const CLEAR_AFTER_MS = 60_000;
 
 /**
- * Returns the time at which the last count ends. An earlier version stored fewer of them, and a
- * later one may store more.
+ * Returns the time when the last count ends. An earlier version stored fewer counts, and a later
+ * one can store more.
  */
 const endOf = (counts: Partial<WindowCounts>): number =>
   Math.max(...Object.values(counts).map(({ until }) => until));
 
 /**
- * Counts the limits of a gateway key, of a team with its keys, or of all; see `createParts` in
+ * Counts the limits of a gateway key, of a team with its keys, or of all keys; see `createParts` in
  * `bindings.ts`.
  */
 export class SallyportLimits extends DurableObject {
@@ -36,7 +36,7 @@ export class SallyportLimits extends DurableObject {
   constructor(ctx: ObjectState, env: unknown) {
     super(ctx, env);
     const { kv } = ctx.storage;
-    // Windows too are counted by the wall clock: it goes on where another process takes over.
+    // The wall clock continues in another process, so windows use it as the monotonic clock too.
     const clock = { now: Date.now, monotonic: Date.now, timer: () => () => {} };
     this.#limiter = new LimiterServer(new MemoryLimiter(clock), Date.now, {
       get: (subject) => kv.get<WindowCounts>(subject),
@@ -52,7 +52,7 @@ export class SallyportLimits extends DurableObject {
     return this.#limiter.handle(message);
   }
 
-  /** Deletes counts of windows that have ended, so that a removed key leaves nothing behind. */
+  /** Deletes counts of ended windows, so that a removed key leaves no data behind. */
   alarm(): void {
     const { kv } = this.ctx.storage;
     this.#alarmAt = 0;

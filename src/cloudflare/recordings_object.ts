@@ -1,5 +1,5 @@
 /**
- * The Durable Object that keeps recordings of durable exchanges.
+ * The Durable Object that stores recordings of durable exchanges.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { type Bindings, type ObjectState, readConfig } from "./bindings.ts";
 import { StoredRecordings } from "./stored_recordings.ts";
 import { clock } from "./worker_clock.ts";
 
-/** Keeps the recordings of one tag, see `tagOf`. */
+/** Stores the recordings of one tag, see `tagOf`. */
 export class SallyportRecordings extends DurableObject {
   readonly #recordings: StoredRecordings;
 
@@ -24,7 +24,7 @@ export class SallyportRecordings extends DurableObject {
     return this.#recordings.handle(message);
   }
 
-  /** Deletes what is over. */
+  /** Deletes expired recordings. */
   async alarm(): Promise<void> {
     await this.#recordings.alarm();
   }

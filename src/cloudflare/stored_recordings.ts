@@ -1,6 +1,6 @@
 /**
- * Recordings in the storage of a Durable Object, of one tag: those of a name, or a single one
- * without a name.
+ * Recordings in the storage of a Durable Object, for one tag: all recordings of a name, or a single
+ * unnamed one.
  *
  * @module
  */
@@ -22,9 +22,7 @@ export class StoredRecordings {
   readonly #store: MemoryRecordings;
   readonly #shared: RecordingServer;
 
-  /**
-   * @param maxBytes Maximum size of all of its recordings together. Bytes
-   */
+  /** @param maxBytes Maximum total size of its recordings. Bytes */
   constructor(storage: ObjectStorage, base: Clock, maxBytes: number) {
     this.#storage = storage;
     const timer: Clock["timer"] = (ms, fire) =>
@@ -44,14 +42,14 @@ export class StoredRecordings {
     return this.#shared.handle(message);
   }
 
-  /** Ends leases and deletes recordings whose time is over. */
+  /** Ends expired leases and deletes expired recordings. */
   async alarm(): Promise<void> {
     this.#clock.ring(true);
     await this.#clear();
   }
 
   /**
-   * Deletes all that is stored, once the last recording is gone: an empty storage costs nothing.
+   * Deletes all stored data after the last recording was deleted: an empty storage costs nothing.
    */
   async #clear(): Promise<void> {
     if (this.#store.size > 0) return;

@@ -1,6 +1,6 @@
 /**
- * The clock of a Worker. On that platform a timer belongs to the request that has set it: none is
- * shared.
+ * The clock of a Worker. On that platform a timer belongs to the request that has set it and cannot
+ * be shared.
  *
  * @module
  */

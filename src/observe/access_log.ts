@@ -1,8 +1,8 @@
 /**
- * The access log: one line for each exchange with its facts, outcome, times and tokens. A line is
- * made from the exchange's record alone, which holds no key, no prompt and no query.
+ * The access log: one line for each exchange with its facts, outcome, times and tokens. A line
+ * contains only facts of the exchange's record, which has no key, no prompt and no query.
  *
- * A slow or broken reader of the log costs only lines, which are counted.
+ * If the log's reader is slow or broken, lines are dropped and counted. Nothing else is affected.
  *
  * @module
  */
@@ -11,16 +11,16 @@ import type { ExchangeRecord } from "../exchange/record.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
 import { type AuditEntry, toAuditJson, toAuditText } from "./audit_line.ts";
 
-/** Writes text to the log, and calls back when it was written or the write failed. Never throws. */
+/** Writes text to the log. Calls `done` after the write succeeded or failed. Never throws. */
 export type WriteLog = (text: string, done: (error: Error | null) => void) => void;
 
-/** Format of the log's lines. `debug` is JSON that also names the headers that were withheld. */
+/** Format of the log's lines. `debug` is JSON that also names the withheld headers. */
 export type LogFormat = "json" | "debug" | "pretty";
 
 /** Lines are written in batches: after this time, or at this length. Milliseconds, characters. */
 const FLUSH_MS = 50;
 const FLUSH_LENGTH = 262_144;
-/** Limit of the text that waits to be written; further lines are dropped. Characters. */
+/** Limit of the waiting text. Further lines are dropped. Characters. */
 const MAX_WAITING = 4_000_000;
 
 const toMs = (ms: number | undefined): number | undefined =>
@@ -30,8 +30,8 @@ let second = NaN;
 let upToSecond = "";
 
 /**
- * Formats a time as ISO 8601. The part up to the second is kept, for there are many lines in a
- * second: V8 prints a date by `vsnprintf`, which took about 1 % of a plain call on Node
+ * Formats a time as ISO 8601. The part up to the second is cached, because many lines share a
+ * second: V8 formats a date with `vsnprintf`, which took about 1 % of a plain call on Node
  * (2026-11-22, CPU profile).
  */
 function toIsoTime(ms: number): string {
@@ -125,7 +125,7 @@ export class AccessLog implements ExchangeObserver {
   #isScheduled = false;
   #isDue = false;
   #dropped = 0;
-  /** Number of dropped lines that the log does not mention so far. */
+  /** Number of dropped lines that the log has not reported yet. */
   #unreported = 0;
 
   constructor(format: LogFormat, write: WriteLog, clock: Clock) {
@@ -154,14 +154,16 @@ export class AccessLog implements ExchangeObserver {
     }
   }
 
-  /** Writes a line about an operator's change: at once, and however many lines wait. */
+  /**
+   * Writes a line about an operator's change at once, regardless of the number of waiting lines.
+   */
   audit(entry: AuditEntry): void {
     this.#waiting += `${this.#format === toPrettyLine ? toAuditText(entry) : toAuditJson(entry)}\n`;
     this.#lines++;
     this.flush();
   }
 
-  /** Writes the waiting lines; if a write is under way, as soon as it is done. */
+  /** Writes the waiting lines. If a write is running, they are written when it ends. */
   flush(): void {
     this.#isDue = this.#isWriting;
     if (this.#isWriting || this.#waiting === "") return;
@@ -178,7 +180,7 @@ export class AccessLog implements ExchangeObserver {
     this.#write(text, (error) => {
       this.#isWriting = false;
       if (error !== null) this.#drop(lines);
-      // Lines that came meanwhile wait for the timer: a write costs more than a line.
+      // Lines that arrived during the write wait for the timer: a write costs more than a line.
       if (this.#isDue) this.flush();
     });
   }

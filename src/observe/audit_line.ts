@@ -1,6 +1,6 @@
 /**
- * Lines of the log about what operators change: who, what, when, and how it ended. No line holds a
- * secret.
+ * Audit lines of the log about operators' changes: operator, action, time and outcome. They contain
+ * no secrets.
  *
  * @module
  */
@@ -16,13 +16,13 @@ export interface AuditEntry {
   readonly action: string;
   /** Method and path of the route. */
   readonly route: string;
-  /** Id of what it is about: a key, a provider, the owner of a token. */
+  /** Id of the changed object: a key, a provider, the owner of a token. */
   readonly target: string | undefined;
   /** `ok`, or the code of the refusal. */
   readonly outcome: string;
 }
 
-/** The most characters of a target that a line shows: it may be what somebody has made up. */
+/** The most characters of a target in a line: a target can be any text that a caller sent. */
 const MAX_TARGET = 128;
 
 function toTarget(target: string | undefined): string | undefined {

@@ -1,7 +1,6 @@
 /**
- * OpenTelemetry's conventions for generative AI: the state of them that traces and metrics follow,
- * and their names of providers. They are still in development, and have no release of their own so
- * far.
+ * OpenTelemetry's conventions for generative AI: the version that traces and metrics follow, and
+ * the conventions' names of providers. The conventions are in development and have no release yet.
  *
  * @module
  */
@@ -9,8 +8,7 @@ import { isAzure } from "../config/credential.ts";
 import { PRESETS } from "../config/presets.ts";
 
 /**
- * The conventions, at the state that the names of attributes and metrics are taken from. Read on
- * 2026-11-22.
+ * Version of the conventions that the names of attributes and metrics are from. Read on 2026-11-22.
  */
 export const GEN_AI_CONVENTIONS = {
   repository: "open-telemetry/semantic-conventions-genai",

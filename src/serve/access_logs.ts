@@ -12,13 +12,13 @@ import type { AuditEntry } from "../observe/audit_line.ts";
 import { AccessLog, type LogFormat, type WriteLog } from "../observe/access_log.ts";
 import { runtime } from "../runtime.ts";
 
-/** The part of Deno's types that is used here. */
+/** The used part of Deno's types. */
 interface DenoOutput {
   readonly stdout: { write(bytes: Uint8Array): Promise<number> };
 }
 
 const STDOUT = 1;
-/** Pause before a full pipe is written to again. Milliseconds. */
+/** Pause before a full pipe is written again. Milliseconds. */
 const FULL_MS = 20;
 
 function toDenoOutput({ stdout }: DenoOutput): WriteLog {
@@ -31,12 +31,11 @@ function toDenoOutput({ stdout }: DenoOutput): WriteLog {
 }
 
 /**
- * Returns a function that writes a whole text to standard output without ever blocking the process:
- * `process.stdout` is synchronous for pipes on Linux, and would wait for a reader that has stopped
- * reading.
+ * Returns a function that writes a whole text to standard output and never blocks the process.
+ * `process.stdout` is synchronous for pipes on Linux, and would block if the reader stops reading.
  */
 function createStandardOutput(): WriteLog {
-  // Deno's node:fs waits for the reader too; its own output does not.
+  // Deno's node:fs blocks too. Its own output does not.
   if (runtime === "deno") return toDenoOutput((globalThis as unknown as { Deno: DenoOutput }).Deno);
   return (text, done) => {
     const bytes = Buffer.from(text);
@@ -61,12 +60,10 @@ function toFormat(wanted: Config["log"]): LogFormat {
  * The access logs of a process: JSON lines for programs, pretty lines for a person at a terminal.
  */
 export class AccessLogs {
-  /**
-   * One log of each format: its counts stay when another configuration asks for the other format.
-   */
+  /** One log per format. Counts are kept if another configuration uses the other format. */
   readonly #logs = new Map<LogFormat, AccessLog>();
 
-  /** Returns the log that a configuration asks for. */
+  /** Returns the configured log. */
   of(wanted: Config["log"]): AccessLog | undefined {
     if (wanted === "off") return undefined;
     const format = toFormat(wanted);
@@ -77,17 +74,17 @@ export class AccessLogs {
     return log;
   }
 
-  /** Writes a line about an operator's change, also where no exchanges are logged. */
+  /** Writes a line about an operator's change, even if exchanges are not logged. */
   audit(wanted: Config["log"], entry: AuditEntry): void {
     this.of(wanted === "off" ? "json" : wanted)?.audit(entry);
   }
 
-  /** The number of lines that were dropped. */
+  /** Number of dropped lines. */
   get dropped(): number {
     return Array.from(this.#logs.values()).reduce((sum, { dropped }) => sum + dropped, 0);
   }
 
-  /** Writes what is pending. @param limitMs The longest time that it may take, milliseconds */
+  /** Writes pending lines. @param limitMs The longest wait, milliseconds */
   async close(limitMs: number): Promise<void> {
     await Promise.all(Array.from(this.#logs.values(), (log) => log.close(limitMs)));
   }

@@ -1,5 +1,5 @@
 /**
- * The admin listener of `serve`. It follows changes of the configuration; its drain state and its
+ * The admin listener of `serve`. It follows changes of the configuration. Its drain state and its
  * watchers are kept.
  *
  * @module
@@ -32,24 +32,24 @@ import { ListenerSet } from "./listener_set.ts";
 import type { Prepared } from "./prepare.ts";
 import type { InForce } from "./reload.ts";
 
-/** The running gateway as the admin listener sees it: served by this process or by its workers. */
+/** The running gateway from the admin listener's view: served by this process or by its workers. */
 export interface Served {
   readonly isReady: boolean;
-  /** True until keys can be looked up: callers are not welcome yet. */
+  /** True until keys can be looked up. The gateway is not ready until then. */
   readonly isStarting: boolean;
   readonly openExchanges: number;
   readonly urls: readonly string[];
   /** The health of each worker, for `/readyz`. */
   readonly health?: readonly unknown[];
-  /** Processes that serve, and those that should. */
+  /** Number of serving processes, and the configured number. */
   readonly workers: { readonly serving: number; readonly wanted: number };
-  /** Limits that its workers have decided without Redis; left out where this process serves. */
-  readonly localDecisions?: number;
-  /** Memory that the processes take which serve. Bytes. */
-  readonly memoryBytes: number;
   /**
-   * Tells the observers of all exchanges that have settled until now, where this process serves.
+   * Number of limit decisions that its workers made without Redis. Not set if this process serves.
    */
+  readonly localDecisions?: number;
+  /** Memory of the serving processes. Bytes. */
+  readonly memoryBytes: number;
+  /** Passes all exchanges that have settled so far to the observers, if this process serves. */
   flushObservers?(): void;
   /** Reads the metrics. */
   snapshot(): Promise<readonly MetricSnapshot[]>;
@@ -57,10 +57,10 @@ export interface Served {
    * Reports the exchanges that settled from the second `from` up to, but not including, `to`.
    * Seconds since 1970.
    *
-   * @param isBrief True without the exchanges themselves
+   * @param isBrief True to omit the exchanges themselves
    */
   look(from: number, to: number, isBrief?: boolean): Promise<LivePart>;
-  /** Finds exchanges that are kept. */
+  /** Finds stored exchanges. */
   find(query: ExchangeQuery): Promise<ExchangePage>;
   /** Answers a call of the playground. */
   readonly handle: Handler["handle"];
@@ -76,11 +76,11 @@ export interface AdminListenerOptions {
   readonly serve: Serve;
   /** Version of the gateway. */
   readonly version: string;
-  /** Returns the configuration in force, which `/readyz` reports. */
+  /** Returns the active configuration, for `/readyz`. */
   readonly inForce: () => InForce;
-  /** The logs, which take a line about each change. */
+  /** The logs, which receive a line about each change. */
   readonly logs: AccessLogs;
-  /** Format of the log that the command line asks for; `undefined` if it does not. */
+  /** Format of the log from the command line; `undefined` if not set. */
   readonly log: Config["log"] | undefined;
   /** Receives one-line messages for the operator. */
   readonly report: (text: string) => void;
@@ -100,7 +100,7 @@ export class AdminListener {
     this.#options = options;
   }
 
-  /** The addresses that it listens on; empty without any. */
+  /** The open addresses. Empty if there are none. */
   get urls(): readonly string[] {
     return this.#listeners.urls;
   }
@@ -108,7 +108,7 @@ export class AdminListener {
   /**
    * Prepares the listener for a configuration.
    *
-   * @throws {ConfigError} When its address can't be listened on
+   * @throws {ConfigError} If its address can't be listened on
    */
   async prepare(prepared: Prepared): Promise<Change> {
     const { admin, limits } = prepared.config;
@@ -165,15 +165,15 @@ export class AdminListener {
   }
 
   /**
-   * Returns what authenticates operators. For a handler that was opened before the configuration
-   * changed, that is the configuration in force.
+   * Returns the credentials that authenticate operators. Always from the active configuration, even
+   * for a handler that was created before the configuration changed.
    */
   #credentials(prepared: Prepared) {
     const { config, assembly } = this.#current ?? prepared;
     return { token: config.admin?.token, verifier: assembly.identity?.verifier };
   }
 
-  /** Creates the reports, lists and changes that operators ask for. */
+  /** Creates the reports, lists and changes for operators. */
   #reports({ config, assembly }: Prepared) {
     const { served, fleet, logs, log = config.log } = this.#options;
     const { keys, limiter, usage, parts } = assembly;

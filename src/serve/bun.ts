@@ -25,9 +25,7 @@ interface BunServer {
   timeout(request: Request, seconds: number): void;
 }
 
-/**
- * The part of Bun's types that is used here: the official ones clash with those of Node and Deno.
- */
+/** The used part of Bun's types. The official types conflict with those of Node and Deno. */
 declare const Bun: {
   serve(options: {
     hostname: string;
@@ -43,18 +41,18 @@ declare const Bun: {
 };
 
 /**
- * Maximum size of a caller's body that is read whole: reading it in pieces takes a quarter of the
+ * Maximum size of a caller's body that is read whole. Reading it in pieces takes a quarter of the
  * time that Bun spends on it. Bytes.
  */
 const WHOLE_BODY_BYTES = 4_000_000;
 
 /**
- * The longest delay of the header of a quiet stream, which Bun sends only with the first bytes.
- * Milliseconds.
+ * The longest delay of the header of an answer without body bytes. Bun sends the header only with
+ * the first bytes. Milliseconds.
  */
 const HEADER_MS = 100;
 
-/** A request of `Bun.serve`; reading its signal is cheap. */
+/** A request of `Bun.serve`. Reading its signal is cheap. */
 class BunRequest extends WebRequest {
   get isGone(): boolean {
     return this.signal.aborted;
@@ -64,10 +62,10 @@ class BunRequest extends WebRequest {
 let turn: Promise<void> | undefined;
 
 /**
- * Waits until everything that arrived at the same time was read. Bun answers the requests of a
- * connection one after the other, but closes the connection when the next request arrives before
- * the answer: the caller is then gone, and its call must not be made. All waiting requests share
- * one timer, whose cost is too small to measure.
+ * Waits until all data that arrived at the same time was read. Bun answers the requests of a
+ * connection in order, but closes the connection if the next request arrives before the answer. The
+ * caller is then gone, and its call must not be made. All waiting requests share one timer, whose
+ * cost is too small to measure.
  */
 function nextTurn(): Promise<void> {
   return turn ??= new Promise((resolve) =>
@@ -78,7 +76,7 @@ function nextTurn(): Promise<void> {
   );
 }
 
-/** A body that lifts the listener's deadline for its request when it has been read. */
+/** A body that lifts the listener's deadline for its request after it was read. */
 class TimedBody implements ByteSource {
   readonly isWhole: boolean;
   readonly #body: ByteSource;
@@ -112,7 +110,7 @@ class TimedBody implements ByteSource {
 }
 
 /**
- * Quiet answers, and bodies that come slowly, are the gateway's to judge: Bun would cut both after
+ * The gateway has its own deadlines for quiet answers and slow bodies. Bun would close both after
  * 12 s.
  */
 function liftDeadline(listener: BunServer, request: Request): void {
@@ -138,9 +136,9 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
     port,
     reusePort: options.isShared === true,
     ...(tls && { tls }),
-    development: false, // its error page shows sources
+    development: false, // its error page shows source code
     idleTimeout: idleSeconds,
-    maxRequestBodySize: Number.MAX_SAFE_INTEGER, // the gateway counts, and answers with a body
+    maxRequestBodySize: Number.MAX_SAFE_INTEGER, // the gateway enforces its own limit, and answers with a body
     async fetch(request, listener) {
       const body = fromRequest(request, WHOLE_BODY_BYTES);
       if (body === null) liftDeadline(listener, request);
@@ -149,8 +147,9 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
       const answer = await handler.handle(
         new BunRequest(request, body && new TimedBody(body, listener, request)),
       );
-      // A deadline that was lifted stays so for the connection: without this a caller that reads
-      // nothing keeps it. A refused body is not read: the connection waits for it as for a header.
+      // A lifted deadline stays lifted for the connection. Without this line, a caller that reads
+      // nothing would keep the connection open. A refused body is not read: the connection waits
+      // for it as for a header.
       const isRefused = body !== null && !request.bodyUsed;
       const limitOutput = () => listener.timeout(request, isRefused ? idleSeconds : stallSeconds);
       const { body: relayed } = answer;
@@ -167,7 +166,7 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
       if (relayed !== null && rest !== null) answer.body = endLate(relayed, rest);
       return toResponse(answer);
     },
-    // Nothing thrown reaches it. Its default shows the error.
+    // No error of the handler reaches this. Bun's default would show the error.
     error: () => new Response(null, { status: 500 }),
   });
   return Promise.resolve({
@@ -175,7 +174,7 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
     adjust({ bodyTimeMs, writeStallMs = WRITE_STALL_MS, tls }) {
       bodySeconds = toBodySeconds(bodyTimeMs);
       stallSeconds = toStallSeconds(writeStallMs);
-      return tls === undefined; // Bun's reload takes no other certificate
+      return tls === undefined; // Bun's reload does not replace the certificate
     },
     stop: () => server.stop(),
     kill: () => void server.stop(true),
@@ -190,8 +189,8 @@ export function programPath(): string {
 }
 
 /**
- * Returns the arguments that start this program again, after those of the runtime itself. There are
- * none in an executable of `bun build --compile`, where `process.argv` names a virtual path.
+ * Returns the arguments that start this program again, without the runtime itself. Returns none in
+ * an executable of `bun build --compile`, where `process.argv` has a virtual path.
  */
 export function ownProgram(): string[] {
   const program = programPath();

@@ -1,22 +1,21 @@
 /**
- * Changes that are made as a whole or not at all: everything that can fail is done beforehand.
+ * Changes that are applied completely or not at all: every step that can fail is done in advance.
  *
  * @module
  */
 
-/** A change that is prepared. Exactly one of its methods is called, once. */
+/** A prepared change. Exactly one of its methods is called, once. */
 export interface Change {
-  /** Makes the change. Never fails. */
+  /** Applies the change. Never fails. */
   apply(): void;
-  /** Discards the change and closes what was opened for it. */
+  /** Discards the change and closes the resources opened for it. */
   abandon(): Promise<void>;
 }
 
 /**
- * Prepares several changes as one. When one can't be made, those before it are abandoned.
+ * Prepares several changes as one. If one fails, the ones before it are abandoned.
  *
- * @param steps Functions that each prepare one change; the changes are prepared and made in this
- * order
+ * @param steps Functions that each prepare one change. They are prepared and applied in this order
  */
 export async function prepareAll(...steps: readonly (() => Promise<Change>)[]): Promise<Change> {
   const changes: Change[] = [];

@@ -1,5 +1,5 @@
 /**
- * Composition root: chooses the parts of the gateway for this runtime, and the server that listens.
+ * Composition root: selects the parts of the gateway for this runtime, and its listener.
  *
  * @module
  */
@@ -34,7 +34,8 @@ import type { Serve } from "./listener.ts";
 import { readRedisFiles } from "./redis_files.ts";
 import { createTransport, createTransports, openTransports } from "./transports.ts";
 
-// In one call: twice as fast on Bun and Node, slower on Deno (measured). Node has it from 20.12 on.
+// Hashing in one call: twice as fast on Bun and Node, slower on Deno (measured). Available in Node
+// from 20.12 on.
 const digest: Digest = runtime !== "deno" && typeof nodeCrypto.hash === "function"
   ? (text) => nodeCrypto.hash("sha256", text, "hex")
   : (text) => nodeCrypto.createHash("sha256").update(text).digest("hex");
@@ -45,12 +46,11 @@ export function runtimeParts(): Pick<GatewayParts, "transport" | "digest"> {
 }
 
 /**
- * Creates the gateway of a configuration on this runtime. `serve`, `demo` and `doctor` all get
- * theirs here.
+ * Creates the gateway of a configuration on this runtime. `serve`, `demo` and `doctor` all use it.
  *
  * @param parts Parts to use instead of the runtime's
  * @param directory Directory that relative paths start from
- * @throws {ConfigError} For a mistake that only the whole shows, such as a host of two providers
+ * @throws {ConfigError} For a mistake across settings, such as a host that two providers share
  */
 export function composeGateway(
   config: Config,
@@ -62,9 +62,9 @@ export function composeGateway(
   return createGateway(config, { ...runtimeParts(), ...parts, transports });
 }
 
-/** The parts that {@link assemble} has made for a configuration. */
+/** The parts that {@link assemble} has created for a configuration. */
 export interface Assembly {
-  /** Parts to create the gateway with. */
+  /** Parts for the gateway. */
   readonly parts: Pick<
     GatewayParts,
     | "transport"
@@ -78,33 +78,34 @@ export interface Assembly {
   >;
   readonly keys: KeyRegistry;
   readonly limiter: Limiter;
-  /** Verifies and revokes identity tokens; `undefined` where none are accepted. */
+  /** Verifies and revokes identity tokens; `undefined` if none are accepted. */
   readonly identity: Identity | undefined;
   /** Counts the usage of keys. */
   readonly usage: UsageMeter;
   /**
    * Reports the health of the engines.
    *
-   * @param elsewhere Limits that other processes of this gateway have decided without Redis
+   * @param elsewhere Number of limit decisions that other processes of this gateway made without
+   * Redis
    */
   health(elsewhere?: number): Readonly<Record<string, unknown>>;
   /**
-   * Tells whether keys can be looked up: those in Redis only after it has answered once, or with a
+   * True if keys can be looked up. For keys in Redis: after Redis has answered once, or with a
    * snapshot.
    */
   isReady(): boolean;
-  /** Reports the health of Redis; `undefined` where none is configured. */
+  /** Reports the health of Redis; `undefined` if not configured. */
   readonly redis: RedisReport | undefined;
-  /** The connection to it. */
+  /** The connection to Redis. */
   readonly redisClient: RedisClient | undefined;
   /**
-   * Makes this configuration the one in force: from now on usage is stored where it says, and the
-   * models that it gives prices for are counted by name.
+   * Activates this configuration: usage goes to its store, and models with a price in it are
+   * counted by name.
    */
   begin(): Promise<void>;
   /**
-   * Writes what is pending and closes the engines; engines that other configurations use as well
-   * stay open.
+   * Writes pending data and closes the engines. Engines that other configurations also use stay
+   * open.
    */
   close(): Promise<void>;
 }
@@ -115,9 +116,9 @@ export interface AssembleOptions {
   readonly directory: string;
   /** Receives one-line messages for the operator. */
   readonly report: (text: string) => void;
-  /** True for a gateway, which watches files and renews leases; false for a command that ends. */
+  /** True for a gateway, which watches files and renews leases; false for a command. */
   readonly isServing: boolean;
-  /** Engines that outlive this configuration; new ones, which close with it, if left out. */
+  /** Engines that outlive this configuration. Default: new ones, which close with it. */
   readonly engines?: Engines | undefined;
 }
 
@@ -136,14 +137,14 @@ interface Engine {
   readonly limiter: Limiter;
   readonly redis?: RedisReport;
   readonly place?: RedisPlace;
-  /** Reports the health of keys that are far away. */
+  /** Reports the health of keys in Redis. */
   readonly keyHealth?: () => RedisKeyHealth;
   readonly usage: UsageStore;
-  /** Called when the configuration comes into force. */
+  /** Called when the configuration becomes active. */
   readonly begin?: () => void;
 }
 
-/** Refuses a Redis whose stored forms are later. @throws {ConfigError} */
+/** Refuses a Redis whose stored data has a later form. @throws {ConfigError} */
 async function checkForms(
   client: RedisClient,
   isServing: boolean,
@@ -158,7 +159,7 @@ async function checkForms(
       : error;
   }
   if (!isServing) return;
-  // It may have been away at the start, or lost its data since.
+  // Redis can have been unavailable at the start, or have lost its data since.
   client.onUp(() =>
     void checkRedisForms(client, true).catch(({ message }: Error) => report(message))
   );
@@ -191,7 +192,7 @@ async function redisEngines(
   options: EngineOptions,
 ): Promise<Engine> {
   const target = readRedisFiles(redisConfig, options.directory);
-  // With the content of its files: new ones take effect.
+  // The name includes the content of its files, so that changed files take effect.
   const name = `redis ${digest(JSON.stringify(target))}`;
   const { client, limiter, usage } = await options.references.use(
     name,
@@ -254,8 +255,8 @@ async function localEngines(
       await state.close();
     },
   );
-  // A file that is open already goes on with its last good form. As part of a new configuration it
-  // has to be good now.
+  // An already open file keeps its last valid content. As part of a new configuration, the file
+  // must be valid now.
   if (isServing) await store.check();
   return {
     keys: store,
@@ -265,7 +266,7 @@ async function localEngines(
   };
 }
 
-/** The engines of a configuration, open. */
+/** The open engines of a configuration. */
 interface Opened {
   readonly engine: Engine;
   readonly identity: Identity | undefined;
@@ -291,7 +292,7 @@ async function openAll(config: Config, options: EngineOptions): Promise<Opened> 
   }
 }
 
-/** Notes the last use of each key. */
+/** Records the last use of each key. */
 function createLastUse(keys: KeyRegistry): ExchangeObserver {
   return {
     settled({ keyId, startedAt }) {
@@ -300,7 +301,7 @@ function createLastUse(keys: KeyRegistry): ExchangeObserver {
   };
 }
 
-/** Reports exchanges that failed by a bug. */
+/** Reports exchanges that failed because of a bug. */
 function createBugReporter(report: (text: string) => void): ExchangeObserver {
   return {
     settled({ id, outcome, error }) {
@@ -320,9 +321,9 @@ function toHealth({ engine, identity }: Opened, elsewhere: number): ReturnType<A
 }
 
 /**
- * Makes the parts that a configuration asks for, on this runtime.
+ * Creates the configured parts on this runtime.
  *
- * @throws {ConfigError} When a file of keys can't be used
+ * @throws {ConfigError} If a file of keys can't be used
  */
 export async function assemble(config: Config, options: AssembleOptions): Promise<Assembly> {
   const engines = options.engines ?? new Engines();
@@ -364,13 +365,13 @@ export async function assemble(config: Config, options: AssembleOptions): Promis
   };
 }
 
-/** Name of a server: the runtime's own, or `node:http`, which Deno has too. */
+/** Name of a server: the runtime's own, or `node:http`, which Deno also has. */
 export type ServerName = "native" | "node";
 
 /**
- * Loads the listener of this runtime. On Deno it is `node:http` unless another one is named:
- * `Deno.serve` can't close the connection of a caller that does not read, and closes that of each
- * request with a body of more than 400 bytes (2.9.5).
+ * Loads the listener of this runtime. On Deno the default is `node:http`: `Deno.serve` can't close
+ * the connection of a caller that does not read, and closes the connection of each request with a
+ * body of more than 400 bytes (2.9.5).
  */
 export async function resolveServe(
   server: ServerName = runtime === "deno" ? "node" : "native",

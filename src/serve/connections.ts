@@ -1,6 +1,6 @@
 /**
- * Connections of `node:http` and `node:http2`: one whose caller does not read is closed, and the
- * number of requests that are worked on ahead of their turn is bounded.
+ * Connections of `node:http` and `node:http2`. A connection whose caller does not read is closed.
+ * The number of requests that are handled ahead of their turn is limited.
  *
  * @module
  */
@@ -9,36 +9,34 @@ import type { Socket } from "node:net";
 import { type Clock, systemClock } from "../exchange/clock.ts";
 
 /**
- * Interval at which outputs are looked at: a part of the longest stall, and at most this.
+ * Longest interval between two checks of the outputs. It is shorter if the longest stall is short.
  * Milliseconds.
  */
 const MAX_LOOK_MS = 5_000;
-/** Looks within the longest stall. */
+/** Number of checks within the longest stall. */
 const LOOKS = 4;
-/**
- * Limit of requests of one connection that are worked on while an answer before them is not sent.
- */
+/** Limit of requests of one connection that are handled before an earlier answer was sent. */
 const MAX_AHEAD = 4;
-/** Limit of further requests of one connection that wait; a connection with more is closed. */
+/** Limit of further waiting requests of one connection. A connection with more is closed. */
 const MAX_WAITING = 100;
 
 /**
- * Closes a connection so that its peer sees an error (RST): an answer that ends with its connection
- * must not look complete, and the kernel drops what a caller that does not read would never fetch.
+ * Closes a connection with an error for its peer (RST). An answer that ends with its connection
+ * must not look complete, and the kernel discards data that a caller would never read.
  */
 export function reset(socket: Socket): void {
   if (socket.destroyed) return;
-  // Node resets no socket of TLS itself.
+  // Node cannot reset a TLS socket itself.
   const { _parent: parent } = socket as Socket & { readonly _parent?: Socket };
   (parent ?? socket).resetAndDestroy();
   socket.destroy();
 }
 
-/** A socket, or a stream of HTTP/2 whose bytes are counted where they are written. */
+/** A socket, or an HTTP/2 stream whose bytes are counted when written. */
 interface Output {
-  /** Bytes that wait to be sent. */
+  /** Number of bytes that wait to be sent. */
   readonly writableLength: number;
-  /** All bytes so far, with those that wait; left out before the first. */
+  /** Number of all bytes so far, including waiting ones. Not set before the first. */
   readonly bytesWritten?: number;
   once(event: "close", act: () => void): unknown;
 }
@@ -46,12 +44,12 @@ interface Output {
 /** State of an output. */
 interface Watched {
   readonly close: () => void;
-  /** Bytes that had left it, and when that was first seen. */
+  /** Number of sent bytes, and the time when this number was first seen. */
   sent: number;
   since: number;
 }
 
-/** Closes outputs that do not move. It has a timer only while it has outputs. */
+/** Closes stalled outputs. It has a timer only while it has outputs. */
 export class OutputWatch {
   readonly #outputs = new Map<Output, Watched>();
   readonly #clock: Clock;
@@ -59,7 +57,7 @@ export class OutputWatch {
   #cancelTimer: (() => void) | undefined;
 
   /**
-   * @param stallMs The longest time in which an output with bytes that wait does not move,
+   * @param stallMs The longest time that an output with waiting bytes can make no progress,
    * milliseconds
    */
   constructor(stallMs: number, clock: Clock = systemClock) {
@@ -107,20 +105,17 @@ export class OutputWatch {
     this.#lookLater();
   }
 
-  /** Closes an output. The others are watched on, also when that fails. */
+  /** Closes an output. If that fails, the other outputs are still watched. */
   #close(output: Output, { close }: Watched): void {
     try {
       close();
     } catch {
-      this.#outputs.delete(output); // there is nothing else to close it by
+      this.#outputs.delete(output); // there is no other way to close it
     }
   }
 }
 
-/**
- * The requests of a connection that arrived before the answers to earlier ones were sent
- * (pipelining).
- */
+/** The requests of a connection that arrived before earlier answers were sent (pipelining). */
 class Pipeline {
   readonly #socket: Socket;
   readonly #held: (() => void)[] = [];
@@ -140,7 +135,7 @@ class Pipeline {
     }
     this.#held.push(start);
     this.#isPaused = true;
-    this.#socket.pause(); // Node reads on where a body is read
+    this.#socket.pause(); // Node resumes reading when a body is read
   }
 
   #next(): void {
@@ -153,13 +148,13 @@ class Pipeline {
   }
 }
 
-/** Bounds the work that one connection can ask for ahead. */
+/** Limits the requests that one connection can send ahead. */
 export class Pipelines {
   readonly #bySocket = new WeakMap<Socket, Pipeline>();
 
   /**
-   * Starts a request that arrived before the answer to an earlier one was sent: at once, or when
-   * its turn is near.
+   * Starts a request that arrived before an earlier answer was sent: at once, or when its turn is
+   * near.
    *
    * @param response The answer, which has no socket yet
    */

@@ -7,9 +7,7 @@ import { type Handler, toResponse, WebRequest } from "../http/web.ts";
 import { type Listener, type ListenOptions, toListenerUrl } from "./listener.ts";
 import { serve as serveNode } from "./node.ts";
 
-/**
- * The part of Deno's types that is used here: the official ones clash with those of Node and Bun.
- */
+/** The used part of Deno's types. The official types conflict with those of Node and Bun. */
 declare const Deno: {
   serve(
     options: {
@@ -30,8 +28,8 @@ interface DenoServer {
 }
 
 /**
- * Suppresses a warning of Deno that would only worry an operator: a request's signal also aborts
- * after a complete answer. The exchange is settled by then and ignores it.
+ * Suppresses a warning of Deno: a request's signal also aborts after a complete answer. The
+ * exchange has settled by then and ignores it.
  */
 function muteDenoAbortWarning(): void {
   const { warn } = console;
@@ -42,8 +40,8 @@ function muteDenoAbortWarning(): void {
 }
 
 /**
- * Answers a request without a Host header that came over plain TCP. Deno makes up a host for its
- * URL, which the gateway must ignore.
+ * Answers a request without a Host header over plain TCP. Deno makes up a host for its URL, which
+ * the gateway must ignore.
  */
 async function answerHostless(handler: Handler, request: Request): Promise<Response> {
   const hostless = new WebRequest(request);
@@ -51,12 +49,12 @@ async function answerHostless(handler: Handler, request: Request): Promise<Respo
   return toResponse(await handler.handle(Object.assign(hostless, { url })));
 }
 
-/** Pause before a listener that broke is opened again. Milliseconds. */
+/** Pause before a broken listener is opened again. Milliseconds. */
 const REOPEN_MS = 100;
 
 /**
- * Opens a listener. `Deno.serve` has no way to turn Nagle's algorithm off over TLS, with which an
- * answer of more than 800 bytes takes 44 ms on a kept connection (2.9.5): a TLS listener is one of
+ * Opens a listener. `Deno.serve` cannot turn Nagle's algorithm off over TLS. With it, an answer of
+ * more than 800 bytes takes 44 ms on a kept connection (2.9.5). A TLS listener therefore uses
  * `node:http2`.
  */
 export function serve(handler: Handler, options: ListenOptions): Promise<Listener> {
@@ -64,8 +62,8 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
 }
 
 /**
- * Opens a listener with `Deno.serve`. It stops accepting when Deno runs out of file descriptors:
- * the listener is then opened again until it stays open.
+ * Opens a listener with `Deno.serve`. It stops accepting when Deno runs out of file descriptors.
+ * The listener is then opened again until it stays open.
  */
 function servePlain(handler: Handler, options: ListenOptions): Promise<Listener> {
   muteDenoAbortWarning();
@@ -77,7 +75,7 @@ function servePlain(handler: Handler, options: ListenOptions): Promise<Listener>
       port,
       reusePort: options.isShared === true,
       onListen() {},
-      // Nothing thrown reaches it. Its default prints the error.
+      // No error of the handler reaches this. Deno's default would print the error.
       onError: () => new Response(null, { status: 500 }),
     }, (request) => {
       if (!request.headers.has("host")) return answerHostless(handler, request);
@@ -91,7 +89,7 @@ function servePlain(handler: Handler, options: ListenOptions): Promise<Listener>
       try {
         if (!isStopped) current = open(port);
       } catch {
-        reopen(port); // still none left
+        reopen(port); // still no file descriptors
       }
     }, REOPEN_MS);
   };
@@ -102,6 +100,6 @@ function servePlain(handler: Handler, options: ListenOptions): Promise<Listener>
       isStopped = true;
       return current.shutdown();
     },
-    kill() {}, // the gateway has ended the exchanges; Deno has no harder way short of leaving
+    kill() {}, // the gateway has ended the exchanges; Deno can only be stopped harder by exiting
   });
 }

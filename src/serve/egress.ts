@@ -1,6 +1,6 @@
 /**
- * The way out to providers, with everything that the configuration only names: files, and the
- * variables for proxies.
+ * Egress to providers, with everything that the configuration refers to: files, and proxy
+ * variables.
  *
  * @module
  */
@@ -15,7 +15,7 @@ import { checkTls } from "./load_config.ts";
 import { codeOf } from "./system_error.ts";
 
 /**
- * Variables that name a proxy, by the scheme of upstreams. As in curl, the lower case comes first.
+ * Variables that name a proxy, by the scheme of upstreams. As in curl, lower case takes precedence.
  */
 const PROXY_VARIABLES = {
   "http:": ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"],
@@ -28,9 +28,7 @@ export const EGRESS_VARIABLES: readonly string[] = [
   ...new Set([...PROXY_VARIABLES["http:"], ...PROXY_VARIABLES["https:"], ...EXCEPTION_VARIABLES]),
 ];
 
-/**
- * Returns the first variable that is set, with its name. On Deno one may not be allowed to know.
- */
+/** Returns the first variable that is set, with its name. Deno can deny access. */
 function readVariable(
   names: readonly string[],
 ): readonly [name: string, value: string] | undefined {
@@ -39,13 +37,15 @@ function readVariable(
       const value = process.env[name]?.trim();
       if (value) return [name, value];
     } catch {
-      // as if it were not set
+      // Access denied: treated as not set.
     }
   }
   return undefined;
 }
 
-/** Returns the certificates in the text of a PEM file; none if one of them can't be read. */
+/**
+ * Returns the certificates in the text of a PEM file. Returns none if one of them can't be read.
+ */
 function toCertificates(text: string): string[] {
   try {
     return splitPem(text).map((pem) => new X509Certificate(pem).toString());
@@ -54,7 +54,10 @@ function toCertificates(text: string): string[] {
   }
 }
 
-/** Reads the settings of one provider, and collects the mistakes in what they name. */
+/**
+ * Reads the settings of one provider, and collects mistakes in the files and variables that they
+ * name.
+ */
 class EgressReader {
   readonly #path: string;
   readonly #directory: string;
@@ -79,7 +82,7 @@ class EgressReader {
     }
   }
 
-  /** Reads the file of credentials: one line, and a line break that editors add. */
+  /** Reads the file of credentials: one line, with an optional line break. */
   #credentials(file: string | undefined): string | undefined {
     if (file === undefined) return undefined;
     const text = this.#read("credentials", file)?.replace(/\r?\n$/, "");
@@ -89,7 +92,7 @@ class EgressReader {
   }
 
   #toProxy(url: string, credentials: string | undefined, source?: string): Proxy | undefined {
-    // curl takes a name without a scheme for a proxy over http.
+    // As in curl, a name without a scheme is a proxy over http.
     const address = readProxyUrl(
       source === undefined || url.includes("://") ? url : `http://${url}`,
     );
@@ -117,7 +120,7 @@ class EgressReader {
     return { proxies: { "http:": named("http:"), "https:": named("https:") }, noProxy };
   }
 
-  /** Reads what the settings name. */
+  /** Reads the files and variables that the settings name. */
   read(config: EgressConfig): Egress {
     const { ca: files, caOnly, cert: certFile, key: keyFile } = config;
     const ca = files?.flatMap((file) => {
@@ -141,11 +144,11 @@ class EgressReader {
 }
 
 /**
- * Reads the way out to each provider that has one.
+ * Reads the egress of each provider that has one.
  *
  * @param directory Directory that relative paths start from
- * @returns The ways out, by the names of the providers
- * @throws {ConfigError} For every file that can't be read, and whatever else is not as expected
+ * @returns The egress settings, by the names of the providers
+ * @throws {ConfigError} For every file that can't be read, and every other invalid value
  */
 export function readEgress(
   { providers }: Pick<Config, "providers">,

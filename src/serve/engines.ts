@@ -1,6 +1,6 @@
 /**
- * The engines of a process, which outlive a change of its configuration: the counts of limits and
- * usage, and everything that both configurations name, such as a file of keys or a Redis.
+ * The engines of a process. They outlive a change of its configuration: the counts of limits and
+ * usage, and all resources that both configurations name, such as a file of keys or a Redis.
  *
  * @module
  */
@@ -19,7 +19,7 @@ import { MemoryUsage } from "../usage/usage_memory.ts";
 import type { Transport } from "../upstream/transport.ts";
 import type { UsageStore } from "../usage/counts.ts";
 
-/** Engines that another process runs; see `worker.ts`. */
+/** Engines in another process, see `worker.ts`. */
 export interface RemoteEngines {
   /** Counts limits. */
   readonly limiter?: Limiter | undefined;
@@ -27,7 +27,7 @@ export interface RemoteEngines {
   readonly usage?: UsageStore | undefined;
   /** Stores recordings of durable exchanges. Not used with Redis. */
   readonly recordings?: RecordingStore | undefined;
-  /** Other processes, which know keys. Used with keys in Redis alone. */
+  /** Other processes that know keys. Used only with keys in Redis. */
   readonly keys?: KeySiblings | undefined;
 }
 
@@ -41,38 +41,39 @@ interface Shared {
 /** The references of one configuration to the engines that it uses. */
 export interface EngineReferences {
   /**
-   * Opens an engine, or returns the engine that another configuration has opened under this name.
+   * Opens an engine, or returns the engine that another configuration has already opened under this
+   * name.
    *
-   * @param name Name under which configurations share the engine
+   * @param name Name that configurations share the engine by
    * @param open Opens the engine
    * @param close Closes the engine when no configuration uses it any more
    */
   use<T>(name: string, open: () => Promise<T>, close: (engine: T) => Promise<void>): Promise<T>;
-  /** Releases all of them, the last one first. */
+  /** Releases all of them in reverse order. */
   release(): Promise<void>;
 }
 
 /** The engines of one process. */
 export class Engines {
-  /** Engines that another process runs; empty where there are none. */
+  /** Engines in another process. Empty if there are none. */
   readonly remote: RemoteEngines;
   /**
-   * Models that have a price in the configuration in force. They are always counted by name,
-   * however many others there are.
+   * Models that have a price in the active configuration. They are always counted by name,
+   * regardless of the number of other models.
    */
   readonly listed: Set<string> = new Set();
-  /** Times for which usage is kept by the configuration in force. */
+  /** Times for which usage is kept in the active configuration. */
   readonly retention: { -readonly [Name in keyof UsageConfig]: UsageConfig[Name] } = {
     ...DEFAULT_RETENTION,
   };
-  /** Counts limits where neither Redis nor another process does. */
+  /** Counts limits if neither Redis nor another process does. */
   readonly limiter: MemoryLimiter = new MemoryLimiter(systemClock);
   /**
-   * Stores recordings where neither Redis nor another process does. Their bound is that of the
-   * configuration in force.
+   * Stores recordings if neither Redis nor another process does. Their limit is from the active
+   * configuration.
    */
   readonly recordings: MemoryRecordings = new MemoryRecordings({ clock: systemClock, maxBytes: 0 });
-  /** Stores usage in memory where there is no other store. */
+  /** Stores usage in memory if there is no other store. */
   readonly memoryUsage: MemoryUsage = new MemoryUsage(this.listed, systemClock.now, this.retention);
   /** Counts of identity tokens, for metrics. */
   readonly tokenCounts: TokenCounts = new Map();
@@ -88,8 +89,8 @@ export class Engines {
   }
 
   /**
-   * Takes over models with a price, times of usage and the bound of recordings of the configuration
-   * in force.
+   * Applies the active configuration: models with a price, times of usage and the limit of
+   * recordings.
    */
   list(config: Pick<Config, "prices" | "providers" | "usage" | "limits">): void {
     const { prices, providers, usage, limits } = config;
@@ -103,7 +104,7 @@ export class Engines {
   /**
    * Returns the meter that counts the usage of keys.
    *
-   * @param store Its first store; used only when the meter is created
+   * @param store Its first store. Used only when the meter is created
    */
   meter(store: UsageStore): UsageMeter {
     return this.#meter ??= new UsageMeter({
@@ -114,7 +115,7 @@ export class Engines {
     });
   }
 
-  /** Tells whether a configuration has opened an engine under this name, and uses it still. */
+  /** True if a configuration has opened an engine under this name and still uses it. */
   isOpen(name: string): boolean {
     return this.#shared.has(name);
   }
@@ -138,7 +139,7 @@ export class Engines {
     };
   }
 
-  /** Stores the usage that was counted last. */
+  /** Stores the last counted usage. */
   async close(): Promise<void> {
     await this.#meter?.close();
   }
@@ -147,7 +148,7 @@ export class Engines {
     const shared = this.#shared.get(name);
     if (shared === undefined || --shared.users > 0) return;
     this.#shared.delete(name);
-    // An engine that could not be opened needs no closing.
+    // An engine that failed to open needs no closing.
     const engine = await shared.engine.catch(() => undefined);
     if (engine !== undefined) await shared.close(engine as never);
   }

@@ -7,7 +7,7 @@
 import type { Handler } from "../http/web.ts";
 
 /**
- * A handler that stands for another one. Listeners read its functions at each request, so that the
+ * A handler that forwards to another one. Listeners read its functions at each request, so that the
  * switch costs nothing.
  */
 export interface HandlerSwitch extends Handler {

@@ -26,14 +26,14 @@ import type { OutputWatch } from "./connections.ts";
 import { IncomingBody } from "./incoming_body.ts";
 import { discard, endLate, inPieces, isLarge } from "./listener.ts";
 
-/** Limit of requests that are open on one connection at the same time. */
+/** Limit of concurrently open requests on one connection. */
 const MAX_STREAMS = 200;
-/** Code for the end of a stream that is no error (RFC 9113 §7). */
+/** Code for the end of a stream without an error (RFC 9113 §7). */
 const NO_ERROR = 0;
-/** The longest time for which an answer waits for the rest of the caller's body. Milliseconds. */
+/** The longest time that an answer waits for the rest of the caller's body. Milliseconds. */
 const DISCARD_FIRST_MS = 1_000;
 
-/** A stream and its count of bytes for {@link OutputWatch}, which sockets have themselves. */
+/** A stream with a byte count for {@link OutputWatch}. Sockets have this count themselves. */
 type CountedStream = ServerHttp2Stream & { bytesWritten?: number };
 
 type Headers = Readonly<Record<string, string | readonly string[] | undefined>>;
@@ -59,9 +59,7 @@ class Http2Headers {
   }
 }
 
-/**
- * Joins a field that was given more than once. A cookie has a separator for that (RFC 9113 §8.2.3).
- */
+/** Joins a field that occurs more than once. Cookies have their own separator (RFC 9113 §8.2.3). */
 function toText(value: string | readonly string[], name: string): string {
   return typeof value === "string" ? value : value.join(name === "cookie" ? "; " : ", ");
 }
@@ -119,7 +117,7 @@ class StreamSink implements ByteSink {
   }
 }
 
-/** Resets a stream: its body must not look complete. By `close` it would be ended first. */
+/** Resets a stream, so that its body does not look complete. `close` would end the body first. */
 function breakOff(stream: ServerHttp2Stream): void {
   stream.destroy(new Error("The answer can't be completed"));
 }
@@ -131,7 +129,7 @@ function writeBody(body: AnyBody, stream: ServerHttp2Stream): void {
 }
 
 /**
- * Releases a stream some time after its answer, although the caller's body does not end (RFC 9113
+ * Releases a stream some time after its answer, even if the caller's body does not end (RFC 9113
  * §8.1).
  */
 function releaseLate(stream: ServerHttp2Stream, rest: AnyBody): void {
@@ -142,14 +140,14 @@ function releaseLate(stream: ServerHttp2Stream, rest: AnyBody): void {
 }
 
 /**
- * Answers a request. curl reports a broken stream when an answer ends before its own body was sent:
- * the answer therefore waits for the body, for up to {@link DISCARD_FIRST_MS}.
+ * Answers a request. curl reports a broken stream if an answer ends before curl's own body was
+ * sent. The answer therefore waits for the body, for up to {@link DISCARD_FIRST_MS}.
  */
 export async function answerHttp2(
   handler: Handler,
   { stream, headers: fields }: Http2ServerRequest,
 ): Promise<void> {
-  stream.on("error", () => {}); // a caller that resets its stream; "close" follows
+  stream.on("error", () => {}); // if a caller resets its stream; "close" follows
   const inbound = new Http2Request(stream, fields);
   const { status, headers, body } = await handler.handle(inbound);
   const rest = stream.readableEnded ? null : inbound.body;
@@ -158,7 +156,7 @@ export async function answerHttp2(
     if (!isWhole(body)) body.cancel();
     return;
   }
-  delete headers.connection; // RFC 9113 §8.2.2: has no place in HTTP/2
+  delete headers.connection; // RFC 9113 §8.2.2: not allowed in HTTP/2
   if (isWhole(body) && body !== null) headers["content-length"] = String(Buffer.byteLength(body));
   stream.respond({ ...headers, ":status": status }, { endStream: body === null });
   if (rest !== null) releaseLate(stream, rest);
@@ -170,8 +168,8 @@ export async function answerHttp2(
 }
 
 /**
- * Closes a connection without requests after a time, and streams that do not move, with the
- * connection of the last one.
+ * Closes an idle connection after a time. Closes stalled streams, and the connection if its last
+ * stream stalled.
  */
 function watchSession(session: Http2Session, idleMs: number, outputs: OutputWatch): void {
   let open = 0;
@@ -196,11 +194,11 @@ export interface Http2Options {
   readonly limits: ServerOptions & { readonly keepAliveTimeout: number };
   /** Options of `node:tls`. */
   readonly tls: TlsOptions;
-  /** Closes what does not move. */
+  /** Closes stalled streams. */
   readonly outputs: OutputWatch;
 }
 
-/** A server that `node:http` or `node:http2` made. */
+/** A server of `node:http` or `node:http2`. */
 export interface OpenedServer {
   readonly server: HttpServer | HttpsServer;
   /** Closes idle connections. */
@@ -209,10 +207,10 @@ export interface OpenedServer {
   kill(): void;
 }
 
-/** Creates a server that speaks HTTP/2 and HTTP/1.1. */
+/** Creates a server for HTTP/2 and HTTP/1.1. */
 export async function createHttp2Server(options: Http2Options): Promise<OpenedServer> {
   const { handler, onRequest, limits, tls, outputs } = options;
-  // Only where it is needed: Node takes some time to load it.
+  // Imported on demand: loading it takes Node some time.
   const { createSecureServer } = await import("node:http2");
   const sessions = new Set<Http2Session>();
   const sockets = new Set<TLSSocket>();
@@ -234,12 +232,12 @@ export async function createHttp2Server(options: Http2Options): Promise<OpenedSe
     session.on("close", () => sessions.delete(session));
     watchSession(session, limits.keepAliveTimeout, outputs);
   });
-  // It has the options and methods of `node:http`, for HTTP/1.1, but Deno takes the options as
-  // properties alone.
+  // The server has the options and methods of `node:http`, for HTTP/1.1, but Deno accepts the
+  // options only as properties.
   const http1: HttpsServer = Object.assign(server, limits) as unknown as HttpsServer;
   const closeIdle = () => {
     http1.closeIdleConnections();
-    for (const session of sessions) session.close(); // when its open requests are answered
+    for (const session of sessions) session.close(); // closes after its open requests are answered
   };
   const kill = () => {
     for (const socket of sockets) socket.destroy();

@@ -1,6 +1,6 @@
 /**
- * The parts with which a process verifies identity tokens: the public keys of issuers and the
- * revoked tokens, which outlive a change of the configuration.
+ * The parts of a process that verify identity tokens: the public keys of issuers and the revoked
+ * tokens. They outlive a change of the configuration.
  *
  * @module
  */
@@ -19,12 +19,12 @@ import type { RedisClient } from "../storage/redis_client.ts";
 import { SharedFile } from "../storage/shared_file.ts";
 import type { EngineReferences, Engines } from "./engines.ts";
 
-/** The longest time for which the start waits for the public keys of all issuers. Milliseconds. */
+/** The longest wait at the start for the public keys of all issuers. Milliseconds. */
 const FIRST_FETCH_MS = 2000;
-/** File of revoked tokens where there is no file of keys. */
+/** File of revoked tokens if there is no file of keys. */
 const DEFAULT_FILE = "gateway.revoked.json";
 
-/** The connection to Redis, and the name under which configurations share it. */
+/** The connection to Redis, and its shared name among configurations. */
 export interface RedisPlace {
   readonly name: string;
   readonly client: RedisClient;
@@ -38,7 +38,7 @@ interface IdentityOptions {
   readonly engines: Engines;
   readonly references: EngineReferences;
   readonly digest: Digest;
-  /** Redis, where the configuration has one: then revocations are kept there. */
+  /** Redis, if configured. It then stores the revocations. */
   readonly redis: RedisPlace | undefined;
 }
 
@@ -89,7 +89,7 @@ async function openRevocations(
   );
 }
 
-/** Opens the public keys of an issuer, and begins to fetch them. */
+/** Opens the public keys of an issuer, and starts to fetch them. */
 function openKeys(
   config: IdentityConfig,
   options: IdentityOptions,
@@ -114,11 +114,11 @@ function openKeys(
 }
 
 /**
- * Opens what a configuration needs to verify identity tokens. A gateway starts while an issuer does
- * not answer, too.
+ * Opens the parts that a configuration needs to verify identity tokens. A gateway starts even if an
+ * issuer does not answer.
  *
- * @returns The parts; `undefined` where the configuration has no issuers
- * @throws {ConfigError} When the revoked tokens can't be read
+ * @returns The parts; `undefined` without issuers
+ * @throws {ConfigError} If the revoked tokens can't be read
  */
 export async function openIdentity(
   config: Config,

@@ -1,5 +1,5 @@
 /**
- * Bodies that a stream of Node receives.
+ * Bodies that arrive in a Node stream.
  *
  * @module
  */
@@ -7,19 +7,21 @@ import type { IncomingMessage } from "node:http";
 import type { ServerHttp2Stream } from "node:http2";
 import type { ByteSink, PushedBody } from "../http/message.ts";
 
-/** The body of a request, or of an answer, that a Node stream receives. */
+/** The body of a request or of an answer that arrives in a Node stream. */
 export class IncomingBody implements PushedBody {
   readonly #stream: IncomingMessage | ServerHttp2Stream;
   #isWatched = false;
-  /** Receiver of the body; `undefined` until there is one, and after its end. */
+  /** Receiver of the body; `undefined` before there is one, and after the end. */
   #sink: ByteSink | undefined;
 
-  /** @param stream Its only reader is this object */
+  /** @param stream This object must be its only reader */
   constructor(stream: IncomingMessage | ServerHttp2Stream) {
     this.#stream = stream;
   }
 
-  /** Pushes what is left. May be called again: the former receiver then gets nothing more. */
+  /**
+   * Pushes the remaining body. Can be called again: the former receiver then receives nothing more.
+   */
   pushTo(sink: ByteSink): () => void {
     const stream = this.#stream;
     this.#sink = sink;
@@ -31,12 +33,12 @@ export class IncomingBody implements PushedBody {
 
   cancel(): void {
     this.#sink = undefined;
-    this.#stream.on("error", () => {}); // destroying may report an error that no one handles
+    this.#stream.on("error", () => {}); // destroying can report an error that nothing else handles
     this.#stream.destroy();
   }
 
   /**
-   * Adds the listeners, only when the body is read: the server never discards an unread body
+   * Adds the listeners when the body is read. Not earlier: the server never discards an unread body
    * that has listeners.
    */
   #watch(): void {
@@ -51,7 +53,7 @@ export class IncomingBody implements PushedBody {
   get #isComplete(): boolean {
     const stream = this.#stream;
     if ("complete" in stream) return stream.complete;
-    return stream.readableEnded && !stream.aborted; // a stream of HTTP/2 that was reset ends, too
+    return stream.readableEnded && !stream.aborted; // an HTTP/2 stream also ends when it is reset
   }
 
   #end(

@@ -1,5 +1,6 @@
 /**
- * The file of keys and the files next to it: opened once, however many configurations name it.
+ * The file of keys and the files next to it. Each is opened once, even if several configurations
+ * name it.
  *
  * @module
  */
@@ -15,7 +16,7 @@ import type { EngineReferences, Engines } from "./engines.ts";
 export interface KeyFileOptions {
   /** Receives one-line messages for the operator. */
   readonly report: (text: string) => void;
-  /** True for a gateway, which watches files; false for a command that ends. */
+  /** True for a gateway, which watches files; false for a command. */
   readonly isServing: boolean;
   readonly engines: Engines;
   /** The references of the configuration to the engines that it uses. */
@@ -23,12 +24,12 @@ export interface KeyFileOptions {
 }
 
 /**
- * The file of keys and the two next to it: the state of keys, such as spent budgets, and their
- * usage.
+ * The file of keys and the two files next to it: the state of keys, such as spent budgets, and
+ * their usage.
  */
 export type KeyFiles = Readonly<Record<"keys" | "state" | "usage", SharedFile>>;
 
-/** Names the files that belong to a file of keys. */
+/** Returns the files that belong to a file of keys. */
 export function keyFiles(path: string): KeyFiles {
   const stem = path.replace(/\.json$/, "");
   return {
@@ -62,7 +63,7 @@ export async function openKeyFile(
   const limiter = engines.remote.limiter === undefined ? engines.limiter : undefined;
   const state = new FileKeyUsageState(files.state, { clock, report, limiter });
   const store = new FileKeyStore(files.keys, { clock, report, state });
-  // A worker's supervisor has done so.
+  // For a worker, its supervisor has already done so.
   if (isServing && limiter !== undefined) {
     await Promise.all(Object.values(files).map((file) => file.tidy(report)));
   }

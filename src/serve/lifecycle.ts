@@ -14,17 +14,17 @@ import { codeOf } from "./system_error.ts";
 
 /** Time for the last bytes of ended exchanges to be sent. Milliseconds. */
 const LAST_WRITES_MS = 250;
-/** Time for the requests of the connections that were accepted last to be read. Milliseconds. */
+/** Time to read the requests of the last accepted connections. Milliseconds. */
 const LAST_READS_MS = 250;
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 /**
- * Turns off V8's allocation site pretenuring: V8 learns which allocation sites create objects that
- * survive, and from then on allocates theirs in the old generation. For streams it decides so while
- * their code is not optimised yet, and each ended exchange in the old generation then keeps its
- * young objects from being collected with the young generation. Does nothing on Node 20, where it
- * gains nothing (measured), and on Deno, which takes such a flag only when it starts.
+ * Turns off V8's allocation site pretenuring. V8 learns which allocation sites create objects that
+ * survive, and then allocates their objects in the old generation. For streams it decides so before
+ * their code is optimised. Each ended exchange in the old generation then keeps its young objects
+ * from being collected with the young generation. Does nothing on Node 20, where it does not help
+ * (measured), and on Deno, which accepts such a flag only at the start.
  */
 export function disablePretenuring(): void {
   if (runtime === "node" && parseInt(process.versions.node) > 20) {
@@ -36,7 +36,7 @@ export function disablePretenuring(): void {
  * Opens a listener.
  *
  * @param path The setting of this address, for errors
- * @throws {ConfigError} When the address can't be listened on; names the address and the system's
+ * @throws {ConfigError} If the address can't be listened on; names the address and the system's
  * error code
  */
 export async function openListener(
@@ -54,7 +54,7 @@ export async function openListener(
 }
 
 /**
- * Stops listeners from accepting connections. Requests that are open are still served to their end.
+ * Stops listeners from accepting connections. Open requests are served to their end.
  *
  * @returns Resolves when their last connection is closed
  */
@@ -63,10 +63,7 @@ export async function stopListeners(listeners: readonly Listener[]): Promise<voi
   await stopped;
 }
 
-/**
- * Stops accepting, and closes idle connections once those that were accepted just before have been
- * read.
- */
+/** Stops accepting. Closes idle connections after reading the most recently accepted ones. */
 async function stopAccepting(
   listeners: readonly Listener[],
 ): Promise<{ stopped: Promise<unknown> }> {
@@ -77,9 +74,9 @@ async function stopAccepting(
 }
 
 /**
- * Shuts down without losing a request. First the gateway reports that it is not ready but still
- * serves everything, then the listeners close, then open exchanges finish. Those that are left
- * after the limit are ended with an error.
+ * Shuts down without losing a request. First the gateway reports not ready but still serves all
+ * callers, then the listeners close, then open exchanges finish. Exchanges that remain after the
+ * limit are ended with an error.
  *
  * @param drain Durations of the two phases: the delay before listeners close, and the limit for
  * open exchanges. Milliseconds
@@ -93,14 +90,13 @@ export async function closeListeners(
   await pause(delayMs);
   const { stopped } = await stopAccepting(listeners);
   await gateway.close(limitMs);
-  // What an ended exchange has still to write goes out first; a connection that only stays open is
-  // cut.
+  // Pending data of ended exchanges is sent first. Connections that are still open are then closed.
   await Promise.race([stopped, pause(LAST_WRITES_MS)]);
   for (const listener of listeners) listener.kill();
 }
 
 /**
- * Waits for the first SIGINT or SIGTERM, and returns its name. A second one ends the process at
+ * Waits for the first SIGINT or SIGTERM, and returns its name. A second signal ends the process at
  * once.
  */
 export function waitForSignal(): Promise<string> {
@@ -116,15 +112,15 @@ export function waitForSignal(): Promise<string> {
   });
 }
 
-/** Describes a bug, without its message, which may quote what a caller sent. */
+/** Describes a bug, without its message, which can quote a caller's text. */
 export function describeBug(thrown: unknown): string {
   const { name, stack = "" } = thrown instanceof Error ? thrown : new Error();
   return `${name}\n${stack.split("\n").filter((line) => /^\s+at /.test(line)).join("\n")}`;
 }
 
 /**
- * Keeps the process alive after an uncaught exception or an unhandled rejection, which costs one
- * exchange at most.
+ * Keeps the process alive after an uncaught exception or an unhandled rejection. At most one
+ * exchange fails.
  */
 export function containCrashes(report: (text: string) => void): void {
   for (const event of ["uncaughtException", "unhandledRejection"]) {

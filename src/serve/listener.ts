@@ -1,5 +1,5 @@
 /**
- * Types and helpers that the listeners of the three runtimes share.
+ * Types and functions that the listeners of the three runtimes share.
  *
  * @module
  */
@@ -8,20 +8,16 @@ import { systemClock } from "../exchange/clock.ts";
 import { fromReadableStream, type Handler } from "../http/web.ts";
 
 /**
- * The longest that a caller may take for the header of a request, and for the TLS handshake before
- * it. Milliseconds.
+ * The longest time for the header of a request, and for the preceding TLS handshake. Milliseconds.
  */
 export const HEADERS_MS = 10_000;
-/**
- * The longest that a caller may leave its answer unread, if the configuration does not say.
- * Milliseconds.
- */
+/** The longest time that a caller can leave its answer unread, if not configured. Milliseconds. */
 export const WRITE_STALL_MS = 120_000;
-/** The longest that the rest of a refused body is read and thrown away. Milliseconds. */
+/** The longest time that the rest of a refused body is read and discarded. Milliseconds. */
 const DISCARD_MS = 10_000;
 /**
- * The longest silence of a caller while the rest of its body is discarded: it has then seen the
- * answer, or never will. Milliseconds.
+ * The longest silence of a caller while the rest of its body is discarded. After it, the caller has
+ * seen the answer, or never will. Milliseconds.
  */
 const DISCARD_QUIET_MS = 2_000;
 
@@ -34,9 +30,9 @@ export interface TlsIdentity {
 /** One address to listen on. */
 export interface ListenOptions {
   readonly hostname: string;
-  /** The port; 0 takes any free one. */
+  /** The port; 0 for any free port. */
   readonly port: number;
-  /** Certificate and key for HTTPS; plain HTTP if left out. */
+  /** Certificate and key for HTTPS. Default: plain HTTP. */
   readonly tls?: TlsIdentity | undefined;
   /**
    * The gateway's own deadline for a caller's body. The listener's deadline must be later.
@@ -44,34 +40,33 @@ export interface ListenOptions {
    */
   readonly bodyTimeMs: number;
   /**
-   * The longest that a caller may leave its answer unread; {@link WRITE_STALL_MS} if left out.
+   * The longest time that a caller can leave its answer unread. Default: {@link WRITE_STALL_MS}.
    * Milliseconds.
    */
   readonly writeStallMs?: number | undefined;
   /**
-   * The longest that a header and a TLS handshake may take; {@link HEADERS_MS} if left out.
-   * Milliseconds.
+   * The longest time for a header and a TLS handshake. Default: {@link HEADERS_MS}. Milliseconds.
    */
   readonly headersMs?: number | undefined;
   /** True when other processes listen on the same port. */
   readonly isShared?: boolean | undefined;
 }
 
-/** A listener that is open. */
+/** An open listener. */
 export interface Listener {
   /** The address that it listens on, such as `http://127.0.0.1:8787`. */
   readonly url: string;
-  /** Stops accepting, closes idle connections, and resolves when the open ones are closed. */
+  /** Stops accepting and closes idle connections. Resolves when the open ones are closed. */
   stop(): Promise<void>;
   /**
    * Changes the deadlines for bodies and for unread answers, and the certificate for new
    * connections.
    *
    * @param options The new options, for the same address
-   * @returns Whether all of them were applied; if not, the listener has to be opened again
+   * @returns True if all of them were applied. If not, the listener must be opened again
    */
   adjust?(options: ListenOptions): boolean;
-  /** Closes idle connections, where stopping alone leaves them open. */
+  /** Closes idle connections, if stopping alone leaves them open. */
   closeIdle?(): void;
   /** Closes all connections at once. */
   kill(): void;
@@ -80,7 +75,7 @@ export interface Listener {
 /** Opens a listener. Each runtime has its own function of this type. */
 export type Serve = (handler: Handler, options: ListenOptions) => Promise<Listener>;
 
-/** Formats the address of a listener that got a port, such as `https://127.0.0.1:8788`. */
+/** Formats the address of a listener on the given port, such as `https://127.0.0.1:8788`. */
 export function toListenerUrl({ hostname, tls }: ListenOptions, port: number): string {
   const scheme = tls === undefined ? "http" : "https";
   const host = hostname.includes(":") ? `[${hostname}]` : hostname;
@@ -90,8 +85,8 @@ export function toListenerUrl({ hostname, tls }: ListenOptions, port: number): s
 /**
  * Reads the rest of a body and discards it. Never rejects.
  *
- * @param maxMs The longest time to read, milliseconds; less where nothing arrives
- * @returns Whether the body came to its end
+ * @param maxMs The longest time to read, milliseconds. Ends earlier if nothing arrives
+ * @returns True if the body ended
  */
 export function discard(body: AnyBody, maxMs: number = DISCARD_MS): Promise<boolean> {
   return new Promise((resolve) => {
@@ -121,10 +116,10 @@ export function discard(body: AnyBody, maxMs: number = DISCARD_MS): Promise<bool
 }
 
 /**
- * Returns the part of a web request's body that was not read.
+ * Returns the unread part of a web request's body.
  *
- * @param body Its body, as it was given to the handler
- * @returns The rest, possibly empty; `null` where there certainly is none
+ * @param body Its body, as passed to the handler
+ * @returns The rest, possibly empty; `null` if there certainly is none
  */
 export function bodyLeft(request: Request, body: ByteSource | null): ByteSource | null {
   if (body?.isWhole !== true) return body;
@@ -132,12 +127,12 @@ export function bodyLeft(request: Request, body: ByteSource | null): ByteSource 
 }
 
 /**
- * Delays the end of an answer to a caller that is still sending. Its bytes are sent at once, but
- * the answer, and with it the connection, ends only when the rest of the caller's body was read and
- * discarded: a connection that is closed with unread bytes is reset, and the caller may then never
- * see the answer.
+ * Delays the end of an answer to a caller that is still sending. The answer's bytes are sent at
+ * once. The answer, and with it the connection, ends only after the rest of the caller's body was
+ * read and discarded. A connection that is closed with unread bytes is reset, and the caller could
+ * then miss the answer.
  *
- * @param rest The part of the caller's body that was not read
+ * @param rest The unread part of the caller's body
  */
 export function endLate(answer: string | Uint8Array, rest: AnyBody): ByteSource {
   let isSent = false;
@@ -152,14 +147,14 @@ export function endLate(answer: string | Uint8Array, rest: AnyBody): ByteSource 
 }
 
 /**
- * Returns whether a body in memory is sent in pieces: a long write that moves looks like a write
- * that stalls.
+ * True if a body in memory is sent in pieces. A single long write would look like a stalled one
+ * even while it progresses.
  */
 export function isLarge(body: string | Uint8Array): boolean {
   return body.length > SMALL_BODY_BYTES;
 }
 
-/** Divides a body for a caller that reads it slowly. */
+/** Divides a body into pieces for a slow caller. */
 export function inPieces(body: string | Uint8Array): ByteSource {
   const bytes = typeof body === "string" ? new TextEncoder().encode(body) : body;
   let at = 0;

@@ -1,6 +1,6 @@
 /**
- * The listeners of one handler, which follow the configuration: an address that stays in it is not
- * closed.
+ * The listeners of one handler. They follow the configuration: an address that stays configured is
+ * not closed.
  *
  * @module
  */
@@ -11,9 +11,9 @@ import type { Change } from "./change.ts";
 import { openListener, stopListeners } from "./lifecycle.ts";
 import type { Listener, ListenOptions, Serve } from "./listener.ts";
 
-/** An address of the configuration, with the actual port where it asks for port 0. */
+/** A configured address, with the actual port if it has port 0. */
 export interface WantedAddress extends ListenOptions {
-  /** The port that another process got for port 0. */
+  /** The port that another process was assigned for port 0. */
   readonly givenPort?: number | undefined;
 }
 
@@ -22,28 +22,27 @@ export interface ListenerSetOptions {
   readonly handler: Handler;
   /** The runtime's listener. */
   readonly serve: Serve;
-  /** Returns the path of the setting of an address, for errors. */
+  /** Returns the path of an address's setting, for errors. */
   readonly toPath: (index: number) => string;
   /** Receives one-line messages for the operator. */
   readonly report: (text: string) => void;
 }
 
-/** A change of the listeners, and the addresses that are listened on after it. */
+/** A change of the listeners, and the open addresses after it. */
 export type ListeningChange = Change & { readonly urls: readonly string[] };
 
 /**
- * An address and the listener that is open on it. It is the same object for as long as the address
- * stays configured.
+ * An address and its open listener. The object stays the same while the address stays configured.
  */
 interface Binding {
   wanted: WantedAddress;
   listener: Listener;
-  /** True while the listener is being replaced, because its certificate has changed. */
+  /** True while the listener is replaced because of a new certificate. */
   isReopening: boolean;
 }
 
 const WILDCARDS = ["0.0.0.0", "::"];
-/** Pause between two attempts to open a listener again. Milliseconds. */
+/** Pause between two attempts to reopen a listener. Milliseconds. */
 const AGAIN_MS = 20;
 
 type Endpoint = Pick<ListenOptions, "hostname" | "port">;
@@ -53,7 +52,7 @@ function isSame(one: ListenOptions, other: ListenOptions): boolean {
   return isSameEndpoint && (one.tls === undefined) === (other.tls === undefined);
 }
 
-/** Returns whether two endpoints conflict: both can't be listened on at the same time. */
+/** True if two endpoints conflict: they can't be listened on at the same time. */
 export function areInConflict(one: Endpoint, other: Endpoint): boolean {
   if (one.port === 0 || one.port !== other.port) return false;
   const hostnames = [one.hostname, other.hostname];
@@ -71,14 +70,14 @@ export class ListenerSet {
     this.#options = options;
   }
 
-  /** The addresses that it listens on, in the order of the configuration. */
+  /** The open addresses, in the order of the configuration. */
   get urls(): readonly string[] {
     return this.#bindings.map(({ listener }) => listener.url);
   }
 
   /**
-   * Ends the set when the process ends: opens no listener any more, and returns all listeners, also
-   * those being closed.
+   * Ends the set when the process ends. It opens no more listeners. Returns all listeners,
+   * including those being closed.
    */
   close(): readonly Listener[] {
     this.#isClosed = true;
@@ -86,8 +85,7 @@ export class ListenerSet {
   }
 
   /**
-   * Opens the addresses that are new. Those that are no longer wanted are closed when the change is
-   * made.
+   * Opens the new addresses. Removed addresses are closed when the change is applied.
    *
    * @throws {ConfigError} For an address that can't be listened on
    */
@@ -135,7 +133,7 @@ export class ListenerSet {
     return { apply, abandon, urls: bindings.map(({ listener }) => listener.url) };
   }
 
-  /** Applies changed options to a listener that stays. */
+  /** Applies changed options to a listener that stays open. */
   #adjust(binding: Binding, wanted: WantedAddress): void {
     const { tls, bodyTimeMs, writeStallMs } = binding.wanted;
     binding.wanted = wanted;
@@ -147,9 +145,9 @@ export class ListenerSet {
   }
 
   /**
-   * Replaces a listener, on a runtime that can't change its certificate. The port is briefly closed
-   * meanwhile. The configuration can change again before the port is free: the listener that opens
-   * then follows the latest one.
+   * Replaces a listener, on a runtime that can't change its certificate. The port is briefly
+   * closed. The configuration can change again before the port is free. The new listener then uses
+   * the latest configuration.
    */
   async #reopen(binding: Binding): Promise<void> {
     if (binding.isReopening) return;
@@ -178,9 +176,7 @@ export class ListenerSet {
     binding.isReopening = false;
   }
 
-  /**
-   * Opens the port of a binding again. Returns `undefined` while the port is not free.
-   */
+  /** Opens the port of a binding again. Returns `undefined` while the port is in use. */
   async #tryOpen({ listener, wanted }: Binding): Promise<Listener | undefined> {
     const { handler, serve } = this.#options;
     const port = Number(new URL(listener.url).port || (wanted.tls === undefined ? 80 : 443));

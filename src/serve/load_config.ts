@@ -1,6 +1,6 @@
 /**
- * Loading the effective configuration: a file, overridden by the environment. Each error names the
- * place of the mistake.
+ * Loading of the effective configuration: a file, overridden by the environment. Each error names
+ * the place of the mistake.
  *
  * @module
  */
@@ -21,18 +21,18 @@ import type { TlsIdentity } from "./listener.ts";
 import { codeOf } from "./system_error.ts";
 import { type Json, layVariable, listVariableNames, PREFIX } from "../config/environment.ts";
 
-/** File that is looked for in the working directory when no other one is named. */
+/** Default file in the working directory. */
 const DEFAULT_FILE = "gateway.jsonc";
 /**
- * Variable with the caller's key at a provider. Only `sallyport doctor` reads it: it is no part of
- * the configuration.
+ * Variable with the provider key. Only `sallyport doctor` reads it. It is not part of the
+ * configuration.
  */
 export const UPSTREAM_KEY_VARIABLE = "SALLYPORT_UPSTREAM_KEY";
 
 /** A configuration and its origin. */
 export interface LoadedConfig {
   readonly config: Config;
-  /** The file's content, overridden by the environment, before it was checked. */
+  /** The file's content, overridden by the environment, before validation. */
   readonly input: Json;
   /** The file, if there was one. */
   readonly file?: string | undefined;
@@ -47,7 +47,7 @@ export interface Address {
   readonly tls?: TlsIdentity | undefined;
 }
 
-/** A parsed file of the configuration, which knows the line of each setting. */
+/** A parsed configuration file. It finds the line of each setting. */
 interface ConfigFile {
   readonly file: string;
   readonly input: Json;
@@ -85,7 +85,7 @@ function toSegments(path: string): (string | number)[] {
   );
 }
 
-/** Finds the line of a setting, or of the closest setting around it. */
+/** Finds the line of a setting, or of its closest parent. */
 function findLine(root: Node, text: string, path: string): number {
   const segments = toSegments(path);
   for (let length = segments.length; length > 0; length--) {
@@ -130,8 +130,8 @@ function readConfigFile(file: string): ConfigFile {
 }
 
 /**
- * Reads the variables of the gateway. Deno may permit single variables only: then each possible
- * name is tried.
+ * Reads the variables of the gateway. If Deno permits only single variables, each possible name is
+ * tried.
  */
 function readVariables(providers: readonly string[]): Map<string, string> {
   let names: string[];
@@ -146,15 +146,13 @@ function readVariables(providers: readonly string[]): Map<string, string> {
       const value = process.env[name];
       if (value !== undefined && value !== "") variables.set(name, value);
     } catch {
-      // not allowed to know: as if it were not set
+      // Access denied: treated as not set.
     }
   }
   return variables;
 }
 
-/**
- * Returns the names of the variables of the environment that a configuration was made with.
- */
+/** Returns the names of the environment variables that a configuration contains. */
 export function readSetVariables({ config }: LoadedConfig): string[] {
   return Array.from(readVariables(Object.keys(config.providers)).keys());
 }
@@ -181,8 +179,8 @@ function assertSafeBind(config: Config): void {
 /**
  * Loads the effective configuration.
  *
- * @param named The file named on the command line; else `SALLYPORT_CONFIG`, else `gateway.jsonc`
- * where it exists
+ * @param named The file from the command line. Default: `SALLYPORT_CONFIG`, else `gateway.jsonc` if
+ * it exists
  * @throws {ConfigError} With every mistake and its place
  */
 export function loadConfig(named?: string): LoadedConfig {
@@ -212,7 +210,7 @@ export function loadConfig(named?: string): LoadedConfig {
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     issues.push(...error.issues.map(({ path, message }) => {
-      // Of `admin` and `admin.token` the longer one is meant.
+      // Of `admin` and `admin.token`, the longer prefix applies.
       const [longest] = Array.from(sources.keys()).filter((prefix) => path.startsWith(prefix))
         .toSorted((one, other) => other.length - one.length);
       const variable = longest === undefined ? undefined : sources.get(longest);
@@ -226,8 +224,8 @@ function readDefaultFile(): ConfigFile | undefined {
   try {
     return readConfigFile(resolve(DEFAULT_FILE));
   } catch (error) {
-    // Absent, or (Deno) not allowed to be read: then there is none. A file with mistakes is another
-    // matter.
+    // The file is absent, or Deno denies access: continues without a file. A file with mistakes is
+    // an error.
     if (error instanceof ConfigError && error.issues[0]?.message.startsWith("cannot read")) {
       return undefined;
     }
@@ -262,7 +260,7 @@ export function* checkTls(
  * Reads the certificate and key of each listener. Relative paths start at the directory.
  *
  * @returns The addresses, with files replaced by their text
- * @throws {ConfigError} For every file that can't be read, or whose content is not as expected
+ * @throws {ConfigError} For every file that can't be read, or whose content is invalid
  */
 export function readTlsFiles(
   { config, directory }: Pick<LoadedConfig, "config" | "directory">,

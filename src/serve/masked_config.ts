@@ -1,6 +1,6 @@
 /**
- * Masking of the secrets in a configuration, to show it, and a digest to compare the configurations
- * of two gateways.
+ * Masking of the secrets in a configuration before it is shown, and a digest to compare the
+ * configurations of two gateways.
  *
  * @module
  */
@@ -22,14 +22,14 @@ function maskKey(config: KeyConfig): Record<string, unknown> {
   };
 }
 
-/** Masks what the URL of a proxy says before its host. */
+/** Masks the credentials in a proxy URL. */
 function maskProxy(text: string): string {
   const { protocol, host, username, password } = new URL(text);
   return username + password === "" ? text : `${protocol}//${MASK}@${host}`;
 }
 
 /**
- * Masks the credentials of a proxy, and the headers that calls to a provider are given: some hold a
+ * Masks the credentials of a proxy, and the headers added to provider calls, which can contain a
  * key.
  */
 function maskProvider({ headers, egress, ...rest }: ProviderConfig): Record<string, unknown> {
@@ -42,7 +42,7 @@ function maskProvider({ headers, egress, ...rest }: ProviderConfig): Record<stri
   };
 }
 
-/** Masks passwords, and what a URL says before its host. */
+/** Masks passwords, and credentials in a URL. */
 function maskRedis(config: RedisConfig): Record<string, unknown> {
   const { url, sentinel, password, ...rest } = config;
   return {
@@ -66,7 +66,7 @@ export function maskSecrets(config: Config): Record<string, unknown> {
     keys: Array.isArray(keys) ? keys.map(maskKey) : keys,
     ...(admin !== undefined &&
       { admin: { ...admin, ...(admin.token !== undefined && { token: MASK }) } }),
-    // The path of such an address often holds a secret too.
+    // The path of such an address often contains a secret too.
     ...(alerts !== undefined &&
       { alerts: { url: `${new URL(alerts.url).origin}/${MASK}`, secret: MASK } }),
     ...(redis !== undefined && { redis: maskRedis(redis) }),
@@ -74,8 +74,8 @@ export function maskSecrets(config: Config): Record<string, unknown> {
 }
 
 /**
- * Sorts the members of an object by name, for their order in a file has no meaning. A replacer for
- * `JSON.stringify`.
+ * Sorts the members of an object by name, because their order in a file has no meaning. A replacer
+ * for `JSON.stringify`.
  */
 function sortMembers(_name: string, value: unknown): unknown {
   if (typeof value !== "object" || value === null || Array.isArray(value)) return value;
@@ -84,8 +84,8 @@ function sortMembers(_name: string, value: unknown): unknown {
 
 /**
  * Computes the digest of a configuration. Equal configurations have equal digests, on every machine
- * and runtime. It is made of the result of {@link maskSecrets}: no secret can be guessed from it,
- * and a changed secret does not change it. The name of a gateway is no part of it.
+ * and runtime. Its input is the result of {@link maskSecrets}: no secret can be guessed from it,
+ * and a changed secret does not change it. The name of a gateway is not included.
  *
  * @returns SHA-256 in hexadecimal
  */

@@ -1,6 +1,5 @@
 /**
- * Listening on Node: `node:http` calls the gateway directly, without web `Request` and `Response`
- * in between.
+ * Listening on Node: `node:http` calls the gateway directly, without web `Request` and `Response`.
  *
  * @module
  */
@@ -43,9 +42,12 @@ import {
   WRITE_STALL_MS,
 } from "./listener.ts";
 
-/** Interval at which Node checks for requests that are late. Milliseconds. */
+/** Interval at which Node checks for late requests. Milliseconds. */
 const CHECK_INTERVAL_MS = 5_000;
-/** Interval at which Deno is made to accept again, and its queue of connections. Milliseconds. */
+/**
+ * Interval at which Deno is made to accept again, and the length of its queue of connections.
+ * Milliseconds.
+ */
 const ACCEPT_MS = 1_000;
 const BACKLOG = 511;
 /**
@@ -55,12 +57,12 @@ const MAX_HEADER_BYTES = 16_384;
 /** Time for a caller to read the error before its connection is closed. Milliseconds. */
 const LAST_READ_MS = 1_000;
 /**
- * The time for which an idle connection is kept open: longer than that of common load balancers (60
- * s), so that they never reuse a connection that is closing. Milliseconds.
+ * The time that an idle connection stays open. It is longer than the 60 s of common load balancers,
+ * so that they never reuse a connection that is closing. Milliseconds.
  */
 const KEEP_ALIVE_MS = 65_000;
 
-/** Headers of a request, as Node has read them. */
+/** Headers of a request, as parsed by Node. */
 class NodeHeaders {
   readonly #fields: IncomingHttpHeaders;
 
@@ -69,7 +71,7 @@ class NodeHeaders {
   }
 
   get(name: string): string | null {
-    // By joinDuplicateHeaders it is no array for a name that is asked for.
+    // Because of joinDuplicateHeaders, the value is not an array.
     return (this.#fields[name] as string | undefined) ?? null;
   }
 
@@ -105,7 +107,7 @@ class NodeRequest implements GatewayRequest {
 
   onGone(act: () => void): () => void {
     const response = this.#response;
-    // A response that waits behind another one has no socket yet, and on Deno no event when the
+    // A response that waits for another one has no socket yet. Deno then reports no event if the
     // caller leaves.
     const source = response.socket === null ? this.#request.socket : response;
     if (response.closed || this.isGone) act();
@@ -131,9 +133,9 @@ class ResponseSink implements ByteSink {
   }
 
   /**
-   * Breaks an answer off, so that it does not look complete. What was relayed leaves before, except
-   * to a caller that does not read it. The body of an HTTP/1.0 answer ends with its connection, so
-   * that has to end with an error.
+   * Breaks an answer off, so that it does not look complete. Relayed bytes are sent first, unless
+   * the caller does not read them. The body of an HTTP/1.0 answer ends with its connection, so the
+   * connection must end with an error.
    */
   fail(): void {
     const { req, socket, writableNeedDrain } = this.#response;
@@ -150,8 +152,8 @@ class ResponseSink implements ByteSink {
 
 /** Writes a body as fast as the caller reads it. */
 function writeBody(body: AnyBody, response: ServerResponse): void {
-  // Headers leave with the first bytes that are there already, in one write and one packet.
-  // A second write: +8 % CPU of a short stream (2026-11-22, 8 starts).
+  // Sends the headers with the first available bytes, in one write and one packet. A second write
+  // costs +8 % CPU of a short stream (2026-11-22, 8 starts).
   response.cork();
   process.nextTick(() => response.uncork());
   response.flushHeaders();
@@ -160,12 +162,12 @@ function writeBody(body: AnyBody, response: ServerResponse): void {
 }
 
 /**
- * Closes the connection of a caller whose body was refused, and has not arrived after some time.
+ * Closes the connection of a caller whose body was refused and does not arrive in time.
  * Milliseconds.
  */
 function endUnread(request: IncomingMessage, ms: number): void {
   const cancel = systemClock.timer(ms, () => request.complete || request.socket.destroy());
-  // The timer holds the request, and with it the keys of its caller.
+  // The timer would otherwise keep the request, and with it the caller's keys, in memory.
   request.once("end", cancel).once("close", cancel);
 }
 
@@ -192,15 +194,15 @@ async function respond(
     return writeBody(endLate(body, inbound.body), response);
   }
   if (isLarge(body)) return writeBody(inPieces(body), response);
-  // `node:http` joins a text with its headers in one string; bytes would be a second part of the
-  // write. Latin-1 has each byte as one character. Bytes: +2 % CPU of a plain call (2026-11-23).
+  // `node:http` joins a text with its headers in one string. Bytes would be a second part of the
+  // write. Latin-1 has one character per byte. Bytes cost +2 % CPU of a plain call (2026-11-23).
   if (Buffer.isBuffer(body)) response.end(body.toString("latin1"), "latin1");
   else response.end(body);
 }
 
 /**
- * Maps an error of `node:http` to the error for the caller; `undefined` for bytes that are not HTTP
- * at all.
+ * Maps an error of `node:http` to the error for the caller; `undefined` for bytes that are not
+ * HTTP.
  */
 function toErrorCode({ code }: NodeJS.ErrnoException): ErrorCode | undefined {
   if (code === "HPE_HEADER_OVERFLOW") return "headers_too_large";
@@ -208,7 +210,7 @@ function toErrorCode({ code }: NodeJS.ErrnoException): ErrorCode | undefined {
   return code?.startsWith("HPE_") ? "invalid_http" : undefined;
 }
 
-/** Makes the answer to what is no request: the last of its connection. */
+/** Creates the answer to an invalid request: the last answer of its connection. */
 function toClosingResponse(code: ErrorCode) {
   const { status, headers, body } = toErrorResponse(new GatewayError(code));
   const own = {
@@ -227,7 +229,7 @@ function toHttp(code: ErrorCode): string {
 }
 
 /**
- * Refuses the versions in the request line that `node:http` accepts without speaking them: HTTP/0.9
+ * Refuses versions that `node:http` accepts in the request line but does not implement: HTTP/0.9
  * and HTTP/2.0.
  */
 function refuseVersion(response: ServerResponse): void {
@@ -240,24 +242,24 @@ function refuseVersion(response: ServerResponse): void {
  * time.
  */
 function endConnection(error: NodeJS.ErrnoException, socket: Duplex): void {
-  if (socket.writableEnded) return; // was told already; what still comes is thrown away
+  if (socket.writableEnded) return; // already answered; further bytes are discarded
   const code = toErrorCode(error);
-  // In the middle of an answer it would be read as a part of that. (`node:http` itself asks the
-  // same.)
+  // During an answer, the error would be read as a part of it. (`node:http` does the same check.)
   const isAnswering = "_httpMessage" in socket && Boolean(socket._httpMessage);
-  // An end would wait for the handshake, that is for ever.
+  // Ending would wait forever for the handshake.
   if (code === undefined || isAnswering || !socket.writable) return void socket.destroy();
   socket.end(toHttp(code));
   systemClock.timer(LAST_READ_MS, () => socket.destroy());
 }
 
-/** The part of Deno's types that is used here. */
+/** The used part of Deno's types. */
 interface DenoPermissions {
   requestSync(wanted: { readonly name: "net"; readonly host: string }): { readonly state: string };
 }
 
 /**
- * Asks Deno for the permission to listen: without it `node:http` throws where it can't be caught.
+ * Asks Deno for the permission to listen. Without it, `node:http` throws an error that can't be
+ * caught.
  */
 function assertMayListen({ hostname, port }: ListenOptions): void {
   const { permissions } =
@@ -268,9 +270,9 @@ function assertMayListen({ hostname, port }: ListenOptions): void {
 }
 
 /**
- * Keeps a server of Deno accepting: without a word it stops when there are no file descriptors left
- * (2.9.5). To listen once more changes nothing where it does accept. Returns a function that ends
- * it.
+ * Keeps a server of Deno accepting. It stops without an error when there are no file descriptors
+ * left (2.9.5). Listening again has no effect while it does accept. Returns a function that ends
+ * this.
  */
 function keepAccepting(server: NetServer): () => void {
   const { _handle: handle } = server as NetServer & {
@@ -281,7 +283,7 @@ function keepAccepting(server: NetServer): () => void {
   return () => clearInterval(timer);
 }
 
-/** Opens the port. Node shares a port by its cluster. */
+/** Opens the port. Node shares a port through its cluster. */
 function listen(
   server: NetServer,
   { hostname, port, isShared = false }: ListenOptions,
@@ -292,7 +294,7 @@ function listen(
   });
 }
 
-/** Adds to a server of `node:http` what the listener needs. */
+/** Adds the methods that the listener needs to a server of `node:http`. */
 function toOpened(server: HttpServer | HttpsServer): OpenedServer {
   return {
     server,
@@ -306,7 +308,7 @@ export async function serve(handler: Handler, options: ListenOptions): Promise<L
   const { tls, bodyTimeMs, headersMs = HEADERS_MS, writeStallMs = WRITE_STALL_MS } = options;
   if (runtime === "deno") assertMayListen(options);
   const checkMs = Math.min(CHECK_INTERVAL_MS, headersMs);
-  // For a whole request: the gateway's own deadline comes first.
+  // For a whole request. The gateway's own deadline is earlier.
   const toRequestMs = (bodyTimeMs: number): number => headersMs + bodyTimeMs + CHECK_INTERVAL_MS;
   const isListening = () => server.listening;
   const run = (request: IncomingMessage, response: ServerResponse) => {
@@ -326,7 +328,7 @@ export async function serve(handler: Handler, options: ListenOptions): Promise<L
     connectionsCheckingInterval: checkMs,
     maxHeaderSize: MAX_HEADER_BYTES,
     requireHostHeader: false, // the gateway refuses it, with a body
-    joinDuplicateHeaders: true, // a credential given twice must not look like one
+    joinDuplicateHeaders: true, // a repeated credential must not look like one
     noDelay: true,
   };
   const secure = { ...tls, handshakeTimeout: headersMs };
@@ -346,8 +348,8 @@ export async function serve(handler: Handler, options: ListenOptions): Promise<L
   const address = server.address() as AddressInfo; // listening on TCP: neither null nor a path
   return {
     url: toListenerUrl(options, address.port),
-    // node:http's own close would cut connections that were accepted just now and have not been
-    // read yet.
+    // node:http's own close would end connections that were just accepted and have not been read
+    // yet.
     stop: () =>
       new Promise((resolve) => void NetServer.prototype.close.call(server, () => resolve())),
     adjust({ bodyTimeMs, writeStallMs = WRITE_STALL_MS, tls }) {

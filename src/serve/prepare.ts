@@ -16,7 +16,7 @@ import { digestConfig } from "./masked_config.ts";
 import { readRedisFiles } from "./redis_files.ts";
 import type { Json } from "../config/environment.ts";
 
-/** A configuration as it was read, in a form that can be sent to another process. */
+/** A configuration as read, in a form that can be sent to another process. */
 export interface Source {
   /** The settings of the file and the variables. */
   readonly input: Json;
@@ -30,22 +30,22 @@ export interface Source {
   readonly digest: string;
 }
 
-/** A configuration that can be served: its engines are open, its addresses are not yet. */
+/** A configuration that can be served. Its engines are open, its addresses are not yet. */
 export interface Prepared {
   readonly source: Source;
   readonly config: Config;
   readonly assembly: Assembly;
 }
 
-/** Returns whether callers can come with identity tokens: then a gateway needs no keys. */
+/** True if callers can use identity tokens. A gateway then needs no keys. */
 const acceptsTokens = ({ identity = [] }: Config): boolean =>
   identity.some(({ callers }) => callers);
 
 /**
  * Reads and checks a configuration.
  *
- * @param named The file; found as `loadConfig` does if left out
- * @param makeKey Makes a key where none is configured. Where it makes none, a missing key is a
+ * @param named The file. Default: found as by `loadConfig`
+ * @param makeKey Creates a key if none is configured. If it creates none, a missing key is a
  * mistake
  * @throws {ConfigError} With every mistake and its place
  */
@@ -55,7 +55,7 @@ export function readSource(
 ): Source {
   const { config, input, file, directory } = loadConfig(named);
   const addresses = readTlsFiles({ config, directory });
-  // For their mistakes: each process reads them.
+  // Only to find their mistakes: each process reads these files itself.
   if (config.redis !== undefined) readRedisFiles(config.redis, directory);
   readEgress(config, directory);
   if (!Array.isArray(config.keys) || config.keys.length > 0 || acceptsTokens(config)) {
@@ -76,10 +76,10 @@ export function readSource(
 }
 
 /**
- * Opens the engines that a configuration asks for.
+ * Opens the configured engines.
  *
  * @param options The engines of the process, the receiver of one-line messages for the operator,
- * and whether to leave Redis alone
+ * and whether to skip Redis
  * @throws {ConfigError} For a file of keys, budgets or usage that can't be used
  */
 export async function prepare(
@@ -92,7 +92,7 @@ export async function prepare(
   const assembled = isOffline ? withoutRedis(config) : config;
   const assembly = await assemble(assembled, { directory, report, isServing: true, engines });
   try {
-    composeGateway(config, assembly.parts); // for mistakes that only the whole shows
+    composeGateway(config, assembly.parts); // finds mistakes across settings
   } catch (error) {
     await assembly.close();
     throw error;
@@ -101,8 +101,8 @@ export async function prepare(
 }
 
 /**
- * Removes Redis from a configuration. A gateway starts without its Redis too, so that need not be
- * reached for a check.
+ * Removes Redis from a configuration. A gateway starts even if its Redis is not reachable, so a
+ * check does not need it.
  */
 function withoutRedis({ redis: _, ...config }: Config): Config {
   return keysInRedis(config.keys) !== undefined ? { ...config, keys: [] } : config;

@@ -1,5 +1,5 @@
 /**
- * Metrics of the process itself, under the names that Prometheus' own libraries use.
+ * Metrics of the process itself, with the names of Prometheus' own libraries.
  *
  * @module
  */
@@ -14,7 +14,7 @@ const LAG_BOUNDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 const LOOK_MS = 500;
 
 /**
- * Queries the operating system. Returns `undefined` where the answer is not available or not
+ * Queries the operating system. Returns `undefined` if the answer is not available or not
  * permitted.
  */
 function ask<Answer>(question: () => Answer): Answer | undefined {

@@ -1,5 +1,5 @@
 /**
- * Durable exchanges of a configuration: their recordings are in Redis, with another process, or in
+ * Durable exchanges of a configuration. Their recordings are in Redis, in another process, or in
  * memory.
  *
  * @module
@@ -13,21 +13,24 @@ import { createDurableExchanges } from "../steps/durable/setup.ts";
 import type { EngineReferences, Engines } from "./engines.ts";
 import type { RedisPlace } from "./identity_engines.ts";
 
-/** Engines to open durable exchanges with. */
+/** Engines that durable exchanges are opened with. */
 export interface DurableEngines {
   readonly engines: Engines;
-  /** References of the configuration, through which a change of it keeps what runs. */
+  /**
+   * References of the configuration. They keep running engines open while the configuration
+   * changes.
+   */
   readonly references: EngineReferences;
-  /** Redis, where the configuration names one: all of its gateways share the recordings. */
+  /** Redis, if configured. All of its gateways share the recordings. */
   readonly redis: RedisPlace | undefined;
-  /** False for a command that ends: it records nothing. */
+  /** False for a command: it records nothing. */
   readonly isServing: boolean;
 }
 
 /**
- * Opens the durable exchanges of a configuration. Once a process has them, they stay: after a
- * change to a configuration without recording, what was recorded before can
- * still be read and stopped. Returns `undefined` where no call can be recorded.
+ * Opens the durable exchanges of a configuration. Once opened, they stay open in the process: after
+ * a change to a configuration without recording, existing recordings can still be read and stopped.
+ * Returns `undefined` if no call can be recorded.
  */
 export async function openDurable(
   config: Config,

@@ -19,7 +19,7 @@ type PemName = "ca" | "cert" | "key";
  *
  * @param directory Directory that relative paths start from
  * @returns The connection, with files replaced by their text
- * @throws {ConfigError} For every file that can't be read, or whose content is not as expected
+ * @throws {ConfigError} For every file that can't be read, or whose content is invalid
  */
 export function readRedisFiles(config: RedisConfig, directory: string): RedisTarget {
   const { tls } = config;
@@ -52,7 +52,7 @@ export function readRedisFiles(config: RedisConfig, directory: string): RedisTar
   return { ...config, tls: Object.fromEntries(texts) };
 }
 
-/** Returns whether a text begins with a certificate. */
+/** True if a text begins with a certificate. */
 function isCertificate(text: string): boolean {
   try {
     return new X509Certificate(text).subject !== undefined;

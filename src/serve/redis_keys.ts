@@ -1,6 +1,5 @@
 /**
- * Gateway keys in Redis, as a gateway or a command opens them: with a snapshot where one is
- * configured.
+ * Gateway keys in Redis, for a gateway or a command, with a snapshot if configured.
  *
  * @module
  */
@@ -12,16 +11,16 @@ import type { RedisClient } from "../storage/redis_client.ts";
 import { SharedFile } from "../storage/shared_file.ts";
 import type { EngineReferences, Engines } from "./engines.ts";
 
-/** Where keys in Redis are. */
+/** Location of keys in Redis. */
 export interface RedisKeysPlace {
-  /** Name under which configurations share the connection. */
+  /** Name that configurations share the connection by. */
   readonly name: string;
   readonly client: RedisClient;
   /** File of the snapshot, if one is configured. */
   readonly snapshot: string | undefined;
 }
 
-/** Options for opening keys, a part of those of `assemble`. */
+/** Options for opening keys: a part of the options of `assemble`. */
 interface RedisKeysOptions {
   readonly directory: string;
   readonly report: (text: string) => void;
@@ -33,7 +32,7 @@ interface RedisKeysOptions {
 /**
  * Opens the keys.
  *
- * @returns Their store; a gateway has tried a look-up by then, a command has not
+ * @returns Their store. A gateway has already tried a look-up, a command has not
  */
 export async function openRedisKeys(
   place: RedisKeysPlace,
@@ -44,7 +43,7 @@ export async function openRedisKeys(
   const file = snapshot === undefined ? undefined : new SharedFile(resolve(directory, snapshot));
   const open = async () => {
     if (!isServing) return new RedisKeyStore(client, systemClock, { isCluster: client.isCluster });
-    // A worker's supervisor has done so.
+    // For a worker, its supervisor has already done so.
     if (engines.remote.limiter === undefined) await file?.tidy(report);
     const clock = systemClock;
     const store = new RedisKeyStore(client, clock, {

@@ -1,5 +1,5 @@
 /**
- * Reload at SIGHUP: the configuration is read again, and replaces the previous one as a whole or
+ * Reload at SIGHUP: the configuration is read again, and replaces the previous one completely or
  * not at all.
  *
  * @module
@@ -11,17 +11,17 @@ import type { Change } from "./change.ts";
 import type { Source } from "./prepare.ts";
 import { codeOf } from "./system_error.ts";
 
-/** The configuration in force, as it is shown to operators. */
+/** The active configuration, as shown to operators. */
 export interface InForce {
-  /** Its digest, equal for gateways with equal configurations. */
+  /** Its digest. Gateways with equal configurations have equal digests. */
   readonly digest: string;
-  /** The time since which it is in force, ISO 8601. */
+  /** Time when it became active, ISO 8601. */
   readonly loadedAt: string;
 }
 
 /** Options of a {@link Reloader}. */
 export interface ReloaderOptions {
-  /** Reads the configuration. `file` is the one in force. */
+  /** Reads the configuration. `file` is the active one. */
   readonly read: (file: string | undefined) => Source;
   /** Prepares the change to the configuration. */
   readonly prepare: (source: Source) => Promise<Change>;
@@ -29,7 +29,7 @@ export interface ReloaderOptions {
   readonly report: (text: string) => void;
 }
 
-/** Holds the configuration in force of a process, and replaces it. */
+/** Stores the active configuration of a process, and replaces it. */
 export class Reloader {
   readonly #options: ReloaderOptions;
   #source: Source | undefined;
@@ -42,14 +42,14 @@ export class Reloader {
     this.#options = options;
   }
 
-  /** The configuration in force. */
+  /** The active configuration. */
   get inForce(): InForce {
     return { digest: this.#source?.digest ?? "", loadedAt: new Date(this.#loadedAt).toISOString() };
   }
 
   /**
-   * Puts the first configuration into force.
-   * @throws {ConfigError} When it can't be served
+   * Activates the first configuration.
+   * @throws {ConfigError} If it can't be served
    */
   async start(source: Source): Promise<void> {
     const change = await this.#options.prepare(source);
@@ -57,7 +57,7 @@ export class Reloader {
     this.#apply(source, change);
   }
 
-  /** Reads the configuration again. All calls during a reload lead to one more reload after it. */
+  /** Reads the configuration again. All calls during a reload cause one more reload after it. */
   async reload(): Promise<void> {
     this.#isWanted = true;
     if (this.#isReloading) return;
@@ -99,10 +99,10 @@ export class Reloader {
   }
 }
 
-/** Exit status of a program that SIGHUP has ended: 128 plus the number of the signal. */
+/** Exit status of a program that was ended by SIGHUP: 128 plus the number of the signal. */
 const HUNG_UP = 129;
 
-/** Returns whether the terminal of this process was closed, which is then the cause of a SIGHUP. */
+/** True if the terminal of this process was closed, which caused the SIGHUP. */
 function hasLostTerminal(): boolean {
   try {
     closeSync(openSync("/dev/tty", "r"));
@@ -113,16 +113,16 @@ function hasLostTerminal(): boolean {
 }
 
 /**
- * Catches SIGHUP from now on; an uncaught one would end the process.
+ * Catches SIGHUP from now on. An uncaught one would end the process.
  *
- * @returns A function that sets the callback; it is called at once if a SIGHUP came before
+ * @returns A function that sets the callback. It is called at once if a SIGHUP has already arrived
  */
 export function catchHangups(): (onHangup: () => void) => void {
   const hadTerminal = process.stdout.isTTY === true;
   let isWanted = false;
   let act = (): void => void (isWanted = true);
   process.on("SIGHUP", () => {
-    // A terminal that is closed ends what was started in it, as it ends everything else.
+    // Closing a terminal ends the programs started in it, including this one.
     if (hadTerminal && hasLostTerminal()) process.exit(HUNG_UP);
     act();
   });

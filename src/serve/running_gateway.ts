@@ -1,6 +1,6 @@
 /**
- * A gateway whose configuration can change while it serves: new requests are served by the new
- * configuration, and open exchanges end under the configuration that they began with.
+ * A gateway whose configuration can change while it serves. New requests use the new configuration.
+ * Open exchanges end under the configuration that they began with.
  *
  * @module
  */
@@ -16,12 +16,12 @@ import { createSwitch, type HandlerSwitch } from "./handler_switch.ts";
 import type { Prepared } from "./prepare.ts";
 
 /**
- * Limit that no exchange reaches, for each ends by its own deadlines: the longest duration of a
- * timer. Milliseconds.
+ * The longest duration of a timer. No exchange reaches this limit, because each ends by its own
+ * deadlines. Milliseconds.
  */
 const NO_LIMIT_MS = 2 ** 31 - 1;
 
-/** A configuration and the gateway that was created for it. */
+/** A configuration and its gateway. */
 interface Generation {
   readonly prepared: Prepared;
   readonly gateway: Gateway;
@@ -39,13 +39,13 @@ export interface RunningGatewayOptions {
 
 /** The gateway of a process. */
 export class RunningGateway {
-  /** Answers callers by the configuration in force. */
+  /** Answers callers with the active configuration. */
   readonly handler: HandlerSwitch;
   readonly #options: RunningGatewayOptions;
   readonly #shared: SharedLoad = { exchanges: new ExchangePlaces(0), bodies: new BodyMemory(0) };
   #current: Generation | undefined;
   readonly #earlier = new Set<Generation>();
-  /** Ejections of replicas that earlier gateways have counted, by provider and replica. */
+  /** Ejections of replicas that earlier gateways counted, by provider and replica. */
   readonly #ejections = new Map<string, number>();
 
   constructor(options: RunningGatewayOptions) {
@@ -58,20 +58,17 @@ export class RunningGateway {
     return this.#current?.gateway.isReady ?? false;
   }
 
-  /** The number of open exchanges, under all configurations. */
+  /** Number of open exchanges, under all configurations. */
   get openExchanges(): number {
     return this.#generations.reduce((sum, { gateway }) => sum + gateway.openExchanges, 0);
   }
 
-  /** The number of open exchanges that are streams. */
+  /** Number of open exchanges that are streams. */
   get openStreams(): number {
     return this.#generations.reduce((sum, { gateway }) => sum + gateway.openStreams, 0);
   }
 
-  /**
-   * The state of the replicas of all providers. Their counters include those of earlier
-   * configurations.
-   */
+  /** State of the replicas of all providers. Counters include those of earlier configurations. */
   get replicas(): Gateway["replicas"] {
     return (this.#current?.gateway.replicas ?? []).map((each) => ({
       ...each,
@@ -80,8 +77,8 @@ export class RunningGateway {
   }
 
   /**
-   * Prepares the gateway of another configuration, whose engines are closed when its last exchange
-   * is over.
+   * Prepares the gateway of another configuration. The engines of that configuration are closed
+   * when its last exchange has ended.
    */
   prepare(prepared: Prepared): Promise<Change> {
     const { config, assembly } = prepared;
@@ -109,17 +106,17 @@ export class RunningGateway {
     return Promise.resolve({ apply, abandon: () => assembly.close() });
   }
 
-  /** Passes all exchanges that have settled until now to the observers, which get batches. */
+  /** Passes all exchanges that have settled so far to the observers, which receive batches. */
   flushObservers(): void {
     for (const { observers } of this.#generations) observers.flush();
   }
 
-  /** Reports from now on that it is not ready. */
+  /** Reports not ready from now on. */
   drain(): void {
     this.#current?.gateway.drain();
   }
 
-  /** Waits for open exchanges, and ends those left after the limit. Milliseconds. */
+  /** Waits for open exchanges, and aborts those that remain after the limit. Milliseconds. */
   async close(limitMs?: number): Promise<void> {
     await Promise.all(this.#generations.map(({ gateway }) => gateway.close(limitMs)));
     this.flushObservers();
@@ -137,7 +134,7 @@ export class RunningGateway {
     return [...this.#earlier, ...(this.#current === undefined ? [] : [this.#current])];
   }
 
-  /** Closes a gateway that gets no new requests, when its last exchange is over. */
+  /** Closes a gateway without new requests when its last exchange has ended. */
   async #retire(generation: Generation, begun: Promise<void>): Promise<void> {
     const { gateway, prepared, observers } = generation;
     this.#earlier.add(generation);
@@ -147,7 +144,7 @@ export class RunningGateway {
     }
     await Promise.all([gateway.close(NO_LIMIT_MS), begun]);
     observers.flush();
-    // The process's end may have come first.
+    // The process can have ended first.
     if (this.#earlier.delete(generation)) await prepared.assembly.close();
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Serving of callers in this process: the gateway with its listeners and observers, which stay when
- * the configuration changes.
+ * Serving of callers in this process: the gateway with its listeners and observers. They are kept
+ * when the configuration changes.
  *
  * @module
  */
@@ -32,18 +32,18 @@ import { addDurableMetrics } from "../observe/metrics/durable_metrics.ts";
 import { addProcessMetrics } from "./process_metrics.ts";
 import { RunningGateway } from "./running_gateway.ts";
 
-/** The time for which the end of the process waits for a reader of the log. Milliseconds. */
+/** The longest wait at the end of the process for a reader of the log. Milliseconds. */
 const LAST_LINES_MS = 500;
-/** The time for which it waits for the collector of traces. Milliseconds. */
+/** The longest wait at the end of the process for the collector of traces. Milliseconds. */
 const LAST_SPANS_MS = 2000;
 
-/** Serves callers by the configuration in force: in this process, or through workers. */
+/** Serves callers with the active configuration: in this process, or through workers. */
 export interface Serving extends Served {
   /** Prepares another configuration. */
   prepare(prepared: Prepared): Promise<Change>;
-  /** Starts to serve, once the first configuration is in force. */
+  /** Starts to serve. Called when the first configuration is active. */
   start(): Promise<void>;
-  /** Reports that it is not ready, waits for open exchanges, and closes the listeners. */
+  /** Reports not ready, waits for open exchanges, and closes the listeners. */
   close(): Promise<void>;
   /** Closes the engines of the configuration, and ends the output. */
   release(): Promise<void>;
@@ -55,9 +55,9 @@ export interface ServingOptions {
   readonly serve: Serve;
   /** Version of the gateway. */
   readonly version: string;
-  /** Format of the log that the command line asks for; `undefined` if it does not. */
+  /** Format of the log from the command line; `undefined` if not set. */
   readonly log: Config["log"] | undefined;
-  /** The logs, where others write to them too. */
+  /** The logs, if other code writes to them too. */
   readonly logs?: AccessLogs | undefined;
   /** True when other processes listen on the same addresses. */
   readonly isShared: boolean;
@@ -140,7 +140,7 @@ export class ServingHere implements Serving {
     return Promise.resolve(this.counts);
   }
 
-  /** The metrics in a form that can be sent to another process. */
+  /** The metrics as JSON, for another process. */
   get counts(): readonly MetricSnapshot[] {
     this.flushObservers();
     return this.#metrics.toJson();
@@ -167,8 +167,8 @@ export class ServingHere implements Serving {
   /**
    * Prepares another configuration.
    *
-   * @param ports The ports that another process got for its addresses
-   * @throws {ConfigError} When an address can't be listened on
+   * @param ports The ports that another process was assigned for its addresses
+   * @throws {ConfigError} If an address can't be listened on
    */
   async prepare(prepared: Prepared, ports: readonly number[] = []): Promise<ListeningChange> {
     const { config, source } = prepared;
@@ -198,10 +198,10 @@ export class ServingHere implements Serving {
   }
 
   start(): Promise<void> {
-    return Promise.resolve(); // it has served since its first configuration came into force
+    return Promise.resolve(); // serving began when the first configuration became active
   }
 
-  /** Ends serving. @param delayMs The time for which it still accepts, milliseconds */
+  /** Ends serving. @param delayMs Time during which it still accepts, milliseconds */
   async close(delayMs: number = this.#current?.config.drain.delayMs ?? 0): Promise<void> {
     const { limitMs } = this.#current?.config.drain ?? { limitMs: 0 };
     await closeListeners(this.#gateway, this.#listeners.close(), { delayMs, limitMs });
@@ -218,7 +218,7 @@ export class ServingHere implements Serving {
     const { admin, log, providers, redis } = config;
     const hasIdentities = assembly.identity?.verifier.hasOperators === true;
     const hasOperators = admin !== undefined && (admin.token !== undefined || hasIdentities);
-    // Without operators no one may watch here. With Redis the other gateways do.
+    // Traffic is watched by operators of this gateway or, through Redis, of other gateways.
     const isWatchable = hasOperators || redis !== undefined;
     if (isWatchable) this.#feed ??= new LiveFeed(providers, Date.now);
     const feed = isWatchable ? this.#feed : undefined;
@@ -226,10 +226,7 @@ export class ServingHere implements Serving {
       .filter((observer) => observer !== undefined);
   }
 
-  /**
-   * Returns the observer that counts by key; `undefined` where the configuration does not ask for
-   * it.
-   */
+  /** Returns the observer that counts by key; `undefined` if it is not configured. */
   #countKeys(config: Config): ExchangeObserver | undefined {
     const { providers, prices, currency } = config;
     const { maxKeys } = config.metrics;

@@ -4,7 +4,7 @@
  * @module
  */
 
-/** Returns the code of an error, such as `EADDRINUSE`; its name where it has none. */
+/** Returns the code of an error, such as `EADDRINUSE`, or its name if it has no code. */
 export function codeOf(error: unknown): string {
   if (!(error instanceof Error)) return "unknown";
   return "code" in error ? String(error.code) : error.name;

@@ -1,5 +1,5 @@
 /**
- * Transports of this runtime: most providers share one, providers with their own way out have their
+ * Transports of this runtime. Most providers share one. Providers with their own egress have their
  * own.
  *
  * @module
@@ -21,15 +21,15 @@ const ownDial = runtime === "bun" ? dialBun : dialNode;
 /**
  * Creates a transport.
  *
- * @param egress The way out; a direct one, with the trust of the runtime, if left out
+ * @param egress The egress. Default: direct connections with the runtime's trusted authorities
  */
 export function createTransport(egress?: Egress): Transport {
   return createHttp1Transport(egress === undefined ? ownDial : createEgressDial(egress, ownDial));
 }
 
 /**
- * Creates the transport of a provider. @throws {ConfigError} Where the runtime does not tell whom
- * it trusts
+ * Creates the transport of a provider. @throws {ConfigError} If the runtime does not report its
+ * trusted authorities
  */
 function createProviderTransport(name: string, egress: Egress): Transport {
   try {
@@ -45,7 +45,7 @@ function createProviderTransport(name: string, egress: Egress): Transport {
 }
 
 /**
- * Creates the transports of the providers that have a way out of their own.
+ * Creates the transports of the providers that have their own egress.
  *
  * @param directory Directory that relative paths start from
  * @returns The transports by the names of the providers
@@ -61,8 +61,8 @@ export function createTransports(config: Config, directory: string): Record<stri
 }
 
 /**
- * Does the same for a process whose configuration can change: while a way out stays the same, with
- * the content of its files, its connections stay open.
+ * Does the same for a process whose configuration can change. While an egress and the content of
+ * its files stay the same, its connections stay open.
  */
 export async function openTransports(
   config: Config,

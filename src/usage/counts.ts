@@ -1,39 +1,41 @@
 /**
- * The counts of usage, and the forms in which they pass from the meter to a store and to reports.
+ * The counts of usage, and the forms in which the meter passes them to a store and to reports.
  *
- * Tokens are kept, never money: their cost is computed for each report, by the prices of that time.
+ * Only tokens are stored, never money. Each report computes their cost with the prices of its time.
  *
  * @module
  */
 
 /**
- * Names of the counts of each key, provider and model. The usage file and Redis hold the counts in
- * this order. A later version may add counts at the end and nowhere else, so that each version can
- * read what another one wrote.
+ * Names of the counts of each key, provider and model. The usage file and Redis store the counts in
+ * this order. A later version must add counts at the end only, so that each version can read the
+ * data of the others.
  */
 export const USAGE_COUNTS = [
   /** Calls that were sent to the provider, of operations that cost tokens. */
   "requests",
   /**
-   * Those of them that broke off after the provider had stated tokens: what it stated is counted,
-   * and may be a part.
+   * Calls among them that broke off after the provider had stated tokens. The stated tokens are
+   * counted, and can be incomplete.
    */
   "partial",
-  /** Those whose tokens were neither stated nor estimated. They may have cost something. */
+  /**
+   * Calls among them whose tokens were neither stated nor estimated. They can have cost something.
+   */
   "unmetered",
   /** Calls that the provider refused, or that never reached it. */
   "failed",
-  /** Tokens of prompts, the cached ones included. */
+  /** Tokens of prompts, including cached ones. */
   "input",
   "cached",
-  /** Tokens of answers, those of reasoning included. */
+  /** Tokens of answers, including reasoning. */
   "output",
   "reasoning",
-  /** Tokens that were stated in sum only, as neither input nor output. */
+  /** Tokens that were stated only as a sum, neither as input nor as output. */
   "other",
   /** Calls whose tokens the gateway estimated, because the provider stated none. */
   "estimated",
-  /** Tokens of those calls, which are part of the input and the output. */
+  /** Input tokens of those calls. They are included in the input. */
   "estimatedInput",
   "estimatedOutput",
 ] as const;
@@ -60,7 +62,7 @@ export function noCounts(): UsageCounts {
   };
 }
 
-/** Names by which usage is told apart. */
+/** The names that identify a row of usage. */
 export interface UsageNames {
   /** Id of the gateway key. */
   readonly key: string;
@@ -69,14 +71,13 @@ export interface UsageNames {
   /** Name of the operation. */
   readonly operation: string;
   /**
-   * Team and plan that the claims of an identity token named; left out for keys, whose team is
-   * looked up.
+   * Team and plan in the claims of an identity token. Not set for keys, whose team is looked up.
    */
   readonly team?: string | undefined;
   readonly plan?: string | undefined;
 }
 
-/** The only operation that was counted while rows named none. */
+/** The operation of rows without one: at that time it was the only counted operation. */
 export const UNNAMED_OPERATION = "chat.completions";
 
 /** The usage of one key, provider, model and operation in one hour or day. */
@@ -84,15 +85,15 @@ export interface UsageRow extends UsageNames {
   /** Start of the hour or day, milliseconds since 1970. */
   readonly at: number;
   readonly counts: Readonly<UsageCounts>;
-  /** Counts that a later version has added, in its order: kept, but in no report. */
+  /** Counts that a later version has added, in its order. They are stored, but not reported. */
   readonly later?: readonly number[] | undefined;
 }
 
-/** Name under which models or keys are counted together, once there are too many to count each. */
+/** Name for models or keys that are counted together, because there are too many to count each. */
 export const OTHER = "(other)";
 /**
- * Maximum number of models of a key that are counted by name in an hour or day, apart from those
- * that have a price. A model counts once for each operation.
+ * Maximum number of models of a key that are counted by name in an hour or day, apart from models
+ * with a price. A model counts once per operation.
  */
 export const MAX_MODELS = 50;
 
@@ -101,14 +102,14 @@ export const HOUR_MS = 3_600_000;
 /** A day. Milliseconds. */
 export const DAY_MS = 86_400_000;
 /**
- * Rows that are worked on in one turn of the process, at most 25 µs each on a slow machine: streams
- * must not wait for more than 5 ms. A store yields at most as many at once.
+ * Number of rows per turn of the process, at most 25 µs each on a slow machine: streams must not
+ * wait for more than 5 ms. A store yields at most this number at once.
  */
 export const ROWS_A_TURN = 200;
-/** Rows of a batch at most: a store takes fewer larger ones with less work. */
+/** Maximum number of rows in a batch. A store needs less work for few large batches. */
 export const ROWS_A_BATCH = 500;
 
-/** Ends a turn of long work: resolves after other work of the process had its turn. */
+/** Ends a turn of long work. Resolves after other work of the process has run. */
 export type Rest = () => Promise<void>;
 
 /** The period of a row. */
@@ -123,11 +124,11 @@ export interface UsageRange {
   readonly from: number;
   /** The first hour or day after the range, milliseconds since 1970. */
   readonly to: number;
-  /** Id of the only key that is asked for. A store may yield rows of other keys nevertheless. */
+  /** Id of the only key to read. A store can still yield rows of other keys. */
   readonly key?: string | undefined;
 }
 
-/** Rows to add, with a number by which a store recognizes a batch that it was given before. */
+/** Rows to add. The number lets a store recognize a batch that it has already received. */
 export interface UsageBatch {
   /** Number of the batch, from 1 on, without gaps. */
   readonly number: number;
@@ -136,7 +137,7 @@ export interface UsageBatch {
 }
 
 /**
- * Port: where usage is kept.
+ * Port: storage of usage.
  *
  * @example Keep usage in an array
  * ```ts
@@ -159,23 +160,23 @@ export interface UsageBatch {
  * ```
  */
 export interface UsageStore {
-  /** Engine that holds the data; `memory` does not outlive the process. */
+  /** Storage engine. `memory` does not outlive the process. */
   readonly backend: "memory" | "file" | "redis";
   /**
-   * Adds a batch: only once, however often it is tried.
+   * Adds a batch exactly once, even if it is sent several times.
    *
-   * @param batch The batch, which stays the same one until this resolves
-   * @throws When it was not added, or when that is unknown
+   * @param batch The batch. It stays the same until this resolves
+   * @throws If it was not added, or if that is unknown
    */
   add(batch: UsageBatch): Promise<void>;
   /**
    * @param range The range of the rows
-   * @returns The rows, at most {@link ROWS_A_TURN} at a time; the same names can have several of
-   * the same hour or day
-   * @throws {UsageUnavailable} When they can't be read
+   * @returns The rows, at most {@link ROWS_A_TURN} at a time. Several rows can have the same names
+   * and time
+   * @throws {UsageUnavailable} If they can't be read
    */
   read(range: UsageRange): AsyncIterable<readonly UsageRow[]>;
-  /** Writes what is left to write. */
+  /** Writes all unwritten usage. */
   close(): Promise<void>;
 }
 

@@ -1,13 +1,13 @@
 /**
- * Comma-separated values (RFC 4180), in a form that a spreadsheet takes for what they are. The
- * console uses it too.
+ * Comma-separated values (RFC 4180), safe to open in a spreadsheet. The console uses this module
+ * too.
  *
  * @module
  */
 
 /**
- * Formats one field of a CSV (RFC 4180 §2). A value that a spreadsheet would take for a formula is
- * made a text.
+ * Formats one field of a CSV (RFC 4180 §2). A value that a spreadsheet would run as a formula
+ * becomes a text.
  */
 function toField(value: unknown): string {
   const text = String(value ?? "").replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\ufffd");

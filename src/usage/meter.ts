@@ -1,6 +1,6 @@
 /**
- * Counts what keys use of providers and models. The counts are handed to a store once a second, so
- * that no exchange waits for it; a crash loses the last second.
+ * Counts the usage of providers and models by key. The counts are passed to a store once a second,
+ * so that no exchange waits for the store. A crash loses the last second.
  *
  * @module
  */
@@ -24,25 +24,28 @@ import {
 import { inParts } from "./usage_memory.ts";
 import { MAX_ROWS, UsageTable } from "./usage_table.ts";
 
-/** Interval at which counts are handed to the store. Milliseconds. */
+/** Interval at which counts are passed to the store. Milliseconds. */
 const FLUSH_MS = 1000;
-/** Tries of one batch while the gateway closes, and the pause between them: five seconds. Milliseconds. */
+/**
+ * Attempts at one batch while the gateway closes, and the pause between them: five seconds.
+ * Milliseconds.
+ */
 const [CLOSE_TRIES, CLOSE_PAUSE_MS] = [20, 250];
 /**
- * Number of tokens above which the statement of a provider is a mistake: no model answers that much
- * at once.
+ * Limit of plausible token counts. A provider that states more is mistaken: no answer of a model
+ * has so many.
  */
 const MAX_TOKENS = 1e12;
-/** Maximum number of models that are remembered for each provider as ones that it has. */
+/** Maximum number of a provider's models that are remembered as existing. */
 const MAX_KNOWN = 1000;
 
-/** Tells whether all numbers are plausible. */
+/** True if all numbers are plausible. */
 function isSound(usage: TokenUsage): boolean {
   const { total, input = 0, output = 0, cached = 0, reasoning = 0 } = usage;
   return Math.max(total, input, output, cached, reasoning) <= MAX_TOKENS;
 }
 
-/** True for a call that can have used tokens: what the gateway refused has used nothing. */
+/** True for a call that can have used tokens. A call that the gateway refused has used none. */
 const canUseTokens = ({ isMetered, outcome }: ExchangeRecord): boolean =>
   isMetered === true && outcome !== "refused" && outcome !== "shed";
 
@@ -74,13 +77,13 @@ function count(counts: UsageCounts, record: ExchangeRecord): void {
 export interface UsageMeterOptions {
   readonly store: UsageStore;
   readonly clock: Clock;
-  /** Lets other work of the process have its turn between two batches of many. */
+  /** Lets other work of the process run between two batches. */
   readonly rest: Rest;
-  /** Models that always have a name of their own: those with a price. */
+  /** Models that always have their own row: those with a price. */
   readonly listed: ReadonlySet<string>;
 }
 
-/** Counts that are being handed on. */
+/** Counts that are being passed to the store. */
 interface Leaving {
   /** The number of rows. */
   readonly rows: number;
@@ -91,11 +94,11 @@ interface Leaving {
 export class UsageMeter implements ExchangeObserver {
   readonly #options: UsageMeterOptions;
   #store: UsageStore;
-  /** Counts that are not handed on yet, by hour. */
+  /** Counts that still wait for the store, by hour. */
   #waiting = new Map<number, UsageTable>();
-  /** Counts that are being handed on, batch by batch. */
+  /** Counts that are being passed to the store, batch by batch. */
   #leaving: Leaving | undefined;
-  /** The batch that is being handed on, until the store has taken it. */
+  /** The batch in transit, until the store has accepted it. */
   #batch: UsageBatch | undefined;
   #batches = 0;
   #flushing: Promise<void> = Promise.resolve();
@@ -110,12 +113,12 @@ export class UsageMeter implements ExchangeObserver {
     this.#store = options.store;
   }
 
-  /** Where usage is kept. */
+  /** Backend that stores usage. */
   get backend(): UsageStore["backend"] {
     return this.#store.backend;
   }
 
-  /** Counts a call of an operation with tokens that was sent to its provider. */
+  /** Counts a call that was sent to its provider and whose operation uses tokens. */
   settled(record: ExchangeRecord): void {
     const names = canUseTokens(record) ? this.#namesOf(record) : undefined;
     if (names === undefined) return;
@@ -131,23 +134,23 @@ export class UsageMeter implements ExchangeObserver {
     if (rows.length > 0) this.#flushLater();
   }
 
-  /** Reads the rows of a range, with those that were counted until now. */
+  /** Reads the rows of a range, including counts that are not yet in the store. */
   async *read(range: UsageRange): AsyncIterable<readonly UsageRow[]> {
     await this.#flush();
     yield* this.#store.read(range);
   }
 
   /**
-   * Hands on what waits, and uses another store from then on. What the old store does not take goes
-   * to the new one.
+   * Passes waiting counts to the store, then switches to another store. Counts that the old store
+   * does not accept are passed to the new one.
    */
   async moveTo(store: UsageStore): Promise<void> {
     await (this.#flushing = this.#flush().then(() => void (this.#store = store)));
   }
 
   /**
-   * Hands on the usage that is left. A batch that is not taken is retried: a store can be busy, or
-   * away for some seconds.
+   * Passes all remaining usage to the store. A batch that is not accepted is retried: a store can
+   * be busy, or unavailable for some seconds.
    */
   async close(): Promise<void> {
     this.#isClosed = true;
@@ -163,8 +166,8 @@ export class UsageMeter implements ExchangeObserver {
   }
 
   /**
-   * Returns the names under which a call is counted, or `undefined`. A call that names no model
-   * counts as one of {@link OTHER}.
+   * Returns the names to count a call under; `undefined` for a call that is not counted. A call
+   * without a model counts under {@link OTHER}.
    */
   #namesOf(record: ExchangeRecord): UsageNames | undefined {
     const { keyId, provider, replica, operation, team, plan } = record;
@@ -175,10 +178,7 @@ export class UsageMeter implements ExchangeObserver {
     return { key: keyId, provider, model: known, operation, team, plan };
   }
 
-  /**
-   * Returns the name under which a model is counted: a model that was never answered for gets no
-   * own row.
-   */
+  /** Returns the name to count a model under. A model that was never answered for has no row. */
   #nameOf(provider: string, model: string, isAnswered: boolean): string {
     let known = this.#known.get(provider);
     if (known?.has(model) || this.#options.listed.has(model)) return model;
@@ -191,8 +191,8 @@ export class UsageMeter implements ExchangeObserver {
   #tableOf(hour: number): UsageTable {
     const found = this.#waiting.get(hour);
     if (found !== undefined) return found;
-    // Beyond the bound, which takes a store that fails for hours, new rows are counted for all keys
-    // together.
+    // The bound is reached only if a store fails for hours. Beyond it, new rows are counted for all
+    // keys together.
     let rows = this.#leaving?.rows ?? 0;
     for (const table of this.#waiting.values()) rows += table.rows;
     const made = new UsageTable(this.#options.listed, Math.max(0, MAX_ROWS - rows));
@@ -210,16 +210,16 @@ export class UsageMeter implements ExchangeObserver {
   }
 
   /**
-   * Hands on what waits, after the batch that is on its way. A batch that is not taken is retried a
-   * second later.
+   * Passes waiting counts to the store, after the batch in transit. A batch that is not accepted is
+   * retried a second later.
    */
   #flush(): Promise<void> {
     return this.#flushing = this.#flushing.then(() => this.#handOn());
   }
 
   /**
-   * Hands on what waits, and never rejects. The second turn is for what was counted during the
-   * first.
+   * Passes waiting counts to the store. Never rejects. The second pass is for counts that arrived
+   * during the first.
    */
   async #handOn(): Promise<void> {
     for (let turn = 0; turn < 2; turn++) {

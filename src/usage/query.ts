@@ -1,12 +1,12 @@
 /**
- * Queries of usage: which rows a report or an export is about.
+ * Queries of usage: they select the rows of a report or an export.
  *
  * @module
  */
 import type { UsageConfig } from "../config/usage.ts";
 import { DAY_MS, STEP_MS, type UsageRange, type UsageRow, type UsageStep } from "./counts.ts";
 
-/** Dimensions by which usage can be grouped. */
+/** Dimensions that usage can be grouped by. */
 export const USAGE_PARTS = [
   "key",
   "team",
@@ -17,19 +17,19 @@ export const USAGE_PARTS = [
   "day",
   "hour",
 ] as const;
-/** One of the dimensions by which usage can be grouped. */
+/** A dimension that usage can be grouped by. */
 export type UsagePart = typeof USAGE_PARTS[number];
-/** One of the dimensions that are times. */
+/** A dimension that is a time. */
 export type TimePart = "month" | "day" | "hour";
 /** Dimensions that are times: a query has at most one of them. */
 export const TIME_PARTS: readonly TimePart[] = ["month", "day", "hour"];
 
-/** Returns whether a dimension is a time. */
+/** True if a dimension is a time. */
 export function isTimePart(part: UsagePart): part is TimePart {
   return TIME_PARTS.some((each) => each === part);
 }
 
-/** Sums by which the rows of a report can be ordered, the largest first. */
+/** Sums that the rows of a report can be ordered by, the largest first. */
 export const USAGE_ORDERS = [
   "tokens",
   "cost",
@@ -42,17 +42,17 @@ export const USAGE_ORDERS = [
   "estimated",
   "unpriced",
 ] as const;
-/** One of the sums by which the rows of a report can be ordered. */
+/** A sum that the rows of a report can be ordered by. */
 export type UsageOrder = typeof USAGE_ORDERS[number];
 
-/** The rows that are asked for. */
+/** The selected rows. */
 export interface UsageSelection {
-  /** Milliseconds since 1970; left out, `lastMs` before the end. */
+  /** Milliseconds since 1970. Default: `lastMs` before the end. */
   readonly from?: number | undefined;
-  /** Milliseconds since 1970; left out, now. */
+  /** Milliseconds since 1970. Default: now. */
   readonly to?: number | undefined;
   readonly lastMs: number;
-  /** Only those of this key, team, provider, model or operation. */
+  /** Only rows of this key, team, provider, model or operation. */
   readonly key?: string | undefined;
   readonly team?: string | undefined;
   readonly provider?: string | undefined;
@@ -63,29 +63,28 @@ export interface UsageSelection {
 /** A query for a report. */
 export interface UsageQuery extends UsageSelection {
   readonly by: readonly UsagePart[];
-  /** The sum by which rows are ordered, after their time. */
+  /** The sum that rows are ordered by, after their time. */
   readonly sort: UsageOrder;
   /**
-   * Number of groups, apart from those of time, that have their own rows: the largest; left out,
-   * all of them.
+   * Number of groups, apart from times, that have their own rows: the largest ones. Default: all.
    */
   readonly top?: number | undefined;
   /** Maximum number of rows. */
   readonly limit: number;
-  /** The end of the page before, as that page states it. */
+  /** The end of the previous page, as stated in that page. */
   readonly after?: string | undefined;
 }
 
 /** A query for the rows themselves. */
 export interface UsageExportQuery extends UsageSelection {
-  /** Period of the rows; left out, hours as far as they are kept, else days. */
+  /** Period of the rows. Default: hours if they are kept for all of the time, else days. */
   readonly by?: UsageStep | undefined;
 }
 
-/** The error for a query that can't be answered. */
+/** The error for a query that cannot be answered. */
 export class UsageRefusal extends Error {
   override readonly name = "UsageRefusal";
-  /** Parameter of the query that is at fault. */
+  /** The parameter at fault. */
   readonly param: string;
 
   constructor(param: string, message: string) {
@@ -97,10 +96,10 @@ export class UsageRefusal extends Error {
 const toDays = (ms: number): string => `${Math.floor(ms / DAY_MS)} days`;
 
 /**
- * Returns the hours or days of a query: hours where they are kept, unless days are asked for.
+ * Returns the hours or days of a query: hours if they are kept, unless the query asks for days.
  *
  * @param now Milliseconds since 1970
- * @throws {UsageRefusal} When it asks for what is not kept
+ * @throws {UsageRefusal} If it asks for a time that is not kept
  */
 export function toRange(
   selection: UsageSelection,
@@ -139,7 +138,7 @@ export function toRange(
   };
 }
 
-/** Tells whether a row is asked for, but for its team. */
+/** True if a row matches the selection. Its team is not compared. */
 export function isWanted(row: UsageRow, selection: UsageSelection): boolean {
   const { key, provider, model, operation } = selection;
   return (key === undefined || row.key === key) &&

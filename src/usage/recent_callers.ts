@@ -1,6 +1,5 @@
 /**
- * Callers with identity tokens that were in use recently, from the hours that are kept: no store of
- * keys lists them.
+ * Recent callers with identity tokens, from the stored hours. No store of keys lists these callers.
  *
  * @module
  */
@@ -8,10 +7,7 @@ import { TOKEN_ID_PREFIX } from "../config/key.ts";
 import { HOUR_MS, ROWS_A_TURN } from "./counts.ts";
 import type { UsageReportParts } from "./report.ts";
 
-/**
- * A caller with an identity token, as its claims named its team and its plan when it was last in
- * use.
- */
+/** A caller with an identity token. Team and plan are those of its last token in use. */
 export interface RecentCaller {
   /** Id of the caller, such as `jwt:corp:ann`. */
   readonly id: string;
@@ -21,21 +17,19 @@ export interface RecentCaller {
 
 /** A query for callers. */
 export interface RecentCallerQuery {
-  /**
-   * Start of the time that counts, milliseconds since 1970; the whole hour counts in which it lies.
-   */
+  /** Start of the time, milliseconds since 1970. The whole hour that contains it counts. */
   readonly from: number;
-  /** Number of callers at most. */
+  /** Maximum number of callers. */
   readonly limit: number;
-  /** Only those whose ids come after this one. */
+  /** Only callers whose ids sort after this one. */
   readonly after?: string | undefined;
-  /** Only the one with this id. */
+  /** Only the caller with this id. */
   readonly id?: string | undefined;
-  /** Tells whether a caller with this plan is asked for. */
+  /** True if callers with this plan are wanted. */
   readonly isWanted: (id: string, plan: string) => boolean;
 }
 
-/** A caller, and the hour in which it was last in use. */
+/** A caller, and the hour of its last use. */
 interface Seen extends RecentCaller {
   readonly at: number;
 }
@@ -46,10 +40,10 @@ function byId(one: Seen, other: Seen): number {
 }
 
 /**
- * Finds callers, in one pass and in turns. Memory is bounded by the limit, however many callers
- * there are. Of two plans that are asked for, and were in use in the same hour, either may be told.
+ * Finds callers, in one pass and in turns. The limit bounds the memory, regardless of the number of
+ * callers. If a caller used two wanted plans in the same hour, either can be returned.
  *
- * @throws {UsageUnavailable} When usage can't be read
+ * @throws {UsageUnavailable} If usage can't be read
  */
 export async function readRecentCallers(
   query: RecentCallerQuery,
@@ -67,7 +61,7 @@ export async function readRecentCallers(
     for (const { at, key, team, plan } of rows) {
       if (plan === undefined || !isAsked(key) || !isWanted(key, plan)) continue;
       if (at >= (found.get(key)?.at ?? 0)) found.set(key, { id: key, team, plan, at });
-      // The first ones stay among the first: each caller left out here has enough others before it.
+      // Dropping is safe: each dropped caller has at least `limit` callers before it.
       if (found.size > 2 * limit) found = new Map(first().map((each) => [each.id, each]));
     }
     sinceRest += rows.length;

@@ -1,6 +1,5 @@
 /**
- * Use of some keys and teams since a recent time, from the hours that are kept: the pace at which
- * budgets are used.
+ * Recent use of some keys and teams, from the stored hours. It shows how fast budgets are used.
  *
  * @module
  */
@@ -9,14 +8,12 @@ import type { UsageReportParts } from "./report.ts";
 import { addRow, createPricing, type Group, newGroup, tokensOf } from "./sums.ts";
 import { Teams } from "./teams.ts";
 
-/** Keys of which use is asked: one, or those that are in a team now. */
+/** The keys to sum: one key, or all keys that are currently in a team. */
 export interface RecentSubject {
   readonly kind: "key" | "team";
   /** Id of the key, or name of the team. */
   readonly id: string;
-  /**
-   * Start of the time that counts, milliseconds since 1970; the whole hour counts in which it lies.
-   */
+  /** Start of the time, milliseconds since 1970. The whole hour that contains it counts. */
   readonly from: number;
 }
 
@@ -25,13 +22,11 @@ export interface RecentUse {
   readonly tokens: number;
   /** Cost by current prices, in 10^-12 of the currency. */
   readonly cost: bigint;
-  /**
-   * Start of the first hour with any use, milliseconds since 1970; `undefined` where there is none.
-   */
+  /** Start of the first hour with any use, milliseconds since 1970; `undefined` without any use. */
   readonly since: number | undefined;
 }
 
-/** Sums of one subject, while they grow. */
+/** Running sums of one subject. */
 interface Growing {
   readonly from: number;
   readonly group: Group;
@@ -40,7 +35,7 @@ interface Growing {
 
 const hourOf = (time: number): number => Math.floor(time / HOUR_MS) * HOUR_MS;
 
-/** Arranges sums by the id of their key or team. */
+/** Indexes sums by the id of their key or team. */
 function indexOf(
   subjects: readonly RecentSubject[],
   growing: readonly Growing[],
@@ -55,10 +50,10 @@ function indexOf(
 }
 
 /**
- * Adds up what keys and teams have used recently, in one pass and in turns.
+ * Adds up the recent use of keys and teams, in one pass and in turns.
  *
- * @returns The use of each, in their order
- * @throws {UsageUnavailable} When usage, or the team of a key, can't be read
+ * @returns The use of each subject, in the given order
+ * @throws {UsageUnavailable} If usage, or the team of a key, can't be read
  */
 export async function readRecentUse(
   subjects: readonly RecentSubject[],

@@ -1,6 +1,7 @@
 /**
  * Reports of usage: sums by key, team, provider, model, operation or time, page by page. They are
- * made in turns, so that no other work of the process waits for a report of a million rows.
+ * computed in turns, so that other work of the process does not wait for a report of a million
+ * rows.
  *
  * @module
  */
@@ -38,12 +39,12 @@ export interface UsageReport {
   readonly to: string;
   readonly by: readonly UsagePart[];
   readonly currency: string;
-  /** Where usage is kept. */
+  /** Backend that stores usage. */
   readonly backend: UsageStore["backend"];
   readonly rows: readonly UsageLine[];
-  /** Number of rows after these; `totals` includes them. */
+  /** Number of rows after this page. `totals` includes them. */
   readonly left: number;
-  /** The value of `after` that asks for the next page; `null` where there is none. */
+  /** The value of `after` for the next page; `null` on the last page. */
   readonly next: string | null;
   readonly totals: UsageSums;
 }
@@ -69,13 +70,13 @@ export interface UsageReportParts {
   readonly keys: KeyNames;
   /** Wall clock, milliseconds since 1970. */
   readonly now: () => number;
-  /** Lets other work of the process have its turn. */
+  /** Lets other work of the process run. */
   readonly rest: Rest;
 }
 
 /**
- * Maximum number of groups, about 400 bytes each: all of them are in memory until the last row is
- * added up.
+ * Maximum number of groups, about 400 bytes each. All of them are in memory until the last row is
+ * added.
  */
 const MAX_GROUPS = 1_000_000;
 
@@ -86,9 +87,9 @@ function nameOf(part: UsagePart, row: UsageRow, teams: Teams): string {
   return part === "hour" ? `${time.slice(0, 13)}:00Z` : time.slice(0, part === "day" ? 10 : 7);
 }
 
-/** Makes reports. */
+/** Computes reports. */
 export class UsageReports {
-  /** Lets other work of the process have its turn. */
+  /** Lets other work of the process run. */
   readonly rest: Rest;
   readonly #parts: UsageReportParts;
 
@@ -98,8 +99,8 @@ export class UsageReports {
   }
 
   /**
-   * @throws {UsageRefusal} When it asks for what is not kept, or for too much
-   * @throws {UsageUnavailable} When usage can't be read
+   * @throws {UsageRefusal} If it asks for a time that is not kept, or for too many groups
+   * @throws {UsageUnavailable} If usage can't be read
    */
   async report(query: UsageQuery): Promise<UsageReport> {
     const { config, now, rest } = this.#parts;
@@ -140,11 +141,11 @@ export class UsageReports {
   }
 
   /**
-   * Yields the rows themselves, some at a time. Rows of the same names and time can come several
-   * times: they add up.
+   * Yields the rows themselves, some at a time. Rows with the same names and time can occur several
+   * times and must be added.
    *
-   * @throws {UsageRefusal} When it asks for what is not kept
-   * @throws {UsageUnavailable} When usage can't be read
+   * @throws {UsageRefusal} If it asks for a time that is not kept
+   * @throws {UsageUnavailable} If usage can't be read
    */
   async *export(query: UsageExportQuery): AsyncIterable<readonly UsageExportRow[]> {
     const { usage, config, keys, now, rest } = this.#parts;
@@ -177,7 +178,7 @@ export class UsageReports {
           };
         });
       }
-      await rest(); // also where nothing of many rows is wanted
+      await rest(); // needed too if none of many rows is wanted
     }
   }
 
@@ -216,7 +217,7 @@ export class UsageReports {
     return { groups, total };
   }
 
-  /** Makes the rows of the report. A key gets its name for people too, if that can be looked up. */
+  /** Creates the rows of the report. Keys have their display names if these can be looked up. */
   async #toLines(by: readonly UsagePart[], groups: readonly Group[]): Promise<UsageLine[]> {
     const { keys, rest } = this.#parts;
     const keyIndex = by.indexOf("key");

@@ -6,7 +6,7 @@
 import { isTimePart, type UsagePart, type UsageQuery, UsageRefusal } from "./query.ts";
 import { type Group, newGroup, tokensOf, valueOf } from "./sums.ts";
 
-/** Query of a report, as far as it says the order of the rows. */
+/** The part of a report's query that determines the order of the rows. */
 type Ordering = Pick<UsageQuery, "by" | "sort">;
 
 function compareTexts(one = "", other = ""): number {
@@ -28,7 +28,7 @@ export function compareGroups({ by, sort }: Ordering): (one: Group, other: Group
   };
 }
 
-/** Writes the place of a group in the order, for the next page. */
+/** Writes the place of a group in the order as a cursor for the next page. */
 export function toCursor(group: Group, { sort }: Ordering): string {
   const { names, counts } = group;
   const value = sort === "tokens" ? [] : [String(valueOf(group, sort))];
@@ -37,7 +37,7 @@ export function toCursor(group: Group, { sort }: Ordering): string {
 
 const isText = (value: unknown): value is string => typeof value === "string";
 
-/** Makes the group that stands at a place: it is nowhere in the report. */
+/** Creates a group for a place in the order. The report does not contain it. */
 function toGroup(
   tokens: number,
   requests: number,
@@ -56,10 +56,10 @@ function toGroup(
 }
 
 /**
- * Reads the place after which a page begins.
+ * Reads the place that a page begins after.
  *
  * @returns The place as a group; `undefined` for the first page
- * @throws {UsageRefusal} When it is of another report
+ * @throws {UsageRefusal} If the cursor is from another report
  */
 export function readCursor(query: Ordering & Pick<UsageQuery, "after">): Group | undefined {
   const { after, by, sort } = query;

@@ -1,6 +1,6 @@
 /**
- * Sums of usage and their cost by current prices. A cost is stated where both the tokens and a
- * price are known, and nowhere else.
+ * Sums of usage and their cost by current prices. A cost is stated only if both the tokens and a
+ * price are known.
  *
  * @module
  */
@@ -15,9 +15,9 @@ export type UsageSums = Readonly<UsageCounts> & {
   readonly tokens: number;
   /** Number of those tokens that have no price. */
   readonly unpriced: number;
-  /** Exact cost of the other tokens, as a decimal number; `null` where none has a price. */
+  /** Exact cost of the other tokens, as a decimal number; `null` if none has a price. */
   readonly cost: string | null;
-  /** The part of that cost which is for tokens that the gateway estimated. */
+  /** The part of the cost that is for estimated tokens. */
   readonly estimatedCost: string | null;
 };
 
@@ -31,7 +31,7 @@ export interface Group {
   estimatedCost: bigint;
 }
 
-/** Returns a function that finds the price of a row, and looks for each only once. */
+/** Returns a function that finds the price of a row. Each price is looked up once. */
 export function createPricing(
   { prices, providers }: Pick<Config, "prices" | "providers">,
 ): (row: UsageRow) => Price | undefined {
@@ -51,7 +51,7 @@ export function tokensOf({ input, output, other }: Readonly<UsageCounts>): numbe
   return input + output + other;
 }
 
-/** Returns the sum of a group by which a report is ordered. */
+/** Returns the sum that orders a group in a report. */
 export function valueOf({ counts, unpriced, cost }: Group, order: UsageOrder): number | bigint {
   if (order === "cost") return cost ?? 0n;
   if (order === "unpriced") return unpriced;
@@ -66,7 +66,7 @@ export function addGroup(group: Group, more: Group): void {
   group.estimatedCost += more.estimatedCost;
 }
 
-/** Returns sums of zero for some values of the dimensions. */
+/** Returns zero sums for some values of the dimensions. */
 export function newGroup(names: readonly string[]): Group {
   return { names, counts: noCounts(), unpriced: 0, cost: undefined, estimatedCost: 0n };
 }
@@ -82,7 +82,7 @@ export function addRow(group: Group, { counts }: UsageRow, price: Price | undefi
   group.estimatedCost += costOf(price, estimated);
 }
 
-/** Returns sums as a report states them. */
+/** Returns the sums in the form of a report. */
 export function toSums(group: Group): UsageSums {
   const { counts, unpriced, cost, estimatedCost } = group;
   return {

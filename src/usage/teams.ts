@@ -1,6 +1,6 @@
 /**
- * Teams of keys, for reports. Usage is kept by key: a report shows the team that the key has when
- * it is made. An identity token has the team that its claims named when it was used, which is kept.
+ * Teams of keys, for reports. Usage is stored by key, and a report shows the key's current team.
+ * For an identity token, the team of its claims is stored with the usage.
  *
  * @module
  */
@@ -8,10 +8,10 @@ import { type KeyConfig, TOKEN_ID_PREFIX } from "../config/key.ts";
 import { OTHER, type UsageRow, UsageUnavailable } from "./counts.ts";
 import { WideMap } from "./wide_map.ts";
 
-/** Team of keys that are there no more, and of those that have none. */
+/** Team of removed keys, and of keys without a team. */
 const REMOVED = "(removed)";
 const NONE = "(none)";
-/** Team of identity tokens that named none, and of those that were used before it was kept. */
+/** Team of identity tokens without a team, and of usage from before teams were stored. */
 const TOKENS = "(identity tokens)";
 
 /** Source of the names and the teams of keys. */
@@ -19,7 +19,7 @@ export interface KeyNames {
   get(id: string): Promise<Pick<KeyConfig, "name" | "team"> | undefined>;
 }
 
-/** The teams of keys, each looked up once. */
+/** The teams of keys. Each is looked up once. */
 export class Teams {
   readonly #keys: KeyNames;
   readonly #teams = new WideMap<string>();
@@ -31,7 +31,7 @@ export class Teams {
   /**
    * Looks up the teams of the keys of some rows.
    *
-   * @throws {UsageUnavailable} When one can't be looked up: sums by team would be wrong
+   * @throws {UsageUnavailable} If a team can't be looked up: sums by team would be wrong
    */
   async learn(rows: readonly UsageRow[]): Promise<void> {
     const unknown = new Set(
@@ -51,16 +51,16 @@ export class Teams {
   }
 
   /**
-   * Leaves out the rows of other teams.
+   * Returns only the rows of a team.
    *
-   * @throws {UsageUnavailable} As {@link learn} does
+   * @throws {UsageUnavailable} If a team can't be looked up, see {@link learn}
    */
   async ofTeam(rows: readonly UsageRow[], team: string): Promise<readonly UsageRow[]> {
     await this.learn(rows);
     return rows.filter((row) => this.of(row) === team);
   }
 
-  /** Returns the team of a row whose key was looked up. */
+  /** Returns the team of a row. Its key must have been looked up. */
   of({ key, team }: Pick<UsageRow, "key" | "team">): string {
     return team ?? this.#teams.get(key) ?? NONE;
   }

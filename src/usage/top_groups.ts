@@ -1,7 +1,7 @@
 /**
- * The first groups of a report, kept while groups pass by, so that a report of a million groups
- * sorts no more of them than it shows: pages in their order, and the largest groups with all others
- * in one.
+ * The first groups of a report, selected while groups are read, so that a report of a million
+ * groups sorts only those that it shows. They are pages in their order, or the largest groups with
+ * all others added up.
  *
  * @module
  */
@@ -12,14 +12,14 @@ import { addGroup, type Group, newGroup } from "./sums.ts";
 import { inParts } from "./usage_memory.ts";
 import { WideMap } from "./wide_map.ts";
 
-/** Compares two items: negative where the first comes before the second. */
+/** Compares two items. Negative if the first item sorts first. */
 export type Compare<Item> = (one: Item, other: Item) => number;
 
-/** The first items of many, by an order. */
+/** The first items of many, in a given order. */
 export class FirstItems<Item> {
   readonly #compare: Compare<Item>;
   readonly #limit: number;
-  /** A heap whose top comes last of all that are kept. */
+  /** A heap. Its top is the last of all kept items. */
   readonly #heap: Item[] = [];
 
   /**
@@ -31,7 +31,7 @@ export class FirstItems<Item> {
     this.#compare = compare;
   }
 
-  /** Adds an item, which is dropped where enough others come before it. */
+  /** Adds an item, or drops it if enough others sort before it. */
   add(item: Item): void {
     const heap = this.#heap;
     if (heap.length < this.#limit) {
@@ -83,7 +83,7 @@ export class FirstItems<Item> {
   }
 }
 
-/** Adds a group to the one of the same id, or makes that. */
+/** Adds a group to the group with the same id. Creates that group if needed. */
 function addTo(groups: WideMap<Group>, names: readonly string[], more: Group): void {
   const id = names.join("\0");
   let group = groups.get(id);
@@ -92,10 +92,9 @@ function addTo(groups: WideMap<Group>, names: readonly string[], more: Group): v
 }
 
 /**
- * Keeps the largest groups, over all times, and adds up the others as {@link OTHER}, time by time.
+ * Keeps the largest groups, over all times. Adds up the others as {@link OTHER}, for each time.
  *
- * @param query The dimensions, the sum that says which are the largest, and the number of groups to
- * keep
+ * @param query The dimensions, the sum to compare, and the number of groups to keep
  */
 export async function keepTop(
   groups: WideMap<Group>,

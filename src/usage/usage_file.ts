@@ -1,6 +1,6 @@
 /**
- * Usage in a file next to the file of keys, so that it survives a restart. Several gateways may
- * share the file: each adds what it has counted itself.
+ * Usage in a file next to the file of keys, so that it survives a restart. Several gateways can
+ * share the file. Each adds its own counts.
  *
  * @module
  */
@@ -23,11 +23,11 @@ import { inParts, UsageBook } from "./usage_memory.ts";
 /** Options of the usage file. */
 export interface FileUsageOptions {
   readonly clock: Clock;
-  /** Function that is told in one line when the file can't be written. */
+  /** Receives one line of text if the file can't be written. */
   readonly report: (text: string) => void;
-  /** Models that always have a name of their own. */
+  /** Models that always have their own row. */
   readonly listed: ReadonlySet<string>;
-  /** Times for which usage is kept; the default ones if left out. */
+  /** Times for which usage is kept. Default: the built-in times. */
   readonly keep?: UsageConfig;
 }
 
@@ -35,7 +35,7 @@ const ALL = { from: -Infinity, to: Infinity } as const;
 /** Byte that ends a line. */
 const LINE_END = 10;
 
-/** Writes one row a line, in turns: a large file must not keep streams waiting. */
+/** Writes one row per line, in turns, so that a large file does not delay streams. */
 async function* toLines(book: UsageBook, unknown: readonly string[]): AsyncIterable<Uint8Array> {
   for (const step of ["hour", "day"] as const) {
     for (const rows of inParts(book.read({ step, ...ALL }))) {
@@ -49,7 +49,7 @@ async function* toLines(book: UsageBook, unknown: readonly string[]): AsyncItera
 }
 
 /**
- * Yields the lines of a file, some at a time. The last one has no end where the file was cut off.
+ * Yields the lines of a file, some at a time. The last one has no end if the file was truncated.
  */
 function* linesOf(
   bytes: Buffer,
@@ -76,9 +76,9 @@ export class FileUsage implements UsageStore {
   readonly backend = "file";
   readonly #file: LazyFile;
   readonly #options: FileUsageOptions;
-  /** Usage in the file, and usage that is not written yet. */
+  /** Usage in the file, and unwritten usage. */
   #book: UsageBook;
-  /** Usage that is not written yet: hours only. */
+  /** Unwritten usage, in hours only. */
   #unwritten: UsageBook;
   /** Lines of the file that only later versions know. */
   #unknown: readonly string[] = [];
@@ -98,13 +98,13 @@ export class FileUsage implements UsageStore {
   /**
    * Reads the file.
    *
-   * @throws {ConfigError} When the file can't be read or is broken
+   * @throws {ConfigError} If the file can't be read or is broken
    */
   start(): Promise<void> {
     return this.#file.start();
   }
 
-  // In turn: what is counted during a write is no part of it.
+  // One write at a time: usage that is counted during a write is not part of it.
   add({ rows }: UsageBatch): Promise<void> {
     return this.#file.inTurn(() => {
       for (const row of rows) {
@@ -160,7 +160,7 @@ export class FileUsage implements UsageStore {
     this.#unknown = unknown;
   }
 
-  /** Reads a line. One that was cut off is left out and reported: the others are whole. */
+  /** Reads a line. A truncated line is skipped and reported. The other lines are intact. */
   #read(text: string, isCut: boolean): UsageLineRead | undefined {
     try {
       return readLine(text);

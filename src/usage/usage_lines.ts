@@ -1,11 +1,11 @@
 /**
  * Lines of the usage file: `["hour", start, key, provider, model, [counts], operation]`, or
- * `"day"`. Those of identity tokens end with the team and the plan that their claims named, of
- * which one may be `null`.
+ * `"day"`. Lines of identity tokens end with the team and the plan of their claims; one of them can
+ * be `null`.
  *
  * Each version reads the files of the others. The first versions wrote no operation and nine
- * counts. A later version may add counts at the end of the list, and kinds of lines; both are kept
- * as they are. One that changes more begins the file with `["version", N]`.
+ * counts. A later version can add counts at the end of the list, and kinds of lines. Both are kept
+ * unchanged. A version that changes more begins the file with `["version", N]`.
  *
  * @module
  */
@@ -28,7 +28,7 @@ export class LaterVersion extends Error {
   override readonly name = "LaterVersion";
 }
 
-/** A line as it was read: a row, or a line of a kind that only later versions know. */
+/** A parsed line: a row, or a line of a kind that only later versions know. */
 export type UsageLineRead =
   | { readonly step: UsageStep; readonly row: UsageRow }
   | { readonly step: "unknown"; readonly line: string };
@@ -52,8 +52,8 @@ function readCounts(
 /**
  * Reads a line without its end.
  *
- * @throws {LaterVersion} When a later version wrote the file
- * @throws {Error} When the line is broken
+ * @throws {LaterVersion} If a later version wrote the file
+ * @throws {Error} If the line is broken
  */
 export function readLine(line: string): UsageLineRead {
   const content: unknown = JSON.parse(line);
@@ -84,8 +84,8 @@ export function readLine(line: string): UsageLineRead {
 }
 
 /**
- * Writes a row. Counts that the first versions did not have are left out where they are 0: those
- * versions then read the line too. The line has no end.
+ * Writes a row as a line without an end. Counts that the first versions did not have are omitted if
+ * they are 0, so that those versions can read the line too.
  */
 export function toLine(step: UsageStep, row: UsageRow): string {
   const { at, key, provider, model, operation, team, plan, counts, later = [] } = row;

@@ -1,6 +1,6 @@
 /**
- * Usage in memory, by hour and by day. Its size is bounded, whatever callers name their models: the
- * oldest hours are forgotten first, whose sums the days keep.
+ * Usage in memory, by hour and by day. Its size is bounded, regardless of the model names that
+ * callers send. The oldest hours are deleted first; their sums remain in the days.
  *
  * @module
  */
@@ -17,7 +17,7 @@ import {
 } from "./counts.ts";
 import { MAX_ROWS, UsageTable } from "./usage_table.ts";
 
-/** The usage of all hours and days that are kept. */
+/** The usage of all stored hours and days. */
 export class UsageBook {
   readonly #tables: Readonly<Record<UsageStep, Map<number, UsageTable>>> = {
     hour: new Map(),
@@ -54,7 +54,7 @@ export class UsageBook {
     table.add(row);
   }
 
-  /** The rows of a range. */
+  /** Yields the rows of a range. */
   *read({ step, from, to }: UsageRange): Iterable<UsageRow> {
     for (const [at, table] of this.#tables[step]) {
       if (at >= from && at < to) yield* table.rowsAt(at);
@@ -62,8 +62,8 @@ export class UsageBook {
   }
 
   /**
-   * Forgets what is too old, and the oldest rows if there are too many: hours first, whose sums the
-   * days keep.
+   * Deletes expired rows. If there are too many rows, deletes the oldest: hours first, whose sums
+   * remain in the days.
    *
    * @param now Milliseconds since 1970
    */
@@ -91,7 +91,7 @@ export function* inParts<T>(all: Iterable<T>, size: number = ROWS_A_TURN): Itera
   if (part.length > 0) yield part;
 }
 
-/** Usage that lives as long as the process. */
+/** Usage that is lost when the process ends. */
 export class MemoryUsage implements UsageStore {
   readonly backend = "memory";
   readonly #book: UsageBook;

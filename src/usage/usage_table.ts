@@ -16,9 +16,9 @@ import {
 } from "./counts.ts";
 import { WideMap } from "./wide_map.ts";
 
-/** Number of rows in memory at most, about 300 bytes each. */
+/** Maximum number of rows in memory, about 300 bytes each. */
 export const MAX_ROWS = 1_000_000;
-/** Number of rows of a key from which on they have an index. */
+/** A key with at least this number of rows has an index. */
 const INDEXED_FROM = 16;
 
 /** One row of a key. */
@@ -37,8 +37,8 @@ interface Entry {
 interface KeyUse {
   readonly rows: Entry[];
   /**
-   * Number of models that are counted by name, without those that have a price; each once for an
-   * operation.
+   * Number of models that are counted by name, without models that have a price. A model counts
+   * once per operation.
    */
   models: number;
   index: Map<string, Entry> | undefined;
@@ -77,8 +77,8 @@ export class UsageTable {
   #rows = 0;
 
   /**
-   * @param listed Models that always have a name of their own
-   * @param maxRows Number of rows after which new ones are counted for all keys together
+   * @param listed Models that always have their own row
+   * @param maxRows Number of rows after which new rows are counted for all keys together
    */
   constructor(listed: ReadonlySet<string>, maxRows: number = MAX_ROWS) {
     this.#listed = listed;
@@ -90,7 +90,10 @@ export class UsageTable {
     return this.#rows;
   }
 
-  /** Returns the counts of some names, with the model as the caller named it, to be added to. */
+  /**
+   * Returns the counts for some names, with the model as the caller named it. The caller of this
+   * method adds to them.
+   */
   counts(names: UsageNames): UsageCounts {
     return this.#entry(names).counts;
   }

@@ -33,8 +33,8 @@ const COLUMNS: readonly (keyof UsageExportRow)[] = [
 ];
 
 /**
- * Formats an export, part by part. The first part waits for the first rows: an export that can't
- * begin fails there.
+ * Formats an export, part by part. The first part waits for the first rows, so that an export that
+ * cannot begin fails there.
  */
 export async function* toExportText(
   format: ExportFormat,

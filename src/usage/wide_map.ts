@@ -10,8 +10,8 @@
 const MAPS = 256;
 
 /**
- * Hashes a text (FNV-1a, 32 bits, over UTF-16 units). Redis holds usage by this number: it is the
- * same in all versions.
+ * Hashes a text (FNV-1a, 32 bits, over UTF-16 units). Redis stores usage by this number, so it must
+ * be the same in all versions.
  *
  * @returns A whole number from 0 to 2^32 - 1
  */
@@ -33,12 +33,12 @@ export class WideMap<Value> {
     return this.#size;
   }
 
-  /** Returns the value of a name; `undefined` where there is none. */
+  /** Returns the value of a name; `undefined` without one. */
   get(name: string): Value | undefined {
     return this.#maps.get(hashText(name) % MAPS)?.get(name);
   }
 
-  /** Adds a name that is not there yet. */
+  /** Adds a new name. */
   add(name: string, value: Value): void {
     const place = hashText(name) % MAPS;
     let map = this.#maps.get(place);

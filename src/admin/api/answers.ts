@@ -10,7 +10,7 @@ import { UsageUnavailable } from "../../usage/counts.ts";
 import { UsageRefusal } from "../../usage/query.ts";
 import { UnknownKey } from "../key_administration.ts";
 
-/** Creates an answer in JSON that caches don't keep. */
+/** Creates a JSON answer that must not be cached. */
 export function toAnswer(status: number, content: unknown): GatewayResponse {
   return {
     status,
@@ -23,7 +23,7 @@ export function toAnswer(status: number, content: unknown): GatewayResponse {
   };
 }
 
-/** Content of an answer that is made while it is sent. */
+/** Content of an answer that is created while it is sent. */
 export class TextParts {
   readonly type: string;
   readonly #parts: AsyncIterator<string>;
@@ -36,16 +36,16 @@ export class TextParts {
   }
 
   /**
-   * Waits for the first part, so that what can't begin is refused as any call is.
+   * Waits for the first part, so that an answer that cannot begin is refused with an error.
    *
-   * @throws Whatever the first part throws
+   * @throws {unknown} The first part's error
    */
   static async begin(type: string, parts: AsyncIterable<string>): Promise<TextParts> {
     const iterator = parts[Symbol.asyncIterator]();
     return new TextParts(type, iterator, await iterator.next());
   }
 
-  /** Returns the text as a body. It breaks off where a part throws. */
+  /** Returns the text as a body. The body breaks off if a part throws. */
   toBody(): ByteSource {
     const encoder = new TextEncoder();
     return {
@@ -59,7 +59,7 @@ export class TextParts {
   }
 }
 
-/** Creates an answer of text that is sent while it is made. */
+/** Creates a text answer that is sent while it is created. */
 export function toTextAnswer(status: number, content: TextParts): GatewayResponse {
   const headers = {
     "content-type": content.type,
@@ -69,9 +69,7 @@ export function toTextAnswer(status: number, content: TextParts): GatewayRespons
   return { status, headers, body: content.toBody() };
 }
 
-/**
- * Finds the code of what was thrown. The texts of stores are for operators, so they are passed on.
- */
+/** Finds the code of an error. Messages of stores are meant for operators, so they are included. */
 function toFacts(thrown: unknown): ErrorFacts {
   if (GatewayError.is(thrown)) return thrown;
   if (thrown instanceof UsageRefusal) {
@@ -90,7 +88,7 @@ function toFacts(thrown: unknown): ErrorFacts {
   return new GatewayError("admin_failed", { cause: thrown });
 }
 
-/** Creates the answer for whatever was thrown, by the table of errors. */
+/** Creates the answer for any thrown value, from the table of errors. */
 export function toErrorAnswer(thrown: unknown): GatewayResponse {
   return toErrorResponse(toFacts(thrown));
 }

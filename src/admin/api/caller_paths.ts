@@ -1,6 +1,6 @@
 /**
- * The operations that callers can use, for the description at the admin listener. They are made
- * from their table.
+ * Paths of the operations that callers can use, for the API description at the admin listener. They
+ * are generated from the table of operations.
  *
  * @module
  */
@@ -8,7 +8,8 @@ import { GROUPS } from "../../config/operation_groups.ts";
 import { type Operation, OPERATIONS } from "../../operations/table.ts";
 
 /**
- * Addresses of these paths: listeners for callers, not the one that this description is read from.
+ * Addresses of these paths: the listeners for callers, not the listener that serves this
+ * description.
  */
 const SERVERS = [{
   url: "https://{host}",
@@ -53,8 +54,7 @@ export function toCallerTags(): unknown[] {
 }
 
 /**
- * Returns the paths of operations. Those that any method may be used on are described without
- * operations.
+ * Returns the paths of operations. Paths that accept any method are described without operations.
  */
 export function toCallerPaths(): Record<string, Record<string, unknown>> {
   const paths: Record<string, Record<string, unknown>> = {};

@@ -1,5 +1,5 @@
 /**
- * The end of a stream to an operator, once the token that opened it is no longer accepted.
+ * The end of an operator's stream when its token is no longer accepted.
  *
  * @module
  */
@@ -7,12 +7,12 @@ import type { Clock } from "../../exchange/clock.ts";
 import type { ByteSource } from "../../http/message.ts";
 
 /**
- * Interval at which the token is looked at. Revocations from elsewhere are known after 700 ms at
- * most. Milliseconds.
+ * Interval at which the token is checked. Revocations from other gateways are known after at most
+ * 700 ms. Milliseconds.
  */
 const CHECK_MS = 250;
 
-/** Returns the same source, which ends once the token that opened it is no longer accepted. */
+/** Returns a source with the same content that ends when the token is no longer accepted. */
 export function endWithToken(
   source: ByteSource,
   isStillGood: () => Promise<boolean>,

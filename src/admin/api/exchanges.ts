@@ -1,6 +1,6 @@
 /**
- * The route of settled exchanges at the admin API, and the form of their filters, which `sallyport
- * log` takes too.
+ * The route of settled exchanges in the admin API, and the form of their filters, which
+ * `sallyport log` accepts too.
  *
  * @module
  */
@@ -20,7 +20,7 @@ import { type AdminRoute, route } from "./route.ts";
 import { list, objectOf, optional, orNull, text } from "./schema.ts";
 
 const MAX_LISTED = 500;
-/** The longest text to look for: a model has 256 characters at most. */
+/** The longest search text: a model has at most 256 characters. */
 const MAX_TEXT = 256;
 
 const shortText = v.optional(
@@ -67,7 +67,7 @@ function toFilter(
   };
 }
 
-/** Schema of a filter. Its input is text, of a query string or of the command line. */
+/** Schema of a filter. Its input is text of a query string or of the command line. */
 export const FilterSchema: v.GenericSchema<unknown, ExchangeFilter> = v.pipe(
   PartsSchema,
   v.transform(toFilter),
@@ -75,7 +75,7 @@ export const FilterSchema: v.GenericSchema<unknown, ExchangeFilter> = v.pipe(
 
 const afterForm = "expected the next of the page before";
 
-/** Reads a cursor; it is the place of an exchange. */
+/** Reads a cursor: the place of an exchange. */
 function toPlace(cursor: string): ExchangePlace | undefined {
   const [, time, id] = /^([0-9]+(?:\.[0-9]+)?)_(.+)$/.exec(cursor) ?? [];
   return time === undefined || id === undefined ? undefined : { settledAt: Number(time), id };
@@ -95,7 +95,7 @@ const QuerySchema = v.strictObject({
 /** A page of exchanges. */
 export interface ExchangeList {
   readonly exchanges: readonly LiveExchange[];
-  /** Where the next page begins; `null` after the last one. */
+  /** Cursor of the next page; `null` after the last one. */
   readonly next: string | null;
   /** Names of the gateways that did not answer. */
   readonly missing?: readonly string[] | undefined;

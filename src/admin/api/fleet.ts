@@ -1,6 +1,6 @@
 /**
- * The route of the fleet at the admin API, with the schema of its answer, and the queries that name
- * a gateway.
+ * The route of the fleet in the admin API, with the schema of its answer, and the queries that
+ * select gateways.
  *
  * @module
  */
@@ -11,20 +11,18 @@ import { stateSchema } from "./live_schemas.ts";
 import { type AdminRoute, route, type RouteQuery } from "./route.ts";
 import { amount, count, flag, list, objectOf, oneOf, orNull, text } from "./schema.ts";
 
-/**
- * Gateways that a call is about: an id, a name or `all`; `undefined` for the called one.
- */
+/** The selected gateways: an id, a name or `all`; `undefined` for the called gateway. */
 export interface FleetQuery {
   readonly gateway?: string | undefined;
 }
 
 const gatewayForm = "expected the id or the name of a gateway, or all";
-/** @internal The schema of the gateways that a call is about. */
+/** @internal The schema of the selected gateways. */
 export const gateway: v.OptionalSchema<v.GenericSchema<string, string>, undefined> = v.optional(
   v.pipe(v.string(gatewayForm), v.nonEmpty(gatewayForm)),
 );
 
-/** The query of what can be seen of all gateways. */
+/** The query of routes that read data of all gateways. */
 export const FLEET_QUERY: RouteQuery<FleetQuery> = {
   schema: v.pipe(
     v.strictObject({
@@ -48,7 +46,7 @@ export const FLEET_QUERY: RouteQuery<FleetQuery> = {
   },
 };
 
-/** The query of what can be done to all gateways. */
+/** The query of routes that change all gateways. */
 export const TURN_QUERY: RouteQuery<FleetQuery> = {
   schema: v.strictObject({ gateway }),
   means: { gateway: "The gateway with this id or name, or all; this one if left out" },

@@ -1,6 +1,6 @@
 /**
- * Access control of the admin listener: checks the Host of the call, and finds the operator, by the
- * admin token or by an identity token with a role.
+ * Access control of the admin listener: checks the Host of the call, and authenticates the operator
+ * by the admin token or by an identity token with a role.
  *
  * @module
  */
@@ -13,26 +13,25 @@ import { parseBearer } from "../../inbound/credentials.ts";
 import { HOST } from "../../config/address.ts";
 import { GatewayError } from "../../errors/gateway_error.ts";
 
-/** An operator who was let in. */
+/** An authenticated operator. */
 export interface Operator {
   /** Id of the operator's token, or `admin token`. */
   readonly who: string;
   readonly role: AdminRole;
   /**
-   * Tells whether the token would still be let in: for what goes on after the request was answered.
+   * True if the token would still be accepted. Checked by work that continues after the request was
+   * answered.
    */
   readonly isStillGood: () => Promise<boolean>;
 }
 
-/**
- * Parts of {@link Guard}. They may change with the configuration: each is read when it is needed.
- */
+/** Parts of {@link Guard}. They can change with the configuration, so each is read when needed. */
 export interface GuardParts {
   /** The admin token. */
   readonly token?: string | undefined;
   /**
-   * Finds the operator of an identity token. Without this and {@link token}, whatever needs an
-   * operator is refused.
+   * Finds the operator of an identity token. Without this and {@link token}, every call that needs
+   * an operator is refused.
    */
   readonly signIn?: ((token: string) => Promise<TokenOperator | undefined>) | undefined;
   /** The configured hostname of the listener. */
@@ -41,23 +40,23 @@ export interface GuardParts {
   readonly clock: Clock;
 }
 
-/** Number of wrong tokens that are refused without delay, for an operator who mistypes one. */
+/** Number of wrong tokens that are refused without delay, for operators who mistype. */
 const FREE_REFUSALS = 10;
 /**
- * Delay of any token after these, and time until one more is refused without delay. Milliseconds.
+ * Delay of any further wrong token, and time until one more is refused without delay. Milliseconds.
  */
 const DELAY_MS = 1000;
 /**
- * Limit of tokens that are delayed at the same time, each with its connection and a timer; any
- * further one is a 429.
+ * Limit of concurrently delayed tokens. Each has its connection and a timer. Any further one is
+ * answered with a 429.
  */
 const MAX_WAITING = 64;
 /** The operator of the admin token. */
 const BY_ADMIN_TOKEN: TokenOperator = { id: "admin token", role: "admin" };
-/** Hosts that always stand for this machine, whatever the DNS answers. */
+/** Hosts that always mean this machine, regardless of DNS. */
 const LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]"];
 
-/** Decides on requests before any route does. */
+/** Checks requests before they reach a route. */
 export class Guard {
   readonly #parts: GuardParts;
   readonly #names: readonly string[];
@@ -75,16 +74,16 @@ export class Guard {
     this.#refilledAt = clock.monotonic();
   }
 
-  /** True if operators have to show a token. */
+  /** True if operators must send a token. */
   get isGuarded(): boolean {
     return this.#parts.token !== undefined || this.#parts.signIn !== undefined;
   }
 
   /**
-   * Refuses pages of other sites at a listener that has no token, where anybody can read metrics. A
-   * browser on this machine can send a page's requests here: directly, or because the page's own
-   * name resolves to this machine (DNS rebinding). Requests without Host pass: no browser sends
-   * them.
+   * Refuses requests of other sites' pages if the listener has no token, because it then serves
+   * metrics without authentication. A browser on this machine can send a page's requests here:
+   * directly, or because the page's own name resolves to this machine (DNS rebinding). Requests
+   * without Host are allowed: no browser sends them.
    *
    * @throws {GatewayError} For an unknown Host, or a request of another site's page
    */
@@ -95,7 +94,7 @@ export class Guard {
     if (host !== null && !this.#names.includes(hostname ?? "")) {
       throw new GatewayError("unknown_admin_host");
     }
-    // A link to the console is followed; what a page fetches by itself is not answered.
+    // A link to the console is followed. A page's own fetch is not answered.
     if (
       headers.get("sec-fetch-site") === "cross-site" && headers.get("sec-fetch-mode") !== "navigate"
     ) {
@@ -104,10 +103,10 @@ export class Guard {
   }
 
   /**
-   * Finds the operator. Compares digests in constant time, so that timing reveals nothing of the
-   * admin token. While many wrong tokens are shown, the right one waits as long as they do, or is
-   * refused as they are: otherwise a guess would be answered at once. An identity token passes
-   * without delay, since its signature can't be guessed.
+   * Authenticates the operator. Compares digests in constant time, so that timing reveals nothing
+   * about the admin token. During many wrong attempts, the right token is delayed or refused like
+   * the wrong ones: otherwise a right guess would be answered at once. An identity token is not
+   * delayed, because its signature cannot be guessed.
    *
    * @throws {GatewayError} For no token, a wrong one, or one that was not checked
    */
@@ -127,7 +126,7 @@ export class Guard {
     });
   }
 
-  /** Finds the operator of a token, at once. */
+  /** Finds the operator of a token, without delay. */
   async #find(presentedToken: string): Promise<TokenOperator | undefined> {
     return this.#isAdminToken(presentedToken)
       ? BY_ADMIN_TOKEN
@@ -139,10 +138,7 @@ export class Guard {
     return token !== undefined && equalDigests(digest(presentedToken), digest(token));
   }
 
-  /**
-   * Compares a token with the admin token, at a time that does not depend on whether it is the
-   * right one.
-   */
+  /** Compares a token with the admin token, in a time that does not depend on the result. */
   async #checkAdminToken(presentedToken: string): Promise<TokenOperator | undefined> {
     if (presentedToken === "") return undefined;
     this.#refill();
@@ -153,8 +149,8 @@ export class Guard {
   }
 
   /**
-   * Adds the refusals without delay that have become due. All callers share the count: they are not
-   * told apart.
+   * Restores the undelayed refusals that have become due. All callers share this count, because
+   * they cannot be distinguished.
    */
   #refill(): void {
     const refilled = Math.floor((this.#parts.clock.monotonic() - this.#refilledAt) / DELAY_MS);

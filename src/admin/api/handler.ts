@@ -1,6 +1,6 @@
 /**
- * Handler of the admin listener, which operators and load balancers call: health, metrics, the
- * console and the admin API.
+ * Handler of the admin listener for operators and load balancers: health, metrics, the console and
+ * the admin API.
  *
  * @module
  */
@@ -23,7 +23,7 @@ import { supervise, type SupervisionParts } from "./supervision.ts";
 /** Parts of the admin listener's handler. */
 export interface AdminParts
   extends OperatorParts, GuardParts, SupervisionParts, Omit<RouteServices, "actions"> {
-  /** Returns the metrics in a format of Prometheus. */
+  /** Returns the metrics in a format for Prometheus. */
   readonly metrics: (format: "text" | "openmetrics") => Promise<string>;
 }
 
@@ -33,13 +33,13 @@ const METRICS_TYPES = {
   openmetrics: "application/openmetrics-text; version=1.0.0; charset=utf-8",
 } as const;
 /**
- * Matches an `Accept` that allows OpenMetrics 1.0.0; Prometheus asks for several versions, with
+ * Matches an `Accept` that allows OpenMetrics 1.0.0. Prometheus asks for several versions, with
  * weights.
  */
 const OPENMETRICS_ASKED =
   /application\/openmetrics-text(?!\s*;\s*version=(?!1\.0\.0))(?![^,]*;\s*q=0(?:\.0*)?\s*(?:[;,]|$))/i;
 
-/** Answers with the metrics of this gateway, or of those that the query names. */
+/** Answers with the metrics of this gateway, or of the gateways in the query. */
 async function toMetricsAnswer(
   { metrics, fleet }: AdminParts,
   { headers: asked }: GatewayRequest,
@@ -75,7 +75,7 @@ interface Routed {
   readonly inbound: GatewayRequest;
 }
 
-/** A route that needs no token and is no part of the admin API. */
+/** A route that needs no token and is not part of the admin API. */
 interface OpenRoute {
   readonly path: string;
   readonly methods: readonly ("get" | "head")[];
@@ -112,7 +112,7 @@ function listOpenRoutes(parts: AdminParts, actions: OperatorActions): OpenRoute[
   ];
 }
 
-/** Returns the target of a call for the audit: what the path names, or the query's gateways. */
+/** Returns the target of a call for the audit: the path's id or name, or the query's gateways. */
 function toTarget({ query }: RouteFacts, id: string, url: string): string {
   const namesGateways = query !== undefined && "gateway" in query.means;
   if (id !== "" || !namesGateways) return id;
@@ -179,16 +179,16 @@ function createRouter(parts: AdminParts, guard: Guard) {
 }
 
 /**
- * The admin listener's handler. `GET /livez` says that the process answers; `GET /readyz` says
- * whether new requests are welcome: 503 while the gateway drains, and until keys can be looked up;
- * `GET /` is the console's page, which asks for the admin token; `GET /openapi.json` describes the
- * rest, which needs it.
+ * Creates the admin listener's handler. `GET /livez` answers if the process runs. `GET /readyz`
+ * answers 503 while the gateway drains, and until keys can be looked up. `GET /` is the console's
+ * page, which asks for the admin token. `GET /openapi.json` describes the other routes, which need
+ * the token.
  */
 export function createAdminHandler(parts: AdminParts): Handler {
   const guard = new Guard(parts);
   const router = createRouter(parts, guard);
   return toHandler(async (inbound) => {
-    // The caller's Host plays no further part: a URL of our own is built from the path.
+    // The caller's Host is not used further: the URL is built from the path.
     const url = `http://admin${inbound.url.replace(/^https?:\/\/[^/]*/i, "")}`;
     const { method } = inbound;
     try {

@@ -67,7 +67,7 @@ const NEW_KEY: Named<NewKeyView> = {
 export interface KeyList {
   readonly keys: readonly KeyView[];
   readonly next: string | null;
-  /** True if they are part of the configuration, where no call changes them. */
+  /** True if they are part of the configuration and the API cannot change them. */
   readonly readOnly: boolean;
 }
 

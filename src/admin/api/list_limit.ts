@@ -1,14 +1,14 @@
 /**
- * The query parameter `limit` of the lists at the admin API.
+ * The query parameter `limit` of lists in the admin API.
  *
  * @module
  */
 import * as v from "valibot";
 
-/** Number of items of a list where the caller states none. */
+/** Default number of items in a list. */
 export const DEFAULT_LISTED = 100;
 
-/** Makes the schema of the parameter. */
+/** Creates the schema of the parameter. */
 export function listLimit(max: number): v.GenericSchema<string | undefined, number> {
   const form = `expected a whole number from 1 to ${max}`;
   return v.optional(

@@ -1,6 +1,5 @@
 /**
- * The description of the admin API, made from the routes themselves, and of the operations for
- * callers.
+ * Description of the admin API, generated from the routes, and of the operations for callers.
  *
  * @module
  */
@@ -22,14 +21,14 @@ const ERROR: Named = {
   }),
 };
 
-/** Writes `null` next to the type, as the descriptions of other APIs do. */
+/** Writes `null` next to the type, as is common in API descriptions. */
 function withNull({ valibotSchema, jsonSchema }: OverrideSchemaContext): JsonSchema | undefined {
   if (valibotSchema.type !== "nullable") return undefined;
   const [value] = jsonSchema.anyOf ?? [];
   return { ...Object(value), type: [Object(value).type, "null"] };
 }
 
-/** Returns the JSON Schema of every body and answer, by its name. */
+/** Returns the JSON Schema of every body and answer, by name. */
 function toSchemas(): Record<string, unknown> {
   const all = [...ADMIN_ROUTES.flatMap(({ body, answers }) => [body ?? [], answers].flat()), ERROR];
   return toJsonSchemaDefs(
@@ -113,7 +112,7 @@ function toSecuritySchemes(): Record<string, unknown> {
   };
 }
 
-/** Makes an OpenAPI 3.1 document (https://spec.openapis.org/oas/v3.1.0). */
+/** Creates an OpenAPI 3.1 document (https://spec.openapis.org/oas/v3.1.0). */
 export function toOpenApi(version: string): Record<string, unknown> {
   const paths: Record<string, Record<string, unknown>> = {};
   for (const route of ADMIN_ROUTES) (paths[route.path] ??= {})[route.method] = describe(route);

@@ -1,6 +1,6 @@
 /**
- * Actions of operators on a running gateway through the admin API: watch its traffic, drain it and
- * resume, and try a call through it.
+ * Actions of operators on a running gateway through the admin API: watch its traffic, drain and
+ * resume it, and try a call through it.
  *
  * @module
  */
@@ -35,7 +35,7 @@ import type { LivePart, LiveReport } from "../../observe/live/live_report.ts";
 import type { ExchangeLists } from "../exchange_lists.ts";
 import { FLEET_QUERY, type FleetQuery, TURN_QUERY } from "./fleet.ts";
 
-/** The part of a gateway that its state depends on. */
+/** The part of a gateway that determines its state. */
 export interface DrainableGateway {
   readonly isReady: boolean;
   readonly isStarting?: boolean;
@@ -49,20 +49,20 @@ export interface OperatorParts {
   readonly look: (from: number, to: number) => Promise<LivePart>;
   /** Finds settled exchanges, and the names of their keys. */
   readonly exchanges: ExchangeLists;
-  /** Hands a call to the gateway as if it had come from a caller: its own steps decide on it. */
+  /** Passes a call to the gateway like a caller's call. The gateway checks it as usual. */
   readonly handle: (request: GatewayRequest) => Promise<GatewayResponse>;
-  /** The addresses of each provider, and the header in which its interface takes its key. */
+  /** The addresses of each provider, and the header for its key. */
   readonly providers: Readonly<
     Record<string, { readonly hosts: readonly string[]; readonly credential: CredentialHeader }>
   >;
   readonly health: () => Readonly<Record<string, unknown>>;
   readonly version: string;
   readonly clock: Clock;
-  /** State to keep when the configuration changes; created if left out. */
+  /** State to keep when the configuration changes. Default: a new state. */
   readonly state?: OperatorState | undefined;
 }
 
-/** Drain that an operator asked for, and number of watchers. */
+/** The drain requested by an operator, and the number of watchers. */
 export interface OperatorState {
   isDrained: boolean;
   watchers: number;
@@ -80,7 +80,7 @@ export function stateOf(
   return isStarting ? "starting" : "ready";
 }
 
-/** Headers that pass from the playground to the gateway; all others are dropped. */
+/** Headers that the playground may pass to the gateway. All others are dropped. */
 export const PLAYGROUND_HEADERS: readonly string[] = [
   "host",
   ...CREDENTIAL_HEADERS,
@@ -96,7 +96,7 @@ const MAX_WATCHERS = 32;
 export interface StateReport {
   readonly state: LiveReport["state"];
   readonly openExchanges: number;
-  /** The gateways that the call named, if it named any. */
+  /** The gateways that the call selected, if it selected any. */
   readonly gateways?: readonly TurnedGateway[];
 }
 
@@ -181,8 +181,8 @@ export const OPERATOR_ROUTES: readonly AdminRoute<OperatorActions>[] = [
 ];
 
 /**
- * Returns an address that leads to this provider; `undefined` if other providers take all of its
- * addresses.
+ * Returns an address that leads to this provider; `undefined` if all of its addresses belong to
+ * other providers.
  */
 function addressOf(name: string, providers: OperatorParts["providers"]): AddressParts | undefined {
   const entries = Object.entries(providers).flatMap(([each, provider]) =>
@@ -197,8 +197,8 @@ function addressOf(name: string, providers: OperatorParts["providers"]): Address
 }
 
 /**
- * Returns the headers that pass to the gateway. The page has one field for the provider's key: it
- * is sent in the header in which the provider's interface takes it.
+ * Returns the headers for the gateway. The page has one field for the provider's key. It is sent in
+ * the header that the provider's interface uses.
  */
 function toPlaygroundHeaders(
   given: GatewayRequest["headers"],
@@ -257,7 +257,8 @@ export class OperatorActions {
   }
 
   /**
-   * Drains gateways for load balancers, or resumes. Callers are still served, so no call is lost.
+   * Drains gateways for load balancers, or resumes them. Callers are still served, so no call is
+   * lost.
    *
    * @throws {GatewayError} `leaving`
    */
@@ -278,7 +279,8 @@ export class OperatorActions {
   }
 
   /**
-   * Opens the live feed for one more watcher. It ends when the watcher's token does.
+   * Starts the live feed for one more watcher. It ends when the watcher's token is no longer
+   * accepted.
    *
    * @throws {GatewayError} `too_many_watchers`
    */
@@ -345,7 +347,7 @@ export class OperatorActions {
     return { ...answer, headers: { ...answer.headers, "cache-control": "no-store" } };
   }
 
-  /** Finds an address of a provider, and the header in which its interface takes its key. */
+  /** Finds an address of a provider, and the header for its key. */
   #addressOf(provider: string): AddressParts & { readonly credential: CredentialHeader } {
     const { providers } = this.#parts;
     const known = Object.hasOwn(providers, provider) ? providers[provider] : undefined;

@@ -1,5 +1,5 @@
 /**
- * Reading of requests at the admin API: the query string and the body, checked by schemas.
+ * Reading of requests to the admin API: the query string and the body, checked by schemas.
  *
  * @module
  */
@@ -10,9 +10,7 @@ import { type GatewayRequest, SMALL_BODY_BYTES } from "../../http/message.ts";
 import { readAll } from "../../http/read_all.ts";
 import type { RouteQuery } from "./route.ts";
 
-/**
- * Reads the whole body, which is bounded: an unread rest would block the connection's next request.
- */
+/** Reads the whole body, up to a limit. Unread bytes would block the connection's next request. */
 export async function readBytes({ headers, body }: GatewayRequest): Promise<Uint8Array> {
   const accept = (byteLength: number) => {
     if (byteLength > SMALL_BODY_BYTES) throw new GatewayError("body_too_large");
@@ -25,7 +23,7 @@ async function readJson(request: GatewayRequest): Promise<unknown> {
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(await readBytes(request));
     const content: unknown = JSON.parse(text || "{}");
-    // To valibot an array is an object too: one without settings.
+    // valibot also accepts an array as an object: one without settings.
     if (Array.isArray(content)) throw new TypeError("an array");
     return content;
   } catch (error) {
@@ -34,8 +32,8 @@ async function readJson(request: GatewayRequest): Promise<unknown> {
 }
 
 /**
- * Checks a value by a schema and returns the schema's output. @throws {GatewayError} For the first
- * mistake
+ * Checks a value with a schema and returns the schema's output. @throws {GatewayError} For the
+ * first mistake
  */
 function check<Output>(
   schema: v.GenericSchema<unknown, Output>,
@@ -63,7 +61,7 @@ export async function readBody(
   schema: v.GenericSchema,
   request: GatewayRequest,
 ): Promise<unknown> {
-  // This also keeps pages in a browser from writing here: for this type the browser sends a
+  // This also prevents pages in a browser from writing here: for this type the browser sends a
   // preflight, which is not answered.
   if (!/^application\/json\s*(?:;|$)/i.test(request.headers.get("content-type") ?? "")) {
     throw new GatewayError("unsupported_media_type");

@@ -1,5 +1,5 @@
 /**
- * The form of a route of the admin API: the handler, the audit and the description all read it.
+ * The form of a route of the admin API. The handler, the audit and the API description read it.
  *
  * @module
  */
@@ -9,14 +9,14 @@ import type { TextParts } from "./answers.ts";
 import type { Operator } from "./guard.ts";
 import type { Named } from "./schema.ts";
 
-/** Header of the admin token where `Authorization` holds the provider's key. */
+/** Header of the admin token if `Authorization` has the provider's key. */
 export const TOKEN_HEADER = "Sallyport-Admin";
 
 /** Arguments of a route. */
 export interface AdminCall<Query = unknown, Body = unknown> {
   /** Id or name in the path; empty if the path has none. */
   readonly id: string;
-  /** The operator who calls. */
+  /** The calling operator. */
   readonly operator: Operator;
   /** The query string's parameters, checked by the route's schema. */
   readonly query: Query;
@@ -31,12 +31,12 @@ export interface RouteQuery<Query = unknown> {
   readonly means: Readonly<Record<string, string>>;
 }
 
-/** A route as it is described. Any method except `get` needs the role admin, and is audited. */
+/** The facts of a route. Any method except `get` needs the role admin and is audited. */
 export interface RouteFacts<Answer = unknown, Query = unknown, Body = unknown> {
   readonly method: "get" | "post" | "patch";
-  /** Path, with one parameter at most, such as `{id}`. */
+  /** Path with at most one parameter, such as `{id}`. */
   readonly path: string;
-  /** Names the operation in the description and in the audit. */
+  /** Name of the operation in the description and in the audit. */
   readonly operationId: string;
   readonly summary: string;
   /** Header of the admin token; `Authorization` if left out. */
@@ -54,7 +54,7 @@ interface ContentRoute<Service, Answer, Query, Body> extends RouteFacts<Answer, 
   run(service: Service, call: AdminCall<Query, Body>): Promise<NoInfer<Answer> | TextParts>;
 }
 
-/** A route that makes the whole answer itself, and reads the body itself. */
+/** A route that reads the body and creates the whole answer itself. */
 interface AnswerRoute<Service, Answer, Query, Body> extends RouteFacts<Answer, Query, Body> {
   respond(service: Service, call: Omit<AdminCall<Query>, "body">): Promise<GatewayResponse>;
 }
@@ -64,7 +64,7 @@ export type AdminRoute<Service, Answer = unknown, Query = unknown, Body = unknow
   | ContentRoute<Service, Answer, Query, Body>
   | AnswerRoute<Service, Answer, Query, Body>;
 
-/** Makes a route. Its schemas decide the types of its query, its body and its answer. */
+/** Creates a route. Its schemas determine the types of its query, its body and its answer. */
 export function route<Service, Answer, Query, Body>(
   given: AdminRoute<Service, Answer, Query, Body>,
 ): AdminRoute<Service> {

@@ -1,5 +1,5 @@
 /**
- * All routes of the admin API. A route that is missing here is neither served nor described.
+ * All routes of the admin API. A route that is not listed here is neither served nor described.
  *
  * @module
  */

@@ -1,28 +1,28 @@
 /**
- * Building blocks of the schemas of answers. Each schema is pinned to the type of the answer: an
- * entry that is missing, misnamed or of another type does not compile.
+ * Building blocks of the schemas of answers. Each schema is bound to the type of the answer. A
+ * schema with a missing, misnamed or mistyped entry does not compile.
  *
  * @module
  */
 import * as v from "valibot";
 import type { EntriesOf } from "../../config/schema.ts";
 
-/** A schema under the name that it has in the description of the API. */
+/** A schema with its name in the API description. */
 export interface Named<Input = unknown, Output = unknown> {
   readonly name: string;
   readonly schema: v.GenericSchema<Input, Output>;
 }
 
 /**
- * An object with these entries, and others of which nothing is said. An answer is read as it was
- * written, so the output of the schema is its input.
+ * An object with these entries. Further entries are allowed. An answer is not transformed, so the
+ * schema's output is its input.
  */
 export function objectOf<Value>(entries: EntriesOf<Value>): v.GenericSchema<Value> {
   const schema: unknown = v.object(entries as unknown as v.ObjectEntries);
   return schema as v.GenericSchema<Value>;
 }
 
-/** Describes an object as one that has no other entries. */
+/** Describes an object that has no further entries. */
 export function closed<Value>(schema: v.GenericSchema<Value>): v.GenericSchema<Value> {
   return v.pipe(schema, v.metadata({ additionalProperties: false }));
 }
@@ -40,7 +40,7 @@ function described<Value>(
   return about === undefined ? schema : v.pipe(schema, v.description(about));
 }
 
-/** A text; of a `Value` where it is a word that stands in a table. */
+/** A text. `Value` is set if only certain words are possible. */
 export function text<Value extends string = string>(about?: string): v.GenericSchema<Value> {
   return described(v.string() as v.GenericSchema<string> as v.GenericSchema<Value>, about);
 }
@@ -50,12 +50,12 @@ export function time(about?: string): v.GenericSchema<string> {
   return described(v.pipe(v.string(), v.isoTimestamp()), about);
 }
 
-/** A whole number from zero on. */
+/** A whole number, zero or greater. */
 export function count(about?: string): v.GenericSchema<number> {
   return described(v.pipe(v.number(), v.integer(), v.minValue(0)), about);
 }
 
-/** A number from zero on. */
+/** A number, zero or greater. */
 export function amount(about?: string): v.GenericSchema<number> {
   return described(v.pipe(v.number(), v.minValue(0)), about);
 }
@@ -89,7 +89,7 @@ export function record<Value>(
   return described(v.record(v.string(), value), about);
 }
 
-/** A value that can be left out. */
+/** An optional value. */
 export function optional<Value>(
   schema: v.GenericSchema<Value>,
 ): v.OptionalSchema<v.GenericSchema<Value>, undefined> {

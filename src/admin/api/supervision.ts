@@ -1,5 +1,6 @@
 /**
- * Supervision of operators: what each role may do, and the audit of what may change something.
+ * Supervision of operators: the permissions of each role, and the audit of calls that can change
+ * something.
  *
  * @module
  */
@@ -13,29 +14,29 @@ import type { RouteFacts } from "./route.ts";
 
 /** A call of a route, as the audit names it. */
 export interface SupervisedCall extends Pick<RouteFacts, "method" | "path" | "operationId"> {
-  /** Id of what it is about; empty where the answer names it. */
+  /** Id of the target. Empty if it is only in the answer. */
   readonly target: string;
 }
 
 /** The answer of a route. */
 export interface Answered {
   readonly response: GatewayResponse;
-  /** Id of what it is about, if its content has one. */
+  /** Id of the target, if the content has one. */
   readonly id?: string | undefined;
 }
 
 /** Parts of {@link supervise}. */
 export interface SupervisionParts {
-  /** Takes a line about a change that an operator asked for. */
+  /** Receives a line about a change by an operator. */
   readonly audit: (entry: AuditEntry) => void;
   readonly clock: Clock;
 }
 
 /**
- * Runs a call if the operator's role allows it, and writes a line of the audit for each call that
- * may change something.
+ * Runs a call if the operator's role allows it. Writes an audit line for each call that can change
+ * something.
  *
- * @throws {GatewayError} `role_not_allowed`, or what the call throws
+ * @throws {GatewayError} `role_not_allowed`, or the error of the call
  */
 export async function supervise(
   call: SupervisedCall,

@@ -37,7 +37,7 @@ const revocation = objectOf<RevocationView>({
   until: time("When every one of these tokens has expired"),
 });
 
-/** The operator that a token stands for. */
+/** The operator that a token identifies. */
 export type SignedIn = Pick<Operator, "who" | "role">;
 
 /** The routes of identity tokens. */

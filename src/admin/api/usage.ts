@@ -33,7 +33,7 @@ const MAX_ROWS = 10_000;
 const DEFAULT_ROWS = 1000;
 const DEFAULT_LAST = "7d";
 
-/** Limit of the groups that have rows of their own where the others are added up. */
+/** Limit of the groups with their own rows if the others are added up. */
 const MAX_TOP = 100;
 
 const byForm = `expected one or several of ${
@@ -58,7 +58,7 @@ const dayOrTime = v.pipe(
     timeForm,
   ),
   v.transform((text) => ({ text, ms: Date.parse(text) })),
-  // Calendars have no 30th of February, `Date.parse` has.
+  // `Date.parse` accepts the 30th of February.
   v.check(
     ({ text, ms }) => !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(text.slice(0, 10)),
     timeForm,
@@ -101,7 +101,7 @@ const selection = {
 
 const eitherForm = "expected either this or from";
 
-/** Schema of a usage query. Its input is text, of a query string or of the command line. */
+/** Schema of a usage query. Its input is text of a query string or of the command line. */
 export const UsageQuerySchema: v.GenericSchema<unknown, UsageQuery> = v.pipe(
   v.strictObject({
     by: v.optional(by, "key"),

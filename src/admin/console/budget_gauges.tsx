@@ -1,6 +1,6 @@
 /**
- * Gauges of the budgets of teams and keys: what is used, when each renews, and when it will be used
- * up.
+ * Gauges of the budgets of teams and keys: the used amount, the renewal, and the date when the
+ * budget runs out.
  *
  * @module
  */
@@ -13,11 +13,11 @@ import { Pill, Problem } from "./parts.tsx";
 import type { Shown } from "./usage_query.ts";
 import { cost, shareText } from "./usage_table.tsx";
 
-/** Time after which budgets are asked for again. Milliseconds. */
+/** Interval at which budgets are read again. Milliseconds. */
 const REFRESH_MS = 60_000;
-/** Number of gauges that are shown at first. */
+/** Number of gauges shown at first. */
 const SHOWN_AT_ONCE = 12;
-/** Maximum number of pages that are read, each of up to 1000 keys. */
+/** Maximum number of pages to read, each of up to 1000 keys. */
 const MAX_PAGES = 5;
 
 /** Reads the first pages of budgets; `isCut` if there are more. */
@@ -42,7 +42,7 @@ function endOf({ used, limit, runsOut }: BudgetView): number {
   return runsOut === null ? Infinity : Date.parse(runsOut);
 }
 
-/** Order of urgency: used up, then by the date at which it will be, then by the used part. */
+/** Order of urgency: used up, then by the date when it runs out, then by the used part. */
 function compare(one: BudgetView, other: BudgetView): number {
   const [first, second] = [endOf(one), endOf(other)];
   return first === second ? other.used / other.limit - one.used / one.limit : first - second;
@@ -54,7 +54,7 @@ function isNarrowedTo({ of, id, team }: BudgetView, { narrowed }: Shown): boolea
   return wanted === undefined || (of === "team" ? id : team ?? "(none)") === wanted.value;
 }
 
-/** A date such as `Nov 28`, with the time of day where that is near. */
+/** A date such as `Nov 28`, with the time of day if it is near. */
 function when(time: string, now: number): string {
   const isNear = Date.parse(time) - now < 2 * 86_400_000;
   return new Date(time).toLocaleString("en", {
@@ -65,7 +65,7 @@ function when(time: string, now: number): string {
   });
 }
 
-/** Tells the average use in a day. */
+/** Describes the average daily use. */
 function paceOf({ perDay, unit }: BudgetView): string {
   if (perDay === null) return "pace unknown";
   if (perDay === 0) return "no recent use";
@@ -156,7 +156,7 @@ function useBudgets() {
   return { list, error };
 }
 
-/** The budgets of what the view is narrowed to, the most urgent first. */
+/** The budgets that match the view's filters, the most urgent first. */
 export function BudgetGauges({ shown, now }: { shown: Shown; now: number }): JSX.Element {
   const { list, error } = useBudgets();
   const [isWhole, setWhole] = useState(false);

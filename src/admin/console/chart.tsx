@@ -1,6 +1,6 @@
 /**
  * A chart of the last minutes, drawn by uPlot. Its legend shows the values at the pointer, or the
- * last ones.
+ * latest values.
  *
  * @module
  */
@@ -34,8 +34,8 @@ export function colorsOf(swatches: () => (Element | null)[]): (index: number) =>
 }
 
 /**
- * Returns what the axes of all charts share: the colours are those of the element that the chart
- * stands in.
+ * Returns the common settings of the axes of all charts. The colours are those of the containing
+ * element.
  */
 export function axisOf(home: HTMLElement): uPlot.Axis {
   return {

@@ -1,6 +1,6 @@
 /**
  * The page's client of the admin API. The token is kept in memory only: it is never stored, and a
- * reload forgets it.
+ * reload loses it.
  *
  * @module
  */
@@ -24,7 +24,7 @@ export class Refused extends Error {
   }
 }
 
-/** Reads the answer of a request that was refused. */
+/** Reads the answer of a refused request. */
 export async function toRefused(response: Response): Promise<Refused> {
   const { status } = response;
   try {
@@ -87,7 +87,7 @@ export async function fetchFile(path: string): Promise<Blob> {
   });
 }
 
-/** Reads the data of server-sent events, one after the other. */
+/** Yields the data of server-sent events, one by one. */
 export async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<string> {
   const decoder = new TextDecoder();
   const reader = body.getReader();
@@ -110,7 +110,7 @@ export async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerato
 /** Callbacks of {@link watch}. */
 export interface Watcher {
   report(report: FleetLiveReport): void;
-  /** The stream is open, or it broke and will be opened again. */
+  /** The stream was opened (true), or it broke and will be opened again (false). */
   connected(isConnected: boolean): void;
   /** The token is no longer accepted. */
   signedOut(refused: Refused): void;
@@ -128,8 +128,7 @@ async function watchOnce(scope: string, watcher: Watcher, signal: AbortSignal): 
 }
 
 /**
- * Watches live traffic until the function is called that it returns; a stream that breaks is opened
- * again.
+ * Watches live traffic until the returned function is called. A broken stream is opened again.
  *
  * @param scope Name of a gateway, `all`, or `""` for the gateway that serves the page
  */
@@ -160,7 +159,7 @@ export function watch(scope: string, watcher: Watcher): () => void {
   return () => controller.abort();
 }
 
-/** Keeps the token and tries it. @throws {Refused} If it is not accepted */
+/** Stores the token and tests it. @throws {Refused} If it is not accepted */
 export async function signIn(shown: string): Promise<void> {
   token = shown;
   try {
@@ -171,7 +170,7 @@ export async function signIn(shown: string): Promise<void> {
   }
 }
 
-/** Returns whether the operator's role allows changes; the API refuses those of others. */
+/** True if the operator's role allows changes. The API refuses changes by other roles. */
 export const mayChange = (): boolean => role === "admin";
 
 /** Forgets the token. */
@@ -179,7 +178,7 @@ export function signOut(): void {
   token = "";
 }
 
-/** A call that the playground makes. */
+/** A call by the playground. */
 export interface Trial {
   readonly provider: string;
   readonly upstreamKey: string;

@@ -10,7 +10,7 @@ import { readDuration } from "../../observe/live/exchange_filter.ts";
 import type { FilterTexts } from "./exchange_filter.ts";
 import { Field } from "./parts.tsx";
 
-/** Ends to choose from, by their value in the address. */
+/** Ends to select, by their value in the address. */
 const ENDS: readonly [value: string, label: string][] = [
   ["", "All"],
   ["ok", "OK"],
@@ -19,7 +19,7 @@ const ENDS: readonly [value: string, label: string][] = [
   ["cancelled", "Cancelled"],
 ];
 
-/** Fields with a text of their own; `known` names where to find what can be typed. */
+/** Text fields. `known` names the property that suggestions are from. */
 const FIELDS: readonly {
   readonly name: "key" | "model" | "operation" | "code" | "status";
   readonly label: string;
@@ -53,7 +53,7 @@ const DURATIONS = [
   { name: "minFirstToken", label: "First token after" },
 ] as const;
 
-/** Number of words that a field suggests. */
+/** Maximum number of suggestions of a field. */
 const MAX_SUGGESTED = 50;
 
 interface FieldsProps {
@@ -149,7 +149,7 @@ function DurationFields({ texts, onChange }: Pick<FieldsProps, "texts" | "onChan
   );
 }
 
-/** The fields: a text for any name and the end at once, the rest when it is unfolded. */
+/** The fields: the search text and the end are always shown, the others after unfolding. */
 export function FilterFields(props: FieldsProps): JSX.Element {
   const { texts, onChange } = props;
   const { search: _, outcome: __, ...rest } = texts;

@@ -1,6 +1,6 @@
 /**
- * The filter of the exchanges view, which the page's address holds:
- * `#exchanges?outcome=errors&key=team-x`. The admin API takes the same names.
+ * The filter of the exchanges view. The page's address contains it:
+ * `#exchanges?outcome=errors&key=team-x`. The admin API uses the same names.
  *
  * @module
  */
@@ -26,10 +26,10 @@ const FILTER_NAMES = [
   "minFirstToken",
 ] as const;
 
-/** The parts as they are typed; one that is left out or empty lets all pass. */
+/** The parts as typed. A missing or empty part matches all exchanges. */
 export type FilterTexts = Readonly<Partial<Record<typeof FILTER_NAMES[number], string>>>;
 
-/** Returns the parts that can be used: without the empty ones, and without what is being typed. */
+/** Returns the usable parts: without empty ones, and without ones that are still incomplete. */
 export function toUsable(texts: FilterTexts): FilterTexts {
   const { minDuration, minFirstToken, status, ...rest } = texts;
   const usable = {
@@ -45,7 +45,7 @@ export function toUsable(texts: FilterTexts): FilterTexts {
   );
 }
 
-/** Returns the filter of usable parts, for exchanges that the page has. */
+/** Returns the filter of usable parts, for exchanges in the page. */
 export function toFilter(given: FilterTexts): ExchangeFilter {
   const { minDuration, minFirstToken, stream, outcome, ...texts } = given;
   return {
@@ -73,7 +73,7 @@ function readAddress(): FilterTexts {
 }
 
 /**
- * The filter in the page's address, and how to change it. What is typed makes no entry in the
+ * The filter in the page's address, and a function that changes it. Typing adds no entries to the
  * browser's history.
  */
 export function useFilter(): [FilterTexts, (texts: FilterTexts) => void] {

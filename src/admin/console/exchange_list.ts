@@ -1,6 +1,6 @@
 /**
- * The list of the exchanges view: those that streamed in, older ones that the admin API is asked
- * for, and a hold, so that what somebody reads stays where it is.
+ * The list of the exchanges view: streamed exchanges, and older ones from the admin API. The list
+ * can be held, so that rows do not move while they are read.
  *
  * @module
  */
@@ -16,19 +16,21 @@ import type { Snapshot } from "./store.ts";
 /** Exchanges without a gap, the newest first; `gaps` changes when the list starts over. */
 export type Streamed = Pick<Snapshot, "exchanges" | "gaps">;
 
-/** Streaming rows, which can be held. */
+/** Control for holding the streamed rows. */
 export interface Hold {
   readonly streamed: Streamed;
   readonly isHeld: boolean;
-  /** Number of exchanges that ended since; `undefined` if they are too many to know. */
+  /**
+   * Number of exchanges that ended since the hold began; `undefined` if there are too many to know.
+   */
   readonly missed: number | undefined;
-  /** Holds them, by the wish of the reader or because something is being read. */
+  /** Holds the rows. `isAsked` is true if the reader asked for it, false for an automatic hold. */
   hold(isAsked: boolean): void;
-  /** Lets them stream again, unless the reader wished for the hold and `isAsked` is false. */
+  /** Ends the hold. With `isAsked` false, a hold that the reader asked for continues. */
   release(isAsked: boolean): void;
 }
 
-/** Counts the exchanges that ended since others were held; `undefined` if they are too many. */
+/** Counts the exchanges that ended since the hold began; `undefined` if there are too many. */
 function countMissed(held: Streamed | undefined, { exchanges }: Streamed): number | undefined {
   if (held === undefined) return 0;
   const [newest] = held.exchanges;
@@ -37,7 +39,7 @@ function countMissed(held: Streamed | undefined, { exchanges }: Streamed): numbe
   return since < 0 ? undefined : since;
 }
 
-/** Lets the streaming rows of the page's store be held. */
+/** Creates a hold on the streamed rows of the page's store. */
 export function useHold({ exchanges, gaps }: Snapshot): Hold {
   const [held, setHeld] = useState<Streamed & { readonly isAsked: boolean } | undefined>(undefined);
   const latest = useRef<Streamed>({ exchanges, gaps }); // a listener keeps its first functions
@@ -56,31 +58,31 @@ export function useHold({ exchanges, gaps }: Snapshot): Hold {
   };
 }
 
-/** Older exchanges that were asked for. */
+/** Older exchanges from the API. */
 interface Older {
-  /** The filter that they were asked with, and the gaps at that time. */
+  /** The filter of the query, and the number of gaps at that time. */
   readonly key: string;
   readonly gaps: number;
   readonly exchanges: readonly LiveExchange[];
-  /** Those from before the last gap. They stay until what lies between is known. */
+  /** Exchanges from before the last gap. They are kept until the missing ones have been read. */
   readonly rest: readonly LiveExchange[];
-  /** The place to go on from; `null` when nothing older is kept. */
+  /** Place where the next page starts; `null` if no older exchanges are stored. */
   readonly next: string | null;
-  /** Names of the gateways that did not answer the last question. */
+  /** Names of the gateways that did not answer the last query. */
   readonly missing: readonly string[];
 }
 
-/** Exchanges of one page. */
+/** Number of exchanges in one page. */
 const PAGE = 200;
-/** Pause after typing, and between two questions where gaps come faster. Milliseconds. */
+/** Pause after typing, and between two queries if gaps occur faster. Milliseconds. */
 const TYPING_MS = 250;
 const GAP_MS = 2000;
 
 /**
- * Asks for the page that comes next.
+ * Reads the next page.
  *
- * @param from The place to go on from; the newest exchange if left out
- * @param before The older exchanges that are known so far
+ * @param from Place where the page starts; the newest exchange if left out
+ * @param before The older exchanges that were already read
  */
 async function askForOlder(
   texts: FilterTexts,
@@ -105,16 +107,16 @@ async function askForOlder(
   };
 }
 
-/** Exchanges that pass the filter. */
+/** Exchanges that match the filter. */
 export interface ExchangeList {
   readonly found: readonly LiveExchange[];
   readonly isLoading: boolean;
-  /** True when no older one is kept. */
+  /** True if no older exchange is stored. */
   readonly isAll: boolean;
   readonly error: unknown;
   /** Names of the gateways that did not answer: their older exchanges are missing. */
   readonly missing: readonly string[];
-  /** Asks again after an error. */
+  /** Repeats the query after an error. */
   retry(): void;
 }
 
@@ -122,7 +124,7 @@ function everyOlder(older: Older | undefined): readonly LiveExchange[] {
   return older === undefined ? [] : [...older.exchanges, ...older.rest];
 }
 
-/** Returns the time to wait before the next question, milliseconds. */
+/** Returns the pause before the next query, milliseconds. */
 function pauseBefore(
   fitting: Older | undefined,
   current: Older | undefined,
@@ -133,10 +135,10 @@ function pauseBefore(
 }
 
 /**
- * Lists the exchanges that pass a filter. Where fewer than wanted have streamed in, older ones are
- * asked for.
+ * Lists the exchanges that match a filter. If too few have streamed in, reads older ones from the
+ * API.
  *
- * @param wanted Number of exchanges that are shown at most
+ * @param wanted Maximum number of shown exchanges
  */
 export function useExchangeList(
   streamed: Streamed,
@@ -157,7 +159,7 @@ export function useExchangeList(
   const current = fitting?.gaps === streamed.gaps ? fitting : undefined;
   const matched = streamed.exchanges.filter(passes);
   const ids = new Set(matched.map(({ id }) => id));
-  // One that was asked for may have streamed in since.
+  // An exchange from the API can have streamed in since.
   const hasNotStreamed = ({ id }: LiveExchange) => !ids.has(id);
   const found = [...matched, ...everyOlder(fitting).filter(hasNotStreamed)];
   const isAll = current?.next === null;

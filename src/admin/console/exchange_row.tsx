@@ -1,6 +1,6 @@
 /**
- * One exchange in the view of the last ones: a row with its timeline, and its details below it when
- * it is open.
+ * One exchange in the exchanges view: a row with its timeline, and its details below when it is
+ * open.
  *
  * @module
  */
@@ -11,10 +11,10 @@ import { toAddress } from "./exchange_filter.ts";
 import { amount, bytes, clock, duration, words } from "./format.ts";
 import { Pill } from "./parts.tsx";
 
-/** Look of an exchange's end, by whom it concerns. */
+/** Style of an exchange's end, by the person concerned. */
 const LOOKS = { nobody: "good", caller: "warn", operator: "bad" } as const;
 
-/** Phases of an exchange in their order; `from` and `to` are milliseconds after its start. */
+/** Returns the phases of an exchange in order. `from` and `to` are milliseconds after its start. */
 function phasesOf(
   exchange: LiveExchange,
 ): { name: string; from: number; to: number; kind: string }[] {
@@ -55,7 +55,7 @@ function toTokens(
   }`;
 }
 
-/** A failure in plain words: what happened, why, on which side, and what to do. */
+/** A failure in plain words: the event, the reason, the side at fault, and the remedy. */
 function Failure({ exchange }: { exchange: LiveExchange }): JSX.Element | null {
   const explained = explainFailure(exchange);
   if (explained === undefined) return null;
@@ -84,7 +84,7 @@ function Failure({ exchange }: { exchange: LiveExchange }): JSX.Element | null {
   );
 }
 
-/** Facts of an exchange; those with an address lead to the exchanges that share them. */
+/** Facts of an exchange. A fact with an address links to the exchanges that share it. */
 function factsOf(
   exchange: LiveExchange,
 ): [name: string, value: string | undefined, address?: string | undefined][] {
@@ -163,15 +163,15 @@ interface RowProps {
   readonly exchange: LiveExchange;
   readonly scaleMs: number;
   readonly isOpen: boolean;
-  /** True for the row that the Tab key leads to; the arrow keys lead to the others. */
+  /** True for the row that the Tab key reaches. The arrow keys reach the others. */
   readonly isReachable: boolean;
   readonly onToggle: (id: string) => void;
   readonly onFocus: (id: string) => void;
 }
 
 /**
- * A row of the table. An exchange that is over never changes: only opening it or a new scale
- * renders it again.
+ * A row of the table. A settled exchange never changes: only opening it or a new scale renders it
+ * again.
  */
 export class Row extends Component<RowProps> {
   override shouldComponentUpdate(next: RowProps): boolean {
@@ -180,7 +180,7 @@ export class Row extends Component<RowProps> {
     return looksOther || next.isReachable !== isReachable || next.exchange !== exchange;
   }
 
-  /** Opens or closes the row, wherever it is clicked; the end of a selection is no click. */
+  /** Opens or closes the row on any click. The end of a text selection is not a click. */
   #onClick = (event: MouseEvent & { readonly currentTarget: HTMLElement }): void => {
     if (event.detail > 0 && getSelection()?.isCollapsed === false) return;
     event.currentTarget.querySelector("button")?.focus({ preventScroll: true });

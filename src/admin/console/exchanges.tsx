@@ -18,8 +18,8 @@ import type { Snapshot } from "./store.ts";
 const SHOWN_AT_ONCE = 100;
 
 /**
- * Returns the scale of the timelines: a round duration that 95 % of the exchanges fit into.
- * Milliseconds.
+ * Returns the scale of the timelines: a round duration that is at least as long as 95 % of the
+ * exchanges. Milliseconds.
  */
 function scaleOf(exchanges: readonly LiveExchange[]): number {
   const lengths = exchanges.map(({ durationMs }) => durationMs).sort((one, other) => one - other);
@@ -28,7 +28,7 @@ function scaleOf(exchanges: readonly LiveExchange[]): number {
   return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= most) ?? most;
 }
 
-/** Moves the focus among the rows by the keys of lists. */
+/** Moves the focus between rows with the usual keys of lists. */
 function moveFocus(event: KeyboardEvent & { readonly currentTarget: HTMLElement }): void {
   const rows = Array.from(
     event.currentTarget.querySelectorAll<HTMLElement>("button[aria-expanded]"),
@@ -57,11 +57,11 @@ function Table({ shown, open, onToggle, hold }: TableProps): JSX.Element {
   const scaleMs = scaleOf(shown);
   const [focused, setFocused] = useState("");
   const reachable = shown.some(({ id }) => id === focused) ? focused : shown[0]?.id;
-  const latest = useRef(hold); // a row keeps the functions that it was made with
+  const latest = useRef(hold); // a row keeps the functions of its first render
   latest.current = hold;
   const onFocus = (id: string) => {
     setFocused(id);
-    latest.current.hold(false); // what is read must not run away
+    latest.current.hold(false); // rows that are being read must not move
   };
   const onFocusOut = (
     { currentTarget, relatedTarget }: FocusEvent & { readonly currentTarget: HTMLElement },
@@ -132,10 +132,7 @@ function tellWhyEmpty({ isAll, error }: ExchangeList, isFiltered: boolean): stri
 const hasFocus = (element: Element | null | undefined): boolean =>
   element?.contains(document.activeElement) === true;
 
-/**
- * Holds the list while the page is scrolled so far that its beginning is out of sight: rows must
- * not move then.
- */
+/** Holds the list while its beginning is scrolled out of sight: rows must not move then. */
 function useHoldWhileScrolled(hold: Hold, isReading: boolean) {
   const begin = useRef<HTMLElement>(null);
   const latest = useRef({ hold, isReading });
@@ -165,12 +162,12 @@ function PauseButton({ hold, onResume }: { hold: Hold; onResume: () => void }): 
 interface FootProps {
   readonly list: ExchangeList;
   readonly shown: number;
-  /** Number of exchanges that are shown at most. */
+  /** Maximum number of shown exchanges. */
   readonly count: number;
   readonly onMore: () => void;
 }
 
-/** Legend of the timelines, number of rows, and the way to older ones. */
+/** Legend of the timelines, number of rows, and the button for older ones. */
 function Foot({ list, shown, count, onMore }: FootProps): JSX.Element {
   const { found, isAll, missing } = list;
   const isThereMore = found.length > count || (!isAll && shown >= count);
@@ -186,7 +183,7 @@ function Foot({ list, shown, count, onMore }: FootProps): JSX.Element {
   );
 }
 
-/** The error of the last question for older exchanges. */
+/** The error of the last query for older exchanges. */
 function Failure({ list }: { list: ExchangeList }): JSX.Element | null {
   if (list.error === undefined) return null;
   return (

@@ -1,5 +1,5 @@
 /**
- * The switch between this gateway, another one and all of those that share a Redis.
+ * The switch between this gateway, another gateway, and all gateways that share a Redis.
  *
  * @module
  */
@@ -10,14 +10,14 @@ import { call } from "./client.ts";
 
 const EVERY_MS = 1000;
 
-/** Asks for the fleet once a second, while the page is shown; `undefined` until it is known. */
+/** Reads the fleet once a second while the page is visible; `undefined` until it is known. */
 export function useFleet(everyMs: number = EVERY_MS): FleetReport | undefined {
   const [report, setReport] = useState<FleetReport | undefined>(undefined);
   useEffect(() => {
     let isOver = false;
     let timer: ReturnType<typeof setTimeout> | undefined;
     const ask = async () => {
-      // What went wrong stands in the head: the live feed breaks too.
+      // The page's head shows the failure, because the live feed breaks too.
       const found = document.hidden
         ? undefined
         : await call<FleetReport>("GET", "v1/fleet").catch(() => undefined);
@@ -35,14 +35,15 @@ export function useFleet(everyMs: number = EVERY_MS): FleetReport | undefined {
 }
 
 /**
- * The gateways whose traffic is shown: a name, `all`, or nothing for the one that serves the page.
+ * The gateways whose traffic is shown: a name, `all`, or empty for the gateway that serves the
+ * page.
  */
 export type Scope = string;
 
-/** Interval at which the names of gateways are asked for. Milliseconds. */
+/** Interval at which the names of gateways are read. Milliseconds. */
 const NAMES_EVERY_MS = 5000;
 
-/** The switch; nothing where there is one gateway. */
+/** The switch. Not shown if there is only one gateway. */
 export function FleetSwitch({ scope, live, onScope }: {
   scope: Scope;
   live: LiveScope | undefined;

@@ -1,6 +1,6 @@
 /**
- * The view of the fleet: every gateway that shares the Redis, side by side, and those that left or
- * were lost lately.
+ * The view of the fleet: all gateways that share the Redis, including those that left or were lost
+ * recently.
  *
  * @module
  */
@@ -42,7 +42,7 @@ function mostCommon(values: readonly string[]): string | undefined {
   return [...counts].sort(([, one], [, other]) => other - one)[0]?.[0];
 }
 
-/** A value that should be the same everywhere, marked where it is not. */
+/** A value that should be the same everywhere. Marked if it differs. */
 function Alike(
   { value, usual, short }: { value: string; usual: string | undefined; short: string },
 ): JSX.Element {

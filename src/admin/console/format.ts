@@ -1,5 +1,5 @@
 /**
- * Numbers and times as people read them.
+ * Numbers and times, formatted for people.
  *
  * @module
  */
@@ -22,26 +22,26 @@ export function duration(ms: number | undefined | null): string {
   return `${Math.floor(seconds / 86_400)} d ${Math.floor(seconds % 86_400 / 3600)} h`;
 }
 
-/** Units of {@link span}, the largest first, each with its length in seconds. */
+/** Units of {@link span} in seconds, the largest first. */
 const UNITS: readonly [unit: string, seconds: number][] = [["day", 86_400], ["hour", 3600], [
   "minute",
   60,
 ]];
 
-/** A time to come or past in one unit, such as `9 days`, `1 hour`, `45 seconds`. */
+/** Formats a time in one unit, such as `9 days`, `1 hour`, `45 seconds`. */
 export function span(ms: number): string {
   const seconds = Math.max(0, Math.ceil(ms / 1000));
-  // From one and a half of a unit on: 90 minutes are told as 2 hours, 80 as 80 minutes.
+  // A unit is used from 1.5 of it on: 90 minutes are shown as 2 hours, 80 as 80 minutes.
   const [unit, length] = UNITS.find(([, each]) => seconds >= each * 1.5) ?? ["second", 1];
   return plural(Math.round(seconds / length), unit);
 }
 
-/** Returns a number with its noun, such as `1 key`, `12 keys`. */
+/** Formats a number with its noun, such as `1 key`, `12 keys`. */
 export function plural(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-/** Units in which a rate is written. */
+/** Units of rates. */
 const WINDOWS: Readonly<Record<string, string>> = {
   ms: "millisecond",
   s: "second",
@@ -50,7 +50,7 @@ const WINDOWS: Readonly<Record<string, string>> = {
   d: "day",
 };
 
-/** A rate such as `600/min` in words: `600 per minute`, or `5 per 10 seconds`. */
+/** Formats a rate such as `600/min` in words: `600 per minute`, or `5 per 10 seconds`. */
 export function rate(written: string): string {
   const [, limit, count, unit = ""] = /^(\S+?)\/(\d*)([a-z]+)$/.exec(written) ?? [];
   const noun = WINDOWS[unit];
@@ -78,25 +78,25 @@ export function bytes(value: number): string {
   return value < 1e6 ? `${(value / 1e3).toFixed(1)} kB` : `${(value / 1e6).toFixed(1)} MB`;
 }
 
-/** An amount of money without its currency, such as `12.40`, `0.0031`. */
+/** Formats an amount of money without its currency, such as `12.40`, `0.0031`. */
 export function money(value: number): string {
   return value.toFixed(value === 0 || value >= 0.1 ? 2 : 4);
 }
 
-/** A share as `0.4 %`. */
+/** Formats a share as `0.4 %`. */
 export function percent(share: number): string {
   return `${(share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
 }
 
 const two = (value: number): string => String(value).padStart(2, "0");
 
-/** Time of day, such as `14:03:59`. */
+/** Formats the time of day, such as `14:03:59`. */
 export function clock(ms: number): string {
   const date = new Date(ms);
   return [date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join(":");
 }
 
-/** The time since then, such as `3 min ago`. */
+/** Formats the time since then, such as `3 min ago`. */
 export function ago(time: string | undefined, now: number): string {
   if (time === undefined) return "never";
   const seconds = Math.max(0, Math.round((now - Date.parse(time)) / 1000));
@@ -106,7 +106,7 @@ export function ago(time: string | undefined, now: number): string {
   return `${Math.floor(seconds / 86_400)} d ago`;
 }
 
-/** A code such as `rate_limit_exceeded` in words. */
+/** Formats a code such as `rate_limit_exceeded` as words. */
 export function words(code: string): string {
   return code.replaceAll("_", " ");
 }

@@ -1,5 +1,5 @@
 /**
- * Dialogs for a key: show it once, give it a new secret, end it.
+ * Dialogs for a key: show it once, rotate it, revoke it.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import type { KeyView, NewKeyView } from "../key_administration.ts";
 import { call } from "./client.ts";
 import { Confirm, CopyText, Dialog, Field } from "./parts.tsx";
 
-/** Shows a whole key, only this once. */
+/** Shows a whole key, only once. */
 export function Secret({ made, onClose }: { made: NewKeyView; onClose: () => void }): JSX.Element {
   return (
     <Dialog
@@ -36,7 +36,7 @@ const OVERLAPS: readonly [value: string, label: string][] = [
   ["7d", "It stays good for a week"],
 ];
 
-/** Gives a key a new secret. */
+/** Creates a new secret for a key. */
 export function Rotate({ of: key, onDone, onClose }: {
   of: KeyView;
   onDone: (made: NewKeyView) => void;
@@ -67,7 +67,7 @@ export function Rotate({ of: key, onDone, onClose }: {
   );
 }
 
-/** Ends a key. */
+/** Revokes a key. */
 export function Revoke({ of: key, onDone, onClose }: {
   of: KeyView;
   onDone: () => void;

@@ -1,6 +1,5 @@
 /**
- * The part of a key's form that says whether its answers are recorded, so that callers can attach
- * to them again.
+ * The part of a key's form about durable exchanges.
  *
  * @module
  */
@@ -39,7 +38,7 @@ export function toDurableDraft(durable: KeyView["durable"]): Draft {
   return { durable: choiceOf(durable), keep, linger, size, retries: retries ? "true" : "" };
 }
 
-/** Returns the settings for the API; `undefined` where the providers' hold. */
+/** Returns the settings for the API; `undefined` if the provider's settings apply. */
 export function toDurableBody(draft: Draft): KeyView["durable"] {
   if (draft.durable === "") return undefined;
   if (draft.durable === "never") return false;
@@ -49,7 +48,7 @@ export function toDurableBody(draft: Draft): KeyView["durable"] {
   return { ...Object.fromEntries(given), ...(draft.retries === "true" && { retries: true }) };
 }
 
-/** Gives a control the value of a field, and the field what is typed. */
+/** Binds a control to the value of a field. */
 export type Bind = (name: string) => {
   value: string;
   onInput: (event: { currentTarget: HTMLInputElement | HTMLSelectElement }) => void;
@@ -71,7 +70,7 @@ function Choice({ label, choices, bound }: {
   );
 }
 
-/** Fields of durable exchanges; the details only where the key has its own settings. */
+/** Fields of durable exchanges. The details are shown only if the key has its own settings. */
 export function DurableFields({ bind }: { bind: Bind }): JSX.Element {
   return (
     <fieldset>

@@ -1,5 +1,5 @@
 /**
- * The form that makes or changes a key.
+ * The form that creates or changes a key.
  *
  * @module
  */
@@ -20,7 +20,7 @@ const LIMITS: readonly [name: string, label: string, form: string][] = [
   ["spend", "Budget of money", "such as 50 USD/month"],
 ];
 
-/** Treatments of calls for which a limit has no room. */
+/** Modes of a limit, by their effect on calls that exceed it. */
 const MODES = [
   ["enforce", "refuse the call"],
   ["strict", "strict: refuse also what could exceed it"],
@@ -55,8 +55,8 @@ const split = (text = ""): string[] =>
   text.split(",").map((each) => each.trim()).filter((each) => each !== "");
 
 /**
- * Returns a key's settings for the API. An empty one is left out of a new key, and removed from an
- * old one.
+ * Returns a key's settings for the API. An empty setting is left out of a new key, and removed from
+ * an existing key.
  */
 function toBody(
   draft: Draft,
@@ -126,10 +126,7 @@ function Providers({ names, chosen, onChoose }: {
   );
 }
 
-/**
- * The team that a key belongs to. One that is not configured any more is shown as long as it is
- * chosen.
- */
+/** The team of a key. A team that is no longer configured is shown while it is selected. */
 function TeamChoice(
   { bind, teams }: { bind: Bind; teams: readonly TeamView[] },
 ): JSX.Element | null {
@@ -204,7 +201,7 @@ function save(
     : call("PATCH", `v1/keys/${editing.id}`, body);
 }
 
-/** Makes a key, or changes one. */
+/** Creates or changes a key. */
 export function KeyForm({ editing, providers, teams, onDone, onClose }: {
   editing: KeyView | undefined;
   providers: readonly string[];

@@ -18,7 +18,7 @@ import { Pill, Problem, usePolled } from "./parts.tsx";
 import type { Snapshot } from "./store.ts";
 
 const PAGE_SIZE = 50;
-/** The most that the admin API lists at once. */
+/** The largest number of keys that the admin API lists at once. */
 const MAX_KEYS = 1000;
 
 const KINDS: Readonly<Record<string, "good" | "bad" | "warn" | "quiet">> = {
@@ -29,7 +29,7 @@ const KINDS: Readonly<Record<string, "good" | "bad" | "warn" | "quiet">> = {
   unreadable: "bad",
 };
 
-/** Acts on a key, and the word for each. */
+/** Actions on a key, and the label of each. */
 const ACTS = [["change", "Change"], ["rotate", "Rotate"], ["revoke", "Revoke"]] as const;
 
 type Doing =
@@ -107,7 +107,7 @@ function KeyRow({ of: key, now, onDo }: {
 function KeyTable({ keys, now, onDo }: {
   keys: readonly KeyView[];
   now: number;
-  /** Left out where keys can't be changed. */
+  /** Left out if keys can't be changed. */
   onDo: ((doing: Doing) => void) | undefined;
 }): JSX.Element {
   return (
@@ -151,7 +151,7 @@ function useKeys(search: string, limit: number) {
   }, [search, limit]);
 }
 
-/** A note in the place of buttons that could not work. */
+/** A note in place of the buttons if keys can't be changed. */
 function ReadOnly(): JSX.Element {
   return (
     <p class="note">
@@ -171,7 +171,7 @@ function whyEmpty(list: KeyList | undefined, error: unknown, search: string): st
       "limits, logs and metrics are told apart by key.";
 }
 
-/** The dialog of what is being done with a key. */
+/** The dialog of the current action on a key. */
 function Dialogs({ doing, providers, teams, onDone, onClose }: {
   doing: Doing | undefined;
   providers: readonly string[];
@@ -200,7 +200,7 @@ function Dialogs({ doing, providers, teams, onDone, onClose }: {
   );
 }
 
-/** The field of the search, and the button that makes a key where that is possible. */
+/** The search field, and the button that creates a key if that is possible. */
 function Head({ search, onSearch, onMake }: {
   search: string;
   onSearch: (text: string) => void;

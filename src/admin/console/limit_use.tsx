@@ -10,10 +10,10 @@ import type { LimitUse as Use } from "../limit_use.ts";
 import type { TeamView } from "../team_reports.ts";
 import { amount, money, percent, rate, span } from "./format.ts";
 
-/** Share of a limit from which on its bar warns. */
+/** Share of a limit at which its bar warns. */
 const HIGH = 0.9;
 
-/** Names of limits as people read them. */
+/** Display names of limits. */
 const LABELS: Readonly<Record<LimitName, string>> = {
   requests: "Requests",
   tokens: "Tokens",
@@ -22,15 +22,13 @@ const LABELS: Readonly<Record<LimitName, string>> = {
   concurrency: "Open at once",
 };
 
-/** Finds the budget of tokens or of money among the written ones. */
+/** Finds the written budget of tokens or of money. */
 export function findBudget(limits: WrittenLimits | undefined, isMoney: boolean): string {
   return [limits?.budget ?? []].flat().map(String).find((text) => text.includes(" ") === isMoney) ??
     "";
 }
 
-/**
- * Describes the most that a limit allows: `600 per minute`, `5M tokens this month`, `50 USD today`.
- */
+/** Describes the maximum of a limit: `600 per minute`, `5M tokens this month`, `50 USD today`. */
 function toMost({ name, limit }: Use, limits: WrittenLimits | undefined): string {
   if (name !== "budget" && name !== "spend") return rate(String(limits?.[name] ?? amount(limit)));
   const [whole, period] = findBudget(limits, name === "spend").split("/");
@@ -84,7 +82,7 @@ export function LimitUse({ use, limits }: {
   );
 }
 
-/** The configured teams, and what their keys together have used. */
+/** The configured teams, and the use by all keys of each. */
 export function Teams({ teams }: { teams: readonly TeamView[] }): JSX.Element | null {
   if (teams.length === 0) return null;
   return (

@@ -55,18 +55,18 @@ function useView(): View {
 
 const toTitle = (view: View): string => view.charAt(0).toUpperCase() + view.slice(1);
 
-/** Moves the focus to the content. A link could not: the hash of the address names the view. */
+/** Moves the focus to the content. A link cannot do so: the hash of the address names the view. */
 function skip(event: Event): void {
   event.preventDefault();
   document.getElementById("content")?.focus();
 }
 
-/** Views of traffic, which is that of one gateway or of all. */
+/** Views of traffic, which show one gateway or all. */
 const SCOPED: readonly View[] = ["traffic", "exchanges", "providers"];
 
 /**
- * Creates a store that takes reports while the page is open, another one for each scope. Renders
- * once a report, but not while it is hidden.
+ * Creates a store that receives reports while the page is open, a new one for each scope. Renders
+ * once per report, but not while the page is hidden.
  */
 function useStore(scope: Scope, onSignedOut: (told: string) => void): Store {
   const [, setTurn] = useState(0);

@@ -11,35 +11,35 @@ interface DialogProps {
   readonly title: string;
   readonly onClose: () => void;
   readonly children: ComponentChildren;
-  /** Buttons, which stay in sight while the rest scrolls. */
+  /** Buttons, which stay visible while the content scrolls. */
   readonly actions: ComponentChildren;
   /** An error, shown above the buttons. */
   readonly error?: unknown;
-  /** Makes a form of it. */
+  /** Makes the dialog a form. */
   readonly onSubmit?: (event: Event) => void;
   readonly isWide?: boolean;
 }
 
 /**
- * A window above the page, closed by Escape or its owner. Focus stays within it, and then goes
- * back.
+ * A window above the page, closed by Escape or its owner. The focus stays within it, and returns
+ * when it closes.
  */
 export function Dialog(
   { title, onClose, children, actions, error, onSubmit, isWide }: DialogProps,
 ): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   const heading = useId();
-  // The browser's `close` comes a task later than Escape, and would close what was opened in
-  // between.
+  // The browser's `close` event follows one task after Escape, and would close a dialog that was
+  // opened in between.
   const cancel = (event: Event) => {
     event.preventDefault();
     onClose();
   };
-  // Before the next paint, so that no key pressed meanwhile is lost.
+  // Before the next paint, so that no key press is lost.
   useLayoutEffect(() => {
     const before = document.activeElement;
     dialog.current?.showModal();
-    // Nothing below can have the focus until the window is gone.
+    // Elements below the window can be focused only after it is gone.
     return () => queueMicrotask(() => giveFocusBack(before));
   }, []);
   const content = (
@@ -63,14 +63,17 @@ export function Dialog(
   );
 }
 
-/** Focuses what had the focus before a window opened, or the content if that is gone. */
+/**
+ * Focuses the element that had the focus before the window opened, or the content if that element
+ * is gone.
+ */
 function giveFocusBack(before: Element | null): void {
   if (document.querySelector("dialog[open]") !== null) return;
   const home = before?.isConnected ? before : document.getElementById("content");
   if (home instanceof HTMLElement) home.focus();
 }
 
-/** A label, its control, and a hint on its values. */
+/** A label, its control, and a hint about its values. */
 export function Field({ label, hint, children }: {
   label: string;
   hint?: string;
@@ -109,7 +112,7 @@ export function Problem({ error }: { error: unknown }): JSX.Element | null {
   return <p class="problem" role="alert">{text}</p>;
 }
 
-/** A word in the colour that fits its meaning. */
+/** A word in a colour that fits its meaning. */
 export function Pill({ kind, children }: {
   kind: "good" | "bad" | "warn" | "quiet";
   children: ComponentChildren;
@@ -117,10 +120,7 @@ export function Pill({ kind, children }: {
   return <span class={`pill ${kind}`}>{children}</span>;
 }
 
-/**
- * Runs an action at the gateway, and tells whether it is under way and the error that it ended
- * with.
- */
+/** Runs an action at the gateway. Returns its progress and its error. */
 export function useAct(): {
   isBusy: boolean;
   error: unknown;
@@ -144,8 +144,8 @@ export function useAct(): {
 const REFRESH_MS = 5000;
 
 /**
- * Loads something of the admin API, and again every few seconds while the page is seen, when it is
- * seen again, and when inputs change.
+ * Loads data from the admin API. Reloads it every few seconds while the page is visible, when the
+ * page becomes visible, and when inputs change.
  */
 export function usePolled<T>(load: () => Promise<T>, inputs: readonly unknown[]): {
   value: T | undefined;
@@ -178,7 +178,7 @@ export function usePolled<T>(load: () => Promise<T>, inputs: readonly unknown[])
   return { ...state, reload };
 }
 
-/** Copies a text to the clipboard, also where the page has no secure context. */
+/** Copies a text to the clipboard, even without a secure context. */
 async function copy(text: string, from: HTMLElement): Promise<void> {
   if (navigator.clipboard !== undefined) return await navigator.clipboard.writeText(text);
   getSelection()?.selectAllChildren(from);
@@ -210,7 +210,7 @@ export function CopyText({ label, text }: { label: string; text: string }): JSX.
   );
 }
 
-/** Asks before something that can't be taken back, or that others will notice. */
+/** Asks for confirmation of an action that cannot be undone or that affects others. */
 export function Confirm({ title, act: verb, onAct, onClose, isDangerous = false, children }: {
   title: string;
   act: string;
@@ -244,7 +244,7 @@ export function Confirm({ title, act: verb, onAct, onClose, isDangerous = false,
   );
 }
 
-/** The mark of Sallyport. */
+/** The logo of Sallyport. */
 export function Mark(): JSX.Element {
   return (
     <svg class="mark" viewBox="0 0 32 32" aria-hidden="true">

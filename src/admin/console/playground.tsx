@@ -1,6 +1,6 @@
 /**
- * One call through the gateway, as callers make it, with its timing. Both keys live in the fields
- * of this form and nowhere else.
+ * One call through the gateway, as callers make it, with its timing. Both keys are kept only in the
+ * fields of this form.
  *
  * @module
  */
@@ -125,7 +125,7 @@ function Answer({ course }: { course: Course | undefined }): JSX.Element {
   );
 }
 
-/** The view. It is kept while others are shown, and removed at sign-out. */
+/** The view. It is kept while other views are shown, and removed at sign-out. */
 export function Playground({ snapshot, isHidden }: {
   snapshot: Snapshot;
   isHidden: boolean;

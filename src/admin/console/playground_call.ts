@@ -1,11 +1,11 @@
 /**
- * The call of the playground: makes it, reads the answer as it comes, and takes its times.
+ * The call of the playground: makes it, reads the answer as it arrives, and measures its times.
  *
  * @module
  */
 import { eventsOf, toRefused, tryOut } from "./client.ts";
 
-/** Progress of the call, as far as it is known. */
+/** Progress of the call so far. */
 export interface Course {
   readonly status?: number;
   readonly requestId?: string;
@@ -21,7 +21,7 @@ export interface Course {
   readonly isOver: boolean;
 }
 
-/** Contents of the form, from which the call is made. */
+/** Contents of the form that describe the call. */
 export interface Draft {
   readonly provider: string;
   readonly model: string;
@@ -31,7 +31,7 @@ export interface Draft {
   readonly isStream: boolean;
 }
 
-/** The fields that are read of an answer, or of one event of it. */
+/** The fields that are read from an answer, or from one event of it. */
 interface Completion {
   readonly choices?: readonly {
     readonly delta?: { readonly content?: string | null };
@@ -49,7 +49,7 @@ function toBody({ model, message, isStream }: Draft): unknown {
   };
 }
 
-/** Progress of a call that begins. */
+/** Progress of a new call. */
 export const START: Course = { text: "", pieces: 0, isOver: false };
 
 function addEvent(course: Course, completion: Completion, nowMs: number): Course {

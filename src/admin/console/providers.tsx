@@ -1,5 +1,5 @@
 /**
- * The view of providers: how each does, the state of its replicas, and the use of its limits.
+ * The view of providers: the health of each, the state of its replicas, and the use of its limits.
  *
  * @module
  */
@@ -13,7 +13,7 @@ import { LimitUse } from "./limit_use.tsx";
 import { Pill, Problem, usePolled } from "./parts.tsx";
 import type { ProviderSummary, Snapshot, Store, Summary } from "./store.ts";
 
-/** Share of errors from which on a provider's figure warns. */
+/** Share of errors that shows a warning. */
 const MANY_ERRORS = 0.05;
 
 function Health({ replica }: { replica: LiveReplica }): JSX.Element {
@@ -39,7 +39,7 @@ function Health({ replica }: { replica: LiveReplica }): JSX.Element {
   );
 }
 
-/** The state of all replicas together; nothing while all are in service. */
+/** The state of all replicas together. Not shown while all are in service. */
 function Overall({ replicas }: { replicas: readonly LiveReplica[] }): JSX.Element | null {
   const out = replicas.filter(({ ejected }) => ejected > 0).length;
   if (out === 0) return null;

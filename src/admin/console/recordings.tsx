@@ -1,6 +1,5 @@
 /**
- * The view of durable exchanges: those that run and those that are kept, with what operators may
- * know of them.
+ * The view of durable exchanges: running and stored ones, with the facts that operators can see.
  *
  * @module
  */
@@ -19,7 +18,7 @@ const PAGE_SIZE = 100;
 function Row({ of: recording, now, onStop }: {
   of: RecordingView;
   now: number;
-  /** Left out for who may not stop it, and where nothing runs. */
+  /** Left out if the operator's role cannot stop it, or if it does not run. */
   onStop: (() => void) | undefined;
 }): JSX.Element {
   const { id, state, key, keyName, provider, operation, started, bytes: length, expires } =
@@ -125,7 +124,7 @@ export function Recordings({ snapshot }: { snapshot: Snapshot }): JSX.Element {
       : undefined;
   const onClose = () => setStopping(undefined);
   const onDone = (id: string) => {
-    setStopped(id); // its button goes with the dialog: it would take the focus along a moment later
+    setStopped(id); // the dialog removes its button, and the focus with it
     onClose();
     reload();
   };

@@ -12,7 +12,10 @@ const HINT = "Or a token of your identity provider. " +
   "Kept in this page's memory: a reload forgets it";
 const WRONG = "This is not the admin token of the configuration, nor a token with a role here";
 
-/** A form that signs an operator in. `told` is shown above it: why the last session ended. */
+/**
+ * A form that signs an operator in. `told` is the reason why the last session ended, shown above
+ * it.
+ */
 export function SignIn(
   { told, onSignedIn }: { told: string; onSignedIn: () => void },
 ): JSX.Element {

@@ -15,12 +15,12 @@ import {
 } from "../../observe/live/live_report.ts";
 
 /**
- * Number of seconds, up to its own, that a point's percentiles cover: one second alone may hold few
- * exchanges.
+ * Number of seconds, up to and including its own, that a point's percentiles cover. One second
+ * alone can have too few exchanges.
  */
 const WINDOW_SECONDS = 10;
 
-/** One second as charts draw it; `null` is a gap. */
+/** One second in the charts; `null` is a gap. */
 export interface Point {
   readonly at: number;
   readonly exchanges: number | null;
@@ -36,13 +36,13 @@ export interface Point {
   readonly openExchanges: number | null;
 }
 
-/** State of the store at one moment. */
+/** State of the store. */
 export interface Snapshot {
   readonly report: FleetLiveReport | undefined;
   readonly points: readonly Point[];
   /** The newest first, without a gap. */
   readonly exchanges: readonly LiveExchange[];
-  /** Number of gaps so far: after each, `exchanges` starts over. */
+  /** Number of gaps so far. After each, `exchanges` starts over. */
   readonly gaps: number;
   readonly isConnected: boolean;
 }
@@ -57,10 +57,7 @@ export interface ProviderSummary {
 
 /** Sums over some seconds. */
 export interface Summary {
-  /**
-   * Number of seconds that are summed up: fewer than were asked for if the gateway has not run for
-   * so long.
-   */
+  /** Number of summed seconds: fewer than requested if the gateway has run for a shorter time. */
   readonly seconds: number;
   readonly exchanges: number;
   readonly errors: number;
@@ -89,17 +86,17 @@ export class Store {
     isConnected: false,
   };
 
-  /** State of the store at this moment. */
+  /** Current state of the store. */
   get snapshot(): Snapshot {
     return this.#snapshot;
   }
 
-  /** Notes whether the stream of reports is open. */
+  /** Sets whether the stream of reports is open. */
   connected(isConnected: boolean): void {
     this.#update({ isConnected });
   }
 
-  /** Adds a report. The first of a connection holds all that the gateway has kept. */
+  /** Adds a report. The first report of a connection has all stored data of the gateway. */
   add(report: FleetLiveReport): void {
     const last = Math.floor(report.now / 1000) - 1;
     const first = last - KEPT_SECONDS + 2;
@@ -120,7 +117,7 @@ export class Store {
     this.#update({ report, points, ...this.#addExchanges(report), isConnected: true });
   }
 
-  /** Sums up the last `count` seconds that are over. */
+  /** Sums up the last `count` complete seconds. */
   summary(count: number): Summary {
     const last = this.#snapshot.points.at(-1)?.at ?? 0;
     const seconds = Array.from(this.#seconds.values()).filter(({ at }) =>
@@ -157,17 +154,17 @@ export class Store {
   }
 
   /**
-   * Puts the exchanges of a report before those that are known, or in their place where some
-   * between are missing.
+   * Puts the exchanges of a report before the known ones. If some in between are missing, replaces
+   * the known ones.
    */
   #addExchanges(report: FleetLiveReport): Pick<Snapshot, "exchanges" | "gaps"> {
     const { exchanges, seconds, from, scope } = report;
     const { report: before, exchanges: known, gaps } = this.#snapshot;
-    // A stream that was opened again tells some a second time.
+    // A reopened stream repeats some exchanges.
     const told = new Set(exchanges.map(({ id }) => id));
     const newest = exchanges.toReversed();
     const older = known.filter(({ id }) => !told.has(id));
-    // Those of several gateways are never all there, and no route has the others.
+    // The exchanges of several gateways are always incomplete, and no route has the others.
     if (scope !== undefined) {
       return { exchanges: [...newest, ...older].slice(0, KEPT_EXCHANGES), gaps };
     }
@@ -179,7 +176,7 @@ export class Store {
     return { exchanges: newest, gaps: gaps + 1 };
   }
 
-  /** Makes a point. Only if the gateway is known to have run, a second without figures was idle. */
+  /** Creates a point. A second without data was idle only if the gateway is known to have run. */
   #toPoint(
     at: number,
     open: { openStreams: number | null; openExchanges: number | null } | undefined,

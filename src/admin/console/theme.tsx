@@ -7,25 +7,25 @@ import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
 /**
- * Themes in the order of the switch; `auto` follows the system. The choice is no secret, so it is
- * remembered.
+ * Themes in the order of the switch. `auto` follows the system. The choice is not secret, so it is
+ * stored.
  */
 const THEMES = ["auto", "light", "dark"] as const;
 /** One of the themes. */
 export type Theme = (typeof THEMES)[number];
 const THEME_ITEM = "sallyport-theme";
 
-/** Reads the theme that was chosen last. */
+/** Reads the theme of the last visit. */
 export function readTheme(): Theme {
   try {
     const kept = localStorage.getItem(THEME_ITEM);
     return THEMES.find((theme) => theme === kept) ?? "auto";
   } catch {
-    return "auto"; // storage is forbidden: the system's choice it is
+    return "auto"; // storage is forbidden
   }
 }
 
-/** Keeps the chosen theme, and applies it to the page. `shown` is the one in effect. */
+/** Stores the chosen theme, and applies it to the page. `shown` is the theme in effect. */
 export function useTheme(): { theme: Theme; shown: string; next: () => void } {
   const [theme, setTheme] = useState(readTheme);
   const system = matchMedia("(prefers-color-scheme: dark)");
@@ -42,7 +42,7 @@ export function useTheme(): { theme: Theme; shown: string; next: () => void } {
     try {
       localStorage.setItem(THEME_ITEM, chosen);
     } catch {
-      // It is forgotten with the page then.
+      // Without storage, the choice is lost when the page closes.
     }
   };
   const ofSystem = isSystemDark ? "dark" : "light";

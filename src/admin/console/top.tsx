@@ -87,7 +87,7 @@ export function Top({ snapshot, theme, onTheme, onSignedOut }: TopProps): JSX.El
   );
 }
 
-/** A line below the head while the gateway is not ready, or out of reach. */
+/** A line below the head while the gateway is not ready or not reachable. */
 export function Banner({ snapshot }: { snapshot: Snapshot }): JSX.Element | null {
   const { report, isConnected } = snapshot;
   if (report === undefined || (report.state === "ready" && isConnected)) return null;

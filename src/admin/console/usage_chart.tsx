@@ -1,6 +1,5 @@
 /**
- * A chart of usage over time, drawn by uPlot: a bar for each hour, day or month, in which the
- * series lie on one another.
+ * A chart of usage over time, drawn by uPlot: a stacked bar for each hour, day or month.
  *
  * @module
  */
@@ -19,14 +18,12 @@ const FORMATS: Readonly<Record<TimePart, Intl.DateTimeFormatOptions>> = {
   month: { month: "short", year: "numeric" },
 };
 
-/** Returns the name of an hour, day or month for people. */
+/** Returns the display name of an hour, day or month. */
 export function bucketLabel(name: string, step: TimePart): string {
   return new Date(name).toLocaleString("en", { ...FORMATS[step], timeZone: "UTC" });
 }
 
-/**
- * Adds the series up, one on the other: uPlot draws the highest first, and each lower one over it.
- */
+/** Adds up the series as a stack: uPlot draws the highest first, and each lower one over it. */
 function toStack(series: readonly Series[], length: number): number[][] {
   const stack: number[][] = [];
   let below: readonly number[] = Array.from({ length }, () => 0);

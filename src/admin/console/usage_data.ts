@@ -1,6 +1,5 @@
 /**
- * Data of the view of usage: its reports as the admin API returns them, the series of the chart,
- * and texts to download.
+ * Data of the usage view: reports of the admin API, the series of the chart, and texts to download.
  *
  * @module
  */
@@ -23,15 +22,15 @@ import {
   toUnpricedQuery,
 } from "./usage_query.ts";
 
-/** Number of series with a colour of their own. */
+/** Number of series with their own colour. */
 export const MAX_SERIES = 7;
 /** Maximum number of rows of the table. */
 const MAX_ROWS = 1000;
 /** Number of models that the hint on prices names. */
 const NAMED_MODELS = 4;
-/** Time after which what is shown is asked for again. Milliseconds. */
+/** Interval at which the shown data is read again. Milliseconds. */
 const REFRESH_MS = 60_000;
-/** Name of what is counted together. */
+/** Name of all rows that are counted together. */
 const OTHER = "(other)";
 
 /** Reports for one state of the view. */
@@ -53,12 +52,12 @@ export interface Series {
   readonly values: readonly number[];
 }
 
-/** Returns the amount of a row that is measured. */
+/** Returns the measured amount of a row. */
 export function amountOf(sums: UsageSums, measure: Measure): number {
   return measure === "cost" ? Number(sums.cost ?? 0) : sums[measure];
 }
 
-/** Returns the names of a time's hours, days or months, as reports have them. */
+/** Returns the names of a range's hours, days or months, as in reports. */
 export function toBuckets({ from, to }: UsageReport, step: TimePart): string[] {
   const names: string[] = [];
   const end = Date.parse(to);
@@ -75,7 +74,7 @@ export function toBuckets({ from, to }: UsageReport, step: TimePart): string[] {
   return names;
 }
 
-/** Returns the series of the chart, the largest first and the others last. */
+/** Returns the series of the chart, the largest first and the remaining ones last. */
 export function toSeries(
   report: UsageReport,
   buckets: readonly string[],
@@ -121,7 +120,7 @@ async function load(shown: Shown, period: Period): Promise<UsageData> {
   return { shown, period, table, chart, unpriced: rows.filter(({ unpriced }) => unpriced > 0) };
 }
 
-/** Loads what is shown, and again every minute. */
+/** Loads the shown data, and reloads it every minute. */
 export function useUsage(
   shown: Shown,
 ): { data: UsageData | undefined; error: unknown; isLoading: boolean } {
@@ -155,7 +154,7 @@ export function useUsage(
   return { data, error, isLoading };
 }
 
-/** Writes rows as they are shown as CSV, with the same columns as `sallyport usage --csv`. */
+/** Formats the shown rows as CSV, with the same columns as `sallyport usage --csv`. */
 export function toCsv({ by, currency }: UsageReport, rows: readonly UsageLine[]): string {
   const texts = by.flatMap((part) => part === "key" ? [part, "name" as const] : [part]);
   const names: (keyof UsageLine)[] = [
@@ -172,7 +171,7 @@ export function toCsv({ by, currency }: UsageReport, rows: readonly UsageLine[])
   return [[...names, "currency"], ...lines].map(toCsvLine).join("");
 }
 
-/** Hands a file to the person at the browser. */
+/** Downloads a file in the browser. */
 export function saveFile(name: string, content: Blob): void {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(content);
@@ -181,7 +180,7 @@ export function saveFile(name: string, content: Blob): void {
   setTimeout(() => URL.revokeObjectURL(link.href), REFRESH_MS); // the browser reads it later
 }
 
-/** Returns whether a row has a text in one of its names. */
+/** True if one of a row's names contains a text. */
 export function hasText(line: UsageLine, dimensions: readonly Dimension[], text: string): boolean {
   return [line.name, ...dimensions.map((each) => line[each])].some((each) =>
     each?.toLowerCase().includes(text)

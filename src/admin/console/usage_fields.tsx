@@ -1,5 +1,5 @@
 /**
- * Controls of the view of usage: the time, the dimensions, the amount, and what it is narrowed to.
+ * Controls of the usage view: the range, the dimensions, the amount, and the filters.
  *
  * @module
  */
@@ -17,13 +17,13 @@ import {
   widen,
 } from "./usage_query.ts";
 
-/** Properties of a control: the state of the view, and a function that is told the next one. */
+/** Properties of a control: the state of the view, and a callback for the next state. */
 interface FieldProps {
   readonly shown: Shown;
   readonly onShown: (shown: Shown) => void;
 }
 
-/** Steps of the chart; `undefined` for the one that fits. */
+/** Steps of the chart; `undefined` for the step that fits. */
 const STEPS: readonly [step: TimePart | undefined, title: string, ranges: readonly Range[]][] = [
   [undefined, "Automatic step", ["24h", "7d", "30d", "90d", "12m", "custom"]],
   ["hour", "By hour", ["24h", "7d", "custom"]],
@@ -31,7 +31,7 @@ const STEPS: readonly [step: TimePart | undefined, title: string, ranges: readon
   ["month", "By month", ["90d", "12m", "custom"]],
 ];
 
-/** Fields of a time: how far back, or from day to day, and the step. */
+/** Fields of a range: a recent time or two days, and the step. */
 export function RangeFields({ shown, onShown }: FieldProps): JSX.Element {
   const { range, first, last, step } = shown;
   return (
@@ -135,7 +135,7 @@ export function DimensionFields(
   );
 }
 
-/** Values that the view is narrowed to, each with a button that takes it back. */
+/** The active filters, each with a button that removes it. */
 export function NarrowedList({ shown, onShown }: FieldProps): JSX.Element | null {
   const all = DIMENSION_NAMES.filter((name) => shown.narrowed[name] !== undefined);
   if (all.length === 0) return null;

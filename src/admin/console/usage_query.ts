@@ -1,16 +1,12 @@
 /**
- * State of the view of usage: the time, the dimensions and the filters that are shown, and the
- * queries for them.
+ * State of the usage view: the shown time, dimensions and filters, and the queries for them.
  *
  * @module
  */
 import type { TimePart, UsageOrder } from "../../usage/query.ts";
 import type { UsageLine } from "../../usage/report.ts";
 
-/**
- * Dimensions of usage, with their titles, in the order in which one leads to
- * the next.
- */
+/** Dimensions of usage, with their titles. Drilling down follows this order. */
 export const DIMENSIONS = {
   team: "Team",
   key: "Key",
@@ -23,7 +19,7 @@ export type Dimension = keyof typeof DIMENSIONS;
 /** Names of the dimensions. */
 export const DIMENSION_NAMES = Object.keys(DIMENSIONS) as Dimension[];
 
-/** Times that can be shown, with their titles. */
+/** Time ranges, with their titles. */
 export const RANGES = {
   "24h": "24 h",
   "7d": "7 d",
@@ -32,15 +28,15 @@ export const RANGES = {
   "12m": "12 months",
   "custom": "Custom",
 } as const;
-/** One of these times. */
+/** One of the time ranges. */
 export type Range = keyof typeof RANGES;
 
-/** Amounts that the chart draws and that shares are of. */
+/** Amounts for the chart and for shares. */
 export const MEASURES = { cost: "Cost", tokens: "Tokens", requests: "Calls" } as const;
 /** One of the amounts. */
 export type Measure = keyof typeof MEASURES;
 
-/** A value to which a dimension is narrowed, and its name for people. */
+/** A value that filters a dimension, and its display name. */
 export interface Narrowed {
   readonly value: string;
   readonly label: string;
@@ -49,20 +45,20 @@ export interface Narrowed {
 /** State of the view. */
 export interface Shown {
   readonly range: Range;
-  /** First and last day of a custom time, such as `2027-01-31`. */
+  /** First and last day of a custom range, such as `2027-01-31`. */
   readonly first: string;
   readonly last: string;
-  /** Step of the chart; `undefined` for the one that fits the time. */
+  /** Step of the chart; `undefined` for the step that fits the range. */
   readonly step: TimePart | undefined;
   readonly by: Dimension;
-  /** The second dimension; `time` for the step. */
+  /** The second dimension. `time` is the step. */
   readonly then: Dimension | "time" | undefined;
   readonly narrowed: Readonly<Partial<Record<Dimension, Narrowed>>>;
   readonly measure: Measure;
   readonly sort: UsageOrder;
 }
 
-/** A time to query, and the step that is drawn. */
+/** A range to query, and the step of the chart. */
 export interface Period {
   readonly from: number;
   readonly to: number;
@@ -71,11 +67,11 @@ export interface Period {
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** The longest custom times that are drawn by the hour and by the day. Milliseconds. */
+/** The longest custom ranges that are shown by the hour and by the day. Milliseconds. */
 const MAX_BY_HOUR_MS = 2 * DAY_MS;
 const MAX_BY_DAY_MS = 120 * DAY_MS;
 /**
- * Age of a custom time up to which it is drawn by the hour: hours are kept for eight days by
+ * Maximum age of a custom range that is shown by the hour: hours are kept for eight days by
  * default. Milliseconds.
  */
 const MAX_HOUR_AGE_MS = 7 * DAY_MS;
@@ -83,7 +79,7 @@ const DAYS: Readonly<Partial<Record<Range, number>>> = { "7d": 7, "30d": 30, "90
 
 const dayOf = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
 
-/** Returns the state in which the view begins. */
+/** Returns the initial state. */
 export function newShown(now: number): Shown {
   return {
     range: "7d",
@@ -115,7 +111,7 @@ function fittingStep({ range }: Shown, length: number, age: number): TimePart {
 }
 
 /**
- * Returns the time that is shown, in whole steps where it ends now; `undefined` while its days are
+ * Returns the shown range, in whole steps if it ends now; `undefined` while its days are
  * incomplete.
  */
 export function toPeriod(shown: Shown, now: number): Period | undefined {
@@ -142,14 +138,14 @@ export function toTableQuery(shown: Shown, period: Period, limit: number): strin
   return `v1/usage?${new URLSearchParams(query)}`;
 }
 
-/** Returns the query of the chart: the largest series, and all others as one. */
+/** Returns the query of the chart: the largest series, and all others added up. */
 export function toChartQuery(shown: Shown, period: Period, top: number): string {
   const { by, measure } = shown;
   const query = { by: `${period.step},${by}`, sort: measure, top: String(top), limit: "10000" };
   return `v1/usage?${new URLSearchParams({ ...query, ...selectionOf(shown, period) })}`;
 }
 
-/** Returns the query of the models with the most tokens that have no price. */
+/** Returns the query of models without a price, those with the most tokens first. */
 export function toUnpricedQuery(shown: Shown, period: Period, limit: number): string {
   const query = {
     by: "model",
@@ -165,19 +161,17 @@ export function toExportQuery(shown: Shown, period: Period): string {
   return `v1/usage/export?${new URLSearchParams({ format: "csv", ...selectionOf(shown, period) })}`;
 }
 
-/** Returns the dimensions of the rows: the first one, and the second where it is no time. */
+/** Returns the dimensions of the rows: the first, and the second unless it is a time. */
 export function dimensionsOf({ by, then }: Shown): Dimension[] {
   return then === undefined || then === "time" ? [by] : [by, then];
 }
 
-/** Returns the text for people of a value of a dimension. */
+/** Returns the display text of a dimension's value. */
 export function labelOf(line: UsageLine, dimension: Dimension): string {
   return (dimension === "key" ? line.name : undefined) ?? line[dimension] ?? "";
 }
 
-/**
- * Returns the dimension to which the rows of others lead: the first that tells anything apart yet.
- */
+/** Returns the next dimension to drill down to: the first that is not filtered or shown yet. */
 export function nextDimension(shown: Shown): Dimension | undefined {
   const fixed = new Set<Dimension>([
     ...Object.keys(shown.narrowed) as Dimension[],
@@ -187,7 +181,7 @@ export function nextDimension(shown: Shown): Dimension | undefined {
   return DIMENSION_NAMES.find((each) => !fixed.has(each));
 }
 
-/** Narrows the view to one of its rows. */
+/** Filters the view by one of its rows. */
 export function drillDown(shown: Shown, line: UsageLine): Shown {
   const by = nextDimension(shown);
   if (by === undefined) return shown;
@@ -199,7 +193,7 @@ export function drillDown(shown: Shown, line: UsageLine): Shown {
   return { ...shown, narrowed: { ...shown.narrowed, ...Object.fromEntries(more) }, by, then };
 }
 
-/** Takes one narrowing back, and tells the rows apart by it again. */
+/** Removes a filter, and groups the rows by its dimension. */
 export function widen(shown: Shown, dimension: Dimension): Shown {
   const { [dimension]: _, ...narrowed } = shown.narrowed;
   return {

@@ -39,14 +39,14 @@ const COLUMNS: readonly [name: UsageOrder & keyof UsageSums, title: string, abou
 export const estimatedTokens = ({ estimatedInput, estimatedOutput }: UsageSums): number =>
   estimatedInput + estimatedOutput;
 
-/** Sums that hold estimated tokens too, and how many of them. */
+/** Sums that can include estimated tokens, with functions that return the estimated part. */
 const ESTIMATES: Readonly<Partial<Record<keyof UsageSums, (sums: UsageSums) => number>>> = {
   input: ({ estimatedInput }) => estimatedInput,
   output: ({ estimatedOutput }) => estimatedOutput,
   tokens: estimatedTokens,
 };
 
-/** Formats an amount of money; one above zero is never shown as zero. */
+/** Formats an amount of money. An amount above zero is never shown as zero. */
 export function cost(value: number): string {
   if (value > 0 && value < 0.0001) return "<0.0001";
   const digits = value === 0 || value >= 1 ? 2 : 4;
@@ -56,13 +56,14 @@ export function cost(value: number): string {
   });
 }
 
-/** Formats a share; one above zero is never shown as zero. */
+/** Formats a share. A share above zero is never shown as zero. */
 export function shareText(share: number): string {
   return share > 0 && share < 0.0005 ? "<0.1 %" : percent(share);
 }
 
 /**
- * The mark of an amount that holds estimated tokens. Rows of earlier versions don't know how many.
+ * The mark of an amount that includes estimated tokens. In rows of earlier versions their number is
+ * unknown.
  */
 function Estimated({ of: sums, part, toText }: {
   of: UsageSums;
@@ -75,7 +76,7 @@ function Estimated({ of: sums, part, toText }: {
   return <abbr title={`${isKnown ? toText(part) : "in part"} estimated by the gateway`}>~</abbr>;
 }
 
-/** The cost of a row, as far as its tokens have a price. */
+/** The cost of a row's tokens that have a price. */
 export function Cost({ of: sums }: { of: UsageSums }): JSX.Element {
   if (sums.cost === null) return <span class="hint">{sums.tokens > 0 ? "no price" : "–"}</span>;
   return (
@@ -139,9 +140,7 @@ function Name({ line, dimension, onOpen }: {
   );
 }
 
-/**
- * Order of the rows: a column, and whether the smallest, or the first by the alphabet, comes first.
- */
+/** Order of the rows: a column and a direction. */
 export interface Order {
   readonly name: UsageOrder | Dimension;
   readonly isUp: boolean;

@@ -1,5 +1,5 @@
 /**
- * The view of usage and its cost: who used what, over time and in a table, and the budgets.
+ * The view of usage and cost: over time, in a table, and the budgets.
  *
  * @module
  */
@@ -36,9 +36,9 @@ import {
 } from "./usage_query.ts";
 import { cost, estimatedTokens, type Order, shareText, UsageTable } from "./usage_table.tsx";
 
-/** Number of rows that are shown at first. */
+/** Number of rows shown at first. */
 const SHOWN_AT_ONCE = 50;
-/** Names in the place of a team. */
+/** Names in place of a team. */
 const NO_TEAM: readonly string[] = ["(none)", "(removed)", "(identity tokens)"];
 
 /** State of the view when it was last left, to be restored on return. */
@@ -49,7 +49,7 @@ function Tiles({ of: data }: { of: UsageData }): JSX.Element {
   const { requests, tokens, input, output, estimated, failed } = totals;
   const mark = estimated > 0 ? "~" : "";
   const known = estimatedTokens(totals);
-  // Rows of earlier versions know the number of calls alone.
+  // Rows of earlier versions have only the number of calls.
   const share = known > 0 ? known / tokens : estimated / Math.max(requests, 1);
   const calls = `${amount(estimated)} calls`;
   const spent = totals.cost === null ? "–" : mark + cost(Number(totals.cost));
@@ -76,7 +76,7 @@ function Tiles({ of: data }: { of: UsageData }): JSX.Element {
   );
 }
 
-/** Tells how much is estimated: of calls, tokens and money, as far as it is known. */
+/** Describes the estimated share of calls, tokens and money, if it is known. */
 function tellEstimated(totals: UsageSums): string {
   const { estimated, requests, tokens, estimatedCost } = totals;
   const calls = `those of ${amount(estimated)} of ${amount(requests)} calls`;
@@ -90,7 +90,7 @@ function tellEstimated(totals: UsageSums): string {
   return `${calls}, ${amount(known)} of ${amount(tokens)} tokens${money}.`;
 }
 
-/** Hints on what the amounts do not say by themselves. */
+/** Hints that explain the amounts. */
 function Hints({ of: data }: { of: UsageData }): JSX.Element {
   const { totals, backend } = data.table;
   const models = data.unpriced.map(({ model }) => model).join(", ");
@@ -146,7 +146,7 @@ function Downloads({ of: data, rows }: {
 
 const isDimension = (name: Order["name"]): name is Dimension => name in DIMENSIONS;
 
-/** Arranges rows, which come with the largest first, in another order. */
+/** Sorts rows, which arrive with the largest first, in another order. */
 function arrange(rows: readonly UsageLine[], { name, isUp }: Order): readonly UsageLine[] {
   if (!isDimension(name)) return isUp ? rows.toReversed() : rows;
   const sorted = rows.toSorted((one, other) =>
@@ -258,7 +258,7 @@ export function Usage(
   const { data, error, isLoading } = useUsage(shown);
   const onShown = (next: Shown) => setShown(left = next);
   useEffect(() => {
-    // Where no key has a team, the keys themselves say more.
+    // If no key has a team, groups by key.
     if (data === undefined || left !== undefined) return;
     const isTold = data.table.rows.some(({ team }) => !NO_TEAM.includes(team ?? ""));
     onShown(isTold ? shown : { ...shown, by: "key" });

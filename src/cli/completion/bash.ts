@@ -17,7 +17,7 @@ import {
   valuesOf,
 } from "./words.ts";
 
-/** Makes the script. */
+/** Creates the script. */
 export function toBash(): string {
   const values = optionsWithValues.map((name) => {
     const found = valuesOf(name);

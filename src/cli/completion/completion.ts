@@ -1,5 +1,5 @@
 /**
- * `sallyport completion`: scripts with which shells complete commands, options and their values.
+ * `sallyport completion`: scripts that let shells complete commands, options and their values.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { toBash } from "./bash.ts";
 import { toFish } from "./fish.ts";
 import { toZsh } from "./zsh.ts";
 
-/** Makers of the scripts by the name of the shell. */
+/** Functions that create the scripts, by shell. */
 const SHELLS: Readonly<Record<string, () => string>> = { bash: toBash, zsh: toZsh, fish: toFish };
 
 /** Prints the script for a shell. @throws {CommandLineError} For another one */

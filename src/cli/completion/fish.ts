@@ -7,11 +7,11 @@ import { COMMAND_NAMES } from "../command_table.ts";
 import { GENERAL_OPTIONS, type OptionName, OPTIONS, type OptionSpec } from "../option_table.ts";
 import { byLength, listWords, optionsOf, readers, valued, valuesOf } from "./words.ts";
 
-/** Quotes a text as fish reads it. */
+/** Quotes a text for fish. */
 const text = (words: string) => `'${words.replaceAll("\\", "\\\\").replaceAll("'", "\\'")}'`;
 const describe = (about: string) => about === "" ? "" : ` -d ${text(about)}`;
 
-/** Returns the arguments of `complete` that say which values an option takes. */
+/** Returns the arguments of `complete` that list the values of an option. */
 function toValues(name: OptionName): string {
   if (OPTIONS[name].type === "boolean") return "";
   const found = valuesOf(name);
@@ -31,7 +31,7 @@ function toOptions(): string[] {
   );
 }
 
-/** Makes the script. */
+/** Creates the script. */
 export function toFish(): string {
   const words = [...listWords()].flatMap(([before, found]) =>
     found.map(([word, about]) =>

@@ -1,5 +1,5 @@
 /**
- * The words that shells complete, made from the tables of commands and options.
+ * The words that shells complete, from the tables of commands and options.
  *
  * @module
  */
@@ -14,31 +14,30 @@ import {
 } from "../command_table.ts";
 import { GENERAL_OPTIONS, type OptionName, OPTIONS, type OptionSpec } from "../option_table.ts";
 
-/** A word that can come next, and its text. */
+/** A possible next word, and its description. */
 export type Word = readonly [word: string, text: string];
 
-/** Values of options that the table shows by an example. */
+/** Values of options for which the table has only an example. */
 const VALUES: Readonly<Partial<Record<OptionName, readonly string[]>>> = {
   upstream: Object.keys(PRESETS),
   operations: [...Object.keys(GROUPS), "default", "all"],
 };
 
 /**
- * Returns the lower-case words between bars, such as those of `json|debug|FILE`; none where there
- * are no bars.
+ * Returns the lower-case words between bars, such as those in `json|debug|FILE`; none without bars.
  */
 function toAlternatives(value = ""): string[] {
   return value.includes("|") ? value.split("|").filter((word) => /^[a-z]/.test(word)) : [];
 }
 
-/** Returns the values that an option takes, or `files`, or nothing of which a shell could know. */
+/** Returns the values of an option, `files`, or nothing if the shell cannot know them. */
 export function valuesOf(name: OptionName): readonly string[] | "files" {
   const { value }: OptionSpec = OPTIONS[name];
   return value === "FILE" ? "files" : VALUES[name] ?? toAlternatives(value);
 }
 
-/** Names of the options that take a value. */
-export const valued: readonly OptionName[] = (Object.keys(OPTIONS) as OptionName[]) // of a constant
+/** Names of the options that have a value. */
+export const valued: readonly OptionName[] = (Object.keys(OPTIONS) as OptionName[]) // from a constant
   .filter((name) => OPTIONS[name].type === "string");
 
 /** Lists the words that can follow a first word, such as `create` after `keys`. */
@@ -46,7 +45,7 @@ function verbsOf(first: string): Word[] {
   return commandsUnder(first).map((name) => [name.slice(first.length + 1), specOf(name).text]);
 }
 
-/** Lists the first words of all commands. The text of a group names its verbs. */
+/** Lists the first words of all commands. A group's description lists its verbs. */
 function listFirstWords(): Word[] {
   const firsts = new Set(COMMAND_NAMES.map((name) => name.replace(/ .*/, "")));
   return Array.from(firsts, (first): Word => {
@@ -55,7 +54,7 @@ function listFirstWords(): Word[] {
   });
 }
 
-/** The words that can follow each sequence of words, which is empty for the first. */
+/** The words that can follow each sequence of words. The empty sequence is the start. */
 export function listWords(): Map<string, readonly Word[]> {
   const commands = listFirstWords();
   const firsts = commands.map(([first]) => first);
@@ -95,28 +94,26 @@ export const general: readonly Word[] = GENERAL_OPTIONS.map((name) =>
 /** Puts a text in single quotes, as bash and zsh read them. */
 export const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
-/** Lists the words alone, quoted as one. */
+/** Lists only the words, quoted together. */
 export const plain = (words: readonly Word[]): string =>
   quote(words.map(([word]) => word).join(" "));
 
 /** The patterns of a command in a shell's `case`: alone, and with its operand. */
 export const casesOf = (name: string): string => `${quote(name)}|${quote(`${name} `)}*`;
 
-/**
- * Commands by falling length, so that of `usage export` and `usage` the longer one is found first.
- */
+/** Commands sorted by length, the longest first, so that `usage export` is found before `usage`. */
 export const byLength: readonly CommandName[] = COMMAND_NAMES.toSorted((one, other) =>
   other.length - one.length
 );
 
-/** Those of them whose values a shell can know. */
+/** Options whose values a shell can complete. */
 export const optionsWithValues: readonly OptionName[] = valued.filter((name) =>
   valuesOf(name).length > 0
 );
 
 /**
- * Reads the words before the one at the cursor, for bash and zsh: the command, and an option that
- * waits for its value.
+ * Reads the words before the cursor, for bash and zsh: the command, and an option that still needs
+ * its value.
  */
 export const SCAN: string = `  for word in "\${words[@]}"; do
     if [[ -n $option ]]; then

@@ -17,7 +17,7 @@ import {
   type Word,
 } from "./words.ts";
 
-/** Makes the script. */
+/** Creates the script. */
 export function toZsh(): string {
   const entries = (words: readonly Word[]) =>
     words.map(([word, text]) =>

@@ -1,6 +1,6 @@
 /**
- * A certificate made on the fly, for the demo's https host and for a try-out: self-signed, P-256
- * (RFC 5280). The libraries that do this are larger than the whole gateway.
+ * A self-signed certificate, P-256 (RFC 5280), for the demo's https host and for trials. The
+ * libraries that do this are larger than the whole gateway.
  *
  * @module
  */
@@ -30,7 +30,7 @@ const SUBJECT_ALT_NAME = oid("551d11");
 const SUBJECT_KEY_ID = oid("551d0e");
 
 /**
- * Encodes a time as UTCTime, for years until 2049; later ones take GeneralizedTime (RFC 5280
+ * Encodes a time as UTCTime, for years until 2049. Later years need GeneralizedTime (RFC 5280
  * §4.1.2.5).
  */
 function utcTime(ms: number): Buffer {
@@ -39,7 +39,7 @@ function utcTime(ms: number): Buffer {
 
 /** Returns the 16 bytes of an IPv6 address. */
 function toBytes(address: string): Buffer {
-  // The URL's own spelling has hexadecimal groups alone (RFC 5952).
+  // `URL` normalizes the address to hexadecimal groups (RFC 5952).
   const [head = "", tail] = new URL(`http://[${address}]`).hostname.slice(1, -1).split("::");
   const groupsOf = (text = "") =>
     text === "" ? [] : text.split(":").map((group) => parseInt(group, 16));
@@ -54,11 +54,11 @@ function altName(host: string): Buffer {
 }
 
 /**
- * Makes a key and a certificate that it signs itself, both as PEM.
+ * Creates a key and a self-signed certificate, both as PEM.
  *
- * @param hosts Names and addresses it is good for, the first one also as its common name
- * @param lifeMs Milliseconds, negative for a certificate that is expired; it must end by 2049, the
- * last year of its date format
+ * @param hosts Names and addresses that it is valid for. The first is also its common name
+ * @param lifeMs Milliseconds; negative for an expired certificate. It must end by 2049, the last
+ * year of its date format
  */
 export function createSelfSignedCertificate(
   hosts: readonly [string, ...string[]],
@@ -87,7 +87,7 @@ export function createSelfSignedCertificate(
   );
   const signature = sign("sha256", content, privateKey);
   const certificate = sequence(content, ECDSA_WITH_SHA256, der(0x03, Buffer.from([0]), signature));
-  const lines = certificate.toString("base64").match(/.{1,64}/g) as string[]; // it is not empty
+  const lines = certificate.toString("base64").match(/.{1,64}/g) as string[]; // not empty
   return {
     cert: `-----BEGIN CERTIFICATE-----\n${lines.join("\n")}\n-----END CERTIFICATE-----\n`,
     key: String(privateKey.export({ type: "pkcs8", format: "pem" })),

@@ -1,5 +1,5 @@
 /**
- * `sallyport demo`: the gateway with everything around it, and two calls through it.
+ * `sallyport demo`: a gateway, two stand-in providers, and two calls through the gateway.
  *
  * @module
  */
@@ -26,17 +26,14 @@ import { report } from "../command.ts";
 import type { CommandOptions } from "../options.ts";
 import { type StandIn, startStandIn } from "./provider_stand_in.ts";
 
-/** Ports of the demo; if one is taken, it uses any free port. */
+/** Ports of the demo. If one is in use, any free port is used. */
 const PORTS = [8787, 8788] as const;
 const UPSTREAM_KEYS = { a: "sk-demo-a", b: "sk-demo-b" } as const;
 const MODELS = { a: "drawbridge-1", b: "portcullis-1" } as const;
 
 type Style = Parameters<typeof styleText>[0];
 
-/**
- * Colours a text for a person at a terminal, but not for a pipe or with NO_COLOR
- * (https://no-color.org).
- */
+/** Colours a text at a terminal, but not for a pipe or with NO_COLOR (https://no-color.org). */
 function paint(style: Style, text: string): string {
   return process.stdout.isTTY && !isSet("NO_COLOR") ? styleText(style, text) : text;
 }
@@ -45,7 +42,7 @@ function isSet(name: string): boolean {
   try {
     return (process.env[name] ?? "") !== "";
   } catch {
-    return false; // Deno: not allowed to know
+    return false; // Deno can deny access to this
   }
 }
 
@@ -72,10 +69,7 @@ function toBody(host: "a" | "b", isStream: boolean): string {
   return JSON.stringify({ model: MODELS[host], messages, ...(isStream && { stream: true }) });
 }
 
-/**
- * Makes one call as any HTTP client does; the certificate made on the fly is trusted for this call
- * only.
- */
+/** Makes one call as any HTTP client does. The demo's certificate is trusted for this call only. */
 function call(made: Call): Promise<Called> {
   const { host, url, gatewayKey, ca, isStream, onText } = made;
   const started = performance.now();
@@ -99,7 +93,7 @@ function call(made: Call): Promise<Called> {
       response.on("error", reject);
       response.on("end", () =>
         resolve({
-          status: response.statusCode as number, // every response of a client has one
+          status: response.statusCode as number, // always set on a client's response
           requestId: String(response.headers["x-request-id"]),
           firstByteMs,
           totalMs: performance.now() - started,
@@ -128,7 +122,8 @@ function printResult(called: Called, standIn: StandIn): void {
 }
 
 /**
- * Yields the text deltas of a piece of a stream; the demo's stand-ins send one whole event a piece.
+ * Yields the text deltas in a chunk of a stream. The demo's stand-ins send one whole event per
+ * chunk.
  */
 function* deltasOf(events: string): Generator<string> {
   for (const [, json = ""] of events.matchAll(/^data: (\{.*\})$/gm)) {
@@ -188,8 +183,8 @@ function printNext(urls: { a: string; b: string }, gatewayKey: string): void {
 }
 
 /**
- * Listens on the wanted port, or on any if that is taken. It does not check first: another program
- * could be faster.
+ * Listens on the wanted port, or on any port if that is in use. Does not check first, because
+ * another program could take the port in between.
  */
 async function listen(handler: Handler, serve: Serve, wanted: ListenOptions): Promise<Listener> {
   try {
@@ -200,13 +195,13 @@ async function listen(handler: Handler, serve: Serve, wanted: ListenOptions): Pr
 }
 
 /**
- * Opens the listeners first and then makes the gateway, since its hosts contain their ports. Early
- * callers wait.
+ * Opens the listeners before it creates the gateway, because the gateway's hosts contain their
+ * ports. Early callers wait.
  *
- * @param config Two providers; the hosts of its listener are added to those of each
- * @param tls Certificate and key for the second one, which speaks https
+ * @param config Two providers. The host of each listener is added to its provider
+ * @param tls Certificate and key for the second listener, which uses https
  * @returns The gateway, and its listeners in the order of the providers
- * @throws {ConfigError} When there is no port to be had
+ * @throws {ConfigError} If no port is free
  */
 export async function openGateway(
   config: Config,
@@ -233,7 +228,7 @@ export async function openGateway(
 
 /**
  * Starts two stand-in providers and both gateway hosts, makes a plain and a streamed call, and
- * stays.
+ * keeps running.
  */
 export async function demoCommand({ once }: CommandOptions): Promise<void> {
   containCrashes((text) => report(`contained: ${text}`));

@@ -1,6 +1,6 @@
 /**
- * A stand-in for a model provider, for the demo alone: it speaks the chat-completion interface and
- * says the same few words to everyone. `serve` never reaches it.
+ * A stand-in for a model provider, only for the demo: it implements chat completions and gives
+ * every caller the same answer. `serve` never uses it.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import { Buffer } from "node:buffer";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
-/** Pause between two words of a stream, so that a person sees them come. Milliseconds. */
+/** Pause between two words of a stream, so that a person can see them arrive. Milliseconds. */
 const WORD_MS = 60;
 
 /** Options of a stand-in. */
@@ -25,7 +25,7 @@ export interface StandInOptions {
 export interface StandIn {
   /** Base URL, with `/v1`. */
   readonly url: string;
-  /** Names of the headers that the last call brought. */
+  /** Names of the last call's headers. */
   lastHeaders(): readonly string[];
   /** Stops it. */
   close(): void;

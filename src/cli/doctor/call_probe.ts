@@ -1,5 +1,5 @@
 /**
- * Probes of `sallyport doctor`: calls that are watched. Nothing of an answer's text is kept.
+ * Probes of `sallyport doctor`: calls whose answers are observed. No text of an answer is kept.
  *
  * @module
  */
@@ -21,9 +21,9 @@ export interface Call {
   readonly body: string;
   /** Time limit of the whole call, milliseconds. */
   readonly ms: number;
-  /** True to leave once a first event is there. */
+  /** True to leave after the first event. */
   readonly leaves?: boolean;
-  /** Sends the call; the runtime's own client if left out. */
+  /** Sends the call. Default: the runtime's own client. */
   readonly transport?: Transport | undefined;
 }
 
@@ -35,13 +35,13 @@ export interface Seen {
   readonly mediaType: string;
   readonly coding: string;
   readonly firstByteMs: number;
-  /** The number of a stream's `data` lines that are not empty. */
+  /** Number of non-empty `data` lines in a stream. */
   readonly events: number;
   readonly comments: number;
   readonly hasDone: boolean;
   /** True if the answer itself states that it is complete. */
   readonly isComplete: boolean;
-  /** Tokens in all, where they are stated. */
+  /** Total tokens, if stated. */
   readonly tokens: number | undefined;
   /** True if the caller left before the end. */
   readonly hasLeft: boolean;
@@ -50,7 +50,7 @@ export interface Seen {
 const COLON = 0x3a;
 const [LF, CR] = [0x0a, 0x0d];
 
-/** Counts lines that are comments, whichever way a stream is cut. */
+/** Counts comment lines of a stream, regardless of its chunks. */
 class CommentCounter {
   count = 0;
   #isAtStart = true;
@@ -63,19 +63,19 @@ class CommentCounter {
   }
 }
 
-/** The part of an answer that is watched. */
+/** The observed part of an answer. */
 interface Answer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>;
   /** Its body. */
   readonly body: Readable;
-  /** Tells whether the whole of it came. */
+  /** True if the answer arrived completely. */
   isComplete(): boolean;
 }
 
 const fieldOf = ({ headers }: Answer, name: string): string => String(headers[name] ?? "");
 
-/** Watches an answer to its end, or to its first event. */
+/** Observes an answer to its end, or to its first event. */
 function watch(response: Answer, leaves: boolean, startedAt: number): Promise<Seen> {
   const mediaType = fieldOf(response, "content-type").split(";")[0]?.trim().toLowerCase() ?? "";
   const coding = fieldOf(response, "content-encoding").toLowerCase();
@@ -122,13 +122,13 @@ function watch(response: Answer, leaves: boolean, startedAt: number): Promise<Se
 }
 
 const toAnswer = (response: IncomingMessage): Answer => ({
-  status: response.statusCode as number, // every response of a client has one
+  status: response.statusCode as number, // always set on a client's response
   headers: response.headers,
   body: response,
   isComplete: () => response.complete,
 });
 
-/** Returns a body as a stream; leaving it ends the call. */
+/** Returns a body as a stream. Destroying the stream ends the call. */
 function toReadable(answered: AnyBody | null): Readable {
   const body = answered && toByteSource(answered);
   return new Readable({
@@ -145,7 +145,7 @@ function toReadable(answered: AnyBody | null): Readable {
   });
 }
 
-/** Makes one call by a transport. */
+/** Makes one call through a transport. */
 function callThrough(transport: Transport, call: Call): Promise<Step<Seen>> {
   const { url, headers, body, ms, leaves = false } = call;
   return timed(async () => {

@@ -1,7 +1,7 @@
 /**
- * `sallyport doctor`: calls a provider directly and through its own gateway, made from the
- * configuration, and says what differs. It costs five chat completions. No key and nothing of an
- * answer is printed.
+ * `sallyport doctor`: calls a provider directly and through a gateway with the same configuration,
+ * and reports differences. It costs five chat completions. It prints no key and no text of an
+ * answer.
  *
  * @module
  */
@@ -25,16 +25,18 @@ import { examineConnection, examinePort } from "./examine_connection.ts";
 import { examineEgress } from "./examine_egress.ts";
 import { type Finding, toLines } from "./finding.ts";
 
-/** A configuration of the examined provider alone, and its way out. */
+/** A configuration of the examined provider only, and its egress. */
 interface Examined {
   readonly config: Config;
   /** Directory that relative paths start from. */
   readonly directory: string;
-  /** The way out; `undefined` for a direct one with the trust of the runtime. */
+  /** The egress; `undefined` for direct connections with the runtime's trusted authorities. */
   readonly egress: Egress | undefined;
 }
 
-/** Examines the provider through a gateway of the command's own, on a free port of this machine. */
+/**
+ * Examines the provider through a gateway that the command starts on a free port of this machine.
+ */
 async function examineGateway(
   { config, directory }: Examined,
   headers: Way["headers"],
@@ -62,7 +64,7 @@ async function examineGateway(
   }
 }
 
-/** Examines one upstream of the provider, as far as it can be reached. */
+/** Examines one upstream of the provider, until a step fails. */
 async function examine(
   examined: Examined,
   url: string,
@@ -79,18 +81,18 @@ async function examine(
   const transport = egress === undefined ? undefined : createTransport(egress);
   const direct = await examineCalls({ name: "direct", url, headers, transport }, model);
   const found = [...connection, ...direct.findings];
-  // What does not go without the gateway can't go through it.
+  // A call that fails directly cannot succeed through the gateway.
   if (direct.stream === undefined) return found;
   return [...found, ...await examineGateway(examined, headers, model, direct.stream)];
 }
 
-/** Reads the key at the provider from the environment. */
+/** Reads the provider key from the environment. */
 function readKey(name: string): string {
   let key: string | undefined;
   try {
     key = process.env[name];
   } catch {
-    // Deno: not allowed to know
+    // Deno can deny access to this.
   }
   if (key !== undefined && /^[\x21-\x7e]+$/.test(key)) return key;
   throw new CommandLineError(
@@ -101,7 +103,7 @@ function readKey(name: string): string {
 }
 
 /**
- * Examines a provider, and ends with 1 where something fails.
+ * Examines a provider. The exit status is 1 if a step fails.
  *
  * @throws {CommandLineError} For a mistake in the command
  */

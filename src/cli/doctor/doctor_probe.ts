@@ -9,18 +9,18 @@ import { connect as connectTls, type ConnectionOptions } from "node:tls";
 import type { Buffer } from "node:buffer";
 import { runtime } from "../../runtime.ts";
 
-/** Result of one step and its duration in milliseconds; of an error only the code is kept. */
+/** Result of one step and its duration in milliseconds. Of an error, only the code is kept. */
 export type Step<Found> =
   & { readonly ms: number }
   & ({ readonly found: Found } | { readonly error: string });
 
-/** Returns the code or the name of an error, and no message, which may quote foreign text. */
+/** Returns the code or the name of an error. Omits the message, which can contain foreign text. */
 function codeOf(error: unknown): string {
   if (!(error instanceof Error)) return "unknown";
   return "code" in error && typeof error.code === "string" ? error.code : error.name;
 }
 
-/** Takes the time of a step. */
+/** Measures the time of a step. */
 export async function timed<Found>(act: () => Promise<Found>): Promise<Step<Found>> {
   const startedAt = performance.now();
   const elapsed = () => performance.now() - startedAt;
@@ -36,12 +36,12 @@ const hostOf = ({ hostname }: URL): string => hostname.replace(/^\[|\]$/g, "");
 const portOf = ({ port, protocol }: URL): number =>
   Number(port) || (protocol === "https:" ? 443 : 80);
 
-/** An error with a code of our own. */
+/** Creates an error with our own code. */
 export function failure(code: string): Error {
   return Object.assign(new Error(code), { code });
 }
 
-/** Looks up the addresses of a host; none if the host is an address itself. */
+/** Looks up the addresses of a host. Returns none if the host is an address itself. */
 export function probeName(url: URL): Promise<Step<readonly string[]>> {
   return timed(async () => {
     if (isIP(hostOf(url)) !== 0) return [];
@@ -49,7 +49,7 @@ export function probeName(url: URL): Promise<Step<readonly string[]>> {
   });
 }
 
-/** Connects, and closes the connection again. @param ms Time limit, milliseconds */
+/** Connects and disconnects. @param ms Time limit, milliseconds */
 export function probeConnection(url: URL, ms: number): Promise<Step<void>> {
   return timed(() =>
     new Promise((resolve, reject) => {
@@ -73,47 +73,42 @@ export interface Handshake {
   /** Version of TLS, for example `TLSv1.3`. */
   readonly protocol: string | undefined;
   /**
-   * End of the certificate's validity, milliseconds since 1970; `undefined` where the runtime does
-   * not tell.
+   * End of the certificate's validity, milliseconds since 1970; `undefined` if the runtime does not
+   * report it.
    */
   readonly expiresAt: number | undefined;
-  /** Name of the authority that has signed the certificate. */
+  /** Name of the authority that signed the certificate. */
   readonly issuer: string | undefined;
   /** Duration of the handshake, milliseconds. */
   readonly handshakeMs: number;
-  /**
-   * True if the session that was given was resumed; `undefined` where the runtime does not tell.
-   */
+  /** True if the offered session was resumed; `undefined` if the runtime does not report it. */
   readonly isResumed: boolean | undefined;
-  /** The session to resume later, if one came. */
+  /** The session to resume later, if the server sent one. */
   readonly session: Buffer | undefined;
   /**
-   * True if the other side broke off after the handshake, as it does where it misses a client
+   * True if the server disconnected after the handshake, as it does if it requires a client
    * certificate.
    */
   readonly isRefused: boolean;
 }
 
-/**
- * Time in which a server says what it thinks of a client certificate, or sends a session.
- * Milliseconds.
- */
+/** Time for a server to reject a client certificate or to send a session. Milliseconds. */
 const VERDICT_MS = 500;
 
 /**
- * Returns whether the runtime knows. Deno says yes to every session; Bun says no, over a socket
- * that is given.
+ * True if the runtime reports resumption correctly. Deno always reports it. Bun never does over a
+ * given socket.
  */
 function tellsResumption(options: ConnectionOptions | undefined): boolean {
   return runtime === "node" || (runtime === "bun" && options?.socket === undefined);
 }
 
 /**
- * Makes a TLS handshake as every call does: the certificate has to be valid.
+ * Makes a TLS handshake as every call does: the certificate must be valid.
  *
  * @param ms Time limit, milliseconds
- * @param options Settings of TLS, or a socket below it; with any of them the server's verdict is
- * waited for
+ * @param options Settings of TLS, or an underlying socket. With options, waits for the server to
+ * accept or reject the client
  */
 export function probeTls(
   url: URL,

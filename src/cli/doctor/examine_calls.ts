@@ -1,6 +1,6 @@
 /**
- * Examination of calls by `sallyport doctor`: a plain one, a streamed one, and a call that its
- * caller leaves.
+ * Examination of calls by `sallyport doctor`: a plain one, a streamed one, and one whose caller
+ * leaves.
  *
  * @module
  */
@@ -35,7 +35,7 @@ function explain({ status, gatewayError }: Seen): string {
     : "see what the provider wants of a chat completion";
 }
 
-/** Examines whether an answer came, and whether its status is 200. */
+/** Examines whether an answer arrived with status 200. */
 function examineAnswer(what: string, seen: Step<Seen>): { finding: Finding; seen?: Seen } {
   if ("error" in seen) {
     return {
@@ -75,7 +75,7 @@ function examineDone(what: string, { hasDone, isComplete }: Seen): Finding {
   );
 }
 
-/** Examines whether the events of a stream come as they are sent. */
+/** Examines whether the events of a stream arrive as they are sent. */
 function examineCoding(what: string, { events, coding }: Seen): Finding {
   if (coding === "" || coding === "identity") return ok(what, `${events}, not packed`);
   return warning(
@@ -118,12 +118,12 @@ function examineStream(way: string, seen: Seen): Finding[] {
   ];
 }
 
-/** One of the two ways to the provider. */
+/** One of the two routes: directly or through the gateway. */
 export interface Way {
   readonly name: "direct" | "gateway";
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** Transport of its calls; the runtime's own client if left out. */
+  /** Transport of its calls. Default: the runtime's own client. */
   readonly transport?: Transport | undefined;
 }
 
@@ -156,7 +156,7 @@ export async function examineCalls(
   };
 }
 
-/** Compares the stream through the gateway with the one without it. */
+/** Compares the stream through the gateway with the direct one. */
 export function compare(direct: Seen, gateway: Seen): Finding[] {
   const differing = (["status", "mediaType", "hasDone"] as const).filter((name) =>
     direct[name] !== gateway[name]
@@ -183,8 +183,7 @@ function toDifference(names: readonly string[]): Finding[] {
 }
 
 /**
- * Measures how soon the gateway notices that its caller has left, and cancels the call to the
- * provider.
+ * Measures how soon the gateway notices that its caller has left, and cancels the provider call.
  */
 export async function examineCancel(
   way: Way,

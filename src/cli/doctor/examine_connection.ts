@@ -8,7 +8,7 @@ import { toPlain } from "../table.ts";
 import { type Handshake, probeConnection, probeName, probeTls, type Step } from "./doctor_probe.ts";
 import { failed, type Finding, ok, toMs, warning } from "./finding.ts";
 
-/** Remaining life of a certificate below which a warning is given. Milliseconds. */
+/** Remaining validity of a certificate that causes a warning. Milliseconds. */
 const SOON_MS = 14 * 86_400_000;
 
 /** Examines the name and the port. @param connectMs Time limit of each step, milliseconds */
@@ -53,7 +53,7 @@ export async function examineConnection(url: URL, connectMs: number): Promise<Fi
   return [...found, describeHandshake(await probeTls(url, connectMs))];
 }
 
-/** Describes a TLS handshake, and says what to do where it fails. */
+/** Describes a TLS handshake. Advises on a failed one. */
 export function describeHandshake(shaken: Step<Handshake>): Finding {
   if ("error" in shaken) {
     return failed(

@@ -1,5 +1,5 @@
 /**
- * Examination of a configured way out by `sallyport doctor`: the proxy, its answer to CONNECT, and
+ * Examination of a configured egress by `sallyport doctor`: the proxy, its answer to CONNECT, and
  * TLS to the upstream with the authorities and the client certificate of the configuration.
  *
  * @module
@@ -25,7 +25,7 @@ import {
 import { failed, type Finding, ok, toMs, warning } from "./finding.ts";
 import { describeHandshake } from "./examine_connection.ts";
 
-/** Advice for each way in which a proxy fails. */
+/** Advice for each failure of a proxy. */
 const ADVICE = {
   proxy_unreachable: "see that egress.proxy is right; if its certificate is the company's own, " +
     "name that by egress.ca",
@@ -43,7 +43,7 @@ function adviseOn(cause: string): string {
 
 const ignore = (): void => {};
 
-/** Opens a tunnel, and returns the connection in it. */
+/** Opens a tunnel. Returns the connection in it. */
 function openTunnel(url: URL, proxy: Proxy, egress: Egress, ms: number): Promise<Step<Socket>> {
   return timed(() =>
     new Promise((resolve, reject) => {
@@ -64,7 +64,7 @@ function openTunnel(url: URL, proxy: Proxy, egress: Egress, ms: number): Promise
         flushed: ignore,
         ended: ignore,
       };
-      // TLS inside is examined apart.
+      // TLS inside is examined separately.
       const target = new URL(`http://${url.hostname}:${portOf(url)}`);
       const tunnel = new Tunnel(
         target,
@@ -80,7 +80,7 @@ function openTunnel(url: URL, proxy: Proxy, egress: Egress, ms: number): Promise
   );
 }
 
-/** Examines the way to the proxy and the tunnel. */
+/** Examines the connection to the proxy, and the tunnel. */
 async function examineProxy(
   url: URL,
   proxy: Proxy,
@@ -123,7 +123,7 @@ async function examineProxy(
   return [...found, ok("CONNECT", `the tunnel is open, ${credentials}, ${toMs(tunnel.ms)}`)];
 }
 
-/** Makes a TLS handshake by the way out. */
+/** Makes a TLS handshake through the egress. */
 async function shake(
   url: URL,
   egress: Egress,
@@ -144,10 +144,10 @@ async function shake(
   });
 }
 
-/** Examines the client certificate: shown at all, and needed at all. */
+/** Examines the client certificate: its validity, and whether the upstream requires it. */
 async function examineIdentity(url: URL, egress: Egress, ms: number): Promise<Finding[]> {
   if (egress.cert === undefined) return [];
-  const { subject, validTo } = new X509Certificate(egress.cert); // the first one of the file
+  const { subject, validTo } = new X509Certificate(egress.cert); // the file's first certificate
   const until = new Date(validTo).toISOString().slice(0, 10);
   const says = `${subject.replaceAll("\n", ", ")}, until ${until}`;
   if (Date.parse(validTo) < Date.now()) {
@@ -166,7 +166,7 @@ async function examineIdentity(url: URL, egress: Egress, ms: number): Promise<Fi
   ];
 }
 
-/** Describes a second handshake, which was given the session of the first. */
+/** Describes a second handshake that offered the session of the first. */
 function describeResumption(again: Step<Handshake>): string {
   if ("error" in again) return `session not resumed (${again.error})`;
   const { isResumed, handshakeMs } = again.found;
@@ -176,7 +176,7 @@ function describeResumption(again: Step<Handshake>): string {
   return `session ${isResumed ? "" : "not "}resumed, ${toMs(handshakeMs)}`;
 }
 
-/** Examines TLS with the upstream, twice: the second time with the session of the first. */
+/** Examines TLS with the upstream twice. The second handshake offers the session of the first. */
 async function examineSecurity(url: URL, egress: Egress, ms: number): Promise<Finding[]> {
   const first = await shake(url, egress, { identity: egress }, ms);
   const finding = describeHandshake(first);
@@ -191,7 +191,7 @@ async function examineSecurity(url: URL, egress: Egress, ms: number): Promise<Fi
 }
 
 /**
- * Examines the way out to an upstream.
+ * Examines the egress to an upstream.
  *
  * @param ms Time limit of each step, milliseconds
  * @param direct Examines name and port of an upstream that is connected to directly

@@ -6,7 +6,7 @@
 import process from "node:process";
 import { styleText } from "node:util";
 
-/** One line of what was found. */
+/** One line of the result. */
 export interface Finding {
   readonly state: "ok" | "warning" | "failure";
   readonly what: string;
@@ -16,16 +16,16 @@ export interface Finding {
   readonly fix?: string;
 }
 
-/** Makes a finding that all is well. */
+/** Creates a finding of success. */
 export const ok = (what: string, says: string): Finding => ({ state: "ok", what, says });
-/** Makes a warning. */
+/** Creates a warning. */
 export const warning = (what: string, says: string, fix: string): Finding => ({
   state: "warning",
   what,
   says,
   fix,
 });
-/** Makes a finding that something fails. */
+/** Creates a finding of failure. */
 export const failed = (what: string, says: string, fix: string): Finding => ({
   state: "failure",
   what,
@@ -38,7 +38,7 @@ export const toMs = (ms: number): string => `${ms < 10 ? ms.toFixed(1) : Math.ro
 
 const SIGNS = { ok: "green", warning: "yellow", failure: "red" } as const;
 
-/** Formats findings, a line each. */
+/** Formats findings, one line each. */
 export function toLines(findings: readonly Finding[]): string {
   const width = Math.max(...findings.map(({ what }) => what.length));
   return findings.map((finding) => {

@@ -1,7 +1,7 @@
 /**
- * `sallyport explain`: shows what the gateway would do with a request, and why, without any call to
- * a provider. It works by the configuration, so that nothing has to run; limits that only a running
- * gateway knows are asked of it.
+ * `sallyport explain`: shows how the gateway would handle a request, and why, without a call to the
+ * provider. It uses the configuration, so no gateway needs to run. The status of limits that only a
+ * running gateway knows is read from it.
  *
  * @module
  */
@@ -33,9 +33,9 @@ async function readInput(name: string): Promise<Uint8Array> {
 }
 
 /**
- * Explains a request, and ends with 1 where it would be refused.
+ * Explains a request. The exit status is 1 if it would be refused.
  *
- * @throws {CommandLineError} For a mistake in the command, or a file that holds no request
+ * @throws {CommandLineError} For a mistake in the command, or a file without a request
  */
 export async function explainCommand(
   { operand, config: file, json }: CommandOptions,
@@ -50,7 +50,7 @@ export async function explainCommand(
   const { keys, identity, limiter, parts: { digest } } = assembly;
   const remote = createRemoteStatus(config, limiter);
   try {
-    // A command that ends follows no changes of files: this reads them once.
+    // The command does not watch files, so this reads them once.
     await keys.get("");
     await identity?.revocations.list();
     explanation = await explain(request, {

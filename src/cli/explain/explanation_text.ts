@@ -20,7 +20,7 @@ type Fact = readonly [name: string, ...lines: string[]];
 
 const UNITS = [[86_400_000, "d"], [3_600_000, "h"], [60_000, "m"], [1000, "s"], [1, "ms"]] as const;
 
-/** Formats a time in its largest unit without a fraction. */
+/** Formats a time in the largest unit that divides it. */
 function toTime(ms: number): string {
   const [size, unit] = UNITS.find(([size]) => ms >= size && ms % size === 0) ?? [1, "ms"];
   return `${ms / size}${unit}`;
@@ -38,7 +38,7 @@ function toRest(text: string): string {
   return parts.join(" ") || "0s";
 }
 
-/** Formats an amount, money to the millionth. */
+/** Formats an amount. Money has up to six decimals. */
 const toAmount = (amount: number): string =>
   amount.toLocaleString("en-US", { maximumFractionDigits: 6 });
 
@@ -113,7 +113,7 @@ function toKeyLine({ id, name, team }: NonNullable<Explanation["key"]>): string 
 /**
  * Formats an explanation as lines.
  *
- * @param source Where the status of its limits is known; `undefined` if it met none
+ * @param source Source of the status of its limits; `undefined` if none applied
  */
 export function toExplanationText(
   explanation: Explanation,

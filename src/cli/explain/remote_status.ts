@@ -1,6 +1,6 @@
 /**
- * Present status of limits, for a command that is no gateway: Redis knows it where there is one,
- * else the gateway that runs, which is asked at its admin listener.
+ * Current status of limits, for a command outside the gateway: read from Redis if configured, else
+ * from the running gateway's admin listener.
  *
  * @module
  */
@@ -8,12 +8,12 @@ import type { Config } from "../../config/config.ts";
 import { type Limiter, limitsOf, type LimitSubject, type Standing } from "../../limits/limiter.ts";
 import { askAdmin, toAdminUrl } from "../admin_client.ts";
 
-/** Where the status of limits is known; `nowhere` shows all of them as unused. */
+/** Source of the status of limits. With `nowhere`, all limits are shown as unused. */
 export type StatusSource = "redis" | "gateway" | "nowhere";
 
-/** The longest silence of the gateway. Milliseconds. */
+/** The longest wait for the gateway. Milliseconds. */
 const ASK_MS = 5000;
-/** Units of money in one of the currency. */
+/** Money units in one unit of the currency. */
 const MONEY_UNITS = 1e9;
 
 /** The use of one limit, as the admin API reports it. */
@@ -23,7 +23,7 @@ interface ReportedUse {
   readonly resetsIn?: unknown;
 }
 
-/** Finds the use of a subject's limits in what the admin API answers. */
+/** Finds the use of a subject's limits in an answer of the admin API. */
 function findUse(
   subject: string,
   answer: { use?: unknown; teams?: readonly { name?: unknown; use?: unknown }[] },
@@ -34,7 +34,7 @@ function findUse(
   return Array.isArray(owner?.use) ? owner.use as readonly ReportedUse[] : undefined;
 }
 
-/** Returns the path at which the admin API reports a subject; `undefined` where it has none. */
+/** Returns the path of the admin API's report about a subject; `undefined` if there is none. */
 function toPath(subject: string): string | undefined {
   if (subject.startsWith("key:")) {
     return `/v1/keys/${encodeURIComponent(subject.slice("key:".length))}`;
@@ -77,8 +77,7 @@ function toStanding(
 }
 
 /**
- * Creates the function that reads the status of limits; `source` tells where it has found one so
- * far.
+ * Creates the function that reads the status of limits. `source` is where it has found one so far.
  */
 export function createRemoteStatus(
   config: Config,

@@ -1,6 +1,6 @@
 /**
- * Words of a command line as a POSIX shell splits it, for commands that are read and never run:
- * nothing is expanded.
+ * Words of a command line, split as by a POSIX shell. The command is never run, and nothing is
+ * expanded.
  *
  * @module
  */
@@ -30,8 +30,8 @@ const PIECE =
 /**
  * Splits a command line into its words, without their quotes.
  *
- * @param line One command; a backslash at the end of a line goes on with the next
- * @returns Without the rest after a quote that is not closed
+ * @param line One command. A backslash at the end of a line continues it on the next
+ * @returns The words. Text after an unclosed quote is dropped
  */
 export function splitWords(line: string): string[] {
   const words: string[] = [];

@@ -1,6 +1,6 @@
 /**
- * Requests as people have them at hand: raw HTTP as it is sent, an entry of a HAR file as browsers
- * save it, or a command line of curl as browsers and documentation copy it.
+ * Requests in common written forms: raw HTTP, an entry of a HAR file saved by a browser, or a curl
+ * command copied from a browser or from documentation.
  *
  * @module
  */
@@ -9,12 +9,12 @@ import type { ByteSource, GatewayRequest } from "../../http/message.ts";
 import { CommandLineError } from "../command.ts";
 import { splitWords } from "./shell_words.ts";
 
-/** A request as it was written down. */
+/** A parsed request. */
 export interface WrittenRequest {
   readonly method: string;
   /** Absolute, or the path with its query. */
   readonly url: string;
-  /** In the order in which they stand there; names in any case. */
+  /** In the order of the source. Names in any case. */
   readonly headers: readonly (readonly [name: string, value: string])[];
   readonly body: Uint8Array | undefined;
 }
@@ -25,13 +25,13 @@ function refuse(what: string): never {
   throw new CommandLineError(`cannot read the request: ${what}; expected ${FORMS}`);
 }
 
-/** The first line of a request; the version may be missing, as in what is typed by hand. */
+/** The first line of a request. The version is optional, for requests typed by hand. */
 const REQUEST_LINE = /^([A-Z]+) (\S+)(?: HTTP\/[\d.]+)?$/;
 // RFC 9110 §5.6.2
 const HEADER_LINE = /^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*(.*?)[ \t]*$/;
 
 function readRaw(bytes: Uint8Array): WrittenRequest {
-  const text = Buffer.from(bytes).toString("latin1"); // a character for each byte
+  const text = Buffer.from(bytes).toString("latin1"); // one character per byte
   const end = /\r?\n\r?\n/.exec(text);
   const [first = "", ...lines] = text.slice(0, end?.index).trimEnd().split(/\r?\n/);
   const [, method, url] = REQUEST_LINE.exec(first) ?? [];
@@ -58,7 +58,7 @@ interface Har {
   readonly postData?: { readonly text?: unknown };
 }
 
-/** Reads an entry, its request alone, or the first entry of a whole file. */
+/** Reads an entry, only the request of an entry, or the first entry of a whole file. */
 function readHar(text: string): WrittenRequest {
   let content;
   try {
@@ -90,15 +90,15 @@ function readHar(text: string): WrittenRequest {
   };
 }
 
-/** Options of curl that have a value and play no part here. */
+/** Options of curl that have a value and are ignored. */
 const IGNORED_WITH_VALUE =
   /^(?:-[mowxbcE]|--(?:max-time|output|write-out|proxy|cookie-jar|connect-timeout|cacert|cert|key|resolve|retry))$/;
 
-/** Options of curl for a body in a form that is not read here, and for credentials. */
+/** Options of curl that are not supported: bodies in other forms, and credentials. */
 const NOT_UNDERSTOOD = /^(?:-F|--form|-T|--upload-file|-u|--user)/;
 const DATA = /^(?:-d|--data(?:-raw|-binary|-ascii)?|--json)$/;
 
-/** The parts of a request that the options of curl have stated so far. */
+/** The parts of a request from the options of curl so far. */
 interface CurlRequest {
   method: string | undefined;
   url: string | undefined;
@@ -110,7 +110,7 @@ function hasType({ headers }: CurlRequest): boolean {
   return headers.some(([name]) => name.toLowerCase() === "content-type");
 }
 
-/** Splits an option from a value that is joined to it, as in `--request=POST` and `-XPOST`. */
+/** Splits an option from a joined value, as in `--request=POST` and `-XPOST`. */
 function splitOption(word: string): readonly [option: string, value: string | undefined] {
   const [, long, assigned] = /^(--[\w-]+)=([^]*)$/.exec(word) ?? [];
   if (long !== undefined) return [long, assigned];
@@ -143,7 +143,7 @@ function addOption(request: CurlRequest, option: string, value: () => string): v
   else if (!option.startsWith("-")) request.url ??= option;
 }
 
-/** Reads the options of curl that say what is sent. */
+/** Reads the curl options that describe the request. */
 function readCurl(words: readonly string[]): WrittenRequest {
   const request: CurlRequest = { method: undefined, url: undefined, headers: [], data: [] };
   const rest = words.slice(1);
@@ -176,7 +176,7 @@ export function readWrittenRequest(bytes: Uint8Array): WrittenRequest {
   return readRaw(bytes);
 }
 
-/** Returns a body that is there whole. */
+/** Returns a body that is completely in memory. */
 function toSource(bytes: Uint8Array): ByteSource {
   let isRead = false;
   return {
@@ -191,8 +191,8 @@ function toSource(bytes: Uint8Array): ByteSource {
 }
 
 /**
- * Converts a request to what a listener would have made of it. Its length is that of its body,
- * whatever it states: bodies are edited.
+ * Converts a request to the form that a listener creates. The length is computed from the body and
+ * the stated one is ignored: the body can have been edited.
  */
 export function toGatewayRequest(written: WrittenRequest): GatewayRequest {
   const { method, url, headers: given, body } = written;

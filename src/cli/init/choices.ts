@@ -12,13 +12,13 @@ import { CommandLineError } from "../command.ts";
 import type { CommandOptions } from "../options.ts";
 import { WIDTH, wrap } from "../table.ts";
 
-/** The choices that make a configuration. */
+/** The choices that determine a configuration. */
 export interface Choices {
   /** Short name of a known provider, or a base URL. */
   readonly upstream: string;
-  /** Name of the gateway for https; `undefined` for http on this machine. */
+  /** Hostname of the gateway for https; `undefined` for http on this machine. */
   readonly host: string | undefined;
-  /** URL of the Redis that keeps keys; `undefined` for a file. */
+  /** URL of the Redis that stores keys; `undefined` for a file. */
   readonly redis: string | undefined;
 }
 
@@ -27,13 +27,16 @@ interface Question {
   readonly option: "upstream" | "host" | "keys";
   readonly text: string;
   readonly fallback: string;
-  /** Reads an answer. @throws {CommandLineError} For an answer that can't be served */
+  /** Reads an answer. @throws {CommandLineError} For an answer that is not a valid setting */
   readonly read: (answer: string) => string | undefined;
 }
 
 const DEFAULT_REDIS = "redis://127.0.0.1:6379";
 
-/** Checks a part of a configuration. @throws {CommandLineError} That says what the option takes */
+/**
+ * Checks a part of a configuration. @throws {CommandLineError} With the values that the option
+ * accepts
+ */
 function assertServed(option: string, part: object): void {
   try {
     checkConfig({ providers: { a: { upstream: "openai" } }, ...part });
@@ -100,7 +103,7 @@ function listPresets(): string {
   return `  ${names.slice(0, half).join(", ")},\n  ${names.slice(half).join(", ")}`;
 }
 
-/** Asks until there is an answer that can be served. */
+/** Asks until the answer is a valid setting. */
 async function ask(
   { text, fallback, read }: Question,
   terminal: Interface,
@@ -117,17 +120,16 @@ async function ask(
   }
 }
 
-/** Returns whether a person is there to be asked. */
+/** True if questions can be asked at a terminal. */
 function isAsking({ yes }: CommandOptions): boolean {
   return !yes && process.stdin.isTTY === true && process.stdout.isTTY === true;
 }
 
 /**
- * Makes the choices. A question that an option answers is not asked; without a terminal, or with
- * `--yes`, none is.
+ * Makes the choices. An option replaces its question. Without a terminal, or with `--yes`, nothing
+ * is asked.
  *
- * @throws {CommandLineError} For an option that can't be served, and when the person ends the
- * questions
+ * @throws {CommandLineError} For an invalid option, or if the user ends the questions
  */
 export async function makeChoices(options: CommandOptions): Promise<Choices> {
   const chosen = new Map<string, string | undefined>();

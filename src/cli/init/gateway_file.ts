@@ -1,6 +1,6 @@
 /**
- * The configuration that `sallyport init` writes: few settings, each with a comment, and the next
- * ones to think of.
+ * The configuration that `sallyport init` writes: few settings, each with a comment, and
+ * suggestions for the next ones.
  *
  * @module
  */
@@ -10,17 +10,17 @@ import { PRESETS } from "../../config/presets.ts";
 import { VERSION } from "../command.ts";
 import type { Choices } from "./choices.ts";
 
-/** The schema in the npm package, as a project that has installed it sees it. */
+/** The schema in the npm package, relative to a project that has installed it. */
 const INSTALLED_SCHEMA = "./node_modules/sallyport/dist/gateway.schema.json";
-/** The schema of this version at a host of npm's packages. */
+/** The schema of this version on an npm CDN. */
 const PUBLISHED_SCHEMA = `https://unpkg.com/sallyport@${VERSION}/dist/gateway.schema.json`;
 
-/** File of keys that the configuration names, in its folder. */
+/** File of keys in the configuration's folder. */
 export const KEYS_FILE = "gateway-keys.json";
 /** Name of the certificate's files, without their endings. */
 export const CERTIFICATE_NAME = "gateway";
 
-/** Names of this machine for itself. */
+/** Local names of this machine. */
 export const LOCAL_NAMES: readonly string[] = ["localhost", "127.0.0.1"];
 
 /** A configuration to write. */
@@ -29,14 +29,14 @@ export interface NewGateway extends Choices {
 }
 
 /**
- * Returns the address of the schema for editors: in the project where the package is installed,
- * else on the web.
+ * Returns the address of the schema for editors: in the project if the package is installed, else
+ * on the web.
  */
 function findSchema(directory: string): string {
   return existsSync(join(directory, INSTALLED_SCHEMA)) ? INSTALLED_SCHEMA : PUBLISHED_SCHEMA;
 }
 
-/** Returns the name for a provider: that of its preset, else `main`. */
+/** Returns the name for a provider: its preset's name, else `main`. */
 export function nameProvider(upstream: string): string {
   return Object.hasOwn(PRESETS, upstream) ? upstream.replace(/[^a-z0-9]+/g, "-") : "main";
 }

@@ -55,7 +55,7 @@ function assertFree(paths: readonly string[], isForced: boolean): void {
   );
 }
 
-/** Makes the files of a gateway. The one with a secret in it is for its owner alone. */
+/** Creates the contents of a gateway's files. Only the owner can read a file with a secret. */
 function toFiles(gateway: NewGateway, file: string): NewFile[] {
   const { host, redis } = gateway;
   const hasSecret = redis !== undefined && new URL(redis).password !== "";
@@ -79,7 +79,9 @@ function toFiles(gateway: NewGateway, file: string): NewFile[] {
   ];
 }
 
-/** Makes the first key where the configuration keeps keys; `undefined` where Redis is away. */
+/**
+ * Creates the first key if the configuration stores keys; `undefined` if Redis is not reachable.
+ */
 async function makeKey(file: string): Promise<string | undefined> {
   const { config, directory } = loadConfig(file);
   const assembly = await assemble(config, { directory, report: () => {}, isServing: false });
@@ -97,13 +99,11 @@ async function makeKey(file: string): Promise<string | undefined> {
 }
 
 /**
- * Writes a configuration and what it names, makes a key, and prints the next commands. Nothing is
- * replaced that is there, unless it is told to; a file of keys is added to.
+ * Writes a configuration and the files that it names, creates a key, and prints the next commands.
+ * Existing files are not replaced unless an option says so. A file of keys is extended.
  *
- * @throws {CommandLineError} For an option that can't be served, and where a file is there already
- * or can't be written
- * @throws {ConfigError} For a mistake in the variables of the environment, which the gateway would
- * start with
+ * @throws {CommandLineError} For an invalid option, or if a file already exists or can't be written
+ * @throws {ConfigError} For a mistake in the environment variables that the gateway would use
  */
 export async function initCommand(options: CommandOptions): Promise<void> {
   const isForced = options.force === true;
@@ -136,7 +136,7 @@ export async function initCommand(options: CommandOptions): Promise<void> {
   print(`${toFileLines(written)}\n${commands}`);
 }
 
-/** Formats the names of files, relative to the working directory, and what is in them. */
+/** Formats the names of files, relative to the working directory, and their purposes. */
 function toFileLines(files: readonly Pick<NewFile, "path" | "about">[]): string {
   const rows = files.map(({ path, about }) => [relative("", path), about] as const);
   const width = Math.max(...rows.map(([path]) => path.length));

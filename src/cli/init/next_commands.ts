@@ -1,5 +1,5 @@
 /**
- * The commands that `sallyport init` prints at its end, as they can be typed on this machine.
+ * The commands that `sallyport init` prints at its end, ready to be typed on this machine.
  *
  * @module
  */
@@ -11,12 +11,12 @@ import { runtime } from "../../runtime.ts";
 import { readVariable } from "../env_file.ts";
 import { CERTIFICATE_NAME, type NewGateway } from "./gateway_file.ts";
 
-/** Quotes a word for a shell where it needs quotes. */
+/** Quotes a word for a shell if needed. */
 function quote(word: string): string {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }
 
-/** Returns the path of a file as one would type it here. */
+/** Returns the path of a file as typed in the working directory. */
 function toPath(file: string): string {
   const path = relative("", file);
   return quote(path.startsWith("..") ? file : path);
@@ -30,7 +30,7 @@ function findProgram(): string {
   const [, script = ""] = process.argv;
   if (readVariable("npm_command") === "exec") return "npx sallyport";
   if (basename(script) === "sallyport") return "sallyport";
-  // Within an executable that holds the runtime too, the script is no file.
+  // In an executable that includes the runtime, the script is not a file.
   if (!/\.[cm]?[jt]s$/.test(script) || script.startsWith("/$bunfs/")) {
     return toPath(process.execPath);
   }
@@ -38,7 +38,7 @@ function findProgram(): string {
   return runtime === "deno" ? `deno run -A ${file}` : `${runtime} ${file}`;
 }
 
-/** Returns the header with the key at the provider, as a shell expands it. */
+/** Returns the header with the provider key, which the shell expands. */
 function toUpstreamHeaders(upstream: string): string[] {
   const url = PRESETS[upstream] ?? upstream;
   const isLocal = /^http:\/\/(?:127\.|localhost[:/])/.test(url);
@@ -52,7 +52,7 @@ function toUpstreamHeaders(upstream: string): string[] {
   ];
 }
 
-/** Returns the options with which curl finds and trusts a host that only this machine knows. */
+/** Returns the curl options to resolve and trust a host that only this machine knows. */
 function toHostOptions({ host, port }: NewGateway, directory: string): string[] {
   if (host === undefined) return [];
   const isKnown = /(?:^|\.)localhost$|^[\d.]+$/.test(host);
@@ -60,18 +60,18 @@ function toHostOptions({ host, port }: NewGateway, directory: string): string[] 
   return [`--cacert ${quote(`${directory}${CERTIFICATE_NAME}.crt`)}`, ...resolve];
 }
 
-/** Facts that the commands depend on. */
+/** Facts that determine the commands. */
 export interface Written {
   readonly gateway: NewGateway;
-  /** The configuration, if it is not where every command looks for it. */
+  /** The configuration's path, if commands do not find it by default. */
   readonly config: string | undefined;
-  /** The folder of the configuration with a slash at its end; empty for the working directory. */
+  /** The folder of the configuration with a slash at its end. Empty for the working directory. */
   readonly directory: string;
-  /** The new gateway key; `undefined` where none could be made. */
+  /** The new gateway key; `undefined` if none could be created. */
   readonly key: string | undefined;
 }
 
-/** Writes the commands, the new key among them. */
+/** Formats the commands, including the new key. */
 export function toNextCommands(written: Written): string {
   const { gateway, config, directory, key } = written;
   const { host, port, upstream } = gateway;

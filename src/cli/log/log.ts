@@ -31,7 +31,7 @@ const FILTERS = {
   "min-first-token": "minFirstToken",
 } as const;
 
-/** Reads a time: a day or time in UTC, or how long ago. Milliseconds since 1970. */
+/** Reads a time: a day or time in UTC, or a duration before now. Milliseconds since 1970. */
 function readTime(option: "since" | "until", text: string): number {
   const ago = parseDuration(text);
   if (!Number.isNaN(ago)) return Date.now() - ago;
@@ -47,7 +47,7 @@ function readTime(option: "since" | "until", text: string): number {
   return time;
 }
 
-/** Makes the test that an entry has to pass; `undefined` where no filter is given. */
+/** Creates the test of the filter; `undefined` without a filter. */
 function readFilter(options: CommandOptions): ((entry: LogEntry) => boolean) | undefined {
   const given = Object.entries(FILTERS).flatMap(([option, name]) => {
     const text = options[option as keyof typeof FILTERS];
@@ -80,7 +80,7 @@ function readSum(text: string | undefined): LogSums | undefined {
   return new LogSums(parts as SumPart[]); // each is one of them
 }
 
-/** Reading of a log: what is done with its lines, and what is counted of them. */
+/** Processes the lines of a log, and counts skipped ones. */
 class LogReading {
   readonly #options: CommandOptions;
   readonly #filter: ((entry: LogEntry) => boolean) | undefined;
@@ -97,7 +97,10 @@ class LogReading {
     this.#sums = readSum(options.sum);
   }
 
-  /** True if only what passes is shown: then lines of others are left out, and counted. */
+  /**
+   * True if only matching entries are shown. Lines that are no entries are then skipped and
+   * counted.
+   */
   get #isSelecting(): boolean {
     return this.#filter !== undefined || this.#sums !== undefined || this.#options.json === true;
   }
@@ -105,7 +108,7 @@ class LogReading {
   #toOutput(line: string): string {
     const read = parseLogLine(line);
     if (read === undefined) {
-      // At a terminal such a line must not move the cursor: what is in it, others have chosen.
+      // At a terminal, such a line must not move the cursor: others can have chosen its content.
       if (!this.#isSelecting) {
         return `${process.stdout.isTTY ? toPlain(line.replaceAll("\t", "  ")) : line}\n`;
       }
@@ -130,8 +133,8 @@ class LogReading {
   }
 
   /**
-   * Yields the parts of an input until {@link stop} is called. Destroyed, standard input would not
-   * end on every runtime.
+   * Yields the parts of an input until {@link stop} is called. Destroying standard input instead
+   * would not end it on every runtime.
    */
   async *#untilStopped<Part>(input: AsyncIterator<Part>): AsyncGenerator<Part> {
     while (!this.#isStopped) {
@@ -144,13 +147,13 @@ class LogReading {
     }
   }
 
-  /** Stops reading: what comes next is the end. */
+  /** Stops reading: the iteration ends. */
   stop(): void {
     this.#isStopped = true;
     this.#wake();
   }
 
-  /** Yields the text to print, as soon as lines come. */
+  /** Yields the text to print, as soon as lines arrive. */
   async *toText(files: readonly string[]): AsyncGenerator<string> {
     const hasColumns = this.#sums === undefined && this.#options.json !== true;
     if (process.stdout.isTTY && hasColumns) yield `${this.#printer.head()}\n`;
@@ -164,7 +167,7 @@ class LogReading {
       : this.#sums.toTable();
   }
 
-  /** Tells what is not in the output. */
+  /** Reports the lines that are missing in the output. */
   reportRest(): void {
     const lines = (count: number) => count === 1 ? "1 line" : `${count} lines`;
     if (this.#foreign > 0) {
@@ -182,11 +185,11 @@ class LogReading {
 /**
  * Prints the log.
  *
- * @throws {CommandLineError} For a mistake in the command, and for a file that can't be read
+ * @throws {CommandLineError} For a mistake in the command, or if a file can't be read
  */
 export async function logCommand(options: CommandOptions): Promise<void> {
   const reading = new LogReading(options);
-  // Somebody who follows a log and ends that wants to see the sums so far.
+  // Stopping a followed log with Ctrl-C prints the sums so far.
   if (options.sum !== undefined) process.once("SIGINT", () => reading.stop());
   await printParts(reading.toText(options.operands ?? []));
   reading.reportRest();

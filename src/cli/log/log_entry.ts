@@ -17,7 +17,7 @@ export interface LogEntry extends FilteredExchange {
   readonly limit?: string | undefined;
 }
 
-/** Content of a line of the log: an exchange, or a number of lines that the gateway had to drop. */
+/** Content of a line: an exchange, or the number of lines that the gateway had to drop. */
 export type LogLine = { readonly entry: LogEntry } | { readonly dropped: number };
 
 const toText = (value: unknown): string | undefined =>
@@ -26,8 +26,7 @@ const toNumber = (value: unknown): number | undefined =>
   typeof value === "number" ? value : undefined;
 
 /**
- * Returns the JSON object of a line: the whole line, or its rest behind what a log collector put
- * before it.
+ * Returns the JSON object of a line: the whole line, or the rest after a log collector's prefix.
  */
 function findObject(line: string): Record<string, unknown> | undefined {
   const start = line.startsWith("{") ? 0 : line.indexOf('{"time":"');
@@ -42,7 +41,7 @@ function findObject(line: string): Record<string, unknown> | undefined {
   }
 }
 
-/** Reads a line; `undefined` if the access log did not write it. */
+/** Reads a line. Returns `undefined` if it is not a line of the access log. */
 export function parseLogLine(line: string): LogLine | undefined {
   const object = findObject(line);
   const startedAt = Date.parse(toText(object?.time) ?? "");
@@ -56,7 +55,7 @@ export function parseLogLine(line: string): LogLine | undefined {
       startedAt,
       id,
       status,
-      outcome: outcome as Outcome, // it is one of the table
+      outcome: outcome as Outcome, // checked against the table
       keyId: toText(object.key),
       provider: toText(object.provider),
       model: toText(object.model),

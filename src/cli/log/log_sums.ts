@@ -17,7 +17,7 @@ export type SumPart =
   | ("key" | "provider" | "model" | "operation" | "outcome" | "code" | "status")
   | ("hour" | "day");
 
-/** Names that entries have by each part. */
+/** The group name of an entry, by part. */
 const PARTS: Readonly<Record<SumPart, (entry: LogEntry) => string | undefined>> = {
   key: ({ keyId }) => keyId,
   provider: ({ provider }) => provider,
@@ -31,12 +31,12 @@ const PARTS: Readonly<Record<SumPart, (entry: LogEntry) => string | undefined>> 
 };
 
 /** Names of the parts. */
-export const SUM_PARTS: readonly SumPart[] = Object.keys(PARTS) as SumPart[]; // of a table by them
+export const SUM_PARTS: readonly SumPart[] = Object.keys(PARTS) as SumPart[]; // keys of a constant
 
-/** Groups of their own, of 2 kB each; entries of any further ones are summed up as one. */
+/** Limit of separate groups, of 2 kB each. Entries of further groups are summed up as one. */
 const MAX_GROUPS = 10_000;
 /**
- * The longest name of a group. The access log writes none that is longer; what else does counts as
+ * The longest name of a group. The access log writes no longer names, so a longer one counts as
  * other.
  */
 const MAX_NAME = 300;
@@ -44,8 +44,8 @@ const OTHER = "(other)";
 const NONE = "(none)";
 
 /**
- * Durations as a histogram, so that any number of them takes the same memory. Percentiles are at
- * most 5 % off.
+ * Durations as a histogram, so that memory does not grow with their number. Percentiles are at most
+ * 5 % off.
  */
 class Durations {
   readonly #bins = new Uint32Array(BINS);
@@ -69,12 +69,12 @@ class Group {
   errors = 0;
   refused = 0;
   tokens = 0;
-  /** The part of `tokens` that the gateway estimated. */
+  /** The estimated part of `tokens`. */
   estimated = 0;
   readonly duration = new Durations();
   readonly firstToken = new Durations();
 
-  /** @param names Its name by each part */
+  /** @param names Its name in each part */
   constructor(names: readonly string[]) {
     this.names = names;
   }
@@ -94,7 +94,7 @@ class Group {
 
 const number = (value: number): string => value.toLocaleString("en");
 
-/** Sums by some parts, and in all. */
+/** Sums by some parts, and the total. */
 export class LogSums {
   readonly #parts: readonly SumPart[];
   readonly #groups = new Map<string, Group>();
@@ -121,7 +121,7 @@ export class LogSums {
     group.add(entry);
   }
 
-  /** Returns the groups: by time where they have one, else those with the most calls first. */
+  /** Returns the groups: by time if they have one, else those with the most calls first. */
   #sorted(): Group[] {
     const time = this.#parts.findIndex((part) => part === "hour" || part === "day");
     const timeOf = ({ names }: Group) => names[time] ?? "";
@@ -132,7 +132,7 @@ export class LogSums {
     });
   }
 
-  /** Returns the sums as a table. Tokens with `~` are, in part, estimated. */
+  /** Returns the sums as a table. Tokens with `~` are partly estimated. */
   toTable(): string {
     const measures = ["p50", "p95", "p99"] as const;
     const head = [

@@ -1,5 +1,5 @@
 /**
- * Lines of the access log for people: columns that stay aligned while more lines come.
+ * Lines of the access log for people, in columns that stay aligned.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import { type EndKind, endKindOf } from "../../observe/live/exchange_filter.ts";
 import { type Style, styled, toPlain } from "../table.ts";
 import type { LogEntry } from "./log_entry.ts";
 
-/** Columns: their titles, and their widths at first. They widen with what comes, up to a limit. */
+/** Columns: their titles and initial widths. They widen with their content, up to a limit. */
 const COLUMNS: readonly (readonly [title: string, width: number])[] = [
   ["TIME (UTC)", 23],
   ["STATUS", 6],
@@ -23,11 +23,9 @@ const COLUMNS: readonly (readonly [title: string, width: number])[] = [
   ["ID", 36],
 ];
 const MAX_WIDTH = 40;
-/** The columns that have the style of an entry. */
+/** The columns that are printed in the entry's style. */
 const [STATUS_COLUMN, END_COLUMN] = [1, 2];
-/**
- * The first of the columns with numbers, which are aligned to the right, and the one after them.
- */
+/** The first column with right-aligned numbers, and the first column after the numbers. */
 const [FIRST_NUMBER, AFTER_NUMBERS] = [7, 10];
 
 const STYLES: Readonly<Record<EndKind, Style>> = {
@@ -98,7 +96,7 @@ export class EntryPrinter {
   }
 }
 
-/** Explains a failed exchange in some lines; empty if it did not fail. */
+/** Explains a failed exchange in some lines. Empty if it did not fail. */
 export function explainEntry(entry: LogEntry): string {
   const explained = explainFailure(entry);
   if (explained === undefined) return "";

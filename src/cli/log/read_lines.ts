@@ -1,5 +1,5 @@
 /**
- * Lines of files and of standard input, read as they come and in bounded memory.
+ * Lines of files and of standard input, read as they arrive and in bounded memory.
  *
  * @module
  */
@@ -7,7 +7,7 @@ import { createReadStream } from "node:fs";
 import process from "node:process";
 import { CommandLineError } from "../command.ts";
 
-/** The longest line. What is longer is cut there, and so no line of the log. Characters. */
+/** The longest line. A longer one is cut, and is then not a line of the log. Characters. */
 const MAX_LINE = 1_000_000;
 
 async function* readFrom(
@@ -20,7 +20,7 @@ async function* readFrom(
     const text = typeof part === "string" ? part : decoder.decode(part, { stream: true });
     const lines = (rest + text).split("\n");
     rest = lines.pop() as string; // a text has at least one line
-    // The rest of a line whose beginning was handed on.
+    // The rest of a line that was already cut.
     if (isCut && lines.length > 0) lines.shift();
     if (lines.length > 0) isCut = false;
     if (rest.length > MAX_LINE) {
@@ -34,12 +34,11 @@ async function* readFrom(
 }
 
 /**
- * Reads lines without their ends, some at a time, as soon as they are there. Bytes that are no
- * UTF-8 are replaced.
+ * Yields lines without their ends, some at a time, as soon as they arrive. Invalid UTF-8 is
+ * replaced.
  *
- * @param files Names of files, `-` for standard input; standard input alone if there are none
- * @throws {CommandLineError} For a file that can't be read, and where standard input is a
- * terminal
+ * @param files Names of files, `-` for standard input. Without names, reads standard input
+ * @throws {CommandLineError} If a file can't be read, or standard input is a terminal
  */
 export async function* readLines(files: readonly string[]): AsyncGenerator<readonly string[]> {
   for (const file of files.length === 0 ? ["-"] : files) {

@@ -1,5 +1,5 @@
 /**
- * Signed messages to an address of the operator's (Standard Webhooks 1.0.0,
+ * Signed messages to an address of the operator (Standard Webhooks 1.0.0,
  * https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md).
  *
  * @module
@@ -10,31 +10,28 @@ import { utf8ToBytes } from "@noble/hashes/utils.js";
 import type { Clock } from "../../exchange/clock.ts";
 
 /**
- * Pauses before a message is sent again: it is given up after about a quarter of an hour.
+ * Pauses before each new attempt. After about a quarter of an hour the message is dropped.
  * Milliseconds.
  */
 const PAUSES_MS = [1000, 5000, 30_000, 120_000, 600_000];
-/**
- * The status by which a receiver says that it wants no more messages ("Delivery success and
- * failure").
- */
+/** Status of a receiver that wants no more messages ("Delivery success and failure"). */
 const GONE = 410;
 
-/** Posts a message. Resolves with the status of the answer; rejects where there is none. */
+/** Posts a message. Resolves with the status of the answer. Rejects if there is no answer. */
 export type Post = (headers: Readonly<Record<string, string>>, body: Uint8Array) => Promise<number>;
 
 /** Parts of a {@link Webhook}. */
 export interface WebhookParts {
   readonly post: Post;
   readonly clock: Clock;
-  /** Receives one line for the operator when a message could not be delivered. */
+  /** Receives one line for the operator if a message could not be delivered. */
   readonly report: (text: string) => void;
 }
 
 /** A message. */
 export interface WebhookMessage {
   /**
-   * Names the event: the same for each attempt, so that a receiver can tell that it has it already.
+   * Id of the event. It is the same for each attempt, so that a receiver can detect repetitions.
    */
   readonly id: string;
   /** Kind of the event, such as `budget.threshold_reached`. */
@@ -76,7 +73,7 @@ export class Webhook {
     this.#parts = parts;
   }
 
-  /** Sends a message, again and again for a limited time until it is accepted. Never rejects. */
+  /** Sends a message. Retries for a limited time until it is accepted. Never rejects. */
   async send(message: WebhookMessage): Promise<void> {
     const { id, type, at, data } = message;
     const { clock, report } = this.#parts;
@@ -84,7 +81,8 @@ export class Webhook {
     let status = await this.#attempt(id, body);
     for (const pauseMs of PAUSES_MS) {
       if (isAccepted(status) || status === GONE) break;
-      // Not all gateways at once. The end of the process does not wait for it.
+      // Random, so that gateways do not retry all at once. The process can end before the pause is
+      // over.
       const waitMs = pauseMs * (1 + Math.random() / 4);
       await new Promise<void>((resolve) => clock.timer(waitMs, resolve, { isBackground: true }));
       status = await this.#attempt(id, body);
@@ -94,7 +92,7 @@ export class Webhook {
     report(`a message of type ${type} could not be delivered: ${why}`);
   }
 
-  /** Sends a message once. Resolves with the status of the answer; 0 for none. */
+  /** Sends a message once. Resolves with the status of the answer; 0 without an answer. */
   async #attempt(id: string, body: string): Promise<number> {
     const { clock, post } = this.#parts;
     const seconds = Math.floor(clock.now() / 1000);

@@ -1,7 +1,6 @@
 /**
- * Questions for settled exchanges from one gateway to another, and the answers. Both pass through
- * Redis, where anybody who reaches it may have written them: what has another form is no question,
- * and no answer.
+ * Questions for settled exchanges from one gateway to another, and their answers. Both pass through
+ * Redis, where anyone with access can write. Values of any other form are ignored.
  *
  * @module
  */
@@ -13,14 +12,14 @@ import { isObject, list, readExchange } from "./foreign_part.ts";
 
 /** A question. */
 export interface ExchangeQuestion {
-  /** Names the answer to it. */
+  /** Id that the answer is stored under. */
   readonly id: string;
   readonly query: ExchangeQuery;
 }
 
-/** The longest question: that for a name that stands for a thousand keys. Characters. */
+/** The longest question: a search for a name that a thousand keys share. Characters. */
 const MAX_QUESTION = 64_000;
-/** Number of exchanges in an answer, at most. */
+/** Maximum number of exchanges in an answer. */
 const MAX_EXCHANGES = 500;
 
 const text = v.optional(v.pipe(v.string(), v.maxLength(256)));
@@ -32,8 +31,8 @@ const place = v.strictObject({
 });
 
 /**
- * A part of a filter that is not known would let pass other exchanges: such a question is
- * left unanswered.
+ * If an unknown part of a filter were ignored, wrong exchanges would match. Such a question is not
+ * answered.
  */
 const QuestionSchema: v.GenericSchema<unknown, ExchangeQuestion> = v.strictObject({
   id: v.pipe(v.string(), v.regex(/^[0-9a-f-]{1,40}$/)),
@@ -59,7 +58,7 @@ const QuestionSchema: v.GenericSchema<unknown, ExchangeQuestion> = v.strictObjec
   }),
 });
 
-/** Reads a question; `undefined` for a text that is none, or is of a later version. */
+/** Reads a question. Returns `undefined` for an invalid one, or one of a later version. */
 export function readQuestion(json: string): ExchangeQuestion | undefined {
   if (json.length > MAX_QUESTION) return undefined;
   try {
@@ -73,7 +72,8 @@ export function readQuestion(json: string): ExchangeQuestion | undefined {
 /**
  * Reads an answer.
  *
- * @returns The page, each of its exchanges with that name; `undefined` for what is no answer
+ * @returns The page, each of its exchanges with the gateway's name; `undefined` for an invalid
+ * answer
  */
 export function readAnswer(value: unknown, gateway: string): ExchangePage | undefined {
   if (!isObject(value)) return undefined;

@@ -1,5 +1,5 @@
 /**
- * Port: the gateways that share a Redis, as one of them reads and commands them.
+ * Port: reads and controls the gateways that share a Redis.
  *
  * @module
  */
@@ -7,9 +7,9 @@ import type { ExchangePage, ExchangeQuery } from "../live/exchange_page.ts";
 import type { MetricSnapshot } from "../metrics/metric_registry.ts";
 import type { FleetGateway, FleetPart, FleetReport } from "./fleet_report.ts";
 
-/** Traffic of one gateway or all, as one operator watches it. */
+/** Traffic of one gateway or all gateways, for one operator. */
 export interface FleetWatch {
-  /** Time by which it is behind: figures of other gateways arrive a little later. Milliseconds. */
+  /** Delay of the traffic: data of other gateways arrives a little later. Milliseconds. */
   readonly lagMs: number;
   /**
    * Reads the exchanges that settled from the second `from` up to, but not including, `to`. Seconds
@@ -18,52 +18,53 @@ export interface FleetWatch {
   look(from: number, to: number): Promise<FleetPart>;
 }
 
-/** A page of settled exchanges of several gateways, each with the name of its own. */
+/** A page of settled exchanges of several gateways, each with its gateway's name. */
 export interface FleetPage extends ExchangePage {
-  /** Names of the gateways that did not answer: their exchanges are missing. */
+  /** Names of the gateways that did not answer. Their exchanges are missing. */
   readonly missing: readonly string[];
 }
 
-/** The metrics of the gateways of one name. */
+/** The metrics of all gateways that have one name. */
 export interface GatewayMetrics {
   readonly name: string;
-  /** `undefined` if it did not answer. */
+  /** `undefined` if the gateway did not answer. */
   readonly metrics: readonly MetricSnapshot[] | undefined;
 }
 
-/** A gateway that was told to drain or to resume. */
+/** A gateway that was asked to drain or to resume. */
 export interface TurnedGateway extends Pick<FleetGateway, "id" | "name" | "state"> {
-  /** True once it has published that it has done so. */
+  /** True after it has published the new state. */
   readonly isDone: boolean;
 }
 
 /**
- * The fleet. A gateway is named by its id or its name; all are meant by `all`. Without Redis it has
- * one gateway.
+ * The fleet. A gateway is selected by its id or name, and all gateways by `all`. Without Redis the
+ * fleet has one gateway.
  */
 export interface Fleet {
-  /** Lists the gateways, those included that were there lately. Never fails. */
+  /** Lists the gateways, including those that left recently. Never fails. */
   list(): Promise<FleetReport>;
   /**
-   * Opens the traffic for one more watcher.
+   * Starts a watch of the traffic.
    *
    * @throws {GatewayError} `gateway_not_found`
    */
   watch(gateway: string): Promise<FleetWatch>;
   /**
-   * Collects metrics, which every gateway publishes when it is asked to.
+   * Collects metrics. Every gateway publishes them on request.
    *
    * @throws {GatewayError} `gateway_not_found`
    */
   metrics(gateway: string): Promise<readonly GatewayMetrics[]>;
   /**
-   * Finds settled exchanges that gateways keep. Waits for their answers, for a few seconds at most.
+   * Finds settled exchanges that gateways have stored. Waits a few seconds at most for their
+   * answers.
    *
-   * @throws {GatewayError} `gateway_not_found`; `fleet_unavailable` if none of them answers
+   * @throws {GatewayError} `gateway_not_found`; `fleet_unavailable` if no gateway answers
    */
   exchanges(gateway: string, query: ExchangeQuery): Promise<FleetPage>;
   /**
-   * Drains gateways or resumes them, and waits until they have done so, for a few seconds at most.
+   * Drains or resumes gateways. Waits a few seconds at most until they have done so.
    *
    * @throws {GatewayError} `gateway_not_found`; `fleet_unavailable` if Redis does not answer
    */

@@ -1,14 +1,14 @@
 /**
- * Figures of the last minute of a gateway, from its seconds.
+ * Statistics of a gateway's last minute, computed from its seconds.
  *
  * @module
  */
 import { type Durations, type LiveSecond, percentile } from "../live/live_report.ts";
 import type { FleetFigures } from "./fleet_report.ts";
 
-/** Seconds that errors and durations are about. */
+/** Seconds that errors and durations cover. */
 const MINUTE = 60;
-/** Seconds that the rate is about: a drain shows within so long. */
+/** Seconds that the rate covers. A drain is visible within this time. */
 const RATE_SECONDS = 10;
 
 const sum = (counts: Iterable<number>): number =>
@@ -30,10 +30,10 @@ export class LastMinute {
   }
 
   /**
-   * Returns the figures.
+   * Returns the statistics.
    *
    * @param to The second after the last, since 1970
-   * @param age Time for which the gateway has run, seconds
+   * @param age Time since the gateway started, seconds
    */
   figures(
     to: number,
@@ -54,7 +54,7 @@ export class LastMinute {
   }
 }
 
-/** Adds histograms up, so that each bin stands in the result once. */
+/** Adds histograms, so that each bin occurs once in the result. */
 export function compact(all: readonly Durations[]): Durations {
   const counts = new Map<number, number>();
   for (const durations of all) {

@@ -1,7 +1,7 @@
 /**
  * Metrics of several gateways as one text for Prometheus. Each series has the name of its gateway
- * as `instance`, as in a federation: sums are Prometheus' own business, and a gateway that does not
- * answer makes a gap instead of a sum that falls.
+ * as `instance`, as in a federation. Prometheus computes the sums, so that a gateway that does not
+ * answer leaves a gap instead of a falling sum.
  *
  * @module
  */
@@ -9,12 +9,12 @@ import type { MetricSnapshot } from "../metrics/metric_registry.ts";
 import { type MetricsFormat, toMetricsText } from "../metrics/metrics_text.ts";
 import type { GatewayMetrics } from "./fleet.ts";
 
-/** Names of metrics, and of series with their labels, as Prometheus reads them. */
+/** Form of metric names, and of series with their labels, as Prometheus reads them. */
 const [METRIC, SERIES] = [/^[a-zA-Z_:][\w:]*$/, /^[a-zA-Z_:][\w:]*(?:\{[^\n\r]*\})?$/];
 
 /**
- * Tells whether a value is a metric whose text is no more than that: whoever reaches Redis may have
- * written it.
+ * True if a value is a metric and nothing else can be hidden in its text. Anyone with access to
+ * Redis can have written it.
  */
 function isMetric(value: unknown): value is MetricSnapshot {
   const { name = "", help = "\n", type = "", aggregation = "", series } = (value ?? {}) as Partial<
@@ -30,7 +30,7 @@ function isMetric(value: unknown): value is MetricSnapshot {
     );
 }
 
-/** Returns what a gateway has published as metrics, without what is none. */
+/** Returns the metrics that a gateway has published. Invalid ones are dropped. */
 export function toMetrics(value: unknown): MetricSnapshot[] {
   return Array.isArray(value) ? value.filter(isMetric) : [];
 }

@@ -1,5 +1,5 @@
 /**
- * Traffic as gateways publish it while somebody watches the fleet, and its merge. Gateways may have
+ * Traffic that gateways publish while the fleet is watched, and its merge. Gateways can have
  * different configurations and versions.
  *
  * @module
@@ -14,14 +14,11 @@ import { compact } from "./fleet_figures.ts";
 import { FLEET_FORM } from "./fleet_report.ts";
 import { count, isObject, list, readPart, type Unknown } from "./foreign_part.ts";
 
-/**
- * Seconds of traffic in what a gateway publishes each second, so that a reader who is late misses
- * none.
- */
+/** Number of seconds that a gateway publishes each second, so that a late reader misses none. */
 export const PUBLISHED_SECONDS = 8;
-/** Limit of the exchanges of one second that it publishes. */
+/** Limit of the published exchanges of one second. */
 const SECOND_EXCHANGES = 100;
-/** Limit of the exchanges in the history that it publishes for a watcher who has just come. */
+/** Limit of the exchanges in the history that is published for a new watcher. */
 const HISTORY_EXCHANGES = 300;
 
 /** Traffic of one second. */
@@ -44,7 +41,9 @@ export class PublishedParts {
     this.#seconds = this.#seconds.filter(({ at }) => at >= to - PUBLISHED_SECONDS);
   }
 
-  /** Adds the exchanges of seconds that were added without them, while there was no watcher. */
+  /**
+   * Adds the exchanges of seconds that were added without exchanges, before there was a watcher.
+   */
   fill({ exchanges }: LivePart): void {
     const last = this.#seconds.at(-1)?.at ?? 0;
     this.#seconds = this.#seconds.map((second) => ({
@@ -64,7 +63,7 @@ export class PublishedParts {
 const endOf = ({ settledAt }: LiveExchange): number => Math.floor(settledAt / 1000);
 
 /**
- * Prepares the traffic of five minutes for publication.
+ * Prepares the traffic of the last five minutes for publication.
  *
  * @param asked Number of the question that it answers
  */
@@ -78,12 +77,12 @@ export function toHistory(part: LivePart, asked: number): unknown {
 }
 
 /**
- * Reads what a gateway has published.
+ * Reads the traffic that a gateway has published.
  *
  * @param value From {@link PublishedParts}, of any version
- * @param from First second that is wanted, since 1970
+ * @param from First second to read, since 1970
  * @param to The second after the last
- * @returns Its traffic; `undefined` for what is none
+ * @returns Its traffic; `undefined` for an invalid value
  */
 export function readPublished(value: unknown, from: number, to: number): LivePart | undefined {
   if (!isObject(value)) return undefined;
@@ -102,7 +101,7 @@ export function readPublished(value: unknown, from: number, to: number): LivePar
  * Reads the history that a gateway has published.
  *
  * @param value From {@link toHistory}, of any version
- * @param asked Number of the question that it has to answer, or of a later one
+ * @param asked Number of the question. The history must answer it, or a later one
  * @returns Its traffic; `undefined` if it answers an earlier question
  */
 export function readHistory(value: unknown, asked: number, to: number): LivePart | undefined {
@@ -110,7 +109,7 @@ export function readHistory(value: unknown, asked: number, to: number): LivePart
   const { asked: answered, part } = value as { readonly asked?: unknown; readonly part?: unknown };
   if (count(answered) < asked || !isObject(part)) return undefined;
   const read = readPart(part);
-  // Later seconds come with what it publishes from now on.
+  // The gateway's next publications have the later seconds.
   return {
     ...read,
     seconds: read.seconds.filter(({ at }) => at < to),
@@ -146,7 +145,7 @@ function mergeReplicas(all: readonly Replica[]): Replica[] {
   return [...byUrl.values()];
 }
 
-/** Merges providers by their names and replicas by their URLs: gateways may have different ones. */
+/** Merges providers by name and replicas by URL: gateways can have different ones. */
 function mergeProviders(all: readonly Provider[]): Provider[] {
   const byName = new Map<string, Provider[]>();
   for (const provider of all) {
@@ -162,8 +161,8 @@ function mergeProviders(all: readonly Provider[]): Provider[] {
 /**
  * Merges the traffic of several gateways.
  *
- * @returns Counts added up; exchanges in the order in which they ended, each with the name of its
- * gateway
+ * @returns Counts added up; exchanges in the order in which they ended, each with its gateway's
+ * name
  */
 export function mergeGateways(
   gateways: readonly (readonly [name: string, part: LivePart])[],

@@ -1,55 +1,54 @@
 /**
- * The gateways that share a Redis, side by side, as each of them reports itself and as operators
- * see them.
+ * Report of all gateways that share a Redis, as each of them describes itself.
  *
  * @module
  */
 import type { LivePart, LiveReport } from "../live/live_report.ts";
 
-/** Figures of one gateway, by itself. */
+/** Data of one gateway. */
 export interface FleetFigures {
   /** `instance` of its configuration, or its host and port. */
   readonly name: string;
   readonly state: LiveReport["state"];
   readonly version: string;
-  /** Digest of its configuration, equal for gateways with equal configurations. */
+  /** Digest of its configuration. Gateways with equal configurations have equal digests. */
   readonly digest: string;
   /** The start of its process. Milliseconds since 1970. */
   readonly startedAt: number;
   /** Runtime and its version. */
   readonly runtime: string;
-  /** Processes that serve, and those that should. */
+  /** Number of serving processes; next to it, the configured number. */
   readonly workers: number;
   readonly workersWanted: number;
   readonly openExchanges: number;
   readonly openStreams: number;
-  /** Exchanges that settled each second, over the last ten seconds. */
+  /** Settled exchanges per second, over the last ten seconds. */
   readonly rate: number;
-  /** Share of errors among the exchanges of the last minute; `null` without any. */
+  /** Share of errors among the exchanges of the last minute; `null` without exchanges. */
   readonly errorShare: number | null;
-  /** Durations over the last minute, milliseconds; `null` without any exchange. */
+  /** Durations over the last minute, milliseconds; `null` without exchanges. */
   readonly p50: number | null;
   readonly p95: number | null;
   /** The gateway's own time. */
   readonly overhead: number | null;
   readonly memoryBytes: number;
-  /** True while Redis answers it; `null` without one. */
+  /** True while it can reach Redis; `null` without Redis. */
   readonly isRedisUp: boolean | null;
-  /** Decisions on limits that it made without Redis. */
+  /** Number of limit decisions made without Redis. */
   readonly localDecisions: number;
 }
 
-/** A gateway that publishes, one that fell silent, and one that has ended as it should. */
+/** `serving` publishes, `lost` stopped publishing, `left` has shut down properly. */
 export type Presence = "serving" | "lost" | "left";
 
 /** One gateway of the fleet. */
 export interface FleetGateway extends FleetFigures {
-  /** Id of its process: a gateway that starts again has another one. */
+  /** Id of its process. A restarted gateway has another id. */
   readonly id: string;
   readonly presence: Presence;
-  /** Time since it was last heard of. Milliseconds. */
+  /** Time since its last record. Milliseconds. */
   readonly silentMs: number;
-  /** True for the gateway that reports. */
+  /** True for the gateway that makes the report. */
   readonly isSelf: boolean;
 }
 
@@ -57,45 +56,44 @@ export interface FleetGateway extends FleetFigures {
 export interface FleetReport {
   /** Wall clock, milliseconds since 1970. */
   readonly now: number;
-  /** True with Redis; without, there is this gateway alone. */
+  /** True with Redis. Without Redis, the fleet is this gateway alone. */
   readonly isShared: boolean;
-  /** True while Redis does not answer: then the others are shown as they were last seen. */
+  /**
+   * True while Redis does not answer. The other gateways are then shown in their last known state.
+   */
   readonly isStale: boolean;
-  /** The time since which it is stale, or now. Milliseconds since 1970. */
+  /** Time since when it is stale, or now. Milliseconds since 1970. */
   readonly asOf: number;
-  /** By name. */
+  /** Sorted by name. */
   readonly gateways: readonly FleetGateway[];
 }
 
-/** The gateways that a live report is about. */
+/** The gateways that a live report covers. */
 export interface LiveScope {
-  /** Name of the one gateway; all if left out. */
+  /** Name of the gateway, if it is only one. */
   readonly gateway?: string;
-  /** Number of gateways that it is about. */
+  /** Number of gateways that it covers. */
   readonly gateways: number;
   /** True if some are missing, because Redis does not answer. */
   readonly isStale: boolean;
 }
 
-/** Traffic of one gateway or all. */
+/** Traffic of one gateway or of all gateways. */
 export interface FleetPart extends LivePart {
   readonly scope: LiveScope;
 }
 
 /**
- * A live report about one gateway or all. Its state, version and health are those of the gateway
- * that reports.
+ * A live report about one gateway or all. State, version and health are those of the reporting
+ * gateway.
  */
 export interface FleetLiveReport extends LiveReport {
   readonly scope?: LiveScope;
 }
 
-/**
- * Version of the form in which gateways publish. A later version adds fields, and keeps these as
- * they are.
- */
+/** Version of the published form. Later versions add fields and do not change these. */
 export const FLEET_FORM = 1;
-/** Time after which a gateway that publishes nothing is lost. Milliseconds. */
+/** Time without a record after which a gateway is lost. Milliseconds. */
 export const LOST_MS = 5000;
 
 const STATES: readonly unknown[] = ["starting", "ready", "draining", "leaving"];
@@ -107,39 +105,39 @@ const some = (value: unknown): number | null =>
   typeof value === "number" && isSound(value) ? value : null;
 const count = (value: unknown): number => some(value) ?? 0;
 
-/** The form of ids: that of the processes of gateways. */
+/** The form of the ids of gateway processes. */
 const ID = /^[0-9a-f-]{1,40}$/;
 
 /**
- * Returns a name that can stand in metrics, in queries and on the console, as `instance` of the
- * configuration does: the host of a machine may have another one.
+ * Returns a name that is valid in metrics, in queries and on the console, as `instance` of the
+ * configuration is. A machine's host name can have other characters.
  *
- * @param id Id of the gateway, for a name of which nothing is left, and for that of all gateways
+ * @param id Id of the gateway. Replaces a name that has no valid character, or that is `all`
  */
 export function toGatewayName(name: string, id: string): string {
   const safe = name.slice(0, 100).replace(/[^\w.:@-]/g, "_");
   return safe === "" || safe === "all" ? `gateway-${id}` : safe;
 }
 
-/** A gateway's own record, as it was found. */
+/** A gateway's own record, as read from Redis. */
 export interface FleetRecord {
   readonly id: string;
-  /** Time since it was written, by the clock of Redis. Milliseconds. */
+  /** Age of the record by the clock of Redis. Milliseconds. */
   readonly silentMs: number;
   /** JSON. */
   readonly text: string;
 }
 
-/** Writes the record of a gateway; `hasLeft` for its last one. */
+/** Writes the record of a gateway. `hasLeft` is true for its last record. */
 export function writeRecord(figures: FleetFigures, hasLeft = false): string {
   return JSON.stringify({ v: FLEET_FORM, ...figures, ...(hasLeft && { hasLeft }) });
 }
 
 /**
- * Reads the record of a gateway, which may be of another version: unknown fields are ignored,
- * missing ones are empty.
+ * Reads the record of a gateway, possibly of another version. Unknown fields are ignored, missing
+ * ones are empty.
  *
- * @returns The gateway; `undefined` for what is no record
+ * @returns The gateway; `undefined` for an invalid record
  */
 export function readRecord({ id, silentMs, text: json }: FleetRecord): FleetGateway | undefined {
   if (!ID.test(id)) return undefined;
@@ -178,8 +176,7 @@ export function readRecord({ id, silentMs, text: json }: FleetRecord): FleetGate
 }
 
 /**
- * Sorts gateways by name, and drops those that are gone and that another one of their name has
- * taken over from.
+ * Sorts gateways by name. Drops each gone gateway that a newer one of the same name has replaced.
  */
 export function arrange(gateways: readonly FleetGateway[]): FleetGateway[] {
   const isReplaced = (gone: FleetGateway) =>

@@ -1,17 +1,17 @@
 /**
- * Messages between gateways, through Redis. Each publishes one small record a second. Traffic and
- * metrics are published only while somebody asks for them. All of it expires by itself.
+ * Messages between gateways, through Redis. Each gateway publishes one small record a second.
+ * Traffic and metrics are published only on request. All of it expires.
  *
- * All keys stand in one slot:
+ * All keys are in one slot:
  *
- * | key after `sallyport:{fleet}:`    | holds                                                        |
+ * | key after `sallyport:{fleet}:`    | value                                                        |
  * | --------------------------------- | ------------------------------------------------------------ |
  * | `seen`                            | sorted set: ids of gateways by the time of their last record |
  * | `records`                         | hash: the record of each, as JSON                            |
  * | `command:ID`                      | command for a gateway, for five seconds                      |
  * | `watched`, `scraped`              | the time of the last question for traffic, or for metrics    |
  * | `asked:ID`                        | list: questions for exchanges of a gateway, for five seconds |
- * | `exchanges:QUESTION`              | the answer to one, as packed JSON                            |
+ * | `exchanges:QUESTION`              | the answer to a question, as packed JSON                     |
  * | `live:ID`, `history:`, `metrics:` | traffic or metrics of a gateway, as packed JSON              |
  *
  * @module
@@ -25,32 +25,24 @@ import type { FleetRecord } from "./fleet_report.ts";
 const PREFIX = "sallyport:{fleet}:";
 const [SEEN, RECORDS] = [`${PREFIX}seen`, `${PREFIX}records`];
 
-/** Time for which a gateway that is gone is still shown. Milliseconds. */
+/** Time during which a gone gateway is still shown. Milliseconds. */
 const KEPT_MS = 10 * 60_000;
-/** Limit of the gateways that are kept: those that were heard of last. */
+/** Limit of the stored gateways: the most recent ones. */
 const MAX_GATEWAYS = 256;
 /** Time for which a command waits for its gateway. Milliseconds. */
 export const COMMAND_MS = 5000;
-/**
- * Time for which a question holds, and for which what was published for it is kept. Milliseconds.
- */
+/** Time during which a question is valid, and during which its answers are stored. Milliseconds. */
 const ASKED_MS = 5000;
 const PUBLISHED_MS = 10_000;
-/**
- * Limit of the questions for exchanges that wait for a gateway: each takes it some milliseconds.
- */
+/** Limit of the waiting questions for a gateway's exchanges: each takes some milliseconds. */
 const MAX_ASKED = 8;
 /** Limit of a packed value; a larger one is not published. Bytes. */
 const MAX_PACKED_BYTES = 512_000;
-/**
- * Limits of what is read: of one record, and of all values of a kind once they are unpacked. Bytes.
- */
+/** Limits of reading: of one record, and of all values of a kind after unpacking. Bytes. */
 const [MAX_RECORD_BYTES, MAX_UNPACKED_BYTES] = [4000, 64_000_000];
-/**
- * Number of packed values that are read at once: what follows them on the connection waits as long.
- */
+/** Number of packed values in one read. Later commands on the connection wait for the read. */
 const READ_AT_ONCE = 4;
-/** Deadline of what no caller waits for. Milliseconds. */
+/** Deadline of commands that no caller waits for. Milliseconds. */
 const DEADLINE_MS = 1000;
 
 const NOW = `local time = redis.call('TIME')
@@ -58,8 +50,8 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 `;
 
 // KEYS: seen, records, this gateway's command, the two questions, the questions to this gateway.
-// ARGV: id, record, for how long it is kept, how many are kept. Answer: the command or an empty
-// text, the times of the questions to all, and the questions to this one.
+// ARGV: id, record, how long it is kept, how many are kept. Answer: the command or an empty text,
+// the times of the questions to all, and the questions to this gateway.
 const PUBLISH = `${NOW}redis.call('ZADD', KEYS[1], now, ARGV[1])
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 local gone = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[3])
@@ -76,8 +68,8 @@ local asked = redis.call('LRANGE', KEYS[6], 0, -1)
 if #asked > 0 then redis.call('DEL', KEYS[6]) end
 return {command or '', redis.call('GET', KEYS[4]) or '', redis.call('GET', KEYS[5]) or '', asked}`;
 
-// KEYS: seen, records. ARGV: how many gateways are read, and how long a record is at most. Answer:
-// for each gateway its id, the time since it was heard of, and its record.
+// KEYS: seen, records. ARGV: the number of gateways to read, and the longest record. Answer: for
+// each gateway its id, the time since its last record, and its record.
 const READ =
   `${NOW}local reply, found = {}, redis.call('ZRANGE', KEYS[1], -ARGV[1], -1, 'WITHSCORES')
 for i = 1, #found, 2 do
@@ -90,7 +82,7 @@ for i = 1, #found, 2 do
 end
 return reply`;
 
-// KEYS: the question. ARGV: for how long it holds, 1 for a new one. Answer: its time, by the clock
+// KEYS: the question. ARGV: how long it is valid, 1 for a new one. Answer: its time, by the clock
 // of Redis.
 const ASK = `${NOW}local before = redis.call('GET', KEYS[1])
 if before and ARGV[2] == '0' then now = before
@@ -99,17 +91,17 @@ now = string.format('%.0f', now)
 redis.call('SET', KEYS[1], now, 'PX', ARGV[1])
 return now`;
 
-/** Kinds of what gateways publish on a question. */
+/** Kinds of values that gateways publish on request. */
 export type Published = "live" | "history" | "metrics" | "exchanges";
 /** Questions that every gateway reads each second. */
 export type Question = "watched" | "scraped";
 /** Commands for a gateway. */
 export type Command = "drain" | "resume";
 
-/** Answer to a gateway that publishes. */
+/** Answer to a publishing gateway. */
 export interface Heard {
   readonly command: Command | undefined;
-  /** Times of the last questions; 0 for none. */
+  /** Times of the last questions; 0 without one. */
   readonly watched: number;
   readonly scraped: number;
   /** Questions for its exchanges, as JSON, the newest first. */
@@ -119,7 +111,10 @@ export interface Heard {
 const NOTHING = new Uint8Array();
 const texts = (answer: unknown): string[] => Array.isArray(answer) ? answer.map(String) : [];
 
-/** The records of gateways in Redis. Every method fails at once while Redis is left alone. */
+/**
+ * The records of gateways in Redis. Every method fails at once while the pause after a failure of
+ * Redis lasts.
+ */
 export class FleetStore {
   readonly #client: RedisClient;
   readonly #publish: ReturnType<RedisClient["script"]>;
@@ -133,7 +128,7 @@ export class FleetStore {
     this.#ask = client.script("sallyportFleetAsk", ASK);
   }
 
-  /** Publishes the record of a gateway, and reads what it is asked and told. */
+  /** Publishes the record of a gateway, and reads the questions and the command for it. */
   publish(id: string, record: string): Promise<Heard> {
     const keys = [
       SEEN,
@@ -147,7 +142,7 @@ export class FleetStore {
       (redis) => this.#publish(redis, keys, [id, record, KEPT_MS, MAX_GATEWAYS]),
       (answer) => {
         const [command, watched, scraped, asked] = answer as unknown[];
-        // A command of a later version is left undone.
+        // A command of a later version is ignored.
         const isKnown = command === "drain" || command === "resume";
         return {
           command: isKnown ? command : undefined,
@@ -176,7 +171,7 @@ export class FleetStore {
   /**
    * Asks all gateways to publish.
    *
-   * @param isNew False to have them go on
+   * @param isNew False to extend the current question
    * @returns The time of the question, by the clock of Redis
    */
   ask(question: Question, isNew: boolean): Promise<number> {
@@ -186,7 +181,7 @@ export class FleetStore {
     );
   }
 
-  /** Publishes what was asked for. One that is too large is left out. */
+  /** Publishes the answer to a question. A value that is too large is not published. */
   async put(kind: Published, id: string, value: unknown): Promise<void> {
     const packed = await packJson(value);
     if (packed.byteLength > MAX_PACKED_BYTES) return;
@@ -197,16 +192,13 @@ export class FleetStore {
     );
   }
 
-  /**
-   * Reads what gateways have published, a few at a time. Those that have published nothing are left
-   * out.
-   */
+  /** Reads published values, a few at a time. Gateways that have published nothing are omitted. */
   async *take(
     kind: Published,
     ids: readonly string[],
   ): AsyncGenerator<readonly [id: string, value: unknown]> {
     let left = MAX_UNPACKED_BYTES;
-    const last = MAX_PACKED_BYTES; // what is longer is cut there, and can't be unpacked
+    const last = MAX_PACKED_BYTES; // a longer value is cut there, and cannot be unpacked
     for (let index = 0; index < ids.length; index += READ_AT_ONCE) {
       const some = ids.slice(index, index + READ_AT_ONCE);
       const packed = await this.#run(
@@ -224,8 +216,8 @@ export class FleetStore {
   }
 
   /**
-   * Tells gateways what to do. One that does not publish in time, or starts again, never learns of
-   * it.
+   * Sends a command to gateways. A gateway that does not publish in time, or restarts, never
+   * receives it.
    */
   async command(ids: readonly string[], command: Command): Promise<void> {
     if (ids.length === 0) return;
@@ -234,7 +226,9 @@ export class FleetStore {
     await this.#run(send, () => {});
   }
 
-  /** Asks a gateway for exchanges, as JSON. Where many ask at once, the last questions stay. */
+  /**
+   * Asks a gateway for exchanges, as JSON. If there are too many questions, the oldest are dropped.
+   */
   async askExchanges(id: string, question: string): Promise<void> {
     const key = `${PREFIX}asked:${id}`;
     await this.#run(

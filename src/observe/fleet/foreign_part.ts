@@ -1,7 +1,7 @@
 /**
- * Traffic as it was found in Redis. A gateway of another version wrote it, or anybody who reaches
- * that Redis: whatever has not the form that is known is left out or empty, so that nothing of it
- * breaks a merge or a page.
+ * Traffic from Redis, checked. A gateway of another version, or anyone with access to that Redis,
+ * can have written it. Values of an unknown form are dropped or replaced by empty ones, so that
+ * they cannot break a merge or a page.
  *
  * @module
  */
@@ -15,10 +15,10 @@ import type {
   ProviderTimes,
 } from "../live/live_report.ts";
 
-/** A value that may have the form of `T`. */
+/** An unchecked value that can have the form of `T`. */
 export type Unknown<T> = { readonly [Name in keyof T]?: unknown };
 
-/** The longest text: a name of a model has 256 characters, an address may have more. */
+/** Limit of a text. A model's name has at most 256 characters, but an address can be longer. */
 const MAX_TEXT = 2000;
 /** The latest time of a `Date`. Milliseconds since 1970. */
 const MAX_TIME = 8.64e15;
@@ -33,7 +33,7 @@ const isText = (value: unknown): value is string =>
   typeof value === "string" && value.length <= MAX_TEXT;
 const isFlag = (value: unknown): value is boolean => typeof value === "boolean";
 
-/** Reads an object by names; entries that are none are left out. */
+/** Reads an object by names. Invalid entries are dropped. */
 function readEntries<T>(
   value: unknown,
   read: (entry: unknown) => T | undefined,
@@ -86,7 +86,7 @@ function readSecond(value: unknown): LiveSecond | undefined {
 
 type Test = (value: unknown) => boolean;
 
-/** Facts that every exchange has. */
+/** Required facts of an exchange. */
 const NEEDED: readonly (readonly [name: keyof LiveExchange, test: Test])[] = [
   ["id", isText],
   ["outcome", (value) => isText(value) && Object.hasOwn(OUTCOMES, value)],
@@ -105,7 +105,7 @@ const NEEDED: readonly (readonly [name: keyof LiveExchange, test: Test])[] = [
 const isUsage = (value: unknown) =>
   isObject(value) && isCount((value as { total?: unknown }).total) &&
   Object.values(value).every(isCount);
-/** Facts that an exchange may have; one of another form is left out. */
+/** Optional facts of an exchange. A fact of another form is dropped. */
 const ALLOWED: readonly (readonly [name: keyof LiveExchange, test: Test])[] = [
   ...([
     "code",
@@ -127,7 +127,7 @@ const ALLOWED: readonly (readonly [name: keyof LiveExchange, test: Test])[] = [
   ["usage", isUsage],
 ];
 
-/** Reads an exchange; `undefined` for a value that is none. */
+/** Reads an exchange. Returns `undefined` for an invalid value. */
 export function readExchange(value: unknown): LiveExchange | undefined {
   if (!isObject(value)) return undefined;
   const given: Unknown<LiveExchange> = value;

@@ -12,14 +12,14 @@ import { concernOf } from "../../errors/outcomes.ts";
  * Reads a duration of a filter.
  *
  * @param text Milliseconds, or with a unit such as `2s`
- * @returns Milliseconds; `undefined` for what is no duration
+ * @returns Milliseconds; `undefined` for any other text
  */
 export function readDuration(text: string): number | undefined {
   const ms = /^[0-9]+$/.test(text) ? Number(text) : parseDuration(text);
   return Number.isNaN(ms) ? undefined : ms;
 }
 
-/** Kinds of ends. Every exchange is of one kind. */
+/** Kinds of ends. Every exchange has exactly one. */
 export const END_KINDS = ["ok", "errors", "refused", "cancelled"] as const;
 
 /** Kind of an end. */
@@ -34,24 +34,24 @@ export const END_KIND_MEANINGS: Readonly<Record<EndKind, string>> = {
 };
 
 /**
- * A filter. An exchange has to pass each part that is set; texts are compared without regard to
+ * A filter. An exchange must match each part that is set. Texts are compared without regard to
  * case.
  */
 export interface ExchangeFilter {
   /**
-   * Part of any of its names: id, key, provider, model, operation, outcome, code, cause or status.
+   * Part of any name or code: id, key, provider, model, operation, outcome, code, cause or status.
    */
   readonly search?: string | undefined;
   readonly id?: string | undefined;
   /** Part of the key's id or name. */
   readonly key?: string | undefined;
   /**
-   * Ids of keys whose name holds `key`, and those whose name holds `search`: for exchanges without
-   * their key's name.
+   * Ids of keys whose name contains `key` or `search`. Needed for exchanges that do not have the
+   * name of their key.
    */
   readonly keyIds?: readonly string[] | undefined;
   readonly searchKeyIds?: readonly string[] | undefined;
-  /** The whole name of the provider. */
+  /** The full name of the provider. */
   readonly provider?: string | undefined;
   /** Part of the model's name. */
   readonly model?: string | undefined;
@@ -84,13 +84,13 @@ export interface FilteredExchange extends
     | "durationMs"
     | "firstTokenMs"
   > {
-  /** Name of the key, where it is known. */
+  /** Name of the key, if it is known. */
   readonly keyName?: string | undefined;
 }
 
 /**
- * Returns the kind of an exchange's end. What the provider refused with a 4xx concerns its caller
- * as much as what the gateway refused.
+ * Returns the kind of an exchange's end. A provider's 4xx is the caller's concern, as is a refusal
+ * by the gateway.
  */
 export function endKindOf(end: Pick<ExchangeRecord, "outcome" | "status">): EndKind {
   if (end.outcome === "client_closed") return "cancelled";
@@ -105,7 +105,7 @@ function holds(text: string | undefined, part: string): boolean {
   return text !== undefined && text.toLowerCase().includes(part);
 }
 
-/** Parts that are tested by themselves, and their tests. */
+/** Parts with a test of their own. */
 const TESTS: {
   readonly [Name in Exclude<keyof ExchangeFilter, "search" | "key" | "keyIds" | "searchKeyIds">]-?:
     (
@@ -153,7 +153,7 @@ export function createTest(filter: ExchangeFilter): Test {
   const { search, searchKeyIds, key, keyIds, ...rest } = filter;
   const tests: Test[] = [];
   for (const [name, wanted] of Object.entries(rest)) {
-    // The table has the test of each part, for the type of this part.
+    // The table has the test with the type of this part.
     const create = TESTS[name as keyof typeof TESTS] as (wanted: unknown) => Test;
     if (wanted !== undefined) tests.push(create(wanted));
   }

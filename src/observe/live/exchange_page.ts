@@ -12,9 +12,9 @@ export type ExchangePlace = Pick<LiveExchange, "settledAt" | "id">;
 /** A query for a page. */
 export interface ExchangeQuery {
   readonly filter: ExchangeFilter;
-  /** Number of exchanges at most. */
+  /** Maximum number of exchanges. */
   readonly limit: number;
-  /** Only older ones than this. */
+  /** Only exchanges older than this place. */
   readonly before?: ExchangePlace | undefined;
 }
 
@@ -22,7 +22,7 @@ export interface ExchangeQuery {
 export interface ExchangePage {
   /** The newest first. */
   readonly exchanges: readonly LiveExchange[];
-  /** The place to go on from; `undefined` when nothing older is kept. */
+  /** Place where the next page starts; `undefined` if no older exchanges are stored. */
   readonly reached?: ExchangePlace | undefined;
 }
 
@@ -34,9 +34,8 @@ export function comparePlaces(one: ExchangePlace, other: ExchangePlace): number 
 }
 
 /**
- * Merges pages of several processes that answer the same query. One process may have looked less
- * far back than another: exchanges beyond the nearest place that any has reached are left for the
- * next page.
+ * Merges pages of several processes that answer the same query. Processes can have examined
+ * different spans of time. Exchanges older than the newest `reached` are left for the next page.
  */
 export function mergePages(pages: readonly ExchangePage[], limit: number): ExchangePage {
   const nearest = pages.flatMap(({ reached }) => reached ?? []).sort(comparePlaces)[0];

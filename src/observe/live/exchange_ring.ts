@@ -16,8 +16,8 @@ import { KEPT_EXCHANGES, type LiveExchange } from "./live_report.ts";
 /** Rows that one query looks at: some milliseconds of work. */
 const MAX_LOOKED_AT = 2000;
 /**
- * Distance of exchanges that settle within the same moment, so that no two have the same place.
- * Milliseconds.
+ * Difference between the times of exchanges that settle in the same moment, so that each place is
+ * unique. Milliseconds.
  */
 const TICK_MS = 2 ** -10;
 
@@ -104,8 +104,8 @@ export class ExchangeRing {
   /**
    * Finds exchanges.
    *
-   * @returns A page; it may hold fewer than the limit, or none, though there are more, for the work
-   * of one page is bounded
+   * @returns A page. It can have fewer exchanges than the limit, or none, even if there are more:
+   * the work for one page is limited
    */
   find({ filter, limit, before }: ExchangeQuery): ExchangePage {
     const isWanted = createTest(filter);

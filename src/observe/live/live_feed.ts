@@ -1,9 +1,9 @@
 /**
- * The live feed: collects settled exchanges in ring buffers of fixed size, reports them once a
- * second to watchers, and finds them again.
+ * The live feed: stores settled exchanges in ring buffers of fixed size, reports them to watchers
+ * once a second, and finds them again.
  *
  * Each exchange is stored in a ring of exchanges and counted in the current second of a ring of
- * seconds. All other work is done only while somebody watches.
+ * seconds. All other work is done only while there is a watcher.
  *
  * @module
  */
@@ -26,12 +26,12 @@ import {
   TIMED_SECONDS,
 } from "./live_report.ts";
 
-/** Times of the exchanges with each provider, in one second: a slot of the ring. */
+/** Times of the exchanges of one second, by provider: a slot of the ring. */
 class SecondTimes {
   at = -1;
   readonly #byProvider = new Map<string, { duration: Uint32Array; firstToken: Uint32Array }>();
 
-  /** Adds an exchange. Clears the slot first if it holds another second. */
+  /** Adds an exchange. Clears the slot first if it has the times of another second. */
   add(at: number, provider: string, { durationMs, firstTokenMs }: ExchangeRecord): void {
     if (this.at !== at) this.#byProvider.clear();
     this.at = at;
@@ -107,8 +107,8 @@ function addTo(bins: Uint32Array, ms: number): void {
 }
 
 /**
- * Returns the name under which an end is counted: the gateway's code, the provider's status or the
- * outcome.
+ * Returns the name that an error or another end is counted under: the gateway's code, the
+ * provider's status or the outcome.
  */
 function endOf({ code, outcome, status }: ExchangeRecord): string {
   return code ?? (outcome === "upstream_error" && status >= 400 ? `upstream_${status}` : outcome);
@@ -139,8 +139,8 @@ const toLiveReplica = (replica: WatchedReplica): LiveReplica => ({
 });
 
 /**
- * Time after its end within which an exchange is told. Beyond it, the wall clock was set meanwhile.
- * Milliseconds.
+ * Longest time from the end of an exchange to its report. If it is longer, the wall clock was set
+ * in between. Milliseconds.
  */
 const MAX_LATE_MS = 1000;
 
@@ -202,7 +202,7 @@ export class LiveFeed implements ExchangeObserver {
    *
    * @param from The first second, since 1970
    * @param to The second after the last
-   * @param isBrief True without the exchanges themselves
+   * @param isBrief True to omit the exchanges themselves
    */
   look(gateway: WatchedGateway, from: number, to: number, isBrief = false): LivePart {
     const isWanted = ({ at }: Second) => at >= from && at < to;
@@ -228,25 +228,25 @@ export class LiveFeed implements ExchangeObserver {
     };
   }
 
-  /** Finds a page of the exchanges that are kept, the newest first. */
+  /** Finds a page of the stored exchanges, the newest first. */
   find(query: ExchangeQuery): ExchangePage {
     return this.#exchanges.find(query);
   }
 }
 
 /**
- * Delay from the end of a second to its report, so that exchanges of its last moment are included.
- * Milliseconds.
+ * Delay from the end of a second to its report, so that the report has exchanges of the last
+ * moment. Milliseconds.
  */
 const REPORT_DELAY_MS = 20;
 
 /**
- * The feed as server-sent events, one a second. It is pulled: a slow reader gets several seconds in
- * one event.
+ * Returns the feed as server-sent events, one per second. The reader pulls: a slow reader receives
+ * several seconds in one event.
  *
  * @param look Reads the report of the seconds from `from` up to but without `to`
  * @param onEnd Called once, when the reader cancels
- * @returns The events; they never end by themselves
+ * @returns An endless stream of events
  */
 export function createLiveEvents(
   look: (from: number, to: number) => Promise<unknown>,
@@ -269,7 +269,7 @@ export function createLiveEvents(
   return {
     async read() {
       while (!isOver && secondNow() <= from) {
-        from = Math.min(from, secondNow()); // a clock that went back
+        from = Math.min(from, secondNow()); // if the clock was set back
         await untilNext();
       }
       if (isOver) return undefined;

@@ -8,27 +8,27 @@ import type { ExchangeRecord } from "../../exchange/record.ts";
 
 export { concernOf } from "../../errors/outcomes.ts";
 
-/** Number of seconds that are kept. */
+/** Number of stored seconds. */
 export const KEPT_SECONDS = 300;
-/** Number of seconds whose times are kept by provider. */
+/** Number of seconds whose times are stored by provider. */
 export const TIMED_SECONDS = 60;
-/** Number of exchanges that a process keeps. */
+/** Number of exchanges that a process stores. */
 export const KEPT_EXCHANGES = 10_000;
-/** Number of exchanges in one report, at most: the newest. The rest is there to be asked for. */
+/** Number of exchanges in one report, at most: the newest. The others can be queried. */
 export const REPORTED_EXCHANGES = 250;
 
 /**
- * Bins per doubling of a duration. Each ends 9 % above the one before, so that its middle is at
- * most 5 % off.
+ * Bins per doubling of a duration. Each bin ends 9 % above the previous one, so that its middle is
+ * at most 5 % off.
  */
 const BINS_AN_OCTAVE = 8;
 /** The first bin ends at 2^-7 ms, 8 µs. */
 const FIRST_OCTAVE = -7;
-/** The last one begins at 2^21 ms, 35 minutes. */
+/** The last bin begins at 2^21 ms, 35 minutes. */
 export const BINS: number = (21 - FIRST_OCTAVE) * BINS_AN_OCTAVE + 1;
 
 /**
- * The bin of a duration.
+ * Returns the bin of a duration.
  *
  * @returns From 0 to {@link BINS} - 1
  */
@@ -75,13 +75,10 @@ export interface LiveSecond {
   /** Seconds since 1970. */
   readonly at: number;
   readonly exchanges: number;
-  /**
-   * Errors among them, by the gateway's code, or `upstream_` and the status that the provider
-   * answered.
-   */
+  /** Errors among them, by the gateway's code, or by `upstream_` and the provider's status. */
   readonly errors: Readonly<Record<string, number>>;
   /**
-   * Ends that concern only the caller: refused, a provider's 4xx, or left by the caller
+   * Ends that concern only the caller: refused, a provider's 4xx, or cancelled by the caller
    * (`client_closed`).
    */
   readonly callers: Readonly<Record<string, number>>;
@@ -101,18 +98,15 @@ export interface LiveSecond {
 }
 
 /**
- * One exchange as an operator sees it: its record without the error behind it, which may name
+ * One exchange as operators see it: its record without the underlying error, which can contain
  * addresses.
  */
 export interface LiveExchange extends Omit<ExchangeRecord, "team" | "plan" | "error" | "withheld"> {
-  /**
-   * Wall clock at its end, milliseconds since 1970; none is that of another exchange of the same
-   * process.
-   */
+  /** Wall clock at its end, milliseconds since 1970. Unique among the exchanges of one process. */
   readonly settledAt: number;
-  /** Name of the key, where it has one. */
+  /** Name of the key, if it has one. */
   readonly keyName?: string;
-  /** Name of its gateway, where the report is about several. */
+  /** Name of its gateway, if the report covers several. */
   readonly gateway?: string;
 }
 
@@ -120,19 +114,19 @@ export interface LiveExchange extends Omit<ExchangeRecord, "team" | "plan" | "er
 export interface LiveReplica {
   readonly url: string;
   /**
-   * Number of processes in which it is in service; `ejected` is the number in which it is paused.
+   * Number of processes where it is in service. `ejected` counts the processes where it is ejected.
    */
   readonly inService: number;
   readonly ejected: number;
-  /** Time until the last of them tries it again. Milliseconds. */
+  /** Time until the last process tries it again. Milliseconds. */
   readonly ejectedMs: number;
-  /** Failures since the last success, in the process that has the most. */
+  /** Failures since the last success, in the process with the most. */
   readonly failures: number;
 }
 
-/** Report of one process, or of all of them together. */
+/** Report of one process, or of all processes together. */
 export interface LivePart {
-  /** First second that it knows of, since 1970: a second before it is unknown, not idle. */
+  /** First second with data, since 1970. A second before it is unknown, not idle. */
   readonly since: number;
   readonly openExchanges: number;
   readonly openStreams: number;
@@ -151,7 +145,7 @@ export interface LivePart {
 export interface LiveReport extends LivePart {
   /** Wall clock, milliseconds since 1970. */
   readonly now: number;
-  /** First second of this report, which goes up to `now`. */
+  /** First second of this report. The report ends at `now`. */
   readonly from: number;
   /** State for load balancers: ready for callers, drained by an operator, or about to end. */
   readonly state: "starting" | "ready" | "draining" | "leaving";

@@ -1,6 +1,6 @@
 /**
- * Metrics of durable exchanges. Each call that attaches to one is an exchange as well,
- * by the operation `exchange.attach`.
+ * Metrics of durable exchanges. Each call that attaches to a durable exchange also counts as an
+ * exchange with the operation `exchange.attach`.
  *
  * @module
  */
@@ -8,23 +8,21 @@ import type { MetricRegistry } from "./metric_registry.ts";
 
 /** Counts of durable exchanges. */
 export interface DurableReport {
-  /** Recordings that are written here. */
+  /** Number of running recordings that this process writes. */
   readonly running: number;
   /**
-   * Bytes that all recordings take in this process's memory; `undefined` where they are elsewhere.
+   * Memory of all recordings in this process, in bytes; `undefined` if they are stored elsewhere.
    */
   readonly bytes: number | undefined;
-  /**
-   * Callers that were attached, by the way in which they asked; one that reads by long-polls once.
-   */
+  /** Number of attached callers, by kind of request. A caller that uses long-polls counts once. */
   readonly attached: Readonly<Record<"replay" | "retry" | "resume", number>>;
-  /** Recordings that were given up while their exchange went on, by cause. */
+  /** Number of recordings that were abandoned before their exchange ended, by cause. */
   readonly givenUp: Readonly<Record<"size" | "store" | "lost", number>>;
-  /** Calls that were made again, since the gateway of the first had died. */
+  /** Number of calls that were repeated because the gateway of the first call had died. */
   readonly restarted: number;
 }
 
-/** The metric of the memory that recordings take: in the process that keeps them. */
+/** The metric of the memory of recordings. Added in the process that stores them. */
 export const RECORDING_BYTES = {
   name: "sallyport_recordings_bytes",
   help: "Memory that recordings of durable exchanges take; limits.recordings bounds it",
@@ -34,7 +32,7 @@ export const RECORDING_BYTES = {
 /**
  * Adds the metrics of durable exchanges.
  *
- * @param report Reads the counts; `undefined` where no call can be recorded
+ * @param report Reads the counts; `undefined` if recording is off
  */
 export function addDurableMetrics(
   registry: MetricRegistry,

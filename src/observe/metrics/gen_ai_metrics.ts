@@ -1,14 +1,14 @@
 /**
- * Metrics of calls to models, by the names of OpenTelemetry's GenAI conventions in Prometheus's
- * spelling. Tokens are reported by two generations of them: `gen_ai_client_token_usage`, which most
- * dashboards read, has been replaced.
+ * Metrics of calls to models, with the names of OpenTelemetry's GenAI conventions in Prometheus's
+ * spelling. Tokens are reported under the names of two generations. The conventions have replaced
+ * `gen_ai_client_token_usage`, but most dashboards still read it.
  *
  * @module
  */
 import type { ExchangeRecord, GenAiOperation } from "../../exchange/record.ts";
 import type { Counter, Histogram, MetricRegistry } from "./metric_registry.ts";
 
-/** Bounds of durations that the conventions of OpenTelemetry recommend. Seconds. */
+/** Bounds of durations, as OpenTelemetry's conventions recommend them. Seconds. */
 export const DURATION_BOUNDS: readonly number[] = [
   0.01,
   0.02,
@@ -46,23 +46,23 @@ const FIRST_TOKEN_BOUNDS = [
 const TOKEN_TIME_BOUNDS = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5];
 const TOKEN_BOUNDS = Array.from({ length: 14 }, (_, power) => 4 ** power);
 
-/** Modality of counted tokens, since providers state their sum. */
+/** Modality of counted tokens: providers state only the sum over all modalities. */
 const MODALITY = "unknown";
 
-/** Labels that all these metrics have. */
+/** Labels of all these metrics. */
 export const GEN_AI_LABELS: readonly string[] = [
   "gen_ai_operation_name",
   "gen_ai_provider_name",
   "gen_ai_request_model",
 ];
 
-/** Metrics of calls to models with the same labels. */
+/** Metrics of calls to models, all with the same labels. */
 export interface GenAiSeries {
   readonly times: TimeSeries;
   readonly tokens: TokenSeries;
 }
 
-/** Times of calls: of the request as callers see it, and of the call to the provider. */
+/** Times of calls: of the request as callers see it, and of the provider call. */
 interface TimeSeries {
   readonly request: Histogram;
   readonly firstToken: Histogram;
@@ -71,10 +71,7 @@ interface TimeSeries {
   readonly firstChunk: Histogram | undefined;
 }
 
-/**
- * Tokens of calls: their distribution, under the names of both generations of the conventions, and
- * their sums.
- */
+/** Tokens of calls: their sums, and their distribution under the names of both generations. */
 interface TokenSeries {
   readonly inputs: readonly Histogram[];
   readonly outputs: readonly Histogram[];
@@ -89,7 +86,7 @@ type Resolve<Series> = (
   error: string,
 ) => Series;
 
-/** Creates functions that make histograms and counters with these labels. */
+/** Returns functions that create histograms and counters with these labels. */
 function createMakers(registry: MetricRegistry) {
   return {
     histogram: (name: string, help: string, bounds: readonly number[], ...more: string[]) =>
@@ -222,7 +219,7 @@ function createTokens(registry: MetricRegistry): Resolve<TokenSeries> {
 /**
  * Creates the metrics of calls to models.
  *
- * @returns Resolves their labels; the error is empty for a call that went well
+ * @returns Resolves their labels; the error is empty for a successful call
  */
 export function createGenAiMetrics(registry: MetricRegistry): Resolve<GenAiSeries> {
   const timesOf = createTimes(registry);
@@ -230,7 +227,7 @@ export function createGenAiMetrics(registry: MetricRegistry): Resolve<GenAiSerie
   return (...labels) => ({ times: timesOf(...labels), tokens: tokensOf(...labels) });
 }
 
-/** Counts a call that was forwarded; of its tokens only stated ones, as the conventions ask. */
+/** Counts a forwarded call. Counts only stated tokens, as the conventions require. */
 export function countGenAi({ times, tokens }: GenAiSeries, record: ExchangeRecord): void {
   const { durationMs, calledMs = 0, firstTokenMs, usage, isEstimated, outcome } = record;
   times.request.observe(durationMs / 1000);

@@ -14,7 +14,7 @@ export interface IssuerState {
   readonly failures: number;
 }
 
-/** Sources of these metrics; `undefined` where no tokens are accepted. */
+/** Sources of these metrics. `undefined` if no tokens are accepted. */
 export interface IdentityMetricSources {
   readonly issuers: () => readonly IssuerState[] | undefined;
   /** Reads the counts of tokens by issuer and result. */

@@ -1,6 +1,6 @@
 /**
- * Metrics by gateway key, for operators who ask for them. Keys are told apart by their ids, which
- * never change; names are for people and may, and a label that changes begins a new series.
+ * Optional metrics by gateway key. Keys are labelled by their ids, which never change. Names can
+ * change, and a changed label would start a new series.
  *
  * @module
  */
@@ -10,24 +10,24 @@ import type { ExchangeObserver } from "../../exchange/observer.ts";
 import type { ExchangeRecord, TokenUsage } from "../../exchange/record.ts";
 import type { Counter, Labelled, MetricRegistry } from "./metric_registry.ts";
 
-/** Label of all keys beyond the limit. */
+/** Label shared by all keys beyond the limit. */
 const OTHER = "(other)";
-/** Units of a cost in one of the currency. */
+/** Cost units in one unit of the currency. */
 const COST_UNITS = 1e12;
-/** Limit of the models of providers whose price is remembered. */
+/** Limit of the cached prices, by provider and model. */
 const MAX_PRICES = 1000;
 
-/** Settings of one configuration, by which exchanges are counted. */
+/** Settings of one configuration that exchanges are counted with. */
 export interface KeyMetricsOptions {
-  /** Maximum number of keys with a label of their own. */
+  /** Maximum number of keys that have their own label. */
   readonly maxKeys: number;
-  /** Returns the prices of a provider's models, those that take precedence first. */
+  /** Returns the prices of a provider's models. Earlier tables take precedence. */
   readonly tables: (provider: string) => readonly (Prices | undefined)[];
   /** Currency of all prices. */
   readonly currency: string;
 }
 
-/** Counters of one key. A counter that has counted nothing is not shown. */
+/** Counters of one key. A counter without a count is not shown. */
 interface KeySeries {
   readonly exchanges: Readonly<Record<Concern, Counter>>;
   readonly input: Counter;
@@ -35,7 +35,7 @@ interface KeySeries {
   readonly estimated: Counter;
 }
 
-/** Metrics by key of one process. */
+/** Metrics by key, for one process. */
 export class KeyMetrics {
   readonly #series = new Map<string, KeySeries>();
   readonly #createSeries: (key: string) => KeySeries;
@@ -72,7 +72,8 @@ export class KeyMetrics {
   }
 
   /**
-   * Creates the observer that counts exchanges under a configuration. Counts of earlier ones stay.
+   * Creates the observer that counts exchanges under a configuration. Counts of earlier
+   * configurations remain.
    */
   under({ maxKeys, tables, currency }: KeyMetricsOptions): ExchangeObserver {
     const prices = new Map<string, Price | undefined>();
@@ -119,8 +120,8 @@ function count(series: KeySeries, record: ExchangeRecord): void {
 }
 
 /**
- * Computes the cost of tokens in the currency; those that are neither input nor output cost as
- * input.
+ * Computes the cost of tokens in the currency. Tokens that are neither input nor output cost as
+ * much as input.
  */
 function costIn(price: Price, usage: TokenUsage): number {
   const { total, input = 0, output = 0, cached = 0 } = usage;

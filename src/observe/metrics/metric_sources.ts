@@ -10,9 +10,9 @@ export interface ReplicaState {
   readonly provider: string;
   /** Index among the provider's replicas. */
   readonly replica: number;
-  /** True while it is paused after failures. */
+  /** True while the replica is ejected after failures. */
   readonly isEjected: boolean;
-  /** Number of pauses so far. */
+  /** Number of ejections so far. */
   readonly ejections: number;
 }
 
@@ -26,7 +26,7 @@ export interface MetricSources {
   };
   readonly droppedLogLines: () => number;
   /**
-   * Reads the decisions on limits made without Redis, and the failed calls of Redis; `undefined`
+   * Reads the number of limit decisions made without Redis, and of failed Redis calls; `undefined`
    * without Redis.
    */
   readonly redis?:
@@ -43,7 +43,7 @@ export interface MetricSources {
   readonly runtimeVersion: string;
 }
 
-/** Adds a metric whose name, without the prefix of all, is the first argument. */
+/** Adds a metric. The first argument is its name without the common prefix. */
 type AddMetric = (
   name: string,
   help: string,
@@ -51,7 +51,7 @@ type AddMetric = (
   more?: Partial<ReadMetricConfig>,
 ) => void;
 
-/** Functions that add metrics of each type. */
+/** Functions that add metrics, by type. */
 interface Adders {
   readonly counter: AddMetric;
   readonly gauge: AddMetric;
@@ -106,7 +106,7 @@ export function addSources(registry: MetricRegistry, sources: MetricSources): vo
   addReplicas(adders, () => gateway().replicas);
   if (redis !== undefined) addRedis(adders, redis);
   if (budgets !== undefined) {
-    // Workers share their limits: the highest of what they have seen is the latest.
+    // Workers share their limits, so the highest value of any worker is the latest.
     const more = { labels: ["subject", "unit"], aggregation: "max" } as const;
     const usedHelp = "Used part of a budget in its period: 1 is all of it";
     gauge("budget_used_ratio", usedHelp, budgets, more);

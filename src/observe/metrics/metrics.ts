@@ -1,8 +1,8 @@
 /**
  * Metrics of exchanges for Prometheus (https://prometheus.io/docs/practices/naming/). `sallyport_*`
- * are the gateway's own; `gen_ai_*` are those of OpenTelemetry's GenAI conventions, in Prometheus's
- * spelling. No label holds text of a caller, except the name of a model that a provider has
- * answered.
+ * are the gateway's own metrics. `gen_ai_*` follow OpenTelemetry's GenAI conventions, in
+ * Prometheus's spelling. Labels contain no text of a caller, except names of models that a provider
+ * has answered for.
  *
  * @module
  */
@@ -25,7 +25,7 @@ const OVERHEAD_BOUNDS = [
   0.1,
 ];
 /**
- * Limit of the combinations of labels that are cached for a model. More are possible: codes times
+ * Limit of the label combinations that are cached for a model. More are possible: codes times
  * replicas.
  */
 const MAX_CACHED = 50;
@@ -39,12 +39,12 @@ type LabelFact =
   | "status"
   | "stream"
   | "replica";
-/** The facts that make the labels of an exchange, in addition to its model. */
+/** The facts that determine the labels of an exchange, in addition to its model. */
 type LabelFacts = { readonly [Name in LabelFact]: ExchangeRecord[Name] | undefined };
 
 /**
- * Compares facts one by one: a string of all eight took 1 % of a call on Bun (2026-11-22, CPU
- * profile).
+ * Compares facts one by one. Joining all eight into a text took 1 % of a call on Bun (2026-11-22,
+ * CPU profile).
  */
 function haveSameLabels(a: LabelFacts, b: ExchangeRecord): boolean {
   return a.provider === b.provider && a.operation === b.operation && a.outcome === b.outcome &&
@@ -53,17 +53,17 @@ function haveSameLabels(a: LabelFacts, b: ExchangeRecord): boolean {
 }
 
 type ExchangeMetrics = ReturnType<typeof createExchangeMetrics>;
-/** Counters and histograms of exchanges with the same labels. */
+/** Counters and histograms of exchanges that have the same labels. */
 type ExchangeSeries = ReturnType<ExchangeMetrics["seriesOf"]>;
-/** Counters of tokens with the same labels. */
+/** Counters of tokens that have the same labels. */
 type TokenSeries = ReturnType<ReturnType<typeof createTokenMetrics>>;
 
-/** The metrics of one process; counts settled exchanges. */
+/** The metrics of one process. Counts settled exchanges. */
 export class Metrics implements ExchangeObserver {
   readonly #registry: MetricRegistry;
   readonly #metrics: ExchangeMetrics;
   readonly #models: ModelNames = new ModelNames();
-  /** Series by model. */
+  /** Cached series by model. */
   readonly #cache = new Map<
     string,
     { readonly labels: LabelFacts; readonly series: ExchangeSeries }[]
@@ -120,7 +120,7 @@ export class Metrics implements ExchangeObserver {
     if (ofModel === undefined) this.#cache.set(model, ofModel = []);
     const known = ofModel.find(({ labels }) => haveSameLabels(labels, record));
     if (known !== undefined) return known.series;
-    // The counts themselves are in the registry.
+    // Clearing the cache loses no counts: the registry has them.
     if (ofModel.length >= MAX_CACHED) ofModel.length = 0;
     const { provider, operation, outcome, code, cause, status, stream, replica } = record;
     const series = this.#metrics.seriesOf(record, model);
@@ -135,8 +135,7 @@ export class Metrics implements ExchangeObserver {
 const NO_TOKENS: TokenUsage = { total: 0 };
 
 /**
- * Counts the tokens of a call that was forwarded: estimated ones apart from those that the provider
- * stated.
+ * Counts the tokens of a forwarded call. Estimated tokens are counted separately from stated ones.
  */
 function countTokens(series: TokenSeries, record: ExchangeRecord): void {
   const { usage, isEstimated = false, outcome, status } = record;
@@ -230,15 +229,18 @@ function createExchangeMetrics(registry: MetricRegistry) {
 }
 
 /**
- * Returns the result of a call to a provider: a class of statuses such as `2xx`, or the error's
- * code or outcome.
+ * Returns the result of a provider call: a class of statuses such as `2xx`, or the error's code or
+ * outcome.
  */
 function resultOf({ code, outcome, status }: ExchangeRecord): string {
   const isStatus = outcome === "ok" || (outcome === "upstream_error" && status >= 400);
   return code ?? (isStatus ? `${Math.floor(status / 100)}xx` : outcome);
 }
 
-/** Creates the counters of tokens, and of answers that state none. Returns a resolver of labels. */
+/**
+ * Creates the counters of tokens, and of answers that state no tokens. Returns a resolver of
+ * labels.
+ */
 function createTokenMetrics(registry: MetricRegistry) {
   const unmetered = registry.counter({
     name: "sallyport_unmetered_exchanges_total",
@@ -269,22 +271,23 @@ function createTokenMetrics(registry: MetricRegistry) {
 }
 
 /**
- * Limit of models with a label of their own; any further one is `other`. A caller can name
- * anything, and each value of a label takes memory forever.
+ * Limit of models that have their own label. Further models are labelled `other`. A caller can send
+ * any name, and each value of a label uses memory forever.
  */
 export const MAX_MODELS = 100;
-/** Names as providers give them, such as `meta-llama/Llama-3.3-70B-Instruct:free`. */
+/** Form of providers' model names, such as `meta-llama/Llama-3.3-70B-Instruct:free`. */
 const NAME = /^[\w.:/@+-]{1,100}$/;
 
 /**
- * Names of models that providers have answered: a provider's 2xx makes the requested name a label.
+ * Names of models that providers have answered for. A requested name becomes a label after a
+ * provider answered it with a 2xx.
  */
 class ModelNames {
   readonly #known = new Set<string>();
 
   /**
-   * Returns the model of an exchange; `other` if no provider has answered it so far; `none` if the
-   * request named none.
+   * Returns the label for the model of an exchange: `other` if no provider has answered for it yet,
+   * `none` if the request named no model.
    */
   labelOf({ model, status, replica }: ExchangeRecord): string {
     if (model === undefined) return "none";

@@ -32,7 +32,7 @@ function group<Value>(
   return groups;
 }
 
-/** Merges the metrics of several processes: each series by the aggregation of its metric. */
+/** Merges the metrics of several processes. Each series uses the aggregation of its metric. */
 export function mergeMetrics(processes: readonly (readonly MetricSnapshot[])[]): MetricSnapshot[] {
   const byName = group(processes.flat().map((metric) => [metric.name, metric]));
   return Array.from(byName.values(), ([metric, ...others]) => {
@@ -44,8 +44,8 @@ export function mergeMetrics(processes: readonly (readonly MetricSnapshot[])[]):
 }
 
 /**
- * Adds the last metrics of an ended process to those of processes that ended before. They stay in
- * the sums: Prometheus takes a sum that falls for a restart. Gauges end with their process.
+ * Adds the last metrics of an ended process to those of earlier ended processes. Their counts stay
+ * in the sums, because Prometheus treats a falling sum as a restart. Gauges end with their process.
  */
 export function addEnded(
   ended: readonly MetricSnapshot[],

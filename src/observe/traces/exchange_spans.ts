@@ -35,13 +35,13 @@ import {
   withTraceParent,
 } from "./trace_context.ts";
 
-/** The caller's trace, in the words of its headers and of OpenTelemetry. */
+/** The caller's trace, as its headers state it and as OpenTelemetry represents it. */
 interface CallerTrace {
   readonly parent: TraceParent;
   readonly context: SpanContext;
 }
 
-/** Calls the SDK and drops what it throws: its failure must not fail the exchange. */
+/** Calls the SDK and ignores its errors, so that a failing SDK does not fail the exchange. */
 function quietly<Result>(act: () => Result): Result | undefined {
   try {
     return act();
@@ -50,10 +50,7 @@ function quietly<Result>(act: () => Result): Result | undefined {
   }
 }
 
-/**
- * The spans of one exchange. All times are taken from the exchange, so that its spans nest
- * correctly.
- */
+/** The spans of one exchange. The exchange supplies all times, so that its spans nest correctly. */
 export class ExchangeSpans implements ExchangeTrace {
   readonly #tracer: Tracer;
   readonly #routes: ReadonlyMap<string, string>;
@@ -123,8 +120,8 @@ export class ExchangeSpans implements ExchangeTrace {
   }
 
   /**
-   * Starts the exchange's span. An unknown caller's trace is only linked: continued, it would
-   * decide on recording.
+   * Starts the exchange's span. The trace of an unknown caller is only linked: if it were
+   * continued, the caller would decide whether the exchange is recorded.
    */
   #startExchange(isKnownCaller: boolean): Span {
     const tracer = this.#tracer;
@@ -151,7 +148,7 @@ export class ExchangeSpans implements ExchangeTrace {
     const server = this.#server ?? this.#startExchange(record.keyId !== undefined);
     if (server.isRecording()) {
       server.setAttributes(toExchangeAttributes(record));
-      // An answer that broke off after a 200 has failed; a mistake of the caller has not.
+      // An answer that broke off after a 200 is a failure. A mistake of the caller is not.
       const isCallersMistake = status >= 400 && status < 500;
       if (type !== undefined && isCallersMistake) server.setAttribute("error.type", type);
       else if (type !== undefined) fail(server, type);
@@ -161,8 +158,8 @@ export class ExchangeSpans implements ExchangeTrace {
 }
 
 /**
- * Marks a span as failed. Call it once for a span: Deno keeps every value that an attribute is
- * given.
+ * Marks a span as failed. Call it once per span: Deno keeps every value that an attribute was set
+ * to.
  */
 function fail(span: Span | undefined, type: string): void {
   span?.setAttribute("error.type", type).setStatus({ code: SpanStatusCode.ERROR });
@@ -182,12 +179,12 @@ function toSpanContext(parent: TraceParent): SpanContext {
 /**
  * Returns the trace context of a call.
  *
- * @param caller The caller's trace, if it may be continued
+ * @param caller The caller's trace, if it can be continued
  */
 function toTraceParent(span: SpanContext, caller: CallerTrace | undefined): TraceParent {
   const { traceId, spanId, traceFlags, traceState } = span;
   const continued = caller?.parent.traceId === traceId ? caller.parent : undefined;
-  // Deno's spans carry no state, and the API may have parsed less than the caller sent.
+  // Deno's spans have no state, and the API can have parsed less than the caller sent.
   const isCallersState = traceState === undefined || traceState === caller?.context.traceState;
   return {
     traceId,

@@ -1,7 +1,7 @@
 /**
  * Attributes and names of spans, by OpenTelemetry's conventions for HTTP
  * (https://opentelemetry.io/docs/specs/semconv/http/) and for generative AI (see `gen_ai.ts`). They
- * hold no more than the access log.
+ * contain no more than the access log does.
  *
  * @module
  */
@@ -10,26 +10,29 @@ import type { TracedCall, TracedExchange } from "../../exchange/observer.ts";
 import type { ExchangeRecord } from "../../exchange/record.ts";
 import { toProviderName } from "../gen_ai.ts";
 
-/** Methods that are recorded by name; any other is `_OTHER`, for a caller can send any text. */
+/**
+ * Methods that are recorded by name. All others are recorded as `_OTHER`, because a caller can send
+ * any text.
+ */
 const METHODS: ReadonlySet<string> = new Set(
   ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"],
 );
-/** Status in the record of an exchange whose caller left before an answer; spans leave it out. */
+/** Status in the record of an exchange whose caller left before an answer. Spans omit it. */
 const NO_STATUS = 499;
 
-/** Name of a span, and the attributes that it starts with. */
+/** Name and first attributes of a span. */
 interface SpanStart {
   readonly name: string;
   readonly attributes: Attributes;
 }
 
-/** Removes attributes without a value: not every SDK does. */
+/** Removes attributes without a value. Not every SDK does so. */
 const withValues = (attributes: Attributes): Attributes =>
   Object.fromEntries(Object.entries(attributes).filter(([, value]) => value !== undefined));
 
 /**
- * Describes the span of an exchange at its start. It has the route of the operation, not the
- * caller's own path, which can hold more.
+ * Describes the span of an exchange at its start. The span has the route of the operation. The
+ * caller's own path is omitted, because it can contain more.
  */
 export function toExchangeStart(method: string, route: string | undefined): SpanStart {
   const isKnown = METHODS.has(method);
@@ -42,7 +45,7 @@ export function toExchangeStart(method: string, route: string | undefined): Span
   };
 }
 
-/** Returns the attributes of an exchange that is over. */
+/** Returns the attributes of a finished exchange. */
 export function toExchangeAttributes(record: ExchangeRecord): Attributes {
   const { outcome, status } = record;
   return withValues({
@@ -85,17 +88,16 @@ export function toCallStart(
       "gen_ai.operation.name": genAi,
       "gen_ai.provider.name": toProviderName(base.hostname, provider),
       "gen_ai.request.model": model,
-      "gen_ai.request.stream": stream === true ? true : undefined, // stated only for streams
+      "gen_ai.request.stream": stream === true ? true : undefined, // set only for streams
     }),
   };
 }
 
 /**
- * Returns the attributes of a call to a model whose answer is over. The attributes of the
- * conventions hold tokens only as the provider stated them; an estimate has an attribute of the
- * gateway.
+ * Returns the attributes of a finished call to a model. The standard attributes contain tokens only
+ * as stated by the provider. An estimate has an attribute of the gateway.
  *
- * @param calledMs Start of the call, milliseconds after that of the exchange
+ * @param calledMs Start of the call, in milliseconds after the start of the exchange
  */
 export function toCallAttributes(record: ExchangeRecord, calledMs: number): Attributes {
   const { genAi, firstTokenMs, isEstimated = false } = record;

@@ -1,11 +1,11 @@
 /**
- * Headers that carry a trace from the caller on to the provider: `traceparent` and `tracestate`
+ * Headers that propagate a trace from the caller to the provider: `traceparent` and `tracestate`
  * (W3C Trace Context, https://www.w3.org/TR/trace-context-2/).
  *
  * @module
  */
 
-/** The trace context of a request or a call: the trace that it belongs to, and its parent span. */
+/** The trace context of a request or a call: its trace and its parent span. */
 export interface TraceParent {
   /** 32 hexadecimal digits, not all 0. */
   readonly traceId: string;
@@ -13,28 +13,32 @@ export interface TraceParent {
   readonly spanId: string;
   /** Bits, see {@link SAMPLED} and {@link RANDOM}. */
   readonly flags: number;
-  /** The `tracestate` field, which holds values of tracing systems; empty if there is none. */
+  /** The `tracestate` field, which contains values of tracing systems. Empty if there is none. */
   readonly state: string;
 }
 
-/** The caller may have recorded its span (§3.2.2.5.1). */
+/** The caller can have recorded its span (§3.2.2.5.1). */
 export const SAMPLED = 1;
-/** The trace's id is random enough to be sampled by (§3.2.2.5.2). */
+/** The trace id is random enough to base sampling on it (§3.2.2.5.2). */
 export const RANDOM = 2;
 
 const PARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/;
 const NOTHING = /^0+$/;
 
 /**
- * Limits of a `tracestate`: its members, and the characters that §3.3.1.3 asks to pass on at least.
+ * Limits of a `tracestate`: the number of members, and the number of characters that must at least
+ * be propagated (§3.3.1.3).
  */
 const MAX_MEMBERS = 32;
 const MAX_STATE_LENGTH = 512;
-// §3.3.1.3.1: a key, or a tenant's key at a system; a value does not end in a space.
+// §3.3.1.3.1: a key is a name or `tenant@system`. A value does not end in a space.
 const MEMBER =
   /^([a-z0-9][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})=[ -+\--<>-~]{0,255}[!-+\--<>-~]$/;
 
-/** Reads a `tracestate`; empty if it is too long, a member is malformed or a key occurs twice. */
+/**
+ * Reads a `tracestate`. Returns an empty text if it is too long, a member is malformed or a key
+ * occurs twice.
+ */
 function readState(text: string): string {
   if (text.length > MAX_STATE_LENGTH) return "";
   const members = text.split(",")
@@ -49,8 +53,8 @@ function readState(text: string): string {
 /**
  * Reads the caller's trace strictly: a malformed `traceparent` or `tracestate` is ignored.
  *
- * @param headers The caller's; a field that was given twice is joined with `", "`
- * @returns The trace; `undefined` when there is none, or none that can be continued
+ * @param headers The caller's headers. A field that was given twice is joined with `", "`
+ * @returns The trace; `undefined` if there is none, or it cannot be continued
  */
 export function readTraceParent(
   headers: { get(name: string): string | null },
@@ -58,7 +62,7 @@ export function readTraceParent(
   const [, version, traceId = "", spanId = "", flags = "", rest] =
     PARENT.exec(headers.get("traceparent") ?? "") ?? [];
   if (version === undefined || version === "ff") return undefined;
-  // A later version may say more behind what is known; this one may not (§4.3).
+  // A later version can append fields. Version 00 cannot (§4.3).
   if (version === "00" && rest !== undefined) return undefined;
   if (NOTHING.test(traceId) || NOTHING.test(spanId)) return undefined;
   return {
@@ -70,9 +74,9 @@ export function readTraceParent(
 }
 
 /**
- * Adds `traceparent` and `tracestate` to the headers of a call that a span makes.
+ * Adds `traceparent` and `tracestate` to the headers of a call that has a span.
  *
- * @param headers The call's headers, lower-case names; fields of another trace are replaced
+ * @param headers The call's headers, lower-case names. Fields of another trace are replaced
  */
 export function withTraceParent(
   headers: Readonly<Record<string, string>>,

@@ -1,6 +1,6 @@
 /**
- * Traces by OpenTelemetry: a span for each exchange and for each upstream call. They hold what the
- * access log holds: never a key, a prompt, an answer, a query or an address of the caller.
+ * OpenTelemetry traces: a span for each exchange and for each upstream call. They contain the same
+ * facts as the access log: never a key, a prompt, an answer, a query or an address of the caller.
  *
  * The gateway contains only OpenTelemetry's API. To get traces, register an SDK before the gateway
  * starts, or use the one in Deno; without an SDK no exchange is traced.
@@ -18,7 +18,7 @@ import type { Tracer } from "../../exchange/observer.ts";
 import { ExchangeSpans } from "./exchange_spans.ts";
 
 const NAME = "sallyport";
-/** Symbol of OpenTelemetry's global object, through which each version of the API finds the SDK. */
+/** Symbol of OpenTelemetry's global object. Every version of the API finds the SDK through it. */
 const API_GLOBAL = Symbol.for("opentelemetry.js.api.1");
 
 /** The part of an SDK that sends waiting spans. */
@@ -27,24 +27,24 @@ interface Flushable {
   forceFlush?(): Promise<void>;
 }
 
-/** A tracer whose spans an SDK takes. */
+/** A tracer whose spans go to an SDK. */
 export interface Traces extends Tracer {
   /**
    * Sends all waiting spans. Does not fail.
    *
-   * @param limitMs Limit of the time that it takes, milliseconds
+   * @param limitMs The longest time that it waits, milliseconds
    */
   flush(limitMs: number): Promise<void>;
 }
 
-/** Deno's global object, with the tracer provider of the spans that Deno makes. */
+/** Deno's global object, with the tracer provider of Deno's own spans. */
 type DenoGlobal = {
   readonly Deno?: { readonly telemetry?: { readonly tracerProvider?: unknown } };
 };
 
 /**
- * Turns off the spans that Deno makes for the requests that it serves. They hold the whole URL with
- * its query; the gateway's own spans replace them.
+ * Turns off the spans that Deno creates for requests to its server. They contain the whole URL with
+ * its query. The gateway's own spans replace them.
  */
 function replaceBuiltIn(tracer: ApiTracer): void {
   const prototype: ApiTracer = Object.getPrototypeOf(tracer);
@@ -60,8 +60,8 @@ export interface TracesOptions {
   /** The gateway's version. */
   readonly version: string;
   /**
-   * Operations, with their paths below `/v1`: `:name` stands for an id, `:rest+` for whatever
-   * follows.
+   * Operations, with their paths below `/v1`: `:name` matches an id, `:rest+` matches the rest of
+   * the path.
    */
   readonly operations: readonly { readonly name: string; readonly path: string }[];
   /** Called with a message if an SDK can't be used. */
@@ -69,8 +69,8 @@ export interface TracesOptions {
 }
 
 /**
- * Creates a tracer if an SDK is registered. Called once, at start: an SDK that registers later is
- * not seen.
+ * Creates a tracer if an SDK is registered. Called once, at start. An SDK that registers later is
+ * not used.
  *
  * @returns `undefined` without an SDK
  */

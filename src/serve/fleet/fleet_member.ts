@@ -1,7 +1,6 @@
 /**
- * Membership of this gateway in the fleet: publishes its figures once a second, and carries out
- * what operators tell it through Redis. No caller waits for any of it, and all of it rests while
- * Redis does.
+ * Membership of this gateway in the fleet: publishes its data once a second, and executes
+ * operators' commands from Redis. No caller waits for it. It pauses while Redis is unavailable.
  *
  * @module
  */
@@ -18,7 +17,10 @@ import type { OwnGateway } from "./own_gateway.ts";
 
 /** Interval between two records. Milliseconds. */
 const PUBLISH_MS = 1000;
-/** Gateways publish at different moments of each second, up to this late. Milliseconds. */
+/**
+ * The largest delay within each second, so that gateways publish at different moments.
+ * Milliseconds.
+ */
 const SPREAD_MS = 400;
 
 const NOTHING_HEARD: Heard = { command: undefined, watched: 0, scraped: 0, asked: [] };
@@ -31,7 +33,7 @@ export class FleetMember {
   #client: RedisClient | undefined;
   #store: FleetStore | undefined;
   #heard = NOTHING_HEARD;
-  /** Times of the questions that were answered last. */
+  /** Times of the last answered questions. */
   #answered = { watched: 0, scraped: 0 };
   #isOver = false;
   #cancel = (): void => {};
@@ -40,7 +42,7 @@ export class FleetMember {
     this.#own = own;
   }
 
-  /** Where gateways tell each other; `undefined` without Redis. */
+  /** The store for messages between gateways; `undefined` without Redis. */
   get store(): FleetStore | undefined {
     return this.#store;
   }
@@ -59,7 +61,7 @@ export class FleetMember {
     return Promise.resolve({ apply, abandon: () => Promise.resolve() });
   }
 
-  /** Begins to publish. */
+  /** Starts to publish. */
   start(): void {
     const waitMs = PUBLISH_MS - (Date.now() - this.#phaseMs) % PUBLISH_MS;
     this.#cancel = systemClock.timer(waitMs, () =>
@@ -68,14 +70,14 @@ export class FleetMember {
       }), { isBackground: true });
   }
 
-  /** Says that this gateway ends as it should. */
+  /** Publishes that this gateway shuts down properly. */
   async leave(): Promise<void> {
     this.#isOver = true;
     this.#cancel();
     await this.#sayLeft();
   }
 
-  /** Looks at the last second, publishes, and does what it is told. */
+  /** Reads the last second, publishes, and executes commands. */
   async #turn(): Promise<void> {
     const own = this.#own;
     const looked = await own.lookAgain(this.#heard.watched === 0);
@@ -92,7 +94,7 @@ export class FleetMember {
     await this.#answer(store, heard);
   }
 
-  /** Publishes what operators ask for. */
+  /** Publishes the requested data. */
   async #answer(store: FleetStore, { watched, scraped, asked }: Heard): Promise<void> {
     const { id, served, lookedTo } = this.#own;
     if (watched > this.#answered.watched) {

@@ -1,5 +1,5 @@
 /**
- * This gateway as it reports itself to the others: one record, for all of its workers.
+ * This gateway's own record for other gateways: one record, for all of its workers.
  *
  * @module
  */
@@ -18,9 +18,9 @@ import type { InForce } from "../reload.ts";
 export interface OwnGatewayParts {
   readonly served: Served;
   readonly version: string;
-  /** Returns the configuration in force. */
+  /** Returns the active configuration. */
   readonly inForce: () => InForce;
-  /** Drain that an operator asked for. */
+  /** The drain state set by operators. */
   readonly operators: OperatorState;
 }
 
@@ -31,8 +31,7 @@ interface OwnSettings {
 }
 
 /**
- * Returns the name of this machine; `undefined` where Deno may not tell it, which is looked at
- * without a question.
+ * Returns the name of this machine; `undefined` if Deno denies access. Deno does not prompt for it.
  */
 function machineName(): string | undefined {
   if (runtime !== "deno") return hostname();
@@ -46,7 +45,7 @@ function machineName(): string | undefined {
 
 /** This gateway. */
 export class OwnGateway {
-  /** Id of this process. What is meant for it is not meant for its successor. */
+  /** Id of this process. Messages for this process do not apply to its successor. */
   readonly id: string = crypto.randomUUID().slice(0, 13);
   readonly served: Served;
   readonly #parts: OwnGatewayParts;
@@ -69,14 +68,14 @@ export class OwnGateway {
   get name(): string {
     const { instance } = this.#settings;
     if (instance !== undefined) return instance;
-    const [url] = this.served.urls; // there is none any more when it has left
+    const [url] = this.served.urls; // empty after it has left
     if (url !== undefined) {
       this.#address = toGatewayName(`${this.#host}:${new URL(url).port}`.slice(-100), this.id);
     }
     return this.#address;
   }
 
-  /** The second after the last that was looked at, since 1970. */
+  /** The second after the last one read, since 1970. */
   get lookedTo(): number {
     return this.#lookedTo;
   }
@@ -86,16 +85,16 @@ export class OwnGateway {
     this.#settings = settings;
   }
 
-  /** Drains this gateway, or resumes. Nothing takes back that it was told to end. */
+  /** Drains this gateway, or resumes it. Resuming does not stop a shutdown. */
   turn(isDrained: boolean): void {
     if (this.served.isReady) this.#parts.operators.isDrained = isDrained;
   }
 
   /**
-   * Looks at the traffic since the last look.
+   * Reads the traffic since the last call.
    *
-   * @param isBrief True without the exchanges themselves
-   * @returns The traffic and the second after its last; `undefined` if no second is over since
+   * @param isBrief True to omit the exchanges themselves
+   * @returns The traffic and the second after its last; `undefined` if no second has passed since
    */
   async lookAgain(
     isBrief: boolean,
@@ -103,14 +102,14 @@ export class OwnGateway {
     const to = Math.floor(Date.now() / 1000);
     const from = this.#lookedTo;
     this.#lookedTo = to;
-    if (to <= from) return undefined; // or the clock went back
+    if (to <= from) return undefined; // or the clock was set back
     const part = await this.served.look(from, to, isBrief);
     this.#minute.add(part.seconds, to);
     this.#openStreams = part.openStreams;
     return { part, to };
   }
 
-  /** Returns the figures of this gateway. */
+  /** Returns the current data of this gateway. */
   figures(): FleetFigures {
     const { served, version, inForce, operators } = this.#parts;
     const redis = this.#settings.redis?.();

@@ -1,17 +1,17 @@
 /**
- * A value that is read again only when the last one is too old.
+ * A cached value that is read again when it is too old.
  *
  * @module
  */
 import { systemClock } from "../../exchange/clock.ts";
 
-/** A value that several readers want at about the same time. It is read once for all of them. */
+/** A value that several readers need at about the same time. It is read once for all of them. */
 export class RecentValue<T> {
   readonly #freshMs: number;
   #value: Promise<T> | undefined;
   #readAt = -Infinity;
 
-  /** @param freshMs Time for which it is used. Milliseconds */
+  /** @param freshMs Time for which it is cached. Milliseconds */
   constructor(freshMs: number) {
     this.#freshMs = freshMs;
   }

@@ -1,6 +1,6 @@
 /**
- * The fleet as this gateway reads and commands it. Its own traffic and metrics are read here, those
- * of others in Redis.
+ * The fleet, as read and controlled by this gateway. Its own traffic and metrics are read locally,
+ * those of other gateways from Redis.
  *
  * @module
  */
@@ -41,32 +41,26 @@ import type { FleetMember } from "./fleet_member.ts";
 import type { OwnGateway } from "./own_gateway.ts";
 import { RecentValue } from "./recent_value.ts";
 
-/** All gateways. */
+/** Selects all gateways. */
 const ALL = "all";
-/**
- * Time by which watchers of several gateways are behind: each publishes once a second.
- * Milliseconds.
- */
+/** Delay for watchers of several gateways, because each publishes once a second. Milliseconds. */
 const LAG_MS = 3000;
-/** Time for which records and traffic that were read are used again. Milliseconds. */
+/** Time for which read records and traffic are cached. Milliseconds. */
 const FRESH_MS = 500;
-/**
- * The longest time to wait for gateways to answer a question, or to do what they are told.
- * Milliseconds.
- */
+/** The longest wait for gateways to answer a question, or to execute a command. Milliseconds. */
 const ANSWER_MS = 3000;
-/** Interval at which answers are looked for. Milliseconds. */
+/** Interval between two checks for answers. Milliseconds. */
 const LOOK_MS = 100;
 
 const pause = (ms: number): Promise<void> =>
   new Promise((resolve) => void systemClock.timer(ms, resolve));
 
-/** The fleet, through Redis where there is one. */
+/** The fleet, through Redis if configured. */
 export class SharedFleet implements Fleet {
   readonly #own: OwnGateway;
   readonly #member: FleetMember;
   #others: readonly FleetGateway[] = [];
-  /** When the others were last read. Milliseconds since 1970. */
+  /** Time of the last read of other gateways' records. Milliseconds since 1970. */
   #readAt = 0;
   #isStale = false;
   #reading: Promise<void> | undefined;
@@ -184,7 +178,7 @@ export class SharedFleet implements Fleet {
     return await this.#awaitTurned(wanted.map(({ id }) => id), isDrained);
   }
 
-  /** Waits until gateways have published that they did what they were told. */
+  /** Waits until gateways have published that they executed a command. */
   async #awaitTurned(
     ids: readonly string[],
     isDrained: boolean,
@@ -202,7 +196,7 @@ export class SharedFleet implements Fleet {
     }
   }
 
-  /** Returns the gateways that are meant. @throws {GatewayError} `gateway_not_found` */
+  /** Returns the selected gateways. @throws {GatewayError} `gateway_not_found` */
   async #find(gateway: string): Promise<readonly FleetGateway[]> {
     const { gateways } = await this.list();
     if (gateway === ALL) return gateways;
@@ -222,7 +216,7 @@ export class SharedFleet implements Fleet {
     };
   }
 
-  /** Reads the records of the others. While that fails, they stay as they were last seen. */
+  /** Reads the records of the other gateways. If that fails, they keep their last known state. */
   #read(): Promise<void> {
     return this.#reading ??= this.#readOnce().finally(() => this.#reading = undefined);
   }
@@ -243,8 +237,8 @@ export class SharedFleet implements Fleet {
   }
 
   /**
-   * Collects the traffic of others. A watcher who has just come, or is late, gets what they have
-   * kept.
+   * Collects the traffic of other gateways. A watcher that is new or late receives their stored
+   * traffic.
    */
   async #collect(others: readonly FleetGateway[], from: number, to: number) {
     const store = this.#member.store;
@@ -258,7 +252,7 @@ export class SharedFleet implements Fleet {
     });
   }
 
-  /** Reads what all others publish while they are watched, and has them go on. */
+  /** Reads the published traffic of all other gateways, and asks them to continue. */
   async #readLive(store: FleetStore): Promise<ReadonlyMap<string, unknown>> {
     await store.ask("watched", false);
     const ids = this.#others.filter(({ presence }) => presence === "serving").map(({ id }) => id);
@@ -277,7 +271,9 @@ export class SharedFleet implements Fleet {
     return found;
   }
 
-  /** Asks gateways for exchanges. Returns the pages of those that answered in time, by id. */
+  /**
+   * Asks gateways for exchanges. Returns the pages of the gateways that answered in time, by id.
+   */
   async #askExchanges(
     others: readonly FleetGateway[],
     query: ExchangeQuery,
@@ -285,7 +281,7 @@ export class SharedFleet implements Fleet {
     const found = new Map<string, ExchangePage>();
     const store = this.#member.store;
     if (store === undefined || others.length === 0) return found;
-    // Each has its own question, so that no other gateway's answer counts.
+    // Each gateway has its own question, so that no other gateway's answer counts.
     const questions = others.map(({ id, name }) => ({ id: crypto.randomUUID(), to: id, name }));
     await Promise.all(
       questions.map(({ id, to }) => store.askExchanges(to, JSON.stringify({ id, query }))),
@@ -317,7 +313,7 @@ export class SharedFleet implements Fleet {
   }
 
   /**
-   * Waits for answers, which gateways publish under the ids of those that are asked. `read` takes
+   * Waits for answers, which gateways publish under the ids of the asked objects. `read` receives
    * an answer, and returns false for the answer to an earlier question.
    */
   async #await<Asked extends { readonly id: string }>(

@@ -1,5 +1,5 @@
 /**
- * The supervisor's half of a change of the configuration: all workers prepare it, and then either
+ * The supervisor's part of a change of the configuration: all workers prepare it, and then either
  * all or none apply it.
  *
  * @module
@@ -19,7 +19,7 @@ import type { AskedChange, WorkerEvent, WorkerState } from "./worker_state.ts";
 export interface WorkerChangesOptions<Worker extends ChangingWorker> {
   /** Returns all workers. */
   readonly all: () => readonly Worker[];
-  /** Passes an event to a worker's state. Returns whether it has changed. */
+  /** Passes an event to a worker's state. Returns true if the state changed. */
   readonly move: (worker: Worker, event: WorkerEvent) => boolean;
   /** Drains a worker and starts another one in its place. */
   readonly replace: (worker: Worker, why: string) => void;
@@ -36,8 +36,8 @@ export interface ChangingWorker {
 }
 
 /**
- * A worker's answer to a configuration that it was told to prepare; `late` and `ended` stand for a
- * missing one.
+ * A worker's answer to a configuration that it was asked to prepare. `late` and `ended` replace a
+ * missing answer.
  */
 type Verdict = (WorkerMessage & { readonly type: "prepared" | "refused" }) | {
   readonly type: "late" | "ended";
@@ -58,19 +58,17 @@ const UNTRIED = "no worker serves, so none could try the configuration. " +
 const toPorts = (urls: readonly string[]): number[] =>
   runtime === "node" ? [] : urls.map((url) => Number(new URL(url).port));
 
-/** Holds the configuration of all workers, and replaces it. */
+/** Stores the configuration of all workers, and replaces it. */
 export class WorkerChanges<Worker extends ChangingWorker> {
-  /** The configuration in force, which newly started workers get. */
+  /** The active configuration, which new workers receive. */
   #source: Source | undefined;
   readonly #options: WorkerChangesOptions<Worker>;
-  /** Questions that are not answered yet. */
+  /** Unanswered questions. */
   readonly #asked = new Map<number, (verdict: Verdict) => void>();
   readonly #catchingUp = new Set<Promise<void>>();
-  /** Tells a change that waits for it that a worker serves. */
+  /** Notifies a waiting change that a worker serves. */
   #served = (): void => {};
-  /**
-   * The addresses that the workers listen on by the configuration in force; empty until one does.
-   */
+  /** The addresses of the workers under the active configuration. Empty until a worker listens. */
   #urls: readonly string[] = [];
   #calls = 0;
 
@@ -78,7 +76,7 @@ export class WorkerChanges<Worker extends ChangingWorker> {
     this.#options = options;
   }
 
-  /** Sends the configuration to a worker that has started. */
+  /** Sends the configuration to a started worker. */
   configure(worker: Worker): void {
     const { move, say } = this.#options;
     const source = this.#source;
@@ -86,7 +84,10 @@ export class WorkerChanges<Worker extends ChangingWorker> {
     say(worker, { type: "configure", source, ports: toPorts(this.#urls) });
   }
 
-  /** Handles the news that a worker listens by the configuration that it was last told to use. */
+  /**
+   * Handles a worker's message that it listens with the configuration that it was last asked to
+   * use.
+   */
   listening(worker: Worker): void {
     const { move } = this.#options;
     move(worker, { type: "listening" });
@@ -97,19 +98,19 @@ export class WorkerChanges<Worker extends ChangingWorker> {
     this.#served();
   }
 
-  /** Handles a worker's answer to a configuration that it was told to prepare. */
+  /** Handles a worker's answer to a configuration that it was asked to prepare. */
   answered(verdict: WorkerMessage & { readonly type: "prepared" | "refused" }): void {
     this.#asked.get(verdict.call)?.(verdict);
   }
 
   /**
-   * Makes all workers prepare another configuration, once those that were behind have caught up.
-   * The first does so alone, for the others take over its ports. A worker that starts or ends
-   * meanwhile is not asked: it, or its successor, gets the configuration that is then in force.
-   * Unless it is the first configuration, at least one worker has to try it.
+   * Asks all workers to prepare another configuration, after outdated ones have caught up. The
+   * first does so alone, because the others use its ports. A worker that starts or ends in the
+   * meantime is not asked: it, or its successor, receives the configuration that is then active.
+   * Unless it is the first configuration, at least one worker must try it.
    *
-   * @throws {ConfigError} When one of them can't use it, or no worker serves: then all go on as
-   * before
+   * @throws {ConfigError} If one of them can't use it, or no worker serves. All workers then keep
+   * the previous configuration
    */
   async prepare(source: Source): Promise<Change> {
     while (this.#catchingUp.size > 0) await Promise.all(this.#catchingUp);
@@ -137,15 +138,12 @@ export class WorkerChanges<Worker extends ChangingWorker> {
     };
   }
 
-  /** The workers that prepare nothing. */
+  /** The serving workers that are not preparing a change. */
   get #serving(): readonly Worker[] {
     return this.#options.all().filter(({ state }) => state.name === "serving");
   }
 
-  /**
-   * Waits until a worker serves, for a time: those that have just ended are started again after a
-   * pause.
-   */
+  /** Waits a limited time until a worker serves: ended workers are started again after a pause. */
   #untilServed(): Promise<void> {
     return new Promise((resolve) => {
       const cancelTimer = this.#options.clock.timer(PREPARE_MS, resolve, { isBackground: true });
@@ -163,7 +161,7 @@ export class WorkerChanges<Worker extends ChangingWorker> {
       const { state } = worker;
       if (state.name === "prepared" && state.change.source === source) {
         this.#tellToApply(worker, state.change);
-      } else if (state.name === "serving") this.#beginCatchUp(worker); // it came to serve meanwhile
+      } else if (state.name === "serving") this.#beginCatchUp(worker); // it started to serve in the meantime
     }
   }
 
@@ -187,15 +185,15 @@ export class WorkerChanges<Worker extends ChangingWorker> {
   }
 
   /**
-   * Checks that new addresses can be listened on, before a worker tries to: a worker of Node's
-   * cluster that has once failed to listen on an address can't do so later, even if others can
+   * Checks that new addresses can be listened on, before a worker tries to: after a worker of
+   * Node's cluster has failed to listen on an address, it can't do so later, even if others can
    * (Node 20 to 26).
    */
   async #assertFree({ addresses }: Source): Promise<void> {
     const before = this.#source?.addresses ?? [];
     for (const [index, { hostname, port }] of addresses.entries()) {
       const address = { hostname, port, bodyTimeMs: 0 };
-      // It stays, or the worker reports why it can't.
+      // The address stays open, or the worker reports why it can't.
       if (before.some((other) => areInConflict(other, address))) continue;
       const refuse = () => Promise.reject(new Error("this listener answers no one"));
       const listener = await openListener(
@@ -210,11 +208,11 @@ export class WorkerChanges<Worker extends ChangingWorker> {
   }
 
   /**
-   * Makes a worker that serves prepare a configuration.
+   * Asks a serving worker to prepare a configuration.
    *
-   * @returns The addresses that it would listen on; `undefined` if it has ended, or was told to,
-   * meanwhile
-   * @throws {ConfigError} When it can't use the configuration, or does not answer in time
+   * @returns The addresses that it would listen on; `undefined` if it has ended, or was asked to
+   * end, in the meantime
+   * @throws {ConfigError} If it can't use the configuration, or does not answer in time
    */
   async #ask(
     worker: Worker,
@@ -234,7 +232,7 @@ export class WorkerChanges<Worker extends ChangingWorker> {
     cancelTimer();
     this.#asked.delete(call);
     const refuse = (message: string) => {
-      say(worker, { type: "abandon", call }); // a late one may come to prepare it still
+      say(worker, { type: "abandon", call }); // a late worker can still finish its preparation
       if (!move(worker, { type: "refused", call })) return undefined;
       throw new ConfigError([{ path: `worker ${worker.child.pid}`, message }]);
     };
@@ -261,7 +259,7 @@ export class WorkerChanges<Worker extends ChangingWorker> {
     this.#catchingUp.add(task);
   }
 
-  /** If it can't use the configuration in force, it is replaced by a worker that starts with it. */
+  /** If it can't use the active configuration, it is replaced by a new worker. */
   async #catchUp(worker: Worker): Promise<void> {
     const isBehind = ({ state }: Worker) =>
       state.name === "serving" && state.source !== this.#source;

@@ -1,6 +1,6 @@
 /**
- * Calls from the supervisor to a listener of its workers. A supervisor has no gateway itself:
- * requests of the playground reach a worker in the same way as any caller's.
+ * Calls from the supervisor to a listener of its workers. A supervisor has no gateway itself, so
+ * requests of the playground reach a worker like any caller's.
  *
  * @module
  */
@@ -17,10 +17,10 @@ import {
 import { readAll } from "../../http/read_all.ts";
 import { IncomingBody } from "../incoming_body.ts";
 
-/** Headers of the connection, which are no part of the answer. */
+/** Headers of the connection. They are not part of the answer. */
 const CONNECTION_HEADERS = ["connection", "keep-alive", "transfer-encoding"];
 
-/** Returns the address at which a listener is reached from the same machine. */
+/** Returns an address of the listener on the same machine. */
 function toLoopback(url: string): URL {
   const target = new URL(url);
   if (target.hostname === "0.0.0.0") target.hostname = "127.0.0.1";
@@ -43,10 +43,9 @@ function toAnswer(response: IncomingMessage, body: PushedBody): GatewayResponse 
  * Sends a request to a listener of this program.
  *
  * @param url The listener's address, such as `https://0.0.0.0:8787`. Its certificate is not
- * verified, for it is our own
- * @param request The request. Its body is sent whole, and of its headers only those of the
- * playground
- * @throws {GatewayError} When no worker answers
+ * verified, because it is our own
+ * @param request The request. Its body is sent whole, but only the playground's headers
+ * @throws {GatewayError} If no worker answers
  */
 export async function callListener(url: string, request: GatewayRequest): Promise<GatewayResponse> {
   const target = toLoopback(url);

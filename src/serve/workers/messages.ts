@@ -1,6 +1,6 @@
 /**
  * Messages between a supervisor and its workers. Each end handles all of them in one `switch`: a
- * message that it forgets is a compile error.
+ * missing case is a compile error.
  *
  * @module
  */
@@ -17,7 +17,7 @@ import type { LimitBatch, LimitStates } from "./worker_leases.ts";
 export type WorkerMessage =
   /** The worker has started and needs a configuration. */
   | { readonly type: "hello" }
-  /** The worker serves with a configuration: the first one, or another that it has applied. */
+  /** The worker serves with a configuration: the first one, or a newly applied one. */
   | { readonly type: "listening"; readonly urls: readonly string[]; readonly digest: string }
   /**
    * The worker has prepared a configuration and could listen on these addresses; or `refused`: it
@@ -39,8 +39,8 @@ export type WorkerMessage =
 export interface SharedSource {
   readonly source: Source;
   /**
-   * The ports that the first worker got, in the order of the addresses; empty for that one, and on
-   * Node.
+   * The ports of the first worker, in the order of the addresses. Empty for the first worker, and
+   * on Node.
    */
   readonly ports: readonly number[];
 }
@@ -49,7 +49,7 @@ export interface SharedSource {
 export interface WorkerHealth {
   readonly pid: number | undefined;
   readonly openExchanges: number;
-  /** True when it can look keys up. */
+  /** True if it can look keys up. */
   readonly isReady: boolean;
   /** Digest of its configuration. */
   readonly digest: string;
@@ -57,12 +57,12 @@ export interface WorkerHealth {
 
 /** A message from the supervisor to a worker. */
 export type SupervisorMessage =
-  /** Answers to a batch that asks something. Batches are answered in their order. */
+  /** Answers to a batch that has questions. Batches are answered in order. */
   | { readonly type: "limits"; readonly states: LimitStates }
   | { readonly type: "recordings"; readonly answers: RecordingAnswers }
   | ({ readonly type: "configure" } & SharedSource)
   /**
-   * Another configuration to prepare, which is applied or abandoned when all workers have answered.
+   * Another configuration to prepare. It is applied or abandoned after all workers have answered.
    */
   | ({ readonly type: "prepare"; readonly call: number } & SharedSource)
   | { readonly type: "apply"; readonly call: number }

@@ -13,7 +13,7 @@ export class Poll<Answer> {
   #calls = 0;
 
   /**
-   * Asks workers, and waits for their answers. A worker that does not answer in time is left out.
+   * Asks workers, and waits for their answers. Workers that do not answer in time are omitted.
    *
    * @param ask Asks one of them, with the number of the call
    */

@@ -1,6 +1,5 @@
 /**
- * Messages about recordings as they go from process to process: as JSON, for which sealed bytes are
- * in base64.
+ * Messages about recordings between processes: JSON, with sealed bytes in base64.
  *
  * @module
  */
@@ -21,17 +20,17 @@ export type RecordingCalls =
 export type RecordingAnswers =
   readonly (readonly [call: number, answer: Packed<RecordingAnswer> | null])[];
 
-/** Makes what a process can be sent of a message. */
+/** Converts a message to a form that can be sent to a process. */
 export function packMessage(message: RecordingMessage): Packed<RecordingMessage> {
   return message.type === "append" ? { ...message, entry: packEntry(message.entry) } : message;
 }
 
-/** Makes a message of what {@link packMessage} has made. */
+/** Converts the result of {@link packMessage} to a message. */
 export function unpackMessage(message: Packed<RecordingMessage>): RecordingMessage {
   return message.type === "append" ? { ...message, entry: unpackEntry(message.entry) } : message;
 }
 
-/** Makes what a process can be sent of an answer. */
+/** Converts an answer to a form that can be sent to a process. */
 export function packAnswer(answer: RecordingAnswer): Packed<RecordingAnswer> {
   const { found, part, recordings, ...rest } = answer;
   return {
@@ -42,7 +41,7 @@ export function packAnswer(answer: RecordingAnswer): Packed<RecordingAnswer> {
   };
 }
 
-/** Makes an answer of what {@link packAnswer} has made. */
+/** Converts the result of {@link packAnswer} to an answer. */
 export function unpackAnswer(answer: Packed<RecordingAnswer>): RecordingAnswer {
   const { found, part, recordings, ...rest } = answer;
   return {

@@ -1,6 +1,6 @@
 /**
- * The life of a worker: it serves callers by the configurations that its supervisor hands it, until
- * that tells it to end.
+ * The life of a worker: it serves callers with the configurations from its supervisor, until the
+ * supervisor asks it to end.
  *
  * @module
  */
@@ -13,8 +13,8 @@ import type { Supervised } from "./worker.ts";
 /**
  * Serves callers as a worker of a supervisor. Resolves when the worker has ended.
  *
- * @param options The engines of the process, and options that stay when the configuration changes
- * @throws {ConfigError} When the first configuration can't be served
+ * @param options The engines of the process, and options that do not change with the configuration
+ * @throws {ConfigError} If the first configuration can't be served
  */
 export async function serveAsWorker(
   supervised: Supervised,
@@ -26,7 +26,7 @@ export async function serveAsWorker(
   const prepareSource = async (source: Source, ports: readonly number[]) =>
     await serving.prepare(await prepare(source, { engines, report }), ports);
   const first = await Promise.race([supervised.source, supervised.leave]);
-  if (first === undefined) return; // the supervisor has gone
+  if (first === undefined) return; // the supervisor is gone
   const { source, ports } = first;
   (await prepareSource(source, ports)).apply();
   const abandonChange = supervised.onPrepare(prepareSource);

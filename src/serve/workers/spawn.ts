@@ -1,5 +1,5 @@
 /**
- * Start of a worker process. Bun and Deno share a port by SO_REUSEPORT, Node by its cluster.
+ * Start of a worker process. Bun and Deno share a port with SO_REUSEPORT, Node with its cluster.
  *
  * @module
  */
@@ -11,8 +11,8 @@ import { ownProgram, programPath } from "../bun.ts";
 import { WORKER_VARIABLE } from "./worker.ts";
 
 /**
- * Returns the permissions of Deno's workers. Only those granted as a whole: partial ones can't be
- * read back.
+ * Returns the permissions for Deno's workers. Includes only permissions granted as a whole, because
+ * partial ones can't be read.
  */
 function denoFlags(): string[] {
   const { permissions } = (globalThis as unknown as {
@@ -29,7 +29,7 @@ function denoFlags(): string[] {
  * Starts this program again, with the same arguments, as a worker.
  *
  * @returns The process. Without a `pid` it could not be started, and an `error` follows
- * @throws What the system refused at once
+ * @throws The system's error if it refused at once
  */
 export function spawnWorker(): ChildProcess {
   const args = process.argv.slice(2);
@@ -48,8 +48,8 @@ function forkWorker(args: string[], env: NodeJS.ProcessEnv): ChildProcess {
   cluster.schedulingPolicy = cluster.SCHED_NONE;
   cluster.setupPrimary({ exec: programPath(), args, execArgv: process.execArgv });
   const worker = cluster.fork(env);
-  // Without a listener the cluster throws the error of a process that could not be started. It
-  // never forgets that one.
+  // Without a listener, the cluster throws the error of a process that could not be started. The
+  // cluster never removes that process.
   worker.on("error", () => {
     if (worker.process.pid === undefined) delete cluster.workers?.[worker.id];
   });

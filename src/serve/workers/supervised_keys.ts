@@ -1,6 +1,7 @@
 /**
- * Keys that workers know: while Redis is away, a worker asks the others through its supervisor for
- * a key that it has not met. The messages hold digests and records of keys, never a key.
+ * Keys that workers know. While Redis is unavailable, a worker asks the others through its
+ * supervisor for a key that it does not know. The messages contain digests and records of keys,
+ * never a key.
  *
  * @module
  */
@@ -17,9 +18,9 @@ export interface FoundKey {
 }
 
 /**
- * A question for the keys with some digests, by a worker to its supervisor and by that to the other
- * workers; or an answer, in the order of the digests. Several workers answer a question: `isLast`
- * marks the end.
+ * A question for the keys with some digests, from a worker to its supervisor and from the
+ * supervisor to the other workers; or an answer, in the order of the digests. Several workers
+ * answer a question: `isLast` marks the end.
  */
 export type KeyMessage =
   | { readonly type: "findKeys"; readonly call: number; readonly digests: readonly string[] }
@@ -30,19 +31,22 @@ export type KeyMessage =
     readonly isLast: boolean;
   };
 
-/** The longest time for which an answer is awaited. Milliseconds. */
+/** The longest wait for an answer. Milliseconds. */
 const ANSWER_MS = 500;
 /**
- * Time for which digests are gathered to one question, so that guesses do not cost a message each.
+ * Time to collect digests for one question, so that guesses do not cost one message each.
  * Milliseconds.
  */
 const GATHER_MS = 10;
 /**
- * Digests of one worker that wait for answers; others are answered at once that no process knows
- * the key.
+ * Limit of a worker's digests that wait for answers. Further digests are answered at once as
+ * unknown.
  */
 const MAX_OPEN = 10_000;
-/** Time for which a worker does not ask again for a digest that no other one knew. Milliseconds. */
+/**
+ * Time during which a worker does not ask again for a digest that no other worker knew.
+ * Milliseconds.
+ */
 const MISS_MS = 1000;
 /** Maximum number of such digests. */
 const MAX_MISSED = 10_000;
@@ -53,13 +57,13 @@ interface AskedKey {
   readonly answer: (found: FoundKey | null) => void;
 }
 
-/** A question that a worker has asked. */
+/** A worker's question. */
 interface AskedKeys {
   readonly asked: readonly AskedKey[];
   readonly cancelTimer: () => void;
 }
 
-/** The other workers, as one of them asks them. */
+/** The other workers, from the view of one of them. */
 export class SupervisedKeys implements KeySiblings {
   readonly #send: (message: KeyMessage) => void;
   readonly #clock: Clock;
@@ -85,7 +89,7 @@ export class SupervisedKeys implements KeySiblings {
     const isMissed = this.#clock.monotonic() - missedAt < MISS_MS;
     if (isMissed || this.#waiting >= MAX_OPEN) return undefined;
     const found = await new Promise<FoundKey | null>((answer) => this.#gather({ digest, answer }));
-    // The callers of a guess that is repeated would ask all workers each time.
+    // Otherwise callers that repeat a guess would ask all workers each time.
     if (found === null) this.#missed.set(digest, this.#clock.monotonic());
     return found === null
       ? undefined
@@ -137,7 +141,7 @@ export class SupervisedKeys implements KeySiblings {
 
 /** Parts of {@link WorkerKeys}. */
 export interface WorkerKeysOptions<Worker> {
-  /** The workers that serve. */
+  /** The serving workers. */
   readonly serving: () => readonly Worker[];
   readonly say: (worker: Worker, message: KeyMessage) => void;
 }
@@ -149,7 +153,7 @@ interface OpenQuestion {
   left: number;
 }
 
-/** The supervisor's part: it asks all other workers, and passes their answers on. */
+/** The supervisor's part: it asks all other workers, and returns their answers. */
 export class WorkerKeys<Worker> {
   readonly #options: WorkerKeysOptions<Worker>;
   readonly #open = new Map<number, OpenQuestion>();
@@ -174,7 +178,7 @@ export class WorkerKeys<Worker> {
     const { serving, say } = this.#options;
     const others = serving().filter((worker) => worker !== asker);
     const number = ++this.#calls;
-    // A worker that ends meanwhile does not answer.
+    // A worker that ends in the meantime does not answer.
     const cancelTimer = systemClock.timer(ANSWER_MS, () => answer([], true));
     const answer = (found: readonly (FoundKey | null)[], isLast: boolean): void => {
       if (isLast) {

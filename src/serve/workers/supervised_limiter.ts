@@ -1,10 +1,11 @@
 /**
  * The limiter of a worker: it asks its supervisor, which counts for all workers.
  *
- * Most of the cost of a message is the same for one exchange or for twenty, so there are as few as
- * latency allows: one goes out when a turn of the event loop ends, with all that came in during it,
- * and none while another waits for its answer. On Node 26 and 64 connections the supervisor spends
- * 0.24 of the CPU that a message for each exchange takes, on Bun 0.5 (2026-11-22).
+ * Most of the cost of a message is the same for one exchange or for twenty, so the limiter sends as
+ * few messages as latency allows. A message is sent at the end of a turn of the event loop, with
+ * all exchanges of that turn. None is sent while another waits for its answer. On Node 26 and 64
+ * connections the supervisor spends 0.24 of the CPU of one message per exchange, on Bun 0.5
+ * (2026-11-22).
  *
  * @module
  */
@@ -24,9 +25,7 @@ import { countsAtEnd } from "../../limits/limiter_server.ts";
 import { enforce, toLease } from "../../limits/verdict.ts";
 import type { LimitBatch, LimitStates } from "./worker_leases.ts";
 
-/**
- * Number of subjects that are known to the supervisor by a number, before they are numbered again.
- */
+/** Number of subjects that have a number at the supervisor before the numbers are reset. */
 const MAX_NUMBERS = 10_000;
 
 /** A question that waits for its answer. */
@@ -36,7 +35,7 @@ interface Waiting {
   readonly reject: (error: unknown) => void;
 }
 
-/** A batch that is not sent yet, and its questions. */
+/** An unsent batch, and its questions. */
 interface Draft {
   readonly batch: { -readonly [Name in keyof LimitBatch]: LimitBatch[Name][number][] };
   readonly waiting: Waiting[];
@@ -46,7 +45,7 @@ interface Draft {
 export class SupervisedLimiter implements Limiter {
   readonly #send: (batch: LimitBatch) => void;
   #draft: Draft | undefined;
-  /** The questions of each batch that was sent: the supervisor answers one after the other. */
+  /** The questions of each sent batch. The supervisor answers in order. */
   readonly #sent: Waiting[][] = [];
   readonly #numbers = new Map<
     string,
@@ -66,13 +65,13 @@ export class SupervisedLimiter implements Limiter {
     return toLease(terms, ({ tokens, spend }, isUndone = false) => {
       if (!isOpen) return;
       isOpen = false;
-      // What another lease holds is not given back by this one.
+      // Amounts of another lease must not be returned by this one.
       const undone = isUndone
         ? this.#toNumbers(subjects.filter((subject) => !isHeld(subject, reservation)))
         : undefined;
       const isOwed = isUndone || countsAtEnd(subjects);
       if (isOwed) this.#open().batch.releases.push({ lease, tokens, spend, undone });
-      // The caller must not know of its refusal before the other workers can have its place.
+      // The caller must not learn of its refusal before the other workers can use its slot.
       if (isUndone) this.flush();
     });
   }
@@ -81,7 +80,7 @@ export class SupervisedLimiter implements Limiter {
     return this.#ask(0, [subject], NO_RESERVATION);
   }
 
-  /** Handles the answers to the oldest batch that has none yet. */
+  /** Handles the answers to the oldest unanswered batch. */
   answered(states: LimitStates): void {
     let read = 0;
     const waiting = this.#sent.shift() ?? [];
@@ -100,7 +99,7 @@ export class SupervisedLimiter implements Limiter {
     }
   }
 
-  /** Sends the batch now, rather than at the end of this turn. */
+  /** Sends the batch now, not at the end of this turn. */
   flush(): void {
     if (this.#draft === undefined) return;
     const { batch, waiting } = this.#draft;
@@ -110,7 +109,7 @@ export class SupervisedLimiter implements Limiter {
   }
 
   /**
-   * Refuses waiting and later exchanges as at a shutdown, because the supervisor answers no more.
+   * Refuses waiting and later exchanges as at a shutdown, because the supervisor no longer answers.
    */
   close(): void {
     this.#isAlone = true;
@@ -141,7 +140,7 @@ export class SupervisedLimiter implements Limiter {
     return await new Promise((resolve, reject) => waiting.push({ subjects, resolve, reject }));
   }
 
-  /** Returns the batch that is sent next. */
+  /** Returns the next batch to send. */
   #open(): Draft {
     if (this.#draft === undefined) {
       this.#draft = { batch: { subjects: [], releases: [], questions: [] }, waiting: [] };
@@ -151,8 +150,8 @@ export class SupervisedLimiter implements Limiter {
   }
 
   /**
-   * Sends the batch, unless an answer is awaited, which sends it. If no question waits for
-   * it, it takes a second turn.
+   * Sends the batch, unless an answer is awaited, which will send it. If no question waits for the
+   * batch, it is sent one turn later.
    */
   #endTurn(isSecond = false): void {
     if (this.#draft === undefined || this.#sent.length > 0) return;
@@ -160,13 +159,10 @@ export class SupervisedLimiter implements Limiter {
     else setImmediate(() => this.#endTurn(true));
   }
 
-  /**
-   * Returns the numbers of subjects, and tells those that the supervisor does not know, or whose
-   * limits have changed.
-   */
+  /** Returns the numbers of subjects. Adds new and changed subjects to the batch. */
   #toNumbers(subjects: readonly LimitSubject[]): number[] {
     if (this.#numbers.size + subjects.length > MAX_NUMBERS) {
-      this.flush(); // its questions name subjects by the old numbers
+      this.flush(); // its questions use the old numbers
       this.#numbers.clear();
     }
     return subjects.map((subject) => {

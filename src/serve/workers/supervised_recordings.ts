@@ -1,9 +1,9 @@
 /**
- * Recordings of a worker's durable exchanges: its supervisor keeps them, so that every worker finds
- * them.
+ * Recordings of a worker's durable exchanges. The supervisor stores them, so that every worker
+ * finds them.
  *
- * Most of the cost of a message is the same for one call or for twenty: one goes out when a turn of
- * the event loop ends, with all that came in during it.
+ * Most of the cost of a message is the same for one call or for twenty. A message is therefore sent
+ * at the end of a turn of the event loop, with all calls of that turn.
  *
  * @module
  */
@@ -19,7 +19,7 @@ import {
   unpackAnswer,
 } from "./recording_messages.ts";
 
-/** The longest time for which a worker gathers bytes for an entry. Milliseconds. */
+/** The longest time that a worker collects bytes for an entry. Milliseconds. */
 const GATHER_MS = 20;
 
 /** A call that waits for its answer. */
@@ -29,7 +29,7 @@ interface Waiting {
   readonly cancelTimer: () => void;
 }
 
-/** Calls of a worker to the recordings at its supervisor. */
+/** Calls of a worker to the recordings of its supervisor. */
 export class SupervisedRecordings {
   /** The store that makes the calls. */
   readonly store: RemoteRecordings = new RemoteRecordings({
@@ -62,7 +62,7 @@ export class SupervisedRecordings {
     }
   }
 
-  /** Rejects waiting and later calls, because the supervisor answers no more. */
+  /** Rejects waiting and later calls, because the supervisor no longer answers. */
   close(): void {
     this.#isAlone = true;
     for (const { reject, cancelTimer } of this.#waiting.values()) {
@@ -78,7 +78,7 @@ export class SupervisedRecordings {
     if (this.#draft.length === 0) setImmediate(() => this.#send(this.#draft.splice(0)));
     this.#draft.push([call, packMessage(message)]);
     return new Promise((resolve, reject) => {
-      // No call waits longer at the supervisor than a lease lasts.
+      // A call waits at most as long as a lease lasts.
       const cancelTimer = systemClock.timer(
         RECORDING_LEASE_MS,
         () => this.answered([[call, null]]),

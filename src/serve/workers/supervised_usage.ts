@@ -1,5 +1,5 @@
 /**
- * The store of a worker's usage: the supervisor, which keeps the usage of all workers.
+ * The store of a worker's usage: the supervisor, which stores the usage of all workers.
  *
  * @module
  */
@@ -7,9 +7,7 @@ import process from "node:process";
 import { systemClock } from "../../exchange/clock.ts";
 import type { UsageBatch, UsageRow, UsageStore } from "../../usage/counts.ts";
 
-/**
- * The longest time for which a worker waits until its supervisor has received usage. Milliseconds.
- */
+/** The longest time that a worker waits until its supervisor has received usage. Milliseconds. */
 const USAGE_MS = 1000;
 
 /** Usage of a worker, which its supervisor stores. */
@@ -43,7 +41,7 @@ export class SupervisedUsage implements UsageStore {
     this.#received(batch);
   }
 
-  /** Yields nothing: reports are made by the supervisor, never by a worker. */
+  /** Yields nothing: the supervisor creates the reports, never a worker. */
   async *read(): AsyncIterable<readonly UsageRow[]> {}
 
   close(): Promise<void> {

@@ -1,5 +1,5 @@
 /**
- * A worker as its supervisor knows it.
+ * A worker from its supervisor's view.
  *
  * @module
  */
@@ -18,32 +18,32 @@ export interface Worker {
   readonly startedAt: number;
   readonly leases: WorkerLeases;
   readonly recordings: WorkerRecordings;
-  /** Resolves when it serves, or has ended without. */
+  /** Resolves when it serves, or has ended before it served. */
   readonly begun: Promise<void>;
   readonly ended: Promise<void>;
   setBegun(): void;
   setEnded(): void;
   state: WorkerState;
-  /** Stops the timer that kills it when its drain takes too long. */
+  /** Stops the timer that kills it if its drain takes too long. */
   cancelKill(): void;
   urls: readonly string[];
   /** Digest of its configuration. */
   digest: string;
   open: number;
   isReady: boolean;
-  /** Number of the last batch of usage that it has reported. */
+  /** Number of the last batch of usage that it reported. */
   batch: number;
-  /** The metrics that it has reported last. */
+  /** The metrics that it reported last. */
   counts: readonly MetricSnapshot[];
 }
 
-/** Parts that count limits, and keep recordings, for all workers. */
+/** Parts that count limits and store recordings for all workers. */
 export interface SharedParts {
   readonly limiter: MemoryLimiter;
   readonly recordings: RecordingServer;
 }
 
-/** Creates the record of a worker that has just been started. */
+/** Creates the record of a started worker. */
 export function createWorker(child: ChildProcess, { limiter, recordings }: SharedParts): Worker {
   const name = String(child.pid);
   let setBegun = (): void => {};

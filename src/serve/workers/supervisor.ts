@@ -1,6 +1,6 @@
 /**
- * Several processes on the same addresses, to use all cores: a supervisor starts them, starts a
- * dead one again, replaces them one by one, and counts limits for all of them. It serves no caller
+ * Several processes on the same addresses, to use all cores. A supervisor starts them, restarts
+ * dead ones, replaces them one by one, and counts limits for all of them. It serves no caller
  * itself.
  *
  * @module
@@ -36,9 +36,9 @@ import { WorkerPool } from "./worker_pool.ts";
 export interface SuperviseOptions {
   /** The number of workers. */
   readonly count: number;
-  /** Counts limits for all workers, where these do not share another engine such as Redis. */
+  /** Counts limits for all workers, if they do not share another engine such as Redis. */
   readonly limiter: MemoryLimiter;
-  /** Keeps recordings for all workers, where these do not share another engine. */
+  /** Stores recordings for all workers, if they do not share another engine. */
   readonly recordings: MemoryRecordings;
   /** Receives one-line messages for the operator. */
   readonly report: (text: string) => void;
@@ -51,7 +51,7 @@ export class Workers implements Serving {
   readonly #changes: WorkerChanges<Worker>;
   #current: Prepared | undefined;
   readonly #counting = new Poll<void>();
-  /** The counters and histograms of workers that have ended. */
+  /** The counters and histograms of ended workers. */
   #ended: readonly MetricSnapshot[] = [];
   readonly #registry = new MetricRegistry();
   readonly #watching = new Poll<LivePart>();
@@ -92,7 +92,7 @@ export class Workers implements Serving {
     return this.#serving[0]?.urls ?? [];
   }
 
-  /** The number of open exchanges, as last reported by the workers. */
+  /** Number of open exchanges, as last reported by the workers. */
   get openExchanges(): number {
     return this.#pool.all.reduce((sum, { open }) => sum + open, 0);
   }
@@ -121,16 +121,15 @@ export class Workers implements Serving {
     return this.#pool.all.reduce((sum, { counts }) => sum + memoryOf(counts), 0);
   }
 
-  /** Limits that all workers have decided without Redis, as last reported. */
+  /** Number of limit decisions that all workers made without Redis, as last reported. */
   get localDecisions(): number {
     const all = [this.#ended, ...this.#pool.all.map(({ counts }) => counts)];
     return all.reduce((sum, counts) => sum + localDecisionsOf(counts), 0);
   }
 
   /**
-   * Reads the metrics of all workers, including those that have ended. For a worker that does not
-   * answer in time, its last report is used: a total that falls would look like a restart of the
-   * whole program.
+   * Reads the metrics of all workers, including ended ones. If a worker does not answer in time,
+   * its last report is used: a falling total would look like a restart of the whole program.
    */
   async snapshot(): Promise<readonly MetricSnapshot[]> {
     const asked = this.#pool.all.filter(({ urls, child }) => urls.length > 0 && child.connected);
@@ -140,8 +139,8 @@ export class Workers implements Serving {
   }
 
   /**
-   * Collects the exchanges that settled at all workers from the second `from` up to, but not
-   * including, `to`. A worker that does not answer in time is left out. Seconds since 1970.
+   * Collects the exchanges of all workers that settled from the second `from` up to, but not
+   * including, `to`. Workers that do not answer in time are omitted. Seconds since 1970.
    */
   async look(from: number, to: number, isBrief = false): Promise<LivePart> {
     const ask = (worker: Worker, call: number) =>
@@ -150,8 +149,7 @@ export class Workers implements Serving {
   }
 
   /**
-   * Finds exchanges at all workers. A worker that does not answer in time, or has ended, is left
-   * out.
+   * Finds exchanges of all workers. Workers that have ended or do not answer in time are omitted.
    */
   async find(query: ExchangeQuery): Promise<ExchangePage> {
     const ask = (worker: Worker, call: number) => this.#say(worker, { type: "find", call, query });
@@ -166,9 +164,10 @@ export class Workers implements Serving {
   }
 
   /**
-   * Makes all workers prepare another configuration.
+   * Asks all workers to prepare another configuration.
    *
-   * @throws {ConfigError} When one of them can't use it: then all go on as before
+   * @throws {ConfigError} If one of them can't use it. All workers then keep the previous
+   * configuration
    */
   prepare(prepared: Prepared): Promise<Change> {
     const { assembly, source } = prepared;
@@ -186,7 +185,7 @@ export class Workers implements Serving {
   /**
    * Starts all workers.
    *
-   * @throws {ConfigError} When the first one does not start
+   * @throws {ConfigError} If the first one does not start
    */
   async start(): Promise<void> {
     const failure = await this.#pool.start(this.#options.count);
@@ -197,10 +196,7 @@ export class Workers implements Serving {
     }]);
   }
 
-  /**
-   * Reports that it is not ready, and after the configured delay tells all workers to end and waits
-   * for them.
-   */
+  /** Reports not ready. After the configured delay, asks all workers to end and waits for them. */
   async close(): Promise<void> {
     const delayMs = this.#current?.config.drain.delayMs ?? 0;
     this.#pool.beginClose();
@@ -221,7 +217,7 @@ export class Workers implements Serving {
     say(worker.child, message);
   }
 
-  /** Releases what a worker that has ended had acquired, and keeps its counts. */
+  /** Releases the leases of an ended worker, and keeps its counts. */
   #forget({ counts, leases, recordings }: Worker): void {
     this.#ended = addEnded(this.#ended, counts);
     leases.leave();
@@ -244,7 +240,7 @@ export class Workers implements Serving {
         worker.isReady = message.isReady;
         return;
       case "usage":
-        // The same one may come twice.
+        // A batch can arrive twice.
         if (message.batch.number > worker.batch) {
           this.#current?.assembly.usage.add(message.batch.rows);
         }
@@ -258,7 +254,7 @@ export class Workers implements Serving {
       case "found":
         return this.#finding.answered(message.call, message.page);
       case "recordings":
-        // No one would renew the leases of a worker that has ended.
+        // The leases of an ended worker would never be renewed.
         return worker.state.name === "ended" ? undefined : worker.recordings.handle(message.calls);
       case "findKeys":
       case "foundKeys":
@@ -270,7 +266,7 @@ export class Workers implements Serving {
     }
   }
 
-  /** Counts limits, unless their worker has ended: then no one would release what it acquires. */
+  /** Counts limits, unless their worker has ended: its leases would never be released. */
   #count(worker: Worker, { batch }: WorkerMessage & { type: "limits" }): void {
     if (worker.state.name === "ended") return;
     const states = worker.leases.handle(batch);

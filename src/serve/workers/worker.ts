@@ -1,6 +1,6 @@
 /**
- * A worker's connection to its supervisor: messages, the change of the configuration that it
- * prepares, and engines that the supervisor runs.
+ * A worker's connection to its supervisor: messages, changes of the configuration, and engines in
+ * the supervisor.
  *
  * @module
  */
@@ -29,24 +29,23 @@ export const WORKER_VARIABLE = "_SALLYPORT_WORKER";
 /** Interval at which a worker reports its number of open exchanges. Milliseconds. */
 const REPORT_MS = 500;
 
-/** Interval at which a worker reports its metrics: no more is lost with it. Milliseconds. */
+/**
+ * Interval at which a worker reports its metrics. A dead worker loses at most this. Milliseconds.
+ */
 const COUNTS_MS = 1000;
 
-/**
- * The longest time for which a worker that ends waits until its last metrics are sent.
- * Milliseconds.
- */
+/** The longest time that an ending worker waits until its last metrics are sent. Milliseconds. */
 const LAST_WORD_MS = 500;
 
 function say(message: WorkerMessage): void {
-  // The supervisor may be gone: then the worker is about to end too.
+  // If the supervisor is gone, the worker is about to end too.
   if (process.connected) process.send?.(message, undefined, undefined, () => {});
 }
 
 /** Functions that read the state of a worker, for its reports. */
 export interface WorkerState {
   open(): number;
-  /** Tells whether keys can be looked up. */
+  /** True if keys can be looked up. */
   isReady(): boolean;
   counts(): readonly MetricSnapshot[];
   /**
@@ -54,11 +53,11 @@ export interface WorkerState {
    * Seconds since 1970.
    */
   look(from: number, to: number, isBrief: boolean): Promise<LivePart>;
-  /** Finds exchanges that are kept. */
+  /** Finds stored exchanges. */
   find(query: ExchangeQuery): Promise<ExchangePage>;
 }
 
-/** Prepares a configuration, with the ports that the first worker got. */
+/** Prepares a configuration, with the ports of the first worker. */
 export type PrepareInWorker = (
   source: Source,
   ports: readonly number[],
@@ -67,14 +66,14 @@ export type PrepareInWorker = (
 /** A configuration that is prepared or being prepared. */
 interface Pending {
   readonly call: number;
-  /** The change; `undefined` where the configuration was refused. */
+  /** The change; `undefined` if the configuration was refused. */
   readonly change: Promise<ListeningChange | undefined>;
   readonly digest: string;
 }
 
 /**
- * Changes of the configuration that the supervisor asks for: one at a time, since each begins with
- * the addresses that the one before has left open.
+ * Changes of the configuration that the supervisor asks for. One at a time, because each begins
+ * with the addresses that the previous one left open.
  */
 class AskedChanges {
   readonly #prepare: PrepareInWorker;
@@ -99,12 +98,12 @@ class AskedChanges {
     this.#last = change;
   }
 
-  /** Ends the change that a call has begun, unless it has ended. */
+  /** Ends the change that a call has started, unless it has ended. */
   end({ type, call }: SupervisorMessage & { type: "apply" | "abandon" }): void {
     if (this.#pending?.call === call) this.#end(type);
   }
 
-  /** Abandons the change that is not applied yet. */
+  /** Abandons the change that is not yet applied. */
   abandon(): void {
     this.#end("abandon");
   }
@@ -115,7 +114,7 @@ class AskedChanges {
     this.#pending = undefined;
     this.#last = change.then((prepared) => {
       if (prepared === undefined) return;
-      // Its ports are closed at once, its connections when they are idle.
+      // Its ports are closed at once, its connections when they become idle.
       if (type === "abandon") return void prepared.abandon();
       prepared.apply();
       say({ type: "listening", urls: prepared.urls, digest });
@@ -123,7 +122,7 @@ class AskedChanges {
   }
 }
 
-/** Reports the state of a worker: regularly, and when the supervisor asks. */
+/** Reports the state of a worker at intervals, and on request of the supervisor. */
 class WorkerReports {
   readonly #state: WorkerState;
   readonly #timers: readonly NodeJS.Timeout[];
@@ -168,23 +167,20 @@ export interface Supervised {
   readonly limiter: Limiter;
   readonly usage: UsageStore;
   readonly recordings: RecordingStore;
-  /** The other workers, which know keys. */
+  /** The other workers that know keys. */
   readonly keys: KeySiblings;
   /** The first configuration. */
   readonly source: Promise<SharedSource>;
-  /**
-   * Reports the addresses that it listens on and its configuration. From then on it counts as
-   * serving.
-   */
+  /** Reports its addresses and its configuration. From then on the worker counts as serving. */
   listening(urls: readonly string[], digest: string): void;
   /**
    * Sets the function that prepares another configuration.
    *
-   * @returns A function that abandons the change that is not applied yet
+   * @returns A function that abandons the change that is not yet applied
    */
   onPrepare(prepare: PrepareInWorker): () => void;
   /**
-   * Reports the number of open exchanges and its readiness regularly, and metrics and settled
+   * Reports the number of open exchanges and its readiness at intervals, and metrics and settled
    * exchanges on request.
    *
    * @returns A function that stops the regular reports
@@ -192,7 +188,7 @@ export interface Supervised {
   report(state: WorkerState): () => void;
   /** Reports the final metrics before the worker ends. */
   reportLast(counts: readonly MetricSnapshot[]): Promise<void>;
-  /** Resolves when the supervisor tells it to end, or is gone. */
+  /** Resolves when the supervisor asks the worker to end, or is gone. */
   readonly leave: Promise<void>;
 }
 
@@ -216,10 +212,10 @@ class SupervisorConnection implements Supervised {
     say({ type: "hello" });
     process.on("disconnect", () => this.#lost());
     const { ppid } = process;
-    // Deno does not always report that the other end is gone. A process without its parent gets
-    // another one.
+    // Deno does not always report that the supervisor is gone. The parent's id changes when the
+    // parent ends.
     this.#watch = setInterval(() => process.ppid !== ppid && this.#lost(), REPORT_MS);
-    if (!process.connected) this.#lost(); // it has gone while this process was starting
+    if (!process.connected) this.#lost(); // the supervisor ended while this process started
   }
 
   get recordings(): RecordingStore {
@@ -244,7 +240,7 @@ class SupervisorConnection implements Supervised {
     this.limiter.flush();
     await new Promise<void>((resolve) => {
       if (!process.connected) return resolve();
-      // A supervisor that has just gone does not always report that.
+      // The end of the supervisor is not always reported at once.
       systemClock.timer(LAST_WORD_MS, resolve);
       process.send?.({ type: "counts", call: 0, counts }, undefined, undefined, () => resolve());
     });
@@ -292,14 +288,14 @@ class SupervisorConnection implements Supervised {
 /**
  * Connects a worker with its supervisor.
  *
- * @returns The connection; `undefined` for a process that is no worker
+ * @returns The connection; `undefined` if the process is not a worker
  */
 export function connectToSupervisor(): Supervised | undefined {
-  if (process.send === undefined) return undefined; // needs no permission of Deno's, so it is first
+  if (process.send === undefined) return undefined; // first, because Deno needs no permission for it
   if (process.env[WORKER_VARIABLE] === undefined) return undefined;
   // Node's cluster would end this process with its supervisor, and all streams with it.
   if (cluster.worker !== undefined) cluster.worker.exitedAfterDisconnect = true;
-  // The terminal signals all processes of a group. The supervisor decides when to leave.
+  // A terminal sends signals to all processes of a group. The supervisor decides when to leave.
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => {});
   return new SupervisorConnection();
 }

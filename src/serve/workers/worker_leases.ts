@@ -1,9 +1,9 @@
 /**
  * Limits that the supervisor counts for its workers, and the messages between them.
  *
- * A message contains what many exchanges ask and settle, and names each subject by a number after
- * its first use. Nothing is renewed and nothing expires, since the supervisor knows when a worker
- * has ended.
+ * A message contains the questions and settlements of many exchanges. After its first use, a
+ * subject is referred to by a number. Leases are not renewed and do not expire, because the
+ * supervisor knows when a worker has ended.
  *
  * @module
  */
@@ -18,11 +18,12 @@ import { countsAtEnd } from "../../limits/limiter_server.ts";
 import { findRefusing } from "../../limits/verdict.ts";
 
 /**
- * A question about the limits of some subjects, which may ask for a lease. Its fields have no inner
- * objects, which JSON is slower to read. Compared with tuples: +0.2 us CPU a call (2026-11-24).
+ * A question about the limits of some subjects. It can ask for a lease. Its fields are flat,
+ * because nested objects in JSON are slower to read. Compared with tuples: +0.2 us CPU a call
+ * (2026-11-24).
  */
 export interface LimitQuestion {
-  /** Number of the lease that is acquired; 0 only reads the state of the limits. */
+  /** Number of the new lease. 0 only reads the state of the limits. */
   readonly lease: number;
   /** Numbers of the subjects. */
   readonly subjects: readonly number[];
@@ -30,32 +31,32 @@ export interface LimitQuestion {
   readonly expectedSpend: number;
   readonly mostTokens: number;
   readonly mostSpend: number;
-  /** Name of the subject of which another lease holds the request and the place, if any. */
+  /** Name of the subject whose request and concurrency slot another lease already has, if any. */
   readonly admitted?: string | undefined;
 }
 
-/** A lease that has ended, and what was used. */
+/** An ended lease and its use. */
 export interface LimitRelease {
   readonly lease: number;
   readonly tokens: number;
   readonly spend: number;
-  /** Numbers of its subjects if there was no call after all. */
+  /** Numbers of its subjects if no call was made. */
   readonly undone?: readonly number[] | undefined;
 }
 
 /** Questions and settlements of a worker. */
 export interface LimitBatch {
-  /** Subjects by the numbers that they have from now on. */
+  /** Subjects with their new numbers. */
   readonly subjects: readonly { readonly number: number; readonly subject: LimitSubject }[];
-  /** Leases that have ended, and what was used. */
+  /** Ended leases and their use. */
   readonly releases: readonly LimitRelease[];
   readonly questions: readonly LimitQuestion[];
 }
 
 /**
- * Answers to the questions of one batch: of each limit, in the order of the questions, of their
- * subjects and of `limitsOf`, the amount used and the time until it resets. They describe the state
- * before the exchange: the worker reaches the same verdict from them.
+ * Answers to the questions of one batch: the used amount and the time until the reset of each
+ * limit, in the order of the questions, of their subjects and of `limitsOf`. They describe the
+ * state before the exchange, so that the worker reaches the same verdict.
  */
 export type LimitStates = readonly number[];
 
@@ -69,7 +70,9 @@ export class WorkerLeases {
     this.#limiter = limiter;
   }
 
-  /** Handles a batch, in one go: no other message comes between a decision and its count. */
+  /**
+   * Handles a batch synchronously: no other message is handled between a decision and its count.
+   */
   handle({ subjects, releases, questions }: LimitBatch): LimitStates {
     for (const { number, subject } of subjects) this.#subjects[number] = subject;
     for (const release of releases) this.#settle(release);
@@ -78,7 +81,7 @@ export class WorkerLeases {
     return states;
   }
 
-  /** Ends all leases, because the worker has ended: what they reserved stays charged. */
+  /** Ends all leases, because the worker has ended. Their reservations stay charged. */
   leave(): void {
     for (const lease of this.#held.keys()) this.#release(lease);
   }
@@ -107,7 +110,7 @@ export class WorkerLeases {
 
   #settle(release: LimitRelease): void {
     const { lease, tokens, spend, undone } = release;
-    // A lease of requests alone was released when it was acquired.
+    // A lease of only requests was released when it was acquired.
     if (undone !== undefined && !this.#held.has(lease)) {
       this.#held.set(lease, this.#limiter.hold(this.#subjectsOf(undone), NO_RESERVATION, 0));
     }

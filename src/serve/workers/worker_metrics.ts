@@ -1,5 +1,5 @@
 /**
- * Metrics of the workers as a whole, and of what they take together.
+ * Metrics of all workers together, and of their shared memory.
  *
  * @module
  */
@@ -8,18 +8,18 @@ import type { MetricRegistry, MetricSnapshot } from "../../observe/metrics/metri
 
 /** The metric of a worker's memory. */
 const MEMORY = "process_resident_memory_bytes";
-/** The metric of limits that a worker decided without Redis. */
+/** The metric of limit decisions that a worker made without Redis. */
 const LOCAL_DECISIONS = "sallyport_limits_local_decisions_total";
 
 /**
- * Reads the number of workers that serve, that should serve, and that ended unexpectedly, and what
- * they share.
+ * Reads the number of workers that serve, the configured number, the number that ended
+ * unexpectedly, and their shared memory.
  */
 export interface WorkerCounts {
   serving(): number;
   wanted(): number;
   deaths(): number;
-  /** Memory of the recordings that the workers share; `undefined` before the first one. Bytes. */
+  /** Memory of the workers' shared recordings; `undefined` before the first one. Bytes. */
   recordingBytes(): number | undefined;
 }
 
@@ -33,12 +33,12 @@ export function addWorkerMetrics(registry: MetricRegistry, counts: WorkerCounts)
   registry.read({ ...RECORDING_BYTES, read: counts.recordingBytes });
 }
 
-/** Returns the memory of a worker by its metrics. Bytes. */
+/** Returns the memory of a worker, from its metrics. Bytes. */
 export function memoryOf(counts: readonly MetricSnapshot[]): number {
   return valueOf(counts, MEMORY);
 }
 
-/** Returns the number of limits that a worker decided without Redis, by its metrics. */
+/** Returns the number of limit decisions that a worker made without Redis, from its metrics. */
 export function localDecisionsOf(counts: readonly MetricSnapshot[]): number {
   return valueOf(counts, LOCAL_DECISIONS);
 }

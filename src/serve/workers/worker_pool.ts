@@ -1,5 +1,5 @@
 /**
- * The workers of a supervisor: they are started, replaced when they end, and drained.
+ * The workers of a supervisor: starts them, replaces ended ones, and drains them.
  *
  * @module
  */
@@ -25,28 +25,24 @@ export interface WorkerPoolOptions {
   readonly heard: (worker: Worker, message: WorkerMessage) => void;
   /** Called when a worker has ended. */
   readonly ended: (worker: Worker) => void;
-  /** Returns the longest time that a worker may take to drain. Milliseconds. */
+  /** Returns the longest time for a worker to drain. Milliseconds. */
   readonly drainLimitMs: () => number;
   /** Receives one-line messages for the operator. */
   readonly report: (text: string) => void;
 }
 
-/**
- * The age below which a worker that ends is replaced only after a pause, which grows. Milliseconds.
- */
+/** A worker that ends at a lower age is replaced only after a pause, which grows. Milliseconds. */
 const YOUNG_MS = 5000;
 const FIRST_PAUSE_MS = 200;
 const MAX_PAUSE_MS = 10_000;
-/**
- * The time after the drain's limit at which a worker that has not ended is killed. Milliseconds.
- */
+/** Time after the drain's limit when a worker that has not ended is killed. Milliseconds. */
 const GRACE_MS = 5000;
 
-/** Reason of the loss of a worker, for the operator. */
+/** Reason for the loss of a worker, for the operator. */
 interface Loss {
-  /** Text while other workers serve. */
+  /** Text if other workers serve. */
   readonly text: string;
-  /** Text where it was the first worker. */
+  /** Text if it was the first worker. */
   readonly textOfFirst: string;
 }
 
@@ -70,13 +66,12 @@ export class WorkerPool {
   #state: SupervisorState = "starting";
   #pauseMs = FIRST_PAUSE_MS;
   #deaths = 0;
-  /** Why the first worker could not start. */
+  /** Reason why the first worker could not start. */
   #failure: string | undefined;
 
   constructor(options: WorkerPoolOptions) {
     this.#options = options;
-    // A second signal, or a terminal that was closed, ends the supervisor at once, and its workers
-    // with it.
+    // A second signal, or a closed terminal, ends the supervisor and its workers at once.
     process.on("exit", () => this.kill());
   }
 
@@ -90,21 +85,21 @@ export class WorkerPool {
     return this.all.filter(({ state }) => acceptsCallers(state));
   }
 
-  /** True once it replaces no worker any more. */
+  /** True when ended workers are no longer replaced. */
   get isClosing(): boolean {
     return this.#state === "closing";
   }
 
-  /** The number of workers that ended unexpectedly or could not be started. */
+  /** Number of workers that ended unexpectedly or could not be started. */
   get deaths(): number {
     return this.#deaths;
   }
 
   /**
-   * Starts all workers: first one alone, for the others take over its ports.
+   * Starts all workers: first one alone, because the others use its ports.
    *
-   * @returns Why the first one could not start; `undefined` when each of them serves, or has ended
-   * since
+   * @returns Reason why the first one could not start; `undefined` when each of them serves, or has
+   * ended since
    */
   async start(count: number): Promise<string | undefined> {
     await this.#startOne()?.begun;
@@ -114,7 +109,7 @@ export class WorkerPool {
     return undefined;
   }
 
-  /** Passes an event to a worker. Returns whether it has changed the worker's state. */
+  /** Passes an event to a worker. Returns true if that changed the worker's state. */
   move(worker: Worker, event: WorkerEvent): boolean {
     const before = worker.state;
     worker.state = nextWorkerState(before, event);
@@ -124,7 +119,7 @@ export class WorkerPool {
   }
 
   /**
-   * Drains a worker that can't go on, and starts another one in its place.
+   * Drains a worker that can't continue, and starts another one in its place.
    *
    * @param why The worker and the reason, for the operator
    */
@@ -137,7 +132,7 @@ export class WorkerPool {
     this.#startOne();
   }
 
-  /** Replaces no worker any more, and ends those that do not serve yet. */
+  /** Stops replacing workers, and ends those that do not serve yet. */
   beginClose(): void {
     this.#state = nextSupervisorState(this.#state, "closed");
     for (const cancel of this.#restarts) cancel();
@@ -179,7 +174,7 @@ export class WorkerPool {
     return worker;
   }
 
-  /** Acts on the state that a worker has come into. */
+  /** Acts on the new state of a worker. */
   #entered(worker: Worker, before: WorkerState): void {
     const { name } = worker.state;
     switch (name) {
@@ -207,7 +202,7 @@ export class WorkerPool {
 
   #drain({ child }: Worker, before: WorkerState): () => void {
     const kill = () => void child.kill("SIGKILL");
-    if (before.name === "starting") kill(); // it serves nothing, and may not hear messages yet
+    if (before.name === "starting") kill(); // it serves nothing, and possibly does not read messages yet
     else say(child, { type: "close" });
     return systemClock.timer(this.#options.drainLimitMs() + GRACE_MS, kill);
   }
@@ -217,7 +212,9 @@ export class WorkerPool {
     if (this.move(worker, { type: "ended" }) && !wasDraining) this.#lose(worker.startedAt, loss);
   }
 
-  /** Acts on the loss of a worker: starts another one, after a pause if that was young. */
+  /**
+   * Acts on the loss of a worker: starts another one, after a pause if the lost worker was young.
+   */
   #lose(startedAt: number, { text, textOfFirst }: Loss): void {
     const state = this.#state;
     switch (state) {

@@ -1,5 +1,5 @@
 /**
- * Recordings that the supervisor keeps for its workers.
+ * Recordings that the supervisor stores for its workers.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import {
   unpackMessage,
 } from "./recording_messages.ts";
 
-/** The recordings, as one worker uses them. */
+/** The recordings, for one worker. */
 export class WorkerRecordings {
   readonly #shared: RecordingServer;
   readonly #worker: string;
@@ -25,19 +25,19 @@ export class WorkerRecordings {
     this.#send = send;
   }
 
-  /** Handles calls, in their order, and answers each as soon as there is an answer. */
+  /** Handles calls in their order. Answers each as soon as its answer is ready. */
   handle(calls: RecordingCalls): void {
     for (const each of calls) void this.#handle(each);
   }
 
-  /** Ends the leases of the worker, because it has ended: others close what it had begun. */
+  /** Ends the leases of the worker, because it has ended. Other workers close its recordings. */
   leave(): void {
     this.#shared.leave(this.#worker);
   }
 
   /**
-   * Handles a call. A call that can't be read fails like a call that the recordings refuse: the
-   * supervisor goes on.
+   * Handles a call. A call that can't be read fails like a call that is refused, and the supervisor
+   * continues.
    */
   async #handle([call, message]: RecordingCalls[number]): Promise<void> {
     try {

@@ -1,19 +1,19 @@
 /**
- * The states of the supervisor and of a worker as it sees it, and the transitions between them.
- * README.md draws them.
+ * The states of the supervisor and of a worker from the supervisor's view, and the transitions
+ * between them. README.md draws them.
  *
  * @module
  */
 import type { Source } from "../prepare.ts";
 
-/** A change of the configuration that a worker was told to prepare. */
+/** A change of the configuration that a worker was asked to prepare. */
 export interface AskedChange {
-  /** Number of the question; the worker's answer repeats it. */
+  /** Number of the question. The worker's answer repeats it. */
   readonly call: number;
   readonly source: Source;
 }
 
-/** State of a worker. `source` is the configuration that it was last told to use. */
+/** State of a worker. `source` is the configuration that it was last asked to use. */
 export type WorkerState =
   /** The process starts. It has no configuration. */
   | { readonly name: "starting" }
@@ -35,7 +35,7 @@ export type WorkerEvent =
   | { readonly type: "listening" }
   | { readonly type: "asked"; readonly change: AskedChange }
   | { readonly type: "prepared"; readonly call: number }
-  /** It can't use the configuration, or has not answered in time. */
+  /** It can't use the configuration, or did not answer in time. */
   | { readonly type: "refused"; readonly call: number }
   | { readonly type: "applied" }
   | { readonly type: "abandoned" }
@@ -44,15 +44,15 @@ export type WorkerEvent =
 
 /** State of the supervisor. */
 export type SupervisorState =
-  /** No worker has served yet: the configuration may be unusable. */
+  /** No worker has served yet. The configuration can be unusable. */
   | "starting"
-  /** Workers that end are replaced. */
+  /** Ended workers are replaced. */
   | "serving"
   | "closing";
 
 /**
- * Returns the next state of a worker: the same object for an event that does not fit the state,
- * such as a late answer.
+ * Returns the next state of a worker. Returns the same object for an event that does not fit the
+ * state, such as a late answer.
  */
 export function nextWorkerState(state: WorkerState, event: WorkerEvent): WorkerState {
   const { name } = state;
@@ -108,7 +108,7 @@ export function nextSupervisorState(
   }
 }
 
-/** Returns whether a worker accepts callers. */
+/** True if a worker accepts callers. */
 export function acceptsCallers({ name }: WorkerState): boolean {
   switch (name) {
     case "serving":

@@ -1,11 +1,11 @@
 /**
- * Hashes in Redis, read in steps: a large one never keeps Redis busy for long.
+ * Reading of hashes in Redis in steps, so that a large hash does not block Redis.
  *
  * @module
  */
 import type { Redis } from "ioredis";
 
-/** The part of a Redis connection that usage needs; `storage/redis_client.ts` has it. */
+/** The part of a Redis connection that usage needs. `storage/redis_client.ts` implements it. */
 export interface UsageRedis {
   script(
     name: string,
@@ -19,7 +19,7 @@ export interface UsageRedis {
   ask<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T): Promise<T>;
 }
 
-/** Number of fields that are read at once. */
+/** Number of fields per read. */
 const FIELDS_AT_ONCE = 500;
 
 function readPage(answer: unknown): [cursor: string, fields: readonly string[]] {
@@ -31,9 +31,9 @@ function readPage(answer: unknown): [cursor: string, fields: readonly string[]] 
 /**
  * Reads a hash.
  *
- * @param name Name of the hash, which need not exist
- * @param found Receives each field and its value. A field may come twice while Redis arranges the
- * hash again
+ * @param name Name of the hash. The hash need not exist
+ * @param found Receives each field and its value. Can receive a field twice while Redis rehashes
+ * the hash
  */
 export async function scanHash(
   client: UsageRedis,

@@ -1,13 +1,12 @@
 /**
- * Usage in Redis, which many gateways share: small hashes for each hour and each day, which Redis
- * expires by itself. A field is the names of a row, as JSON:
- * `["key","provider","model","operation"]`, and for an identity token the team and the plan that
- * its claims named, of which one may be `null`. Its value are the counts in the order of
- * `USAGE_COUNTS`, with spaces between them and without zeros at the end. Counts that a later
- * version adds stay where they are.
+ * Usage in Redis, shared by many gateways: small hashes for each hour and each day, with an expiry.
+ * A field has the names of a row, as JSON: `["key","provider","model","operation"]`. For an
+ * identity token, the team and the plan of its claims follow; one of them can be `null`. The value
+ * is the counts in the order of `USAGE_COUNTS`, separated by spaces, without zeros at the end.
+ * Counts of a later version are kept.
  *
- * A batch of rows is sent as a few short scripts, each with its number: a script that Redis ran
- * although its answer was lost is not counted again.
+ * A batch of rows is sent as a few short scripts, each with its number. A script that Redis ran,
+ * but whose answer was lost, is not counted again.
  *
  * @module
  */
@@ -39,29 +38,29 @@ import {
   readIndex,
 } from "./shards.ts";
 
-/** Rows of one script: it takes Redis half a millisecond, in which Redis decides no limit. */
+/** Rows of one script. Redis needs half a millisecond for them, and decides no limit meanwhile. */
 const ROWS_AT_ONCE = 50;
-/** Number of groups that are sent scripts concurrently. */
+/** Number of groups that are written concurrently. */
 const GROUPS_AT_ONCE = 4;
 /** Deadline of one script. Milliseconds. */
 const ADD_MS = 1000;
-/** Time for which Redis remembers which script of a gateway was the last. Milliseconds. */
+/** Time for which Redis stores the number of a gateway's last script. Milliseconds. */
 const MARK_MS = DAY_MS;
 /**
- * Number of hashes that are read concurrently, whose rows may arrive in one turn, and of indexes
- * that are.
+ * Number of hashes, and of indexes, that are read concurrently. Their rows can arrive in one turn.
  */
 const HASHES_AT_ONCE = 2;
 const INDEXES_AT_ONCE = 200;
-/** Prefix of the field that holds the number of models of a key that are counted by name. */
+/** Prefix of the field that has the number of a key's models that are counted by name. */
 const MODELS_OF = "#";
 
-// KEYS: the number of this gateway's last script, the index of the hour, that of the day; then for
-// each hash of rows: that of the hour, that of the day. ARGV: the number of this script, how long
-// the gateway is remembered, when the indexes are forgotten; for each hash: its number, when it is
-// forgotten by the hour and by the day; for each row: its hash, counting from 0, its field, its
-// field under the other models, the field with the number of models or an empty text, the counts. A
-// hash that got a new field may be new itself: it is put into the index, and given its end.
+// KEYS: the number of this gateway's last script, the index of the hour, the index of the day; then
+// for each hash of rows: its name for the hour, its name for the day. ARGV: the number of this
+// script, how long the gateway is remembered, the expiry of the two indexes; for each hash: its
+// number, its expiry for the hour and for the day; for each row: its hash, counting from 0, its
+// field, its field under the other models, the field with the number of models or an empty text,
+// the counts. A hash with a new field can be new itself, so it is added to the index and its expiry
+// is set.
 const ADD = `if tonumber(redis.call('GET', KEYS[1]) or 0) >= tonumber(ARGV[1]) then return 0 end
 local hashes = (#KEYS - 3) / 2
 local function sum(before, more)
@@ -112,7 +111,7 @@ interface Part {
 interface Group {
   /** Number of the last script that Redis ran. */
   sent: number;
-  /** Parts of the current batch that are not added yet. */
+  /** Parts of the current batch that are not yet added. */
   parts: Part[];
 }
 
@@ -129,7 +128,7 @@ function readNames(field: string): readonly unknown[] {
   }
 }
 
-/** Returns the field of a row. That of a stored key is the same in all versions. */
+/** Returns the field of a row. The field of a stored key is the same in all versions. */
 function toField(names: UsageNames): string {
   const { key, provider, model, operation, team, plan } = names;
   const ofToken = team === undefined && plan === undefined ? [] : [team ?? null, plan ?? null];
@@ -139,10 +138,7 @@ function toField(names: UsageNames): string {
 const isNameOrNone = (value: unknown): value is string | null =>
   value === null || typeof value === "string";
 
-/**
- * Reads a field. A field in another version's form is none of the rows:
- * `undefined`.
- */
+/** Reads a field. Returns `undefined` for a field in another version's form. */
 function readRow(at: number, field: string, value: string): UsageRow | undefined {
   if (!field.startsWith("[") || !/^\d+(?: \d+)*$/.test(value)) return undefined;
   const [key, provider, model, operation, team = null, plan = null] = readNames(field);
@@ -172,13 +168,13 @@ export class RedisUsage implements UsageStore {
   readonly #listed: ReadonlySet<string>;
   readonly #keep: UsageConfig;
   readonly #add: ReturnType<UsageRedis["script"]>;
-  /** Names this gateway among those that add usage. */
+  /** Name of this gateway among all that add usage. */
   readonly #name = crypto.randomUUID();
   readonly #groups: readonly Group[] = Array.from(
     { length: GROUPS },
     () => ({ sent: 0, parts: [] }),
   );
-  /** Number of the batch that the parts are of. */
+  /** Number of the batch that the parts belong to. */
   #batch = 0;
 
   constructor(
