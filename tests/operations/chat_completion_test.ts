@@ -1,4 +1,4 @@
-/** What is checked in a chat completion request, and what passes. */
+/** The checks of a chat completion request, and requests that pass. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
@@ -200,7 +200,8 @@ const PASSED: Readonly<Record<string, unknown>> = {
 };
 
 /**
- * What only a provider can judge: refused by the gateway's own rules, passed where they are off.
+ * Fields that only a provider can judge: refused by the gateway's own rules, passed if these are
+ * off.
  */
 const LEFT_TO_PROVIDER: Readonly<Record<string, unknown>> = {
   "a system message alone": withMessages(system),
@@ -286,7 +287,7 @@ describe("a chat completion request", () => {
     assert.equal(refusalOf(hidden).param, "messages[0].role");
   });
 
-  it("never fails in any other way than with a refusal", () => {
+  it("never fails except with a refusal", () => {
     const entry = fc.record({
       role: fc.oneof(
         fc.constantFrom("user", "system", "assistant", "tool", "function", ""),
@@ -329,7 +330,7 @@ describe("a chat completion request", () => {
   });
 
   for (const [name, json] of Object.entries(LEFT_TO_PROVIDER)) {
-    it(`with ${name} is refused by a rule that says how it is turned off, and passes then`, () => {
+    it(`with ${name} is refused by a rule that says how to turn it off, and passes then`, () => {
       const { code, message } = refusalOf(json);
       assert.equal(code, "invalid_body");
       assert.match(
@@ -340,7 +341,7 @@ describe("a chat completion request", () => {
     });
   }
 
-  it("has a model and at least one message, in every check", () => {
+  it("needs a model and at least one message, in every check", () => {
     for (const messages of [undefined, null, [], {}, "Hi"]) {
       for (const order of ["ordered", "any"] as const) {
         const { param, message } = refusalOf({ model: "m", messages }, order);
@@ -351,7 +352,7 @@ describe("a chat completion request", () => {
     assert.equal(refusalOf({ messages: [user] }, "any").param, "model");
   });
 
-  it("leaves it to the provider what a stream is that is no boolean", () => {
+  it("leaves a stream value that is not a boolean to the provider", () => {
     const streams = [[true, true], [false, false], [null, false], [undefined, false], [
       1,
       undefined,
@@ -367,7 +368,7 @@ describe("a chat completion request", () => {
     }
   });
 
-  it("reads the largest of the maxima that are set, and none where one of them is no count", () => {
+  it("reads the largest of the maxima that are set, and none if one of them is not a count", () => {
     const maxOf = (fields: Record<string, unknown>) =>
       readChatCompletion({ ...withMessages(user), ...fields }, "ordered").maxOutput;
     assert.equal(maxOf({ max_tokens: 7 }), 7);
@@ -381,7 +382,7 @@ describe("a chat completion request", () => {
     }
   });
 
-  it("tells what the later steps need", () => {
+  it("returns the facts that later steps need", () => {
     const base = withMessages(user);
     const more = { stream: true, n: 3, max_tokens: 9, stream_options: null };
     assert.deepEqual(readChatCompletion({ ...base, ...more }, "ordered", 1000), {
@@ -406,7 +407,7 @@ describe("a chat completion request", () => {
     }
   });
 
-  it("is refused without a word of what the caller sent", () => {
+  it("is refused without quoting the caller", () => {
     const error = refusalOf(withMessages({ role: "user", content: { secret: "word" } }));
     assert.doesNotMatch(error.message, /secret|word/);
   });

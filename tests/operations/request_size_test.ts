@@ -31,7 +31,7 @@ describe("the bytes of text in a request", () => {
     const bodies = [
       part({ type: "image_url", image_url: { url: "data:image/png;base64,aaaa" } }),
       { messages: [{ role: "user", content: "word ".repeat(20_000) }] },
-      { messages: [{ role: "user", content: BASE64 }] }, // somebody asks what it says
+      { messages: [{ role: "user", content: BASE64 }] }, // base64 in a text counts as text
       part({ type: "x", data: `${"word ".repeat(20_000)}` }),
       part({ type: "x", data: "x".repeat(20_000).replace(/x$/, " ") }),
       { input: Array.from({ length: 10_000 }, (_, index) => index) },
@@ -42,7 +42,7 @@ describe("the bytes of text in a request", () => {
     }
   });
 
-  it("are few of a picture, a sound or a document, in whichever interface", () => {
+  it("are few for a picture, a sound or a document, in every interface", () => {
     const bodies = [
       part({ type: "image_url", image_url: { url: `data:image/png;base64,${BASE64}` } }),
       part({ type: "input_image", image_url: `data:image/png;base64,${BASE64}` }),
@@ -176,7 +176,7 @@ describe("the input of a request", () => {
     });
   }
 
-  it("is not bounded where a key is given twice: the provider may read the other one", () => {
+  it("is not bounded if a key is repeated: the provider could read the other one", () => {
     assert.equal(
       check('{"messages":[{"role":"user","content":"Hi"}],"max_tokens":9,"max_tokens":10}'),
       false,
@@ -193,7 +193,7 @@ describe("the input of a request", () => {
     );
   });
 
-  it.large("may hold any text", () => {
+  it.large("can contain any text", () => {
     fc.assert(fc.property(fc.string({ unit: "binary" }), fc.jsonValue(), (content, parameters) => {
       const tool = { type: "function", function: { name: "f", parameters } };
       assert.equal(
@@ -204,11 +204,11 @@ describe("the input of a request", () => {
   });
 });
 
-describe("the length of a body that counts", () => {
+describe("the counted length of a body", () => {
   const lengthOf = (body: string) => lengthWithoutPadding(new TextEncoder().encode(body));
   const call = '{"model":"m","messages":[{"role":"user","content":"a \\" b"}]}';
 
-  it("leaves out padding around texts", () => {
+  it("excludes padding around texts", () => {
     for (const padding of [" ", "\n", " \t\r\n"]) {
       const much = padding.repeat(100_000);
       assert.equal(lengthOf(`${call}${much}`), call.length);
@@ -216,7 +216,7 @@ describe("the length of a body that counts", () => {
     }
   });
 
-  it("counts white space in texts, and that of a body that is not mostly blank", () => {
+  it("includes white space in texts, and between texts unless the body is mostly blank", () => {
     const spoken = call.replace("a ", " ".repeat(100_000));
     assert.equal(lengthOf(spoken), spoken.length);
     const body = `{ "a": "${"word ".repeat(10_000)}" }`;

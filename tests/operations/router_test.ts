@@ -1,6 +1,6 @@
 /**
- * Which operation a method and a URL name: the usual one has a way of its own, which must end like
- * the router's.
+ * The operation of a method and a URL: the usual one has a faster way, which must give the router's
+ * result.
  */
 // runtimes: once
 import assert from "node:assert/strict";
@@ -20,7 +20,7 @@ async function nameOf(method: string, url: string): Promise<string> {
   }
 }
 
-/** As a URL parser and the routes have it. */
+/** The result of a URL parser and the routes. */
 function expectedName(method: string, url: string): string {
   const absolute = /^https?:/i.test(url)
     ? url
@@ -54,7 +54,7 @@ describe("the operation", () => {
     }
   });
 
-  it("of a plain path is not one by an id, however the path ends", async () => {
+  it("of a plain path is never an operation by id, however the path ends", async () => {
     for (const end of ["", "/", "?x", "/?x"]) {
       assert.equal(await nameOf("POST", `/v1/responses/compact${end}`), "responses.compact");
       assert.equal(await nameOf("POST", `/v1/messages/batches${end}`), "messages.batches");
@@ -62,7 +62,7 @@ describe("the operation", () => {
     }
   });
 
-  it("is that of the parsed URL, whatever was written", async () => {
+  it("is the operation of the parsed URL, for any spelling", async () => {
     const url = fc.tuple(
       fc.constantFrom(
         "",
@@ -138,7 +138,7 @@ describe("the operation", () => {
     (path) => path.replace(/[\s.]+(?=\/|$)/g, ""),
     (path) => path.replace(/\/+$/, ""),
   ];
-  it("is no other one to a server that reads the path in its own way", async () => {
+  it("is not another one for a server that reads the path differently", async () => {
     const metered = OPERATIONS.filter(({ cost }) => cost === "tokens");
     const byPath = new Map(metered.map(({ path, name }) => [`/v1${path}`, name]));
     const pieces = [

@@ -1,6 +1,4 @@
-/**
- * The connection to Redis: deadlines, a failing Redis left alone, and what the operator is told.
- */
+/** The connection to Redis: deadlines, pauses after failures, and messages to the operator. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -15,14 +13,14 @@ import { type RedisServer, startRedis, withRedis } from "../support/redis.ts";
 import { until } from "../support/until.ts";
 
 /**
- * A clock that a test sets forward; its deadlines are kept on a busy machine too, unless they are
- * fired by hand.
+ * A clock that a test moves forward. Its deadlines are long enough for a busy machine, unless a
+ * test fires them by hand.
  */
 class TestClock implements Clock {
   ahead = 0;
   isManual = false;
   readonly timers: { ms: number; fire: () => void }[] = [];
-  /** Of all timers by hand. */
+  /** Durations of all timers that are fired by hand. */
   readonly durations: number[] = [];
   now(): number {
     return Date.now();
@@ -99,7 +97,7 @@ withRedis.describe("a connection to Redis", () => {
     assert.equal((await failures(calls)).length, 2);
   });
 
-  // Bun and Deno fire all timers that are due after a standstill before they read what has arrived.
+  // After a standstill, Bun and Deno fire all due timers before they read the arrived bytes.
   it("does not blame Redis for the time in which this process stood still", async () => {
     clock.isManual = true;
     const [quick, late] = [ping(), ping()];
@@ -122,7 +120,7 @@ withRedis.describe("a connection to Redis", () => {
   it("stops using a failing Redis, and probes it less and less often", async () => {
     server.pause();
     clock.isManual = true;
-    /** Fires what is due, and lets come what comes of it. */
+    /** Fires due timers, and waits for their effects. */
     const fire = async (): Promise<number[]> => {
       const due = clock.timers.splice(0);
       for (const { fire } of due) fire();
@@ -133,7 +131,7 @@ withRedis.describe("a connection to Redis", () => {
     sent = 0;
     const first = many();
     assert.deepEqual(new Set(await fire()), new Set([REDIS_DEADLINE_MS]));
-    await fire(); // what has arrived is read first
+    await fire(); // arrived bytes are read first
     assert.equal((await first).length, 50);
     assert.equal(sent, 50, "those that could not know yet");
     assert.equal(client.health.isUp, false);
@@ -169,7 +167,7 @@ withRedis.describe("a connection to Redis", () => {
     ]);
   });
 
-  it("tells what comes late, and whether anything was sent at all", async () => {
+  it("reports late answers, and whether anything was sent at all", async () => {
     server.pause();
     const [reason] = await failures([ping()]);
     const [unsent] = await failures([ping()]);
@@ -179,7 +177,7 @@ withRedis.describe("a connection to Redis", () => {
     assert.equal(await reason.late, "PONG");
   });
 
-  it("tells the operator once a minute, whatever fails how often", async () => {
+  it("reports to the operator once a minute, however often calls fail", async () => {
     const nonsense = () =>
       client.run((redis) => redis.ping(), () => {
         throw new Error("no such word");
@@ -205,9 +203,9 @@ withRedis.describe("a connection to Redis", () => {
     assert.deepEqual(reports.slice(3), ["Redis answers again"]);
   });
 
-  // ioredis gives a connection up when a Sentinel tells of a failover in the moment in which it
-  // looks for the primary.
-  it("makes connections again that the library has given up, until it is closed", async () => {
+  // ioredis abandons a connection if a Sentinel reports a failover at the moment when it looks for
+  // the primary.
+  it("restores connections that the library has given up, until it is closed", async () => {
     const servers = new OneServer(
       { url: server.url, timeoutMs: REDIS_DEADLINE_MS },
       systemClock,
@@ -234,7 +232,7 @@ withRedis.describe("a connection to Redis", () => {
     );
   });
 
-  it("goes to the new primary when the one it talks to has become a replica", async () => {
+  it("switches to the new primary when its server has become a replica", async () => {
     const raw = new Redis(server.url);
     const idBefore = await client.run((redis) => redis.client("ID"), Number);
     await raw.replicaof("127.0.0.1", 1);

@@ -1,6 +1,4 @@
-/**
- * The health of one server of Redis: which answers end it, and how many it takes to be well again.
- */
+/** The health of a Redis server: which results end it, and how many good answers restore it. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { setImmediate } from "node:timers/promises";
@@ -30,7 +28,7 @@ describe("the health of a server of Redis", () => {
       changed: () => {},
     });
   });
-  /** Lets the next probe happen. */
+  /** Runs the next probe. */
   const probe = async () => {
     const { ms, fire } = timer ?? assert.fail("no probe is to come");
     now += ms;
@@ -45,7 +43,7 @@ describe("the health of a server of Redis", () => {
   };
   const missOne = () => health.missed(health.answers - 1, health.outages);
 
-  it("bears late answers as long as there are few among others", () => {
+  it("tolerates late answers if they are few", () => {
     for (let round = 0; round < 100; round++) {
       for (let answer = 0; answer < 10; answer++) health.answered();
       missOne();
@@ -55,7 +53,7 @@ describe("the health of a server of Redis", () => {
     assert.equal(health.isUp, false);
   });
 
-  it("ends with the first call after which nothing was heard", () => {
+  it("ends with the first call since which no answer arrived", () => {
     health.missed(health.answers, health.outages);
     assert.equal(health.isUp, false);
     const { outages } = health;
@@ -63,7 +61,7 @@ describe("the health of a server of Redis", () => {
     assert.equal(health.outages, outages);
   });
 
-  it("takes ever more good answers where outages follow on each other, and fewer after a minute", async () => {
+  it("needs more good answers after repeated outages, and fewer after a minute", async () => {
     const probes: number[] = [];
     const times: number[] = [];
     for (let outage = 0; outage < 6; outage++) {
@@ -75,7 +73,7 @@ describe("the health of a server of Redis", () => {
     assert.deepEqual(probes, [3, 6, 12, 24, 48, 48]);
     const last = times.at(-1) ?? 0;
     assert.ok(last > 5000 && last < 15_000, `${last} ms until it is up again`);
-    now += 60_001; // its parts add up to a little less
+    now += 60_001; // the sum of its parts is slightly less
     health.leaveAlone();
     assert.equal(await recover(), 3);
   });

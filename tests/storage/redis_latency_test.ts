@@ -1,6 +1,6 @@
 /**
- * A Redis that is far away: it is used as long as it answers in time, and it does not count as up
- * and down in turn.
+ * A Redis that is far away: it is used as long as it answers in time, and its health does not
+ * oscillate.
  */
 // runtimes: once
 // alone: it measures deadlines of tens of milliseconds
@@ -16,9 +16,9 @@ import { until } from "../support/until.ts";
 
 /** Time for which calls are made. Milliseconds. */
 const LOAD_MS = 4000;
-/** Pause between two looks at the machine. Milliseconds. */
+/** Pause between two measurements of the machine. Milliseconds. */
 const TICK_MS = 2;
-/** How often calls are made on a machine that is too busy for a proof. */
+/** Number of tries on a machine that is too busy to prove anything. */
 const MOST_TRIES = 6;
 
 /** Results of calls. */
@@ -51,9 +51,7 @@ withRedis.describe("a Redis that is far away", () => {
     );
     await client.ready();
   };
-  /**
-   * Makes calls one after the other, several at a time, and counts how often the health changes.
-   */
+  /** Makes calls one after the other, several at a time, and counts the changes of the health. */
   const load = async (ms = LOAD_MS): Promise<Found> => {
     let [changes, good, failed] = [0, 0, 0];
     let wasUp = client.health.isUp;
@@ -63,17 +61,14 @@ withRedis.describe("a Redis that is far away", () => {
         await client.run((redis) => redis.incr("a"), Number).then(() => good++, () => failed++);
         if (client.health.isUp !== wasUp) changes++;
         wasUp = client.health.isUp;
-        await new Promise((resolve) => setTimeout(resolve, 2)); // what a caller does beside
+        await new Promise((resolve) => setTimeout(resolve, 2)); // a caller's other work
       }
     });
     await Promise.all(callers);
     return { changes, good, failed };
   };
 
-  /**
-   * Returns the longest pause during some work in which Redis, asked without the link, or this
-   * process was away.
-   */
+  /** Returns the longest pause of this process, or of Redis without the link, during some work. */
   const awayDuring = async (work: () => Promise<void>): Promise<number> => {
     const direct = new Redis(redis.url);
     let [awayMs, isOver] = [0, false];
@@ -96,9 +91,9 @@ withRedis.describe("a Redis that is far away", () => {
   };
 
   /**
-   * Connects and makes calls over a link with a round trip, and checks what they find. It does so
-   * again as long as the machine was away for half of the time between the round trip and the
-   * timeout: then it has proven nothing.
+   * Connects and makes calls over a link with a round trip, and checks the results. It repeats this
+   * if the machine paused for half of the time between the round trip and the timeout, because such
+   * a run proves nothing.
    *
    * @returns How often it connected
    */
@@ -134,8 +129,7 @@ withRedis.describe("a Redis that is far away", () => {
   }
 
   it("a round trip of 250 ms with a timeout of 50 ms never counts as up, keeps its connection, and is reported with the fix [Redis moves]", async () => {
-    // So far that it is late also where this process stands still meanwhile, which extends the
-    // timeout.
+    // Far enough to be late also while this process stands still, which extends the timeout.
     const told =
       /^Redis fails \(slow: it answers after \d+ ms; redis\.timeout is 50 ms: raise it[^\n]*$/;
     const tries = await prove(
@@ -143,7 +137,7 @@ withRedis.describe("a Redis that is far away", () => {
       50,
       ({ changes, good }) => changes === 0 && good === 0 && told.test(reports.join("\n")),
     );
-    await load(2000); // longer than a silence lasts until connections are made anew
+    await load(2000); // longer than the silence after which connections are reopened
     assert.equal(link.connections, 2 * tries, "for calls and for messages");
     link.rtt = 5;
     await until(() => client.health.isUp, "it is near again");

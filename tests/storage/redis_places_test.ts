@@ -1,7 +1,4 @@
-/**
- * The connection to Redis in all places where one can be: a Cluster, behind Sentinels, by TLS, at a
- * Unix socket.
- */
+/** The connection to every kind of Redis: a Cluster, behind Sentinels, by TLS, at a Unix socket. */
 // runtimes: all
 // long: servers fail over, and connections are given up
 import assert from "node:assert/strict";
@@ -24,14 +21,14 @@ import {
 import { needs } from "../support/requires.ts";
 import { until } from "../support/until.ts";
 
-/** Deadlines that a busy machine keeps too. */
+/** Deadlines that a busy machine meets too. */
 const patient: Clock = {
   ...systemClock,
   timer: (ms, fire) => systemClock.timer(ms === 50 ? 20 * ms : ms, fire),
 };
-/** How long a fleet may take to recover. Milliseconds. */
+/** Longest recovery of a fleet. Milliseconds. */
 const RECOVERY_MS = 20_000;
-/** It asks for the time too, as the limits do. */
+/** The script asks for the time too, as the limits do. */
 const INCREMENT = "redis.call('TIME') return redis.call('INCR', KEYS[1])";
 
 needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
@@ -51,7 +48,7 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     const script = client.script("testIncrement", INCREMENT);
     const heard: string[] = [];
     client.listen("news", (message) => heard.push(message));
-    /** Counts in a key. */
+    /** Increments a key. */
     const count = (key: string) => client.run((redis) => script(redis, [key], []), Number);
     /** Tries until it can count again. */
     const countAgain = async (key: string): Promise<number> => {
@@ -67,7 +64,7 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     return { client, count, countAgain, heard, reports };
   };
   type Connected = Awaited<ReturnType<typeof connect>>;
-  /** A message arrives, sooner or later: messages of the time without a connection are lost. */
+  /** Publishes until a message arrives, because messages during a disconnection are lost. */
   const hears = async ({ heard }: Connected, publisher: Redis) => {
     const before = heard.length;
     await until(
@@ -138,8 +135,8 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     const [first, second] = servers as [AnyServer, AnyServer];
     const key = await first.raw.randomkey() ?? assert.fail();
     const slot = Number(await first.raw.cluster("KEYSLOT", key));
-    // On the move: keys that are gone already are asked for at the new place (ASK), then all are
-    // (MOVED).
+    // During the move, moved keys are found at the new server by ASK. After it, all are found by
+    // MOVED.
     const id = String(await second.raw.cluster("MYID"));
     await second.raw.cluster("SETSLOT", slot, "IMPORTING", String(await first.raw.cluster("MYID")));
     await first.raw.cluster("SETSLOT", slot, "MIGRATING", id);
@@ -151,7 +148,7 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     assert.deepEqual(connected.reports, []);
   });
 
-  it.once("uses the other servers of a Cluster while one is silent, and its replica once that takes over [Redis moves]", async () => {
+  it.once("uses the other servers of a Cluster while one is silent, and its replica after the failover [Redis moves]", async () => {
     const { urls, servers } = later(
       await startCluster({ hasReplica: true, args: ["--cluster-require-full-coverage", "no"] }),
     );
@@ -179,7 +176,7 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     );
 
     replica.pause();
-    // The first call may have gone by another server, which was the primary a moment ago.
+    // The first call can reach another server, which was the primary a moment ago.
     await until(async () => {
       await assert.rejects(connected.count(lost));
       return !connected.client.health.isUp;
@@ -192,7 +189,7 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     replica.resume();
   });
 
-  it("speaks TLS with its own authority and certificate: to one server, a Cluster, Sentinels", async () => {
+  it("uses TLS with its own authority and certificate: to one server, a Cluster, Sentinels", async () => {
     const certificates = await makeCertificates();
     closing.push(() => certificates.remove());
     const tls = readCertificates(certificates);
@@ -204,7 +201,7 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     assert.match(strange.reports[0] ?? "", /Redis fails \(.*(?:certificate|UnknownIssuer)/i);
     const nameless = await connect({ url, tls: { ca: tls.ca } });
     assert.equal(nameless.client.health.isUp, false, "the server wants a certificate");
-    if (isElsewhere) return; // the same client to more servers
+    if (isElsewhere) return; // other servers, same client
     const cluster = later(
       await startCluster({ args: ["--tls-cluster", "yes", ...certificates.args], tls }),
     );
@@ -234,7 +231,7 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     await hears(connected, server.raw);
   });
 
-  it("logs in as a user of the server's ACL, who needs few rights", async () => {
+  it("logs in as a user of the server's ACL with few permissions", async () => {
     const server = later(await startServer());
     const password = "p@ss/w%rd #1";
     await server.raw.acl(
@@ -272,13 +269,13 @@ needs(["openssl", "redis-server"]).describe("Redis, wherever it is", () => {
     });
     assert.equal(wrong.client.health.isUp, false);
     assert.match(wrong.reports[0] ?? "", /Redis fails \(WRONGPASS/);
-    // One who may not even ask what server it is.
+    // A user that must not even ask for the kind of server.
     await server.raw.acl("SETUSER", "gate:way", "-info", "-role");
     const poor = await connect({ url: `redis://${address}`, username: "gate:way", password });
     assert.equal(await poor.count("a"), 3);
   });
 
-  it.once("refuses what can't work: another kind of place, a replica, a version that is too old", async () => {
+  it.once("refuses unsuitable servers: another kind, a replica, a version that is too old", async () => {
     const server = later(await startServer());
     const cluster = later(
       await startServer(["--cluster-enabled", "yes", "--cluster-port", String(await freePort())]),

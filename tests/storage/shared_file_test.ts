@@ -1,6 +1,6 @@
 /**
- * Files that several processes share: one writer at a time, whatever becomes of it, and what stands
- * beside.
+ * Files that several processes share: one writer at a time, even if it dies, and the files next to
+ * them.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -26,9 +26,12 @@ import { FileUnavailable, SharedFile } from "../../src/storage/shared_file.ts";
 import { makeFolder } from "../support/program.ts";
 import { timeOfPauses, until } from "../support/until.ts";
 
-/** A holder without a sign of life for so long is dead; milliseconds, as `file_lock.ts` says. */
+/**
+ * Time without a sign of life after which a lock holder counts as dead, see `file_lock.ts`.
+ * Milliseconds.
+ */
 const LEASE_MS = 600;
-/** Between two looks of a writer that waits. Milliseconds. */
+/** Pause between two checks of a waiting writer. Milliseconds. */
 const LOOK_MS = 20;
 
 async function* toParts(text: string): AsyncIterable<Uint8Array> {
@@ -51,12 +54,12 @@ describe("a shared file", () => {
     file.change(async (replace) => {
       await replace(toParts(`${(await file.read()).toString()}${word};`));
     });
-  /** What a writer that was killed leaves behind. */
+  /** Leaves the lock of a killed writer behind. */
   const abandon = () => {
     mkdirSync(join(lock, "4711-abandoned-600"), { recursive: true });
     writeFileSync(join(lock, "4711-abandoned-600", "draft"), "half a");
   };
-  /** A writer that holds the lock until it is told to go on. */
+  /** A writer that has the lock until the test lets it continue. */
   const hold = async (act: () => Promise<void> = () => Promise.resolve()) => {
     let goOn = (): void => {};
     const mayGoOn = new Promise<void>((resolve) => goOn = resolve);
@@ -79,7 +82,7 @@ describe("a shared file", () => {
     assert.deepEqual(readdirSync(folder.path), ["shared.json"]);
   });
 
-  it("whose holder is dead goes to one of all who wait, and then to the next", async () => {
+  it("whose holder is dead is taken over by one of all waiting writers, and then by the next", async () => {
     abandon();
     const start = performance.now();
     const words = Array.from({ length: 8 }, (_, index) => `w${index}`);
@@ -96,7 +99,7 @@ describe("a shared file", () => {
     assert.deepEqual(readdirSync(folder.path), ["shared.json"]);
   });
 
-  it("whose holder lives is left to it, for longer than a lease", async () => {
+  it("whose holder lives is not taken over, for longer than a lease", async () => {
     const { goOn, done, turns } = await hold();
     const waiting = append("next");
     const start = performance.now();
@@ -109,13 +112,13 @@ describe("a shared file", () => {
 
   it("that changed while its holder was stopped is not overwritten: the holder starts again", async () => {
     const { goOn, done, turns } = await hold();
-    // What a writer does that has seen no sign of life, as of a process that was stopped.
+    // A writer does this if it has seen no sign of life, as from a stopped process.
     renameSync(join(lock, readdirSync(lock)[0] ?? ""), `${lock}.taken.old`);
     await append("other");
     goOn();
     await done;
     assert.deepEqual([text(), turns()], ["other;held;", 2]);
-    // The other one may hold it at the very moment, too.
+    // The other writer can have the lock at the same moment, too.
     rmSync(`${lock}.taken.old`, { recursive: true });
     const second = await hold();
     renameSync(join(lock, readdirSync(lock)[0] ?? ""), `${lock}.taken.old`);
@@ -136,7 +139,7 @@ describe("a shared file", () => {
     assert.deepEqual([text(), readdirSync(folder.path)], ["next;", ["shared.json"]]);
   });
 
-  it("that others do not let go of is not changed, and it is said", async () => {
+  it("that others do not release is not changed, and this is reported", async () => {
     const { goOn, done } = await hold();
     await assert.rejects(() => withLock(path, () => Promise.resolve(), 100), (error) => {
       assert.ok(error instanceof FileUnavailable);
@@ -151,7 +154,7 @@ describe("a shared file", () => {
     assert.deepEqual(readdirSync(folder.path), ["shared.json"]);
   });
 
-  it("stays as it was when its new content fails half-way, and its lock is free again", async () => {
+  it("stays as it was when its new content fails halfway, and its lock is free again", async () => {
     await append("before");
     const failing = async function* (): AsyncIterable<Uint8Array> {
       yield await Promise.resolve(Buffer.from("half"));
@@ -192,7 +195,7 @@ describe("a shared file", () => {
     assert.ok(lstatSync(join(links, "two")).isSymbolicLink());
   });
 
-  it("is never opened to more users than it was, and stays its owner's", async () => {
+  it("is never readable by more users than before, and keeps its owner", async () => {
     for (
       const [mode, then] of [[0o644, 0o600], [0o600, 0o600], [0o400, 0o400], [
         0o777,
@@ -204,7 +207,7 @@ describe("a shared file", () => {
       assert.equal(statSync(path).mode & 0o777, then, mode.toString(8));
       chmodSync(path, 0o600);
     }
-    if (process.getuid?.() !== 0) return; // nobody else may give files away
+    if (process.getuid?.() !== 0) return; // only root can change a file's owner
     chownSync(path, 4711, 4712);
     const { goOn, done } = await hold();
     const held = join(lock, readdirSync(lock)[0] ?? "");
@@ -217,7 +220,7 @@ describe("a shared file", () => {
     assert.deepEqual([uid, gid], [4711, 4712]);
   });
 
-  it("is rid at start of what killed writers left, while others wait for their turn", async () => {
+  it("is cleaned at the start from leftovers of killed writers, while others wait for their turn", async () => {
     abandon();
     for (const left of ["shared.json.lock.1-x-600", "shared.json.lock.2-y-600.old"]) {
       mkdirSync(join(folder.path, left, "1-x-600"), { recursive: true });
@@ -247,7 +250,7 @@ describe("a shared file", () => {
     assert.deepEqual(reports, []);
   });
 
-  it("that is open to others is reported, with what to do", async () => {
+  it("that is open to others is reported, with the fix", async () => {
     for (
       const [mode, says] of [[0o600, ""], [0o400, ""], [0o640, "0640"], [0o604, "0604"], [
         0o620,

@@ -1,6 +1,4 @@
-/**
- * The forms of what is stored: they belong to a version, and a later form is refused, not misread.
- */
+/** The forms of stored data: they belong to a version, and a later form is refused, not misread. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -32,7 +30,7 @@ const readAll = async (file: string) => ({
   files: await readStoredForms(file, "files"),
 });
 
-withRedis.describe("the forms of what is stored", () => {
+withRedis.describe("the forms of stored data", () => {
   let at: Place | undefined;
   let redis: RedisServer | undefined;
   let raw: Redis | undefined;
@@ -50,7 +48,7 @@ withRedis.describe("the forms of what is stored", () => {
     assert.match(stderr, says);
   };
 
-  withRedis.it("they change only with the version", async () => {
+  withRedis.it("change only with the version", async () => {
     const forms = await readAll(ONE_FILE);
     if (process.env.UPDATE_FORMS === "1") {
       writeFileSync(FILE, `${JSON.stringify({ since: VERSION, forms }, null, 2)}\n`);
@@ -59,7 +57,7 @@ withRedis.describe("the forms of what is stored", () => {
   });
 
   needs(["redis-server"], NO_PREVIOUS).it(
-    "the build before has another version if its forms differ",
+    "have another version in the previous build if its forms differ",
     async () => {
       const file = makePreviousBuild(previousCommit ?? assert.fail("no history"));
       const { stdout } = await runProgram(["--version"], { file });
@@ -71,7 +69,7 @@ withRedis.describe("the forms of what is stored", () => {
     },
   );
 
-  withRedis.it("a Redis of a later form is refused at the start, by commands too", async () => {
+  withRedis.it("of a later version in Redis are refused, also by commands", async () => {
     redis = await startRedis();
     raw = new Redis(redis.url);
     at = makePlace("http://127.0.0.1:9", redis);
@@ -87,7 +85,7 @@ withRedis.describe("the forms of what is stored", () => {
     assert.equal(await raw.get("sallyport:forms"), String(STORED_FORMS + 1));
   });
 
-  withRedis.it("a gateway whose Redis is replaced by one of a later form says so", async () => {
+  withRedis.it("of a later version are reported by a gateway whose Redis is replaced", async () => {
     redis = await startRedis();
     at = makePlace("http://127.0.0.1:9", redis);
     const program = serve();
@@ -102,7 +100,7 @@ withRedis.describe("the forms of what is stored", () => {
     await program.waitFor(/(this Redis is used by a later version)/);
   });
 
-  withRedis.it("a file of a later form is refused and left as it is", async () => {
+  withRedis.it("of a later version in a file are refused without a change", async () => {
     const issuer = await startIssuer();
     at = makePlace("http://127.0.0.1:9");
     at.configure({ identity: [{ issuer: issuer.url, audience: AUDIENCE, name: "corp" }] });

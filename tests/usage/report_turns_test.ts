@@ -1,6 +1,6 @@
 /**
- * Reports of many rows, by the clock: no turn of one keeps the process from its calls for more than
- * 5 ms. Once on each engine.
+ * Reports of many rows, measured by the clock: no turn blocks the process for more than 5 ms. Once
+ * on each engine.
  */
 // runtimes: bun, node
 // alone: it measures turns of milliseconds
@@ -20,12 +20,14 @@ const MAX_MS = 5;
 const KEYS = 50_000;
 const MODELS = 4;
 /**
- * Most runs of each report: what else the machine does hits a turn in some of them, what the report
- * does in all.
+ * Most runs of each report. Other load on the machine slows a turn in some runs. Slow code of the
+ * report slows it in all.
  */
 const MAX_RUNS = 8;
 
-/** Durations of the turns of one run, in their order: they are the same in each. Milliseconds. */
+/**
+ * Durations of the turns of one run, in their order, which is the same in each run. Milliseconds.
+ */
 class Turns {
   readonly ms: number[] = [];
   #begun = performance.now();
@@ -41,7 +43,7 @@ class Turns {
   }
 }
 
-/** Returns the longest turn, each as it was in its fastest run. */
+/** Returns the longest turn, with each turn taken from its fastest run. */
 async function longestOf(run: (turns: Turns) => Promise<void>): Promise<number> {
   const fastest: number[] = [];
   let longest = Infinity;
@@ -97,7 +99,7 @@ describe("reports of 200,000 rows", () => {
     const what = `${query.by.join(" and ")}${
       query.top === undefined ? "" : `, the ${query.top} largest`
     }`;
-    it(`take no turn of more than ${MAX_MS} ms by ${what}`, async () => {
+    it(`block no turn for more than ${MAX_MS} ms by ${what}`, async () => {
       const longest = await longestOf(async (turns) => {
         const report = await reports(turns).report(query);
         assert.ok(report.rows.length > 0);
@@ -109,7 +111,7 @@ describe("reports of 200,000 rows", () => {
     });
   }
 
-  it(`take no turn of more than ${MAX_MS} ms when they are exported`, async () => {
+  it(`block no turn for more than ${MAX_MS} ms when they are exported`, async () => {
     const query: UsageExportQuery = { lastMs: 24 * 3_600_000 };
     const longest = await longestOf(async (turns) => {
       let length = 0;

@@ -1,4 +1,4 @@
-/** Usage in a file: what outlives a restart, and how several gateways share it. */
+/** Usage in a file: the data that outlives a restart, and how several gateways share it. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
@@ -44,7 +44,7 @@ describe("usage in a file", () => {
     });
     await store.start();
     const meter = new UsageMeter({ store, clock, rest, listed: NOBODY });
-    /** What was counted so far is handed on and written. */
+    /** Flushes the counts so far, and writes them. */
     const write = async () => {
       const isDue = () => clock.timers.some(({ ms }) => ms >= 5000);
       if (!isDue()) clock.fire();
@@ -62,7 +62,7 @@ describe("usage in a file", () => {
     return { clock, reports, store, meter, write };
   }
 
-  it("outlives the gateway, hours and days alike", async () => {
+  it("outlives the gateway, both hours and days", async () => {
     const first = await open();
     first.meter.settled(exchange());
     await first.meter.close();
@@ -80,7 +80,7 @@ describe("usage in a file", () => {
     assert.equal(statSync(path).mode & 0o077, 0, "for its owner only");
   });
 
-  it("is written every five seconds where something was used, and not otherwise", async () => {
+  it("is written every five seconds if there was usage, and not otherwise", async () => {
     const { clock, meter, write } = await open();
     assert.equal(clock.timers.length, 0);
     meter.settled(exchange());
@@ -94,7 +94,7 @@ describe("usage in a file", () => {
     );
   });
 
-  it("tells teams and plans of identity tokens apart, and reads lines of before", async () => {
+  it("distinguishes teams and plans of identity tokens, and reads older lines", async () => {
     const ann = { keyId: "jwt:corp:ann" };
     const line = (names: readonly unknown[], count: number, ...more: unknown[]) =>
       JSON.stringify([
@@ -133,7 +133,7 @@ describe("usage in a file", () => {
     await assert.rejects(open(), ConfigError);
   });
 
-  it("is one sum for gateways that share it, each of which adds what it has counted", async () => {
+  it("is one sum for gateways that share it, each of which adds its counts", async () => {
     const [here, there] = [await open(), await open()];
     for (let turn = 0; turn < 3; turn++) {
       here.meter.settled(exchange());
@@ -152,7 +152,7 @@ describe("usage in a file", () => {
     assert.deepEqual(await tell((await open()).meter), sums);
   });
 
-  it("counts once what is counted while it is written", async () => {
+  it("counts usage during a write once", async () => {
     const { meter, clock } = await open();
     for (let turn = 0; turn < 20; turn++) {
       meter.settled(exchange());
@@ -166,7 +166,7 @@ describe("usage in a file", () => {
     assert.equal((await tell((await open()).meter))["team a gpt-4o"]?.requests, 40);
   });
 
-  it("keeps what it can't write, says so once, and writes it later", async () => {
+  it("keeps counts that it cannot write, reports it once, and writes them later", async () => {
     const { meter, clock, reports, write } = await open();
     mkdirSync(path);
     meter.settled(exchange());
@@ -189,7 +189,7 @@ describe("usage in a file", () => {
   };
   const HOUR = NOON - NOON % HOUR_MS;
 
-  it("is read as the first versions wrote it, and can be read by them while nothing was estimated", async () => {
+  it("is read as the first versions wrote it, and they can read it while nothing was estimated", async () => {
     copyFileSync(new URL("first_form.usage.jsonl", import.meta.url), path);
     const before = readFileSync(path, "utf8");
     const { meter } = await open();
@@ -227,7 +227,7 @@ describe("usage in a file", () => {
     assert.match(readFileSync(path, "utf8"), /\[3,0,0,0,9,0,12,0,0,2,3,4\]/);
   });
 
-  it("keeps what a later version has added: counts, and lines of another kind", async () => {
+  it("keeps the additions of a later version: counts, and lines of another kind", async () => {
     const unknown = '["week",1,{"anything":true}]';
     writeFileSync(
       path,
@@ -245,7 +245,7 @@ describe("usage in a file", () => {
     assert.equal(lines.at(-1), unknown);
   });
 
-  it("leaves a file alone whose form is a later version's, and says so", async () => {
+  it("does not change a file in the form of a later version, and reports it", async () => {
     const content = `["version",2]\n{"any":"form"}\n`;
     writeFileSync(path, content);
     await assert.rejects(
@@ -263,7 +263,7 @@ describe("usage in a file", () => {
     assert.match(reports.join(), /a later version wrote it/);
   });
 
-  it("goes on with whole lines where its file was cut off, and says so", async () => {
+  it("continues with whole lines if its file was cut off, and reports it", async () => {
     const line = `["hour",${HOUR},"team","a","gpt-4o",[1,0,0,0,3,0,4,0,0],"responses"]`;
     for (const cut of [line.slice(0, -1), line.slice(0, 20), '["hour",1,"\u00e9']) {
       writeFileSync(
@@ -284,7 +284,7 @@ describe("usage in a file", () => {
     assert.deepEqual(reports, []);
   });
 
-  it("holds chat completions alone in lines that were written before they named an operation", async () => {
+  it("reads lines without an operation as chat completions alone", async () => {
     const hour = NOON - NOON % HOUR_MS;
     writeFileSync(path, `["hour",${hour},"team","a","gpt-4o",[1,0,0,0,3,0,4,0,0]]\n`);
     const { meter } = await open();
@@ -306,7 +306,7 @@ describe("usage in a file", () => {
       "[]\n",
     ]
   ) {
-    it(`says at the start that it is broken: ${JSON.stringify(broken)}`, async () => {
+    it(`reports at the start that it is broken: ${JSON.stringify(broken)}`, async () => {
       writeFileSync(path, broken);
       await assert.rejects(
         open(),
@@ -315,7 +315,7 @@ describe("usage in a file", () => {
     });
   }
 
-  it("says that it is broken where it breaks later, and does not write over it", async () => {
+  it("reports if it breaks later, and does not overwrite it", async () => {
     const { meter, reports } = await open();
     writeFileSync(path, "nonsense\n");
     meter.settled(exchange());
@@ -325,7 +325,7 @@ describe("usage in a file", () => {
     assert.equal(reports.length, 1);
   });
 
-  it("goes on where its file was removed", async () => {
+  it("continues if its file was removed", async () => {
     const { meter, write } = await open();
     meter.settled(exchange());
     await write();

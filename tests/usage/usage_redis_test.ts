@@ -1,4 +1,4 @@
-/** Usage in Redis: that of several gateways as one, and what happens to it while Redis is away. */
+/** Usage in Redis: the sum of several gateways, and its counts while Redis is away. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
@@ -31,7 +31,7 @@ import { until } from "../support/until.ts";
 const { hoursMs, daysMs } = DEFAULT_RETENTION;
 const LISTED: ReadonlySet<string> = new Set(["gpt-4o"]);
 const one = { requests: 1, input: 3, output: 4 };
-/** Within what Redis keeps, for it has a clock of its own. */
+/** An hour that Redis still keeps. Redis has its own clock. */
 const HOUR = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
 const DAY = HOUR - HOUR % DAY_MS;
 const range = { from: HOUR, to: HOUR + HOUR_MS };
@@ -60,7 +60,7 @@ withRedis.describe("usage in Redis", () => {
   const isUp = (client: RedisClient) => until(() => client.health.isUp, "Redis is back");
   const isDown = (client: RedisClient) => until(() => !client.health.isUp, "Redis is away");
 
-  it("is packed: one field a row, with counts that a later version may add to", async () => {
+  it("is packed: one field per row, with counts that a later version can extend", async () => {
     const { use, meter, client } = await open();
     use();
     use({ usage: undefined as never });
@@ -70,7 +70,8 @@ withRedis.describe("usage in Redis", () => {
     const content = () =>
       client.ask((redis) => redis.hgetall(hash), (all) => ({ ...all as Record<string, string> }));
     assert.deepEqual(await content(), { [field]: "2 0 1 0 3 0 4" });
-    // The version before had ten counts; a later one has a thirteenth, and fields of another form.
+    // The previous version had ten counts. A later one has a thirteenth, and fields of another
+    // form.
     const odd = {
       "!version": "2",
       '["team"]': "1",
@@ -95,7 +96,7 @@ withRedis.describe("usage in Redis", () => {
     assert.deepEqual(await content(), { ...odd, [field]: "3 0 1 0 6 0 8 0 0 1 3 4 9" });
   });
 
-  it("tells teams and plans of identity tokens apart, in fields that versions before read too", async () => {
+  it("distinguishes teams and plans of identity tokens, in fields that previous versions read too", async () => {
     const { use, meter, client, store } = await open();
     const ann = { keyId: "jwt:corp:ann" };
     use({ ...ann, team: "search", plan: "gold" });
@@ -147,7 +148,7 @@ withRedis.describe("usage in Redis", () => {
     assert.deepEqual([requests, input], [Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER]);
   });
 
-  it("is read for one key without looking at the others", async () => {
+  it("is read for one key without reading the others", async () => {
     const { use, meter, client } = await open();
     for (let key = 0; key < 200; key++) use({ keyId: `key-${key}` });
     await tell(meter, range);
@@ -161,7 +162,7 @@ withRedis.describe("usage in Redis", () => {
     assert.match(calls, /cmdstat_hscan:calls=1,/, "the hash of the key");
   });
 
-  it("works on a Cluster: no command touches two slots", async () => {
+  it("works on a Cluster: no command uses two slots", async () => {
     const cluster = await startCluster();
     try {
       const { use, meter } = await open({ cluster: cluster.urls, timeoutMs: 1000 });
@@ -199,7 +200,7 @@ withRedis.describe("usage in Redis", () => {
     assert.deepEqual(await tell(later.meter, { step: "day", from: DAY, to: DAY + DAY_MS }), sums);
   });
 
-  it("tells operations apart", async () => {
+  it("distinguishes operations", async () => {
     const { use, meter } = await open();
     use();
     use({ operation: "responses" });
@@ -212,7 +213,7 @@ withRedis.describe("usage in Redis", () => {
     assert.deepEqual(requests, { "chat.completions": 1, responses: 1 });
   });
 
-  it("takes names as they are", async () => {
+  it("accepts any names", async () => {
     const { use, meter } = await open();
     const names = ['"],["', "\\", "é\u0000", "r#", "'); return 1 --", "\ud800"];
     for (const name of names) use({ keyId: name, model: name });
@@ -220,7 +221,7 @@ withRedis.describe("usage in Redis", () => {
     assert.deepEqual(Object.keys(told).sort(), names.map((name) => `${name} a ${name}`).sort());
   });
 
-  it("is forgotten by Redis itself: hours after eight days, days after 13 months", async () => {
+  it("is deleted by Redis itself: hours after eight days, days after 13 months", async () => {
     const { use, meter, client } = await open();
     use();
     await meter.close();
@@ -239,7 +240,7 @@ withRedis.describe("usage in Redis", () => {
     for (const key of keys) assert.ok(await lives(key) > 0, key);
   });
 
-  it("has a bounded number of models a key, whichever gateway counts them; what has a price is named", async () => {
+  it("has a bounded number of models per key, whichever gateway counts them; models with a price are named", async () => {
     const [here, there] = [await open(), await open()];
     for (const [index, { use, meter }] of [here, there].entries()) {
       for (let count = 0; count < 2 * MAX_MODELS; count++) {
@@ -257,7 +258,7 @@ withRedis.describe("usage in Redis", () => {
     assert.equal(told["team a gpt-4o"]?.requests, 1);
   });
 
-  it("is counted here while Redis is away, and handed on once when it is back", async () => {
+  it("is counted locally while Redis is away, and flushed once when it is back", async () => {
     const { use, meter, client, clock } = await open();
     use();
     await tell(meter, range);
@@ -270,7 +271,7 @@ withRedis.describe("usage in Redis", () => {
       clock.fire();
     }
     await assert.rejects(tell(meter, range), UsageUnavailable);
-    await redis.restart(); // it has forgotten the first one
+    await redis.restart(); // it has lost the first call
     await isUp(client);
     assert.deepEqual(await tell(meter, range), {
       "team a gpt-4o": { requests: 4, input: 12, output: 16 },
@@ -295,7 +296,7 @@ withRedis.describe("usage in Redis", () => {
     });
   });
 
-  it("takes a thousand keys in scripts that are short", async () => {
+  it("writes a thousand keys in scripts that are short", async () => {
     const { use, meter, client } = await open();
     for (let key = 0; key < 1000; key++) use({ keyId: `key-${key}` });
     const told = await tell(meter, range);
@@ -303,15 +304,15 @@ withRedis.describe("usage in Redis", () => {
     assert.ok(
       Object.values(told).every((counts) => JSON.stringify(counts) === JSON.stringify(one)),
     );
-    // Each script says its number once: 50 rows at most, of one of 16 groups and of one of two
-    // batches.
+    // Each script sets its number once. It has 50 rows at most, of one of 16 groups and of one of
+    // two batches.
     const calls = await client.ask((connection) => connection.info("commandstats"), String);
     assert.ok(Number(/cmdstat_set:calls=(\d+),/.exec(calls)?.[1]) <= 2 * GROUPS, calls);
     assert.match(calls, /cmdstat_hset:calls=2000,/);
   });
 });
 
-describe("the places of usage in Redis", () => {
+describe("the hashes of usage in Redis", () => {
   it("are the same in all versions", () => {
     assert.deepEqual(["team", "k1", "(other)", "\u00e9"].map(placeOf), [
       { group: 12, hash: 16 },
@@ -326,7 +327,7 @@ describe("the places of usage in Redis", () => {
     assert.equal(indexName(3, "hour", HOUR), `sallyport:{usage:3}:hour:${HOUR}`);
   });
 
-  it("are filled alike: no hash of a million keys is large", () => {
+  it("are filled evenly: no hash of a million keys is large", () => {
     const fields = new Map<string, number>();
     for (let key = 0; key < 1_000_000; key++) {
       const { group, hash } = placeOf(key.toString(36).padStart(12, "k"));
@@ -336,7 +337,7 @@ describe("the places of usage in Redis", () => {
     assert.ok(Math.max(...fields.values()) < 1500, `${Math.max(...fields.values())}`);
   });
 
-  it("are forgotten one by one", () => {
+  it("are deleted one by one", () => {
     const times = new Set<number>();
     for (let group = 0; group < GROUPS; group++) {
       for (let hash = 0; hash < HASHES; hash++) {

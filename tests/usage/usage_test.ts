@@ -1,6 +1,4 @@
-/**
- * What is counted of usage, in memory: which exchanges, which tokens, and what keeps it bounded.
- */
+/** Usage counts in memory: which exchanges, which tokens, and the bounds. */
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe } from "@std/testing/bdd";
@@ -24,7 +22,7 @@ import { it } from "../support/cases.ts";
 import { ALL, DAY, exchange, NOON, rest, StillClock, tell } from "../support/usage.ts";
 import { until } from "../support/until.ts";
 
-/** Where the clocks stop that are told to. */
+/** An empty list of models. */
 const NOBODY: ReadonlySet<string> = new Set();
 const { hoursMs, daysMs } = DEFAULT_RETENTION;
 
@@ -34,7 +32,7 @@ function newMeter(listed: ReadonlySet<string> = NOBODY) {
   return { clock, meter: new UsageMeter({ store, clock, rest, listed }) };
 }
 
-/** Exchanges, and what is counted of each. */
+/** Exchanges, and the counts of each. */
 const COUNTED: readonly [
   what: string,
   more: Partial<ExchangeRecord>,
@@ -128,7 +126,7 @@ const COUNTED: readonly [
   }, { requests: 1, unmetered: 1 }],
 ];
 
-/** Exchanges of which nothing is counted. */
+/** Exchanges that are not counted. */
 const LEFT_OUT: readonly [what: string, more: Partial<ExchangeRecord>][] = [
   ["what the gateway refused", { status: 429, outcome: "refused", code: "rate_limit_exceeded" }],
   ["what the gateway shed", { status: 503, outcome: "shed", code: "gateway_overloaded" }],
@@ -158,7 +156,7 @@ describe("usage", () => {
     });
   }
 
-  it("counts every operation that costs tokens, and a call without a model among others", async () => {
+  it("counts every operation that costs tokens, and a call without a model as other", async () => {
     const { meter } = newMeter();
     meter.settled(exchange({ operation: "embeddings.create", genAi: "embeddings", model: "e-1" }));
     meter.settled(
@@ -168,7 +166,7 @@ describe("usage", () => {
     assert.deepEqual(await tell(meter), { "team a e-1": one, [`team a ${OTHER}`]: one });
   });
 
-  it("tells keys, providers and models apart, and counts an exchange where it ends", async () => {
+  it("distinguishes keys, providers and models, and counts an exchange at the hour of its end", async () => {
     const { meter } = newMeter();
     for (const more of [{}, { keyId: "two" }, { provider: "b" }, { model: "o3" }]) {
       meter.settled(exchange(more));
@@ -189,7 +187,7 @@ describe("usage", () => {
     assert.deepEqual(await tell(meter, { step: "day" }), { ...all, "team a gpt-4o": both });
   });
 
-  it("gives a separate name to a model that its provider has answered for", async () => {
+  it("uses a separate name for a model that its provider has answered for", async () => {
     const { meter } = newMeter();
     const refused = {
       model: "o9",
@@ -206,7 +204,7 @@ describe("usage", () => {
     });
   });
 
-  it("hands on once a second, in batches that count once however often they are tried", async () => {
+  it("flushes once a second, in batches that count once however often they are tried", async () => {
     const clock = new StillClock();
     const tries: UsageBatch[] = [];
     let isAway = true;
@@ -240,7 +238,7 @@ describe("usage", () => {
     assert.equal(tries.length, 3);
   });
 
-  it("hands on what is left when it closes, also what others have counted", async () => {
+  it("flushes the rest when it closes, also the counts of others", async () => {
     const { meter, clock } = newMeter();
     const counts = { ...noCounts(), requests: 1, reasoning: 7 };
     meter.add([{
@@ -257,7 +255,7 @@ describe("usage", () => {
   });
 
   for (const [failures, taken] of [[3, 1], [99, 0]] as const) {
-    it(`tries again while it closes, until the store takes it or five seconds have passed: ${failures} failures`, async () => {
+    it(`tries again while it closes, until the store accepts it or five seconds have passed: ${failures} failures`, async () => {
       const clock = new StillClock();
       const added: UsageBatch[] = [];
       let tries = 0;
@@ -314,7 +312,7 @@ describe("usage", () => {
     }
   });
 
-  it("keeps every key while the store takes no counts for days", async () => {
+  it("keeps every key while the store accepts no counts for days", async () => {
     const clock = new StillClock();
     let isAway = true;
     const taken: UsageRow[] = [];
@@ -344,7 +342,7 @@ describe("usage", () => {
 });
 
 describe("usage of 250,000 keys in an hour", () => {
-  it.large("is handed on in turns, none of which is long", async () => {
+  it.large("is flushed in turns, none of which is long", async () => {
     const batches: number[] = [];
     const keys = new Set<string>();
     let rests = 0;
@@ -415,13 +413,13 @@ describe("the book of usage", () => {
     assert.equal(Array.from(book.read({ step: "day", ...ALL })).length, 1);
   });
 
-  it("never grows beyond what is exact", () => {
+  it("never grows beyond exact numbers", () => {
     const sums = { ...noCounts(), requests: Number.MAX_SAFE_INTEGER - 1 };
     addCounts(sums, { ...noCounts(), requests: 5 });
     assert.equal(sums.requests, Number.MAX_SAFE_INTEGER);
   });
 
-  it("keeps time for which it is told to", () => {
+  it("keeps counts for the configured time", () => {
     const book = new UsageBook(NOBODY, { hoursMs: 2 * HOUR_MS, daysMs: 3 * DAY_MS });
     for (const ago of [1, 4]) book.addTo("hour", row({ at: NOON - ago * HOUR_MS }));
     for (const ago of [1, 5]) book.addTo("day", row({ at: DAY - ago * DAY_MS }));
@@ -445,7 +443,7 @@ describe("the book of usage", () => {
     assert.deepEqual(found, providers.map((provider) => [provider, 2]));
   });
 
-  it("counts what is new for all keys together once a table is full", () => {
+  it("counts new names for all keys together once a table is full", () => {
     const table = new UsageTable(new Set(["gpt-4o"]), 2);
     const once = { ...noCounts(), requests: 1 };
     const names = { provider: "a", model: "gpt-4o", operation: "chat.completions" };
