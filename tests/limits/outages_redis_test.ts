@@ -345,6 +345,67 @@ withRedis.describe("outages of Redis", () => {
     assert.ok(ofFirst + ofNewcomer <= 100, `${ofFirst} and ${ofNewcomer} of 100`);
   });
 
+  describe("give a gateway no part of a strict limit while another one may have forgotten it", () => {
+    let now: number;
+    let gateways: readonly [Membership, Membership];
+    beforeEach(async () => {
+      now = 0;
+      const clock: Clock = { ...systemClock, monotonic: () => now };
+      const client = new Timed(server.url, patient, () => {});
+      limiters.closing.push(() => Promise.resolve(client.close()));
+      await client.ready();
+      gateways = [new Membership(client, clock, "one"), new Membership(client, clock, "two")];
+    });
+    const pass = async (ms: number) => {
+      now += ms;
+      await raw.set(PASSED, now);
+    };
+    const renewAll = async () => {
+      for (const gateway of gateways) {
+        await pass(1000);
+        await gateway.renew();
+      }
+    };
+
+    it("because its membership has lapsed before the other one knew it", async () => {
+      const [first, second] = gateways;
+      await first.renew();
+      await renewAll();
+      assert.equal(second.divisor, Infinity);
+      await pass(12_000);
+      await renewAll();
+      assert.equal(second.divisor, Infinity, "the first one has not renewed since");
+      await renewAll();
+      assert.ok(second.divisor < Infinity);
+    });
+
+    it("because it was cut off", async () => {
+      const [first, second] = gateways;
+      for (let round = 0; round < 4; round++) await renewAll();
+      assert.ok(second.divisor < Infinity);
+      for (let round = 0; round < 60; round++) {
+        await pass(3000);
+        await first.renew();
+      }
+      await second.renew();
+      assert.equal(second.divisor, Infinity);
+    });
+
+    it("and no larger part for two renewals at once", async () => {
+      const [first, second] = gateways;
+      for (let round = 0; round < 4; round++) await renewAll();
+      for (let call = 0; call < 100; call++) first.count();
+      await renewAll();
+      await pass(1000);
+      await first.renew();
+      await pass(2000);
+      for (let call = 0; call < 300; call++) second.count();
+      await Promise.all([second.renew(), second.renew()]);
+      const sum = 1 / first.divisor + 1 / second.divisor;
+      assert.ok(sum <= 1 + 1e-9, `the parts add up to ${sum}`);
+    });
+  });
+
   it("divide limits into parts that add up to one limit at most, however fast traffic grows or falls", async () => {
     let now = 0;
     const clock: Clock = { ...systemClock, monotonic: () => now };

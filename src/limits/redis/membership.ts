@@ -88,6 +88,9 @@ export class Membership {
   #askedAt: number | undefined;
   /** Last time at which Redis did not answer. Kept until all gateways are back. */
   #lostAt: number | undefined;
+  /** Time of the last successful renewal, and the generation of the server that it went to. */
+  #renewedAt = -Infinity;
+  #generation = 0;
   #memory: FleetMemory | undefined;
   #expected = UNKNOWN_GATEWAYS;
 
@@ -175,14 +178,26 @@ export class Membership {
   async renew(): Promise<void> {
     this.#turn();
     const rate = this.#rate();
-    const lostAt = this.#lostAt;
-    const sinceMs = this.#askedAt === undefined
-      ? -1
-      : Math.floor(this.#clock.monotonic() - this.#askedAt);
+    const now = this.#clock.monotonic();
+    const { generation } = this.#client;
+    const hasLapsed = now - this.#renewedAt >= LEASE_MS.redis || generation !== this.#generation;
+    // In an outage all gateways keep the parts that they had before.
+    if (hasLapsed && !this.isAway) this.#forgetOwnPart();
+    const [lostAt, askedAt] = [this.#lostAt, this.#askedAt];
+    // Redis counts whole milliseconds: the one in which this gateway asked does not count.
+    const sinceMs = askedAt === undefined ? -1 : Math.max(0, Math.floor(now - askedAt) - 1);
     const joined = await this.#join({ rate, sinceMs });
+    [this.#renewedAt, this.#generation] = [now, generation];
     this.#seen = larger(this.#seen, joined);
     this.#memory?.noteGateways(this.gateways);
-    if (lostAt === this.#lostAt) this.#hear(joined, rate);
+    // Another renewal can have been answered meanwhile, or Redis was lost.
+    if (lostAt === this.#lostAt && askedAt === this.#askedAt) this.#hear(joined, rate);
+  }
+
+  /** Other gateways can have forgotten this one, as if it had not joined. */
+  #forgetOwnPart(): void {
+    this.#askedAt = undefined;
+    this.#rateKnown = undefined;
   }
 
   /**

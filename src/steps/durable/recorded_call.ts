@@ -49,7 +49,9 @@ export async function record(
     return makeCall(begun, wanted, call, { ...flow, request: detach(flow.request) }, carry);
   }
   const { attachment } = begun;
-  const own = attachment.isComplete ? { "idempotency-replayed": "true" } : {};
+  const own: Readonly<Record<string, string>> = attachment.isComplete
+    ? { "idempotency-replayed": "true" }
+    : {};
   return attachTo(attachment, flow, own);
 }
 
