@@ -223,7 +223,7 @@ export function usersOf(
  *
  * @param order `ordered` to check messages and their order, `any` to check only that there are some
  * @throws {GatewayError} `invalid_json` for a value that is not an object, `invalid_body` with the
- * path for everything else
+ * path for all other faults
  */
 export function readChatCompletion(
   json: unknown,
