@@ -40,7 +40,7 @@ export interface ChatCompletionRequest {
   readonly isInputWhole: boolean;
   /** True if the provider generates the answer even if the caller does not wait for it. */
   readonly isBackground: boolean;
-  /** True if the caller itself chooses in `stream_options` what its stream states. */
+  /** True if the caller itself sets `stream_options`, which decide about usage in its stream. */
   readonly hasStreamOptions: boolean;
 }
 

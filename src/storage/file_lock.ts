@@ -34,7 +34,7 @@ const MAX_LEASE_MS = 4 * LEASE_MS;
 /** The maximum number of attempts of a writer that loses its lock each time. */
 const MAX_TRIES = 6;
 /**
- * The step by which each sign of life advances the modification time of the holder's folder: large
+ * The step that each sign of life adds to the modification time of the holder's folder: large
  * enough to be visible on every file system. Milliseconds.
  */
 const STEP_MS = 10_000;

@@ -2,7 +2,7 @@
  * The headers that are forwarded, in each direction: the headers of the lists, and headers that the
  * provider's configuration adds. All others are dropped, including the caller's cookies, its
  * `Gateway-Auth`, `Host`, forwarding headers and all hop-by-hop headers (RFC 9110 §7.6.1:
- * `Connection` and what it nominates, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`,
+ * `Connection` and the fields that it names, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`,
  * `Upgrade`). Headers with the caller's key at the provider are on no list. The module that reads
  * credentials decides about them, and passes them in.
  *

@@ -103,8 +103,8 @@ redis.call('PUBLISH', ARGV[7], ARGV[5] .. ' ' .. ARGV[6])
 return 1`;
 
 /**
- * Notes last uses. KEYS: used. ARGV: id and time, in turn. An exchange can end after another one
- * that began later, so only the latest time is kept.
+ * Notes last uses. KEYS: used. ARGV: id and time, in turn. Exchanges can end in another order than
+ * they began, so only the latest time is kept.
  */
 export const NOTE_USED = `for i = 1, #ARGV, 2 do
   if tonumber(ARGV[i + 1]) > tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or 0) then

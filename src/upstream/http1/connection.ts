@@ -82,7 +82,7 @@ export interface ConnectionCall extends ResponseSink {
   sent(): void;
   /** Reports that all bytes of one read have been delivered. */
   fed(): void;
-  /** Reports that no complete response will come. */
+  /** Reports that no complete response will arrive. */
   fail(error: Error): void;
 }
 
