@@ -95,7 +95,7 @@ export class OneServer implements RedisServers {
     // thrown.
     for (const connection of [redis, this.subscriber]) {
       connection.on("error", (error) => this.#fault = firstLine(error));
-      // The library gives up if a Sentinel reports a failover while it searches for the primary.
+      // The library stops if a Sentinel reports a failover while it searches for the primary.
       connection.on("end", () => this.#connectAgain(connection));
     }
     redis.on("ready", () => {

@@ -202,7 +202,7 @@ const ROUTINE = toNameSet(
 const MAX_NAMES = 20;
 // RFC 9110 §5.6.2: the form of a name.
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9a-z]{1,64}$/i;
-/** A mistake at a command line can put a key in the place of a name. Names arrive in lower case. */
+/** A mistake on a command line can put a key where a name belongs. Names arrive in lower case. */
 const isTellable = (name: string) =>
   TOKEN.test(name) && !PROVIDER_KEY.test(name) && !name.includes("gk_");
 

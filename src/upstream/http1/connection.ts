@@ -242,8 +242,8 @@ export class Connection implements SocketEvents, ResponseSink {
 
   ended(): void {
     const call = this.#call;
-    // No runtime reports whether the end of a TLS connection was announced (close_notify) or forged
-    // by an attacker, RFC 9112 §9.8.
+    // No runtime reports whether the end of a TLS connection was announced (close_notify) or
+    // whether the connection was cut, RFC 9112 §9.8.
     const isUnsure = this.#end?.isReached === false;
     // The socket can still wait for writes before it closes, but no response will arrive.
     if (isUnsure || !this.#parser.close()) {
