@@ -1,6 +1,6 @@
 /**
- * The addresses of a provider as an operator writes them down: a pattern of hosts, with or without
- * a path before `/v1`.
+ * The setting for the addresses of a provider: a pattern of hosts, with or without a path before
+ * `/v1`.
  *
  * @module
  */
@@ -14,8 +14,8 @@ export const HOST: RegExp =
   /^(?<hostname>[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?|\[[0-9a-f:.]+\])\.?(?::(?<port>[0-9]{1,5}))?$/;
 
 /**
- * Checks that a pattern can match a Host: written as the host table looks it up, with a port within
- * its range.
+ * Checks that a pattern can match a Host: it has the form that the host table looks up, and a valid
+ * port.
  */
 function isHostPattern(pattern: string): boolean {
   if (pattern === "*") return true;
@@ -28,8 +28,8 @@ function isHostPattern(pattern: string): boolean {
 }
 
 /**
- * Segments of unreserved characters (RFC 3986 §2.3), which have one spelling only. A URL parser
- * would resolve `.` and `..`, and the path before `/v1` ends where the first `v1` begins.
+ * Segments of unreserved characters (RFC 3986 §2.3), which have only one spelling. A URL parser
+ * would resolve `.` and `..`, and the path ends before the first `v1`.
  */
 const PREFIX = /^(?:\/(?!(?:v1|\.\.?)(?:\/|$))[\w.~-]+)*$/;
 
@@ -52,7 +52,7 @@ function isAddress(address: string): boolean {
   return isHostPattern(host) && PREFIX.test(prefix);
 }
 
-/** @internal An address; the case of its host does not matter, that of its path does. */
+/** @internal An address. The case of its host does not matter. The case of its path does. */
 export const AddressSchema: v.GenericSchema<string> = v.pipe(
   v.string("expected a string"),
   v.transform((text) => text.replace(/^[^/]*/, (host) => host.toLowerCase())),

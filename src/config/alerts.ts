@@ -1,5 +1,5 @@
 /**
- * The setting `alerts`: where messages about budgets go.
+ * The setting `alerts`: the receiver of messages about budgets.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import { about } from "./schema.ts";
 
 /** Receiver of messages about budgets. */
 export interface AlertsConfig {
-  /** The address that is called. */
+  /** The address to call. */
   readonly url: string;
   /** The secret that signs the messages: `whsec_` and Base64. */
   readonly secret: string;
@@ -17,7 +17,7 @@ export interface AlertsConfig {
 const urlForm = 'expected an http or https URL such as "https://ops.example.com/sallyport"';
 const secretForm = 'expected "whsec_" and 24 to 64 random bytes in Base64';
 
-/** Counts the bytes behind a secret's Base64; `NaN` for what is none. */
+/** Counts the bytes of a secret in Base64; `NaN` for other text. */
 function countBytes(secret: string): number {
   try {
     return atob(secret.replace(/^whsec_/, "")).length;

@@ -1,6 +1,6 @@
 /**
- * The configuration of a gateway: its schema, its defaults, and the one place where durations and
- * sizes become numbers.
+ * The configuration of a gateway: its schema, its defaults, and the conversion of durations and
+ * sizes to numbers.
  *
  * @module
  */
@@ -39,18 +39,15 @@ export interface Config {
   readonly listen: readonly ListenConfig[];
   /** Providers by name; at least one. */
   readonly providers: Readonly<Record<string, ProviderConfig>>;
-  /** Where gateway keys are. */
+  /** Location of gateway keys. */
   readonly keys: KeysConfig;
   /** Teams by name, to which keys belong. */
   readonly teams: Readonly<Record<string, TeamConfig>>;
-  /**
-   * Issuers of identity tokens, which are accepted in the place of gateway keys; there are none if
-   * left out.
-   */
+  /** Issuers of identity tokens, which are accepted instead of gateway keys. Default: none. */
   readonly identity?: readonly IdentityConfig[] | undefined;
-  /** Limits on what callers may use of the gateway itself. */
+  /** Limits on callers' use of the gateway itself. */
   readonly limits: LimitsConfig;
-  /** Origins whose pages may call from a browser; without them no answer is for pages. */
+  /** Origins whose pages can call from a browser. Without them, pages cannot read any answer. */
   readonly cors?: CorsConfig | undefined;
   /**
    * The listener for operators, if any: health, metrics, and (only with a token) keys, usage and
@@ -59,87 +56,81 @@ export interface Config {
   readonly admin?: AdminConfig | undefined;
   /** The Redis or Valkey that several gateways share. */
   readonly redis?: RedisConfig | undefined;
-  /** Name of this gateway among those; that of its host and its first port if left out. */
+  /** Name of this gateway among these. Default: the name of its host and its first port. */
   readonly instance?: string | undefined;
-  /** Prices of models, for those that have no price at their provider. */
+  /** Prices of models without a price at their provider. */
   readonly prices: Prices;
   /** Currency of all prices, such as `USD`. */
   readonly currency: string;
   /** Milliseconds for which each hour and each day of usage is kept. */
   readonly usage: { readonly hoursMs: number; readonly daysMs: number };
-  /** Receiver of messages about budgets; there are none if left out. */
+  /** Receiver of messages about budgets. Default: none. */
   readonly alerts?: AlertsConfig | undefined;
-  /** Metrics in addition to those of every gateway: the most keys that have some of their own. */
+  /** Metrics in addition to the common ones: the most keys with their own metrics. */
   readonly metrics: { readonly maxKeys: number };
   /**
-   * The access log on standard output; `auto` is for people at a terminal, else JSON lines. `debug`
-   * is JSON that also names the headers that were withheld.
+   * The access log on standard output; `auto` is readable text at a terminal, else JSON lines.
+   * `debug` is JSON with the names of withheld headers.
    */
   readonly log: "auto" | "json" | "debug" | "pretty" | "off";
   /** Times of a graceful shutdown. */
   readonly drain: {
-    /** Milliseconds in which it still accepts while readiness already says no. */
+    /** Time in which it still accepts requests while it is already not ready. Milliseconds. */
     readonly delayMs: number;
-    /** Milliseconds in which open exchanges may then finish. */
+    /** Time in which open exchanges can then finish. Milliseconds. */
     readonly limitMs: number;
   };
 }
 
-/** A configuration as it is written in `gateway.jsonc`. */
+/** A configuration as written in `gateway.jsonc`. */
 export interface ConfigInput {
   /**
    * For editors: the address of `gateway.schema.json`, such as
    * `./node_modules/sallyport/dist/gateway.schema.json`.
    */
   readonly $schema?: string | undefined;
-  /** Addresses on which callers are accepted; port 8787 of this machine if left out. */
+  /** Addresses on which callers are accepted; default: port 8787 of this machine. */
   readonly listen?: readonly ListenInput[] | undefined;
   /** Providers by name; at least one. */
   readonly providers: Readonly<Record<string, ProviderInput>>;
   /**
-   * The way out to all providers: proxy, authorities, client certificate; a direct one if left out.
+   * Egress to all providers: proxy, authorities, client certificate. Default: a direct connection.
    */
   readonly egress?: EgressSettings | undefined;
-  /** Where gateway keys are; there are none if left out. */
+  /** Location of gateway keys. Default: none. */
   readonly keys?:
     | readonly KeyInput[]
     | { readonly file: string }
     | "redis"
     | RedisKeysInput
     | undefined;
-  /** Teams by name, to which keys belong; there are none if left out. */
+  /** Teams by name, to which keys belong. Default: none. */
   readonly teams?: Readonly<Record<string, TeamInput>> | undefined;
-  /**
-   * Issuers of identity tokens, which are accepted in the place of gateway keys; there are none if
-   * left out.
-   */
+  /** Issuers of identity tokens, which are accepted instead of gateway keys. Default: none. */
   readonly identity?: readonly IdentityInput[] | undefined;
-  /** Limits on what callers may use of the gateway itself. */
+  /** Limits on callers' use of the gateway itself. */
   readonly limits?: LimitsInput | undefined;
-  /** Origins whose pages may call from a browser; none may if left out. */
+  /** Origins whose pages can call from a browser. Default: none. */
   readonly cors?: CorsInput | undefined;
-  /** The listener for operators; there is none if left out. */
+  /** The listener for operators. Default: none. */
   readonly admin?: AdminInput | undefined;
   /** The Redis or Valkey that several gateways share: its URL, or its settings. */
   readonly redis?: RedisInput | undefined;
-  /** Name of this gateway among those; that of its host and its first port if left out. */
+  /** Name of this gateway among these. Default: the name of its host and its first port. */
   readonly instance?: string | undefined;
-  /** Prices of models, for those that have no price at their provider. */
+  /** Prices of models without a price at their provider. */
   readonly prices?: Prices | undefined;
-  /** Currency of all prices; `USD` if left out. */
+  /** Currency of all prices. Default: `USD`. */
   readonly currency?: string | undefined;
   /** Times for which usage is kept, such as `{ "hours": "8d", "days": "400d" }`. */
   readonly usage?:
     | { readonly hours?: string | undefined; readonly days?: string | undefined }
     | undefined;
-  /**
-   * Receiver of messages about budgets that are nearly or wholly used up; there are none if left
-   * out.
-   */
+  /** Receiver of messages about budgets that are nearly or fully used. Default: none. */
   readonly alerts?: AlertsConfig | undefined;
-  /** Metrics in addition to those of every gateway, such as `{ "byKey": true }`. */
+  /** Metrics in addition to the common ones, such as `{ "byKey": true }`. */
   readonly metrics?: { readonly byKey?: boolean | number | undefined } | undefined;
-  /** The access log on standard output; `auto` if left out. */
+  /** The access log on standard output. Default: `auto`. */
   readonly log?: Config["log"] | undefined;
   /** Times of a graceful shutdown, such as `{ "delay": "5s", "limit": "10m" }`. */
   readonly drain?:
@@ -152,22 +143,22 @@ export interface ConfigIssue {
   /** Path of the setting, such as `providers.a.upstream`. */
   readonly path: string;
   /**
-   * Text for people: the expected value, and what to do. Never contains a value that may be secret.
+   * Readable text: the expected value, and the fix. It never contains a value that can be secret.
    */
   readonly message: string;
-  /** The file and line, or the variable, that the setting comes from. */
+  /** The file and line, or the variable, of the setting. */
   readonly source?: string | undefined;
 }
 
 /** All mistakes of a configuration at once. */
 export class ConfigError extends Error {
-  /** Name of the error, which identifies it even where two copies of this module are loaded. */
+  /** Name of the error, which identifies it even if two copies of this module are loaded. */
   override readonly name = "ConfigError";
   /** The mistakes, at least one. */
   readonly issues: readonly ConfigIssue[];
 
   /**
-   * Its message names all of them, a line each.
+   * The message lists all mistakes, one per line.
    *
    * @param issues The mistakes, at least one
    */
@@ -248,8 +239,7 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
   }, "expected an object"),
   v.transform((input) => {
     const { $schema: _, egress, drain, ...config } = input;
-    // Without an admin listener no load balancer asks whether the gateway is ready: it does not
-    // wait.
+    // Without an admin listener no load balancer checks readiness, so the gateway does not wait.
     const defaultDelayMs = config.admin === undefined ? 0 : DEFAULT_DRAIN_DELAY_MS;
     return {
       ...config,
@@ -269,7 +259,7 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
   }),
 );
 
-/** A path as valibot gives it to its issues. */
+/** A path in the form of valibot's issues. */
 function toPath(
   input: unknown,
   keys: readonly (string | number)[],
@@ -302,9 +292,9 @@ export function checkConfig(input: unknown): Config {
 }
 
 /**
- * Checks a configuration and fills in what was left out.
+ * Checks a configuration and fills in defaults.
  *
- * @param input The configuration as `gateway.jsonc` holds it
+ * @param input The configuration in the form of `gateway.jsonc`
  * @returns The whole configuration
  * @throws {ConfigError} With every mistake at once
  *

@@ -1,43 +1,40 @@
 /**
- * Origins whose pages may call from a browser, as an operator writes them down.
+ * The setting for origins whose pages can call from a browser.
  *
  * @module
  */
 import * as v from "valibot";
 import { about, anyDuration } from "./schema.ts";
 
-/** Origins whose pages may call from a browser. */
+/** Origins whose pages can call from a browser. */
 export interface CorsConfig {
   /**
-   * Origins as browsers send them, such as `https://app.example.com`; `http://localhost:*` is any
-   * port, `*` any origin.
+   * Origins as browsers send them, such as `https://app.example.com`; `http://localhost:*` allows
+   * any port, `*` any origin.
    */
   readonly origins: readonly string[];
-  /** Milliseconds for which a browser may remember the answer to a preflight. */
+  /** Time for which a browser can cache the answer to a preflight. Milliseconds. */
   readonly maxAgeMs: number;
 }
 
-/** These origins as they are written in the configuration. */
+/** These origins as written in the configuration. */
 export interface CorsInput {
   /**
-   * Origins as browsers send them, such as `https://app.example.com`; `http://localhost:*` is any
-   * port, `*` any origin.
+   * Origins as browsers send them, such as `https://app.example.com`; `http://localhost:*` allows
+   * any port, `*` any origin.
    */
   readonly origins: readonly string[];
-  /** Time for which a browser may remember the answer to a preflight; `10m` if left out. */
+  /** Time for which a browser can cache the answer to a preflight. Default: `10m`. */
   readonly maxAge?: string | undefined;
 }
 
-/**
- * An origin of a scheme that browsers and their shells have next to http, such as
- * `chrome-extension://id`.
- */
+/** An origin with another scheme of browsers and their shells, such as `chrome-extension://id`. */
 const OTHER_ORIGIN = /^[a-z][a-z0-9+.-]*:\/\/[a-z0-9._-]+$/;
 
 /**
  * Checks that a text is an origin exactly as browsers send it
- * (https://html.spec.whatwg.org/#ascii-serialisation-of-an-origin): written otherwise it would
- * never match. `null` is refused: every sandboxed page has it.
+ * (https://html.spec.whatwg.org/#ascii-serialisation-of-an-origin): in another form it would never
+ * match. `null` is refused, because every sandboxed page has it.
  */
 function isOrigin(text: string): boolean {
   if (text === "*") return true;

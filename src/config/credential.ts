@@ -1,28 +1,28 @@
 /**
- * Headers in which providers' interfaces take their keys, and which upstream takes its key where.
+ * Headers in which providers' interfaces expect keys, and the header of each known upstream.
  *
  * @module
  */
 
-/** Header in which an interface takes its key. */
+/** Header in which an interface expects the key. */
 export type CredentialHeader = "authorization" | "x-api-key" | "api-key" | "x-goog-api-key";
 
-/** All of these headers. Only the pipeline's credentials step lets them through to a provider. */
+/** All of these headers. Only the pipeline's credentials step forwards them to a provider. */
 export const CREDENTIAL_HEADERS: readonly CredentialHeader[] = [
   "authorization",
   "x-api-key", // Anthropic
   "api-key", // Azure
-  "x-goog-api-key", // Google's own interface; its OpenAI-compatible one takes Authorization
+  "x-goog-api-key", // Google's own interface; its OpenAI-compatible one uses Authorization
 ];
 
-/** Ends of the host names of Azure's resources. */
+/** Suffixes of the host names of Azure's resources. */
 const AZURE_SUFFIXES = [
   ".openai.azure.com",
   ".cognitiveservices.azure.com",
   ".services.ai.azure.com",
 ];
 
-/** Tells whether a host is a resource of Azure. @param hostname In lower case */
+/** Returns whether a host is a resource of Azure. @param hostname In lower case */
 export function isAzure(hostname: string): boolean {
   return AZURE_SUFFIXES.some((suffix) => hostname.endsWith(suffix));
 }
@@ -34,8 +34,8 @@ function headerOf(upstream: string): CredentialHeader {
 }
 
 /**
- * Returns the header for a provider's key where its configuration names none: the header that all
- * upstreams have in common, or `authorization`.
+ * Returns the default header for a provider's key: the common header of all its upstreams, or
+ * `authorization`.
  *
  * @param upstreams Base URLs of the provider
  */
@@ -44,7 +44,7 @@ export function credentialOf(upstreams: readonly string[]): CredentialHeader {
   return others.length === 0 ? first : "authorization";
 }
 
-/** Writes a key as its interface takes it: name and value of the header. */
+/** Writes a key in the form of its interface: name and value of the header. */
 export function toCredential(header: CredentialHeader, key: string): Record<string, string> {
   return { [header]: header === "authorization" ? `Bearer ${key}` : key };
 }

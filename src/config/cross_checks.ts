@@ -1,6 +1,6 @@
 /**
- * Checks of what only a whole configuration shows: whether the names that one part mentions exist
- * in another, and whether every limit can be counted.
+ * Checks of a whole configuration: names that one part mentions must exist in another, and every
+ * limit must be countable.
  *
  * @module
  */
@@ -22,7 +22,7 @@ export interface Surroundings {
 
 /** A setting that does not fit the others. */
 export interface Misfit {
-  /** Path of the setting, from what was checked. */
+  /** Path of the setting, relative to the checked value. */
   readonly path: readonly (string | number)[];
   /** The expected value. */
   readonly message: string;
@@ -34,7 +34,7 @@ const under = (path: readonly (string | number)[], misfits: readonly Misfit[]): 
 const isEmpty = (prices: Prices | undefined): boolean =>
   prices === undefined || Object.keys(prices).length === 0;
 
-/** Finds limits that can't be counted for calls to the given providers. */
+/** Finds limits that cannot be counted for calls to the given providers. */
 function findLimitMisfits(
   limits: LimitSet | undefined,
   reached: readonly string[],
@@ -66,12 +66,12 @@ function findLimitMisfits(
   return misfits;
 }
 
-/** Lists the configured providers that a key may use. */
+/** Lists the configured providers that a key is allowed to use. */
 function providersOf({ providers: named }: KeyPolicy, { providers }: Surroundings): string[] {
   return Object.keys(providers).filter((name) => named === undefined || named.includes(name));
 }
 
-/** Finds what does not fit in the settings of a key. The paths begin in the key. */
+/** Finds misfits in the settings of a key. The paths are relative to the key. */
 export function findKeyMisfits(key: KeyPolicy, whole: Surroundings): Misfit[] {
   const { providers, teams } = whole;
   const misfits: Misfit[] = [];
@@ -94,13 +94,13 @@ export function findKeyMisfits(key: KeyPolicy, whole: Surroundings): Misfit[] {
   ];
 }
 
-/** A whole configuration, as far as its parts refer to each other. */
+/** The parts of a whole configuration that refer to each other. */
 type WholeConfig = Surroundings & {
   readonly keys: unknown;
   readonly identity?: readonly IdentityConfig[] | undefined;
 };
 
-/** Lists the values that a rule can yield whatever a token says. */
+/** Lists the values that a rule can yield independently of a token. */
 const constantsOf = ({ map = [], value, default: fallback }: ClaimRule): string[] =>
   [map.map(([, to]) => to), value ?? [], fallback ?? []].flat();
 
@@ -113,7 +113,7 @@ const KINDS = {
 } as const;
 const ROLES: readonly string[] = ["viewer", "admin"];
 
-/** Finds constants of an issuer that name nothing, and plans that can't be counted. */
+/** Finds constants of an issuer with unknown names, and plans that cannot be counted. */
 function findIdentityMisfits(issuer: IdentityConfig, whole: Surroundings): Misfit[] {
   const { claims, plans, admin } = issuer;
   const { providers, teams } = whole;
@@ -144,8 +144,8 @@ function findIdentityMisfits(issuer: IdentityConfig, whole: Surroundings): Misfi
 }
 
 /**
- * Finds what does not fit in a whole configuration. Of keys that are kept elsewhere nothing is
- * known here: they may belong to any team, and use any provider.
+ * Finds misfits in a whole configuration. Keys that are stored elsewhere are not known here. They
+ * can belong to any team, and use any provider.
  */
 export function findMisfits(whole: WholeConfig): Misfit[] {
   const { providers, teams, keys, identity = [] } = whole;

@@ -1,6 +1,5 @@
 /**
- * Durable exchanges, as an operator writes them down: answers that are recorded, so that a caller
- * can attach again.
+ * Settings of durable exchanges: answers that are recorded, so that a caller can attach again.
  *
  * @module
  */
@@ -12,24 +11,24 @@ import { formatDuration, formatSize } from "./units.ts";
 export interface DurableConfig {
   /** Time for which an answer is kept after its end. Milliseconds. */
   readonly keepMs: number;
-  /** Time for which a call goes on without a reader. Milliseconds. */
+  /** Time for which a call continues without a reader. Milliseconds. */
   readonly lingerMs: number;
-  /** Maximum size of an answer that is recorded. Bytes. */
+  /** Maximum size of a recorded answer. Bytes. */
   readonly maxBytes: number;
   /** True if the retries of client libraries attach to the call that they repeat. */
   readonly retries: boolean;
 }
 
-/** Settings of durable exchanges as they are written in the configuration. */
+/** Settings of durable exchanges as written in the configuration. */
 export interface DurableInput {
   /** Time for which an answer is kept after its end, such as `10m`. */
   readonly keep?: string | undefined;
-  /** Time for which a call goes on without a reader, such as `60s`. */
+  /** Time for which a call continues without a reader, such as `60s`. */
   readonly linger?: string | undefined;
-  /** Maximum size of an answer that is recorded, such as `8MB`. */
+  /** Maximum size of a recorded answer, such as `8MB`. */
   readonly size?: string | undefined;
   /**
-   * True if the retries of client libraries attach to the call that they repeat; false if left out.
+   * True if the retries of client libraries attach to the call that they repeat. Default: false.
    */
   readonly retries?: boolean | undefined;
 }
@@ -62,7 +61,7 @@ export const DurableSchema: v.GenericSchema<DurableInput, DurableConfig> = v.pip
   })),
 );
 
-/** @internal The settings at a key, where `false` turns off what its providers have. */
+/** @internal The settings of a key, where `false` turns off the settings of its providers. */
 export const KeyDurableSchema: v.GenericSchema<DurableInput | false, DurableConfig | false> = v
   .union(
     [v.literal(false), DurableSchema],
@@ -70,7 +69,8 @@ export const KeyDurableSchema: v.GenericSchema<DurableInput | false, DurableConf
   );
 
 /**
- * Writes settings as people write them; {@link KeyDurableSchema} reads them as the same settings.
+ * Writes settings in the form of the configuration. {@link KeyDurableSchema} reads them as the same
+ * settings.
  */
 export function toDurableJson(durable: DurableConfig | false): DurableInput | false {
   if (durable === false) return false;
@@ -84,8 +84,7 @@ export function toDurableJson(durable: DurableConfig | false): DurableInput | fa
 }
 
 /**
- * Reads settings that stand in one text, in a variable or at the command line. The schema checks
- * them later.
+ * Reads settings from one text, in a variable or on the command line. The schema checks them later.
  *
  * @param text `on` for the defaults, `never`, or some of them:
  * `keep=10m,linger=60s,size=8MB,retries=true`
@@ -103,15 +102,15 @@ export function readDurableText(text: string): Record<string, unknown> | false {
 }
 
 /**
- * Tells whether calls may be recorded: by the settings of a provider or of a key. Keys that are
- * kept elsewhere may have such settings at any time.
+ * Returns whether calls can be recorded, by the settings of a provider or a key. Keys that are
+ * stored elsewhere can have such settings at any time.
  */
 export function mayRecord({ providers, keys }: RecordingSettings): boolean {
   if (Object.values(providers).some(({ durable }) => durable !== undefined)) return true;
   return !Array.isArray(keys) || keys.some(({ durable }) => typeof durable === "object");
 }
 
-/** The parts of a configuration that say what is recorded. */
+/** The parts of a configuration that decide about recordings. */
 export interface RecordingSettings {
   readonly providers: Readonly<Record<string, { readonly durable?: DurableConfig | undefined }>>;
   readonly keys: unknown;

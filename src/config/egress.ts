@@ -1,57 +1,57 @@
 /**
- * The way out to providers as an operator writes it down: a proxy, the authorities to trust, a
- * client certificate. The settings for all providers are defaults of each provider's own.
+ * The settings of egress to providers: a proxy, the authorities to trust, a client certificate. The
+ * settings for all providers are defaults for each provider's own settings.
  *
  * @module
  */
 import * as v from "valibot";
 import { about, nonEmpty } from "./schema.ts";
 
-/** The way out to one provider. */
+/** The egress to one provider. */
 export interface EgressConfig {
-  /** URL of the proxy, with its credentials if they stand there; there is none if left out. */
+  /** URL of the proxy, which can contain its credentials. Default: no proxy. */
   readonly proxy?: string | undefined;
   /** File with `user:password` for the proxy. */
   readonly credentials?: string | undefined;
   /** True if `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` decide on the proxy. */
   readonly fromEnvironment?: true | undefined;
-  /** PEM files of authorities that are trusted in addition to those of the runtime. */
+  /** PEM files of authorities to trust in addition to the runtime's. */
   readonly ca?: readonly string[] | undefined;
-  /** True if the authorities of `ca` are trusted alone. */
+  /** True if only the authorities of `ca` are trusted. */
   readonly caOnly?: true | undefined;
-  /** PEM file of the certificate that is shown to upstreams that ask for one. */
+  /** PEM file of the certificate for upstreams that request one. */
   readonly cert?: string | undefined;
   /** PEM file of the private key of that certificate. */
   readonly key?: string | undefined;
 }
 
 /**
- * The way out to providers as it is written in the configuration; `off` at a provider is none of
- * the defaults.
+ * The egress to providers as written in the configuration. `off` at a provider means none of the
+ * defaults.
  */
 export type EgressInput = "off" | EgressSettings;
 
-/** Settings of the way out as they are written. */
+/** Settings of egress as written in the configuration. */
 export interface EgressSettings {
-  /** URL of the proxy, or `off` to go without the proxy for all providers. */
+  /** URL of the proxy, or `off` to use no proxy although all providers have one. */
   readonly proxy?: string | undefined;
   /** File with `user:password` for the proxy. */
   readonly credentials?: string | undefined;
   /** True if `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` decide on the proxy. */
   readonly fromEnvironment?: boolean | undefined;
-  /** PEM file of authorities that are trusted in addition to those of the runtime, or several. */
+  /** PEM file, or several, of authorities to trust in addition to the runtime's. */
   readonly ca?: string | readonly string[] | undefined;
-  /** True if the authorities of `ca` are trusted alone. */
+  /** True if only the authorities of `ca` are trusted. */
   readonly caOnly?: boolean | undefined;
-  /** PEM file of the certificate that is shown to upstreams that ask for one. */
+  /** PEM file of the certificate for upstreams that request one. */
   readonly cert?: string | undefined;
   /** PEM file of the private key of that certificate. */
   readonly key?: string | undefined;
 }
 
-/** A proxy, taken apart. */
+/** A parsed proxy. */
 export interface ProxyAddress {
-  /** Its scheme, host and port alone. */
+  /** Only its scheme, host and port. */
   readonly url: URL;
   /** `user:password`, decoded. */
   readonly credentials?: string | undefined;
@@ -60,9 +60,9 @@ export interface ProxyAddress {
 const PROXY_FORM = 'expected a URL such as "http://proxy.example:3128"';
 
 /**
- * Takes the URL of a proxy apart.
+ * Parses the URL of a proxy.
  *
- * @returns The proxy, or in words what is wrong, which never quote the URL
+ * @returns The proxy, or a description of the fault, which never quotes the URL
  */
 export function readProxyUrl(text: string): ProxyAddress | string {
   if (!URL.canParse(text)) return PROXY_FORM;
@@ -93,12 +93,12 @@ const proxy = v.pipe(
 const flagForm = "expected true or false";
 const SETTINGS_FORM = "expected an object with proxy, fromEnvironment, ca, or cert and key";
 
-/** Settings that are checked. A group that is stated in part is stated as a whole. */
+/** Checked settings. A group that is stated in part counts as stated completely. */
 export type StatedEgress = Omit<EgressSettings, "ca"> & {
   readonly ca?: readonly string[] | undefined;
 };
 
-/** Finds mistakes that only the settings together show. */
+/** Finds mistakes in combinations of settings. */
 function* findMistakes(
   settings: StatedEgress,
 ): Generator<readonly [name: keyof EgressSettings, message: string]> {
@@ -167,29 +167,29 @@ const settings = v.pipe(
   }),
 );
 
-/** @internal The schema of the way out to all providers. */
+/** @internal The schema of the egress to all providers. */
 export const EgressSchema: v.GenericSchema<EgressSettings, StatedEgress> = settings;
 
-/** @internal The schema of the way out to one provider. */
+/** @internal The schema of the egress to one provider. */
 export const ProviderEgressSchema: v.GenericSchema<EgressInput, "off" | StatedEgress> = v.union(
   [v.literal("off"), settings],
   `${SETTINGS_FORM}, or "off"`,
 );
 
-/** Groups of settings: a provider that states one of a group has none of that group's defaults. */
+/** Groups of settings. If a provider states one of a group, none of that group's defaults apply. */
 const GROUPS: readonly (readonly (keyof EgressConfig)[])[] = [
   ["proxy", "credentials", "fromEnvironment"],
   ["ca", "caOnly"],
   ["cert", "key"],
 ];
 
-/** Tells whether a setting says more than its absence would. */
+/** Returns whether a setting has an effect. */
 function isSet(value: StatedEgress[keyof StatedEgress]): boolean {
   if (value === undefined || value === "off") return false;
   return typeof value === "boolean" ? value : value.length > 0;
 }
 
-/** Merges the settings of a provider with those for all; `undefined` where nothing is set. */
+/** Merges the settings of a provider with the settings for all; `undefined` if nothing is set. */
 function mergeEgress(
   own: "off" | StatedEgress | undefined,
   shared: StatedEgress | undefined,
@@ -206,7 +206,7 @@ function mergeEgress(
   return Object.keys(merged).length === 0 ? undefined : merged;
 }
 
-/** Settles the way out to each provider. @param shared The settings for all providers */
+/** Sets the egress to each provider. @param shared The settings for all providers */
 export function withEgress<Provider extends { readonly egress?: "off" | StatedEgress | undefined }>(
   providers: Readonly<Record<string, Provider>>,
   shared: StatedEgress | undefined,

@@ -1,5 +1,5 @@
 /**
- * Settings as variables of the environment, on a machine and on Workers alike. Names no runtime.
+ * Settings in environment variables, both on machines and on Workers. Independent of the runtime.
  *
  * @module
  */
@@ -8,22 +8,23 @@ import { readDurableText } from "./durable.ts";
 /** Prefix of every variable. */
 export const PREFIX = "SALLYPORT_";
 
-/** Settings as they are written. */
+/** Unparsed settings. */
 export type Json = Record<string, unknown>;
 
-/** A variable, and the setting that it sets. */
+/** A variable and its setting. */
 export interface Variable {
-  /** Name of the variable; the name of a provider follows if it ends in `_`. */
+  /** Name of the variable. If it ends in `_`, the name of a provider follows. */
   readonly name: string;
-  /** Path of the setting, in which `NAME` stands for that provider. */
+  /** Path of the setting. `NAME` is the placeholder for that provider. */
   readonly path: string;
   /**
-   * Reads the text, which is taken as it is if left out. `before` is the setting as it is so far.
+   * Converts the text. If left out, the text is used unchanged. `before` is the current value of
+   * the setting.
    */
   readonly read?: (text: string, before: unknown) => unknown;
 }
 
-/** Every variable that sets something. */
+/** All variables with a setting. */
 export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_LISTEN", path: "listen", read: (text) => splitList(text).map(toListen) },
   { name: "SALLYPORT_PROVIDER_", path: "providers.NAME.upstream", read: splitList },
@@ -117,8 +118,8 @@ export const VARIABLES: readonly Variable[] = [
 ];
 
 /**
- * Returns an object as it is, and an empty one for anything else: a variable takes precedence over
- * it. `redis` for keys is short for an object.
+ * Returns an object unchanged, and an empty object for any other value, because a variable has
+ * precedence over it. `redis` for keys is short for an object.
  */
 function toObject(value: unknown): Json {
   if (value === "redis") return { store: value };
@@ -158,20 +159,20 @@ function toKeys(text: string): unknown {
 }
 
 /**
- * Reads the URL of Redis, which takes the place of another one, a Cluster or Sentinels; the other
- * settings stay.
+ * Reads the URL of Redis, which replaces another URL, a Cluster or Sentinels. The other settings
+ * stay.
  */
 function toRedis(text: string, before: unknown): unknown {
   const { url: _, cluster: _cluster, sentinel: _sentinel, ...beside } = toObject(before);
   return { ...beside, url: text };
 }
 
-/** Reads `true` and `false`; any other text stays one, which no schema accepts as either. */
+/** Reads `true` and `false`. Other text stays text, which no schema accepts as a boolean. */
 function toBoolean(text: string): unknown {
   return text === "true" || (text === "false" ? false : text);
 }
 
-/** Parses JSON. Invalid JSON becomes a text, which no schema accepts as an object or an array. */
+/** Parses JSON. Invalid JSON stays text, which no schema accepts as an object or an array. */
 function toJson(text: string): unknown {
   try {
     return JSON.parse(text);
@@ -181,8 +182,8 @@ function toJson(text: string): unknown {
 }
 
 /**
- * Reads `name=value,name=value`, and adds the pairs to those that are there. A name that comes
- * twice has a list.
+ * Reads `name=value,name=value`, and adds the pairs to the existing ones. A repeated name has a
+ * list of values.
  */
 function addPairs(text: string, before: unknown): Json {
   const given: Json = {};
@@ -195,7 +196,7 @@ function addPairs(text: string, before: unknown): Json {
 }
 
 /**
- * Lists the names of the variables that a configuration can be made with.
+ * Lists the names of the variables for a configuration.
  *
  * @param providers Names of its providers
  */

@@ -1,41 +1,41 @@
 /**
- * Limits on what callers may use of the gateway itself, as an operator writes them down.
+ * Limits on callers' use of the gateway itself, as settings.
  *
  * @module
  */
 import * as v from "valibot";
 import { about, duration, size } from "./schema.ts";
 
-/** Limits on what callers may use of the gateway itself. */
+/** Limits on callers' use of the gateway itself. */
 export interface LimitsConfig {
   /** Maximum size of a caller's body. Bytes. */
   readonly maxBodyBytes: number;
-  /** Milliseconds for a caller's body to arrive. */
+  /** Longest time for a caller's body to arrive. Milliseconds. */
   readonly bodyTimeMs: number;
-  /** Maximum size of all bodies that are held at once. Bytes. */
+  /** Maximum size of all bodies in memory together. Bytes. */
   readonly maxBodiesBytes: number;
-  /** Maximum number of exchanges that are open at once. */
+  /** Maximum number of open exchanges. */
   readonly maxExchanges: number;
-  /** Milliseconds for which a caller may leave its answer unread. */
+  /** Longest time for which a caller can leave its answer unread. Milliseconds. */
   readonly writeStallMs: number;
   /**
-   * Maximum size of all recordings of durable exchanges: in this process's memory, or in Redis
-   * those of all gateways. Bytes.
+   * Maximum size of all recordings of durable exchanges: in this process's memory, or in Redis for
+   * all gateways together. Bytes.
    */
   readonly maxRecordingsBytes: number;
 }
 
-/** These limits as they are written in the configuration. */
+/** These limits as written in the configuration. */
 export interface LimitsInput {
   /** Maximum size of a caller's body, such as `32MB`. */
   readonly body?: string | undefined;
-  /** Time for a caller's body to arrive, such as `60s`. */
+  /** Longest time for a caller's body to arrive, such as `60s`. */
   readonly bodyTime?: string | undefined;
-  /** Maximum size of all bodies that are held at once, such as `512MB`. */
+  /** Maximum size of all bodies in memory together, such as `512MB`. */
   readonly bodies?: string | undefined;
-  /** Maximum number of exchanges that are open at once. */
+  /** Maximum number of open exchanges. */
   readonly exchanges?: number | undefined;
-  /** Time for which a caller may leave its answer unread, such as `2m`. */
+  /** Longest time for which a caller can leave its answer unread, such as `2m`. */
   readonly writeStall?: string | undefined;
   /**
    * Maximum size of all recordings of durable exchanges, in memory or in Redis, such as `256MB`.

@@ -1,12 +1,12 @@
 /**
- * Patterns of names in the configuration: models that a key may use, models that a price is for.
+ * Patterns of names in the configuration: the models that a key can use, and the models of a price.
  *
  * @module
  */
 
 /**
- * Matches a name with a pattern in which `*` stands for any characters. Linear: no pattern makes it
- * slow.
+ * Matches a name with a pattern in which `*` matches any characters. It needs linear time for every
+ * pattern.
  *
  * @param name Such as `gpt-4o-mini`
  * @param pattern Such as `gpt-*`

@@ -1,7 +1,6 @@
 /**
- * Headers of the calls to a provider, as an operator configures them: further names that may cross
- * the gateway, and headers with fixed values. Some fields never cross, whatever the configuration
- * says.
+ * Settings for headers of the calls to a provider: further names to forward, and headers with fixed
+ * values. Some headers are never forwarded, regardless of the configuration.
  *
  * @module
  */
@@ -9,25 +8,26 @@ import * as v from "valibot";
 import { CREDENTIAL_HEADERS } from "./credential.ts";
 import { about } from "./schema.ts";
 
-/** Headers of the calls to one provider, beyond those that cross anyway. Names in lower case. */
+/**
+ * Headers of the calls to one provider, in addition to the headers that are always forwarded. Names
+ * in lower case.
+ */
 export interface HeadersConfig {
   /**
-   * Further headers from callers to the provider: names, or beginnings of names, which end in `*`.
+   * Further headers from callers to the provider: names, or prefixes of names, which end in `*`.
    */
   readonly pass: readonly string[];
   /** Further headers from the provider to callers, in the same form. */
   readonly answer: readonly string[];
   /**
-   * Headers that the gateway sets on each call to the provider: name to value, which may be secret.
+   * Headers that the gateway sets on each call to the provider: name to value, which can be secret.
    */
   readonly set: Readonly<Record<string, string>>;
 }
 
-/** Headers of the calls to one provider, as they are written in the configuration. */
+/** Headers of the calls to one provider, as written in the configuration. */
 export interface HeadersInput {
-  /**
-   * Further headers from callers to the provider: names, or beginnings of names such as `x-my-*`.
-   */
+  /** Further headers from callers to the provider: names, or prefixes of names such as `x-my-*`. */
   readonly pass?: readonly string[] | undefined;
   /** Further headers from the provider to callers, in the same form. */
   readonly answer?: readonly string[] | undefined;
@@ -38,14 +38,14 @@ export interface HeadersInput {
 /** A list of headers: `pass` to the provider, `answer` to the caller, `set` by the gateway. */
 export type HeaderList = keyof HeadersConfig;
 
-/** Names of headers, and beginnings of names, for look-ups. */
+/** Names of headers, and prefixes of names, for look-ups. */
 export interface NameSet {
   readonly names: ReadonlySet<string>;
   /** Without the `*`. */
   readonly prefixes: readonly string[];
 }
 
-/** Sorts names, and beginnings of names, which end in `*`, for look-ups. */
+/** Sorts names, and prefixes of names, which end in `*`, for look-ups. */
 export function toNameSet(patterns: readonly string[]): NameSet {
   return {
     names: new Set(patterns.filter((pattern) => !pattern.endsWith("*"))),
@@ -55,21 +55,21 @@ export function toNameSet(patterns: readonly string[]): NameSet {
   };
 }
 
-/** Headers that never cross, for one reason. */
+/** Headers that are never forwarded, for the same reason. */
 export interface Barred {
   /** The reason, as the end of a sentence about one of them. */
   readonly reason: string;
-  /** Names, and beginnings of names, which end in `*`. */
+  /** Names, and prefixes of names, which end in `*`. */
   readonly names: readonly string[];
-  /** The lists of the configuration in which they must not stand. */
+  /** The lists of the configuration that must not contain them. */
   readonly lists: readonly HeaderList[];
-  /** True if nearly every message has one: its absence on the other side is nothing to report. */
+  /** True if nearly every message has one, so that withholding it is not reported. */
   readonly isRoutine?: boolean;
 }
 
 const ALL: readonly HeaderList[] = ["pass", "answer", "set"];
 
-/** Headers that never cross the gateway, whatever the configuration says. */
+/** Headers that are never forwarded, regardless of the configuration. */
 export const BARRED: readonly Barred[] = [
   {
     reason: "is meant for this gateway alone",
@@ -147,9 +147,9 @@ export const BARRED: readonly Barred[] = [
 ];
 
 /**
- * Returns the headers that never cross in one direction.
+ * Returns the headers that are never forwarded in one direction.
  *
- * @param list The list of the configuration that is about that direction
+ * @param list The list of the configuration for that direction
  */
 export function barredFrom(list: HeaderList): NameSet {
   return toNameSet(
@@ -157,10 +157,7 @@ export function barredFrom(list: HeaderList): NameSet {
   );
 }
 
-/**
- * Returns whether a name or a pattern of the configuration means a barred one, and nothing else
- * worth the name.
- */
+/** Returns whether a name or a pattern of the configuration matches only a barred header. */
 function means(pattern: string, barred: string): boolean {
   const stem = pattern.replace(/\*$/, "");
   const whole = pattern === stem ? stem : stem.replace(/-$/, "");
@@ -168,15 +165,15 @@ function means(pattern: string, barred: string): boolean {
   return stem.startsWith(barred.slice(0, -1)) || (pattern !== stem && `${whole}-*` === barred);
 }
 
-/** Returns why a name or a pattern may not stand in a list; `undefined` if it may. */
+/** Returns the reason why a list must not contain a name or a pattern; `undefined` if it can. */
 function toReason(pattern: string, list: HeaderList): string | undefined {
   return BARRED.find(({ names, lists }) =>
     lists.includes(list) && names.some((name) => means(pattern, name))
   )?.reason;
 }
 
-// RFC 9110 §5.6.2 (token), in lower case, without the "*", which is no part of any name in use, and
-// with a letter, for valibot takes an array for a record.
+// RFC 9110 §5.6.2 (token), in lower case, without "*", which no name in use contains, and with a
+// letter, because valibot accepts an array as a record.
 const NAME = /^(?=.*[a-z])[!#$%&'+\-.^_`|~0-9a-z]{1,128}$/;
 const PATTERN = /^[!#$%&'+\-.^_`|~0-9a-z]{0,128}\*$|^[!#$%&'+\-.^_`|~0-9a-z]{1,128}$/;
 

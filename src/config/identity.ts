@@ -1,6 +1,5 @@
 /**
- * Issuers of identity tokens (JWT) that are accepted in the place of gateway keys, as an operator
- * writes them down.
+ * The setting for issuers of identity tokens (JWT), which are accepted instead of gateway keys.
  *
  * @module
  */
@@ -16,7 +15,7 @@ export type TokenAlgorithm =
   | "EdDSA";
 
 /**
- * Signature algorithms that may be accepted. All are asymmetric: no shared secret, and never
+ * Signature algorithms that can be accepted. All are asymmetric: no shared secret, and never
  * `none`.
  */
 const TOKEN_ALGORITHMS: readonly TokenAlgorithm[] = [
@@ -32,29 +31,26 @@ const TOKEN_ALGORITHMS: readonly TokenAlgorithm[] = [
   "EdDSA",
 ];
 
-/** Where a value comes from: a claim of the token, or a constant. */
+/** Source of a value: a claim of the token, or a constant. */
 export interface ClaimRule {
-  /**
-   * Name of the claim; of a nested one all names with dots between them, such as
-   * `realm_access.roles`.
-   */
+  /** Name of the claim, or the path of a nested claim with dots, such as `realm_access.roles`. */
   readonly claim?: string | undefined;
   /**
-   * Pairs of a value of the claim and the value that it stands for, the first match first. Others
-   * count as absent.
+   * Pairs of a value of the claim and its replacement. The first match counts. Other values count
+   * as absent.
    */
   readonly map?: readonly (readonly [from: string, to: string])[] | undefined;
-  /** Value where the claim is absent; without one the token is refused. */
+  /** Value if the claim is absent. Without a default the token is refused. */
   readonly default?: string | readonly string[] | undefined;
-  /** A constant, in place of a claim. */
+  /** A constant, instead of a claim. */
   readonly value?: string | readonly string[] | undefined;
 }
 
-/** A rule as it is written. */
+/** A rule as written in the configuration. */
 export interface WrittenRule extends Omit<ClaimRule, "map"> {
   /**
-   * Values of the claim, each with the value that it stands for: an object, or pairs. JavaScript
-   * sorts names of an object that are whole numbers, so these need pairs where the order matters.
+   * Values of the claim, each with its replacement: an object, or pairs. JavaScript sorts names of
+   * an object that are whole numbers, so these need pairs if the order matters.
    */
   readonly map?:
     | Readonly<Record<string, string>>
@@ -62,10 +58,10 @@ export interface WrittenRule extends Omit<ClaimRule, "map"> {
     | undefined;
 }
 
-/** Where a value comes from, as it is written: the name of a claim, or a rule. */
+/** Source of a value, as written: the name of a claim, or a rule. */
 export type ClaimInput = string | WrittenRule;
 
-/** A setting of a key that comes from a claim. */
+/** A setting of a key with a value from a claim. */
 export type MappedClaim = "id" | "name" | "team" | "providers" | "models" | "operations" | "limits";
 
 /** Public keys of an issuer (RFC 7517 §5). */
@@ -76,86 +72,82 @@ export interface KeySetInput {
 
 /** An issuer of identity tokens. */
 export interface IdentityConfig {
-  /** Names the issuer in the ids of its callers, in the log and in metrics. */
+  /** Name of the issuer in the ids of its callers, in the log and in metrics. */
   readonly name: string;
   /** `iss` of its tokens. */
   readonly issuer: string;
   /** `aud` of tokens that are for this gateway: one of these. */
   readonly audience: readonly string[];
-  /** URL or file of its public keys, or the keys; found by OpenID Connect Discovery if left out. */
+  /** URL or file of its public keys, or the keys; default: found by OpenID Connect Discovery. */
   readonly jwks?: string | KeySetInput | undefined;
-  /** Signature algorithms that are accepted. */
+  /** Accepted signature algorithms. */
   readonly algorithms: readonly TokenAlgorithm[];
   /**
-   * Claims that a token needs, each with the values that are accepted, in which `*` stands for any
-   * characters.
+   * Claims that a token needs, each with its accepted values, in which `*` matches any characters.
    */
   readonly require: Readonly<Record<string, readonly string[]>>;
-  /** Settings of the caller's key by the claims that they come from. */
+  /** Settings of the caller's key, with the claims for them. */
   readonly claims: { readonly [Name in MappedClaim]?: ClaimRule | undefined };
   /** Limits by the names that `claims.limits` yields. */
   readonly plans: Readonly<Record<string, LimitSet>>;
-  /** False if its tokens are for the admin listener alone. */
+  /** False if its tokens are only for the admin listener. */
   readonly callers: boolean;
-  /** Roles at the admin listener; its tokens are not accepted there if left out. */
+  /** Roles at the admin listener; if left out, its tokens are not accepted there. */
   readonly admin?:
     | { readonly role: ClaimRule; readonly require: IdentityConfig["require"] }
     | undefined;
-  /** Difference of clocks that is tolerated, milliseconds. */
+  /** Tolerated difference of clocks, milliseconds. */
   readonly leewayMs: number;
-  /** Age from which a token is refused, whatever its `exp`: milliseconds since its `iat`. */
+  /** Age from which a token is refused, regardless of its `exp`: milliseconds since its `iat`. */
   readonly maxAgeMs: number;
   /** Age at which public keys are fetched again, milliseconds. */
   readonly refreshMs: number;
 }
 
-/**
- * Claims that a token needs, as they are written: each with one value, or with several of which one
- * is needed.
- */
+/** Claims that a token needs, as written: each with one value, or with several alternatives. */
 export type WrittenRequire = Readonly<Record<string, string | readonly string[]>>;
 
-/** An issuer as it is written in the configuration. */
+/** An issuer as written in the configuration. */
 export interface IdentityInput {
-  /** Names the issuer in ids, log and metrics; the host of `issuer` if left out. */
+  /** Name of the issuer in ids, log and metrics. Default: the host of `issuer`. */
   readonly name?: string | undefined;
   /** `iss` of its tokens: an https URL. */
   readonly issuer: string;
-  /** `aud` of tokens that are for this gateway; of a list, one is needed. */
+  /** `aud` of tokens that are for this gateway; one of a list is enough. */
   readonly audience: string | readonly string[];
-  /** URL or file of its public keys, or the keys; found by OpenID Connect Discovery if left out. */
+  /** URL or file of its public keys, or the keys; default: found by OpenID Connect Discovery. */
   readonly jwks?: string | KeySetInput | undefined;
-  /** Signature algorithms; all asymmetric ones if left out. */
+  /** Signature algorithms. Default: all asymmetric ones. */
   readonly algorithms?: readonly TokenAlgorithm[] | undefined;
   /** Claims that a token needs, such as `{ "repository_owner": "my-org" }`. */
   readonly require?: WrittenRequire | undefined;
-  /** Settings of the caller's key by the claims that they come from; `id` is `sub` if left out. */
+  /** Settings of the caller's key, with the claims for them. Default of `id`: `sub`. */
   readonly claims?: Readonly<Partial<Record<MappedClaim, ClaimInput>>> | undefined;
   /** Limits by the names that `claims.limits` yields. */
   readonly plans?: Readonly<Record<string, WrittenLimits>> | undefined;
-  /** False if its tokens are for the admin listener alone. */
+  /** False if its tokens are only for the admin listener. */
   readonly callers?: boolean | undefined;
   /** Roles at the admin listener: `role` yields `viewer` or `admin`. */
   readonly admin?:
     | { readonly role: ClaimInput; readonly require?: WrittenRequire | undefined }
     | undefined;
-  /** Difference of clocks that is tolerated; `30s` if left out. */
+  /** Tolerated difference of clocks. Default: `30s`. */
   readonly leeway?: string | undefined;
-  /** Age from which a token is refused, whatever its `exp`; `24h` if left out. */
+  /** Age from which a token is refused, regardless of its `exp`. Default: `24h`. */
   readonly maxAge?: string | undefined;
-  /** Age at which public keys are fetched again; `5m` if left out. */
+  /** Age at which public keys are fetched again. Default: `5m`. */
   readonly refresh?: string | undefined;
 }
 
 /**
- * Issuers that give a token for any audience to everybody: without `require` each of their users
- * would be let in.
+ * Issuers that issue tokens for any audience to everyone. Without `require`, all their users would
+ * be accepted.
  */
 const PUBLIC_ISSUERS =
   /^https:\/\/(?:token\.actions\.githubusercontent\.com|gitlab\.com|accounts\.google\.com)(?:\/|$)/;
 const LOOPBACK = /^http:\/\/(?:localhost|127(?:\.\d+){3}|\[::1\])(?:[:/]|$)/;
 
-/** Returns whether an address may be trusted for keys: over https, or on this machine. */
+/** Returns whether keys from an address can be trusted: over https, or on this machine. */
 export const isTrustedAddress = (url: string): boolean =>
   URL.canParse(url) && (url.startsWith("https://") || LOOPBACK.test(url));
 
@@ -174,7 +166,7 @@ const hasOrder = (map: object): boolean =>
   Array.isArray(map) || Object.keys(map).length < 2 ||
   !Object.keys(map).some((name) => WHOLE_NUMBER.test(name));
 
-/** Builds the schema of a map. @param isOrdered Whether the first match decides */
+/** Builds the schema of a map. @param isOrdered True if the first match decides */
 function mapOf(isOrdered: boolean) {
   return v.pipe(
     v.union(
@@ -193,7 +185,7 @@ const texts = v.union([shortText, v.array(shortText)], "expected a string or an 
 const ruleForm = "expected the name of a claim, " +
   'or an object such as { "claim": "groups", "map": { "…": "search" } }';
 
-/** Builds the schema of a rule. @param isOrdered Whether the first match of its map decides */
+/** Builds the schema of a rule. @param isOrdered True if the first match of its map decides */
 function ruleOf(isOrdered: boolean): v.GenericSchema<ClaimInput, ClaimRule> {
   return v.union([
     v.pipe(shortText, v.transform((claim) => ({ claim }))),

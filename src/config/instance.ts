@@ -1,5 +1,5 @@
 /**
- * The name of a gateway among those that share a Redis, as an operator writes it down.
+ * The setting for the name of a gateway among the gateways that share a Redis.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import * as v from "valibot";
 const form =
   "expected up to 100 letters, digits or any of . _ : @ -, and not all, which means every gateway";
 
-/** @internal The schema of the name. It stands in metrics, in queries and on the console. */
+/** @internal The schema of the name, which is used in metrics, in queries and on the console. */
 export const InstanceSchema: v.GenericSchema<string, string> = v.pipe(
   v.string(form),
   v.regex(/^[\w.:@-]{1,100}$/, form),

@@ -1,16 +1,16 @@
 /**
- * Mistakes that a schema finds in a configuration, a body or a file, in words: the place and what
- * was expected there.
+ * Descriptions of mistakes that a schema finds in a configuration, a body or a file: the path and
+ * the expected value.
  *
  * @module
  */
 import type * as v from "valibot";
 
-/** One mistake in words. */
+/** The description of one mistake. */
 export interface Mistake {
   /** Path of the value, such as `messages[0].role`; empty for the whole. */
   readonly path: string;
-  /** The expected value. Never contains the value that was found. */
+  /** The expected value. It never contains the actual value. */
   readonly message: string;
 }
 
@@ -23,7 +23,7 @@ export function formatPath(keys: readonly unknown[]): string {
 /**
  * Describes an issue of a schema in words.
  *
- * @param root Path of the value that the schema looked at, such as `keys[0]`
+ * @param root Path of the value that the schema checked, such as `keys[0]`
  */
 export function describeIssue(issue: v.BaseIssue<unknown>, root = ""): Mistake {
   const { path = [], type, expected, input, received, message } = expandUnion(issue)[0] ?? issue;
@@ -43,8 +43,8 @@ export function formatMistake({ path, message }: Mistake): string {
 }
 
 /**
- * Finds, for a value that may have several forms, the mistakes inside the form that was meant, if
- * that one is clear; else the issue stays as it is.
+ * For a value with several allowed forms, returns the mistakes inside the intended form, if that is
+ * clear. Otherwise returns the issue unchanged.
  */
 export function expandUnion(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[] {
   if (issue.type !== "union" || issue.issues === undefined) return [issue];

@@ -1,6 +1,6 @@
 /**
- * A gateway key as it is written down: in the configuration, in a key file, in Redis and at the
- * admin API.
+ * The written form of a gateway key: in the configuration, in a key file, in Redis and in the admin
+ * API.
  *
  * @module
  */
@@ -23,75 +23,75 @@ import { about, type EntriesOf, nonEmpty, patchOf, secret, shortText } from "./s
 import { TeamNameSchema } from "./team.ts";
 
 /**
- * One gateway key, checked: of the configuration in plain text or, better, as its digest; of an
- * embedder's function and of an identity token with neither.
+ * One checked gateway key. In the configuration it has the key in plain text or, better, its
+ * digest. From an embedder's function or an identity token it has neither.
  */
 export interface KeyConfig extends Omit<ResolvedKey, "limits" | "durable" | "expires"> {
   /** The key itself. */
   readonly key?: string | undefined;
   /** SHA-256 of the key, 64 hexadecimal digits in lower case. */
   readonly digest?: string | undefined;
-  /** The secret before the last rotation, good until it expires. */
+  /** The secret before the last rotation, valid until it expires. */
   readonly previous?: { readonly digest: string; readonly expiresAt: number } | undefined;
   /** Limits of the key. */
   readonly limits?: LimitSet | undefined;
   /**
-   * Durable exchanges, instead of those of its provider; with `false` none. Left out, as the
-   * provider says.
+   * Durable exchanges, instead of the settings of its provider. `false`: none. Default: the
+   * settings of the provider.
    */
   readonly durable?: DurableConfig | false | undefined;
-  /** Milliseconds since 1970 from which on it is refused. */
+  /** Time from which it is refused, milliseconds since 1970. */
   readonly expiresAt?: number | undefined;
-  /** Milliseconds since 1970 at which it was finally revoked. */
+  /** Time at which it was permanently revoked, milliseconds since 1970. */
   readonly revokedAt?: number | undefined;
   /** Time of its creation, milliseconds since 1970. */
   readonly createdAt?: number | undefined;
 }
 
-/** The owner of a key and what the owner may do, as an embedder's own store returns it. */
+/** The owner of a key and the owner's permissions, as an embedder's own store returns them. */
 export interface ResolvedKey {
-  /** Names the owner in logs, metrics and limits: not the key. At most 64 characters. */
+  /** Name of the owner in logs, metrics and limits. Not the key. At most 64 characters. */
   readonly id: string;
-  /** Name for people. */
+  /** Display name. */
   readonly name?: string | undefined;
-  /** Names of the providers it may use; left out, all. */
+  /** Names of the providers that it can use. Default: all. */
   readonly providers?: readonly string[] | undefined;
-  /** Models it may use, each a name with `*` for any characters; left out, all. */
+  /** Models that it can use, each a name with `*` for any characters. Default: all. */
   readonly models?: readonly string[] | undefined;
-  /** Groups of operations it may use; left out, all that the provider allows. */
+  /** Groups of operations that it can use. Default: all that the provider allows. */
   readonly operations?: readonly WrittenGroup[] | undefined;
-  /** Name of its team, whose limits hold for it too. */
+  /** Name of its team, whose limits apply to it too. */
   readonly team?: string | undefined;
   /** Limits of the key, counted by {@link id}. */
   readonly limits?: WrittenLimits | undefined;
   /**
-   * Durable exchanges, instead of those of its provider; with `false` none. Left out, as the
-   * provider says.
+   * Durable exchanges, instead of the settings of its provider. `false`: none. Default: the
+   * settings of the provider.
    */
   readonly durable?: DurableInput | false | undefined;
-  /** Date and time from which on it is refused, such as `2027-01-31T00:00:00Z`. */
+  /** Date and time from which it is refused, such as `2027-01-31T00:00:00Z`. */
   readonly expires?: string | undefined;
-  /** Refused as long as this is true. */
+  /** True to refuse the key. */
   readonly disabled?: boolean | undefined;
   /** Notes of the operator or embedder, which the gateway does not read. */
   readonly metadata?: Readonly<Record<string, string>> | undefined;
 }
 
-/** One gateway key as it is written in the configuration. */
+/** One gateway key as written in the configuration. */
 export interface KeyInput extends ResolvedKey {
   /** The key itself: 16 to 512 visible ASCII characters. */
   readonly key?: string | undefined;
   /** Instead of the key: its SHA-256, 64 hexadecimal digits. */
   readonly digest?: string | undefined;
-  /** The secret before the last rotation: its digest, and the time until which it is good. */
+  /** The secret before the last rotation: its digest, and the time until which it is valid. */
   readonly previous?: { readonly digest: string; readonly expires: string } | undefined;
-  /** Date and time at which it was finally revoked. */
+  /** Date and time at which it was permanently revoked. */
   readonly revoked?: string | undefined;
   /** Date and time of its creation. */
   readonly created?: string | undefined;
 }
 
-/** Settings with which a new key is requested. */
+/** Settings of a new key. */
 export type KeyPolicy = Omit<
   KeyConfig,
   "id" | "key" | "digest" | "previous" | "revokedAt" | "createdAt"
@@ -107,8 +107,8 @@ const timeForm = "expected a date and time such as 2027-01-31T00:00:00Z";
 const time = v.pipe(
   v.string(timeForm),
   v.isoTimestamp(timeForm),
-  // Of all that ISO 8601 allows, what RFC 3339 has: `Date.parse` reads an offset such as +01 in
-  // some runtimes only.
+  // Of the forms of ISO 8601, only those in RFC 3339, because only some runtimes' `Date.parse`
+  // reads an offset such as +01.
   v.regex(/T.*(?:Z|[+-][0-9]{2}:[0-9]{2})$/, timeForm),
   v.check(isRealDay, timeForm),
   v.transform((text) => Date.parse(text)),
@@ -122,14 +122,14 @@ const digest = v.pipe(
 );
 
 /**
- * Beginning of the ids of callers with identity tokens: no key has such an id, so that no token
- * counts as a key.
+ * Prefix of the ids of callers with identity tokens. No key has such an id, so no token counts as a
+ * key.
  */
 export const TOKEN_ID_PREFIX = "jwt:";
 
 const form = "expected an object";
 /**
- * Names in reports for keys that are added up, and for calls without a key. No key has them as its
+ * Names in reports for the sum of other keys, and for calls without a key. No key has them as its
  * id.
  */
 const REPORT_NAMES: readonly string[] = ["(other)", "(none)"];
@@ -147,7 +147,7 @@ const id = v.pipe(
   v.description("Names the key in logs and metrics"),
 );
 
-/** Settings of a key that people decide on, shared by all schemas of keys. */
+/** Settings of a key that operators choose, shared by all schemas of keys. */
 const policy = {
   name: v.optional(about(shortText, "For people")),
   providers: v.optional(about(
@@ -181,10 +181,10 @@ const policy = {
   expires: about(v.optional(time), "From then on it is refused; such as 2027-01-31T00:00:00Z"),
 };
 
-/** @internal The settings of a key that people decide on, as they are written. */
+/** @internal The settings of a key that operators choose, as written. */
 export const PolicyEntries: EntriesOf<Omit<ResolvedKey, "id">> = policy;
 
-/** Names the time of `expires` for what the schema has made of it: milliseconds since 1970. */
+/** Renames `expires`, which the schema has converted to milliseconds since 1970. */
 const toPolicy = <Given extends { readonly expires?: number | undefined }>(
   { expires, ...rest }: Given,
 ) => ({
@@ -217,12 +217,12 @@ export const ResolvedKeySchema: v.GenericSchema<ResolvedKey, KeyConfig> = v.pipe
 );
 
 /**
- * Prefixes of providers' keys: of OpenAI, Anthropic (`sk-ant-`) and those like them, Groq, xAI and
- * Google. No gateway key may begin so: callers that send one are refused.
+ * Prefixes of providers' keys: of OpenAI, Anthropic (`sk-ant-`) and similar ones, Groq, xAI and
+ * Google. No gateway key can begin with them. Callers that send such a key are refused.
  */
 export const PROVIDER_KEY: RegExp = /^(?:(?:sk|gsk|xai)[-_]|AIza)/;
 
-/** @internal One key as it is written. */
+/** @internal One key as written. */
 export const KeySchema: v.GenericSchema<KeyInput, KeyConfig> = v.pipe(
   v.strictObject({
     ...policy,
@@ -261,7 +261,7 @@ const toTime = (ms: number | undefined): string | undefined =>
   ms === undefined ? undefined : new Date(ms).toISOString();
 
 /**
- * Writes a key as JSON that {@link KeySchema} reads as the same key; fields without a value are
+ * Writes a key as JSON that {@link KeySchema} reads as the same key. Fields without a value are
  * `undefined`, which JSON leaves out.
  */
 export function toKeyJson(key: KeyConfig): KeyInput & Record<string, unknown> {

@@ -1,5 +1,5 @@
 /**
- * The setting of the place of gateway keys.
+ * The setting for the location of gateway keys.
  *
  * @module
  */
@@ -7,26 +7,26 @@ import * as v from "valibot";
 import { type KeyConfig, type KeyInput, KeySchema } from "./key.ts";
 import { about, nonEmpty } from "./schema.ts";
 
-/** Where gateway keys are: here, in a file that `sallyport keys` writes, or in Redis. */
+/** Location of gateway keys: here, in a file that `sallyport keys` writes, or in Redis. */
 export type KeysConfig = KeyConfig[] | { readonly file: string } | "redis" | RedisKeysConfig;
 
 /** Gateway keys in Redis. */
 export interface RedisKeysConfig {
-  /** Where they are. */
+  /** Location of the keys. */
   readonly store: "redis";
-  /** File with the keys that this gateway has used, with which it starts while Redis is away. */
+  /** File with the keys that this gateway has used, for a start while Redis is away. */
   readonly snapshot?: string | undefined;
 }
 
-/** Gateway keys in Redis, as they are written. */
+/** Gateway keys in Redis, as written in the configuration. */
 export interface RedisKeysInput {
   /** `redis`, which can be left out next to `snapshot`. */
   readonly store?: "redis" | undefined;
-  /** File with the keys that this gateway has used, with which it starts while Redis is away. */
+  /** File with the keys that this gateway has used, for a start while Redis is away. */
   readonly snapshot?: string | undefined;
 }
 
-/** @internal Returns the settings of keys that are in Redis; `undefined` for keys elsewhere. */
+/** @internal Returns the settings of keys in Redis; `undefined` for keys elsewhere. */
 export function keysInRedis(keys: KeysConfig): RedisKeysConfig | undefined {
   if (keys === "redis") return { store: keys };
   return "store" in keys ? keys : undefined;

@@ -1,5 +1,5 @@
 /**
- * Limits as an operator writes them down, of a key and of a provider.
+ * Limits of keys, teams and providers in the configuration.
  *
  * @module
  */
@@ -17,52 +17,51 @@ import {
   type Rate,
 } from "./units.ts";
 
-/** Treatment of limits that are reached. */
+/** Treatment of reached limits. */
 export type LimitMode = "enforce" | "observe" | "strict";
 
 /** Limits of a key, a team or a provider. A limit that is left out does not apply. */
 export interface LimitSet {
   /** Requests in a window. */
   readonly requests?: Rate | undefined;
-  /** Tokens in a window: as the provider states them, else as the gateway estimates them. */
+  /** Tokens in a window, stated by the provider or else estimated by the gateway. */
   readonly tokens?: Rate | undefined;
   /** Tokens in a day or month. */
   readonly budget?: Budget | undefined;
   /** Money in a day or month. */
   readonly spend?: MoneyBudget | undefined;
-  /** Exchanges that are open at once. */
+  /** Maximum number of open exchanges. */
   readonly concurrency?: number | undefined;
   /**
-   * `observe` counts without refusing; `strict` also refuses calls that could exceed a limit if
-   * they used all that they may; `enforce` if left out.
+   * `observe` counts without refusing. `strict` also refuses calls that could exceed a limit with
+   * their maximum use. Default: `enforce`.
    */
   readonly mode?: LimitMode | undefined;
 }
 
-/** Limits as people write them. A limit that is left out does not apply. */
+/** Limits as written in settings. A limit that is left out does not apply. */
 export interface WrittenLimits {
   /** Requests in a window, such as `600/min`. */
   readonly requests?: string | undefined;
   /**
-   * Tokens in a window, such as `100k/h`: as the provider states them, else as the gateway
-   * estimates them.
+   * Tokens in a window, such as `100k/h`, stated by the provider or else estimated by the gateway.
    */
   readonly tokens?: string | undefined;
-  /** Exchanges that are open at once. */
+  /** Maximum number of open exchanges. */
   readonly concurrency?: number | undefined;
   /**
    * Tokens or money in a day or month (UTC), such as `5M/month` or `50 USD/month`; a list of two
-   * for one of each.
+   * for both.
    */
   readonly budget?: string | readonly string[] | undefined;
   /**
-   * `observe` counts without refusing; `strict` also refuses calls that could exceed a limit if
-   * they used all that they may; `enforce` if left out.
+   * `observe` counts without refusing. `strict` also refuses calls that could exceed a limit with
+   * their maximum use. Default: `enforce`.
    */
   readonly mode?: LimitMode | undefined;
 }
 
-/** Builds the schema of a text that a function parses; what it can't parse is a mistake. */
+/** Builds the schema of a text that a function parses. Text that it cannot parse is a mistake. */
 function parsedBy<Output>(
   parse: (text: string) => Output | undefined,
   form: string,
@@ -124,7 +123,7 @@ interface Entries extends Omit<LimitSet, "budget" | "spend"> {
   readonly budget?: readonly Budget[] | undefined;
 }
 
-/** Tells the budget of tokens from that of money. */
+/** Separates the budget of tokens from the budget of money. */
 function toLimitSet({ budget, ...rest }: Entries): LimitSet {
   if (budget === undefined) return rest;
   return { ...rest, budget: budget.find((each) => !isMoney(each)), spend: budget.find(isMoney) };
@@ -147,7 +146,7 @@ export const LimitPatchSchema: v.GenericSchema<unknown, LimitSet> = v.pipe(
   }),
 );
 
-/** Writes limits as people write them; {@link LimitSetSchema} reads them as the same limits. */
+/** Writes limits in the form of settings. {@link LimitSetSchema} reads them as the same limits. */
 export function toLimitsJson(limits: LimitSet): WrittenLimits {
   const { requests, tokens, concurrency, budget, spend, mode } = limits;
   const budgets = [

@@ -1,6 +1,5 @@
 /**
- * Addresses to listen on as an operator writes them down: those for callers, and the one for
- * operators.
+ * Settings for addresses to listen on: the addresses for callers, and the address for operators.
  *
  * @module
  */
@@ -11,19 +10,19 @@ import { about, nonEmpty, secret } from "./schema.ts";
 export interface ListenConfig {
   /** Name or address of an interface. */
   readonly hostname: string;
-  /** 0 takes any free one. */
+  /** 0 for any free port. */
   readonly port: number;
-  /** Paths of PEM files; with them the listener speaks https. */
+  /** Paths of PEM files. With them the listener uses https. */
   readonly tls?: { readonly cert: string; readonly key: string } | undefined;
 }
 
-/** One address as it is written in the configuration. */
+/** One address as written in the configuration. */
 export interface ListenInput {
-  /** Name or address of an interface; `127.0.0.1` if left out. */
+  /** Name or address of an interface. Default: `127.0.0.1`. */
   readonly hostname?: string | undefined;
-  /** 0 takes any free one. */
+  /** 0 for any free port. */
   readonly port: number;
-  /** Paths of PEM files; with them the listener speaks https. */
+  /** Paths of PEM files. With them the listener uses https. */
   readonly tls?: ListenConfig["tls"];
 }
 
@@ -33,19 +32,19 @@ export interface ListenInput {
 export interface AdminConfig {
   /** Name or address of an interface. */
   readonly hostname: string;
-  /** 0 takes any free one. */
+  /** 0 for any free port. */
   readonly port: number;
-  /** The token that operators show. */
+  /** The token of operators. */
   readonly token?: string | undefined;
 }
 
-/** The listener for operators as it is written in the configuration. */
+/** The listener for operators as written in the configuration. */
 export interface AdminInput {
-  /** Name or address of an interface; `127.0.0.1` if left out. */
+  /** Name or address of an interface. Default: `127.0.0.1`. */
   readonly hostname?: string | undefined;
-  /** 0 takes any free one. */
+  /** 0 for any free port. */
   readonly port: number;
-  /** The token that operators show. */
+  /** The token of operators. */
   readonly token?: string | undefined;
 }
 

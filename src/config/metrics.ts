@@ -1,29 +1,29 @@
 /**
- * The setting `metrics`: the metrics that are kept in addition to those of every gateway.
+ * The setting `metrics`: metrics in addition to the common ones.
  *
  * @module
  */
 import * as v from "valibot";
 import { about } from "./schema.ts";
 
-/** Metrics that are kept in addition to those of every gateway. */
+/** Metrics in addition to the common ones. */
 export interface MetricsConfig {
-  /** Maximum number of gateway keys with metrics of their own; 0 for none. */
+  /** Maximum number of gateway keys with their own metrics; 0 for none. */
   readonly maxKeys: number;
 }
 
-/** These metrics as they are written in the configuration. */
+/** These metrics as written in the configuration. */
 export interface MetricsInput {
-  /** True, or the number of gateway keys that get metrics of their own. */
+  /** True, or the number of gateway keys with their own metrics. */
   readonly byKey?: boolean | number | undefined;
 }
 
 /**
- * Number of keys for `true`: with ten series each, as many as all others of a gateway with a
- * hundred models.
+ * Number of keys for `true`. With ten series each, these are as many as all other series of a
+ * gateway with a hundred models.
  */
 const DEFAULT_MAX_KEYS = 1000;
-/** The most keys that can be asked for: a scrape of as many takes some megabytes. */
+/** The largest allowed number of keys. A scrape then has some megabytes. */
 const MOST_KEYS = 100_000;
 
 const form = `expected true, false or a number of keys from 1 to ${MOST_KEYS}`;

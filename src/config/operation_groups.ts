@@ -32,14 +32,14 @@ export type OperationGroup =
   | "admin";
 
 /**
- * A group as it is written: `default` stands for those that need not be named, `all` for every path
- * below `/v1`.
+ * A group in the configuration. `default` means all groups that are on by default, `all` means
+ * every path below `/v1`.
  */
 export type WrittenGroup = OperationGroup | "default" | "all";
 
 /**
- * All groups, each with whether a provider has it unless its configuration says otherwise. Those
- * that are off keep, read or change what is stored at the provider.
+ * All groups, each with true if it is on by default. Groups that are off create, read or change
+ * objects that are stored at the provider.
  */
 export const GROUPS: Readonly<Record<OperationGroup, boolean>> = {
   chat: true,
@@ -67,7 +67,7 @@ export const GROUPS: Readonly<Record<OperationGroup, boolean>> = {
   admin: false,
 };
 
-/** All names of groups that can be written. */
+/** All names of groups that are valid in settings. */
 export const GROUP_NAMES: readonly WrittenGroup[] = [
   "default",
   "all",

@@ -1,6 +1,5 @@
 /**
- * Prices as an operator writes them down, and the exact cost of tokens in whole units of 10^-12 of
- * the currency.
+ * Prices as settings, and the exact cost of tokens in whole units of 10^-12 of the currency.
  *
  * @module
  */
@@ -13,11 +12,11 @@ export interface Price {
   readonly input: number;
   /** Price of answer tokens, reasoning included. */
   readonly output: number;
-  /** Price of prompt tokens from the provider's cache; the same as `input` if left out. */
+  /** Price of prompt tokens from the provider's cache; default: the same as `input`. */
   readonly cached?: number | undefined;
 }
 
-/** Prices by the model's name, in which `*` stands for any characters. */
+/** Prices by the model's name, in which `*` matches any characters. */
 export type Prices = Readonly<Record<string, Price>>;
 
 const MAX_PRICE = 1e6;
@@ -26,7 +25,7 @@ const MAX_PRICE = 1e6;
  * a whole number.
  */
 const DECIMALS = 6;
-/** Decimals of a cost: those of a price, and six more for the million. */
+/** Decimals of a cost: the decimals of a price, and six more for the million. */
 const COST_DECIMALS = 2 * DECIMALS;
 
 const priceForm =
@@ -43,11 +42,11 @@ const price = v.pipe(
 
 const pricesForm = 'expected an object such as { "gpt-4o": { "input": 2.5, "output": 10 } }';
 
-/** @internal Prices as they are written. */
+/** @internal Prices as written in the configuration. */
 export const PricesSchema: v.GenericSchema<Prices> = v.record(
   v.pipe(
     v.string(),
-    v.regex(/[^0-9]/, "expected the name of a model"), // in an array a number would be one
+    v.regex(/[^0-9]/, "expected the name of a model"), // a number would be a name in an array
     v.maxLength(256, "expected at most 256 characters"),
   ),
   v.strictObject(
@@ -72,17 +71,17 @@ export const CurrencySchema: v.GenericSchema<string> = v.pipe(
   v.regex(/^[A-Z]{3}$/, 'expected a currency such as "USD"'),
 );
 
-/** Converts the price of a million tokens to that of one, in 10^-12 of the currency. */
+/** Converts the price of a million tokens to the price of one, in 10^-12 of the currency. */
 function toUnits(value: number): bigint {
   const [whole = "0", decimals = ""] = String(value).split(".");
   return BigInt(whole + decimals.padEnd(DECIMALS, "0"));
 }
 
 /**
- * Finds the price of a model: by its name, else by the longest pattern that matches it; a
- * provider's own prices take precedence over those for all.
+ * Finds the price of a model: by its name, else by the longest pattern that matches it. A
+ * provider's own prices have precedence over the prices for all.
  *
- * @param tables Prices, those that take precedence first
+ * @param tables Prices, highest precedence first
  */
 export function findPrice(
   model: string,
@@ -99,7 +98,10 @@ export function findPrice(
   return undefined;
 }
 
-/** Combines two prices, each part by the higher one: at least either of them for any call. */
+/**
+ * Combines two prices from the higher one of each part. For any call, the result is at least as
+ * high as either.
+ */
 export function dearestOf(one: Price, other: Price): Price {
   return {
     input: Math.max(one.input, other.input),
@@ -127,7 +129,7 @@ export function costOf({ input, output, cached = input }: Price, tokens: PricedT
     BigInt(tokens.output) * toUnits(output);
 }
 
-/** Writes a cost of 10^-12 of the currency in the currency, exactly, such as `0.0125`. */
+/** Writes a cost in units of 10^-12 of the currency exactly, such as `0.0125`. */
 export function formatCost(cost: bigint): string {
   const digits = String(cost).padStart(COST_DECIMALS + 1, "0");
   const decimals = digits.slice(-COST_DECIMALS).replace(/0+$/, "");

@@ -1,5 +1,5 @@
 /**
- * A provider as an operator writes it down: its hosts, its replicas, its deadlines and limits.
+ * The settings of a provider: its hosts, its replicas, its deadlines and limits.
  *
  * @module
  */
@@ -28,13 +28,11 @@ export interface ProviderConfig
    * `host`, `host:port`, `*.suffix` or `*` in lower case, each with or without a path before `/v1`.
    */
   readonly hosts: readonly string[];
-  /** Base URLs of equal replicas, without a slash at their ends; at least one. */
+  /** Base URLs of equivalent replicas, without a slash at their ends; at least one. */
   readonly upstreams: readonly string[];
-  /** Groups of operations that callers may use. */
+  /** Groups of operations that callers can use. */
   readonly operations: readonly WrittenGroup[];
-  /**
-   * Check of messages and their order: `ordered` by the gateway, `any` leaves it to the provider.
-   */
+  /** Check of messages and their order: `ordered` by the gateway, `any` only by the provider. */
   readonly messages: "ordered" | "any";
   /** Deadlines of a call. Milliseconds from when it is sent, unless stated otherwise. */
   readonly deadlines: {
@@ -45,49 +43,47 @@ export interface ProviderConfig
     /** Deadline for the first event of a stream, counted from its header. */
     readonly firstEventMs: number;
     /**
-     * The longest silence in an answer; after the first event of a stream, comments do not end it.
+     * The longest silence in an answer. After the first event of a stream, comments do not end it.
      */
     readonly idleMs: number;
     /** Deadline for the complete response. */
     readonly totalMs: number;
   };
-  /** Silence after which a stream is sent a comment; 0 for never. Milliseconds. */
+  /** Silence after which the gateway sends a comment in a stream; 0 for never. Milliseconds. */
   readonly keepAliveMs: number;
   /**
-   * Client of its calls: the gateway's own where the runtime has sockets, or the runtime's `fetch`.
+   * Client of its calls: the gateway's own if the runtime has sockets, or the runtime's `fetch`.
    */
   readonly transport: "http1" | "fetch";
   /**
-   * Proxy, authorities and client certificate of its calls; a direct way with those of the runtime
-   * if left out.
+   * Proxy, authorities and client certificate of its calls. Default: a direct connection with the
+   * runtime's authorities.
    */
   readonly egress?: EgressConfig | undefined;
-  /** Header in which its interface takes the key; `Authorization` is accepted too. */
+  /** Header in which its interface expects the key. `Authorization` is accepted too. */
   readonly credential: "authorization" | "x-api-key" | "api-key" | "x-goog-api-key";
-  /** True if callers may send `<gateway key>~<upstream key>` in the upstream key's place. */
+  /** True if callers can send `<gateway key>~<upstream key>` instead of the upstream key. */
   readonly combinedKey: boolean;
-  /** Headers of its calls, beyond those that cross anyway. */
+  /** Headers of its calls, in addition to the headers that are always forwarded. */
   readonly headers?: HeadersConfig | undefined;
-  /** Durable exchanges; none if left out. */
+  /** Durable exchanges. Default: none. */
   readonly durable?: DurableConfig | undefined;
   /** Limits that all keys share at this provider. */
   readonly limits?: LimitSet | undefined;
 }
 
-/** One provider as it is written in the configuration. */
+/** One provider as written in the configuration. */
 export interface ProviderInput {
   /**
    * `host`, `host:port`, `*.suffix` or `*`, each with or without a path before `/v1`: `host/path`.
-   * Left out, `NAME.localhost`, or `*` for the only provider.
+   * Default: `NAME.localhost`, or `*` for the only provider.
    */
   readonly hosts?: readonly string[] | undefined;
-  /** A base URL, several of equal replicas, or the short name of a known provider. */
+  /** A base URL, several URLs of equivalent replicas, or the short name of a known provider. */
   readonly upstream: string | readonly string[];
-  /**
-   * Check of messages and their order: `ordered` by the gateway, `any` leaves it to the provider.
-   */
+  /** Check of messages and their order: `ordered` by the gateway, `any` only by the provider. */
   readonly messages?: "ordered" | "any" | undefined;
-  /** Groups of operations that callers may use; left out, `default`. */
+  /** Groups of operations that callers can use. Default: `default`. */
   readonly operations?: readonly WrittenGroup[] | undefined;
   /** Deadlines of a call, such as `30s`. */
   readonly deadlines?:
@@ -97,39 +93,41 @@ export interface ProviderInput {
         | undefined;
     }
     | undefined;
-  /** Silence after which a stream is sent a comment, such as `15s`; `off` for never. */
+  /**
+   * Silence after which the gateway sends a comment in a stream, such as `15s`; `off` for never.
+   */
   readonly keepAlive?: string | undefined;
   /**
-   * Proxy, authorities and client certificate of its calls, beyond the defaults; `off` for none of
-   * those.
+   * Proxy, authorities and client certificate of its calls, in addition to the defaults; `off` for
+   * none of the defaults.
    */
   readonly egress?: EgressInput | undefined;
   /**
-   * Header in which its interface takes the key, next to `Authorization`; left out, by the
-   * upstream.
+   * Header in which its interface expects the key, in addition to `Authorization`. Default: chosen
+   * from the upstream.
    */
   readonly credential?: ProviderConfig["credential"] | undefined;
   /**
-   * True if callers may send `<gateway key>~<upstream key>` in the upstream key's place; false if
-   * left out.
+   * True if callers can send `<gateway key>~<upstream key>` instead of the upstream key. Default:
+   * false.
    */
   readonly combinedKey?: boolean | undefined;
-  /** `ask` if the gateway asks for the tokens of streams whose callers do not. */
+  /** `ask` if the gateway requests the tokens of streams for callers that do not. */
   readonly usage?: "ask" | undefined;
-  /** Headers of its calls, beyond those that cross anyway. */
+  /** Headers of its calls, in addition to the headers that are always forwarded. */
   readonly headers?: HeadersInput | undefined;
-  /** Durable exchanges: answers that are recorded for callers that ask for it; none if left out. */
+  /** Durable exchanges: answers that are recorded for callers that ask for it. Default: none. */
   readonly durable?: DurableInput | undefined;
   /** Limits that all keys share at this provider. */
   readonly limits?: WrittenLimits | undefined;
   /**
-   * The most tokens that one of its answers has: caps what callers state, and counts where they
-   * state none.
+   * The most tokens of one of its answers. It caps the maximum that callers state, and replaces a
+   * missing one.
    */
   readonly maxOutput?: number | undefined;
-  /** The most tokens of input that one of its models takes: no call is estimated at more. */
+  /** The most tokens of input that one of its models accepts. No call is estimated at more. */
   readonly maxInput?: number | undefined;
-  /** Prices of its models; they take precedence over the prices for all providers. */
+  /** Prices of its models. They have precedence over the prices for all providers. */
   readonly prices?: Prices | undefined;
 }
 
@@ -152,7 +150,7 @@ const upstream = v.pipe(
   }, "expected a URL without credentials, query and fragment"),
 );
 
-/** The defaults; OpenAI's client libraries wait ten minutes for a header. */
+/** The defaults. OpenAI's client libraries wait ten minutes for a header. */
 const DEADLINES = {
   connect: "5s",
   firstByte: "10m",
@@ -165,8 +163,8 @@ const DEADLINES = {
 type DeadlineSet = Readonly<Record<keyof typeof DEADLINES, number>>;
 
 /**
- * Checks a deadline against its bound. The default is never a mistake: it yields to a
- * shorter bound.
+ * Checks a deadline against its bound. The default is never a mistake, because a shorter bound
+ * replaces it.
  */
 function checkBound(name: keyof typeof DEADLINES, bound: keyof typeof DEADLINES) {
   const isBounded = (set: DeadlineSet) =>
@@ -316,7 +314,7 @@ const provider = v.strictObject({
   ),
 }, "expected an object");
 
-/** A provider's own host on a laptop; the only provider answers for any host. */
+/** Returns a provider's own host for local use; `*` for the only provider. */
 function defaultHosts(name: string, isOnly: boolean): string[] {
   return isOnly ? ["*"] : [`${name}.localhost`];
 }
@@ -324,7 +322,7 @@ function defaultHosts(name: string, isOnly: boolean): string[] {
 /** A provider as the schema returns it. */
 type ParsedProvider = v.InferOutput<typeof provider>;
 
-/** A provider before the defaults of its way out are known. */
+/** A provider before the defaults of its egress are known. */
 export type LocalProvider = Omit<ProviderConfig, "egress"> & {
   readonly egress?: "off" | StatedEgress | undefined;
 };
@@ -358,7 +356,7 @@ function sharedHost(providers: Readonly<Record<string, LocalProvider>>): string 
 
 const noProvider = 'expected at least one provider, such as { "a": { "upstream": "openai" } }';
 
-/** @internal The providers by their names: at least one, and each host at one of them only. */
+/** @internal The providers by their names: at least one, and each host at only one of them. */
 export const ProvidersSchema: v.GenericSchema<
   Readonly<Record<string, ProviderInput>>,
   Record<string, LocalProvider>

@@ -1,6 +1,6 @@
 /**
- * The Redis or Valkey that several gateways share, as an operator writes it down: one server, a
- * Cluster, or the primary that Sentinels name.
+ * The setting for the Redis or Valkey that several gateways share: one server, a Cluster, or the
+ * primary that Sentinels name.
  *
  * @module
  */
@@ -10,7 +10,7 @@ import { about, anyDuration, nonEmpty } from "./schema.ts";
 
 /** The Sentinels that name the primary. */
 export interface SentinelConfig {
-  /** The name that the Sentinels have for the primary and its replicas. */
+  /** The Sentinels' name of the primary and its replicas. */
   readonly name: string;
   /** Addresses of Sentinels, such as `10.0.0.1:26379`; at least one. */
   readonly nodes: readonly string[];
@@ -24,38 +24,40 @@ export interface SentinelConfig {
 export interface RedisTlsConfig {
   /** Certificates of the authorities to trust, instead of the runtime's own. */
   readonly ca?: string | undefined;
-  /** The certificate that this gateway shows. */
+  /** The client certificate of this gateway. */
   readonly cert?: string | undefined;
   /** The private key of that certificate. */
   readonly key?: string | undefined;
 }
 
-/** The connection to Redis. Exactly one of `url`, `cluster` and `sentinel` is there. */
+/** The connection to Redis, with exactly one of `url`, `cluster` and `sentinel`. */
 export interface RedisConfig {
-  /** URL of one server, or of what stands for one. */
+  /** URL of one server, or of a proxy for one. */
   readonly url?: string | undefined;
-  /** URLs of some nodes of a Cluster; they name the others. */
+  /** URLs of some nodes of a Cluster. The others are discovered. */
   readonly cluster?: readonly string[] | undefined;
   /** Sentinels that name the primary. */
   readonly sentinel?: SentinelConfig | undefined;
-  /** User of the servers' ACL, where the URL names none. */
+  /** User of the servers' ACL, if the URL names none. */
   readonly username?: string | undefined;
-  /** Password of the servers, where the URL has none. */
+  /** Password of the servers, if the URL has none. */
   readonly password?: string | undefined;
-  /** Files for TLS: with `rediss://`, and with Sentinels, which then use TLS like the servers. */
+  /** Files for TLS, for `rediss://` and for Sentinels, which then use TLS like the servers. */
   readonly tls?: RedisTlsConfig | undefined;
-  /** Number of gateways to go by until Redis tells it, where none is remembered; 10 if left out. */
+  /**
+   * Assumed number of gateways until it is known from Redis, if none is remembered. Default: 10.
+   */
   readonly gateways?: number | undefined;
-  /** Time in which a call is answered, or else Redis counts as slow. Milliseconds. */
+  /** Deadline of a call, after which Redis counts as slow. Milliseconds. */
   readonly timeoutMs: number;
 }
 
-/** The connection to Redis as it is written in the configuration; a text is the URL alone. */
+/** The connection to Redis in the configuration. A text is a URL. */
 export type RedisInput =
   | string
   | (Omit<RedisConfig, "timeoutMs"> & { readonly timeout?: string | undefined });
 
-/** A URL of Redis, taken apart. */
+/** A parsed URL of Redis. */
 export interface RedisAddress {
   readonly host?: string | undefined;
   readonly port?: number | undefined;
@@ -69,15 +71,15 @@ export interface RedisAddress {
 
 /** Redis's own default ports. */
 const [REDIS_PORT, SENTINEL_PORT] = [6379, 26379];
-/** Time in which a call is answered. A server nearby needs less than a millisecond. */
+/** Default deadline of a call. A server nearby needs less than a millisecond. */
 const DEFAULT_TIMEOUT = "50ms";
-/** A caller waits for so long when Redis fails. Milliseconds. */
+/** Longest deadline, for which a caller waits if Redis fails. Milliseconds. */
 const MAX_TIMEOUT_MS = 5000;
 
 const URL_FORM =
   'expected a URL such as "redis://127.0.0.1:6379", "rediss://…" or "unix:///run/redis.sock"';
 
-/** Takes a URL of Redis apart. @returns The address, or in words what is wrong */
+/** Parses a URL of Redis. @returns The address, or a description of the fault */
 export function readRedisUrl(text: string): RedisAddress | string {
   const protocol = /^(rediss?|(?:redis\+)?unix):\/\//.exec(text)?.[1];
   if (protocol === undefined || !URL.canParse(text)) return URL_FORM;
@@ -125,7 +127,7 @@ function decode(text: string): string | undefined {
   }
 }
 
-/** Takes the address of a Sentinel apart. */
+/** Parses the address of a Sentinel. */
 export function readSentinelNode(text: string): { readonly host: string; readonly port: number } {
   const { hostname, port } = new URL(`redis://${text}`);
   return {
@@ -189,7 +191,7 @@ const COUNT_FORM = "expected a whole number above 0";
 
 type Mistake = readonly [path: readonly (string | number)[], message: string];
 
-/** Finds mistakes that only the settings together show. */
+/** Finds mistakes in combinations of settings. */
 function* findMistakes(config: RedisConfig): Generator<Mistake> {
   const { url, cluster, sentinel, tls } = config;
   const places = { url, cluster, sentinel };

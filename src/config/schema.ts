@@ -60,22 +60,22 @@ export const shortText: v.GenericSchema<string> = v.pipe(
   v.maxLength(256, "expected at most 256 characters"),
 );
 
-/** Form of the secrets that operators choose: keys of their own, and the admin token. */
+/** Form of the secrets that operators choose: their own keys, and the admin token. */
 export const SECRET: RegExp = /^[\x21-\x7e]{16,512}$/;
-/** Beginning of a key of the gateway's own form, with its id. Source of a regular expression. */
+/** Start of a key of the gateway's form, with its id. Source of a regular expression. */
 export const GATEWAY_KEY_START = "gk_([0-9A-Za-z]{12})_";
-/** A key in plain text or a token: what a header can carry, and long enough not to be guessed. */
+/** A key in plain text or a token: valid in a header, and long enough not to be guessed. */
 export const secret: v.GenericSchema<string> = v.pipe(
   v.string("expected a string"),
   v.regex(SECRET, "expected 16 to 512 visible ASCII characters"),
 );
 
 /**
- * Builds the schema of a change: each entry may be `null`, which becomes `undefined` and so removes
+ * Builds the schema of a change: each entry can be `null`, which becomes `undefined` and so removes
  * the setting.
  *
- * @param entries Schemas of the settings, whose output is that of `Patch`
- * @param form Error message for what is no object
+ * @param entries Schemas of the settings, with the output type of `Patch`
+ * @param form Error message for a value that is not an object
  */
 export function patchOf<Patch>(
   entries: v.ObjectEntries,
@@ -92,7 +92,7 @@ export function patchOf<Patch>(
   );
 }
 
-/** The schema of each entry of `Value`. An entry that can be left out has a schema that says so. */
+/** The schema of each entry of `Value`. An optional entry has an optional schema. */
 export type EntriesOf<Value> = {
   readonly [Name in keyof Value]-?: object extends Pick<Value, Name>
     ? v.GenericSchema<Value[Name] | undefined, unknown> & { readonly type: "optional" }

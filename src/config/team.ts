@@ -1,5 +1,5 @@
 /**
- * A team as an operator writes it down: limits that several keys share.
+ * The settings of a team: limits that several keys share.
  *
  * @module
  */
@@ -13,7 +13,7 @@ export interface TeamConfig {
   readonly limits: LimitSet;
 }
 
-/** A team as it is written in the configuration. */
+/** A team as written in the configuration. */
 export interface TeamInput {
   /** Limits that its keys share. */
   readonly limits: WrittenLimits;

@@ -1,6 +1,5 @@
 /**
- * Durations, sizes, counts, rates and budgets: from the text that people write to numbers, and
- * back.
+ * Durations, sizes, counts, rates and budgets: converts the text of settings to numbers, and back.
  *
  * @module
  */
@@ -52,14 +51,14 @@ const WINDOWS: Readonly<Record<string, number>> = {
 const COUNTS: Readonly<Record<string, number>> = { k: 1000, M: 1e6, G: 1e9 };
 
 /**
- * Number of digits to which a product is rounded: in binary, 2.3 times 1,000,000 is a hair less
+ * Number of digits to which a product is rounded: in binary, 2.3 times 1,000,000 is slightly less
  * than 2,300,000.
  */
 const SOUND_DIGITS = 15;
 
 /**
- * Parses a number with one of the units; `NaN`, which no schema accepts as a number, for anything
- * else.
+ * Parses a number with one of the units; `NaN`, which no schema accepts as a number, for other
+ * text.
  */
 function measure(text: string, units: Readonly<Record<string, number>>): number {
   const [, amount, unit = ""] = /^([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)$/.exec(text) ?? [];
@@ -67,19 +66,19 @@ function measure(text: string, units: Readonly<Record<string, number>>): number 
   return factor === undefined ? NaN : Number((Number(amount) * factor).toPrecision(SOUND_DIGITS));
 }
 
-/** Reads a duration such as `5s`, `500ms` or `90d`. Milliseconds; `NaN` for what is none. */
+/** Reads a duration such as `5s`, `500ms` or `90d`. Milliseconds; `NaN` for other text. */
 export function parseDuration(text: string): number {
   return Math.floor(measure(text, DURATIONS));
 }
 
-/** Reads a size such as `32MB`. Bytes; `NaN` for what is none. */
+/** Reads a size such as `32MB`. Bytes; `NaN` for other text. */
 export function parseSize(text: string): number {
   return Math.floor(measure(text, SIZES));
 }
 
 /**
- * Reads a count such as `600`, `100k` or `1.5M`: a whole number from 1 to 10^15; `NaN` for anything
- * else.
+ * Reads a count such as `600`, `100k` or `1.5M`: a whole number from 1 to 10^15; `NaN` for other
+ * text.
  */
 export function parseCount(text: string): number {
   const count = /^[0-9]{1,16}$/.test(text) ? Number(text) : measure(text, COUNTS);
@@ -87,7 +86,7 @@ export function parseCount(text: string): number {
   return Number.isInteger(count) && isInRange ? count : NaN;
 }
 
-/** Reads a rate such as `600/min`, `100k/h` or `5/10s`; `undefined` for what is none. */
+/** Reads a rate such as `600/min`, `100k/h` or `5/10s`; `undefined` for other text. */
 export function parseRate(text: string): Rate | undefined {
   const [, count = "", times, unit = ""] =
     /^([^/]+)\/([1-9][0-9]{0,3})?(s|min|h|day)$/.exec(text) ?? [];
@@ -96,16 +95,14 @@ export function parseRate(text: string): Rate | undefined {
   return Number.isNaN(limit) || !(windowMs <= 31 * DAY_MS) ? undefined : { limit, windowMs };
 }
 
-/** Reads a budget such as `5M/month` or `100k/day`; `undefined` for what is none. */
+/** Reads a budget such as `5M/month` or `100k/day`; `undefined` for other text. */
 export function parseBudget(text: string): Budget | undefined {
   const [, count = "", period] = /^([^/]+)\/(day|month)$/.exec(text) ?? [];
   const limit = parseCount(count);
   return Number.isNaN(limit) ? undefined : { limit, period: period === "day" ? "day" : "month" };
 }
 
-/**
- * Reads a budget of money such as `50 USD/month` or `0.5 EUR/day`; `undefined` for what is none.
- */
+/** Reads a budget of money such as `50 USD/month` or `0.5 EUR/day`; `undefined` for other text. */
 export function parseMoneyBudget(text: string): MoneyBudget | undefined {
   const [, whole = "", decimals = "", currency = "", period] =
     /^([0-9]{1,7})(?:\.([0-9]{1,9}))? ([A-Z]{3})\/(day|month)$/.exec(text) ?? [];
@@ -115,14 +112,14 @@ export function parseMoneyBudget(text: string): MoneyBudget | undefined {
   return { limit, period: period === "day" ? "day" : "month", currency };
 }
 
-/** Writes an amount of 10^-9 of a currency in the currency, exactly, such as `0.5`. */
+/** Writes an amount in units of 10^-9 of a currency exactly, such as `0.5`. */
 export function formatMoney(amount: number): string {
   const digits = String(Math.max(0, Math.round(amount))).padStart(MONEY_DECIMALS + 1, "0");
   const decimals = digits.slice(-MONEY_DECIMALS).replace(/0+$/, "");
   return digits.slice(0, -MONEY_DECIMALS) + (decimals === "" ? "" : `.${decimals}`);
 }
 
-/** Writes a whole number in the shortest way that says exactly the same, such as `100k`. */
+/** Writes a whole number in its shortest exact form, such as `100k`. */
 export function formatCount(count: number): string {
   for (const [unit, factor] of Object.entries(COUNTS).reverse()) {
     if (count >= factor && count % (factor / 10) === 0) return `${count / factor}${unit}`;
@@ -130,7 +127,7 @@ export function formatCount(count: number): string {
   return String(count);
 }
 
-/** Writes a size for people, exact to the byte, such as `32 MB`. */
+/** Writes a size for messages, exact to the byte, such as `32 MB`. */
 export function formatSize(bytes: number): string {
   for (const [unit, factor] of Object.entries(SIZES).reverse()) {
     if (bytes >= factor && (bytes * 10) % factor === 0) return `${bytes / factor} ${unit}`;
@@ -138,7 +135,7 @@ export function formatSize(bytes: number): string {
   return `${bytes} B`;
 }
 
-/** Writes a duration as {@link parseDuration} reads it. */
+/** Writes a duration in the form that {@link parseDuration} reads. */
 export function formatDuration(ms: number): string {
   for (const [unit, factor] of Object.entries(DURATIONS).reverse()) {
     if (ms >= factor && ms % factor === 0) return `${ms / factor}${unit}`;
@@ -146,7 +143,7 @@ export function formatDuration(ms: number): string {
   return `${ms}ms`;
 }
 
-/** Writes a rate as {@link parseRate} reads it. */
+/** Writes a rate in the form that {@link parseRate} reads. */
 export function formatRate({ limit, windowMs }: Rate): string {
   for (const [unit, factor] of Object.entries(WINDOWS).reverse()) {
     const times = windowMs / factor;
@@ -155,19 +152,19 @@ export function formatRate({ limit, windowMs }: Rate): string {
   return `${formatCount(limit)}/${windowMs}ms`;
 }
 
-/** Writes a budget as {@link parseBudget} reads it. */
+/** Writes a budget in the form that {@link parseBudget} reads. */
 export function formatBudget({ limit, period }: Budget): string {
   return `${formatCount(limit)}/${period}`;
 }
 
-/** Writes a budget of money as {@link parseMoneyBudget} reads it. */
+/** Writes a budget of money in the form that {@link parseMoneyBudget} reads. */
 export function formatMoneyBudget({ limit, period, currency }: MoneyBudget): string {
   return `${formatMoney(limit)} ${currency}/${period}`;
 }
 
 /**
  * Returns the end of a budget's period of the calendar (UTC), when the next one begins.
- * Milliseconds since 1970, as `now` is.
+ * Milliseconds since 1970, like `now`.
  */
 export function periodEnd(period: Budget["period"], now: number): number {
   if (period === "day") return (Math.floor(now / DAY_MS) + 1) * DAY_MS;

@@ -1,5 +1,5 @@
 /**
- * Retention of usage, as an operator writes it down.
+ * The setting for the retention of usage.
  *
  * @module
  */
@@ -9,13 +9,13 @@ import { parseDuration } from "./units.ts";
 
 /** Times for which usage is kept. */
 export interface UsageConfig {
-  /** Milliseconds for which each hour is kept. */
+  /** Time for which each hour is kept. Milliseconds. */
   readonly hoursMs: number;
-  /** Milliseconds for which each day is kept. */
+  /** Time for which each day is kept. Milliseconds. */
   readonly daysMs: number;
 }
 
-/** These times as they are written in the configuration. */
+/** These times as written in the configuration. */
 export interface UsageInput {
   /** Time for which each hour is kept, such as `8d`. */
   readonly hours?: string | undefined;
@@ -51,5 +51,5 @@ export const UsageSchema: v.GenericSchema<UsageInput, UsageConfig> = v.pipe(
   v.transform(({ hours, days }) => ({ hoursMs: hours, daysMs: days })),
 );
 
-/** The times where none are configured. */
+/** The default times. */
 export const DEFAULT_RETENTION: UsageConfig = v.parse(UsageSchema, {});

@@ -1,5 +1,5 @@
 /**
- * Settings that are valid and have no effect. `sallyport check` names them; a gateway starts with
+ * Settings that are valid and have no effect. `sallyport check` lists them. A gateway starts with
  * them.
  *
  * @module
@@ -11,10 +11,7 @@ import type { LimitSet } from "./limit_set.ts";
 /** Limits with the path of their setting. */
 type Found = readonly [path: Misfit["path"], limits: LimitSet];
 
-/**
- * Lists all limits that the configuration itself states. Keys in a file or in Redis may have
- * others.
- */
+/** Lists all limits in the configuration itself. Keys in a file or in Redis can have others. */
 function listLimits(config: Config): Found[] {
   const { keys, teams, providers, identity = [] } = config;
   const found: Found[] = [];
@@ -36,7 +33,7 @@ function listLimits(config: Config): Found[] {
   return found;
 }
 
-/** Finds a mode that changes nothing. */
+/** Finds a mode without an effect. */
 function findIdleMode([path, limits]: Found): Misfit[] {
   const { mode, requests, concurrency, tokens, budget, spend } = limits;
   const isMeasured = tokens !== undefined || budget !== undefined || spend !== undefined;
@@ -52,7 +49,7 @@ function findIdleMode([path, limits]: Found): Misfit[] {
   }];
 }
 
-/** Finds settings without an effect, and why they have none. */
+/** Finds settings without an effect, with the reasons. */
 export function findWarnings(config: Config): Misfit[] {
   const { admin, alerts, identity = [], keys, metrics } = config;
   const limits = listLimits(config);

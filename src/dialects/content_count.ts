@@ -264,7 +264,7 @@ interface Content {
   readonly isMedia: boolean;
 }
 
-/** Returns the one of two strings that is more likely to be the content. */
+/** Returns the string that is more likely the content. */
 function better(one: Content | undefined, other: Content | undefined): Content | undefined {
   if (one === undefined || other === undefined) return one ?? other;
   if (one.isKnown !== other.isKnown) return one.isKnown ? one : other;

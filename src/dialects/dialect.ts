@@ -86,7 +86,7 @@ export interface Dialect {
    * Estimates the tokens of output in a plain answer that states none.
    *
    * @param answer All of it
-   * @returns Their number; `undefined` if there is no output yet
+   * @returns Their number; `undefined` if the provider makes the output later
    */
   countOutput(answer: Uint8Array): number | undefined;
   /** Makes the JSON body of an error answer. */

@@ -183,7 +183,7 @@ export abstract class EventScanner {
     if (this.#isLongLine) {
       if (this.#isLongData) this.#skeleton?.push(chunk, from, end);
     } else if (this.#lineBytes <= MAX_KEPT_BYTES) {
-      this.#parts.push(chunk.slice(from, end)); // a copy: a view would keep the whole chunk in memory
+      this.#parts.push(chunk.slice(from, end)); // a copy: a view would keep all of the chunk
     } else {
       this.#isLongLine = true;
       const line = joinChunks([...this.#parts, chunk.subarray(from, end)]);

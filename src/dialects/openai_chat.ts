@@ -88,7 +88,7 @@ class ChunkScanner extends EventScanner implements StreamScanner {
         this.#choices.set(choice, isFinished || hadFinished === true);
       }
     } catch {
-      // Not a chat completion chunk. It is forwarded, and is no sign of an end.
+      // Not a chat completion chunk. It is forwarded, and does not count as an end.
     }
   }
 

@@ -32,7 +32,7 @@ class MediaScanner extends TypedEventScanner {
     const isEnd = ENDS.includes(String(type));
     if (!isImage && !isEnd) return false;
     const usage = readUsage(event);
-    if (usage !== undefined) this.usage = addTokens(this.usage, usage); // each image states its own usage
+    if (usage !== undefined) this.usage = addTokens(this.usage, usage); // each image has its own
     return isEnd || --this.#imagesLeft <= 0;
   }
 

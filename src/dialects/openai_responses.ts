@@ -97,7 +97,7 @@ class ResponseScanner extends TypedEventScanner {
 
 const utf8 = new TextDecoder();
 
-/** Returns whether a response runs in the background and has no output yet. */
+/** Returns whether a response in the background is not finished. */
 function isUnfinished(answer: Uint8Array): boolean {
   try {
     return ["queued", "in_progress"].includes(JSON.parse(utf8.decode(answer)).status);
@@ -106,7 +106,7 @@ function isUnfinished(answer: Uint8Array): boolean {
   }
 }
 
-/** Counts the output of a plain answer; `undefined` if there is no output yet. */
+/** Counts the output of a plain answer; `undefined` if the provider makes the output later. */
 const countOutput = (answer: Uint8Array): number | undefined =>
   isUnfinished(answer) ? undefined : countPlainOutput(answer);
 

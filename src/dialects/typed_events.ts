@@ -124,7 +124,7 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
       this.#type = leads ? event.type : this.#name ?? event.type;
       this.#event = event;
     } catch {
-      // Not an event of this interface. It is forwarded, and is no sign of an end.
+      // Not an event of this interface. It is forwarded, and does not count as an end.
     }
   }
 

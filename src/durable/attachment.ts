@@ -21,7 +21,7 @@ export interface RecordedAnswer {
   readonly length: () => number;
   /** True if it had ended. */
   readonly isEnded: boolean;
-  /** True if it has ended incompletely and without an error event of its own. */
+  /** True if it has ended incompletely and without an error event. */
   readonly isCut: boolean;
   /** True if the answer was complete before. */
   readonly isComplete: boolean;

@@ -96,9 +96,7 @@ export interface AskedRecording {
   readonly onFound?: () => void;
 }
 
-/**
- * Recording of a new call, or the attachment to an earlier one that the caller receives instead.
- */
+/** Recording of a new call, or, instead of it, the caller's attachment to an earlier recording. */
 export type Begun = NewRecording | { readonly attachment: Attachment };
 
 /** Recording of a new call. */

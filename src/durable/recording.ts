@@ -4,7 +4,7 @@
  *
  * Plaintext bytes are kept here only until the store has them. A failing store does not disturb the
  * answer: the recording is given up, and its readers continue like readers of an ordinary call, at
- * the pace of the slowest one.
+ * the speed of the slowest reader.
  *
  * @module
  */
@@ -193,7 +193,7 @@ export class Recording implements ByteSink, AnswerSource {
     this.#finish(true);
   }
 
-  /** Gives the recording up before its answer began, so that its name is free for the next call. */
+  /** Abandons the recording before its answer began, so that its name is free for the next call. */
   discard(): void {
     if (this.#end !== undefined) return;
     this.#end = { length: 0, isCut: true, ...UNKNOWN };
@@ -278,7 +278,7 @@ export class Recording implements ByteSink, AnswerSource {
   }
 
   /**
-   * Gives the recording up, because the store fails, is full or has assigned it to another gateway,
+   * Abandons the recording, because the store fails, is full or has assigned it to another gateway,
    * or the answer is too large.
    */
   giveUp(cause: GiveUpCause = "store"): void {

@@ -1,12 +1,11 @@
 /**
- * Errors of the admin listener, in addition to those that it shares with callers. Operators read
- * them.
+ * Errors of the admin listener, in addition to the errors for callers. Operators read them.
  *
  * @module
  */
 import { type ErrorSpec, INVALID, LIMITED, UNAUTHENTICATED, UNAVAILABLE } from "./error_spec.ts";
 
-/** Codes of errors of the admin listener alone. */
+/** Codes of errors that only the admin listener has. */
 export type AdminErrorCode =
   | "unknown_admin_host"
   | "unknown_admin_path"
@@ -28,9 +27,7 @@ export type AdminErrorCode =
   | "unreachable"
   | "admin_failed";
 
-/**
- * The rows of these errors. Of those that come from a store, the answer has the store's own text.
- */
+/** The rows of these errors. For errors of a store, the answer has the store's own text. */
 export const ADMIN_ERRORS: Readonly<Record<AdminErrorCode, ErrorSpec>> = {
   unknown_admin_host: {
     ...INVALID,

@@ -1,9 +1,8 @@
 /**
- * Every error that the gateway itself makes, in one table by its code. The rows stand in four
- * families.
+ * All errors of the gateway itself, in one table by code. The rows are in four families.
  *
- * An upstream's own 4xx or 5xx is not an error of the gateway (it passes untouched), and neither is
- * a caller that left (both are outcomes, see `outcomes.ts`).
+ * A 4xx or 5xx of an upstream is not an error of the gateway, and is forwarded unchanged. A caller
+ * that left is no error either. Both are outcomes, see `outcomes.ts`.
  *
  * @module
  */
@@ -13,12 +12,10 @@ import type { ErrorSpec } from "./error_spec.ts";
 import { REQUEST_ERRORS, type RequestErrorCode } from "./request_errors.ts";
 import { UPSTREAM_ERRORS, type UpstreamErrorCode } from "./upstream_errors.ts";
 
-/** The word that callers switch on; client libraries expose it as `err.code`. */
+/** The code that callers check. Client libraries expose it as `err.code`. */
 export type ErrorCode = RequestErrorCode | UpstreamErrorCode | DurableErrorCode | AdminErrorCode;
 
-/**
- * The table: status, type, wording and retry advice of every code, decided here and nowhere else.
- */
+/** The table with status, type, text and retry advice of every code. */
 export const ERRORS: Readonly<Record<ErrorCode, ErrorSpec>> = {
   ...REQUEST_ERRORS,
   ...UPSTREAM_ERRORS,

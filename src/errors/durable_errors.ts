@@ -1,6 +1,6 @@
 /**
- * Errors of durable exchanges: of their idempotency key, of the way back to their answers, and of
- * calls that were stopped.
+ * Errors of durable exchanges: about their idempotency key, access to their answers, and stopped
+ * calls.
  *
  * @module
  */

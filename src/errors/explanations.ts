@@ -1,6 +1,5 @@
 /**
- * Explanations of failed exchanges for operators: what happened, on which side, and what to do
- * about it.
+ * Explanations of failed exchanges for operators: the failure, its side, and the fix.
  *
  * @module
  */
@@ -11,7 +10,7 @@ import { UPSTREAM_ERRORS } from "./upstream_errors.ts";
 /** Side on which an exchange failed. */
 export type Side = "caller" | "rule" | "gateway" | "way" | "provider";
 
-/** The sides in words. */
+/** Texts for the sides. */
 export const SIDES: Readonly<Record<Side, string>> = {
   caller: "The caller's request",
   rule: "A rule that this gateway was given",
@@ -32,7 +31,7 @@ export interface FailedExchange {
 export interface Explanation {
   readonly side: Side;
   readonly what: string;
-  /** Why the call to the provider failed, if it did. */
+  /** Reason why the call to the provider failed, if it did. */
   readonly why?: string | undefined;
   readonly toDo: string;
 }
@@ -95,7 +94,7 @@ const BROKEN_OFF: Advice = [
   "Look at the provider's state, and at proxies on the way that end long answers",
 ];
 
-/** By the code that the gateway answered. */
+/** Advice by the code of the gateway's answer. */
 const BY_CODE: Readonly<Record<keyof typeof ERRORS, Advice>> = {
   invalid_host: WRONG_URL,
   unknown_host: WRONG_URL,
@@ -186,8 +185,8 @@ const ANOTHER_TOKEN: Advice = [
 ];
 
 /**
- * By the cause of a failed call to the provider or of a refused token, which says more than the
- * code.
+ * Advice by the cause of a failed provider call or of a refused token, which is more specific than
+ * the code.
  */
 const BY_CAUSE: Readonly<Partial<Record<FailureCause, Advice>>> = {
   dns: ["way", "Check the host name in providers.NAME.upstream, and this machine's resolver"],
@@ -219,7 +218,7 @@ const BY_CAUSE: Readonly<Partial<Record<FailureCause, Advice>>> = {
   token_revoked: ["caller", "Nothing, if it is meant: sallyport tokens list shows what is revoked"],
 };
 
-/** By the status that the provider itself answered. */
+/** Returns advice for the status of a provider's answer. */
 function adviseOnStatus(status: number): Advice {
   if (status === 401 || status === 403) {
     return ["caller", "Have the caller check its own key at the provider"];

@@ -11,30 +11,30 @@ export { type ErrorCode, ERRORS } from "./codes.ts";
 
 /** Details of one occurrence of an error. */
 export interface GatewayErrorDetails {
-  /** The header or the path in the body that is at fault, such as `messages[0].role`. */
+  /** The faulty header or path in the body, such as `messages[0].role`. */
   readonly param?: string;
   /**
-   * Description of what was expected there. It reaches the caller, so it never holds a value that
+   * Description of the expected value. It is sent to the caller, so it never contains a value that
    * the caller sent.
    */
   readonly detail?: string;
   /** Headers that the answer has in addition to its own, such as `allow`. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** Time after which to try again, milliseconds; that of the table if left out. */
+  /** Time after which to retry, milliseconds. Default: the value of the table. */
   readonly retryAfterMs?: number;
-  /** The limit that refused, as `RateLimit` names it. For the record. */
+  /** The refusing limit, by its name in `RateLimit`. For the record. */
   readonly limit?: string;
-  /** Cause of the failed provider call; that of the table if left out. For the record. */
+  /** Cause of the failed provider call. Default: the value of the table. For the record. */
   readonly failureCause?: FailureCause | undefined;
-  /** The foreign error behind this one. For the log; never reaches the caller. */
+  /** The original error. For the log, never for the caller. */
   readonly cause?: unknown;
 }
 
 /**
- * A refusal or failure that the caller sees. Its message comes from {@link ERRORS}, never
- * from its cause.
+ * A refusal or failure that the caller sees. Its message is from {@link ERRORS}, never from its
+ * cause.
  *
- * @example Answer 503 where a store of keys cannot be asked
+ * @example Answer 503 if a store of keys cannot be reached
  * ```ts
  * import { GatewayError, type KeyStore } from "sallyport";
  *
@@ -44,23 +44,23 @@ export interface GatewayErrorDetails {
  * ```
  */
 export class GatewayError extends Error {
-  /** The name with which {@link GatewayError.is} recognises it. */
+  /** The name that {@link GatewayError.is} recognizes. */
   override readonly name = "GatewayError";
   /** The code; its row in {@link ERRORS} decides everything else. */
   readonly code: ErrorCode;
-  /** The header or the path in the body that is at fault. */
+  /** The faulty header or path in the body. */
   readonly param: string | null;
   /** Headers that the answer has in addition to its own. */
   readonly headers: Readonly<Record<string, string>>;
-  /** Time after which to try again, milliseconds. */
+  /** Time after which to retry, milliseconds. */
   readonly retryAfterMs: number | undefined;
-  /** The limit that refused, such as `requests` or `provider-requests`. */
+  /** The refusing limit, such as `requests` or `provider-requests`. */
   readonly limit: string | undefined;
-  /** Cause of the failed provider call, if that is what happened. */
+  /** Cause of the failed provider call, if one failed. */
   readonly failureCause: FailureCause | undefined;
 
   /**
-   * Makes an error; its message is that of the code, followed by the detail.
+   * Makes an error. Its message is the message of the code, followed by the detail.
    *
    * @param code A code of {@link ERRORS}
    * @param details Details of this occurrence
@@ -106,7 +106,7 @@ export function toErrorJson(error: ErrorFacts): string {
  * Makes the answer for an error when no header has been sent yet. `x-request-id` is added by the
  * exchange.
  *
- * @param body Its body; the one with four keys if left out
+ * @param body Its body. Default: the body with four keys
  */
 export function toErrorResponse(
   error: ErrorFacts,

@@ -1,12 +1,12 @@
 /**
  * Outcomes of exchanges and causes of failed provider calls, one word each. Log, metrics, traces,
- * console, alerts and pages take the words and their meaning from these tables.
+ * console, alerts and pages use the words and meanings of these tables.
  *
  * @module
  */
 
 /**
- * Outcome of an exchange. The error code gives the reason; metrics count outcomes, callers read
+ * Outcome of an exchange. The error code has the reason. Metrics count outcomes, callers read
  * codes.
  */
 export type Outcome =
@@ -37,14 +37,14 @@ export const OUTCOMES: Readonly<Record<Outcome, string>> = {
 };
 
 /**
- * The party that has to act on an outcome. One for the operator is an error, and counts against
- * availability.
+ * The party that must act on an outcome. An outcome for the operator is an error, and counts
+ * against availability.
  */
 export type Concern = "nobody" | "caller" | "operator";
 
 const CONCERNS: Readonly<Record<Outcome, Concern>> = {
   ok: "nobody",
-  upstream_error: "operator", // but for a 4xx
+  upstream_error: "operator", // except for a 4xx
   refused: "caller",
   client_closed: "caller",
   upstream_failed: "operator",
@@ -56,8 +56,8 @@ const CONCERNS: Readonly<Record<Outcome, Concern>> = {
 };
 
 /**
- * Returns who has to act on an exchange's outcome. A 4xx is about one single call and concerns its
- * caller, also when it came from the provider.
+ * Returns the party that must act on an exchange's outcome. A 4xx is about a single call and
+ * concerns its caller, even if it is from the provider.
  *
  * @param end Its outcome and status
  * @returns `operator` for an error that counts against availability
@@ -70,10 +70,7 @@ export function concernOf(
   return concern === "operator" && isCallersFault ? "caller" : concern;
 }
 
-/**
- * Fault of an identity token that was refused. Callers are told no more than that it is not
- * accepted.
- */
+/** Fault of a refused identity token. The answer to the caller does not contain it. */
 export type TokenFault =
   | "token_form"
   | "token_issuer"
@@ -85,10 +82,7 @@ export type TokenFault =
   | "token_claims"
   | "token_revoked";
 
-/**
- * Cause of a failed call to the provider, or fault of a refused token. Operators read it; callers
- * do not.
- */
+/** Cause of a failed call to the provider, or fault of a refused token. Only operators read it. */
 export type FailureCause =
   | TokenFault
   | "dns"

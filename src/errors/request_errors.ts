@@ -1,6 +1,6 @@
 /**
- * Errors of a request before its call to the provider: its address, credentials, rights, limits and
- * body, and the state of the gateway.
+ * Errors of a request before its call to the provider: its address, credentials, permissions,
+ * limits and body, and the state of the gateway.
  *
  * @module
  */
@@ -22,7 +22,7 @@ export type RequestErrorCode =
   | "ambiguous_path"
   | "websocket_not_supported"
   | "method_not_allowed"
-  // bytes that are no request, told by the listener
+  // bytes that are not a request, reported by the listener
   | "invalid_http"
   | "headers_too_large"
   | "headers_timeout"

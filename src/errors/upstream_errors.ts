@@ -103,8 +103,8 @@ export const NEVER_SENT: ReadonlySet<string | undefined> = new Set<UpstreamError
 ]);
 
 /**
- * Codes of calls that never reached the provider, or that it failed to answer: callers can't bring
- * them about.
+ * Codes of calls that never reached the provider, or that it failed to answer. Callers cannot cause
+ * them.
  */
 export const UNANSWERED: ReadonlySet<string | undefined> = new Set<string | undefined>([
   ...NEVER_SENT,

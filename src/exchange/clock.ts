@@ -34,7 +34,7 @@
  * ```
  */
 export interface Clock {
-  /** Wall clock, milliseconds since 1970: for what people read and for the expiry of keys. */
+  /** Wall clock, milliseconds since 1970: for displayed times and for the expiry of keys. */
   now(): number;
   /** Monotonic milliseconds, for durations and deadlines. */
   monotonic(): number;

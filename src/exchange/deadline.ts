@@ -24,7 +24,7 @@ export interface WaitOptions<T> {
 }
 
 /**
- * Waits for the answer of a part of the gateway. A value that is no promise is returned at once:
+ * Waits for the answer of a part of the gateway. A value that is not a promise is returned at once:
  * parts with data in memory answer like this, and each of the two waits of a call costs Node 0.9
  * µs, a hundredth of the call (2026-11-22).
  *

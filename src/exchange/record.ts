@@ -110,7 +110,7 @@ export interface ExchangeRecord {
   } | undefined;
   /**
    * The error behind `internal_error` or an upstream failure. It can contain addresses, so only the
-   * operator may see it.
+   * operator is allowed to see it.
    */
   readonly error?: unknown;
 }

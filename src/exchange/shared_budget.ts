@@ -53,7 +53,7 @@ export class SharedBudget<Kind extends Share = Share> {
   }
 
   /**
-   * Returns the amount by which a share can grow.
+   * Returns the possible growth of a share.
    *
    * @param factor Largest ratio of the owner's amount to the free amount
    */

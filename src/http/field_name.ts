@@ -1,5 +1,5 @@
 /**
- * Names of fields in queries and forms, as the parsers of different servers read them.
+ * Names of fields in queries and forms, as lenient parsers of servers read them.
  *
  * @module
  */
@@ -7,11 +7,11 @@
 const FIRST_WORD = /[\w-]+/;
 
 /**
- * Returns the name under which a lenient parser could file a field: it ignores case and blanks,
- * cuts at a zero byte, and reads `model[]`, `model[0][name]`, `[model]` and `model.name` as parts
- * of `model`.
+ * Returns the name that a lenient parser could read for a field. Such a parser ignores case and
+ * blanks, cuts at a zero byte, and reads `model[]`, `model[0][name]`, `[model]` and `model.name` as
+ * parts of `model`.
  *
- * @returns Its first word in lower case; empty where it has none
+ * @returns Its first word in lower case; empty if it has none
  */
 export function lenientName(name: string): string {
   return FIRST_WORD.exec(name)?.[0].toLowerCase() ?? "";

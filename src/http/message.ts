@@ -1,6 +1,6 @@
 /**
- * HTTP messages as the gateway looks at them, without web objects: each listener converts to and
- * from its own.
+ * HTTP messages in the form of the gateway, without web objects. Each listener converts to and from
+ * its own form.
  *
  * @module
  */
@@ -8,39 +8,41 @@
 /** Receiver of a body that is pushed. */
 export interface ByteSink {
   /**
-   * Takes bytes.
+   * Receives bytes.
    *
-   * @param bytes The next bytes; no other code writes to them
-   * @returns False if nothing more should come, not even the end, until it asks for it
+   * @param bytes The next bytes. No other code writes to them
+   * @returns False if no more must be pushed, not even the end, until it is requested
    */
   write(bytes: Uint8Array): boolean;
   /** Reports that the body is complete. */
   end(): void;
-  /** Reports that the body broke off. @param error Why */
+  /** Reports that the body broke off. @param error The reason */
   fail(error: unknown): void;
 }
 
 /** A body that pushes itself to its receiver. */
 export interface PushedBody {
-  /** True if all of it is there, so that it is pushed at once. Left out where that is not known. */
+  /**
+   * True if all of it is available, so that it is pushed at once. Left out if that is not known.
+   */
   readonly isWhole?: boolean;
   /**
-   * Pushes the body: at once what is there, the rest as it comes.
+   * Pushes the body: the available bytes at once, the rest as it arrives.
    *
    * @param sink Receives it
-   * @returns A function that asks for more after a `write` that returned false; without effect
-   * after any other
+   * @returns A function that requests more after a `write` that returned false. No effect after any
+   * other `write`
    */
   pushTo(sink: ByteSink): () => void;
   /**
-   * Gives the rest up and frees what is behind it: nothing is pushed any more. Never throws; safe
-   * to call again.
+   * Drops the rest and frees its resources. No more bytes are pushed. Never throws. Safe to call
+   * again.
    *
-   * @param reason Why
+   * @param reason The reason
    */
   cancel(reason?: unknown): void;
   /**
-   * Sends bytes without a meaning before the first ones, if the body's format has any: for
+   * Sends bytes without meaning before the first ones, if the body's format has such bytes. For
    * listeners that send the headers only together with the first bytes.
    */
   announce?(): void;
@@ -48,26 +50,26 @@ export interface PushedBody {
 
 /** A body that is pulled: one `read` at a time. */
 export interface ByteSource {
-  /** True if the first `read` brings all of it. */
+  /** True if the first `read` returns all of it. */
   readonly isWhole?: boolean;
   /**
-   * Returns the same body in pieces, where it would come whole: for a reader that counts bytes as
-   * they arrive. To be called before the first `read`, and read instead.
+   * Returns the same body in pieces if it would be returned whole, for a reader that counts bytes
+   * as they arrive. Call it before the first `read`, and read its result instead.
    *
-   * @returns The source; `null` where there is none
+   * @returns The source; `null` if there is none
    */
   inPieces?(): ByteSource | null;
   /**
    * Waits for more.
    *
    * @returns The next bytes (possibly none, but rarely), or `undefined` at the end
-   * @throws Whatever broke the body
+   * @throws The error that broke the body
    */
   read(): Promise<Uint8Array | undefined>;
   /**
-   * Gives the rest up and frees what is behind it. Never throws; safe to call again.
+   * Drops the rest and frees its resources. Never throws. Safe to call again.
    *
-   * @param reason Why
+   * @param reason The reason
    */
   cancel(reason?: unknown): void;
 }
@@ -76,11 +78,11 @@ export interface ByteSource {
 export type AnyBody = PushedBody | ByteSource;
 
 /**
- * Pushes a body into a sink; a pulled body is read for it.
+ * Pushes a body into a sink. A pulled body is read for it.
  *
  * @param source The body
  * @param sink Receives it
- * @returns A function that asks for more after a `write` that returned false
+ * @returns A function that requests more after a `write` that returned false
  */
 export function push(source: AnyBody, sink: ByteSink): () => void {
   return "pushTo" in source ? source.pushTo(sink) : pull(source, sink);
@@ -104,8 +106,8 @@ function pull(source: ByteSource, sink: ByteSink): () => void {
 }
 
 /**
- * Reads once. No async function: that took 2 % of a plain call on Deno (2026-11-23, 4 starts in
- * turns).
+ * Reads once. Not an async function, because that cost 2 % of a plain call on Deno (2026-11-23, 4
+ * starts in turns).
  */
 function pullWhole(source: ByteSource, sink: ByteSink): () => void {
   let wake = (): void => {};
@@ -121,43 +123,43 @@ function pullWhole(source: ByteSource, sink: ByteSink): () => void {
 }
 
 /**
- * A request, as narrow as the gateway needs it. A `Request` converts to it, and so does Node's
- * `IncomingMessage`.
+ * A request, with only the members that the gateway needs. `Request` and Node's `IncomingMessage`
+ * are converted to it.
  */
 export interface GatewayRequest {
   /** Method as sent, for example `POST`. */
   readonly method: string;
-  /** Absolute URL, or the path with its query. Not looked at before the Host was checked. */
+  /** Absolute URL, or the path with its query. Not read before the check of Host. */
   readonly url: string;
-  /** Headers, with names in lower case; a field that was given twice is joined with `", "`. */
+  /** Headers, with names in lower case. Repeated fields are joined with `", "`. */
   readonly headers: {
     get(name: string): string | null;
     forEach(act: (value: string, name: string) => void): void;
   };
   /** The body, unread. */
   readonly body: AnyBody | null;
-  /** True once the caller has left; `undefined` where it would cost much to find out. */
+  /** True once the caller has left; `undefined` if the check would be expensive. */
   readonly isGone?: boolean | undefined;
   /**
-   * Aborted when the caller is gone; an abort after a complete answer is ignored. Not asked for in
-   * a quick exchange: to make a signal costs the runtimes more than most other work of the gateway.
+   * Aborted when the caller is gone. An abort after a complete answer is ignored. Not read in a
+   * quick exchange, because making a signal costs the runtimes more than most other work of the
+   * gateway.
    */
   readonly signal?: AbortSignal | undefined;
   /**
-   * Calls a function once the caller is gone: where that costs less than a `signal`, and instead of
-   * it.
+   * Calls a function once the caller is gone. Used instead of `signal` if it costs less.
    *
-   * @param act Called once, at once if the caller is gone already
+   * @param act Called once, immediately if the caller is gone already
    * @returns Removes it
    */
   onGone?(act: () => void): () => void;
 }
 
 /**
- * Calls a function once the caller of a request is gone, as far as the request tells.
+ * Calls a function once the caller of a request is gone, if the request reports that.
  *
  * @param request The request
- * @param act Called once; also after a complete answer
+ * @param act Called once, also after a complete answer
  * @returns Removes it
  */
 export function whenGone(request: GatewayRequest, act: () => void): () => void {
@@ -168,7 +170,7 @@ export function whenGone(request: GatewayRequest, act: () => void): () => void {
   return () => signal?.removeEventListener("abort", act);
 }
 
-/** A response: a `Response` on fetch runtimes, written straight to the socket on Node. */
+/** A response: a `Response` on fetch runtimes, written directly to the socket on Node. */
 export interface GatewayResponse {
   /** HTTP status. */
   status: number;
@@ -181,24 +183,24 @@ export interface GatewayResponse {
 /** Methods of requests that an operation can have. */
 export const METHODS: readonly string[] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 
-/** Returns whether a status says that the call succeeded: every 2xx does (RFC 9110 §15.3). */
+/** Returns whether a status means success: any 2xx (RFC 9110 §15.3). */
 export function isSuccess(status: number): boolean {
   return status >= 200 && status <= 299;
 }
 
-/** Returns whether a body is in memory as a whole and need not be pulled. */
+/** Returns whether a whole body is in memory, so that it does not have to be pulled. */
 export function isWhole(body: GatewayResponse["body"]): body is string | Uint8Array | null {
   return body === null || typeof body === "string" || body instanceof Uint8Array;
 }
 
 /**
- * The size up to which a body is small: it is received or sent in one piece, and drained by the
- * server where nobody reads it, since a larger one costs its connection. Bytes.
+ * The size up to which a body is small. A small body is received or sent in one piece. If it is
+ * unread, the server drains it, while a larger one closes its connection. Bytes.
  */
 export const SMALL_BODY_BYTES = 65_536;
 
 /**
- * Tells whether the connection of a request can be used again although its body was not read.
+ * Returns whether the connection of a request can be reused although its body was not read.
  *
  * @param request The request
  * @returns Whether there is no body, or a small one, which the server drains

@@ -1,5 +1,5 @@
 /**
- * Reads a body to its end, within a size, a time and the life of the exchange that it belongs to.
+ * Reads a body to its end, within limits of size and time, and within the life of its exchange.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { type AnyBody, type ByteSink, push } from "./message.ts";
 /** Deadline of a read. */
 export interface ReadDeadline {
   /**
-   * The longest time for the whole body or, where the deadline is of silence, from one chunk to the
+   * The longest time for the whole body or, if the deadline is for silence, from one chunk to the
    * next. Milliseconds.
    */
   readonly ms: number;
@@ -21,13 +21,13 @@ export interface ReadDeadline {
   readonly clock: { timer(ms: number, fire: () => void): () => void };
 }
 
-/** The exchange that a read belongs to. */
+/** The exchange of a read. */
 export interface ReadExchange {
   /** The reason of its abort; `undefined` before. */
   readonly reason: Error | undefined;
   /** Aborts it. */
   abort(reason: Error): void;
-  /** Registers a function for its abort. @returns Removes it */
+  /** Registers a function for its abort. @returns Function that removes it */
   onAbort(act: () => void): () => void;
 }
 
@@ -39,21 +39,22 @@ export interface ReadAllOptions {
    * @param byteLength Bytes that have arrived so far, this chunk included
    */
   readonly accept?: ((byteLength: number) => void) | undefined;
-  /** The exchange: its abort ends the read with the reason. */
+  /** The exchange. Its abort ends the read with the reason. */
   readonly exchange?: ReadExchange;
-  /** Aborts the exchange when the body takes too long. */
+  /** Aborts the exchange if the body is too slow. */
   readonly deadline?: ReadDeadline;
-  /** Translates the error of a body that breaks; passed on as it is if left out. */
+  /** Converts the error of a body that breaks. If left out, the error is passed on unchanged. */
   readonly toError?: (cause: unknown) => unknown;
 }
 
 const nothing = (): void => {};
 
 /**
- * Reads a body to its end. A failed read drops what it has read, but does not cancel the body: on
- * Node that would close the connection of a caller who is still to be told why.
+ * Reads a body to its end. A failed read drops its bytes, but does not cancel the body, because on
+ * Node that would close the connection before the caller has received the error.
  *
- * @throws What `accept` threw, the reason of the exchange's abort, or what broke the body
+ * @throws The error of `accept`, the reason of the exchange's abort, or the error that broke the
+ * body
  */
 export function readAll(source: AnyBody, options: ReadAllOptions = {}): Promise<Uint8Array> {
   return new Promise((resolve, reject) => new Read(options, { resolve, reject }).begin(source));
@@ -66,7 +67,7 @@ interface ReadPromise {
 }
 
 /**
- * A read. A class: its closures took 2 to 4 % of a plain call on Node and Deno (2026-11-23, 4
+ * A read. A class, because closures cost 2 to 4 % of a plain call on Node and Deno (2026-11-23, 4
  * starts in turns).
  */
 class Read implements ByteSink {
@@ -87,7 +88,7 @@ class Read implements ByteSink {
     const { exchange } = this.#options;
     if (exchange?.reason !== undefined) return this.#promise.reject(exchange.reason);
     push(source, this);
-    if (this.#isOver) return; // it was there already, and can't be late
+    if (this.#isOver) return; // it was available already, and cannot be late
     this.#startTimer();
     if (exchange !== undefined) {
       this.#forgetAbort = exchange.onAbort(() => this.#refuse(exchange.reason));
@@ -135,7 +136,7 @@ class Read implements ByteSink {
   #refuse(reason: unknown): void {
     if (this.#isOver) return;
     this.#end();
-    this.#chunks = []; // a read that never ends keeps its fields
+    this.#chunks = []; // a read that never ends would keep its fields
     this.#promise.reject(reason);
   }
 }
@@ -143,7 +144,7 @@ class Read implements ByteSink {
 /**
  * Joins pieces into one.
  *
- * @returns Their bytes; a single piece as it is
+ * @returns Their bytes; a single piece unchanged
  */
 export function joinChunks(chunks: readonly Uint8Array[]): Uint8Array {
   const [first] = chunks;

@@ -19,8 +19,8 @@ import type { GatewayKey, KeyStore } from "./key_store.ts";
  * Hook: finds the owner of a key. It is called once for each request and its answer is not cached,
  * so limits and permissions can differ between requests. It can look the key up in any form,
  * preferably by a hash, and must itself compare in constant time. It is not called for a text that
- * cannot be a key: fewer than 16 characters or more than 512, other than visible ASCII, or one that
- * looks like a provider's (`sk-`, `gsk_`, `xai-`, `AIza`).
+ * cannot be a key: fewer than 16 characters or more than 512, other than visible ASCII, or the form
+ * of a provider's key (`sk-`, `gsk_`, `xai-`, `AIza`).
  *
  * If it throws, or takes longer than ten seconds, the request is answered with
  * `key_store_unavailable`, unless it throws a `GatewayError`. If it returns a value that is not a
@@ -46,7 +46,9 @@ export type KeyResolver = (
   presentedKey: string,
 ) => ResolvedKey | null | undefined | Promise<ResolvedKey | null | undefined>;
 
-/** Digest to compare with an unknown key, so that the check takes as long as for a known one. */
+/**
+ * Digest to compare with an unknown key, so that the check needs the same time as for a known one.
+ */
 const NO_DIGEST = "0".repeat(64);
 
 /**
@@ -106,8 +108,8 @@ function findByToken(
 }
 
 /**
- * Calls the embedder's function, and checks what it returns. An invalid result is reported, without
- * any value.
+ * Calls the embedder's function, and checks its result. An invalid result is reported, without any
+ * value.
  */
 async function callResolver(
   resolve: KeyResolver,
@@ -135,7 +137,7 @@ async function callResolver(
  * rotation.
  */
 function isGood(storedKey: GatewayKey | undefined, presentedDigest: string, now: number): boolean {
-  // An unknown key is compared too, so that the check takes as long as for a known one.
+  // An unknown key is compared too, so that the check needs the same time as for a known one.
   const isCurrent = equalDigests(storedKey?.digest ?? NO_DIGEST, presentedDigest);
   const previous = storedKey?.previous;
   if (previous === undefined) return isCurrent;

@@ -122,7 +122,7 @@ export interface KeyRegistry extends KeyStore {
    */
   changeAll(ids: readonly string[], change: KeyChange): Promise<readonly GatewayKey[]>;
   /**
-   * Confirms that the store holds all keys, after data loss. Left out by stores that lose none.
+   * Confirms that the store has all keys, after data loss. Left out by stores that lose none.
    *
    * @returns True if there was anything to confirm
    * @throws {KeyStoreUnavailable} If it cannot be written

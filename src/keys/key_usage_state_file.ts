@@ -57,7 +57,7 @@ export interface Spent {
 export interface Budgets {
   /** Returns the spent amounts. */
   budgets(): Iterable<Spent>;
-  /** Restores what {@link budgets} returned. */
+  /** Restores the amounts from {@link budgets}. */
   restore(spent: Iterable<Spent>): void;
 }
 

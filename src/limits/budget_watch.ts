@@ -2,7 +2,7 @@
  * The use of budgets as this process knows it: for a gauge, and for alerts when a budget is nearly
  * or fully used.
  *
- * The values come from calls: each lease has the amount that was used before, and its end adds the
+ * The values are from calls: each lease has the amount that was used before, and its end adds the
  * amount of the call. The limiter is asked only if a budget refuses a call and is not known to be
  * used up.
  *

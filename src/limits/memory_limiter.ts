@@ -197,7 +197,7 @@ export class MemoryLimiter implements Limiter {
       };
   }
 
-  /** Restores what {@link counts} returned. */
+  /** Restores the result of {@link counts}. */
   putBack(subject: string, counts: WindowCounts): void {
     Object.assign(this.#countsOf(subject), counts);
   }
@@ -211,7 +211,7 @@ export class MemoryLimiter implements Limiter {
     }
   }
 
-  /** Restores what {@link budgets} returned, unless more was counted since. */
+  /** Restores the result of {@link budgets}, unless more was counted since. */
   restore(spent: Iterable<Spent>): void {
     for (const { subject: named, used, until } of spent) {
       const name = named.startsWith(PREFIXES.spend) ? "spend" : "budget";

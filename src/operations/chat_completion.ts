@@ -40,7 +40,7 @@ export interface ChatCompletionRequest {
   readonly isInputWhole: boolean;
   /** True if the provider generates the answer even if the caller does not wait for it. */
   readonly isBackground: boolean;
-  /** True if the caller itself chooses in `stream_options` what its stream states. */
+  /** True if the caller itself sets `stream_options`, which decide about usage in its stream. */
   readonly hasStreamOptions: boolean;
 }
 
@@ -223,7 +223,7 @@ export function usersOf(
  *
  * @param order `ordered` to check messages and their order, `any` to check only that there are some
  * @throws {GatewayError} `invalid_json` for a value that is not an object, `invalid_body` with the
- * path for everything else
+ * path for all other faults
  */
 export function readChatCompletion(
   json: unknown,

@@ -121,7 +121,7 @@ const READERS: ReadonlyMap<string, Reader> = new Map<string, Reader>([
   // A stored request with a model, https://openrouter.ai/docs/features/presets.
   ["preset", readNothing],
   ["plugins", readNothing], // some call further models, https://openrouter.ai/docs/features/plugins
-  ["extra_body", readNothing], // more fields, each of which may be one of these
+  ["extra_body", readNothing], // more fields, possibly some of these
   // https://vercel.com/docs/ai-gateway/openresponses/provider-options
   ["provideroptions", readProviderOptions],
   ["tools", readTools],

@@ -228,7 +228,8 @@ function mostOf(
  * {@link isInputBounded}. It parses the body once more, so call it only for strict limits.
  *
  * @returns Whether the input is bounded; false for a body that is not JSON
- * @throws {GatewayError} `invalid_body` for a number of tokens or answers that is no whole number
+ * @throws {GatewayError} `invalid_body` for a number of tokens or answers that is not a whole
+ * number
  */
 function isBodyBounded({ body, contentType }: Call): boolean {
   const bytes = bytesOf(body);

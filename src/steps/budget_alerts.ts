@@ -1,5 +1,5 @@
 /**
- * Budget alerts: each call updates the known use of its budgets, and an operator gets a message
+ * Budget alerts: each call updates the known use of its budgets, and an operator receives a message
  * when a budget is nearly or fully used.
  *
  * @module

@@ -30,7 +30,10 @@ export interface CallEnd {
   readonly isLive: boolean;
   /** Tokens that the provider has stated so far. */
   readonly stated: TokenUsage | undefined;
-  /** Tokens of output that were counted in the answer; `undefined` before its output begins. */
+  /**
+   * Tokens of output that were counted in the answer; `undefined` if the provider makes the output
+   * later.
+   */
   readonly counted: number | undefined;
 }
 

@@ -91,7 +91,7 @@ function readBodyFacts(
 }
 
 /**
- * Asks for the usage of a stream, unless the caller itself chooses what its stream states. This is
+ * Asks for the usage of a stream, unless the caller itself sets the options of its stream. This is
  * the only change that the gateway makes to a body.
  *
  * @returns The usage that was requested, which must be removed from the stream; `undefined` if none

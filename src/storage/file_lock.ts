@@ -1,16 +1,16 @@
 /**
- * A lock next to a file, which becomes free when its holder dies. Needs a file system with POSIX
+ * A lock next to a file. It becomes free when its holder dies. It needs a file system with POSIX
  * renames of folders.
  *
  * The lock is the folder `FILE.lock`. It is free while that is missing or empty. A writer prepares
- * its own folder that contains its holder's folder, and renames it to `FILE.lock`: that
- * succeeds for one writer only, and only while the lock is free. The holder regularly touches its
- * folder as a sign of life. The name of the folder states a lease: a waiting writer that sees no
- * sign of life for that time moves the folder of that one holder away, once.
+ * its own folder that contains its holder's folder, and renames it to `FILE.lock`. This succeeds
+ * for only one writer, and only while the lock is free. The holder regularly touches its folder as
+ * a sign of life. The name of the folder states a lease: a waiting writer that sees no sign of life
+ * for that time moves the folder of that holder away, once.
  *
  * No process id, host name or clock is compared, so that it works across containers and hosts. A
- * holder that was merely slow, or suspended, loses the lock too. That is safe: its draft lies in
- * its own folder, so its commit then fails, and it starts again with a longer lease.
+ * holder that was only slow, or suspended, loses the lock too. This is safe: its draft is in its
+ * own folder, so its commit then fails, and it starts again with a longer lease.
  *
  * @module
  */
@@ -31,27 +31,29 @@ const SIGN_MS = 100;
  */
 const LEASE_MS = 600;
 const MAX_LEASE_MS = 4 * LEASE_MS;
-/** The maximum number of attempts of a writer whose lock is taken away each time. */
+/** The maximum number of attempts of a writer that loses its lock each time. */
 const MAX_TRIES = 6;
 /**
- * The step by which each sign of life advances the modification time of the holder's folder: large
- * enough for every file system to tell apart. Milliseconds.
+ * The step that each sign of life adds to the modification time of the holder's folder: large
+ * enough to be visible on every file system. Milliseconds.
  */
 const STEP_MS = 10_000;
 /** Mode of folders: accessible to the owner only. */
 const FOLDER_MODE = 0o700;
 /**
- * Error codes of a rename to the lock while that is held, or while it is a file, see {@link
- * findHolder}.
+ * Error codes of a rename to the lock while it has a holder, or while it is a file, see
+ * {@link findHolder}.
  */
 const HELD: ReadonlySet<string> = new Set(["ENOTEMPTY", "EEXIST", "ENOTDIR"]);
 
-/** Error for a file that can't be read or written. Its message is for the operator. */
+/** Error for a file that cannot be read or written. Its message is for the operator. */
 export class FileUnavailable extends Error {
   override readonly name = "FileUnavailable";
 }
 
-/** Returns the system's code of an error, such as `EACCES`; the name of an error that has none. */
+/**
+ * Returns the system's code of an error, such as `EACCES`, or the name of an error without a code.
+ */
 export function codeOf(error: unknown): string {
   if (!(error instanceof Error)) return "unknown";
   return "code" in error ? String(error.code) : error.name;
@@ -69,8 +71,8 @@ async function unless(codes: readonly string[], doing: Promise<unknown>): Promis
 }
 
 /**
- * Gives a new file or folder the owner of an existing file: where root writes the files of a
- * service, they still belong to the service.
+ * Sets the owner of a new file or folder to the owner of an existing file. Files of a service then
+ * still belong to the service if root writes them.
  */
 export async function keepOwner(file: string, made: string): Promise<void> {
   const [old, { uid, gid }] = await Promise.all([stat(file).catch(() => undefined), stat(made)]);
@@ -79,11 +81,11 @@ export async function keepOwner(file: string, made: string): Promise<void> {
   if (!isSame) await chown(made, old.uid, old.gid).catch(() => {});
 }
 
-/** A lock that is held. */
+/** An acquired lock. */
 export interface HeldLock {
   /** Path of the draft, to which the new content is written. */
   readonly draft: string;
-  /** Replaces the file by the draft. Fails when the lock was taken away. */
+  /** Replaces the file by the draft. Fails if the lock was lost. */
   commit(): Promise<void>;
 }
 
@@ -105,16 +107,16 @@ async function findHolder(lock: string): Promise<Holder | undefined> {
     return { path, sign: `${name} ${mtimeMs}`, leaseMs: Math.min(leaseMs, MAX_LEASE_MS) };
   } catch (error) {
     if (codeOf(error) === "ENOENT") return undefined;
-    // The lock of an earlier version is a file: a file that was left behind, or whose holder is
-    // done in a moment.
+    // The lock of an earlier version is a file. It was left behind, or its holder is done in a
+    // moment.
     if (codeOf(error) === "ENOTDIR") return { path: lock, sign: "a file", leaseMs: LEASE_MS };
     throw error;
   }
 }
 
 /**
- * Moves a holder's folder away. Of several writers at once only one succeeds, and a later holder is
- * not affected.
+ * Moves a holder's folder away. If several writers try at once, only one succeeds. A later holder
+ * is not affected.
  */
 async function evict(holder: Holder, grave: string): Promise<void> {
   if (await unless(["ENOENT"], rename(holder.path, grave))) {
@@ -125,8 +127,8 @@ async function evict(holder: Holder, grave: string): Promise<void> {
 const isThere = (path: string): Promise<boolean> => stat(path).then(() => true, () => false);
 
 /**
- * Creates the folder that becomes the lock. A starting gateway may delete it meanwhile, which is
- * noticed later.
+ * Creates the folder that becomes the lock. A starting gateway can delete it in the meantime, which
+ * is noticed later.
  */
 async function prepare(file: string, folder: string, name: string): Promise<void> {
   await unless(["EEXIST"], mkdir(folder, { mode: FOLDER_MODE }));
@@ -134,7 +136,7 @@ async function prepare(file: string, folder: string, name: string): Promise<void
   for (const made of [folder, join(folder, name)]) await unless(["ENOENT"], keepOwner(file, made));
 }
 
-/** Renames a prepared folder to the lock: `true` if its holder now holds the lock. */
+/** Renames a prepared folder to the lock: `true` if the lock was acquired. */
 async function tryLock(file: string, folder: string, name: string): Promise<boolean> {
   const lock = `${file}.lock`;
   try {
@@ -149,7 +151,7 @@ async function tryLock(file: string, folder: string, name: string): Promise<bool
 }
 
 /**
- * Acquires the lock, and returns the path of the own holder's folder; `undefined` when others hold
+ * Acquires the lock, and returns the path of the own holder's folder; `undefined` if others have
  * the lock for too long.
  */
 async function acquire(file: string, leaseMs: number, waitMs: number): Promise<string | undefined> {
@@ -164,8 +166,8 @@ async function acquire(file: string, leaseMs: number, waitMs: number): Promise<s
       if (holder === undefined) continue;
       looks = holder.sign === sign ? looks + 1 : 0;
       sign = holder.sign;
-      // Looks are counted, not milliseconds: a stopped process has not seen that another one was
-      // silent.
+      // Checks are counted, not milliseconds, because a suspended process cannot know that another
+      // one was silent.
       if (looks * RETRY_MS >= holder.leaseMs) await evict(holder, `${folder}.old`);
       else await pause(RETRY_MS);
     }
@@ -177,7 +179,7 @@ async function acquire(file: string, leaseMs: number, waitMs: number): Promise<s
   }
 }
 
-/** Gives signs of life until it is aborted, or the folder was moved away. */
+/** Writes signs of life until it is aborted, or the folder was moved away. */
 async function giveSigns(own: string, signal: AbortSignal): Promise<never> {
   for (let at = Date.now();; at += STEP_MS) {
     await pause(SIGN_MS, undefined, { signal });
@@ -186,8 +188,8 @@ async function giveSigns(own: string, signal: AbortSignal): Promise<never> {
 }
 
 /**
- * Frees the lock in one step, the removal of the holder's folder; the lock's empty folder is only
- * cleaned up. If it fails, the lock becomes free when its lease ends.
+ * Frees the lock in one step: the removal of the holder's folder. The empty folder of the lock is
+ * then cleaned up. If it fails, the lock becomes free when its lease ends.
  */
 async function release(lock: string, own: string): Promise<void> {
   try {
@@ -195,17 +197,17 @@ async function release(lock: string, own: string): Promise<void> {
     await rmdir(own);
     await rmdir(lock);
   } catch {
-    // Somebody else has taken it meanwhile.
+    // Another writer has acquired it in the meantime.
   }
 }
 
 /**
- * Runs a function while holding the lock of a file.
+ * Runs a function with the lock of a file.
  *
  * @param file Path of the file, with every link resolved
- * @param act The function. It is run again when the lock was taken away before the commit
+ * @param act The function. It is run again if the lock was lost before the commit
  * @param waitMs The longest time to wait for other writers, milliseconds
- * @throws {FileUnavailable} When other writers hold the lock for too long, or it can't be written
+ * @throws {FileUnavailable} If other writers have the lock for too long, or it cannot be written
  */
 export async function withLock<T>(
   file: string,
@@ -243,13 +245,13 @@ export async function withLock<T>(
 }
 
 /**
- * Finds the files and folders that killed writers of a file may have left next to it.
+ * Finds the files and folders that killed writers of a file can have left next to it.
  *
- * @returns The names of locks and drafts, including those of writers that are alive
+ * @returns The names of locks and drafts, including drafts of live writers
  */
 export function findLeftovers(file: string, names: readonly string[]): string[] {
   const lock = `${basename(file)}.lock`;
-  // Drafts of an earlier version are files next to it, called by the id of their process.
+  // Drafts of an earlier version are files next to it, named after the id of their process.
   const isOldDraft = (name: string) =>
     name.startsWith(`${basename(file)}.`) && /\.\d+\.draft$/.test(name);
   return names.filter((name) => name === lock || name.startsWith(`${lock}.`) || isOldDraft(name));

@@ -1,7 +1,7 @@
 /**
  * A file of counts next to the file of keys. It is written lazily, so that no exchange waits for
- * it: a crash loses the last seconds. Several gateways may share it: before each write they take
- * over what the others wrote.
+ * it. A crash loses the last seconds. Several gateways can share it. Before each write, they merge
+ * the changes of the others.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import { codeOf, FileUnavailable, type SharedFile } from "./shared_file.ts";
 
 /** Minimum interval between a change and its write. Milliseconds. */
 const WRITE_MS = 5000;
-/** Pause after a write, as a multiple of the time that it took: slow writes happen less often. */
+/** Pause after a write, as a multiple of its duration, so that slow writes are less frequent. */
 const REST_FACTOR = 20;
 
 /** A later version wrote the file in a form that this one does not know. */
@@ -23,15 +23,15 @@ export class WrittenByLaterVersion extends Error {
 /** The counts in memory. */
 export interface LazyContent {
   /**
-   * Takes over the content of the file, and keeps what is not written yet.
+   * Merges the content of the file, and keeps changes that are not written yet.
    *
-   * @throws {WrittenByLaterVersion} For a file that is not this version's to change
+   * @throws {WrittenByLaterVersion} For a file that this version must not change
    * @throws {Error} For a broken file
    */
   merge(bytes: Buffer): Promise<void>;
-  /** Returns everything that the file is to hold. */
+  /** Returns the new content of the file. */
   toParts(): AsyncIterable<Uint8Array>;
-  /** Called when the parts stand in the file. */
+  /** Called when the parts are in the file. */
   written?(): void;
 }
 
@@ -52,9 +52,7 @@ export class LazyFile {
   #working: Promise<unknown> = Promise.resolve();
   #cancelWrite = (): void => {};
 
-  /**
-   * @param options The clock; a function that is told in one line when the file can't be written
-   */
+  /** @param options The clock; a function that receives one line if the file cannot be written */
   constructor(
     file: SharedFile,
     content: LazyContent,
@@ -69,7 +67,7 @@ export class LazyFile {
   /**
    * Reads the file when a gateway starts.
    *
-   * @throws {ConfigError} When the file can't be read or is broken
+   * @throws {ConfigError} If the file cannot be read or is broken
    */
   async start(): Promise<void> {
     try {
@@ -81,9 +79,9 @@ export class LazyFile {
   }
 
   /**
-   * Takes over the content of the file if it has changed; a missing file changes nothing.
+   * Merges the content of the file if it has changed. A missing file has no effect.
    *
-   * @throws {FileUnavailable} When the file can't be read or is broken
+   * @throws {FileUnavailable} If the file cannot be read or is broken
    */
   catchUp(): Promise<void> {
     return this.inTurn(() => this.#catchUp());
@@ -96,7 +94,7 @@ export class LazyFile {
     return done;
   }
 
-  /** Notes that the content has changed: it will be written. */
+  /** Notes that the content has changed, so that it is written. */
   changed(): void {
     this.#hasChanged = true;
     if (this.#isScheduled || this.#isClosed) return;
@@ -112,7 +110,7 @@ export class LazyFile {
     );
   }
 
-  /** Writes what is left to write. */
+  /** Writes the remaining changes. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#cancelWrite();
@@ -126,7 +124,7 @@ export class LazyFile {
     const startedAt = this.#clock.monotonic();
     try {
       await this.#file.change(async (replace) => {
-        await this.#catchUp(); // other gateways may share the file
+        await this.#catchUp(); // other gateways can share the file
         await replace(this.#content.toParts());
         this.#content.written?.();
         this.#version = await this.#file.look();

@@ -1,6 +1,6 @@
 /**
- * JSON, deflated: what gateways leave in Redis for each other. It is packed and unpacked outside of
- * the event loop.
+ * Deflated JSON, for data that gateways share in Redis. It is packed and unpacked outside of the
+ * event loop.
  *
  * @module
  */
@@ -10,11 +10,11 @@ import { deflateRaw, inflateRaw } from "node:zlib";
 
 const [deflate, inflate] = [promisify(deflateRaw), promisify(inflateRaw)];
 
-/** Limit of an unpacked value, so that few bytes can't take much memory. Bytes. */
+/** Maximum size of an unpacked value, so that few bytes cannot use much memory. Bytes. */
 const MAX_UNPACKED_BYTES = 8_000_000;
 /**
- * Deflate's fastest level: it halves the time of the default one, and still packs these values to
- * a fifth.
+ * Deflate's fastest level. It needs half the time of the default level, and still reduces these
+ * values to a fifth.
  */
 const LEVEL = 1;
 
@@ -28,8 +28,8 @@ export async function packJson(value: unknown): Promise<Uint8Array> {
  *
  * @param packed From {@link packJson}
  * @param maxBytes Limit of its JSON
- * @returns The value, and the size of its JSON; `undefined` for bytes that are no packed JSON, or
- * for a larger one
+ * @returns The value, and the size of its JSON; `undefined` for bytes that are not packed JSON, or
+ * for a larger value
  */
 export async function unpackJson(
   packed: Uint8Array,

@@ -1,7 +1,7 @@
 /**
  * The connection to Redis (or Valkey). Every call has a deadline. While a server is down or slow,
- * calls to it fail at once and probes in the background find out when it is back, so that no caller
- * waits for it twice.
+ * calls to it fail at once, and background probes detect its return, so that no caller waits for it
+ * twice.
  *
  * @module
  */
@@ -18,13 +18,13 @@ import { ClusterServers, OneServer, type RedisServers } from "./redis_servers.ts
 export { RedisFailed, RedisUnfit };
 export type { RedisTarget };
 
-/** Deadline of one call where none is configured. Milliseconds. */
+/** Default deadline of one call. Milliseconds. */
 export const REDIS_DEADLINE_MS = 50;
 /** Deadline of an administrator's call. Milliseconds. */
 const ASK_MS = 5000;
-/** The longest time for which the start waits for the first connection. Milliseconds. */
+/** The longest time that the start waits for the first connection. Milliseconds. */
 const FIRST_CONNECT_MS = 2000;
-/** Minimum interval between two messages that Redis fails. Milliseconds. */
+/** Minimum interval between two messages about failures of Redis. Milliseconds. */
 const COMPLAINT_EVERY_MS = 60_000;
 
 /** The health of Redis, for operators. */
@@ -37,7 +37,7 @@ export interface RedisHealth {
 
 /** A connection to Redis, shared by keys, limits and usage. */
 export class RedisClient {
-  /** True for a Cluster, where all keys of a call have to be in one slot. */
+  /** True for a Cluster, which requires all keys of a call in one slot. */
   readonly isCluster: boolean;
   readonly #servers: RedisServers;
   readonly #clock: Clock;
@@ -51,7 +51,7 @@ export class RedisClient {
   readonly #upListeners: (() => void)[] = [];
 
   /**
-   * @param target Redis as it is configured, or its URL, such as `redis://127.0.0.1:6379`
+   * @param target The configuration of Redis, or its URL, such as `redis://127.0.0.1:6379`
    * @param report Receives a one-line message when Redis fails, at most once a minute, and when it
    * is back
    */
@@ -73,17 +73,18 @@ export class RedisClient {
   }
 
   /**
-   * Changes when another server has taken over, or has started again: it can lack what was written
-   * last. Of a Cluster, only when its primaries are others.
+   * Changes when another server has become the primary, or the server has restarted. It can then
+   * lack the latest writes. For a Cluster, it changes only with the set of primaries.
    */
   get generation(): number {
     return this.#servers.generation;
   }
 
   /**
-   * Waits for the first connection, for a limited time: a gateway starts without Redis too.
+   * Waits for the first connection, for a limited time, because a gateway can also start without
+   * Redis.
    *
-   * @throws {RedisUnfit} If the server answers, but can't be used as it is configured
+   * @throws {RedisUnfit} If the server answers, but cannot be used with this configuration
    */
   async ready(): Promise<void> {
     const servers = this.#servers;
@@ -106,12 +107,12 @@ export class RedisClient {
   }
 
   /**
-   * Adds a script, to be called through {@link run}.
+   * Adds a script, which is called through {@link run}.
    *
-   * @param options `isBinary` if it answers with bytes that are no text: all texts of the answer
-   * are buffers then
-   * @returns A function that calls the script with its keys, which a Cluster has to have in one
-   * slot, and its arguments
+   * @param options `isBinary` if it answers with bytes that are not text. All texts of the answer
+   * are then buffers
+   * @returns A function that calls the script with its keys, which must be in one slot of a
+   * Cluster, and its arguments
    */
   script(
     name: string,
@@ -131,8 +132,8 @@ export class RedisClient {
   /**
    * Makes one call. During an outage of the server that has its keys, it fails at once.
    *
-   * @param read Reads the answer; it throws for an invalid one
-   * @param deadlineMs Deadline, milliseconds; `redis.timeout` of the configuration if left out
+   * @param read Reads the answer, and throws if it is invalid
+   * @param deadlineMs Deadline, milliseconds. Default: `redis.timeout` of the configuration
    * @throws {RedisFailed} After the deadline at the latest
    */
   async run<T>(
@@ -152,8 +153,8 @@ export class RedisClient {
       return read(answer);
     } catch (cause) {
       this.#failures++;
-      // An error or nonsense that Redis answers costs no wait and may concern one key only: the
-      // others go on.
+      // An error or an invalid answer of Redis costs no wait and can concern a single key, so other
+      // calls continue.
       if (isAnswered || isReply(cause)) {
         if (!isAnswered) server?.answered();
         this.#complain(firstLine(cause));
@@ -170,9 +171,9 @@ export class RedisClient {
   }
 
   /**
-   * Makes an administrator's call, which may take longer and is made during an outage too.
+   * Makes an administrator's call, which has a longer deadline and is also made during an outage.
    *
-   * @throws {RedisFailed} When there is no answer, an error, or an invalid answer
+   * @throws {RedisFailed} If there is no answer, an error, or an invalid answer
    */
   async ask<T>(call: (redis: Redis) => Promise<unknown>, read: (answer: unknown) => T): Promise<T> {
     try {
@@ -182,7 +183,7 @@ export class RedisClient {
     }
   }
 
-  /** Listens to a channel, also after a reconnect. */
+  /** Subscribes to a channel, also after a reconnect. */
   listen(channel: string, heard: (message: string) => void): void {
     const { subscriber, subscribeOn } = this.#servers;
     subscriber.on("message", (from: string, message: string) => {
@@ -198,7 +199,7 @@ export class RedisClient {
     this.#upListeners.push(listener);
   }
 
-  /** Reports to the operator what Redis refuses. At most once a minute. */
+  /** Reports a refusal of Redis to the operator, at most once a minute. */
   warn(text: string): void {
     const now = this.#clock.monotonic();
     if (this.#isClosed || now - this.#warnedAt < COMPLAINT_EVERY_MS) return;
@@ -212,7 +213,7 @@ export class RedisClient {
     this.#servers.close();
   }
 
-  /** Waits for an answer that comes too late: it tells a slow server from a silent one. */
+  /** Waits for a late answer, which distinguishes a slow server from a silent one. */
   #awaitLate(sent: Promise<unknown>, server: ServerHealth, deadlineMs: number): void {
     const deadline = this.#clock.monotonic();
     const answered = () => {
@@ -240,7 +241,7 @@ export class RedisClient {
     }
   }
 
-  /** Reports to the operator; `why` is `undefined` while it is too early to tell. */
+  /** Reports to the operator. `why` is `undefined` while the reason is not known yet. */
   #complain(why: string | undefined): void {
     const now = this.#clock.monotonic();
     const isTooSoon = now - this.#complainedAt < COMPLAINT_EVERY_MS;

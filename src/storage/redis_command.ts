@@ -1,6 +1,6 @@
 /**
  * Commands for Redis as values: functions that run one script, read its answer, and report the
- * outcome of a call whose answer did not come in time.
+ * outcome of a call whose answer did not arrive in time.
  *
  * @module
  */
@@ -10,8 +10,8 @@ import { RedisFailed } from "./redis_deadline.ts";
 import type { RedisScript } from "./redis_script.ts";
 
 /**
- * Outcome of a call that failed: a late answer; or it was certainly not carried out, since it was
- * not sent or Redis refused it; or that is unknown, since the connection broke.
+ * Outcome of a call that failed: a late answer; or certainly not carried out, because it was not
+ * sent or Redis refused it; or unknown, because the connection broke.
  */
 export type Late<Answer> =
   | { readonly state: "answered"; readonly answer: Answer }
@@ -20,7 +20,7 @@ export type Late<Answer> =
 
 /** Options of one call. */
 export interface CallOptions<Answer> {
-  /** Deadline, milliseconds; left out, that of the command. */
+  /** Deadline, milliseconds. Default: the deadline of the command. */
   readonly deadlineMs?: number | undefined;
   /** Receives the outcome of a call that has failed, once it is known. */
   readonly late?: (late: Late<Answer>) => void;
@@ -35,13 +35,13 @@ export type RedisCommand<Input, Answer> = (
 /** Description of a command. */
 export interface CommandOptions<Input, Call, Answer> {
   readonly script: RedisScript<Call>;
-  /** Writes the call, once it is certain that it is sent. */
+  /** Makes the call. Runs only once it is certain that the call is sent. */
   readonly write: (input: Input) => Call;
-  /** Reads the answer; it throws for an invalid one. */
+  /** Reads the answer, and throws if it is invalid. */
   readonly read: (answer: unknown, input: Input) => Answer;
-  /** Deadline, milliseconds; left out, that of the client. */
+  /** Deadline, milliseconds. Default: the deadline of the client. */
   readonly deadlineMs?: number | undefined;
-  /** True if it answers with bytes that are no text. */
+  /** True if it answers with bytes that are not text. */
   readonly isBinary?: boolean;
 }
 
@@ -92,7 +92,7 @@ export function awaitLate<Answer>(
   );
 }
 
-/** Returns whether the connection broke before the answer came. */
+/** Returns whether the connection broke before the answer arrived. */
 function mayBeDone(cause: unknown): boolean {
   if (!(cause instanceof Error)) return false;
   return cause.name === "MaxRetriesPerRequestError" || cause.message === "Connection is closed.";

@@ -15,24 +15,20 @@ import {
 import { GatheringRedis } from "./redis_gather.ts";
 import { jitter } from "./redis_health.ts";
 
-/** Redis as it is configured, with the text of PEM files in place of their paths. */
+/** The configuration of Redis, with the text of PEM files instead of their paths. */
 export type RedisTarget = RedisConfig;
 
-/**
- * The longest time for which a new connection, or the next attempt at one, is waited for.
- * Milliseconds.
- */
+/** The longest wait for a new connection, or for the next attempt. Milliseconds. */
 const MAX_RECONNECT_MS = 1000;
 /** Growth of the pause between attempts. Milliseconds. */
 const RECONNECT_STEP_MS = 50;
 /**
- * Interval at which the nodes of a Cluster are asked which of them has which slots. A call that
- * meets a moved slot finds its new place at once; this is for nodes that no call meets.
- * Milliseconds.
+ * Interval at which the nodes of a Cluster are asked for their slots. A call to a moved slot is
+ * redirected at once. This interval is for nodes without calls. Milliseconds.
  */
 const REFRESH_MS = 10_000;
 /**
- * Pause before a call is repeated that needs several keys of a slot of which a part has moved.
+ * Pause before a call with several keys is repeated if only some keys of its slot have moved.
  * Milliseconds.
  */
 const TRY_AGAIN_MS = 10;
@@ -46,13 +42,13 @@ function optionsOf({ tls, username, password }: RedisTarget, isTls: boolean) {
   const secure: ConnectionOptions | undefined = isTls ? { ...tls } : undefined;
   return {
     enableOfflineQueue: false,
-    // What the library subscribes to by itself after a reconnect fails as an unhandled rejection:
-    // that ends a process.
+    // If the library resubscribes itself after a reconnect, a failure is an unhandled rejection,
+    // which ends the process.
     autoResubscribe: false,
     autoResendUnfulfilledCommands: false,
     maxRetriesPerRequest: 0,
     connectTimeout: MAX_RECONNECT_MS,
-    // A former primary that another has taken over from: its address leads elsewhere by now.
+    // A former primary. Its address resolves to another server by now.
     reconnectOnError: ({ message }: Error) => message.startsWith("READONLY"),
     retryStrategy: pauseOf,
     ...(username !== undefined && { username }),
@@ -61,7 +57,7 @@ function optionsOf({ tls, username, password }: RedisTarget, isTls: boolean) {
   } satisfies RedisOptions;
 }
 
-/** Takes URLs apart that were checked as part of a configuration. @throws {TypeError} For others */
+/** Parses URLs that were checked as part of a configuration. @throws {TypeError} For others */
 function addressOf(url: string): RedisAddress {
   const address = readRedisUrl(url);
   if (typeof address === "string") throw new TypeError(`Cannot use the URL of Redis: ${address}`);
@@ -78,7 +74,7 @@ function given<T extends object>(members: T): { [K in keyof T]: Exclude<T[K], un
 /**
  * Connects to one server, or to the primary that Sentinels name.
  *
- * @returns The connection, which is made in the background and again whenever it ends
+ * @returns The connection, which is opened in the background, and reopened after each end
  */
 export function connectServer(target: RedisTarget): Redis {
   const { url, sentinel, tls } = target;
@@ -88,8 +84,8 @@ export function connectServer(target: RedisTarget): Redis {
       ...options,
       name: sentinel.name,
       sentinels: sentinel.nodes.map(readSentinelNode),
-      // Sentinels report a failover before the former primary knows of it: what it counts from
-      // then on is lost.
+      // Sentinels report a failover before the former primary knows of it. Its later writes are
+      // lost.
       failoverDetector: true,
       sentinelRetryStrategy: pauseOf,
       sentinelCommandTimeout: MAX_RECONNECT_MS,
@@ -105,11 +101,9 @@ export function connectServer(target: RedisTarget): Redis {
   });
 }
 
-/**
- * A Cluster that asks before a call whether the server may be called that has the call's first key.
- */
+/** A Cluster that checks before a call if the server of the call's first key can be called. */
 export class GuardedCluster extends Cluster {
-  /** Decides by a server's `host:port`. Not asked for calls without keys. */
+  /** Decides from a server's `host:port`. Not used for calls without keys. */
   guard: ((server: string) => boolean) | undefined;
 
   override sendCommand(...args: Parameters<Cluster["sendCommand"]>): unknown {
@@ -121,7 +115,7 @@ export class GuardedCluster extends Cluster {
     return command.promise;
   }
 
-  /** The servers that have slots, by their `host:port`. */
+  /** The servers with slots, by their `host:port`. */
   primaries(): Map<string, Redis> {
     return new Map(
       this.nodes("master").map((node) => [`${node.options.host}:${node.options.port}`, node]),
@@ -144,8 +138,7 @@ export function connectCluster(target: RedisTarget): GuardedCluster {
     redisOptions,
     enableOfflineQueue,
     clusterRetryStrategy: retryStrategy,
-    // A call that is sent again could count twice; and a caller waits no longer than for the
-    // first try.
+    // A repeated call could count twice, and a caller waits only for the first attempt.
     retryDelayOnFailover: 0,
     retryDelayOnClusterDown: 0,
     retryDelayOnTryAgain: TRY_AGAIN_MS,

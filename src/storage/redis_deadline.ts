@@ -14,7 +14,8 @@ import type { Clock } from "../exchange/clock.ts";
 export class RedisFailed extends Error {
   override readonly name = "RedisFailed";
   /**
-   * The late answer; `undefined` where nothing was sent. Redis may still have carried out the call.
+   * The late answer; `undefined` if nothing was sent. Redis can have executed the call
+   * nevertheless.
    */
   readonly late: Promise<unknown> | undefined;
 
@@ -28,7 +29,8 @@ export class RedisFailed extends Error {
 }
 
 /**
- * Returns the first line of an error's message, or its code: errors of sockets may have no message.
+ * Returns the first line of an error's message, or its code, because errors of sockets can lack a
+ * message.
  */
 export function firstLine(cause: unknown): string {
   if (!(cause instanceof Error)) return "no answer";
@@ -36,15 +38,15 @@ export function firstLine(cause: unknown): string {
     "";
 }
 
-/** Returns whether an error is an answer of Redis itself. */
+/** Returns whether an error is an answer of Redis. */
 export function isReply(cause: unknown): boolean {
   return cause instanceof ReplyError;
 }
 
 /**
- * Waits for an answer until a deadline. A blocked process must not look like a slow Redis: the
+ * Waits for an answer until a deadline. A blocked process must not look like a slow Redis, so the
  * deadline is extended by the time for which this process was blocked, at most by its own length.
- * (After such a time, Bun and Deno fire all due timers before they read what has arrived.)
+ * (After such a time, Bun and Deno fire all due timers before they read arrived bytes.)
  *
  * @throws {RedisFailed} Without an answer in time
  */

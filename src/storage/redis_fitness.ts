@@ -1,6 +1,5 @@
 /**
- * Check of what a server of Redis says of itself: its version, its mode and its role have to fit
- * the configuration.
+ * Check of a Redis server's `INFO`: its version, its mode and its role must fit the configuration.
  *
  * @module
  */
@@ -8,13 +7,13 @@
 /** The oldest version whose commands the scripts and the library need. */
 const MIN_VERSION = [6, 2] as const;
 
-/** Error for a server that answers, but can't be used as it is configured. */
+/** Error for a server that answers, but cannot be used with this configuration. */
 export class RedisUnfit extends Error {
   override readonly name = "RedisUnfit";
-  /** False if the server may become fit by itself: a replica can become a primary. */
+  /** False if the server can become usable later: a replica can become a primary. */
   readonly isFinal: boolean;
 
-  /** @param isFinal False if the server may become fit by itself */
+  /** @param isFinal False if the server can become usable later */
   constructor(message: string, isFinal = true) {
     super(message);
     this.isFinal = isFinal;
@@ -22,11 +21,11 @@ export class RedisUnfit extends Error {
 }
 
 /**
- * Checks what a server says of itself.
+ * Checks the information of a server.
  *
- * @param info Its answer to `INFO`; empty if it must not be asked
- * @param place The setting that leads to it
- * @throws {RedisUnfit} If it can't be used
+ * @param info Its answer to `INFO`; empty if `INFO` is not allowed
+ * @param place The setting with its address
+ * @throws {RedisUnfit} If it cannot be used
  */
 export function assertFit(info: string, place: "url" | "cluster" | "sentinel"): void {
   const { redis_version: version = "", redis_mode: mode, role } = Object.fromEntries(

@@ -1,18 +1,18 @@
 /**
- * The version of the stored forms in Redis: a gateway refuses a Redis that a later version uses in
- * a form that it would misread.
+ * The version of the stored forms in Redis: a gateway refuses a Redis with data of a later version
+ * that it would misread.
  *
  * @module
  */
 import { type RedisClient, RedisFailed } from "./redis_client.ts";
 import { LaterForms, STORED_FORMS } from "./stored_forms.ts";
 
-/** The name of the number. */
+/** The key of the number in Redis. */
 const NAME = "sallyport:forms";
 
 /**
- * Compares the number in Redis with the one of this version. While Redis does not answer, nothing
- * is known.
+ * Compares the number in Redis with the number of this version. If Redis does not answer, the check
+ * is skipped.
  *
  * @param isWriter True for a gateway, which raises the number to its own
  * @throws {LaterForms} If the number is later

@@ -1,9 +1,10 @@
 /**
- * Gathering of commands: those of one turn of the event loop go to Redis in one packet.
+ * Batching of commands: commands of the same turn of the event loop are sent to Redis in one
+ * packet.
  *
  * A packet costs more than a command, in this process and in Redis. The library's own pipelines
- * save no more than they cost: a script took 12 us of this process with them, 12 without, and 7
- * gathered (Node 26, 2026-11-22).
+ * cost as much as they save: a script needed 12 us of this process with them, 12 us without, and 7
+ * us batched (Node 26, 2026-11-22).
  *
  * @module
  */
@@ -15,13 +16,14 @@ type Socket = Redis["stream"];
 type CommandStream = NonNullable<Parameters<Redis["sendCommand"]>[1]>;
 
 /**
- * The packets of one socket. The library writes commands to it as to the stream of one of its
- * pipelines.
+ * The packets of one socket. The library writes commands to it like to the stream of its pipelines.
  */
 class Packets {
   readonly isPipeline = true;
   readonly destination: { readonly redis: { readonly stream: Socket } };
-  /** Text and bytes in turn: texts that are joined save 2 to 5 % of a call's CPU (2026-11-23). */
+  /**
+   * Text and bytes alternate. Joining adjacent texts saves 2 to 5 % of a call's CPU (2026-11-23).
+   */
   #parts: (string | Buffer)[] = [];
 
   constructor(stream: Socket) {
@@ -49,13 +51,13 @@ class Packets {
   }
 }
 
-/** A connection whose commands are gathered. */
+/** A connection that batches its commands. */
 export class GatheringRedis extends Redis {
   #packets: Packets | undefined;
 
   override sendCommand(command: Command, stream?: CommandStream): unknown {
-    // Until it is ready the library greets the server; it tells those commands by their having no
-    // stream.
+    // Until it is ready, the library sends its handshake. It recognizes these commands by their
+    // missing stream.
     if (stream !== undefined || this.status !== "ready") return super.sendCommand(command, stream);
     if (this.#packets?.destination.redis.stream !== this.stream) {
       this.#packets = new Packets(this.stream);

@@ -1,43 +1,44 @@
 /**
- * The health of one server of Redis: when it is left alone, and when it is asked again. A server
- * that goes back and forth has to be well for longer and longer before calls go to it again.
+ * The health of one Redis server: decides when it receives no calls, and when it is probed again.
+ * An unstable server must be healthy for increasingly long times before it receives calls again.
  *
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
 
 /**
- * Pause before a failing server is probed. It is short at first, since most failures are brief, and
- * doubles up to {@link MAX_PAUSE_MS}. Milliseconds.
+ * Pause before a failing server is probed. It is short at first, because most failures are brief,
+ * and doubles up to {@link MAX_PAUSE_MS}. Milliseconds.
  */
 const FIRST_PAUSE_MS = 20;
 const MAX_PAUSE_MS = 250;
 /**
- * Number of probes in a row that have to be answered in time after an outage. It doubles with each
- * outage that begins within {@link STEADY_MS} of the one before, up to {@link MAX_PROBES}, and the
- * pauses between them grow with it: at most two changes of health in about ten seconds.
+ * Number of consecutive probes that must be answered in time after an outage. It doubles with each
+ * outage that begins within {@link STEADY_MS} of the previous one, up to {@link MAX_PROBES}. The
+ * pauses between probes grow in the same way. So there are at most two changes of health in about
+ * ten seconds.
  */
 const PROBES = 3;
 const MAX_PROBES = 48;
-/** A server that was up for so long has recovered. Milliseconds. */
+/** Time after which a server that is up has recovered. Milliseconds. */
 const STEADY_MS = 60_000;
 /**
- * Late answers that are borne while other answers come in, and the part of one that each answer in
- * time makes good: a server that is late for fewer than one in ten calls stays up.
+ * Number of tolerated late answers while other answers arrive, and the part of a late answer that
+ * each answer in time compensates. A server that is late for fewer than one in ten calls stays up.
  */
 const MAX_LATE = 3;
 const MADE_GOOD = 0.1;
 /**
- * The time without an answer after which connections are opened again: the other end may be gone
+ * Time without an answer after which connections are reopened, because the other end can be gone
  * without closing them. Milliseconds.
  */
 const SILENCE_MS = 5000;
-/** The time without an answer after which a server counts as silent, not as slow. Milliseconds. */
+/** Time without an answer after which a server counts as silent, not as slow. Milliseconds. */
 const SILENT_MS = 1000;
 
 /**
- * A duration that differs from call to call, so that gateways do not act at the same time: half of
- * it at least.
+ * Returns a random duration, so that gateways do not act at the same time: at least half of the
+ * given one.
  */
 export function jitter(ms: number): number {
   return ms * (0.5 + Math.random() / 2);
@@ -48,11 +49,11 @@ export interface ServerHealthOptions {
   readonly clock: Clock;
   /** True for a server that is not probed before the first call. */
   readonly isUp: boolean;
-  /** Asks the server; it throws unless the answer came in time. */
+  /** Probes the server. Throws unless the answer arrives in time. */
   readonly probe: () => Promise<unknown>;
   /** Opens the connection again after a long silence. */
   readonly reopen: () => void;
-  /** Told of each failed probe, and when the server is up again. */
+  /** Called at each failed probe, and when the server is up again. */
   readonly changed: (cause: unknown) => void;
 }
 
@@ -65,10 +66,10 @@ export class ServerHealth {
    * another one.
    */
   outages = 0;
-  /** The number of answers so far, late ones included. */
+  /** The number of answers so far, including late ones. */
   answers = 0;
   #late = 0;
-  /** Time that the last late answer of this outage took. Milliseconds. */
+  /** Duration of the last late answer of this outage. Milliseconds. */
   #lateMs: number | undefined;
   #upSince: number;
   #silentSince: number;
@@ -84,7 +85,7 @@ export class ServerHealth {
     this.#upSince = this.#silentSince = options.clock.monotonic();
   }
 
-  /** True if calls may be made. */
+  /** True if calls can be made. */
   get isUp(): boolean {
     return this.#isUp;
   }
@@ -95,7 +96,7 @@ export class ServerHealth {
     if (this.#late > 0) this.#late = Math.max(0, this.#late - MADE_GOOD);
   }
 
-  /** Notes an answer that came too late, after `ms` milliseconds. */
+  /** Notes an answer that arrived too late, after `ms` milliseconds. */
   answeredLate(ms: number): void {
     this.answers++;
     this.#silentSince = this.#options.clock.monotonic();
@@ -110,14 +111,14 @@ export class ServerHealth {
    */
   missed(answers: number, outages: number): void {
     if (outages !== this.outages) return;
-    // While others are answered, Redis is there.
+    // While other calls are answered, Redis is up.
     if (answers !== this.answers && ++this.#late <= MAX_LATE) return;
     this.leaveAlone();
   }
 
   /**
-   * Describes an outage: slow or silent; `undefined` without an outage, and while it is too early
-   * to tell.
+   * Describes an outage: slow or silent; `undefined` without an outage, and while the kind is not
+   * known yet.
    */
   describe(): string | undefined {
     if (this.#isUp) return undefined;
@@ -128,7 +129,7 @@ export class ServerHealth {
       : `slow: it answers after ${Math.ceil(this.#lateMs)} ms`;
   }
 
-  /** Asks whether the server is well. No caller waits for this. */
+  /** Probes the server. No caller waits for this. */
   probe(): void {
     this.#cancelProbe();
     if (this.#isClosed) return;
@@ -146,8 +147,8 @@ export class ServerHealth {
   }
 
   /**
-   * Begins or prolongs an outage: from now on calls fail at once, and probes check whether the
-   * server is back.
+   * Begins or extends an outage: from now on calls fail at once, and probes check if the server is
+   * back.
    */
   leaveAlone(): void {
     if (this.#isClosed) return;

@@ -1,5 +1,5 @@
 /**
- * Probes of the servers of Redis: whether a server answers in time, and at first whether it can be
+ * Probes of the servers of Redis: checks that a server answers in time, and at first that it can be
  * used.
  *
  * @module
@@ -13,11 +13,11 @@ import type { ServerHealth } from "./redis_health.ts";
 
 /** Probes servers. */
 export class Prober {
-  /** The reason for which the servers can't be used as they are configured. */
+  /** The reason why the servers cannot be used with this configuration. */
   unfit: RedisUnfit | undefined;
-  /** Number of times that another server answered than before. */
+  /** Number of times that the answering server changed. */
   changes = 0;
-  /** Id of the process that answered last; `undefined` if it must not be asked. */
+  /** Id of the process that answered last; `undefined` if asking for it is not allowed. */
   #runId: string | undefined;
   readonly #clock: Clock;
   readonly #target: RedisTarget;
@@ -44,7 +44,7 @@ export class Prober {
     }
   }
 
-  /** Examines a server again at the next probe, for it may be another one. */
+  /** Examines a server again at the next probe, because it can be another server. */
   forget(redis: Redis): void {
     this.#examined.delete(redis);
   }
@@ -59,7 +59,7 @@ export class Prober {
       this.unfit = undefined;
     } catch (cause) {
       if (cause instanceof RedisUnfit) this.unfit = cause;
-      if (!isReply(cause)) throw cause; // an error that it answers says that it is there
+      if (!isReply(cause)) throw cause; // an error answer shows that it is reachable
       this.#note(undefined);
     }
   }

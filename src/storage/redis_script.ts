@@ -1,12 +1,12 @@
 /**
- * Scripts for Redis whose keys and arguments have names: one layout is the order in which a call
- * lists them, and the variables in which the script finds them.
+ * Scripts for Redis whose keys and arguments have names: a single layout defines the order of a
+ * call's arguments and the variables of the script.
  *
  * @module
  */
 import type { Buffer } from "node:buffer";
 
-/** Begin of a script that needs the time: `now`, milliseconds by the clock of the server. */
+/** Start of a script that needs the time: `now`, milliseconds by the clock of the server. */
 export const NOW = `local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 `;
@@ -33,7 +33,7 @@ type ListOf<Call> = {
 
 type Value = string | number | boolean | Buffer;
 type Item = string | Readonly<Record<string, Value>>;
-/** A call, as its layout finds it. */
+/** A call, as its layout reads it. */
 type Members = Readonly<Record<string, Value | readonly Item[] | undefined>>;
 
 /** A script, and the keys and arguments of its calls. */
@@ -59,8 +59,8 @@ function declare(fields: Fields, at: (place: number) => string): string {
 /**
  * Defines a script.
  *
- * @param layout The members of a call. Their names are variables of the script: those of the fields
- * of a list in its loops. Keys that a call leaves out are nil, and come last
+ * @param layout The members of a call. Their names are variables of the script. The fields of a
+ * list are variables in its loops. Keys that a call leaves out are nil, and are last
  * @param write Writes the script. It receives a function that returns the head of a loop over a
  * list, which `end` ends
  */
@@ -81,7 +81,7 @@ export function defineScript<Call extends object>(
   const loops = new Map<unknown, string>();
   let lua = declare(single, (place) => `${place + 1}`);
   if (keys.length > 0) lua += `local ${keys} = unpack(KEYS)\n`;
-  // The length of a list comes before it; the last one has the rest.
+  // The length of a list precedes it. The last list has no length.
   let start = `${Object.keys(single).length}`;
   for (const [index, [list, fields]] of lists.entries()) {
     const stride = Object.keys(fields).length;

@@ -1,6 +1,6 @@
 /**
- * The servers behind a connection to Redis, with the health of each: one server, which other
- * gateways or Sentinels may replace by another, or those of a Cluster.
+ * The servers of a connection to Redis, with the health of each: one server, which operators or
+ * Sentinels can replace with another one, or the servers of a Cluster.
  *
  * @module
  */
@@ -18,46 +18,45 @@ import { jitter, ServerHealth } from "./redis_health.ts";
 import { Prober } from "./redis_prober.ts";
 
 /**
- * Interval at which a server is asked for its role: a primary that was replaced may keep its
- * connections, and answers reads as before. Milliseconds.
+ * Interval at which a server is asked for its role, because a former primary can keep its
+ * connections and still answer reads. Milliseconds.
  */
 const ROLE_EVERY_MS = 1000;
-/**
- * Minimum interval between two questions which nodes of a Cluster have which slots. Milliseconds.
- */
+/** Minimum interval between two requests for the slots of the nodes of a Cluster. Milliseconds. */
 const REFRESH_EVERY_MS = 1000;
 const CLOSED = "no connection";
 
 /**
- * Told of each failed probe and each lost connection; without a cause, when a server is up again.
+ * Called at each failed probe and each lost connection, and without a cause when a server is up
+ * again.
  */
 export type ServerChanged = (cause: unknown, server: ServerHealth | undefined) => void;
 
-/** The servers behind a connection. */
+/** The servers of a connection. */
 export interface RedisServers {
-  /** Sends commands; a Cluster has the same commands as a server. */
+  /** Sends commands. A Cluster has the same commands as a server. */
   readonly redis: Redis;
-  /** Hears messages. */
+  /** Receives messages. */
   readonly subscriber: Redis;
-  /** Events of the subscriber at which channels have to be subscribed to. */
+  /** Events of the subscriber at which the channels must be subscribed. */
   readonly subscribeOn: "ready" | "refresh";
   /** True if all servers are up. */
   readonly isUp: boolean;
   /** The last error of the connection itself. */
   readonly fault: string;
   /**
-   * Changes when another server has taken over, or has started again: it can lack what was written
-   * last. Of a Cluster, only when its primaries are others.
+   * Changes when another server has become the primary, or the server has restarted. It can then
+   * lack the latest writes. For a Cluster, it changes only with the set of primaries.
    */
   readonly generation: number;
   /** Describes the failure of the servers. */
   describe(): string;
-  /** The reason for which the servers can't be used as they are configured. */
+  /** The reason why the servers cannot be used with this configuration. */
   readonly unfit: RedisUnfit | undefined;
-  /** The server that the last call of {@link send} went to, where that is known. */
+  /** The server of the last call of {@link send}, if it is known. */
   readonly routed: ServerHealth | undefined;
   /**
-   * Makes a call, unless the server that it would go to is left alone.
+   * Makes a call, unless its server is down.
    *
    * @returns The answer; `undefined` if nothing was sent
    */
@@ -65,10 +64,10 @@ export interface RedisServers {
   close(): void;
 }
 
-/** Pause before a connection is made again that the library has given up. Milliseconds. */
+/** Pause before reconnecting a connection that the library has given up. Milliseconds. */
 const CONNECT_AGAIN_MS = 50;
 
-/** One server: that of a URL, or the primary that Sentinels name. */
+/** One server: the server of a URL, or the primary that Sentinels name. */
 export class OneServer implements RedisServers {
   readonly redis: Redis;
   readonly subscriber: Redis;
@@ -92,11 +91,11 @@ export class OneServer implements RedisServers {
       reopen: () => this.#reopen("the connection was silent"),
       changed: (cause) => changed(cause, health),
     });
-    // Every failure reaches the call that meets it; without a listener the connection's own errors
-    // would be thrown.
+    // Every failure reaches its call. Without a listener, the connection's own errors would be
+    // thrown.
     for (const connection of [redis, this.subscriber]) {
       connection.on("error", (error) => this.#fault = firstLine(error));
-      // The library gives up where a Sentinel reports a failover while it looks for the primary.
+      // The library stops if a Sentinel reports a failover while it searches for the primary.
       connection.on("end", () => this.#connectAgain(connection));
     }
     redis.on("ready", () => {
@@ -162,7 +161,7 @@ export class OneServer implements RedisServers {
     if (this.#isClosed) return;
     this.#cancelRole = this.#clock.timer(jitter(ROLE_EVERY_MS), () => {
       const role = this.isUp ? this.redis.role() : Promise.resolve([]);
-      // A user of the server may lack the right to ask: then the first write tells.
+      // The user can lack the permission for this command. The first write then shows the role.
       role.then(([name]) => {
         if (name === "slave") this.#reopen("the server has become a replica");
       }, () => {}).finally(() => this.#watchRole());
@@ -171,8 +170,8 @@ export class OneServer implements RedisServers {
 }
 
 /**
- * The servers of a Cluster. Each is left alone by itself, so that the others go on while one of
- * them fails.
+ * The servers of a Cluster. Each has its own health, so that the others continue while one of them
+ * fails.
  */
 export class ClusterServers implements RedisServers {
   readonly redis: Redis;
@@ -195,7 +194,7 @@ export class ClusterServers implements RedisServers {
     this.#changed = changed;
     this.#prober = new Prober(target, clock);
     const cluster = this.#cluster = connectCluster(target);
-    this.redis = this.subscriber = cluster as unknown as Redis; // the same commands, typed apart
+    this.redis = this.subscriber = cluster as unknown as Redis; // the same commands, other types
     cluster.on("error", (error) => this.#note(error));
     cluster.on("node error", (error) => this.#note(error));
     cluster.on("ready", () => {
@@ -260,7 +259,7 @@ export class ClusterServers implements RedisServers {
   };
 
   #note(error: unknown): void {
-    // Of a failed question to all nodes the library's own message says nothing.
+    // If all nodes fail, the library's own message contains no cause.
     const cause = error instanceof Error && "lastNodeError" in error
       ? error.lastNodeError ?? error
       : error;
@@ -296,7 +295,7 @@ export class ClusterServers implements RedisServers {
     await this.#prober.probe(node, server);
   }
 
-  /** Asks which nodes have which slots: another node may have taken over. */
+  /** Requests the slots of the nodes, because another node can have become a primary. */
   #refresh(): void {
     const now = this.#clock.monotonic();
     if (this.#cluster.status !== "ready" || now - this.#refreshedAt < REFRESH_EVERY_MS) return;
@@ -304,7 +303,7 @@ export class ClusterServers implements RedisServers {
     this.#cluster.refreshSlotsCache(() => {});
   }
 
-  /** Forgets servers that have no slots any more. */
+  /** Forgets servers that have no more slots. */
   #forgetFormer(): void {
     const named = new Set(this.#cluster.slots.map((nodes) => nodes[0]));
     const primaries = Array.from(named).sort().join();

@@ -1,7 +1,7 @@
 /**
  * Files that several processes share. Large ones are read and written in parts, without blocking
  * the process. A file is always replaced as a whole, so that a reader sees either the old or the
- * new content, also after a crash. Writers wait for each other.
+ * new content, even after a crash. Writers wait for each other.
  *
  * @module
  */
@@ -30,20 +30,20 @@ import {
 export { codeOf, FileUnavailable };
 
 /**
- * The longest time for which a starting gateway waits for writers, to clean up after killed ones.
+ * The longest time that a starting gateway waits for writers before it cleans up after killed ones.
  * Milliseconds.
  */
 const TIDY_WAIT_MS = 3000;
-/** Mode of files: readable and writable for the owner only. */
+/** Mode of files: only the owner can read and write. */
 const FILE_MODE = 0o600;
 /** The size of the parts in which a file is read and written. Bytes. */
 export const PART_BYTES: number = 1 << 20;
-/** The time after which long work yields to the event loop. Milliseconds. */
+/** Time after which long work yields to the event loop. Milliseconds. */
 const TURN_MS = 5;
-/** The maximum size of a file: the largest number of 32 bits. Bytes. */
+/** Maximum size of a file: the largest 32-bit number. Bytes. */
 const MAX_FILE_BYTES = 2 ** 32 - 1;
 /**
- * The length of a file's end that is part of its fingerprint: a file that ends with a checksum
+ * Length of the end of a file that is part of its fingerprint. A file that ends with a checksum
  * differs there after each change. Bytes.
  */
 const TAIL_BYTES = 128;
@@ -52,7 +52,7 @@ const TAIL_BYTES = 128;
 export class Turns {
   #ends: number = performance.now() + TURN_MS;
 
-  /** True when this turn is over, and {@link rest} should be called. */
+  /** True if this turn is over, and {@link rest} must be called. */
   get isOver(): boolean {
     return performance.now() > this.#ends;
   }
@@ -64,7 +64,7 @@ export class Turns {
   }
 }
 
-/** Resolves a path through links to its file, which need not exist yet. */
+/** Resolves a path through links to its file, which does not have to exist yet. */
 async function resolveTarget(path: string): Promise<string> {
   try {
     return await realpath(path);
@@ -118,21 +118,21 @@ export class SharedFile {
   /** Path of the file. */
   readonly path: string;
 
-  /** @param path Path of the file, which may be a link */
+  /** @param path Path of the file, which can be a link */
   constructor(path: string) {
     this.path = path;
   }
 
   /**
-   * Returns a fingerprint of the file, which differs after each change; an empty text where there
-   * is no file.
+   * Returns a fingerprint of the file, which differs after each change; an empty text if there is
+   * no file.
    */
   async look(): Promise<string> {
     let handle: FileHandle | undefined;
     try {
       handle = await open(this.path, "r");
       const { mtimeMs, size, ino } = await handle.stat();
-      // Two files of the same size in the same tick of the clock can be told by their end only.
+      // Two files of the same size in the same tick of the clock differ only in their end.
       const tail = Buffer.alloc(TAIL_BYTES);
       const { bytesRead } = await handle.read(tail, 0, TAIL_BYTES, Math.max(0, size - TAIL_BYTES));
       return `${mtimeMs} ${size} ${ino} ${tail.toString("latin1", 0, bytesRead)}`;
@@ -160,7 +160,7 @@ export class SharedFile {
   /**
    * Reads the file.
    *
-   * @throws {FileUnavailable} When it is too large
+   * @throws {FileUnavailable} If it is too large
    */
   async read(): Promise<Buffer> {
     const handle = await open(this.path, "r");
@@ -188,13 +188,13 @@ export class SharedFile {
   }
 
   /**
-   * Changes the file while no other process does.
+   * Changes the file with exclusive access.
    *
-   * @param act Receives the function that replaces the file, and reads what it needs itself. It is
-   * called again where this process was delayed for so long that another one took the lock; its own
-   * replacement then had no effect
-   * @throws {FileUnavailable} When it can't be written, or other writers take too long; the old
-   * file is then unchanged
+   * @param act Receives the function that replaces the file. It must read the file itself. It is
+   * called again if this process was delayed for so long that another one acquired the lock. Its
+   * own replacement then had no effect
+   * @throws {FileUnavailable} If it cannot be written, or other writers are too slow. The old file
+   * is then unchanged
    */
   async change<T>(act: (replace: Replace) => Promise<T>): Promise<T> {
     const target = await this.#resolve();
@@ -202,8 +202,8 @@ export class SharedFile {
   }
 
   /**
-   * Cleans up after killed writers, and reports when others than the owner can access the file.
-   * Called when a gateway starts. Deletes nothing where the folder can't be written.
+   * Cleans up after killed writers, and reports if other users than the owner can access the file.
+   * Called when a gateway starts. Deletes nothing if the folder is not writable.
    *
    * @param report Receives one-line messages for the operator
    */
@@ -216,7 +216,7 @@ export class SharedFile {
     }
     const find = async () => findLeftovers(target, await readdir(dirname(target)).catch(() => []));
     if ((await find()).length === 0) return;
-    // Drafts are written by the holder of the lock alone: with the lock in hand, all of them are
+    // Only the holder of the lock writes drafts. With the lock acquired, all existing drafts are
     // left over.
     await withLock(target, async () => {
       const left = (await find()).filter((name) => name !== `${basename(target)}.lock`);

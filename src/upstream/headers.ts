@@ -2,7 +2,7 @@
  * The headers that are forwarded, in each direction: the headers of the lists, and headers that the
  * provider's configuration adds. All others are dropped, including the caller's cookies, its
  * `Gateway-Auth`, `Host`, forwarding headers and all hop-by-hop headers (RFC 9110 §7.6.1:
- * `Connection` and what it nominates, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`,
+ * `Connection` and the fields that it names, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`,
  * `Upgrade`). Headers with the caller's key at the provider are on no list. The module that reads
  * credentials decides about them, and passes them in.
  *
@@ -207,7 +207,7 @@ const ROUTINE = toNameSet(
 const MAX_NAMES = 20;
 // RFC 9110 §5.6.2: the form of a name.
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9a-z]{1,64}$/i;
-/** A mistake at a command line can put a key in the place of a name. Names arrive in lower case. */
+/** A mistake on a command line can put a key where a name belongs. Names arrive in lower case. */
 const isTellable = (name: string) =>
   TOKEN.test(name) && !PROVIDER_KEY.test(name) && !name.includes("gk_");
 

@@ -15,10 +15,10 @@
  *     the caller is let go (4)  | error event     | break    | break          | break
  *
  * `error event`: the event, then the end, or a break if client libraries read no such event.
- * `break`: the listener breaks the caller's connection. A caller that stops reading is treated as
- * one that leaves, and its connection is broken. (1) `upstream_stream_truncated`. (2) Before the
- * last event of the stream (`isDone`), when usage can be lost. After it, as at a deadline. (3) If
- * the connection breaks: `upstream_disconnected`. (4) By `goOn`: the rest is read without the
+ * `break`: the listener breaks the caller's connection. A caller that stops reading is treated like
+ * a caller that leaves, and its connection is broken. (1) `upstream_stream_truncated`. (2) Before
+ * the last event of the stream (`isDone`), when usage can be lost. After it, as at a deadline. (3)
+ * If the connection breaks: `upstream_disconnected`. (4) By `goOn`: the rest is read without the
  * caller, and the exchange settles later.
  *
  * @module

@@ -64,7 +64,7 @@ export class ProtocolEvents implements PushedBody {
       });
     };
     const isUpToDate = !isEnded && (form === "json" || this.#offset >= length());
-    // A caller that has all bytes so far receives that fact at once.
+    // A caller that is up to date is informed at once.
     if (!isUpToDate || sink.write(this.#toControl(false))) start();
     else this.#askForMore = start;
     return () => this.#isEndDue ? this.#endNow(sink) : this.#askForMore();

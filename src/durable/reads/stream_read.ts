@@ -32,8 +32,8 @@ export interface StreamRead {
 }
 
 /**
- * The longest time that a long-poll waits if its caller states none. Shorter than the 30 s after
- * which many proxies give up.
+ * The longest time that a long-poll waits if its caller states none. Shorter than the usual timeout
+ * of proxies, 30 s.
  */
 const WAIT_S = 20;
 const MAX_WAIT_S = 60;

@@ -27,7 +27,7 @@ const STATES: Readonly<Record<string, RecordingState>> = {
 /** A recording, and the remaining time of its lease. */
 export interface FoundRecording {
   readonly stored: StoredRecording;
-  /** Milliseconds; 0 once it has ended. */
+  /** Milliseconds. Without meaning once it has ended. */
   readonly leaseMs: number;
 }
 

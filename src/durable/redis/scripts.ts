@@ -4,7 +4,7 @@
  *
  * A recording is a hash of its facts and a stream of its entries. The id of an entry in the stream
  * is made of its offset and its kind, so that Redis keeps the order; its only field has the epoch
- * as its name. All times are those of the server.
+ * as its name. All times are by the clock of the server.
  *
  * Fields of the hash: `s` state (`r` running, `c` complete, `b` broken, `x` expired), `e` epoch,
  * `g` gateway that writes it, `u` end of the lease, `l` length, `x` expiry, `i` 1 if the holder has
@@ -36,7 +36,7 @@ const MAX_ENTRIES = 131_072;
 const MAX_NAMED = 64;
 /** The most entries that one read returns, about. */
 const MAX_READ_ENTRIES = 512;
-/** Entries that a read takes from the stream at once. */
+/** Number of entries that a read fetches from the stream at once. */
 const PAGE = 16;
 
 // ARGV[1] is the id of the recording in all scripts of one recording.

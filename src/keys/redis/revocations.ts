@@ -37,9 +37,9 @@ const WATCH_MS = 400;
 const BATCH = 1000;
 
 /**
- * Adds revocations and removes those that have ended. KEYS: tokens, changes, generation. ARGV: now,
- * the limit, the channel, a new generation, then the end and the record of each revocation. Answers
- * 0 if there are too many.
+ * Adds revocations and removes ended ones. KEYS: tokens, changes, generation. ARGV: now, the limit,
+ * the channel, a new generation, then the end and the record of each revocation. Answers 0 if there
+ * are too many.
  */
 const ADD = `redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
 if redis.call('ZCARD', KEYS[1]) + (#ARGV - 4) / 2 > tonumber(ARGV[2]) then return 0 end

@@ -101,7 +101,7 @@ function charge({ settlements, local }: AskingParts): Promise<void> {
 
 interface Asked {
   readonly plan: Plan;
-  /** Id of the exchange, if it needs a slot. */
+  /** Id of the exchange, if it needs a concurrency slot. */
   readonly id?: string | undefined;
   /** Amounts that were reserved, in the order of {@link Plan.counted}. */
   readonly reserved: readonly number[];
@@ -209,8 +209,8 @@ export class AskedSubject {
   }
 
   /**
-   * Returns the amounts that Redis admitted too late. The local decision is charged instead. A slot
-   * stays while the exchange is open.
+   * Returns the amounts that Redis admitted too late. The local decision is charged instead. A
+   * concurrency slot stays in use while the exchange is open.
    */
   #answeredLate(late: Late<Taken>): void {
     this.#doubt(late);

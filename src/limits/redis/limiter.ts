@@ -1,7 +1,8 @@
 /**
- * Limits that many gateways share through Redis. Each subject has its own slot. An exchange asks
- * for its key, its team and its provider, in this order, with one script each, by the server's
- * clock. If one of them refuses, the amounts at the earlier ones are returned.
+ * Limits that many gateways share through Redis. The keys of each subject are in one slot of a
+ * Cluster. An exchange asks for its key, its team and its provider, in this order, with one script
+ * each, by the server's clock. If one of them refuses, the amounts at the earlier ones are
+ * returned.
  *
  * While Redis fails, each gateway counts alone against its share of every limit. The amounts that
  * were used in that time are charged when Redis is back.

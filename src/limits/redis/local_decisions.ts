@@ -297,8 +297,8 @@ export class LocalDecisions {
   #divide({ subject }: Plan, name: Standing["name"], amount: number): number {
     const { divisor, gateways } = this.#sharing;
     const isStrict = subject.limits.mode === "strict";
-    // A gateway that joined just before the outage serves calls like one that starts during the
-    // outage.
+    // A gateway that joined just before the outage serves calls like a gateway that starts during
+    // the outage.
     const part = amount / (isStrict || Number.isFinite(divisor) ? divisor : gateways);
     const isRoundedUp = name === "concurrency" || (name === "requests" && !isStrict);
     return isRoundedUp ? Math.ceil(part) : Math.floor(part);

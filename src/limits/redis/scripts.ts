@@ -94,8 +94,8 @@ export interface CountCall {
 }
 
 /**
- * Answer: number granted, now, 0, and before that the used part of the limit and the end of its
- * window, which is negative if the window has just begun.
+ * Answer: number granted, now, 0, then the used part of the limit before and the end of its window,
+ * which is negative if the window has just begun.
  */
 export const COUNT: RedisScript<CountCall> = defineScript(
   "sallyportCount",
@@ -120,7 +120,7 @@ return {granted, now, 0, used, ends}`,
 
 /** Id of a call that only reads the state. */
 export const LOOK = "";
-/** Id of a call that needs no slot. */
+/** Id of a call that needs no concurrency slot. */
 export const NO_PLACE = "-";
 
 /** Acquires all limits of a subject, or none of them. It can also only read their state. */

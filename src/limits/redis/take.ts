@@ -12,7 +12,7 @@ import { ACQUIRE, type AcquireCall, COUNT, type CountCall } from "./scripts.ts";
 /** Amounts to acquire from the limits of a subject. */
 export interface Taking {
   readonly plan: Plan;
-  /** Id of the exchange; `LOOK` to acquire nothing, `NO_PLACE` to need no slot. */
+  /** Id of the exchange; `LOOK` to acquire nothing, `NO_PLACE` to need no concurrency slot. */
   readonly id: string;
   /** True if it counts requests, and does not only read. */
   readonly takesRequests: boolean;

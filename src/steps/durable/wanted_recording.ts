@@ -24,7 +24,8 @@ const RETRY_COUNT = "x-stainless-retry-count";
 const IDEMPOTENCY_KEY = /^(?:"([\x20\x21\x23-\x5b\x5d-\x7e]{1,256})"|([\x21\x23-\x7e]{1,256}))$/;
 
 /**
- * Reads whether a request asks to be recorded. Only calls that cost tokens are recorded.
+ * Reads the request for a recording from the headers, if there is one. Only calls that cost tokens
+ * are recorded.
  *
  * @throws {GatewayError} `invalid_idempotency_key`
  */

@@ -82,7 +82,7 @@ export interface ConnectionCall extends ResponseSink {
   sent(): void;
   /** Reports that all bytes of one read have been delivered. */
   fed(): void;
-  /** Reports that no complete response will come. */
+  /** Reports that no complete response will arrive. */
   fail(error: Error): void;
 }
 
@@ -242,8 +242,8 @@ export class Connection implements SocketEvents, ResponseSink {
 
   ended(): void {
     const call = this.#call;
-    // No runtime reports whether the end of a TLS connection was announced (close_notify) or forged
-    // by an attacker, RFC 9112 §9.8.
+    // No runtime reports whether the end of a TLS connection was announced (close_notify) or
+    // whether the connection was cut, RFC 9112 §9.8.
     const isUnsure = this.#end?.isReached === false;
     // The socket can still wait for writes before it closes, but no response will arrive.
     if (isUnsure || !this.#parser.close()) {

@@ -35,7 +35,7 @@ const ATTEMPT_DELAY_MS = 250;
 /** Sessions of connections with the authorities of the runtime. */
 export const ownSessions: TlsSessions = new TlsSessions();
 
-/** Settings of TLS that differ from those of the runtime. */
+/** Settings of TLS that differ from the runtime's. */
 export interface Security {
   /** Authorities, and a client certificate. */
   readonly context?: SecureContext | undefined;
@@ -74,7 +74,7 @@ export function secure(
   return socket;
 }
 
-/** Returns the options by which a socket connects to the host of a URL. */
+/** Returns the options of a socket for the host of a URL. */
 export const connectionOptions = (url: URL): TcpNetConnectOpts => ({
   host: hostOf(url),
   port: portOf(url),

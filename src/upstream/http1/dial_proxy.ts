@@ -36,7 +36,7 @@ function toConnect(url: URL, { credentials }: Proxy): Buffer {
   );
 }
 
-/** Reads the answer to `CONNECT`, which can come in pieces. */
+/** Reads the answer to `CONNECT`, which can arrive in pieces. */
 class ConnectAnswerReader {
   readonly #heads = new HeadReader(MAX_ANSWER_BYTES);
   readonly #incomplete = new IncompleteBytes();
