@@ -87,8 +87,8 @@ const request = (url: string, body: string, more: Record<string, string> = {}) =
 const withMood = (body: string, model: string) => JSON.stringify({ ...JSON.parse(body), model });
 
 /**
- * Keeps a number of connections open and replaces each one that ends. Resolves when all are open
- * and idle.
+ * Keeps a number of connections open and replaces each closed one. Resolves when all are open and
+ * idle.
  */
 async function keepOpen(count: number, make: (place: number) => Socket): Promise<void> {
   const renew = (place: number): Promise<void> =>

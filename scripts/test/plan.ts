@@ -31,7 +31,7 @@ export interface Target extends RuntimeOnMachine {
 export interface Task {
   readonly target: Target;
   readonly files: readonly string[];
-  /** The module that the process runs: the file, or one that imports all of them. */
+  /** The module that the process runs: the file, or a module that imports all of them. */
   readonly entry: string;
   /** Name of the file, or of the files that share a process. */
   readonly name: string;
