@@ -155,7 +155,7 @@ describe("the reverse proxies of ops/", () => {
     );
 
     needs([debianPackage], hasLoopbacks ? undefined : "tested on Linux").it(
-      `${name} passes Host on with its port, by which a provider is chosen`,
+      `${name} forwards Host with its port, which selects the provider`,
       async () => {
         const proxy = await start(makeOwnFolder(), ports);
         try {
