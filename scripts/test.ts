@@ -105,7 +105,7 @@ const all = folders.flatMap((path) =>
 
 /**
  * The files of a target. A file that is named together with a runtime runs there, regardless of its
- * own line.
+ * line `// runtimes: …`.
  */
 function filesOf(target: Target): string[] {
   const isOwn = (file: string) =>

@@ -2,8 +2,8 @@
  * Worker thread that does harm to a gateway, one kind at a time, while `scripts/bystanders.ts`
  * measures the other callers.
  *
- * It first reports the addresses of its providers and receives those of the gateway. After that it
- * starts and ends a kind of harm on each order.
+ * It first reports the addresses of its providers and receives the gateway's addresses. After that
+ * it starts and ends a kind of harm on each order.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { connect, type Socket } from "node:net";
