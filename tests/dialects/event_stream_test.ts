@@ -352,7 +352,7 @@ describe("the scanner of events", () => {
     }
   });
 
-  it("reads an event of long lines, and no line of another kind for one of data", () => {
+  it("reads an event of long lines, and does not read other long lines as data", () => {
     const long = "x".repeat(MAX_KEPT_BYTES);
     const several =
       `data: {"choices":[{"delta":{"content":"${long}"},\nid: ${long}\ndata: "finish_reason":"stop"}]}\n\n`;

@@ -90,7 +90,7 @@ describe("the reverse proxies of ops/", () => {
 
   for (const { name, debianPackage, start } of OPS_PROXIES) {
     needs([debianPackage], hasLoopbacks ? undefined : "tested on Linux").it(
-      `${name} passes events one by one, and tells the provider when a caller leaves`,
+      `${name} forwards events one by one, and closes the call at the provider when a caller leaves`,
       async () => {
         const proxy = await start(makeOwnFolder(), ports);
         try {
