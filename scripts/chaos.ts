@@ -25,7 +25,7 @@ const QUIET_MS = 20_000;
 const MAX_GROWTH = 0.1;
 const MIN_SECONDS_FOR_MEMORY = 60;
 const MAX_WARM_UP_SECONDS = 60;
-/** Allowed outcomes of the healthy provider's exchanges, whatever their callers do. */
+/** Allowed outcomes of the healthy provider's exchanges, for any behaviour of their callers. */
 const HEALTHY_OUTCOMES: ReadonlySet<string> = new Set(["ok", "client_closed", "refused"]);
 
 const run = new LongRun({

@@ -3,13 +3,13 @@
  * parts of the README and of `docs/`.
  * - `tables`: from the sources and from the results of `npm run bench`
  * - `faults` by runtime, and `behaviours` by runtime and framework: from the reports of the last
- * `npm test`
+ *   `npm test`
  * - `pictures` of the console: with the one file of the last `npm run build`
  * - `api`: the reference of the library, from its docstrings, in `docs/api/`, which is not
- * committed
+ *   committed
  * - `map`: prints each source file with its subject
  * - `task NAME`: performs the page `docs/tasks/NAME.md`. It writes files, types commands and checks
- * output exactly as the page says
+ *   output exactly as the page says
  */
 import { mkdirSync } from "node:fs";
 import process from "node:process";

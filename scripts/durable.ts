@@ -16,8 +16,8 @@ const ACT_MS = 9000;
 /** Time from one exchange to the next. Milliseconds. */
 const EVERY_MS = 250;
 /**
- * Time after which a caller must have reached an end, whatever happened: longer than a freeze, a
- * lease and a late retry. Milliseconds.
+ * Time after which a caller must have reached an endin any case: longer than a freeze, a lease and
+ * a late retry. Milliseconds.
  */
 const END_MS = 55_000;
 /** Approximate duration of a scene. Milliseconds. */

@@ -2,7 +2,7 @@
  * `npm test [-- --quick] [--runtime deno,bun,"node 26",workers] [--times] [FILE...]`: runs every
  * test file on the runtimes that it names ({@link ./test/plan.ts}), and prints a table of the
  * counts and of the CPU time. `--quick` runs on the newest Node and Bun only, without files that
- * start programs, measure time or take seconds. `--times` also prints the CPU time of each file on
+ * start programs, measure time or need seconds. `--times` also prints the CPU time of each file on
  * each runtime.
  */
 import { globSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
@@ -104,8 +104,8 @@ const all = folders.flatMap((path) =>
 );
 
 /**
- * The files of a target. A file that is named together with a runtime runs there, whatever its own
- * line says.
+ * The files of a target. A file that is named together with a runtime runs there, regardless of its
+ * line `// runtimes: …`.
  */
 function filesOf(target: Target): string[] {
   const isOwn = (file: string) =>

@@ -58,9 +58,7 @@ function startsOf(file: string): readonly number[] {
   return starts;
 }
 
-/**
- * Counts the tokens of entered functions, without those of inner functions that were not entered.
- */
+/** Counts the tokens of entered functions, without inner functions that were not entered. */
 function countEntered(file: string, functions: EnteredFile["functions"]): number {
   const isEntered = new Uint8Array(Math.max(0, ...functions.map(({ to }) => to)));
   for (const each of functions) isEntered.fill(each.isEntered ? 1 : 0, each.from, each.to);

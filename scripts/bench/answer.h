@@ -1,6 +1,6 @@
 /*
- * What the callers in C share: time, files, connections, and a parser of HTTP/1.1 answers that hands on the bytes of the
- * body. Whoever includes it defines `take_body`.
+ * The shared code of the callers in C: time, files, connections, and a parser of HTTP/1.1 answers that passes the body
+ * to `take_body`, which the including file defines.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -19,7 +19,7 @@
 
 enum { HEAD_BYTES = 4096, END_BYTES = 8, LINE_BYTES = 512, LOST_SECONDS = 10 };
 
-/* How the body is framed, and where in a chunk the parser stands. */
+/* The framing of the body, and the parser's position in a chunk. */
 typedef enum { IN_HEAD, IN_LENGTH, IN_SIZE, IN_CHUNK, AFTER_CHUNK, IN_TRAILER, UNTIL_CLOSE, AT_END, BROKEN } State;
 
 typedef struct {
@@ -28,11 +28,11 @@ typedef struct {
   int status;
   size_t head_length, line_length, end_length;
   uint64_t left, body_length, first_byte_at, events;
-  bool is_same; /* so far the body is what was expected */
+  bool is_same; /* true while the body is as expected */
   char head[HEAD_BYTES + 1], line[LINE_BYTES + 1], end[END_BYTES + 1];
 } Answer;
 
-/* Takes bytes of the body, without what frames them. */
+/* Receives bytes of the body, without framing. */
 static void take_body(Answer *answer, const char *bytes, size_t length);
 
 static inline uint64_t now(void) {
@@ -64,10 +64,10 @@ static inline void read_head(Answer *answer) {
   if (strcasestr(answer->head, "\ntransfer-encoding: chunked") != NULL) answer->state = IN_SIZE;
   else if (length == NULL) answer->state = UNTIL_CLOSE;
   else answer->state = (answer->left = strtoull(length + 16, NULL, 10)) == 0 ? AT_END : IN_LENGTH;
-  answer->head_length = 0; /* from here on it holds the line of a chunk's size */
+  answer->head_length = 0; /* from here on it contains the line with a chunk's size */
 }
 
-/* Collects bytes up to a line feed in `head`; returns whether the line is whole. */
+/* Collects bytes up to a line feed in `head`; returns true if the line is complete. */
 static inline bool collect(Answer *answer, char byte) {
   if (answer->head_length == HEAD_BYTES) return answer->state = BROKEN, false;
   answer->head[answer->head_length++] = byte;
@@ -76,7 +76,7 @@ static inline bool collect(Answer *answer, char byte) {
   return true;
 }
 
-/* One byte of what frames the body. */
+/* Handles one byte of the framing. */
 static inline void take_framing(Answer *answer, char byte) {
   if (!collect(answer, byte)) return;
   const bool is_empty = answer->head_length <= 2;
@@ -118,7 +118,7 @@ static inline void reset(Answer *answer) {
   answer->body_length = answer->first_byte_at = 0;
 }
 
-/* Connects from `source`, host byte order, or from any address when it is 0. */
+/* Connects from `source` in host byte order, or from any address if it is 0. */
 static inline int open_connection(int port, uint32_t source) {
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
   struct timeval lost = {.tv_sec = LOST_SECONDS};
@@ -132,7 +132,7 @@ static inline int open_connection(int port, uint32_t source) {
   return fd;
 }
 
-/* Sends the whole request; the other side reads it, or the receive afterwards says so. */
+/* Sends the whole request. If the other side does not read it, the following receive reports that. */
 static inline void send_request(int fd, const char *request, size_t length) {
   for (size_t sent = 0; sent < length;) {
     ssize_t part = send(fd, request + sent, length - sent, MSG_NOSIGNAL);

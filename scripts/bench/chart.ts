@@ -117,7 +117,7 @@ function toCurves(
 }
 
 /**
- * Draws the results that may be quoted.
+ * Draws the results that can be quoted.
  *
  * @param results The results of a run
  * @param caption The measurement and the machine

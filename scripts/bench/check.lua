@@ -1,10 +1,10 @@
 --[[
-A load for wrk in which every answer is looked at.
+A load for wrk that checks every answer.
 
   wrk ... -H "Name: value" -s check.lua URL -- BODY_FILE EXPECTED_FILE exact|loose
 
-exact: the status is 200 and the body is, byte for byte, what EXPECTED_FILE holds.
-loose: the status is 200 and the body ends as EXPECTED_FILE does, for a proxy that writes answers anew (END_BYTES).
+exact: the status is 200 and the body equals EXPECTED_FILE, byte for byte.
+loose: the status is 200 and the body ends as EXPECTED_FILE does, for a proxy that rewrites answers (END_BYTES).
 Prints one line of JSON: requests, wrong answers, errors of the connections, microseconds.
 ]]
 local END_BYTES = 14

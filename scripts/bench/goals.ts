@@ -52,7 +52,7 @@ function both(goal: Goal): ByRuntime {
 export function goalFor(name: MeasurementName, subject: string): Goal | undefined {
   const [, label, kind] = /^gateway ((bun|deno|node)(?: \d+)?)/.exec(subject) ?? [];
   const goals = GOALS[name];
-  // the pattern matches only these three
+  // The pattern matches only these three.
   return label === "node 20" ? goals?.[label] : goals?.[kind as Kind];
 }
 

@@ -3,9 +3,9 @@
  *
  *   probe PORT SECONDS REQUEST_FILE [EXPECTED_FILE]
  *
- * REQUEST_FILE holds a whole HTTP request. It is sent again and again over one connection: time to the first byte of
- * the body, and to the last. The body must be what EXPECTED_FILE holds; without one it must end as a stream or as JSON
- * does.
+ * REQUEST_FILE contains a whole HTTP request. It is sent repeatedly over one connection, and the time to the first byte
+ * of the body and to the last is measured. The body must equal EXPECTED_FILE; without that file it must end as a stream
+ * or as JSON does.
  */
 #include "answer.h"
 

@@ -1,17 +1,17 @@
 /*
- * A stand-in provider that is much faster than what is measured in front of it: one thread, epoll, answers made once.
+ * A stand-in provider that is much faster than the proxies in front of it: one thread, epoll, answers made once.
  *
  *   provider PORT [EVENTS] [INTERVAL_US]
  *
- * POST /v1/chat/completions answers about 300 bytes of JSON with its usage, or, when the body says "stream":true, EVENTS
- * server-sent events (20), each in a chunk of its own, and [DONE]. Without an interval they leave in one write. With
- * one, an event leaves every so often and tells its time of leaving, CLOCK_MONOTONIC in nanoseconds, as "t". The pace is
- * kept whether or not the receiver keeps up (an open model), and each stream has its place in the interval, in the same
- * order in each run: else all would speak at once, or one run would be luckier than another. A body may say otherwise
- * for itself: "user":"events=5 interval_us=1000". With "step_us=500" events leave at whole steps, all that are due by
- * then together. Any GET answers a list of models. Only the first LOOK_BYTES of a body are looked at; the rest is read
- * and thrown away. A call without Authorization gets a 401, one with Gateway-Auth a 400: then the proxy in front is
- * wrong.
+ * POST /v1/chat/completions answers about 300 bytes of JSON with its usage. If the body contains "stream":true, it
+ * answers EVENTS server-sent events (20), each in a separate chunk, and [DONE]. Without an interval they are sent in one
+ * write. With an interval, each event is sent at its time, and contains that time, CLOCK_MONOTONIC in nanoseconds, as
+ * "t". The pace does not depend on the receiver (an open model). Each stream has an offset in the interval, in the same
+ * order in each run: otherwise all streams would send at once, or runs would differ. A body can set other values for its
+ * stream: "user":"events=5 interval_us=1000". With "step_us=500" events are sent at whole steps, and all events that are
+ * due by then are sent together. Any GET answers a list of models. Only the first LOOK_BYTES of a body are inspected; the
+ * rest is read and discarded. A call without Authorization gets a 401, and a call with Gateway-Auth a 400: both mean that
+ * the proxy in front is wrong.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -33,12 +33,12 @@ enum { MAX_EVENTS = 1000, ANSWER_BYTES = MAX_EVENTS * 256 + 1024 };
 
 typedef struct Connection {
   int fd;
-  size_t length;      /* bytes in `input`; what does not fit there is thrown away */
-  size_t head_length; /* with its empty line; 0 until it is there */
-  size_t missing;     /* bytes of the request that are still to come */
+  size_t length;      /* bytes in `input`; further bytes are discarded */
+  size_t head_length; /* with its empty line; 0 until it has arrived */
+  size_t missing;     /* bytes of the request that have not arrived */
   const char *out;
   size_t out_left;
-  /* A paced stream: in a list that is sorted by `due`, for all intervals of a run are equal. */
+  /* A paced stream, in a list sorted by `due`: all intervals of a run are equal. */
   long events_left;
   uint64_t interval, due;
   struct Connection *next, *previous;
@@ -48,7 +48,7 @@ typedef struct Connection {
 
 static Connection *connections[MAX_FDS];
 static Connection *first_due, *last_due;
-static uint64_t paced_count; /* streams that were opened since the last time when none was open */
+static uint64_t paced_count; /* streams opened since the last time that none was open */
 static int poller;
 static long default_events = 20, default_interval_us;
 static char plain[1024], models[512], refused[256], unwanted[256], *stream_answer[MAX_EVENTS + 1];
@@ -69,7 +69,7 @@ static size_t make_answer(char *to, size_t room, const char *status, const char 
                           strlen(body), body);
 }
 
-/* One event as a chunk; `time` 0 leaves its field away. The last one carries the finish reason. */
+/* One event as a chunk; `time` 0 leaves the field out. The last event has the finish reason. */
 static size_t make_event(char *to, bool is_last, uint64_t time) {
   char stamp[32] = "", event[256];
   if (time != 0) snprintf(stamp, sizeof stamp, ",\"t\":%llu", (unsigned long long)time);
@@ -91,7 +91,7 @@ static void make_answers(void) {
   unwanted_length = make_answer(unwanted, sizeof unwanted, "400 Bad Request", "{\"error\":{\"message\":\"not for me\"}}");
 }
 
-/* A whole stream without an interval, made when it is first asked for. */
+/* A whole stream without an interval, made for the first request. */
 static const char *stream_of(long events) {
   if (stream_answer[events] == NULL) {
     char *to = stream_answer[events] = malloc(ANSWER_BYTES);
@@ -128,7 +128,7 @@ static void drop(Connection *each) {
   free(each);
 }
 
-/* Sends what it can; what is left goes when there is room. */
+/* Sends as much as possible, and the rest when there is room. */
 static void send_out(Connection *each, const char *bytes, size_t length) {
   ssize_t sent = send(each->fd, bytes, length, MSG_NOSIGNAL);
   if (sent < 0 && errno != EAGAIN) return drop(each);
@@ -143,7 +143,7 @@ static void send_out(Connection *each, const char *bytes, size_t length) {
   }
 }
 
-/* The next event of a paced stream, the header before the first. A caller that does not read is dropped. */
+/* Sends the next event of a paced stream, and the header before the first. Drops a caller that does not read. */
 static void send_event(Connection *each, bool is_first, uint64_t due) {
   char bytes[1024];
   size_t length = 0;
@@ -158,7 +158,7 @@ static void send_event(Connection *each, bool is_first, uint64_t due) {
   if (!is_last) link_due(each, due + each->interval);
 }
 
-/* The place of a new stream in the interval: even over many streams, in no order, and the same in each run. */
+/* The offset of a new stream in the interval: even over many streams, unordered, and the same in each run. */
 static uint64_t next_place(uint64_t interval) {
   paced_count = first_due == NULL ? 0 : paced_count + 1;
   uint64_t mixed = (paced_count + 1) * 0x9e3779b97f4a7c15u;
@@ -176,7 +176,7 @@ static size_t content_length(const char *head) {
   return at == NULL ? 0 : (size_t)atol(at + 16);
 }
 
-/* Answers the request in `input`. The connection may be gone afterwards. */
+/* Answers the request in `input`. The connection can be closed afterwards. */
 static void answer(Connection *each) {
   char *head = each->input, *body = head + each->head_length;
   size_t looked = each->length - each->head_length < LOOK_BYTES ? each->length - each->head_length : LOOK_BYTES;
@@ -205,7 +205,7 @@ static void answer(Connection *each) {
   send_event(each, true, step == 0 ? from : from - from % step);
 }
 
-/* Reads what is there and answers what is complete. One request at a time: none of the proxies pipelines. */
+/* Reads available bytes and answers a complete request. One request at a time: none of the proxies pipelines. */
 static void take(Connection *each) {
   static char sink[262144];
   size_t room = HEAD_BYTES - each->length;
@@ -223,7 +223,7 @@ static void take(Connection *each) {
   } else {
     each->missing -= (size_t)got;
   }
-  if (each->missing > MAX_BODY_BYTES) return drop(each); /* also more than was announced */
+  if (each->missing > MAX_BODY_BYTES) return drop(each); /* also if it exceeds the announced length */
   if (each->missing == 0) answer(each);
 }
 
@@ -250,7 +250,7 @@ static void accept_all(int listener) {
   }
 }
 
-/* Listens on 127.0.0.1 and those that follow: a proxy has no more than some 28,000 ports for calls to each of them. */
+/* Listens on 127.0.0.1 and the next addresses: a proxy has only about 28,000 ports for calls to each of them. */
 static int open_listener(int port, uint32_t place) {
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);

@@ -29,8 +29,8 @@ export const QUIET_STREAMS = 100_000;
 /** Default number of fresh processes that are measured: readings differ by about 2 %. */
 export const QUIET_STARTS = 1;
 /**
- * File descriptors of a process in addition to those of its streams. A stream needs two: the
- * caller's and the provider's.
+ * File descriptors of a process, without its streams. A stream needs two: the caller's and the
+ * provider's.
  */
 const OTHER_FILES = 200;
 const FILES_PER_STREAM = 2;

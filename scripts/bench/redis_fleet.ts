@@ -89,7 +89,7 @@ async function simulate(
     await Promise.all(
       limiters.flatMap((limiter) => Array.from({ length: OPEN }, () => call(limiter))),
     );
-    // all settlements have arrived before this
+    // All settlements have arrived before this.
     await limiters[0]?.status({ name: "key:nobody", limits: {} });
     const micros = (await cpuMicros(servers) - cpu) / KEYS;
     const bytes = (await sumOf(servers, "memory", "used_memory") - memory) / KEYS;

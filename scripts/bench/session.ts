@@ -271,7 +271,7 @@ export function conclude(measurement: Measurement, all: readonly Series[]): Resu
  * representative.
  *
  * @param pair The base first
- * @param measurements What is measured at each start
+ * @param measurements The measurements at each start
  * @param options The address of the calls, the number of starts, and the seconds of a measurement
  */
 export async function measurePair(

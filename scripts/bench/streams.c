@@ -1,23 +1,23 @@
 /*
- * The caller that holds many streams: one thread, epoll. Prints one line of JSON; times are microseconds.
+ * The caller that keeps many streams open: one thread, epoll. Prints one line of JSON; times are microseconds.
  *
  *   streams paced PORT REQUEST_FILE STREAMS EVENTS_A_SECOND SETTLE_SECONDS SECONDS PID
  *   streams quiet PORT REQUEST_FILE STREAMS
  *
- * REQUEST_FILE holds a whole HTTP request. Streams are opened at an even pace, OPENED_A_SECOND of them. `paced` then
- * waits for SETTLE_SECONDS and looks for SECONDS: at the processor time of all threads of PID, at the events that were
- * read meanwhile, and at their delays, each from the event's "t" (when the provider sent it, CLOCK_MONOTONIC in
- * nanoseconds) to the return of the receive that brought it. The provider keeps its pace whatever the callers do, so
- * that an event that waits makes those behind it wait visibly. A stream that ends before its time, or that brings less
- * than EVENTS_A_SECOND, is wrong. `quiet` opens streams, each from one of several source addresses, waits for the
- * first event of each, prints its line, and holds them until its stdin ends.
+ * REQUEST_FILE contains a whole HTTP request. Streams are opened at an even pace, OPENED_A_SECOND of them. `paced` then
+ * waits for SETTLE_SECONDS and measures for SECONDS: the processor time of all threads of PID, the events that are read
+ * in that time, and their delays, each from the event's "t" (when the provider sent it, CLOCK_MONOTONIC in nanoseconds)
+ * to the return of the receive that read it. The provider keeps its pace regardless of the callers, so a delayed event
+ * visibly delays the events after it. A stream that ends before its time, or that has fewer than EVENTS_A_SECOND, is
+ * wrong. `quiet` opens streams, each from one of several source addresses, waits for the first event of each, prints its
+ * line, and keeps the streams open until its stdin ends.
  */
 #include "answer.h"
 #include <dirent.h>
 #include <sys/resource.h>
 
 enum { READ_BYTES = 65536, OPENED_A_SECOND = 2000, STREAMS_PER_ADDRESS = 20000, QUIET_WAIT_SECONDS = 10 };
-/* Delays are counted as in HdrHistogram: 128 steps for each doubling, so that none is off by more than 0.8 %. */
+/* Delays are counted as in HdrHistogram: 128 steps for each doubling, so the error is at most 0.8 %. */
 enum { STEP_BITS = 7, STEPS = 1 << STEP_BITS, HISTOGRAM_SIZE = (65 - STEP_BITS) * STEPS };
 
 static char buffer[READ_BYTES];
@@ -66,7 +66,7 @@ static void take_body(Answer *answer, const char *bytes, size_t length) {
   while (length > 0) {
     const char *end = memchr(bytes, '\n', length);
     size_t part = end == NULL ? length : (size_t)(end - bytes);
-    if (end != NULL && answer->line_length == 0) take_line(answer, bytes, part); /* whole, as nearly always */
+    if (end != NULL && answer->line_length == 0) take_line(answer, bytes, part); /* a whole line, as nearly always */
     else {
       size_t room = LINE_BYTES - answer->line_length, kept = part < room ? part : room;
       memcpy(answer->line + answer->line_length, bytes, kept);
@@ -83,7 +83,7 @@ static void take_body(Answer *answer, const char *bytes, size_t length) {
   }
 }
 
-/* Reads what streams bring until `until`, or, when they are given, until so many have begun. */
+/* Reads streams until `until`, or, if a number is given, until that many have begun. */
 static void listen_until(int poller, Answer **answers, uint64_t until, uint64_t wanted) {
   struct epoll_event ready[256];
   while (wanted == 0 || begun_count < wanted) {
@@ -123,7 +123,7 @@ static bool is_open(const Answer *answer) {
   return answer->state != BROKEN && answer->state != AT_END && answer->status == 200 && answer->events > 0;
 }
 
-/* Nanoseconds of processor time that a process has had, over all its threads. */
+/* Nanoseconds of processor time of a process, over all its threads. */
 static uint64_t read_cpu(const char *pid) {
   char path[512];
   uint64_t sum = 0, part;

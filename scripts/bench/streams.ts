@@ -62,7 +62,7 @@ export async function measurePaced(
     [join(CACHE, "streams"), "paced", String(subject.port), files.request, ...counts],
     streams / OPENED_A_SECOND + SETTLE_SECONDS + seconds + GRACE_SECONDS,
   );
-  // otherwise they would close during the turn of another subject
+  // Otherwise they would close during the turn of another subject.
   await new Promise((resolve) => setTimeout(resolve, REST_MS));
   const report: PacedReport = JSON.parse(output);
   const { events, wrong, cpuNs, coreBusy, loadBusy } = report;

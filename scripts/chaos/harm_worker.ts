@@ -2,8 +2,8 @@
  * Worker thread that does harm to a gateway, one kind at a time, while `scripts/bystanders.ts`
  * measures the other callers.
  *
- * It first reports the addresses of its providers and receives those of the gateway. After that it
- * starts and ends a kind of harm on each order.
+ * It first reports the addresses of its providers and receives the gateway's addresses. After that
+ * it starts and ends a kind of harm on each order.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { connect, type Socket } from "node:net";
@@ -87,8 +87,8 @@ const request = (url: string, body: string, more: Record<string, string> = {}) =
 const withMood = (body: string, model: string) => JSON.stringify({ ...JSON.parse(body), model });
 
 /**
- * Keeps a number of connections open and replaces each one that ends. Resolves when all are open
- * and idle.
+ * Keeps a number of connections open and replaces each closed one. Resolves when all are open and
+ * idle.
  */
 async function keepOpen(count: number, make: (place: number) => Socket): Promise<void> {
   const renew = (place: number): Promise<void> =>

@@ -25,8 +25,8 @@ export interface Target {
   /** The gateway key of harmful callers only. */
   readonly otherKey: string;
   /**
-   * Address of the host of each provider: the bystanders' provider, one that fails, and one that is
-   * silent.
+   * Address of the host of each provider: the bystanders' provider, a failing one, and a silent
+   * one.
    */
   readonly a: string;
   readonly b: string;

@@ -1,6 +1,6 @@
 /**
- * Stand-in providers: a healthy one, one whose streams fall silent, and one that behaves in many
- * ways. Each counts its open calls.
+ * Stand-in providers: a healthy one, one whose streams fall silent, and one with many behaviours.
+ * Each counts its open calls.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -26,7 +26,7 @@ export const MOODS = [
 /** A behaviour of the chaotic provider. */
 export type Mood = typeof MOODS[number];
 
-/** Behaviours after which a caller may have received a complete answer. */
+/** Behaviours after which a caller can have received a complete answer. */
 export const COMPLETE_MOODS: ReadonlySet<string> = new Set<Mood>(["good", "drip", "huge"]);
 
 /** A stand-in provider that listens. */
@@ -216,7 +216,7 @@ export async function startChaotic(seed: number): Promise<Chaotic> {
       server.close();
       server.closeIdleConnections();
       await pause(ms);
-      // Another connection may have received the port in the meantime.
+      // Another connection can have received the port in the meantime.
       for (let attempt = 0; attempt < 50; attempt++) {
         try {
           return await restart();

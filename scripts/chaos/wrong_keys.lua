@@ -1,10 +1,10 @@
 --[[
-Wrong gateway keys for wrk, half of them well-formed, each connection one request in
+Wrong gateway keys for wrk, half of them well-formed. Each connection makes one request in
 DELAY_MS milliseconds on average.
 
   wrk ... -H "Authorization: ..." -s wrong_keys.lua URL -- DELAY_MS
 
-Prints one line of JSON: requests, microseconds, answers that were no 401, and how long answers took, microseconds.
+Prints one line of JSON: requests, microseconds, answers other than 401, and latencies in microseconds.
 ]]
 local count, threads = 0, {}
 
@@ -21,7 +21,7 @@ function init(arguments)
 end
 
 function delay()
-  return math.random(0, 2 * pause) -- spread: all connections begin at the same moment
+  return math.random(0, 2 * pause) -- spreads the calls: all connections start at the same moment
 end
 
 function request()

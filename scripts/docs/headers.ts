@@ -1,4 +1,4 @@
-/** The tables of the headers that the gateway forwards, and of those that it never forwards. */
+/** The tables of the headers that the gateway forwards, and of headers that it never forwards. */
 import { BARRED, type HeaderList } from "../../src/config/headers.ts";
 import {
   type HeaderRow,

@@ -53,7 +53,7 @@ export function makeMetrics(): string {
 export function makeGenAi(): string {
   const { repository, commit } = GEN_AI_CONVENTIONS;
   const source = `[\`${repository}\`](https://github.com/${repository}/tree/${commit}/docs/gen-ai)`;
-  // line breaks as the formatter writes them
+  // Line breaks as the formatter writes them.
   const about = `Names are those of\n${source}\nat commit \`${commit.slice(0, 7)}\`.`;
   return `${about}\n\n${toMetricsTable("gen_ai_", GEN_AI_LABELS)}`;
 }

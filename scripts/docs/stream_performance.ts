@@ -2,7 +2,7 @@
  * The tables of streams and of goals, from the results of `npm run bench`.
  *
  * `scripts/bench/streams.json`, if it exists, is the `results.json` of a separate session that
- * measured streams. Its results replace those of the same name from the main session.
+ * measured streams. Its results replace results of the same name from the main session.
  */
 import { existsSync, readFileSync } from "node:fs";
 import { goalFor, isWithin, toText } from "../bench/goals.ts";

@@ -26,7 +26,7 @@ export const HEADERS: Readonly<Record<string, string>> = {
  */
 export const HOSTS = { long: "long.test", short: "short.test" } as const;
 
-/** A gateway; a new program replaces one that was ended. */
+/** A gateway. After it was ended, a new program replaces it. */
 export interface Member {
   readonly name: string;
   program: Program;

@@ -97,7 +97,7 @@ function* checkRestarts(
       connections.find((one) => one.attempt === attempt)?.answer !== "200" || caller === undefined
     ) continue;
     if (before === undefined) {
-      // A killed gateway may have claimed the name just before. It is unknown if it made the call.
+      // A killed gateway can have claimed the name just before. It is unknown if it made the call.
       const isUnclear = happened.some(({ what, gateway, to }) =>
         what === "killed" &&
         connections.some((one) =>
@@ -122,7 +122,7 @@ function* checkRestarts(
   }
 }
 
-/** Returns the call whose answer an address returns: one that matches all of its readers. */
+/** Returns the call whose answer an address returns. The answer must match all of its readers. */
 function callOf(readers: readonly Seen[], calls: readonly MadeCall[]): MadeCall | undefined {
   const attempts = new Set(
     readers.flatMap(({ connections }) => connections.map(({ attempt }) => attempt)),

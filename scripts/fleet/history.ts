@@ -37,7 +37,7 @@ export interface HistoryReport {
   readonly passed: number;
   /** Tokens in excess of the limit. */
   readonly beyond: number;
-  /** The most tokens by which concurrent calls can exceed it. */
+  /** The most tokens that concurrent calls can use in excess of it. */
   readonly bound: number;
   /** Guarantees that were broken. */
   readonly violations: readonly string[];

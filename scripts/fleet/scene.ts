@@ -19,7 +19,7 @@ const CALLS_A_SECOND = 120;
 const RUN_MS = 4500;
 /** The start and the end of a fault. Milliseconds after the first call. */
 const FAULT_MS = [1000, 2500] as const;
-/** Tokens that a key may use in an hour: about half of the tokens that its callers request. */
+/** Tokens that a key can use in an hour: about half of the tokens that its callers request. */
 export const LIMIT = 13_500;
 /**
  * Tokens of an answer, equal to the maximum that its caller requests; the fewest and the most

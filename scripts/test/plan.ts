@@ -6,7 +6,8 @@
  * - `bun, node`: on Bun and the newest Node, for code that names no runtime
  * - `all`: on Deno, Bun and the newest Node, for listeners and for code that reads bytes. This is
  *   the default
- * - `old node` (one that cannot run TypeScript), in addition: proves that the one file runs there
+ * - `old node` (a Node that cannot run TypeScript), in addition: proves that the one file runs
+ *   there
  * - `deno` or `workers` (workerd), also in addition
  *
  * Files marked `// alone: <why>` measure time and run after all others. Files marked `// long:
@@ -31,7 +32,7 @@ export interface Target extends RuntimeOnMachine {
 export interface Task {
   readonly target: Target;
   readonly files: readonly string[];
-  /** The module that the process runs: the file, or one that imports all of them. */
+  /** The module that the process runs: the file, or a module that imports all of them. */
   readonly entry: string;
   /** Name of the file, or of the files that share a process. */
   readonly name: string;

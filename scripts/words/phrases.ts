@@ -1,4 +1,4 @@
-/** Phrases that make sentences hard to read, and how often they may be used. */
+/** Phrases that make sentences hard to read, and how often they can be used. */
 
 export type PhraseName = "forbidden" | "what-clauses" | "that of" | "gives" | "may" | "who";
 

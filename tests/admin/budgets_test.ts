@@ -55,7 +55,7 @@ describe("budgets at the admin API", () => {
     return json.budgets;
   };
 
-  it("lists the budgets of teams, then of keys, each with its use, its daily average and its end", async () => {
+  it("are listed for teams, then for keys, each with its use, its daily average and its end", async () => {
     const budgets = await list();
     const now = Date.now();
     const day = (Math.floor(now / DAY_MS) + 1) * DAY_MS;
@@ -69,7 +69,7 @@ describe("budgets at the admin API", () => {
     assert.deepEqual(
       budgets.map(({ runsOut: _, paceSince, perDay, ...rest }) => {
         assert.equal(paceSince, since);
-        // averaged over at least an hour
+        // Averaged over at least an hour.
         assert.ok(perDay && perDay > 0 && perDay <= rest.used * 24, String(perDay));
         return rest;
       }),
@@ -110,7 +110,7 @@ describe("budgets at the admin API", () => {
     else if (end > day + 5000) assert.equal(daily, null);
   });
 
-  it("filters budgets by key or team, and lists them in pages", async () => {
+  it("can be filtered by key or team, and are listed in pages", async () => {
     const names = async (query: string) =>
       (await list(query)).map(({ id, unit }) => `${id} ${unit}`);
     assert.deepEqual(await names("?team=search"), ["search tokens", "search USD"]);
@@ -124,7 +124,7 @@ describe("budgets at the admin API", () => {
     assert.deepEqual([json.budgets.map(({ id }: BudgetView) => id), json.next], [[ids[0]], ids[0]]);
   });
 
-  it("requires the token, and refuses unknown parameters", async () => {
+  it("require the token, and refuse unknown parameters", async () => {
     assertRefusal(
       await running.call("GET", "/v1/budgets", { authorization: "" }),
       401,

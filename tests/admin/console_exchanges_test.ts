@@ -217,7 +217,7 @@ needs(["chromium-headless-shell"]).describe("the exchanges view", () => {
     watched.assertClean(running.admin);
   });
 
-  it("streams, pauses while the user reads or requests it, and does not jump", async () => {
+  it("streams, pauses on request or while the user reads, and does not jump", async () => {
     const page = await start();
     const { key } = await makeKey("x");
     for (let count = 0; count < 60; count++) await callGateway(key);

@@ -48,7 +48,7 @@ needs(["chromium-headless-shell"]).describe("the console's frame", () => {
         button.click();
       },
     );
-    // the browser's `close` event has been delivered
+    // The browser's `close` event has been delivered.
     await page.evaluate(() => new Promise((resolve) => setTimeout(resolve)));
     await page.getByRole("button", { name: "Cancel" }).click();
     await page.getByRole("dialog").waitFor({ state: "detached" });

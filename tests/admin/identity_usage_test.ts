@@ -169,9 +169,9 @@ describe("usage and budgets of identity tokens", () => {
     assert.deepEqual([second.budgets.map(({ id }) => id), second.next], [["jwt:corp:cat"], null]);
   };
 
-  it("lists the budgets with recent use", LISTED(() => start()));
+  it("list the budgets with recent use", LISTED(() => start()));
 
-  withRedis.it("also lists budgets with workers and Redis", async () => {
+  withRedis.it("list budgets with workers and Redis", async () => {
     redis = await startRedis();
     await LISTED(() => start(["--workers", "2"]))();
   });

@@ -74,7 +74,7 @@ describe("the admin API of keys", () => {
   };
 
   for (const { method, path } of everyRoute) {
-    it(`${method} ${path} needs the admin token, and does not reveal if the key exists without it`, async () => {
+    it(`${method} ${path} needs the admin token, and without it does not reveal if the key exists`, async () => {
       for (
         const authorization of [
           "",
@@ -153,7 +153,7 @@ describe("the admin API of keys", () => {
     for (const text of said) assert.doesNotMatch(text, /digest|[0-9a-f]{64}/);
   });
 
-  it("PATCH sets the given fields, and removes those that are null, including single limits", async () => {
+  it("PATCH sets the given fields, and removes null fields, including single limits", async () => {
     const { id } = await create(POLICY);
     const patch = async (body: unknown) => {
       const { status, json } = await call("PATCH", `/v1/keys/${id}`, { body });

@@ -258,7 +258,7 @@ describe("the description of the admin API", () => {
           headers,
         });
         assert.equal(answer.status, 200, `${path}: ${name}`);
-        // that answer has no end
+        // That answer has no end.
         await (path === "/v1/live" ? answer.body?.cancel() : answer.text());
       }
     }
@@ -371,7 +371,7 @@ describe("the description of the admin API", () => {
   });
 
   for (const [operationId, body, isTaken] of BODIES) {
-    it(`${operationId} ${isTaken ? "takes" : "refuses"} ${JSON.stringify(body).slice(0, 90)}, as described`, async () => {
+    it(`${operationId} ${isTaken ? "accepts" : "refuses"} ${JSON.stringify(body).slice(0, 90)}, as described`, async () => {
       const { id } = (await running.call("POST", "/v1/keys", { body: {} })).json;
       const { path, method, requestBody } = operations().find((each) =>
         each.operationId === operationId

@@ -395,7 +395,7 @@ describe("an operator", () => {
         await until(() => running.provider.calls[0]?.isCut === true, "the upstream is closed");
       });
 
-      it("and an operator who leaves before the answer ends the call at the provider", async () => {
+      it("and ends the call at the provider if the operator leaves before the answer", async () => {
         await start({ args, answering: () => {} }, { keys: [{ id: "own", key: OWN_KEY }] });
         for (const body of [GOOD_BODY, STREAM_BODY]) {
           const controller = new AbortController();

@@ -130,7 +130,7 @@ describe("usage at the admin API", () => {
     );
   });
 
-  it("distinguishes operations, and counts only those that cost tokens", async () => {
+  it("distinguishes operations, and counts only operations that cost tokens", async () => {
     const { id, key } = (await running.call("POST", "/v1/keys", { body: {} })).json;
     for (const path of ["chat/completions", "embeddings", "embeddings", "moderations"]) {
       assert.equal(await running.chat(key, `/v1/${path}`), 200);

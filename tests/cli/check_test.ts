@@ -205,7 +205,7 @@ describe("sallyport check", () => {
     assert.equal(stderr.trim().split("\n").length, 3);
   });
 
-  it("says what was expected at a syntax error", async () => {
+  it("names the expected tokens at a syntax error", async () => {
     const cases = [
       ['{\n  "providers": {\n    "a" 1\n}', "line 3, column 9: expected a colon", 3],
       ['{\n  "keys": []\n  "log": "off"\n}', "line 3, column 3: expected a comma", 3],

@@ -24,7 +24,7 @@ describe("sallyport demo", () => {
     for (const port of [8787, 8788]) {
       const server = createServer();
       await new Promise<void>((resolve) => {
-        server.on("error", () => resolve()); // another program uses it, and may release it
+        server.on("error", () => resolve()); // another program uses it, and can release it
         server.listen(port, "127.0.0.1", () => {
           occupied.push(server);
           held.push(port);

@@ -323,7 +323,7 @@ describe("sallyport doctor", () => {
   });
 
   needs(["openssl"]).it(
-    "says of TLS who signed, what is resumed, and whether a certificate is asked for",
+    "reports the issuer of the certificate, session resumption, and if a client certificate is requested",
     async () => {
       const authority = createAuthority(folder.path, "company");
       const [server, own] = [readIdentity(authority.sign("upstream")), authority.sign("gateway")];

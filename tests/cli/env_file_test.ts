@@ -133,7 +133,7 @@ describe("--env-file", () => {
 
   it.unless(
     runtime === "deno" ? undefined : "only Deno has permissions",
-    "needs no more on Deno than check --deno-flags says",
+    "needs only the permissions on Deno that check --deno-flags prints",
     async () => {
       const file = write(
         "x.env",

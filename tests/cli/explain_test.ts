@@ -256,7 +256,7 @@ describe("sallyport explain", () => {
   const useOf = ({ limits }: { limits: { subject: string; name: string; used: number }[] }) =>
     Object.fromEntries(limits.map(({ subject, name, used }) => [`${subject} ${name}`, used]));
 
-  it.once("shows the limits of the running gateway and the use of them by a request, and uses nothing", async () => {
+  it.once("shows the limits of the running gateway and the use by a request, without using them", async () => {
     let told = 0;
     const hook = createServer((_request, response) => {
       told++;

@@ -59,7 +59,7 @@ describe("sallyport health", () => {
       body: STREAM_BODY,
     });
     program.kill("SIGTERM");
-    // the gateway has handled the signal
+    // The gateway has handled the signal.
     while ((await fetch(`${at()}/readyz`).then(({ status }) => status)) === 200);
     assert.deepEqual(await health(), {
       status: 1,

@@ -180,7 +180,7 @@ describe("sallyport init", () => {
     assert.ok(!existsSync(join(folder.path, "gateway.jsonc")));
   });
 
-  // its `script` runs a command at a separate terminal
+  // Its `script` runs a command at a separate terminal.
   const { it: atTerminal } = needs(["bsdutils"]);
   const start = (args: string) => {
     const command = `${process.execPath} ${

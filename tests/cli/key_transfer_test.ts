@@ -159,7 +159,7 @@ describe("sallyport keys export and import", () => {
     assert.deepEqual(await list(to), []);
   });
 
-  it("keys of the configuration can be exported, with their digests, but the configuration is no target of an import", async () => {
+  it("keys of the configuration can be exported, with their digests, but not imported into it", async () => {
     from.configure({ keys: [{ id: "own", key: "0123456789-own-key", models: ["m-*"] }] });
     const path = await exportTo(from);
     assert.ok(!readFileSync(path, "utf8").includes("0123456789-own-key"));

@@ -199,7 +199,7 @@ for (const engine of ["a file", "Redis"]) {
       assert.equal(JSON.parse(await at.good("list", "--limit", "1", "--json"))[0].id, id);
     });
 
-    it("update sets fields, adds limits, and removes those that are off", async () => {
+    it("update sets fields, adds limits, and removes limits that are off", async () => {
       const { id } = await at.create(...ALL);
       await at.good(
         "update",

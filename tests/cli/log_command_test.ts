@@ -299,7 +299,7 @@ describe("sallyport log", () => {
     }
   });
 
-  // its `script` runs a command at a separate terminal
+  // Its `script` runs a command at a separate terminal.
   const { it: atTerminal } = needs(["bsdutils"]);
   for (const plain of ["", "1"]) {
     atTerminal(

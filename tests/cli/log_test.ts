@@ -53,7 +53,7 @@ describe("--log", () => {
     });
   }
 
-  // its `script` runs a command at a separate terminal
+  // Its `script` runs a command at a separate terminal.
   const { it: atTerminal } = needs(["bsdutils"]);
   for (
     const [args, wanted, other] of [["", PRETTY_LINE, JSON_LINE], [

@@ -271,7 +271,7 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     await assertRefused(run(), /Cannot read .*keys\.usage\.jsonl: it is broken/);
   });
 
-  /** Starts a gateway there, and gives it the record of one exchange. */
+  /** Starts a gateway there, and sends it the record of one exchange. */
   async function serve(): Promise<void> {
     const program = startProgram(["serve"], { cwd: at.path });
     const url = await program.waitFor(/listening on (http:\S+)/);

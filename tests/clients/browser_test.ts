@@ -144,7 +144,7 @@ needs(["chromium-headless-shell"]).describe("the openai client in a browser", ()
       () => "*",
     ]] as const
   ) {
-    it(`makes plain and streamed calls where ${name} may call, over http and https`, async () => {
+    it(`makes plain and streamed calls if ${name} may call, over http and https`, async () => {
       await start({ cors: { origins: [toOrigin(site.origin)] } });
       let calls = 0;
       for (const host of ["a", "b"] as const) {
@@ -185,7 +185,7 @@ needs(["chromium-headless-shell"]).describe("the openai client in a browser", ()
       cors: { origins: ["https://app.example.com"] },
     }]] as const
   ) {
-    it(`can neither call nor read anything where ${name} origin may call`, async () => {
+    it(`can neither call nor read anything if ${name} origin may call`, async () => {
       await start(config);
       for (const isStream of [false, true]) {
         const { text, error, headers } = await call("a", isStream);

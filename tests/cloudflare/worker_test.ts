@@ -40,7 +40,7 @@ const FORMS: Readonly<Record<string, string>> = {
   authorization: "Bearer sk-1",
 };
 
-describe("a Worker is given", () => {
+describe("a Worker", () => {
   let provider: Provider;
   let answering: Answering = answerPlain;
   let folder: ReturnType<typeof makeFolder>;
@@ -80,7 +80,7 @@ describe("a Worker is given", () => {
     response.writeHead(200, { "content-type": "text/event-stream" }).write(chunk("a"));
   };
 
-  it("its settings as variables only, and logs one line for an exchange without a secret", async () => {
+  it("reads its settings only from variables, and logs one line for an exchange without a secret", async () => {
     const worker = await start({
       SALLYPORT_PROVIDER_A: provider.url,
       SALLYPORT_HOSTS_A: "*",
@@ -94,7 +94,7 @@ describe("a Worker is given", () => {
     assert.ok(!worker.told().includes(KEY) && !worker.told().includes("sk-1"));
   });
 
-  it("mistakes, and names each of them without its value", async () => {
+  it("names each mistake in its settings without its value", async () => {
     const worker = await start({
       SALLYPORT_CONFIG: {
         providers: { a: { upstream: "nonsense" } },
@@ -121,7 +121,7 @@ describe("a Worker is given", () => {
     assert.ok(!worker.told().includes(KEY));
   });
 
-  it("too little: no flag that reports when a caller leaves, or no object for limits, and says so", async () => {
+  it("refuses to serve without the flag that reports when a caller leaves, or without an object for limits", async () => {
     const flagless = await start(configWith({ keys: [{ id: "me", key: KEY }] }), { flags: [] });
     assert.equal((await call(flagless)).status, 500);
     await until(() => flagless.told().includes("enable_request_signal"), "the flag's name");
@@ -131,7 +131,7 @@ describe("a Worker is given", () => {
     await until(() => countless.told().includes("LIMITS: expected"), "the binding's name");
   });
 
-  it("keys in KV, uploaded from the file of keys: created, rotated and revoked", async () => {
+  it("uses keys in KV, uploaded from the file of keys: created, rotated and revoked", async () => {
     writeFileSync(
       join(folder.path, "gateway.json"),
       '{"providers":{"a":{"upstream":"openai"}},"keys":{"file":"k.json"}}',
@@ -187,7 +187,7 @@ describe("a Worker is given", () => {
     assert.equal((await call(worker, third)).status, 401);
   });
 
-  it("an entry in KV that is not a key, and cannot identify callers", async () => {
+  it("answers 503 if an entry in KV is damaged", async () => {
     const digest = execFileSync("sha256sum", { input: KEY, encoding: "utf8" }).slice(0, 64);
     const worker = await start(configWith({}), { keys: { [digest]: '{"id":"half' } });
     const { status, body } = await call(worker);
@@ -195,7 +195,7 @@ describe("a Worker is given", () => {
     assert.match(body, /key_store_unavailable/);
   });
 
-  it("keys in KV whose calls are to be recorded, and refuses to record without a store, which it reports once", async () => {
+  it("records calls of keys in KV, and without a store refuses them and reports that once", async () => {
     const digest = createHash("sha256").update(KEY).digest("hex");
     const keys = { [digest]: JSON.stringify({ id: "mine", digest, durable: { keep: "1m" } }) };
     const ask = (worker: TestWorker, more: Record<string, string> = { "idempotency-key": "one" }) =>
@@ -227,7 +227,7 @@ describe("a Worker is given", () => {
     );
   });
 
-  it("limits in a Durable Object: a provider's limits count all keys together, and survive a restart", async () => {
+  it("counts limits in a Durable Object: a provider's limits count all keys together, and survive a restart", async () => {
     const both = [{ id: "one", key: KEY, limits: { budget: "1M/day" } }, { id: "two", key: OTHER }];
     const variables = configWith({ keys: both }, { limits: { requests: "3/h" } });
     const persist = join(folder.path, "objects");
@@ -246,7 +246,7 @@ describe("a Worker is given", () => {
     assert.equal((await call(second, OTHER)).status, 429);
   });
 
-  it("limits in a Durable Object: a concurrency slot is in use while its exchange is open, and free when the caller has left", async () => {
+  it("counts concurrency in a Durable Object: a slot is in use while its exchange is open, and free when the caller has left", async () => {
     answering = neverEnding;
     const worker = await start(
       configWith({ keys: [{ id: "me", key: KEY, limits: { concurrency: 2 } }] }),
@@ -263,7 +263,7 @@ describe("a Worker is given", () => {
     callers[1]?.socket.resetAndDestroy();
   });
 
-  it("many concurrent exchanges, none of which affects another", async () => {
+  it("serves many concurrent exchanges, none of which affects another", async () => {
     const worker = await start(
       configWith({ keys: [{ id: "me", key: KEY }] }, {
         deadlines: { connect: "1s", firstByte: "1500ms", idle: "2s" },
@@ -272,7 +272,7 @@ describe("a Worker is given", () => {
     answering = (response, { body }) => {
       const kind = Number(/"model":"(\d)/.exec(body.toString())?.[1]);
       if (kind === 0) return; // the first byte never arrives
-      // is silent, or its caller leaves
+      // Is silent, or its caller leaves.
       if (kind === 1) return neverEnding(response, { body } as never);
       return answerPlain(response);
     };

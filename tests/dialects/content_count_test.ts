@@ -247,7 +247,7 @@ describe("the tokens of a stream without stated usage", () => {
   it("are counted for an event that is too long for the buffer", () => {
     const text = "word ".repeat(MAX_KEPT_BYTES / 4);
     for (const [form, [dialect, write]] of Object.entries(FORMS)) {
-      // no provider sends so much of these in one event
+      // No provider sends so much of these in one event.
       if (/twice|probabilities|arguments|parts/.test(form)) continue;
       for (const size of [1000, Infinity]) {
         const ratio = count(dialect, write("Hi") + write(text) + write("Hi"), size) /

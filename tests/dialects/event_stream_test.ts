@@ -1,6 +1,6 @@
 /**
- * The scanner of server-sent events: for all ways to split a stream, its findings equal those of a
- * simple reference.
+ * The scanner of server-sent events: for all ways to split a stream, it finds the same as a simple
+ * reference.
  */
 // runtimes: all
 import assert from "node:assert/strict";
@@ -47,7 +47,7 @@ function reference(text: string, choices: number): Findings {
         if (reason || isEndOfAudio) finished.add(Number(index));
       }
     } catch {
-      // not a chunk
+      // Not a chunk.
     }
   };
   for (const line of lines.concat(last === "" ? [] : [last])) {
@@ -296,7 +296,7 @@ describe("the scanner of events", () => {
     });
   }
 
-  it("waits for every requested choice, including those that have not begun", () => {
+  it("waits for every requested choice, even if it has not begun", () => {
     const first = chunk("a", null, 0) + chunk(null, "stop", 0);
     for (const choices of [1, 2, 3]) {
       assert.equal(scan(Buffer.from(first), [], choices).isComplete, choices === 1);
@@ -352,7 +352,7 @@ describe("the scanner of events", () => {
     }
   });
 
-  it("reads an event of long lines, and no line of another kind for one of data", () => {
+  it("reads an event of long lines, and does not read other long lines as data", () => {
     const long = "x".repeat(MAX_KEPT_BYTES);
     const several =
       `data: {"choices":[{"delta":{"content":"${long}"},\nid: ${long}\ndata: "finish_reason":"stop"}]}\n\n`;

@@ -377,7 +377,7 @@ function reference(text: string, ends: readonly string[]) {
       const own = Object.keys(parsed)[0] === "type" ? parsed.type : undefined;
       [event, type] = [parsed, own ?? name ?? parsed.type];
     } catch {
-      // not an event
+      // Not an event.
     }
   };
   for (const line of last === "" ? lines : [...lines, last]) {

@@ -19,7 +19,7 @@ export async function importChatServer(
     under.key,
   )
     .replace("process.env.OPENAI_API_KEY", JSON.stringify(UPSTREAM_KEY));
-  // packages are found from there, and no module is imported twice
+  // Packages are found from there, and no module is imported twice.
   const folder = resolve(".cache", `chat-${randomUUID()}`);
   try {
     mkdirSync(folder, { recursive: true });

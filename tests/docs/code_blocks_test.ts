@@ -26,7 +26,7 @@ function execute(page: PageRun, block: Block, later: readonly Block[]): Promise<
   }
 }
 
-/** The blocks of each page, and those of all docstrings together. */
+/** The blocks of each page, and the blocks of all docstrings together. */
 const GROUPS: readonly (readonly [name: string, blocks: readonly Block[]])[] = [
   ...PAGES.map((page) => [page, readBlocks(page)] as const),
   ["docstrings", EXAMPLES.flatMap((file) => readBlocks(file))],

@@ -9,8 +9,8 @@
  * - `js`, `ts`: a module, on Node unless it names `Deno` or `Bun`. A module that serves is called.
  *   `continued` after the fence puts the previous module before it. A module whose first line names
  *   a file, such as `// otel.mjs`, is only written.
- * - `jsonc`: passes `sallyport check` unchanged. One that begins with `// gateway.jsonc` becomes
- *   the served configuration.
+ * - `jsonc`: passes `sallyport check` unchanged. A configuration that begins with `//
+ *   gateway.jsonc` becomes the served configuration.
  */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";

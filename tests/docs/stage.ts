@@ -27,7 +27,7 @@ const USAGE = `data: ${
 }\n\n`;
 
 /**
- * A provider that has every model and gives the same answer for all. A long answer continues until
+ * A provider that has every model and the same answer for all. A long answer continues until
  * its caller leaves.
  */
 export async function startStandIn(): Promise<Provider> {

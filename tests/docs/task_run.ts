@@ -147,7 +147,7 @@ class TaskRun {
   static async open(tell: (text: string) => void = () => {}): Promise<TaskRun> {
     const run = new TaskRun(tell);
     run.#provider = await startStandIn();
-    // a server that root starts changes to another user, which reads here
+    // A server that root starts changes to another user, which reads here.
     chmodSync(run.#folder.path, 0o755);
     mkdirSync(run.#home);
     run.#writePrograms();
@@ -203,7 +203,7 @@ exec node "${resolve("node_modules", "wrangler", "bin", "wrangler.js")}" "$@"`,
   }
 
   #startShell(): void {
-    // replaces a terminal: all programs append to it
+    // Replaces a terminal: all programs append to it.
     const said = openSync(join(this.#folder.path, "said"), "a");
     this.#shell = spawn("bash", ["--noprofile", "--norc"], {
       cwd: this.#home,
@@ -257,7 +257,7 @@ exec node "${resolve("node_modules", "wrangler", "bin", "wrangler.js")}" "$@"`,
     if (/&\s*$/m.test(chunk)) this.#hasBackground = true;
     const background = /(?: >([\w.]+))? &(?: \w+=\$!)?\n$/.exec(chunk);
     if (background !== null) {
-      // if its output goes to a file, it is read there
+      // If its output is written to a file, it is read there
       const log = background[1] && join(this.#home, background[1]);
       const word = () => said() + (log && existsSync(log) ? readFileSync(log, "utf8") : "");
       await until(() => word().match(READY) !== null, `word that it is ready:\n${chunk}`, CHUNK_MS);

@@ -126,7 +126,7 @@ withRedis.describe("durable exchanges of a fleet", () => {
     await reading;
   });
 
-  it("closes the record of a gateway that was killed with an error, and makes the call again at a retry", async () => {
+  it("closes the recording of a killed gateway with an error, and makes the call again at a retry", async () => {
     const first = await call(near, "three");
     const address = addressOf(first);
     const lost = first.text().catch(() => {});

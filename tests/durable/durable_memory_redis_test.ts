@@ -40,7 +40,7 @@ withRedis.describe("a thousand durable streams in Redis", () => {
   });
 
   withRedis.it(
-    "take little more there than their ciphertext, and nothing when their time is over",
+    "need little more memory there than their ciphertext, and none when their time is over",
     async () => {
       const used = async () => Number(/used_memory:(\d+)/.exec(await raw.info("memory"))?.[1]);
       const { store, clock } = await fleet.join();

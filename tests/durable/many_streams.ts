@@ -32,7 +32,7 @@ export async function readMemory(): Promise<number> {
   v8.setFlagsFromString("--expose-gc");
   const collect = bun === undefined ? vm.runInNewContext("gc") as () => void : () => bun.gc(true);
   for (let round = 0; round < 3; round++) {
-    // objects that a finalizer releases are collected by the next collection
+    // Objects that a finalizer releases are collected by the next collection.
     await new Promise((resolve) => setTimeout(resolve, 0));
     collect();
   }

@@ -79,7 +79,7 @@ describe("the bound of recordings in memory", () => {
     return held.id;
   };
 
-  it("removes a key's own recordings, or those of a key with a larger share", async () => {
+  it("removes a key's own recordings, or recordings of a key with a larger share", async () => {
     const store = new MemoryRecordings({ clock: new MovedClock(), maxBytes: 400_000 });
     const text = "x".repeat(10_000);
     const ofOther: string[] = [];
@@ -95,7 +95,7 @@ describe("the bound of recordings in memory", () => {
     await store.close();
   });
 
-  it("refuses a key whose running recordings use most of it, instead of removing those of others", async () => {
+  it("refuses a key whose running recordings use most of it, instead of removing recordings of others", async () => {
     const store = new MemoryRecordings({ clock: new MovedClock(), maxBytes: 200_000 });
     const kept = await record(store, "other", "x".repeat(10_000));
     const held = await beginOf(store, "greedy");

@@ -140,7 +140,7 @@ function describeLoss(get: Get): void {
     await assert.rejects(fifth.append(entryOf(ENTRY_KIND.bytes, 0, "one")), RecordingLost);
   });
 
-  it("rewrites recordings that a server has lost: running ones, those that have just ended, and their names", async () => {
+  it("rewrites recordings that a server has lost: running ones, recently ended ones, and their names", async () => {
     const { fleet, near, far } = get();
     const names = [freshName("key"), freshName("key"), freshName("key")];
     const [runs, isComplete, isDeleted] = await Promise.all(

@@ -476,7 +476,7 @@ function describeReads(get: () => Given): void {
 }
 
 function describeList(get: () => Given): void {
-  it("lists recordings, newest first, up to a number, without those that are gone", async () => {
+  it("lists recordings, newest first, up to a number, without removed ones", async () => {
     const { under, near, far, keepMs } = get();
     const started = under.now();
     const held: HeldRecording[] = [];

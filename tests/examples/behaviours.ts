@@ -118,7 +118,7 @@ export async function beginSilent(
 }
 
 /**
- * Declares a case for each behaviour, the one that ends the place last.
+ * Declares a case for each behaviour. The case that ends the place is last.
  *
  * @param column The name of the place in the table
  * @param placeOf Returns the place, once it has started

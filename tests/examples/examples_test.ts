@@ -258,7 +258,7 @@ describe("the examples", () => {
         overrideGlobalObjects: false,
       });
       const server = createServer((request, response) => {
-        // like express.json()
+        // Like express.json().
         request.on("data", () => {}).on("end", () => answer(request, response));
       });
       await new Promise<void>((then) => server.listen(0, "127.0.0.1", then));

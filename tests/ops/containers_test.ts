@@ -54,7 +54,7 @@ describe("the image", () => {
 
   it.unless(
     whyNot,
-    "serves, is found to be well and ends where nothing can be written",
+    "serves, passes its health check and ends on a read-only file system",
     async () => {
       const provider = await startProvider();
       const [bun, file, ...rest] = [...commandOf(/ENTRYPOINT/), ...commandOf(/^CMD/)];

@@ -148,7 +148,7 @@ describe("the Kubernetes manifests", () => {
 
   it.unless(
     whyNot,
-    "are built by kubectl, and say nothing that Kubernetes does not know",
+    "are built by kubectl, and contain only fields that Kubernetes knows",
     async () => {
       const built = await readYaml(kubectl("kustomize", FOLDER));
       const kinds = built.map(({ kind }) => kind).sort();

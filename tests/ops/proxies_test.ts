@@ -90,7 +90,7 @@ describe("the reverse proxies of ops/", () => {
 
   for (const { name, debianPackage, start } of OPS_PROXIES) {
     needs([debianPackage], hasLoopbacks ? undefined : "tested on Linux").it(
-      `${name} passes events one by one, and tells the provider when a caller leaves`,
+      `${name} forwards events one by one, and closes the call at the provider when a caller leaves`,
       async () => {
         const proxy = await start(makeOwnFolder(), ports);
         try {
@@ -155,7 +155,7 @@ describe("the reverse proxies of ops/", () => {
     );
 
     needs([debianPackage], hasLoopbacks ? undefined : "tested on Linux").it(
-      `${name} passes Host on with its port, by which a provider is chosen`,
+      `${name} forwards Host with its port, which selects the provider`,
       async () => {
         const proxy = await start(makeOwnFolder(), ports);
         try {

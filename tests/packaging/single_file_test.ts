@@ -73,7 +73,7 @@ describe("the one file", () => {
   });
 
   it("prints no commands of the Redis client, for any value of DEBUG", async () => {
-    // a port without a listener: the client still reports its attempts
+    // A port without a listener: the client still reports its attempts.
     const port = await freePort();
     const config = {
       redis: `redis://127.0.0.1:${port}`,

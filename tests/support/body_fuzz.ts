@@ -230,8 +230,8 @@ const plain = (odd: number) =>
   );
 
 /**
- * A body. @param odd Weight of forms that are not JSON, relative to about 20 of those that are; 0
- * for none of them
+ * A body. @param odd Weight of forms that are not JSON, relative to about 20 for JSON; 0 for none
+ * of them
  */
 function bodyOf(odd: number): fc.Arbitrary<string> {
   const blank = weighted([20, ""], [3, " "], [1, "\r\n\t "], [
@@ -452,7 +452,7 @@ export function compareEdges(readView: ReadView): void {
     `{"role":"tool","tool_call_id":"call_1234567890123456","content":null,"n":[-1.5e3,0,true,false,{}]}],"n":1}`;
   for (let cut = 0; cut <= long.length; cut++) {
     for (const before of ["", "x", "xx", "xxx"]) {
-      // the rest follows in the pool
+      // The rest follows in the pool.
       isSure(readView, { body: long.slice(0, cut), before, after: long.slice(cut) });
     }
   }

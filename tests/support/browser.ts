@@ -100,7 +100,7 @@ export async function findBarriers(page: Page): Promise<string[]> {
   return (await findViolations(page)).filter((text) => /^(?:serious|critical):/.test(text));
 }
 
-/** Pixels by which a page is wider than its window. */
+/** The width of a page in excess of its window, in pixels. */
 export function overflowOf(page: Page): Promise<number> {
   return page.evaluate(() =>
     document.documentElement.scrollWidth - document.documentElement.clientWidth

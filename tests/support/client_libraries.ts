@@ -191,7 +191,7 @@ function groq(): ClientLibrary {
         tools,
       });
       if (first === undefined) return "";
-      // the library's types of both differ in fields that are not set here
+      // The library's types of both differ in fields that are not set here.
       messages.push(first.message as Messages[number]);
       for (const { id, function: { arguments: text } } of first.message.tool_calls ?? []) {
         onCall(JSON.parse(text));
@@ -245,7 +245,7 @@ const anthropic = ({ url, defaultHeaders: headers }: At) =>
 
 /** All client libraries. */
 export const LIBRARIES: readonly ClientLibrary[] = [
-  // its default model uses the responses interface
+  // Its default model uses the responses interface.
   aiSdk("@ai-sdk/openai", "/v1/responses", openAi),
   {
     ...aiSdk("@ai-sdk/anthropic", "/v1/messages", anthropic),

@@ -59,7 +59,7 @@ export const tile = (page: Page, name: string): ReturnType<Page["locator"]> =>
 export async function playOut(page: Page, key: string): Promise<void> {
   await open(page, "Playground");
   const send = page.getByRole("button", { name: "Send" });
-  // the previous view also has a field of that name, while it is still visible
+  // The previous view also has a field of that name, while it is still visible.
   const form = page.locator("form", { has: send });
   await form.getByLabel("Model", { exact: true }).fill("test-1");
   await form.getByLabel("Provider's key").fill("sk-1");

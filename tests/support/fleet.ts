@@ -34,7 +34,7 @@ export interface Member {
   find(name: string): Promise<FleetGateway | undefined>;
   /** Makes a call as a caller. @returns The status */
   chat(): Promise<number>;
-  /** Returns true if load balancers may send callers. */
+  /** Returns true if load balancers can send callers. */
   isReady(): Promise<boolean>;
 }
 

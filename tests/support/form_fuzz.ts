@@ -49,7 +49,7 @@ export async function toForm(fields: readonly (readonly [string, string])[]): Pr
     } else form.append(field, text);
   }
   const whole = new Response(form);
-  // first: Bun loses it together with the body
+  // First: Bun loses it together with the body.
   const contentType = whole.headers.get("content-type") ?? "";
   return { bytes: new Uint8Array(await whole.arrayBuffer()), contentType };
 }

@@ -20,7 +20,7 @@ function take(port: number): boolean {
   try {
     if (Date.now() - statSync(mark).mtimeMs > GIVEN_MS) rmSync(mark, { force: true });
   } catch {
-    // not reserved
+    // Not reserved.
   }
   try {
     writeFileSync(mark, "", { flag: "wx" });

@@ -57,7 +57,7 @@ export async function startProxy(
   return async () => {
     process.removeListener("exit", end);
     child.kill("SIGTERM");
-    // it can wait for connections that a failed test has left open
+    // It can wait for connections that a failed test has left open.
     const timer = setTimeout(end, STOP_MS);
     await ended;
     clearTimeout(timer);

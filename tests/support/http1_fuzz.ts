@@ -288,7 +288,7 @@ async function readReference(url: string): Promise<ReadResponse> {
     const headers: Record<string, string> = {};
     const { rawHeaders } = response;
     for (let at = 0; at < rawHeaders.length; at += 2) {
-      // the colon avoids property names of Object.prototype
+      // The colon avoids property names of Object.prototype.
       const name = `${rawHeaders[at]?.toLowerCase()}:`;
       const value = rawHeaders[at + 1] ?? "";
       headers[name] = name in headers ? `${headers[name]}, ${value}` : value;

@@ -1,5 +1,5 @@
 /**
- * The layout of a page: faults that no page of the console may have at any width. It inspects
+ * The layout of a page: faults that are forbidden in the console at any width. It inspects
  * painted boxes, not styles.
  */
 import type { Page } from "playwright-core";

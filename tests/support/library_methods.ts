@@ -54,7 +54,7 @@ export function readMethods(library: LibraryName): LibraryMethod[] {
   });
 }
 
-/** Lists the methods of a library's client: those of its resources, and of nested resources. */
+/** Lists the methods of a library's client, in its resources and in nested resources. */
 export function listMethods(client: object): string[] {
   const isResource = (value: unknown): value is object =>
     typeof value === "object" && value !== null && "_client" in value;

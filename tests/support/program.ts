@@ -33,7 +33,7 @@ export interface ProgramOptions {
   readonly permissions?: readonly string[];
   /** The runtime's own flags, before the file. */
   readonly flags?: readonly string[];
-  /** A different runtime from the one that runs the test. */
+  /** A runtime, if it differs from the test's runtime. */
   readonly on?: Pick<RuntimeOnMachine, "kind" | "command">;
 }
 

@@ -29,7 +29,7 @@ export interface Prometheus {
 }
 
 /**
- * Starts one that scrapes a few times a second.
+ * Starts a Prometheus that scrapes a few times a second.
  *
  * @param folder The folder of its files
  * @param rules Rule files

@@ -57,7 +57,7 @@ export class StillClock implements Clock {
   }
 }
 
-/** Counts by name, without those that are 0. */
+/** Counts by name, without zeros. */
 export type Told = Readonly<Record<string, Partial<Record<typeof USAGE_COUNTS[number], number>>>>;
 
 /** The rows of all hours or days, by `key provider model`; rows of different times are added up. */

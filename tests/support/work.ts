@@ -28,7 +28,8 @@ function searchCost(self: unknown, args: readonly unknown[], result: unknown): n
 }
 
 /**
- * Characters that a regular expression read. One that starts with `^` stops at its first mismatch.
+ * Characters that a regular expression read. An expression that starts with `^` stops at its first
+ * mismatch.
  */
 function matchCost(self: unknown, args: readonly unknown[], result: unknown): number {
   if (!(self instanceof RegExp)) return 0;

@@ -87,7 +87,7 @@ export async function startWorker(options: WorkerOptions): Promise<TestWorker> {
     },
   });
   await miniflare.ready.catch(async (error) => {
-    // otherwise the process that failed to start would remain
+    // Otherwise the process that failed to start would remain.
     await miniflare.dispose().catch(() => {});
     throw error;
   });

@@ -61,7 +61,7 @@ class Editor {
         this.#rest.subarray(head[0].length, end).toString(),
       );
       this.#rest = this.#rest.subarray(end);
-      // a request of the server to the editor
+      // A request of the server to the editor.
       if (method !== undefined && id !== undefined) this.#send({ id, result: null });
       else if (id !== undefined) {
         this.#waiting.get(id)?.(error === undefined ? result : assert.fail(error.message));

@@ -11,7 +11,7 @@ createServer((inbound, response) => {
     answer.pipe(response);
   });
   outbound.on("error", () => response.destroy());
-  // otherwise a stream would continue after its caller left
+  // Otherwise a stream would continue after its caller left.
   response.on("close", () => response.writableFinished || outbound.destroy());
   inbound.pipe(outbound);
 }).listen(Number(process.env.PORT), "127.0.0.1");

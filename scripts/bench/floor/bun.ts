@@ -1,5 +1,5 @@
 /**
- * Bun, the floor: `Bun.connect` to the provider, a direct stream to callers, each read is inspected
+ * Bun, the floor: `Bun.connect` to the provider, a direct stream to callers. Each read is inspected
  * and forwarded. Only the body is parsed; nothing else is checked.
  */
 import process from "node:process";

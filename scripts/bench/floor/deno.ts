@@ -1,5 +1,5 @@
 /**
- * Deno, the floor: `node:net` to the provider, `Deno.serve` to callers, each read is inspected and
+ * Deno, the floor: `node:net` to the provider, `Deno.serve` to callers. Each read is inspected and
  * enqueued. Only the body is parsed; nothing else is checked.
  */
 declare const Deno: {

@@ -1,5 +1,5 @@
 /**
- * Node, the floor: `node:net` to the provider, `node:http` to callers, each read is inspected and
+ * Node, the floor: `node:net` to the provider, `node:http` to callers. Each read is inspected and
  * forwarded. Only the body is parsed; nothing else is checked.
  */
 import { Buffer } from "node:buffer";
