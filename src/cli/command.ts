@@ -29,7 +29,7 @@ export class CommandLineError extends Error {
 
 /**
  * Writes text to an output. A failed write (a full disk, a reader that has exited) does not throw:
- * the stream emits an `error` event. Node's streams do so themselves, but those of Deno throw.
+ * the stream emits an `error` event. Node's streams do so themselves, but Deno's streams throw.
  *
  * @param text Lines with their ends
  */

@@ -163,7 +163,7 @@ function listFolder(folder: string): string[] {
 
 /**
  * Lists the files that a gateway replaces. Each is replaced by a draft next to it, with a lock. The
- * files of spent amounts are included.
+ * file of spent budgets is in the same folder.
  */
 function replacedFiles({ config, directory }: LoadedConfig): string[] {
   const { keys, redis, identity = [] } = config;

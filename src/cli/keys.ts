@@ -366,7 +366,7 @@ export async function keysCommand(options: CommandOptions): Promise<void> {
     throw new CommandLineError(`${command} takes the id of a key`);
   }
   const { config, directory } = loadConfig(options.config);
-  // The name of the counting gateway is not needed. Errors are thrown and printed once, so `report`
+  // A Redis that only counts limits is not needed. Errors are thrown and printed once, so `report`
   // does nothing.
   const redis = keysInRedis(config.keys) !== undefined ? config.redis : undefined;
   const assembly = await assemble({ ...config, redis }, {

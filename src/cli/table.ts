@@ -6,7 +6,7 @@
 import process from "node:process";
 import { styleText } from "node:util";
 
-/** Characters that are two columns wide: those of East Asia, and pictures. */
+/** Characters that are two columns wide: East Asian characters, and pictures. */
 const WIDE =
   /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\p{Emoji_Presentation}\uff01-\uff60]/gu;
 

@@ -28,8 +28,8 @@ function digestOfProgram(): string | null {
 }
 
 /**
- * Describes the program, for `--version --json`. The digest of the running file is the one that the
- * build printed.
+ * Describes the program, for `--version --json`. The digest of the running file is the value that
+ * the build printed.
  */
 export function describeVersion(): { version: string; runtime: string; digest: string | null } {
   return {

@@ -227,7 +227,7 @@ export function createSend(
   { clock, keepAlive }: Pick<WorkerRuntime, "clock" | "keepAlive">,
 ): SendToLimiter {
   return async (message) => {
-    // The last subject is the one that most keys share: a provider, or a team, or the key itself.
+    // The last subject is shared by the most keys: a provider, or a team, or the key itself.
     const { countedWith } = message.type === "status" ? NO_RESERVATION : message.reservation;
     const shared = countedWith ?? message.subjects.at(-1)?.name ?? "all";
     const answer = Promise.resolve(objectOf(shared).handle(message));

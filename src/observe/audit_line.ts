@@ -22,7 +22,7 @@ export interface AuditEntry {
   readonly outcome: string;
 }
 
-/** The most characters of a target in a line: a target can be any text that a caller sent. */
+/** The most characters of a target in a line: a target can be any text from the request. */
 const MAX_TARGET = 128;
 
 function toTarget(target: string | undefined): string | undefined {

@@ -147,9 +147,9 @@ export function serve(handler: Handler, options: ListenOptions): Promise<Listene
       const answer = await handler.handle(
         new BunRequest(request, body && new TimedBody(body, listener, request)),
       );
-      // A lifted deadline stays lifted for the connection. Without this line, a caller that reads
-      // nothing would keep the connection open. A refused body is not read: the connection waits
-      // for it as for a header.
+      // A lifted deadline stays lifted for the connection. Without this new deadline, a caller that
+      // reads nothing would keep the connection open. A refused body is not read: the connection
+      // waits for it as for a header.
       const isRefused = body !== null && !request.bodyUsed;
       const limitOutput = () => listener.timeout(request, isRefused ? idleSeconds : stallSeconds);
       const { body: relayed } = answer;

@@ -63,7 +63,10 @@ export async function stopListeners(listeners: readonly Listener[]): Promise<voi
   await stopped;
 }
 
-/** Stops accepting. Closes idle connections after reading the most recently accepted ones. */
+/**
+ * Stops accepting. Closes idle connections after a short pause, in which requests on the last
+ * accepted connections are read.
+ */
 async function stopAccepting(
   listeners: readonly Listener[],
 ): Promise<{ stopped: Promise<unknown> }> {

@@ -68,7 +68,7 @@ export class RunningGateway {
     return this.#generations.reduce((sum, { gateway }) => sum + gateway.openStreams, 0);
   }
 
-  /** State of the replicas of all providers. Counters include those of earlier configurations. */
+  /** State of the replicas of all providers. Counters include earlier configurations. */
   get replicas(): Gateway["replicas"] {
     return (this.#current?.gateway.replicas ?? []).map((each) => ({
       ...each,

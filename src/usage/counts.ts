@@ -35,7 +35,7 @@ export const USAGE_COUNTS = [
   "other",
   /** Calls whose tokens the gateway estimated, because the provider stated none. */
   "estimated",
-  /** Input tokens of those calls. They are included in the input. */
+  /** Tokens of those calls. They are included in the input and the output. */
   "estimatedInput",
   "estimatedOutput",
 ] as const;

@@ -43,7 +43,8 @@ export interface GuardParts {
 /** Number of wrong tokens that are refused without delay, for operators who mistype. */
 const FREE_REFUSALS = 10;
 /**
- * Delay of any further wrong token, and time until one more is refused without delay. Milliseconds.
+ * Delay of any token after these, even the right one, and time until one more wrong token is
+ * refused without delay. Milliseconds.
  */
 const DELAY_MS = 1000;
 /**
@@ -108,7 +109,7 @@ export class Guard {
    * the wrong ones: otherwise a right guess would be answered at once. An identity token is not
    * delayed, because its signature cannot be guessed.
    *
-   * @throws {GatewayError} For no token, a wrong one, or one that was not checked
+   * @throws {GatewayError} For a missing, wrong or unchecked token
    */
   async authenticate({ headers }: GatewayRequest, header = "Authorization"): Promise<Operator> {
     if (!this.isGuarded) throw new GatewayError("no_admin_token");

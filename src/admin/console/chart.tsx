@@ -34,8 +34,7 @@ export function colorsOf(swatches: () => (Element | null)[]): (index: number) =>
 }
 
 /**
- * Returns the common settings of the axes of all charts. The colours are those of the containing
- * element.
+ * Returns the common settings of the axes of all charts. The containing element sets the colours.
  */
 export function axisOf(home: HTMLElement): uPlot.Axis {
   return {
@@ -48,7 +47,7 @@ export function axisOf(home: HTMLElement): uPlot.Axis {
 }
 
 /**
- * Creates a chart. Its colours are those of the legend's elements, which the style sheet sets for
+ * Creates a chart. It uses the colours of the legend's elements, which the style sheet sets for
  * light and dark.
  */
 function create(

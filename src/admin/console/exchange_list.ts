@@ -26,7 +26,7 @@ export interface Hold {
   readonly missed: number | undefined;
   /** Holds the rows. `isAsked` is true if the reader asked for it, false for an automatic hold. */
   hold(isAsked: boolean): void;
-  /** Ends the hold. With `isAsked` false, a hold that the reader asked for continues. */
+  /** Ends the hold. With `isAsked` false, only an automatic hold ends. */
   release(isAsked: boolean): void;
 }
 

@@ -1,6 +1,5 @@
 /**
- * The view of the fleet: all gateways that share the Redis, including those that left or were lost
- * recently.
+ * The view of the fleet: all gateways that share the Redis, including recently left or lost ones.
  *
  * @module
  */

@@ -96,8 +96,8 @@ export interface Handshake {
 const VERDICT_MS = 500;
 
 /**
- * True if the runtime reports resumption correctly. Deno always reports it. Bun never does over a
- * given socket.
+ * True if the runtime reports resumption correctly. Deno reports every session as resumed. Bun
+ * reports none over a given socket.
  */
 function tellsResumption(options: ConnectionOptions | undefined): boolean {
   return runtime === "node" || (runtime === "bun" && options?.socket === undefined);

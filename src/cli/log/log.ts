@@ -98,8 +98,8 @@ class LogReading {
   }
 
   /**
-   * True if only matching entries are shown. Lines that are no entries are then skipped and
-   * counted.
+   * True if the log is filtered, summed or printed as JSON. Lines that are not entries are then
+   * skipped and counted.
    */
   get #isSelecting(): boolean {
     return this.#filter !== undefined || this.#sums !== undefined || this.#options.json === true;

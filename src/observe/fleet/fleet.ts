@@ -42,7 +42,7 @@ export interface TurnedGateway extends Pick<FleetGateway, "id" | "name" | "state
  * fleet has one gateway.
  */
 export interface Fleet {
-  /** Lists the gateways, including those that left recently. Never fails. */
+  /** Lists the gateways, including recently left ones. Never fails. */
   list(): Promise<FleetReport>;
   /**
    * Starts a watch of the traffic.

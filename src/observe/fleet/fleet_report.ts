@@ -84,8 +84,8 @@ export interface FleetPart extends LivePart {
 }
 
 /**
- * A live report about one gateway or all. State, version and health are those of the reporting
- * gateway.
+ * A live report about one gateway or all. State, version and health are the reporting gateway's
+ * own.
  */
 export interface FleetLiveReport extends LiveReport {
   readonly scope?: LiveScope;

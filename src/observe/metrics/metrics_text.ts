@@ -44,8 +44,9 @@ export function mergeMetrics(processes: readonly (readonly MetricSnapshot[])[]):
 }
 
 /**
- * Adds the last metrics of an ended process to those of earlier ended processes. Their counts stay
- * in the sums, because Prometheus treats a falling sum as a restart. Gauges end with their process.
+ * Adds the last metrics of an ended process to the sums over earlier ended processes. Their counts
+ * stay in the totals, because Prometheus treats a falling total as a restart. Gauges end with their
+ * process.
  */
 export function addEnded(
   ended: readonly MetricSnapshot[],

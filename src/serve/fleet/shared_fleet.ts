@@ -1,6 +1,6 @@
 /**
- * The fleet, as read and controlled by this gateway. Its own traffic and metrics are read locally,
- * those of other gateways from Redis.
+ * The fleet, as read and controlled by this gateway. It reads its own traffic and metrics locally,
+ * and other gateways' from Redis.
  *
  * @module
  */

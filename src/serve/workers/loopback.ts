@@ -44,7 +44,8 @@ function toAnswer(response: IncomingMessage, body: PushedBody): GatewayResponse 
  *
  * @param url The listener's address, such as `https://0.0.0.0:8787`. Its certificate is not
  * verified, because it is our own
- * @param request The request. Its body is sent whole, but only the playground's headers
+ * @param request The request. Its whole body is sent, but only those of its headers that the
+ * playground allows
  * @throws {GatewayError} If no worker answers
  */
 export async function callListener(url: string, request: GatewayRequest): Promise<GatewayResponse> {

@@ -132,7 +132,7 @@ export class WorkerPool {
     this.#startOne();
   }
 
-  /** Stops replacing workers, and ends those that do not serve yet. */
+  /** Stops replacing workers, and ends workers that do not serve yet. */
   beginClose(): void {
     this.#state = nextSupervisorState(this.#state, "closed");
     for (const cancel of this.#restarts) cancel();

@@ -54,7 +54,7 @@ export function markName(group: number, gateway: string): string {
  *
  * @param at Its start, milliseconds since 1970
  * @param keptMs Time for which it is kept, milliseconds
- * @param place The hash. Without it, the expiry is that of the index, which outlives all hashes
+ * @param place The hash. Default: the index, which outlives all hashes
  */
 export function expiryOf(step: UsageStep, at: number, keptMs: number, place?: Place): number {
   const part = place === undefined ? 1 : (place.hash * GROUPS + place.group) / (GROUPS * HASHES);
