@@ -157,7 +157,7 @@ const FULL_EFFORT_STREAMS = 500;
 /** Processor time for an event of a paced stream, and how late it arrives. */
 function paced(name: "paced" | "paced-alone", { streams, rate }: Paced): Measurement {
   const batch = name === "paced" ? BATCH : 1;
-  const shape = batch === 1 ? "each at a time of its own" : `${batch} of them together`;
+  const shape = batch === 1 ? "each at another time" : `${batch} of them together`;
   return {
     name,
     title: `${

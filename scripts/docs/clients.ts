@@ -89,7 +89,7 @@ async function makeTable(library: LibraryName): Promise<string> {
       PACKAGES[library]
     }\` ${version}: ${all.length} methods, of which ${placed.length} are called.`,
     toTable(["methods", "number", "operations", "group"], toRows("", placed)),
-    "Not called, since they call nobody by themselves or repeat what others call:",
+    "Not called, because they make no call or repeat another method:",
     idle.join("\n"),
   ].join("\n\n");
 }

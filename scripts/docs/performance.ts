@@ -159,7 +159,7 @@ export function makeCosts(): string {
       `${figure(session, name, gateway, show)} (${figure(session, name, bare, show)})`;
   const against = (name: Result["name"], show: (value: number) => string) => (gateway: string) =>
     compared(session, name, gateway, show);
-  return toTable(["beside ten bare lines", ...runtimes.map(capitalize)], [
+  return toTable(["compared with ten bare lines", ...runtimes.map(capitalize)], [
     row("plain calls: so much of theirs", against("plain", toRatio)),
     row("streams of 20 events: so much of theirs", against("streamed", toRatio)),
     row("added to a plain call's p50, 1 connection", against("single", toMicroseconds)),

@@ -81,7 +81,7 @@ export function makeGoals(): string {
       ...RUNTIMES.map((runtime) => cellOf(result, runtime)),
     ])
   );
-  return toTable(["beside ten bare lines", "Bun", "Deno", "Node 26", "Node 20"], rows);
+  return toTable(["compared with ten bare lines", "Bun", "Deno", "Node 26", "Node 20"], rows);
 }
 
 /** @returns Processor time for an event, and its delay, for all measured subjects */

@@ -124,7 +124,7 @@ export class UsageTable {
     const counts = noCounts();
     const entry: Entry = { provider, model, operation, team, plan, counts, later: undefined };
     if (use === undefined) {
-      // An array that is made with its first row takes 150 bytes less than one that grows to it.
+      // An array that is made with its first row takes 150 bytes less than an array that grows.
       this.#keys.add(key, { rows: [entry], models: isListed ? 0 : 1, index: undefined });
     } else {
       insert(use, entry);

@@ -25,7 +25,7 @@ const LIMIT_NAMES: Readonly<Record<LimitKind, string>> = {
 /** Column titles, in the order of {@link toCells}. */
 export const COLUMNS: readonly string[] = [
   "bytes equal: request, answer, stream",
-  "told of: a broken stream, a stream without its end, a broken answer",
+  "reported: a broken stream, a stream without its end, a broken answer",
   "upstream closed after the caller left: a quiet stream, before the answer",
   ...Object.values(LIMIT_NAMES).map((name) => `more than the limit: ${name}`),
 ];

@@ -130,7 +130,7 @@ export interface NoteUsedCall {
   readonly uses: readonly { readonly id: string; readonly at: number }[];
 }
 
-/** An exchange may end after another one that began later: the latest time stays. */
+/** An exchange can end after a later one has ended: the latest time stays. */
 export const NOTE_USED: RedisScript<NoteUsedCall> = defineScript(
   "sallyportNoteUsed",
   { usedKey: "key", uses: { id: "text", at: "number" } },
