@@ -11,7 +11,7 @@ import { type AdminAnswer, askAdmin, toAdminUrl } from "./admin_client.ts";
 import { CommandLineError, print, report } from "./command.ts";
 import type { CommandOptions } from "./options.ts";
 
-/** The longest wait for the gateway. Milliseconds. */
+/** The longest silence of the gateway. Milliseconds. */
 const ASK_MS = 5000;
 
 const HealthSchema = v.object({

@@ -50,8 +50,8 @@ function findLimitMisfits(
       message: `expected a budget in ${currency}, the currency of all prices`,
     });
   } else if (spend !== undefined && !hasPrices) {
-    const message = "expected prices, for all providers or for a provider of this budget: " +
-      "they are needed to count money";
+    const message = "expected prices, for all providers or for a provider that this budget " +
+      "applies to: they are needed to count money";
     misfits.push({ path: ["budget"], message });
   }
   const isMeasured = spend !== undefined || tokens !== undefined || budget !== undefined;

@@ -46,7 +46,7 @@ const pricesForm = 'expected an object such as { "gpt-4o": { "input": 2.5, "outp
 export const PricesSchema: v.GenericSchema<Prices> = v.record(
   v.pipe(
     v.string(),
-    v.regex(/[^0-9]/, "expected the name of a model"), // a number would be a name in an array
+    v.regex(/[^0-9]/, "expected the name of a model"), // an index of an array is not a name
     v.maxLength(256, "expected at most 256 characters"),
   ),
   v.strictObject(

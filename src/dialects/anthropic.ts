@@ -11,7 +11,10 @@ import type { Dialect } from "./dialect.ts";
 import { fieldOf, isCount, PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
 import { type EventData, tellingTypes, TypedEventScanner } from "./typed_events.ts";
 
-/** Only events of these types are parsed: `readEvent` sees no others. */
+/**
+ * The types that `readEvent` needs. Most events of other types are not parsed, except errors and
+ * events that do not begin with their type.
+ */
 const TYPES = tellingTypes("message_start", "message_delta", "message_stop");
 
 /**

@@ -152,7 +152,7 @@ function readVariables(providers: readonly string[]): Map<string, string> {
   return variables;
 }
 
-/** Returns the names of the environment variables that a configuration contains. */
+/** Returns the names of the environment variables from which a configuration was read. */
 export function readSetVariables({ config }: LoadedConfig): string[] {
   return Array.from(readVariables(Object.keys(config.providers)).keys());
 }

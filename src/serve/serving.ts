@@ -140,7 +140,7 @@ export class ServingHere implements Serving {
     return Promise.resolve(this.counts);
   }
 
-  /** The metrics as JSON, for another process. */
+  /** The metrics as plain data, which can be sent to another process. */
   get counts(): readonly MetricSnapshot[] {
     this.flushObservers();
     return this.#metrics.toJson();

@@ -3,11 +3,12 @@
  * limits the number of retries. It is a pure state machine: times are passed in.
  *
  * Outlier ejection as Envoy does it (docs: arch_overview/upstream/outlier), with only connections
- * as evidence: an HTTP answer of any status proves that a replica can be reached. A replica that
- * refuses connections is ejected at once. A replica whose connections break after a call was sent
- * is ejected after five such failures in a row. A caller can cause these failures (with a request
- * that makes the provider reset), so at most half of the replicas can be ejected because of them.
- * The last replica in service is never ejected, because all callers would lose the provider.
+ * as evidence: an HTTP answer of any status proves that a replica can be reached. A replica to
+ * which no connection is possible is ejected at once. A replica whose connections break after a
+ * call was sent is ejected after five such failures in a row. A caller can cause these failures
+ * (with a request that makes the provider reset), so at most half of the replicas can be ejected
+ * because of them. The last replica in service is never ejected, because all callers would lose the
+ * provider.
  *
  * @module
  */

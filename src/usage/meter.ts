@@ -178,7 +178,9 @@ export class UsageMeter implements ExchangeObserver {
     return { key: keyId, provider, model: known, operation, team, plan };
   }
 
-  /** Returns the name to count a model under. A model that was never answered for has no row. */
+  /**
+   * Returns the name to count a model under: {@link OTHER} for a model that was never answered for.
+   */
   #nameOf(provider: string, model: string, isAnswered: boolean): string {
     let known = this.#known.get(provider);
     if (known?.has(model) || this.#options.listed.has(model)) return model;

@@ -175,7 +175,7 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   "a forwarding field": [
     withHeaders({ pass: ["x-forwarded-f*"] }),
     "providers.a.headers.pass[0]",
-    /by which way/,
+    /describes the way/,
   ],
   "a header of another origin": [
     withHeaders({ answer: ["access-control-allow-*"] }),
@@ -225,7 +225,7 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   "a credential to set": [
     withHeaders({ set: { Authorization: "Bearer x" } }),
     "providers.a.headers.set.Authorization",
-    /holds a credential/,
+    /contains a credential/,
   ],
   "a type of body to set": [
     withHeaders({ set: { "content-type": "text/x" } }),
@@ -380,7 +380,7 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   "a Cluster with a password": [
     withRedis({ cluster: ["redis://:p@h"] }),
     "redis.cluster[0]",
-    /beside cluster/,
+    /next to cluster/,
   ],
   "a Cluster with TLS in parts": [
     withRedis({ cluster: [REDIS, SECURE] }),

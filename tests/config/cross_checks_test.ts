@@ -197,7 +197,7 @@ describe("teams, money and strict limits in the configuration", () => {
       ["keys[0].team", "expected one of the teams: t"],
       [
         "keys[0].limits.budget",
-        "expected prices, for all providers or at one that this budget applies to: money is counted by them",
+        "expected prices, for all providers or for a provider that this budget applies to: they are needed to count money",
       ],
       [
         "teams.t.limits.mode",

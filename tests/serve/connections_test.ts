@@ -81,7 +81,7 @@ describe("the listener of Node and Deno", () => {
     const listener = await serve({
       fetch: () => Promise.reject(new Error("no one calls it")),
       handle: () => Promise.resolve({ status: 200, headers: {}, body }),
-    }, { hostname: "127.0.0.1", port: 0, bodyTimeMs: 5000, writeStallMs: 400 });
+    }, { hostname: "127.0.0.1", port: 0, bodyTimeMs: 5000, writeStallMs: 1500 });
     after(() => listener.stop(), () => listener.kill());
     return listener;
   };
@@ -99,7 +99,7 @@ describe("the listener of Node and Deno", () => {
         got += length;
         socket.pause();
       });
-      const timer = setInterval(() => socket.resume(), 5);
+      const timer = setInterval(() => socket.resume(), 10); // 4 s in all
       after(() => socket.destroy(), () => clearInterval(timer));
       await until(caller.isClosed, "it is over", 60_000);
       assert.match(caller.received().slice(0, 300), new RegExp(`content-length: ${length}\r\n`));

@@ -112,8 +112,8 @@ export const optionsWithValues: readonly OptionName[] = valued.filter((name) =>
 );
 
 /**
- * Reads the words before the cursor, for bash and zsh: the command, and an option that still needs
- * its value.
+ * Reads the words before the word at the cursor, for bash and zsh: the command, and an option that
+ * still needs its value.
  */
 export const SCAN: string = `  for word in "\${words[@]}"; do
     if [[ -n $option ]]; then

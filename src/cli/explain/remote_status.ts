@@ -11,7 +11,7 @@ import { askAdmin, toAdminUrl } from "../admin_client.ts";
 /** Source of the status of limits. With `nowhere`, all limits are shown as unused. */
 export type StatusSource = "redis" | "gateway" | "nowhere";
 
-/** The longest wait for the gateway. Milliseconds. */
+/** The longest silence of the gateway. Milliseconds. */
 const ASK_MS = 5000;
 /** Money units in one unit of the currency. */
 const MONEY_UNITS = 1e9;

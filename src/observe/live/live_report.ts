@@ -126,7 +126,7 @@ export interface LiveReplica {
 
 /** Report of one process, or of all processes together. */
 export interface LivePart {
-  /** First second with data, since 1970. A second before it is unknown, not idle. */
+  /** First known second, since 1970. A second before it is unknown, not idle. */
   readonly since: number;
   readonly openExchanges: number;
   readonly openStreams: number;
