@@ -23,7 +23,7 @@ const MODELS = 4;
  * Most runs of each report. Other load on the machine slows a turn in some runs. Slow code of the
  * report slows it in all.
  */
-const MAX_RUNS = 8;
+const MAX_RUNS = 16;
 
 /**
  * Durations of the turns of one run, in their order, which is the same in each run. Milliseconds.
