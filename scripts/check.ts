@@ -47,8 +47,8 @@ function runStep([name, [command = "", ...args]]: typeof steps[number]): Promise
 }
 
 /** Checks the format of the pages. @returns True if all pages are formatted */
-async function checkPages(): Promise<boolean> {
-  const pages = await formatPages(deno, isFix);
+function checkPages(): boolean {
+  const pages = formatPages(deno, isFix);
   const isGood = isFix || pages.length === 0;
   if (!isGood) console.log(`not formatted: ${pages.join(", ")} (npm run check -- --fix)`);
   console.log(`${isGood ? "ok    " : "FAILED"} format of pages`);
@@ -66,7 +66,7 @@ async function runSteps(waiting: (typeof steps[number])[]): Promise<boolean> {
 
 // The formatter runs first; then as many steps run in parallel as there are cores.
 const [format, ...others] = steps;
-const hasFormat = (format === undefined || await runStep(format)) && await checkPages();
+const hasFormat = (format === undefined || await runStep(format)) && checkPages();
 const waiting = [...others];
 const good = await Promise.all(
   Array.from({ length: availableParallelism() }, () => runSteps(waiting)),

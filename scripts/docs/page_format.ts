@@ -2,7 +2,7 @@
  * Format of the pages: the format of `deno fmt`, but with tables that are not padded. A padded
  * table changes in every line when one cell grows, and its lines are too long for a terminal.
  */
-import { spawn, spawnSync } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 
 /** @returns The page with one space at each side of a table's cells */
@@ -19,21 +19,16 @@ export function unpadTables(page: string): string {
 }
 
 /** Formats a page by `deno fmt`, and its tables. */
-function format(deno: string, page: string): Promise<string> {
-  return new Promise((resolve, reject) => {
-    const child = spawn(deno, ["fmt", "--ext", "md", "-"], { stdio: ["pipe", "pipe", "inherit"] });
-    let formatted = "";
-    child.stdout.setEncoding("utf8").on("data", (text) => formatted += text);
-    child.on("error", reject);
-    child.on(
-      "close",
-      (status) =>
-        status === 0
-          ? resolve(unpadTables(formatted))
-          : reject(new Error("Cannot format a page: see what deno fmt printed")),
-    );
-    child.stdin.end(page);
-  });
+function format(deno: string, page: string): string {
+  const formatted = run(deno, ["fmt", "--ext", "md", "-"], page);
+  return unpadTables(formatted);
+}
+
+/** Runs a program. @returns Its output */
+function run(command: string, args: readonly string[], input?: string): string {
+  const { status, stdout, stderr, error } = spawnSync(command, args, { encoding: "utf8", input });
+  if (status === 0) return stdout;
+  throw new Error(`Cannot format the pages: ${command} failed\n${error ?? stderr}`);
 }
 
 /**
@@ -43,23 +38,13 @@ function format(deno: string, page: string): Promise<string> {
  * @param isFix True if pages are written
  * @returns The pages that are not formatted, or were not before the fix
  */
-export async function formatPages(deno: string, isFix: boolean): Promise<string[]> {
-  const listed = spawnSync("git", [
-    "ls-files",
-    "--cached",
-    "--others",
-    "--exclude-standard",
-    "*.md",
-  ], {
-    encoding: "utf8",
-  });
-  const pages = listed.stdout.split("\n").filter((name) => name !== "");
-  const changed = await Promise.all(pages.map(async (page) => {
+export function formatPages(deno: string, isFix: boolean): string[] {
+  const options = ["--cached", "--others", "--exclude-standard"];
+  const pages = run("git", ["ls-files", ...options, "*.md"]).trim().split("\n");
+  return pages.filter((page) => {
     const text = readFileSync(page, "utf8");
-    const formatted = await format(deno, text);
-    if (formatted === text) return [];
-    if (isFix) writeFileSync(page, formatted);
-    return [page];
-  }));
-  return changed.flat();
+    const formatted = format(deno, text);
+    if (isFix && formatted !== text) writeFileSync(page, formatted);
+    return formatted !== text;
+  });
 }

@@ -120,7 +120,7 @@ function toArguments(
   lists: readonly { readonly list: string; readonly names: readonly string[] }[],
 ): (string | number | Buffer)[] {
   const args: (string | number | Buffer)[] = [];
-  for (const name of single) args.push(toArgument(call[name] as Value));
+  for (const name of single) args.push(toArgument((call[name] ?? fail(name)) as Value));
   for (let index = 0; index < lists.length; index++) {
     const { list, names } = lists[index] ?? fail("list");
     const items = call[list] as readonly Item[];

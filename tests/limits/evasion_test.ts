@@ -183,7 +183,7 @@ describe("limits of tokens", () => {
           admitted++;
         }
         assert.equal(gateway.records.at(-1)?.code, "rate_limit_exceeded");
-        assert.equal(provider.truth.length, admitted, "a refused call reaches nobody");
+        assert.equal(provider.truth.length, admitted, "a refused call reaches no provider");
         const [cost, paid] = [truth(), await charged(gateway)];
         assert.ok(paid >= LEAST_CHARGED * cost, `${paid} charged for ${cost}`);
         assert.ok(isUnseen || paid <= MOST_CHARGED * cost, `${paid} charged for ${cost}`);

@@ -105,7 +105,7 @@ describe("limits that another process counts", () => {
     assert.deepEqual(
       await usedOf(limiter, subject),
       { concurrency: 0 },
-      "nobody renews what is over",
+      "an ended lease is not renewed",
     );
   });
 

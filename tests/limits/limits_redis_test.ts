@@ -135,10 +135,10 @@ const close = async () => {
   raw.disconnect();
   await server.stop();
 };
-const nobody: LimitSubject = { name: "key:nobody", limits: {} };
+const unlimited: LimitSubject = { name: "key:unlimited", limits: {} };
 /** Lets time pass after all earlier questions are done. */
 const passFor = ({ limiter }: Member) => async (ms: number): Promise<void> => {
-  await limiter.status(nobody);
+  await limiter.status(unlimited);
   passedMs += ms;
   await raw.set(PASSED, passedMs);
   await raw.eval(EXPIRE, 0, -ms); // open ones stay open: their gateway lives
@@ -380,7 +380,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
   async function answering({ client, limiter }: Member): Promise<void> {
     let isBack = false;
     const ask = async () => {
-      await limiter.status(nobody);
+      await limiter.status(unlimited);
       isBack = client.health.isUp;
     };
     await until(() => {
@@ -503,7 +503,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
       for (let number = 0; number < 10; number++) {
         (await member.limiter.acquire([key], NO_RESERVATION)).release(tokens(9));
       }
-      await member.limiter.status(nobody); // all earlier questions are done
+      await member.limiter.status(unlimited); // all earlier questions are done
     };
     assert.equal(await scriptsFor(calls), 11);
     await member.renew();
@@ -542,7 +542,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     const refusals: GatewayError[] = [];
     for (let number = 0; number < 2; number++) (await take()).release(tokens(0));
     refusals.push(await refusalOf(take));
-    await member.limiter.status(nobody);
+    await member.limiter.status(unlimited);
     const calls = async () => {
       for (let number = 0; number < 50; number++) refusals.push(await refusalOf(take));
     };
@@ -682,7 +682,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
     );
     const settle = async () => {
       for (const [index, lease] of leases.entries()) lease.release(tokens(index));
-      await member.limiter.status(nobody);
+      await member.limiter.status(unlimited);
     };
     assert.equal(await scriptsFor(settle), 2);
     assert.deepEqual(await used(member, key), { tokens: 49 * 25, concurrency: 0 });
@@ -783,7 +783,7 @@ withRedis.describe("limits that gateways share through Redis", () => {
   it("divide limits by the traffic of each gateway while Redis is away", async () => {
     const [busy, idle] = [await start(), await start()];
     for (let number = 0; number < 300; number++) {
-      await busy.limiter.acquire([nobody], NO_RESERVATION);
+      await busy.limiter.acquire([unlimited], NO_RESERVATION);
     }
     for (let round = 0; round < 2; round++) {
       for (const { renew } of [busy, idle]) {

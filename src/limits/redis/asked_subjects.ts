@@ -93,10 +93,19 @@ export class AskedSubjects {
   charge(): Promise<void> {
     return charge(this.#parts);
   }
+
+  /** The same, unless Redis is away. */
+  chargeIfUp(): void {
+    chargeIfUp(this.#parts);
+  }
 }
 
 function charge({ settlements, local }: AskingParts): Promise<void> {
   return settlements.charge(local.bills());
+}
+
+function chargeIfUp(parts: AskingParts): void {
+  if (parts.client.health.isUp) void charge(parts);
 }
 
 interface Asked {
@@ -161,7 +170,6 @@ export class AskedSubject {
     this.#local = local.admit(this.plan, this.standings, reservation);
     if (this.#isUnclear) this.#local.waive();
     if (id !== undefined) open.add(this.plan, id);
-    this.#chargeIfUp();
   }
 
   /** Ends an exchange that was admitted. @param isUndone True if there was no call after all */
@@ -176,7 +184,7 @@ export class AskedSubject {
     if (local !== undefined) {
       local.release(used, isUndone);
       if (id !== undefined) settlements.add(plan, id, []);
-      return this.#chargeIfUp();
+      return chargeIfUp(this.#parts);
     }
     if (taken === undefined) throw new Error("Cannot settle: nothing was decided");
     const changes = toCorrections(plan, { ends: taken.ends, reserved }, used);
@@ -220,11 +228,6 @@ export class AskedSubject {
     const isOver = id !== undefined && !open.has(plan, id);
     if (isOver) open.delete(plan, id);
     settlements.add(plan, isOver ? id : undefined, toUndoing(plan, late.answer, reserved));
-  }
-
-  /** Charges the local decisions, unless Redis is away. */
-  #chargeIfUp(): void {
-    if (this.#parts.client.health.isUp) void charge(this.#parts);
   }
 
   /** Waives the local charge if Redis can have counted the exchange already. */

@@ -209,12 +209,11 @@ export class RedisLimiter implements Limiter {
     for (const { plan } of unanswered) this.#local.lose(plan);
     const standings = standingsOf(asked);
     if (findRefusing(standings, reservation).length > 0) {
-      for (const one of asked) {
-        one.giveBack();
-      }
+      for (const one of asked) one.giveBack();
     }
     const terms = enforce(standings, reservation);
     for (const one of unanswered) one.decide(reservation);
+    this.#subjects.chargeIfUp(); // once: it reads the bills of all subjects
     return toLease(terms, this.#toRelease(asked));
   }
 
