@@ -167,6 +167,12 @@ withRedis.describe("outages of Redis within one window", () => {
       paid += await callUntilRefused(paying);
       taken += await callUntilRefused(strict, outage === 0 ? 4 : Infinity);
     }
+    // On a busy machine no gateway rejoins between two outages, and each has only its share.
+    await until(async () => {
+      paid += await callUntilRefused(paying);
+      taken += await callUntilRefused(strict);
+      return paid > MOST_PAID / 2 && taken * USED > STRICT_TOKENS / 2;
+    }, "both gateways can use the rest of the limits", 30_000);
     for (const [index, truth] of [paid * 1e9 * 0.01, taken * USED].entries()) {
       const subject = subjects[index] ?? assert.fail();
       await until(
@@ -176,11 +182,7 @@ withRedis.describe("outages of Redis within one window", () => {
     }
     // Calls go through both gateways in turn. One call is open at a time, and exceeds its
     // reservation by less than its cost.
-    assert.ok(
-      paid <= MOST_PAID + 1 && paid > MOST_PAID / 2,
-      `${paid} calls of ${MOST_PAID} were paid`,
-    );
+    assert.ok(paid <= MOST_PAID + 1, `${paid} calls of ${MOST_PAID} were paid`);
     assert.ok(taken * USED <= STRICT_TOKENS, `${taken * USED} of ${STRICT_TOKENS} tokens`);
-    assert.ok(taken * USED > STRICT_TOKENS / 2, `${taken * USED} of ${STRICT_TOKENS} tokens`);
   });
 });
