@@ -49,7 +49,17 @@ export type { OperationGroup, WrittenGroup } from "./src/config/operation_groups
 export type { LimitMode, LimitSet, WrittenLimits } from "./src/config/limit_set.ts";
 export type { AdminConfig, AdminInput, ListenConfig, ListenInput } from "./src/config/listeners.ts";
 export type { ProviderConfig, ProviderInput } from "./src/config/provider.ts";
-export type { Price, Prices } from "./src/config/prices.ts";
+export type {
+  Decimal,
+  FactorWhen,
+  HoursOfDays,
+  Price,
+  PriceFactor,
+  PriceRow,
+  Prices,
+  Rates,
+  RowWhen,
+} from "./src/config/prices.ts";
 export type { TeamConfig, TeamInput } from "./src/config/team.ts";
 export type { AlertsConfig } from "./src/config/alerts.ts";
 export type { Budget, MoneyBudget, Rate } from "./src/config/units.ts";
@@ -81,7 +91,17 @@ export type { DurableErrorCode } from "./src/errors/durable_errors.ts";
 export type { RequestErrorCode } from "./src/errors/request_errors.ts";
 export type { UpstreamErrorCode } from "./src/errors/upstream_errors.ts";
 export type { Clock } from "./src/exchange/clock.ts";
-export type { ExchangeFacts, ExchangeRecord, TokenUsage } from "./src/exchange/record.ts";
+export type {
+  BillingClass,
+  ClassAmounts,
+  InputClass,
+  OutputClass,
+  Tariff,
+  TokenUsage,
+  UnitClass,
+  UsagePart,
+} from "./src/exchange/billing.ts";
+export type { ExchangeFacts, ExchangeRecord } from "./src/exchange/record.ts";
 export type {
   ExchangeObserver,
   ExchangeTrace,

@@ -225,11 +225,6 @@ function toHostTable(providers: readonly Provider[]): Pipeline["resolveProvider"
   );
 }
 
-/** Returns the accounting of a configuration. The prices of a provider precede the common ones. */
-function toAccounting({ providers, prices, currency }: Config): Accounting {
-  return new Accounting((name) => [providers[name]?.prices, prices], currency);
-}
-
 /** Parts that a gateway makes for itself. */
 interface OwnParts extends Pick<Pipeline, "clock" | "open" | "assertWelcome"> {
   readonly providers: readonly Provider[];
@@ -244,7 +239,7 @@ function toPipeline(config: Config, overrides: Partial<GatewayParts>, own: OwnPa
     resolveProvider: toHostTable(providers),
     ...toKeyParts(config, overrides, { digest, clock }),
     limiter,
-    accounting: toAccounting(config),
+    accounting: new Accounting(config),
     teams: config.teams,
     durable: toDurable(config, overrides, clock),
     budgets: createBudgetNotes({ alerts, ...overrides.budgets, limiter, digest, clock }),

@@ -1,42 +1,256 @@
 /**
- * Prices as settings, and the exact cost of tokens in whole units of 10^-12 of the currency.
+ * Prices as settings: rows of rates by billing class, and factors.
  *
  * @module
  */
 import * as v from "valibot";
+import { BILLING_CLASSES, type BillingClass } from "../exchange/billing.ts";
 import { matchesGlob } from "./glob.ts";
+import { shortText } from "./schema.ts";
 
-/** Prices of a million tokens of one model. */
-export interface Price {
-  /** Price of prompt tokens. */
-  readonly input: number;
-  /** Price of answer tokens, reasoning included. */
-  readonly output: number;
-  /** Price of prompt tokens from the provider's cache; default: the same as `input`. */
-  readonly cached?: number | undefined;
+/** @internal The schema of the currency. */
+export const CurrencySchema: v.GenericSchema<string> = v.pipe(
+  v.string('expected a currency such as "USD"'),
+  v.regex(/^[A-Z]{3}$/, 'expected a currency such as "USD"'),
+);
+
+/**
+ * A decimal number, as a number or a text. A text is exact with any number of zeros, such as
+ * `"0.0000001"`.
+ */
+export type Decimal = number | string;
+
+/**
+ * Rates by billing class: the price of a million tokens or characters, of a thousand calls, pages
+ * or images, or of an hour.
+ */
+export type Rates = { readonly [Name in BillingClass]?: Decimal | undefined };
+
+/** Hours of some days of the week, UTC. */
+export interface HoursOfDays {
+  /** Days of the week, 0 for Sunday. */
+  readonly days: readonly number[];
+  /** First minute, such as `01:00`. */
+  readonly from: string;
+  /** The minute after the last one, such as `04:00`; `24:00` for the end of the day. */
+  readonly to: string;
+}
+
+/** Conditions of a factor. All of them must be true. */
+export interface FactorWhen {
+  /** The tier that served the call, as the answer names it. */
+  readonly tier?: string | undefined;
+  /** The region that served the call, as the answer or the provider's `region` names it. */
+  readonly geo?: string | undefined;
+  /** First time, ISO 8601 with its time zone. */
+  readonly since?: string | undefined;
+  /** The time after the last one, ISO 8601 with its time zone. */
+  readonly until?: string | undefined;
+}
+
+/** Conditions of a row. All of them must be true. */
+export interface RowWhen extends FactorWhen {
+  /** The input has more tokens than this, caches included. */
+  readonly over?: number | undefined;
+  /** The input has at least this number of tokens, caches included. */
+  readonly from?: number | undefined;
+  /** The call ended in one of these hours. */
+  readonly hours?: readonly HoursOfDays[] | undefined;
+  /** Values of fields of the request, such as `quality` and `size` of an image. */
+  readonly asked?: Readonly<Record<string, string>> | undefined;
+}
+
+/** Rates under some conditions. */
+export interface PriceRow {
+  /** Its conditions. Default: none. */
+  readonly when?: RowWhen | undefined;
+  /** Its rates. A class without a rate has no price. */
+  readonly rates: Rates;
+}
+
+/** A factor on the cost of tokens under some conditions. */
+export interface PriceFactor {
+  /** Its conditions. */
+  readonly when: FactorWhen;
+  /** The factor, such as `"0.5"`. */
+  readonly times: Decimal;
+}
+
+/**
+ * Price of one model: rates without conditions, and rows of rates under conditions. The last row
+ * that matches applies to the whole call, and the rates without conditions are the first row. All
+ * factors that match are multiplied with the cost of tokens.
+ */
+export interface Price extends Rates {
+  /** Another name of `cacheRead`. */
+  readonly cached?: Decimal | undefined;
+  /** Rates under conditions. The last row that matches applies. */
+  readonly rows?: readonly PriceRow[] | undefined;
+  /** Factors under conditions. All that match apply. */
+  readonly factors?: readonly PriceFactor[] | undefined;
+  /** Currency of these prices, if they are from a file: the currency of all prices. */
+  readonly currency?: string | undefined;
+  /** A note: where these prices were found. */
+  readonly source?: string | undefined;
 }
 
 /** Prices by the model's name, in which `*` matches any characters. */
 export type Prices = Readonly<Record<string, Price>>;
 
 const MAX_PRICE = 1e6;
-/**
- * Maximum number of decimals in a price: the price of one token, in 10^-12 of the currency, is then
- * a whole number.
- */
-const DECIMALS = 6;
-/** Decimals of a cost: the decimals of a price, and six more for the million. */
-const COST_DECIMALS = 2 * DECIMALS;
+/** Maximum number of decimals of a rate. */
+export const RATE_DECIMALS = 9;
+/** Maximum number of decimals of a factor. */
+export const FACTOR_DECIMALS = 4;
+const MAX_ROWS = 64;
 
-const priceForm =
-  `expected a price of a million tokens from 0 to ${MAX_PRICE}, with ${DECIMALS} decimals at most`;
+/** A decimal number from 0 to a maximum. */
+function decimalTo(most: number, decimals: number, what: string): v.GenericSchema<Decimal> {
+  const form = `expected ${what} from 0 to ${most}, with ${decimals} decimals at most`;
+  const pattern = new RegExp(`^[0-9]{1,7}(?:\\.[0-9]{1,${decimals}})?$`);
+  return v.pipe(
+    v.union([v.number(form), v.string(form)], form),
+    v.check((value) => pattern.test(String(value)) && Number(value) <= most, form),
+  );
+}
+
+const rate = decimalTo(MAX_PRICE, RATE_DECIMALS, "a price");
+const about = {
+  input: "A million tokens of prompts",
+  output: "A million tokens of answers; reasoning included unless it has its own rate",
+  cacheRead: "A million tokens of prompts from the provider's cache; as input if left out",
+  cacheWrite: "A million tokens written to the provider's cache; as input if left out",
+  cacheWriteLong: "A million tokens written to the cache for its longer time",
+} as const satisfies Partial<Record<BillingClass, string>>;
+const rateOf = (name: BillingClass) => {
+  const text = Object.hasOwn(about, name) ? about[name as keyof typeof about] : undefined;
+  return v.optional(text === undefined ? rate : v.pipe(rate, v.description(text)));
+};
+const rates = Object.fromEntries(
+  BILLING_CLASSES.map((name) => [name, rateOf(name)]),
+) as Record<BillingClass, ReturnType<typeof rateOf>>;
+
+const tokens = v.pipe(
+  v.number("expected a number of tokens"),
+  v.integer("expected a whole number of tokens"),
+  v.minValue(1, "expected at least 1"),
+);
+const timeForm = 'expected a time with its zone, such as "2026-08-21T00:00:00Z"';
+const time = v.pipe(
+  v.string(timeForm),
+  v.regex(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:Z|[+-]\d\d:\d\d)$/, timeForm),
+  v.check((text) => !Number.isNaN(Date.parse(text)), timeForm),
+);
+const minuteForm = 'expected a time of day in UTC, such as "01:00"';
+const minute = v.pipe(
+  v.string(minuteForm),
+  v.regex(/^(?:(?:[01]\d|2[0-3]):[0-5]\d|24:00)$/, minuteForm),
+);
+const day = v.pipe(
+  v.number("expected a day from 0 (Sunday) to 6"),
+  v.integer("expected a day from 0 (Sunday) to 6"),
+  v.minValue(0, "expected a day from 0 (Sunday) to 6"),
+  v.maxValue(6, "expected a day from 0 (Sunday) to 6"),
+);
+const factorWhen = {
+  tier: v.optional(shortText),
+  geo: v.optional(shortText),
+  since: v.optional(time),
+  until: v.optional(time),
+};
+const rowWhen = v.pipe(
+  v.strictObject({
+    ...factorWhen,
+    over: v.optional(tokens),
+    from: v.optional(tokens),
+    hours: v.optional(
+      v.pipe(
+        v.array(
+          v.pipe(
+            v.strictObject({
+              days: v.pipe(v.array(day), v.minLength(1, "expected at least one day")),
+              from: minute,
+              to: minute,
+            }),
+            v.check(({ from, to }) => from < to, "expected an end after the start"),
+          ),
+        ),
+        v.minLength(1, "expected at least one range of hours"),
+      ),
+    ),
+    asked: v.optional(v.record(shortText, shortText)),
+  }),
+  v.check(({ over, from }) => over === undefined || from === undefined, "expected over or from"),
+);
+
+/** Returns the index of the first entry whose conditions are those of an earlier one; else -1. */
+function findRepeated(entries: readonly { readonly when?: object | undefined }[]): number {
+  const seen = new Set<string>();
+  return entries.findIndex(({ when = {} }) => {
+    const sorted = Object.entries(when).filter(([, value]) => value !== undefined).sort();
+    const size = seen.size;
+    return seen.add(JSON.stringify(sorted)).size === size;
+  });
+}
+
+/** Refuses two entries with the same conditions. */
+function distinct<Entry extends { readonly when?: object | undefined }>(
+  what: string,
+): v.RawCheckAction<Entry[]> {
+  return v.rawCheck(({ dataset, addIssue }) => {
+    if (!dataset.typed) return;
+    const index = findRepeated(dataset.value);
+    if (index === -1) return;
+    addIssue({
+      message: `expected different conditions: an earlier ${what} has the same`,
+      path: [{
+        type: "array",
+        origin: "value",
+        input: dataset.value,
+        key: index,
+        value: undefined,
+      }],
+    });
+  });
+}
+
+const entryForm = "expected an object with rates, such as input and output";
 const price = v.pipe(
-  v.number(priceForm),
-  v.minValue(0, priceForm),
-  v.maxValue(MAX_PRICE, priceForm),
+  v.strictObject({
+    ...rates,
+    cached: v.optional(v.pipe(rate, v.description("Another name of `cacheRead`"))),
+    rows: v.optional(
+      v.pipe(
+        v.array(v.strictObject({ when: v.optional(rowWhen), rates: v.strictObject(rates) })),
+        v.maxLength(MAX_ROWS, `expected at most ${MAX_ROWS} rows`),
+        distinct("row"),
+        v.description("Rates under conditions; the last row that matches applies"),
+      ),
+    ),
+    factors: v.optional(
+      v.pipe(
+        v.array(
+          v.strictObject({
+            when: v.strictObject(factorWhen),
+            times: decimalTo(100, FACTOR_DECIMALS, "a factor"),
+          }),
+        ),
+        v.maxLength(MAX_ROWS, `expected at most ${MAX_ROWS} factors`),
+        distinct("factor"),
+        v.description("Factors on the cost of tokens, under conditions"),
+      ),
+    ),
+    currency: v.optional(CurrencySchema),
+    source: v.optional(v.pipe(shortText, v.description("A note: where the prices were found"))),
+  }, entryForm),
   v.check(
-    (value) => new RegExp(`^[0-9]+(?:\\.[0-9]{1,${DECIMALS}})?$`).test(String(value)),
-    priceForm,
+    ({ cached, cacheRead }) => cached === undefined || cacheRead === undefined,
+    "expected cached or cacheRead: both mean the same",
+  ),
+  v.check(
+    ({ rows = [], cached, ...entry }) =>
+      rows.length > 0 || cached !== undefined || BILLING_CLASSES.some((name) => name in entry),
+    entryForm,
   ),
 );
 
@@ -49,33 +263,9 @@ export const PricesSchema: v.GenericSchema<Prices> = v.record(
     v.regex(/[^0-9]/, "expected the name of a model"), // an index of an array is not a name
     v.maxLength(256, "expected at most 256 characters"),
   ),
-  v.strictObject(
-    {
-      input: v.pipe(price, v.description("A million tokens of prompts")),
-      output: v.pipe(price, v.description("A million tokens of answers, reasoning included")),
-      cached: v.optional(
-        v.pipe(
-          price,
-          v.description("Those of prompts from the provider's cache; as input if left out"),
-        ),
-      ),
-    },
-    "expected an object with input and output",
-  ),
+  price,
   pricesForm,
 );
-
-/** @internal The schema of the currency. */
-export const CurrencySchema: v.GenericSchema<string> = v.pipe(
-  v.string('expected a currency such as "USD"'),
-  v.regex(/^[A-Z]{3}$/, 'expected a currency such as "USD"'),
-);
-
-/** Converts the price of a million tokens to the price of one, in 10^-12 of the currency. */
-function toUnits(value: number): bigint {
-  const [whole = "0", decimals = ""] = String(value).split(".");
-  return BigInt(whole + decimals.padEnd(DECIMALS, "0"));
-}
 
 /**
  * Finds the price of a model: by its name, else by the longest pattern that matches it. A
@@ -96,42 +286,4 @@ export function findPrice(
     if (pattern !== undefined) return prices[pattern];
   }
   return undefined;
-}
-
-/**
- * Combines two prices from the higher one of each part. For any call, the result is at least as
- * high as either.
- */
-export function dearestOf(one: Price, other: Price): Price {
-  return {
-    input: Math.max(one.input, other.input),
-    output: Math.max(one.output, other.output),
-    cached: Math.max(one.cached ?? one.input, other.cached ?? other.input),
-  };
-}
-
-/** Numbers of tokens whose cost is computed. */
-export interface PricedTokens {
-  readonly input: number;
-  readonly cached: number;
-  readonly output: number;
-}
-
-/**
- * Computes the cost of tokens, in 10^-12 of the currency.
- *
- * @param price Price of a million tokens
- * @param tokens Whole numbers; `cached` is part of `input`
- */
-export function costOf({ input, output, cached = input }: Price, tokens: PricedTokens): bigint {
-  const fromCache = Math.min(tokens.cached, tokens.input);
-  return BigInt(tokens.input - fromCache) * toUnits(input) + BigInt(fromCache) * toUnits(cached) +
-    BigInt(tokens.output) * toUnits(output);
-}
-
-/** Writes a cost in units of 10^-12 of the currency exactly, such as `0.0125`. */
-export function formatCost(cost: bigint): string {
-  const digits = String(cost).padStart(COST_DECIMALS + 1, "0");
-  const decimals = digits.slice(-COST_DECIMALS).replace(/0+$/, "");
-  return digits.slice(0, -COST_DECIMALS) + (decimals === "" ? "" : `.${decimals}`);
 }

@@ -18,12 +18,15 @@ import { type LimitSet, LimitSetSchema, type WrittenLimits } from "./limit_set.t
 import { OperationsSchema, type WrittenGroup } from "./operation_groups.ts";
 import { PRESETS } from "./presets.ts";
 import { type Prices, PricesSchema } from "./prices.ts";
-import { about, duration, durationForm, nonEmpty } from "./schema.ts";
+import { about, duration, durationForm, nonEmpty, shortText } from "./schema.ts";
 import { parseDuration } from "./units.ts";
 
 /** One provider. */
-export interface ProviderConfig
-  extends Pick<ProviderInput, "usage" | "maxOutput" | "maxInput" | "prices"> {
+export interface ProviderConfig extends
+  Pick<
+    ProviderInput,
+    "usage" | "maxOutput" | "maxInput" | "prices" | "region" | "statesCost" | "tiers" | "maxCalls"
+  > {
   /**
    * `host`, `host:port`, `*.suffix` or `*` in lower case, each with or without a path before `/v1`.
    */
@@ -129,6 +132,17 @@ export interface ProviderInput {
   readonly maxInput?: number | undefined;
   /** Prices of its models. They have precedence over the prices for all providers. */
   readonly prices?: Prices | undefined;
+  /** Region of its models, if its answers do not state it and its price depends on it. */
+  readonly region?: string | undefined;
+  /** True if the cost that its answers state is its price. Default: false. */
+  readonly statesCost?: boolean | undefined;
+  /**
+   * Tiers that can serve a call that asks for none, such as `priority`, in addition to the standard
+   * one. Budgets reserve the price of the dearest.
+   */
+  readonly tiers?: readonly string[] | undefined;
+  /** The most calls of tools by its models in one call, if the caller sets no maximum. */
+  readonly maxCalls?: number | undefined;
 }
 
 const NAME = /^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$/;
@@ -312,6 +326,22 @@ const provider = v.strictObject({
   prices: v.optional(
     about(PricesSchema, "What its models cost; these come before the prices for all providers"),
   ),
+  region: v.optional(about(
+    shortText,
+    "Region of its models, for factors and rows of prices with `geo`, if its answers state none",
+  )),
+  statesCost: v.optional(about(
+    v.boolean("expected true or false"),
+    "With `true`, the cost that its answers state is charged, and prices are used only without one",
+  )),
+  tiers: v.optional(about(
+    v.array(shortText, "expected an array of strings"),
+    "Tiers that can serve a call that asks for none. Budgets reserve the price of the dearest",
+  )),
+  maxCalls: v.optional(about(
+    tokenCount,
+    "The most calls of tools by its models in one call, if the caller sets no maximum",
+  )),
 }, "expected an object");
 
 /** Returns a provider's own host for local use; `*` for the only provider. */

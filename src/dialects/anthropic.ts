@@ -5,7 +5,7 @@
  * @module
  */
 import { type ErrorFacts, ERRORS, type GatewayError } from "../errors/gateway_error.ts";
-import type { TokenUsage } from "../exchange/record.ts";
+import type { TokenUsage } from "../exchange/billing.ts";
 import { countPlainOutput } from "./content_count.ts";
 import type { Dialect } from "./dialect.ts";
 import { fieldOf, isCount, PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";

@@ -5,7 +5,7 @@
  * @module
  */
 import type { GatewayError } from "../errors/gateway_error.ts";
-import type { TokenUsage } from "../exchange/record.ts";
+import type { TokenUsage } from "../exchange/billing.ts";
 
 /**
  * The most bytes of an answer that are kept: of a line, of a long text, or of a plain answer's end.

@@ -6,7 +6,7 @@
  * @module
  */
 import { type GatewayError, toErrorJson } from "../errors/gateway_error.ts";
-import type { TokenUsage } from "../exchange/record.ts";
+import type { TokenUsage } from "../exchange/billing.ts";
 import { isTelling } from "./chunk_search.ts";
 import { countPlainOutput } from "./content_count.ts";
 import type { Dialect, StreamScanner } from "./dialect.ts";

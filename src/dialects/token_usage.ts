@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { TokenUsage } from "../exchange/record.ts";
+import { partsOf, type TokenUsage } from "../exchange/billing.ts";
 import { joinChunks } from "../http/read_all.ts";
 import { countByEnd, countPlainOutput } from "./content_count.ts";
 import { type AnswerMeter, MAX_KEPT_BYTES } from "./dialect.ts";
@@ -54,14 +54,17 @@ export function readTokens(
   };
 }
 
+/** Counts of usage that are numbers. */
+const COUNTS = ["total", "input", "output", "cached", "reasoning"] as const;
+
 /** Adds the tokens of one part of an answer to the tokens of the earlier parts. */
 export function addTokens(before: TokenUsage | undefined, more: TokenUsage): TokenUsage {
   if (before === undefined) return more;
   const sums: { -readonly [Name in keyof TokenUsage]: TokenUsage[Name] } = { ...before };
-  for (const [name, count] of Object.entries(more) as [keyof TokenUsage, number][]) {
-    sums[name] = (sums[name] ?? 0) + count;
+  for (const name of COUNTS) {
+    if (more[name] !== undefined) sums[name] = (sums[name] ?? 0) + more[name];
   }
-  return sums;
+  return { ...sums, parts: [...partsOf(before), ...partsOf(more)] };
 }
 
 /** Reads the tokens from the `usage` of a parsed answer, as its interface states them. */

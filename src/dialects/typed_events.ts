@@ -6,7 +6,7 @@
  * @module
  */
 import type { GatewayError } from "../errors/gateway_error.ts";
-import type { TokenUsage } from "../exchange/record.ts";
+import type { TokenUsage } from "../exchange/billing.ts";
 import { skipSpace, startsWithAt } from "./byte_search.ts";
 import { isTelling } from "./chunk_search.ts";
 import type { ContentMarks } from "./content_count.ts";

@@ -5,20 +5,7 @@
  */
 import type { ErrorCode } from "../errors/gateway_error.ts";
 import type { FailureCause, Outcome } from "../errors/outcomes.ts";
-
-/** Tokens of one answer, as its provider stated them. */
-export interface TokenUsage {
-  /** The number that counts against limits and budgets. */
-  readonly total: number;
-  /** Tokens of the prompt. */
-  readonly input?: number;
-  /** Tokens of the answer, reasoning included. */
-  readonly output?: number;
-  /** Tokens of the input that were read from the provider's cache. */
-  readonly cached?: number;
-  /** Tokens of the output that the caller does not see. */
-  readonly reasoning?: number;
-}
+import type { TokenUsage } from "./billing.ts";
 
 /** The record of an exchange that is over. It contains no key, no prompt and no address. */
 export interface ExchangeRecord {

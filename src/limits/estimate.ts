@@ -6,7 +6,7 @@
  * @module
  */
 import { RecentMap } from "../exchange/recent_map.ts";
-import type { TokenUsage } from "../exchange/record.ts";
+import type { TokenUsage } from "../exchange/billing.ts";
 
 /**
  * Tokens per byte of input before anything was learned. English has about four bytes per token,

@@ -9,6 +9,7 @@ import { describeIssue } from "../config/issue.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import { type OtherModels, readOtherModels } from "./other_models.ts";
 import { countInputBytes, isInputWhole } from "./request_size.ts";
+import { readTariff, type RequestedTariff } from "./requested_tariff.ts";
 
 /** The facts of a request that later steps need. */
 export interface ChatCompletionRequest {
@@ -42,6 +43,8 @@ export interface ChatCompletionRequest {
   readonly isBackground: boolean;
   /** True if the caller itself sets `stream_options`, which decide about usage in its stream. */
   readonly hasStreamOptions: boolean;
+  /** The fields that decide its price. */
+  readonly tariff: RequestedTariff;
 }
 
 /** Reads a number of answers, which is 1 if a body states none. */
@@ -253,5 +256,6 @@ export function readChatCompletion(
     isInputWhole: isInputWhole(fields),
     isBackground: false,
     hasStreamOptions: Object.hasOwn(fields, "stream_options"),
+    tariff: readTariff(fields),
   };
 }

@@ -16,6 +16,7 @@ import {
 } from "./chat_completion.ts";
 import { OTHER_MODEL_FIELDS, readOtherModels } from "./other_models.ts";
 import { countInputBytes, isInputWhole } from "./request_size.ts";
+import { readTariff, STANDARD_TARIFF } from "./requested_tariff.ts";
 import type { Operation } from "./table.ts";
 
 /** The facts of a request that later steps need. */
@@ -26,7 +27,7 @@ export interface RequestFacts extends Omit<ChatCompletionRequest, "model"> {
 
 /** Fields that are read, in JSON and in multipart bodies. */
 export const FACT_FIELDS: readonly string[] = [
-  ...["model", "stream", "stream_format", "n", "user", "safety_identifier"],
+  ...["model", "stream", "stream_format", "n", "user", "safety_identifier", "quality", "size"],
   ...OTHER_MODEL_FIELDS,
 ];
 
@@ -87,6 +88,7 @@ export function readJsonFacts(
     isInputWhole: isInputWhole(fields),
     isBackground: fields.background === true,
     hasStreamOptions: Object.hasOwn(fields, "stream_options"),
+    tariff: readTariff(fields, group === "audio"),
   };
 }
 
@@ -119,4 +121,5 @@ export const NO_FACTS: RequestFacts = {
   isInputWhole: true,
   isBackground: false,
   hasStreamOptions: false,
+  tariff: STANDARD_TARIFF,
 };

@@ -5,6 +5,7 @@
  * @module
  */
 import process from "node:process";
+import { PriceBook } from "../config/price_book.ts";
 import type { Config } from "../config/config.ts";
 import { systemClock } from "../exchange/clock.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
@@ -228,13 +229,12 @@ export class ServingHere implements Serving {
 
   /** Returns the observer that counts by key; `undefined` if it is not configured. */
   #countKeys(config: Config): ExchangeObserver | undefined {
-    const { providers, prices, currency } = config;
-    const { maxKeys } = config.metrics;
+    const { currency, metrics: { maxKeys } } = config;
     if (maxKeys === 0) return undefined;
     this.#keyMetrics ??= new KeyMetrics(this.#registry);
     return this.#keyMetrics.under({
       maxKeys,
-      tables: (name) => [providers[name]?.prices, prices],
+      prices: new PriceBook(config),
       currency,
     });
   }

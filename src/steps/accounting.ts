@@ -4,10 +4,11 @@
  *
  * @module
  */
-import { costOf, dearestOf, findPrice, type Price, type Prices } from "../config/prices.ts";
+import type { Config } from "../config/config.ts";
+import { PriceBook } from "../config/price_book.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
+import type { TokenUsage } from "../exchange/billing.ts";
 import type { Exchange, Settlement } from "../exchange/exchange.ts";
-import type { TokenUsage } from "../exchange/record.ts";
 import { isJson } from "../inbound/body.ts";
 import { parseView } from "../inbound/json_guard.ts";
 import { type EstimatedCall, type EstimatedTokens, TokenEstimator } from "../limits/estimate.ts";
@@ -22,14 +23,8 @@ import {
 } from "../limits/limiter.ts";
 import { findUncounted, isInputBounded, MAX_ADDED_TOKENS } from "../operations/request_size.ts";
 import { bytesOf, type Call } from "./call.ts";
+import { CallPrice } from "./call_price.ts";
 import { charge } from "./charge.ts";
-
-/**
- * Prices count in units of 10^-12 of a currency, limits in units of 10^-9: the factor between them.
- */
-const COST_UNIT = 1000n;
-/** The most models of a provider with a remembered price. */
-const MAX_PRICES = 1000;
 
 /** A call whose tokens are counted. */
 export interface CountedCall extends EstimatedCall {
@@ -51,17 +46,18 @@ export interface Account {
   toAmounts(usage: TokenUsage | undefined): Amounts;
 }
 
+/** The settings of a gateway that decide about costs. */
+type PricedConfig = Pick<Config, "prices" | "currency" | "providers">;
+
 /** Estimates and prices of one gateway. */
 export class Accounting {
   readonly #estimator = new TokenEstimator();
-  readonly #tables: (provider: string) => readonly (Prices | undefined)[];
-  readonly #currency: string;
-  readonly #prices = new Map<string, Price | undefined>();
+  readonly #config: PricedConfig;
+  readonly #book: PriceBook;
 
-  /** @param tables Returns the prices of a provider's models, highest precedence first */
-  constructor(tables: (provider: string) => readonly (Prices | undefined)[], currency: string) {
-    this.#tables = tables;
-    this.#currency = currency;
+  constructor(config: PricedConfig) {
+    this.#config = config;
+    this.#book = new PriceBook(config);
   }
 
   /** Completes the usage of a call when its exchange ends, and learns from it. */
@@ -87,68 +83,55 @@ export class Accounting {
    * limit is strict and the maximum use of the call is unknown; `key_not_understood` for a budget
    * in another currency
    */
-  open(subjects: readonly LimitSubject[], counted: CountedCall, call: Call): Account {
-    const price = this.#priceFor(subjects, counted, call);
+  open(
+    subjects: readonly LimitSubject[],
+    counted: CountedCall,
+    { call, at }: { readonly call: Call; readonly at: number },
+  ): Account {
+    const price = this.#isSpent(subjects) ? this.#priceOf(counted, call, at) : undefined;
     const isStrict = subjects.some((subject) =>
       subject.limits.mode === "strict" && limitsAmounts(subject)
     );
     const expected = capByLimits(this.#estimator.expect(counted), subjects, price);
     const most = isStrict ? mostOf(counted, call) : undefined;
+    if (most !== undefined) price?.assertBounded(most);
     // A caller that leaves its calls must not use more at the provider than a strict limit allows.
     counted.reserved = most === undefined ? expected : capByLimits(most, subjects, price);
     return {
       reservation: {
-        expected: toAmounts(expected, price),
-        most: most === undefined ? NO_AMOUNTS : toAmounts(most, price),
+        expected: toReserved(expected, price),
+        most: most === undefined ? NO_AMOUNTS : toReserved(most, price),
       },
-      toAmounts: (usage) => usage === undefined ? NO_AMOUNTS : toAmounts(usage, price),
+      toAmounts: (usage) =>
+        usage === undefined
+          ? NO_AMOUNTS
+          : { tokens: usage.total, spend: price?.charge(usage) ?? 0 },
     };
   }
 
   /**
-   * Finds the price of a call that counts against a budget of money: the price of the most
-   * expensive model that it names.
+   * Returns whether a call counts against a budget of money.
+   *
+   * @throws {GatewayError} `key_not_understood` for a budget in another currency
    */
-  #priceFor(
-    subjects: readonly LimitSubject[],
-    { provider, model }: CountedCall,
-    { facts }: Call,
-  ): Price | undefined {
+  #isSpent(subjects: readonly LimitSubject[]): boolean {
     let isSpent = false;
     for (const { limits: { spend } } of subjects) {
       if (spend === undefined) continue;
-      if (spend.currency !== this.#currency) {
+      if (spend.currency !== this.#config.currency) {
         throw new GatewayError("key_not_understood", {
           detail: "its budget is in another currency than the prices",
         });
       }
       isSpent = true;
     }
-    if (!isSpent) return undefined;
-    const price = this.#priceOf(provider, model);
-    if (facts.otherModels === undefined) return price;
-    const { names, unnamedIn } = facts.otherModels;
-    if (unnamedIn !== undefined) {
-      throw new GatewayError("model_not_priced", {
-        param: unnamedIn,
-        detail: "this field can stand for any model",
-      });
-    }
-    return names.reduce(
-      (dearest, name) => dearestOf(dearest, this.#priceOf(provider, name)),
-      price,
-    );
+    return isSpent;
   }
 
-  #priceOf(provider: string, model: string): Price {
-    const name = `${provider}\n${model}`;
-    if (!this.#prices.has(name)) {
-      if (this.#prices.size >= MAX_PRICES) this.#prices.clear();
-      this.#prices.set(name, findPrice(model, ...this.#tables(provider)));
-    }
-    const price = this.#prices.get(name);
-    if (price === undefined) throw new GatewayError("model_not_priced");
-    return price;
+  #priceOf({ provider, model }: CountedCall, call: Call, at: number): CallPrice {
+    const settings = this.#config.providers[provider];
+    if (settings === undefined) throw new Error(`Cannot price a call: no provider ${provider}`);
+    return new CallPrice({ book: this.#book, provider, settings, model, call, at });
   }
 
   /**
@@ -184,9 +167,9 @@ export class Accounting {
 function capByLimits(
   expected: EstimatedTokens,
   subjects: readonly LimitSubject[],
-  price: Price | undefined,
+  price: CallPrice | undefined,
 ): EstimatedTokens {
-  const amounts = toAmounts(expected, price);
+  const amounts = toReserved(expected, price);
   let share = 1;
   for (const { limits } of subjects) {
     if (limits.mode === "observe") continue;
@@ -245,17 +228,7 @@ function isBodyBounded({ body, contentType }: Call): boolean {
   return isInputBounded(fields, bytes);
 }
 
-/**
- * Converts tokens to amounts of limits. Tokens that are neither input nor output cost as much as
- * input.
- */
-function toAmounts(usage: Partial<TokenUsage>, price: Price | undefined): Amounts {
-  const { input = 0, output = 0, cached = 0, total = input + output } = usage;
-  if (price === undefined) return { tokens: total, spend: 0 };
-  const cost = costOf(price, {
-    input: input + Math.max(0, total - input - output),
-    cached,
-    output,
-  });
-  return { tokens: total, spend: Number((cost + COST_UNIT - 1n) / COST_UNIT) };
+/** Returns the amounts to reserve for some tokens. */
+function toReserved(tokens: EstimatedTokens, price: CallPrice | undefined): Amounts {
+  return { tokens: tokens.input + tokens.output, spend: price?.reserve(tokens) ?? 0 };
 }

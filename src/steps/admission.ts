@@ -8,7 +8,7 @@ import type { KeyConfig } from "../config/key.ts";
 import type { TeamConfig } from "../config/team.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import { isPromise } from "../exchange/exchange.ts";
-import type { TokenUsage } from "../exchange/record.ts";
+import type { TokenUsage } from "../exchange/billing.ts";
 import {
   acquireLease,
   type Amounts,
@@ -127,7 +127,7 @@ async function takeRest(counted: CountedCall | undefined, call: Call, flow: Flow
   try {
     const { reservation, toAmounts } = counted === undefined
       ? NO_ACCOUNT
-      : gateway.accounting.open(subjects, counted, call);
+      : gateway.accounting.open(subjects, counted, { call, at: exchange.startedAt });
     const admitted = lease && subjects[0]?.name;
     exchange.headers =
       (await take(subjects, { ...reservation, admitted }, flow, toAmounts)).headers;

@@ -5,7 +5,7 @@
  */
 import type { ErrorCode } from "../errors/gateway_error.ts";
 import { UNANSWERED } from "../errors/upstream_errors.ts";
-import type { TokenUsage } from "../exchange/record.ts";
+import { OUTPUT_CLASSES, type TokenUsage, type UsagePart } from "../exchange/billing.ts";
 import { isSuccess } from "../http/message.ts";
 import type { EstimatedTokens } from "../limits/estimate.ts";
 
@@ -56,6 +56,7 @@ export interface Charge {
 /** Status of an answer for work that the provider does later (RFC 9110 §15.3.3). */
 const ACCEPTED = 202;
 
+const OUTPUTS: ReadonlySet<string> = new Set(OUTPUT_CLASSES);
 const FREE: Charge = { usage: undefined, isEstimated: false };
 
 /**
@@ -89,8 +90,27 @@ export function charge(end: CallEnd, estimates: CallEstimates): Charge {
   const isRelayed = counted !== undefined && status !== ACCEPTED && (isWhole || end.isLive);
   const estimate = isRelayed ? estimates.used(counted) : estimates.reserved();
   const { input = estimate.input } = stated ?? {};
-  const usage = { ...stated, input, output: estimate.output, total: input + estimate.output };
+  const { output } = estimate;
+  const usage = {
+    ...stated,
+    input,
+    output,
+    total: input + output,
+    parts: estimateParts(stated, { input, output }),
+  };
   return { usage, isEstimated: true };
+}
+
+/** Returns the parts of estimated usage: the stated classes of the input, and text as output. */
+function estimateParts(
+  stated: TokenUsage | undefined,
+  { input, output }: EstimatedTokens,
+): readonly UsagePart[] {
+  const [first, ...others] = stated?.parts ?? [];
+  if (first === undefined) return [{ classes: { input, output }, tariff: { context: input } }];
+  const kept = Object.entries(first.classes).filter(([name]) => !OUTPUTS.has(name));
+  const classes = { ...Object.fromEntries(kept), output };
+  return [{ ...first, classes }, ...others];
 }
 
 /** Returns whether the stated output covers enough of a broken stream. */

@@ -6,7 +6,8 @@
  */
 import { NEVER_SENT } from "../errors/upstream_errors.ts";
 import type { Clock } from "../exchange/clock.ts";
-import type { ExchangeRecord, TokenUsage } from "../exchange/record.ts";
+import type { TokenUsage } from "../exchange/billing.ts";
+import type { ExchangeRecord } from "../exchange/record.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
 import { isSuccess } from "../http/message.ts";
 import {

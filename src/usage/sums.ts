@@ -5,7 +5,10 @@
  * @module
  */
 import type { Config } from "../config/config.ts";
-import { costOf, findPrice, formatCost, type Price } from "../config/prices.ts";
+import { costOf, formatCost } from "../config/cost.ts";
+import { PriceBook } from "../config/price_book.ts";
+import type { Price } from "../config/prices.ts";
+import { partsOf } from "../exchange/billing.ts";
 import { addCounts, noCounts, type UsageCounts, type UsageRow } from "./counts.ts";
 import type { UsageOrder } from "./query.ts";
 
@@ -33,17 +36,10 @@ export interface Group {
 
 /** Returns a function that finds the price of a row. Each price is looked up once. */
 export function createPricing(
-  { prices, providers }: Pick<Config, "prices" | "providers">,
+  settings: Pick<Config, "prices" | "providers">,
 ): (row: UsageRow) => Price | undefined {
-  const found = new Map<string, Price | undefined>();
-  return ({ provider, model }) => {
-    const id = `${provider}\0${model}`;
-    if (!found.has(id)) {
-      const own = Object.hasOwn(providers, provider) ? providers[provider]?.prices : undefined;
-      found.set(id, findPrice(model, own, prices));
-    }
-    return found.get(id);
-  };
+  const prices = new PriceBook(settings);
+  return (row) => prices.find(row);
 }
 
 /** Returns the sum of input, output and other tokens. */
@@ -71,15 +67,28 @@ export function newGroup(names: readonly string[]): Group {
   return { names, counts: noCounts(), unpriced: 0, cost: undefined, estimatedCost: 0n };
 }
 
+/** Computes the cost of some counts; `undefined` without a price. */
+function costOfTokens(
+  price: Price | undefined,
+  { input, output, cached = 0, other = 0 }:
+    & Pick<UsageCounts, "input" | "output">
+    & Partial<UsageCounts>,
+  at: number,
+): bigint | undefined {
+  const [part] = partsOf({ total: input + output + other, input, output, cached });
+  return part && costOf(price, part, at).amount;
+}
+
 /** Adds a row to sums. */
-export function addRow(group: Group, { counts }: UsageRow, price: Price | undefined): void {
+export function addRow(group: Group, { counts, at }: UsageRow, price: Price | undefined): void {
   addCounts(group.counts, counts);
-  group.unpriced += price === undefined ? tokensOf(counts) : counts.other;
-  if (price === undefined || counts.input + counts.output === 0) return;
-  group.cost = (group.cost ?? 0n) + costOf(price, counts);
+  const cost = costOfTokens(price, counts, at);
+  group.unpriced += cost === undefined ? tokensOf(counts) : 0;
+  if (cost === undefined || tokensOf(counts) === 0) return;
+  group.cost = (group.cost ?? 0n) + cost;
   if (counts.estimated === 0) return;
-  const estimated = { input: counts.estimatedInput, cached: 0, output: counts.estimatedOutput };
-  group.estimatedCost += costOf(price, estimated);
+  const estimated = { input: counts.estimatedInput, output: counts.estimatedOutput };
+  group.estimatedCost += costOfTokens(price, estimated, at) ?? 0n;
 }
 
 /** Returns the sums in the form of a report. */

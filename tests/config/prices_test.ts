@@ -3,7 +3,9 @@
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
 import { checkConfig, ConfigError } from "../../src/config/config.ts";
-import { costOf, formatCost, type Price } from "../../src/config/prices.ts";
+import { costOf, formatCost } from "../../src/config/cost.ts";
+import type { Price } from "../../src/config/prices.ts";
+import { partsOf } from "../../src/exchange/billing.ts";
 
 const config = (more: Record<string, unknown>, provider: Record<string, unknown> = {}) =>
   checkConfig({ providers: { a: { upstream: "openai", ...provider } }, ...more });
@@ -34,11 +36,12 @@ const WRONG: readonly [setting: Record<string, unknown>, path: string][] = [
   [{ prices: [{ input: 1, output: 1 }] }, "prices.0"],
   [{ prices: { "": { input: 1, output: 1 } } }, "prices."],
   [{ prices: { m: 5 } }, "prices.m"],
-  [{ prices: { m: { input: 1 } } }, "prices.m.output"],
-  [{ prices: { m: { input: "1", output: 1 } } }, "prices.m.input"],
+  [{ prices: { m: {} } }, "prices.m"],
+  [{ prices: { m: { input: "1e2", output: 1 } } }, "prices.m.input"],
+  [{ prices: { m: { input: "-1", output: 1 } } }, "prices.m.input"],
   [{ prices: { m: { input: -1, output: 1 } } }, "prices.m.input"],
   [{ prices: { m: { input: 1, output: 0.0000001 } } }, "prices.m.output"],
-  [{ prices: { m: { input: 1, output: 1.0000001 } } }, "prices.m.output"],
+  [{ prices: { m: { input: 1, output: "1.0000000001" } } }, "prices.m.output"],
   [{ prices: { m: { input: 1, output: 1e7 } } }, "prices.m.output"],
   [{ prices: { m: { input: 1, output: NaN } } }, "prices.m.output"],
   [{ prices: { m: { input: 1, output: 1, cache: 1 } } }, "prices.m.cache"],
@@ -49,7 +52,9 @@ const WRONG: readonly [setting: Record<string, unknown>, path: string][] = [
 describe("prices", () => {
   for (const [price, input, cached, output, cost] of COSTS) {
     it(`${input} tokens, ${cached} of them cached, and ${output} cost ${cost} at ${JSON.stringify(price)}`, () => {
-      assert.equal(formatCost(costOf(price, { input, cached, output })), cost);
+      const [part = assert.fail()] = partsOf({ total: input + output, input, cached, output });
+      const { amount = assert.fail() } = costOf(price, part, 0);
+      assert.equal(formatCost(amount), cost);
     });
   }
 

@@ -11,7 +11,7 @@ import { OPENAI_CHAT } from "../../src/dialects/openai_chat.ts";
 import { OPENAI_EVENTS } from "../../src/dialects/openai_events.ts";
 import { OPENAI_RESPONSES } from "../../src/dialects/openai_responses.ts";
 import { type ErrorCode, ERRORS, GatewayError } from "../../src/errors/gateway_error.ts";
-import type { TokenUsage } from "../../src/exchange/record.ts";
+import type { TokenUsage } from "../../src/exchange/billing.ts";
 import { FINAL_MESSAGE, FINAL_RESPONSE } from "../support/event_streams.ts";
 import { COMPLETION } from "../support/provider.ts";
 

@@ -12,7 +12,7 @@ import { type Dialect, MAX_KEPT_BYTES, type StreamScanner } from "../../src/dial
 import { OPENAI_EVENTS } from "../../src/dialects/openai_events.ts";
 import { OPENAI_RESPONSES } from "../../src/dialects/openai_responses.ts";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
-import type { TokenUsage } from "../../src/exchange/record.ts";
+import type { TokenUsage } from "../../src/exchange/billing.ts";
 import { it } from "../support/cases.ts";
 import {
   EDIT_EVENTS,

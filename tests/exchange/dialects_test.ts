@@ -9,7 +9,7 @@ import { createHash } from "node:crypto";
 import type { ServerResponse } from "node:http";
 import { setImmediate } from "node:timers";
 import { afterEach, describe, it } from "@std/testing/bdd";
-import type { TokenUsage } from "../../src/exchange/record.ts";
+import type { TokenUsage } from "../../src/exchange/billing.ts";
 import { closeAll, startWith } from "../support/aimock.ts";
 import {
   EDIT_EVENTS,

@@ -6,6 +6,7 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe, it } from "@std/testing/bdd";
+import { PriceBook } from "../../src/config/price_book.ts";
 import { parseConfig } from "../../src/config/config.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { KeyMetrics, type KeyMetricsOptions } from "../../src/observe/metrics/key_metrics.ts";
@@ -36,9 +37,10 @@ const record: ExchangeRecord = {
 const price = { input: 2, output: 10, cached: 1 };
 const options: KeyMetricsOptions = {
   maxKeys: 2,
-  tables: (
-    provider,
-  ) => [provider === "a" ? { "gpt*": price } : undefined, { rest: { input: 1, output: 1 } }],
+  prices: new PriceBook({
+    providers: { a: { prices: { "gpt*": price } } },
+    prices: { rest: { input: 1, output: 1 } },
+  }),
   currency: "EUR",
 };
 
@@ -106,7 +108,11 @@ describe("metrics by key", () => {
     const before = metrics.under(options);
     for (let count = 0; count < 50; count++) before.settled({ ...record, keyId: `key-${count}` });
     before.settled({ ...record, keyId: "key-1" });
-    const after = metrics.under({ ...options, maxKeys: 3, tables: () => [] });
+    const after = metrics.under({
+      ...options,
+      maxKeys: 3,
+      prices: new PriceBook({ providers: {}, prices: {} }),
+    });
     after.settled({ ...record, keyId: "key-49" });
     after.settled({ ...record, keyId: "key-48" });
     const exchanges = Object.entries(read()).filter(([series]) =>

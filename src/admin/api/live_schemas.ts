@@ -11,7 +11,8 @@ import {
   type Outcome,
   OUTCOMES,
 } from "../../errors/outcomes.ts";
-import type { GenAiOperation, TokenUsage } from "../../exchange/record.ts";
+import type { Tariff, TokenUsage, UsagePart } from "../../exchange/billing.ts";
+import type { GenAiOperation } from "../../exchange/record.ts";
 import type { FleetLiveReport, LiveScope } from "../../observe/fleet/fleet_report.ts";
 import {
   type LiveExchange,
@@ -107,6 +108,17 @@ export const exchangeSchema: v.GenericSchema<LiveExchange> = objectOf<LiveExchan
     output: optional(count()),
     cached: optional(count()),
     reasoning: optional(count()),
+    parts: optional(list(objectOf<UsagePart>({
+      model: optional(text("Another model than the caller named")),
+      classes: record(count(), "Amounts by billing class"),
+      tariff: objectOf<Tariff>({
+        tier: optional(text("Tier that served the call, if it is not the standard one")),
+        geo: optional(text("Region that served the call")),
+        context: count(),
+        asked: optional(record(text())),
+      }),
+    }))),
+    statedCost: optional(text("Cost that the provider states")),
   })),
   isEstimated: optional(
     flag("Whether the gateway estimated `usage`, since the provider stated none"),

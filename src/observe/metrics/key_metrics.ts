@@ -4,25 +4,21 @@
  *
  * @module
  */
-import { costOf, findPrice, type Price, type Prices } from "../../config/prices.ts";
+import { toNumber } from "../../config/cost.ts";
+import type { PriceBook } from "../../config/price_book.ts";
 import { type Concern, concernOf } from "../../errors/outcomes.ts";
 import type { ExchangeObserver } from "../../exchange/observer.ts";
-import type { ExchangeRecord, TokenUsage } from "../../exchange/record.ts";
+import type { ExchangeRecord } from "../../exchange/record.ts";
 import type { Counter, Labelled, MetricRegistry } from "./metric_registry.ts";
 
 /** Label shared by all keys beyond the limit. */
 const OTHER = "(other)";
-/** Cost units in one unit of the currency. */
-const COST_UNITS = 1e12;
-/** Limit of the cached prices, by provider and model. */
-const MAX_PRICES = 1000;
 
 /** Settings of one configuration that exchanges are counted with. */
 export interface KeyMetricsOptions {
   /** Maximum number of keys that have their own label. */
   readonly maxKeys: number;
-  /** Returns the prices of a provider's models. Earlier tables take precedence. */
-  readonly tables: (provider: string) => readonly (Prices | undefined)[];
+  readonly prices: PriceBook;
   /** Currency of all prices. */
   readonly currency: string;
 }
@@ -75,18 +71,7 @@ export class KeyMetrics {
    * Creates the observer that counts exchanges under a configuration. Counts of earlier
    * configurations remain.
    */
-  under({ maxKeys, tables, currency }: KeyMetricsOptions): ExchangeObserver {
-    const prices = new Map<string, Price | undefined>();
-    const priceOf = ({ provider, model, usage }: ExchangeRecord): Price | undefined => {
-      const hasModel = provider !== undefined && model !== undefined;
-      if (usage === undefined || !hasModel) return undefined;
-      const name = `${provider}\n${model}`;
-      if (!prices.has(name)) {
-        if (prices.size >= MAX_PRICES) prices.clear();
-        prices.set(name, findPrice(model, ...tables(provider)));
-      }
-      return prices.get(name);
-    };
+  under({ maxKeys, prices, currency }: KeyMetricsOptions): ExchangeObserver {
     return {
       settled: (record) => {
         const { keyId, limit } = record;
@@ -94,10 +79,11 @@ export class KeyMetrics {
         const key = this.#series.has(keyId) || this.#series.size < maxKeys ? keyId : OTHER;
         count(this.#seriesOf(key), record);
         if (limit !== undefined) this.#refused(key, limit).add();
-        const price = priceOf(record);
-        const { usage } = record;
-        if (price === undefined || usage === undefined) return;
-        this.#cost(key, currency).add(costIn(price, usage));
+        const { usage, provider, model } = record;
+        if (usage === undefined || provider === undefined || model === undefined) return;
+        const at = record.startedAt + record.durationMs;
+        const { amount } = prices.costOf(usage, { provider, model }, at);
+        if (amount !== undefined) this.#cost(key, currency).add(toNumber(amount));
       },
     };
   }
@@ -117,14 +103,4 @@ function count(series: KeySeries, record: ExchangeRecord): void {
   const { total, input = 0, output = total - input } = usage;
   series.input.add(input);
   series.output.add(output);
-}
-
-/**
- * Computes the cost of tokens in the currency. Tokens that are neither input nor output cost as
- * much as input.
- */
-function costIn(price: Price, usage: TokenUsage): number {
-  const { total, input = 0, output = 0, cached = 0 } = usage;
-  const rest = Math.max(0, total - input - output);
-  return Number(costOf(price, { input: input + rest, cached, output })) / COST_UNITS;
 }

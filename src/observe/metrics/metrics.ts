@@ -7,7 +7,8 @@
  * @module
  */
 import { concernOf } from "../../errors/outcomes.ts";
-import type { ExchangeRecord, TokenUsage } from "../../exchange/record.ts";
+import type { TokenUsage } from "../../exchange/billing.ts";
+import type { ExchangeRecord } from "../../exchange/record.ts";
 import type { ExchangeObserver } from "../../exchange/observer.ts";
 import { isSuccess } from "../../http/message.ts";
 import { countGenAi, createGenAiMetrics, DURATION_BOUNDS } from "./gen_ai_metrics.ts";

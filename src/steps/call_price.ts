@@ -1,0 +1,146 @@
+/**
+ * The price of one call that counts against a budget of money: the amount to reserve for it, and
+ * the charge for its usage. Both are by the prices of the time when it began.
+ *
+ * @module
+ */
+import { type Bound, type BoundCost, boundCost } from "../config/bound_cost.ts";
+import { chargeOf, parseCost, toNano } from "../config/cost.ts";
+import type { PriceBook } from "../config/price_book.ts";
+import type { Price } from "../config/prices.ts";
+import type { ProviderConfig } from "../config/provider.ts";
+import { GatewayError } from "../errors/gateway_error.ts";
+import { type ClassAmounts, partsOf, type TokenUsage } from "../exchange/billing.ts";
+import type { EstimatedTokens } from "../limits/estimate.ts";
+import { bytesOf, type Call } from "./call.ts";
+
+/** The settings of a provider that decide about costs. */
+type PricedProvider = Pick<ProviderConfig, "region" | "statesCost" | "tiers" | "maxCalls">;
+
+/** Dependencies of {@link CallPrice}. */
+export interface CallPriceParts {
+  readonly book: PriceBook;
+  /** Name and settings of the provider. */
+  readonly provider: string;
+  readonly settings: PricedProvider;
+  /** Model as the caller named it. */
+  readonly model: string;
+  readonly call: Call;
+  /** Time when the call began, milliseconds since 1970. */
+  readonly at: number;
+}
+
+const utf8 = new TextDecoder();
+/** Marks of a request for the cache's longer time, and of sound in a body. Escapes can hide both. */
+const LONG_CACHE = /"(?:ttl|prompt_cache_retention)"|\\u00/;
+const AUDIO = /"input_audio"|"audio\/|\\u00/;
+
+/** The price of one call. */
+export class CallPrice {
+  readonly #parts: CallPriceParts;
+  readonly #price: Price;
+  /** Prices of all models that the call names. */
+  readonly #prices: readonly Price[];
+  #facts: Omit<Bound, "input" | "output"> | undefined;
+
+  /** @throws {GatewayError} `model_not_priced` for a model without a price */
+  constructor(parts: CallPriceParts) {
+    this.#parts = parts;
+    const { otherModels } = parts.call.facts;
+    if (otherModels?.unnamedIn !== undefined) {
+      throw new GatewayError("model_not_priced", {
+        param: otherModels.unnamedIn,
+        detail: "this field can stand for any model",
+      });
+    }
+    this.#price = this.#find(parts.model);
+    const others = otherModels?.names.map((name) => this.#find(name)) ?? [];
+    this.#prices = [this.#price, ...others];
+  }
+
+  /**
+   * Returns the money to reserve for some tokens, by the dearest prices that the call can meet.
+   *
+   * @returns Units of 10^-9 of the currency
+   */
+  reserve(tokens: EstimatedTokens): number {
+    return Math.max(...this.#bounds(tokens).map(({ amount }) => toNano(amount)));
+  }
+
+  /**
+   * Refuses a call whose cost has no bound, because a limit is strict.
+   *
+   * @throws {GatewayError} `request_exceeds_limit` for a tool without a maximum of calls;
+   * `model_not_priced` if the call can meet a tariff without a price
+   */
+  assertBounded(tokens: EstimatedTokens): void {
+    const { call, settings } = this.#parts;
+    const { tools } = call.facts.tariff;
+    if (settings.maxCalls === undefined && tools.some(({ most }) => most === undefined)) {
+      throw new GatewayError("request_exceeds_limit", {
+        param: "tools",
+        detail: "the limit is strict, so a tool with a fee has to have a maximum of calls",
+      });
+    }
+    const missing = this.#bounds(tokens).find((bound) => bound.missing !== undefined)?.missing;
+    if (missing === undefined) return;
+    throw new GatewayError("model_not_priced", {
+      detail: `the limit is strict, and the price of this call has no ${missing}`,
+    });
+  }
+
+  /**
+   * Returns the charge for usage. Where a price is missing, the dearest one of the model counts.
+   *
+   * @returns Units of 10^-9 of the currency
+   */
+  charge(usage: TokenUsage): number {
+    const { settings, at, book, provider } = this.#parts;
+    if (settings.statesCost === true && usage.statedCost !== undefined) {
+      return toNano(parseCost(usage.statedCost));
+    }
+    let cost = 0n;
+    for (const [index, part] of partsOf(usage).entries()) {
+      const price = part.model === undefined
+        ? this.#price
+        : book.find({ provider, model: part.model }) ?? this.#price;
+      const classes = index === 0 ? { ...part.classes, requests: 1 } : part.classes;
+      cost += chargeOf(price, { ...part, classes }, at);
+    }
+    return toNano(cost);
+  }
+
+  #find(model: string): Price {
+    const price = this.#parts.book.find({ provider: this.#parts.provider, model });
+    if (price === undefined) throw new GatewayError("model_not_priced");
+    return price;
+  }
+
+  #bounds(tokens: EstimatedTokens): BoundCost[] {
+    const bound = { ...this.#boundFacts, ...tokens };
+    return this.#prices.map((price) => boundCost(price, bound, this.#parts.at));
+  }
+
+  /** The facts of the request that decide its dearest price. They are read once. */
+  get #boundFacts(): Omit<Bound, "input" | "output"> {
+    return this.#facts ??= this.#readFacts();
+  }
+
+  #readFacts(): Omit<Bound, "input" | "output"> {
+    const { call, settings } = this.#parts;
+    const { tier, geo, asked, tools, hasAudioOutput, characters } = call.facts.tariff;
+    const body = utf8.decode(bytesOf(call.body));
+    const units: Record<string, number> = { characters };
+    for (const { unit, most = settings.maxCalls ?? 0 } of tools) {
+      units[unit] = (units[unit] ?? 0) + most;
+    }
+    return {
+      hasLongWrites: LONG_CACHE.test(body),
+      modalities: hasAudioOutput || AUDIO.test(body) ? ["Audio"] : [],
+      tiers: tier === undefined ? [undefined, ...settings.tiers ?? []] : [tier, undefined],
+      geos: geo === undefined ? [settings.region] : [geo, settings.region],
+      asked,
+      units: units as ClassAmounts,
+    };
+  }
+}
