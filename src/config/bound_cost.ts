@@ -80,7 +80,7 @@ function addBound(bound: Bound, applied: Applied): BoundCost {
 export function boundCost(price: Price, bound: Bound, at: number): BoundCost {
   const { tiers = [undefined], geos = [undefined], asked } = bound;
   const thresholds = scaledOf(price).rows
-    .map(({ when: { over, from } }) => over === undefined ? from ?? 0 : over + 1)
+    .map(({ when }) => when.over === undefined ? when.from ?? 0 : when.over + 1)
     .filter((context) => context <= bound.input);
   let amount = 0n;
   let missing: BoundCost["missing"];
