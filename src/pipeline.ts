@@ -34,7 +34,7 @@ import {
   toQuery,
   toUnknownError,
 } from "./operations/router.ts";
-import { admit, enter, subjectsOf } from "./steps/admission.ts";
+import { admit, assertMetered, enter, subjectsOf } from "./steps/admission.ts";
 import { BODILESS, bytesOf, type Call } from "./steps/call.ts";
 import { record } from "./steps/durable/recorded_call.ts";
 import { answerRecorded } from "./steps/durable/recording_request.ts";
@@ -135,7 +135,7 @@ function noteOperation(
   arrival.dialect = operation.dialect;
   const { facts } = arrival.exchange;
   facts.operation = operation.name;
-  facts.isMetered = operation.cost === "tokens";
+  facts.isMetered = operation.cost !== "none";
   if (operation.genAi !== undefined) facts.genAi = operation.genAi;
 }
 
@@ -159,6 +159,7 @@ function identify(
   if (hasLooped(headers)) throw new GatewayError("upstream_loop");
   gateway.open.share(exchange, key.id, provider.hasOthers ? provider.name : undefined);
   const subjects = operation.isOwn ? [] : subjectsOf(key, provider, gateway);
+  assertMetered(operation, provider, subjects);
   const durable = key.durable ?? provider.durable;
   return {
     request,
@@ -170,7 +171,7 @@ function identify(
     presentedKey,
     credentials,
     subjects,
-    isMetered: operation.cost === "tokens" && subjects.some(limitsAmounts),
+    isMetered: operation.cost !== "none" && subjects.some(limitsAmounts),
     recording: durable ? wantedRecording(headers, operation, durable) : undefined,
     lease: undefined,
     isAdmitted: false,

@@ -114,7 +114,8 @@ function decimalTo(most: number, decimals: number, what: string): v.GenericSchem
   );
 }
 
-const rate = decimalTo(MAX_PRICE, RATE_DECIMALS, "a price");
+/** @internal The schema of a price. */
+export const rate: v.GenericSchema<Decimal> = decimalTo(MAX_PRICE, RATE_DECIMALS, "a price");
 const about = {
   input: "A million tokens of prompts",
   output: "A million tokens of answers; reasoning included unless it has its own rate",

@@ -17,7 +17,7 @@ import { type HeadersConfig, type HeadersInput, HeadersSchema } from "./headers.
 import { type LimitSet, LimitSetSchema, type WrittenLimits } from "./limit_set.ts";
 import { OperationsSchema, type WrittenGroup } from "./operation_groups.ts";
 import { PRESETS } from "./presets.ts";
-import { type Prices, PricesSchema } from "./prices.ts";
+import { type Decimal, type Prices, PricesSchema, rate } from "./prices.ts";
 import { about, duration, durationForm, nonEmpty, shortText } from "./schema.ts";
 import { parseDuration } from "./units.ts";
 
@@ -25,7 +25,15 @@ import { parseDuration } from "./units.ts";
 export interface ProviderConfig extends
   Pick<
     ProviderInput,
-    "usage" | "maxOutput" | "maxInput" | "prices" | "region" | "statesCost" | "tiers" | "maxCalls"
+    | "usage"
+    | "maxOutput"
+    | "maxInput"
+    | "prices"
+    | "region"
+    | "statesCost"
+    | "tiers"
+    | "maxCalls"
+    | "callPrices"
   > {
   /**
    * `host`, `host:port`, `*.suffix` or `*` in lower case, each with or without a path before `/v1`.
@@ -143,6 +151,11 @@ export interface ProviderInput {
   readonly tiers?: readonly string[] | undefined;
   /** The most calls of tools by its models in one call, if the caller sets no maximum. */
   readonly maxCalls?: number | undefined;
+  /**
+   * Price of one call of operations whose answers state no usage, by operation or group, such as
+   * `{ "batches": 0.5 }`. Without it, keys with limits of tokens or money cannot use them.
+   */
+  readonly callPrices?: Readonly<Record<string, Decimal>> | undefined;
 }
 
 const NAME = /^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$/;
@@ -341,6 +354,11 @@ const provider = v.strictObject({
   maxCalls: v.optional(about(
     tokenCount,
     "The most calls of tools by its models in one call, if the caller sets no maximum",
+  )),
+  callPrices: v.optional(about(
+    v.record(shortText, rate, 'expected an object such as { "batches": 0.5 }'),
+    "Price of one call of an operation or group whose answers state no usage, such as `batches`. " +
+      "Without it, keys with limits of tokens or money cannot use these",
   )),
 }, "expected an object");
 

@@ -130,6 +130,10 @@ const BY_CODE: Readonly<Record<keyof typeof ERRORS, Advice>> = {
     "rule",
     "Give the model a price in prices, or take the budget of money off the key",
   ],
+  operation_not_metered: [
+    "rule",
+    "Set the price of one call in callPrices of the provider, 0 if it is free for you",
+  ],
   key_not_understood: ["gateway", "Bring this gateway to the version that made the key"],
   rate_limit_exceeded: AT_A_LIMIT,
   concurrency_limit_exceeded: AT_A_LIMIT,

@@ -41,6 +41,7 @@ export type RequestErrorCode =
   | "operation_not_allowed"
   | "origin_not_allowed"
   | "model_not_priced"
+  | "operation_not_metered"
   | "key_not_understood"
   // limits
   | "rate_limit_exceeded"
@@ -179,6 +180,11 @@ export const REQUEST_ERRORS: Readonly<Record<RequestErrorCode, ErrorSpec>> = {
     param: "model",
     message: "Cannot count the cost of this model, and a budget of money applies: " +
       "the gateway's operator has to set its price",
+  },
+  operation_not_metered: {
+    ...FORBIDDEN,
+    message: "Cannot count the cost of this operation, and a limit of tokens or money applies: " +
+      "no answer states it, so the gateway's operator has to set its price in callPrices",
   },
   key_not_understood: {
     ...FORBIDDEN,

@@ -123,6 +123,12 @@ export function toFields(json: unknown): Readonly<Record<string, unknown>> {
   return json as Readonly<Record<string, unknown>>;
 }
 
+/** Returns whether a value is the name of a model. */
+export function isModelName(model: unknown): model is string {
+  return typeof model === "string" && model !== "" && model.length <= MAX_MODEL_LENGTH &&
+    !CONTROL_CHARACTER.test(model);
+}
+
 /**
  * Reads the name of a model.
  *

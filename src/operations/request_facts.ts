@@ -6,6 +6,7 @@
  */
 import {
   type ChatCompletionRequest,
+  isModelName,
   readChoices,
   readCount,
   readMaxOutput,
@@ -32,10 +33,12 @@ export const FACT_FIELDS: readonly string[] = [
 ];
 
 /**
- * Returns the model. @throws {GatewayError} `invalid_body` if it is needed and missing, or not a
- * name
+ * Returns the model. The model of an operation without one is read for its price, if it is a name.
+ *
+ * @throws {GatewayError} `invalid_body` if it is needed and missing, or not a name
  */
 function readModel(model: unknown, place: Operation["model"]): string | undefined {
+  if (place === "none") return isModelName(model) ? model : undefined;
   const isAbsent = (model ?? null) === null;
   const isRead = place === "body" || (place === "optional" && !isAbsent);
   return isRead ? readModelName(model) : undefined;

@@ -120,7 +120,7 @@ const BOUNDED_FIELDS: ReadonlySet<string> = new Set(
     "response_format text verbosity reasoning reasoning_effort thinking truncation include " +
     "tools tool_choice parallel_tool_calls functions function_call prompt_cache_key " +
     "prompt_cache_retention encoding_format dimensions background modalities size quality " +
-    "style output_format voice speed language chat_template_kwargs").split(" "),
+    "style output_format voice speed language chat_template_kwargs inference_geo").split(" "),
 );
 /** Fields with content that is read. The others have no parts. */
 const WALKED_FIELDS = ["messages", "system", "input", "tools"];

@@ -17,6 +17,8 @@ import { type Operation, OPERATIONS, OTHER } from "./table.ts";
 export interface ResolvedOperation extends Operation {
   /** Id of the model, decoded, if it is in the path. */
   readonly modelId?: string;
+  /** Model that the path of an unknown operation names, for its price. */
+  readonly pricedModel?: string;
   /** The methods of this path in the table, if the request has another method. */
   readonly allow?: string;
 }
@@ -84,11 +86,9 @@ async function match(method: string, path: string): Promise<ResolvedOperation | 
   if (Object.values(params).some(isTooLong)) return undefined;
   const row = route.rows.find((each) => methodsOf(each).includes(method));
   if (row === undefined) return toOther(method, path, route);
-  // A trailing slash has no meaning in the table. For other paths, the provider decides.
-  const resolved = {
-    ...row,
-    path: (row.method === "*" ? path : path.replace(/\/+$/, "")).slice("/v1".length),
-  };
+  if (row.method === "*") return toUnlisted(row, method, path);
+  // A trailing slash has no meaning in the table.
+  const resolved = { ...row, path: path.replace(/\/+$/, "").slice("/v1".length) };
   if (params.model === undefined) return resolved;
   const modelId = decodeURIComponent(params.model.replace(/\/+$/, ""));
   return modelId.length > MAX_MODEL_LENGTH ? undefined : { ...resolved, modelId };
@@ -107,7 +107,23 @@ function toOther(
   if (!METHODS.includes(method)) {
     throw new GatewayError("method_not_allowed", { headers: { allow } });
   }
-  return { ...OTHER, path: path.slice("/v1".length), allow };
+  return { ...toUnlisted(OTHER, method, path), allow };
+}
+
+/** Methods that read or delete: they cost nothing at any provider. */
+const FREE_METHODS: ReadonlySet<string> = new Set(["GET", "HEAD", "DELETE"]);
+/** Model and action in a path of Gemini's interface (https://ai.google.dev/api/generate-content). */
+const MODEL_ACTION = /\/models\/([^/:]+):\w+$/;
+
+/** Returns the operation of a path whose single operations are not in the table. */
+function toUnlisted(row: Operation, method: string, path: string): ResolvedOperation {
+  const [, pricedModel] = MODEL_ACTION.exec(path) ?? [];
+  return {
+    ...row,
+    path: path.slice("/v1".length),
+    ...(FREE_METHODS.has(method) && { cost: "none" }),
+    ...(pricedModel !== undefined && { pricedModel }),
+  };
 }
 
 /** Refuses a path that a server could read as another operation, or as another model. */

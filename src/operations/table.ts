@@ -40,8 +40,11 @@ export interface Operation {
    * which lists them. `none` if there is none, so that keys with restricted models cannot use it.
    */
   readonly model: "body" | "optional" | "path" | "answer" | "none";
-  /** Cost of a call: tokens, as its answer states them, or none. */
-  readonly cost: "tokens" | "none";
+  /**
+   * Cost of a call: `tokens` and other amounts, as its answer states them; `unstated` if it can cost
+   * something that no answer states, such as the work of a batch; `none` for all others.
+   */
+  readonly cost: "tokens" | "unstated" | "none";
   /** Usage that its streams state only on request; left out if they state it always, or never. */
   readonly usageOptIn?: UsageOptIn;
   /** True if the gateway itself answers it. Every key that is allowed to make a call can use it. */
@@ -59,6 +62,8 @@ const UPLOAD: Row = { body: "multipart", model: "body", cost: "tokens" };
 /** Reads, changes or deletes objects that are stored at the provider. */
 const STORED: Row = { body: "none", model: "none", cost: "none" };
 const STORED_WITH_BODY: Row = { body: "any", model: "none", cost: "none" };
+/** Starts work, or stores data, whose cost no answer states. */
+const WORK: Row = { body: "any", model: "none", cost: "unstated" };
 
 const chat = { group: "chat", dialect: OPENAI_CHAT } as const;
 const responses = { group: "responses", dialect: OPENAI_RESPONSES } as const;
@@ -250,7 +255,7 @@ const NAMED: readonly Operation[] = [
   },
   {
     ...messageBatches,
-    ...STORED_WITH_BODY,
+    ...WORK,
     name: "messages.batches",
     method: "POST",
     path: "/messages/batches",
@@ -306,40 +311,38 @@ const NAMED: readonly Operation[] = [
   { ...recorded, name: "exchange.stop", method: "DELETE", path: "/exchanges/:id" },
 ];
 
-/** Paths whose operations are allowed together, with all paths below them. */
-const FAMILIES: readonly (readonly [OperationGroup, path: string])[] = [
-  ["files", "/files"],
-  ["uploads", "/uploads"],
-  ["batches", "/batches"],
-  ["fine_tuning", "/fine_tuning"],
-  ["vector_stores", "/vector_stores"],
-  ["conversations", "/conversations"],
-  ["containers", "/containers"],
-  ["evals", "/evals"],
-  ["videos", "/videos"],
-  ["assistants", "/assistants"],
-  ["assistants", "/threads"],
-  ["realtime", "/realtime"],
-  ["skills", "/skills"],
-  ["chatkit", "/chatkit"],
-  ["admin", "/organization"],
-  ["admin", "/projects"], // roles of an organization's projects
+/** Paths whose operations are allowed together, with all paths below them, and their cost. */
+const FAMILIES: readonly (readonly [OperationGroup, path: string, cost: Operation["cost"]])[] = [
+  ["files", "/files", "unstated"],
+  ["uploads", "/uploads", "unstated"],
+  ["batches", "/batches", "unstated"],
+  ["fine_tuning", "/fine_tuning", "unstated"],
+  ["vector_stores", "/vector_stores", "unstated"],
+  ["conversations", "/conversations", "none"],
+  ["containers", "/containers", "unstated"],
+  ["evals", "/evals", "unstated"],
+  ["videos", "/videos", "tokens"],
+  ["assistants", "/assistants", "unstated"],
+  ["assistants", "/threads", "unstated"],
+  ["realtime", "/realtime", "unstated"],
+  ["skills", "/skills", "unstated"],
+  ["chatkit", "/chatkit", "unstated"],
+  ["admin", "/organization", "none"],
+  ["admin", "/projects", "none"], // roles of an organization's projects
 ];
 
-function toFamily([group, path]: readonly [OperationGroup, string]): Operation[] {
-  const row = {
-    ...STORED_WITH_BODY,
-    name: path.slice(1),
-    group,
-    method: "*",
-    dialect: OPAQUE,
-  } as const;
+function toFamily([group, path, cost]: (typeof FAMILIES)[number]): Operation[] {
+  const row = { ...WORK, cost, name: path.slice(1), group, method: "*", dialect: OPAQUE } as const;
   return [{ ...row, path }, { ...row, path: `${path}/:rest+` }];
 }
 
-/** Operation for all paths that are not in the table. */
+/**
+ * Operation for all paths that are not in the table. What its answer states is charged, and
+ * otherwise an estimate.
+ */
 export const OTHER: Operation = {
   ...STORED_WITH_BODY,
+  cost: "tokens",
   name: "other",
   group: undefined,
   method: "*",

@@ -4,11 +4,14 @@
  *
  * @module
  */
+import { parseCost, toNano } from "../config/cost.ts";
 import type { KeyConfig } from "../config/key.ts";
+import type { ProviderConfig } from "../config/provider.ts";
 import type { TeamConfig } from "../config/team.ts";
 import { GatewayError } from "../errors/gateway_error.ts";
 import { isPromise } from "../exchange/exchange.ts";
 import type { TokenUsage } from "../exchange/billing.ts";
+import { isSuccess } from "../http/message.ts";
 import {
   acquireLease,
   type Amounts,
@@ -23,7 +26,8 @@ import {
 import type { Account, CountedCall } from "./accounting.ts";
 import type { Call } from "./call.ts";
 import { isRepeated } from "./durable/wanted_recording.ts";
-import type { Flow } from "./flow.ts";
+import type { ResolvedOperation } from "../operations/router.ts";
+import type { Flow, Provider } from "./flow.ts";
 
 /**
  * Names the subjects whose limits count: the key, its team and the provider.
@@ -43,6 +47,37 @@ export function subjectsOf(
     throw new GatewayError("key_not_understood", { detail: "its team is not configured" });
   }
   return [...own, { name: `team:${team}`, limits: shared.limits }, ...subjects];
+}
+
+/**
+ * Returns the configured price of a call that states no usage, in units of 10^-9 of the currency.
+ *
+ * @returns `undefined` if the operator set none
+ */
+function callPriceOf(
+  { name, group }: Pick<ResolvedOperation, "name" | "group">,
+  { callPrices = {} }: Pick<ProviderConfig, "callPrices">,
+): number | undefined {
+  const price = [name, group].filter((each) => each !== undefined)
+    .map((each) => Object.hasOwn(callPrices, each) ? callPrices[each] : undefined)
+    .find((each) => each !== undefined);
+  return price === undefined ? undefined : toNano(parseCost(String(price)));
+}
+
+/**
+ * Refuses an operation whose cost no answer states, if tokens or money are limited.
+ *
+ * @throws {GatewayError} `operation_not_metered`
+ */
+export function assertMetered(
+  operation: ResolvedOperation,
+  provider: Provider,
+  subjects: readonly LimitSubject[],
+): void {
+  if (operation.cost !== "unstated" || !subjects.some(limitsAmounts)) return;
+  if (callPriceOf(operation, provider) === undefined) {
+    throw new GatewayError("operation_not_metered");
+  }
 }
 
 /** Account of a call that uses no tokens. */
@@ -116,6 +151,16 @@ export function admit(call: Call, flow: Flow): Promise<void> | undefined {
   return takeRest(flow.isMetered ? counted : undefined, call, flow);
 }
 
+/** Returns the account of a call whose answer states no usage: the operator's price, if it works. */
+function toPricedAccount({ operation, provider, exchange, isMetered }: Flow): Account {
+  if (!isMetered) return NO_ACCOUNT;
+  const amounts = { tokens: 0, spend: callPriceOf(operation, provider) ?? 0 };
+  return {
+    reservation: { ...NO_RESERVATION, expected: amounts, most: amounts },
+    toAmounts: () => isSuccess(exchange.answeredStatus ?? 0) ? amounts : NO_AMOUNTS,
+  };
+}
+
 /**
  * Acquires the limits of a call that it has not acquired yet. If one refuses, or the account cannot
  * be opened, it keeps nothing.
@@ -126,7 +171,7 @@ async function takeRest(counted: CountedCall | undefined, call: Call, flow: Flow
   const { exchange, gateway, subjects, lease } = flow;
   try {
     const { reservation, toAmounts } = counted === undefined
-      ? NO_ACCOUNT
+      ? toPricedAccount(flow)
       : gateway.accounting.open(subjects, counted, { call, at: exchange.startedAt });
     const admitted = lease && subjects[0]?.name;
     exchange.headers =

@@ -49,7 +49,9 @@ export function readFacts(
   contentType: string,
   { request, operation, provider }: Flow,
 ): RequestFacts {
-  const facts = readBodyFacts(bytes, contentType, operation, provider.messages);
+  const stated = readBodyFacts(bytes, contentType, operation, provider.messages);
+  const isInPath = operation.pricedModel !== undefined && stated.model === undefined;
+  const facts = isInPath ? { ...stated, model: operation.pricedModel } : stated;
   const { url } = request;
   const unnamedIn = findModelParameter(toQuery(url));
   const { otherModels } = facts;

@@ -141,6 +141,16 @@ export const CASES: Readonly<
       },
     },
   },
+  operation_not_metered: {
+    options: {
+      provider: { operations: ["default", "files"] },
+      config: { keys: [{ id: "team", key: OWN_KEY, limits: { tokens: "1M/day" } }] },
+    },
+    call: () => ({
+      path: "/v1/files",
+      headers: { "gateway-auth": `Bearer ${OWN_KEY}` },
+    }),
+  },
   key_not_understood: {
     options: {
       parts: { keys: { find: (digest) => ({ id: "team", digest, team: "not-configured" }) } },
