@@ -50,6 +50,11 @@ export const VARIABLES: readonly Variable[] = [
   { name: "SALLYPORT_MAX_OUTPUT_", path: "providers.NAME.maxOutput", read: Number },
   { name: "SALLYPORT_MAX_INPUT_", path: "providers.NAME.maxInput", read: Number },
   { name: "SALLYPORT_PRICES_", path: "providers.NAME.prices", read: toJson },
+  { name: "SALLYPORT_REGION_", path: "providers.NAME.region" },
+  { name: "SALLYPORT_STATES_COST_", path: "providers.NAME.statesCost", read: toBoolean },
+  { name: "SALLYPORT_TIERS_", path: "providers.NAME.tiers", read: splitList },
+  { name: "SALLYPORT_MAX_CALLS_", path: "providers.NAME.maxCalls", read: Number },
+  { name: "SALLYPORT_CALL_PRICES_", path: "providers.NAME.callPrices", read: toJson },
   { name: "SALLYPORT_EGRESS_PROXY_", path: "providers.NAME.egress.proxy" },
   { name: "SALLYPORT_EGRESS_CREDENTIALS_", path: "providers.NAME.egress.credentials" },
   {
