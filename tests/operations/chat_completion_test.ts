@@ -2,6 +2,7 @@
 // runtimes: once
 import assert from "node:assert/strict";
 import { describe, it } from "@std/testing/bdd";
+import { STANDARD_TARIFF } from "../../src/operations/requested_tariff.ts";
 import fc from "fast-check";
 import { GatewayError } from "../../src/errors/gateway_error.ts";
 import { type MessageOrder, readChatCompletion } from "../../src/operations/chat_completion.ts";
@@ -277,6 +278,7 @@ describe("a chat completion request", () => {
           inputBytes: 0,
           isBackground: false,
           hasStreamOptions: false,
+          tariff: STANDARD_TARIFF,
         });
         assert.equal(JSON.stringify(json), before, "the view was changed");
       }),
@@ -398,6 +400,7 @@ describe("a chat completion request", () => {
       isInputWhole: true,
       isBackground: false,
       hasStreamOptions: true,
+      tariff: STANDARD_TARIFF,
     });
     for (const n of [null, 0, -1]) {
       assert.equal(readChatCompletion({ ...base, n }, "ordered").choices, 1);
