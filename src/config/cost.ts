@@ -161,9 +161,9 @@ export function toNano(cost: bigint): number {
   return Number(roundUp(cost, NANO) / NANO);
 }
 
-/** Returns a cost as a number of the currency, for metrics: it is rounded. */
+/** Returns a cost as a number of the currency, for metrics: its last digits are rounded. */
 export function toNumber(cost: bigint): number {
-  return toNano(cost) / 1e9;
+  return Number(cost) / 10 ** COST_DECIMALS;
 }
 
 /** Writes a cost exactly, such as `0.0125`. */

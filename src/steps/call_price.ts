@@ -31,9 +31,12 @@ export interface CallPriceParts {
 }
 
 const utf8 = new TextDecoder();
-/** Marks of a request for the cache's longer time, and of sound in a body. Escapes can hide both. */
-const LONG_CACHE = /"(?:ttl|prompt_cache_retention)"|\\u00/;
-const AUDIO = /"input_audio"|"audio\/|\\u00/;
+/**
+ * Marks of a request for the cache's longer time, and of sound in a body. Both can be hidden by
+ * escapes of ASCII, which no library writes.
+ */
+const LONG_CACHE = /"(?:ttl|prompt_cache_retention)"|\\u00[2-7]/;
+const AUDIO = /"input_audio"|"audio\/|\\u00[2-7]/;
 
 /** The price of one call. */
 export class CallPrice {

@@ -68,6 +68,19 @@ describe("a strict budget of money", () => {
     assert.equal(codeOf(await call({ speed: "standard", inference_geo: "global" })), "ok");
   });
 
+  it("is not misled by a text about caches, or with escaped letters", async () => {
+    await start();
+    const text = String.raw`"Is \"ttl\" of sound \"input_audio\" free? \u00e9"`;
+    const gateway = under ?? assert.fail("not started");
+    const headers = { ...gateway.headers, "gateway-auth": `Bearer ${KEY}` };
+    const body = JSON.stringify(REQUEST).replace('"Hi"', text);
+    assert.equal(codeOf(await callRaw(gateway.a, { path: "/v1/messages", headers, body })), "ok");
+    const hidden = JSON.stringify({ ...REQUEST, messages: [{ role: "user", content: [CACHED] }] })
+      .replace("ttl", String.raw`\u0074tl`);
+    const refused = await callRaw(gateway.a, { path: "/v1/messages", headers, body: hidden });
+    assert.equal(codeOf(refused), "request_exceeds_limit");
+  });
+
   const DEARER: Readonly<Record<string, Record<string, unknown>>> = {
     "writes to the cache for an hour": { messages: [{ role: "user", content: [CACHED] }] },
     "asks for the fast tier": { speed: "fast" },
