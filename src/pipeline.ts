@@ -307,6 +307,7 @@ function watch(body: AnyBody, kind: AnswerKind, call: Call, flow: Flow): PushedB
   const { facts, usageOptIn } = call;
   const { exchange, gateway, provider } = flow;
   const { scanner, meter, isMetered } = createWatch(kind, facts.choices);
+  if (kind.stated !== undefined) exchange.facts.usage = kind.stated;
   const relayed = new RelayedBody(body, {
     exchange,
     scanner,

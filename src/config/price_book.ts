@@ -58,12 +58,13 @@ export class PriceBook {
       return { amount: parseCost(statedCost) };
     }
     const parts = partsOf(usage);
-    let sum: Cost = NO_COST;
+    let sum: Cost | undefined;
     for (const [index, part] of parts.entries()) {
       const price = this.find({ provider, model: part.model ?? model });
       const classes = index === 0 ? { ...part.classes, requests: 1 } : part.classes;
-      sum = addCosts(sum, costOf(price, { ...part, classes }, at));
+      const cost = costOf(price, { ...part, classes }, at);
+      sum = sum === undefined ? cost : addCosts(sum, cost);
     }
-    return sum;
+    return sum ?? NO_COST;
   }
 }

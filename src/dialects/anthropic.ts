@@ -5,11 +5,17 @@
  * @module
  */
 import { type ErrorFacts, ERRORS, type GatewayError } from "../errors/gateway_error.ts";
-import type { TokenUsage } from "../exchange/billing.ts";
+import {
+  mergeCounts,
+  type MessageCounts,
+  readMessageUsage,
+  toMessageUsage,
+} from "./anthropic_usage.ts";
 import { countPlainOutput } from "./content_count.ts";
 import type { Dialect } from "./dialect.ts";
-import { fieldOf, isCount, PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
+import { PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
 import { type EventData, tellingTypes, TypedEventScanner } from "./typed_events.ts";
+import { fieldOf } from "./usage_classes.ts";
 
 /**
  * The types that `readEvent` needs. Most events of other types are not parsed, except errors and
@@ -17,55 +23,9 @@ import { type EventData, tellingTypes, TypedEventScanner } from "./typed_events.
  */
 const TYPES = tellingTypes("message_start", "message_delta", "message_stop");
 
-/**
- * The counts of an answer's `usage`. The counts of the cache are not contained in `input_tokens`.
- */
-const COUNTS = [
-  "input_tokens",
-  "cache_creation_input_tokens",
-  "cache_read_input_tokens",
-  "output_tokens",
-] as const;
-/** The count of its `output_tokens_details`. */
-const THINKING = "thinking_tokens";
-type Counts = Partial<Record<(typeof COUNTS)[number] | typeof THINKING, number>>;
-
-function readCounts(usage: unknown): Counts {
-  const counts: Counts = {};
-  for (const name of COUNTS) {
-    const value = fieldOf(usage, name);
-    if (isCount(value)) counts[name] = value;
-  }
-  const thinking = fieldOf(fieldOf(usage, "output_tokens_details"), THINKING);
-  if (isCount(thinking)) counts[THINKING] = thinking;
-  return counts;
-}
-
-function toUsage(counts: Counts): TokenUsage | undefined {
-  const {
-    input_tokens: fresh,
-    output_tokens: output,
-    cache_read_input_tokens: cached,
-    thinking_tokens,
-  } = counts;
-  if (fresh === undefined || output === undefined) return undefined;
-  const input = fresh + (counts.cache_creation_input_tokens ?? 0) + (cached ?? 0);
-  return {
-    total: input + output,
-    input,
-    output,
-    ...(cached !== undefined && { cached }),
-    ...(thinking_tokens !== undefined && { reasoning: thinking_tokens }),
-  };
-}
-
-function readUsage(answer: unknown): TokenUsage | undefined {
-  return toUsage(readCounts(fieldOf(answer, "usage")));
-}
-
 /** Watches one stream of a message. */
 class MessageScanner extends TypedEventScanner {
-  #counts: Counts = {};
+  #counts: MessageCounts = {};
 
   constructor() {
     super(TYPES);
@@ -80,8 +40,8 @@ class MessageScanner extends TypedEventScanner {
 
   /** Adds the usage of an event. A provider states running totals. */
   #add(message: unknown): void {
-    this.#counts = { ...this.#counts, ...readCounts(fieldOf(message, "usage")) };
-    this.usage = toUsage(this.#counts);
+    this.#counts = mergeCounts(this.#counts, fieldOf(message, "usage"));
+    this.usage = toMessageUsage(this.#counts);
   }
 
   toErrorEvent(error: GatewayError): string {
@@ -116,8 +76,8 @@ function toErrorBody({ message, param, code }: ErrorFacts): string {
 /** The dialect of messages. */
 export const ANTHROPIC: Dialect = {
   createScanner: () => new MessageScanner(),
-  createMeter: () => new PlainAnswerMeter(readUsage),
-  readUsage: (answer) => readPlainUsage(answer, readUsage),
+  createMeter: () => new PlainAnswerMeter(readMessageUsage),
+  readUsage: (answer) => readPlainUsage(answer, readMessageUsage),
   countOutput: countPlainOutput,
   toErrorBody,
 };

@@ -19,8 +19,13 @@ const CLOSE_OBJECT = 0x7d;
 
 /** `choices[].delta.audio` is the deepest object that is read. */
 const MAX_OBJECT_DEPTH = 5;
-/** `choices` is the only array that is read. */
-const MAX_ARRAY_DEPTH = 2;
+/** `choices`, `response.output` and the lists in an object of usage are read. */
+const MAX_ARRAY_DEPTH = 3;
+/**
+ * Size from which further objects in long lists are left out, so that the rest of the text still
+ * fits. Characters.
+ */
+const MAX_LISTED = 49_152;
 /** The longest escape, such as `\u0065`. Characters. */
 const MAX_ESCAPE = 6;
 /**
@@ -44,6 +49,19 @@ export class JsonSkeleton {
   /** Number of further characters of the current string to keep. */
   #stringLeft = 0;
   #hasBegun = false;
+  /** The depth of the outermost open list that can be long; 0 if there is none. */
+  #longDepth = 0;
+  readonly #maxArrayDepth: number;
+  readonly #minLongDepth: number;
+
+  /**
+   * @param maxArrayDepth Depth of the deepest array whose content is kept
+   * @param minLongDepth Depth of arrays from which objects can be left out
+   */
+  constructor(maxArrayDepth: number = MAX_ARRAY_DEPTH, minLongDepth: number = MAX_ARRAY_DEPTH) {
+    this.#maxArrayDepth = maxArrayDepth;
+    this.#minLongDepth = minLongDepth;
+  }
 
   /** Reads the next bytes of the text. */
   push(bytes: Uint8Array, from: number, end: number): void {
@@ -131,17 +149,26 @@ export class JsonSkeleton {
       this.#keep(byte);
       this.#hasBegun = true;
       this.#depth++;
-      const maxDepth = byte === OPEN_OBJECT ? MAX_OBJECT_DEPTH : MAX_ARRAY_DEPTH;
-      if (this.#emptyDepth === 0 && this.#depth > maxDepth) this.#emptyDepth = this.#depth;
+      if (this.#emptyDepth === 0) this.#open(byte === OPEN_OBJECT);
       return;
     }
     if (byte === CLOSE_OBJECT || byte === CLOSE_ARRAY) {
       if (this.#emptyDepth === this.#depth) this.#emptyDepth = 0;
+      if (this.#longDepth === this.#depth) this.#longDepth = 0;
       this.#depth--;
     } else if (byte === QUOTE) {
       this.#isInString = true;
       this.#stringLeft = MAX_STRING;
     }
     this.#keep(byte);
+  }
+
+  /** Decides whether the content of an object or array is kept. */
+  #open(isObject: boolean): void {
+    const maxDepth = isObject ? MAX_OBJECT_DEPTH : this.#maxArrayDepth;
+    const isLeftOut = isObject && this.#longDepth !== 0 && this.#kept.length > MAX_LISTED;
+    if (this.#depth > maxDepth || isLeftOut) this.#emptyDepth = this.#depth;
+    const isLong = !isObject && this.#longDepth === 0 && this.#depth >= this.#minLongDepth;
+    if (isLong) this.#longDepth = this.#depth;
   }
 }

@@ -1,22 +1,36 @@
 /**
- * Unknown interfaces: a stream is complete when it ends, no answer states usage, tokens are counted
- * from bytes, and errors have OpenAI's form. Client libraries can ignore an error event, so the
- * connection breaks too.
+ * Unknown interfaces: a stream is complete when it ends, usage is read in every known form, and
+ * errors have OpenAI's form. Client libraries can ignore an error event, so the connection breaks
+ * too.
  *
  * @module
  */
 import { type GatewayError, toErrorJson } from "../errors/gateway_error.ts";
+import type { TokenUsage } from "../exchange/billing.ts";
+import { AnyUsage, readAnyUsage } from "./any_usage.ts";
 import { countStream, countText } from "./content_count.ts";
 import type { AnswerMeter, Dialect, StreamScanner } from "./dialect.ts";
 import { EventScanner } from "./event_scanner.ts";
+import { PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
+import { WordSearch } from "./word_search.ts";
 
-/** Watches one stream for the boundaries of its events, and for an event named `error`. */
+/** Parts of the keys that state usage or searches, such as `groundingMetadata`. */
+const STATEMENTS = new WordSearch(['"usage"', '"usageM', "Metrics", "billed_", "roundin"]);
+/** Depth of the lists of searches in a plain answer. */
+const SEARCHES_DEPTH = 5;
+const utf8 = new TextDecoder();
+
+/** Watches one stream for the boundaries of its events, for usage, and for an event of an error. */
 class OpaqueScanner extends EventScanner implements StreamScanner {
   override readonly hasErrorEvent: boolean = false;
   isComplete = false;
   readonly isDone = false;
-  readonly usage = undefined;
+  #any: AnyUsage | undefined;
   #byteLength = 0;
+
+  get usage(): TokenUsage | undefined {
+    return this.#any?.usage;
+  }
 
   override get outputTokens(): number {
     return countStream(this.#byteLength);
@@ -32,9 +46,20 @@ class OpaqueScanner extends EventScanner implements StreamScanner {
     this.isComplete = true;
   }
 
-  protected override readLine(): void {}
+  protected override readLine(bytes: Uint8Array, start: number, end: number): void {
+    if (this.hasSeveralLines || !STATEMENTS.isIn(bytes, start, end)) return;
+    this.readText(utf8.decode(bytes.subarray(start, end)));
+  }
 
-  protected override readText(): void {}
+  protected override readText(json: string): void {
+    try {
+      const data = JSON.parse(json);
+      this.#any ??= new AnyUsage();
+      this.#any.add(data, json);
+    } catch {
+      // Not JSON. It is forwarded, and states nothing.
+    }
+  }
 
   toErrorEvent(error: GatewayError): string {
     return `event: error\ndata: ${toErrorJson(error)}\n\n`;
@@ -55,11 +80,21 @@ class TextMeter implements AnswerMeter {
   }
 }
 
+const countOutput = (answer: Uint8Array): number => Math.ceil(countText(answer));
+
 /** The dialect of all other interfaces. */
 export const OPAQUE: Dialect = {
   createScanner: () => new OpaqueScanner(),
+  createMeter: () =>
+    new PlainAnswerMeter(readAnyUsage, { count: countOutput, listDepth: SEARCHES_DEPTH }),
+  readUsage: (answer) => readPlainUsage(answer, readAnyUsage),
+  countOutput,
+  toErrorBody: toErrorJson,
+};
+
+/** The dialect of plain text, such as a transcript: it can repeat what a caller said. */
+export const PLAIN_TEXT: Dialect = {
+  ...OPAQUE,
   createMeter: () => new TextMeter(),
   readUsage: () => undefined,
-  countOutput: (answer) => Math.ceil(countText(answer)),
-  toErrorBody: toErrorJson,
 };

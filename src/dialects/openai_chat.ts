@@ -11,7 +11,9 @@ import { isTelling } from "./chunk_search.ts";
 import { countPlainOutput } from "./content_count.ts";
 import type { Dialect, StreamScanner } from "./dialect.ts";
 import { EventScanner, isDoneLine } from "./event_scanner.ts";
-import { fieldOf, PlainAnswerMeter, readPlainUsage, readTokens } from "./token_usage.ts";
+import { readTokens } from "./openai_usage.ts";
+import { PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
+import { fieldOf, nameOf } from "./usage_classes.ts";
 
 const utf8 = new TextDecoder();
 
@@ -21,16 +23,26 @@ const utf8 = new TextDecoder();
  */
 const MAX_CHOICES = 128;
 
+const NAMES = ["prompt_tokens", "completion_tokens"] as const;
+
 /**
  * Reads the `usage` of an answer or of a stream's chunk
  * (https://platform.openai.com/docs/api-reference/chat/object); Groq states it as `x_groq.usage` in
- * streams. Embeddings state no `completion_tokens`.
+ * streams. Embeddings and rankings state no `completion_tokens`: all of theirs is input.
  *
+ * @param json The text that was parsed
+ * @param tier Tier of the answer. Default: `service_tier`
  * @returns Its tokens; `undefined` if none are stated, or if the numbers are not counts
  */
-export function readUsage(answer: unknown): TokenUsage | undefined {
+export function readUsage(
+  answer: unknown,
+  json?: string,
+  tier: unknown = fieldOf(answer, "service_tier"),
+): TokenUsage | undefined {
   const usage = fieldOf(answer, "usage") ?? fieldOf(fieldOf(answer, "x_groq"), "usage");
-  return readTokens(usage, "prompt_tokens", "completion_tokens");
+  if (usage === undefined || usage === null) return undefined;
+  const isInputOnly = fieldOf(answer, "choices") === undefined;
+  return readTokens(usage, NAMES, { json, tier, isInputOnly });
 }
 
 /**
@@ -47,6 +59,8 @@ class ChunkScanner extends EventScanner implements StreamScanner {
   isDone = false;
   usage: TokenUsage | undefined;
   readonly #expected: number;
+  /** The tier that the latest chunk stated. */
+  #tier: string | undefined;
   /** The choices that have begun, each with true if it has finished. */
   readonly #choices = new Map<number, boolean>();
 
@@ -77,7 +91,8 @@ class ChunkScanner extends EventScanner implements StreamScanner {
     try {
       const chunk = JSON.parse(json);
       if (chunk.error) this.hasError = true; // the same check as in the client libraries
-      this.usage = readUsage(chunk) ?? this.usage;
+      this.#tier = nameOf(chunk.service_tier) ?? this.#tier;
+      this.usage = readUsage(chunk, json, this.#tier) ?? this.usage;
       for (const { index, finish_reason: reason, delta } of chunk.choices ?? []) {
         const choice = Number(index ?? 0);
         const hadFinished = this.#choices.get(choice);

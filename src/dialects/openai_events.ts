@@ -7,15 +7,44 @@
 import { type GatewayError, toErrorJson } from "../errors/gateway_error.ts";
 import { countPlainOutput } from "./content_count.ts";
 import type { Dialect } from "./dialect.ts";
-import { readUsage } from "./openai_responses.ts";
+import type { TokenUsage } from "../exchange/billing.ts";
+import { readTokens } from "./openai_usage.ts";
 import { addTokens, PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
 import { type EventData, tellingTypes, TypedEventScanner } from "./typed_events.ts";
+import { fieldOf, listIn, toMs, toUnits } from "./usage_classes.ts";
 
 /** The events that end an image. */
 const IMAGES = ["image_generation.completed", "image_edit.completed"];
 /** The events that end the stream. */
 const ENDS = ["speech.audio.done", "transcript.text.done"];
 const TYPES = tellingTypes(...IMAGES, ...ENDS);
+const NAMES = ["input_tokens", "output_tokens"] as const;
+/** Depth of `data` in a plain answer. */
+const DATA_DEPTH = 2;
+
+/** Kind of the output that an answer does not divide: pictures, sound or text. */
+type OutputKind = "image" | "audio" | undefined;
+
+/** Reads the usage of an answer: tokens, or the duration of a recording. */
+function readKind(answer: unknown, outputKind: OutputKind, json: string): TokenUsage | undefined {
+  const usage = fieldOf(answer, "usage");
+  const audioMs = toMs(fieldOf(usage, "seconds"));
+  const isTimed = fieldOf(usage, "type") === "duration" && audioMs !== undefined;
+  if (isTimed) return toUnits({ audioMs });
+  const tier = fieldOf(answer, "service_tier");
+  return readTokens(usage, NAMES, { json, tier, ...(outputKind && { outputKind }) });
+}
+
+/** Reads the usage of a plain answer. Images that state none are counted. */
+function readUsage(answer: unknown, json: string): TokenUsage | undefined {
+  const images = listIn(answer, "data").length;
+  // The end of a long answer shows neither `data` nor `text`. Only transcriptions state a type.
+  const isSpoken = fieldOf(answer, "text") !== undefined ||
+    fieldOf(fieldOf(answer, "usage"), "type") !== undefined;
+  const isImage = images > 0 || !isSpoken;
+  const usage = readKind(answer, isImage ? "image" : undefined, json);
+  return usage === undefined && images > 0 ? toUnits({ images }) : usage;
+}
 
 /** Watches one stream of images, speech or a transcript. */
 class MediaScanner extends TypedEventScanner {
@@ -27,11 +56,13 @@ class MediaScanner extends TypedEventScanner {
     this.#imagesLeft = choices;
   }
 
-  protected override readEvent(type: unknown, event: EventData): boolean {
+  protected override readEvent(type: unknown, event: EventData, json: string): boolean {
     const isImage = IMAGES.includes(String(type));
     const isEnd = ENDS.includes(String(type));
     if (!isImage && !isEnd) return false;
-    const usage = readUsage(event);
+    const spoken = type === "speech.audio.done" ? "audio" : undefined;
+    const stated = readKind(event, isImage ? "image" : spoken, json);
+    const usage = stated ?? (isImage ? toUnits({ images: 1 }) : undefined);
     if (usage !== undefined) this.usage = addTokens(this.usage, usage); // each image has its own
     return isEnd || --this.#imagesLeft <= 0;
   }
@@ -44,7 +75,7 @@ class MediaScanner extends TypedEventScanner {
 /** The dialect of images, speech and transcriptions. */
 export const OPENAI_EVENTS: Dialect = {
   createScanner: (choices) => new MediaScanner(choices),
-  createMeter: () => new PlainAnswerMeter(readUsage),
+  createMeter: () => new PlainAnswerMeter(readUsage, { listDepth: DATA_DEPTH }),
   readUsage: (answer) => readPlainUsage(answer, readUsage),
   countOutput: countPlainOutput,
   toErrorBody: toErrorJson,

@@ -10,7 +10,10 @@ import type { TokenUsage } from "../exchange/billing.ts";
 import { skipSpace, startsWithAt } from "./byte_search.ts";
 import { countPlainOutput } from "./content_count.ts";
 import type { Dialect } from "./dialect.ts";
-import { fieldOf, isCount, PlainAnswerMeter, readPlainUsage, readTokens } from "./token_usage.ts";
+import { readTokens } from "./openai_usage.ts";
+import { readImageTool, readToolUnits } from "./response_tools.ts";
+import { addTokens, PlainAnswerMeter, readPlainUsage } from "./token_usage.ts";
+import { fieldOf, isCount } from "./usage_classes.ts";
 import { type EventData, tellingTypes, TypedEventScanner } from "./typed_events.ts";
 
 const QUOTE = 0x22;
@@ -23,13 +26,23 @@ const SEQUENCE_NUMBER = new TextEncoder().encode('"sequence_number"');
 const ENDS = ["response.completed", "response.incomplete", "response.failed"];
 const TYPES = tellingTypes(...ENDS);
 
+const NAMES = ["input_tokens", "output_tokens"] as const;
+/** Depth of `output` in a plain answer. */
+const OUTPUT_DEPTH = 2;
+
 /**
- * Reads the `usage` of a response; images and transcriptions state theirs in the same form.
+ * Reads the `usage` of a response, and the use of tools that have a price of their own.
  *
+ * @param json The text that was parsed
  * @returns Its tokens; `undefined` if none are stated, or if the numbers are not counts
  */
-export function readUsage(answer: unknown): TokenUsage | undefined {
-  return readTokens(fieldOf(answer, "usage"), "input_tokens", "output_tokens");
+export function readUsage(answer: unknown, json?: string): TokenUsage | undefined {
+  const usage = fieldOf(answer, "usage");
+  if (usage === undefined || usage === null) return undefined;
+  const tier = fieldOf(answer, "service_tier");
+  const own = readTokens(usage, NAMES, { json, tier, units: readToolUnits(answer) });
+  const tool = readImageTool(answer);
+  return own === undefined || tool === undefined ? own : addTokens(own, tool);
 }
 
 /**
@@ -68,10 +81,11 @@ class ResponseScanner extends TypedEventScanner {
   protected override readEvent(
     type: unknown,
     { response, sequence_number: number }: EventData,
+    json: string,
   ): boolean {
     this.#countTo(number);
     if (!ENDS.includes(String(type))) return false;
-    this.usage = readUsage(response) ?? this.usage;
+    this.usage = readUsage(response, json) ?? this.usage;
     if (type === "response.failed") this.hasError = true;
     return true;
   }
@@ -113,7 +127,8 @@ const countOutput = (answer: Uint8Array): number | undefined =>
 /** The dialect of responses. */
 export const OPENAI_RESPONSES: Dialect = {
   createScanner: () => new ResponseScanner(),
-  createMeter: () => new PlainAnswerMeter(readUsage, countOutput),
+  createMeter: () =>
+    new PlainAnswerMeter(readUsage, { count: countOutput, listDepth: OUTPUT_DEPTH }),
   readUsage: (answer) => readPlainUsage(answer, readUsage),
   countOutput,
   toErrorBody: toErrorJson,

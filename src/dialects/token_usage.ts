@@ -1,58 +1,14 @@
 /**
- * Tokens as providers state them. Interfaces have different names for the counts. A plain answer is
- * read as a whole or in pieces.
+ * Usage of a plain answer, which is read as a whole or in pieces, and sums of usage.
  *
  * @module
  */
-import { partsOf, type TokenUsage } from "../exchange/billing.ts";
+import { addAmounts, partsOf, type TokenUsage, type UsagePart } from "../exchange/billing.ts";
 import { joinChunks } from "../http/read_all.ts";
 import { countByEnd, countPlainOutput } from "./content_count.ts";
 import { type AnswerMeter, MAX_KEPT_BYTES } from "./dialect.ts";
-
-/**
- * Returns whether a value is a count.
- *
- * @returns Whether it is a whole number that is not negative
- */
-export function isCount(value: unknown): value is number {
-  return Number.isSafeInteger(value) && (value as number) >= 0;
-}
-
-/** Reads a field of a value that can be an object. */
-export function fieldOf(value: unknown, name: string): unknown {
-  return typeof value === "object" && value !== null
-    ? (value as Record<string, unknown>)[name]
-    : undefined;
-}
-
-/**
- * Reads an object of usage in the form of OpenAI's interfaces, with details next to each of the two
- * counts.
- *
- * @param inputName Name of the count of the input: `prompt_tokens` or `input_tokens`
- * @param outputName Name of the count of the output: `completion_tokens` or `output_tokens`
- * @returns Its tokens; `undefined` if none are stated, or if the numbers are not counts
- */
-export function readTokens(
-  usage: unknown,
-  inputName: string,
-  outputName: string,
-): TokenUsage | undefined {
-  const [input, output] = [fieldOf(usage, inputName), fieldOf(usage, outputName)];
-  const stated = fieldOf(usage, "total_tokens");
-  const sum = isCount(input) && isCount(output) ? input + output : undefined;
-  const total = isCount(stated) ? stated : sum;
-  if (total === undefined) return undefined;
-  const cached = fieldOf(fieldOf(usage, `${inputName}_details`), "cached_tokens");
-  const reasoning = fieldOf(fieldOf(usage, `${outputName}_details`), "reasoning_tokens");
-  return {
-    total,
-    ...(isCount(input) && { input }),
-    ...(isCount(output) && { output }),
-    ...(isCount(cached) && { cached }),
-    ...(isCount(reasoning) && { reasoning }),
-  };
-}
+import { JsonSkeleton } from "./json_skeleton.ts";
+import { addStated } from "./stated_cost.ts";
 
 /** Counts of usage that are numbers. */
 const COUNTS = ["total", "input", "output", "cached", "reasoning"] as const;
@@ -64,20 +20,50 @@ export function addTokens(before: TokenUsage | undefined, more: TokenUsage): Tok
   for (const name of COUNTS) {
     if (more[name] !== undefined) sums[name] = (sums[name] ?? 0) + more[name];
   }
-  return { ...sums, parts: [...partsOf(before), ...partsOf(more)] };
+  const statedCost = addStated(before.statedCost, more.statedCost);
+  const parts = joinParts(partsOf(before), partsOf(more));
+  return { ...sums, parts, ...(statedCost !== undefined && { statedCost }) };
 }
 
-/** Reads the tokens from the `usage` of a parsed answer, as its interface states them. */
-export type UsageReader = (answer: unknown) => TokenUsage | undefined;
+/** Maximum number of parts of a usage. Further parts are added to the last one. */
+const MAX_PARTS = 64;
+
+function joinParts(
+  before: readonly UsagePart[],
+  more: readonly UsagePart[],
+): readonly UsagePart[] {
+  if (before.length < MAX_PARTS) return [...before, ...more];
+  const parts = [...before];
+  for (const part of more) {
+    const last = parts.pop() ?? part;
+    const context = Math.max(last.tariff.context, part.tariff.context);
+    parts.push({
+      ...last,
+      classes: addAmounts(last.classes, part.classes),
+      tariff: { ...last.tariff, context },
+    });
+  }
+  return parts;
+}
+
+/**
+ * Reads the usage of a parsed answer, as its interface states it. @param json The text that was
+ * parsed
+ */
+export type UsageReader = (answer: unknown, json: string) => TokenUsage | undefined;
 
 const utf8 = new TextDecoder();
 
-// In a text its quotes would be escaped. It can contain two levels of details.
-const USAGE = /"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}[^{}]*)*\})/g;
+// In a text their quotes would be escaped. Usage can contain two levels of details.
+const USAGE =
+  /"(usage|usageMetadata)"\s*:\s*(\{[^{}]*(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}[^{}]*)*\})/g;
+const TIER = /"service_tier"\s*:\s*"([^"\\]{1,64})"/g;
+/** Tier of an answer whose end names several: a price for it is unlikely, so it is not cheap. */
+const SEVERAL_TIERS = "several";
 
 function parseUsage(text: string, read: UsageReader): TokenUsage | undefined {
   try {
-    return read(JSON.parse(text));
+    return read(JSON.parse(text), text);
   } catch {
     return undefined; // not JSON, forwarded anyway
   }
@@ -88,27 +74,49 @@ export function readPlainUsage(answer: Uint8Array, read: UsageReader): TokenUsag
   return parseUsage(utf8.decode(answer), read);
 }
 
+/** Reads the usage and the tier from the end of an answer. */
+function readEnd(end: string, read: UsageReader): TokenUsage | undefined {
+  const [, name = "usage", stated = "null"] = Array.from(end.matchAll(USAGE)).at(-1) ?? [];
+  const tiers = new Set(Array.from(end.matchAll(TIER), ([, tier]) => tier));
+  const [tier] = tiers;
+  const service = JSON.stringify((tiers.size > 1 ? SEVERAL_TIERS : tier) ?? null);
+  return parseUsage(`{"${name}":${stated},"service_tier":${service}}`, read);
+}
+
+/** Depth of the lists in a plain answer that can be long. */
+const MIN_LIST_DEPTH = 2;
+
+/** Options of {@link PlainAnswerMeter}. */
+export interface MeterOptions {
+  /** Counts the output of an answer that was kept completely. */
+  readonly count?: (answer: Uint8Array) => number | undefined;
+  /**
+   * Depth of the lists that are read in an answer that is too long to be kept. Left out if its end
+   * states all of its usage.
+   */
+  readonly listDepth?: number;
+}
+
 /** Watches a plain answer while it is relayed, and keeps its end. */
 export class PlainAnswerMeter implements AnswerMeter {
   readonly #read: UsageReader;
-  readonly #count: (answer: Uint8Array) => number | undefined;
+  readonly #options: MeterOptions;
   #parts: Uint8Array[] = [];
   #keptBytes = 0;
   #byteLength = 0;
+  /** The answer without its long texts, once it is too long to be kept. */
+  #skeleton: JsonSkeleton | undefined;
 
-  /** @param count Counts the output of an answer that was kept completely */
-  constructor(
-    read: UsageReader,
-    count: (answer: Uint8Array) => number | undefined = countPlainOutput,
-  ) {
+  constructor(read: UsageReader, options: MeterOptions = {}) {
     this.#read = read;
-    this.#count = count;
+    this.#options = options;
   }
 
   push(chunk: Uint8Array): void {
     this.#parts.push(chunk.slice()); // a copy: runtimes can reuse the buffer
     this.#keptBytes += chunk.length;
     this.#byteLength += chunk.length;
+    if (this.#byteLength > MAX_KEPT_BYTES) this.#reduce(chunk);
     for (let first = this.#parts[0]; first !== undefined; first = this.#parts[0]) {
       if (this.#keptBytes - first.length < MAX_KEPT_BYTES) return;
       this.#keptBytes -= first.length;
@@ -116,9 +124,19 @@ export class PlainAnswerMeter implements AnswerMeter {
     }
   }
 
+  /** Adds a piece to the skeleton, the first time with all pieces before it. */
+  #reduce(chunk: Uint8Array): void {
+    const { listDepth } = this.#options;
+    if (listDepth === undefined) return;
+    if (this.#skeleton !== undefined) return this.#skeleton.push(chunk, 0, chunk.length);
+    this.#skeleton = new JsonSkeleton(listDepth, MIN_LIST_DEPTH);
+    for (const part of this.#parts) this.#skeleton.push(part, 0, part.length);
+  }
+
   get outputTokens(): number | undefined {
     const bytes = joinChunks(this.#parts);
-    return this.#isWhole ? this.#count(bytes) : countByEnd(bytes, this.#byteLength);
+    const { count = countPlainOutput } = this.#options;
+    return this.#isWhole ? count(bytes) : countByEnd(bytes, this.#byteLength);
   }
 
   get #isWhole(): boolean {
@@ -128,7 +146,8 @@ export class PlainAnswerMeter implements AnswerMeter {
   get usage(): TokenUsage | undefined {
     const bytes = joinChunks(this.#parts);
     if (this.#isWhole) return readPlainUsage(bytes, this.#read);
-    const [, stated = "null"] = Array.from(utf8.decode(bytes).matchAll(USAGE)).at(-1) ?? [];
-    return parseUsage(`{"usage":${stated}}`, this.#read);
+    const reduced = this.#skeleton?.text;
+    const usage = reduced === undefined ? undefined : parseUsage(reduced, this.#read);
+    return usage ?? readEnd(utf8.decode(bytes), this.#read);
   }
 }

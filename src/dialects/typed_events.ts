@@ -80,6 +80,8 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
   #name: string | undefined;
   #isError = false;
   #event: EventData | undefined;
+  /** Text of {@link #event}. */
+  #json = "";
   /** Type of {@link #event}. */
   #type: unknown;
 
@@ -96,9 +98,10 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
   /**
    * Reads an event that can decide about the stream.
    *
+   * @param json The text of its data
    * @returns True if the stream ends with it
    */
-  protected abstract readEvent(type: unknown, event: EventData): boolean;
+  protected abstract readEvent(type: unknown, event: EventData, json: string): boolean;
 
   abstract toErrorEvent(error: GatewayError): string;
 
@@ -123,6 +126,7 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
       const leads = Object.keys(event)[0] === "type";
       this.#type = leads ? event.type : this.#name ?? event.type;
       this.#event = event;
+      this.#json = json;
     } catch {
       // Not an event of this interface. It is forwarded, and does not count as an end.
     }
@@ -137,11 +141,12 @@ export abstract class TypedEventScanner extends EventScanner implements StreamSc
     if (event !== undefined) {
       // Client libraries have the same check.
       if (this.#type === "error" || event.error) this.#isError = true;
-      if (this.readEvent(this.#type, event)) this.isDone = true;
+      if (this.readEvent(this.#type, event, this.#json)) this.isDone = true;
     }
     if (this.#isError) this.hasError = this.isDone = true;
     this.#isError = false;
     this.#name = this.#event = undefined;
+    this.#json = "";
   }
 
   /**

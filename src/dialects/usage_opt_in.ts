@@ -8,7 +8,7 @@
  */
 import { skipSpace, startsWithAt } from "./byte_search.ts";
 import type { UsageOptIn } from "./dialect.ts";
-import { fieldOf } from "./token_usage.ts";
+import { fieldOf } from "./usage_classes.ts";
 
 const QUOTE = 0x22;
 const COLON = 0x3a;

@@ -22,9 +22,11 @@ import {
   unitOf,
 } from "../limits/limiter.ts";
 import { findUncounted, isInputBounded, MAX_ADDED_TOKENS } from "../operations/request_size.ts";
+import type { RequestedTariff } from "../operations/requested_tariff.ts";
 import { bytesOf, type Call } from "./call.ts";
 import { CallPrice } from "./call_price.ts";
 import { charge } from "./charge.ts";
+import { mergeRequest } from "./request_usage.ts";
 
 /** A call whose tokens are counted. */
 export interface CountedCall extends EstimatedCall {
@@ -33,6 +35,8 @@ export interface CountedCall extends EstimatedCall {
    * maximum. Tokens.
    */
   readonly mostOutput: number | undefined;
+  /** Fields of its request that decide its price. */
+  readonly tariff: RequestedTariff;
   /**
    * Tokens that {@link Accounting.open} has reserved for it; `undefined` without a limit on tokens.
    */
@@ -134,6 +138,14 @@ export class Accounting {
     return new CallPrice({ book: this.#book, provider, settings, model, call, at });
   }
 
+  /** Adds the facts of a request to its usage. */
+  #merge(usage: TokenUsage, counted: CountedCall, isEstimated: boolean): TokenUsage {
+    const { tariff, provider, model } = counted;
+    const region = this.#config.providers[provider]?.region;
+    const price = tariff.characters > 0 ? this.#book.find({ provider, model }) : undefined;
+    return mergeRequest(usage, { tariff, region, model, price, isEstimated });
+  }
+
   /**
    * Completes the facts with the charge of a call. If the answer is complete and its tokens were
    * stated, it improves later estimates.
@@ -153,7 +165,7 @@ export class Accounting {
       reserved: () => counted.reserved ?? this.#estimator.expect(counted),
       used: (output) => this.#estimator.consumed(counted, output),
     });
-    facts.usage = usage;
+    facts.usage = usage && this.#merge(usage, counted, isEstimated);
     if (isEstimated) facts.isEstimated = true;
     else if (usage !== undefined && isWhole) this.#estimator.learn(counted, usage, outputTokens);
   }

@@ -256,6 +256,7 @@ function toCountedCall({ facts }: Call, { provider, operation, key }: Flow): Cou
     inputBound: (provider.maxInput ?? MAX_BELIEVED_INPUT) * prompts,
     isInputWhole,
     isBackground,
+    tariff: facts.tariff,
     maxOutput: stated && smaller(mostOutput, Math.max(MAX_STATED_OUTPUT, provider.maxOutput ?? 0)),
     outputBound,
     mostOutput,

@@ -5,7 +5,13 @@
  */
 import type { ErrorCode } from "../errors/gateway_error.ts";
 import { UNANSWERED } from "../errors/upstream_errors.ts";
-import { OUTPUT_CLASSES, type TokenUsage, type UsagePart } from "../exchange/billing.ts";
+import {
+  OUTPUT_CLASSES,
+  partsOf,
+  sumOf,
+  type TokenUsage,
+  type UsagePart,
+} from "../exchange/billing.ts";
 import { isSuccess } from "../http/message.ts";
 import type { EstimatedTokens } from "../limits/estimate.ts";
 
@@ -106,10 +112,11 @@ function estimateParts(
   stated: TokenUsage | undefined,
   { input, output }: EstimatedTokens,
 ): readonly UsagePart[] {
-  const [first, ...others] = stated?.parts ?? [];
+  const [first, ...others] = stated?.input === undefined ? [] : partsOf(stated);
   if (first === undefined) return [{ classes: { input, output }, tariff: { context: input } }];
   const kept = Object.entries(first.classes).filter(([name]) => !OUTPUTS.has(name));
-  const classes = { ...Object.fromEntries(kept), output };
+  const made = others.reduce((sum, part) => sum + sumOf(part.classes, OUTPUT_CLASSES), 0);
+  const classes = { ...Object.fromEntries(kept), output: Math.max(0, output - made) };
   return [{ ...first, classes }, ...others];
 }
 

@@ -5,7 +5,9 @@
  * @module
  */
 import type { Dialect } from "../dialects/dialect.ts";
-import { OPAQUE } from "../dialects/opaque.ts";
+import { OPAQUE, PLAIN_TEXT } from "../dialects/opaque.ts";
+import { readBedrockHeaders } from "../dialects/other_usage.ts";
+import type { TokenUsage } from "../exchange/billing.ts";
 import type { Exchange } from "../exchange/exchange.ts";
 import { isSuccess } from "../http/message.ts";
 import type { RelayOptions } from "./relay.ts";
@@ -21,6 +23,8 @@ export interface AnswerKind {
   readonly isEvents: boolean;
   /** True if the tokens that it states or contains count. */
   readonly isMetered: boolean;
+  /** Usage that its headers state. Its body has precedence. */
+  readonly stated: TokenUsage | undefined;
   /** Dialect in which it is read. */
   readonly dialect: Dialect;
 }
@@ -33,18 +37,20 @@ export function toAnswerKind(
   const type = (headers.get("content-type") ?? "").toLowerCase();
   const isEvents = type.startsWith("text/event-stream");
   const isPlainText = !isEvents && type.startsWith("text/");
+  const isMetered = cost === "tokens" && isSuccess(status) && !BINARY.test(type);
   return {
     isSuccess: isSuccess(status),
     isEvents,
-    isMetered: cost === "tokens" && isSuccess(status) && !BINARY.test(type),
-    dialect: isPlainText ? OPAQUE : dialect, // a text can repeat the caller's words
+    isMetered,
+    stated: isMetered && dialect === OPAQUE ? readBedrockHeaders(headers) : undefined,
+    dialect: isPlainText ? PLAIN_TEXT : dialect, // a text can repeat the caller's words
   };
 }
 
 /** Notes the tokens of a complete answer. */
 export function noteTokens(whole: Uint8Array, kind: AnswerKind, exchange: Exchange): void {
   if (!kind.isMetered) return;
-  const usage = kind.dialect.readUsage(whole);
+  const usage = kind.dialect.readUsage(whole) ?? kind.stated;
   if (usage !== undefined) exchange.facts.usage = usage;
   else exchange.outputTokens = kind.dialect.countOutput(whole);
 }

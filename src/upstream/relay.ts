@@ -229,7 +229,8 @@ export class RelayedBody implements PushedBody, ByteSink, RelayedAnswer {
     const { exchange, scanner, meter, isMetered } = this.#options;
     if (exchange.isSettled) return;
     const counted = isMetered ? scanner ?? meter : undefined;
-    if (counted?.usage !== undefined) exchange.facts.usage = counted.usage;
+    const usage = counted?.usage; // read once, because a plain answer is parsed for it
+    if (usage !== undefined) exchange.facts.usage = usage;
     exchange.outputTokens = counted?.outputTokens;
     exchange.isReadOut = this.#leftFor !== undefined && settlement.outcome === "ok";
     exchange.settle(this.#leftFor === undefined ? settlement : toSettlement(this.#leftFor));

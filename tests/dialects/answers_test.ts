@@ -6,7 +6,7 @@ import { describe, it } from "@std/testing/bdd";
 import fc from "fast-check";
 import { ANTHROPIC } from "../../src/dialects/anthropic.ts";
 import { type Dialect, MAX_KEPT_BYTES } from "../../src/dialects/dialect.ts";
-import { OPAQUE } from "../../src/dialects/opaque.ts";
+import { OPAQUE, PLAIN_TEXT } from "../../src/dialects/opaque.ts";
 import { OPENAI_CHAT } from "../../src/dialects/openai_chat.ts";
 import { OPENAI_EVENTS } from "../../src/dialects/openai_events.ts";
 import { OPENAI_RESPONSES } from "../../src/dialects/openai_responses.ts";
@@ -46,7 +46,13 @@ const ITERATED = {
   },
 };
 
-const MESSAGE_USAGE: TokenUsage = { total: 36, input: 23, output: 13, cached: 11, reasoning: 2 };
+const MESSAGE_USAGE: TokenUsage = {
+  ...{ total: 36, input: 23, output: 13, cached: 11, reasoning: 2 },
+  parts: [{
+    classes: { input: 5, cacheRead: 11, cacheWrite: 7, output: 11, reasoning: 2 },
+    tariff: { context: 23 },
+  }],
+};
 const ANSWERS: Readonly<
   Record<string, [dialect: Dialect, answer: unknown, usage: TokenUsage | undefined]>
 > = {
@@ -66,12 +72,15 @@ const ANSWERS: Readonly<
     reasoning: 3,
   }],
   "a response in the background": [OPENAI_RESPONSES, { ...FINAL_RESPONSE, usage: null }, undefined],
-  "images": [OPENAI_EVENTS, IMAGES, { total: 110, input: 10, output: 100 }],
+  "images": [OPENAI_EVENTS, IMAGES, {
+    ...{ total: 110, input: 10, output: 100 },
+    parts: [{ classes: { input: 10, outputImage: 100 }, tariff: { context: 10 } }],
+  }],
   "images without usage": [OPENAI_EVENTS, { created: 1, data: [] }, undefined],
   "a transcription by the second": [
     OPENAI_EVENTS,
     { text: "Hello", usage: { type: "duration", seconds: 3 } },
-    undefined,
+    { total: 0, parts: [{ classes: { audioMs: 3000 }, tariff: { context: 0 } }] },
   ],
   "a message": [ANTHROPIC, FINAL_MESSAGE, MESSAGE_USAGE],
   "a message with iterations": [ANTHROPIC, ITERATED, MESSAGE_USAGE],
@@ -88,6 +97,11 @@ const ANSWERS: Readonly<
   ],
   "anything": [
     OPAQUE,
+    { usage: { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 } },
+    { total: 2, input: 1, output: 1 },
+  ],
+  "plain text that looks like an answer": [
+    PLAIN_TEXT,
     { usage: { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 } },
     undefined,
   ],
@@ -220,7 +234,7 @@ describe("a stream of an unknown interface", () => {
       false,
       false,
       2,
-      undefined,
+      { total: 2, input: 2 },
       true,
     ]);
     scanner.push(Buffer.from("half"));

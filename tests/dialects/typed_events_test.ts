@@ -36,7 +36,16 @@ interface Sample {
 }
 
 const RESPONSE_USAGE: TokenUsage = { total: 27, input: 20, output: 7, cached: 8, reasoning: 3 };
-const MESSAGE_USAGE: TokenUsage = { total: 36, input: 23, output: 13, cached: 11, reasoning: 2 };
+const MESSAGE_USAGE: TokenUsage = {
+  ...{ total: 36, input: 23, output: 13, cached: 11, reasoning: 2 },
+  parts: [{
+    classes: { input: 5, cacheRead: 11, cacheWrite: 7, output: 11, reasoning: 2 },
+    tariff: { context: 23 },
+  }],
+};
+/** The tokens of one image. */
+const IMAGE_PART = { classes: { input: 10, outputImage: 100 }, tariff: { context: 10 } };
+const IMAGE_USAGE: TokenUsage = { total: 110, input: 10, output: 100, parts: [IMAGE_PART] };
 const SAMPLES: Readonly<Record<string, Sample>> = {
   "a response": { dialect: OPENAI_RESPONSES, events: responseEvents(), usage: RESPONSE_USAGE },
   "a response that is asked for again": {
@@ -68,23 +77,26 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
   "an image": {
     dialect: OPENAI_EVENTS,
     events: IMAGE_EVENTS,
-    usage: { total: 110, input: 10, output: 100 },
+    usage: IMAGE_USAGE,
   },
   "three images": {
     dialect: OPENAI_EVENTS,
     choices: 3,
     events: [...IMAGE_EVENTS, ...IMAGE_EVENTS, ...IMAGE_EVENTS],
-    usage: { total: 330, input: 30, output: 300 },
+    usage: { total: 330, input: 30, output: 300, parts: [IMAGE_PART, IMAGE_PART, IMAGE_PART] },
   },
   "an edited image": {
     dialect: OPENAI_EVENTS,
     events: EDIT_EVENTS,
-    usage: { total: 110, input: 10, output: 100 },
+    usage: IMAGE_USAGE,
   },
   "speech": {
     dialect: OPENAI_EVENTS,
     events: SPEECH_EVENTS,
-    usage: { total: 115, input: 14, output: 101 },
+    usage: {
+      ...{ total: 115, input: 14, output: 101 },
+      parts: [{ classes: { input: 14, outputAudio: 101 }, tariff: { context: 14 } }],
+    },
   },
   "a transcript": {
     dialect: OPENAI_EVENTS,
@@ -220,6 +232,10 @@ describe("a stream of typed events", () => {
       input: 23,
       output: 1,
       cached: 11,
+      parts: [{
+        classes: { input: 5, cacheRead: 11, cacheWrite: 7, output: 1 },
+        tariff: { context: 23 },
+      }],
     });
     const image = Buffer.from(toStream(IMAGE_EVENTS));
     assert.equal(scan({ dialect: OPENAI_EVENTS, choices: 2 }, image).usage?.total, 110);
@@ -241,7 +257,13 @@ describe("a stream of typed events", () => {
       { dialect: ANTHROPIC },
       Buffer.from(toStream(MESSAGE_EVENTS.slice(0, 1)) + deltas),
     );
-    assert.deepEqual(usage, { total: 32, input: 24, output: 8, cached: 11 });
+    assert.deepEqual(usage, {
+      ...{ total: 32, input: 24, output: 8, cached: 11 },
+      parts: [{
+        classes: { input: 6, cacheRead: 11, cacheWrite: 7, output: 8 },
+        tariff: { context: 24 },
+      }],
+    });
   });
 
   it("uses the next number for the error event of a response", () => {
@@ -498,7 +520,7 @@ describe("an event of several megabytes", () => {
       const bytes = Buffer.from(write(events));
       for (const size of [7001, MAX_KEPT_BYTES, bytes.length]) {
         const { isComplete, usage } = scan({ dialect: OPENAI_EVENTS }, ...piecesOf(bytes, size));
-        assert.deepEqual([isComplete, usage], [true, { total: 110, input: 10, output: 100 }]);
+        assert.deepEqual([isComplete, usage], [true, IMAGE_USAGE]);
       }
       const cut = scan({ dialect: OPENAI_EVENTS }, bytes.subarray(0, bytes.length >> 1));
       assert.equal(cut.isComplete, false);

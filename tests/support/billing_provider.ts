@@ -4,6 +4,7 @@
  * USD and own code, so that it does not share the mistakes of the gateway.
  */
 import type { ServerResponse } from "node:http";
+import { setImmediate } from "node:timers";
 import type { Random } from "../../scripts/chaos/random.ts";
 import type { Prices } from "../../src/config/prices.ts";
 import type { Arrived } from "./provider.ts";
@@ -194,7 +195,13 @@ export class BillingProvider {
       total_tokens: input + cacheRead + cacheWrite + output + reasoning,
     };
     this.#openaiCharge(classes, tier, { classes, end, isStream });
-    const whole = { object: "response", status: "completed", service_tier: tier, output: [], usage };
+    const whole = {
+      object: "response",
+      status: "completed",
+      service_tier: tier,
+      output: [],
+      usage,
+    };
     if (!isStream) return sendJson(response, whole);
     const events = [
       { type: "response.created", response: { status: "in_progress", service_tier: "auto" } },

@@ -81,8 +81,9 @@ describe("a day of agents", () => {
     return answer;
   }
 
-  const isStated = ({ usage, isEstimated }: ExchangeRecord) =>
-    usage !== undefined && isEstimated !== true;
+  /** A message that broke off has stated its input and one token of output. */
+  const isStated = ({ usage, isEstimated, outcome }: ExchangeRecord) =>
+    usage !== undefined && isEstimated !== true && outcome === "ok";
 
   it.large("is billed to the last unit for every class that was stated", async () => {
     const endings = createRandom(SEED + 1);
@@ -98,7 +99,7 @@ describe("a day of agents", () => {
       assert.deepEqual([found.missing, found.unpriced], [undefined, undefined]);
       cost += found.amount ?? 0n;
     }
-    // A broken stream states nothing at its end; one that is not streamed cannot break here.
+    // A broken stream states nothing at its end. A plain answer cannot break here.
     const stated = billing.bill.filter(({ end, isStream }) => end === "whole" || !isStream);
     const billed = stated.reduce<ClassAmounts>(
       (sum, entry) => addAmounts(sum, entry.classes),

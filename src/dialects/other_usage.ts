@@ -1,0 +1,128 @@
+/**
+ * Usage as single providers state it: Cohere, Bedrock, batches, videos, documents and sessions.
+ *
+ * @module
+ */
+import type { TokenUsage } from "../exchange/billing.ts";
+import {
+  countIn,
+  divideInput,
+  divideOutput,
+  fieldOf,
+  listIn,
+  nameOf,
+  tierOf,
+  toMs,
+  toTariff,
+  toUnits,
+  toUsage,
+} from "./usage_classes.ts";
+
+/**
+ * Reads what Cohere bills (https://docs.cohere.com/reference/chat). Its other counts contain tokens
+ * that it does not bill.
+ */
+export function readBilledUnits(answer: unknown): TokenUsage | undefined {
+  const stated = fieldOf(fieldOf(answer, "usage"), "billed_units") ??
+    fieldOf(fieldOf(answer, "meta"), "billed_units");
+  if (typeof stated !== "object" || stated === null) return undefined;
+  const [input, output] = [countIn(stated, "input_tokens"), countIn(stated, "output_tokens")];
+  const searchUnits = countIn(stated, "search_units");
+  const images = countIn(stated, "images");
+  const units = { ...(searchUnits && { searchUnits }), ...(images && { images }) };
+  if (input === undefined && output === undefined) {
+    return Object.keys(units).length === 0 ? undefined : toUnits(units);
+  }
+  const [whole, made] = [input ?? 0, output ?? 0];
+  const classes = { ...divideInput(whole, {}), ...divideOutput(made, {}), ...units };
+  const sums = {
+    total: whole + made,
+    ...(input !== undefined && { input }),
+    ...(output !== undefined && { output }),
+  };
+  return toUsage(sums, [{ classes, tariff: { context: whole } }]);
+}
+
+/** Counts of Bedrock. Its input contains neither what was read from the cache nor written to it. */
+interface BedrockCounts {
+  readonly input: number | undefined;
+  readonly output: number | undefined;
+  readonly cached: number | undefined;
+  readonly written: number | undefined;
+  readonly writtenLong?: number | undefined;
+  readonly tier?: unknown;
+}
+
+function toBedrockUsage(counts: BedrockCounts): TokenUsage | undefined {
+  const { input, output = 0, cached, written = 0, writtenLong } = counts;
+  if (input === undefined) return undefined;
+  const whole = input + (cached ?? 0) + written;
+  const classes = {
+    ...divideInput(whole, { cached, written, writtenLong }),
+    ...divideOutput(output, {}),
+  };
+  const sums = { total: whole + output, input: whole, output, ...(cached && { cached }) };
+  const tariff = toTariff({ tier: tierOf(counts.tier), context: whole });
+  return toUsage(sums, [{ classes, tariff }]);
+}
+
+/** Reads the usage of Bedrock's Converse interface, and of the last event of its other streams. */
+export function readBedrock(answer: unknown): TokenUsage | undefined {
+  const metrics = fieldOf(answer, "amazon-bedrock-invocationMetrics");
+  if (metrics !== undefined) {
+    return toBedrockUsage({
+      input: countIn(metrics, "inputTokenCount"),
+      output: countIn(metrics, "outputTokenCount"),
+      cached: countIn(metrics, "cacheReadInputTokenCount"),
+      written: countIn(metrics, "cacheWriteInputTokenCount"),
+    });
+  }
+  const usage = fieldOf(answer, "usage") ?? fieldOf(fieldOf(answer, "metadata"), "usage");
+  let writtenLong = 0;
+  for (const each of listIn(usage, "cacheDetails")) {
+    if (fieldOf(each, "ttl") === "1h") writtenLong += countIn(each, "inputTokens") ?? 0;
+  }
+  const tier = fieldOf(answer, "serviceTier");
+  return toBedrockUsage({
+    input: countIn(usage, "inputTokens"),
+    output: countIn(usage, "outputTokens"),
+    cached: countIn(usage, "cacheReadInputTokens"),
+    written: countIn(usage, "cacheWriteInputTokens"),
+    writtenLong,
+    tier: fieldOf(tier, "type") ?? tier,
+  });
+}
+
+/** Reads the headers with which Bedrock states the usage of an answer in any model's form. */
+export function readBedrockHeaders(
+  headers: { get(name: string): string | null | undefined },
+): TokenUsage | undefined {
+  const countOfHeader = (name: string): number | undefined => {
+    const text = headers.get(`x-amzn-bedrock-${name}-token-count`) ?? "";
+    return /^\d{1,12}$/.test(text) ? Number(text) : undefined;
+  };
+  const input = countOfHeader("input");
+  if (input === undefined) return undefined;
+  return toBedrockUsage({
+    input,
+    output: countOfHeader("output"),
+    cached: countOfHeader("cache-read-input"),
+    written: countOfHeader("cache-write-input"),
+    tier: headers.get("x-amzn-bedrock-service-tier"),
+  });
+}
+
+/** Reads amounts that are not tokens: a video's length, a document's pages, a session's time. */
+export function readUnits(answer: unknown): TokenUsage | undefined {
+  const isVideo = fieldOf(answer, "object") === "video" && fieldOf(answer, "status") !== "failed";
+  const videoMs = isVideo ? toMs(fieldOf(answer, "seconds")) : undefined;
+  if (videoMs !== undefined) {
+    const size = nameOf(fieldOf(answer, "size"));
+    return toUnits({ videoMs }, size === undefined ? undefined : { size });
+  }
+  const isSession = String(fieldOf(answer, "type")).startsWith("session.");
+  const sessionMs = isSession ? toMs(fieldOf(fieldOf(answer, "usage"), "seconds")) : undefined;
+  if (sessionMs !== undefined) return toUnits({ sessionMs }); // a running total
+  const pages = countIn(fieldOf(answer, "usage_info"), "pages_processed");
+  return pages === undefined ? undefined : toUnits({ pages });
+}

@@ -1,0 +1,45 @@
+/**
+ * Searches bytes for some words of the same length. Only every sixth pair of bytes is checked.
+ *
+ * @module
+ */
+import { startsWithAt } from "./byte_search.ts";
+
+/** Length of the words. Bytes. */
+const LENGTH = 7;
+
+/** A search for some words. */
+export class WordSearch {
+  readonly #words: readonly Uint8Array[];
+  /** Distance from two adjacent bytes to the end of the word that contains them; 0 for others. */
+  readonly #distances = new Uint8Array(65_536);
+
+  /**
+   * @param words Words of seven bytes, in which no two adjacent bytes occur at different positions
+   */
+  constructor(words: readonly string[]) {
+    this.#words = words.map((word) => new TextEncoder().encode(word));
+    for (const word of this.#words) {
+      word.forEach((byte, index) => {
+        if (index > 0) this.#distances[pairOf(word[index - 1] ?? 0, byte)] = LENGTH - index;
+      });
+    }
+  }
+
+  /** Returns whether one of the words is in the bytes. */
+  isIn(bytes: Uint8Array, start: number, end: number): boolean {
+    // A word has as many pairs as a step has bytes, so one of its pairs is always checked.
+    for (let at = start + LENGTH - 1; at < end + LENGTH - 1; at += LENGTH - 1) {
+      const distance = this.#distances[pairOf(bytes[at - 1] ?? 0, bytes[at] ?? 0)] as number;
+      if (distance > 0 && this.#endsAt(bytes, at + distance)) return true;
+    }
+    return false;
+  }
+
+  #endsAt(bytes: Uint8Array, end: number): boolean {
+    for (const word of this.#words) if (startsWithAt(bytes, word, end - LENGTH)) return true;
+    return false;
+  }
+}
+
+const pairOf = (one: number, other: number): number => (one << 8) | other;

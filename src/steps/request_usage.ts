@@ -1,0 +1,78 @@
+/**
+ * Adds the facts of a request to the usage of its answer: those that decide its price, and that its
+ * answer does not state.
+ *
+ * @module
+ */
+import type { Price } from "../config/prices.ts";
+import { scaledOf } from "../config/scaled_price.ts";
+import { partsOf, type TokenUsage, type UsagePart } from "../exchange/billing.ts";
+import type { RequestedTariff } from "../operations/requested_tariff.ts";
+
+/** Facts of a request. */
+export interface RequestUsage {
+  readonly tariff: RequestedTariff;
+  /** Region of the provider, for answers that state none. */
+  readonly region: string | undefined;
+  /** Model as the caller named it; empty if none is named. */
+  readonly model: string;
+  /** Price of the model, for speech. */
+  readonly price: Price | undefined;
+  /** True if the answer stated nothing, or not all. */
+  readonly isEstimated: boolean;
+}
+
+/** Returns the usage with the facts of its request. */
+export function mergeRequest(usage: TokenUsage, request: RequestUsage): TokenUsage {
+  const { region } = request;
+  const { asked, characters } = request.tariff;
+  const isSpeech = characters > 0 && request.isEstimated;
+  const isNamedTwice = request.model !== "" && usage.parts?.[0]?.model !== undefined;
+  const isComplete = region === undefined && asked === undefined && !isSpeech && !isNamedTwice;
+  if (isComplete) return usage;
+  const stated = isSpeech ? partsOfSpeech(usage, request) : partsOf(usage);
+  const parts = isNamedTwice ? withoutModel(stated) : stated;
+  return { ...usage, parts: parts.map((part) => withTariff(part, request)) };
+}
+
+/** Removes the model that answered, because the caller named it, from all parts that it made. */
+function withoutModel(parts: readonly UsagePart[]): readonly UsagePart[] {
+  const answering = parts[0]?.model;
+  return parts.map((part) => part.model === answering ? { ...part, model: undefined } : part);
+}
+
+function withTariff(part: UsagePart, request: RequestUsage): UsagePart {
+  const { tariff, model } = part;
+  const { region } = request;
+  const { asked } = request.tariff;
+  const geo = tariff.geo ?? region;
+  const choices = model === undefined && asked !== undefined
+    ? { ...asked, ...tariff.asked }
+    : tariff.asked;
+  return {
+    ...part,
+    tariff: {
+      ...tariff,
+      ...(geo !== undefined && { geo }),
+      ...(choices !== undefined && { asked: choices }),
+    },
+  };
+}
+
+/**
+ * Returns the parts of speech whose answer states nothing: the characters of its text, unless the
+ * model is priced by tokens. These are estimated.
+ */
+function partsOfSpeech(
+  usage: TokenUsage,
+  { price, tariff }: RequestUsage,
+): readonly UsagePart[] {
+  const { characters } = tariff;
+  const isByCharacters = price === undefined ||
+    scaledOf(price).rows.some(({ rates }) => rates.characters !== undefined);
+  const { input = 0, output = 0 } = usage;
+  return [{
+    classes: isByCharacters ? { characters } : { input, outputAudio: output },
+    tariff: { context: isByCharacters ? 0 : input },
+  }];
+}
