@@ -182,7 +182,7 @@ export const COMMANDS = {
     options: ["config", "env-file", ...USAGE_FILTERS, "limit", "csv", "json"] as Options,
     texts: {
       ...USAGE_TEXTS,
-      by: "sums by key, team, provider, model, operation, month, day or hour (UTC)",
+      by: "sums by key, team, provider, model, operation, tariff, class, month, day or hour (UTC)",
     } as Texts,
     example: "sallyport usage --by team,model --last 30d",
   },

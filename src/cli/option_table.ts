@@ -125,7 +125,7 @@ export const OPTIONS = {
     type: "string",
     value: "key,model",
     text:
-      "sums by key, team, provider, model, operation, month, day or hour (UTC); export: hour or day",
+      "sums by key, team, provider, model, operation, tariff, class, month, day or hour (UTC); export: hour or day",
   },
   "last": { type: "string", value: "7d", text: "the period that ends now" },
   "from": { type: "string", value: "2027-01-01", text: "the start of the period" },

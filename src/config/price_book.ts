@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { partsOf, type TokenUsage } from "../exchange/billing.ts";
+import { partsOf, requestPartOf, type TokenUsage } from "../exchange/billing.ts";
 import { addCosts, type Cost, costOf, NO_COST, parseCost } from "./cost.ts";
 import { findPrice, type Price, type Prices } from "./prices.ts";
 import type { ProviderConfig } from "./provider.ts";
@@ -58,10 +58,11 @@ export class PriceBook {
       return { amount: parseCost(statedCost) };
     }
     const parts = partsOf(usage);
+    const requested = requestPartOf(parts);
     let sum: Cost = NO_COST;
     for (const [index, part] of parts.entries()) {
       const price = this.find({ provider, model: part.model ?? model });
-      const classes = index === 0 ? { ...part.classes, requests: 1 } : part.classes;
+      const classes = index === requested ? { ...part.classes, requests: 1 } : part.classes;
       sum = addCosts(sum, costOf(price, { ...part, classes }, at));
     }
     return sum;

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { DAY_MS, HOUR_MS, OTHER, USAGE_COUNTS } from "../../src/usage/counts.ts";
+import { CLASS_COUNTS, DAY_MS, HOUR_MS, OTHER, USAGE_COUNTS } from "../../src/usage/counts.ts";
 import { TOKEN } from "../support/admin.ts";
 import { freePort } from "../support/free_port.ts";
 import { assertRefused, makePlace, type Place } from "../support/key_place.ts";
@@ -19,6 +19,9 @@ const HOUR = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
 const KEY = "0123456789-secret-key";
 
 type Counts = Partial<Record<typeof USAGE_COUNTS[number], number>>;
+
+/** Columns after the currency. */
+const MORE = `${CLASS_COUNTS.join(",")},amount,costIsPartial,unpricedClasses`;
 
 describe("sallyport usage", () => {
   let provider: Provider;
@@ -89,15 +92,16 @@ total          1,207  1,234,574   1,000  98,766  1,333,340    4.0728
       await table("--by", "model"),
       `
 MODEL   REQUESTS  PARTIAL  UNMETERED  FAILED  INPUT  OUTPUT  OTHER  TOKENS  UNPRICED  COST EUR
-gpt-4o         2        1          0       0      5       0      3       8         3   <0.0001
+gpt-4o         2        1          0       0      5       0      3       8         0   <0.0001
 o3             3        0          1       1      5       0      0       5         5         -
-total          5        1          1       1     10       0      3      13         8   <0.0001
+total          5        1          1       1     10       0      3      13         5        >0
 
 partial: broke off; what the provider had stated until then is counted
 unmetered: the provider stated no tokens; these may have cost something
 failed: refused by the provider, or never reached it
 other: tokens that were stated in sum only
 unpriced: tokens without a price, which are no part of the cost; see prices in the configuration
+>= is a lower bound: no price for input 5
 `,
     );
   });
@@ -135,20 +139,21 @@ unpriced: tokens without a price, which are no part of the cost; see prices in t
       ["k4", "-2", { input: 6 }],
       ["k5", "gpt-4o", { requests: 2, input: 4, output: 1 }],
     );
+    const none = `${"0,".repeat(CLASS_COUNTS.length)}`;
     assert.equal(
       await good("--csv", "--by", "key,model"),
       [
-        "key,name,model,requests,partial,unmetered,failed,input,cached,output,reasoning,other,estimated,estimatedInput,estimatedOutput,tokens,unpriced,cost,estimatedCost,currency",
-        `${id},"a ""b"", c","'=HYPERLINK(""http://x.example"")",1,0,0,0,9,0,0,0,0,0,0,0,9,9,,,`,
-        "k2,,'+1,1,0,0,0,8,0,0,0,0,0,0,0,8,8,,,",
-        "k3,,'@SUM(1),1,0,0,0,7,0,0,0,0,0,0,0,7,7,,,",
-        "k4,,'-2,1,0,0,0,6,0,0,0,0,0,0,0,6,6,,,",
-        "k5,,gpt-4o,2,0,0,0,4,0,1,0,0,0,0,0,5,0,0.00002,0,USD",
+        `key,name,model,requests,partial,unmetered,failed,input,cached,output,reasoning,other,estimated,estimatedInput,estimatedOutput,tokens,unpriced,cost,estimatedCost,currency,${MORE}`,
+        `${id},"a ""b"", c","'=HYPERLINK(""http://x.example"")",1,0,0,0,9,0,0,0,0,0,0,0,9,9,,,,${none},false,input=9`,
+        `k2,,'+1,1,0,0,0,8,0,0,0,0,0,0,0,8,8,,,,${none},false,input=8`,
+        `k3,,'@SUM(1),1,0,0,0,7,0,0,0,0,0,0,0,7,7,,,,${none},false,input=7`,
+        `k4,,'-2,1,0,0,0,6,0,0,0,0,0,0,0,6,6,,,,${none},false,input=6`,
+        `k5,,gpt-4o,2,0,0,0,4,0,1,0,0,0,0,0,5,0,0.00002,0,USD,${none},false,`,
         "",
       ].join("\r\n"),
     );
-    const none = await good("--csv", "--last", "1h", "--key", "nobody");
-    assert.equal(none.split("\r\n").length, 2, "a header alone");
+    const empty = await good("--csv", "--last", "1h", "--key", "nobody");
+    assert.equal(empty.split("\r\n").length, 2, "a header alone");
   });
 
   it("marks the gateway's estimates", async () => {
@@ -192,8 +197,10 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
       await good("export", "--csv", "--by", "day", "--key", "k2"),
       `from,step,key,provider,model,operation,team,${
         USAGE_COUNTS.join(",")
-      },tokens,unpriced,cost,estimatedCost,currency\r\n` +
-        `${day},day,k2,a,'=o3,chat.completions,(removed),1,0,0,0,0,0,1,0,0,1,0,0,1,1,,,USD\r\n`,
+      },tokens,unpriced,cost,estimatedCost,currency,${MORE},tariff\r\n` +
+        `${day},day,k2,a,'=o3,chat.completions,(removed),1,0,0,0,0,0,1,0,0,1,0,0,1,1,,,USD,${
+          "0,".repeat(CLASS_COUNTS.length)
+        },false,output=1,\r\n`,
     );
     assert.equal(await good("export", "--key", "nobody"), "");
   });
@@ -237,7 +244,7 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
   const WRONG: readonly [args: string[], says: RegExp][] = [
     [
       ["--by", "squad"],
-      /--by: expected one or several of key, team, provider, model, operation, month, day, hour/,
+      /--by: expected one or several of key, team, provider, model, operation, tariff, class, month, day, hour/,
     ],
     [["--by", ""], /--by is empty/],
     [["--last", "7"], /--last: expected a duration such as "7d" or "24h"/],

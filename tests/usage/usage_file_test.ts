@@ -231,7 +231,7 @@ describe("usage in a file", () => {
     const unknown = '["week",1,{"anything":true}]';
     writeFileSync(
       path,
-      `["hour",${HOUR},"team","a","gpt-4o",[1,0,0,0,3,0,4,0,0,1,3,4,5,6],"responses",null,null,"eu"]\n${unknown}\n`,
+      `["hour",${HOUR},"team","a","gpt-4o",[1,0,0,0,3,0,4,0,0,1,3,4,5,6],"responses",null,null,null,"eu"]\n${unknown}\n`,
     );
     const { meter } = await open();
     assert.deepEqual(await requestsOf(meter), [["team", "responses", 1, 1]]);
@@ -246,7 +246,7 @@ describe("usage in a file", () => {
   });
 
   it("does not change a file in the form of a later version, and reports it", async () => {
-    const content = `["version",2]\n{"any":"form"}\n`;
+    const content = `["version",3]\n{"any":"form"}\n`;
     writeFileSync(path, content);
     await assert.rejects(
       open(),
