@@ -10,7 +10,7 @@ import process from "node:process";
 import * as v from "valibot";
 import { UsageQuerySchema, UsageReportSchema } from "../admin/api/usage.ts";
 import { USAGE_PARTS } from "../usage/query.ts";
-import type { UsageLine, UsageReport } from "../usage/report.ts";
+import type { UsageLine, UsageReport, UsageReports } from "../usage/report.ts";
 import type { UsageSums } from "../usage/sums.ts";
 import { toReportCsv } from "../usage/report_csv.ts";
 import { loadConfig } from "../serve/load_config.ts";
@@ -20,6 +20,7 @@ import { CommandLineError, print } from "./command.ts";
 import { USAGE_FILTERS } from "./command_table.ts";
 import type { CommandOptions } from "./options.ts";
 import { alignColumns, bold } from "./table.ts";
+import { ofExport, toExportPath, withPrices } from "./usage_prices.ts";
 import { readQuery, toCommandLineError, toTexts, withUsage } from "./usage_source.ts";
 
 /** Number of decimals of a cost in the table. JSON and CSV have the exact cost. */
@@ -44,12 +45,23 @@ function readReport(text: string, origin: string): UsageReport {
 }
 
 async function findReport(options: CommandOptions): Promise<UsageReport> {
+  const { prices } = options;
   const texts = toTexts(options, ASKED);
   const query = readQuery(UsageQuerySchema, texts);
-  return await withUsage(loadConfig(options.config), {
+  const loaded = loadConfig(options.config);
+  const ofStore = (reports: UsageReports) => reports.report(query);
+  if (prices !== undefined) {
+    const repriced = withPrices(loaded, prices);
+    return await withUsage(repriced, {
+      path: toExportPath(texts),
+      ofGateway: (parts) => ofStore(ofExport(parts, repriced.config)),
+      ofStore,
+    });
+  }
+  return await withUsage(loaded, {
     path: `/v1/usage?${new URLSearchParams(texts)}`,
     ofGateway: async (parts, origin) => readReport(await collect(parts), origin),
-    ofStore: (reports) => reports.report(query),
+    ofStore,
   });
 }
 
@@ -69,10 +81,15 @@ function toMoney(cost: string | null): string {
   return `${toCount(Number(digits.slice(0, -SHOWN_DECIMALS)))}.${digits.slice(-SHOWN_DECIMALS)}`;
 }
 
+/** True if sums include estimates. A class has no calls, and earlier versions counted only these. */
+const hasEstimates = ({ estimated, estimatedInput, estimatedOutput }: UsageSums): boolean =>
+  estimated + estimatedInput + estimatedOutput > 0;
+
 /** Formats the cost of a row. `>=` marks a lower bound, `~` a cost with estimated tokens. */
-function toCost({ cost, costIsPartial, estimated }: UsageSums): string {
+function toCost(sums: UsageSums): string {
+  const { cost, costIsPartial } = sums;
   if (cost === null) return "-";
-  const mark = estimated > 0 ? "~" : "";
+  const mark = hasEstimates(sums) ? "~" : "";
   const text = toMoney(cost);
   if (!costIsPartial) return mark + text;
   return text.startsWith("<") ? ">0" : `>=${mark}${text}`;
@@ -154,7 +171,7 @@ function toTable(report: UsageReport): string {
   const numbers = numbersOf(report);
   const toCell = (name: keyof UsageSums, line: UsageLine) => {
     const value = line[name];
-    const mark = line.estimated > 0 && ESTIMATED.has(name) ? "~" : "";
+    const mark = hasEstimates(line) && ESTIMATED.has(name) ? "~" : "";
     return typeof value === "number" ? mark + toCount(value) : "";
   };
   const toRow = (line: UsageLine) => {

@@ -236,7 +236,7 @@ export const UsageReportSchema: v.GenericSchema<UsageReport> = closed(objectOf<U
 }));
 
 /** Schema of a line of an export. */
-const UsageRowSchema = closed(objectOf<UsageExportRow>({
+export const UsageRowSchema: v.GenericSchema<UsageExportRow> = closed(objectOf<UsageExportRow>({
   step: oneOf(["hour", "day"]),
   from: time("The start of the hour or day"),
   key: text(),
