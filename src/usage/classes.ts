@@ -88,8 +88,9 @@ export function moreOf(more: readonly number[] | undefined, name: ClassCount): n
 /** Adds an amount to a further count. The list ends with a count above zero. */
 function addAt(open: OpenCounts, index: number, amount: number): void {
   const before = open.more ?? [];
-  const length = Math.max(before.length, index + 1);
-  const sums = Array.from({ length }, (_, at) => before[at] ?? 0);
+  const sums = index < before.length
+    ? before.slice()
+    : Array.from({ length: index + 1 }, (_, at) => before[at] ?? 0); // no memory to spare
   sums[index] = Math.min((sums[index] ?? 0) + amount, Number.MAX_SAFE_INTEGER);
   open.more = sums;
 }
@@ -97,8 +98,10 @@ function addAt(open: OpenCounts, index: number, amount: number): void {
 /** Adds classes to the counts of a row. */
 export function addClasses(open: OpenCounts, classes: ClassAmounts, isEstimated: boolean): void {
   const { counts } = open;
-  for (const [name, amount] of Object.entries(classes) as [BillingClass, number | undefined][]) {
-    if (amount === undefined || amount === 0) continue;
+  for (const key in classes) {
+    const name = key as BillingClass;
+    const amount = classes[name] ?? 0;
+    if (amount === 0) continue;
     const place = PLACES[name];
     for (const count of place.counts) counts[count] += amount;
     for (const index of place.more) addAt(open, index, amount);

@@ -8,7 +8,7 @@ import { NEVER_SENT } from "../errors/upstream_errors.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { PricedModel } from "../config/price_book.ts";
 import type { Price } from "../config/prices.ts";
-import { partsOf, requestPartOf, type TokenUsage } from "../exchange/billing.ts";
+import { partsOf, requestPartOf, type TokenUsage, type UsagePart } from "../exchange/billing.ts";
 import type { ExchangeRecord } from "../exchange/record.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
 import { isSuccess } from "../http/message.ts";
@@ -27,7 +27,7 @@ import {
 } from "./counts.ts";
 import { writeTariff } from "./tariff.ts";
 import { inParts } from "./usage_memory.ts";
-import { MAX_ROWS, UsageTable } from "./usage_table.ts";
+import { MAX_ROWS, type OpenCounts, UsageTable } from "./usage_table.ts";
 
 /** Interval at which counts are passed to the store. Milliseconds. */
 const FLUSH_MS = 1000;
@@ -53,10 +53,11 @@ const STATED_DECIMALS = 10;
 const isPlausible = (amount: number): boolean => amount >= 0 && amount <= MAX_TOKENS;
 
 /** True if all numbers are plausible. */
-function isSound({ parts = [], ...usage }: TokenUsage): boolean {
-  const { total, input = 0, output = 0, cached = 0, reasoning = 0 } = usage;
+function isSound(usage: TokenUsage): boolean {
+  const { total, input = 0, output = 0, cached = 0, reasoning = 0, parts } = usage;
   if (Math.max(total, input, output, cached, reasoning) > MAX_TOKENS) return false;
-  return parts.every(({ classes }) => Object.values(classes).every(isPlausible));
+  return parts === undefined ||
+    parts.every(({ classes }) => Object.values(classes).every(isPlausible));
 }
 
 /**
@@ -156,7 +157,7 @@ export class UsageMeter implements ExchangeObserver {
     const endedAt = record.startedAt + record.durationMs;
     const table = this.#tableOf(endedAt - endedAt % HOUR_MS);
     const { usage } = record;
-    if (usage !== undefined && isSound(usage)) this.#addUsage(table, names, { ...record, usage });
+    if (usage !== undefined && isSound(usage)) this.#addUsage(table, names, record, usage);
     else countUnbilled(table.open(names).counts, record);
     this.#flushLater();
   }
@@ -231,24 +232,38 @@ export class UsageMeter implements ExchangeObserver {
   #addUsage(
     table: UsageTable,
     names: UsageNames,
-    record: ExchangeRecord & { readonly usage: TokenUsage },
+    record: ExchangeRecord,
+    usage: TokenUsage,
   ): void {
-    const { usage, isEstimated = false } = record;
+    const { isEstimated = false } = record;
     const stated = usage.statedCost === undefined ? undefined : toStated(usage.statedCost);
-    const at = record.startedAt + record.durationMs;
     const parts = partsOf(usage);
     const requested = requestPartOf(parts);
-    for (const [index, { model, classes, tariff }] of parts.entries()) {
-      const named = model === undefined ? names : { ...names, model: this.#nameOf(names, model) };
-      const price = this.#options.findPrice?.({ ...named, model: model ?? named.model });
-      const text = writeTariff({ tariff, at, isStated: stated !== undefined, price });
-      const open = table.open({ ...named, tariff: this.#tariffOf(text) });
+    let index = 0;
+    for (const part of parts) {
+      const open = this.#openFor(part, table, names, { record, isStated: stated !== undefined });
       if (usage.parts === undefined) addTokens(open.counts, usage, isEstimated);
-      else addClasses(open, classes, isEstimated);
-      if (index !== requested) continue;
+      else addClasses(open, part.classes, isEstimated);
+      if (index++ !== requested) continue;
       countBilled(open.counts, record);
       if (stated !== undefined) addStated(open, stated);
     }
+  }
+
+  /** Opens the row of a part of a call. */
+  #openFor(
+    { model, tariff }: UsagePart,
+    table: UsageTable,
+    names: UsageNames,
+    { record, isStated }: { readonly record: ExchangeRecord; readonly isStated: boolean },
+  ): OpenCounts {
+    const priced = model === undefined ? names : { ...names, model };
+    const price = this.#options.findPrice?.(priced);
+    const at = record.startedAt + record.durationMs;
+    const text = this.#tariffOf(writeTariff({ tariff, at, isStated, price }));
+    if (model === undefined && text === undefined) return table.open(names);
+    const named = model === undefined ? names.model : this.#nameOf(names, model);
+    return table.open({ ...names, model: named, tariff: text });
   }
 
   /**

@@ -36,6 +36,8 @@ interface Distinctions {
   readonly moments: readonly number[];
   /** Values of fields of requests. */
   readonly asked: ReadonlyMap<string, ReadonlySet<string>>;
+  /** True if neither times nor fields of requests are distinguished. */
+  readonly isPlain: boolean;
 }
 
 function toTime(text: string): number {
@@ -78,6 +80,7 @@ function toDistinctions(
     times: ascending(times),
     moments: ascending(moments),
     asked,
+    isPlain: times.length + moments.length + asked.size === 0,
   };
 }
 
@@ -135,10 +138,14 @@ export interface TariffFacts {
 /** Writes a tariff. Returns `undefined` for the standard tariff. */
 export function writeTariff({ tariff, at, isStated, price }: TariffFacts): string | undefined {
   const distinctions = distinctionsOf(price);
+  const { contexts, isPlain } = distinctions;
+  const isShort = tariff.context < (contexts[0] ?? Infinity);
+  const isUsual = tierOf(tariff.tier) === "" && geoOf(tariff.geo) === "";
+  if (isPlain && isShort && isUsual && !isStated) return undefined; // most calls, so it is fast
   const fields = [
     toName(tierOf(tariff.tier)),
     toName(geoOf(tariff.geo)),
-    toContext(tariff.context, distinctions.contexts),
+    toContext(tariff.context, contexts),
   ];
   for (const [name, values] of distinctions.asked) {
     const value = tariff.asked?.[name];

@@ -18,7 +18,8 @@ import { startRedis, withRedis } from "../support/redis.ts";
 const HOUR = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
 const KEY = "0123456789-secret-key";
 
-type Counts = Partial<Record<typeof USAGE_COUNTS[number], number>>;
+const COUNTS = [...USAGE_COUNTS, ...CLASS_COUNTS];
+type Counts = Partial<Record<typeof COUNTS[number], number>>;
 
 /** Columns after the currency. */
 const MORE = `${CLASS_COUNTS.join(",")},amount,costIsPartial,unpricedClasses`;
@@ -53,7 +54,7 @@ describe("sallyport usage", () => {
           key,
           "a",
           model,
-          USAGE_COUNTS.map((name) => counts[name] ?? (name === "requests" ? 1 : 0)),
+          COUNTS.map((name) => counts[name] ?? (name === "requests" ? 1 : 0)),
         ])
       )
     );
@@ -104,6 +105,30 @@ unpriced: tokens without a price, which are no part of the cost; see prices in t
 >= is a lower bound: no price for input 5
 `,
     );
+  });
+
+  it("marks a cost as a lower bound, shows billing classes, and prices by another table", async () => {
+    at.configure({ prices: PRICES });
+    const written = { written: 1000, writtenLong: 600, webSearches: 3 };
+    keep(["k1", "gpt-4o", { requests: 2, input: 1_001_000, output: 100_000, ...written }]);
+    const text = await table();
+    assert.match(text, /^KEY +REQUESTS +INPUT +OUTPUT +TOKENS +UNPRICED +WRITTEN +COST USD$/m);
+    assert.match(text, /^k1 +2 +1,001,000 +100,000 +1,101,000 +600 +1,000 +>=3\.5010$/m);
+    assert.match(text, /^>= is a lower bound: no price for cacheWriteLong 600, webSearches 3$/m);
+    const classes = await table("--by", "class");
+    assert.match(classes, /^input +1,000,000 +0 +2\.5000$/m);
+    assert.match(classes, /^cacheWriteLong +600 +600 +-$/m);
+    const file = join(at.path, "other-prices.jsonc");
+    const price = { input: 1, output: 2, cacheWrite: 10, cacheWriteLong: 20, webSearches: 1000 };
+    writeFileSync(file, JSON.stringify({ "gpt-*": price }));
+    const report = JSON.parse(await good("--json", "--prices", file));
+    assert.equal(report.totals.cost, "4.216");
+    assert.equal(report.totals.costIsPartial, false);
+    assert.match(await good("export", "--prices", file), /"cost":"4\.216"/);
+    writeFileSync(file, '{ "gpt-*": { "input": -1 } }');
+    const { status, stderr } = await run("--prices", file);
+    assert.equal(status, 2);
+    assert.match(stderr, /prices\.gpt-\*\.input: expected a price from 0/);
   });
 
   it("says that nothing was used", async () => {
