@@ -260,18 +260,17 @@ export class UsageMeter implements ExchangeObserver {
     const priced = model === undefined ? names : { ...names, model };
     const price = this.#options.findPrice?.(priced);
     const at = record.startedAt + record.durationMs;
-    const text = this.#tariffOf(writeTariff({ tariff, at, isStated, price }));
+    const text = writeTariff({ tariff, at, isStated, price });
     if (model === undefined && text === undefined) return table.open(names);
     const named = model === undefined ? names.model : this.#nameOf(names, model);
-    return table.open({ ...names, model: named, tariff: text });
+    return table.open({ ...names, model: named, tariff: text && this.#tariffOf(text) });
   }
 
   /**
    * Returns the one copy of a tariff. A process counts a bounded number of them by name; calls of
    * further ones have no price.
    */
-  #tariffOf(text: string | undefined): string | undefined {
-    if (text === undefined) return undefined;
+  #tariffOf(text: string): string {
     const found = this.#tariffs.get(text);
     if (found !== undefined) return found;
     if (this.#tariffs.size >= MAX_TARIFFS) return text.endsWith(",stated") ? UNKNOWN_STATED : OTHER;

@@ -135,17 +135,11 @@ export interface TariffFacts {
   readonly price: Price | undefined;
 }
 
-/** Writes a tariff. Returns `undefined` for the standard tariff. */
-export function writeTariff({ tariff, at, isStated, price }: TariffFacts): string | undefined {
-  const distinctions = distinctionsOf(price);
-  const { contexts, isPlain } = distinctions;
-  const isShort = tariff.context < (contexts[0] ?? Infinity);
-  const isUsual = tierOf(tariff.tier) === "" && geoOf(tariff.geo) === "";
-  if (isPlain && isShort && isUsual && !isStated) return undefined; // most calls, so it is fast
+function writeFields({ tariff, at, isStated }: TariffFacts, distinctions: Distinctions): string {
   const fields = [
     toName(tierOf(tariff.tier)),
     toName(geoOf(tariff.geo)),
-    toContext(tariff.context, contexts),
+    toContext(tariff.context, distinctions.contexts),
   ];
   for (const [name, values] of distinctions.asked) {
     const value = tariff.asked?.[name];
@@ -154,7 +148,17 @@ export function writeTariff({ tariff, at, isStated, price }: TariffFacts): strin
   const time = toTimeOfDay(at, distinctions);
   if (time !== "") fields.push(time);
   if (isStated) fields.push("stated");
-  return fields.join(",").replace(/,+$/, "") || undefined;
+  return fields.join(",").replace(/,+$/, "");
+}
+
+/** Writes a tariff. Returns `undefined` for the standard tariff. */
+export function writeTariff(facts: TariffFacts): string | undefined {
+  const { tariff, isStated, price } = facts;
+  const distinctions = distinctionsOf(price);
+  const isShort = tariff.context < (distinctions.contexts[0] ?? Infinity);
+  const isUsual = tierOf(tariff.tier) === "" && geoOf(tariff.geo) === "";
+  if (distinctions.isPlain && isShort && isUsual && !isStated) return undefined; // most calls
+  return writeFields(facts, distinctions) || undefined;
 }
 
 /** A stored tariff. */
