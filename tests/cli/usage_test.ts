@@ -336,6 +336,14 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     assert.match(told, /kept in the gateway's memory: its end forgets it/);
     const exported = JSON.parse(await good("export"));
     assert.deepEqual([exported.key, exported.requests, exported.cost], ["team", 1, "2"]);
+    const file = join(at.path, "other-prices.json");
+    writeFileSync(file, '{ "*": { "input": 1000000, "output": 0 } }');
+    const repriced = JSON.parse(await good("--json", "--by", "team,model", "--prices", file));
+    assert.equal(Number(repriced.totals.cost), repriced.totals.input);
+    assert.deepEqual(repriced.rows.map(({ team }: { team: string }) => team), ["(none)"]);
+    const lines = (await good("export", "--prices", file)).trimEnd().split("\n");
+    const sum = lines.reduce((cost, line) => cost + Number(JSON.parse(line).cost), 0);
+    assert.equal(sum, repriced.totals.input);
     at.configure({ keys: [{ id: "team", key: KEY }], admin: { ...admin, token: `${TOKEN}x` } });
     await assertRefused(run(), /has another admin\.token than the configuration/);
     await assertRefused(run("export"), /has another admin\.token than the configuration/);
