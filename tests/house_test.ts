@@ -45,6 +45,7 @@ const SHARED_WITH_PAGE = [
   "src/observe/fleet/fleet_report.ts",
   "src/usage/counts.ts",
   "src/usage/csv.ts",
+  "src/usage/report_csv.ts",
 ];
 const sources = all.filter((file) => !isPage(file) && file !== "src/admin/page_assets.ts");
 

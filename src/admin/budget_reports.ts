@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { toNano } from "../config/cost.ts";
 import type { IdentityConfig } from "../config/identity.ts";
 import { TOKEN_ID_PREFIX } from "../config/key.ts";
 import type { LimitMode, LimitSet } from "../config/limit_set.ts";
@@ -95,8 +96,6 @@ const LATELY_MS = 7 * DAY_MS;
  * Milliseconds.
  */
 const MIN_PACE_MS = HOUR_MS;
-/** Costs are computed in 10^-12 of the currency, budgets in 10^-9. This is the quotient. */
-const COST_UNIT = 1000n;
 
 /** A key, caller or team with a budget. */
 interface Subject {
@@ -276,7 +275,7 @@ function listPlans(identity: readonly IdentityConfig[]): ReadonlyMap<string, Lim
 /** Returns the use since the start of the averaged time: in tokens, or in 10^-9 of the currency. */
 function recentAmount(recent: RecentUse | undefined, { name }: BudgetUse): number {
   if (recent === undefined) return 0;
-  return name === "spend" ? Number(recent.cost / COST_UNIT) : recent.tokens;
+  return name === "spend" ? toNano(recent.cost) : recent.tokens;
 }
 
 /** Describes a budget. */

@@ -11,6 +11,9 @@ import { Engines } from "../serve/engines.ts";
 import { maskSecrets } from "../serve/masked_config.ts";
 import { prepare, readSource } from "../serve/prepare.ts";
 import { report } from "./command.ts";
+import { listUnpriced } from "./unpriced_usage.ts";
+import { loadConfig } from "../serve/load_config.ts";
+import { toPlain } from "./table.ts";
 import { printDenoFlags } from "./deno_flags.ts";
 import type { CommandOptions } from "./options.ts";
 
@@ -22,7 +25,8 @@ import type { CommandOptions } from "./options.ts";
  * @throws {ConfigError} For a mistake in it
  */
 export async function checkCommand(options: CommandOptions): Promise<void> {
-  const { config: file, "env-file": envFiles, "deno-flags": asksFlags } = options;
+  const { config: file, "env-file": envFiles, usage: asksUsage } = options;
+  const asksFlags = options["deno-flags"];
   if (asksFlags) return printDenoFlags(file, envFiles);
   const source = readSource(file);
   const { assembly } = await prepare(source, {
@@ -35,6 +39,9 @@ export async function checkCommand(options: CommandOptions): Promise<void> {
   process.stdout.write(`${JSON.stringify(maskSecrets(config), null, 2)}\n`);
   for (const { path, message } of findWarnings(config)) {
     report(`warning: ${formatMistake({ path: formatPath(path), message })}`);
+  }
+  if (asksUsage) {
+    for (const line of await listUnpriced(loadConfig(file))) report(`usage: ${toPlain(line)}`);
   }
   process.stderr.write(
     `sallyport: the configuration is sound (${

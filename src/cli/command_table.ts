@@ -90,7 +90,7 @@ export const COMMANDS = {
   },
   "check": {
     text: "check the configuration and print the effective one",
-    options: ["config", "env-file", "deno-flags"],
+    options: ["config", "env-file", "deno-flags", "usage"],
     example: "sallyport check --config gateway.jsonc",
   },
   "health": {
@@ -179,16 +179,16 @@ export const COMMANDS = {
   },
   "usage": {
     text: "show what was used and what it costs",
-    options: ["config", "env-file", ...USAGE_FILTERS, "limit", "csv", "json"] as Options,
+    options: ["config", "env-file", ...USAGE_FILTERS, "prices", "limit", "csv", "json"] as Options,
     texts: {
       ...USAGE_TEXTS,
-      by: "sums by key, team, provider, model, operation, month, day or hour (UTC)",
+      by: "sums by key, team, provider, model, operation, tariff, class, month, day or hour (UTC)",
     } as Texts,
     example: "sallyport usage --by team,model --last 30d",
   },
   "usage export": {
     text: "print usage hour by hour, or by day: JSON lines, or CSV",
-    options: ["config", "env-file", ...USAGE_FILTERS, "csv"] as Options,
+    options: ["config", "env-file", ...USAGE_FILTERS, "prices", "csv"] as Options,
     texts: {
       ...USAGE_TEXTS,
       by: "rows by hour or day (UTC)",

@@ -70,6 +70,7 @@ export const OPTIONS = {
     type: "boolean",
     text: "print the narrowest flags of deno run for the configuration, and nothing else",
   },
+  "usage": { type: "boolean", text: "also list what was used in the last week without a price" },
   "live": { type: "boolean", text: "ask whether the process answers, though it may be draining" },
   "name": { type: "string", value: "NAME", text: "a name for people" },
   "providers": { type: "string", value: "a,b", text: "providers that it may use" },
@@ -125,7 +126,7 @@ export const OPTIONS = {
     type: "string",
     value: "key,model",
     text:
-      "sums by key, team, provider, model, operation, month, day or hour (UTC); export: hour or day",
+      "sums by key, team, provider, model, operation, tariff, class, month, day or hour (UTC); export: hour or day",
   },
   "last": { type: "string", value: "7d", text: "the period that ends now" },
   "from": { type: "string", value: "2027-01-01", text: "the start of the period" },
@@ -138,6 +139,11 @@ export const OPTIONS = {
     text: "only the usage of this model; doctor: the model to call",
   },
   "operation": { type: "string", value: "NAME", text: "only the usage of this operation" },
+  "prices": {
+    type: "string",
+    value: "FILE",
+    text: "the prices of this file in place of the configuration's, in the form of its prices",
+  },
   "outcome": {
     type: "string",
     value: "ok|errors|refused|cancelled",

@@ -10,9 +10,9 @@ import process from "node:process";
 import * as v from "valibot";
 import { UsageQuerySchema, UsageReportSchema } from "../admin/api/usage.ts";
 import { USAGE_PARTS } from "../usage/query.ts";
-import type { UsageLine, UsageReport } from "../usage/report.ts";
+import type { UsageLine, UsageReport, UsageReports } from "../usage/report.ts";
 import type { UsageSums } from "../usage/sums.ts";
-import { toCsvLine } from "../usage/csv.ts";
+import { toReportCsv } from "../usage/report_csv.ts";
 import { loadConfig } from "../serve/load_config.ts";
 import { USAGE_COUNTS } from "../usage/counts.ts";
 import { collect } from "./admin_client.ts";
@@ -20,6 +20,7 @@ import { CommandLineError, print } from "./command.ts";
 import { USAGE_FILTERS } from "./command_table.ts";
 import type { CommandOptions } from "./options.ts";
 import { alignColumns, bold } from "./table.ts";
+import { ofExport, toExportPath, withPrices } from "./usage_prices.ts";
 import { readQuery, toCommandLineError, toTexts, withUsage } from "./usage_source.ts";
 
 /** Number of decimals of a cost in the table. JSON and CSV have the exact cost. */
@@ -44,12 +45,23 @@ function readReport(text: string, origin: string): UsageReport {
 }
 
 async function findReport(options: CommandOptions): Promise<UsageReport> {
+  const { prices } = options;
   const texts = toTexts(options, ASKED);
   const query = readQuery(UsageQuerySchema, texts);
-  return await withUsage(loadConfig(options.config), {
+  const loaded = loadConfig(options.config);
+  const ofStore = (reports: UsageReports) => reports.report(query);
+  if (prices !== undefined) {
+    const repriced = withPrices(loaded, prices);
+    return await withUsage(repriced, {
+      path: toExportPath(texts),
+      ofGateway: (parts) => ofStore(ofExport(parts, repriced.config)),
+      ofStore,
+    });
+  }
+  return await withUsage(loaded, {
     path: `/v1/usage?${new URLSearchParams(texts)}`,
     ofGateway: async (parts, origin) => readReport(await collect(parts), origin),
-    ofStore: (reports) => reports.report(query),
+    ofStore,
   });
 }
 
@@ -69,6 +81,20 @@ function toMoney(cost: string | null): string {
   return `${toCount(Number(digits.slice(0, -SHOWN_DECIMALS)))}.${digits.slice(-SHOWN_DECIMALS)}`;
 }
 
+/** True if sums include estimates. A class has no calls, and earlier versions counted only these. */
+const hasEstimates = ({ estimated, estimatedInput, estimatedOutput }: UsageSums): boolean =>
+  estimated + estimatedInput + estimatedOutput > 0;
+
+/** Formats the cost of a row. `>=` marks a lower bound, `~` a cost with estimated tokens. */
+function toCost(sums: UsageSums): string {
+  const { cost, costIsPartial } = sums;
+  if (cost === null) return "-";
+  const mark = hasEstimates(sums) ? "~" : "";
+  const text = toMoney(cost);
+  if (!costIsPartial) return mark + text;
+  return text.startsWith("<") ? ">0" : `>=${mark}${text}`;
+}
+
 /** Notes for counts whose names need an explanation. */
 const NOTES: readonly [keyof UsageSums, string][] = [
   ["partial", "partial: broke off; what the provider had stated until then is counted"],
@@ -78,6 +104,7 @@ const NOTES: readonly [keyof UsageSums, string][] = [
   ],
   ["unmetered", "unmetered: the provider stated no tokens; these may have cost something"],
   ["failed", "failed: refused by the provider, or never reached it"],
+  ["written", "written: tokens of input that were written to the provider's cache"],
   ["other", "other: tokens that were stated in sum only"],
   [
     "unpriced",
@@ -93,7 +120,6 @@ const ESTIMATED: ReadonlySet<keyof UsageSums> = new Set([
   "other",
   "tokens",
   "unpriced",
-  "cost",
 ]);
 
 /** Counts without their own column. A note has their sum. */
@@ -115,21 +141,44 @@ function toDay(time: string): string {
   return time.slice(0, 16).replace("T", " ");
 }
 
+/** Returns the columns of numbers: those that have any, and by class its amount alone. */
+function numbersOf({ by, totals }: UsageReport): readonly (keyof UsageSums)[] {
+  const isPlain = new Set<string>(["requests", "input", "output", "tokens"]);
+  const all = by.includes("class")
+    ? ["unpriced" as const]
+    : [...USAGE_COUNTS, "tokens" as const, "unpriced" as const, "written" as const];
+  const shown = all.filter((name) =>
+    isPlain.has(name) || ((totals[name] ?? 0) > 0 && !UNSHOWN.has(name))
+  );
+  return by.includes("class") ? ["amount", ...shown] : shown;
+}
+
+/** Describes the amounts without a price. */
+function toPartialNote({ costIsPartial, unpricedClasses = {} }: UsageSums): readonly string[] {
+  if (!costIsPartial) return [];
+  const amounts = Object.entries(unpricedClasses).map(([name, amount]) =>
+    `${name} ${toCount(amount)}`
+  );
+  return [`>= is a lower bound: no price for ${amounts.join(", ")}`];
+}
+
 function toTable(report: UsageReport): string {
   const { from, to, by, currency, backend, rows, left, totals } = report;
   const period = `${toDay(from)} to ${toDay(to)} UTC`;
   const kept = backend === "memory" ? "\nkept in the gateway's memory: its end forgets it" : "";
   if (rows.length === 0) return `nothing was used from ${period}${kept}`;
   const texts = [...by, ...(rows.some(({ name }) => name !== undefined) ? ["name" as const] : [])];
-  const isPlain = new Set<string>(["requests", "input", "output", "tokens"]);
-  const numbers = [...USAGE_COUNTS, "tokens" as const, "unpriced" as const]
-    .filter((name) => isPlain.has(name) || (totals[name] > 0 && !UNSHOWN.has(name)));
+  const numbers = numbersOf(report);
+  const toCell = (name: keyof UsageSums, line: UsageLine) => {
+    const value = line[name];
+    const mark = hasEstimates(line) && ESTIMATED.has(name) ? "~" : "";
+    return typeof value === "number" ? mark + toCount(value) : "";
+  };
   const toRow = (line: UsageLine) => {
-    const mark = (name: keyof UsageSums) => line.estimated > 0 && ESTIMATED.has(name) ? "~" : "";
     return [
       ...texts.map((name) => Array.from(line[name] ?? "").slice(0, MAX_NAME).join("")),
-      ...numbers.map((name) => mark(name) + toCount(line[name])),
-      (line.cost === null ? "" : mark("cost")) + toMoney(line.cost),
+      ...numbers.map((name) => toCell(name, line)),
+      toCost(line),
     ];
   };
   const head = [...texts, ...numbers, `cost ${currency}`].map((title) => title.toUpperCase());
@@ -151,6 +200,7 @@ function toTable(report: UsageReport): string {
     ...NOTES.filter(([name]) => Number(totals[name]) > 0).map(([name, note]) =>
       name === "estimated" ? note + toEstimatedNote(totals) : note
     ),
+    ...toPartialNote(totals),
   ].join("\n").trimEnd() + kept;
 }
 
@@ -159,22 +209,7 @@ function toTable(report: UsageReport): string {
  * exact costs.
  */
 function toCsv({ by, currency, rows }: UsageReport): string {
-  const texts = USAGE_PARTS.filter((part) => by.includes(part)).flatMap((part) =>
-    part === "key" ? [part, "name"] : part
-  );
-  const names = [
-    ...texts,
-    ...USAGE_COUNTS,
-    "tokens",
-    "unpriced",
-    "cost",
-    "estimatedCost",
-  ] as (keyof UsageLine)[];
-  const lines = [
-    [...names, "currency"],
-    ...rows.map((row) => [...names.map((name) => row[name]), row.cost === null ? "" : currency]),
-  ];
-  return lines.map(toCsvLine).join("");
+  return toReportCsv(USAGE_PARTS.filter((part) => by.includes(part)), currency, rows);
 }
 
 /**

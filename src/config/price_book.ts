@@ -3,7 +3,13 @@
  *
  * @module
  */
-import { partsOf, type TokenUsage } from "../exchange/billing.ts";
+import {
+  addAmounts,
+  type ClassAmounts,
+  partsOf,
+  requestPartOf,
+  type TokenUsage,
+} from "../exchange/billing.ts";
 import { addCosts, type Cost, costOf, NO_COST, parseCost } from "./cost.ts";
 import { findPrice, type Price, type Prices } from "./prices.ts";
 import type { ProviderConfig } from "./provider.ts";
@@ -33,6 +39,13 @@ export class PriceBook {
     this.#settings = settings;
   }
 
+  /** True if no model has a price. */
+  get isEmpty(): boolean {
+    const { prices, providers } = this.#settings;
+    const tables = [prices, ...Object.values(providers).map((each) => each.prices ?? {})];
+    return tables.every((table) => Object.keys(table).length === 0);
+  }
+
   /** Finds the price of a model. The provider's own prices have precedence. */
   find({ provider, model }: PricedModel): Price | undefined {
     const name = `${provider}\n${model}`;
@@ -54,17 +67,41 @@ export class PriceBook {
   costOf(usage: TokenUsage, called: PricedModel, at: number): Cost {
     const { provider, model } = called;
     const { statedCost } = usage;
-    if (statedCost !== undefined && this.#settings.providers[provider]?.statesCost === true) {
+    if (statedCost !== undefined && this.#isStated(called)) {
       return { amount: parseCost(statedCost) };
     }
     const parts = partsOf(usage);
+    const requested = requestPartOf(parts);
     let sum: Cost | undefined;
     for (const [index, part] of parts.entries()) {
       const price = this.find({ provider, model: part.model ?? model });
-      const classes = index === 0 ? { ...part.classes, requests: 1 } : part.classes;
+      const classes = index === requested ? { ...part.classes, requests: 1 } : part.classes;
       const cost = costOf(price, { ...part, classes }, at);
       sum = sum === undefined ? cost : addCosts(sum, cost);
     }
     return sum ?? NO_COST;
+  }
+
+  /**
+   * Returns the amounts of a call that have no price; `undefined` if all have one.
+   *
+   * @param at Time for dated prices, milliseconds since 1970
+   */
+  unpricedOf(usage: TokenUsage, called: PricedModel, at: number): ClassAmounts | undefined {
+    if (usage.statedCost !== undefined && this.#isStated(called)) return undefined;
+    const { provider, model } = called;
+    let sum: ClassAmounts | undefined;
+    for (const part of partsOf(usage)) {
+      const cost = costOf(this.find({ provider, model: part.model ?? model }), part, at);
+      const unpriced = cost.amount === undefined ? part.classes : cost.unpriced;
+      if (unpriced !== undefined) sum = addAmounts(sum ?? {}, unpriced);
+    }
+    return sum;
+  }
+
+  /** True if a provider's statements of costs have precedence over prices. */
+  #isStated({ provider }: PricedModel): boolean {
+    const { providers } = this.#settings;
+    return Object.hasOwn(providers, provider) && providers[provider]?.statesCost === true;
   }
 }

@@ -20,6 +20,16 @@ const STANDARD_TIERS: ReadonlySet<string> = new Set(["default", "standard", "aut
 /** Names of no particular region. */
 const STANDARD_GEOS: ReadonlySet<string> = new Set(["global", "not_available"]);
 
+/** Returns the name of a tier; the empty text for the standard tier, whatever its name. */
+export function tierOf(name: string = ""): string {
+  return STANDARD_TIERS.has(name) ? "" : name;
+}
+
+/** Returns the name of a region; the empty text for no particular region, whatever its name. */
+export function geoOf(name: string = ""): string {
+  return STANDARD_GEOS.has(name) ? "" : name;
+}
+
 /** Classes that cost as much as another class if they have no rate: providers bill them so. */
 const FALLBACKS: Partial<Record<BillingClass, BillingClass>> = {
   cacheRead: "input",
@@ -97,8 +107,8 @@ function isInHours(hours: readonly HoursOfDays[], at: number): boolean {
 }
 
 function isFactorMet({ tier, geo, since, until }: FactorWhen, tariff: Tariff, at: number): boolean {
-  if (tier !== undefined && tier !== tariff.tier) return false;
-  if (geo !== undefined && geo !== tariff.geo) return false;
+  if (tier !== undefined && tierOf(tier) !== tierOf(tariff.tier)) return false;
+  if (geo !== undefined && geoOf(geo) !== geoOf(tariff.geo)) return false;
   if (since !== undefined && at < Date.parse(since)) return false;
   return until === undefined || at < Date.parse(until);
 }
@@ -123,12 +133,9 @@ export function findApplied(price: Price, tariff: Tariff, at: number): Applied |
   const row = rows.findLast(({ when }) => isRowMet(when, tariff, at));
   if (row === undefined) return "row";
   const met = factors.filter(({ when }) => isFactorMet(when, tariff, at));
-  const { tier, geo } = tariff;
+  const [tier, geo] = [tierOf(tariff.tier), geoOf(tariff.geo)];
   const named = [row, ...met].map(({ when }) => when);
-  const isTierPriced = tier === undefined || STANDARD_TIERS.has(tier) ||
-    named.some((when) => when.tier === tier);
-  if (!isTierPriced) return "tier";
-  const isGeoPriced = geo === undefined || STANDARD_GEOS.has(geo) ||
-    named.some((when) => when.geo === geo);
+  if (tier !== "" && !named.some((when) => when.tier === tier)) return "tier";
+  const isGeoPriced = geo === "" || named.some((when) => when.geo === geo);
   return isGeoPriced ? { rates: row.rates, factors: met.map(({ times }) => times) } : "geo";
 }

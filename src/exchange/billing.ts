@@ -150,6 +150,14 @@ export function partsOf(usage: TokenUsage): readonly UsagePart[] {
   return [{ classes, tariff: { context: input } }];
 }
 
+/**
+ * Returns the index of the part that has the request of its call: the first part of the model that
+ * the caller named.
+ */
+export function requestPartOf(parts: readonly UsagePart[]): number {
+  return Math.max(0, parts.findIndex(({ model }) => model === undefined));
+}
+
 /** Adds the amounts of each class. */
 export function addAmounts(one: ClassAmounts, other: ClassAmounts): ClassAmounts {
   const sums: Partial<Record<BillingClass, number>> = { ...one };

@@ -7,6 +7,7 @@
  * @module
  */
 import type { Clock } from "../exchange/clock.ts";
+import type { UsagePart } from "../exchange/billing.ts";
 import type { ExchangeRecord } from "../exchange/record.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
 import { type AuditEntry, toAuditJson, toAuditText } from "./audit_line.ts";
@@ -43,9 +44,16 @@ function toIsoTime(ms: number): string {
   return `${upToSecond}${String(1000 + Math.floor(ms) - whole * 1000).slice(1)}Z`;
 }
 
+/** Leaves out what the caller chose: a line has no text of callers but the model. */
+const withoutChoices = ({ tariff, ...part }: UsagePart) => ({
+  ...part,
+  tariff: { ...tariff, asked: undefined },
+});
+
 /** Formats a record as one JSON object, without a line end. */
 export function toJsonLine(record: ExchangeRecord): string {
-  const { usage } = record;
+  const { usage, withheld } = record;
+  const details = withheld === undefined ? undefined : usage; // only in lines for debugging
   return JSON.stringify({
     time: toIsoTime(record.startedAt),
     id: record.id,
@@ -73,7 +81,9 @@ export function toJsonLine(record: ExchangeRecord): string {
     tokens: usage?.total,
     estimated: record.isEstimated,
     retries: record.retries,
-    withheld: record.withheld,
+    withheld,
+    parts: details?.parts?.map(withoutChoices),
+    statedCost: details?.statedCost,
   });
 }
 

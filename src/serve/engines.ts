@@ -5,6 +5,7 @@
  * @module
  */
 import { setImmediate } from "node:timers/promises";
+import { PriceBook } from "../config/price_book.ts";
 import type { Config } from "../config/config.ts";
 import { DEFAULT_RETENTION, type UsageConfig } from "../config/usage.ts";
 import type { RecordingStore } from "../durable/recording_store.ts";
@@ -82,6 +83,8 @@ export class Engines {
    */
   transport: Transport | undefined;
   #meter: UsageMeter | undefined;
+  /** Prices of the active configuration. */
+  #prices: PriceBook | undefined;
   readonly #shared = new Map<string, Shared>();
 
   constructor(remote: RemoteEngines = {}) {
@@ -96,6 +99,7 @@ export class Engines {
     const { prices, providers, usage, limits } = config;
     this.recordings.maxBytes = limits.maxRecordingsBytes;
     const all = [prices, ...Object.values(providers).map((provider) => provider.prices ?? {})];
+    this.#prices = new PriceBook({ prices, providers });
     this.listed.clear();
     for (const model of all.flatMap((some) => Object.keys(some))) this.listed.add(model);
     Object.assign(this.retention, usage);
@@ -112,6 +116,7 @@ export class Engines {
       clock: systemClock,
       rest: setImmediate,
       listed: this.listed,
+      findPrice: (called) => this.#prices?.find(called),
     });
   }
 

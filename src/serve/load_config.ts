@@ -97,14 +97,20 @@ function findLine(root: Node, text: string, path: string): number {
   return 1;
 }
 
-function readConfigFile(file: string): ConfigFile {
+/**
+ * Reads a file of settings.
+ *
+ * @param path The setting that mistakes are reported at
+ * @throws {ConfigError} If it can't be read or parsed
+ */
+export function readConfigFile(file: string, path: string = "config"): ConfigFile {
   let text: string;
   try {
     text = readFileSync(file, "utf8");
   } catch (error) {
     const code = error instanceof Error ? ` (${"code" in error ? error.code : error.name})` : "";
     throw new ConfigError([{
-      path: "config",
+      path,
       message: `cannot read the file${code}`,
       source: file,
     }]);
@@ -120,7 +126,7 @@ function readConfigFile(file: string): ConfigFile {
     const line = lineAt(text, offset);
     const position = `line ${line}, column ${offset - text.lastIndexOf("\n", offset - 1)}`;
     const message = `cannot parse the file: ${position}: ${what}`;
-    throw new ConfigError([{ path: "config", message, source: `${file}:${line}` }]);
+    throw new ConfigError([{ path, message, source: `${file}:${line}` }]);
   }
   return {
     file,

@@ -14,6 +14,7 @@ import { BudgetWatch } from "../limits/budget_watch.ts";
 import { LiveFeed } from "../observe/live/live_feed.ts";
 import type { ExchangePage, ExchangeQuery } from "../observe/live/exchange_page.ts";
 import { type LivePart, mergeParts } from "../observe/live/live_report.ts";
+import { UnpricedMetrics } from "../observe/metrics/unpriced_metrics.ts";
 import { KeyMetrics } from "../observe/metrics/key_metrics.ts";
 import { addIdentityMetrics } from "../observe/metrics/identity_metrics.ts";
 import { MetricRegistry, type MetricSnapshot } from "../observe/metrics/metric_registry.ts";
@@ -74,6 +75,7 @@ export class ServingHere implements Serving {
   readonly #registry: MetricRegistry = new MetricRegistry();
   readonly #metrics: Metrics;
   #keyMetrics: KeyMetrics | undefined;
+  readonly #unpricedMetrics: UnpricedMetrics = new UnpricedMetrics(this.#registry);
   readonly #logs: AccessLogs;
   readonly #traces: Traces | undefined;
   #feed: LiveFeed | undefined;
@@ -223,19 +225,18 @@ export class ServingHere implements Serving {
     const isWatchable = hasOperators || redis !== undefined;
     if (isWatchable) this.#feed ??= new LiveFeed(providers, Date.now);
     const feed = isWatchable ? this.#feed : undefined;
-    return [this.#metrics, this.#countKeys(config), this.#logs.of(this.#options.log ?? log), feed]
+    const prices = new PriceBook(config);
+    const logs = this.#logs.of(this.#options.log ?? log);
+    const unpriced = prices.isEmpty ? undefined : this.#unpricedMetrics.under(prices);
+    return [this.#metrics, this.#countKeys(config, prices), unpriced, logs, feed]
       .filter((observer) => observer !== undefined);
   }
 
   /** Returns the observer that counts by key; `undefined` if it is not configured. */
-  #countKeys(config: Config): ExchangeObserver | undefined {
+  #countKeys(config: Config, prices: PriceBook): ExchangeObserver | undefined {
     const { currency, metrics: { maxKeys } } = config;
     if (maxKeys === 0) return undefined;
     this.#keyMetrics ??= new KeyMetrics(this.#registry);
-    return this.#keyMetrics.under({
-      maxKeys,
-      prices: new PriceBook(config),
-      currency,
-    });
+    return this.#keyMetrics.under({ maxKeys, prices, currency });
   }
 }

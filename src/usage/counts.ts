@@ -7,9 +7,8 @@
  */
 
 /**
- * Names of the counts of each key, provider and model. The usage file and Redis store the counts in
- * this order. A later version must add counts at the end only, so that each version can read the
- * data of the others.
+ * Names of the counts that every row has. The usage file and Redis store them in this order, and
+ * {@link CLASS_COUNTS} after them.
  */
 export const USAGE_COUNTS = [
   /** Calls that were sent to the provider, of operations that cost tokens. */
@@ -44,6 +43,45 @@ export type UsageCount = typeof USAGE_COUNTS[number];
 /** Counts by name; whole numbers. */
 export type UsageCounts = Record<UsageCount, number>;
 
+/**
+ * Names of further counts, which are stored after the others. They divide the input and the output
+ * by billing class; `classes.ts` computes the classes. Most rows have few of them. A later version
+ * must add counts at the end only, so that each version can read the data of the others.
+ */
+export const CLASS_COUNTS = [
+  /** Tokens of the input that were written to the provider's cache, whatever the time. */
+  "written",
+  /** Those of them that were written for the cache's longer time. */
+  "writtenLong",
+  "webSearches",
+  /** The cost that providers stated, in 10^-10 of the currency. */
+  "statedCost",
+  /** Tokens of the input that are not text, and neither read from a cache nor written to one. */
+  "inputImage",
+  "inputAudio",
+  "inputVideo",
+  /** Tokens of cached input that are not text. */
+  "cachedAudio",
+  "cachedImage",
+  /** Tokens of the output that are not text. */
+  "outputImage",
+  "outputAudio",
+  "outputVideo",
+  "citation",
+  /** Amounts that are not tokens. */
+  "fileSearches",
+  "codeSessions",
+  "searchUnits",
+  "pages",
+  "images",
+  "characters",
+  "audioMs",
+  "videoMs",
+  "sessionMs",
+] as const;
+/** Name of one of the further counts. */
+export type ClassCount = typeof CLASS_COUNTS[number];
+
 /** Returns counts of zero. */
 export function noCounts(): UsageCounts {
   return {
@@ -75,18 +113,23 @@ export interface UsageNames {
    */
   readonly team?: string | undefined;
   readonly plan?: string | undefined;
+  /** The tariff of its calls, as `tariff.ts` writes it. Not set for the standard tariff. */
+  readonly tariff?: string | undefined;
 }
 
 /** The operation of rows without one: at that time it was the only counted operation. */
 export const UNNAMED_OPERATION = "chat.completions";
 
-/** The usage of one key, provider, model and operation in one hour or day. */
+/** The usage of one key, provider, model, operation and tariff in one hour or day. */
 export interface UsageRow extends UsageNames {
   /** Start of the hour or day, milliseconds since 1970. */
   readonly at: number;
   readonly counts: Readonly<UsageCounts>;
-  /** Counts that a later version has added, in its order. They are stored, but not reported. */
-  readonly later?: readonly number[] | undefined;
+  /**
+   * Counts in the order of {@link CLASS_COUNTS}, without zeros at the end. Counts that a later
+   * version has added follow. These are stored, but not reported.
+   */
+  readonly more?: readonly number[] | undefined;
 }
 
 /** Name for models or keys that are counted together, because there are too many to count each. */
@@ -194,4 +237,17 @@ export function addCounts(sums: UsageCounts, counts: Readonly<UsageCounts>): voi
   for (const name of USAGE_COUNTS) {
     sums[name] = Math.min(sums[name] + counts[name], Number.MAX_SAFE_INTEGER);
   }
+}
+
+/** Adds lists of further counts. The sum has the length of the longer one. */
+export function addMore(
+  sums: readonly number[] | undefined,
+  more: readonly number[] | undefined,
+): readonly number[] | undefined {
+  if (sums === undefined || more === undefined) return sums ?? more;
+  const length = Math.max(sums.length, more.length);
+  return Array.from(
+    { length },
+    (_, index) => Math.min((sums[index] ?? 0) + (more[index] ?? 0), Number.MAX_SAFE_INTEGER),
+  );
 }

@@ -6,10 +6,13 @@
  */
 import { NEVER_SENT } from "../errors/upstream_errors.ts";
 import type { Clock } from "../exchange/clock.ts";
-import type { TokenUsage } from "../exchange/billing.ts";
+import type { PricedModel } from "../config/price_book.ts";
+import type { Price } from "../config/prices.ts";
+import { partsOf, requestPartOf, type TokenUsage, type UsagePart } from "../exchange/billing.ts";
 import type { ExchangeRecord } from "../exchange/record.ts";
 import type { ExchangeObserver } from "../exchange/observer.ts";
 import { isSuccess } from "../http/message.ts";
+import { addClasses, addStated } from "./classes.ts";
 import {
   HOUR_MS,
   OTHER,
@@ -22,8 +25,9 @@ import {
   type UsageRow,
   type UsageStore,
 } from "./counts.ts";
+import { writeTariff } from "./tariff.ts";
 import { inParts } from "./usage_memory.ts";
-import { MAX_ROWS, UsageTable } from "./usage_table.ts";
+import { MAX_ROWS, type OpenCounts, UsageTable } from "./usage_table.ts";
 
 /** Interval at which counts are passed to the store. Milliseconds. */
 const FLUSH_MS = 1000;
@@ -39,17 +43,39 @@ const [CLOSE_TRIES, CLOSE_PAUSE_MS] = [20, 250];
 const MAX_TOKENS = 1e12;
 /** Maximum number of a provider's models that are remembered as existing. */
 const MAX_KNOWN = 1000;
+/** Maximum number of tariffs that are counted by name. */
+const MAX_TARIFFS = 1000;
+/** The tariff of all further calls whose cost was stated. */
+const UNKNOWN_STATED = `${OTHER},,,stated`;
+/** Number of decimals of a stated cost that are counted. */
+const STATED_DECIMALS = 10;
+
+const isPlausible = (amount: number): boolean => amount >= 0 && amount <= MAX_TOKENS;
 
 /** True if all numbers are plausible. */
 function isSound(usage: TokenUsage): boolean {
-  const { total, input = 0, output = 0, cached = 0, reasoning = 0 } = usage;
-  return Math.max(total, input, output, cached, reasoning) <= MAX_TOKENS;
+  const { total, input = 0, output = 0, cached = 0, reasoning = 0, parts } = usage;
+  if (Math.max(total, input, output, cached, reasoning) > MAX_TOKENS) return false;
+  return parts === undefined ||
+    parts.every(({ classes }) => Object.values(classes).every(isPlausible));
+}
+
+/**
+ * Returns a stated cost in 10^-10 of the currency, rounded up; `undefined` if it is not a plausible
+ * decimal.
+ */
+function toStated(text: string): number | undefined {
+  if (!/^\d{1,5}(?:\.\d+)?$/.test(text)) return undefined;
+  const [whole = "0", decimals = ""] = text.split(".");
+  const kept = Number(whole + decimals.slice(0, STATED_DECIMALS).padEnd(STATED_DECIMALS, "0"));
+  return /[1-9]/.test(decimals.slice(STATED_DECIMALS)) ? kept + 1 : kept;
 }
 
 /** True for a call that can have used tokens. A call that the gateway refused has used none. */
 const canUseTokens = ({ isMetered, outcome }: ExchangeRecord): boolean =>
   isMetered === true && outcome !== "refused" && outcome !== "shed";
 
+/** Adds usage of which only sums are known. */
 function addTokens(counts: UsageCounts, usage: TokenUsage, isEstimated: boolean): void {
   const { total, input = 0, output = 0, cached = 0, reasoning = 0 } = usage;
   counts.input += input;
@@ -61,16 +87,18 @@ function addTokens(counts: UsageCounts, usage: TokenUsage, isEstimated: boolean)
   counts.estimatedOutput += isEstimated ? output : 0;
 }
 
-function count(counts: UsageCounts, record: ExchangeRecord): void {
-  const { outcome, usage, isEstimated = false } = record;
+/** Counts a call whose usage is known. */
+function countBilled(counts: UsageCounts, { outcome, isEstimated }: ExchangeRecord): void {
   counts.requests++;
-  if (usage !== undefined && isSound(usage)) {
-    if (isEstimated) counts.estimated++;
-    else if (outcome !== "ok") counts.partial++;
-    return addTokens(counts, usage, isEstimated);
-  }
-  const isTurnedDown = outcome === "upstream_error" && !isSuccess(record.status);
-  if (isTurnedDown || NEVER_SENT.has(record.code)) counts.failed++;
+  if (isEstimated === true) counts.estimated++;
+  else if (outcome !== "ok") counts.partial++;
+}
+
+/** Counts a call whose usage is unknown. */
+function countUnbilled(counts: UsageCounts, { outcome, status, code }: ExchangeRecord): void {
+  counts.requests++;
+  const isTurnedDown = outcome === "upstream_error" && !isSuccess(status);
+  if (isTurnedDown || NEVER_SENT.has(code)) counts.failed++;
   else counts.unmetered++;
 }
 
@@ -82,6 +110,8 @@ export interface UsageMeterOptions {
   readonly rest: Rest;
   /** Models that always have their own row: those with a price. */
   readonly listed: ReadonlySet<string>;
+  /** Finds the price of a model, which names the facts to keep. Default: none has a price. */
+  readonly findPrice?: (called: PricedModel) => Price | undefined;
 }
 
 /** Counts that are being passed to the store. */
@@ -108,6 +138,7 @@ export class UsageMeter implements ExchangeObserver {
   #cancelFlush = (): void => {};
   /** Models that a provider has answered for. */
   readonly #known = new Map<string, Set<string>>();
+  readonly #tariffs = new Map<string, string>();
 
   constructor(options: UsageMeterOptions) {
     this.#options = options;
@@ -124,8 +155,10 @@ export class UsageMeter implements ExchangeObserver {
     const names = canUseTokens(record) ? this.#namesOf(record) : undefined;
     if (names === undefined) return;
     const endedAt = record.startedAt + record.durationMs;
-    const hour = endedAt - endedAt % HOUR_MS;
-    count(this.#tableOf(hour).counts(names), record);
+    const table = this.#tableOf(endedAt - endedAt % HOUR_MS);
+    const { usage } = record;
+    if (usage !== undefined && isSound(usage)) this.#addUsage(table, names, record, usage);
+    else countUnbilled(table.open(names).counts, record);
     this.#flushLater();
   }
 
@@ -175,20 +208,74 @@ export class UsageMeter implements ExchangeObserver {
     const model = record.model ?? (replica === undefined ? undefined : OTHER);
     if (keyId === undefined || provider === undefined) return undefined;
     if (operation === undefined || model === undefined) return undefined;
-    const known = this.#nameOf(provider, model, isSuccess(record.status));
+    const known = this.#nameOf({ provider }, model, isSuccess(record.status));
     return { key: keyId, provider, model: known, operation, team, plan };
   }
 
   /**
    * Returns the name to count a model under: {@link OTHER} for a model that was never answered for.
    */
-  #nameOf(provider: string, model: string, isAnswered: boolean): string {
+  #nameOf(
+    { provider }: Pick<UsageNames, "provider">,
+    model: string,
+    isAnswered: boolean = true,
+  ): string {
     let known = this.#known.get(provider);
     if (known?.has(model) || this.#options.listed.has(model)) return model;
     if (!isAnswered) return OTHER;
     if (known === undefined) this.#known.set(provider, known = new Set());
     if (known.size < MAX_KNOWN) known.add(model);
     return model;
+  }
+
+  /** Counts each part of a call in the row of its model and tariff. */
+  #addUsage(
+    table: UsageTable,
+    names: UsageNames,
+    record: ExchangeRecord,
+    usage: TokenUsage,
+  ): void {
+    const { isEstimated = false } = record;
+    const stated = usage.statedCost === undefined ? undefined : toStated(usage.statedCost);
+    const parts = partsOf(usage);
+    const requested = requestPartOf(parts);
+    let index = 0;
+    for (const part of parts) {
+      const open = this.#openFor(part, table, names, { record, isStated: stated !== undefined });
+      if (usage.parts === undefined) addTokens(open.counts, usage, isEstimated);
+      else addClasses(open, part.classes, isEstimated);
+      if (index++ !== requested) continue;
+      countBilled(open.counts, record);
+      if (stated !== undefined) addStated(open, stated);
+    }
+  }
+
+  /** Opens the row of a part of a call. */
+  #openFor(
+    { model, tariff }: UsagePart,
+    table: UsageTable,
+    names: UsageNames,
+    { record, isStated }: { readonly record: ExchangeRecord; readonly isStated: boolean },
+  ): OpenCounts {
+    const priced = model === undefined ? names : { ...names, model };
+    const price = this.#options.findPrice?.(priced);
+    const at = record.startedAt + record.durationMs;
+    const text = writeTariff({ tariff, at, isStated, price });
+    if (model === undefined && text === undefined) return table.open(names);
+    const named = model === undefined ? names.model : this.#nameOf(names, model);
+    return table.open({ ...names, model: named, tariff: text && this.#tariffOf(text) });
+  }
+
+  /**
+   * Returns the one copy of a tariff. A process counts a bounded number of them by name; calls of
+   * further ones have no price.
+   */
+  #tariffOf(text: string): string {
+    const found = this.#tariffs.get(text);
+    if (found !== undefined) return found;
+    if (this.#tariffs.size >= MAX_TARIFFS) return text.endsWith(",stated") ? UNKNOWN_STATED : OTHER;
+    this.#tariffs.set(text, text);
+    return text;
   }
 
   #tableOf(hour: number): UsageTable {

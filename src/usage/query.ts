@@ -13,6 +13,8 @@ export const USAGE_PARTS = [
   "provider",
   "model",
   "operation",
+  "tariff",
+  "class",
   "month",
   "day",
   "hour",

@@ -5,7 +5,8 @@
  */
 import { HOUR_MS, ROWS_A_TURN, type UsageRow } from "./counts.ts";
 import type { UsageReportParts } from "./report.ts";
-import { addRow, createPricing, type Group, newGroup, tokensOf } from "./sums.ts";
+import { RowPricing } from "./row_cost.ts";
+import { addRow, type Group, newGroup, tokensOf } from "./sums.ts";
 import { Teams } from "./teams.ts";
 
 /** The keys to sum: one key, or all keys that are currently in a team. */
@@ -20,7 +21,7 @@ export interface RecentSubject {
 /** Use since a time. */
 export interface RecentUse {
   readonly tokens: number;
-  /** Cost by current prices, in 10^-12 of the currency. */
+  /** Cost by current prices, in 10^-24 of the currency. */
   readonly cost: bigint;
   /** Start of the first hour with any use, milliseconds since 1970; `undefined` without any use. */
   readonly since: number | undefined;
@@ -66,12 +67,12 @@ export async function readRecentUse(
     since: undefined,
   }));
   const [ofKeys, ofTeams] = [indexOf(subjects, growing, "key"), indexOf(subjects, growing, "team")];
-  const priceOf = createPricing(config);
+  const pricing = new RowPricing(config);
   const teams = new Teams(keys);
   const add = (all: readonly Growing[] = [], row: UsageRow) => {
     for (const one of all) {
       if (row.at < one.from) continue;
-      addRow(one.group, row, priceOf(row));
+      addRow(one.group, row, pricing.costOf(row));
       one.since = Math.min(row.at, one.since ?? row.at);
     }
   };

@@ -23,7 +23,8 @@ import {
   UsageRefusal,
 } from "./query.ts";
 import { compareGroups, readCursor, toCursor } from "./report_order.ts";
-import { addRow, createPricing, type Group, newGroup, toSums, type UsageSums } from "./sums.ts";
+import { RowPricing } from "./row_cost.ts";
+import { addRow, type Group, newGroup, toSums, type UsageSums } from "./sums.ts";
 import { type KeyNames, Teams } from "./teams.ts";
 import { FirstItems, keepTop } from "./top_groups.ts";
 import { inParts } from "./usage_memory.ts";
@@ -60,6 +61,8 @@ export type UsageExportRow = UsageSums & {
   readonly operation: string;
   readonly team: string;
   readonly currency: string;
+  /** See `tariff.ts`; the empty text for the standard tariff. */
+  readonly tariff: string;
 };
 
 /** Dependencies of the reports. */
@@ -80,12 +83,18 @@ export interface UsageReportParts {
  */
 const MAX_GROUPS = 1_000_000;
 
+/** Returns the value of a dimension. The class is not known here: its place is empty. */
 function nameOf(part: UsagePart, row: UsageRow, teams: Teams): string {
   if (part === "team") return teams.of(row);
+  if (part === "tariff") return row.tariff ?? STANDARD;
+  if (part === "class") return "";
   if (!isTimePart(part)) return row[part];
   const time = new Date(row.at).toISOString();
   return part === "hour" ? `${time.slice(0, 13)}:00Z` : time.slice(0, part === "day" ? 10 : 7);
 }
+
+/** Name of the standard tariff in reports. */
+const STANDARD = "(standard)";
 
 /** Computes reports. */
 export class UsageReports {
@@ -152,7 +161,7 @@ export class UsageReports {
     const range = toRange(query, query.by === undefined ? [] : [query.by], config.usage, now());
     const { step } = range;
     const { currency } = config;
-    const priceOf = createPricing(config);
+    const pricing = new RowPricing(config);
     const teams = new Teams(keys);
     for await (const rows of usage.read(range)) {
       const asked = rows.filter((row) => isWanted(row, query));
@@ -162,9 +171,9 @@ export class UsageReports {
         : asked.filter((row) => teams.of(row) === query.team);
       if (wanted.length > 0) {
         yield wanted.map((row) => {
-          const { at, key, provider, model, operation } = row;
+          const { at, key, provider, model, operation, tariff = "" } = row;
           const group = newGroup([]);
-          addRow(group, row, priceOf(row));
+          addRow(group, row, pricing.costOf(row));
           return {
             step,
             from: new Date(at).toISOString(),
@@ -175,6 +184,7 @@ export class UsageReports {
             team: teams.of(row),
             ...toSums(group),
             currency,
+            tariff,
           };
         });
       }
@@ -190,7 +200,14 @@ export class UsageReports {
     const { usage, config, keys, rest } = this.#parts;
     const groups = new WideMap<Group>();
     const total = newGroup([]);
-    const priceOf = createPricing(config);
+    const pricing = new RowPricing(config);
+    const classIndex = query.by.indexOf("class");
+    const groupOf = (names: readonly string[]) => {
+      const id = names.join("\0");
+      let group = groups.get(id);
+      if (group === undefined) groups.add(id, group = newGroup(names));
+      return group;
+    };
     const teams = new Teams(keys);
     let sinceRest = 0;
     for await (const all of usage.read(range)) {
@@ -199,12 +216,15 @@ export class UsageReports {
       if (query.by.includes("team")) await teams.learn(rows);
       for (const row of rows) {
         const names = query.by.map((part) => nameOf(part, row, teams));
-        const id = names.join("\0");
-        let group = groups.get(id);
-        if (group === undefined) groups.add(id, group = newGroup(names));
-        const price = priceOf(row);
-        addRow(group, row, price);
-        addRow(total, row, price);
+        const cost = pricing.costOf(row);
+        addRow(total, row, cost);
+        if (classIndex < 0) {
+          addRow(groupOf(names), row, cost);
+          continue;
+        }
+        for (const { name, amount, row: part, cost: ofPart } of pricing.byClass(row)) {
+          addRow(groupOf(names.with(classIndex, name)), part, ofPart, amount);
+        }
       }
       if (groups.size > MAX_GROUPS) {
         throw new UsageRefusal("by", `more than ${MAX_GROUPS} rows: export them instead`);

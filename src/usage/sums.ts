@@ -1,16 +1,22 @@
 /**
- * Sums of usage and their cost by current prices. A cost is stated only if both the tokens and a
+ * Sums of usage and their cost by current prices. A cost is stated only if both the amounts and a
  * price are known.
  *
  * @module
  */
-import type { Config } from "../config/config.ts";
-import { costOf, formatCost } from "../config/cost.ts";
-import { PriceBook } from "../config/price_book.ts";
-import type { Price } from "../config/prices.ts";
-import { partsOf } from "../exchange/billing.ts";
-import { addCounts, noCounts, type UsageCounts, type UsageRow } from "./counts.ts";
+import { formatCost } from "../config/cost.ts";
+import { addAmounts, type ClassAmounts } from "../exchange/billing.ts";
+import {
+  addCounts,
+  addMore,
+  CLASS_COUNTS,
+  type ClassCount,
+  noCounts,
+  type UsageCounts,
+  type UsageRow,
+} from "./counts.ts";
 import type { UsageOrder } from "./query.ts";
+import { type RowCost, tokensIn } from "./row_cost.ts";
 
 /** Sums of usage, as a report states them. */
 export type UsageSums = Readonly<UsageCounts> & {
@@ -18,10 +24,20 @@ export type UsageSums = Readonly<UsageCounts> & {
   readonly tokens: number;
   /** Number of those tokens that have no price. */
   readonly unpriced: number;
-  /** Exact cost of the other tokens, as a decimal number; `null` if none has a price. */
+  /** Exact cost of everything else, as a decimal number; `null` if nothing has a price. */
   readonly cost: string | null;
   /** The part of the cost that is for estimated tokens. */
   readonly estimatedCost: string | null;
+} & ClassSums;
+
+/** Sums by billing class. Those without an amount are left out. */
+export type ClassSums = { readonly [Name in ClassCount]?: number } & {
+  /** True if something has no price: the cost is a lower bound. */
+  readonly costIsPartial: boolean;
+  /** Amounts that have no price, by billing class. */
+  readonly unpricedClasses?: ClassAmounts;
+  /** The amount of the class, in a report by class. */
+  readonly amount?: number;
 };
 
 /** The sums of one row of a report. */
@@ -29,17 +45,13 @@ export interface Group {
   /** Values of the dimensions, in the order of the query. */
   readonly names: readonly string[];
   readonly counts: UsageCounts;
+  more: readonly number[] | undefined;
+  /** The amount of a class, in a report by class. */
+  amount: number | undefined;
   unpriced: number;
+  unpricedClasses: ClassAmounts | undefined;
   cost: bigint | undefined;
   estimatedCost: bigint;
-}
-
-/** Returns a function that finds the price of a row. Each price is looked up once. */
-export function createPricing(
-  settings: Pick<Config, "prices" | "providers">,
-): (row: UsageRow) => Price | undefined {
-  const prices = new PriceBook(settings);
-  return (row) => prices.find(row);
 }
 
 /** Returns the sum of input, output and other tokens. */
@@ -54,51 +66,65 @@ export function valueOf({ counts, unpriced, cost }: Group, order: UsageOrder): n
   return order === "tokens" ? tokensOf(counts) : counts[order];
 }
 
+const addClassAmounts = (one: ClassAmounts | undefined, other: ClassAmounts | undefined) =>
+  one === undefined || other === undefined ? one ?? other : addAmounts(one, other);
+
 /** Adds the sums of another group. */
 export function addGroup(group: Group, more: Group): void {
   addCounts(group.counts, more.counts);
+  group.more = addMore(group.more, more.more);
+  if (more.amount !== undefined) group.amount = (group.amount ?? 0) + more.amount;
   group.unpriced += more.unpriced;
+  group.unpricedClasses = addClassAmounts(group.unpricedClasses, more.unpricedClasses);
   if (more.cost !== undefined) group.cost = (group.cost ?? 0n) + more.cost;
   group.estimatedCost += more.estimatedCost;
 }
 
 /** Returns zero sums for some values of the dimensions. */
 export function newGroup(names: readonly string[]): Group {
-  return { names, counts: noCounts(), unpriced: 0, cost: undefined, estimatedCost: 0n };
+  return {
+    names,
+    counts: noCounts(),
+    more: undefined,
+    amount: undefined,
+    unpriced: 0,
+    unpricedClasses: undefined,
+    cost: undefined,
+    estimatedCost: 0n,
+  };
 }
 
-/** Computes the cost of some counts; `undefined` without a price. */
-function costOfTokens(
-  price: Price | undefined,
-  { input, output, cached = 0, other = 0 }:
-    & Pick<UsageCounts, "input" | "output">
-    & Partial<UsageCounts>,
-  at: number,
-): bigint | undefined {
-  const [part] = partsOf({ total: input + output + other, input, output, cached });
-  return part && costOf(price, part, at).amount;
-}
-
-/** Adds a row to sums. */
-export function addRow(group: Group, { counts, at }: UsageRow, price: Price | undefined): void {
-  addCounts(group.counts, counts);
-  const cost = costOfTokens(price, counts, at);
-  group.unpriced += cost === undefined ? tokensOf(counts) : 0;
-  if (cost === undefined || tokensOf(counts) === 0) return;
-  group.cost = (group.cost ?? 0n) + cost;
-  if (counts.estimated === 0) return;
-  const estimated = { input: counts.estimatedInput, output: counts.estimatedOutput };
-  group.estimatedCost += costOfTokens(price, estimated, at) ?? 0n;
+/**
+ * Adds a row to sums.
+ *
+ * @param amount The amount of its class, if it is the part of a row
+ */
+export function addRow(group: Group, row: UsageRow, cost: RowCost, amount?: number): void {
+  addCounts(group.counts, row.counts);
+  group.more = addMore(group.more, row.more);
+  if (amount !== undefined) group.amount = (group.amount ?? 0) + amount;
+  if (cost.unpriced !== undefined) {
+    group.unpriced += tokensIn(cost.unpriced);
+    group.unpricedClasses = addClassAmounts(group.unpricedClasses, cost.unpriced);
+  }
+  if (cost.amount === undefined) return;
+  group.cost = (group.cost ?? 0n) + cost.amount;
+  group.estimatedCost += cost.estimated;
 }
 
 /** Returns the sums in the form of a report. */
 export function toSums(group: Group): UsageSums {
-  const { counts, unpriced, cost, estimatedCost } = group;
+  const { counts, more, amount, unpriced, unpricedClasses, cost, estimatedCost } = group;
+  const named = CLASS_COUNTS.map((name, index) => [name, more?.[index] ?? 0] as const);
   return {
     ...counts,
     tokens: tokensOf(counts),
     unpriced,
     cost: cost === undefined ? null : formatCost(cost),
     estimatedCost: cost === undefined ? null : formatCost(estimatedCost),
+    ...(more && Object.fromEntries(named.filter(([, sum]) => sum > 0))),
+    ...(amount !== undefined && { amount }),
+    costIsPartial: cost !== undefined && unpricedClasses !== undefined,
+    ...(unpricedClasses && { unpricedClasses }),
   };
 }

@@ -17,7 +17,7 @@ import {
   type UsageStore,
   UsageUnavailable,
 } from "./counts.ts";
-import { LaterVersion, readLine, toLine, type UsageLineRead } from "./usage_lines.ts";
+import { LaterVersion, readLine, toLine, type UsageLineRead, VERSION_LINE } from "./usage_lines.ts";
 import { inParts, UsageBook } from "./usage_memory.ts";
 
 /** Options of the usage file. */
@@ -37,6 +37,7 @@ const LINE_END = 10;
 
 /** Writes one row per line, in turns, so that a large file does not delay streams. */
 async function* toLines(book: UsageBook, unknown: readonly string[]): AsyncIterable<Uint8Array> {
+  if (book.hasTariffs) yield Buffer.from(`${VERSION_LINE}\n`);
   for (const step of ["hour", "day"] as const) {
     for (const rows of inParts(book.read({ step, ...ALL }))) {
       yield Buffer.from(rows.map((row) => `${toLine(step, row)}\n`).join(""));
@@ -147,7 +148,7 @@ export class FileUsage implements UsageStore {
       for (const { text, isCut } of lines) {
         const read = text === "" ? undefined : this.#read(text, isCut);
         if (read?.step === "unknown") unknown.push(read.line);
-        else if (read !== undefined) book.addTo(read.step, read.row);
+        else if (read !== undefined && read.step !== "version") book.addTo(read.step, read.row);
       }
       await setImmediate();
     }

@@ -1,11 +1,12 @@
 /**
  * Lines of the usage file: `["hour", start, key, provider, model, [counts], operation]`, or
- * `"day"`. Lines of identity tokens end with the team and the plan of their claims; one of them can
- * be `null`.
+ * `"day"`. In lines of identity tokens, the team and the plan of their claims follow; one of them
+ * can be `null`. The tenth element is the tariff; without one, it is the standard tariff.
  *
  * Each version reads the files of the others. The first versions wrote no operation and nine
  * counts. A later version can add counts at the end of the list, and kinds of lines. Both are kept
- * unchanged. A version that changes more begins the file with `["version", N]`.
+ * unchanged. A version that changes more begins the file with `["version", N]`. Version 2 has
+ * tariffs: version 1 would add up rows of different tariffs. A file without tariffs has no version.
  *
  * @module
  */
@@ -21,16 +22,19 @@ import {
 /** Number of counts that every version has. */
 const FIRST_COUNTS = 9;
 /** Version of the lines, see above. */
-const VERSION = 1;
+const VERSION = 2;
+/** The first line of a file with tariffs. */
+export const VERSION_LINE: string = JSON.stringify(["version", VERSION]);
 
 /** A later version changed the form of the lines. */
 export class LaterVersion extends Error {
   override readonly name = "LaterVersion";
 }
 
-/** A parsed line: a row, or a line of a kind that only later versions know. */
+/** A parsed line: a row, the version, or a line of a kind that only later versions know. */
 export type UsageLineRead =
   | { readonly step: UsageStep; readonly row: UsageRow }
+  | { readonly step: "version" }
   | { readonly step: "unknown"; readonly line: string };
 
 const isNameOrNone = (value: unknown): value is string | null =>
@@ -40,12 +44,12 @@ const isCount = (value: unknown): value is number =>
 
 function readCounts(
   list: readonly number[],
-): { counts: UsageCounts; later: readonly number[] | undefined } {
+): { counts: UsageCounts; more: readonly number[] | undefined } {
   const counts = noCounts();
   for (const [index, name] of USAGE_COUNTS.entries()) counts[name] = list[index] ?? 0;
   return {
     counts,
-    later: list.length > USAGE_COUNTS.length ? list.slice(USAGE_COUNTS.length) : undefined,
+    more: list.length > USAGE_COUNTS.length ? list.slice(USAGE_COUNTS.length) : undefined,
   };
 }
 
@@ -70,17 +74,24 @@ export function readLine(line: string): UsageLineRead {
     operation = UNNAMED_OPERATION,
     team = null,
     plan = null,
+    tariff = null,
   ]: unknown[] = content;
-  const isLater = isCount(at) && at > VERSION;
-  if (step === "version" && isLater) throw new LaterVersion();
+  if (step === "version" && isCount(at)) {
+    if (at > VERSION) throw new LaterVersion();
+    return { step: "version" };
+  }
   if (step !== "hour" && step !== "day") return { step: "unknown", line };
   const isRow = isCount(at) && typeof key === "string" && typeof provider === "string" &&
     typeof model === "string" && typeof operation === "string" &&
-    isNameOrNone(team) && isNameOrNone(plan) &&
+    isNameOrNone(team) && isNameOrNone(plan) && isNameOrNone(tariff) &&
     Array.isArray(list) && list.length >= FIRST_COUNTS && list.every(isCount);
   if (!isRow) throw new TypeError("no row of usage");
-  const ofToken = { team: team ?? undefined, plan: plan ?? undefined };
-  return { step, row: { at, key, provider, model, operation, ...ofToken, ...readCounts(list) } };
+  const further = {
+    team: team ?? undefined,
+    plan: plan ?? undefined,
+    tariff: tariff || undefined,
+  };
+  return { step, row: { at, key, provider, model, operation, ...further, ...readCounts(list) } };
 }
 
 /**
@@ -88,9 +99,11 @@ export function readLine(line: string): UsageLineRead {
  * they are 0, so that those versions can read the line too.
  */
 export function toLine(step: UsageStep, row: UsageRow): string {
-  const { at, key, provider, model, operation, team, plan, counts, later = [] } = row;
-  const list = [...USAGE_COUNTS.map((name) => counts[name]), ...later];
+  const { at, key, provider, model, operation, team, plan, tariff, counts, more = [] } = row;
+  const list = [...USAGE_COUNTS.map((name) => counts[name]), ...more];
   while (list.length > FIRST_COUNTS && list.at(-1) === 0) list.pop();
-  const ofToken = team === undefined && plan === undefined ? [] : [team ?? null, plan ?? null];
-  return JSON.stringify([step, at, key, provider, model, list, operation, ...ofToken]);
+  const further = [team ?? null, plan ?? null, tariff ?? null];
+  while (further.at(-1) === null) further.pop();
+  if (further.length === 1) further.push(null); // every version writes both or none
+  return JSON.stringify([step, at, key, provider, model, list, operation, ...further]);
 }

@@ -40,6 +40,12 @@ export class UsageBook {
     return rows;
   }
 
+  /** True if a row has another tariff than the standard one. */
+  get hasTariffs(): boolean {
+    const { hour, day } = this.#tables;
+    return [...hour.values(), ...day.values()].some((table) => table.hasTariffs);
+  }
+
   /** Adds the row of an hour to that hour, and to its day. */
   add(row: UsageRow): void {
     this.addTo("hour", row);

@@ -1,12 +1,13 @@
 /**
  * The usage of one hour or day in memory. Most keys use one model, so rows of a key are a list, and
- * only a key with many rows has an index: a row takes 310 bytes, and 390 with an index for each key
- * (Node 26, 2026-11-26).
+ * only a key with many rows has an index: a row takes 320 bytes, and 400 with an index for each key.
+ * A list of cache writes takes 64 bytes more (Node 26, 2026-11-26).
  *
  * @module
  */
 import {
   addCounts,
+  addMore,
   MAX_MODELS,
   noCounts,
   OTHER,
@@ -28,9 +29,16 @@ interface Entry {
   readonly operation: string;
   readonly team: string | undefined;
   readonly plan: string | undefined;
+  readonly tariff: string | undefined;
   readonly counts: UsageCounts;
-  /** Counts of a later version. */
-  later: readonly number[] | undefined;
+  more: readonly number[] | undefined;
+}
+
+/** The counts of a row, to be added to. */
+export interface OpenCounts {
+  readonly counts: UsageCounts;
+  /** See {@link UsageRow}. The list is replaced, never changed. */
+  more: readonly number[] | undefined;
 }
 
 /** Usage of one key. */
@@ -45,16 +53,16 @@ interface KeyUse {
 }
 
 function indexOf(names: Omit<UsageNames, "key">): string {
-  const { provider, model, operation, team, plan } = names;
-  return `${operation}\0${provider}\0${model}\0${team}\0${plan}`;
+  const { provider, model, operation, team, plan, tariff } = names;
+  return `${operation}\0${provider}\0${model}\0${team}\0${plan}\0${tariff}`;
 }
 
 function find(use: KeyUse, names: UsageNames): Entry | undefined {
   if (use.index !== undefined) return use.index.get(indexOf(names));
-  const { provider, model, operation, team, plan } = names;
+  const { provider, model, operation, team, plan, tariff } = names;
   for (const entry of use.rows) {
     const isSame = entry.model === model && entry.provider === provider &&
-      entry.operation === operation;
+      entry.operation === operation && entry.tariff === tariff;
     const isSameToken = entry.team === team && entry.plan === plan;
     if (isSame && isSameToken) return entry;
   }
@@ -75,6 +83,7 @@ export class UsageTable {
   readonly #listed: ReadonlySet<string>;
   readonly #maxRows: number;
   #rows = 0;
+  #hasTariffs = false;
 
   /**
    * @param listed Models that always have their own row
@@ -90,39 +99,41 @@ export class UsageTable {
     return this.#rows;
   }
 
+  /** True if a row has another tariff than the standard one. */
+  get hasTariffs(): boolean {
+    return this.#hasTariffs;
+  }
+
   /**
    * Returns the counts for some names, with the model as the caller named it. The caller of this
    * method adds to them.
    */
-  counts(names: UsageNames): UsageCounts {
-    return this.#entry(names).counts;
+  open(names: UsageNames): OpenCounts {
+    return this.#entry(names);
   }
 
   /** Adds a row of this hour or day. */
   add(row: UsageRow): void {
     const entry = this.#entry(row);
     addCounts(entry.counts, row.counts);
-    const { later } = row;
-    if (later === undefined) return;
-    const before = entry.later ?? [];
-    const length = Math.max(before.length, later.length);
-    entry.later = Array.from({ length }, (_, index) => (before[index] ?? 0) + (later[index] ?? 0));
+    entry.more = addMore(entry.more, row.more);
   }
 
   #entry(names: UsageNames): Entry {
-    const { key, provider, model, operation, team, plan } = names;
+    const { key, provider, model, operation, team, plan, tariff } = names;
     const use = this.#keys.get(key);
     const found = use && find(use, names);
     if (found !== undefined) return found;
     if (this.#rows >= this.#maxRows && key !== OTHER) {
-      return this.#entry({ key: OTHER, provider, model, operation });
+      return this.#entry({ key: OTHER, provider, model, operation, tariff });
     }
     const isListed = this.#listed.has(model) || model === OTHER;
     if (!isListed && use !== undefined && use.models >= MAX_MODELS) {
       return this.#entry({ ...names, model: OTHER });
     }
     const counts = noCounts();
-    const entry: Entry = { provider, model, operation, team, plan, counts, later: undefined };
+    const more = undefined;
+    const entry: Entry = { provider, model, operation, team, plan, tariff, counts, more };
     if (use === undefined) {
       // An array that is made with its first row takes 150 bytes less than an array that grows.
       this.#keys.add(key, { rows: [entry], models: isListed ? 0 : 1, index: undefined });
@@ -131,14 +142,16 @@ export class UsageTable {
       if (!isListed) use.models++;
     }
     this.#rows++;
+    this.#hasTariffs ||= tariff !== undefined;
     return entry;
   }
 
   /** Lists the rows, with the start of their hour or day. */
   *rowsAt(at: number): Iterable<UsageRow> {
     for (const [key, { rows }] of this.#keys) {
-      for (const { provider, model, operation, team, plan, counts, later } of rows) {
-        yield { at, key, provider, model, operation, team, plan, counts, later };
+      for (const entry of rows) {
+        const { provider, model, operation, team, plan, tariff, counts, more } = entry;
+        yield { at, key, provider, model, operation, team, plan, tariff, counts, more };
       }
     }
   }

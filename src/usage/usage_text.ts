@@ -3,9 +3,10 @@
  *
  * @module
  */
-import { type Rest, USAGE_COUNTS } from "./counts.ts";
+import type { Rest } from "./counts.ts";
 import { toCsvLine } from "./csv.ts";
 import type { UsageExportRow, UsageReport } from "./report.ts";
+import { CLASS_COLUMNS, SUM_COLUMNS, toClassValues } from "./report_csv.ts";
 import { inParts } from "./usage_memory.ts";
 
 /** Formats of an export, with their media types. */
@@ -24,11 +25,7 @@ const COLUMNS: readonly (keyof UsageExportRow)[] = [
   "model",
   "operation",
   "team",
-  ...USAGE_COUNTS,
-  "tokens",
-  "unpriced",
-  "cost",
-  "estimatedCost",
+  ...SUM_COLUMNS,
   "currency",
 ];
 
@@ -40,9 +37,10 @@ export async function* toExportText(
   format: ExportFormat,
   parts: AsyncIterable<readonly UsageExportRow[]>,
 ): AsyncIterable<string> {
-  let head = format === "csv" ? toCsvLine(COLUMNS) : "";
+  let head = format === "csv" ? toCsvLine([...COLUMNS, ...CLASS_COLUMNS, "tariff"]) : "";
   const toText = format === "csv"
-    ? (row: UsageExportRow) => toCsvLine(COLUMNS.map((name) => row[name]))
+    ? (row: UsageExportRow) =>
+      toCsvLine([...COLUMNS.map((name) => row[name]), ...toClassValues(row), row.tariff])
     : (row: UsageExportRow) => `${JSON.stringify(row)}\n`;
   for await (const rows of parts) {
     yield head + rows.map(toText).join("");

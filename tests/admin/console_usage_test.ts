@@ -5,7 +5,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, it } from "@std/testing/bdd";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
-import { DAY_MS, HOUR_MS, USAGE_COUNTS } from "../../src/usage/counts.ts";
+import { CLASS_COUNTS, DAY_MS, HOUR_MS, USAGE_COUNTS } from "../../src/usage/counts.ts";
 import { type Running, startAdmin, TOKEN } from "../support/admin.ts";
 import {
   findBarriers,
@@ -129,7 +129,7 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
       [
         "search",
         "96 %",
-        "~10.00300 unpriced",
+        ">=~10.00300 unpriced",
         "~9300",
         "12",
         "1",
@@ -145,7 +145,7 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
       await tile(page, "Cost USD").innerText(),
       await tile(page, "Tokens").innerText(),
     ], [
-      "~10.80",
+      ">= ~10.80",
       "~9700",
     ]);
     await page.getByText("300 tokens have no price").waitFor();
@@ -153,7 +153,13 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     assert.equal(await tile(page, "Estimated").innerText(), "10 %");
     await page.getByText("those of 2 of 13 calls, 970 of 9700 tokens, 1.04 of 10.80 in cost.")
       .waitFor();
-    assert.deepEqual(await rowOf(page, "search"), ["1.04", "970", "900", "70"]);
+    assert.deepEqual(await rowOf(page, "search"), [
+      "At least: no price for input 300",
+      "1.04",
+      "970",
+      "900",
+      "70",
+    ]);
     const legend = page.getByRole("list", { name: "Series" });
     assert.deepEqual(await legend.locator("li").allInnerTexts(), ["search 9300", "ads 400"]);
     assert.equal(await page.locator(".usage-chart canvas").count(), 1);
@@ -246,18 +252,35 @@ needs(["chromium-headless-shell"]).describe("the view of usage", () => {
     watched.assertClean(running.admin);
   });
 
+  it("shows the cost of each billing class", async () => {
+    const page = await make();
+    await page.getByLabel("By", { exact: true }).selectOption("class");
+    await page.getByRole("row", { name: "cacheRead" }).waitFor();
+    const found = (await rowsOf(page)).map(([name, , cost]) => [name, cost]);
+    assert.deepEqual(found, [
+      ["input7800", ">=~7.50300 unpriced"],
+      ["output1300", "~2.60"],
+      ["cacheRead500", "0.5000"],
+      ["reasoning100", "0.2000"],
+      ["requests13", "–"],
+    ]);
+    watched.assertClean(running.admin);
+  });
+
   it("saves the rows that are shown, and all rows, as CSV", async () => {
     const page = await make();
     await page.getByLabel("By", { exact: true }).selectOption("key");
     await page.getByRole("row", { name: "banner" }).waitFor();
     await page.getByLabel("Filter rows").fill("web");
-    const columns = `${USAGE_COUNTS.join(",")},tokens,unpriced,cost,estimatedCost,currency`;
+    const more = `${CLASS_COUNTS.join(",")},amount,costIsPartial,unpricedClasses`;
+    const none = "0,".repeat(CLASS_COUNTS.length);
+    const columns = `${USAGE_COUNTS.join(",")},tokens,unpriced,cost,estimatedCost,currency,${more}`;
     assert.equal(
       await download(page, "CSV of these rows"),
-      `key,name,${columns}\r\n${ids.web},web,9,0,0,1,6300,500,1000,100,0,2,900,70,7300,300,8,1.04,USD\r\n`,
+      `key,name,${columns}\r\n${ids.web},web,9,0,0,1,6300,500,1000,100,0,2,900,70,7300,300,8,1.04,USD,${none},true,input=300\r\n`,
     );
     const [head, ...lines] = (await download(page, "Full export")).trimEnd().split("\r\n");
-    assert.equal(head, `from,step,key,provider,model,operation,team,${columns}`);
+    assert.equal(head, `from,step,key,provider,model,operation,team,${columns},tariff`);
     assert.equal(lines.length, 4);
     watched.assertClean(running.admin);
   });

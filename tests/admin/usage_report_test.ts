@@ -276,12 +276,12 @@ describe("reports of usage", () => {
       row({ input: 3 }, { model: "o3" }),
       row({ unmetered: 1 }),
     ], { by: "model" });
-    // (6 + 10) * 2.5 + 4 * 1.25 + 10 * 10, in millionths
+    // (6 + 10) * 2.5 + 4 * 1.25 + (10 + 7) * 10, in millionths: a sum alone is output beyond input
     assert.deepEqual(lines(report, "model", "tokens", "unpriced", "cost"), [[
       "gpt-4o",
       37,
-      7,
-      "0.000145",
+      0,
+      "0.000215",
     ], [
       "o3",
       3,
@@ -289,8 +289,8 @@ describe("reports of usage", () => {
       null,
     ]]);
     assert.deepEqual([report.totals.unpriced, report.totals.cost, report.currency], [
-      10,
-      "0.000145",
+      3,
+      "0.000215",
       "EUR",
     ]);
     const none = (await ask([row({ unmetered: 1 })])).report;

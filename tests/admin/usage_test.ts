@@ -69,6 +69,7 @@ describe("usage at the admin API", () => {
       estimatedCost: "0",
       tokens: 6,
       unpriced: 0,
+      costIsPartial: false,
     };
     const { from, to, rows, ...rest } = json;
     assert.deepEqual(

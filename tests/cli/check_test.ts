@@ -41,6 +41,39 @@ describe("sallyport check", () => {
     assert.doesNotMatch(stdout + stderr, /secret|abab/);
   });
 
+  it("lists usage without a price, if asked", async () => {
+    const keys = { file: write('{"keys":[]}', "keys.json") };
+    const prices = { "claude-*": { input: 4, output: 20 } };
+    const file = write(JSON.stringify({ providers: { a: { upstream: "openai" } }, keys, prices }));
+    const day = Math.floor(Date.now() / 86_400_000) * 86_400_000;
+    const hour = Math.floor(Date.now() / 3_600_000) * 3_600_000;
+    const row = (model: string, counts: number[], tariff: string) =>
+      ["hour", "day"].map((step) =>
+        JSON.stringify([
+          step,
+          step === "hour" ? hour : day,
+          "k",
+          "a",
+          model,
+          counts,
+          "responses",
+          null,
+          null,
+          tariff,
+        ])
+      ).join("\n");
+    const long = [1, 0, 0, 0, 900, 0, 5, 0, 0, 0, 0, 0, 800, 700];
+    const lines = [
+      row("claude-5", long, ""),
+      row("claude-5", [1, 0, 0, 0, 7, 0, 0, 0, 0], "batch"),
+    ];
+    write(`${lines.join("\n")}\n`, "keys.usage.jsonl");
+    const { status, stderr } = await runCommand(["check", "--usage", "--config", file]);
+    assert.equal(status, 0, stderr);
+    assert.match(stderr, /no price for claude-5 of a, tariff \(standard\): cacheWriteLong 700/);
+    assert.match(stderr, /no price for claude-5 of a, tariff batch: input 7/);
+  });
+
   it("warns about each setting without effect, and about no other", async () => {
     const key = { id: "team", key: KEY };
     const base = { providers: { a: { upstream: "openai" } }, keys: [key] };

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, it } from "@std/testing/bdd";
-import { DAY_MS, HOUR_MS, OTHER, USAGE_COUNTS } from "../../src/usage/counts.ts";
+import { CLASS_COUNTS, DAY_MS, HOUR_MS, OTHER, USAGE_COUNTS } from "../../src/usage/counts.ts";
 import { TOKEN } from "../support/admin.ts";
 import { freePort } from "../support/free_port.ts";
 import { assertRefused, makePlace, type Place } from "../support/key_place.ts";
@@ -18,7 +18,11 @@ import { startRedis, withRedis } from "../support/redis.ts";
 const HOUR = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
 const KEY = "0123456789-secret-key";
 
-type Counts = Partial<Record<typeof USAGE_COUNTS[number], number>>;
+const COUNTS = [...USAGE_COUNTS, ...CLASS_COUNTS];
+type Counts = Partial<Record<typeof COUNTS[number], number>>;
+
+/** Columns after the currency. */
+const MORE = `${CLASS_COUNTS.join(",")},amount,costIsPartial,unpricedClasses`;
 
 describe("sallyport usage", () => {
   let provider: Provider;
@@ -50,7 +54,7 @@ describe("sallyport usage", () => {
           key,
           "a",
           model,
-          USAGE_COUNTS.map((name) => counts[name] ?? (name === "requests" ? 1 : 0)),
+          COUNTS.map((name) => counts[name] ?? (name === "requests" ? 1 : 0)),
         ])
       )
     );
@@ -89,17 +93,42 @@ total          1,207  1,234,574   1,000  98,766  1,333,340    4.0728
       await table("--by", "model"),
       `
 MODEL   REQUESTS  PARTIAL  UNMETERED  FAILED  INPUT  OUTPUT  OTHER  TOKENS  UNPRICED  COST EUR
-gpt-4o         2        1          0       0      5       0      3       8         3   <0.0001
+gpt-4o         2        1          0       0      5       0      3       8         0   <0.0001
 o3             3        0          1       1      5       0      0       5         5         -
-total          5        1          1       1     10       0      3      13         8   <0.0001
+total          5        1          1       1     10       0      3      13         5        >0
 
 partial: broke off; what the provider had stated until then is counted
 unmetered: the provider stated no tokens; these may have cost something
 failed: refused by the provider, or never reached it
 other: tokens that were stated in sum only
 unpriced: tokens without a price, which are no part of the cost; see prices in the configuration
+>= is a lower bound: no price for input 5
 `,
     );
+  });
+
+  it("marks a cost as a lower bound, shows billing classes, and prices by another table", async () => {
+    at.configure({ prices: PRICES });
+    const written = { written: 1000, writtenLong: 600, webSearches: 3 };
+    keep(["k1", "gpt-4o", { requests: 2, input: 1_001_000, output: 100_000, ...written }]);
+    const text = await table();
+    assert.match(text, /^KEY +REQUESTS +INPUT +OUTPUT +TOKENS +UNPRICED +WRITTEN +COST USD$/m);
+    assert.match(text, /^k1 +2 +1,001,000 +100,000 +1,101,000 +600 +1,000 +>=3\.5010$/m);
+    assert.match(text, /^>= is a lower bound: no price for cacheWriteLong 600, webSearches 3$/m);
+    const classes = await table("--by", "class");
+    assert.match(classes, /^input +1,000,000 +0 +2\.5000$/m);
+    assert.match(classes, /^cacheWriteLong +600 +600 +-$/m);
+    const file = join(at.path, "other-prices.jsonc");
+    const price = { input: 1, output: 2, cacheWrite: 10, cacheWriteLong: 20, webSearches: 1000 };
+    writeFileSync(file, JSON.stringify({ "gpt-*": price }));
+    const report = JSON.parse(await good("--json", "--prices", file));
+    assert.equal(report.totals.cost, "4.216");
+    assert.equal(report.totals.costIsPartial, false);
+    assert.match(await good("export", "--prices", file), /"cost":"4\.216"/);
+    writeFileSync(file, '{ "gpt-*": { "input": -1 } }');
+    const { status, stderr } = await run("--prices", file);
+    assert.equal(status, 2);
+    assert.match(stderr, /prices\.gpt-\*\.input: expected a price from 0/);
   });
 
   it("says that nothing was used", async () => {
@@ -135,20 +164,21 @@ unpriced: tokens without a price, which are no part of the cost; see prices in t
       ["k4", "-2", { input: 6 }],
       ["k5", "gpt-4o", { requests: 2, input: 4, output: 1 }],
     );
+    const none = `${"0,".repeat(CLASS_COUNTS.length)}`;
     assert.equal(
       await good("--csv", "--by", "key,model"),
       [
-        "key,name,model,requests,partial,unmetered,failed,input,cached,output,reasoning,other,estimated,estimatedInput,estimatedOutput,tokens,unpriced,cost,estimatedCost,currency",
-        `${id},"a ""b"", c","'=HYPERLINK(""http://x.example"")",1,0,0,0,9,0,0,0,0,0,0,0,9,9,,,`,
-        "k2,,'+1,1,0,0,0,8,0,0,0,0,0,0,0,8,8,,,",
-        "k3,,'@SUM(1),1,0,0,0,7,0,0,0,0,0,0,0,7,7,,,",
-        "k4,,'-2,1,0,0,0,6,0,0,0,0,0,0,0,6,6,,,",
-        "k5,,gpt-4o,2,0,0,0,4,0,1,0,0,0,0,0,5,0,0.00002,0,USD",
+        `key,name,model,requests,partial,unmetered,failed,input,cached,output,reasoning,other,estimated,estimatedInput,estimatedOutput,tokens,unpriced,cost,estimatedCost,currency,${MORE}`,
+        `${id},"a ""b"", c","'=HYPERLINK(""http://x.example"")",1,0,0,0,9,0,0,0,0,0,0,0,9,9,,,,${none},false,input=9`,
+        `k2,,'+1,1,0,0,0,8,0,0,0,0,0,0,0,8,8,,,,${none},false,input=8`,
+        `k3,,'@SUM(1),1,0,0,0,7,0,0,0,0,0,0,0,7,7,,,,${none},false,input=7`,
+        `k4,,'-2,1,0,0,0,6,0,0,0,0,0,0,0,6,6,,,,${none},false,input=6`,
+        `k5,,gpt-4o,2,0,0,0,4,0,1,0,0,0,0,0,5,0,0.00002,0,USD,${none},false,`,
         "",
       ].join("\r\n"),
     );
-    const none = await good("--csv", "--last", "1h", "--key", "nobody");
-    assert.equal(none.split("\r\n").length, 2, "a header alone");
+    const empty = await good("--csv", "--last", "1h", "--key", "nobody");
+    assert.equal(empty.split("\r\n").length, 2, "a header alone");
   });
 
   it("marks the gateway's estimates", async () => {
@@ -192,8 +222,10 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
       await good("export", "--csv", "--by", "day", "--key", "k2"),
       `from,step,key,provider,model,operation,team,${
         USAGE_COUNTS.join(",")
-      },tokens,unpriced,cost,estimatedCost,currency\r\n` +
-        `${day},day,k2,a,'=o3,chat.completions,(removed),1,0,0,0,0,0,1,0,0,1,0,0,1,1,,,USD\r\n`,
+      },tokens,unpriced,cost,estimatedCost,currency,${MORE},tariff\r\n` +
+        `${day},day,k2,a,'=o3,chat.completions,(removed),1,0,0,0,0,0,1,0,0,1,0,0,1,1,,,USD,${
+          "0,".repeat(CLASS_COUNTS.length)
+        },false,output=1,\r\n`,
     );
     assert.equal(await good("export", "--key", "nobody"), "");
   });
@@ -237,7 +269,7 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
   const WRONG: readonly [args: string[], says: RegExp][] = [
     [
       ["--by", "squad"],
-      /--by: expected one or several of key, team, provider, model, operation, month, day, hour/,
+      /--by: expected one or several of key, team, provider, model, operation, tariff, class, month, day, hour/,
     ],
     [["--by", ""], /--by is empty/],
     [["--last", "7"], /--last: expected a duration such as "7d" or "24h"/],
@@ -304,6 +336,14 @@ estimated: the provider stated no tokens; ~ marks sums with what the gateway est
     assert.match(told, /kept in the gateway's memory: its end forgets it/);
     const exported = JSON.parse(await good("export"));
     assert.deepEqual([exported.key, exported.requests, exported.cost], ["team", 1, "2"]);
+    const file = join(at.path, "other-prices.json");
+    writeFileSync(file, '{ "*": { "input": 1000000, "output": 0 } }');
+    const repriced = JSON.parse(await good("--json", "--by", "team,model", "--prices", file));
+    assert.equal(Number(repriced.totals.cost), repriced.totals.input);
+    assert.deepEqual(repriced.rows.map(({ team }: { team: string }) => team), ["(none)"]);
+    const lines = (await good("export", "--prices", file)).trimEnd().split("\n");
+    const sum = lines.reduce((cost, line) => cost + Number(JSON.parse(line).cost), 0);
+    assert.equal(sum, repriced.totals.input);
     at.configure({ keys: [{ id: "team", key: KEY }], admin: { ...admin, token: `${TOKEN}x` } });
     await assertRefused(run(), /has another admin\.token than the configuration/);
     await assertRefused(run("export"), /has another admin\.token than the configuration/);

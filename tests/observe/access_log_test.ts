@@ -91,6 +91,22 @@ describe("the access log", () => {
     assert.match(toPrettyLine({ ...record, isEstimated: true }), / {2}7 tokens \(estimated\) {2}/);
   });
 
+  it("has billing classes and tariffs in lines for debugging, without choices of the caller", () => {
+    const tariff = { context: 3, tier: "priority", asked: { quality: "odd" } };
+    const usage = {
+      total: 7,
+      parts: [{ classes: { cacheWrite: 3, output: 4 }, tariff }],
+      statedCost: "0.01",
+    };
+    const { parts } = JSON.parse(toJsonLine({ ...record, usage }));
+    assert.equal(parts, undefined);
+    const line = JSON.parse(toJsonLine({ ...record, usage, withheld: {} }));
+    assert.deepEqual(line.parts, [
+      { classes: { cacheWrite: 3, output: 4 }, tariff: { context: 3, tier: "priority" } },
+    ]);
+    assert.equal(line.statedCost, "0.01");
+  });
+
   it("writes the right time in each line, after any other line", () => {
     const start = record.startedAt;
     for (

@@ -11,6 +11,7 @@ import { parseConfig } from "../../src/config/config.ts";
 import type { ExchangeRecord } from "../../src/exchange/record.ts";
 import { KeyMetrics, type KeyMetricsOptions } from "../../src/observe/metrics/key_metrics.ts";
 import { MetricRegistry } from "../../src/observe/metrics/metric_registry.ts";
+import { UnpricedMetrics } from "../../src/observe/metrics/unpriced_metrics.ts";
 import { toMetricsText } from "../../src/observe/metrics/metrics_text.ts";
 import { GOOD_BODY } from "../support/gateway.ts";
 import { endPrograms, makeFolder, startProgram } from "../support/program.ts";
@@ -54,6 +55,31 @@ function make() {
     );
   return { metrics, read };
 }
+
+describe("the metric of amounts without a price", () => {
+  it("counts by billing class what no price covers, with bounded labels", () => {
+    const registry = new MetricRegistry();
+    const observer = new UnpricedMetrics(registry).under(options.prices);
+    const parts = [
+      { classes: { input: 7, cacheWriteLong: 5, webSearches: 2 }, tariff: { context: 12 } },
+      { model: "unknown", classes: { output: 3 }, tariff: { context: 0 } },
+    ];
+    for (let call = 0; call < 2; call++) {
+      observer.settled({ ...record, replica: 0, usage: { total: 15, parts } });
+    }
+    observer.settled({ ...record, replica: 0, model: "gpt-2" });
+    observer.settled({ ...record, status: 500, model: "made up", usage: { total: 1, output: 1 } });
+    const lines = toMetricsText(registry.snapshot(), "text").split("\n")
+      .filter((line) => line.startsWith("sallyport_unpriced_total{"));
+    const name = 'sallyport_unpriced_total{provider="a",model=';
+    assert.deepEqual(lines.sort(), [
+      `${name}"gpt",class="cacheWriteLong"} 10`,
+      `${name}"gpt",class="output"} 6`,
+      `${name}"gpt",class="webSearches"} 4`,
+      `${name}"other",class="output"} 1`,
+    ]);
+  });
+});
 
 describe("metrics by key", () => {
   it("are off, on for a thousand keys, or on for the configured number", () => {

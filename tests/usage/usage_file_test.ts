@@ -231,7 +231,7 @@ describe("usage in a file", () => {
     const unknown = '["week",1,{"anything":true}]';
     writeFileSync(
       path,
-      `["hour",${HOUR},"team","a","gpt-4o",[1,0,0,0,3,0,4,0,0,1,3,4,5,6],"responses",null,null,"eu"]\n${unknown}\n`,
+      `["hour",${HOUR},"team","a","gpt-4o",[1,0,0,0,3,0,4,0,0,1,3,4,5,6],"responses",null,null,null,"eu"]\n${unknown}\n`,
     );
     const { meter } = await open();
     assert.deepEqual(await requestsOf(meter), [["team", "responses", 1, 1]]);
@@ -245,8 +245,51 @@ describe("usage in a file", () => {
     assert.equal(lines.at(-1), unknown);
   });
 
+  it("has billing classes that the previous version keeps, and tariffs that it refuses", async () => {
+    // This version wrote the classes, then the previous version added calls to the same file.
+    copyFileSync(new URL("./second_form.usage.jsonl", import.meta.url), path);
+    const { meter } = await open();
+    const part = (tariff: { tier?: string }) => ({
+      total: 107,
+      parts: [{
+        classes: { input: 3, cacheWrite: 60, cacheWriteLong: 40, output: 4 },
+        tariff: { context: 103, ...tariff },
+      }],
+    });
+    meter.settled(exchange({ usage: part({}) }));
+    await meter.close();
+    const before = readFileSync(path, "utf8").split("\n");
+    const sums = "[4,0,0,0,212,0,16,0,0,0,0,0,200,80]";
+    assert.equal(before[0], `["hour",${HOUR},"team","a","gpt-4o",${sums},"chat.completions"]`);
+    const second = await open();
+    second.meter.settled(exchange({ usage: part({ tier: "fast" }) }));
+    second.meter.settled(exchange({ keyId: "jwt:corp:ann", team: "search", usage: part({}) }));
+    await second.meter.close();
+    const lines = readFileSync(path, "utf8").split("\n");
+    assert.equal(lines[0], '["version",2]', "the previous version does not read further");
+    assert.equal(lines[1], before[0]);
+    assert.equal(
+      lines[2],
+      `["hour",${HOUR},"team","a","gpt-4o",[1,0,0,0,103,0,4,0,0,0,0,0,100,40],` +
+        `"chat.completions",null,null,"fast"]`,
+    );
+    assert.equal(lines.filter((line) => line.startsWith('["version"')).length, 1);
+    const third = await open();
+    const found: unknown[] = [];
+    for await (const rows of third.meter.read({ step: "day", ...ALL })) {
+      for (const { key, tariff, counts, more } of rows) {
+        found.push([key, tariff, counts.requests, more]);
+      }
+    }
+    assert.deepEqual(found, [
+      ["team", undefined, 4, [200, 80]],
+      ["team", "fast", 1, [100, 40]],
+      ["jwt:corp:ann", undefined, 3, [100, 40]],
+    ]);
+  });
+
   it("does not change a file in the form of a later version, and reports it", async () => {
-    const content = `["version",2]\n{"any":"form"}\n`;
+    const content = `["version",3]\n{"any":"form"}\n`;
     writeFileSync(path, content);
     await assert.rejects(
       open(),

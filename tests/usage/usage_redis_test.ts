@@ -96,6 +96,39 @@ withRedis.describe("usage in Redis", () => {
     assert.deepEqual(await content(), { ...odd, [field]: "3 0 1 0 6 0 8 0 0 1 3 4 9" });
   });
 
+  it("has billing classes and tariffs, which the previous version reads and keeps", async () => {
+    const { use, meter, client } = await open();
+    const hash = hashName(placeOf("team"), "hour", HOUR);
+    const standard = '["team","a","gpt-4o","chat.completions"]';
+    const fast = '["team","a","gpt-4o","chat.completions",null,null,"fast,us,272k"]';
+    // This version wrote both fields, then the previous version added a call to the first.
+    const stored = { [standard]: "3 0 0 0 109 0 12 0 0 0 0 0 100 40", [fast]: "1 0 0 0 3 0 4" };
+    use();
+    await tell(meter, range); // makes the index
+    await client.ask((redis) => redis.hset(hash, stored), Number);
+    const usage = (context: number, tier?: string) => ({
+      total: 107,
+      parts: [{
+        classes: { input: 3, cacheWrite: 60, cacheWriteLong: 40, output: 4 },
+        tariff: { context, tier, geo: tier && "us" },
+      }],
+    });
+    use({ usage: usage(103) });
+    use({ usage: usage(300_000, "fast") });
+    const found: unknown[] = [];
+    for await (const rows of meter.read({ step: "hour", ...range })) {
+      for (const { tariff, counts, more } of rows) found.push([tariff, counts.requests, more]);
+    }
+    assert.deepEqual(found.sort(), [[undefined, 4, [200, 80]], ["fast,us,272k", 2, [100, 40]]]);
+    assert.deepEqual(
+      await client.ask((redis) => redis.hgetall(hash), (all) => ({ ...all as object })),
+      {
+        [standard]: "4 0 0 0 212 0 16 0 0 0 0 0 200 80",
+        [fast]: "2 0 0 0 106 0 8 0 0 0 0 0 100 40",
+      },
+    );
+  });
+
   it("distinguishes teams and plans of identity tokens, in fields that previous versions read too", async () => {
     const { use, meter, client, store } = await open();
     const ann = { keyId: "jwt:corp:ann" };

@@ -448,9 +448,9 @@ describe("the book of usage", () => {
     const once = { ...noCounts(), requests: 1 };
     const names = { provider: "a", model: "gpt-4o", operation: "chat.completions" };
     for (const key of ["one", "two", "three", "four"]) {
-      addCounts(table.counts({ ...names, key }), once);
+      addCounts(table.open({ ...names, key }).counts, once);
     }
-    addCounts(table.counts({ ...names, key: "one" }), once);
+    addCounts(table.open({ ...names, key: "one" }).counts, once);
     const rows = Array.from(
       table.rowsAt(0),
       ({ key, model, counts }) => [key, model, counts.requests],

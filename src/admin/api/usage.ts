@@ -6,7 +6,8 @@
 import * as v from "valibot";
 import { parseDuration } from "../../config/units.ts";
 import type { EntriesOf } from "../../config/schema.ts";
-import type { UsageCounts } from "../../usage/counts.ts";
+import { BILLING_CLASSES, type ClassAmounts } from "../../exchange/billing.ts";
+import type { ClassCount, UsageCounts } from "../../usage/counts.ts";
 import {
   isTimePart,
   TIME_PARTS,
@@ -17,7 +18,7 @@ import {
   type UsageQuery,
 } from "../../usage/query.ts";
 import type { UsageExportRow, UsageLine, UsageReport, UsageReports } from "../../usage/report.ts";
-import type { UsageSums } from "../../usage/sums.ts";
+import type { ClassSums, UsageSums } from "../../usage/sums.ts";
 import {
   EXPORT_TYPES,
   type ExportFormat,
@@ -26,7 +27,18 @@ import {
 } from "../../usage/usage_text.ts";
 import { TextParts } from "./answers.ts";
 import { type AdminRoute, route } from "./route.ts";
-import { closed, count, list, objectOf, oneOf, optional, orNull, text, time } from "./schema.ts";
+import {
+  closed,
+  count,
+  flag,
+  list,
+  objectOf,
+  oneOf,
+  optional,
+  orNull,
+  text,
+  time,
+} from "./schema.ts";
 
 /** Limit of the rows of an answer. */
 const MAX_ROWS = 10_000;
@@ -136,6 +148,8 @@ export const UsageExportSchema: v.GenericSchema<
   v.transform(({ last, ...query }) => ({ ...query, lastMs: last ?? parseDuration(DEFAULT_LAST) })),
 );
 
+const optionalCount = (about: string) => optional(count(about));
+
 const COUNTS: EntriesOf<UsageCounts> = {
   requests: count("Calls that were sent to a provider, of operations that cost tokens"),
   partial: count("Those that broke off: their tokens are what was stated until then"),
@@ -151,6 +165,43 @@ const COUNTS: EntriesOf<UsageCounts> = {
   estimatedOutput: count("Tokens of their answers, as estimated; part of output"),
 };
 
+const CLASSES: { readonly [Name in ClassCount]: ReturnType<typeof optionalCount> } = {
+  written: optionalCount("Tokens of input that were written to the provider's cache"),
+  writtenLong: optionalCount("Those of them that were written for the cache's longer time"),
+  webSearches: optionalCount("Calls of web search"),
+  statedCost: optionalCount("Cost that the provider stated, in 10^-10 of the currency"),
+  inputImage: optionalCount("Tokens of images in the input"),
+  inputAudio: optionalCount("Tokens of audio in the input"),
+  inputVideo: optionalCount("Tokens of video in the input"),
+  cachedAudio: optionalCount("Tokens of audio from the provider's cache"),
+  cachedImage: optionalCount("Tokens of images from the provider's cache"),
+  outputImage: optionalCount("Tokens of images in the output"),
+  outputAudio: optionalCount("Tokens of audio in the output"),
+  outputVideo: optionalCount("Tokens of video in the output"),
+  citation: optionalCount("Tokens of citations in the output"),
+  fileSearches: optionalCount("Calls of file search"),
+  codeSessions: optionalCount("Sessions of code execution"),
+  searchUnits: optionalCount("Units of search"),
+  pages: optionalCount("Pages"),
+  images: optionalCount("Images"),
+  characters: optionalCount("Characters of text"),
+  audioMs: optionalCount("Milliseconds of audio"),
+  videoMs: optionalCount("Milliseconds of video"),
+  sessionMs: optionalCount("Milliseconds of a session"),
+};
+
+const CLASS_SUMS: EntriesOf<ClassSums> = {
+  ...CLASSES,
+  amount: optional(count("The amount of the class, in a report by class")),
+  costIsPartial: flag("True if something has no price: the cost is a lower bound"),
+  unpricedClasses: optional(
+    v.pipe(
+      objectOf<ClassAmounts>(v.entriesFromList(BILLING_CLASSES, optional(count()))),
+      v.description("Amounts that have no price, by billing class"),
+    ),
+  ),
+};
+
 const money = (about: string) => orNull(v.pipe(v.string(), v.regex(/^[0-9]+(\.[0-9]+)?$/)), about);
 
 const sums: EntriesOf<UsageSums> = {
@@ -161,6 +212,7 @@ const sums: EntriesOf<UsageSums> = {
   estimatedCost: money(
     "The part of the cost which is for tokens that the gateway estimated",
   ),
+  ...CLASS_SUMS,
 };
 
 const partNames = v.entriesFromList(USAGE_PARTS, optional(text()));
@@ -184,7 +236,7 @@ export const UsageReportSchema: v.GenericSchema<UsageReport> = closed(objectOf<U
 }));
 
 /** Schema of a line of an export. */
-const UsageRowSchema = closed(objectOf<UsageExportRow>({
+export const UsageRowSchema: v.GenericSchema<UsageExportRow> = closed(objectOf<UsageExportRow>({
   step: oneOf(["hour", "day"]),
   from: time("The start of the hour or day"),
   key: text(),
@@ -194,6 +246,7 @@ const UsageRowSchema = closed(objectOf<UsageExportRow>({
   team: text(),
   ...sums,
   currency: text(),
+  tariff: text("The tariff, such as priority,us,272k; empty for the standard one"),
 }));
 
 /** Meanings of the parameters that select rows. */

@@ -4,11 +4,10 @@
  * @module
  */
 import { useEffect, useRef, useState } from "preact/hooks";
-import { toCsvLine } from "../../usage/csv.ts";
 import { call } from "./client.ts";
-import { USAGE_COUNTS } from "../../usage/counts.ts";
 import type { TimePart } from "../../usage/query.ts";
 import type { UsageLine, UsageReport } from "../../usage/report.ts";
+import { toReportCsv } from "../../usage/report_csv.ts";
 import type { UsageSums } from "../../usage/sums.ts";
 import {
   type Dimension,
@@ -156,19 +155,7 @@ export function useUsage(
 
 /** Formats the shown rows as CSV, with the same columns as `sallyport usage --csv`. */
 export function toCsv({ by, currency }: UsageReport, rows: readonly UsageLine[]): string {
-  const texts = by.flatMap((part) => part === "key" ? [part, "name" as const] : [part]);
-  const names: (keyof UsageLine)[] = [
-    ...texts,
-    ...USAGE_COUNTS,
-    "tokens",
-    "unpriced",
-    "cost",
-    "estimatedCost",
-  ];
-  const lines = rows.map((
-    row,
-  ) => [...names.map((name) => row[name]), row.cost === null ? "" : currency]);
-  return [[...names, "currency"], ...lines].map(toCsvLine).join("");
+  return toReportCsv(by, currency, rows);
 }
 
 /** Downloads a file in the browser. */

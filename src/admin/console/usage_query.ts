@@ -13,6 +13,7 @@ export const DIMENSIONS = {
   model: "Model",
   provider: "Provider",
   operation: "Operation",
+  class: "Billing class",
 } as const;
 /** One of the dimensions. */
 export type Dimension = keyof typeof DIMENSIONS;
@@ -173,6 +174,7 @@ export function labelOf(line: UsageLine, dimension: Dimension): string {
 
 /** Returns the next dimension to drill down to: the first that is not filtered or shown yet. */
 export function nextDimension(shown: Shown): Dimension | undefined {
+  if (dimensionsOf(shown).includes("class")) return undefined; // no filter: a class is part of a row
   const fixed = new Set<Dimension>([
     ...Object.keys(shown.narrowed) as Dimension[],
     ...dimensionsOf(shown),

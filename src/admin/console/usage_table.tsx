@@ -70,10 +70,18 @@ function Estimated({ of: sums, part, toText }: {
   part: number;
   toText: (part: number) => string;
 }): JSX.Element | null {
-  if (sums.estimated === 0) return null;
-  const isKnown = estimatedTokens(sums) > 0;
+  const isKnown = estimatedTokens(sums) > 0; // in a report by class, they are all that is known
+  if (sums.estimated === 0 && !isKnown) return null;
   if (isKnown && part === 0) return null;
   return <abbr title={`${isKnown ? toText(part) : "in part"} estimated by the gateway`}>~</abbr>;
+}
+
+/** The mark of a cost that is a lower bound, because something has no price. */
+function LowerBound({ of: sums }: { of: UsageSums }): JSX.Element | null {
+  if (!sums.costIsPartial) return null;
+  const classes = Object.entries(sums.unpricedClasses ?? {});
+  const missing = classes.map(([name, value]) => `${name} ${amount(value)}`).join(", ");
+  return <abbr class="bound" title={`At least: no price for ${missing}`}>&gt;=</abbr>;
 }
 
 /** The cost of a row's tokens that have a price. */
@@ -81,6 +89,7 @@ export function Cost({ of: sums }: { of: UsageSums }): JSX.Element {
   if (sums.cost === null) return <span class="hint">{sums.tokens > 0 ? "no price" : "–"}</span>;
   return (
     <>
+      <LowerBound of={sums} />
       <Estimated of={sums} part={Number(sums.estimatedCost)} toText={cost} />
       {cost(Number(sums.cost))}
       {sums.unpriced > 0 && <span class="hint">{amount(sums.unpriced)} unpriced</span>}
@@ -134,6 +143,9 @@ function Name({ line, dimension, onOpen }: {
         >
           <span class="label">{label}</span>
         </button>
+      )}
+      {dimension === "class" && line.amount !== undefined && (
+        <span class="hint">{amount(line.amount)}</span>
       )}
       {dimension === "key" && line.name !== undefined && <span class="mono hint">{line.key}</span>}
     </th>

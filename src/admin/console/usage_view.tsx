@@ -52,12 +52,13 @@ function Tiles({ of: data }: { of: UsageData }): JSX.Element {
   // Rows of earlier versions have only the number of calls.
   const share = known > 0 ? known / tokens : estimated / Math.max(requests, 1);
   const calls = `${amount(estimated)} calls`;
-  const spent = totals.cost === null ? "–" : mark + cost(Number(totals.cost));
+  const bound = totals.costIsPartial ? ">= " : "";
+  const spent = totals.cost === null ? "–" : bound + mark + cost(Number(totals.cost));
   const tiles: [label: string, value: string, more: string][] = [
     [
       `Cost ${currency}`,
       spent,
-      totals.unpriced > 0 ? "without unpriced tokens" : "by current prices",
+      totals.costIsPartial ? "a part has no price" : "by current prices",
     ],
     ["Tokens", mark + amount(tokens), `${amount(input)} input, ${amount(output)} output`],
     ["Calls", amount(requests), `${amount(failed)} failed`],

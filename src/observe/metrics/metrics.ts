@@ -283,7 +283,7 @@ const NAME = /^[\w.:/@+-]{1,100}$/;
  * Names of models that providers have answered for. A requested name becomes a label after a
  * provider answered it with a 2xx.
  */
-class ModelNames {
+export class ModelNames {
   readonly #known = new Set<string>();
 
   /**

@@ -1,9 +1,10 @@
 /**
  * Usage in Redis, shared by many gateways: small hashes for each hour and each day, with an expiry.
  * A field has the names of a row, as JSON: `["key","provider","model","operation"]`. For an
- * identity token, the team and the plan of its claims follow; one of them can be `null`. The value
- * is the counts in the order of `USAGE_COUNTS`, separated by spaces, without zeros at the end.
- * Counts of a later version are kept.
+ * identity token, the team and the plan of its claims follow; one of them can be `null`. The
+ * seventh name is the tariff; both are `null` then if it is the use of a key. The value is the
+ * counts in the order of `USAGE_COUNTS` and `CLASS_COUNTS`, separated by spaces, without zeros at
+ * the end. Counts of a later version are kept.
  *
  * A batch of rows is sent as a few short scripts, each with its number. A script that Redis ran,
  * but whose answer was lost, is not counted again.
@@ -115,8 +116,9 @@ interface Group {
   parts: Part[];
 }
 
-function toCounts(counts: UsageRow["counts"]): string {
-  return USAGE_COUNTS.map((name) => counts[name]).join(" ").replace(/(?: 0)+$/, "");
+function toCounts({ counts, more = [] }: UsageRow): string {
+  const list = [...USAGE_COUNTS.map((name) => counts[name]), ...more];
+  return list.join(" ").replace(/(?: 0)+$/, "");
 }
 
 function readNames(field: string): readonly unknown[] {
@@ -130,9 +132,11 @@ function readNames(field: string): readonly unknown[] {
 
 /** Returns the field of a row. The field of a stored key is the same in all versions. */
 function toField(names: UsageNames): string {
-  const { key, provider, model, operation, team, plan } = names;
-  const ofToken = team === undefined && plan === undefined ? [] : [team ?? null, plan ?? null];
-  return JSON.stringify([key, provider, model, operation, ...ofToken]);
+  const { key, provider, model, operation, team, plan, tariff } = names;
+  const further = [team ?? null, plan ?? null, tariff ?? null];
+  while (further.at(-1) === null) further.pop();
+  if (further.length === 1) further.push(null); // every version writes both or none
+  return JSON.stringify([key, provider, model, operation, ...further]);
 }
 
 const isNameOrNone = (value: unknown): value is string | null =>
@@ -141,10 +145,11 @@ const isNameOrNone = (value: unknown): value is string | null =>
 /** Reads a field. Returns `undefined` for a field in another version's form. */
 function readRow(at: number, field: string, value: string): UsageRow | undefined {
   if (!field.startsWith("[") || !/^\d+(?: \d+)*$/.test(value)) return undefined;
-  const [key, provider, model, operation, team = null, plan = null] = readNames(field);
+  const names = readNames(field);
+  const [key, provider, model, operation, team = null, plan = null, tariff = null] = names;
   const isRow = typeof key === "string" && typeof provider === "string" &&
     typeof model === "string" && typeof operation === "string" &&
-    isNameOrNone(team) && isNameOrNone(plan);
+    isNameOrNone(team) && isNameOrNone(plan) && isNameOrNone(tariff);
   if (!isRow) return undefined;
   const counts = noCounts();
   const list = value.split(" ");
@@ -157,7 +162,11 @@ function readRow(at: number, field: string, value: string): UsageRow | undefined
     operation,
     team: team ?? undefined,
     plan: plan ?? undefined,
+    tariff: tariff || undefined,
     counts,
+    more: list.length > USAGE_COUNTS.length
+      ? list.slice(USAGE_COUNTS.length).map(Number)
+      : undefined,
   };
 }
 
@@ -261,7 +270,7 @@ export class RedisUsage implements UsageStore {
     const args = [script, MARK_MS, expiryOf("hour", at, hoursMs), expiryOf("day", day, daysMs)];
     const indexes = new Map<number, number>();
     const texts = rows.flatMap((row) => {
-      const { key, model, counts } = row;
+      const { key, model } = row;
       const place: Place = placeOf(key);
       let index = indexes.get(place.hash);
       if (index === undefined) {
@@ -279,7 +288,7 @@ export class RedisUsage implements UsageStore {
         toField(row),
         isListed ? "" : toField({ ...row, model: OTHER }),
         isListed ? "" : MODELS_OF + JSON.stringify(key),
-        toCounts(counts),
+        toCounts(row),
       ];
     });
     return { keys, args: [...args, ...texts] };
