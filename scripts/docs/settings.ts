@@ -50,7 +50,7 @@ const SECTIONS: readonly (readonly [prefix: string, title: string])[] = [
 ];
 /** Settings that are described once, elsewhere. */
 const SAME_FORM =
-  /^providers\.NAME\.(?:limits|prices)\..|^keys\[\]\.metadata\.|^keys\[\]\.previous\./;
+  /^providers\.NAME\.(?:limits|prices)\..|^prices\.file\..|^keys\[\]\.metadata\.|^keys\[\]\.previous\./;
 
 function toDefault(value: unknown): string {
   if (typeof value !== "string" && typeof value !== "number") return "";
