@@ -116,17 +116,35 @@ function decimalTo(most: number, decimals: number, what: string): v.GenericSchem
 }
 
 const rate = decimalTo(MAX_PRICE, RATE_DECIMALS, "a price");
-const ABOUT = {
+const ABOUT: Readonly<Record<BillingClass, string>> = {
   input: "A million tokens of prompts",
-  output: "A million tokens of answers; reasoning included unless it has its own rate",
+  inputAudio: "A million tokens of audio in prompts",
+  inputImage: "A million tokens of images in prompts; as input if left out",
+  inputVideo: "A million tokens of video in prompts; as input if left out",
   cacheRead: "A million tokens of prompts from the provider's cache; as input if left out",
+  cacheReadAudio: "A million tokens of audio from the cache",
+  cacheReadImage: "A million tokens of images from the cache; as cacheRead if left out",
   cacheWrite: "A million tokens written to the provider's cache; as input if left out",
   cacheWriteLong: "A million tokens written to the cache for its longer time",
-} as const satisfies Partial<Record<BillingClass, string>>;
-const rateOf = (name: BillingClass) => {
-  const text = Object.hasOwn(ABOUT, name) ? ABOUT[name as keyof typeof ABOUT] : undefined;
-  return v.optional(text === undefined ? rate : v.pipe(rate, v.description(text)));
+  output: "A million tokens of answers; reasoning included unless it has its own rate",
+  reasoning: "A million tokens of reasoning; as output if left out",
+  outputAudio: "A million tokens of audio in answers",
+  outputImage: "A million tokens of images in answers",
+  outputVideo: "A million tokens of video in answers",
+  citation: "A million tokens of citations",
+  webSearches: "A thousand searches of the web",
+  fileSearches: "A thousand searches of files",
+  codeSessions: "A thousand sessions of a code interpreter",
+  requests: "A thousand calls, in addition to their tokens",
+  searchUnits: "A thousand search units, as providers of reranking count",
+  pages: "A thousand pages",
+  images: "A thousand images",
+  characters: "A million characters",
+  audioMs: "An hour of audio",
+  videoMs: "An hour of video",
+  sessionMs: "An hour of a session",
 };
+const rateOf = (name: BillingClass) => v.optional(v.pipe(rate, v.description(ABOUT[name])));
 const rates = Object.fromEntries(
   BILLING_CLASSES.map((name) => [name, rateOf(name)]),
 ) as Record<BillingClass, ReturnType<typeof rateOf>>;
@@ -154,24 +172,27 @@ const day = v.pipe(
   v.maxValue(6, "expected a day from 0 (Sunday) to 6"),
 );
 const factorWhen = {
-  tier: v.optional(shortText),
-  geo: v.optional(shortText),
-  since: v.optional(time),
-  until: v.optional(time),
+  tier: v.optional(about(shortText, "The tier that served the call, as the answer names it")),
+  geo: v.optional(about(shortText, "The region, as the answer or the provider's region names it")),
+  since: v.optional(about(time, "First time")),
+  until: v.optional(about(time, "The time after the last one")),
 };
 const rowWhen = v.pipe(
   v.strictObject({
     ...factorWhen,
-    over: v.optional(tokens),
-    from: v.optional(tokens),
+    over: v.optional(about(tokens, "The input has more tokens than this, caches included")),
+    from: v.optional(about(tokens, "The input has at least so many tokens, caches included")),
     hours: v.optional(
       v.pipe(
         v.array(
           v.pipe(
             v.strictObject({
-              days: v.pipe(v.array(day), v.minLength(1, "expected at least one day")),
-              from: minute,
-              to: minute,
+              days: about(
+                v.pipe(v.array(day), v.minLength(1, "expected at least one day")),
+                "Days of the week, 0 for Sunday",
+              ),
+              from: about(minute, "First minute, UTC"),
+              to: about(minute, "The minute after the last one, UTC"),
             }),
             v.check(({ from, to }) => from < to, "expected an end after the start"),
           ),
@@ -179,7 +200,9 @@ const rowWhen = v.pipe(
         v.minLength(1, "expected at least one range of hours"),
       ),
     ),
-    asked: v.optional(v.record(shortText, shortText)),
+    asked: v.optional(
+      about(v.record(shortText, shortText), "Fields of the request, such as the size of an image"),
+    ),
   }),
   v.check(({ over, from }) => over === undefined || from === undefined, "expected over or from"),
 );
@@ -244,7 +267,7 @@ const price = v.pipe(
         v.array(
           v.strictObject({
             when: v.strictObject(factorWhen),
-            times: decimalTo(100, FACTOR_DECIMALS, "a factor"),
+            times: about(decimalTo(100, FACTOR_DECIMALS, "a factor"), "The factor, such as 0.5"),
           }),
         ),
         v.maxLength(MAX_ROWS, `expected at most ${MAX_ROWS} factors`),
@@ -252,7 +275,7 @@ const price = v.pipe(
         v.description("Factors on the cost of tokens, under conditions"),
       ),
     ),
-    currency: v.optional(CurrencySchema),
+    currency: v.optional(about(CurrencySchema, "A note: the currency of all prices")),
     source: v.optional(v.pipe(shortText, v.description("A note: where the prices were found"))),
   }, entryForm),
   v.check(
