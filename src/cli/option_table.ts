@@ -173,6 +173,13 @@ export const OPTIONS = {
   },
   "limit": { type: "string", value: "N", text: "the largest number of rows" },
   "csv": { type: "boolean", text: "print comma-separated values" },
+  "format": {
+    type: "string",
+    value: "litellm|models.dev|genai-prices",
+    text: "the form of the table",
+  },
+  "out": { type: "string", value: "FILE", text: "the file of prices to write or change" },
+  "dry-run": { type: "boolean", text: "show the differences, and write nothing" },
   "key-env": {
     type: "string",
     value: "VARIABLE",
