@@ -207,6 +207,31 @@ export const COMMANDS = {
     },
     example: "sallyport prices import t.json --format litellm --provider openai --out p.json",
   },
+  "reconcile": {
+    text: "compare usage with the provider's bill",
+    notes:
+      "It reads answers of the provider's usage and cost endpoints from files, or asks for them with a key in OPENAI_ADMIN_KEY or ANTHROPIC_ADMIN_KEY. Counts are compared first, then costs by the price list, and each difference gets a name.",
+    options: [
+      "config",
+      "env-file",
+      "openai",
+      "anthropic",
+      "fetch",
+      "base-url",
+      "from",
+      "to",
+      "provider",
+      "owners",
+      "tolerance",
+    ],
+    texts: {
+      provider: "the provider in the configuration",
+      from: "the first day, else that of the export, or 7 days ago",
+      to: "the day after the last one",
+    },
+    example: "sallyport reconcile --openai costs.json --openai usage.json",
+    fails: "the differences are beyond the tolerance",
+  },
   "log": {
     operand: "[FILE...]",
     text: "print, filter and sum the JSON access log",

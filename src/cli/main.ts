@@ -30,6 +30,8 @@ const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<vo
       ? (await import("./usage_export.ts")).exportUsageCommand(options)
       : (await import("./usage.ts")).usageCommand(options),
   prices: async (options) => (await import("./prices/prices.ts")).pricesCommand(options),
+  reconcile: async (options) =>
+    (await import("./reconcile/reconcile.ts")).reconcileCommand(options),
   log: async (options) => (await import("./log/log.ts")).logCommand(options),
   certificate: async (options) => (await import("./certificate.ts")).certificateCommand(options),
   completion: async (options) =>
