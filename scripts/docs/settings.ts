@@ -49,8 +49,12 @@ const SECTIONS: readonly (readonly [prefix: string, title: string])[] = [
   ["drain.", "`drain`: how a gateway leaves"],
 ];
 /** Settings that are described once, elsewhere. */
-const SAME_FORM =
-  /^providers\.NAME\.(?:limits|prices)\..|^keys\[\]\.metadata\.|^keys\[\]\.previous\./;
+const SAME_FORM = new RegExp(
+  [
+    /^providers\.NAME\.(?:limits|prices)\..|^keys\[\]\.metadata\.|^keys\[\]\.previous\./,
+    /^prices\.file\..|^prices\.MODEL\.rows\[\]\.rates\..|^prices\.MODEL\.factors\[\]\.when\../,
+  ].map(({ source }) => source).join("|"),
+);
 
 function toDefault(value: unknown): string {
   if (typeof value !== "string" && typeof value !== "number") return "";

@@ -5,7 +5,7 @@
  */
 import process from "node:process";
 import { checkConfig } from "../config/config.ts";
-import { formatMistake, formatPath } from "../config/issue.ts";
+import { formatWarning } from "../config/issue.ts";
 import { findWarnings } from "../config/warnings.ts";
 import { Engines } from "../serve/engines.ts";
 import { maskSecrets } from "../serve/masked_config.ts";
@@ -19,7 +19,7 @@ import type { CommandOptions } from "./options.ts";
 
 /**
  * Does everything that `serve` does before it listens. Prints the effective configuration with
- * masked secrets, and on standard error the settings that have no effect. Or prints only the Deno
+ * masked secrets, and on standard error the settings that have no effect and incomplete prices. Or prints only the Deno
  * flags for it.
  *
  * @throws {ConfigError} For a mistake in it
@@ -37,9 +37,7 @@ export async function checkCommand(options: CommandOptions): Promise<void> {
   await assembly.close();
   const config = checkConfig(source.input);
   process.stdout.write(`${JSON.stringify(maskSecrets(config), null, 2)}\n`);
-  for (const { path, message } of findWarnings(config)) {
-    report(`warning: ${formatMistake({ path: formatPath(path), message })}`);
-  }
+  for (const warning of findWarnings(config)) report(formatWarning(warning));
   if (asksUsage) {
     for (const line of await listUnpriced(loadConfig(file))) report(`usage: ${toPlain(line)}`);
   }

@@ -149,7 +149,7 @@ export const COMMANDS = {
     example: "sallyport keys revoke 4fJ0bR7sQm2K",
   },
   "keys export": {
-    text: "print all keys as JSON lines: digests, never a key itself",
+    text: "print all keys as JSON lines: digests, no secrets",
     options: ["config", "env-file"],
     example: "sallyport keys export > keys.jsonl",
   },
@@ -195,6 +195,43 @@ export const COMMANDS = {
     } as Texts,
     example: "sallyport usage export --by day --last 90d --csv > usage.csv",
   },
+  "prices import": {
+    operand: "FILE",
+    text: "import prices from a published table",
+    notes:
+      "It fetches nothing, shows every difference, and names each key that it does not understand. A changed price opens a row from today on: history is priced as before.",
+    options: ["format", "models", "provider", "out", "dry-run"],
+    texts: {
+      models: "only models whose name matches one of these",
+      provider: "the provider in the table, after the one of the configuration",
+    },
+    example: "sallyport prices import t.json --format litellm --provider openai --out p.json",
+  },
+  "reconcile": {
+    text: "compare usage with the provider's bill",
+    notes:
+      "It reads answers of the provider's usage and cost endpoints from files, or asks for them with a key in OPENAI_ADMIN_KEY or ANTHROPIC_ADMIN_KEY. Counts are compared first, then costs by the price list, and each difference gets a name.",
+    options: [
+      "config",
+      "env-file",
+      "openai",
+      "anthropic",
+      "fetch",
+      "base-url",
+      "from",
+      "to",
+      "provider",
+      "owners",
+      "tolerance",
+    ],
+    texts: {
+      provider: "the provider in the configuration",
+      from: "the first day, else that of the export, or 7 days ago",
+      to: "the day after the last one",
+    },
+    example: "sallyport reconcile --openai costs.json --openai usage.json",
+    fails: "the differences are beyond the tolerance",
+  },
   "log": {
     operand: "[FILE...]",
     text: "print, filter and sum the JSON access log",
@@ -237,7 +274,7 @@ export const COMMANDS = {
   },
   "doctor": {
     operand: "PROVIDER",
-    text: "call a provider with and without the gateway, and compare",
+    text: "compare a provider with and without the gateway",
     options: ["config", "env-file", "model", "key-env", "json"],
     texts: { model: "the model to call" },
     example: "sallyport doctor a --model gpt-4o-mini",

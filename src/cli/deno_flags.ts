@@ -184,7 +184,7 @@ function toDenoFlags(
   variables: readonly string[],
   envFiles: readonly string[],
 ): string[] {
-  const { config, file, directory } = loaded;
+  const { config, file, directory, priceFiles } = loaded;
   const { listen, redis, identity = [] } = config;
   const egress = egressSources(config, directory);
   const { pems: redisPems, sockets } = redis === undefined
@@ -201,6 +201,7 @@ function toDenoFlags(
     ...toFlag("read", [
       ...(file === undefined ? [] : [file]),
       ...envFiles.map((envFile) => resolve(envFile)),
+      ...priceFiles,
       ...[...pems, ...keySets].map((pem) => resolve(directory, pem)),
       ...redisPems,
       ...egress.files,

@@ -12,9 +12,9 @@ import type { CommandName } from "./command_table.ts";
 import { type Bare, type CommandOptions, readCommandLine } from "./options.ts";
 
 /**
- * The module of a command. `keys`, `tokens` and `usage` each have one module for all their verbs.
+ * The module of a command. `keys`, `tokens`, `prices` and `usage` each have one module for all their verbs.
  */
-type Program = Exclude<CommandName, `${string} ${string}` | "help"> | "keys" | "tokens";
+type Program = Exclude<CommandName, `${string} ${string}` | "help"> | "keys" | "tokens" | "prices";
 
 /** Functions that run the commands. Each module is loaded when needed. */
 const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<void>>> = {
@@ -29,6 +29,9 @@ const PROGRAMS: Readonly<Record<Program, (options: CommandOptions) => Promise<vo
     options.command === "usage export"
       ? (await import("./usage_export.ts")).exportUsageCommand(options)
       : (await import("./usage.ts")).usageCommand(options),
+  prices: async (options) => (await import("./prices/prices.ts")).pricesCommand(options),
+  reconcile: async (options) =>
+    (await import("./reconcile/reconcile.ts")).reconcileCommand(options),
   log: async (options) => (await import("./log/log.ts")).logCommand(options),
   certificate: async (options) => (await import("./certificate.ts")).certificateCommand(options),
   completion: async (options) =>

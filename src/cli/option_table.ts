@@ -179,6 +179,41 @@ export const OPTIONS = {
   },
   "limit": { type: "string", value: "N", text: "the largest number of rows" },
   "csv": { type: "boolean", text: "print comma-separated values" },
+  "format": {
+    type: "string",
+    value: "litellm|models.dev|genai-prices",
+    text: "the form of the table",
+  },
+  "out": { type: "string", value: "FILE", text: "the file of prices to write or change" },
+  "dry-run": { type: "boolean", text: "show the differences, and write nothing" },
+  "openai": {
+    type: "string",
+    multiple: true,
+    value: "FILE",
+    text: "an answer of OpenAI's usage or cost endpoints, or an array of its pages",
+  },
+  "anthropic": {
+    type: "string",
+    multiple: true,
+    value: "FILE",
+    text: "an answer of Anthropic's usage or cost endpoints, or an array of its pages",
+  },
+  "fetch": {
+    type: "string",
+    value: "openai|anthropic",
+    text: "ask the provider instead, with the key of an admin",
+  },
+  "base-url": { type: "string", value: "URL", text: "another address of the provider" },
+  "owners": {
+    type: "string",
+    value: "ID,ID",
+    text: "ids of keys, projects or workspaces at the provider that use the gateway; else all",
+  },
+  "tolerance": {
+    type: "string",
+    value: "0.05|0.5%",
+    text: "the largest difference in money, or as a part; else none",
+  },
   "key-env": {
     type: "string",
     value: "VARIABLE",

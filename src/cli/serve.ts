@@ -5,6 +5,7 @@
  */
 import { availableParallelism } from "node:os";
 import process from "node:process";
+import { findMissingWrites } from "../config/cache_write_prices.ts";
 import type { Config } from "../config/config.ts";
 import type { KeyConfig } from "../config/key.ts";
 import { generateGatewayKey } from "../keys/key_format.ts";
@@ -26,6 +27,7 @@ import { serveAsWorker } from "../serve/workers/serve_as_worker.ts";
 import { Workers } from "../serve/workers/supervisor.ts";
 import { connectToSupervisor } from "../serve/workers/worker.ts";
 import { toBanner } from "./banner.ts";
+import { formatWarning } from "../config/issue.ts";
 import { CommandLineError, print, report, VERSION } from "./command.ts";
 import { applyEnvFiles } from "./env_file.ts";
 import type { CommandOptions } from "./options.ts";
@@ -99,6 +101,7 @@ async function serveUntilSignal(context: Context): Promise<void> {
       const steps = [serving, admin, member].map((each) => () => each.prepare(prepared));
       const change = await prepareAll(...steps);
       ({ providers } = prepared.config);
+      for (const warning of findMissingWrites(prepared.config)) report(formatWarning(warning));
       return change;
     },
   });

@@ -10,17 +10,25 @@ import { UsageRowSchema } from "../admin/api/usage.ts";
 import { type Config, ConfigError } from "../config/config.ts";
 import { describeIssue } from "../config/issue.ts";
 import { type Prices, PricesSchema } from "../config/prices.ts";
-import { type LoadedConfig, readConfigFile } from "../serve/load_config.ts";
+import { readJsonFile } from "../serve/json_file.ts";
+import type { LoadedConfig } from "../serve/load_config.ts";
+import { readPriceFile } from "../serve/price_files.ts";
 import { CLASS_COUNTS, type UsageRow, type UsageStore } from "../usage/counts.ts";
 import { isTimePart, type UsagePart } from "../usage/query.ts";
 import { type UsageExportRow, UsageReports } from "../usage/report.ts";
 import { inParts } from "../usage/usage_memory.ts";
 import { CommandLineError } from "./command.ts";
 
-/** Reads a file in the form of the setting `prices`. @throws {ConfigError} For each mistake */
-function readPrices(file: string): Prices {
-  const { input, lineOf } = readConfigFile(resolve(file), "prices");
-  const result = v.safeParse(PricesSchema, input);
+/**
+ * Reads a file of prices, in the form that `prices import` writes, or of the setting `prices`.
+ *
+ * @throws {ConfigError} For each mistake
+ */
+function readPrices(file: string, currency: string): Prices {
+  const { input, lineOf } = readJsonFile(resolve(file), "prices");
+  const isWhole = typeof input.currency === "string";
+  const prices = isWhole ? readPriceFile(resolve(file), "prices", currency) : input;
+  const result = v.safeParse(PricesSchema, prices);
   if (result.success) return result.output;
   throw new ConfigError(result.issues.map((issue) => ({
     ...describeIssue(issue, "prices"),
@@ -39,7 +47,7 @@ export function withPrices(loaded: LoadedConfig, file: string): LoadedConfig {
     const { prices: _, statesCost: __, ...others } = provider;
     return [name, others] as const;
   });
-  const prices = readPrices(file);
+  const prices = readPrices(file, loaded.config.currency);
   const config = { ...loaded.config, prices, providers: Object.fromEntries(providers) };
   return { ...loaded, config };
 }

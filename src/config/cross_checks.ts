@@ -8,6 +8,7 @@ import type { ClaimRule, IdentityConfig } from "./identity.ts";
 import type { KeyConfig, KeyPolicy } from "./key.ts";
 import type { LimitSet } from "./limit_set.ts";
 import { GROUP_NAMES } from "./operation_groups.ts";
+import { findForeignPrices } from "./price_table.ts";
 import type { Prices } from "./prices.ts";
 import type { ProviderConfig } from "./provider.ts";
 import type { TeamConfig } from "./team.ts";
@@ -148,9 +149,13 @@ function findIdentityMisfits(issuer: IdentityConfig, whole: Surroundings): Misfi
  * can belong to any team, and use any provider.
  */
 export function findMisfits(whole: WholeConfig): Misfit[] {
-  const { providers, teams, keys, identity = [] } = whole;
+  const { providers, teams, keys, identity = [], prices, currency } = whole;
   const inline: readonly KeyConfig[] | undefined = Array.isArray(keys) ? keys : undefined;
-  const misfits: Misfit[] = [];
+  const misfits: Misfit[] = under(["prices"], findForeignPrices(prices, currency));
+  for (const [name, provider] of Object.entries(providers)) {
+    const foreign = findForeignPrices(provider.prices ?? {}, currency);
+    misfits.push(...under(["providers", name, "prices"], foreign));
+  }
   inline?.forEach((key, index) => {
     misfits.push(...under(["keys", index], findKeyMisfits(key, whole)));
   });

@@ -42,6 +42,13 @@ export function formatMistake({ path, message }: Mistake): string {
   return path === "" ? message : `${path}: ${message}`;
 }
 
+/** Writes a warning about a setting, such as `warning: alerts: has no effect`. */
+export function formatWarning(
+  { path, message }: { readonly path: readonly unknown[]; readonly message: string },
+): string {
+  return `warning: ${formatMistake({ path: formatPath(path), message })}`;
+}
+
 /**
  * For a value with several allowed forms, returns the mistakes inside the intended form, if that is
  * clear. Otherwise returns the issue unchanged.

@@ -6,7 +6,7 @@
 import * as v from "valibot";
 import { BILLING_CLASSES, type BillingClass } from "../exchange/billing.ts";
 import { matchesGlob } from "./glob.ts";
-import { shortText } from "./schema.ts";
+import { about, nonEmpty, shortText } from "./schema.ts";
 
 /** @internal The schema of the currency. */
 export const CurrencySchema: v.GenericSchema<string> = v.pipe(
@@ -103,6 +103,7 @@ export const RATE_DECIMALS = 9;
 /** Maximum number of decimals of a factor. */
 export const FACTOR_DECIMALS = 4;
 const MAX_ROWS = 64;
+const MAX_NAME = 256;
 
 /** A decimal number from 0 to a maximum. */
 function decimalTo(most: number, decimals: number, what: string): v.GenericSchema<Decimal> {
@@ -116,17 +117,35 @@ function decimalTo(most: number, decimals: number, what: string): v.GenericSchem
 
 /** @internal The schema of a price. */
 export const rate: v.GenericSchema<Decimal> = decimalTo(MAX_PRICE, RATE_DECIMALS, "a price");
-const about = {
+const ABOUT: Readonly<Record<BillingClass, string>> = {
   input: "A million tokens of prompts",
-  output: "A million tokens of answers; reasoning included unless it has its own rate",
+  inputAudio: "A million tokens of audio in prompts",
+  inputImage: "A million tokens of images in prompts; as input if left out",
+  inputVideo: "A million tokens of video in prompts; as input if left out",
   cacheRead: "A million tokens of prompts from the provider's cache; as input if left out",
+  cacheReadAudio: "A million tokens of audio from the cache",
+  cacheReadImage: "A million tokens of images from the cache; as cacheRead if left out",
   cacheWrite: "A million tokens written to the provider's cache; as input if left out",
   cacheWriteLong: "A million tokens written to the cache for its longer time",
-} as const satisfies Partial<Record<BillingClass, string>>;
-const rateOf = (name: BillingClass) => {
-  const text = Object.hasOwn(about, name) ? about[name as keyof typeof about] : undefined;
-  return v.optional(text === undefined ? rate : v.pipe(rate, v.description(text)));
+  output: "A million tokens of answers; reasoning included unless it has its own rate",
+  reasoning: "A million tokens of reasoning; as output if left out",
+  outputAudio: "A million tokens of audio in answers",
+  outputImage: "A million tokens of images in answers",
+  outputVideo: "A million tokens of video in answers",
+  citation: "A million tokens of citations",
+  webSearches: "A thousand searches of the web",
+  fileSearches: "A thousand searches of files",
+  codeSessions: "A thousand sessions of a code interpreter",
+  requests: "A thousand calls, in addition to their tokens",
+  searchUnits: "A thousand search units, as providers of reranking count",
+  pages: "A thousand pages",
+  images: "A thousand images",
+  characters: "A million characters",
+  audioMs: "An hour of audio",
+  videoMs: "An hour of video",
+  sessionMs: "An hour of a session",
 };
+const rateOf = (name: BillingClass) => v.optional(v.pipe(rate, v.description(ABOUT[name])));
 const rates = Object.fromEntries(
   BILLING_CLASSES.map((name) => [name, rateOf(name)]),
 ) as Record<BillingClass, ReturnType<typeof rateOf>>;
@@ -154,24 +173,27 @@ const day = v.pipe(
   v.maxValue(6, "expected a day from 0 (Sunday) to 6"),
 );
 const factorWhen = {
-  tier: v.optional(shortText),
-  geo: v.optional(shortText),
-  since: v.optional(time),
-  until: v.optional(time),
+  tier: v.optional(about(shortText, "The tier that served the call, as the answer names it")),
+  geo: v.optional(about(shortText, "The region, as the answer or the provider's region names it")),
+  since: v.optional(about(time, "First time")),
+  until: v.optional(about(time, "The time after the last one")),
 };
 const rowWhen = v.pipe(
   v.strictObject({
     ...factorWhen,
-    over: v.optional(tokens),
-    from: v.optional(tokens),
+    over: v.optional(about(tokens, "The input has more tokens than this, caches included")),
+    from: v.optional(about(tokens, "The input has at least so many tokens, caches included")),
     hours: v.optional(
       v.pipe(
         v.array(
           v.pipe(
             v.strictObject({
-              days: v.pipe(v.array(day), v.minLength(1, "expected at least one day")),
-              from: minute,
-              to: minute,
+              days: about(
+                v.pipe(v.array(day), v.minLength(1, "expected at least one day")),
+                "Days of the week, 0 for Sunday",
+              ),
+              from: about(minute, "First minute, UTC"),
+              to: about(minute, "The minute after the last one, UTC"),
             }),
             v.check(({ from, to }) => from < to, "expected an end after the start"),
           ),
@@ -179,23 +201,36 @@ const rowWhen = v.pipe(
         v.minLength(1, "expected at least one range of hours"),
       ),
     ),
-    asked: v.optional(v.record(shortText, shortText)),
+    asked: v.optional(
+      about(v.record(shortText, shortText), "Fields of the request, such as the size of an image"),
+    ),
   }),
   v.check(({ over, from }) => over === undefined || from === undefined, "expected over or from"),
 );
 
+/** Writes conditions that are met alike in the same way: `from: 10` is `over: 9`. */
+function toPlainWhen({ from, since, until, ...others }: RowWhen): Record<string, unknown> {
+  return {
+    ...others,
+    ...(from !== undefined && { over: from - 1 }),
+    ...(since !== undefined && { since: Date.parse(since) }),
+    ...(until !== undefined && { until: Date.parse(until) }),
+  };
+}
+
 /** Returns the index of the first entry whose conditions are those of an earlier one; else -1. */
-function findRepeated(entries: readonly { readonly when?: object | undefined }[]): number {
+function findRepeated(entries: readonly { readonly when?: RowWhen | undefined }[]): number {
   const seen = new Set<string>();
   return entries.findIndex(({ when = {} }) => {
-    const sorted = Object.entries(when).filter(([, value]) => value !== undefined).sort();
+    const plain = toPlainWhen(when);
+    const sorted = Object.entries(plain).filter(([, value]) => value !== undefined).sort();
     const size = seen.size;
     return seen.add(JSON.stringify(sorted)).size === size;
   });
 }
 
 /** Refuses two entries with the same conditions. */
-function distinct<Entry extends { readonly when?: object | undefined }>(
+function distinct<Entry extends { readonly when?: RowWhen | undefined }>(
   what: string,
 ): v.RawCheckAction<Entry[]> {
   return v.rawCheck(({ dataset, addIssue }) => {
@@ -233,7 +268,7 @@ const price = v.pipe(
         v.array(
           v.strictObject({
             when: v.strictObject(factorWhen),
-            times: decimalTo(100, FACTOR_DECIMALS, "a factor"),
+            times: about(decimalTo(100, FACTOR_DECIMALS, "a factor"), "The factor, such as 0.5"),
           }),
         ),
         v.maxLength(MAX_ROWS, `expected at most ${MAX_ROWS} factors`),
@@ -241,13 +276,26 @@ const price = v.pipe(
         v.description("Factors on the cost of tokens, under conditions"),
       ),
     ),
-    currency: v.optional(CurrencySchema),
+    currency: v.optional(about(CurrencySchema, "A note: the currency of all prices")),
     source: v.optional(v.pipe(shortText, v.description("A note: where the prices were found"))),
   }, entryForm),
   v.check(
     ({ cached, cacheRead }) => cached === undefined || cacheRead === undefined,
     "expected cached or cacheRead: both mean the same",
   ),
+  v.rawCheck(({ dataset, addIssue }) => {
+    if (!dataset.typed) return;
+    const { rows = [], ...flat } = dataset.value;
+    const index = rows.findIndex(({ when = {} }) => Object.keys(when).length === 0);
+    if (index === -1 || !BILLING_CLASSES.some((name) => name in flat)) return;
+    addIssue({
+      message: "expected conditions: the rates of the price itself have none",
+      path: [
+        { type: "object", origin: "value", input: flat, key: "rows", value: rows },
+        { type: "array", origin: "value", input: rows, key: index, value: rows[index] },
+      ],
+    });
+  }),
   v.check(
     ({ rows = [], cached, ...entry }) =>
       rows.length > 0 || cached !== undefined || BILLING_CLASSES.some((name) => name in entry),
@@ -257,16 +305,36 @@ const price = v.pipe(
 
 const pricesForm = 'expected an object such as { "gpt-4o": { "input": 2.5, "output": 10 } }';
 
-/** @internal Prices as written in the configuration. */
-export const PricesSchema: v.GenericSchema<Prices> = v.record(
-  v.pipe(
-    v.string(),
-    v.regex(/[^0-9]/, "expected the name of a model"), // an index of an array is not a name
-    v.maxLength(256, "expected at most 256 characters"),
-  ),
-  price,
-  pricesForm,
-);
+const fileForm = "expected the path of a file, or the price of a model of this name";
+const file = v.optional(about(
+  v.union([nonEmpty, price], fileForm),
+  "A file with prices, relative to the configuration; prices next to it come first",
+));
+
+/** Refuses names that no model has, and a file that was not read. */
+const named = v.rawCheck<Record<string, unknown>>(({ dataset, addIssue }) => {
+  const refuse = (name: string, message: string) =>
+    addIssue({
+      message,
+      path: [{ type: "object", origin: "key", input: {}, key: name, value: undefined }],
+    });
+  for (const [name, value] of Object.entries(dataset.value ?? {})) {
+    if (!/[^0-9]/.test(name)) refuse(name, "expected the name of a model");
+    else if (name.length > MAX_NAME) refuse(name, `expected at most ${MAX_NAME} characters`);
+    else if (name === "file" && typeof value === "string" && dataset.typed) {
+      refuse(name, "cannot read a file here: give the prices themselves");
+    }
+  }
+});
+
+/**
+ * @internal Prices as written in the configuration. Its reader has replaced the name of a file by
+ * the prices in it.
+ */
+export const PricesSchema: v.GenericSchema<Prices> = v.pipe(
+  v.objectWithRest({ file }, price, pricesForm) as v.GenericSchema<Record<string, unknown>>,
+  named,
+) as v.GenericSchema<Record<string, unknown>> as v.GenericSchema<Prices>; // `file` is no text
 
 /**
  * Finds the price of a model: by its name, else by the longest pattern that matches it. A

@@ -1,11 +1,12 @@
 /**
- * Settings that are valid and have no effect. `sallyport check` lists them. A gateway starts with
- * them.
+ * Settings that are valid and have no effect, and prices that are probably incomplete. `sallyport
+ * check` lists them. A gateway starts with them.
  *
  * @module
  */
 import type { Config } from "./config.ts";
 import type { Misfit } from "./cross_checks.ts";
+import { findMissingWrites } from "./cache_write_prices.ts";
 import type { LimitSet } from "./limit_set.ts";
 
 /** Limits with the path of their setting. */
@@ -49,7 +50,7 @@ function findIdleMode([path, limits]: Found): Misfit[] {
   }];
 }
 
-/** Finds settings without an effect, with the reasons. */
+/** Finds settings without an effect and incomplete prices, with the reasons. */
 export function findWarnings(config: Config): Misfit[] {
   const { admin, alerts, identity = [], keys, metrics } = config;
   const limits = listLimits(config);
@@ -75,5 +76,5 @@ export function findWarnings(config: Config): Misfit[] {
       message: "has no effect without admin, the listener that serves metrics",
     });
   }
-  return warnings;
+  return [...warnings, ...findMissingWrites(config)];
 }

@@ -8,18 +8,12 @@ import { createPrivateKey, X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import process from "node:process";
-import {
-  findNodeAtLocation,
-  getNodeValue,
-  type Node,
-  type ParseError,
-  parseTree,
-  printParseErrorCode,
-} from "jsonc-parser";
 import { checkConfig, type Config, ConfigError, type ConfigIssue } from "../config/config.ts";
 import type { TlsIdentity } from "./listener.ts";
 import { codeOf } from "./system_error.ts";
 import { type Json, layVariable, listVariableNames, PREFIX } from "../config/environment.ts";
+import { type JsonFile, readJsonFile } from "./json_file.ts";
+import { layPriceFiles } from "./price_files.ts";
 
 /** Default file in the working directory. */
 const DEFAULT_FILE = "gateway.jsonc";
@@ -32,12 +26,17 @@ export const UPSTREAM_KEY_VARIABLE = "SALLYPORT_UPSTREAM_KEY";
 /** A configuration and its origin. */
 export interface LoadedConfig {
   readonly config: Config;
-  /** The file's content, overridden by the environment, before validation. */
+  /**
+   * The file's content, overridden by the environment, with the prices of the files that it names,
+   * before validation.
+   */
   readonly input: Json;
   /** The file, if there was one. */
   readonly file?: string | undefined;
   /** Directory that relative paths in the configuration start from. */
   readonly directory: string;
+  /** Files of prices that it names. */
+  readonly priceFiles: readonly string[];
 }
 
 /** One address to listen on, with the content of its certificate files. */
@@ -45,94 +44,6 @@ export interface Address {
   readonly hostname: string;
   readonly port: number;
   readonly tls?: TlsIdentity | undefined;
-}
-
-/** A parsed configuration file. It finds the line of each setting. */
-interface ConfigFile {
-  readonly file: string;
-  readonly input: Json;
-  lineOf(path: string): string;
-}
-
-/** Messages for syntax errors, by the parser's names for them. */
-const SYNTAX_ERRORS: Readonly<Record<string, string>> = {
-  InvalidSymbol: "expected a value: a string in double quotes, a number, true, false, null, { or [",
-  InvalidNumberFormat: "expected a number as JSON has it, such as 0.5",
-  PropertyNameExpected: "expected the name of a setting in double quotes",
-  ValueExpected: "expected a value",
-  ColonExpected: "expected a colon",
-  CommaExpected: "expected a comma",
-  CloseBraceExpected: "expected a closing brace",
-  CloseBracketExpected: "expected a closing bracket",
-  EndOfFileExpected: "expected the end of the file",
-  InvalidCommentToken: "expected // or /* for a comment",
-  UnexpectedEndOfComment: "expected */ at the end of a comment",
-  UnexpectedEndOfString: "expected a double quote at the end of a string",
-  UnexpectedEndOfNumber: "expected the rest of a number",
-  InvalidUnicode: "expected four hexadecimal digits after \\u",
-  InvalidEscapeCharacter: 'expected one of \\" \\\\ \\/ \\b \\f \\n \\r \\t \\u in a string',
-  InvalidCharacter: "expected no control character in a string",
-};
-
-function lineAt(text: string, offset: number): number {
-  return text.slice(0, offset).split("\n").length;
-}
-
-function toSegments(path: string): (string | number)[] {
-  return Array.from(
-    path.matchAll(/\[(\d+)\]|[^.[\]]+/g),
-    ([name, index]) => index === undefined ? name : Number(index),
-  );
-}
-
-/** Finds the line of a setting, or of its closest parent. */
-function findLine(root: Node, text: string, path: string): number {
-  const segments = toSegments(path);
-  for (let length = segments.length; length > 0; length--) {
-    const node = findNodeAtLocation(root, segments.slice(0, length));
-    if (node !== undefined) {
-      return lineAt(text, node.parent?.type === "property" ? node.parent.offset : node.offset);
-    }
-  }
-  return 1;
-}
-
-/**
- * Reads a file of settings.
- *
- * @param path The setting that mistakes are reported at
- * @throws {ConfigError} If it can't be read or parsed
- */
-export function readConfigFile(file: string, path: string = "config"): ConfigFile {
-  let text: string;
-  try {
-    text = readFileSync(file, "utf8");
-  } catch (error) {
-    const code = error instanceof Error ? ` (${"code" in error ? error.code : error.name})` : "";
-    throw new ConfigError([{
-      path,
-      message: `cannot read the file${code}`,
-      source: file,
-    }]);
-  }
-  const errors: ParseError[] = [];
-  const root = parseTree(text, errors, { allowTrailingComma: true });
-  const [error] = errors;
-  if (error !== undefined || root?.type !== "object") {
-    const what = error === undefined
-      ? "expected an object"
-      : SYNTAX_ERRORS[printParseErrorCode(error.error)] ?? "expected JSON";
-    const offset = error?.offset ?? 0;
-    const line = lineAt(text, offset);
-    const position = `line ${line}, column ${offset - text.lastIndexOf("\n", offset - 1)}`;
-    const message = `cannot parse the file: ${position}: ${what}`;
-    throw new ConfigError([{ path, message, source: `${file}:${line}` }]);
-  }
-  return {
-    file,
-    input: getNodeValue(root),
-    lineOf: (path) => `${file}:${findLine(root, text, path)}`,
-  };
 }
 
 /**
@@ -192,7 +103,7 @@ function assertSafeBind(config: Config): void {
 export function loadConfig(named?: string): LoadedConfig {
   const fromEnvironment = readVariables([]);
   const wanted = named ?? fromEnvironment.get("SALLYPORT_CONFIG");
-  const found = wanted === undefined ? readDefaultFile() : readConfigFile(resolve(wanted));
+  const found = wanted === undefined ? readDefaultFile() : readJsonFile(resolve(wanted), "config");
   const input: Json = structuredClone(found?.input ?? {});
   const { providers } = input;
   const names = typeof providers === "object" && providers !== null ? Object.keys(providers) : [];
@@ -206,12 +117,14 @@ export function loadConfig(named?: string): LoadedConfig {
       issues.push({ path: name, message: "unknown variable", source: "environment" });
     } else sources.set(path, name);
   }
+  const directory = found === undefined ? process.cwd() : dirname(found.file);
+  const priced = layPriceFiles(input, directory);
+  issues.push(...priced.issues);
   try {
     const config = checkConfig(input);
     if (issues.length === 0) {
       assertSafeBind(config);
-      const directory = found === undefined ? process.cwd() : dirname(found.file);
-      return { config, input, file: found?.file, directory };
+      return { config, input, file: found?.file, directory, priceFiles: priced.files };
     }
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
@@ -226,9 +139,9 @@ export function loadConfig(named?: string): LoadedConfig {
   throw new ConfigError(issues);
 }
 
-function readDefaultFile(): ConfigFile | undefined {
+function readDefaultFile(): JsonFile | undefined {
   try {
-    return readConfigFile(resolve(DEFAULT_FILE));
+    return readJsonFile(resolve(DEFAULT_FILE), "config");
   } catch (error) {
     // The file is absent, or Deno denies access: continues without a file. A file with mistakes is
     // an error.

@@ -1,0 +1,93 @@
+/**
+ * Anthropic's answers of `/v1/organizations/analytics/{cost,usage}`, and of `cost_report` and
+ * `usage_report/messages` before them. Amounts are in cents.
+ *
+ * @module
+ */
+import { isObject } from "../prices/findings.ts";
+import {
+  assertCurrency,
+  type CostKind,
+  countOf,
+  type Entry,
+  type ProviderCost,
+  type ProviderExport,
+  type ProviderUsage,
+  readMoney,
+  textsOf,
+  withoutDate,
+} from "./provider_export.ts";
+
+/** Kinds by the type of a cost. */
+const KINDS: Readonly<Record<string, CostKind>> = {
+  tokens: "model",
+  web_search: "tools",
+  code_execution: "containers",
+  session_usage: "containers",
+};
+
+const CENTS = 100n;
+
+/** Returns the dimensions of an item: newer answers have them in a group. */
+const groupOf = (item: Entry): Entry => isObject(item.group) ? item.group : item;
+const ownersOf = ({ api_key_id: key, workspace_id: workspace }: Entry): string[] =>
+  textsOf(key, workspace);
+
+function toUsage(day: string, item: Entry): ProviderUsage {
+  const group = groupOf(item);
+  const metrics = isObject(item.usage) ? item.usage : item;
+  const created = isObject(metrics.cache_creation) ? metrics.cache_creation : {};
+  const tools = isObject(metrics.server_tool_use) ? metrics.server_tool_use : {};
+  return {
+    day,
+    model: withoutDate(typeof group.model === "string" ? group.model : "(without a model)"),
+    owners: ownersOf(group),
+    classes: {
+      input: countOf(metrics.uncached_input_tokens),
+      cacheRead: countOf(metrics.cache_read_input_tokens),
+      cacheWrite: countOf(created.ephemeral_5m_input_tokens),
+      cacheWriteLong: countOf(created.ephemeral_1h_input_tokens),
+      output: countOf(metrics.output_tokens),
+      webSearches: countOf(tools.web_search_requests),
+    },
+    isFree: group.service_tier === "priority", // a commitment, which costs do not include
+  };
+}
+
+function toCost(day: string, item: Entry, currency: string): ProviderCost {
+  const group = groupOf(item);
+  const { amount, list_amount: list = amount, currency: stated } = isObject(item.cost)
+    ? item.cost
+    : item;
+  assertCurrency(stated ?? currency, currency);
+  const { model, cost_type: type, description } = group;
+  const isOfModel = typeof model === "string";
+  const typed = typeof type === "string" ? KINDS[type] ?? "other" : "other";
+  const kind = isOfModel ? "model" : typed === "model" ? "other" : typed;
+  const [name = "costs without a type"] = textsOf(description, type);
+  const money = readMoney(amount) / CENTS;
+  return {
+    day,
+    kind: money < 0n ? "credits" : kind,
+    name: isOfModel ? withoutDate(model) : name,
+    owners: ownersOf(group),
+    list: readMoney(list) / CENTS,
+    amount: money,
+  };
+}
+
+/** Reads the items or buckets of all endpoints. */
+export function readAnthropicExport(entries: readonly Entry[], currency: string): ProviderExport {
+  const usage: ProviderUsage[] = [];
+  const costs: ProviderCost[] = [];
+  for (const entry of entries) {
+    const day = String(entry.starting_at).slice(0, 10);
+    const items = Array.isArray(entry.results) ? entry.results.filter(isObject) : [entry];
+    for (const item of items) {
+      if (isObject(item.cost) || item.amount !== undefined) {
+        costs.push(toCost(day, item, currency));
+      } else usage.push(toUsage(day, item));
+    }
+  }
+  return { usage, costs };
+}
