@@ -10,7 +10,8 @@
  *   anything.
  * - any other block begins with a comment that names its file.
  *
- * Ports are replaced by free ones and providers by a stand-in. `npm install` links the packages of
+ * Ports are replaced by free ones and providers by a stand-in, or by a mock if a page names their
+ * own interfaces. `npm install` links the packages of
  * the checkout, and `npx wrangler` runs the one of the checkout.
  */
 import assert from "node:assert/strict";
@@ -19,6 +20,7 @@ import { chmodSync, closeSync, mkdirSync, openSync, readFileSync, writeFileSync 
 import { dirname, join, resolve } from "node:path";
 import process from "node:process";
 import type { Writable } from "node:stream";
+import type { LLMock } from "@copilotkit/aimock";
 import { makeFolder } from "../support/program.ts";
 import type { Provider } from "../support/provider.ts";
 import type { DebianPackage } from "../support/requires.ts";
@@ -27,7 +29,10 @@ import { type Block, fateOf, readBlocks } from "./blocks.ts";
 import {
   callersEnvironment,
   FreePorts,
+  hasOwnInterfaces,
+  startMock,
   startStandIn,
+  withMock,
   withUpstream,
   writeProgram,
   writePrograms,
@@ -105,6 +110,8 @@ class TaskRun {
   readonly #ports = new FreePorts(PORTS);
   readonly #tell: (text: string) => void;
   #provider!: Provider; // set by open
+  /** A mock of providers with their own interfaces, on pages that name them. */
+  #mock: LLMock | undefined;
   #shell!: ChildProcessByStdio<Writable, null, null>; // set by open
   /** The output of the shell and its programs so far; {@link #listen} reads more. */
   #output = "";
@@ -148,6 +155,7 @@ class TaskRun {
     }
     if (!this.#isOver()) await ended;
     await this.#provider.close();
+    await this.#mock?.stop();
     this.#folder.remove();
   }
 
@@ -156,10 +164,17 @@ class TaskRun {
     const { language, text } = block;
     if (language === "text") return await this.#see(text);
     if (fateOf({ ...block, language: "sh" }) === "not tested") return;
-    const local = withUpstream(await this.#ports.replaceIn(text), this.#provider.url);
+    const local = await this.#withStandIns(await this.#ports.replaceIn(text));
     if (language !== "sh") return this.#write(local);
     this.#start = this.#output.length;
     for (const commands of splitAfterInit(local)) await this.#paste(commands);
+  }
+
+  /** Replaces the providers in a text. */
+  async #withStandIns(text: string): Promise<string> {
+    if (!hasOwnInterfaces(text)) return withUpstream(text, this.#provider.url);
+    this.#mock ??= await startMock();
+    return withMock(text, this.#mock);
   }
 
   #writePrograms(): void {
