@@ -95,8 +95,8 @@ export const COMMANDS = {
   },
   "health": {
     text: "ask the running gateway if it is ready, or alive",
-    options: ["config", "env-file", "live"],
-    example: "sallyport health --live",
+    options: ["config", "env-file", "live", "current", "wait"],
+    example: "sallyport health --wait 30s",
     fails: "the gateway does not run, or is not ready",
   },
   "keys create": {

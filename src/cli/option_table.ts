@@ -71,6 +71,15 @@ export const OPTIONS = {
     text: "print the narrowest flags of deno run for the configuration, and nothing else",
   },
   "live": { type: "boolean", text: "ask whether the process answers, though it may be draining" },
+  "current": {
+    type: "boolean",
+    text: "ask also whether it uses the configuration as it is now, such as after a reload",
+  },
+  "wait": {
+    type: "string",
+    value: "30s",
+    text: "ask until the answer is yes, for at most this time",
+  },
   "name": { type: "string", value: "NAME", text: "a name for people" },
   "providers": { type: "string", value: "a,b", text: "providers that it may use" },
   "models": { type: "string", value: "'gpt-*,o3'", text: "models that it may use" },
