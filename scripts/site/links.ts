@@ -73,6 +73,7 @@ function makeCopy(path: string): string {
 <title>${escape(path)} | Sallyport</title>
 <link rel="icon" href="data:,">
 <style>${STYLE}</style>
+<p><a href="${posix.relative(posix.dirname(toCopy(path)), "index.html")}">Documentation</a></p>
 <h1>${escape(path)}</h1>
 ${parts.join("\n")}
 </html>
