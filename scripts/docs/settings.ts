@@ -36,10 +36,7 @@ const SECTIONS: readonly (readonly [prefix: string, title: string])[] = [
   ["listen[].", "`listen`: addresses to listen on, by default one: port 8787"],
   ["providers.NAME.", "`providers.NAME`: at least one"],
   ["providers.NAME.deadlines.", "`providers.NAME.deadlines`"],
-  [
-    "providers.NAME.headers.",
-    "`providers.NAME.headers`: beside those that [cross anyway](#headers-that-cross)",
-  ],
+  ["providers.NAME.headers.", "`providers.NAME.headers`: in addition to headers that always cross"],
   ["keys[].", "`keys[]`: either `key` or `digest`, and an `id`"],
   ["keys[].limits.", "`keys[].limits`, and `providers.NAME.limits` in the same form"],
   ["prices.", "`prices.MODEL`, and `providers.NAME.prices.MODEL` in the same form"],
