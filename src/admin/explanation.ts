@@ -219,26 +219,26 @@ async function withUnasked(
   const limits = config.providers[provider]?.limits;
   const shared = limits === undefined ? [] : [{ name: `provider:${provider}`, limits }];
   const found = subjectsOf(key, { subjects: shared }, config).map(({ name, limits }) => {
-    const known = asked.standings.filter(({ subject }) => subject.name === name);
+    const known = asked.statuses.filter(({ subject }) => subject.name === name);
     return known.length > 0 ? known : status({ name, limits });
   });
-  return { ...asked, standings: (await Promise.all(found)).flat() };
+  return { ...asked, statuses: (await Promise.all(found)).flat() };
 }
 
 function toExplainedLimits(
-  { standings, reservation }: AskedLimits,
+  { statuses, reservation }: AskedLimits,
 ): Pick<Explanation, "limits" | "reservation"> {
   const { expected, most } = reservation;
-  const currency = standings.map(({ subject }) => subject.limits.spend?.currency).find((each) =>
+  const currency = statuses.map(({ subject }) => subject.limits.spend?.currency).find((each) =>
     each !== undefined
   );
-  const limits = standings.map((standing): ExplainedLimit => {
-    const { subject, name } = standing;
+  const limits = statuses.map((status): ExplainedLimit => {
+    const { subject, name } = status;
     const { mode } = subject.limits;
-    const amount = reservedOf(standing, reservation);
+    const amount = reservedOf(status, reservation);
     return {
       subject: subject.name,
-      ...toLimitUse(standing),
+      ...toLimitUse(status),
       takes: name === "spend" ? Number(formatMoney(amount)) : amount,
       ...(mode !== undefined && { mode }),
     };

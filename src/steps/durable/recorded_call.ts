@@ -21,7 +21,7 @@ import {
 } from "../../http/message.ts";
 import { withoutBoundary } from "../../inbound/multipart.ts";
 import { toQuery } from "../../operations/router.ts";
-import { giveBack } from "../admission.ts";
+import { undoAdmission } from "../admission.ts";
 import { bytesOf, type Call } from "../call.ts";
 import type { Flow, WantedRecording } from "../flow.ts";
 import { addressOf, attachTo } from "./attached_answer.ts";
@@ -85,7 +85,7 @@ async function begin(
       operation: operation.name,
       startedAt: exchange.startedAt,
     },
-    onFound: () => giveBack(flow),
+    onFound: () => undoAdmission(flow),
   };
   try {
     return await durable.begin(asked, exchange.signal);
