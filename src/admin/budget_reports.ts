@@ -10,7 +10,7 @@ import type { LimitMode, LimitSet } from "../config/limit_set.ts";
 import type { TeamConfig } from "../config/team.ts";
 import { type Budget, formatMoney, periodEnd } from "../config/units.ts";
 import type { GatewayKey, KeyRegistry } from "../keys/key_store.ts";
-import { BUDGET_NAMES, type BudgetName, isBudget } from "../limits/limit_kinds.ts";
+import { BUDGET_NAMES, type BudgetName, isBudget, isMoney } from "../limits/limit_kinds.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { DAY_MS, HOUR_MS, UsageUnavailable } from "../usage/counts.ts";
 import { readRecentCallers, type RecentCaller } from "../usage/recent_callers.ts";
@@ -231,7 +231,7 @@ export class BudgetReports {
       if (!isBudget(name)) return [];
       const budget = limits[name];
       if (budget === undefined) return [];
-      const unit = limits.spend && name === "spend" ? limits.spend.currency : "tokens";
+      const unit = limits.spend && isMoney(name) ? limits.spend.currency : "tokens";
       return [{ subject, name, budget, unit, used }];
     });
   }
@@ -276,7 +276,7 @@ function listPlans(identity: readonly IdentityConfig[]): ReadonlyMap<string, Lim
 /** Returns the use since the start of the averaged time: in tokens, or in 10^-9 of the currency. */
 function recentAmount(recent: RecentUse | undefined, { name }: BudgetUse): number {
   if (recent === undefined) return 0;
-  return name === "spend" ? Number(recent.cost / COST_UNIT) : recent.tokens;
+  return isMoney(name) ? Number(recent.cost / COST_UNIT) : recent.tokens;
 }
 
 /** Describes a budget. */
@@ -285,7 +285,7 @@ function toView(use: BudgetUse, recent: RecentUse | undefined, now: number): Bud
   const { of, id, about } = subject;
   const { limit, period } = use.budget;
   const toAmount = (amount: number): number =>
-    name === "spend" ? Number(formatMoney(amount)) : Math.round(amount);
+    isMoney(name) ? Number(formatMoney(amount)) : Math.round(amount);
   const renewsAt = periodEnd(period, now);
   const since = recent?.since;
   const amount = recentAmount(recent, use);

@@ -19,6 +19,7 @@ import type { CallerTokens } from "../keys/identity/verifier.ts";
 import type { Digest } from "../keys/key_format.ts";
 import type { KeyStore } from "../keys/key_store.ts";
 import { type AskedLimits, DryLimiter } from "../limits/dry_limiter.ts";
+import { isMoney } from "../limits/limit_kinds.ts";
 import { type Limiter, reservedOf } from "../limits/limiter.ts";
 import { subjectsOf } from "../steps/admission.ts";
 import { type Deadlines, shorten } from "../upstream/forward.ts";
@@ -239,7 +240,7 @@ function toExplainedLimits(
     return {
       subject: subject.name,
       ...toLimitUse(status),
-      takes: name === "spend" ? Number(formatMoney(amount)) : amount,
+      takes: isMoney(name) ? Number(formatMoney(amount)) : amount,
       ...(mode !== undefined && { mode }),
     };
   });

@@ -4,7 +4,7 @@
  * @module
  */
 import { formatMoney } from "../config/units.ts";
-import { isWindowed, type LimitName } from "../limits/limit_kinds.ts";
+import { isMoney, isWindowed, type LimitName } from "../limits/limit_kinds.ts";
 import type { LimitStatus } from "../limits/limiter.ts";
 
 /** The use of one limit. */
@@ -25,7 +25,7 @@ export interface LimitUse {
 export function toLimitUse(status: LimitStatus): LimitUse {
   const { name, limit, used } = status;
   const { spend } = status.subject.limits;
-  const amounts = name === "spend" && spend !== undefined
+  const amounts = isMoney(name) && spend !== undefined
     ? {
       limit: Number(formatMoney(limit)),
       used: Number(formatMoney(used)),

@@ -10,7 +10,7 @@
  */
 import { type Budget, periodEnd } from "../config/units.ts";
 import type { Clock } from "../exchange/clock.ts";
-import { BUDGET_NAMES, type BudgetName, isBudget } from "./limit_kinds.ts";
+import { BUDGET_NAMES, type BudgetName, isBudget, isMoney } from "./limit_kinds.ts";
 import {
   type Amounts,
   type Limiter,
@@ -145,7 +145,7 @@ export class BudgetWatch {
   #watch({ name: subject, limits }: LimitSubject, name: BudgetName): Watched {
     const key = `${subject}\n${name}`;
     const { limit = 1, period = "day" } = limits[name] ?? {};
-    const unit = limits.spend !== undefined && name === "spend" ? limits.spend.currency : "tokens";
+    const unit = limits.spend !== undefined && isMoney(name) ? limits.spend.currency : "tokens";
     const known = this.#watched.get(key);
     this.#watched.delete(key);
     const now = this.#clock.now();

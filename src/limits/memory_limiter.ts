@@ -213,7 +213,9 @@ export class MemoryLimiter implements Limiter {
   /** Restores the result of {@link budgets}, unless more was counted since. */
   restore(spent: Iterable<Spent>): void {
     for (const { subject: named, used, until } of spent) {
-      const name = named.startsWith(PREFIXES.spend) ? "spend" : "budget";
+      const hasPrefix = (name: BudgetName) =>
+        PREFIXES[name] !== "" && named.startsWith(PREFIXES[name]);
+      const name = BUDGET_NAMES.find(hasPrefix) ?? "budget";
       const subject = named.slice(PREFIXES[name].length);
       const count = this.#counts.get(subject)?.[name] ?? NOTHING;
       const isMore = until > count.until || (until === count.until && used > count.used);

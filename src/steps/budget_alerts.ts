@@ -10,6 +10,7 @@ import { GatewayError } from "../errors/gateway_error.ts";
 import type { Clock } from "../exchange/clock.ts";
 import type { Digest } from "../keys/key_format.ts";
 import { BudgetWatch, type OnReached, type ReachedBudget } from "../limits/budget_watch.ts";
+import { isMoney } from "../limits/limit_kinds.ts";
 import {
   type Amounts,
   type Lease,
@@ -160,7 +161,7 @@ async function acquire(
 
 function toMessage(reached: ReachedBudget, id: string, at: number): WebhookMessage {
   const { subject, name, unit, limit, used, period, until, threshold } = reached;
-  const toAmount = (count: number) => name === "spend" ? Number(formatMoney(count)) : count;
+  const toAmount = (count: number) => isMoney(name) ? Number(formatMoney(count)) : count;
   const ratio = Math.floor(used / limit * 10_000) / 10_000;
   const periodEnds = new Date(until).toISOString();
   const data = {

@@ -5,6 +5,7 @@
  * @module
  */
 import type { Config } from "../../config/config.ts";
+import { isMoney } from "../../limits/limit_kinds.ts";
 import {
   type Limiter,
   limitsOf,
@@ -71,7 +72,7 @@ function toLimitStatus(
   reported: readonly ReportedUse[],
 ): LimitStatus {
   const { used, resetsIn } = reported.find((each) => each.name === name) ?? {};
-  const units = name === "spend" ? MONEY_UNITS : 1;
+  const units = isMoney(name) ? MONEY_UNITS : 1;
   return {
     subject,
     name,

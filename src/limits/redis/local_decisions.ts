@@ -29,7 +29,6 @@ import {
   type Change,
   type CountedLimit,
   ofLimit,
-  type SettleResult,
   type SubjectLayout,
   toWholeCount,
   type WindowStatus,
