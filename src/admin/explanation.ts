@@ -301,8 +301,8 @@ function toExplainedRefusal(
   { isLookedUp, key, record }: Noted,
   config: Config,
 ): ExplainedRefusal {
-  const told = answer.headers["sallyport-error"] ?? "";
-  const code = isErrorCode(told) ? told : "internal_error";
+  const stated = answer.headers["sallyport-error"] ?? "";
+  const code = isErrorCode(stated) ? stated : "internal_error";
   const facts = { config, provider: record?.provider, isLookedUp, key, cause: record?.cause };
   return {
     status: answer.status,

@@ -262,11 +262,11 @@ export class RedisLimiter implements Limiter {
     try {
       await this.#settlements.flush();
       // Other gateways wait until this one has rejoined, so it syncs before.
-      if (this.#membership.state !== "joined") {
+      if (this.#membership.state !== "normal") {
         await Promise.all([this.#open.renew(), this.#catchUp()]);
       }
       await this.#membership.renew();
-      if (this.#membership.state === "joined") await this.#settlements.sync(this.#local.rereads());
+      if (this.#membership.state === "normal") await this.#settlements.sync(this.#local.rereads());
       await this.#open.renew();
       await this.#catchUp();
       await this.#refresh();

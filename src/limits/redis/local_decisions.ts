@@ -115,7 +115,7 @@ export class LocalDecisions {
   /** Notes that Redis did not decide on an exchange of a subject. */
   noteFailure(layout: SubjectLayout): void {
     this.#known.noteFailure();
-    if (this.#membership.state === "joined") return;
+    if (this.#membership.state === "normal") return;
     const subject = this.#known.of(layout);
     subject.isLocal = true;
     if (this.#local.size < MAX_SUBJECTS) this.#local.add(subject);

@@ -2,15 +2,16 @@
  * The gateways that share limits through Redis: their number, and this gateway's share of the
  * traffic. While Redis is away, this gateway decides locally on the same share of each limit.
  *
- * | state       | decisions                                    | next                                 |
- * | ----------- | -------------------------------------------- | ------------------------------------ |
- * | `joined`    | Redis                                        | `away`, if Redis fails to decide     |
- * | `away`      | local, if Redis does not answer              | `rejoining`, at an answered renewal  |
- * | `rejoining` | local, about subjects with a local decision; | `joined`, if all others have renewed |
- * |             | Redis, about all others                      | too, or after 10 s; `away` as above  |
+ * | state       | meaning                                         | next state                      |
+ * | ----------- | ----------------------------------------------- | ------------------------------- |
+ * | `normal`    | Redis decides                                   | `away`, at `failed`             |
+ * | `away`      | Redis has answered no renewal since it failed   | `rejoining`, at a renewal       |
+ * | `rejoining` | Redis answers, other gateways can still be away | `normal`, when all have renewed |
+ * |             |                                                 | or after 10 s; `away` as above  |
  *
- * In `away` and `rejoining`, a subject with a local decision stays local for at most 20 s after the
- * last failure ({@link Membership.staysLocal}). Other gateways can have unsynced calls until then.
+ * In `away` and `rejoining`, this gateway decides locally about each subject for which Redis has
+ * failed, because other gateways can have unsynced calls: until the next state is `normal`, but for
+ * at most 20 s after the last failure ({@link Membership.staysLocal}).
  *
  * @module
  */
@@ -58,7 +59,7 @@ interface Fleet {
 
 /** The gateways, as known after a join. */
 interface Joined extends Fleet {
-  /** Number of gateways that have joined since a certain time. */
+  /** Number of gateways that have renewed in the round. */
   readonly renewed: number;
 }
 
@@ -89,14 +90,15 @@ export class Membership {
    * all others have renewed after this gateway joined.
    */
   #rateKnown: number | undefined;
-  /** The smallest rate since {@link #askedAt}. */
-  #rateSince = Infinity;
+  /** The smallest rate in the round. */
+  #rateInRound = Infinity;
   /**
-   * Time of a renewal of this gateway. Once all others have renewed after it, they know this
-   * gateway's rate. `undefined` before the first renewal and in the state `away`.
+   * Time of the renewal of this gateway that began a round. When all others have renewed after it,
+   * they know this gateway's rate, and the next round begins. `undefined` before the first renewal
+   * and in the state `away`.
    */
-  #askedAt: number | undefined;
-  /** Last time at which Redis failed to decide; `undefined` in the state `joined`. */
+  #roundBegan: number | undefined;
+  /** Last time at which Redis failed to decide; `undefined` in the state `normal`. */
   #failedAt: number | undefined;
   /** Time of the last successful renewal, and the generation of the server that it went to. */
   #renewedAt = -Infinity;
@@ -111,7 +113,7 @@ export class Membership {
     this.#join = client.command({
       script: JOIN,
       write: (mine) => {
-        this.#rateSince = Math.min(this.#rateSince, mine.rate); // known even if the answer is lost
+        this.#rateInRound = Math.min(this.#rateInRound, mine.rate); // known even if the answer is lost
         const keys = { gatewaysKey: GATEWAYS, ratesKey: RATES };
         return { ...keys, id, lifeMs: LEASE_MS.redis, ...mine };
       },
@@ -146,16 +148,16 @@ export class Membership {
     const { gateways, others } = larger(this.#seen, this.#seenBefore);
     if (gateways === 0) return this.gateways;
     if (gateways > 1 && this.#rateKnown === undefined) return Infinity;
-    const own = Math.min(this.#rateKnown ?? Infinity, this.#rateSince);
+    const own = Math.min(this.#rateKnown ?? Infinity, this.#rateInRound);
     const calls = own + others;
     if (calls === 0) return gateways;
     return (4 * calls * gateways) / (3 * own * gateways + calls);
   }
 
   /** State of this gateway, see the table above. */
-  get state(): "joined" | "away" | "rejoining" {
-    if (this.#failedAt === undefined) return "joined";
-    return this.#askedAt === undefined ? "away" : "rejoining";
+  get state(): "normal" | "away" | "rejoining" {
+    if (this.#failedAt === undefined) return "normal";
+    return this.#roundBegan === undefined ? "away" : "rejoining";
   }
 
   /**
@@ -170,7 +172,7 @@ export class Membership {
   /** Notes that Redis failed to decide: the next state is `away`. */
   failed(): void {
     this.#failedAt = this.#clock.monotonic();
-    this.#askedAt = undefined;
+    this.#roundBegan = undefined;
   }
 
   /**
@@ -192,39 +194,40 @@ export class Membership {
     const { generation } = this.#client;
     const hasLapsed = now - this.#renewedAt >= LEASE_MS.redis || generation !== this.#generation;
     // In an outage all gateways keep the shares that they had before.
-    if (hasLapsed && this.state === "joined") this.#forgetOwnShare();
-    const [failedAt, askedAt] = [this.#failedAt, this.#askedAt];
-    // Redis counts whole milliseconds: the one in which this gateway asked does not count.
-    const sinceMs = askedAt === undefined ? -1 : Math.max(0, Math.floor(now - askedAt) - 1);
+    if (hasLapsed && this.state === "normal") this.#forgetOwnShare();
+    const [failedAt, roundBegan] = [this.#failedAt, this.#roundBegan];
+    // Redis counts whole milliseconds: the one in which the round began does not count.
+    const sinceMs = roundBegan === undefined ? -1 : Math.max(0, Math.floor(now - roundBegan) - 1);
     const joined = await this.#join({ rate, sinceMs });
     [this.#renewedAt, this.#generation] = [now, generation];
     this.#seen = larger(this.#seen, joined);
     this.#memory?.noteGateways(this.gateways);
-    // Another renewal can have been answered meanwhile, or Redis failed.
-    if (failedAt === this.#failedAt && askedAt === this.#askedAt) this.#noteRenewals(joined, rate);
+    // Another renewal can have been answered meanwhile, or Redis can have failed.
+    if (failedAt === this.#failedAt && roundBegan === this.#roundBegan) {
+      this.#endRound(joined, rate);
+    }
   }
 
   /** Other gateways can have forgotten this one, as if it had not joined. */
   #forgetOwnShare(): void {
-    this.#askedAt = undefined;
+    this.#roundBegan = undefined;
     this.#rateKnown = undefined;
   }
 
   /**
-   * Notes a renewal of this gateway, and whether all others have renewed too: then they know this
-   * gateway's rate, and its state is `joined`. A gateway that does not renew is awaited only for the
-   * lifetime of a membership.
+   * Ends the round if all others have renewed in it: the next state is `normal`. A round is not
+   * longer than the lifetime of a membership, after which a gateway that has not renewed is gone.
    */
-  #noteRenewals({ gateways, renewed }: Joined, rate: number): void {
+  #endRound({ gateways, renewed }: Joined, rate: number): void {
     const now = this.#clock.monotonic();
-    this.#askedAt ??= now;
-    const expected = this.state === "joined" ? gateways : this.gateways;
+    this.#roundBegan ??= now; // in the state `away`: it is now `rejoining`
+    const expected = this.state === "normal" ? gateways : this.gateways;
     const haveAllRenewed = expected === 1 || renewed >= expected ||
-      now - this.#askedAt >= LEASE_MS.redis;
+      now - this.#roundBegan >= LEASE_MS.redis;
     if (!haveAllRenewed) return;
-    this.#rateKnown = this.#rateSince;
-    this.#rateSince = rate;
-    this.#askedAt = now;
+    this.#rateKnown = this.#rateInRound;
+    this.#rateInRound = rate;
+    this.#roundBegan = now;
     this.#failedAt = undefined;
   }
 
