@@ -101,8 +101,8 @@ export class KeyAdministration {
   async #withUse({ id, limits }: GatewayKey, view: KeyView): Promise<KeyView> {
     const { limiter } = this.#parts;
     if (limiter === undefined || limits === undefined) return view;
-    const standings = await limiter.status({ name: `key:${id}`, limits });
-    return { ...view, use: standings.map(toLimitUse) };
+    const statuses = await limiter.status({ name: `key:${id}`, limits });
+    return { ...view, use: statuses.map(toLimitUse) };
   }
 
   /** Changes the settings of a key; `undefined` removes one. */

@@ -5,6 +5,7 @@
  *
  * @module
  */
+import type { WrittenLimits } from "../config/limit_set.ts";
 import type { OptionName } from "./option_table.ts";
 
 /** A command in the table. */
@@ -44,6 +45,17 @@ const USAGE_TEXTS: Texts = {
   team: "only the usage of this team's keys",
 };
 
+type LimitOption = keyof WrittenLimits;
+const limitOptions: Readonly<Record<LimitOption, true>> = {
+  requests: true,
+  tokens: true,
+  concurrency: true,
+  budget: true,
+  mode: true,
+};
+/** Options that set a key's limits. */
+export const LIMIT_OPTIONS: readonly LimitOption[] = Object.keys(limitOptions) as LimitOption[];
+
 /** Settings of a key that a command creates or changes. */
 const KEY_SETTINGS: Options = [
   "name",
@@ -51,11 +63,7 @@ const KEY_SETTINGS: Options = [
   "models",
   "operations",
   "team",
-  "requests",
-  "tokens",
-  "concurrency",
-  "budget",
-  "mode",
+  ...LIMIT_OPTIONS,
   "durable",
   "metadata",
   "expires",

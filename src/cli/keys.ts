@@ -17,9 +17,10 @@ import { describeIssue } from "../config/issue.ts";
 import { KeyPatchSchema, type KeyPolicy } from "../config/key.ts";
 import { assemble } from "../serve/compose.ts";
 import { loadConfig } from "../serve/load_config.ts";
+import type { WrittenLimits } from "../config/limit_set.ts";
 import { parseDuration } from "../config/units.ts";
 import { CommandLineError } from "./command.ts";
-import { specOf } from "./command_table.ts";
+import { LIMIT_OPTIONS, specOf } from "./command_table.ts";
 import type { CommandOptions } from "./options.ts";
 import { alignColumns, bold, toPlain } from "./table.ts";
 
@@ -46,8 +47,7 @@ const SETTINGS = [
   "expires",
   "metadata",
 ] as const;
-const LIMITS = ["requests", "tokens", "concurrency", "budget", "mode"] as const;
-type SettingName = typeof SETTINGS[number] | typeof LIMITS[number];
+type SettingName = typeof SETTINGS[number] | keyof WrittenLimits;
 /** Messages for options whose form differs from the configuration's. */
 const FORMS: Readonly<Record<string, string>> = {
   expires:
@@ -111,7 +111,7 @@ function readPolicy(options: CommandOptions): Partial<KeyPolicy> {
   const read = (names: readonly SettingName[]) =>
     names.filter((name) => options[name] !== undefined)
       .map((name) => [name, readOption(options, name)] as const);
-  const limits = read(LIMITS);
+  const limits = read(LIMIT_OPTIONS);
   const input = Object.fromEntries([
     ...read(SETTINGS),
     ...(limits.length > 0 ? [["limits", Object.fromEntries(limits)] as const] : []),
@@ -127,7 +127,7 @@ function readPatch(options: CommandOptions): Partial<KeyPolicy> {
   const patch = readPolicy(options);
   if (Object.keys(patch).length > 0) return patch;
   throw new CommandLineError(
-    `keys update takes what to change: --${[...SETTINGS, ...LIMITS].join(", --")}`,
+    `keys update takes what to change: --${[...SETTINGS, ...LIMIT_OPTIONS].join(", --")}`,
   );
 }
 
@@ -143,17 +143,18 @@ function toNames(names: readonly string[] | undefined): string {
 /** Formats a budget. Money includes its currency, tokens have no unit. */
 const toBudget = (budget: string): string => budget.includes(" ") ? budget : `${budget} tokens`;
 
-function toLimits(limits: NonNullable<KeyView["limits"]>): string {
-  const { requests, tokens, concurrency, budget = [], mode } = limits;
-  const parts = [
-    requests && `${requests} requests`,
-    tokens && `${tokens} tokens`,
-    concurrency && `${concurrency} at once`,
-    ...[budget].flat().map((each) => toBudget(String(each))),
-    mode === "observe" && "(observed)",
-    mode === "strict" && "(strict)",
-  ];
-  return parts.filter(Boolean).join(", ");
+/** Texts of limits in the list of keys. */
+const LIMIT_TEXTS: Readonly<Record<keyof WrittenLimits, (limit: unknown) => string>> = {
+  requests: (rate) => `${rate} requests`,
+  tokens: (rate) => `${rate} tokens`,
+  concurrency: (count) => `${count} at once`,
+  budget: (budget) => [budget].flat().map((each) => toBudget(String(each))).join(", "),
+  mode: (mode) => mode === "enforce" ? "" : `(${mode === "observe" ? "observed" : mode})`,
+};
+
+function toLimits(limits: WrittenLimits): string {
+  const texts = LIMIT_OPTIONS.map((name) => limits[name] && LIMIT_TEXTS[name](limits[name]));
+  return texts.filter(Boolean).join(", ");
 }
 
 /** Returns the cells of a key, in the order of the titles in {@link toTable}. */

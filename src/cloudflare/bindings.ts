@@ -228,8 +228,8 @@ export function createSend(
 ): SendToLimiter {
   return async (message) => {
     // The last subject is shared by the most keys: a provider, or a team, or the key itself.
-    const { countedWith } = message.type === "status" ? NO_RESERVATION : message.reservation;
-    const shared = countedWith ?? message.subjects.at(-1)?.name ?? "all";
+    const { lastSubject } = message.type === "status" ? NO_RESERVATION : message.reservation;
+    const shared = lastSubject ?? message.subjects.at(-1)?.name ?? "all";
     const answer = Promise.resolve(objectOf(shared).handle(message));
     keepAlive(answer.catch(() => {}));
     return await inTime(answer, OBJECT_MS, clock);

@@ -117,7 +117,7 @@ const entries = {
     "`observe` counts without refusing; `strict` also refuses calls that could exceed a limit " +
       "if they used all that they may; `enforce` if left out",
   )),
-};
+} satisfies Readonly<Record<keyof Entries, unknown>>;
 
 interface Entries extends Omit<LimitSet, "budget" | "spend"> {
   readonly budget?: readonly Budget[] | undefined;
@@ -159,5 +159,5 @@ export function toLimitsJson(limits: LimitSet): WrittenLimits {
     concurrency,
     budget: budgets.length > 1 ? budgets : budgets[0],
     mode,
-  };
+  } satisfies Readonly<Record<keyof Entries, unknown>>;
 }

@@ -209,7 +209,7 @@ describe("hooks of embedders", () => {
       assert.match(String((await gateway.settled()).error), /the limiter is silent/);
       await grant();
       const subject = { name: "key:ann", limits: { concurrency: 1 } };
-      await until(() => limiter.standings([subject])[0]?.used === 0, "the lease is given back");
+      await until(() => limiter.statuses([subject])[0]?.used === 0, "the lease is given back");
       assert.equal(held.length, 1);
     });
 

@@ -10,7 +10,7 @@ import {
   type ExchangeFilter,
   readDuration,
 } from "../../observe/live/exchange_filter.ts";
-import type { ExchangePlace } from "../../observe/live/exchange_page.ts";
+import type { ExchangeCursor } from "../../observe/live/exchange_page.ts";
 import { KEPT_EXCHANGES, type LiveExchange } from "../../observe/live/live_report.ts";
 import type { ExchangeLists } from "../exchange_lists.ts";
 import { gateway } from "./fleet.ts";
@@ -75,9 +75,9 @@ export const FilterSchema: v.GenericSchema<unknown, ExchangeFilter> = v.pipe(
 
 const afterForm = "expected the next of the page before";
 
-/** Reads a cursor: the place of an exchange. */
-function toPlace(cursor: string): ExchangePlace | undefined {
-  const [, time, id] = /^([0-9]+(?:\.[0-9]+)?)_(.+)$/.exec(cursor) ?? [];
+/** Reads a cursor: the position of an exchange. */
+function toCursor(text: string): ExchangeCursor | undefined {
+  const [, time, id] = /^([0-9]+(?:\.[0-9]+)?)_(.+)$/.exec(text) ?? [];
   return time === undefined || id === undefined ? undefined : { settledAt: Number(time), id };
 }
 
@@ -87,8 +87,8 @@ const QuerySchema = v.strictObject({
   limit: listLimit(MAX_LISTED),
   after: v.optional(v.pipe(
     v.string(),
-    v.transform(toPlace),
-    v.custom<ExchangePlace>((place) => place !== undefined, afterForm),
+    v.transform(toCursor),
+    v.custom<ExchangeCursor>((cursor) => cursor !== undefined, afterForm),
   )),
 });
 

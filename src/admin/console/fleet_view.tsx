@@ -56,7 +56,7 @@ interface RowProps {
   readonly onTurn: (gateway: FleetGateway) => void;
 }
 
-function Figures({ gateway }: { gateway: FleetGateway }): JSX.Element {
+function GatewaySummary({ gateway }: { gateway: FleetGateway }): JSX.Element {
   const { openExchanges, openStreams, rate, errorShare, p50, p95, overhead } = gateway;
   return (
     <>
@@ -114,7 +114,7 @@ function Row({ gateway, now, usual, onTurn }: RowProps): JSX.Element {
         {isHere ? duration(Math.max(0, Math.floor((now - startedAt) / 1000)) * 1000) : "–"}
         {workersWanted > 1 && <span class="hint">{workers} of {workersWanted} workers</span>}
       </td>
-      <Figures gateway={gateway} />
+      <GatewaySummary gateway={gateway} />
       <td class="number" data-label="Memory">{bytes(memoryBytes)}</td>
       <td data-label="Redis">
         <Redis gateway={gateway} />

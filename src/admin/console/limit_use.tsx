@@ -14,7 +14,7 @@ import { amount, money, percent, rate, span } from "./format.ts";
 const HIGH = 0.9;
 
 /** Display names of limits. */
-const LABELS: Readonly<Record<LimitName, string>> = {
+export const LABELS: Readonly<Record<LimitName, string>> = {
   requests: "Requests",
   tokens: "Tokens",
   budget: "Budget of tokens",

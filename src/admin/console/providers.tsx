@@ -64,7 +64,7 @@ function Figure({ label, value, more, isBad = false }: {
   );
 }
 
-function Figures({ of, seconds }: { of: ProviderSummary; seconds: number }): JSX.Element {
+function MinuteSummary({ of, seconds }: { of: ProviderSummary; seconds: number }): JSX.Element {
   const share = of.exchanges === 0 ? 0 : of.errors / of.exchanges;
   const time = (what: "duration" | "firstToken", at: number) => duration(of.percentile(what, at));
   return (
@@ -106,7 +106,7 @@ function Provider({ provider, limits, minute }: {
         <h2>{name}</h2>
         <Overall replicas={replicas} />
       </header>
-      <Figures of={minute.of(name)} seconds={minute.seconds} />
+      <MinuteSummary of={minute.of(name)} seconds={minute.seconds} />
       <div>
         <h3>{replicas.length === 1 ? "Upstream" : "Replicas"}</h3>
         <ul class="replicas">

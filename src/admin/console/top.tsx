@@ -48,7 +48,7 @@ interface TopProps {
   readonly snapshot: Snapshot;
   readonly theme: Theme;
   readonly onTheme: () => void;
-  readonly onSignedOut: (told: string) => void;
+  readonly onSignedOut: (reason: string) => void;
 }
 
 /** The head of each view. */
