@@ -62,7 +62,7 @@ const KEY_SETTINGS: Options = [
 ];
 const KEY_TEXTS: Texts = {
   team: "the team that it belongs to",
-  expires: "the end of the key: a duration from now, or a time",
+  expires: "the end of the key: a duration from now, its last day (UTC), or a time",
 };
 
 /** All commands. The verbs of `keys` and `usage export` have two words. */
@@ -89,9 +89,10 @@ export const COMMANDS = {
     example: "sallyport demo",
   },
   "check": {
+    operand: "[FILE]",
     text: "check the configuration and print the effective one",
     options: ["config", "env-file", "deno-flags"],
-    example: "sallyport check --config gateway.jsonc",
+    example: "sallyport check gateway.jsonc",
   },
   "health": {
     text: "ask the running gateway if it is ready, or alive",
@@ -114,6 +115,7 @@ export const COMMANDS = {
   "keys show": {
     operand: "ID",
     text: "show all that is known of a key",
+    notes: "ID is the id, or the whole key, which is not printed.",
     options: ["config", "env-file", "json"],
     example: "sallyport keys show 4fJ0bR7sQm2K",
   },

@@ -8,6 +8,7 @@ import process from "node:process";
 import { createInterface } from "node:readline";
 import * as v from "valibot";
 import { KeyAdministration, type KeyView } from "../admin/key_administration.ts";
+import { gatewayKeyId } from "../keys/key_format.ts";
 import { DEFAULT_OVERLAP } from "../keys/lifecycle.ts";
 import { type KeyRegistry, KeyStoreError } from "../keys/key_store.ts";
 import { exportKeys, importKeys, readKeyLines } from "../keys/key_transfer.ts";
@@ -50,8 +51,8 @@ const LIMITS = ["requests", "tokens", "concurrency", "budget", "mode"] as const;
 type SettingName = typeof SETTINGS[number] | typeof LIMITS[number];
 /** Messages for options whose form differs from the configuration's. */
 const FORMS: Readonly<Record<string, string>> = {
-  expires:
-    'expected a duration such as "90d", up to 36500d, or a time such as 2027-01-31T00:00:00Z',
+  expires: 'expected a duration such as "90d", up to 36500d, a day such as 2027-01-31, ' +
+    "or a time such as 2027-01-31T00:00:00Z",
 };
 
 function splitList(option: string, text: string): string[] {
@@ -62,7 +63,9 @@ function splitList(option: string, text: string): string[] {
   return items;
 }
 
+/** Reads the end of a key. A day is the key's last one: the key ends with it (UTC). */
 function toExpiry(text: string): string {
+  if (/^\d{4}-\d{2}-\d{2}$/.test(text)) return `${text}T23:59:59.999Z`;
   const ms = parseDuration(text);
   return ms <= MAX_EXPIRY_MS ? new Date(Date.now() + ms).toISOString() : text;
 }
@@ -325,7 +328,8 @@ async function run(
   registry: KeyRegistry,
   keys: KeyAdministration,
 ): Promise<void> {
-  const { operand: id = "" } = options;
+  const { operand = "" } = options;
+  const id = gatewayKeyId(operand) ?? operand;
   const isJson = options.json === true;
   const show = (view: KeyView) => isJson ? printJson(view) : printText(toLines(view));
   switch (options.command) {

@@ -12,7 +12,7 @@ import {
   isCommand,
   specOf,
 } from "./command_table.ts";
-import { findNearest } from "./nearest.ts";
+import { findNearest } from "../config/nearest.ts";
 import {
   GENERAL_OPTIONS,
   type OptionName,

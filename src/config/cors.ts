@@ -4,7 +4,7 @@
  * @module
  */
 import * as v from "valibot";
-import { about, anyDuration } from "./schema.ts";
+import { about, anyDuration, strictObject } from "./schema.ts";
 
 /** Origins whose pages can call from a browser. */
 export interface CorsConfig {
@@ -47,7 +47,7 @@ function isOrigin(text: string): boolean {
 
 /** @internal The schema of these origins. */
 export const CorsSchema: v.GenericSchema<CorsInput, CorsConfig> = v.pipe(
-  v.strictObject({
+  strictObject({
     origins: about(
       v.pipe(
         v.array(

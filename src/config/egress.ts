@@ -5,7 +5,7 @@
  * @module
  */
 import * as v from "valibot";
-import { about, nonEmpty } from "./schema.ts";
+import { about, nonEmpty, strictObject } from "./schema.ts";
 
 /** The egress to one provider. */
 export interface EgressConfig {
@@ -121,7 +121,7 @@ function* findMistakes(
 }
 
 const settings = v.pipe(
-  v.strictObject({
+  strictObject({
     proxy: v.optional(about(
       proxy,
       "URL of the proxy, `http://` or `https://`, with `user:password@` if it wants that; " +

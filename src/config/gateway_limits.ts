@@ -4,7 +4,7 @@
  * @module
  */
 import * as v from "valibot";
-import { about, duration, size } from "./schema.ts";
+import { about, duration, size, strictObject } from "./schema.ts";
 
 /** Limits on callers' use of the gateway itself. */
 export interface LimitsConfig {
@@ -45,7 +45,7 @@ export interface LimitsInput {
 
 /** @internal The schema of these limits. */
 export const LimitsSchema: v.GenericSchema<LimitsInput, LimitsConfig> = v.pipe(
-  v.strictObject({
+  strictObject({
     body: about(size("32MB"), "A caller's body at most"),
     bodyTime: about(duration("60s"), "For a caller's body to arrive"),
     bodies: about(

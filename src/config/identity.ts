@@ -5,7 +5,7 @@
  */
 import * as v from "valibot";
 import { type LimitSet, LimitSetSchema, type WrittenLimits } from "./limit_set.ts";
-import { about, duration, nonEmpty, shortText } from "./schema.ts";
+import { about, duration, nonEmpty, shortText, strictObject } from "./schema.ts";
 
 /** A signature algorithm (RFC 7518 §3.1, RFC 8037). */
 export type TokenAlgorithm =
@@ -190,7 +190,7 @@ function ruleOf(isOrdered: boolean): v.GenericSchema<ClaimInput, ClaimRule> {
   return v.union([
     v.pipe(shortText, v.transform((claim) => ({ claim }))),
     v.pipe(
-      v.strictObject({
+      strictObject({
         claim: v.optional(
           about(shortText, "Name of the claim; of a nested one all names, with dots between them"),
         ),
@@ -241,7 +241,7 @@ const require = v.optional(
 
 const claimsForm =
   "expected an object with some of id, name, team, providers, models, operations, limits";
-const claims = v.strictObject({
+const claims = strictObject({
   id: v.optional(
     about(first, "Names the caller in limits, log and metrics, after `jwt:` and the issuer's name"),
     "sub",
@@ -274,7 +274,7 @@ const entries = {
           jwksForm,
         ),
       ),
-      v.strictObject({
+      strictObject({
         keys: about(v.array(v.record(v.string(), v.unknown())), "Public keys, each a JWK"),
       }, jwksForm),
     ], jwksForm),
@@ -310,7 +310,7 @@ const entries = {
     true,
   ),
   admin: v.optional(about(
-    v.strictObject(
+    strictObject(
       { role: about(rule, "Yields `viewer` or `admin`"), require },
       "expected an object with role",
     ),
@@ -324,7 +324,7 @@ const entries = {
 const MAX_LEEWAY_MS = 300_000;
 
 const one = v.pipe(
-  v.strictObject(entries, "expected an object with issuer and audience"),
+  strictObject(entries, "expected an object with issuer and audience"),
   v.transform((input): IdentityConfig => {
     const { leeway, maxAge, refresh, audience, name, ...rest } = input;
     return {

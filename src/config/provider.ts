@@ -16,9 +16,10 @@ import {
 import { type HeadersConfig, type HeadersInput, HeadersSchema } from "./headers.ts";
 import { type LimitSet, LimitSetSchema, type WrittenLimits } from "./limit_set.ts";
 import { OperationsSchema, type WrittenGroup } from "./operation_groups.ts";
-import { PRESETS } from "./presets.ts";
+import { explainMissingPath, explainUpstream, PRESETS, UPSTREAM_FORM } from "./presets.ts";
 import { type Prices, PricesSchema } from "./prices.ts";
-import { about, duration, durationForm, nonEmpty } from "./schema.ts";
+import { toIssuePath } from "./issue.ts";
+import { about, duration, durationForm, nonEmpty, strictObject } from "./schema.ts";
 import { parseDuration } from "./units.ts";
 
 /** One provider. */
@@ -133,7 +134,6 @@ export interface ProviderInput {
 
 const NAME = /^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$/;
 
-const upstreamForm = `expected an http or https URL, or one of ${Object.keys(PRESETS).join(", ")}`;
 const upstream = v.pipe(
   nonEmpty,
   v.transform((text) =>
@@ -141,13 +141,17 @@ const upstream = v.pipe(
   ),
   v.check(
     (text) => URL.canParse(text) && /^https?:$/.test(new URL(text).protocol),
-    upstreamForm,
+    ({ input }) => explainUpstream(input),
   ),
   v.check((text) => {
     if (!URL.canParse(text)) return true;
     const { username, password, search, hash } = new URL(text);
     return username + password + search + hash === "" && !/[\s?#]/.test(text);
   }, "expected a URL without credentials, query and fragment"),
+  v.check(
+    (text) => explainMissingPath(text) === undefined,
+    ({ input }) => explainMissingPath(input) ?? UPSTREAM_FORM,
+  ),
 );
 
 /** The defaults. OpenAI's client libraries wait ten minutes for a header. */
@@ -173,7 +177,7 @@ function checkBound(name: keyof typeof DEADLINES, bound: keyof typeof DEADLINES)
 }
 
 const deadlines = v.pipe(
-  v.strictObject({
+  strictObject({
     connect: about(duration(DEADLINES.connect), "For a connection to the provider"),
     firstByte: about(duration(DEADLINES.firstByte), "Until its answer begins"),
     firstEvent: about(
@@ -211,7 +215,20 @@ const tokenCount = v.pipe(
   v.maxValue(1e9, countForm),
 );
 
-const provider = v.strictObject({
+const NO_KEY = "Callers send their own key of the provider with each call, so leave it out";
+/** Names that other programs have for settings of a provider. */
+const HINTS: Readonly<Record<string, string>> = {
+  apiKey: NO_KEY,
+  api_key: NO_KEY,
+  key: NO_KEY,
+  baseURL: "Did you mean upstream?",
+  baseUrl: "Did you mean upstream?",
+  base_url: "Did you mean upstream?",
+  url: "Did you mean upstream?",
+  timeout: "Did you mean deadlines?",
+};
+
+const entries = {
   hosts: v.optional(v.pipe(
     v.array(AddressSchema, "expected an array of hosts"),
     v.nonEmpty("expected at least one host"),
@@ -225,12 +242,12 @@ const provider = v.strictObject({
       [
         upstream,
         v.pipe(
-          v.array(upstream, upstreamForm),
+          v.array(upstream, UPSTREAM_FORM),
           v.nonEmpty("expected at least one upstream"),
           v.check((urls) => new Set(urls).size === urls.length, "expected each upstream once"),
         ),
       ],
-      upstreamForm,
+      UPSTREAM_FORM,
     ),
     "A base URL, several of equal replicas, or the short name of a known provider",
   ),
@@ -312,7 +329,8 @@ const provider = v.strictObject({
   prices: v.optional(
     about(PricesSchema, "What its models cost; these come before the prices for all providers"),
   ),
-}, "expected an object");
+};
+const provider = strictObject(entries, "expected an object", HINTS);
 
 /** Returns a provider's own host for local use; `*` for the only provider. */
 function defaultHosts(name: string, isOnly: boolean): string[] {
@@ -342,16 +360,26 @@ function toProvider(parsed: ParsedProvider, hostsElse: readonly string[]): Local
 function providersOf(
   parsed: Readonly<Record<string, ParsedProvider>>,
 ): Record<string, LocalProvider> {
-  const entries = Object.entries(parsed);
-  const isOnly = entries.length === 1;
+  const named = Object.entries(parsed);
+  const isOnly = named.length === 1;
   return Object.fromEntries(
-    entries.map(([name, entry]) => [name, toProvider(entry, defaultHosts(name, isOnly))]),
+    named.map(([name, entry]) => [name, toProvider(entry, defaultHosts(name, isOnly))]),
   );
 }
 
-function sharedHost(providers: Readonly<Record<string, LocalProvider>>): string | undefined {
-  const hosts = Object.values(providers).flatMap((entry) => [...new Set(entry.hosts)]);
-  return hosts.find((host, index) => hosts.indexOf(host) !== index);
+/** Finds addresses that an earlier provider has too. */
+function* findSharedHosts(
+  providers: Readonly<Record<string, LocalProvider>>,
+): Generator<readonly [name: string, index: number, message: string]> {
+  const owners = new Map<string, readonly [name: string, path: string]>();
+  for (const [name, { hosts }] of Object.entries(providers)) {
+    for (const [index, host] of hosts.entries()) {
+      const [owner, path] = owners.get(host) ?? [name, `providers.${name}.hosts[${index}]`];
+      owners.set(host, [owner, path]);
+      if (owner === name) continue;
+      yield [name, index, `expected each address at one provider only: ${path} is the same`];
+    }
+  }
 }
 
 const noProvider = 'expected at least one provider, such as { "a": { "upstream": "openai" } }';
@@ -366,10 +394,12 @@ export const ProvidersSchema: v.GenericSchema<
     provider,
     noProvider,
   ),
-  v.check((entries) => Object.keys(entries).length > 0, noProvider),
+  v.check((named) => Object.keys(named).length > 0, noProvider),
   v.transform(providersOf),
-  v.check(
-    (entries) => sharedHost(entries) === undefined,
-    "expected each address of hosts at one provider only",
-  ),
+  v.rawCheck(({ dataset, addIssue }) => {
+    if (!dataset.typed) return;
+    for (const [name, index, message] of findSharedHosts(dataset.value)) {
+      addIssue({ message, path: toIssuePath(dataset.value, [name, "hosts", index]) });
+    }
+  }),
 );

@@ -6,7 +6,7 @@
  */
 import * as v from "valibot";
 import { HOST } from "./address.ts";
-import { about, anyDuration, nonEmpty } from "./schema.ts";
+import { about, anyDuration, nonEmpty, strictObject } from "./schema.ts";
 
 /** The Sentinels that name the primary. */
 export interface SentinelConfig {
@@ -154,7 +154,7 @@ const [username, password] = [
   v.optional(about(nonEmpty, "User of the servers' ACL, where the URL names none")),
   v.optional(about(nonEmpty, "Password of the servers, where the URL has none")),
 ];
-const sentinel = v.strictObject({
+const sentinel = strictObject({
   name: about(nonEmpty, "What the Sentinels call the primary and its replicas, such as `mymaster`"),
   nodes: about(
     v.pipe(
@@ -167,7 +167,7 @@ const sentinel = v.strictObject({
   password: v.optional(about(nonEmpty, "Password of the Sentinels")),
 }, "expected an object with name and nodes");
 
-const tls = v.strictObject({
+const tls = strictObject({
   ca: v.optional(
     about(nonEmpty, "PEM file of the authorities to trust, instead of the runtime's own"),
   ),
@@ -236,7 +236,7 @@ function* findMistakes(config: RedisConfig): Generator<Mistake> {
 }
 
 const settings = v.pipe(
-  v.strictObject({
+  strictObject({
     url: v.optional(
       about(url, "`redis://`, `rediss://` or `unix://`: one server, or what stands for one"),
     ),

@@ -5,7 +5,7 @@
  */
 import * as v from "valibot";
 import { type LimitSet, LimitSetSchema, type WrittenLimits } from "./limit_set.ts";
-import { about } from "./schema.ts";
+import { about, strictObject } from "./schema.ts";
 
 /** A team, to which keys belong. */
 export interface TeamConfig {
@@ -33,7 +33,7 @@ export const TeamsSchema: v.GenericSchema<
 > = v
   .record(
     TeamNameSchema,
-    v.strictObject(
+    strictObject(
       { limits: about(LimitSetSchema, "How much its keys together may take") },
       "expected an object",
     ),

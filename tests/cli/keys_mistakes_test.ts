@@ -56,7 +56,7 @@ const MISTAKES: readonly [args: readonly string[], says: RegExp][] = [
   [["create", "--name", "-x"], /--name/],
   [["create", "--requests", "600"], /: --requests: expected a rate such as "600\/min"/],
   [["create", "--tokens", "1k/fortnight"], /: --tokens: expected a rate/],
-  [["create", "--budget", "5M/week"], /: --budget: expected a budget such as "5M\/month"/],
+  [["create", "--budget", "5M/week"], /: --budget: expected a budget by day or month, such as/],
   [["create", "--concurrency", "0"], /: --concurrency: expected a whole number from 1 to 1000000/],
   [["create", "--concurrency", "0x10"], /: --concurrency: expected a whole number/],
   [["create", "--concurrency", "many"], /: --concurrency: expected a whole number/],
@@ -74,7 +74,8 @@ const MISTAKES: readonly [args: readonly string[], says: RegExp][] = [
   ],
   [["create", "--expires", "2027-02-30T00:00:00Z"], /: --expires: expected/],
   [["create", "--expires", "2027-02-28T00:00:00+01"], /: --expires: expected/],
-  [["create", "--expires", "2027-02-28"], /: --expires: expected/],
+  [["create", "--expires", "2027-02-30"], /: --expires: expected .*, a day such as 2027-01-31, or/],
+  [["create", "--expires", "2020-01-01"], /: Cannot make a key that has expired already/],
   [
     ["create", "--expires", "0s"],
     /: Cannot make a key that has expired already: give a time to come/,
@@ -223,10 +224,10 @@ describe("sallyport keys, with mistakes", () => {
   it("names the damage in the file, and leaves the file unchanged", async () => {
     const [a, b] = manyKeys(2).map(({ id, digest }) => JSON.stringify({ id, digest }));
     const cases: [string, RegExp][] = [
-      ["", /keys\.json: no JSON/],
-      ["{", /keys\.json: no JSON/],
+      ["", /keys\.json: expected JSON: correct it, or restore the file from a copy/],
+      ["{", /keys\.json: expected JSON: correct it, or restore the file from a copy/],
       ["{}", /keys\.json: expected \{ "keys": \[ … \] \}/],
-      [`{"keys":[\n${a},\n${b?.slice(0, 40)}\n]}\n`, /keys\.json: line 3: no JSON/],
+      [`{"keys":[\n${a},\n${b?.slice(0, 40)}\n]}\n`, /keys\.json: line 3: expected JSON/],
       [`{"keys":[\n${a},\n${a}\n]}\n`, /keys\.json: line 3: its id or digest stands there twice/],
       [
         '{"keys":[{"id":"x","key":"0123456789-secret"}]}',

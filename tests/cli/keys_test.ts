@@ -108,6 +108,19 @@ for (const engine of ["a file", "Redis"]) {
       }
     });
 
+    it("a day is the key's last one, and a whole key is accepted as an id but never printed", async () => {
+      const made = await at.keys("create", "--expires", "2127-01-31", "--json");
+      const { key, id, expires } = JSON.parse(made.stdout);
+      assert.equal(expires, "2127-01-31T23:59:59.999Z");
+      const shown = await at.good("show", key);
+      assert.equal(shown, await at.good("show", id));
+      assert.ok(!shown.includes(key.slice(16)));
+      await assertRefused(
+        at.keys("show", `${key}x`),
+        /: Cannot find a key with this id: sallyport/,
+      );
+    });
+
     it("a key without settings has no restrictions; each --json prints only one JSON value", async () => {
       const made = await at.keys("create", "--json");
       const { key, id, created, ...rest } = JSON.parse(made.stdout);

@@ -168,11 +168,15 @@ withRedis.describe("outages of Redis within one window", () => {
       taken += await callUntilRefused(strict, outage === 0 ? 4 : Infinity);
     }
     // On a busy machine no gateway rejoins between two outages, and each has only its share.
-    await until(async () => {
-      paid += await callUntilRefused(paying);
-      taken += await callUntilRefused(strict);
-      return paid > MOST_PAID / 2 && taken * USED > STRICT_TOKENS / 2;
-    }, "both gateways can use the rest of the limits", 30_000);
+    await until(
+      async () => {
+        paid += await callUntilRefused(paying);
+        taken += await callUntilRefused(strict);
+        return paid > MOST_PAID / 2 && taken * USED > STRICT_TOKENS / 2;
+      },
+      "both gateways can use the rest of the limits",
+      30_000,
+    );
     for (const [index, truth] of [paid * 1e9 * 0.01, taken * USED].entries()) {
       const subject = subjects[index] ?? assert.fail();
       await until(

@@ -359,7 +359,10 @@ describe("a file of keys that people write", () => {
       const store = await place.open();
       const broken = toText([TWO]).slice(0, -9);
       const faults: [text: string | undefined, expected: RegExp][] = [
-        [broken, /gateway-keys\.json: no JSON\. The keys before hold on$/],
+        [
+          broken,
+          /gateway-keys\.json: expected JSON: correct it, or restore the file from a copy\. The keys before hold on$/,
+        ],
         [undefined, /gateway-keys\.json: it is gone\. The keys before hold on$/],
         [
           toText([{ ...TWO, digest: "x" }]),
@@ -443,8 +446,8 @@ describe("a file of keys that people write", () => {
     const line = JSON.stringify(toKeyJson(ONE));
     const lines = (...keys: string[]) => `{"keys":[\n${keys.join("\n")}\n]}\n`;
     const faults: [text: string, expected: string][] = [
-      ["", "no JSON"],
-      ['{"keys":', "no JSON"],
+      ["", "expected JSON: correct it, or restore the file from a copy"],
+      ['{"keys":', "expected JSON: "],
       ["[]", 'expected { "keys": [ … ] }'],
       ['{"keys":{}}', 'expected { "keys": [ … ] }'],
       ['{"keys":[{}]}', "keys[0].id: "],
@@ -458,7 +461,7 @@ describe("a file of keys that people write", () => {
         '{"keys":[{"id":"x","key":"a-key-of-my-own-0123"}]}',
         "keys[0]: expected a digest, never a key itself",
       ],
-      [lines(`${line},`, "{"), "line 3: no JSON"],
+      [lines(`${line},`, "{"), "line 3: expected JSON: "],
       [lines(`${line},`, line), "line 3: its id or digest stands there twice"],
       [lines(`${line},`, '{"id":"x","digest":"y"}'), "line 3.digest: expected SHA-256"],
       [lines(line, line), "line 2: expected a comma at its end"],
