@@ -70,7 +70,7 @@ export const COMMANDS = {
   "init": {
     text: "write a first configuration, a key, a certificate",
     notes:
-      "At a terminal it asks for what no option says; elsewhere it takes openai, local and file. It replaces nothing.",
+      "At a terminal it asks for each choice that no option makes. Elsewhere it chooses openai, local and file. It replaces no file.",
     options: ["config", "env-file", "upstream", "host", "port", "keys", "yes", "force"],
     texts: { config: "the file to write; else ./gateway.jsonc" },
     example: "sallyport init --upstream groq --host gw.example.com --keys file",
@@ -79,7 +79,7 @@ export const COMMANDS = {
   "serve": {
     text: "start the gateway",
     notes:
-      "On SIGHUP it reads its configuration again; what the command line says stays as it is. On SIGTERM it drains.",
+      "On SIGHUP it reads its configuration again. Options of the command line stay in effect. On SIGTERM it drains.",
     options: ["config", "env-file", "workers", "log", "server"],
     example: "sallyport serve --config gateway.jsonc --workers auto",
   },
@@ -121,7 +121,7 @@ export const COMMANDS = {
   },
   "keys update": {
     operand: "ID",
-    text: "change a key; the value off takes a setting away",
+    text: "change a key; the value off removes a setting",
     options: ["config", "env-file", ...KEY_SETTINGS, "json"] as Options,
     texts: KEY_TEXTS as Texts,
     example: "sallyport keys update 4fJ0bR7sQm2K --requests 60/min --models off",
@@ -180,7 +180,7 @@ export const COMMANDS = {
     example: "sallyport tokens list",
   },
   "usage": {
-    text: "show what was used and what it costs",
+    text: "show usage and its cost",
     options: ["config", "env-file", ...USAGE_FILTERS, "limit", "csv", "json"] as Options,
     texts: {
       ...USAGE_TEXTS,
@@ -201,7 +201,7 @@ export const COMMANDS = {
     operand: "[FILE...]",
     text: "print, filter and sum the JSON access log",
     notes:
-      "It reads files, or standard input as it comes. Lines of others pass as they are; with a filter, --sum or --json they are left out and counted.",
+      "It reads files, or standard input as it arrives. Lines that are not of the log pass unchanged; with a filter, --sum or --json they are left out and counted.",
     options: [
       "id",
       "key",
@@ -220,7 +220,7 @@ export const COMMANDS = {
     ],
     texts: {
       key: "only exchanges of keys with this in their id",
-      provider: "only those of this provider",
+      provider: "only exchanges with this provider",
       model: "only those with this in their model",
       operation: "only those with this in their operation",
       json: "print the lines as they are, or the sums as JSON",
@@ -254,7 +254,7 @@ export const COMMANDS = {
   },
   "explain": {
     operand: "REQUEST",
-    text: "show what the gateway would do with a request, and why",
+    text: "show how the gateway would handle a request, and why",
     notes:
       "REQUEST is a file, or - for standard input: raw HTTP, an entry of a HAR file or a command line of curl. No provider is called, and nothing counts against limits.",
     options: ["config", "env-file", "json"],

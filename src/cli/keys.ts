@@ -58,7 +58,7 @@ const FORMS: Readonly<Record<string, string>> = {
 function splitList(option: string, text: string): string[] {
   const items = text.split(",").map((item) => item.trim()).filter((item) => item !== "");
   if (items.length === 0) {
-    throw new CommandLineError(`--${option} takes one name or several, with commas between them`);
+    throw new CommandLineError(`--${option} expects one name or several, with commas between them`);
   }
   return items;
 }
@@ -74,7 +74,7 @@ function toMetadata(pairs: readonly string[]): Record<string, string> {
   return Object.fromEntries(pairs.map((pair) => {
     const [name = "", ...value] = pair.split("=");
     if (name === "" || value.join("=") === "") {
-      throw new CommandLineError("--metadata takes name=value");
+      throw new CommandLineError("--metadata expects name=value");
     }
     return [name, value.join("=")];
   }));
@@ -87,7 +87,7 @@ function readOption(options: CommandOptions, name: SettingName): unknown {
   if (given.length === 1 && text === OFF) return null;
   // An unset variable in a script produces an empty value. It must not create a key without limits.
   if (given.includes("")) {
-    throw new CommandLineError(`--${name} is empty: give a value, or leave it out`);
+    throw new CommandLineError(`--${name} is empty: set a value, or leave it out`);
   }
   switch (name) {
     case "providers":
@@ -130,7 +130,7 @@ function readPatch(options: CommandOptions): Partial<KeyPolicy> {
   const patch = readPolicy(options);
   if (Object.keys(patch).length > 0) return patch;
   throw new CommandLineError(
-    `keys update takes what to change: --${[...SETTINGS, ...LIMITS].join(", --")}`,
+    `keys update expects a change: --${[...SETTINGS, ...LIMITS].join(", --")}`,
   );
 }
 
@@ -238,7 +238,7 @@ function readLimit(text: string | undefined): number {
   const limit = text === undefined ? DEFAULT_LISTED : Number(text);
   const isInRange = limit >= 1 && limit <= MAX_LISTED;
   if (Number.isInteger(limit) && isInRange) return limit;
-  throw new CommandLineError("--limit takes a whole number from 1 to 1000000");
+  throw new CommandLineError("--limit expects a whole number from 1 to 1000000");
 }
 
 async function list(keys: KeyAdministration, options: CommandOptions): Promise<void> {
@@ -314,11 +314,11 @@ async function confirm(keys: KeyRegistry): Promise<void> {
 /** Reads the time for which the old secret stays valid. Milliseconds. */
 function readOverlap({ overlap, now }: CommandOptions): number {
   if (now && overlap !== undefined) {
-    throw new CommandLineError("keys rotate takes --now or --overlap, not both");
+    throw new CommandLineError("keys rotate accepts --now or --overlap, not both");
   }
   const overlapMs = now ? 0 : parseDuration(overlap ?? DEFAULT_OVERLAP);
   if (Number.isNaN(overlapMs)) {
-    throw new CommandLineError('--overlap takes a duration such as "24h"');
+    throw new CommandLineError('--overlap expects a duration such as "24h"');
   }
   return overlapMs;
 }
@@ -367,7 +367,7 @@ export async function keysCommand(options: CommandOptions): Promise<void> {
   const { command, operand } = options;
   const { operand: wanted } = specOf(command);
   if (wanted === "ID" && operand === undefined) {
-    throw new CommandLineError(`${command} takes the id of a key`);
+    throw new CommandLineError(`${command} expects the id of a key`);
   }
   const { config, directory } = loadConfig(options.config);
   // A Redis that only counts limits is not needed. Errors are thrown and printed once, so `report`

@@ -112,7 +112,7 @@ function findForeign(input: Json, { KEYS }: Bindings): ConfigIssue[] {
   } else if (input.keys !== undefined && !Array.isArray(input.keys)) {
     issues.push({
       path: "keys",
-      message: "expected an array of keys: those of a file belong into the KV namespace KEYS",
+      message: "expected an array of keys: keys of a file belong into the KV namespace KEYS",
     });
   }
   return issues;

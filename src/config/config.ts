@@ -187,7 +187,7 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     ),
     providers: ProvidersSchema,
     egress: v.optional(
-      about(EgressSchema, "The way out to all providers; those of a provider come before them"),
+      about(EgressSchema, "The way out to all providers; the settings of a provider override it"),
     ),
     keys: v.optional(
       about(KeysSchema, 'Gateway keys: an array, `{ "file": "gateway-keys.json" }` or `"redis"`'),
@@ -208,10 +208,10 @@ export const ConfigSchema: v.GenericSchema<ConfigInput, Config> = v.pipe(
     ),
     instance: v.optional(InstanceSchema),
     prices: v.optional(
-      about(PricesSchema, "What a million tokens cost, by the model's name, for all providers"),
+      about(PricesSchema, "Price of a million tokens, by the model's name, for all providers"),
       {},
     ),
-    currency: v.optional(about(CurrencySchema, "What all prices are in"), "USD"),
+    currency: v.optional(about(CurrencySchema, "Currency of all prices"), "USD"),
     usage: v.optional(UsageSchema, {}),
     alerts: v.optional(AlertsSchema),
     metrics: v.optional(MetricsSchema, {}),

@@ -69,7 +69,7 @@ export const CorsSchema: v.GenericSchema<CorsInput, CorsConfig> = v.pipe(
     ),
     maxAge: about(
       v.optional(anyDuration, "10m"),
-      "How long a browser may remember that it may call; browsers have limits of their own",
+      "How long a browser can remember that calls are allowed; browsers have their own limits",
     ),
   }, "expected an object with origins"),
   v.transform(({ origins, maxAge }) => ({ origins, maxAgeMs: maxAge })),

@@ -42,7 +42,7 @@ export const DurableSchema: v.GenericSchema<DurableInput, DurableConfig> = v.pip
     linger: about(v.optional(anyDuration, "60s"), "How long a call continues without a reader"),
     size: about(
       size("8MB"),
-      "The largest answer that is recorded; a larger one goes on without its recording",
+      "The largest answer that is recorded; a larger one continues without its recording",
     ),
     retries: v.optional(
       about(

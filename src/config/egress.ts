@@ -111,7 +111,7 @@ function* findMistakes(
     if (address === undefined && !fromEnvironment) {
       yield ["credentials", "expected a proxy together with it, or fromEnvironment"];
     } else if (typeof address === "object" && address.credentials !== undefined) {
-      yield ["credentials", "expected them once: they stand in the URL of the proxy too"];
+      yield ["credentials", "expected them once: they are in the URL of the proxy too"];
     }
   }
   const hasAuthorities = ca !== undefined && ca.length > 0;

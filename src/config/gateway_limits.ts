@@ -61,10 +61,10 @@ export const LimitsSchema: v.GenericSchema<LimitsInput, LimitsConfig> = v.pipe(
       ),
       10_000,
     ),
-    writeStall: about(duration("2m"), "How long a caller may leave its answer unread"),
+    writeStall: about(duration("2m"), "How long a caller can leave its answer unread"),
     recordings: about(
       size("256MB"),
-      "All recordings of durable exchanges: in memory, or in Redis those of all gateways",
+      "All recordings of durable exchanges: in memory, or in Redis for all gateways",
     ),
   }, "expected an object"),
   v.forward(v.check(({ body, bodies }) => body <= bodies, "expected at most bodies"), ["body"]),

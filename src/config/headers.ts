@@ -185,7 +185,7 @@ function nameIn(list: HeaderList, form: RegExp, message: string): v.GenericSchem
     v.regex(form, message),
     v.check(
       (name) => toReason(name, list) === undefined,
-      ({ input }) => `expected a header that may cross: this one ${toReason(input, list)}`,
+      ({ input }) => `expected a header that can cross: this one ${toReason(input, list)}`,
     ),
   );
 }

@@ -174,7 +174,7 @@ function mapOf(isOrdered: boolean) {
       mapForm,
     ),
     v.check((map) => !isOrdered || hasOrder(map), orderForm),
-    v.description("Values of the claim, and what each stands for: an object, or pairs"),
+    v.description("Values of the claim and their meanings: an object, or pairs"),
     v.transform((map): readonly (readonly [string, string])[] =>
       Array.isArray(map) ? map : Object.entries(map)
     ),
@@ -248,9 +248,9 @@ const claims = strictObject({
   ),
   name: v.optional(about(first, "Name for people")),
   team: v.optional(about(first, "Name of the team")),
-  providers: v.optional(about(rule, "Names of the providers that may be used")),
-  models: v.optional(about(rule, "Models that may be used")),
-  operations: v.optional(about(rule, "Groups of operations that may be used")),
+  providers: v.optional(about(rule, "Names of the providers that can be used")),
+  models: v.optional(about(rule, "Models that can be used")),
+  operations: v.optional(about(rule, "Groups of operations that can be used")),
   limits: v.optional(about(first, "Name of one of the plans: numbers of a token are never limits")),
 }, claimsForm);
 
@@ -292,7 +292,7 @@ const entries = {
   ),
   require,
   claims: v.optional(
-    about(claims, "Settings of the caller's key, by the claims that they come from"),
+    about(claims, "Settings of the caller's key, by their claims"),
     {},
   ),
   plans: v.optional(
@@ -317,7 +317,7 @@ const entries = {
     "Roles at the admin listener",
   )),
   leeway: about(duration("30s"), "Difference of clocks that is tolerated"),
-  maxAge: about(duration("24h"), "Age from which a token is refused, whatever its `exp`"),
+  maxAge: about(duration("24h"), "Age from which a token is refused, regardless of its `exp`"),
   refresh: about(duration("5m"), "Age at which public keys are fetched again"),
 };
 

@@ -160,18 +160,18 @@ const policy = {
   name: v.optional(about(shortText, "For people")),
   providers: v.optional(about(
     v.array(shortText, "expected an array of provider names"),
-    "Names of the providers it may use; left out, all",
+    "Names of the providers it can use; left out, all",
   )),
   models: v.optional(about(
     v.array(shortText, "expected an array of model names"),
-    "Models it may use, each a name with `*` for any characters; left out, all",
+    "Models it can use, each a name with `*` for any characters; left out, all",
   )),
   operations: v.optional(about(
     OperationsSchema,
-    "Groups of operations it may use; left out, all that the provider allows",
+    "Groups of operations it can use; left out, all that the provider allows",
   )),
-  team: v.optional(about(TeamNameSchema, "Name of its team, whose limits hold for it too")),
-  limits: v.optional(about(LimitSetSchema, "How much it may take")),
+  team: v.optional(about(TeamNameSchema, "Name of its team, whose limits apply to it too")),
+  limits: v.optional(about(LimitSetSchema, "Limits of its use")),
   durable: v.optional(about(
     KeyDurableSchema,
     "Records answers for callers that ask for it, instead of as its provider says; " +

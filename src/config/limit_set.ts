@@ -143,7 +143,7 @@ const entries = {
   mode: v.optional(about(
     v.picklist(["enforce", "observe", "strict"], 'expected "enforce", "observe" or "strict"'),
     "`observe` counts without refusing; `strict` also refuses calls that could exceed a limit " +
-      "if they used all that they may; `enforce` if left out",
+      "with their maximum use; `enforce` if left out",
   )),
 };
 

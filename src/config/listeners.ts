@@ -68,7 +68,7 @@ const port = v.pipe(
   v.integer(portForm),
   v.minValue(0, portForm),
   v.maxValue(65535, portForm),
-  v.description("0 takes any free one"),
+  v.description("0 for any free one"),
 );
 const hostname = v.optional(about(nonEmpty, "Name or address of an interface"), "127.0.0.1");
 
@@ -92,7 +92,7 @@ export const AdminSchema: v.GenericSchema<AdminInput, AdminConfig> = strictObjec
   token: v.optional(
     about(
       secret,
-      "What operators show; needed beyond this machine, and for keys, usage and the console",
+      "The token of operators; needed beyond this machine, and for keys, usage and the console",
     ),
   ),
 }, "expected an object with a port");

@@ -57,7 +57,9 @@ export const PricesSchema: v.GenericSchema<Prices> = v.record(
       cached: v.optional(
         v.pipe(
           price,
-          v.description("Those of prompts from the provider's cache; as input if left out"),
+          v.description(
+            "A million tokens of prompts from the provider's cache; as input if left out",
+          ),
         ),
       ),
     },

@@ -182,7 +182,7 @@ const deadlines = v.pipe(
     firstByte: about(duration(DEADLINES.firstByte), "Until its answer begins"),
     firstEvent: about(
       duration(DEADLINES.firstEvent),
-      "From then until the first event of a stream; until it comes, comments count as speech",
+      "From then until the first event of a stream; before it, comments count as speech",
     ),
     idle: about(
       duration(DEADLINES.idle),
@@ -272,8 +272,8 @@ const entries = {
   operations: v.optional(
     about(
       OperationsSchema,
-      "Groups of operations that callers may use; " +
-        "`default` stands for those that call models, `all` for every path below `/v1`",
+      "Groups of operations that callers can use; " +
+        "`default` means all that call models, `all` every path below `/v1`",
     ),
     ["default"],
   ),
@@ -315,19 +315,19 @@ const entries = {
   durable: v.optional(
     about(DurableSchema, "Records answers for callers that ask for it, who can then attach again"),
   ),
-  limits: v.optional(about(LimitSetSchema, "What all keys together may take of it")),
+  limits: v.optional(about(LimitSetSchema, "Limits that all keys share")),
   maxOutput: v.optional(about(
     tokenCount,
     "The most tokens that one answer has: " +
-      "caps what callers state, and counts where they state none",
+      "caps the maximum that callers state, and replaces a missing one",
   )),
   maxInput: v.optional(about(
     tokenCount,
-    "The most tokens of input that one of its models takes: no call is estimated at more. " +
+    "The most tokens of input that one of its models accepts: no call is estimated at more. " +
       "Left out: 2,000,000",
   )),
   prices: v.optional(
-    about(PricesSchema, "What its models cost; these come before the prices for all providers"),
+    about(PricesSchema, "Prices of its models; they override the prices for all providers"),
   ),
 };
 const provider = strictObject(entries, "expected an object", HINTS);

@@ -155,7 +155,10 @@ const [username, password] = [
   v.optional(about(nonEmpty, "Password of the servers, where the URL has none")),
 ];
 const sentinel = strictObject({
-  name: about(nonEmpty, "What the Sentinels call the primary and its replicas, such as `mymaster`"),
+  name: about(
+    nonEmpty,
+    "Name of the primary and its replicas at the Sentinels, such as `mymaster`",
+  ),
   nodes: about(
     v.pipe(
       v.array(node, "expected an array of addresses"),
@@ -203,7 +206,7 @@ function* findMistakes(config: RedisConfig): Generator<Mistake> {
     .map(readRedisUrl).filter((address) => typeof address === "object");
   for (const name of ["username", "password"] as const) {
     if (config[name] !== undefined && addresses.some((address) => address[name] !== undefined)) {
-      yield [[name], `expected it once: ${name} stands in the URL too`];
+      yield [[name], `expected it once: ${name} is in the URL too`];
     }
   }
   if (tls !== undefined && addresses.some(({ isTls }) => !isTls)) {
@@ -238,7 +241,7 @@ function* findMistakes(config: RedisConfig): Generator<Mistake> {
 const settings = v.pipe(
   strictObject({
     url: v.optional(
-      about(url, "`redis://`, `rediss://` or `unix://`: one server, or what stands for one"),
+      about(url, "`redis://`, `rediss://` or `unix://`: one server, or a proxy of several"),
     ),
     cluster: v.optional(about(
       v.pipe(v.array(url, "expected an array of URLs"), v.nonEmpty("expected at least one URL")),

@@ -34,7 +34,7 @@ export const TeamsSchema: v.GenericSchema<
   .record(
     TeamNameSchema,
     strictObject(
-      { limits: about(LimitSetSchema, "How much its keys together may take") },
+      { limits: about(LimitSetSchema, "Limits that its keys share") },
       "expected an object",
     ),
     'expected an object such as { "search": { "limits": { "budget": "500 USD/month" } } }',

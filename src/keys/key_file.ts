@@ -46,7 +46,7 @@ function readKey(value: unknown, location: string): GatewayKey {
 function addKey(keys: MemoryKeyStore, value: unknown, location: string): void {
   const key = readKey(value, location);
   if (keys.has(key.id) || keys.findTwin(key) !== undefined) {
-    throw new BrokenFile(`${location}: its id or digest stands there twice`);
+    throw new BrokenFile(`${location}: its id or digest is there twice`);
   }
   keys.add(key);
 }

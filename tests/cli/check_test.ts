@@ -327,8 +327,8 @@ describe("sallyport check", () => {
         ["check", "a.jsonc", "--config", "b.jsonc"],
         /check reads one file: name it alone, or with --config\. See sallyport check --help/,
       ],
-      [["check", "--once"], /check takes no --once\. See sallyport check --help/],
-      [["demo", "--config", "x"], /demo takes no --config\. See sallyport demo --help/],
+      [["check", "--once"], /check has no option --once\. See sallyport check --help/],
+      [["demo", "--config", "x"], /demo has no option --config\. See sallyport demo --help/],
       [
         ["check", "--config", "none.jsonc"],
         /cannot read the file \(ENOENT\): write it with sallyport/,

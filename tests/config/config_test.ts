@@ -686,13 +686,13 @@ const WRONG: readonly [
   [
     "providers.a.headers.pass[0]",
     (name) => withHeaders({ pass: [name] }),
-    /that may cross: this one /,
+    /that can cross: this one /,
     BARRED_FIELDS,
   ],
   [
     "providers.a.headers.answer[0]",
     (name) => withHeaders({ answer: [name] }),
-    /that may cross: this one /,
+    /that can cross: this one /,
     [
       ...BARRED_FIELDS.filter((name) => !name.startsWith("x-http")),
       ..."cache-control server-timing sallyport-error access-control-* alt-svc Location date x-accel-buffering"

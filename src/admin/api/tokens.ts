@@ -79,7 +79,7 @@ export const TOKEN_ROUTES: readonly AdminRoute<TokenAdministration>[] = [
     path: "/v1/tokens/revoke",
     operationId: "revokeTokens",
     summary:
-      "Revoke identity tokens by jti, by subject or by id; takes effect everywhere within a second",
+      "Revoke identity tokens by jti, by subject or by id. All gateways apply this within a second",
     body: { name: "RevokedTokens", schema: RevokedTokensSchema },
     status: 200,
     answers: { name: "Revocation", schema: revocation },

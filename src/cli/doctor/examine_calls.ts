@@ -22,7 +22,7 @@ function explain({ status, gatewayError }: Seen): string {
     return `the gateway made this answer: see ${gatewayError} in its table of errors`;
   }
   if (status === 401 || status === 403) {
-    return "the provider does not take this key: see that it is the right one";
+    return "the provider does not accept this key: check that it is the right one";
   }
   if (status === 404) {
     return "see that upstream ends in /v1 where the provider wants it, and that it has the model";
@@ -32,7 +32,7 @@ function explain({ status, gatewayError }: Seen): string {
   }
   return status >= 500
     ? "the provider fails: try later"
-    : "see what the provider wants of a chat completion";
+    : "see the provider's documentation of chat completions";
 }
 
 /** Examines whether an answer arrived with status 200. */
@@ -65,7 +65,7 @@ function examineDone(what: string, { hasDone, isComplete }: Seen): Finding {
     return warning(
       what,
       "missing, but the answer says that it is finished",
-      "nothing: the gateway takes that for the end",
+      "nothing: the gateway counts that as the end",
     );
   }
   return failed(
@@ -81,7 +81,7 @@ function examineCoding(what: string, { events, coding }: Seen): Finding {
   return warning(
     what,
     `${events}, packed as ${toPlain(coding)} without being asked`,
-    "the gateway unpacks gzip; events may come late",
+    "the gateway unpacks gzip; events can arrive late",
   );
 }
 

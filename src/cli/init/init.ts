@@ -44,14 +44,14 @@ function readPort(text: string | undefined, fallback: number): number {
   const port = Number(text ?? fallback);
   const isInRange = port > 0 && port <= 65535;
   if (Number.isInteger(port) && isInRange) return port;
-  throw new CommandLineError("--port takes a whole number from 1 to 65535");
+  throw new CommandLineError("--port expects a whole number from 1 to 65535");
 }
 
 function assertFree(paths: readonly string[], isForced: boolean): void {
   const taken = paths.filter((path) => existsSync(path)).map((path) => relative("", path));
   if (taken.length === 0 || isForced) return;
   throw new CommandLineError(
-    `cannot write ${taken.join(" and ")}: already there. Use --force to replace what is there`,
+    `cannot write ${taken.join(" and ")}: already there. Use --force to replace it`,
   );
 }
 
