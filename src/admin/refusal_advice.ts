@@ -83,8 +83,7 @@ function explainKey({ isLookedUp, key, cause }: RefusedFacts): string {
 }
 
 const ADVICE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
-  invalid_host:
-    "send a plain host or host:port in Host; a proxy in front has to pass it on as it came",
+  invalid_host: "send a plain host or host:port in Host; a proxy in front must not change it",
   unknown_host: ({ config }) =>
     `call one of these, or add the host to providers.NAME.hosts: ${listHosts(config)}`,
   not_found: "check the base URL, which ends in /v1, and the path before it; " +

@@ -162,7 +162,7 @@ export const COMMANDS = {
     example: "sallyport keys import keys.jsonl",
   },
   "keys confirm": {
-    text: "say that the keys in Redis are all, after it has lost some",
+    text: "confirm that Redis has all keys, after data loss",
     options: ["config", "env-file"],
     example: "sallyport keys confirm",
   },
@@ -221,8 +221,8 @@ export const COMMANDS = {
     texts: {
       key: "only exchanges of keys with this in their id",
       provider: "only exchanges with this provider",
-      model: "only those with this in their model",
-      operation: "only those with this in their operation",
+      model: "only exchanges with this in their model",
+      operation: "only exchanges with this in their operation",
       json: "print the lines as they are, or the sums as JSON",
     },
     example: "sallyport log --outcome errors --since 2h access.log",

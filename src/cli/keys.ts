@@ -249,7 +249,7 @@ async function list(keys: KeyAdministration, options: CommandOptions): Promise<v
   if (shown.length === 0) {
     const isAll = options.search === undefined;
     return printText(
-      isAll ? "no keys: make one by sallyport keys create --name NAME" : "no key is called so",
+      isAll ? "no keys: make one by sallyport keys create --name NAME" : "no key matches",
     );
   }
   printText(toTable(shown));
@@ -269,7 +269,7 @@ async function printExport(keys: KeyRegistry): Promise<void> {
     printText(lines.slice(start, start + PRINTED_AT_ONCE).join("\n"));
   }
   if (damaged.length > 0) {
-    process.stderr.write(`left out, for their records are damaged: ${damaged.join(", ")}\n`);
+    process.stderr.write(`left out because their records are damaged: ${damaged.join(", ")}\n`);
   }
 }
 

@@ -52,7 +52,7 @@ export const OPTIONS = {
   "workers": {
     type: "string",
     value: "N|auto",
-    text: "so many processes on the same addresses, auto for one a core",
+    text: "number of processes on the same addresses, auto for one per core",
   },
   "log": {
     type: "string",
@@ -141,10 +141,14 @@ export const OPTIONS = {
   "outcome": {
     type: "string",
     value: "ok|errors|refused|cancelled",
-    text: "only exchanges that ended so",
+    text: "only exchanges with this outcome",
   },
   "status": { type: "string", value: "429|5xx", text: "only this status or class of them" },
-  "code": { type: "string", value: "TEXT", text: "only those with this in their code or cause" },
+  "code": {
+    type: "string",
+    value: "TEXT",
+    text: "only exchanges with this in their code or cause",
+  },
   "id": {
     type: "string",
     value: "ID",
@@ -154,7 +158,7 @@ export const OPTIONS = {
   "min-first-token": {
     type: "string",
     value: "500ms",
-    text: "only those whose first token took at least so long",
+    text: "only exchanges with at least this time until the first token",
   },
   "since": {
     type: "string",

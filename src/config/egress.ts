@@ -116,15 +116,15 @@ function* findMistakes(
   }
   const hasAuthorities = ca !== undefined && ca.length > 0;
   if (caOnly && !hasAuthorities) yield ["caOnly", "expected ca together with it"];
-  if (cert !== undefined && key === undefined) yield ["key", "expected to be there, for cert is"];
-  if (key !== undefined && cert === undefined) yield ["cert", "expected to be there, for key is"];
+  if (cert !== undefined && key === undefined) yield ["key", "expected together with cert"];
+  if (key !== undefined && cert === undefined) yield ["cert", "expected together with key"];
 }
 
 const settings = v.pipe(
   strictObject({
     proxy: v.optional(about(
       proxy,
-      "URL of the proxy, `http://` or `https://`, with `user:password@` if it wants that; " +
+      "URL of the proxy, `http://` or `https://`, with `user:password@` if it requires them; " +
         "`off` for none",
     )),
     credentials: v.optional(

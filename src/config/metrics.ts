@@ -39,7 +39,7 @@ export const MetricsSchema: v.GenericSchema<MetricsInput, MetricsConfig> = v.pip
         ], form),
         false,
       ),
-      `Metrics of each gateway key: for ${DEFAULT_MAX_KEYS} keys, or for so many; ` +
+      `Metrics of each gateway key: for ${DEFAULT_MAX_KEYS} keys, or for this number; ` +
         "further ones count as `(other)`",
     ),
   }, "expected an object"),

@@ -257,7 +257,7 @@ const entries = {
         [v.pipe(v.literal("off"), v.transform(() => 0)), duration("15s")],
         `${durationForm}, or "off"`,
       ),
-      "A stream that is quiet for so long is sent a comment, between events only; `off` for never",
+      "Silence after which a stream is sent a comment, between events only; `off` for never",
     ),
     "15s",
   ),

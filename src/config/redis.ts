@@ -213,10 +213,10 @@ function* findMistakes(config: RedisConfig): Generator<Mistake> {
     yield [["tls"], 'expected "rediss://" in each URL'];
   }
   if (tls?.cert !== undefined && tls.key === undefined) {
-    yield [["tls", "key"], "expected to be there, for cert is"];
+    yield [["tls", "key"], "expected together with cert"];
   }
   if (tls?.key !== undefined && tls.cert === undefined) {
-    yield [["tls", "cert"], "expected to be there, for key is"];
+    yield [["tls", "cert"], "expected together with key"];
   }
   if (cluster === undefined) return;
   for (const [index, { path, username, password, database = 0, isTls }] of addresses.entries()) {
@@ -224,7 +224,7 @@ function* findMistakes(config: RedisConfig): Generator<Mistake> {
       yield [["cluster", index], "expected host and port: a Cluster has no Unix sockets"];
     }
     if (database !== 0) {
-      yield [["cluster", index], "expected no database: a Cluster has none but 0"];
+      yield [["cluster", index], "expected no database: a Cluster has only 0"];
     }
     if (username !== undefined || password !== undefined) {
       yield [

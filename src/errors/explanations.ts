@@ -266,7 +266,7 @@ function adviseOn(failed: FailedExchange): Advice {
 function describe({ outcome, status, code }: FailedExchange): string {
   if (isCode(code)) return ERRORS[code].message;
   if (outcome === "upstream_error" && status >= 400) {
-    return `The provider answered ${status}, and it was relayed as it came`;
+    return `The provider answered ${status}, and it was relayed unchanged`;
   }
   return OUTCOMES[outcome];
 }

@@ -117,7 +117,7 @@ export const FAILURE_CAUSES: Readonly<Record<FailureCause, string>> = {
   redirect: "The upstream answered with a redirect, which the gateway does not follow",
   exhausted: "This machine has no file descriptor, port or memory left for a connection",
   proxy_unreachable: "The proxy cannot be reached: its name, its port or its TLS",
-  proxy_auth: "The proxy wants other credentials: it answered CONNECT with 407",
+  proxy_auth: "The proxy requires other credentials: it answered CONNECT with 407",
   proxy_refused: "The proxy does not allow the upstream: " +
     "it answered CONNECT with a 3xx, or a 4xx other than 407",
   proxy_upstream: "The proxy could not reach the upstream: it answered CONNECT with a 5xx",

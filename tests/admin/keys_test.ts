@@ -447,8 +447,8 @@ describe("the admin API of keys", () => {
         /not configured: expected one of a, b$/,
       ],
       ["POST", "/v1/keys", { expires: "2020-01-01T00:00:00Z" }, /has expired already/],
-      ["POST", `/v1/keys/${id}/rotate`, { overlap: "4000000d" }, /for so long: at most/],
-      ["POST", `/v1/keys/${id}/rotate`, { overlap: "99999999999999d" }, /for so long: at most/],
+      ["POST", `/v1/keys/${id}/rotate`, { overlap: "4000000d" }, /for longer than 365d/],
+      ["POST", `/v1/keys/${id}/rotate`, { overlap: "99999999999999d" }, /for longer than 365d/],
     ];
     for (const [method, path, body, says] of refused) {
       const answered = await call(method, path, { body });

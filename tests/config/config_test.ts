@@ -348,12 +348,12 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   "a certificate without a key": [
     withRedis({ url: SECURE, tls: { cert: "c" } }),
     "redis.tls.key",
-    /for cert is/,
+    /together with cert/,
   ],
   "a key without a certificate": [
     withRedis({ url: SECURE, tls: { key: "k" } }),
     "redis.tls.cert",
-    /for key is/,
+    /together with key/,
   ],
   "a timeout of zero": [withRedis({ url: REDIS, timeout: "0s" }), "redis.timeout", /above zero/],
   "a timeout of a minute": [
@@ -375,7 +375,7 @@ const MISTAKES: Readonly<Record<string, [input: unknown, path: string, says: Reg
   "a Cluster with a database": [
     withRedis({ cluster: [REDIS, `${REDIS}/1`] }),
     "redis.cluster[1]",
-    /none but 0/,
+    /has only 0/,
   ],
   "a Cluster with a password": [
     withRedis({ cluster: ["redis://:p@h"] }),

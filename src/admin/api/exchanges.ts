@@ -125,7 +125,7 @@ export const EXCHANGE_ROUTES: readonly AdminRoute<ExchangeLists>[] = [route({
       status: "Only with this status, such as 429, or of this class, such as 5xx",
       stream: "true for streams, false for the others",
       minDuration: "Only of at least this duration, such as 2s, or milliseconds",
-      minFirstToken: "Those whose first token took at least so long",
+      minFirstToken: "Only with at least this time until the first token",
       gateway: "Only of the gateway with this id or name, or of all; of this one if left out",
       limit: listLimitMeans(MAX_LISTED),
       after: "The next of the page before, with the rest of the query as it was",

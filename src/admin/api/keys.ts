@@ -48,7 +48,7 @@ const keyEntries: EntriesOf<KeyView> = {
   created: optional(time()),
   revoked: optional(time()),
   lastUsed: optional(time("Written down lazily")),
-  previousExpires: optional(time("Until when the secret before the last rotation is good")),
+  previousExpires: optional(time("Time until which the secret before the last rotation is valid")),
   use: optional(useSchema),
 };
 

@@ -46,7 +46,7 @@ export const TOKEN_ROUTES: readonly AdminRoute<TokenAdministration>[] = [
     method: "get",
     path: "/v1/me",
     operationId: "showOperator",
-    summary: "Show as whom this token signs in, and with which role",
+    summary: "Show the operator and the role of this token",
     status: 200,
     answers: {
       name: "Operator",

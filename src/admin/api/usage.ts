@@ -228,7 +228,7 @@ export const USAGE_ROUTES: readonly AdminRoute<UsageReports>[] = [
             USAGE_ORDERS.join(", ")
           }; tokens if left out. ` +
           "Times are first, in their order",
-        top: "Only so many groups have rows of their own, the largest over all times, " +
+        top: "Number of groups with their own rows, the largest over all times, " +
           `up to ${MAX_TOP}; the others are added up as (other)`,
         limit: `How many rows at most, up to ${MAX_ROWS}; ${DEFAULT_ROWS} if left out`,
         after: "The next of the page before, with the rest of the query as it was",

@@ -25,7 +25,7 @@ function explain({ status, gatewayError }: Seen): string {
     return "the provider does not accept this key: check that it is the right one";
   }
   if (status === 404) {
-    return "see that upstream ends in /v1 where the provider wants it, and that it has the model";
+    return "check that upstream ends in /v1 if the provider requires it, and that the provider has the model";
   }
   if (status === 429) {
     return "the provider's own limit is reached, or nothing is left to pay with: try later";
@@ -172,7 +172,7 @@ export function compare(direct: Seen, gateway: Seen): Finding[] {
 }
 
 function toDifference(names: readonly string[]): Finding[] {
-  if (names.length === 0) return [ok("difference", "none but in time")];
+  if (names.length === 0) return [ok("difference", "none except in time")];
   return [
     failed(
       "difference",

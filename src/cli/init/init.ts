@@ -75,7 +75,12 @@ function toFiles(gateway: NewGateway, file: string): NewFile[] {
       mode: 0o644,
       about: `for ${host}, signed by itself, until ${end}`,
     },
-    { path: `${name}.key`, text: key, mode: 0o600, about: "its private key, for its owner alone" },
+    {
+      path: `${name}.key`,
+      text: key,
+      mode: 0o600,
+      about: "its private key, which only its owner can read",
+    },
   ];
 }
 
@@ -124,7 +129,7 @@ export async function initCommand(options: CommandOptions): Promise<void> {
   const written = files.map(({ path, about }) => ({ path, about }));
   if (gateway.redis === undefined) {
     const path = join(dirname(file), KEYS_FILE);
-    written.push({ path, about: "gateway keys as digests, for its owner alone" });
+    written.push({ path, about: "digests of gateway keys, which only its owner can read" });
   }
   const directory = relative("", dirname(file));
   const commands = toNextCommands({
