@@ -77,7 +77,7 @@ export async function handleRequest(
     const { method, url, headers } = request;
     const operation = await resolveOperation(method, prefix === "" ? url : withoutPrefix(url));
     noteOperation(operation, provider, arrival);
-    const presentedKey = readGatewayCredential(headers, provider); // 3
+    const presentedKey = readGatewayCredential(headers, provider, gateway.holdsKey); // 3
     const { keys, digest, clock, identity } = gateway;
     const stored = await findGatewayKey(presentedKey, keys, { digest, exchange, clock, identity });
     return await run(identify(stored, presentedKey, operation, provider, arrival));

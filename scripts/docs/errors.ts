@@ -62,7 +62,9 @@ export function makeOutcomes(): string {
   const rows = (Object.keys(OUTCOMES) as Outcome[]).map((outcome) => {
     const [usual, of4xx] = [502, 404].map((status) => concernOf({ outcome, status }));
     // The gateway never answers the other outcomes with a 4xx.
-    const concern = outcome === "upstream_error" ? `${usual}, with a 4xx ${of4xx}` : usual ?? "";
+    const concern = outcome === "upstream_error"
+      ? `\`${usual}\`, with a 4xx \`${of4xx}\``
+      : `\`${usual}\``;
     return [`\`${outcome}\``, concern, OUTCOMES[outcome]];
   });
   return toTable(["outcome", "concerns", "meaning"], rows);

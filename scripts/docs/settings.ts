@@ -40,7 +40,7 @@ const SECTIONS: readonly (readonly [prefix: string, title: string])[] = [
   ["keys[].", "`keys[]`: either `key` or `digest`, and an `id`"],
   ["keys[].limits.", "`keys[].limits`, and `providers.NAME.limits` in the same form"],
   ["prices.", "`prices.MODEL`, and `providers.NAME.prices.MODEL` in the same form"],
-  ["limits.", "`limits`: what callers may take of the gateway itself"],
+  ["limits.", "`limits`: limits of the gateway itself"],
   ["cors.", "`cors`: pages in browsers that may call; none may if left out"],
   ["admin.", "`admin`: the listener for operators"],
   ["drain.", "`drain`: how a gateway leaves"],

@@ -30,7 +30,13 @@ export const CONFIG: UserConfig<DefaultTheme.Config> = {
   head: [["link", { rel: "icon", href: icon }]],
   // Pages name addresses of a running gateway, such as http://localhost:8789/.
   ignoreDeadLinks: "localhostLinks",
-  markdown: { config: usePages, anchor: { slugify: toSlug }, attrs: { disable: true } },
+  markdown: {
+    config: usePages,
+    anchor: { slugify: toSlug },
+    attrs: { disable: true },
+    // The colours of `github-light` are too pale on grey (WCAG 2.2, 1.4.3).
+    theme: { light: "github-light-high-contrast", dark: "github-dark" },
+  },
   buildEnd: ({ outDir }) => writeCopies(outDir),
   themeConfig: {
     logo: { src: icon, alt: "" },

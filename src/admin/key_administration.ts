@@ -70,7 +70,7 @@ export class KeyAdministration {
     const { keys, digest, now } = this.#parts;
     this.#assertFits(policy, Object.keys(policy));
     if (policy.expiresAt !== undefined && policy.expiresAt <= now()) {
-      throw new KeyStoreError("Cannot make a key that has expired already: give a time to come");
+      throw new KeyStoreError("Cannot make a key that has expired already: set a later time");
     }
     const made = createKey(policy, { digest, now: now() });
     return {

@@ -10,7 +10,7 @@ import { findWarnings } from "../config/warnings.ts";
 import { Engines } from "../serve/engines.ts";
 import { maskSecrets } from "../serve/masked_config.ts";
 import { prepare, readSource } from "../serve/prepare.ts";
-import { report } from "./command.ts";
+import { CommandLineError, report } from "./command.ts";
 import { printDenoFlags } from "./deno_flags.ts";
 import type { CommandOptions } from "./options.ts";
 
@@ -20,9 +20,14 @@ import type { CommandOptions } from "./options.ts";
  * flags for it.
  *
  * @throws {ConfigError} For a mistake in it
+ * @throws {CommandLineError} If two files are named
  */
 export async function checkCommand(options: CommandOptions): Promise<void> {
-  const { config: file, "env-file": envFiles, "deno-flags": asksFlags } = options;
+  const { config, operand, "env-file": envFiles, "deno-flags": asksFlags } = options;
+  if (config !== undefined && operand !== undefined) {
+    throw new CommandLineError("check reads one file: name it alone, or with --config");
+  }
+  const file = operand ?? config;
   if (asksFlags) return printDenoFlags(file, envFiles);
   const source = readSource(file);
   const { assembly } = await prepare(source, {
@@ -31,9 +36,9 @@ export async function checkCommand(options: CommandOptions): Promise<void> {
     isOffline: true,
   });
   await assembly.close();
-  const config = checkConfig(source.input);
-  process.stdout.write(`${JSON.stringify(maskSecrets(config), null, 2)}\n`);
-  for (const { path, message } of findWarnings(config)) {
+  const checked = checkConfig(source.input);
+  process.stdout.write(`${JSON.stringify(maskSecrets(checked), null, 2)}\n`);
+  for (const { path, message } of findWarnings(checked)) {
     report(`warning: ${formatMistake({ path: formatPath(path), message })}`);
   }
   process.stderr.write(

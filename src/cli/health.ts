@@ -52,7 +52,7 @@ async function look(
   if (answer === null) return [`the gateway at ${origin} does not answer as it should`, false];
   const health = readHealth(answer);
   if (health === undefined) {
-    return [`what answers at ${origin} is no gateway: see admin in the configuration`, false];
+    return [`the server at ${origin} is no gateway: see admin in the configuration`, false];
   }
   const { status, openExchanges, config } = health;
   const open = openExchanges === undefined

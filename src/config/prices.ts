@@ -5,6 +5,7 @@
  */
 import * as v from "valibot";
 import { matchesGlob } from "./glob.ts";
+import { strictObject } from "./schema.ts";
 
 /** Prices of a million tokens of one model. */
 export interface Price {
@@ -49,14 +50,16 @@ export const PricesSchema: v.GenericSchema<Prices> = v.record(
     v.regex(/[^0-9]/, "expected the name of a model"), // an index of an array is not a name
     v.maxLength(256, "expected at most 256 characters"),
   ),
-  v.strictObject(
+  strictObject(
     {
       input: v.pipe(price, v.description("A million tokens of prompts")),
       output: v.pipe(price, v.description("A million tokens of answers, reasoning included")),
       cached: v.optional(
         v.pipe(
           price,
-          v.description("Those of prompts from the provider's cache; as input if left out"),
+          v.description(
+            "A million tokens of prompts from the provider's cache; as input if left out",
+          ),
         ),
       ),
     },

@@ -62,7 +62,7 @@ export const JSON_ONLY: ContentTypes = { has: isJson };
 /** Multipart, and JSON, which some operations also accept. */
 export const FORM_OR_JSON: ContentTypes = {
   has: (contentType) => isMultipart(contentType) || isJson(contentType),
-  detail: "this operation takes multipart/form-data",
+  detail: "this operation expects multipart/form-data",
 };
 /** Any type. The provider decides. */
 export const ANY_TYPE: ContentTypes = { has: () => true };

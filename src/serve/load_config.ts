@@ -19,7 +19,14 @@ import {
 import { checkConfig, type Config, ConfigError, type ConfigIssue } from "../config/config.ts";
 import type { TlsIdentity } from "./listener.ts";
 import { codeOf } from "./system_error.ts";
-import { type Json, layVariable, listVariableNames, PREFIX } from "../config/environment.ts";
+import {
+  describeUnknownVariable,
+  type Json,
+  layVariable,
+  listVariableNames,
+  PREFIX,
+} from "../config/environment.ts";
+import { findPlaceholders } from "../config/placeholders.ts";
 
 /** Default file in the working directory. */
 const DEFAULT_FILE = "gateway.jsonc";
@@ -102,12 +109,12 @@ function readConfigFile(file: string): ConfigFile {
   try {
     text = readFileSync(file, "utf8");
   } catch (error) {
-    const code = error instanceof Error ? ` (${"code" in error ? error.code : error.name})` : "";
-    throw new ConfigError([{
-      path: "config",
-      message: `cannot read the file${code}`,
-      source: file,
-    }]);
+    const code = codeOf(error);
+    const fix = code === "ENOENT" || code === "NotFound"
+      ? ": write it with sallyport init, or name another one with --config"
+      : "";
+    const message = `cannot read the file (${code})${fix}`;
+    throw new ConfigError([{ path: "config", message, source: file }]);
   }
   const errors: ParseError[] = [];
   const root = parseTree(text, errors, { allowTrailingComma: true });
@@ -197,9 +204,20 @@ export function loadConfig(named?: string): LoadedConfig {
     if (name === "SALLYPORT_CONFIG" || name === UPSTREAM_KEY_VARIABLE) continue;
     const path = layVariable(input, name, value);
     if (path === undefined) {
-      issues.push({ path: name, message: "unknown variable", source: "environment" });
+      const message = describeUnknownVariable(name, names);
+      issues.push({ path: name, message, source: "environment" });
     } else sources.set(path, name);
   }
+  if (found === undefined && sources.size + issues.length === 0) throw noConfiguration();
+  /** Adds the variable, or else the line, of a mistake. */
+  const withSource = ({ path, message }: ConfigIssue): ConfigIssue => {
+    // Of `admin` and `admin.token`, the longer prefix applies.
+    const [longest] = Array.from(sources.keys()).filter((prefix) => path.startsWith(prefix))
+      .toSorted((one, other) => other.length - one.length);
+    const variable = longest === undefined ? undefined : sources.get(longest);
+    return { path, message, source: variable ?? found?.lineOf(path) };
+  };
+  issues.push(...Array.from(findPlaceholders(input), withSource));
   try {
     const config = checkConfig(input);
     if (issues.length === 0) {
@@ -209,15 +227,16 @@ export function loadConfig(named?: string): LoadedConfig {
     }
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
-    issues.push(...error.issues.map(({ path, message }) => {
-      // Of `admin` and `admin.token`, the longer prefix applies.
-      const [longest] = Array.from(sources.keys()).filter((prefix) => path.startsWith(prefix))
-        .toSorted((one, other) => other.length - one.length);
-      const variable = longest === undefined ? undefined : sources.get(longest);
-      return { path, message, source: variable ?? found?.lineOf(path) };
-    }));
+    const isNew = ({ path }: ConfigIssue) => issues.every((other) => other.path !== path);
+    issues.push(...error.issues.filter(isNew).map(withSource));
   }
   throw new ConfigError(issues);
+}
+
+function noConfiguration(): ConfigError {
+  const message = `there is no ${DEFAULT_FILE} in this folder, and no variable with ${PREFIX}: ` +
+    "write the file with sallyport init, or name one with --config";
+  return new ConfigError([{ path: "config", message }]);
 }
 
 function readDefaultFile(): ConfigFile | undefined {

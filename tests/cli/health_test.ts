@@ -84,7 +84,7 @@ describe("sallyport health", () => {
       [undefined, /: no gateway runs at /],
       [
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}",
-        /: what answers at .* is no gateway: /,
+        /: the server at .* is no gateway: /,
       ],
       ["", /: the gateway at .* does not answer as it should$/m],
     ];

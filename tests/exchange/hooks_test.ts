@@ -134,8 +134,8 @@ describe("hooks of embedders", () => {
             { id: "ann", limits: { requests: SECRET } },
             /limits\.requests: expected a rate such as/,
           ],
-          [{ id: "ann", token: SECRET }, /keys hook answered: token: /],
-          [SECRET, /keys hook answered: expected an object/],
+          [{ id: "ann", token: SECRET }, /answer of the keys hook: token: /],
+          [SECRET, /answer of the keys hook: expected an object/],
         ] as const
       ) {
         const gateway = await start({ keys: resolveAs(() => answer) });

@@ -123,9 +123,9 @@ function Legend(): JSX.Element {
 /** Explains an empty list. */
 function tellWhyEmpty({ isAll, error }: ExchangeList, isFiltered: boolean): string {
   if (error !== undefined) return "None so far.";
-  if (!isAll) return "Looking through those that are kept…";
+  if (!isAll) return "Looking through the kept exchanges…";
   return isFiltered
-    ? "None of those that are kept. Change the filter; for older ones there is sallyport log."
+    ? "No kept exchange matches. Change the filter; for older ones there is sallyport log."
     : "None yet. Each shows here within a second after its last byte; the last 10,000 are kept.";
 }
 

@@ -27,8 +27,8 @@ const LIMIT_NAMES = Object.keys(LIMITS) as LimitName[];
 /** Modes of a limit, by their effect on calls that exceed it. */
 const MODES = [
   ["enforce", "refuse the call"],
-  ["strict", "strict: refuse also what could exceed it"],
-  ["observe", "only observe: log what would be refused"],
+  ["strict", "strict: also refuse calls that could exceed it"],
+  ["observe", "only observe: log calls that would be refused"],
 ] as const;
 
 /** Settings that are lists, typed with commas. */
@@ -140,7 +140,7 @@ function TeamChoice(
   );
   if (names.size === 0) return null;
   return (
-    <Field label="Team" hint="Its limits hold for all of its keys together">
+    <Field label="Team" hint="Its limits apply to all of its keys together">
       {(attributes) => (
         <select {...attributes} {...chosen}>
           <option value="">none</option>

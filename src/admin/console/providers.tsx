@@ -187,7 +187,7 @@ export function Providers(
       <h1 class="sr">Providers</h1>
       <p class="hint">
         Figures of the last minute. Latency is from a call's first byte to the last byte of its
-        answer; the first token is that of streams.
+        answer; only streams have a first token.
       </p>
       <Problem error={error} />
       <div class="cards">
